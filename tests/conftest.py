@@ -1,0 +1,25 @@
+"""Fixtures shared by all tests: the mirror of open data, and folders of a test's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def mirror() -> Path:
+    """The folder that CHR_MIRROR names, or a skip that says how to get one."""
+    folder = os.environ.get("CHR_MIRROR")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("no data mirror: set CHR_MIRROR to a folder with the files of registry.toml")
+    return Path(folder)
+
+
+@pytest.fixture
+def own_folders(tmp_path, monkeypatch) -> Path:
+    """Send the cache, results and figures of one test to its own folder."""
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CHR_OUT", str(tmp_path / "out"))
+    return tmp_path
