@@ -1,0 +1,61 @@
+"""The BioASQ curve: real questions, the experts' ideal answers standing in for hypotheses.
+
+H+ is the question's own ideal answer, H- the ideal answer of another question: near, middle or
+random by the cosine of the question embeddings. Targets are the question's own gold snippets,
+mimic passages the other question's. Read it for what it is: a near-oracle H+ (many ideal answers
+copy their snippets) against an adversarial H-.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from lib.benchmarks.base import Benchmark, shares_8gram
+from lib.benchmarks.neighbours import DISTANCES, neighbour_ranks, pick
+from lib.corpora import load_passages
+from lib.datasets import load_bioasq_all
+from lib.vectors import encode_small
+
+__all__ = ["build"]
+
+
+def build(encoder, seed: int = 0, several: int = 5) -> Benchmark:
+    """The 618 yes/no questions as test, and as dev those of the other types that share no document
+    with them; mimics come from all 2,310 questions."""
+    everything = load_bioasq_all()
+    pids = defaultdict(set)
+    for passage in load_passages("bioasq"):
+        for qid in passage.meta["qids"]:
+            pids[qid].add(passage.pid)
+    ranks = neighbour_ranks(encode_small([q.text for q in everything], encoder, "query"), 50)
+    chosen = {d: pick(ranks, len(everything), d, seed) for d in DISTANCES}
+
+    yes_no = {q.qid for q in everything if q.question_type == "yesno"}
+    used = {p for q in everything if q.qid in yes_no for p in q.snippet_pmids}
+    dev = {q.qid for q in everything if q.qid not in yes_no and not used & set(q.snippet_pmids)}
+    usable = {q.qid for q in everything if q.ideal_answer and pids[q.qid]} & (yes_no | dev)
+    keep = [i for i, q in enumerate(everything) if q.qid in usable]
+    kept = [everything[i] for i in keep]
+    mimic_of = {d: [everything[chosen[d][i]] for i in keep] for d in DISTANCES}
+    return Benchmark(
+        name="bioasq",
+        title="BioASQ yes/no questions, ideal answers as hypotheses",
+        corpora=("bioasq",),
+        qids=tuple(q.qid for q in kept),
+        questions=tuple(q.text for q in kept),
+        h_plus=tuple(q.ideal_answer for q in kept),
+        h_minus={d: tuple(m.ideal_answer for m in mimic_of[d]) for d in DISTANCES},
+        targets={q.qid: frozenset(pids[q.qid]) for q in kept},
+        mimics={
+            d: {q.qid: frozenset(pids[m.qid]) for q, m in zip(kept, mimic_of[d], strict=True)}
+            for d in DISTANCES
+        },
+        several=tuple(tuple(everything[j].ideal_answer for j in ranks[i][:several]) for i in keep),
+        dev=frozenset(q.qid for q in kept if q.qid in dev),
+        copied=frozenset(q.qid for q in kept if shares_8gram(q.ideal_answer, q.gold_snippets) > 0),
+        shared=frozenset(
+            q.qid for q, m in zip(kept, mimic_of["nearest"], strict=True)
+            if set(q.snippet_pmids) & set(m.snippet_pmids)
+        ),
+        counts={"all": len(everything), "yes_no": len(yes_no), "dev_candidates": len(dev)},
+    )  # fmt: skip

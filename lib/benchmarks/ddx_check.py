@@ -1,0 +1,174 @@
+"""The validator of ddx-mini: what must hold for the bundled set to be worth measuring on."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from lib import paths
+from lib.benchmarks.base import Benchmark, grams, shares_8gram
+from lib.benchmarks.ddx_mini import FILES, build, frozen_problems, read
+from lib.files import read_jsonl
+
+__all__ = ["validate", "text_statistics", "range_problems"]
+
+FIELDS = {
+    "passages": {"pid", "source", "title", "text", "topic", "aspect", "check"},
+    "questions": {
+        "qid", "style", "question", "options", "answer", "target", "mimic", "split", "check",
+    },
+    "hypotheses": {"qid", "author", "H_plus", "H_minus"},
+    "qrels": {"qid", "pid", "class"},
+}  # fmt: skip
+STYLES = {"medqa": "ABCD", "mmlu": "ABCD", "bioasq": "AB"}
+WORDS = (50, 130)
+BRITISH = re.compile(
+    r"\b(an|isch|leuk|hypovol|hypoglyc|hyperglyc|bacter|ur|hypox)aemi|\bhaem(o(?!philus)|at)"
+    r"|\boedema|\btumour|\bpaediatr|\bleucocyt|\bcolour|diarrhoea|\boestrogen|\bbehaviour"
+    r"|\bfibre|\bcentre|\bfavour|\blabour|\bgynaecol|\banaesth|\bfoetus|\bcaec|\boesoph"
+    r"|(organ|hospital|character|recogn|local|general|stabil|neutral|minim)is(e|ed|es|ing|ation)\b",
+    re.IGNORECASE,
+)
+
+
+def validate(folder: Path = paths.DDX_MINI) -> list[str]:
+    """Everything that is wrong with the set, as sentences; empty when it is fit to use."""
+    rows = {name: read(name, folder) for name in FILES}
+    problems = [
+        f"{name}, row {i}: fields {sorted(row)}, wanted {sorted(FIELDS[name])}"
+        for name in FILES
+        for i, row in enumerate(rows[name], 1)
+        if set(row) != FIELDS[name]
+    ]
+    if problems:
+        return problems
+    return [
+        *_passages(rows["passages"]),
+        *_questions(rows["questions"], {p["topic"] for p in rows["passages"]}),
+        *_hypotheses(rows["hypotheses"], rows["questions"]),
+        *_qrels(rows["qrels"], rows["questions"], rows["passages"]),
+        *_spelling(rows),
+        *frozen_problems(folder),
+    ]
+
+
+def _passages(passages: list[dict]) -> list[str]:
+    problems, owner = [], {}
+    for p in passages:
+        words = len(p["text"].split())
+        if not WORDS[0] <= words <= WORDS[1]:
+            problems.append(f"{p['pid']}: {words} words, wanted {WORDS[0]} to {WORDS[1]}")
+        if len(p["check"].split()) < 2:
+            problems.append(f"{p['pid']}: names no source its facts can be checked in")
+        for gram in grams(p["text"]):
+            first = owner.setdefault(gram, p["pid"])
+            if first != p["pid"]:
+                problems.append(f"{first} and {p['pid']} share the words '{' '.join(gram)}'")
+    sizes = Counter(p["source"] for p in passages)
+    if len(sizes) != 4 or len(set(sizes.values())) != 4:
+        problems.append(f"wanted four sources of unequal size, found {dict(sizes)}")
+    return problems + _repeated("passage", [p["pid"] for p in passages])
+
+
+def _repeated(what: str, ids: list[str]) -> list[str]:
+    return [f"{what} id {i} stands {n} times" for i, n in Counter(ids).items() if n > 1]
+
+
+def _questions(questions: list[dict], topics: set[str]) -> list[str]:
+    problems = _repeated("question", [q["qid"] for q in questions])
+    letters = defaultdict(Counter)
+    for q in questions:
+        wanted = STYLES.get(q["style"], "")
+        if "".join(sorted(q["options"])) != wanted or q["answer"] not in wanted:
+            problems.append(f"{q['qid']}: options and answer do not fit style {q['style']!r}")
+        if q["target"] == q["mimic"] or not {q["target"], q["mimic"]} <= topics:
+            problems.append(f"{q['qid']}: target and mimic must be two topics of the passages")
+        if len(set(q["options"].values())) != len(q["options"]):
+            problems.append(f"{q['qid']}: two options are the same")
+        letters[q["style"]][q["answer"]] += 1
+    for style, count in letters.items():
+        seen = [count[letter] for letter in STYLES.get(style, "")]
+        if seen and max(seen) - min(seen) > 1:
+            problems.append(f"style {style}: answer letters are not balanced: {dict(count)}")
+    return problems
+
+
+def _hypotheses(hypotheses: list[dict], questions: list[dict]) -> list[str]:
+    problems = _repeated("hypothesis for", [h["qid"] for h in hypotheses])
+    if {h["qid"] for h in hypotheses} != {q["qid"] for q in questions}:
+        problems.append("hypotheses and questions are not for the same ids")
+    for h in hypotheses:
+        for key in ("H_plus", "H_minus"):
+            if not 15 <= len(h[key].split()) <= 120:
+                problems.append(f"{h['qid']}: {key} has {len(h[key].split())} words, not 15 to 120")
+        if h["author"] != "reference text":
+            problems.append(f"{h['qid']}: author is {h['author']!r}, not 'reference text'")
+    return problems
+
+
+def _qrels(qrels: list[dict], questions: list[dict], passages: list[dict]) -> list[str]:
+    pids, qids = {p["pid"] for p in passages}, {q["qid"] for q in questions}
+    problems = _repeated("qrel", [f"{r['qid']}/{r['pid']}" for r in qrels])
+    classes = defaultdict(Counter)
+    for r in qrels:
+        if r["pid"] not in pids or r["qid"] not in qids:
+            problems.append(f"qrel {r['qid']}/{r['pid']} names something that does not exist")
+        if r["class"] not in ("target", "both", "mimic"):
+            problems.append(f"qrel {r['qid']}/{r['pid']}: class {r['class']!r}")
+        classes[r["qid"]][r["class"]] += 1
+    for qid in sorted(qids):
+        for name in ("target", "mimic"):
+            if not classes[qid][name]:
+                problems.append(f"{qid}: no {name} passage")
+    return problems
+
+
+def _spelling(rows: dict[str, list[dict]]) -> list[str]:
+    problems = []
+    for name in ("passages", "questions", "hypotheses"):
+        for row in rows[name]:
+            text = " ".join(str(v) for k, v in row.items() if k != "check")
+            problems += [
+                f"{row.get('pid') or row['qid']}: '{m.group(0)}' is not American spelling"
+                for m in BRITISH.finditer(text)
+            ]
+    return problems
+
+
+def text_statistics(benchmark: Benchmark, study, texts: dict[str, str]) -> dict[str, np.ndarray]:
+    """Per question: the best cos(H+, target passage), cos(H+, H-), and the share of H+'s 8-word
+    sequences copied from target passages. ``texts`` gives the text of each target passage."""
+    best, copied = [], []
+    for i, qid in enumerate(benchmark.qids):
+        pids = sorted(benchmark.targets[qid])
+        best.append(study.index.score(study.h_plus[i : i + 1], pids).max())
+        copied.append(shares_8gram(benchmark.h_plus[i], [texts[p] for p in pids]))
+    return {
+        "cos(H+, gold)": np.array(best),
+        "cos(H+, H-)": study.c(),
+        "copied 8-grams": np.array(copied),
+    }
+
+
+def range_problems(found: dict[str, np.ndarray], folder: Path = paths.DDX_MINI) -> list[str]:
+    """Statistics whose median lies outside what real sets show (``ranges.jsonl``: the least 5th and
+    greatest 95th percentile over the real sets)."""
+    problems = []
+    for row in read_jsonl(Path(folder) / "ranges.jsonl"):
+        median = float(np.median(found[row["statistic"]]))
+        if not row["low"] <= median <= row["high"]:
+            problems.append(
+                f"median {row['statistic']} is {median:.3f}, real sets show {row['low']:.3f} to "
+                f"{row['high']:.3f}"
+            )
+    return problems
+
+
+if __name__ == "__main__":
+    wrong = validate()
+    print("\n".join(wrong) if wrong else f"ddx-mini is valid: {build().counts}")
+    sys.exit(bool(wrong))

@@ -1,0 +1,70 @@
+"""ddx-mini: the bundled target/mimic set, our own text (see ``data/ddx-mini/README.md``).
+
+Four files of JSON Lines: ``passages`` (pid, source, title, text, topic, aspect, check),
+``questions`` (qid, style, question, options, answer, target, mimic, split, check), ``hypotheses``
+(qid, author, H_plus, H_minus) and ``qrels`` (qid, pid, class: target, both or mimic; a pair that is
+not listed is *neither*).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from lib import paths
+from lib.benchmarks.base import Benchmark
+from lib.files import read_jsonl, sha256_file
+
+__all__ = ["FILES", "build", "frozen_problems", "read"]
+
+FILES = ("passages", "questions", "hypotheses", "qrels")
+
+
+def read(name: str, folder: Path = paths.DDX_MINI) -> list[dict]:
+    """Rows of one of ``FILES``."""
+    return list(read_jsonl(Path(folder) / f"{name}.jsonl"))
+
+
+def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
+    """The set as a benchmark. The one mimic per question is the written one, called "nearest"."""
+    questions = read("questions", folder)
+    hypotheses = {h["qid"]: h for h in read("hypotheses", folder)}
+    classes: dict[str, dict[str, set[str]]] = {q["qid"]: defaultdict(set) for q in questions}
+    for row in read("qrels", folder):
+        classes[row["qid"]][row["class"]].add(row["pid"])
+    qids = tuple(q["qid"] for q in questions)
+    return Benchmark(
+        name="ddx-mini",
+        title="ddx-mini: bundled target/mimic questions, reference hypotheses",
+        corpora=("ddx-mini",),
+        qids=qids,
+        questions=tuple(q["question"] for q in questions),
+        h_plus=tuple(hypotheses[q]["H_plus"] for q in qids),
+        h_minus={"nearest": tuple(hypotheses[q]["H_minus"] for q in qids)},
+        targets={q: frozenset(classes[q]["target"] | classes[q]["both"]) for q in qids},
+        mimics={"nearest": {q: frozenset(classes[q]["mimic"] | classes[q]["both"]) for q in qids}},
+        dev=frozenset(q["qid"] for q in questions if q["split"] == "dev"),
+        counts={"passages": len(read("passages", folder)), "questions": len(qids)},
+    )
+
+
+def frozen_problems(folder: Path = paths.DDX_MINI) -> list[str]:
+    """Files that are neither as frozen before the first retrieval run nor explained by the errata.
+
+    ``freeze.jsonl`` has one row (file, sha256) per file; each row of ``errata.jsonl`` (file, id,
+    what, why, sha256) says what was corrected and what the file's hash became.
+    """
+    folder = Path(folder)
+    allowed = defaultdict(list)
+    for row in [*read_jsonl(folder / "freeze.jsonl"), *read_jsonl(folder / "errata.jsonl")]:
+        allowed[row["file"]].append(row["sha256"])
+    problems = []
+    for name in FILES:
+        last = (allowed.get(f"{name}.jsonl") or ["never frozen"])[-1]
+        found = sha256_file(folder / f"{name}.jsonl")
+        if found != last:
+            problems.append(
+                f"{name}.jsonl has sha256 {found[:12]}, not the frozen or last corrected one "
+                f"({last[:12]}): add the correction to errata.jsonl, with the new sha256"
+            )
+    return problems
