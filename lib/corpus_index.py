@@ -1,0 +1,78 @@
+"""From corpora to a searchable index: passages stored, vectors in shards, one manifest for both."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from lib import paths
+from lib.corpora import CORPORA, Passage, load_passages
+from lib.files import canonical_json, read_manifest, sha256_bytes
+from lib.index import DenseIndex
+from lib.provenance import code_hash, data_hash
+from lib.store import PassageStore
+from lib.vectors import encode_cached
+
+__all__ = ["corpus_store", "corpus_table", "build_index", "without"]
+
+
+def _settings(corpora: Sequence[str], limit: int) -> dict:
+    files = [f for c in corpora for f in CORPORA[c].files]
+    return {
+        "corpora": list(corpora), "limit": limit,
+        "data": data_hash(files), "code": code_hash(["lib.corpora"]),
+    }  # fmt: skip
+
+
+def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
+    """The passages of the corpora in one store, built once and reused while data and readers hold.
+
+    ``limit`` takes the first passages of each corpus (0 = all).
+    """
+    settings = _settings(corpora, limit)
+    key = sha256_bytes(canonical_json(settings).encode())[:16]
+    path = paths.cache("passages") / f"{key}.sqlite"
+    if read_manifest(path, verify=False) is None:
+        print(f"reading {', '.join(corpora)} ...", file=sys.stderr)
+        return PassageStore.build(path, _passages(corpora, limit), settings)
+    return PassageStore.open(path)
+
+
+def _passages(corpora: Sequence[str], limit: int) -> Iterator[Passage]:
+    for name in corpora:
+        yield from load_passages(name, limit or None)
+
+
+def corpus_table(store: PassageStore) -> pd.DataFrame:
+    """Passages, mean and 95th percentile of characters, and licence of each corpus in the store."""
+    sizes = pd.DataFrame(
+        ((p.source, len(p.text)) for p in store), columns=["corpus", "characters"]
+    ).groupby("corpus", sort=False)["characters"]
+    table = sizes.agg(passages="size", mean_chars="mean", p95_chars=lambda x: x.quantile(0.95))
+    table = table.round(0).astype(int).reset_index()
+    table["licence"] = [CORPORA[c].licence if c in CORPORA else "" for c in table["corpus"]]
+    return table
+
+
+def build_index(
+    store: PassageStore, encoder, *, backend: str = "faiss", devices: Sequence[str] = (),
+    dtype: str = "float32", progress: bool = True,
+) -> DenseIndex:  # fmt: skip
+    """Encode what is not yet in the cache (size and time are said first) and open the index."""
+    items = [(p.title, p.text) for p in store]
+    shards = encode_cached(
+        items, encoder, "article", label="passages", dtype=dtype, progress=progress
+    )
+    return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
+
+
+def without(index: DenseIndex, sources: Sequence[str]) -> DenseIndex:
+    """The index without passages whose id begins with one of ``sources`` (a corpus or a subset)."""
+    ids = index.ids
+    keep = np.ones(len(ids), dtype=bool)
+    for source in sources:
+        keep &= ~np.char.startswith(ids, source)
+    return index.subset(keep)

@@ -1,0 +1,55 @@
+"""What this machine has, and whether the bundled weights are what they should be."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import pandas as pd
+
+__all__ = ["PACKAGES", "versions", "machine", "check_weights"]
+
+PACKAGES = ("numpy", "torch", "transformers", "sentence-transformers", "faiss-cpu", "bm25s", "pandas",
+            "openai", "xllamacpp", "papermill", "nbval")  # fmt: skip
+
+
+def versions() -> pd.DataFrame:
+    """The packages that move numbers, and their versions; "missing" where not installed."""
+    rows = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            rows[name] = version(name)
+        except PackageNotFoundError:
+            rows[name] = "missing"
+    return pd.DataFrame(rows.items(), columns=["package", "version"])
+
+
+def machine() -> str:
+    """Cores, memory and GPUs in one line. Not for cells that nbval checks."""
+    import torch
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    gpus = torch.cuda.device_count()
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {gpus or 'no'} GPU{'s' * (gpus > 1)}"
+
+
+def check_weights() -> list[str]:
+    """What is wrong with the bundled weights, each with the next command; empty when all is well."""
+    from lib.embed import minilm_folder
+    from lib.small_model import weights
+
+    problems = []
+    for find in (minilm_folder, weights):
+        try:
+            find()
+        except (OSError, ValueError, RuntimeError) as error:
+            problems.append(str(error))
+    return problems
+
+
+if __name__ == "__main__":
+    wrong = check_weights()
+    print("\n".join(wrong) if wrong else "all-MiniLM-L6-v2 and SmolLM2-135M-Instruct: sha256 right.")
+    sys.exit(bool(wrong))

@@ -1,0 +1,122 @@
+"""Retrieval measured per question, with intervals and paired tests.
+
+What is retrieved is counted in four classes: *target* (relevant to the answer), *both* (target and
+mimic), *mimic*, *neither*. Contamination alone flatters a method that leaves the topic, so
+``neither`` (off-topic) always stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["CLASSES", "METRICS", "measure", "mean_interval", "paired", "holm", "summary"]
+
+CLASSES = ("target", "both", "mimic", "neither")
+METRICS = (
+    "p_at_5", "hit_at_5", "ndcg_at_10", "mrr", "recall_at_10",
+    "target_at_5", "both_at_5", "mimic_at_5", "neither_at_5",
+)  # fmt: skip
+"""Per-question metrics. ``<class>_at_5`` is the share of the top five in that class, so the four
+add up to 1 (less where fewer than five came back); p_at_5 = target + both."""
+
+
+def measure(
+    retrieved: Mapping[str, Sequence[str]],
+    targets: Mapping[str, frozenset[str]],
+    mimics: Mapping[str, frozenset[str]],
+    k: int = 5,
+) -> pd.DataFrame:
+    """One row per question of ``targets`` (index qid), columns ``METRICS``, values in [0, 1].
+
+    ``retrieved[qid]`` lists passage ids, best first; a question that is missing there retrieved
+    nothing and scores 0. P@k, hit@k, nDCG@10, reciprocal rank and recall@10 come from ir-measures
+    (gains 0/1); with another ``k`` the "5" of the column names is that k.
+    """
+    import ir_measures as ir
+    from ir_measures import RR, P, R, Success, nDCG
+
+    names = dict(zip((P @ k, Success @ k, nDCG @ 10, RR, R @ 10), METRICS, strict=False))
+    qrels = {q: dict.fromkeys(sorted(pids), 1) for q, pids in targets.items() if pids}
+    # Scores are minus the rank: the measures must not re-break ties that the index has broken.
+    run = {
+        q: {p: -float(i) for i, p in enumerate(pids)} for q, pids in retrieved.items() if q in qrels
+    }
+    rows = {q: dict.fromkeys(METRICS, 0.0) for q in targets}
+    for row in ir.iter_calc(list(names), qrels, run):
+        rows[row.query_id][names[row.measure]] = row.value
+    for qid, row in rows.items():
+        for pid in list(retrieved.get(qid, ()))[:k]:
+            name = _class(pid in targets[qid], pid in mimics.get(qid, ()))
+            row[f"{name}_at_5"] += 1 / k
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(METRICS)).rename_axis("qid")
+
+
+def _class(on_target: bool, on_mimic: bool) -> str:
+    if on_target:
+        return "both" if on_mimic else "target"
+    return "mimic" if on_mimic else "neither"
+
+
+def mean_interval(
+    values: np.ndarray, *, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Mean with its 95 % percentile bootstrap interval over questions: (mean, low, high)."""
+    values = np.asarray(values, dtype=np.float64)
+    if len(values) == 0:
+        raise ValueError("no questions to average")
+    rng = np.random.default_rng(seed)
+    # Resampled counts times values: one small matrix instead of resamples x n picks.
+    draws = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), size=resamples)
+    means = draws @ values / len(values)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(values.mean()), float(low), float(high)
+
+
+def paired(
+    a: np.ndarray, b: np.ndarray, *, resamples: int = 9999, seed: int = 0
+) -> dict[str, float]:
+    """Mean of a - b over the same questions, 95 % bootstrap interval, and a sign-flip p-value.
+
+    The p-value is scipy's two-sided permutation test on the differences; ``least`` is the smallest
+    mean difference this n would have shown at 5 % with 80 % power (2.8 standard errors).
+    """
+    from scipy.stats import permutation_test
+
+    difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    mean, low, high = mean_interval(difference, seed=seed)
+    p = 1.0
+    if difference.any():
+        test = permutation_test(
+            (difference,), lambda x, axis: x.mean(axis=axis), permutation_type="samples",
+            vectorized=True, n_resamples=resamples, rng=np.random.default_rng(seed),
+        )  # fmt: skip
+        p = float(test.pvalue)
+    error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.nan
+    return {"difference": mean, "low": low, "high": high, "p": p, "n": len(difference),
+            "least": float(2.8 * error)}  # fmt: skip
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Holm-adjusted p-values of one family of tests (statsmodels)."""
+    from statsmodels.stats.multitest import multipletests
+
+    return multipletests(np.asarray(p_values, dtype=float), method="holm")[1]
+
+
+def summary(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
+    """Means of all metrics, P@5 with its interval, contamination and n, as result files hold them.
+
+    ``contamination_at_5`` is the share of the top five on the mimic and not on the target;
+    ``contamination_ratio`` divides by what is on either topic (DESIGN's definition: it also falls
+    when retrieval leaves the topic, which ``neither_at_5`` shows).
+    """
+    mean, low, high = mean_interval(table["p_at_5"].to_numpy(), seed=seed)
+    row = {"p_at_5": mean, "p_at_5_low": low, "p_at_5_high": high}
+    row |= {m: float(table[m].mean()) for m in METRICS if m != "p_at_5"}
+    row["contamination_at_5"] = row["mimic_at_5"]
+    topical = row["target_at_5"] + row["both_at_5"] + row["mimic_at_5"]
+    row["contamination_ratio"] = row["mimic_at_5"] / topical if topical else float("nan")
+    return row | {"n": len(table)}

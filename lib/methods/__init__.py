@@ -1,0 +1,20 @@
+"""The retrieval methods, one file each, on one interface (see ``base``)."""
+
+from lib.methods import chr, hyde, standard
+from lib.methods.base import (
+    Dense,
+    Expansion,
+    Forms,
+    Fusion,
+    Method,
+    Search,
+    Sparse,
+    Text,
+)
+
+METHODS: dict[str, Method] = {
+    m.name: m for m in (standard.Standard(), hyde.HyDE(), chr.HPlus(), chr.CHR())
+}
+"""Every method by name, with its default settings. Add yours: one file, one line here."""
+
+__all__ = ["METHODS", "Dense", "Expansion", "Forms", "Fusion", "Method", "Search", "Sparse", "Text"]

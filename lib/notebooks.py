@@ -1,0 +1,105 @@
+"""Run the notebooks without a browser: draw figures, refresh the committed ones, check outputs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from lib import paths
+from lib.files import atomic_write
+
+__all__ = ["NOTEBOOKS", "run", "check"]
+
+NOTEBOOKS = ("00_start_here", "01_build_index", "02_hypotheses", "08_lambda")
+"""In reading order. 00 is run last: it shows what the others have made."""
+ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
+
+
+def _folder() -> Path:
+    return paths.ROOT / "notebooks"
+
+
+def run(name: str, output: Path, parameters: dict) -> None:
+    """Execute one notebook with papermill in its own folder; raises on the first failing cell."""
+    import papermill
+
+    started = time.monotonic()
+    print(f"[{name}] running", file=sys.stderr, flush=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # The kernel does not inherit sys.path: `import lib` works from any folder this way.
+    os.environ["PYTHONPATH"] = str(paths.ROOT)
+    papermill.execute_notebook(
+        str(_folder() / f"{name}.ipynb"), str(output), parameters=parameters,
+        cwd=str(_folder()), progress_bar=False, log_output=False,
+    )  # fmt: skip
+    print(f"[{name}] done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
+    """Every notebook in order; executed copies go to ``build/notebooks/<profile>``.
+
+    Interrupting is safe: whatever was embedded, downloaded or generated is kept, so the next run
+    goes on from there.
+    """
+    build = paths.ROOT / "build" / "notebooks" / profile
+    for name in ORDER:
+        run(name, build / f"{name}.ipynb", {"profile": profile} | parameters)
+        if in_place:
+            _commit(build / f"{name}.ipynb", _folder() / f"{name}.ipynb")
+    print(f"figures: {paths.shown(paths.figures(profile))}   tables: {paths.shown(paths.results(profile))}")  # fmt: skip
+
+
+def _commit(executed: Path, target: Path) -> None:
+    """Copy an executed notebook over its source, without what papermill and the machine left."""
+    import nbformat
+
+    book = nbformat.read(executed, as_version=4)
+    book.metadata.pop("papermill", None)
+    book.metadata.pop("widgets", None)
+    # papermill adds a cell with the parameters it was given: fold back into the defaults.
+    book.cells = [c for c in book.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    for count, cell in enumerate((c for c in book.cells if c.cell_type == "code"), 1):
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        cell.execution_count = count
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = count
+    for cell in book.cells:
+        cell.metadata.pop("papermill", None)
+    text = nbformat.writes(book)
+    if left := re.search(re.escape(str(paths.ROOT)) + r"|/home/\w+|/root/", text):
+        raise ValueError(f"{target.name} shows a path of this machine: {left.group(0)}")
+    atomic_write(target, text + "\n")
+
+
+def check() -> int:
+    """Compare the marked cells of the committed notebooks with a fresh run (nbval); 0 = equal."""
+    books = [str(_folder() / f"{n}.ipynb") for n in NOTEBOOKS]
+    env = os.environ | {"PYTHONPATH": str(paths.ROOT), "CHR_PROFILE": "mini"}
+    command = [sys.executable, "-m", "pytest", "--nbval-lax", *books]
+    return subprocess.run(command, env=env, cwd=paths.ROOT, check=False).returncode
+
+
+def main() -> int:
+    """Command line: figures | commit | check."""
+    parser = argparse.ArgumentParser(prog="python -m lib.notebooks", description=__doc__)
+    parser.add_argument("what", choices=["figures", "commit", "check"])
+    parser.add_argument("--profile", default=os.environ.get("CHR_PROFILE") or "mini")
+    parser.add_argument("--limit", type=int, help="passages per corpus, for a quick look")
+    given = parser.parse_args()
+    if given.what == "check":
+        return check()
+    profile = "mini" if given.what == "commit" else given.profile
+    parameters = {"limit": given.limit} if given.limit else {}
+    run_all(profile, parameters, in_place=given.what == "commit")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

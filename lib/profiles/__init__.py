@@ -1,0 +1,69 @@
+"""Profiles: which data, corpus, encoder, LLM and sizes. Code never asks which profile it is.
+
+A profile is the file ``<name>.toml`` beside this one; keyword arguments override its fields.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+__all__ = ["Profile", "load_profile"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Everything that differs between a laptop run and a paper-scale run."""
+
+    name: str
+    title: str
+    """What tables and figures of this profile are headed with."""
+    questions: tuple[str, ...]
+    """Names for ``load_questions``."""
+    sample: int
+    """Questions per set where an LLM runs live; 0 = all."""
+    corpora: tuple[str, ...]
+    """Names for ``load_passages``, in index order."""
+    limit: int
+    """Passages per corpus; 0 = all. For quick looks and CI."""
+    encoder: str
+    encoder_options: dict
+    llm: str
+    """A ``connect`` spec; ``replay`` = the committed recordings."""
+    benchmarks: tuple[str, ...]
+    """Which target/mimic benchmarks the lambda study runs on."""
+    k: int
+    lambdas: tuple[float, ...]
+    vectors: str
+    """Stored as float32 or float16."""
+    backend: str
+    devices: tuple[str, ...]
+    """``()`` = the CPU, or every CUDA device when there is one."""
+    needs: str
+    """What a run needs, in a sentence, shown before it starts."""
+
+
+def load_profile(name: str | None = None, **overrides) -> Profile:
+    """The profile of that name (default: ``CHR_PROFILE``, else mini), with fields replaced.
+
+    Overrides that are None are ignored, so a notebook can pass its parameters as they are. Raises
+    ValueError naming the profiles or fields there are.
+    """
+    name = name or os.environ.get("CHR_PROFILE") or "mini"
+    folder = Path(__file__).parent
+    path = folder / f"{name}.toml"
+    if not path.exists():
+        known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+        raise ValueError(f"no profile {name!r}; there are: {known}. Run: make figures PROFILE=mini")
+    settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    profile = Profile(name=name, **{k: _frozen(v) for k, v in settings.items()})
+    given = {k: _frozen(v) for k, v in overrides.items() if v is not None}
+    if unknown := set(given) - {f.name for f in fields(Profile)}:
+        raise ValueError(f"a profile has no field {', '.join(sorted(unknown))}")
+    return replace(profile, **given)
+
+
+def _frozen(value):
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,165 @@
+"""Where a result came from: the code, data and settings behind it, and whether they still hold.
+
+Every result is a CSV with a manifest. The manifest's ``code`` is a hash of the modules the result
+depends on, without comments and docstrings, so that only a change that could move a number makes
+it stale; ``data`` is a hash of the registered files it read.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from lib import paths
+from lib.files import (
+    atomic_write,
+    canonical_json,
+    read_manifest,
+    sha256_bytes,
+    sha256_file,
+    write_manifest,
+)
+
+__all__ = ["code_hash", "data_hash", "modules_behind", "save_result", "load_result", "check"]
+
+
+def modules_behind(roots: Iterable[str]) -> list[str]:
+    """The project modules that ``roots`` (like "lib.contrast") import, directly or not, sorted."""
+    seen, todo = set(), list(roots)
+    while todo:
+        name = todo.pop()
+        path = _source(name)
+        if name in seen or path is None:
+            continue
+        seen.add(name)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                todo += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+            elif isinstance(node, ast.Import):
+                todo += [a.name for a in node.names]
+    return sorted(seen)
+
+
+def _source(module: str) -> Path | None:
+    if module != "lib" and not module.startswith("lib."):
+        return None
+    base = paths.ROOT.joinpath(*module.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.exists()), None)
+
+
+def _meaning(path: Path) -> str:
+    """The module's syntax tree without docstrings: comments and layout do not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            first.value = ast.Constant("")
+    return ast.dump(tree)
+
+
+def code_hash(roots: Iterable[str]) -> str:
+    """Hash of everything in ``modules_behind(roots)`` that could move a number."""
+    parts = {name: _meaning(_source(name)) for name in modules_behind(roots)}
+    return sha256_bytes(canonical_json(parts).encode())[:16]
+
+
+def data_hash(names: Iterable[str]) -> str:
+    """Hash of data files: the bytes of project files, the registered sha256 of downloads."""
+    from lib.downloads import load_registry
+
+    registry = load_registry()
+    parts = {}
+    for name in sorted(names):
+        registered = registry.get(name)
+        parts[name] = registered.sha256 if registered else sha256_file(paths.DATA / name)
+    return sha256_bytes(canonical_json(parts).encode())[:16]
+
+
+def save_result(
+    table: pd.DataFrame, name: str, profile: str, *,
+    code: Iterable[str], data: Iterable[str], **settings,
+) -> Path:  # fmt: skip
+    """Write ``<results>/<name>.csv`` (numbers to 3 decimals) with its manifest; returns the path.
+
+    ``code`` are the root modules and ``data`` the files behind it; ``settings`` are kept as given.
+    """
+    path = paths.results(profile) / f"{name}.csv"
+    atomic_write(path, table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
+    origin = {
+        "profile": profile, "code_roots": sorted(code), "code": code_hash(code),
+        "data_files": sorted(data), "data": data_hash(data),
+    }  # fmt: skip
+    write_manifest(path, rows=len(table), settings=origin | settings)
+    return path
+
+
+def load_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
+    """A result and its settings; FileNotFoundError naming the command when it is not complete."""
+    folder = paths.committed(profile) if committed else paths.results(profile)
+    path = folder / f"{name}.csv"
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise FileNotFoundError(
+            f"{paths.shown(path)} is missing or does not match its manifest; "
+            f"run: make figures PROFILE={profile}"
+        )
+    return pd.read_csv(path), manifest["settings"]
+
+
+def _differences(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:
+    if list(old.columns) != list(new.columns) or len(old) != len(new):
+        return [f"shape or columns differ: {old.shape} committed, {new.shape} made"]
+    found = []
+    for column in old:
+        a, b = old[column], new[column]
+        if pd.api.types.is_numeric_dtype(a) and pd.api.types.is_numeric_dtype(b):
+            # One unit in the third decimal: a value on a rounding edge may fall either way.
+            same = ((a - b).abs() < 0.00101) | (a.isna() & b.isna())
+        else:
+            same = (a == b) | (a.isna() & b.isna())
+        found += [f"{column}, row {i}: {a[i]} committed, {b[i]} made" for i in same[~same].index]
+    return found
+
+
+def check(made: Path) -> list[str]:
+    """What is wrong with the committed results: mini against ``made``, others by their hashes."""
+    problems = []
+    for path in sorted(paths.committed("mini").glob("*.csv")):
+        fresh = made / "mini" / path.name
+        if not fresh.exists():
+            problems.append(f"{path.name}: committed but no longer made")
+            continue
+        found = _differences(pd.read_csv(path), pd.read_csv(fresh))
+        problems += [f"mini/{path.name}: {d}" for d in found]
+    for fresh in sorted((made / "mini").glob("*.csv")):
+        if not (paths.committed("mini") / fresh.name).exists():
+            problems.append(f"mini/{fresh.name}: made but not committed")
+    for path in sorted((paths.DATA / "results").glob("*/*.csv")):
+        manifest = read_manifest(path)
+        name = f"{path.parent.name}/{path.name}"
+        if manifest is None:
+            problems.append(f"{name}: does not match its manifest")
+        elif path.parent.name != "mini":
+            problems += [f"{name}: {why}" for why in _stale(manifest["settings"])]
+    return problems
+
+
+def _stale(settings: dict) -> list[str]:
+    found = []
+    if code_hash(settings["code_roots"]) != settings["code"]:
+        found.append(f"its code has changed; run: make figures PROFILE={settings['profile']}")
+    if data_hash(settings["data_files"]) != settings["data"]:
+        found.append(f"its data have changed; run: make figures PROFILE={settings['profile']}")
+    return found
+
+
+if __name__ == "__main__":
+    wrong = check(Path(os.environ.get("CHR_OUT") or paths.ROOT / "build" / "check") / "results")
+    print("\n".join(wrong) if wrong else "The committed results are what the code makes.")
+    sys.exit(bool(wrong))

@@ -1,0 +1,158 @@
+"""The contrast mathematics against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from lib import contrast
+from lib.index import DenseIndex
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def some(seed: int, *shape: int) -> np.ndarray:
+    return unit(np.random.default_rng(seed).normal(size=shape))
+
+
+def index_of(vectors: np.ndarray) -> DenseIndex:
+    half = len(vectors) // 2
+    return DenseIndex([vectors[:half], vectors[half:]], [f"d{i:04d}" for i in range(len(vectors))])
+
+
+def ranked(scores: np.ndarray, k: int) -> list[int]:
+    """The oracle: round to 1e-5, sort all, ties by id (= row here)."""
+    return sorted(range(len(scores)), key=lambda i: (-round(float(scores[i]), 5), i))[:k]
+
+
+@given(st.integers(0, 10**6), st.floats(0, 2), st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_one_search_with_the_shifted_query_is_the_contrastive_score(seed, lam, k):
+    docs, h_plus, h_minus = some(seed, 60, 8), some(seed + 1, 1, 8), some(seed + 2, 1, 8)
+    two_scores = docs @ h_plus[0] - np.float32(lam) * (docs @ h_minus[0])
+    hits = index_of(docs).search(contrast.shifted_query(h_plus, h_minus, lam), k)
+    assert np.allclose(hits.scores[0], np.sort(two_scores)[::-1][:k], atol=2e-5)
+    assert set(hits.rows[0]) <= {i for i in range(60) if two_scores[i] >= hits.scores[0, -1] - 3e-5}
+
+
+def test_the_mean_of_several_mimics_and_the_question_enter_linearly():
+    h, mimics, q, docs = some(0, 3, 6), some(1, 3, 4, 6), some(2, 3, 6), some(3, 20, 6)
+    query = contrast.shifted_query(h, mimics, 0.7, q, 0.5)
+    for i in range(3):
+        want = docs @ h[i] - 0.7 * (docs @ mimics[i].T).mean(axis=1) + 0.5 * docs @ q[i]
+        assert np.allclose(docs @ query[i], want, atol=1e-5)
+
+
+def test_lambda_may_differ_by_question():
+    h, m = some(0, 4, 5), some(1, 4, 5)
+    lams = np.array([0.0, 0.3, 1.0, 2.0])
+    query = contrast.shifted_query(h, m, lams)
+    assert np.allclose(query, [h[i] - lams[i] * m[i] for i in range(4)], atol=1e-6)
+
+
+@given(st.floats(-0.99, 0.999), st.floats(0, 3))
+def test_rotation_is_the_angle_between_the_shifted_query_and_h_plus(c, lam):
+    h = np.array([1.0, 0.0])
+    query = h - lam * np.array([c, np.sqrt(1 - c * c)])
+    norm = np.linalg.norm(query)
+    if norm > 1e-6:
+        want = np.degrees(np.arccos(np.clip(query[0] / norm, -1, 1)))
+        assert contrast.rotation(c, lam) == pytest.approx(want, abs=1e-4)
+
+
+def test_rotation_at_the_papers_lambda():
+    assert contrast.rotation(0.5, 1.0) == pytest.approx(60)
+    assert contrast.rotation(0.9, 1.2) > 90
+
+
+def test_a_zero_or_tiny_query_is_named():
+    h = some(0, 3, 8)
+    twin = h.copy()
+    twin[1] = some(9, 1, 8)[0]
+    query = contrast.shifted_query(h, twin, 1.0)
+    assert contrast.is_degenerate(query).tolist() == [True, False, True]
+    with pytest.raises(contrast.DegenerateQuery, match="q0, q2"):
+        contrast.require_direction(query, ["q0", "q1", "q2"])
+    assert contrast.require_direction(query[1:2], ["q1"]) is not None
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_matched_rotation_keeps_the_angle_and_leaves_the_mimic(seed):
+    h, m, other = some(seed, 5, 16), some(seed + 1, 5, 16), some(seed + 2, 5, 16)
+    control = contrast.matched_rotation(h, m, other)
+    assert np.allclose(contrast.cosine(h, control), contrast.cosine(h, m), atol=1e-5)
+    assert np.allclose(np.linalg.norm(control, axis=1), 1, atol=1e-5)
+    # It lies in the plane of h+ and the other question's mimic.
+    for i in range(5):
+        basis, *_ = np.linalg.lstsq(np.stack([h[i], other[i]], 1), control[i], rcond=None)
+        assert np.allclose(np.stack([h[i], other[i]], 1) @ basis, control[i], atol=1e-4)
+    with pytest.raises(contrast.DegenerateQuery):
+        contrast.matched_rotation(h, m, h)
+
+
+whole = arrays(np.int64, 14, elements=st.integers(-6, 6))
+
+
+@given(whole, whole, st.integers(1, 6))
+@settings(max_examples=200, deadline=None)
+def test_the_spectrum_lists_every_top_k_set_exactly(s_plus, s_minus, k):
+    segments = contrast.spectrum(s_plus, s_minus, k, lam_max=3.0)
+    assert segments[0].start == 0 and segments[-1].end == 3.0
+    for left, right in zip(segments, segments[1:], strict=False):
+        assert left.end == right.start and left.rows != right.rows
+    for segment in segments:
+        middle = (segment.start + segment.end) / 2
+        scores = s_plus - middle * s_minus
+        inside = set(segment.rows)
+        worst = min(scores[i] for i in inside)
+        assert len(inside) == k
+        assert all(scores[j] <= worst + 1e-9 for j in range(14) if j not in inside)
+
+
+def test_the_spectrum_misses_no_change_between_grid_points():
+    rng = np.random.default_rng(5)
+    s_plus, s_minus = rng.normal(size=300), rng.normal(size=300)
+    segments = contrast.spectrum(s_plus, s_minus, 5, lam_max=2.0)
+    for lam in np.linspace(0.0007, 1.9993, 1500):
+        want = set(np.argsort(-(s_plus - lam * s_minus))[:5].tolist())
+        here = next(s for s in segments if s.start <= lam <= s.end)
+        assert want == set(here.rows)
+
+
+@given(st.integers(0, 10**6), st.floats(0, 2), st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_the_maximum_over_mimics_is_searched_exactly(seed, lam, k):
+    docs, h, mimics = some(seed, 80, 6), some(seed + 1, 6), some(seed + 2, 4, 6)
+    want = docs @ h - lam * (docs @ mimics.T).max(axis=1)
+    forms = contrast.max_mimic_forms(h, mimics, lam)
+    hits = contrast.search_forms(index_of(docs), forms, k, candidates=k)
+    assert np.allclose(hits.scores[0], np.sort(want)[::-1][:k], atol=3e-5)
+
+
+@given(st.integers(0, 10**6), st.floats(0, 2), st.floats(-0.2, 0.2), st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_the_margin_rule_is_searched_exactly(seed, lam, margin, k):
+    docs, h, m = some(seed, 80, 6), some(seed + 1, 6), some(seed + 2, 6)
+    plus, minus = docs @ h, docs @ m
+    want = plus - lam * np.maximum(0, minus - plus + margin)
+    forms = contrast.margin_forms(h, m, lam, margin)
+    hits = contrast.search_forms(index_of(docs), forms, k, candidates=k)
+    assert np.allclose(hits.scores[0], np.sort(want)[::-1][:k], atol=3e-5)
+
+
+def test_a_pool_is_re_ranked_and_nothing_outside_it_returned():
+    docs, h, m = some(0, 50, 6), some(1, 2, 6), some(2, 2, 6)
+    query = contrast.shifted_query(h, m, 1.0)
+    hits = contrast.rerank_pool(index_of(docs), h, query, n=10, k=4)
+    for i in range(2):
+        pool = ranked(docs @ h[i], 10)
+        want = sorted(pool, key=lambda r: (-round(float(docs[r] @ query[i]), 5), r))[:4]
+        assert hits.rows[i].tolist() == want
+    everything = contrast.rerank_pool(index_of(docs), h, query, n=50, k=4)
+    assert (everything.rows == index_of(docs).search(query, 4).rows).all()
