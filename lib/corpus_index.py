@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -61,11 +62,16 @@ def build_index(
     store: PassageStore, encoder, *, backend: str = "faiss", devices: Sequence[str] = (),
     dtype: str = "float32", progress: bool = True,
 ) -> DenseIndex:  # fmt: skip
-    """Encode what is not yet in the cache (size and time are said first) and open the index."""
-    items = [(p.title, p.text) for p in store]
-    shards = encode_cached(
-        items, encoder, "article", label="passages", dtype=dtype, progress=progress
-    )
+    """Encode what is not yet in the cache (size and time are said first) and open the index.
+
+    Shards never span two corpora, so that a change in one leaves the vectors of the others.
+    """
+    shards = []
+    for name, passages in groupby(store, key=lambda p: p.pid.rpartition(":")[0].partition(":")[0]):
+        items = [(p.title, p.text) for p in passages]
+        shards += encode_cached(
+            items, encoder, "article", label=name or "ddx-mini", dtype=dtype, progress=progress
+        )
     return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
 
 

@@ -12,7 +12,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-__all__ = ["CLASSES", "METRICS", "measure", "mean_interval", "paired", "holm", "summary"]
+__all__ = [
+    "CLASSES",
+    "METRICS",
+    "class_of",
+    "measure",
+    "mean_interval",
+    "paired",
+    "holm",
+    "summary",
+]
 
 CLASSES = ("target", "both", "mimic", "neither")
 METRICS = (
@@ -49,12 +58,13 @@ def measure(
         rows[row.query_id][names[row.measure]] = row.value
     for qid, row in rows.items():
         for pid in list(retrieved.get(qid, ()))[:k]:
-            name = _class(pid in targets[qid], pid in mimics.get(qid, ()))
+            name = class_of(pid in targets[qid], pid in mimics.get(qid, ()))
             row[f"{name}_at_5"] += 1 / k
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(METRICS)).rename_axis("qid")
 
 
-def _class(on_target: bool, on_mimic: bool) -> str:
+def class_of(on_target: bool, on_mimic: bool) -> str:
+    """The class of a passage that is or is not on the target and on the mimic."""
     if on_target:
         return "both" if on_mimic else "target"
     return "mimic" if on_mimic else "neither"

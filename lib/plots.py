@@ -66,8 +66,11 @@ def _k(metric: str, k: int) -> str:
             "neither_at_5": f"off-topic share of top {k}"}[metric]  # fmt: skip
 
 
-def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = ""):
-    """P@k with its 95 % band, contamination and off-topic share over lambda, one line per ``by``."""
+def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = "", lam: float = 0.4):
+    """P@k with its 95 % band, mimic share and off-topic share over lambda, one line per ``by``.
+
+    ``lam`` is the reader's lambda: a dotted line.
+    """
     plt = _style()
     figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.2))
     for position, (label, rows) in enumerate(curves.groupby(by, sort=False)):
@@ -82,6 +85,8 @@ def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = ""):
             axis.plot(rows["lambda"], rows[metric], **marks)
             axis.set(xlabel="λ", ylabel=_k(metric, k))
             axis.set_ylim(bottom=0)
+    for axis in axes:
+        axis.axvline(lam, color="black", lw=0.8, ls=":")
     axes[0].legend(title=f"{title}, n = {int(curves['n'].max())}", title_fontsize=8)
     return figure
 

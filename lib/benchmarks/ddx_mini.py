@@ -8,6 +8,7 @@ not listed is *neither*).
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from pathlib import Path
 
@@ -25,14 +26,15 @@ def read(name: str, folder: Path = paths.DDX_MINI) -> list[dict]:
     return list(read_jsonl(Path(folder) / f"{name}.jsonl"))
 
 
-def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
-    """The set as a benchmark. The one mimic per question is the written one, called "nearest"."""
+def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchmark:
+    """The set as a benchmark: "nearest" is the written mimic, "random" another pair's."""
     questions = read("questions", folder)
     hypotheses = {h["qid"]: h for h in read("hypotheses", folder)}
     classes: dict[str, dict[str, set[str]]] = {q["qid"]: defaultdict(set) for q in questions}
     for row in read("qrels", folder):
         classes[row["qid"]][row["class"]].add(row["pid"])
     qids = tuple(q["qid"] for q in questions)
+    stranger = _strangers(questions, seed)
     return Benchmark(
         name="ddx-mini",
         title="ddx-mini: bundled target/mimic questions, reference hypotheses",
@@ -40,12 +42,25 @@ def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
         qids=qids,
         questions=tuple(q["question"] for q in questions),
         h_plus=tuple(hypotheses[q]["H_plus"] for q in qids),
-        h_minus={"nearest": tuple(hypotheses[q]["H_minus"] for q in qids)},
+        h_minus={
+            "nearest": tuple(hypotheses[q]["H_minus"] for q in qids),
+            "random": tuple(hypotheses[stranger[q]]["H_minus"] for q in qids),
+        },
         targets={q: frozenset(classes[q]["target"] | classes[q]["both"]) for q in qids},
-        mimics={"nearest": {q: frozenset(classes[q]["mimic"] | classes[q]["both"]) for q in qids}},
+        mimics={
+            "nearest": {q: frozenset(classes[q]["mimic"] | classes[q]["both"]) for q in qids},
+            "random": {q: frozenset(classes[stranger[q]]["mimic"]) for q in qids},
+        },
         dev=frozenset(q["qid"] for q in questions if q["split"] == "dev"),
         counts={"passages": len(read("passages", folder)), "questions": len(qids)},
     )
+
+
+def _strangers(questions: list[dict], seed: int) -> dict[str, str]:
+    """For each question another one on neither its target nor its mimic."""
+    rng = random.Random(seed)
+    pairs = {q["qid"]: {q["target"], q["mimic"]} for q in questions}
+    return {q: rng.choice([o for o in sorted(pairs) if not pairs[o] & pairs[q]]) for q in pairs}
 
 
 def frozen_problems(folder: Path = paths.DDX_MINI) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from lib.benchmarks.base import Benchmark, shares_8gram
 from lib.benchmarks.neighbours import DISTANCES, neighbour_ranks, pick
-from lib.corpora import Passage, load_passages
+from lib.corpora import OPEN_CORPUS, Passage, load_passages
 from lib.vectors import encode_small
 
 __all__ = ["build", "HYPOTHESIS_SUBSET", "DESCRIBES"]
@@ -51,7 +51,7 @@ def build(
     return Benchmark(
         name="ddx-real",
         title="ddx-real: diseases described by independent NIH institutes",
-        corpora=corpora or ("bioasq", "pubmedqa", "medquad", "openstax"),
+        corpora=corpora or OPEN_CORPUS,
         qids=tuple(cuis),
         questions=tuple(f"What is {n}?" for n in names),
         h_plus=tuple(texts),
@@ -63,7 +63,7 @@ def build(
         },
         several=tuple(tuple(texts[j] for j in row[:several]) for row in ranks),
         dev=frozenset(c for c in cuis if hashlib.sha256(c.encode()).digest()[0] % 2),
-        excluded_sources=frozenset({HYPOTHESIS_SUBSET}),
+        excluded_sources=frozenset({f"medquad:{HYPOTHESIS_SUBSET}"}),
         counts={
             "described": len(described), "copied_left_out": len(copied), "diseases": len(cuis),
             "median_targets": int(np.median([len(t) for t in targets.values()])),
@@ -86,7 +86,7 @@ def _description(chunks: list[Passage], characters: int) -> tuple[str, str] | No
     for kind in DESCRIBES:
         of_kind = [p for p in chunks if p.meta["question_type"] == kind]
         if of_kind:
-            document = of_kind[0].meta["answer"]
-            text = " ".join(p.text for p in of_kind if p.meta["answer"] == document)
+            document = of_kind[0].meta["doc"]
+            text = " ".join(p.text for p in of_kind if p.meta["doc"] == document)
             return text[:characters].rsplit(" ", 1)[0], of_kind[0].meta["focus"]
     return None

@@ -31,10 +31,10 @@ __all__ = ["Condition", "Study", "prepare", "retrieve", "curve", "CURVE_COLUMNS"
 CURVE_COLUMNS = (
     "hypotheses", "mode", "lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "hit_at_5",
     "ndcg_at_10", "mrr", "recall_at_10", "contamination_at_5", "contamination_ratio",
-    "target_at_5", "both_at_5", "mimic_at_5", "neither_at_5", "degenerate", "n",
+    "target_at_5", "both_at_5", "mimic_at_5", "neither_at_5", "degenerate", "n", "k",
 )  # fmt: skip
 """Columns of every lambda curve. ``degenerate`` counts questions whose query was zero or tiny: they
-retrieve nothing and score 0."""
+retrieve nothing and score 0. The 5 of the column names is ``k``."""
 
 
 @dataclass(frozen=True)
@@ -170,5 +170,5 @@ def curve(
     for lam in lambdas:
         table, degenerate = measured(study, condition, lam, rows, k)
         label = {"hypotheses": hypotheses, "mode": mode, "lambda": lam}
-        out.append(label | summary(table) | {"degenerate": degenerate})
+        out.append(label | summary(table) | {"degenerate": degenerate, "k": k})
     return pd.DataFrame(out, columns=list(CURVE_COLUMNS))

@@ -1,0 +1,119 @@
+"""What a notebook shows of a study: one question's passages, its lines in lambda, method rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from lib.benchmarks.study import Condition, Study, retrieve
+from lib.contrast import rotation
+from lib.evaluate import class_of, mean_interval, measure
+from lib.methods import METHODS
+from lib.recorder import RecordingMiss
+from lib.retrieve import run_retrieval
+
+__all__ = ["top_table", "lines_table", "pair_table", "methods_table", "mark", "story", "pick"]
+
+
+def _class(study: Study, qid: str, pid: str, mimic: str = "nearest") -> str:
+    b = study.benchmark
+    return class_of(pid in b.targets[qid], pid in b.mimics[mimic][qid])
+
+
+def top_table(study: Study, store, qid: str, lambdas: Sequence[float], k: int) -> pd.DataFrame:
+    """The top k of one question at several lambdas: lambda, rank, class, title, how it begins."""
+    rows = study.rows([qid])
+    out = []
+    for lam in lambdas:
+        found, _ = retrieve(study, Condition(), lam, rows, depth=k)
+        for rank, passage in enumerate(store.get_many(found.get(qid, [])), 1):
+            out.append({"lambda": lam, "rank": rank, "class": _class(study, qid, passage.pid),
+                        "passage": passage.title or passage.text[:60], "pid": passage.pid})  # fmt: skip
+    return pd.DataFrame(out)
+
+
+def lines_table(study: Study, qid: str, lam: float, k: int, depth: int = 30) -> pd.DataFrame:
+    """The passages that matter for one question: pid, class, s_plus, s_minus, score at ``lam``.
+
+    They are the best ``depth`` at lambda 0, at 1 and at ``lam``.
+    """
+    rows = study.rows([qid])
+    pids = set()
+    for at in (0.0, 1.0, lam):
+        found, _ = retrieve(study, Condition(), at, rows, depth=max(depth, k))
+        pids |= set(found.get(qid, []))
+    pids = sorted(pids)
+    i = int(rows[0])
+    pair = np.stack([study.h_plus[i], study.h_minus["nearest"][i]])
+    s_plus, s_minus = study.index.score(pair, pids)
+    table = pd.DataFrame({"pid": pids, "s_plus": s_plus, "s_minus": s_minus})
+    table.insert(1, "class", [_class(study, qid, pid) for pid in pids])
+    table["score"] = table["s_plus"] - lam * table["s_minus"]
+    return table.sort_values("score", ascending=False, ignore_index=True)
+
+
+def pair_table(study: Study, lam: float) -> pd.DataFrame:
+    """Every question's pair: c = cos(h+, h-) and the degrees the query turns at ``lam`` and at 1."""
+    c = study.c()
+    return pd.DataFrame({"qid": study.benchmark.qids, "c": c,
+                         f"turn at {lam:g}": rotation(c, lam), "turn at 1": rotation(c, 1.0)})  # fmt: skip
+
+
+def methods_table(
+    names: Sequence[str], questions, study: Study, retriever, llm, k: int, **settings
+) -> pd.DataFrame:
+    """P@k of each method on the benchmark's questions, or NOT RUN with the command that records it.
+
+    ``settings`` go to the methods that have such a field (``lam``).
+    """
+    from dataclasses import fields, replace
+
+    b, out = study.benchmark, []
+    for name in names:
+        method = METHODS[name]
+        known = {f.name for f in fields(method)} if name == "chr" else set()
+        method = replace(method, **{s: v for s, v in settings.items() if s in known})
+        row = {"method": name, "options_visible": method.options_visible, "n": len(questions)}
+        try:
+            run, traces = run_retrieval(method, questions, retriever, llm, max(k, 10))
+        except RecordingMiss as miss:
+            out.append(row | {"status": "NOT RUN", "how": str(miss).rsplit("run: ", 1)[-1]})
+            continue
+        found = {q: rows["pid"].tolist() for q, rows in run.groupby("qid", sort=False)}
+        table = measure(found, b.targets, b.mimics["nearest"], k)
+        mean, low, high = mean_interval(table["p_at_5"])
+        failed = sum("error" in t and bool(t["error"]) for t in traces.values())
+        out.append(row | {"status": "run", f"P@{k}": mean, "low": low, "high": high,
+                          "mimic": table["mimic_at_5"].mean(), "failed": failed})  # fmt: skip
+    return pd.DataFrame(out)
+
+
+def pick(curves: pd.DataFrame, wanted: dict[str, tuple[str, str]]) -> pd.DataFrame:
+    """The curves called ``{label: (hypotheses, mode)}``, with the label as first column."""
+    parts = []
+    for label, (hypotheses, mode) in wanted.items():
+        rows = curves[(curves["hypotheses"] == hypotheses) & (curves["mode"] == mode)]
+        if len(rows):
+            parts.append(rows.assign(label=label))
+    table = pd.concat(parts, ignore_index=True)
+    return table[["label", *(c for c in table.columns if c != "label")]]
+
+
+def mark(table: pd.DataFrame, lam: float) -> pd.DataFrame:
+    """The table with the reader's lambda in a column, so that a figure's CSV says where its line is."""
+    return table.assign(lambda_marked=lam)
+
+
+def story(curves: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
+    """Three rows for the first screen: H+ alone, the best lambda, the paper's lambda = 1."""
+    rows = curves[(curves["hypotheses"] == "nearest") & (curves["mode"] == "full search")]
+    best = rows.loc[rows["p_at_5"].idxmax()]
+    picked = pd.DataFrame(
+        [rows[rows["lambda"] == 0].iloc[0], best, rows[rows["lambda"] == 1].iloc[0]]
+    )
+    names = ["H+ alone", "best here", "the paper's"]
+    shown = picked[["lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "contamination_at_5",
+                    "neither_at_5", "n"]]  # fmt: skip
+    return shown.assign(setting=names).set_index("setting")
