@@ -170,24 +170,30 @@ def margin_forms(
     return LinearForms(vectors, np.array([0.0, -lam * margin]))
 
 
-def search_forms(index, forms: LinearForms, k: int, candidates: int = 100) -> Hits:
-    """Exact top k of a minimum of linear forms, by a certified candidate set.
+def search_forms(index, forms: Sequence[LinearForms], k: int, candidates: int = 100) -> Hits:
+    """Exact top k of a minimum of linear forms, one per question, by certified candidate sets.
 
-    One search per form; a passage in none of the lists scores at most the least N-th score, so
-    once the k-th candidate is above that, nothing is missing; else N grows fourfold. Ends at the
-    latest with every passage a candidate.
+    All forms are searched in one batch. A passage in none of a question's lists scores at most the
+    least of their N-th scores, so once the k-th candidate is above that, nothing is missing; else
+    N grows fourfold for that question. Ends at the latest with every passage a candidate.
     """
-    n = min(max(candidates, k), len(index))
-    while True:
-        hits = index.search(forms.vectors, n)
-        rows = np.unique(hits.rows)
-        # The margin keeps rounding of scores (1e-5) from certifying a tie.
-        unseen = float((hits.scores[:, -1] + forms.offsets).min()) + 2e-5
-        exact = (index.score(forms.vectors, rows) + forms.offsets[:, None]).min(axis=0)
-        best = top_rows(exact[None, :], rows, index, min(k, len(rows)))
-        if n == len(index) or best.scores[0, -1] > unseen:
-            return best
-        n = min(4 * n, len(index))
+    best: list[Hits | None] = [None] * len(forms)
+    open_, n = list(range(len(forms))), min(max(candidates, k), len(index))
+    while open_:
+        hits = index.search(np.concatenate([forms[i].vectors for i in open_]), n)
+        ends = np.cumsum([len(forms[i].vectors) for i in open_])
+        left = []
+        for i, end in zip(open_, ends, strict=True):
+            part = slice(end - len(forms[i].vectors), end)
+            rows = np.unique(hits.rows[part])
+            exact = index.score(forms[i].vectors, rows) + forms[i].offsets[:, None]
+            best[i] = top_rows(exact.min(axis=0)[None], rows, index, min(k, len(rows)))
+            # The margin keeps rounding of scores (1e-5) from certifying a tie.
+            unseen = float((hits.scores[part, -1] + forms[i].offsets).min()) + 2e-5
+            if best[i].scores[0, -1] <= unseen:
+                left.append(i)
+        open_, n = ([], n) if n == len(index) else (left, min(4 * n, len(index)))
+    return Hits.stack(best)
 
 
 def rerank_pool(index, pool: np.ndarray, query: np.ndarray, n: int, k: int) -> Hits:

@@ -17,14 +17,18 @@ from lib.provenance import code_hash, data_hash
 from lib.store import PassageStore
 from lib.vectors import encode_cached
 
-__all__ = ["corpus_store", "corpus_table", "build_index", "without"]
+__all__ = ["files_of", "corpus_store", "corpus_table", "build_index", "only", "without"]
+
+
+def files_of(corpora: Sequence[str]) -> list[str]:
+    """Names of all files behind the corpora, as ``lib.provenance.data_hash`` takes them."""
+    return [file for name in corpora for file in CORPORA[name].files]
 
 
 def _settings(corpora: Sequence[str], limit: int) -> dict:
-    files = [f for c in corpora for f in CORPORA[c].files]
     return {
         "corpora": list(corpora), "limit": limit,
-        "data": data_hash(files), "code": code_hash(["lib.corpora"]),
+        "data": data_hash(files_of(corpora)), "code": code_hash(["lib.corpora"]),
     }  # fmt: skip
 
 
@@ -73,6 +77,12 @@ def build_index(
             items, encoder, "article", label=name or "ddx-mini", dtype=dtype, progress=progress
         )
     return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
+
+
+def only(index: DenseIndex, corpora: Sequence[str]) -> DenseIndex:
+    """The index of these corpora alone; bundled passages, whose ids have no corpus, always stay."""
+    names = np.char.partition(index.ids, ":")
+    return index.subset(np.isin(names[:, 0], list(corpora)) | (names[:, 1] == ""))
 
 
 def without(index: DenseIndex, sources: Sequence[str]) -> DenseIndex:

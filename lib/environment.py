@@ -32,7 +32,9 @@ def machine() -> str:
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpus = torch.cuda.device_count()
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {gpus or 'no'} GPU{'s' * (gpus > 1)}"
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {gpus or 'no'} GPU{'s' * (gpus > 1)}"
+    )
 
 
 def check_weights() -> list[str]:
@@ -51,5 +53,7 @@ def check_weights() -> list[str]:
 
 if __name__ == "__main__":
     wrong = check_weights()
-    print("\n".join(wrong) if wrong else "all-MiniLM-L6-v2 and SmolLM2-135M-Instruct: sha256 right.")
+    print(
+        "\n".join(wrong) if wrong else "all-MiniLM-L6-v2 and SmolLM2-135M-Instruct: sha256 right."
+    )
     sys.exit(bool(wrong))

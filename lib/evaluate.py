@@ -13,15 +13,9 @@ import numpy as np
 import pandas as pd
 
 __all__ = [
-    "CLASSES",
-    "METRICS",
-    "class_of",
-    "measure",
-    "mean_interval",
-    "paired",
-    "holm",
-    "summary",
-]
+    "CLASSES", "METRICS", "ceiling", "class_of", "compare", "holm", "mean_interval", "measure",
+    "paired", "summary",
+]  # fmt: skip
 
 CLASSES = ("target", "both", "mimic", "neither")
 METRICS = (
@@ -61,6 +55,18 @@ def measure(
             name = class_of(pid in targets[qid], pid in mimics.get(qid, ()))
             row[f"{name}_at_5"] += 1 / k
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(METRICS)).rename_axis("qid")
+
+
+def ceiling(targets: Mapping[str, frozenset[str]], k: int = 5) -> float:
+    """The mean P@k that a perfect ranking would have: min(k, relevant) / k."""
+    return float(np.mean([min(k, len(pids)) / k for pids in targets.values()]))
+
+
+def compare(tables: Mapping[str, pd.DataFrame], k: int, best: float) -> pd.DataFrame:
+    """One row per name: means of the metrics, P@k with its interval and ceiling, n."""
+    rows = [{"method": name} | summary(table) for name, table in tables.items()]
+    shown = ["method", "p_at_5", "p_at_5_low", "p_at_5_high", "hit_at_5", "ndcg_at_10", "mrr"]
+    return pd.DataFrame(rows)[[*shown, "n"]].assign(ceiling=best, k=k)
 
 
 def class_of(on_target: bool, on_mimic: bool) -> str:

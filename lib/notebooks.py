@@ -51,7 +51,8 @@ def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
         run(name, build / f"{name}.ipynb", {"profile": profile} | parameters)
         if in_place:
             _commit(build / f"{name}.ipynb", _folder() / f"{name}.ipynb")
-    print(f"figures: {paths.shown(paths.figures(profile))}   tables: {paths.shown(paths.results(profile))}")  # fmt: skip
+    print(f"figures: {paths.shown(paths.figures(profile))}")
+    print(f"tables:  {paths.shown(paths.results(profile))}")
 
 
 def _commit(executed: Path, target: Path) -> None:

@@ -17,7 +17,7 @@ from lib.files import atomic_write
 
 __all__ = [
     "CLASS_COLOURS", "CURVE_COLOURS", "save", "plot_lambda", "plot_trade_off", "plot_lines",
-    "plot_spectrum", "plot_differences", "plot_reported_lambda", "plot_cosines",
+    "plot_sizes", "plot_spectrum", "plot_differences", "plot_reported_lambda", "plot_cosines",
 ]  # fmt: skip
 
 CLASS_COLOURS = {"target": "#0072B2", "both": "#56B4E9", "mimic": "#D55E00", "neither": "#999999"}
@@ -139,7 +139,7 @@ def plot_lines(lines: pd.DataFrame, lam: float, k: int, lam_max: float = 1.4):
     return figure
 
 
-def plot_spectrum(spectrum: pd.DataFrame, k: int):
+def plot_spectrum(spectrum: pd.DataFrame, k: int, lam: float = 0.4):
     """Which classes fill the top k over lambda, exactly: columns ``question, start, end`` and one
     count per class."""
     plt = _style()
@@ -159,6 +159,7 @@ def plot_spectrum(spectrum: pd.DataFrame, k: int):
         axis.set(ylim=(0, k), yticks=[0, k])
         axis.set_title(question, loc="left", fontsize=8)
         axis.grid(visible=False)
+        axis.axvline(lam, color="black", lw=0.8, ls=":")
     axes[0, 0].legend(ncol=4, loc="lower right", bbox_to_anchor=(1, 1.12), fontsize=7)
     axes[-1, 0].set(xlabel="λ")
     figure.supylabel(f"passages of the top {k}", fontsize=9)
@@ -181,7 +182,9 @@ def plot_differences(table: pd.DataFrame, xlabel: str):
     return figure
 
 
-def plot_reported_lambda(reported: pd.DataFrame, measured: Mapping[str, pd.DataFrame], k: int = 5):
+def plot_reported_lambda(
+    reported: pd.DataFrame, measured: Mapping[str, pd.DataFrame], lam: float = 0.4, k: int = 5
+):
     """The paper's Figure 5 (accuracy; only the values and bounds its text states) beside P@k here.
 
     The two panels have different units on purpose: shapes may be compared, numbers may not.
@@ -189,7 +192,7 @@ def plot_reported_lambda(reported: pd.DataFrame, measured: Mapping[str, pd.DataF
     plt = _style()
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4))
     value = reported["value"].astype(float)
-    looks = {"exact": ("o", "stated"), "upper_bound": ("v", "below this"), "lower_bound": ("^", "above this")}  # fmt: skip
+    looks = {"exact": ("o", "stated"), "upper_bound": ("v", "below"), "lower_bound": ("^", "above")}
     for kind, (marker, label) in looks.items():
         rows = (reported["kind"] == kind) & reported["lambda"].notna()
         left.plot(reported.loc[rows, "lambda"].astype(float), value[rows], marker, color="#D55E00",
@@ -200,10 +203,24 @@ def plot_reported_lambda(reported: pd.DataFrame, measured: Mapping[str, pd.DataF
     left.set(xlabel="λ", ylabel="accuracy, % (paper: MedQA, Gemma-2-9B)", title="reported")
     left.legend(fontsize=7)
     for position, (label, rows) in enumerate(measured.items()):
-        right.plot(rows["lambda"], rows["p_at_5"], marker="o", ms=3, color=_OTHERS[position], label=label)  # fmt: skip
+        colour = _OTHERS[position]
+        right.plot(rows["lambda"], rows["p_at_5"], marker="o", ms=3, color=colour, label=label)
+    right.axvline(lam, color="black", lw=0.8, ls=":")
     right.set(xlabel="λ", ylabel=f"P@{k} (measured here)", title="measured, another setup")
     right.set_ylim(bottom=0)
     right.legend(fontsize=7)
+    return figure
+
+
+def plot_sizes(passages: pd.DataFrame):
+    """Passages per source, on a log scale: columns ``corpus, passages, mean_chars``."""
+    plt = _style()
+    figure, axis = plt.subplots(figsize=(6, 0.4 * len(passages) + 0.9))
+    table = passages[::-1]
+    axis.barh(table["corpus"], table["passages"], color="#0072B2")
+    sizes = zip(table["passages"], table["mean_chars"], strict=True)
+    axis.bar_label(axis.containers[0], [f" {n:,} of {c} characters" for n, c in sizes], fontsize=8)
+    axis.set(xlabel="passages (log scale)", xscale="log", xlim=(1, 30 * table["passages"].max()))
     return figure
 
 
@@ -212,7 +229,9 @@ def plot_cosines(values: Mapping[str, Sequence[float]], xlabel: str):
     plt = _style()
     figure, axis = plt.subplots(figsize=(6, 0.45 * len(values) + 0.9))
     labels = list(values)[::-1]
-    axis.boxplot([values[v] for v in labels], orientation="horizontal", tick_labels=labels, widths=0.6,
-                 medianprops={"color": "#D55E00"}, flierprops={"markersize": 2})  # fmt: skip
+    axis.boxplot(
+        [values[v] for v in labels], orientation="horizontal", tick_labels=labels, widths=0.6,
+        medianprops={"color": "#D55E00"}, flierprops={"markersize": 2},
+    )  # fmt: skip
     axis.set(xlabel=xlabel)
     return figure

@@ -98,7 +98,8 @@ class Retriever:
             stacked = np.stack([_combine(f, known) for f in request.forms])
             if is_degenerate(stacked).any():
                 return "zero or tiny query: H+ and H- are (nearly) the same text"
-            return search_forms(self.index, LinearForms(stacked, np.array(request.offsets)), k)
+            forms = LinearForms(stacked, np.array(request.offsets))
+            return search_forms(self.index, [forms], k)
         query = _combine(request, known)[None, :]
         if is_degenerate(query).any():
             return "zero or tiny query: H+ and H- are (nearly) the same text"

@@ -131,7 +131,7 @@ def test_the_maximum_over_mimics_is_searched_exactly(seed, lam, k):
     docs, h, mimics = some(seed, 80, 6), some(seed + 1, 6), some(seed + 2, 4, 6)
     want = docs @ h - lam * (docs @ mimics.T).max(axis=1)
     forms = contrast.max_mimic_forms(h, mimics, lam)
-    hits = contrast.search_forms(index_of(docs), forms, k, candidates=k)
+    hits = contrast.search_forms(index_of(docs), [forms], k, candidates=k)
     assert np.allclose(hits.scores[0], np.sort(want)[::-1][:k], atol=3e-5)
 
 
@@ -142,8 +142,17 @@ def test_the_margin_rule_is_searched_exactly(seed, lam, margin, k):
     plus, minus = docs @ h, docs @ m
     want = plus - lam * np.maximum(0, minus - plus + margin)
     forms = contrast.margin_forms(h, m, lam, margin)
-    hits = contrast.search_forms(index_of(docs), forms, k, candidates=k)
+    hits = contrast.search_forms(index_of(docs), [forms], k, candidates=k)
     assert np.allclose(hits.scores[0], np.sort(want)[::-1][:k], atol=3e-5)
+
+
+def test_questions_in_one_batch_are_certified_one_by_one():
+    docs, h, mimics = some(0, 200, 6), some(1, 7, 6), some(2, 7, 3, 6)
+    forms = [contrast.max_mimic_forms(h[i], mimics[i], 0.9) for i in range(7)]
+    hits = contrast.search_forms(index_of(docs), forms, 3, candidates=3)
+    for i in range(7):
+        alone = contrast.search_forms(index_of(docs), forms[i : i + 1], 3, candidates=200)
+        assert hits.rows[i].tolist() == alone.rows[0].tolist()
 
 
 def test_a_pool_is_re_ranked_and_nothing_outside_it_returned():

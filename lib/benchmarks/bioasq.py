@@ -13,7 +13,7 @@ from collections import defaultdict
 from lib.benchmarks.base import Benchmark, shares_8gram
 from lib.benchmarks.neighbours import DISTANCES, neighbour_ranks, pick
 from lib.corpora import load_passages
-from lib.datasets import load_bioasq_all
+from lib.datasets import load_bioasq_all, load_bioasq_dev
 from lib.vectors import encode_small
 
 __all__ = ["build"]
@@ -31,8 +31,7 @@ def build(encoder, seed: int = 0, several: int = 5) -> Benchmark:
     chosen = {d: pick(ranks, len(everything), d, seed) for d in DISTANCES}
 
     yes_no = {q.qid for q in everything if q.question_type == "yesno"}
-    used = {p for q in everything if q.qid in yes_no for p in q.snippet_pmids}
-    dev = {q.qid for q in everything if q.qid not in yes_no and not used & set(q.snippet_pmids)}
+    dev = {q.qid for q in load_bioasq_dev()}
     usable = {q.qid for q in everything if q.ideal_answer and pids[q.qid]} & (yes_no | dev)
     keep = [i for i, q in enumerate(everything) if q.qid in usable]
     kept = [everything[i] for i in keep]

@@ -117,7 +117,7 @@ def retrieve(
         draws = np.random.default_rng(seed).integers(0, len(study.index), (len(rows), depth))
         return {q: study.index.ids[d].tolist() for q, d in zip(qids, draws, strict=True)}, 0
     if condition.form in ("max", "margin"):
-        return _by_forms(study, condition, lam, rows, depth), 0
+        return _by_forms(study, condition, lam, rows, depth)
     if condition.form == "question":
         query = study.question[rows]
     else:
@@ -135,18 +135,20 @@ def retrieve(
     return found, len(rows) - len(good)
 
 
-def _by_forms(study: Study, condition: Condition, lam, rows, depth: int) -> dict[str, list[str]]:
+def _by_forms(study: Study, condition: Condition, lam, rows, depth: int):
     lams = np.broadcast_to(np.asarray(lam, dtype=float), (len(rows),))
-    found = {}
+    mimic, forms = study.h_minus[condition.mimic], []
     for i, one in zip(rows, lams, strict=True):
-        h_plus = study.h_plus[i]
         if condition.form == "max":
-            forms = max_mimic_forms(h_plus, study.several[i], one)
+            forms.append(max_mimic_forms(study.h_plus[i], study.several[i], one))
         else:
-            forms = margin_forms(h_plus, study.h_minus[condition.mimic][i], one, condition.margin)
-        hits = search_forms(study.index, forms, depth)
-        found[study.benchmark.qids[i]] = hits.ids[0].tolist()
-    return found
+            forms.append(margin_forms(study.h_plus[i], mimic[i], one, condition.margin))
+    good = [x for x, form in enumerate(forms) if not is_degenerate(form.vectors).any()]
+    hits = search_forms(study.index, [forms[x] for x in good], depth)
+    found = {
+        study.benchmark.qids[rows[x]]: ids.tolist() for x, ids in zip(good, hits.ids, strict=True)
+    }
+    return found, len(rows) - len(good)
 
 
 def measured(

@@ -18,9 +18,14 @@ from lib.adaptive import (
 )
 from lib.benchmarks.study import CURVE_COLUMNS, Condition, Study, curve, measured
 from lib.contrast import spectrum
+from lib.corpus_index import files_of
 from lib.evaluate import CLASSES, class_of, holm, paired
+from lib.provenance import save_result
 
-__all__ = ["all_curves", "adaptive_table", "claims_table", "best_lambda", "spectrum_table"]
+__all__ = [
+    "adaptive_table", "all_curves", "best_lambda", "claims_table", "spectrum_table",
+    "study_results",
+]  # fmt: skip
 
 SEVERAL = 5
 
@@ -167,6 +172,27 @@ def _claims(benchmark, star: float):
     if benchmark.several:
         several = (Condition(form="max"), 0.5)
         yield "the maximum over 5 mimics at λ = 0.5 beats one mimic", "p_at_5", 1, several, here
+
+
+def study_results(study: Study, profile, k: int = 5) -> dict[str, pd.DataFrame]:
+    """All three tables of a benchmark, saved as ``<benchmark>_lambda|adaptive|claims.csv``.
+
+    They are computed afresh each time: minutes on a laptop for the real benchmarks, seconds for the
+    bundled one.
+    """
+    name = study.benchmark.name.replace("-", "_")
+    made = {
+        "lambda": all_curves(study, profile.lambdas, k),
+        "adaptive": adaptive_table(study, k),
+        "claims": claims_table(study, profile.lambdas, k),
+    }
+    for kind, table in made.items():
+        save_result(
+            table, f"{name}_{kind}", profile.name, code=["lib.benchmarks.tables"],
+            data=files_of(study.benchmark.corpora), k=k, encoder=profile.encoder,
+            limit=profile.limit, counts=dict(study.benchmark.counts),
+        )  # fmt: skip
+    return made
 
 
 def spectrum_table(study: Study, qids: Sequence[str], k: int, lam_max: float) -> pd.DataFrame:

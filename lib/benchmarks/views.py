@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -29,8 +30,8 @@ def top_table(study: Study, store, qid: str, lambdas: Sequence[float], k: int) -
     for lam in lambdas:
         found, _ = retrieve(study, Condition(), lam, rows, depth=k)
         for rank, passage in enumerate(store.get_many(found.get(qid, [])), 1):
-            out.append({"lambda": lam, "rank": rank, "class": _class(study, qid, passage.pid),
-                        "passage": passage.title or passage.text[:60], "pid": passage.pid})  # fmt: skip
+            row = {"lambda": lam, "rank": rank, "class": _class(study, qid, passage.pid)}
+            out.append(row | {"passage": passage.title or passage.text[:60], "pid": passage.pid})
     return pd.DataFrame(out)
 
 
@@ -55,38 +56,34 @@ def lines_table(study: Study, qid: str, lam: float, k: int, depth: int = 30) -> 
 
 
 def pair_table(study: Study, lam: float) -> pd.DataFrame:
-    """Every question's pair: c = cos(h+, h-) and the degrees the query turns at ``lam`` and at 1."""
+    """Every question's pair: c = cos(h+, h-), and the query's turn in degrees at two lambdas."""
     c = study.c()
-    return pd.DataFrame({"qid": study.benchmark.qids, "c": c,
-                         f"turn at {lam:g}": rotation(c, lam), "turn at 1": rotation(c, 1.0)})  # fmt: skip
+    turns = {f"turn at {x:g}": rotation(c, x) for x in (lam, 1.0)}
+    return pd.DataFrame({"qid": study.benchmark.qids, "c": c} | turns)
 
 
 def methods_table(
-    names: Sequence[str], questions, study: Study, retriever, llm, k: int, **settings
+    names: Sequence[str], questions, study: Study, retriever, llm, k: int, lam: float
 ) -> pd.DataFrame:
     """P@k of each method on the benchmark's questions, or NOT RUN with the command that records it.
 
-    ``settings`` go to the methods that have such a field (``lam``).
+    ``lam`` is CHR's; the other methods are run as they stand.
     """
-    from dataclasses import fields, replace
-
     b, out = study.benchmark, []
     for name in names:
-        method = METHODS[name]
-        known = {f.name for f in fields(method)} if name == "chr" else set()
-        method = replace(method, **{s: v for s, v in settings.items() if s in known})
+        method = replace(METHODS[name], lam=lam) if name == "chr" else METHODS[name]
         row = {"method": name, "options_visible": method.options_visible, "n": len(questions)}
         try:
             run, traces = run_retrieval(method, questions, retriever, llm, max(k, 10))
         except RecordingMiss as miss:
-            out.append(row | {"status": "NOT RUN", "how": str(miss).rsplit("run: ", 1)[-1]})
+            out.append(row | {"status": "NOT RUN", "how": str(miss).rsplit("Next: ", 1)[-1]})
             continue
         found = {q: rows["pid"].tolist() for q, rows in run.groupby("qid", sort=False)}
         table = measure(found, b.targets, b.mimics["nearest"], k)
         mean, low, high = mean_interval(table["p_at_5"])
         failed = sum("error" in t and bool(t["error"]) for t in traces.values())
-        out.append(row | {"status": "run", f"P@{k}": mean, "low": low, "high": high,
-                          "mimic": table["mimic_at_5"].mean(), "failed": failed})  # fmt: skip
+        values = {"status": "run", f"P@{k}": mean, "low": low, "high": high}
+        out.append(row | values | {"mimic": table["mimic_at_5"].mean(), "failed": failed})
     return pd.DataFrame(out)
 
 
@@ -102,18 +99,15 @@ def pick(curves: pd.DataFrame, wanted: dict[str, tuple[str, str]]) -> pd.DataFra
 
 
 def mark(table: pd.DataFrame, lam: float) -> pd.DataFrame:
-    """The table with the reader's lambda in a column, so that a figure's CSV says where its line is."""
+    """The table with the reader's lambda in a column, so that a figure's CSV says where it is."""
     return table.assign(lambda_marked=lam)
 
 
-def story(curves: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
+def story(curves: pd.DataFrame) -> pd.DataFrame:
     """Three rows for the first screen: H+ alone, the best lambda, the paper's lambda = 1."""
     rows = curves[(curves["hypotheses"] == "nearest") & (curves["mode"] == "full search")]
     best = rows.loc[rows["p_at_5"].idxmax()]
-    picked = pd.DataFrame(
-        [rows[rows["lambda"] == 0].iloc[0], best, rows[rows["lambda"] == 1].iloc[0]]
-    )
-    names = ["H+ alone", "best here", "the paper's"]
-    shown = picked[["lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "contamination_at_5",
-                    "neither_at_5", "n"]]  # fmt: skip
-    return shown.assign(setting=names).set_index("setting")
+    none, one = (rows[rows["lambda"] == x].iloc[0] for x in (0, 1))
+    picked = pd.DataFrame([none, best, one], index=["H+ alone", "best here", "the paper's"])
+    shown = ["lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "contamination_at_5"]
+    return picked[[*shown, "neither_at_5", "n"]]

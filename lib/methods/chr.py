@@ -48,7 +48,8 @@ class CHR:
             llm, messages, HYPOTHESES, temperature=self.temperature,
             max_tokens=self.max_tokens, seed=self.seed,
         )  # fmt: skip
-        trace = {"repaired": reply.repaired, "error": reply.error, **(reply.value or {})}
+        state = {"repaired": reply.repaired, "cut": reply.cut, "error": reply.error}
+        trace = state | {"replies": reply.replies, **(reply.value or {})}
         if reply.value is None:
             return Expansion(None, trace)
         target = Text(reply.value["H_plus"], 1.0, self.tower, "H+")

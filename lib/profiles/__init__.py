@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-__all__ = ["Profile", "load_profile"]
+__all__ = ["Profile", "load_profile", "profile_table"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,18 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     if unknown := set(given) - {f.name for f in fields(Profile)}:
         raise ValueError(f"a profile has no field {', '.join(sorted(unknown))}")
     return replace(profile, **given)
+
+
+def profile_table():
+    """What each profile runs on and needs, as a DataFrame."""
+    import pandas as pd
+
+    rows = [load_profile(name) for name in ("mini", "open", "paper")]
+    return pd.DataFrame(
+        {"profile": p.name, "passages": ", ".join(p.corpora), "encoder": p.encoder,
+         "llm": p.llm.partition(":")[2] or p.llm, "needs": p.needs}
+        for p in rows
+    )  # fmt: skip
 
 
 def _frozen(value):

@@ -1,0 +1,50 @@
+"""What every reader gives and needs: a Document, tidy text, and XML without surprises."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+__all__ = ["Document", "tidy", "parse_xml"]
+
+_POWER = re.compile(r"(?<=\d)<sup>", re.IGNORECASE)
+_BREAK = re.compile(r"</?(?:br|p)\s*/?>", re.IGNORECASE)
+_INLINE = re.compile(r"</?(?:b|i|u|em|strong|sub|sup)>", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text as its source has it, before it is cut into passages; ``doc`` is its stable id."""
+
+    doc: str
+    title: str
+    text: str
+    meta: dict[str, Any]
+
+
+def tidy(text: str, keep_lines: bool = False) -> str:
+    """Decode HTML entities, drop inline markup, make any run of white space one space, strip.
+
+    Nothing else is touched. ``keep_lines`` keeps line breaks (the laboratory tables of exam
+    questions); 10<sup>3</sup> becomes 10^3, since 103 would be another number.
+    """
+    text = html.unescape(html.unescape(text))  # PubMed text holds &amp;quot; too
+    text = _INLINE.sub("", _BREAK.sub(" ", _POWER.sub("^", text)))
+    lines = text.splitlines() if keep_lines else [text]
+    return "\n".join(" ".join(line.split()) for line in lines).strip()
+
+
+def parse_xml(data: bytes, what: str) -> ElementTree.Element:
+    """The root element of an XML file; entity declarations are refused, so nothing can expand.
+
+    ``what`` names the file in errors. An external DTD may be named, but is never loaded.
+    """
+    if b"<!ENTITY" in data or b"\0" in data:
+        raise ValueError(f"{what}: refused, it declares entities or is not UTF-8 XML")
+    try:
+        return ElementTree.fromstring(data)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"{what}: not well-formed XML ({error})") from error

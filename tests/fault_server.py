@@ -1,0 +1,123 @@
+"""A chat server on this machine that fails as it is told, for the tests of the LLM client.
+
+with FaultServer("429", "500") as server:      # then "ok" for ever
+    OpenAIChat("m", server.url).generate(...)
+server.bodies, server.headers, server.peak     # what it was asked, and how much at once
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+__all__ = ["FaultServer", "completion"]
+
+
+def completion(*texts: str, reason: str = "stop") -> dict:
+    """A chat completion with one choice a text; 7 prompt tokens, 3 output tokens a choice."""
+    choices = [
+        {"index": i, "finish_reason": reason, "message": {"role": "assistant", "content": text}}
+        for i, text in enumerate(texts)
+    ]
+    usage = {"prompt_tokens": 7, "completion_tokens": 3 * len(texts), "total_tokens": 0}
+    return {"id": "x", "object": "chat.completion", "created": 0, "model": "served-name",
+            "choices": choices, "usage": usage}  # fmt: skip
+
+
+class FaultServer(ThreadingHTTPServer):
+    """Takes one step a request, then answers ``text``; ``refuse`` names fields that get a 400.
+
+    Steps: "ok", a status ("500"; "429" comes with Retry-After), "truncated" (fewer bytes than
+    promised), "garbled" (half a JSON text), "empty" (no choices), "slow" (``pause_s``), "drop" (no
+    answer), "cut" (finish_reason "length"), "overflow" (a 400 about the context).
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *steps: str, text: str = "fine", forever: str = "ok",
+                 refuse: tuple[str, ...] = (), several: bool = True, pause_s: float = 1.0,
+                 together: int = 0):  # fmt: skip
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.steps, self.text, self.forever = list(steps), text, forever
+        self.refuse, self.several, self.pause_s = refuse, several, pause_s
+        self.bodies: list[dict] = []
+        self.headers: list[dict] = []
+        self.peak = self.now = 0
+        self.lock = threading.Lock()
+        self.together = threading.Barrier(together) if together else None
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+
+    def __enter__(self) -> FaultServer:
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, *_) -> None:
+        """A client that gave up is what the tests want: no traceback."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_) -> None:
+        """Quiet."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = self.server
+        with server.lock:
+            server.bodies.append(body)
+            server.headers.append({k.lower(): v for k, v in self.headers.items()})
+            step = server.steps.pop(0) if server.steps else server.forever
+            server.now += 1
+            server.peak = max(server.peak, server.now)
+        try:
+            if server.together:
+                server.together.wait(timeout=20)
+            self.play(step, body)
+        finally:
+            with server.lock:
+                server.now -= 1
+
+    def play(self, step: str, body: dict) -> None:
+        server = self.server
+        refused = [field for field in server.refuse if field in body]
+        if refused:
+            self.send(400, {"error": {"message": f"{refused[0]} is not supported"}})
+        elif step.isdigit():
+            wait = {"Retry-After": "1"} if step == "429" else {}
+            self.send(int(step), {"error": {"message": f"planned {step}"}}, wait)
+        elif step == "overflow":
+            self.send(400, {"error": {"message": "maximum context length is 512 tokens"}})
+        elif step == "drop":
+            self.close_connection = True
+        elif step == "truncated":
+            self.send(200, completion(server.text), short=20)
+        elif step == "garbled":
+            self.send(200, '{"id": "x", "cho')
+        elif step == "empty":
+            self.send(200, completion())
+        else:
+            time.sleep(server.pause_s if step == "slow" else 0)
+            reason = "length" if step == "cut" else "stop"
+            count = body.get("n", 1) if server.several else 1
+            text = server.text(body) if callable(server.text) else server.text
+            self.send(200, completion(*[text] * count, reason=reason))
+
+    def send(self, status: int, body: dict | str, headers: dict | None = None, short: int = 0):
+        """One answer; ``short`` bytes of it stay unsent."""
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data[: len(data) - short])
+        self.close_connection = bool(short)

@@ -1,0 +1,456 @@
+"""Corpora: each reader on a hand-made file of its form, the cutting rule, and the real counts."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+from unittest.mock import create_autospec
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lib import corpora, downloads, medrag
+from lib.cnxml import read_book
+from lib.corpora import CORPORA, OPEN_CORPUS, cut, load_passages, open_corpus
+from lib.documents import Document, parse_xml, tidy
+from lib.downloads import DownloadError
+from lib.files import read_manifest, sha256_bytes
+from lib.medquad import read_answers
+from lib.medrag import cut_statpearls, estimate, load_medrag, read_records
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory):
+    """One cache for the whole module: archives are checked once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+# texts and their pieces --------------------------------------------------------------------------
+
+
+def letters(text: str) -> str:
+    return "".join(text.split())
+
+
+PROSE = st.lists(st.text("ab.?! \n\t\u2009é漢🙂", max_size=200), max_size=30).map("".join)
+
+
+@given(PROSE)
+@example("word " * 400)
+@example("x" * 2500)
+@example("One sentence. " * 100 + "y" * 1500 + " End.")
+@settings(max_examples=60, deadline=None)
+def test_cutting_loses_and_invents_nothing(text):
+    pieces = cut(text)
+    assert all(0 < len(piece) <= 1000 for piece in pieces) or tidy(text) == ""
+    assert letters("".join(pieces)) == letters(text)
+    assert all(piece == " ".join(piece.split()) for piece in pieces)
+    if len(tidy(text)) <= 1000:
+        assert pieces == [tidy(text)]
+
+
+def test_cuts_are_between_sentences():
+    sentences = [f"Sentence number {i} says something of no weight at all." for i in range(60)]
+    pieces = cut("  ".join(sentences))
+    assert len(pieces) > 2 and all(p.startswith("Sentence") and p.endswith(".") for p in pieces)
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [
+        (" a\t b\n\nc ", "a b c"),
+        ("p &lt; 0.05 &amp; so", "p < 0.05 & so"),
+        ("the &amp;quot;x&amp;quot; one", 'the "x" one'),
+        ("end.<br><b>AIM</b>: 10<sup>3</sup> CO<sub>2</sub>", "end. AIM: 10^3 CO2"),
+        ("<40,000 cells, a<b", "<40,000 cells, a<b"),
+    ],
+)
+def test_tidy(raw, clean):
+    assert tidy(raw) == clean
+    assert tidy(clean) == clean
+
+
+def test_tidy_can_keep_lines():
+    assert tidy(" Na  140 \r\n K   4 ", keep_lines=True) == "Na 140\nK 4"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>',
+        b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>',
+        '<?xml version="1.0" encoding="UTF-16"?><a/>'.encode("utf-16"),
+        b"<a><b></a>",
+    ],
+)
+def test_xml_with_entities_or_faults_is_refused_by_name(data):
+    with pytest.raises(ValueError, match="this file"):
+        parse_xml(data, "this file")
+
+
+def test_xml_may_name_a_dtd():
+    assert parse_xml(b'<!DOCTYPE book PUBLIC "-//x" "http://x/x.dtd"><book/>', "x").tag == "book"
+
+
+# readers -----------------------------------------------------------------------------------------
+
+MEDQUAD = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Document id="other" source="GARD" url="https://example.org/aaa"><Focus>Aneurysm</Focus>
+<FocusAnnotations><UMLS><CUIs><CUI>C01</CUI><CUI>C02</CUI></CUIs>
+<SemanticGroup>Disorders</SemanticGroup></UMLS></FocusAnnotations>
+<QAPairs><QAPair pid="1"><Question qid="x-1" qtype="information">What is (are) Aneurysm ?</Question>
+<Answer>A  bulge &quot;here&quot;.
+    More.</Answer></QAPair>
+<QAPair pid="2"><Question qid="x-2" qtype="causes">Why ?</Question><Answer> </Answer></QAPair>
+<QAPair pid="3"><Question qid="x-3" qtype="outlook">And ?</Question><Answer>Good.</Answer></QAPair>
+</QAPairs></Document>"""
+
+
+def test_medquad_form():
+    first, third = read_answers("2_GARD_QA", "0000006.xml", MEDQUAD)
+    assert (first.doc, first.title) == ("medquad:2_GARD_QA/0000006-1", "Aneurysm")
+    assert first.text == 'A bulge "here". More.'
+    assert first.meta == {
+        "focus": "Aneurysm", "cuis": ["C01", "C02"], "group": "Disorders", "subset": "2_GARD_QA",
+        "document": "0000006", "url": "https://example.org/aaa",
+        "question": "What is (are) Aneurysm ?", "question_type": "information",
+    }  # fmt: skip
+    assert third.doc.endswith("-3") and third.text == "Good.", "no answer, no document"
+
+
+def test_medquad_without_concepts():
+    data = re.sub(rb"<FocusAnnotations>.*</FocusAnnotations>", b"", MEDQUAD, flags=re.DOTALL)
+    first, _ = read_answers("4_X", "1.xml", data)
+    assert first.meta["cuis"] == [] and first.meta["group"] == ""
+
+
+COLLECTION = b"""<col:collection xmlns:col="http://cnx.rice.edu/collxml"
+ xmlns:md="http://cnx.rice.edu/mdml"><col:metadata><md:title>Body 2e</md:title></col:metadata>
+<col:content><col:module document="m0"/><col:subcollection><md:title>Blood</md:title><col:content>
+<col:module document="m1"/></col:content></col:subcollection></col:content></col:collection>"""
+
+MODULE = """<document xmlns="http://cnx.rice.edu/cnxml" xmlns:m="http://www.w3.org/1998/Math/MathML">
+<title>Plasma</title><metadata>not prose</metadata><content>
+<section class="learning-objectives"><title>Learning Outcomes</title><para>Define it.</para>
+</section>
+<para>Plasma is <term>fluid</term> (<link target-id="f1"/>), 10<sup>3</sup>
+ mL of Ca<sup>2+</sup>.<footnote>A book.</footnote></para>
+<figure id="f1"><title>A tube</title><media alt="A drawing of noise"><image/></media>
+<caption>Cells sink. (credit: modification of work by X (Y))</caption></figure>
+<section><title>Parts</title><para>These are:</para>
+<list><item>albumin</item><item>globulin</item></list>
+<table><title>Shares</title><tgroup cols="2"><colspec/><thead><row><entry>Part</entry>
+<entry>%</entry></row></thead><tbody><row><entry>albumin</entry><entry>60</entry></row></tbody>
+</tgroup></table>
+<exercise><problem><para>Which part?</para></problem><solution><para>A</para></solution></exercise>
+<note class="anatomy interactive"><para>Watch this video.</para></note>
+<note class="safety"><title>Care</title><para>Keep cool.</para></note>
+<section><title>Ratio</title><equation><m:math><m:mi>r</m:mi><m:mo>=</m:mo><m:mfrac><m:mrow>
+<m:mi>a</m:mi><m:mo>+</m:mo><m:mi>b</m:mi></m:mrow><m:msup><m:mn>10</m:mn><m:mn>2</m:mn></m:msup>
+</m:mfrac></m:math></equation></section>
+</section>
+<section class="references"><title>References</title><para>Somebody, 1999.</para></section>
+</content><glossary><definition><term>plasma</term><meaning>the fluid part</meaning></definition>
+</glossary></document>"""
+
+
+def book(*modules: tuple[str, str]) -> list[Document]:
+    files = [("LICENSE", b"free"), ("collections/body.collection.xml", COLLECTION)]
+    files += [(f"modules/{name}/index.cnxml", text.encode()) for name, text in modules]
+    return list(read_book("body", files))
+
+
+def test_cnxml_form():
+    found = {d.title: d for d in book(("m1", MODULE))}
+    assert list(found) == [
+        "Plasma", "Plasma -- Parts", "Plasma -- Parts -- Ratio", "Plasma -- Key terms",
+    ]  # fmt: skip
+    assert found["Plasma"].text == (
+        "Plasma is fluid (Figure), 10^3 mL of Ca2+. A tube. Cells sink."
+    )
+    assert found["Plasma -- Parts"].text == (
+        "These are: albumin; globulin. Shares. Part | %. albumin | 60. Care. Keep cool."
+    )
+    assert found["Plasma -- Parts -- Ratio"].text == "r = (a + b)/10^2."
+    assert found["Plasma -- Key terms"].text == "plasma: the fluid part."
+    assert found["Plasma"].meta == {"book": "Body 2e", "chapter": "Blood", "module": "m1"}
+    assert [d.doc for d in found.values()] == [f"openstax:body/m1/{i}" for i in range(4)]
+
+
+def test_cnxml_introductions_are_named_by_chapter_and_prefaces_left_out():
+    start = MODULE.replace("<title>Plasma</title>", "<title>Introduction</title>", 1)
+    assert book(("m1", start))[0].title == "Blood -- Introduction"
+    assert book(("m0", start))[0].title == "Body 2e -- Introduction"
+    assert book(("m0", MODULE.replace("<document ", '<document class="preface" ', 1))) == []
+
+
+def records(*rows: dict) -> list[str]:
+    return [json.dumps(row) + "\n" for row in rows]
+
+
+def test_medrag_records():
+    row = {"id": "pubmed23n0001_0", "title": "On it", "content": "It is.", "PMID": 21,
+           "contents": "On it. It is."}  # fmt: skip
+    plain = {"id": "Anatomy_Gray_3", "title": "Anatomy_Gray", "content": "x", "contents": "x"}
+    (abstract,) = read_records("pubmed", records(row), "a.jsonl")
+    assert (abstract.pid, abstract.title, abstract.text) == (
+        "pubmed:pubmed23n0001_0",
+        "On it",
+        "It is.",
+    )
+    assert abstract.meta == {"pmids": ["21"]} and abstract.source == "pubmed"
+    (chunk,) = read_records("textbooks", records(plain), "a.jsonl")
+    assert chunk.pid == "textbooks:Anatomy_Gray_3" and chunk.meta == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\n", r"a\.jsonl is a Git LFS pointer.*git lfs"),
+        ('{"id": "1", "title"', r"a\.jsonl, line 2"),
+        ('{"title": "t", "content": "x"}', r"a\.jsonl, line 2.*id"),
+    ],
+)
+def test_what_is_not_a_record_is_refused_by_name(line, message):
+    good = {"id": "1", "title": "t", "content": "x"}
+    with pytest.raises(DownloadError, match=message):
+        list(read_records("textbooks", [*records(good), line], "a.jsonl"))
+
+
+def test_medrag_folder_is_read_file_by_file_in_order(tmp_path, monkeypatch):
+    chunk = tmp_path / "medrag" / "textbooks" / "chunk"
+    chunk.mkdir(parents=True)
+    for name in "ba":
+        rows = [{"id": f"{name}_{i}", "title": name, "content": f"{name}{i}"} for i in range(2)]
+        (chunk / f"{name}.jsonl").write_text("".join(records(*rows)))
+    wanted = ["textbooks:a_0", "textbooks:a_1", "textbooks:b_0", "textbooks:b_1"]
+    assert [p.pid for p in load_medrag("textbooks", chunk.parent)] == wanted
+    monkeypatch.setenv("CHR_MIRROR", str(tmp_path))
+    assert [p.pid for p in load_passages("textbooks", limit=3)] == wanted[:3]
+    with pytest.raises(DownloadError, match="MedRAG/wikipedia"):
+        next(load_passages("wikipedia"))
+
+
+def test_medrag_from_the_hub_one_file_at_a_time(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(records({"id": name, "title": "t", "content": "x"}))
+        )
+    download = create_autospec(
+        huggingface_hub.hf_hub_download, side_effect=lambda filename, **_: tmp_path / filename[6:]
+    )
+    listing = create_autospec(
+        huggingface_hub.HfApi.list_repo_files,
+        return_value=["README.md", "chunk/b.jsonl", "chunk/a.jsonl"],
+    )
+    monkeypatch.delenv("CHR_MIRROR", raising=False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", listing)
+    passages = load_medrag("textbooks", revision="abc")
+    assert next(passages).pid == "textbooks:a" and download.call_count == 1
+    assert [p.pid for p in passages] == ["textbooks:b"]
+    assert download.call_args.kwargs == {
+        "repo_id": "MedRAG/textbooks", "repo_type": "dataset", "revision": "abc",
+        "filename": "chunk/b.jsonl",
+    }  # fmt: skip
+
+
+LONG = "A long paragraph about the disease. " * 8  # 288 characters
+NXML = f"""<!DOCTYPE book-part-wrapper PUBLIC "-//NLM//DTD" "BITS-book2.dtd"><book-part-wrapper>
+<book-part><book-part-meta><title-group><title>Gout</title></title-group></book-part-meta><body>
+<sec><title>Etiology</title><p>{LONG}</p><p>Short <italic>one</italic>, H<sub>2</sub>O.</p>
+<p>{LONG}</p>
+<list><list-item><p>uric acid</p></list-item><list-item><p>beer</p></list-item></list></sec>
+<sec><title>Treatment</title><p><bold>Acute</bold></p><p>Rest.</p><p><bold>Drugs</bold></p>
+<list>{"".join(f"<list-item><p>{LONG}{i}</p></list-item>" for i in range(4))}</list>
+<p>Then wait.</p></sec></body></book-part></book-part-wrapper>"""
+
+
+def test_statpearls_are_cut_by_the_rule_of_medrag():
+    found = list(cut_statpearls("article-1", NXML.encode()))
+    text = LONG.strip()
+    assert [(p.title, p.text) for p in found] == [
+        ("Gout -- Etiology", f"{text} Short one, H2O."),
+        ("Gout -- Etiology", f"{text} uric acid beer"),
+        ("Gout -- Treatment -- Acute", "Rest."),
+        *(("Gout -- Treatment -- Drugs", f"{LONG}{i}") for i in range(4)),
+        ("Gout -- Treatment", "Then wait."),
+    ]
+    assert [p.pid for p in found] == [f"statpearls:article-1_{i}" for i in range(8)]
+
+
+def test_a_short_paragraph_starts_a_passage_when_the_one_before_is_full():
+    # MedRAG adds the two lengths without the space between, so a passage may reach 1,000
+    body = "".join(f"<p>{'w' * n}</p>" for n in (850, 149, 1, 900, 99, 300))
+    data = f"<x><title>T</title><sec><title>S</title>{body}</sec></x>".encode()
+    found = [len(p.text) for p in cut_statpearls("a", data)]
+    assert found == [1000, 1, 1000, 300]
+
+
+def test_statpearls_archive(tmp_path):
+    with tarfile.open(tmp_path / "statpearls_NBK430685.tar.gz", "w:gz") as tar:
+        for name, data in (("a/article-1.nxml", NXML.encode()), ("a/figure.jpg", b"jpg")):
+            entry = tarfile.TarInfo(f"statpearls_NBK430685/{name}")
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    assert len(list(load_medrag("statpearls", tmp_path))) == 8
+    (tmp_path / "statpearls_NBK430685.tar.gz").write_bytes(gzip.compress(b"no tar"))
+    with pytest.raises(DownloadError, match="make data PROFILE=paper"):
+        list(load_medrag("statpearls", tmp_path))
+
+
+def test_statpearls_download_is_kept_with_its_date_and_hash(own_folders, monkeypatch):
+    calls = []
+
+    def download(url, path, known_hash):
+        calls.append(url)
+        path.write_bytes(b"archive")
+
+    monkeypatch.setattr(medrag, "download", download)
+    path = medrag._download_statpearls()
+    assert medrag._download_statpearls() == path and len(calls) == 1
+    manifest = read_manifest(path)
+    assert manifest["sha256"] == sha256_bytes(b"archive")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", manifest["settings"]["date"])
+
+
+def test_estimates_follow_from_rows_and_fit_the_hub():
+    pubmed, books = estimate("pubmed"), estimate("textbooks")
+    assert (pubmed.rows, pubmed.float32_gb, pubmed.float16_gb) == (23_900_000, 73.42, 36.71)
+    assert 0.19 < books.download_gb < 0.23, "the hub says 212 MB"
+    assert estimate("wikipedia", dim=384).float32_gb == pytest.approx(91.85 / 2, abs=0.01)
+
+
+# passages ----------------------------------------------------------------------------------------
+
+
+def fake(monkeypatch, *documents: Document, expected: int | None = None) -> None:
+    corpus = CORPORA["pubmedqa"]
+    count = len(documents) if expected is None else expected
+    monkeypatch.setitem(CORPORA, "pubmedqa", type(corpus)(**vars(corpus) | {"documents": count}))
+    monkeypatch.setitem(corpora._READERS, "pubmedqa", lambda: iter(documents))
+
+
+def test_ids_of_whole_and_of_cut_documents(monkeypatch):
+    fake(
+        monkeypatch,
+        Document("pubmedqa:1", "T", "Short.", {"year": 1999}),
+        Document("pubmedqa:2", "U", "A sentence of forty characters, or so. " * 40, {"year": None}),
+    )
+    first, *rest = load_passages("pubmedqa")
+    assert (first.pid, first.title, first.text) == ("pubmedqa:1", "T", "Short.")
+    assert first.meta == {"doc": "pubmedqa:1", "year": 1999} and first.source == "pubmedqa"
+    assert [p.pid for p in rest] == ["pubmedqa:2#0", "pubmedqa:2#1"]
+    assert {p.meta["doc"] for p in rest} == {"pubmedqa:2"}
+
+
+def test_a_corpus_of_another_size_is_refused_at_its_end(monkeypatch):
+    fake(monkeypatch, Document("pubmedqa:1", "T", "Short.", {}), expected=2)
+    assert len(list(load_passages("pubmedqa", limit=1))) == 1
+    with pytest.raises(ValueError, match="pubmedqa: 1 documents, expected 2"):
+        list(load_passages("pubmedqa"))
+
+
+def test_unknown_corpus():
+    with pytest.raises(ValueError, match="known: bioasq, pubmedqa"):
+        load_passages("umls")
+
+
+def test_the_bundled_set_has_the_counts_that_are_printed():
+    passages = list(load_passages("ddx-mini"))
+    assert len(passages) == CORPORA["ddx-mini"].passages == CORPORA["ddx-mini"].documents
+    assert all(p.meta["topic"] and p.source == p.meta["source"] for p in passages)
+
+
+@pytest.mark.mirror
+def test_reading_streams(mirror, cached, monkeypatch):
+    opened = []
+    real = downloads.members
+    monkeypatch.setattr(corpora, "members", lambda name: opened.append(name) or real(name))
+    assert len(list(load_passages("medquad", limit=3))) == 3
+    assert opened == ["medquad-1_CancerGov_QA"]
+
+
+@pytest.fixture(scope="module")
+def everything(cached):
+    """All passages of the open corpus by source; only tests that have the mirror ask for it."""
+    return {source: list(load_passages(source)) for source in OPEN_CORPUS}
+
+
+@pytest.mark.mirror
+def test_real_counts_and_ids(mirror, everything):
+    pids = [p.pid for passages in everything.values() for p in passages]
+    assert len(pids) == len(set(pids)) == 69_208
+    for source, passages in everything.items():
+        assert len(passages) == CORPORA[source].passages
+        assert len({p.meta["doc"] for p in passages}) == CORPORA[source].documents
+        for p in passages:
+            assert p.pid.startswith(f"{source}:") and p.source == source
+            assert 0 < len(p.text) <= 1000 and p.text == " ".join(p.text.split())
+    names = [name for source in OPEN_CORPUS for name in CORPORA[source].files]
+    assert len(names) == len(set(names)) == 40
+
+
+@pytest.mark.mirror
+def test_real_bioasq_keeps_every_document_and_question_of_a_snippet(mirror, everything):
+    raw: dict[str, tuple[set, set]] = {}
+    of_text: dict[str, list[tuple[set, set]]] = {}
+    for path in (mirror / "mirage/rawdata/bioasq").glob("*/*.json"):
+        for question in json.loads(path.read_text())["questions"]:
+            for s in question["snippets"]:
+                pmids, qids = raw.setdefault(s["text"], (set(), set()))
+                pmids.add(s["document"].rsplit("/", 1)[1])
+                qids.add(question["id"])
+    whole = [p for p in everything["bioasq"] if "#" not in p.pid]
+    assert len(raw) == CORPORA["bioasq"].documents and len(whole) == 21_054
+    for text, meta in raw.items():
+        of_text.setdefault(tidy(text), []).append(meta)
+    for p in whole:
+        assert (set(p.meta["pmids"]), set(p.meta["qids"])) in of_text[p.text] and p.title == ""
+
+
+@pytest.mark.mirror
+def test_real_pubmedqa_has_years_and_hides_conclusions(mirror, everything):
+    documents = {p.meta["doc"]: p for p in everything["pubmedqa"]}
+    years = [p.meta["year"] for p in documents.values() if p.meta["year"]]
+    assert (len(years), min(years), max(years)) == (942, 1989, 2017)
+    texts: dict[str, str] = {}
+    for p in everything["pubmedqa"]:
+        texts[p.meta["doc"]] = texts.get(p.meta["doc"], "") + " " + p.text
+    assert not any(p.meta["conclusion"] in texts[doc] for doc, p in documents.items())
+
+
+@pytest.mark.mirror
+def test_real_medquad_subsets(mirror, everything):
+    answers: dict[str, set] = {}
+    for p in everything["medquad"]:
+        answers.setdefault(p.meta["subset"], set()).add(p.meta["doc"])
+    assert {subset.split("_")[0]: len(docs) for subset, docs in answers.items()} == {
+        "1": 729, "2": 5389, "3": 5430, "4": 981, "5": 1192,
+        "6": 1088, "7": 769, "8": 559, "9": 270,
+    }  # fmt: skip
+    concepts = [p for p in everything["medquad"] if p.meta["cuis"]]
+    assert all(re.fullmatch(r"C\d+", cui) for p in concepts for cui in p.meta["cuis"])
+
+
+@pytest.mark.mirror
+def test_real_textbooks_read_as_prose(mirror, everything):
+    noise = re.compile(r"</?[a-z]+>|\(\s*\)|&[a-z]+;|By the end of this section, you should|\xa0")
+    assert not [p.pid for p in everything["openstax"] if noise.search(p.text)]
+    assert len({p.meta["book"] for p in everything["openstax"]}) == 5
+    short = [p for p in everything["openstax"] if len(p.text) < 50]
+    assert len(short) < 0.005 * len(everything["openstax"])
+
+
+@pytest.mark.mirror
+def test_open_corpus_is_the_four_in_order(mirror, cached):
+    first = [p.source for p, _ in zip(open_corpus(), range(21_422), strict=False)]
+    assert first == ["bioasq"] * 21_421 + ["pubmedqa"]

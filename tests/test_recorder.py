@@ -1,0 +1,240 @@
+"""Recordings: the same bytes whatever happened on the way, replayed exactly, and loud on a miss."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fault_server import FaultServer
+from kill_record import Echo
+
+from lib.llm import REFERENCE, Reply, ScriptedChat, connect, in_parallel, ledger, sample_seed
+from lib.openai_chat import OpenAIChat
+from lib.recorder import Recorder, RecordingMiss, recording_key
+from lib.replies import ask_json
+
+ASK = [{"role": "user", "content": "What is gout?"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+
+
+class Counting(Echo):
+    """Echo at once, keeping what it was asked."""
+
+    def __init__(self):
+        self.asked: list[tuple[int, int]] = []
+
+    def generate(self, messages, *, n=1, seed=0, **options):
+        self.asked.append((n, seed))
+        text = f"{messages[0]['content']} {len(self.asked)}"
+        return [Reply(f"{text} {sample_seed(seed, i)}", "stop", 5, 2, 0.5, "v1") for i in range(n)]
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return tmp_path / "r.jsonl"
+
+
+def lines(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+# record and replay -------------------------------------------------------------------------------
+
+
+def test_a_replay_gives_back_every_field_and_asks_nobody(file):
+    with FaultServer("cut", refuse=("response_format",)) as server:
+        with Recorder(OpenAIChat("m", server.url), file) as live, live.tag("chr", "q1"):
+            said = live.generate(ASK, n=2, temperature=0.5, stop="x", schema=SCHEMA)
+            again = live.generate(ASK, n=2, temperature=0.5, stop=["x"], schema=SCHEMA)
+        asked = len(server.bodies)
+    replay = connect(f"replay:{file}")
+    with replay.tag("chr", "q1"):
+        told = replay.generate(ASK, n=2, temperature=0.5, stop="x", schema=SCHEMA)
+    assert replay.name == live.name == "m" and len(server.bodies) == asked
+    rounded = [replace(r, latency_s=round(r.latency_s, 4)) for r in said]
+    assert again == said and told == said == rounded
+    assert said[0].note == "schema not enforced" and said[0].model == "served-name"
+    assert ledger(replay.replies).equals(ledger(said))
+
+
+def test_neither_url_nor_key_is_written(file, monkeypatch):
+    monkeypatch.setenv("CHR_LLM_KEY", "sesame-1234")
+    with FaultServer() as server, Recorder(OpenAIChat("m", server.url), file) as llm:
+        llm.generate(ASK)
+        written = "".join(path.read_text() for path in file.parent.iterdir())
+    assert "gout" in written and "fine" in written
+    for secret in ("sesame", "127.0.0.1", str(server.server_port)):
+        assert secret not in written
+
+
+def test_the_key_is_stable_and_every_part_of_the_request_counts(file):
+    request = {"options": {"stop": [], "seed": 0}, "messages": [{"role": "user", "content": "é"}]}
+    text = '["m",{"messages":[{"content":"é","role":"user"}],"options":{"seed":0,"stop":[]}},2]'
+    assert recording_key("m", request, 2) == hashlib.sha256(text.encode()).hexdigest()
+    asks = [
+        {}, {"temperature": 0.5}, {"top_p": 0.5}, {"max_tokens": 9}, {"seed": 1}, {"stop": "x"},
+        {"schema": SCHEMA}, {"n": 2},
+    ]  # fmt: skip
+    with Recorder(Counting(), file) as llm:
+        for options in asks:
+            llm.generate(ASK, **options)
+        llm.generate([{"role": "system", "content": "What is gout?"}])
+        llm.generate(ASK, temperature=0, top_p=1)  # the defaults: known
+    assert len({line["key"] for line in lines(file)}) == len(lines(file)) == len(asks) + 1
+
+
+def test_only_missing_samples_are_asked_for_each_with_its_own_seed(file):
+    model = Counting()
+    with Recorder(model, file) as llm:
+        two = llm.generate(ASK, n=2, seed=4)
+        four = llm.generate(ASK, n=4, seed=4)
+    assert four[:2] == two
+    assert model.asked == [(2, 4), (1, sample_seed(4, 2)), (1, sample_seed(4, 3))]
+
+
+def test_refresh_asks_once_more_for_what_it_is_asked_and_keeps_the_rest(file):
+    other = [{"role": "user", "content": "Other"}]
+    with Recorder(Counting(), file) as llm:
+        old, kept = llm.generate(ASK)[0], llm.generate(other)[0]
+    model = Counting()
+    model.asked = [(0, 0)] * 9
+    with Recorder(model, file, "refresh") as llm:
+        new = llm.generate(ASK)[0]
+        assert llm.generate(ASK)[0] == new != old and len(model.asked) == 10
+    replay = Recorder(None, file, "replay")
+    assert replay.generate(ASK)[0] == new and replay.generate(other)[0] == kept
+    assert len(lines(file)) == 2
+
+
+def test_a_miss_names_method_question_and_the_command_that_records_it(file):
+    with Recorder(Counting(), file) as llm:
+        llm.generate(ASK)
+    replay = Recorder(None, file, "replay")
+    with replay.tag(method="chr", qid="q9"), pytest.raises(RecordingMiss) as miss:
+        replay.generate(ASK, seed=1)
+    for part in ("chr", "q9", "sample 0", "echo", f"connect('record:{file.name}=openai:echo')"):
+        assert part in str(miss.value)
+    told = Recorder(None, file, "replay", remedy="make recordings")
+    with pytest.raises(RecordingMiss, match="sample 1. Next: make recordings"):
+        told.generate(ASK, n=2)
+    absent = Recorder(None, file.with_name("absent.jsonl"), "replay")
+    with pytest.raises(RecordingMiss, match="absent.jsonl.*=small"):
+        absent.generate(ASK)
+    assert sorted(p.name for p in file.parent.iterdir()) == ["r.jsonl", "r.times.jsonl"]
+
+
+def test_reference_text_has_an_author_and_neither_tokens_nor_latency(file):
+    written = [{"match": "gout", "text": '{"a": "Gout."}'}]
+    with Recorder(ScriptedChat(written), file) as llm:
+        ask_json(llm, ASK, SCHEMA)
+    line = lines(file)[0]
+    assert line["author"] == line["model"] == REFERENCE
+    assert line["reply"]["prompt_tokens"] is line["reply"]["output_tokens"] is None
+    assert not file.with_suffix(".times.jsonl").exists()
+    replay = Recorder(None, file, "replay")
+    assert ask_json(replay, ASK, SCHEMA).value == {"a": "Gout."}
+    assert replay.replies[0].latency_s is None
+    with pytest.raises(RecordingMiss, match=r"connect\('small'\)"):
+        replay.generate(ASK, seed=1)
+
+
+def test_a_file_with_several_models_wants_a_name(file):
+    for model in (Counting(), ScriptedChat([{"match": "", "text": "b"}])):
+        with Recorder(model, file) as llm:
+            llm.generate(ASK)
+    with pytest.raises(ValueError, match="echo.*reference text.*name="):
+        Recorder(None, file, "replay")
+    assert Recorder(None, file, "replay", name=REFERENCE).generate(ASK)[0].text == "b"
+
+
+@pytest.mark.parametrize("wrong", [(None, "record"), (Counting(), "replay"), (Counting(), "both")])
+def test_a_mode_that_makes_no_sense_is_refused(wrong, file):
+    with pytest.raises(ValueError, match="mode"):
+        Recorder(wrong[0], file, wrong[1])
+
+
+# several at once ---------------------------------------------------------------------------------
+
+
+def test_two_threads_that_miss_the_same_get_the_same_text(file):
+    both = threading.Barrier(2)
+
+    class Meeting(Counting):
+        def generate(self, messages, **options):
+            both.wait(timeout=10)
+            return super().generate(messages, **options)
+
+    model = Meeting()
+    with Recorder(model, file) as llm:
+        first, second = in_parallel(lambda _: llm.generate(ASK)[0], range(2), workers=2)
+    assert len(model.asked) == 2 and first == second and len(lines(file)) == 1
+
+
+def test_two_recorders_on_one_file_lose_nothing(file):
+    one, two = Recorder(Counting(), file), Recorder(Counting(), file)
+    for i, llm in enumerate([one, two, one, two]):
+        llm.generate([{"role": "user", "content": f"question {i}"}])
+    one.close()
+    two.generate([{"role": "user", "content": "question 4"}])
+    two.close()
+    assert {line["request"]["messages"][0]["content"] for line in lines(file)} == {
+        f"question {i}" for i in range(5)
+    }
+
+
+# kills and damage --------------------------------------------------------------------------------
+
+
+def test_killed_at_any_moment_and_resumed_the_file_is_the_same(tmp_path):
+    def run(name: str, kills: int, seed: int) -> dict:
+        script = Path(__file__).with_name("kill_record.py")
+        done = subprocess.run(
+            [sys.executable, script, tmp_path / name, str(kills), str(seed)],
+            env=os.environ | {"PYTHONPATH": str(script.parent.parent)},
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        return json.loads(done.stdout)
+
+    right = run("undisturbed.jsonl", 0, 0)["sha256"]
+    for seed in (1, 2):
+        got = run(f"{seed}.jsonl", 25, seed)
+        assert got["hit"] == 25 and got["torn"] > 3 and got["kept"] > 30
+        assert got["sha256"] == right
+
+
+@pytest.mark.parametrize("left", [1, 40, -1])
+def test_a_torn_last_line_is_dropped_with_a_message_and_recorded_again(left, file):
+    with Recorder(Counting(), file) as llm:
+        llm.generate(ASK, n=3)
+    whole = file.read_bytes()
+    start = whole[:-1].rfind(b"\n") + 1
+    file.write_bytes(whole[: start + left] if left > 0 else whole[:left])
+    with pytest.warns(UserWarning, match="r.jsonl: dropped a torn last line"):
+        torn = Recorder(None, file, "replay")
+    with pytest.raises(RecordingMiss):
+        torn.generate(ASK, n=3)
+    assert file.read_bytes() != whole[:start]  # replay never writes
+    model = Counting()
+    with pytest.warns(UserWarning, match="torn"), Recorder(model, file) as llm:
+        assert file.read_bytes() == whole[:start]
+        llm.generate(ASK, n=3)
+    assert len(model.asked) == 1 and len(lines(file)) == 3
+
+
+def test_damage_that_no_kill_can_do_is_an_error(file):
+    with Recorder(Counting(), file) as llm:
+        llm.generate(ASK, n=2)
+    whole = file.read_text()
+    file.write_text("{half\n" + whole)
+    with pytest.raises(ValueError, match="r.jsonl, line 1: not JSON"):
+        Recorder(None, file, "replay")
+    file.write_text(whole.replace('"content":"What', '"content":"Who', 1))
+    with pytest.raises(ValueError, match="edited by hand"):
+        Recorder(None, file, "replay")

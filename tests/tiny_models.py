@@ -1,0 +1,51 @@
+"""Tiny models that tests build and save: seeded random weights, a vocabulary of a few words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+WORDS = [
+    "fever",
+    "pain",
+    "heart",
+    "kidney",
+    "drug",
+    "dose",
+    "treat",
+    "test",
+    "sign",
+    "of",
+    "the",
+    "a",
+]
+
+
+def save_bert(folder: Path, seed: int, positions: int = 512) -> Path:
+    """A two-layer BERT with a WordPiece tokenizer, saved as the hub would store it."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder.mkdir(parents=True, exist_ok=True)
+    letters = [prefix + chr(c) for prefix in ("", "##") for c in range(ord("a"), ord("z") + 1)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(vocabulary)) + "\n")
+    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=positions)
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=positions, initializer_range=0.5,
+    )  # fmt: skip
+    BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_sentence_model(folder: Path, bert: Path, prompts: dict[str, str]) -> Path:
+    """A sentence-transformers model over a saved BERT: mean pooling, and prompts per tower."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    model = Transformer(str(bert))
+    parts = [model, Pooling(model.get_embedding_dimension(), pooling_mode="mean")]
+    SentenceTransformer(modules=parts, prompts=prompts, device="cpu").save(str(folder))
+    return folder
