@@ -14,6 +14,7 @@ endif
 export CHR_PROFILE := $(PROFILE)
 # Nothing here needs a model hub unless a profile asks for one; two threads suit two cores.
 export TOKENIZERS_PARALLELISM := false
+export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
@@ -49,7 +50,7 @@ test: $(READY)
 	@$(PY) -m lib.notebooks check
 
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
-	@$(PY) -m pytest tests -m open_profile --override-ini addopts=-q
+	@$(PY) -m pytest tests -m open_profile
 
 check: $(READY)  ## are the committed results what the code makes? (after make figures with CHR_OUT=build/check)
 	@$(PY) -m lib.provenance

@@ -11,8 +11,10 @@ import pandas as pd
 
 __all__ = ["PACKAGES", "versions", "machine", "check_weights"]
 
-PACKAGES = ("numpy", "torch", "transformers", "sentence-transformers", "faiss-cpu", "bm25s", "pandas",
-            "openai", "xllamacpp", "papermill", "nbval")  # fmt: skip
+PACKAGES = (
+    "numpy", "torch", "transformers", "sentence-transformers", "faiss-cpu", "bm25s", "pandas",
+    "openai", "xllamacpp", "papermill", "nbval",
+)  # fmt: skip
 
 
 def versions() -> pd.DataFrame:
@@ -38,7 +40,7 @@ def machine() -> str:
 
 
 def check_weights() -> list[str]:
-    """What is wrong with the bundled weights, each with the next command; empty when all is well."""
+    """What is wrong with the bundled weights, each with the next command; empty if nothing is."""
     from lib.embed import minilm_folder
     from lib.small_model import weights
 

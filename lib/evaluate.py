@@ -103,8 +103,8 @@ def paired(
 
     difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
     mean, low, high = mean_interval(difference, seed=seed)
-    p = 1.0
-    if difference.any():
+    p = 1.0  # exact for a single question too, which scipy refuses
+    if difference.any() and len(difference) > 1:
         test = permutation_test(
             (difference,), lambda x, axis: x.mean(axis=axis), permutation_type="samples",
             vectorized=True, n_resamples=resamples, rng=np.random.default_rng(seed),

@@ -107,7 +107,7 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
     path = Path(path)
     try:
         manifest = json.loads(_beside(path).read_text(encoding="utf-8"))
-        if manifest["bytes"] != path.stat().st_size:
+        if {"rows", "settings"}.difference(manifest) or manifest["bytes"] != path.stat().st_size:
             return None
         if verify and manifest["sha256"] != sha256_file(path):
             return None
@@ -125,7 +125,8 @@ def require_manifest(path: Path, settings: dict, remedy: str) -> dict:
     if manifest is None:
         raise StaleInput(f"{path} is missing or incomplete; run: {remedy}")
     found = manifest["settings"]
-    wrong = [k for k, v in settings.items() if found.get(k) != v]
+    # Compared as JSON: a tuple that was written has come back as a list.
+    wrong = [k for k, v in settings.items() if canonical_json(found.get(k)) != canonical_json(v)]
     if wrong:
         detail = ", ".join(f"{k} is {found.get(k)!r}, wanted {settings[k]!r}" for k in wrong)
         raise StaleInput(f"{path} was made with other settings ({detail}); run: {remedy}")

@@ -1,4 +1,4 @@
-"""Where things are. Three environment variables move what is written, never what is read.
+"""Where things are. Two environment variables move what is written, never what is read.
 
 ``CHR_CACHE`` moves downloads, vectors and passage stores; ``CHR_OUT`` moves results and figures
 (used by tests and by the check that committed files are what the code makes).

@@ -20,7 +20,10 @@ _CLOSING = {'"': '"', "'": "'", "“": "”“", "‘": "’‘"}
 _START = re.compile(r"\{(?=\s*[\"'“‘}])")
 _TOKEN = re.compile(r"\s+|[{}\[\]:,]|[^\s{}\[\]:,]+")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.|\Z)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|.|\Z)", re.DOTALL
+)
+_DEPTH = 40
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -123,7 +126,7 @@ def _tolerant(text: str, at: int) -> tuple[dict | None, int, bool]:
     """
     tokens: list[str] = []
     closing: list[str] = []
-    while at < len(text) and (closing or not tokens):
+    while at < len(text) and (closing or not tokens) and len(closing) < _DEPTH:
         mark = text[at]
         if mark in _CLOSING:
             key = closing[-1] == "}" and tokens[-1] in ("{", ",")

@@ -79,8 +79,8 @@ def open_shard(path: Path, *, verify: bool = True) -> np.memmap:
     shard = np.load(path, mmap_mode="r")
     if shard.shape != (manifest["rows"], manifest["settings"]["dim"]):
         raise StaleInput(f"{path} has the shape {shard.shape}, which its manifest does not say")
-    if verify:
-        _require_unit(shard, str(path))
+    if verify and (odd := _odd_row(shard)):
+        raise StaleInput(f"{path}: {odd}")
     return shard
 
 
@@ -102,11 +102,11 @@ def _ready(file: Path, verify: bool, say: Callable[[str], None]) -> bool:
         return False
 
 
-def _require_unit(rows: np.ndarray, where: str) -> None:
+def _odd_row(rows: np.ndarray) -> str:
+    """Which row is not of unit length, in words; empty when all are."""
     norms = np.linalg.norm(rows.astype(np.float32), axis=1)
     bad = np.flatnonzero(~(np.abs(norms - 1) < 2e-3))  # float16 keeps three digits; NaN fails too
-    if len(bad):
-        raise StaleInput(f"{where}: row {bad[0]} has the length {norms[bad[0]]}, not 1")
+    return f"row {bad[0]} has the length {norms[bad[0]]}, not 1" if len(bad) else ""
 
 
 def _expected_time(
@@ -135,7 +135,8 @@ def _encode_missing(missing, items, encoder, tower, dtype, label, progress) -> N
                 parts.append(encoder.encode(chunk, tower, progress=False))
                 bar.update(len(chunk))
             shard = np.concatenate(parts).astype(dtype)
-            _require_unit(shard, f"{encoder.name}, {label} from {rows.start}")
+            if odd := _odd_row(shard):
+                raise ValueError(f"{encoder.name} on {label} from {rows.start}: {odd}")
             atomic_write(file, lambda temporary, shard=shard: np.save(temporary, shard))
             settings = {
                 "encoder": encoder.fingerprints[tower], "tower": tower, "dtype": dtype,

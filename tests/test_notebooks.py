@@ -1,4 +1,4 @@
-"""The notebooks as a reader has them: executed, in order, current, and moved by their parameters."""
+"""The notebooks as a reader has them: executed, in order, current, moved by their parameters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_notebook_is_executed_in_order_short_and_clean(name):
 
 @pytest.mark.parametrize("name", BOOKS)
 def test_every_table_a_reader_sees_is_checked(name):
-    """A cell that shows a table or prints numbers is compared by nbval, but for machine and cost."""
+    """A cell that shows a table is compared by nbval, but for machine and cost."""
     free = ("machine()", "ledger(", "counts", "dimensions", "p.title", 'passages"', "print(p.")
     for cell in code_cells(BOOKS[name]):
         shows = any("text/html" in o.get("data", {}) for o in cell.outputs)
@@ -73,7 +73,7 @@ def test_a_student_who_changes_lambda_and_k_sees_every_figure_move(name, tmp_pat
 
 
 def test_a_changed_result_fails_the_notebook_check(tmp_path):
-    """One number of one committed result is altered: nbval must see that the page is not current."""
+    """One number of one committed result is altered: nbval must see it."""
     copy = tmp_path / "project"
     listed = subprocess.run(
         ["git", "ls-files", "lib", "data", "notebooks"], cwd=paths.ROOT, capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -67,11 +68,11 @@ def test_no_text_raises(text):
     assert all(isinstance(found, dict) for found in read_objects(text))
 
 
-@pytest.mark.parametrize(
-    "text", ["{" * 20_000, '{"a":' * 2_000, '{"' * 2_000, "[" * 20_000, "{'" * 999]
-)
-def test_deep_or_endless_openings_neither_raise_nor_hang(text):
-    assert all(isinstance(found, dict) for found in read_objects(text))
+@pytest.mark.parametrize("opening", ["{", '{"a":', '{"', "[", "{'", '{"a":[', '{"a":"b",'])
+def test_deep_or_endless_openings_neither_raise_nor_hang(opening):
+    start = time.perf_counter()
+    assert all(isinstance(found, dict) for found in read_objects(opening * 2_000))
+    assert time.perf_counter() - start < 10
 
 
 @pytest.mark.parametrize(
@@ -123,15 +124,18 @@ def test_a_good_reply_needs_one_call_and_options_are_passed_on():
 
 
 @pytest.mark.parametrize(
-    "text",
-    [f"Sure: {GOOD}", GOOD[:-2], GOOD[:-1] + ', "why": 3}', '{"x": {}} ' + GOOD + ' {"x": 1}'],
+    ("text", "tolerant"),
+    [
+        (f"Sure: {GOOD}", True),
+        (GOOD[:-2], True),
+        (GOOD[:-1] + ', "why": 3}', False),
+        ('{"x": {}} ' + GOOD + ' {"x": 1}', True),
+    ],
 )
-def test_the_object_that_fits_is_taken_without_a_second_call(text):
+def test_the_object_that_fits_is_taken_without_a_second_call(text, tolerant):
     reply = ask_json(Says(text), ASK, HYPOTHESES)
     assert reply.value["H_plus"] == "Gout." and set(reply.value) == set(VALUE)
-    assert not reply.repaired and reply.tolerant == (
-        text[0] != "{" or text.count("{") > 1 or text[-1] != "}"
-    )
+    assert (reply.repaired, reply.tolerant) == (False, tolerant)
 
 
 @pytest.mark.parametrize(

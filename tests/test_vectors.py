@@ -176,7 +176,7 @@ def test_vectors_that_are_not_unit_length_are_never_stored(tmp_path):
         def encode(self, items, tower="query", progress=True):
             return super().encode(items, tower, progress) * np.nan
 
-    with pytest.raises(StaleInput, match="row 0"):
+    with pytest.raises(ValueError, match="texts from 0: row 0"):
         encode_cached(TEXTS[:4], Broken(), "article", cache_dir=tmp_path, progress=False)
     assert not files(tmp_path)
 

@@ -7,14 +7,13 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 
 from lib import paths
-from lib.benchmarks.base import Benchmark, grams, shares_8gram
+from lib.benchmarks.base import grams, shares_8gram
 from lib.benchmarks.ddx_mini import FILES, build, frozen_problems, read
-from lib.files import read_jsonl
 
-__all__ = ["validate", "text_statistics", "range_problems"]
+__all__ = ["validate", "text_statistics", "real_ranges", "range_problems"]
 
 FIELDS = {
     "passages": {"pid", "source", "title", "text", "topic", "aspect", "check"},
@@ -139,33 +138,33 @@ def _spelling(rows: dict[str, list[dict]]) -> list[str]:
     return problems
 
 
-def text_statistics(benchmark: Benchmark, study, texts: dict[str, str]) -> dict[str, np.ndarray]:
+def text_statistics(study, store) -> pd.DataFrame:
     """Per question: the best cos(H+, target passage), cos(H+, H-), and the share of H+'s 8-word
-    sequences copied from target passages. ``texts`` gives the text of each target passage."""
-    best, copied = [], []
+    sequences that stand in target passages (``store`` gives their texts)."""
+    benchmark, rows = study.benchmark, []
     for i, qid in enumerate(benchmark.qids):
         pids = sorted(benchmark.targets[qid])
-        best.append(study.index.score(study.h_plus[i : i + 1], pids).max())
-        copied.append(shares_8gram(benchmark.h_plus[i], [texts[p] for p in pids]))
-    return {
-        "cos(H+, gold)": np.array(best),
-        "cos(H+, H-)": study.c(),
-        "copied 8-grams": np.array(copied),
-    }
+        texts = [p.text for p in store.get_many(pids)]
+        best = study.index.score(study.h_plus[i : i + 1], pids).max()
+        rows.append((best, shares_8gram(benchmark.h_plus[i], texts)))
+    table = pd.DataFrame(rows, columns=["cos(H+, gold)", "copied 8-grams"])
+    return table.assign(**{"cos(H+, H-)": study.c()})
 
 
-def range_problems(found: dict[str, np.ndarray], folder: Path = paths.DDX_MINI) -> list[str]:
-    """Statistics whose median lies outside what real sets show (``ranges.jsonl``: the least 5th and
-    greatest 95th percentile over the real sets)."""
-    problems = []
-    for row in read_jsonl(Path(folder) / "ranges.jsonl"):
-        median = float(np.median(found[row["statistic"]]))
-        if not row["low"] <= median <= row["high"]:
-            problems.append(
-                f"median {row['statistic']} is {median:.3f}, real sets show {row['low']:.3f} to "
-                f"{row['high']:.3f}"
-            )
-    return problems
+def real_ranges(statistics: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """What real sets show, by statistic: the least 5th and the greatest 95th percentile."""
+    low = pd.DataFrame({name: t.quantile(0.05) for name, t in statistics.items()}).min(axis=1)
+    high = pd.DataFrame({name: t.quantile(0.95) for name, t in statistics.items()}).max(axis=1)
+    return pd.DataFrame({"low": low, "high": high}).rename_axis("statistic").reset_index()
+
+
+def range_problems(found: pd.DataFrame, ranges: pd.DataFrame) -> list[str]:
+    """Statistics whose median over the bundled set lies outside ``real_ranges``."""
+    return [
+        f"median {row.statistic} is {median:.3f}, real sets show {row.low:.3f} to {row.high:.3f}"
+        for row in ranges.itertuples()
+        if not row.low <= (median := found[row.statistic].median()) <= row.high
+    ]
 
 
 if __name__ == "__main__":

