@@ -8,9 +8,10 @@ it stale; ``data`` is a hash of the registered files it read.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +26,15 @@ from lib.files import (
     write_manifest,
 )
 
-__all__ = ["code_hash", "data_hash", "modules_behind", "save_result", "load_result", "check"]
+__all__ = [
+    "code_hash",
+    "data_hash",
+    "modules_behind",
+    "save_result",
+    "result",
+    "load_result",
+    "check",
+]
 
 
 def modules_behind(roots: Iterable[str]) -> list[str]:
@@ -91,12 +100,29 @@ def save_result(
     """
     path = paths.results(profile) / f"{name}.csv"
     atomic_write(path, table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
+    write_manifest(path, rows=len(table), settings=_origin(profile, code, data, settings))
+    return path
+
+
+def _origin(profile: str, code: Iterable[str], data: Iterable[str], settings: dict) -> dict:
     origin = {
         "profile": profile, "code_roots": sorted(code), "code": code_hash(code),
         "data_files": sorted(data), "data": data_hash(data),
     }  # fmt: skip
-    write_manifest(path, rows=len(table), settings=origin | settings)
-    return path
+    return json.loads(canonical_json(origin | settings))
+
+
+def result(
+    make: Callable[[], pd.DataFrame], name: str, profile: str, *,
+    code: Iterable[str], data: Iterable[str], **settings,
+) -> pd.DataFrame:  # fmt: skip
+    """The stored result when code, data and all settings behind it are the same, else ``make()``,
+    saved. Either way the table is what the file says, so numbers have 3 decimals."""
+    path = paths.results(profile) / f"{name}.csv"
+    manifest = read_manifest(path)
+    if manifest is None or manifest["settings"] != _origin(profile, code, data, settings):
+        save_result(make(), name, profile, code=code, data=data, **settings)
+    return pd.read_csv(path)
 
 
 def load_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:

@@ -21,7 +21,7 @@ _START = re.compile(r"\{(?=\s*[\"'“‘}])")
 _TOKEN = re.compile(r"\s+|[{}\[\]:,]|[^\s{}\[\]:,]+")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _ESCAPE = re.compile(
-    r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|.|\Z)", re.DOTALL
+    r"(?s)\\(u[\dA-Fa-f]{4}|x[\dA-Fa-f]{2}|U00(?:0[\dA-Fa-f]|10)[\dA-Fa-f]{4}|.|\Z)"
 )
 _DEPTH = 40
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
@@ -53,18 +53,18 @@ def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **option
     ``options`` go to ``llm.generate``. Keys the schema does not name are dropped. A failure is a
     JsonReply without value, to be counted; errors of the server itself are raised.
     """
-    first = llm.generate(messages, schema=schema, **options)[0]
-    value, error = _read(first, schema)
-    replies: tuple[Reply, ...] = (first,)
-    if value is None:
+    replies, asked = [], list(messages)
+    for repaired in (False, True):
+        replies.append(llm.generate(asked, schema=schema, **options)[0])
+        value, error = _read(replies[-1], schema)
+        if value is not None:
+            break
         names = ", ".join(schema["required"])
         repair = f"This cannot be used: {error}. Reply with one JSON object only, keys: {names}."
-        turns = [("assistant", first.text), ("user", repair)]
-        more = [*messages, *({"role": role, "content": text} for role, text in turns)]
-        replies += (llm.generate(more, schema=schema, **options)[0],)
-        value, error = _read(replies[-1], schema)
+        asked.append({"role": "assistant", "content": replies[-1].text})
+        asked.append({"role": "user", "content": repair})
     tolerant = value is not None and _strict(replies[-1].text) is None
-    return JsonReply(value, error, len(replies) > 1, replies, tolerant)
+    return JsonReply(value, error, repaired, tuple(replies), tolerant)
 
 
 def _read(reply: Reply, schema: dict) -> tuple[dict | None, str]:
@@ -161,10 +161,9 @@ def _string(text: str, at: int, then: str) -> tuple[str, int]:
     end = rf"[{_CLOSING[text[at]]}](?=\s*(?:[{re.escape(then)}]|\Z))"
     found = re.compile(rf"((?:\\.|[^\\])*?){end}", re.DOTALL).match(text, at + 1)
     raw = found[1] if found else text[at + 1 :]
-    plain = _ESCAPE.sub(_unescape, raw).encode("utf-16", "surrogatepass")
+    plain = _ESCAPE.sub(lambda code: _plain(code[1]), raw).encode("utf-16", "surrogatepass")
     return plain.decode("utf-16", "replace"), found.end() if found else len(text)
 
 
-def _unescape(escape: re.Match) -> str:
-    code = escape[1]
+def _plain(code: str) -> str:
     return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROL.get(code, code)

@@ -36,6 +36,8 @@ class Benchmark:
     copied: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
     excluded_sources: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
+    """Names of the data files behind it, as ``lib.provenance.data_hash`` takes them."""
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

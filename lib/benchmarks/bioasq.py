@@ -12,7 +12,7 @@ from collections import defaultdict
 
 from lib.benchmarks.base import Benchmark, shares_8gram
 from lib.benchmarks.neighbours import DISTANCES, neighbour_ranks, pick
-from lib.corpora import load_passages
+from lib.corpora import CORPORA, load_passages
 from lib.datasets import load_bioasq_all, load_bioasq_dev
 from lib.vectors import encode_small
 
@@ -40,6 +40,7 @@ def build(encoder, seed: int = 0, several: int = 5) -> Benchmark:
         name="bioasq",
         title="BioASQ yes/no questions, ideal answers as hypotheses",
         corpora=("bioasq",),
+        files=CORPORA["bioasq"].files,
         qids=tuple(q.qid for q in kept),
         questions=tuple(q.text for q in kept),
         h_plus=tuple(q.ideal_answer for q in kept),

@@ -39,6 +39,7 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
         name="ddx-mini",
         title="ddx-mini: bundled target/mimic questions, reference hypotheses",
         corpora=("ddx-mini",),
+        files=tuple(f"ddx-mini/{name}.jsonl" for name in FILES),
         qids=qids,
         questions=tuple(q["question"] for q in questions),
         h_plus=tuple(hypotheses[q]["H_plus"] for q in qids),

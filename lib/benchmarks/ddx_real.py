@@ -14,7 +14,7 @@ import numpy as np
 
 from lib.benchmarks.base import Benchmark, shares_8gram
 from lib.benchmarks.neighbours import DISTANCES, neighbour_ranks, pick
-from lib.corpora import OPEN_CORPUS, Passage, load_passages
+from lib.corpora import CORPORA, OPEN_CORPUS, Passage, load_passages
 from lib.vectors import encode_small
 
 __all__ = ["build", "HYPOTHESIS_SUBSET", "DESCRIBES"]
@@ -52,6 +52,7 @@ def build(
         name="ddx-real",
         title="ddx-real: diseases described by independent NIH institutes",
         corpora=corpora or OPEN_CORPUS,
+        files=tuple(f for c in corpora or OPEN_CORPUS for f in CORPORA[c].files),
         qids=tuple(cuis),
         questions=tuple(f"What is {n}?" for n in names),
         h_plus=tuple(texts),

@@ -64,6 +64,7 @@ class Study:
     question: np.ndarray
     h_plus: np.ndarray
     h_minus: Mapping[str, np.ndarray]
+    encoder: str = ""
     several: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0)))
 
     def rows(self, keep: Sequence[str]) -> np.ndarray:
@@ -89,6 +90,7 @@ def prepare(benchmark: Benchmark, index, encoder) -> Study:
         question=encode_small(benchmark.questions, encoder, "query"),
         h_plus=encode_small(benchmark.h_plus, encoder, "article"),
         h_minus={d: encode_small(t, encoder, "article") for d, t in benchmark.h_minus.items()},
+        encoder=encoder.fingerprint,
         several=several,
     )
 

@@ -18,9 +18,8 @@ from lib.adaptive import (
 )
 from lib.benchmarks.study import CURVE_COLUMNS, Condition, Study, curve, measured
 from lib.contrast import spectrum
-from lib.corpus_index import files_of
 from lib.evaluate import CLASSES, class_of, holm, paired
-from lib.provenance import save_result
+from lib.provenance import result
 
 __all__ = [
     "adaptive_table", "all_curves", "best_lambda", "claims_table", "spectrum_table",
@@ -175,24 +174,26 @@ def _claims(benchmark, star: float):
 
 
 def study_results(study: Study, profile, k: int = 5) -> dict[str, pd.DataFrame]:
-    """All three tables of a benchmark, saved as ``<benchmark>_lambda|adaptive|claims.csv``.
+    """All three tables of a benchmark, kept as ``<benchmark>_lambda|adaptive|claims.csv``.
 
-    They are computed afresh each time: minutes on a laptop for the real benchmarks, seconds for the
-    bundled one.
+    A stored one is reused while the code, data and settings behind it are the same; computing them
+    takes minutes for the real benchmarks, seconds for the bundled one.
     """
-    name = study.benchmark.name.replace("-", "_")
-    made = {
-        "lambda": all_curves(study, profile.lambdas, k),
-        "adaptive": adaptive_table(study, k),
-        "claims": claims_table(study, profile.lambdas, k),
+    b, lambdas = study.benchmark, profile.lambdas
+    makers = {
+        "lambda": lambda: all_curves(study, lambdas, k),
+        "adaptive": lambda: adaptive_table(study, k),
+        "claims": lambda: claims_table(study, lambdas, k),
     }
-    for kind, table in made.items():
-        save_result(
-            table, f"{name}_{kind}", profile.name, code=["lib.benchmarks.tables"],
-            data=files_of(study.benchmark.corpora), k=k, encoder=profile.encoder,
-            limit=profile.limit, counts=dict(study.benchmark.counts),
-        )  # fmt: skip
-    return made
+    settings = {
+        "k": k, "lambdas": list(lambdas), "encoder": study.encoder, "limit": profile.limit,
+        "counts": dict(b.counts), "code": ["lib.benchmarks.tables", "lib.corpus_index"],
+    }  # fmt: skip
+    stem = b.name.replace("-", "_")
+    return {
+        kind: result(make, f"{stem}_{kind}", profile.name, data=b.files, **settings)
+        for kind, make in makers.items()
+    }
 
 
 def spectrum_table(study: Study, qids: Sequence[str], k: int, lam_max: float) -> pd.DataFrame:

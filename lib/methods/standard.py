@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lib.datasets import Question
-from lib.methods.base import Dense, Expansion, Search, Sparse, Text
+from lib.methods.base import Dense, Expansion, Search, Sparse, Text, stem
 
 __all__ = ["Standard"]
 
@@ -21,6 +21,7 @@ class Standard:
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """One text of weight 1 on the query tower."""
+        text = stem(question, self.options_visible)
         if self.sparse:
-            return Expansion(Sparse(question.text))
-        return Expansion(Dense((Text(question.text, 1.0, "query", "question"),)))
+            return Expansion(Sparse(text))
+        return Expansion(Dense((Text(text, 1.0, "query", "question"),)))
