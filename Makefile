@@ -21,7 +21,7 @@ export PYTHONHASHSEED := 0
 .PHONY: help setup figures notebooks test test-open check lint lab data clean
 
 help:  ## list the commands
-	@echo "make figures            draw every figure and table   (PROFILE=mini|open|paper, MIRROR=folder)"
+	@echo "make figures            draw every figure and table   (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n)"
 	@echo "make test               run the tests and check the notebooks' outputs"
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -40,7 +40,7 @@ $(READY): requirements.txt
 setup: $(READY)  ## make .venv, install, check the bundled weights
 
 figures: $(READY)
-	@$(PY) -m lib.notebooks figures --profile $(PROFILE)
+	@$(PY) -m lib.notebooks figures --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT))
 
 notebooks: $(READY)  ## execute the committed notebooks in place (profile mini)
 	@$(PY) -m lib.notebooks commit

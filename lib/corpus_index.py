@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from lib.store import PassageStore
 from lib.vectors import encode_cached
 
 __all__ = ["files_of", "corpus_store", "corpus_table", "build_index", "only", "without"]
+
+_BLOCK = 16 * 4096
+"""Passages in memory at a time: a whole number of shards."""
 
 
 def files_of(corpora: Sequence[str]) -> list[str]:
@@ -68,14 +71,17 @@ def build_index(
 ) -> DenseIndex:  # fmt: skip
     """Encode what is not yet in the cache (size and time are said first) and open the index.
 
-    Shards never span two corpora, so that a change in one leaves the vectors of the others.
+    Shards never span two corpora, so that a change in one leaves the vectors of the others. The
+    ``torch`` backend searches on ``devices``, or else where the encoder runs.
     """
     shards = []
     for name, passages in groupby(store, key=lambda p: p.pid.rpartition(":")[0].partition(":")[0]):
-        items = [(p.title, p.text) for p in passages]
-        shards += encode_cached(
-            items, encoder, "article", label=name or "ddx-mini", dtype=dtype, progress=progress
-        )
+        while block := [(p.title, p.text) for p in islice(passages, _BLOCK)]:
+            shards += encode_cached(
+                block, encoder, "article", label=name or "ddx-mini", dtype=dtype, progress=progress
+            )
+    if backend == "torch" and not devices:
+        devices = getattr(encoder, "devices", ())
     return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
 
 

@@ -95,14 +95,16 @@ class ModelEncoder:
     def __init__(
         self, name: str, query: str | Path, article: str | Path | None = None, *,
         max_tokens: int | tuple[int, int] | None = None, cls_pairs: bool = False,
-        device: str | None = None, precision: str | None = None, batch_size: int | None = None,
-        threads: int | None = None,
+        device: str | Sequence[str] | None = None, precision: str | None = None,
+        batch_size: int | None = None, threads: int | None = None,
     ):  # fmt: skip
         import torch
 
         if threads:
             torch.set_num_threads(threads)
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        self.devices = [device] if isinstance(device, str) else list(device or gpus or ["cpu"])
+        device = self.devices[0]
         precision = precision or ("float16" if device.startswith("cuda") else "float32")
         if precision not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"unknown precision {precision!r}: use float32, bfloat16 or float16")
@@ -130,7 +132,9 @@ class ModelEncoder:
         model = self._models[tower]
         run = model.encode_query if tower == "query" else model.encode_document
         texts = [self._as_read(item, tower) for item in items]
-        rows = run(texts, batch_size=self.batch_size, show_progress_bar=progress)
+        # A list makes one process a device, so only where there are several.
+        several = {"device": self.devices} if len(self.devices) > 1 else {}
+        rows = run(texts, batch_size=self.batch_size, show_progress_bar=progress, **several)
         return _unit(np.asarray(rows, dtype=np.float32))
 
     def _as_read(self, item: Item, tower: Tower) -> Item:

@@ -110,10 +110,11 @@ class ScriptedChat:
     written by hand, so its name is "reference text".
     """
 
+    name = REFERENCE
     tag = staticmethod(tag)
 
-    def __init__(self, rules: Iterable[dict], name: str = REFERENCE):
-        self.rules, self.name = list(rules), name
+    def __init__(self, rules: Iterable[dict]):
+        self.rules = list(rules)
 
     def generate(self, messages: Sequence[Message], *, n: int = 1, **options) -> list[Reply]:
         """``n`` texts of the first rule that fits; LLMError when none does or it has fewer."""

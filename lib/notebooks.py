@@ -40,12 +40,35 @@ def run(name: str, output: Path, parameters: dict) -> None:
     print(f"[{name}] done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
+def prepare(profile: str, parameters: dict) -> None:
+    """Read, cut and embed the passages first, in this terminal, where size, time and progress show.
+
+    The notebooks then find the vectors in the cache.
+    """
+    from lib.corpus_index import build_index, corpus_store, corpus_table
+    from lib.embed import load_encoder
+    from lib.medrag import SOURCES, estimate
+    from lib.profiles import load_profile
+
+    p = load_profile(profile, **parameters)
+    print(f"{p.title}\nneeds: {p.needs}", file=sys.stderr)
+    for size in (estimate(name) for name in p.corpora if name in SOURCES):
+        print(
+            f"{size.source}: {size.rows:,} passages, download {size.download_gb} GB, vectors "
+            f"{size.float16_gb} GB as float16; memory: a block of each at a time", file=sys.stderr,
+        )  # fmt: skip
+    store = corpus_store(p.corpora, p.limit)
+    print(corpus_table(store).to_string(index=False), file=sys.stderr, flush=True)
+    build_index(store, load_encoder(p.encoder, **p.encoder_options), dtype=p.vectors)
+
+
 def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
     """Every notebook in order; executed copies go to ``build/notebooks/<profile>``.
 
     Interrupting is safe: whatever was embedded, downloaded or generated is kept, so the next run
     goes on from there.
     """
+    prepare(profile, parameters)
     build = paths.ROOT / "build" / "notebooks" / profile
     for name in ORDER:
         run(name, build / f"{name}.ipynb", {"profile": profile} | parameters)
@@ -98,7 +121,13 @@ def main() -> int:
         return check()
     profile = "mini" if given.what == "commit" else given.profile
     parameters = {"limit": given.limit} if given.limit else {}
-    run_all(profile, parameters, in_place=given.what == "commit")
+    try:
+        run_all(profile, parameters, in_place=given.what == "commit")
+    except KeyboardInterrupt:
+        print(
+            "stopped; what is finished is kept, the same command goes on from here", file=sys.stderr
+        )
+        return 130
     return 0
 
 

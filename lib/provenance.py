@@ -11,7 +11,7 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -35,6 +35,8 @@ __all__ = [
     "load_result",
     "check",
 ]
+
+_CSV = "[!.]*.csv"  # a name that starts with a dot is what a killed write left behind
 
 
 def modules_behind(roots: Iterable[str]) -> list[str]:
@@ -61,15 +63,16 @@ def _source(module: str) -> Path | None:
     return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.exists()), None)
 
 
+class _Meaning(ast.NodeTransformer):
+    """Drops what is said and not done: docstrings, also those under constants and fields."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node
+
+
 def _meaning(path: Path) -> str:
     """The module's syntax tree without docstrings: comments and layout do not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        first = body[0] if isinstance(body, list) and body else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-            first.value = ast.Constant("")
-    return ast.dump(tree)
+    return ast.dump(_Meaning().visit(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def code_hash(roots: Iterable[str]) -> str:
@@ -92,7 +95,7 @@ def data_hash(names: Iterable[str]) -> str:
 
 def save_result(
     table: pd.DataFrame, name: str, profile: str, *,
-    code: Iterable[str], data: Iterable[str], **settings,
+    code: Sequence[str], data: Sequence[str], **settings,
 ) -> Path:  # fmt: skip
     """Write ``<results>/<name>.csv`` (numbers to 3 decimals) with its manifest; returns the path.
 
@@ -104,7 +107,7 @@ def save_result(
     return path
 
 
-def _origin(profile: str, code: Iterable[str], data: Iterable[str], settings: dict) -> dict:
+def _origin(profile: str, code: Sequence[str], data: Sequence[str], settings: dict) -> dict:
     origin = {
         "profile": profile, "code_roots": sorted(code), "code": code_hash(code),
         "data_files": sorted(data), "data": data_hash(data),
@@ -114,7 +117,7 @@ def _origin(profile: str, code: Iterable[str], data: Iterable[str], settings: di
 
 def result(
     make: Callable[[], pd.DataFrame], name: str, profile: str, *,
-    code: Iterable[str], data: Iterable[str], **settings,
+    code: Sequence[str], data: Sequence[str], **settings,
 ) -> pd.DataFrame:  # fmt: skip
     """The stored result when code, data and all settings behind it are the same, else ``make()``,
     saved. Either way the table is what the file says, so numbers have 3 decimals."""
@@ -141,10 +144,10 @@ def load_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd
 def _differences(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:
     if list(old.columns) != list(new.columns) or len(old) != len(new):
         return [f"shape or columns differ: {old.shape} committed, {new.shape} made"]
-    found = []
+    found, t = [], pd.api.types
     for column in old:
         a, b = old[column], new[column]
-        if pd.api.types.is_numeric_dtype(a) and pd.api.types.is_numeric_dtype(b):
+        if all(t.is_numeric_dtype(x) and not t.is_bool_dtype(x) for x in (a, b)):
             # One unit in the third decimal: a value on a rounding edge may fall either way.
             same = ((a - b).abs() < 0.00101) | (a.isna() & b.isna())
         else:
@@ -156,17 +159,17 @@ def _differences(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:
 def check(made: Path) -> list[str]:
     """What is wrong with the committed results: mini against ``made``, others by their hashes."""
     problems = []
-    for path in sorted(paths.committed("mini").glob("*.csv")):
+    for path in sorted(paths.committed("mini").glob(_CSV)):
         fresh = made / "mini" / path.name
         if not fresh.exists():
             problems.append(f"{path.name}: committed but no longer made")
             continue
         found = _differences(pd.read_csv(path), pd.read_csv(fresh))
         problems += [f"mini/{path.name}: {d}" for d in found]
-    for fresh in sorted((made / "mini").glob("*.csv")):
+    for fresh in sorted((made / "mini").glob(_CSV)):
         if not (paths.committed("mini") / fresh.name).exists():
             problems.append(f"mini/{fresh.name}: made but not committed")
-    for path in sorted((paths.DATA / "results").glob("*/*.csv")):
+    for path in sorted((paths.DATA / "results").glob(f"*/{_CSV}")):
         manifest = read_manifest(path)
         name = f"{path.parent.name}/{path.name}"
         if manifest is None:

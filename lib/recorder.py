@@ -15,7 +15,9 @@ import os
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -74,11 +76,9 @@ class Recorder:
 
     def _only_model(self, name: str | None) -> str:
         known = sorted({line["model"] for line in self._lines.values()})
-        if name or len(known) == 1:
-            return name or known[0]
-        if known:
+        if not name and len(known) > 1:
             raise ValueError(f"{shown(self.path)} holds {known}: pass name= to choose one")
-        return "nothing recorded"
+        return name or (known or ["nothing recorded"])[0]
 
     def generate(
         self, messages: Sequence[Message], *, n: int = 1, temperature: float = 0.0,
@@ -108,41 +108,35 @@ class Recorder:
 
     def _record(self, request: dict, missing: list[int], keys: list[str]) -> None:
         """Generate the missing samples, all at once or, after a kill, the rest one by one."""
-        options = dict(request["options"])
-        options["stop"] = options["stop"] or None
+        options = request["options"] | {"stop": request["options"]["stop"] or None}
+        seed = options.pop("seed")
+        ask = partial(self.model.generate, request["messages"], **options)
         if len(missing) == len(keys):
-            replies = self.model.generate(request["messages"], n=len(keys), **options)
+            replies = ask(n=len(keys), seed=seed)
         else:
-            seed, replies = options.pop("seed"), []
-            for i in missing:
-                one = {**options, "seed": sample_seed(seed, i)}
-                replies += self.model.generate(request["messages"], n=1, **one)
+            replies = [ask(n=1, seed=sample_seed(seed, i))[0] for i in missing]
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         lines, times = [], []
         for i, reply in zip(missing, replies, strict=True):
-            lines.append(self._line(keys[i], request, i, reply))
-            if reply.latency_s is not None and reply.model != REFERENCE:
-                now = datetime.now(UTC).isoformat(timespec="seconds")
+            if reply.model == REFERENCE:
+                reply = replace(reply, prompt_tokens=None, output_tokens=None, latency_s=None)
+            lines.append({
+                "key": keys[i], "author": reply.model, "model": self.name, "request": request,
+                "sample": i, "reply": {field: getattr(reply, field) for field in _STORED},
+            })  # fmt: skip
+            if reply.latency_s is not None:
                 cost = {"key": keys[i], "latency_s": round(reply.latency_s, 4), "at": now}
                 times.append(cost | current_tag())
         with self._lock:
             # Another thread may have asked the same meanwhile: what was written first stays.
-            lines = [line for line in lines if not self._has(line["key"])]
-            mine = {line["key"] for line in lines}
+            mine = {key for key in keys if not self._has(key)}
+            lines = [line for line in lines if line["key"] in mine]
             times = [time for time in times if time["key"] in mine]
-            _append(self.times, times)
+            _append(self.times, times)  # first: a recording never lacks its latency
             _append(self.path, lines)
             self._times |= {time["key"]: time for time in times}
             self._lines |= {line["key"]: line for line in lines}
             self._new |= mine
-
-    def _line(self, key: str, request: dict, sample: int, reply: Reply) -> dict:
-        stored = {field: getattr(reply, field) for field in _STORED}
-        if reply.model == REFERENCE:
-            stored |= {"prompt_tokens": None, "output_tokens": None}
-        return {
-            "key": key, "author": reply.model, "model": self.name, "request": request,
-            "sample": sample, "reply": stored,
-        }  # fmt: skip
 
     def _reply(self, key: str) -> Reply:
         line, spent = self._lines[key], self._times.get(key, {}).get("latency_s")
@@ -150,11 +144,10 @@ class Recorder:
         return Reply(**line["reply"], latency_s=spent, model=line["author"], method=method)
 
     def _miss(self, sample: int) -> str:
-        """What is missing, and what to do: a person wrote reference text, no command records it."""
         asked, file = current_tag(), shown(self.path)
         small = self.name.startswith(("SmolLM2-135M", "nothing"))
         spec = f"record:{file}={'small' if small else f'openai:{self.name}'}"
-        again = "small" if self.name == REFERENCE else spec
+        again = "small" if self.name == REFERENCE else spec  # no command writes reference text
         remedy = self.remedy or f"llm = lib.llm.connect({again!r}), and run this again"
         return (
             f"no reply of {self.name} is recorded in {file} for method {asked['method'] or '?'}, "
@@ -170,7 +163,7 @@ class Recorder:
             for path, mine in ((self.path, self._lines), (self.times, self._times)):
                 rows = mine | _load(path, mend=False)
                 text = "".join(canonical_json(rows[key]) + "\n" for key in sorted(rows))
-                if rows and text.encode() != path.read_bytes():
+                if path.exists() and text.encode() != path.read_bytes():
                     atomic_write(path, text)
 
     def __enter__(self) -> Recorder:
@@ -203,7 +196,7 @@ def _load(path: Path, *, mend: bool) -> dict[str, dict]:
     for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
         try:
             row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{shown(path)}, line {number}: not JSON ({error})") from error
-        rows[row["key"]] = row
+            rows[row["key"]] = row
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{shown(path)}, line {number}: no recording ({error!r})") from error
     return rows

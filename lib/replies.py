@@ -23,7 +23,6 @@ _WORDS = {"True": "true", "False": "false", "None": "null"}
 _ESCAPE = re.compile(
     r"(?s)\\(u[\dA-Fa-f]{4}|x[\dA-Fa-f]{2}|U00(?:0[\dA-Fa-f]|10)[\dA-Fa-f]{4}|.|\Z)"
 )
-_DEPTH = 40
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -54,7 +53,7 @@ def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **option
     JsonReply without value, to be counted; errors of the server itself are raised.
     """
     replies, asked = [], list(messages)
-    for repaired in (False, True):
+    for _ in range(2):
         replies.append(llm.generate(asked, schema=schema, **options)[0])
         value, error = _read(replies[-1], schema)
         if value is not None:
@@ -64,7 +63,7 @@ def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **option
         asked.append({"role": "assistant", "content": replies[-1].text})
         asked.append({"role": "user", "content": repair})
     tolerant = value is not None and _strict(replies[-1].text) is None
-    return JsonReply(value, error, repaired, tuple(replies), tolerant)
+    return JsonReply(value, error, len(replies) > 1, tuple(replies), tolerant)
 
 
 def _read(reply: Reply, schema: dict) -> tuple[dict | None, str]:
@@ -87,9 +86,9 @@ def schema_error(value: Any, schema: dict) -> str:
     """
     from jsonschema import Draft202012Validator
 
-    errors = sorted(Draft202012Validator(schema).iter_errors(value), key=lambda e: list(e.path))
-    if errors:
-        return errors[0].message[:200]
+    error = next(Draft202012Validator(schema).iter_errors(value), None)
+    if error:
+        return error.message[:200]
     blank = [k for k in schema["required"] if isinstance(value[k], str) and not value[k].strip()]
     return f"{blank[0]!r} is empty" if blank else ""
 
@@ -100,14 +99,15 @@ def read_objects(text: str) -> list[dict]:
     if strict is not None:
         return [strict]
     complete: list[dict] = []
-    start = _START.search(text)
-    while start:
+    end = 0
+    while start := _START.search(text, end):
         found, end, cut = _tolerant(text, start.start())
-        if found is not None and cut:
+        if found is None:
+            end = start.end()
+        elif cut:
             return [*complete[::-1], found]
-        if found is not None:
+        else:
             complete.append(found)
-        start = _START.search(text, end if found is not None else start.end())
     return complete[::-1]
 
 
@@ -126,7 +126,7 @@ def _tolerant(text: str, at: int) -> tuple[dict | None, int, bool]:
     """
     tokens: list[str] = []
     closing: list[str] = []
-    while at < len(text) and (closing or not tokens) and len(closing) < _DEPTH:
+    while at < len(text) and (closing or not tokens) and len(closing) < 40:
         mark = text[at]
         if mark in _CLOSING:
             key = closing[-1] == "}" and tokens[-1] in ("{", ",")
@@ -149,7 +149,7 @@ def _tolerant(text: str, at: int) -> tuple[dict | None, int, bool]:
         found = _strict("".join([*tokens, *closing[::-1]]))
         if found is not None:
             return found, at, cut
-        tokens.pop()
+        del tokens[-1:]
     return None, at, cut
 
 

@@ -145,6 +145,13 @@ class TestMedCPT:
         assert not np.allclose(got, self.expected(towers[1], "test the heart"), atol=1e-2)
         assert encoder.fingerprints["query"] != encoder.fingerprints["article"]
 
+    def test_several_devices_share_the_work_and_give_the_same_rows(self, towers):
+        """Two processes on the CPU stand in for two GPUs."""
+        items = [(f"fever {i}", "test the heart " * (i % 5 + 1)) for i in range(40)]
+        one = medcpt(towers).encode(items, "article", progress=False)
+        two = medcpt(towers, device=["cpu", "cpu"]).encode(items, "article", progress=False)
+        assert np.allclose(one, two, atol=1e-6)
+
     @pytest.mark.parametrize("tokens", [64, 512])
     def test_queries_are_cut_at_query_tokens(self, towers, tokens):
         encoder = medcpt(towers, query_tokens=tokens)

@@ -233,7 +233,7 @@ def test_damage_that_no_kill_can_do_is_an_error(file):
         llm.generate(ASK, n=2)
     whole = file.read_text()
     file.write_text("{half\n" + whole)
-    with pytest.raises(ValueError, match="r.jsonl, line 1: not JSON"):
+    with pytest.raises(ValueError, match="r.jsonl, line 1: no recording"):
         Recorder(None, file, "replay")
     file.write_text(whole.replace('"content":"What', '"content":"Who', 1))
     with pytest.raises(ValueError, match="edited by hand"):

@@ -82,12 +82,14 @@ def _questions(questions: list[dict], topics: set[str]) -> list[str]:
     letters = defaultdict(Counter)
     for q in questions:
         wanted = STYLES.get(q["style"], "")
-        if "".join(sorted(q["options"])) != wanted or q["answer"] not in wanted:
+        if "".join(sorted(q["options"])) != wanted or q["answer"] not in q["options"]:
             problems.append(f"{q['qid']}: options and answer do not fit style {q['style']!r}")
         if q["target"] == q["mimic"] or not {q["target"], q["mimic"]} <= topics:
             problems.append(f"{q['qid']}: target and mimic must be two topics of the passages")
         if len(set(q["options"].values())) != len(q["options"]):
             problems.append(f"{q['qid']}: two options are the same")
+        if q["split"] not in ("dev", "test"):
+            problems.append(f"{q['qid']}: split is {q['split']!r}, not dev or test")
         letters[q["style"]][q["answer"]] += 1
     for style, count in letters.items():
         seen = [count[letter] for letter in STYLES.get(style, "")]

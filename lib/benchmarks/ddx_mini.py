@@ -35,6 +35,7 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
         classes[row["qid"]][row["class"]].add(row["pid"])
     qids = tuple(q["qid"] for q in questions)
     stranger = _strangers(questions, seed)
+    on_mimic = {q: frozenset(classes[q]["mimic"] | classes[q]["both"]) for q in qids}
     return Benchmark(
         name="ddx-mini",
         title="ddx-mini: bundled target/mimic questions, reference hypotheses",
@@ -49,8 +50,8 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
         },
         targets={q: frozenset(classes[q]["target"] | classes[q]["both"]) for q in qids},
         mimics={
-            "nearest": {q: frozenset(classes[q]["mimic"] | classes[q]["both"]) for q in qids},
-            "random": {q: frozenset(classes[stranger[q]]["mimic"]) for q in qids},
+            "nearest": on_mimic,
+            "random": {q: on_mimic[stranger[q]] for q in qids},
         },
         dev=frozenset(q["qid"] for q in questions if q["split"] == "dev"),
         counts={"passages": len(read("passages", folder)), "questions": len(qids)},

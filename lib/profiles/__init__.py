@@ -48,7 +48,8 @@ class Profile:
 def load_profile(name: str | None = None, **overrides) -> Profile:
     """The profile of that name (default: ``CHR_PROFILE``, else mini), with fields replaced.
 
-    Overrides that are None are ignored, so a notebook can pass its parameters as they are. Raises
+    Overrides that are None are ignored, so a notebook can pass its parameters as they are. A limit
+    becomes part of the name, and so of where results go. Raises
     ValueError naming the profiles or fields there are.
     """
     name = name or os.environ.get("CHR_PROFILE") or "mini"
@@ -62,6 +63,9 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     given = {k: _frozen(v) for k, v in overrides.items() if v is not None}
     if unknown := set(given) - {f.name for f in fields(Profile)}:
         raise ValueError(f"a profile has no field {', '.join(sorted(unknown))}")
+    if given.get("limit"):
+        # A quick look must not overwrite the results of the whole profile.
+        given["name"] = f"{name}-{given['limit']}"
     return replace(profile, **given)
 
 

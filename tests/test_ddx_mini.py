@@ -1,0 +1,325 @@
+"""The bundled set is fit to measure on, and its validator sees every way in which one is not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib import paths
+from lib.benchmarks import ddx_mini, load_benchmark
+from lib.benchmarks.base import grams, shares_8gram
+from lib.benchmarks.ddx_check import range_problems, real_ranges, text_statistics, validate
+from lib.benchmarks.ddx_mini import FILES, frozen_problems, read
+from lib.benchmarks.reference import record_reference
+from lib.benchmarks.study import prepare
+from lib.corpus_index import build_index, corpus_store
+from lib.datasets import load_questions
+from lib.embed import HashEncoder
+from lib.expansion import hypotheses
+from lib.files import sha256_file, write_jsonl
+from lib.llm import REFERENCE, connect
+from lib.methods import METHODS
+from lib.profiles import load_profile
+
+# the set as it is --------------------------------------------------------------------------------
+
+
+def test_the_bundled_set_is_valid():
+    assert validate() == []
+
+
+def test_the_command_says_so():
+    done = subprocess.run(
+        [sys.executable, "-m", "lib.benchmarks.ddx_check"],
+        cwd=paths.ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.startswith("ddx-mini is valid: {'passages': ")
+
+
+def test_the_readme_counts_what_there_is():
+    text = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
+    for name in (*FILES, "freeze", "errata"):
+        (rows,) = re.findall(rf"^\| `{name}\.jsonl` \| (\d+) \|", text, re.MULTILINE)
+        assert int(rows) == len(read(name)), name
+    said = re.search(r"abstracts (\d+), handbook (\d+), textbook (\d+), encyclopedia (\d+)", text)
+    sizes = Counter(p["source"] for p in read("passages"))
+    names = ("abstracts", "handbook", "textbook", "encyclopedia")
+    assert {n: int(c) for n, c in zip(names, said.groups(), strict=True)} == dict(sizes)
+
+
+def test_the_reference_recording_is_what_the_reference_text_gives(tmp_path):
+    made = record_reference(tmp_path / "reference.jsonl")
+    assert made.read_bytes() == (paths.RECORDINGS / "reference.jsonl").read_bytes()
+    assert [p.name for p in tmp_path.iterdir()] == ["reference.jsonl"]  # no times, no costs
+
+
+def test_replayed_without_a_model_every_question_gets_its_own_hypotheses():
+    llm = connect(load_profile("mini").llm)
+    table = hypotheses(METHODS["chr"], load_questions("ddx-mini"), llm).set_index("qid")
+    for row in read("hypotheses"):
+        found = table.loc[row["qid"]]
+        assert (found["H_plus"], found["H_minus"]) == (row["H_plus"], row["H_minus"])
+        (reply,) = found["replies"]
+        assert reply.model == REFERENCE
+        assert (reply.prompt_tokens, reply.output_tokens, reply.latency_s) == (None, None, None)
+    assert (table["error"] == "").all() and not table["repaired"].any()
+
+
+def test_as_a_benchmark_every_list_is_that_of_its_question():
+    b = load_benchmark("ddx-mini")
+    questions = {q["qid"]: q for q in read("questions")}
+    rows = {h["qid"]: h for h in read("hypotheses")}
+    topic = {p["pid"]: p["topic"] for p in read("passages")}
+    classes = {(r["qid"], r["pid"]): r["class"] for r in read("qrels")}
+    assert b.qids == tuple(questions) and set(b.dev) | set(b.test) == set(b.qids)
+    assert b.files == tuple(f"ddx-mini/{name}.jsonl" for name in FILES)
+    written = {h["H_minus"]: qid for qid, h in rows.items()}
+    for i, qid in enumerate(b.qids):
+        q = questions[qid]
+        assert b.questions[i] == q["question"] and b.h_plus[i] == rows[qid]["H_plus"]
+        assert b.h_minus["nearest"][i] == rows[qid]["H_minus"]
+        of = {p: c for (asked, p), c in classes.items() if asked == qid}
+        assert b.targets[qid] == {p for p, c in of.items() if c in ("target", "both")}
+        assert b.mimics["nearest"][qid] == {p for p, c in of.items() if c in ("mimic", "both")}
+        # The random mimic is another pair's, on neither topic; its passages are all those on it.
+        other = questions[written[b.h_minus["random"][i]]]
+        assert not {other["target"], other["mimic"]} & {q["target"], q["mimic"]}
+        assert b.mimics["random"][qid] == b.mimics["nearest"][other["qid"]]
+        assert not b.mimics["random"][qid] & (b.targets[qid] | b.mimics["nearest"][qid])
+        assert {topic[p] for p, c in of.items() if c == "target"} == {q["target"]}
+        assert {topic[p] for p, c in of.items() if c == "mimic"} == {q["mimic"]}
+    again = ddx_mini.build(seed=1)
+    assert again.h_minus["random"] != b.h_minus["random"]
+    assert ddx_mini.build() == b
+
+
+# every rule of the validator ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(tmp_path) -> Path:
+    return Path(shutil.copytree(paths.DDX_MINI, tmp_path / "set"))
+
+
+def correct(folder: Path, name: str) -> None:
+    """Enter the file as it is now in the errata."""
+    row = {"file": f"{name}.jsonl", "id": "x", "what": "w", "why": "y"}
+    digest = sha256_file(folder / f"{name}.jsonl")
+    write_jsonl(folder / "errata.jsonl", [*read("errata", folder), row | {"sha256": digest}])
+
+
+def shorter(rows: list[dict]) -> dict:
+    """A passage with room for a few words."""
+    return min(rows, key=lambda p: len(p["text"].split()))
+
+
+def text(value: str, key: str = "text", place: int = 0):
+    """A change: ``key`` of one row becomes ``value``."""
+
+    def change(rows: list[dict]) -> None:
+        rows[place][key] = value
+
+    return change
+
+
+def eight_words(rows: list[dict]) -> None:
+    p = shorter(rows)
+    other = next(o for o in rows if o is not p and len(o["text"].split()) > 8)
+    p["text"] += " " + " ".join(other["text"].split()[:8]).upper() + "!"
+
+
+def add(value: str, key: str):
+    def change(rows: list[dict]) -> None:
+        row = shorter(rows) if key == "text" else rows[0]
+        row[key] += f" {value}"
+
+    return change
+
+
+def equal_sizes(rows: list[dict]) -> None:
+    sizes = Counter(p["source"] for p in rows)
+    (big, n), (small, m) = sizes.most_common()[0], sizes.most_common()[-1]
+    for p in [p for p in rows if p["source"] == big][: (n - m) // 2]:
+        p["source"] = small
+    assert len(set(Counter(p["source"] for p in rows).values())) < 4
+
+
+def all_a(rows: list[dict]) -> None:
+    for q in rows:
+        if q["style"] == "medqa":
+            q["answer"] = "A"
+
+
+def without(name: str):
+    """No passage of one class for the first question."""
+
+    def change(rows: list[dict]) -> None:
+        qid = rows[0]["qid"]
+        rows[:] = [r for r in rows if (r["qid"], r["class"]) != (qid, name)]
+
+    return change
+
+
+def drop_option(rows: list[dict]) -> None:
+    next(q for q in rows if len(q["options"]) == 4)["options"].pop("D")
+
+
+def same_options(rows: list[dict]) -> None:
+    rows[0]["options"]["A"] = rows[0]["options"]["B"]
+
+
+def target_is_mimic(rows: list[dict]) -> None:
+    rows[0]["mimic"] = rows[0]["target"]
+
+
+WORDS_60 = " ".join(f"word{i}" for i in range(60))
+RULES = [
+    ("passages", eight_words, r"share the words '"),
+    ("passages", text(" ".join(WORDS_60.split()[:49])), r": 49 words, wanted 50 to 130"),
+    ("passages", text(" ".join(f"word{i}" for i in range(131))), r": 131 words, wanted 50 to 130"),
+    ("passages", text("Harrison", "check"), r"names no source its facts can be checked in"),
+    ("passages", text("fifth", "source"), r"wanted four sources of unequal size, found"),
+    ("passages", equal_sizes, r"wanted four sources of unequal size, found"),
+    ("passages", text("abstracts-002", "pid"), r"passage id abstracts-002 stands 2 times|"
+     r"names something that does not exist"),
+    ("passages", add("oedema", "text"), r"'oedema' is not American spelling"),
+    ("passages", add("anaemia", "title"), r"'anaemi' is not American spelling"),
+    ("passages", lambda rows: rows[3].pop("title"), r"^passages, row 4: fields \["),
+    ("passages", text("new", "extra"), r"^passages, row 1: fields \["),
+    ("questions", lambda rows: rows.append(dict(rows[0])),
+     r"^question id .* stands 2 times$|letters are not balanced"),
+    ("questions", drop_option, r"options and answer do not fit style"),
+    ("questions", text("essay", "style"), r"options and answer do not fit style 'essay'|balanced"),
+    ("questions", text("E", "answer"), r"options and answer do not fit style|balanced"),
+    ("questions", text("", "answer"), r"options and answer do not fit style|balanced"),
+    ("questions", text("AB", "answer"), r"options and answer do not fit style|balanced"),
+    ("questions", same_options, r": two options are the same$"),
+    ("questions", target_is_mimic, r"target and mimic must be two topics of the passages"),
+    ("questions", text("no topic", "target"), r"target and mimic must be two topics"),
+    ("questions", text("train", "split"), r"split is 'train', not dev or test"),
+    ("questions", all_a, r"^style medqa: answer letters are not balanced: "),
+    ("questions", add("Which tumour is it?", "question"), r"'tumour' is not American spelling"),
+    ("hypotheses", lambda rows: rows.pop(), r"hypotheses and questions are not for the same ids"),
+    ("hypotheses", lambda rows: rows.append(dict(rows[0])), r"^hypothesis for id .* stands 2"),
+    ("hypotheses", text("Too short.", "H_minus"), r"H_minus has 2 words, not 15 to 120"),
+    ("hypotheses", text(WORDS_60 * 3, "H_plus"), r"H_plus has \d+ words, not 15 to 120"),
+    ("hypotheses", text("some-model-72b", "author"), r"author is 'some-model-72b', not 'ref"),
+    ("hypotheses", add("It is haemolytic.", "H_plus"), r"'haemo' is not American spelling"),
+    ("qrels", text("nobody-1", "pid"), r"qrel .*/nobody-1 names something that does not exist"),
+    ("qrels", text("nobody-1", "qid"), r"qrel nobody-1/.* names something that does not exist"),
+    ("qrels", text("perhaps", "class"), r"class 'perhaps'$"),
+    ("qrels", lambda rows: rows.append(dict(rows[0])), r"^qrel id .* stands 2 times"),
+    ("qrels", without("target"), r": no target passage$"),
+    ("qrels", without("mimic"), r": no mimic passage$"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"), RULES, ids=[f"{n}: {m[:30]}" for n, _, m in RULES]
+)
+def test_one_thing_wrong_is_caught_and_nothing_else_is_said(name, change, message, copy):
+    rows = read(name, copy)
+    change(rows)
+    write_jsonl(copy / f"{name}.jsonl", rows)
+    correct(copy, name)
+    found = validate(copy)
+    assert found and all(re.search(message, problem) for problem in found), found[:5]
+    first = message.split("|")[0]
+    assert any(re.search(first, problem) for problem in found)
+
+
+def test_books_may_be_spelled_as_their_authors_do(copy):
+    rows = read("passages", copy)
+    rows[0]["check"] = "Essential Haematology, Oesophageal disease"
+    write_jsonl(copy / "passages.jsonl", rows)
+    correct(copy, "passages")
+    assert validate(copy) == []
+
+
+def test_the_greek_names_americans_spell_alike_are_allowed(copy):
+    rows = read("passages", copy)
+    shorter(rows)["text"] += " Haemophilus, exercise, otherwise, promise and a sulfite."
+    write_jsonl(copy / "passages.jsonl", rows)
+    correct(copy, "passages")
+    assert validate(copy) == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_changed_after_the_freeze_needs_an_erratum(name, copy):
+    path = copy / f"{name}.jsonl"
+    path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    (problem,) = validate(copy)
+    assert problem.startswith(f"{name}.jsonl has sha256 {sha256_file(path)[:12]}, not the frozen")
+    correct(copy, name)
+    assert validate(copy) == []
+
+    path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert len(validate(copy)) == 1  # each change needs its own
+    correct(copy, name)
+    assert validate(copy) == []
+    shutil.copy(paths.DDX_MINI / f"{name}.jsonl", path)
+    assert len(frozen_problems(copy)) == 1  # and an undone one too
+
+
+def test_a_set_that_was_never_frozen_is_not_accepted(copy):
+    (copy / "freeze.jsonl").write_text("")
+    found = frozen_problems(copy)
+    assert len(found) == len(FILES) and all("never frozen" in problem for problem in found)
+
+
+# shared words ------------------------------------------------------------------------------------
+
+
+def test_shared_words_are_counted_without_case_and_punctuation():
+    text_ = "One two, three (four) five-six seven eight; nine."
+    assert len(grams(text_)) == 2 and grams("seven words are too few for one") == set()
+    assert shares_8gram(text_, ["ONE TWO THREE FOUR FIVE SIX SEVEN EIGHT"]) == 0.5
+    assert shares_8gram(text_, [text_, "other"]) == 1.0
+    assert shares_8gram(text_, []) == shares_8gram("short", [text_]) == 0.0
+    halves = ["one two three four", "five six seven eight nine"]
+    assert shares_8gram(text_, halves) == 0.0  # a sequence does not run from text to text
+
+
+# real or not -------------------------------------------------------------------------------------
+
+
+def test_statistics_are_per_question(own_folders):
+    encoder = HashEncoder()
+    store = corpus_store(["ddx-mini"])
+    lab = prepare(load_benchmark("ddx-mini"), build_index(store, encoder, progress=False), encoder)
+    table = text_statistics(lab, store)
+    assert len(table) == len(lab.benchmark.qids)
+    for i in (0, 11):
+        qid = lab.benchmark.qids[i]
+        golds = store.get_many(sorted(lab.benchmark.targets[qid]))
+        cosines = encoder.encode([p.text for p in golds]) @ lab.h_plus[i]
+        assert table.loc[i, "cos(H+, gold)"] == pytest.approx(cosines.max(), abs=1e-5)
+        assert table.loc[i, "cos(H+, H-)"] == pytest.approx(
+            lab.h_plus[i] @ lab.h_minus["nearest"][i], abs=1e-5
+        )
+        share = shares_8gram(lab.benchmark.h_plus[i], [p.text for p in golds])
+        assert table.loc[i, "copied 8-grams"] == share
+
+
+def test_a_median_outside_what_real_sets_show_is_named():
+    rng = np.random.default_rng(0)
+    real = {
+        "one": pd.DataFrame({"cos": rng.uniform(0.2, 0.6, 5000), "copied": np.zeros(5000)}),
+        "two": pd.DataFrame({"cos": rng.uniform(0.4, 0.8, 5000), "copied": np.full(5000, 0.1)}),
+    }
+    ranges = real_ranges(real)
+    row = ranges.set_index("statistic").loc["cos"]
+    assert (row["low"], row["high"]) == pytest.approx((0.22, 0.78), abs=0.01)
+    inside = pd.DataFrame({"cos": [0.0, 0.5, 1.0], "copied": [0.0, 0.05, 0.1]})
+    assert range_problems(inside, ranges) == []
+    (problem,) = range_problems(inside.assign(cos=[0.85, 0.9, 0.1]), ranges)
+    assert problem.startswith("median cos is 0.850, real sets show 0.2")
+    assert len(range_problems(inside.assign(cos=0.1, copied=0.2), ranges)) == 2

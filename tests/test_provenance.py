@@ -1,0 +1,335 @@
+"""What makes a result stale and what does not, and the check of the committed results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lib import paths, provenance
+from lib.files import read_manifest
+from lib.provenance import (
+    check,
+    code_hash,
+    data_hash,
+    load_result,
+    modules_behind,
+    result,
+    save_result,
+)
+
+FILES = {
+    "lib/__init__.py": "",
+    "lib/first.py": '''
+"""First."""
+from lib.second import helper
+
+LIMIT = 3
+"""How many."""
+
+
+def run(x: int) -> int:
+    """Run it."""
+    # a comment
+    def inner():
+        from lib.pack.third import deep
+        import lib.fourth
+        return deep(x)
+
+    return inner() + LIMIT
+''',
+    "lib/second.py": "import json\n\n\ndef helper():\n    return json\n",
+    "lib/pack/__init__.py": "from lib.pack import third\n",
+    "lib/pack/third.py": "def deep(x):\n    return x\n",
+    "lib/fourth.py": "from lib.first import run\n",
+    "lib/stranger.py": "A = 1\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A small project of its own in place of this one; the registry stays the real one."""
+    for name, text in FILES.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    root = tmp_path / "project"
+    (root / "data").mkdir()
+    (root / "data" / "own.jsonl").write_text('{"a": 1}\n')
+    monkeypatch.setattr(paths, "ROOT", root)
+    monkeypatch.setattr(paths, "DATA", root / "data")
+    monkeypatch.delenv("CHR_OUT", raising=False)
+    return root
+
+
+def edit(project: Path, old: str, new: str, name: str = "lib/first.py") -> None:
+    text = (project / name).read_text()
+    assert old in text
+    (project / name).write_text(text.replace(old, new))
+
+
+# code --------------------------------------------------------------------------------------------
+
+
+def test_modules_are_followed_into_functions_packages_and_round_in_circles(project):
+    behind = ["lib.first", "lib.fourth", "lib.pack.third", "lib.second"]
+    assert modules_behind(["lib.first"]) == behind
+    assert modules_behind(["lib.pack"]) == ["lib.pack", "lib.pack.third"]
+    assert modules_behind(["lib.stranger", "lib.second"]) == ["lib.second", "lib.stranger"]
+
+
+def test_the_study_stands_on_the_contrast_and_the_index_but_on_no_notebook_runner():
+    behind = set(modules_behind(["lib.benchmarks.tables"]))
+    assert {"lib.contrast", "lib.index", "lib.evaluate", "lib.benchmarks.ddx_real"} <= behind
+    assert "lib.notebooks" not in behind and "lib.plots" not in behind
+
+
+SAME = {
+    "comment": ("# a comment", "# another one\n    # and more"),
+    "module docstring": ('"""First."""', '"""First, in\nother words."""'),
+    "function docstring": ('"""Run it."""', '"""Run."""'),
+    "docstring of a constant": ('"""How many."""', '"""The number of things."""'),
+    "docstring removed": ('    """Run it."""\n', ""),
+    "docstring added": ("    def inner():\n", '    def inner():\n        """Go deep."""\n'),
+    "layout": ("inner() + LIMIT", "(\n        inner()\n        + LIMIT\n    )"),
+}
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_what_cannot_move_a_number_leaves_the_hash(project, what):
+    before = code_hash(["lib.first"])
+    edit(project, *SAME[what])
+    assert code_hash(["lib.first"]) == before
+
+
+OTHER = {
+    "constant": ("LIMIT = 3", "LIMIT = 4", "lib/first.py"),
+    "operator": ("+ LIMIT", "- LIMIT", "lib/first.py"),
+    "default argument": ("x: int", "x: int = 2", "lib/first.py"),
+    "a module it imports": ("return json", "return 5", "lib/second.py"),
+    "a module imported in a function": ("return x", "return x + 1", "lib/pack/third.py"),
+    "a text that is used": ("return json", 'return "json"', "lib/second.py"),
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_what_could_move_a_number_changes_the_hash(project, what):
+    before, stranger = code_hash(["lib.first"]), code_hash(["lib.stranger"])
+    edit(project, *OTHER[what])
+    assert code_hash(["lib.first"]) != before and code_hash(["lib.stranger"]) == stranger
+
+
+# data --------------------------------------------------------------------------------------------
+
+
+def test_data_are_the_bytes_of_own_files_and_the_registered_hash_of_downloads(project):
+    both = ["own.jsonl", "medqa-test"]
+    before = data_hash(both)
+    assert before == data_hash(reversed(both)) != data_hash(["medqa-test"])
+    (project / "data" / "own.jsonl").write_text('{"a": 2}\n')
+    assert data_hash(both) != before
+    with pytest.raises(FileNotFoundError):
+        data_hash(["nowhere.jsonl"])
+
+
+# results -----------------------------------------------------------------------------------------
+
+TABLE = pd.DataFrame(
+    {"method": ["a", "b"], "p_at_5": [0.12345, 0.5], "n": [3, 4], "seen": [True, False],
+     "low": [float("nan"), 1.0]}
+)  # fmt: skip
+
+BEHIND = {"code": ["lib.first"], "data": ["own.jsonl"]}
+
+
+def save(profile: str = "mini", name: str = "curve", table: pd.DataFrame = TABLE) -> Path:
+    return save_result(table, name, profile, **BEHIND, k=5, encoder="hash")
+
+
+def test_a_result_comes_back_with_its_settings(project):
+    path = save()
+    table, settings = load_result("curve", "mini")
+    rounded = TABLE.assign(p_at_5=[0.123, 0.5])
+    pd.testing.assert_frame_equal(table, rounded, check_dtype=False)
+    assert path.read_text().splitlines()[1] == "a,0.123,3,True,"
+    assert settings["k"] == 5 and settings["encoder"] == "hash"
+    assert settings["code"] == code_hash(["lib.first"]) != code_hash([])
+    assert settings["data"] == data_hash(["own.jsonl"]) != data_hash([])
+    assert (settings["code_roots"], settings["data_files"]) == (["lib.first"], ["own.jsonl"])
+    assert read_manifest(path)["rows"] == 2
+
+
+def test_saving_twice_gives_the_same_bytes(project):
+    def both() -> list[bytes]:
+        return [save().read_bytes(), Path(f"{save()}.manifest.json").read_bytes()]
+
+    assert both() == both()
+
+
+def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
+    made = []
+
+    def get(**settings) -> pd.DataFrame:
+        def make() -> pd.DataFrame:
+            made.append(1)
+            return TABLE
+
+        return result(make, "curve", "mini", **BEHIND, **{"lambdas": (0.0, 1.0)} | settings)
+
+    first = get()
+    assert made == [1] and first["p_at_5"].tolist() == [0.123, 0.5]
+    pd.testing.assert_frame_equal(get(), first)
+    assert made == [1]
+    changes = [
+        lambda: edit(project, "LIMIT = 3", "LIMIT = 4"),
+        lambda: (project / "data" / "own.jsonl").write_text("{}\n"),
+        lambda: (paths.results("mini") / "curve.csv").write_text("half"),
+        lambda: (paths.results("mini") / "curve.csv.manifest.json").unlink(),
+    ]
+    for number, change in enumerate(changes, 2):
+        change()
+        pd.testing.assert_frame_equal(get(), first)
+        pd.testing.assert_frame_equal(get(), first)
+        assert len(made) == number
+    get(lambdas=(0.0, 0.4))
+    assert len(made) == 6
+    assert load_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
+
+
+def test_an_incomplete_result_names_the_command(project, monkeypatch, tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"curve\.csv is missing .*make figures PROFILE=open"
+    ):
+        load_result("curve", "open")
+    path = save()
+    path.write_text(path.read_text().replace("0.123", "0.999"))
+    with pytest.raises(FileNotFoundError, match="does not match its manifest"):
+        load_result("curve", "mini")
+    save()
+    monkeypatch.setenv("CHR_OUT", str(tmp_path / "elsewhere"))
+    assert load_result("curve", "mini", committed=True)[0]["n"].sum() == 7
+    with pytest.raises(FileNotFoundError):
+        load_result("curve", "mini")
+
+
+# the check of the committed results --------------------------------------------------------------
+
+
+@pytest.fixture
+def results(project, tmp_path, monkeypatch) -> Path:
+    """Committed results of two profiles, and a fresh run of mini in the folder that is returned."""
+    save("mini")
+    save("open", "real")
+    monkeypatch.setenv("CHR_OUT", str(tmp_path / "made"))
+    save("mini")
+    assert check(tmp_path / "made" / "results") == []
+    return tmp_path / "made" / "results"
+
+
+def test_a_changed_number_text_shape_or_column_is_found(results):
+    changes = {
+        "p_at_5, row 1: 0.5 committed, 0.502": TABLE.assign(p_at_5=[0.12345, 0.502]),
+        "method, row 0: a committed, c made": TABLE.assign(method=["c", "b"]),
+        "n, row 1: 4 committed, 5 made": TABLE.assign(n=[3, 5]),
+        "seen, row 0: True committed, False": TABLE.assign(seen=[False, False]),
+        "low, row 0: nan committed, 1.0 made": TABLE.assign(low=[1.0, 1.0]),
+        "low, row 1: 1.0 committed, nan made": TABLE.assign(low=[float("nan")] * 2),
+        "shape or columns differ": TABLE.iloc[:1],
+        "shape or columns differ: (2, 5)": TABLE.rename(columns={"n": "N"}),
+    }
+    for message, table in changes.items():
+        save("mini", table=table)
+        found = check(results)
+        assert len(found) == 1 and found[0].startswith("mini/curve.csv: "), message
+        assert message in found[0]
+
+
+def test_one_unit_in_the_third_decimal_is_accepted_and_two_are_not(results):
+    for value, problems in ((0.499, 0), (0.501, 0), (0.498, 1), (0.502, 1)):
+        save("mini", table=TABLE.assign(p_at_5=[0.12345, value]))
+        assert len(check(results)) == problems, value
+
+
+def test_a_result_that_is_gone_or_new_is_found(results):
+    (results / "mini" / "curve.csv").rename(results / "mini" / "other.csv")
+    found = check(results)
+    assert any("curve.csv: committed but no longer made" in f for f in found)
+    assert any("mini/other.csv: made but not committed" in f for f in found)
+    assert len(found) == 2
+
+
+def test_a_committed_file_changed_by_hand_is_found(results):
+    path = paths.committed("open") / "real.csv"
+    path.write_text(path.read_text().replace("0.123", "0.124"))
+    assert check(results) == ["open/real.csv: does not match its manifest"]
+    save("open", "real")
+    (paths.committed("mini") / "curve.csv.manifest.json").unlink()
+    assert "mini/curve.csv: does not match its manifest" in check(results)
+
+
+def test_stale_code_and_data_are_found_where_nothing_is_made_anew(results, project):
+    edit(project, "LIMIT = 3", "LIMIT = 4")
+    assert check(results) == ["open/real.csv: its code has changed; run: make figures PROFILE=open"]
+    (project / "data" / "own.jsonl").write_text("{}\n")
+    assert check(results)[1:] == [
+        "open/real.csv: its data have changed; run: make figures PROFILE=open"
+    ]
+
+
+def test_what_a_killed_run_left_behind_is_no_result(results):
+    """The real thing: a child is killed while it writes, in both folders."""
+    for folder in (results / "mini", paths.committed("mini"), paths.committed("open")):
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(folder / "curve.csv")],
+            stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent,
+        )  # fmt: skip
+        child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        assert len([p for p in folder.iterdir() if p.name.startswith(".")]) == 1
+    assert check(results) == []
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from lib.files import atomic_write
+
+def write(path):
+    path.write_text("a,b\\n1")
+    print("half way", flush=True)
+    time.sleep(60)
+
+atomic_write(Path(sys.argv[1]), write)
+"""
+
+
+def test_the_command_prints_and_fails(tmp_path):
+    """As CI runs it, on a copy of the project with one committed number changed."""
+    copy = tmp_path / "copy"
+    shutil.copytree(paths.ROOT / "lib", copy / "lib")
+    (copy / "data").mkdir()
+    shutil.copy(paths.REGISTRY, copy / "data")
+    for name in ("committed", "made"):
+        folder = copy / ("data" if name == "committed" else "build/check") / "results" / "mini"
+        folder.mkdir(parents=True)
+        text = "p\n0.500\n" if name == "committed" else "p\n0.600\n"
+        (folder / "x.csv").write_text(text)
+    command = [sys.executable, "-m", "lib.provenance"]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+    assert done.returncode == 1 and "mini/x.csv: p, row 0: 0.5 committed, 0.6 made" in done.stdout
+    (folder / "x.csv").write_text("p\n0.500\n")
+    manifest = {
+        "rows": 1, "bytes": 8, "settings": {},
+        "sha256": provenance.sha256_file(folder / "x.csv"),
+    }  # fmt: skip
+    beside = copy / "data" / "results" / "mini" / "x.csv.manifest.json"
+    beside.write_text(json.dumps(manifest))
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "The committed results are what the code makes.\n")

@@ -1,0 +1,331 @@
+"""Every kind of request against brute force, runs and traces, and the index behind them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lib import corpus_index
+from lib.bm25 import BM25Index
+from lib.corpora import Passage
+from lib.datasets import Question
+from lib.embed import HashEncoder
+from lib.index import DenseIndex
+from lib.methods import METHODS, Dense, Expansion, Forms, Fusion, Sparse, Text
+from lib.retrieve import RUN_COLUMNS, Retriever, run_retrieval
+from lib.store import PassageStore
+
+WORDS = [f"word{i}" for i in range(25)]
+RNG = random.Random(1)
+TEXTS = [" ".join(RNG.choices(WORDS, k=RNG.randint(6, 14))) for _ in range(50)]
+IDS = [f"p{i:02d}" for i in random.Random(2).sample(range(50), 50)]
+
+
+class Counting(HashEncoder):
+    """The hash encoder, which keeps what it was given to encode."""
+
+    def __init__(self):
+        super().__init__(dim=64)
+        self.seen = Counter()
+
+    def encode(self, items, tower="query", progress=True):
+        self.seen.update((tower, item) for item in items)
+        return super().encode(items, tower, progress)
+
+
+PLAIN = HashEncoder(dim=64)
+DOCS = PLAIN.encode(TEXTS, "article").astype(np.float64)
+
+
+@pytest.fixture(scope="module")
+def retriever(tmp_path_factory) -> Retriever:
+    folder = tmp_path_factory.mktemp("retriever")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHR_CACHE", str(folder))
+        index = DenseIndex([PLAIN.encode(TEXTS[:20]), PLAIN.encode(TEXTS[20:])], IDS)
+        passages = [Passage(i, "", t, "mine", {}) for i, t in sorted(zip(IDS, TEXTS, strict=True))]
+        store = PassageStore.build(folder / "store.sqlite", passages)
+        yield Retriever(index, Counting(), store, BM25Index.build(TEXTS, IDS))
+
+
+# brute force -------------------------------------------------------------------------------------
+
+
+def embedded(text) -> np.ndarray:
+    text = text if isinstance(text, str) else text[1]  # a (title, text) pair of the article tower
+    return PLAIN.encode([text])[0].astype(np.float64)
+
+
+def dense_scores(request: Dense) -> np.ndarray:
+    """w_1 cos(d, text_1) + w_2 cos(d, text_2) + ..., one cosine at a time."""
+    return sum(t.weight * (DOCS @ embedded(t.text)) for t in request.texts)
+
+
+def bm25_scores(query: str) -> np.ndarray:
+    """Lucene's BM25 with k1 = 0.9 and b = 0.4, word by word."""
+    bags = [Counter(text.split()) for text in TEXTS]
+    mean = np.mean([b.total() for b in bags])
+    scores = np.zeros(len(bags))
+    for word in query.split():
+        df = sum(word in b for b in bags)
+        idf = math.log(1 + (len(bags) - df + 0.5) / (df + 0.5))
+        norm = [b[word] + 0.9 * (0.6 + 0.4 * b.total() / mean) for b in bags]
+        scores += [idf * b[word] / n for b, n in zip(bags, norm, strict=True)]
+    return scores
+
+
+def best(scores: np.ndarray, k: int, among=None) -> list[tuple[str, float]]:
+    """Rounded to 1e-5, the best k rows, ties by passage id."""
+    rows = range(len(IDS)) if among is None else among
+    order = sorted(rows, key=lambda i: (-round(float(scores[i]), 5), IDS[i]))
+    return [(IDS[i], float(scores[i])) for i in order[:k]]
+
+
+def brute(request, k: int) -> list[tuple[str, float]]:
+    match request:
+        case Dense(pool=None):
+            return best(dense_scores(request), k)
+        case Dense():
+            pool = best(dense_scores(request.pool), request.pool_size)
+            return best(dense_scores(request), k, [IDS.index(pid) for pid, _ in pool])
+        case Forms():
+            each = [
+                dense_scores(f) + b for f, b in zip(request.forms, request.offsets, strict=True)
+            ]
+            return best(np.min(each, axis=0), k)
+        case Sparse():
+            scores = bm25_scores(request.text)
+            return best(scores, k, np.flatnonzero(scores > 0))
+        case Fusion():
+            total = Counter()
+            for part in request.requests:
+                ranked = brute(part, request.depth or 2 * k)
+                for rank, (pid, score) in enumerate(ranked, 1):
+                    if request.how == "rrf":
+                        total[pid] += 1 / (request.rrf_k + rank)
+                    else:
+                        total[pid] = max(score, total.get(pid, score))
+            order = sorted(total, key=lambda pid: (-round(total[pid], 12), pid))
+            return [(pid, total[pid]) for pid in order[:k]]
+
+
+def dense(*parts: tuple[str, float], pool: str = "", n: int = 0) -> Dense:
+    texts = tuple(Text(text, weight) for text, weight in parts)
+    return Dense(texts, Dense((Text(pool),)) if pool else None, n)
+
+
+PLUS, MINUS, THIRD = "word1 word2 word3", "word3 word4 word5", "word6 word7"
+REQUESTS = {
+    "one text": dense((PLUS, 1.0)),
+    "contrast": dense((PLUS, 1.0), (MINUS, -0.7)),
+    "mean of three": dense((PLUS, 1.0), (MINUS, 1.0), (THIRD, 1.0)),
+    "query tower": Dense((Text(PLUS, 1.0, "query"), Text(THIRD, 0.4, "article"))),
+    "titles are not read": Dense((Text(("word9", PLUS)),)),
+    "pool": dense((PLUS, 1.0), (MINUS, -1.0), pool=PLUS, n=12),
+    "whole pool": dense((PLUS, 1.0), (MINUS, -1.0), pool=PLUS, n=500),
+    "maximum over mimics": Forms(
+        (dense((PLUS, 1.0), (MINUS, -0.8)), dense((PLUS, 1.0), (THIRD, -0.8))), (0.0, 0.0)
+    ),
+    "margin": Forms((dense((PLUS, 1.0)), dense((PLUS, 1.6), (MINUS, -0.6))), (0.0, -0.06)),
+    "sparse": Sparse("word1 word2 word2 word8"),
+    "sparse, nothing found": Sparse("unheard of"),
+    "rrf": Fusion((dense((PLUS, 1.0)), Sparse("word1 word9"), dense((THIRD, 1.0)))),
+    "rrf, shallow": Fusion((dense((PLUS, 1.0)), Sparse("word1")), rrf_k=1, depth=3),
+    "score": Fusion((dense((PLUS, 1.0)), dense((THIRD, 0.5), (MINUS, -0.2))), "score"),
+    "fusion of fusions": Fusion(
+        (Fusion((dense((PLUS, 1.0)), Sparse("word3"))), dense((MINUS, 1.0), pool=THIRD, n=9)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_every_kind_of_request_is_its_brute_force(retriever, k):
+    found = retriever.search_many(list(REQUESTS.values()), k)
+    assert len(found) == len(REQUESTS)
+    for (name, request), hits in zip(REQUESTS.items(), found, strict=True):
+        want = brute(request, k)
+        assert hits.ids[0].tolist() == [pid for pid, _ in want], name
+        assert hits.scores[0].tolist() == pytest.approx([s for _, s in want], abs=2e-5), name
+        alone = retriever.search_many([request], k)[0]
+        assert alone.ids.tolist() == hits.ids.tolist(), name
+    assert len(brute(REQUESTS["sparse, nothing found"], k)) == 0
+
+
+phrase = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+
+
+@given(st.lists(st.tuples(phrase, st.sampled_from([1.0, 0.5, -0.4, -1.2])), min_size=1, max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_any_weighted_set_of_texts_is_one_search(retriever, parts):
+    request = dense(*parts)
+    hits = retriever.search_many([request], 5)[0]
+    scores = dense_scores(request)
+    if isinstance(hits, str):
+        assert np.linalg.norm(sum(w * embedded(t) for t, w in parts)) < 2e-3
+        return
+    assert hits.scores[0] == pytest.approx(np.sort(scores)[::-1][:5], abs=3e-5)
+    rows = [IDS.index(pid) for pid in hits.ids[0]]
+    assert scores[rows] == pytest.approx(hits.scores[0], abs=3e-5) and len(set(rows)) == 5
+
+
+def test_each_text_is_encoded_once_however_often_it_is_asked_for(own_folders, retriever):
+    encoder = Counting()
+    mine = Retriever(retriever.index, encoder, retriever.store, retriever.bm25)
+    mine.search_many([*REQUESTS.values(), *REQUESTS.values()], 5)
+    assert set(encoder.seen.values()) == {1}
+    wanted = {("article", PLUS), ("query", PLUS), ("article", MINUS), ("article", ("word9", PLUS))}
+    assert wanted <= set(encoder.seen) and ("query", MINUS) not in encoder.seen
+    mine.search_many(list(REQUESTS.values()), 9)
+    assert set(encoder.seen.values()) == {1}  # and the next time it comes from the cache
+
+
+def test_search_gives_ids_and_texts_and_raises_where_nothing_can_be_ranked(retriever):
+    found = retriever.search(REQUESTS["contrast"], 3)
+    assert [pid for pid, _ in found] == [pid for pid, _ in brute(REQUESTS["contrast"], 3)]
+    assert all(TEXTS[IDS.index(pid)] == text for pid, text in found)
+    with pytest.raises(ValueError, match="zero or tiny query"):
+        retriever.search(dense((PLUS, 1.0), (PLUS, -1.0)), 3)
+
+
+def test_without_a_bm25_index_a_sparse_request_says_how_to_get_one(retriever):
+    with pytest.raises(ValueError, match=r"no BM25 index: build one with BM25Index\.build"):
+        Retriever(retriever.index, PLAIN).search_many([Sparse("word1")], 3)
+
+
+# runs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Given:
+    """A method that answers with requests made beforehand."""
+
+    requests: tuple
+    name: str = "given"
+    needs_llm: bool = False
+    options_visible: bool = False
+
+    def expand(self, question, llm, search) -> Expansion:
+        request = self.requests[int(question.qid)]
+        return Expansion(request, {"seen": question.qid} | ({} if request else {"error": "broken"}))
+
+
+def ask(n: int) -> list[Question]:
+    return [Question(str(i), f"word{i}", {}, "", "mine") for i in range(n)]
+
+
+def test_a_run_has_one_row_per_question_and_rank(retriever):
+    given_ = Given((REQUESTS["sparse"], REQUESTS["contrast"], REQUESTS["rrf"]))
+    run, traces = run_retrieval(given_, ask(3), retriever, k=4)
+    assert tuple(run.columns) == RUN_COLUMNS and (run["method"] == "given").all()
+    for qid, request in zip("012", given_.requests, strict=True):
+        rows = run[run["qid"] == qid]
+        assert rows["rank"].tolist() == [1, 2, 3, 4]
+        assert rows["pid"].tolist() == [pid for pid, _ in brute(request, 4)]
+    assert traces == {q: {"seen": q} for q in "012"}
+
+
+TWINS = dense((PLUS, 1.0), (PLUS, -1.0))
+DEGENERATE = {
+    "H+ = H-": TWINS,
+    "in a pool": dense((PLUS, 1.0), (PLUS, -1.0), pool=PLUS, n=9),
+    "nearly": dense((PLUS, 1.0), (PLUS, -0.9995)),
+    "a form": Forms((dense((PLUS, 1.0)), TWINS), (0.0, 0.0)),
+    "in a fusion": Fusion((dense((PLUS, 1.0)), TWINS)),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_a_query_without_direction_has_no_rows_and_an_error(retriever, name):
+    given_ = Given((DEGENERATE[name], REQUESTS["contrast"]))
+    run, traces = run_retrieval(given_, ask(2), retriever, k=3)
+    assert run["qid"].tolist() == ["1"] * 3
+    assert "zero or tiny" in traces["0"]["error"] and "error" not in traces["1"]
+    alone, _ = run_retrieval(Given((DEGENERATE[name],)), ask(1), retriever, k=3)
+    assert alone.empty and tuple(alone.columns) == RUN_COLUMNS
+
+
+def test_failed_expansions_have_no_rows_and_keep_their_error(retriever):
+    given_ = Given((None, REQUESTS["contrast"], None))
+    run, traces = run_retrieval(given_, ask(3), retriever, k=2)
+    assert run["qid"].tolist() == ["1", "1"]
+    assert [t.get("error") for t in traces.values()] == ["broken", None, "broken"]
+    nothing, _ = run_retrieval(Given((None,)), ask(1), retriever)
+    assert nothing.empty and tuple(nothing.columns) == RUN_COLUMNS
+
+
+def test_standard_retrieval_needs_no_llm(retriever):
+    run, _ = run_retrieval(METHODS["standard"], ask(3), retriever, k=2)
+    for question in ask(3):
+        want = [pid for pid, _ in brute(Dense((Text(question.text, 1.0, "query"),)), 2)]
+        assert run[run["qid"] == question.qid]["pid"].tolist() == want
+
+
+# from corpora to an index ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_corpora(tmp_path, own_folders) -> PassageStore:
+    passages = [
+        Passage(pid, "title", f"text of {pid}", source, {})
+        for pid, source in (
+            ("medquad:3_GHR_QA/a-1", "medquad"), ("medquad:3_GHR_QA/a-2#0", "medquad"),
+            ("medquad:30_OTHER/a-1", "medquad"), ("bioasq:000001", "bioasq"),
+            ("pubmedqa:7", "pubmedqa"), ("GOUT-1", "handbook"),
+        )
+    ]  # fmt: skip
+    return PassageStore.build(tmp_path / "two.sqlite", passages)
+
+
+def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(two_corpora):
+    index = corpus_index.build_index(two_corpora, PLAIN, progress=False)
+    assert index.ids.tolist() == two_corpora.ids()
+    vectors = PLAIN.encode([p.text for p in two_corpora])
+    assert np.array_equal(index.vectors(np.arange(6)), vectors)
+
+    def kept(view) -> set[str]:
+        hits = view.search(vectors[:1], 9)
+        assert set(hits.ids[0].tolist()) == set(view.ids[view.kept].tolist())
+        return set(hits.ids[0].tolist())
+
+    everything = set(two_corpora.ids())
+    assert kept(corpus_index.only(index, ["bioasq"])) == {"bioasq:000001", "GOUT-1"}
+    assert kept(corpus_index.without(index, [])) == everything
+    assert kept(corpus_index.without(index, ["medquad:3_GHR_QA"])) == everything - {
+        "medquad:3_GHR_QA/a-1", "medquad:3_GHR_QA/a-2#0",
+    }  # fmt: skip
+    both = corpus_index.without(corpus_index.only(index, ["medquad"]), ["medquad:3_GHR_QA"])
+    assert kept(both) == {"medquad:30_OTHER/a-1", "GOUT-1"}
+
+
+def test_a_corpus_added_leaves_the_vectors_of_the_others(two_corpora, tmp_path):
+    corpus_index.build_index(two_corpora, PLAIN, progress=False)
+    more = [Passage("openstax:1", "", "a new text", "openstax", {}), *two_corpora]
+    store = PassageStore.build(tmp_path / "more.sqlite", more)
+    encoder = Counting()
+    corpus_index.build_index(store, encoder, progress=False)
+    assert {text for _, (_, text) in encoder.seen} == {"a new text"}
+
+
+def test_the_bundled_corpus_is_stored_once_and_described(own_folders, capsys):
+    store = corpus_index.corpus_store(["ddx-mini"])
+    assert "reading ddx-mini" in capsys.readouterr().err
+    assert corpus_index.corpus_store(["ddx-mini"]).path == store.path
+    assert capsys.readouterr().err == ""
+    few = corpus_index.corpus_store(["ddx-mini"], limit=7)
+    assert few.ids() == store.ids()[:7] and few.path != store.path
+
+    table = corpus_index.corpus_table(store).set_index("corpus")
+    sizes = Counter(p.source for p in store)
+    assert table["passages"].to_dict() == dict(sizes) and sum(sizes.values()) == len(store)
+    for name in sizes:
+        lengths = [len(p.text) for p in store if p.source == name]
+        assert table.loc[name, "mean_chars"] == round(np.mean(lengths))
+        assert min(lengths) <= table.loc[name, "p95_chars"] <= max(lengths)
+    assert corpus_index.files_of(["ddx-mini"]) == ["ddx-mini/passages.jsonl"]
