@@ -29,6 +29,10 @@ TINY = 1e-3
 shorter vector's direction is not the texts' any more."""
 
 
+WHOLE = 200_000
+"""Corpora up to this size are scored whole where a score is not linear: certifying costs more."""
+
+
 class DegenerateQuery(ValueError):
     """h+ - lambda h- is (nearly) the zero vector: H+ and H- say the same at this lambda."""
 
@@ -170,13 +174,17 @@ def margin_forms(
     return LinearForms(vectors, np.array([0.0, -lam * margin]))
 
 
-def search_forms(index, forms: Sequence[LinearForms], k: int, candidates: int = 100) -> Hits:
-    """Exact top k of a minimum of linear forms, one per question, by certified candidate sets.
+def search_forms(
+    index, forms: Sequence[LinearForms], k: int, candidates: int = 100, whole: int = WHOLE
+) -> Hits:
+    """Exact top k of a minimum of linear forms, one per question.
 
-    All forms are searched in one batch. A passage in none of a question's lists scores at most the
-    least of their N-th scores, so once the k-th candidate is above that, nothing is missing; else
-    N grows fourfold for that question. Ends at the latest with every passage a candidate.
+    Up to ``whole`` passages all are scored. Beyond, by certified candidate sets: a passage in none
+    of a question's lists scores at most the least of their N-th scores, so once the k-th candidate
+    is above that, nothing is missing; else N grows fourfold for that question.
     """
+    if len(index.ids) <= whole:
+        return _search_all(index, forms, k)
     best: list[Hits | None] = [None] * len(forms)
     open_, n = list(range(len(forms))), min(max(candidates, k), len(index))
     while open_:
@@ -185,15 +193,30 @@ def search_forms(index, forms: Sequence[LinearForms], k: int, candidates: int = 
         left = []
         for i, end in zip(open_, ends, strict=True):
             part = slice(end - len(forms[i].vectors), end)
-            rows = np.unique(hits.rows[part])
-            exact = index.score(forms[i].vectors, rows) + forms[i].offsets[:, None]
-            best[i] = top_rows(exact.min(axis=0)[None], rows, index, min(k, len(rows)))
+            best[i] = _best_of(index, forms[i], np.unique(hits.rows[part]), k)
             # The margin keeps rounding of scores (1e-5) from certifying a tie.
             unseen = float((hits.scores[part, -1] + forms[i].offsets).min()) + 2e-5
             if best[i].scores[0, -1] <= unseen:
                 left.append(i)
         open_, n = ([], n) if n == len(index) else (left, min(4 * n, len(index)))
     return Hits.stack(best)
+
+
+def _best_of(index, form: LinearForms, rows: np.ndarray, k: int) -> Hits:
+    exact = (index.score(form.vectors, rows) + form.offsets[:, None]).min(axis=0)
+    return top_rows(exact[None], rows, index, min(k, len(rows)))
+
+
+def _search_all(index, forms: Sequence[LinearForms], k: int) -> Hits:
+    """Every passage scored in float32, the best few again in float64, as the index itself does."""
+    parts, k = [], min(k, len(index))
+    for form in forms:
+        scores = (index.products(form.vectors) + form.offsets[:, None]).min(axis=0)
+        kth = np.partition(scores, -k)[-k]
+        # float32 products are off by less than this, so no passage of the top k is lost.
+        rows = np.flatnonzero(scores >= kth - 1e-4)
+        parts.append(_best_of(index, form, rows, k))
+    return Hits.stack(parts)
 
 
 def rerank_pool(index, pool: np.ndarray, query: np.ndarray, n: int, k: int) -> Hits:

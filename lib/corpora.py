@@ -1,6 +1,6 @@
 """The passages: what each corpus is, and how its texts become passages of at most 1,000 characters.
 
-White space is collapsed first; a longer text is then cut on sentence boundaries by the library
+White space is collapsed first; a longer text (but no BioASQ snippet) is cut on sentence boundaries by the library
 semantic-text-splitter (inside a sentence only when one is longer than a passage). A text that fits
 keeps its own id as pid; the pieces of a longer one are ``<id>#0``, ``<id>#1``, ... and all carry
 that id in ``meta["doc"]``. Everything streams: one source file is in memory at a time.
@@ -76,7 +76,7 @@ CORPORA = {
         Corpus(
             "bioasq", "pieces of PubMed abstracts that experts marked as relevant to a question",
             "CC BY 2.5 (BioASQ terms)", "Tsatsaronis et al. 2015; Krithara et al. 2023",
-            21231, 21421,
+            21231, 21231,
         ),
         Corpus(
             "pubmedqa", "PubMed abstracts without their conclusions, titles that are questions",
@@ -142,7 +142,8 @@ def _passages(source: str) -> Iterator[Passage]:
     count = 0
     for document in _READERS[source]():
         count += 1
-        pieces = cut(document.text)
+        # BioASQ experts cut their snippets and judged them whole: each stays one passage.
+        pieces = [tidy(document.text)] if source == "bioasq" else cut(document.text)
         origin = document.meta.get("source", source)
         for i, piece in enumerate(pieces):
             pid = document.doc if len(pieces) == 1 else f"{document.doc}#{i}"

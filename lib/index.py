@@ -96,6 +96,17 @@ class DenseIndex(PassageIndex):
             found[shard == i] = self._shards[i][rows[shard == i] - self._starts[i]]
         return found
 
+    def products(self, vectors: np.ndarray) -> np.ndarray:
+        """Inner products with every row, float32 (n, rows), not rounded; -inf where not kept."""
+        queries = np.asarray(vectors, dtype=np.float32)
+        out = np.full((len(queries), len(self.ids)), -np.inf, dtype=np.float32)
+        for start, shard in zip(self._starts, self._shards, strict=False):
+            part = slice(start, start + len(shard))
+            if self.kept[part].any():
+                out[:, part] = queries @ shard.T.astype(np.float32)
+        out[:, ~self.kept] = -np.inf
+        return out
+
     def score(self, vectors: np.ndarray, which: Sequence[str] | np.ndarray) -> np.ndarray:
         """Inner products, float64 (n, m), with the passages ``which``: row numbers or ids."""
         rows = np.asarray(which)

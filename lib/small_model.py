@@ -45,7 +45,7 @@ def small_model() -> OpenAIChat:
     """The bundled model; its server starts with the first call and stops with this process.
 
     One request runs at a time, others wait, and no prompt is cached: then a reply depends on its
-    own request alone, and the same request gives the same reply (at any temperature: the seed
+    own request alone, and here the same request gives the same reply (at any temperature: the seed
     decides). JSON schemas are enforced while decoding. Raises as ``weights`` does.
     """
     with _LOCK:

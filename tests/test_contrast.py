@@ -125,33 +125,37 @@ def test_the_spectrum_misses_no_change_between_grid_points():
         assert want == set(here.rows)
 
 
-@given(st.integers(0, 10**6), st.floats(0, 2), st.integers(1, 5))
+either = st.sampled_from([0, 1000])
+"""Above how many passages candidates are certified: never here, or always."""
+
+
+@given(st.integers(0, 10**6), st.floats(0, 2), st.integers(1, 5), either)
 @settings(max_examples=40, deadline=None)
-def test_the_maximum_over_mimics_is_searched_exactly(seed, lam, k):
+def test_the_maximum_over_mimics_is_searched_exactly(seed, lam, k, whole):
     docs, h, mimics = some(seed, 80, 6), some(seed + 1, 6), some(seed + 2, 4, 6)
     want = docs @ h - lam * (docs @ mimics.T).max(axis=1)
     forms = contrast.max_mimic_forms(h, mimics, lam)
-    hits = contrast.search_forms(index_of(docs), [forms], k, candidates=k)
+    hits = contrast.search_forms(index_of(docs), [forms], k, candidates=k, whole=whole)
     assert np.allclose(hits.scores[0], np.sort(want)[::-1][:k], atol=3e-5)
 
 
-@given(st.integers(0, 10**6), st.floats(0, 2), st.floats(-0.2, 0.2), st.integers(1, 5))
+@given(st.integers(0, 10**6), st.floats(0, 2), st.floats(-0.2, 0.2), st.integers(1, 5), either)
 @settings(max_examples=40, deadline=None)
-def test_the_margin_rule_is_searched_exactly(seed, lam, margin, k):
+def test_the_margin_rule_is_searched_exactly(seed, lam, margin, k, whole):
     docs, h, m = some(seed, 80, 6), some(seed + 1, 6), some(seed + 2, 6)
     plus, minus = docs @ h, docs @ m
     want = plus - lam * np.maximum(0, minus - plus + margin)
     forms = contrast.margin_forms(h, m, lam, margin)
-    hits = contrast.search_forms(index_of(docs), [forms], k, candidates=k)
+    hits = contrast.search_forms(index_of(docs), [forms], k, candidates=k, whole=whole)
     assert np.allclose(hits.scores[0], np.sort(want)[::-1][:k], atol=3e-5)
 
 
 def test_questions_in_one_batch_are_certified_one_by_one():
     docs, h, mimics = some(0, 200, 6), some(1, 7, 6), some(2, 7, 3, 6)
     forms = [contrast.max_mimic_forms(h[i], mimics[i], 0.9) for i in range(7)]
-    hits = contrast.search_forms(index_of(docs), forms, 3, candidates=3)
+    hits = contrast.search_forms(index_of(docs), forms, 3, candidates=3, whole=0)
     for i in range(7):
-        alone = contrast.search_forms(index_of(docs), forms[i : i + 1], 3, candidates=200)
+        alone = contrast.search_forms(index_of(docs), forms[i : i + 1], 3)
         assert hits.rows[i].tolist() == alone.rows[0].tolist()
 
 

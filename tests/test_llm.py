@@ -72,6 +72,12 @@ def test_the_key_comes_from_chr_llm_key_alone(monkeypatch):
         OpenAIChat("m", "http://me:secret@localhost/v1")
 
 
+def test_a_proxy_is_not_asked_for_a_server_on_this_machine(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with FaultServer() as server:
+        assert chat(server, max_retries=0).generate(ASK)[0].text == "fine"
+
+
 def test_several_replies_come_in_one_request_whose_cost_is_counted_once():
     with FaultServer() as server:
         replies = chat(server).generate(ASK, n=4)
@@ -89,7 +95,7 @@ def test_a_server_without_n_is_asked_n_times_with_distinct_seeds(how):
         asked = len(server.bodies)
         model.generate(ASK, n=3, seed=5)
     assert texts == [str(sample_seed(5, i)) for i in range(3)] and len(set(texts)) == 3
-    assert len(server.bodies) == asked + 3  # n was not tried again
+    assert len(server.bodies) == asked + 3 and not any("n" in b for b in server.bodies[asked:])
 
 
 def test_neighbouring_seeds_share_no_sample():
@@ -104,8 +110,11 @@ def test_a_schema_is_sent_and_a_refusal_is_noted_on_every_reply():
     assert form["type"] == "json_schema" and form["json_schema"]["schema"] == SCHEMA
     with FaultServer(refuse=("response_format",)) as server:
         model = chat(server)
-        noted = model.generate(ASK, n=2, schema=SCHEMA) + model.generate(ASK, schema=SCHEMA)
+        noted = model.generate(ASK, n=2, schema=SCHEMA)
+        asked = len(server.bodies)
+        noted += model.generate(ASK, schema=SCHEMA)
         plain = model.generate(ASK)
+    assert len(server.bodies) == asked + 2  # it was not tried again
     assert [r.note for r in noted] == ["schema not enforced"] * 3 and plain[0].note == ""
 
 

@@ -74,6 +74,15 @@ def test_neither_url_nor_key_is_written(file, monkeypatch):
         assert secret not in written
 
 
+def test_a_reply_is_on_the_disk_before_it_is_given(file, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(file.exists() and file.read_text()))
+    llm = Recorder(Counting(), file)
+    reply = llm.generate(ASK)[0]
+    assert json.dumps(reply.text) in synced[-1]
+    llm.close()
+
+
 def test_the_key_is_stable_and_every_part_of_the_request_counts(file):
     request = {"options": {"stop": [], "seed": 0}, "messages": [{"role": "user", "content": "é"}]}
     text = '["m",{"messages":[{"content":"é","role":"user"}],"options":{"seed":0,"stop":[]}},2]'

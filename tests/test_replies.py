@@ -99,6 +99,7 @@ def test_deep_or_endless_openings_neither_raise_nor_hang(opening):
     [
         ('Think: {"a": "1"}. Final: {"a": "2"}', {"a": "2"}),
         ('{"a": "the "old" name", "b": "x"}', {"a": 'the "old" name', "b": "x"}),
+        ('{"a": "stage "II": late"}', {"a": 'stage "II": late'}),
         ("{'a': 'the patient's gout'}", {"a": "the patient's gout"}),
         ('Use {this form}: {"a": "1"}', {"a": "1"}),
         ('{"a": "1", "b": "half a sen', {"a": "1", "b": "half a sen"}),
@@ -128,12 +129,12 @@ class Says:
 
     name = "says"
 
-    def __init__(self, *texts: str, reason: str = "stop"):
-        self.texts, self.reason, self.asked = list(texts), reason, []
+    def __init__(self, *texts: str, reasons: tuple[str, ...] = ("stop", "stop")):
+        self.texts, self.reasons, self.asked = list(texts), list(reasons), []
 
     def generate(self, messages, **options):
         self.asked.append((messages, options))
-        return [Reply(self.texts.pop(0), self.reason, 1, 1, 0.1, self.name)]
+        return [Reply(self.texts.pop(0), self.reasons.pop(0), 1, 1, 0.1, self.name)]
 
 
 def test_a_good_reply_needs_one_call_and_options_are_passed_on():
@@ -180,9 +181,10 @@ def test_one_repair_call_says_what_was_wrong_then_the_failure_is_recorded(bad, w
 
 def test_a_reply_cut_by_max_tokens_is_flagged_even_when_it_parses():
     for text in (GOOD, GOOD[:-5]):
-        reply = ask_json(Says(text, reason="length"), ASK, HYPOTHESES)
+        reply = ask_json(Says(text, reasons=("length",)), ASK, HYPOTHESES)
         assert reply.value and reply.cut
-    failed = ask_json(Says("{", "{", reason="length"), ASK, HYPOTHESES)
+    assert not ask_json(Says("{", GOOD, reasons=("length", "stop")), ASK, HYPOTHESES).cut
+    failed = ask_json(Says("{", "{", reasons=("length", "length")), ASK, HYPOTHESES)
     assert failed.value is None and failed.cut and "cut by max_tokens" in failed.error
     assert not ask_json(ScriptedChat([{"match": "", "text": GOOD}]), ASK, HYPOTHESES).cut
 

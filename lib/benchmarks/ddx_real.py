@@ -89,5 +89,7 @@ def _description(chunks: list[Passage], characters: int) -> tuple[str, str] | No
         if of_kind:
             document = of_kind[0].meta["doc"]
             text = " ".join(p.text for p in of_kind if p.meta["doc"] == document)
-            return text[:characters].rsplit(" ", 1)[0], of_kind[0].meta["focus"]
+            if len(text) > characters:
+                text = text[:characters].rsplit(" ", 1)[0]
+            return text, of_kind[0].meta["focus"]
     return None

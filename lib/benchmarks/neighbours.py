@@ -10,14 +10,15 @@ DISTANCES = ("nearest", "middle", "random")
 
 
 def neighbour_ranks(vectors: np.ndarray, depth: int) -> np.ndarray:
-    """The ``depth`` nearest other rows of each row, nearest first, ties by row: shape (n, depth).
+    """The ``depth`` nearest other rows of each row, nearest first, ties by row: shape (n, depth),
+    or (n, n - 1) when there are fewer others.
 
     Cosines are rounded to 1e-5 first, so that processors agree on ties.
     """
     similarity = np.round(vectors @ vectors.T, 5)
     np.fill_diagonal(similarity, -2)
     order = np.argsort(-similarity, axis=1, kind="stable")
-    return order[:, :depth]
+    return order[:, : min(depth, len(vectors) - 1)]
 
 
 def pick(ranks: np.ndarray, n: int, distance: str, seed: int = 0) -> np.ndarray:

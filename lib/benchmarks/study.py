@@ -35,6 +35,7 @@ CURVE_COLUMNS = (
 )  # fmt: skip
 """Columns of every lambda curve. ``degenerate`` counts questions whose query was zero or tiny: they
 retrieve nothing and score 0. The 5 of the column names is ``k``."""
+FORMS = ("single", "mean", "max", "margin", "question", "random")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,10 @@ class Condition:
     pool: int = 0
     question_weight: float = 0.0
     margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ValueError(f"no form {self.form!r}; there are: {', '.join(FORMS)}")
 
 
 @dataclass(frozen=True)
@@ -78,20 +83,24 @@ class Study:
 
 
 def prepare(benchmark: Benchmark, index, encoder) -> Study:
-    """Encode questions and hypotheses (cached) and put them beside the index."""
-    several = np.zeros((0, 0, 0), dtype=np.float32)
-    if benchmark.several:
-        flat = [t for texts in benchmark.several for t in texts]
-        n = len(benchmark.qids)
-        several = encode_small(flat, encoder, "article").reshape(n, len(flat) // n, -1)
+    """Encode questions and hypotheses (each text once, cached) and put them beside the index."""
+    b = benchmark
+    lists = [b.h_plus, *b.h_minus.values(), *b.several]
+    texts = sorted({text for texts in lists for text in texts})
+    row = {text: i for i, text in enumerate(texts)}
+    vectors = encode_small(texts, encoder, "article")
+
+    def of(some: Sequence[str]) -> np.ndarray:
+        return vectors[[row[text] for text in some]]
+
     return Study(
-        benchmark=benchmark,
+        benchmark=b,
         index=index,
-        question=encode_small(benchmark.questions, encoder, "query"),
-        h_plus=encode_small(benchmark.h_plus, encoder, "article"),
-        h_minus={d: encode_small(t, encoder, "article") for d, t in benchmark.h_minus.items()},
+        question=encode_small(b.questions, encoder, "query"),
+        h_plus=of(b.h_plus),
+        h_minus={distance: of(some) for distance, some in b.h_minus.items()},
         encoder=encoder.fingerprint,
-        several=several,
+        several=np.stack([of(some) for some in b.several]) if b.several else np.zeros((0, 0, 0)),
     )
 
 
@@ -101,9 +110,24 @@ def _mimic_vectors(study: Study, condition: Condition, rows: np.ndarray, seed: i
     mimic = study.h_minus[condition.mimic]
     if not condition.rotation:
         return mimic[rows]
-    n = len(study.h_plus)
-    other = (np.arange(n) + np.random.default_rng(seed).integers(1, n, size=n)) % n
+    other = _strangers(study.h_plus, mimic, seed)
     return matched_rotation(study.h_plus, mimic, mimic[other])[rows]
+
+
+def _strangers(h_plus: np.ndarray, mimic: np.ndarray, seed: int) -> np.ndarray:
+    """For each question another one whose mimic is neither its own H+ nor its own H-.
+
+    A neighbour's mimic often is the question's own answer, so a draw is moved on until it is not.
+    """
+    n = len(h_plus)
+    other = (np.arange(n) + np.random.default_rng(seed).integers(1, n, size=n)) % n
+    for _ in range(n):
+        drawn = mimic[other]
+        same = np.maximum(cosine(h_plus, drawn), cosine(mimic, drawn)) > 0.999
+        if not same.any():
+            return other
+        other[same] = (other[same] + 1) % n
+    raise ValueError("all mimics are the same text: there is no other one to rotate towards")
 
 
 def retrieve(
@@ -116,8 +140,9 @@ def retrieve(
     """
     qids = [study.benchmark.qids[i] for i in rows]
     if condition.form == "random":
-        draws = np.random.default_rng(seed).integers(0, len(study.index), (len(rows), depth))
-        return {q: study.index.ids[d].tolist() for q, d in zip(qids, draws, strict=True)}, 0
+        rng, found = np.random.default_rng(seed), study.index.ids[study.index.kept]
+        n = min(depth, len(found))
+        return {q: rng.choice(found, n, replace=False).tolist() for q in qids}, 0
     if condition.form in ("max", "margin"):
         return _by_forms(study, condition, lam, rows, depth)
     if condition.form == "question":
@@ -128,6 +153,8 @@ def retrieve(
             study.h_plus[rows], mimic, lam, study.question[rows], condition.question_weight
         )
     good = np.flatnonzero(~is_degenerate(query))
+    if not len(good):
+        return {}, len(rows)
     if condition.pool:
         pool = study.h_plus[rows][good]
         hits = rerank_pool(study.index, pool, query[good], condition.pool, depth)
@@ -146,6 +173,8 @@ def _by_forms(study: Study, condition: Condition, lam, rows, depth: int):
         else:
             forms.append(margin_forms(study.h_plus[i], mimic[i], one, condition.margin))
     good = [x for x, form in enumerate(forms) if not is_degenerate(form.vectors).any()]
+    if not good:
+        return {}, len(rows)
     hits = search_forms(study.index, [forms[x] for x in good], depth)
     found = {
         study.benchmark.qids[rows[x]]: ids.tolist() for x, ids in zip(good, hits.ids, strict=True)

@@ -200,6 +200,7 @@ def spectrum_table(study: Study, qids: Sequence[str], k: int, lam_max: float) ->
     """The lambda spectrum of chosen questions: ``question, start, end`` and a count per class."""
     b, index, out = study.benchmark, study.index, []
     order = np.argsort(index.ranks)
+    order = order[index.kept[order]]
     for qid in qids:
         i = b.qids.index(qid)
         pair = np.stack([study.h_plus[i], study.h_minus["nearest"][i]])

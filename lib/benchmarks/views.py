@@ -70,6 +70,7 @@ def methods_table(
     ``lam`` is CHR's; the other methods are run as they stand.
     """
     b, out = study.benchmark, []
+    targets = {q.qid: b.targets[q.qid] for q in questions}
     for name in names:
         method = replace(METHODS[name], lam=lam) if name == "chr" else METHODS[name]
         row = {"method": name, "options_visible": method.options_visible, "n": len(questions)}
@@ -79,7 +80,7 @@ def methods_table(
             out.append(row | {"status": "NOT RUN", "how": str(miss).rsplit("Next: ", 1)[-1]})
             continue
         found = {q: rows["pid"].tolist() for q, rows in run.groupby("qid", sort=False)}
-        table = measure(found, b.targets, b.mimics["nearest"], k)
+        table = measure(found, targets, b.mimics["nearest"], k)
         mean, low, high = mean_interval(table["p_at_5"])
         failed = sum("error" in t and bool(t["error"]) for t in traces.values())
         values = {"status": "run", f"P@{k}": mean, "low": low, "high": high}

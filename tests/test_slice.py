@@ -1,0 +1,109 @@
+"""A slice of real data with real vectors: what contrast does, small enough for every run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lib.benchmarks import Benchmark
+from lib.benchmarks.neighbours import neighbour_ranks, pick
+from lib.benchmarks.study import Condition, Study, measured, prepare
+from lib.corpora import load_passages
+from lib.datasets import load_questions
+from lib.embed import load_encoder
+from lib.evaluate import paired
+from lib.index import DenseIndex
+from lib.vectors import encode_cached, encode_small
+
+pytestmark = pytest.mark.mirror
+
+QUESTIONS, PASSAGES = 100, 3000
+
+MEASURED = {
+    "question alone": (0.0, Condition(form="question"), 0.726, 0.056),
+    "H+ alone": (0.0, Condition(), 0.708, 0.046),
+    "0.2": (0.2, Condition(), 0.708, 0.020),
+    "0.4": (0.4, Condition(), 0.698, 0.012),
+    "1.0": (1.0, Condition(), 0.610, 0.004),
+    "0.4, matched rotation": (0.4, Condition(rotation=True), 0.704, 0.046),
+}
+"""Lambda, condition, P@5 and the share of the mimic in the top five, measured once."""
+
+
+def cache() -> Path:
+    """Vectors stay in the temporary folder from run to run, for the libraries that made them."""
+    makers = "-".join(version(name) for name in ("torch", "transformers", "sentence-transformers"))
+    return Path(tempfile.gettempdir()) / f"chr-slice-{os.getuid()}-{makers}"
+
+
+@pytest.fixture(scope="session")
+def lab(mirror) -> Study:
+    """The first 100 yes/no questions by id; H+ is the ideal answer, H- that of the nearest of them.
+
+    The passages are the gold snippets of all 100, and other snippets by id up to 3,000.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHR_CACHE", str(cache()))
+        encoder = load_encoder("minilm", threads=2)
+        questions = sorted(load_questions("bioasq"), key=lambda q: q.qid)[:QUESTIONS]
+        passages = sorted(load_passages("bioasq"), key=lambda p: p.pid)
+        of = {
+            q.qid: frozenset(p.pid for p in passages if q.qid in p.meta["qids"]) for q in questions
+        }
+        gold = frozenset().union(*of.values())
+        kept = sorted(passages, key=lambda p: p.pid not in gold)[:PASSAGES]  # stable: then by id
+        items = [(p.title, p.text) for p in kept]
+        shards = encode_cached(items, encoder, "article", progress=False)
+        ranks = neighbour_ranks(encode_small([q.text for q in questions], encoder, "query"), 50)
+        near = [questions[j] for j in pick(ranks, QUESTIONS, "nearest")]
+        benchmark = Benchmark(
+            name="slice", title="BioASQ slice", corpora=("bioasq",), targets=of,
+            qids=tuple(q.qid for q in questions), questions=tuple(q.text for q in questions),
+            h_plus=tuple(q.ideal_answer for q in questions),
+            h_minus={"nearest": tuple(m.ideal_answer for m in near)},
+            mimics={"nearest": {q.qid: of[m.qid] for q, m in zip(questions, near, strict=True)}},
+        )  # fmt: skip
+        yield prepare(benchmark, DenseIndex(shards, [p.pid for p in kept]), encoder)
+
+
+def at(lab: Study, lam: float, condition: Condition | None = None) -> pd.DataFrame:
+    rows = lab.rows(lab.benchmark.qids)
+    table, degenerate = measured(lab, condition or Condition(), lam, rows)
+    assert (len(table), len(lab.index), degenerate) == (QUESTIONS, PASSAGES, 0)
+    return table
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_numbers_are_those_measured(lab, name):
+    lam, condition, p_at_5, mimic = MEASURED[name]
+    table = at(lab, lam, condition)
+    assert table["p_at_5"].mean() == pytest.approx(p_at_5, abs=0.01)
+    assert table["mimic_at_5"].mean() == pytest.approx(mimic, abs=0.01)
+
+
+def test_the_papers_lambda_leaves_the_topic(lab):
+    """P@5 falls clearly, and what fills the place is on neither topic."""
+    zero, one = at(lab, 0.0), at(lab, 1.0)
+    lost = paired(one["p_at_5"], zero["p_at_5"])
+    assert lost["high"] < -0.05 and lost["p"] < 0.001
+    strayed = paired(one["neither_at_5"], zero["neither_at_5"])
+    assert strayed["low"] > 0.05 and strayed["p"] < 0.001
+
+
+@pytest.mark.parametrize("lam", [0.2, 0.4])
+def test_a_little_contrast_avoids_the_mimic_and_costs_no_precision(lab, lam):
+    zero, here = at(lab, 0.0), at(lab, lam)
+    fewer = paired(here["mimic_at_5"], zero["mimic_at_5"])
+    assert fewer["high"] < 0 and fewer["p"] < 0.05
+    assert abs(paired(here["p_at_5"], zero["p_at_5"])["difference"]) < 0.03
+
+
+def test_the_same_turn_towards_a_wrong_mimic_does_not_avoid_it(lab):
+    right, wrong = at(lab, 0.4), at(lab, 0.4, Condition(rotation=True))
+    fewer = paired(right["mimic_at_5"], wrong["mimic_at_5"])
+    assert fewer["high"] < 0 and fewer["p"] < 0.05
