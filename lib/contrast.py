@@ -207,15 +207,19 @@ def _best_of(index, form: LinearForms, rows: np.ndarray, k: int) -> Hits:
     return top_rows(exact[None], rows, index, min(k, len(rows)))
 
 
-def _search_all(index, forms: Sequence[LinearForms], k: int) -> Hits:
+def _search_all(index, forms: Sequence[LinearForms], k: int, batch: int = 32) -> Hits:
     """Every passage scored in float32, the best few again in float64, as the index itself does."""
     parts, k = [], min(k, len(index))
-    for form in forms:
-        scores = (index.products(form.vectors) + form.offsets[:, None]).min(axis=0)
-        kth = np.partition(scores, -k)[-k]
-        # float32 products are off by less than this, so no passage of the top k is lost.
-        rows = np.flatnonzero(scores >= kth - 1e-4)
-        parts.append(_best_of(index, form, rows, k))
+    for start in range(0, len(forms), batch):
+        some = forms[start : start + batch]
+        firsts = np.cumsum([0, *(len(form.vectors) for form in some[:-1])])
+        scores = index.products(np.concatenate([form.vectors for form in some]))
+        scores += np.concatenate([form.offsets for form in some]).astype(np.float32)[:, None]
+        lowest = np.minimum.reduceat(scores, firsts, axis=0)
+        kth = np.partition(lowest, -k, axis=1)[:, -k]
+        for form, row, least in zip(some, lowest, kth, strict=True):
+            # float32 products are off by less than this, so no passage of the top k is lost.
+            parts.append(_best_of(index, form, np.flatnonzero(row >= least - 1e-4), k))
     return Hits.stack(parts)
 
 

@@ -1,9 +1,9 @@
 """The passages: what each corpus is, and how its texts become passages of at most 1,000 characters.
 
-White space is collapsed first; a longer text (but no BioASQ snippet) is cut on sentence boundaries by the library
-semantic-text-splitter (inside a sentence only when one is longer than a passage). A text that fits
-keeps its own id as pid; the pieces of a longer one are ``<id>#0``, ``<id>#1``, ... and all carry
-that id in ``meta["doc"]``. Everything streams: one source file is in memory at a time.
+White space is collapsed first; a longer text (but no BioASQ snippet) is cut on sentence boundaries
+by the library semantic-text-splitter, inside a sentence only when one is longer than a passage. A
+text that fits keeps its own id as pid; the pieces of a longer one are ``<id>#0``, ``<id>#1``, ...
+and all carry that id in ``meta["doc"]``. Everything streams, one source file at a time.
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ def paired(
     p = 1.0  # exact for a single question too, which scipy refuses
     if difference.any() and len(difference) > 1:
         test = permutation_test(
-            (difference,), lambda x, axis: x.mean(axis=axis), permutation_type="samples",
+            (difference,), lambda x, axis: np.round(x.mean(axis=axis), 12),  # so that ties tie
+            permutation_type="samples",
             vectorized=True, n_resamples=resamples, rng=np.random.default_rng(seed),
         )  # fmt: skip
         p = float(test.pvalue)

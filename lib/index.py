@@ -103,7 +103,7 @@ class DenseIndex(PassageIndex):
         for start, shard in zip(self._starts, self._shards, strict=False):
             part = slice(start, start + len(shard))
             if self.kept[part].any():
-                out[:, part] = queries @ shard.T.astype(np.float32)
+                out[:, part] = queries @ shard.astype(np.float32, copy=False).T
         out[:, ~self.kept] = -np.inf
         return out
 

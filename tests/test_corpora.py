@@ -394,7 +394,7 @@ def test_real_counts_and_ids(mirror, everything):
         assert len({p.meta["doc"] for p in passages}) == CORPORA[source].documents
         for p in passages:
             assert p.pid.startswith(f"{source}:") and p.source == source
-            assert 0 < len(p.text) and (source == "bioasq" or len(p.text) <= 1000)
+            assert len(p.text) > 0 and (source == "bioasq" or len(p.text) <= 1000)
             assert p.text == " ".join(p.text.split())
     names = [name for source in OPEN_CORPUS for name in CORPORA[source].files]
     assert len(names) == len(set(names)) == 40
