@@ -184,10 +184,12 @@ def test_outputs_move_with_the_environment_and_committed_results_do_not(own_fold
     assert paths.results("mini") == own_folders / "out" / "results" / "mini"
     assert paths.figures("mini") == own_folders / "out" / "figures" / "mini"
     assert all(f.is_dir() for f in (paths.cache("a", "b"), paths.results("mini")))
-    assert paths.committed("mini") == paths.DATA / "results" / "mini"
+    monkeypatch.setattr(paths, "ROOT", own_folders)
+    monkeypatch.setattr(paths, "DATA", own_folders / "data")
+    assert paths.committed("mini") == own_folders / "data" / "results" / "mini"
     monkeypatch.delenv("CHR_OUT")
     assert paths.results("mini") == paths.committed("mini")
-    assert paths.figures("mini") == paths.ROOT / "figures" / "mini"
+    assert paths.figures("mini") == own_folders / "figures" / "mini"
 
 
 def test_a_path_is_shown_without_the_machine_it_is_on(tmp_path):
