@@ -25,7 +25,7 @@ CURVE_COLOURS = {
     "nearest": "#D55E00", "by name": "#CC79A7", "middle": "#E69F00", "random": "#999999",
     "matched rotation": "#000000", "question alone": "#0072B2",
 }  # fmt: skip
-_OTHERS = ("#009E73", "#56B4E9", "#F0E442", "#CC79A7", "#0072B2", "#E69F00")
+_OTHERS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 
 def _style():
@@ -84,8 +84,8 @@ def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = "", lam:
         ):
             axis.plot(rows["lambda"], rows[metric], **marks)
             axis.set(xlabel="λ", ylabel=_k(metric, k))
-            axis.set_ylim(bottom=0)
     for axis in axes:
+        axis.set_ylim(bottom=0)
         axis.axvline(lam, color="black", lw=0.8, ls=":")
     axes[0].legend(title=f"{title}, n = {int(curves['n'].max())}", title_fontsize=8)
     return figure
