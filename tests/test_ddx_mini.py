@@ -22,7 +22,7 @@ from lib.benchmarks.reference import record_reference
 from lib.benchmarks.study import prepare
 from lib.corpus_index import build_index, corpus_store
 from lib.datasets import load_questions
-from lib.embed import HashEncoder
+from lib.embed import HashEncoder, load_encoder
 from lib.expansion import hypotheses
 from lib.files import sha256_file, write_jsonl
 from lib.llm import REFERENCE, connect
@@ -316,6 +316,15 @@ def test_statistics_are_per_question(own_folders):
         )
         share = shares_8gram(lab.benchmark.h_plus[i], [p.text for p in golds])
         assert table.loc[i, "copied 8-grams"] == share
+
+
+def test_the_bundled_set_lies_within_what_real_sets_show(own_folders):
+    measured = paths.DDX_MINI / "ranges.csv"
+    if not measured.exists():
+        pytest.skip("ranges.csv was not measured yet: it comes with the open profile's curves")
+    encoder, store = load_encoder("minilm"), corpus_store(["ddx-mini"])
+    lab = prepare(load_benchmark("ddx-mini"), build_index(store, encoder, progress=False), encoder)
+    assert range_problems(text_statistics(lab, store), pd.read_csv(measured)) == []
 
 
 def test_a_median_outside_what_real_sets_show_is_named():
