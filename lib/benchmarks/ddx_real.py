@@ -32,8 +32,7 @@ CHARACTERS = 700
 def build(
     encoder, seed: int = 0, several: int = 5, characters: int = CHARACTERS, corpora=None
 ) -> Benchmark:
-    """Every disease (first UMLS CUI) with a description at the first institute and passages at
-    another; half of them, by a hash of the CUI, are dev."""
+    """Diseases (first UMLS CUI) described here and found elsewhere; half, by CUI hash, are dev."""
     ours, theirs = _by_disease()
     described = {cui: _description(p, characters) for cui, p in ours.items() if cui in theirs}
     described = {cui: d for cui, d in described.items() if d}
