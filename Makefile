@@ -47,13 +47,13 @@ notebooks: $(READY)  ## execute the committed notebooks in place (profile mini)
 
 test: $(READY)
 	@$(PY) -m pytest tests
-	@$(PY) -m lib.notebooks check
+	@CHR_PROFILE=mini PYTHONPATH="$(CURDIR)" $(PY) -m pytest --nbval-lax notebooks
 
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
 	@$(PY) -m pytest tests -m open_profile
 
 check: $(READY)  ## are the committed results what the code makes? (after make figures with CHR_OUT=build/check)
-	@$(PY) -m lib.provenance
+	@$(PY) -m tests.check_results
 
 lint: $(READY)  ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

@@ -19,22 +19,16 @@ import numpy as np
 from lib.index import Hits, top_rows
 
 __all__ = [
-    "DegenerateQuery", "TINY", "cosine", "shifted_query", "is_degenerate", "require_direction",
-    "rotation", "matched_rotation", "Segment", "spectrum", "LinearForms", "max_mimic_forms",
-    "margin_forms", "search_forms", "rerank_pool",
+    "TINY", "LinearForms", "Segment", "cosine", "is_degenerate", "margin_forms", "matched_rotation",
+    "max_mimic_forms", "rerank_pool", "rotation", "search_forms", "shifted_query", "spectrum",
 ]  # fmt: skip
 
 TINY = 1e-3
 """Norm below which h+ - lambda h- is noise: encoders agree to about 1e-6 between processors, so a
 shorter vector's direction is not the texts' any more."""
 
-
 WHOLE = 200_000
 """Corpora up to this size are scored whole where a score is not linear: certifying costs more."""
-
-
-class DegenerateQuery(ValueError):
-    """h+ - lambda h- is (nearly) the zero vector: H+ and H- say the same at this lambda."""
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -70,18 +64,6 @@ def is_degenerate(query: np.ndarray) -> np.ndarray:
     return np.linalg.norm(query, axis=1) < TINY
 
 
-def require_direction(query: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """``query`` unchanged, or DegenerateQuery naming the questions whose query is zero or tiny."""
-    bad = [names[i] for i in np.flatnonzero(is_degenerate(query))]
-    if bad:
-        raise DegenerateQuery(
-            f"h+ - lambda h- vanishes for {', '.join(bad[:5])}"
-            f"{' ...' if len(bad) > 5 else ''}: H+ and H- are (nearly) the same text; "
-            "use a smaller lambda, an adaptive rule, or another mimic"
-        )
-    return query
-
-
 def rotation(c: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
     """Degrees by which the shifted query turns away from h+, given c = cos(h+, h-).
 
@@ -95,14 +77,14 @@ def matched_rotation(h_plus: np.ndarray, h_minus: np.ndarray, other: np.ndarray)
     """The control mimic c h+ + sqrt(1 - c^2) r: the same angle to h+ as h-, but the wrong mimic.
 
     r is the unit residual of ``other`` (another question's mimic, real text) orthogonal to h+.
-    Whatever subtracting it does is the turn's doing, not the mimic's. Raises DegenerateQuery when
+    Whatever subtracting it does is the turn's doing, not the mimic's. Raises ValueError when
     ``other`` is parallel to h+.
     """
     c = cosine(h_plus, h_minus)[:, None]
     residual = other - cosine(h_plus, other)[:, None] * h_plus
     norm = np.linalg.norm(residual, axis=1, keepdims=True)
     if (norm < TINY).any():
-        raise DegenerateQuery("the other question's mimic is parallel to h+: choose another one")
+        raise ValueError("the other question's mimic is parallel to h+: choose another one")
     return (c * h_plus + np.sqrt(1 - c * c) * residual / norm).astype(np.float32)
 
 

@@ -10,13 +10,13 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 __all__ = [
     "StaleInput", "atomic_write", "canonical_json", "sha256_bytes", "sha256_file",
-    "read_jsonl", "write_jsonl", "write_manifest", "read_manifest", "require_manifest",
+    "read_jsonl", "write_manifest", "read_manifest",
 ]  # fmt: skip
 
 
@@ -76,11 +76,6 @@ def read_jsonl(path: Path) -> Iterator[dict]:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
 
 
-def write_jsonl(path: Path, rows: Iterable[dict]) -> Path:
-    """Write rows as JSON Lines, atomically; keys keep their order."""
-    return atomic_write(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
-
-
 def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".manifest.json")
 
@@ -114,20 +109,3 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
         return manifest
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def require_manifest(path: Path, settings: dict, remedy: str) -> dict:
-    """The manifest, if it matches ``settings``; else StaleInput naming what differs and ``remedy``.
-
-    Only the keys given are compared, so a reader asks for what matters to it.
-    """
-    manifest = read_manifest(path)
-    if manifest is None:
-        raise StaleInput(f"{path} is missing or incomplete; run: {remedy}")
-    found = manifest["settings"]
-    # Compared as JSON: a tuple that was written has come back as a list.
-    wrong = [k for k, v in settings.items() if canonical_json(found.get(k)) != canonical_json(v)]
-    if wrong:
-        detail = ", ".join(f"{k} is {found.get(k)!r}, wanted {settings[k]!r}" for k in wrong)
-        raise StaleInput(f"{path} was made with other settings ({detail}); run: {remedy}")
-    return manifest

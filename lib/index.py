@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
 
-from lib.embed import Encoder
-from lib.files import atomic_write, require_manifest, write_manifest
 from lib.merge import Hits
-from lib.vectors import open_shard
 
 __all__ = ["DenseIndex", "Hits", "PassageIndex", "top_rows"]
 
@@ -78,13 +72,16 @@ class DenseIndex(PassageIndex):
     ):  # fmt: skip
         super().__init__(ids)
         self._shards = [np.asarray(shard) for shard in shards]
-        self._files = [getattr(shard, "filename", None) for shard in shards]
         self._starts = np.cumsum([0, *map(len, self._shards)])
         if self._starts[-1] != len(self.ids) or not len(self.ids):
             raise ValueError(f"{self._starts[-1]} vectors and {len(self.ids)} passage ids")
-        if backend not in _BACKENDS:
-            raise ValueError(f"unknown backend {backend!r}: use {' or '.join(_BACKENDS)}")
-        self._backend = _BACKENDS[backend](self._shards, list(devices) or [device])
+        if backend == "torch":
+            from lib.scale.devices import TorchSearch as Search
+        elif backend == "faiss":
+            Search = _Faiss
+        else:
+            raise ValueError(f"unknown backend {backend!r}: use faiss or torch")
+        self._backend = Search(self._shards, list(devices) or [device])
         self.dim = self._shards[0].shape[1]
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
@@ -129,28 +126,6 @@ class DenseIndex(PassageIndex):
             raise ValueError(f"query row {bad[0]} is zero or not finite: it has no direction")
         starts = range(0, max(len(queries), 1), batch)
         return Hits.stack([self._certain(queries[i : i + batch], k) for i in starts])
-
-    def save(self, path: Path, encoder: Encoder) -> Path:
-        """Write the ids, and a manifest that links the shards and names the encoder."""
-        if None in self._files:
-            raise ValueError("only an index over memory-mapped shards (encode_cached) can be saved")
-        path = atomic_write(path, "\n".join(self.ids.tolist()))
-        links = [os.path.relpath(file, path.parent) for file in self._files]
-        made_by = encoder.fingerprints["article"]
-        write_manifest(path, rows=len(self.ids), settings={"encoder": made_by, "shards": links})
-        return path
-
-    @classmethod
-    def open(cls, path: Path, encoder: Encoder, *, verify: bool = True, **options) -> DenseIndex:
-        """A saved index, with the constructor's options; ``verify=False`` hashes no shard.
-
-        StaleInput when another encoder made it, or a shard is not whole.
-        """
-        path, made_by = Path(path), {"encoder": encoder.fingerprints["article"]}
-        manifest = require_manifest(path, made_by, "encode_cached and DenseIndex.save again")
-        links = manifest["settings"]["shards"]
-        shards = [open_shard(path.parent / link, verify=verify) for link in links]
-        return cls(shards, path.read_text(encoding="utf-8").split("\n"), **options)
 
     def _certain(self, queries: np.ndarray, k: int) -> Hits:
         """The exact top k: the candidates grow until no passage outside can be among them."""
@@ -203,32 +178,3 @@ class _Faiss:
             block, k = np.ascontiguousarray(block, dtype=np.float32), min(depth, len(block))
             found.append(faiss.knn(queries, block, k, metric=faiss.METRIC_INNER_PRODUCT))
         return found
-
-
-class _Torch:
-    """Candidates from matrix products; every device works on its shards at the same time."""
-
-    def __init__(self, shards: list[np.ndarray], devices: list[str]):
-        import torch
-
-        with warnings.catch_warnings():  # a mapped shard is read-only, and only read
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            pairs = zip(shards, itertools.cycle(devices), strict=False)
-            self._blocks = [torch.from_numpy(shard).to(device) for shard, device in pairs]
-
-    def top(self, queries, picks, depth):
-        import torch
-
-        places = {self._blocks[i].device for i, _ in picks}
-        moved = {place: torch.from_numpy(queries).to(place) for place in places}
-        found = []
-        for i, local in picks:
-            block = self._blocks[i]
-            if len(local) < len(block):
-                block = block[torch.from_numpy(local).to(block.device)]
-            products = moved[block.device] @ block.float().T
-            found.append(torch.topk(products, min(depth, len(block)), dim=1, sorted=False))
-        return [(scores.cpu().numpy(), rows.cpu().numpy()) for scores, rows in found]
-
-
-_BACKENDS = {"faiss": _Faiss, "torch": _Torch}

@@ -1,10 +1,9 @@
-"""Run the notebooks without a browser: draw figures, refresh the committed ones, check outputs."""
+"""Run the notebooks without a browser: draw the figures, refresh the committed notebooks."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 from lib import paths
 from lib.files import atomic_write
 
-__all__ = ["NOTEBOOKS", "run", "check"]
+__all__ = ["NOTEBOOKS", "run"]
 
 NOTEBOOKS = ("00_start_here", "01_build_index", "02_hypotheses", "08_lambda")
 """In reading order. 00 is run last: it shows what the others have made."""
@@ -101,23 +100,13 @@ def _commit(executed: Path, target: Path) -> None:
     atomic_write(target, text + "\n")
 
 
-def check() -> int:
-    """Compare the marked cells of the committed notebooks with a fresh run (nbval); 0 = equal."""
-    books = [str(_folder() / f"{n}.ipynb") for n in NOTEBOOKS]
-    env = os.environ | {"PYTHONPATH": str(paths.ROOT), "CHR_PROFILE": "mini"}
-    command = [sys.executable, "-m", "pytest", "--nbval-lax", *books]
-    return subprocess.run(command, env=env, cwd=paths.ROOT, check=False).returncode
-
-
 def main() -> int:
-    """Command line: figures | commit | check."""
+    """Command line: figures | commit."""
     parser = argparse.ArgumentParser(prog="python -m lib.notebooks", description=__doc__)
-    parser.add_argument("what", choices=["figures", "commit", "check"])
+    parser.add_argument("what", choices=["figures", "commit"])
     parser.add_argument("--profile", default=os.environ.get("CHR_PROFILE") or "mini")
     parser.add_argument("--limit", type=int, help="passages per corpus, for a quick look")
     given = parser.parse_args()
-    if given.what == "check":
-        return check()
     profile = "mini" if given.what == "commit" else given.profile
     parameters = {"limit": given.limit} if given.limit else {}
     try:

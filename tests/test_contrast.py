@@ -70,15 +70,12 @@ def test_rotation_at_the_papers_lambda():
     assert contrast.rotation(0.9, 1.2) > 90
 
 
-def test_a_zero_or_tiny_query_is_named():
+def test_a_zero_or_tiny_query_is_seen():
     h = some(0, 3, 8)
     twin = h.copy()
     twin[1] = some(9, 1, 8)[0]
     query = contrast.shifted_query(h, twin, 1.0)
     assert contrast.is_degenerate(query).tolist() == [True, False, True]
-    with pytest.raises(contrast.DegenerateQuery, match="q0, q2"):
-        contrast.require_direction(query, ["q0", "q1", "q2"])
-    assert contrast.require_direction(query[1:2], ["q1"]) is not None
 
 
 @given(st.integers(0, 10**6))
@@ -92,7 +89,7 @@ def test_matched_rotation_keeps_the_angle_and_leaves_the_mimic(seed):
     for i in range(5):
         basis, *_ = np.linalg.lstsq(np.stack([h[i], other[i]], 1), control[i], rcond=None)
         assert np.allclose(np.stack([h[i], other[i]], 1) @ basis, control[i], atol=1e-4)
-    with pytest.raises(contrast.DegenerateQuery):
+    with pytest.raises(ValueError, match="parallel to h"):
         contrast.matched_rotation(h, m, h)
 
 

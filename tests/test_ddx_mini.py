@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -16,18 +17,23 @@ import pytest
 from lib import paths
 from lib.benchmarks import ddx_mini, load_benchmark
 from lib.benchmarks.base import grams, shares_8gram
-from lib.benchmarks.ddx_check import range_problems, real_ranges, text_statistics, validate
-from lib.benchmarks.ddx_mini import FILES, frozen_problems, read
+from lib.benchmarks.ddx_mini import FILES, read
 from lib.benchmarks.reference import record_reference
 from lib.benchmarks.study import prepare
 from lib.corpus_index import build_index, corpus_store
 from lib.datasets import load_questions
 from lib.embed import HashEncoder, load_encoder
 from lib.expansion import hypotheses
-from lib.files import sha256_file, write_jsonl
+from lib.files import sha256_file
 from lib.llm import REFERENCE, connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
+from tests.ddx_check import frozen_problems, range_problems, real_ranges, text_statistics, validate
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
+
 
 # the set as it is --------------------------------------------------------------------------------
 
@@ -38,7 +44,7 @@ def test_the_bundled_set_is_valid():
 
 def test_the_command_says_so():
     done = subprocess.run(
-        [sys.executable, "-m", "lib.benchmarks.ddx_check"],
+        [sys.executable, "-m", "tests.ddx_check"],
         cwd=paths.ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.startswith("ddx-mini is valid: {'passages': ")

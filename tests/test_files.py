@@ -55,7 +55,8 @@ def test_killed_at_any_moment_a_file_is_old_or_new_never_half(tmp_path):
     write_all(tmp_path / "fresh", 7)
     for name in NAMES:
         assert files.sha256_file(tmp_path / name) == files.sha256_file(tmp_path / "fresh" / name)
-        assert files.require_manifest(tmp_path / name, {"version": 7}, "-")["rows"] == 1
+        manifest = files.read_manifest(tmp_path / name)
+        assert manifest["rows"] == 1 and manifest["settings"] == {"version": 7}
     wanted = {*NAMES, *(f"{name}.manifest.json" for name in NAMES)}
     assert visible(tmp_path) == wanted | {f"fresh/{name}" for name in wanted}
     assert all(files.read_manifest(p) is None for p in left)
@@ -102,8 +103,8 @@ def test_hashes_are_sha256(tmp_path):
 @settings(max_examples=20, deadline=None)
 def test_json_lines_come_back_as_they_were(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    assert list(files.read_jsonl(files.write_jsonl(path, rows))) == rows
-    assert path.read_bytes().count(b"\n") == len(rows)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert list(files.read_jsonl(path)) == rows
 
 
 def test_a_broken_line_is_named_with_its_number(tmp_path):
@@ -152,11 +153,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_not_whole_has_no_manifest_and_names_the_remedy(made, damage):
+def test_what_is_not_whole_has_no_manifest(made, damage):
     DAMAGES[damage](made)
     assert files.read_manifest(made) is None
-    with pytest.raises(files.StaleInput, match=r"data\.csv is missing or incomplete; run: make x"):
-        files.require_manifest(made, {}, "make x")
 
 
 def test_without_verifying_only_the_size_is_compared(made):
@@ -165,15 +164,6 @@ def test_without_verifying_only_the_size_is_compared(made):
     assert files.read_manifest(made, verify=False)["rows"] == 3
     made.write_bytes(bytes(99))
     assert files.read_manifest(made, verify=False) is None
-
-
-def test_other_settings_are_named_and_what_was_written_is_accepted(made):
-    asked = {"k": 5, "corpora": ("a", "b"), "limit": None}
-    assert files.require_manifest(made, asked, "-")["rows"] == 3
-    assert files.require_manifest(made, {"k": 5}, "-")["rows"] == 3
-    with pytest.raises(files.StaleInput, match=r"\(k is 5, wanted 6\); run: make y") as error:
-        files.require_manifest(made, {"k": 6, "limit": None}, "make y")
-    assert "limit" not in str(error.value)
 
 
 # folders -----------------------------------------------------------------------------------------

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from lib.bm25 import BM25Index
 from lib.embed import HashEncoder
-from lib.files import StaleInput
 from lib.index import DenseIndex, PassageIndex, top_rows
-from lib.vectors import encode_cached
 
 DENSE = {
     "faiss": {"backend": "faiss"},
@@ -213,48 +211,6 @@ def test_top_rows_rounds_before_it_breaks_ties():
     assert hits.scores.tolist() == [[np.float32(0.7), 0.5], [0.0, 0.0]]
     own = top_rows(scores, np.array([[2, 1, 0], [0, 2, 1]]), three, 1)
     assert own.rows.tolist() == [[0], [0]]
-
-
-class TestSavedIndex:
-    encoder = HashEncoder(16)
-    texts = [f"fever {i} of the heart" for i in range(10)]
-
-    def saved(self, folder):
-        shards = encode_cached(
-            self.texts, self.encoder, "article", cache_dir=folder / "cache", shard_rows=4,
-            progress=False,
-        )  # fmt: skip
-        index = DenseIndex(shards, shuffled_ids(10))
-        return index, index.save(folder / "index.txt", self.encoder)
-
-    @pytest.mark.parametrize("backend", DENSE)
-    def test_opens_as_it_was(self, tmp_path, backend):
-        index, path = self.saved(tmp_path)
-        opened = DenseIndex.open(path, HashEncoder(16), **DENSE[backend])
-        query = self.encoder.encode(["fever 3"])
-        assert opened.search(query, 4).ids.tolist() == index.search(query, 4).ids.tolist()
-
-    def test_another_encoder_is_refused(self, tmp_path):
-        _, path = self.saved(tmp_path)
-        with pytest.raises(StaleInput, match="encoder is 'hash"):
-            DenseIndex.open(path, HashEncoder(32))
-
-    def test_a_damaged_shard_or_list_of_ids_is_refused(self, tmp_path):
-        _, path = self.saved(tmp_path)
-        shard = next((tmp_path / "cache").glob("*.npy"))
-        whole = shard.read_bytes()
-        shard.write_bytes(whole[:-1] + b"!")
-        with pytest.raises(StaleInput, match=shard.name):
-            DenseIndex.open(path, self.encoder)
-        shard.write_bytes(whole)
-        path.write_text(path.read_text()[:-1] + "x")
-        with pytest.raises(StaleInput, match="index.txt"):
-            DenseIndex.open(path, self.encoder)
-
-    def test_only_mapped_shards_can_be_saved(self, tmp_path):
-        index = DenseIndex([np.eye(2, dtype=np.float32)], ["a", "b"])
-        with pytest.raises(ValueError, match="memory-mapped"):
-            index.save(tmp_path / "index.txt", self.encoder)
 
 
 def bm25_by_hand(texts, query, k1=0.9, b=0.4):

@@ -15,7 +15,6 @@ import pytest
 from lib import paths, provenance
 from lib.files import read_manifest
 from lib.provenance import (
-    check,
     code_hash,
     data_hash,
     load_result,
@@ -23,6 +22,7 @@ from lib.provenance import (
     result,
     save_result,
 )
+from tests.check_results import check
 
 FILES = {
     "lib/__init__.py": "",
@@ -315,14 +315,16 @@ def test_the_command_prints_and_fails(tmp_path, monkeypatch):
     monkeypatch.delenv("CHR_OUT", raising=False)
     copy = tmp_path / "copy"
     shutil.copytree(paths.ROOT / "lib", copy / "lib")
-    (copy / "data").mkdir()
+    for folder in ("data", "tests"):
+        (copy / folder).mkdir()
+    shutil.copy(paths.ROOT / "tests" / "check_results.py", copy / "tests")
     shutil.copy(paths.REGISTRY, copy / "data")
     for name in ("committed", "made"):
         folder = copy / ("data" if name == "committed" else "build/check") / "results" / "mini"
         folder.mkdir(parents=True)
         text = "p\n0.500\n" if name == "committed" else "p\n0.600\n"
         (folder / "x.csv").write_text(text)
-    command = [sys.executable, "-m", "lib.provenance"]
+    command = [sys.executable, "-m", "tests.check_results"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
     assert done.returncode == 1 and "mini/x.csv: p, row 0: 0.5 committed, 0.6 made" in done.stdout
     (folder / "x.csv").write_text("p\n0.500\n")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from lib import paths
 from lib.benchmarks.base import Benchmark
-from lib.files import read_jsonl, sha256_file
+from lib.files import read_jsonl
 
-__all__ = ["FILES", "build", "frozen_problems", "read"]
+__all__ = ["FILES", "build", "read"]
 
 FILES = ("passages", "questions", "hypotheses", "qrels")
 
@@ -63,25 +63,3 @@ def _strangers(questions: list[dict], seed: int) -> dict[str, str]:
     rng = random.Random(seed)
     pairs = {q["qid"]: {q["target"], q["mimic"]} for q in questions}
     return {q: rng.choice([o for o in sorted(pairs) if not pairs[o] & pairs[q]]) for q in pairs}
-
-
-def frozen_problems(folder: Path = paths.DDX_MINI) -> list[str]:
-    """Files that are neither as frozen before the first retrieval run nor explained by the errata.
-
-    ``freeze.jsonl`` has one row (file, sha256) per file; each row of ``errata.jsonl`` (file, id,
-    what, why, sha256) says what was corrected and what the file's hash became.
-    """
-    folder = Path(folder)
-    allowed = defaultdict(list)
-    for row in [*read_jsonl(folder / "freeze.jsonl"), *read_jsonl(folder / "errata.jsonl")]:
-        allowed[row["file"]].append(row["sha256"])
-    problems = []
-    for name in FILES:
-        last = (allowed.get(f"{name}.jsonl") or ["never frozen"])[-1]
-        found = sha256_file(folder / f"{name}.jsonl")
-        if found != last:
-            problems.append(
-                f"{name}.jsonl has sha256 {found[:12]}, not the frozen or last corrected one "
-                f"({last[:12]}): add the correction to errata.jsonl, with the new sha256"
-            )
-    return problems

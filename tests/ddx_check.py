@@ -11,9 +11,10 @@ import pandas as pd
 
 from lib import paths
 from lib.benchmarks.base import grams, shares_8gram
-from lib.benchmarks.ddx_mini import FILES, build, frozen_problems, read
+from lib.benchmarks.ddx_mini import FILES, build, read
+from lib.files import read_jsonl, sha256_file
 
-__all__ = ["validate", "text_statistics", "real_ranges", "range_problems"]
+__all__ = ["validate", "frozen_problems", "text_statistics", "real_ranges", "range_problems"]
 
 FIELDS = {
     "passages": {"pid", "source", "title", "text", "topic", "aspect", "check"},
@@ -137,6 +138,28 @@ def _spelling(rows: dict[str, list[dict]]) -> list[str]:
                 f"{row.get('pid') or row['qid']}: '{m.group(0)}' is not American spelling"
                 for m in BRITISH.finditer(text)
             ]
+    return problems
+
+
+def frozen_problems(folder: Path = paths.DDX_MINI) -> list[str]:
+    """Files that are neither as frozen before the first retrieval run nor explained by the errata.
+
+    ``freeze.jsonl`` has one row (file, sha256) per file; each row of ``errata.jsonl`` (file, id,
+    what, why, sha256) says what was corrected and what the file's hash became.
+    """
+    folder = Path(folder)
+    allowed = defaultdict(list)
+    for row in [*read_jsonl(folder / "freeze.jsonl"), *read_jsonl(folder / "errata.jsonl")]:
+        allowed[row["file"]].append(row["sha256"])
+    problems = []
+    for name in FILES:
+        last = (allowed.get(f"{name}.jsonl") or ["never frozen"])[-1]
+        found = sha256_file(folder / f"{name}.jsonl")
+        if found != last:
+            problems.append(
+                f"{name}.jsonl has sha256 {found[:12]}, not the frozen or last corrected one "
+                f"({last[:12]}): add the correction to errata.jsonl, with the new sha256"
+            )
     return problems
 
 
