@@ -1,9 +1,7 @@
 """OpenStax textbooks: CNXML modules as plain text, one Document for each section.
 
-Kept: paragraphs, lists, tables (cells divided by bars), captions, notes, equations, key terms and
-chapter summaries. Left out, because they are not prose to retrieve: exercises and their solutions,
-learning objectives, reference lists, footnotes, images and their alt texts, videos, prefaces, and
-notes that only point to material elsewhere.
+Left out, because they are not prose to retrieve: exercises, learning objectives, references,
+footnotes, images and their alt texts, videos, prefaces, and notes that only point elsewhere.
 """
 
 from __future__ import annotations
@@ -16,14 +14,15 @@ from lib.documents import Document, parse_xml, tidy
 
 __all__ = ["read_book"]
 
-_SKIPPED = {"exercise", "media", "footnote", "metadata", "label"}
-_SKIPPED_CLASSES = {
-    "learning-objectives", "chapter-objectives", "references", "suggested-reading", "preface",
-    "contrib-auth", "sr-contrib-auth", "link-to-learning", "media-feature", "interactive", "um",
+_LEFT_OUT = {  # tags and classes
+    "exercise", "footnote", "metadata", "learning-objectives", "chapter-objectives", "references",
+    "suggested-reading", "preface", "link-to-learning", "media-feature", "interactive",
 }  # fmt: skip
 _CREDIT = re.compile(r"\s*\((?:credit|attribution|modification|data source)\b[^()]*"
                      r"(?:\([^()]*\)[^()]*)*\)", re.IGNORECASE)  # fmt: skip
-_EMPTY = re.compile(r"\s*\(\s*(?:see\s*)?[;,]?\s*\)")
+_EMPTY = re.compile(r"\s*\(\s*(?:see\s*)?\)")
+_SECTIONS = ("content", "section", "glossary")
+_OPERATORS = {"=", "+", "−", "×", "→", "÷"}
 
 
 def read_book(book: str, members: Iterable[tuple[str, bytes]]) -> Iterator[Document]:
@@ -32,109 +31,96 @@ def read_book(book: str, members: Iterable[tuple[str, bytes]]) -> Iterator[Docum
     The title is "module -- section -- subsection"; ``meta`` has the book, the chapter and the
     module. ``members`` must give the collection (the table of contents) before the modules.
     """
-    chapters: dict[str, str] = {}
-    title = book
+    title, chapters = book, {}
     for path, data in members:
         if path.startswith("collections/"):
-            root = parse_xml(data, path)
-            title = _first(root, "title") or book
-            chapters = dict(_chapters(root, title))
+            contents = parse_xml(data, path)
+            title = tidy(contents.findtext(".//title"))
+            for chapter in contents.iter("subcollection"):  # an inner one comes after its outer one
+                name = tidy(chapter.findtext("title"))
+                chapters |= {module.get("document"): name for module in chapter.iter("module")}
         elif path.startswith("modules/"):
             module = path.split("/")[1]
             meta = {"book": title, "chapter": chapters.get(module, title), "module": module}
-            sections = _module(parse_xml(data, f"{book} {path}"))
-            for i, (titles, text) in enumerate(sections):
-                if titles[0] == "Introduction":  # 149 modules are called that and nothing more
-                    titles = [meta["chapter"], *titles]
-                doc = f"openstax:{book}/{module}/{i}"
-                yield Document(doc, " -- ".join(titles), text, meta)
+            root = _cleaned(parse_xml(data, f"{book} {path}"))
+            titles = [_title(root)]
+            if titles == ["Introduction"]:  # 149 modules are called that and nothing more
+                titles = [meta["chapter"], *titles]
+            for i, (found, text) in enumerate(_sections(root, titles)):
+                yield Document(f"openstax:{book}/{module}/{i}", " -- ".join(found), text, meta)
 
 
-def _module(root: Element) -> Iterator[tuple[list[str], str]]:
-    """(titles from the module down to the section, text) of every section that has any text."""
-    if _skipped(root):
-        return
-    _name_references(root)
-    heading = _first(root, "title")
-    for child in root:
-        if _tag(child) == "content":
-            yield from _sections(child, [heading])
-        elif _tag(child) == "glossary":
-            terms = [_stop(_definition(d)) for d in child if _tag(d) == "definition"]
-            yield [heading, "Key terms"], tidy(" ".join(terms))
+def _cleaned(root: Element) -> Element:
+    """Empties what is left out, and gives cross-references without text the word printed there."""
+    kinds = {e.get("id"): e.tag for e in root.iter()}
+    for e in list(root.iter()):
+        if _LEFT_OUT & {e.tag, *e.get("class", "").split()}:
+            tail = e.tail
+            e.clear()
+            e.tag, e.tail = "nothing", tail
+        elif e.tag == "link" and not (e.text or len(e)):
+            e.text = kinds.get(e.get("target-id", ""), "").capitalize()
+    return root
 
 
 def _sections(element: Element, titles: list[str]) -> Iterator[tuple[list[str], str]]:
-    text = tidy(" ".join(_stop(block) for child in element for block in _blocks(child)))
+    """(titles from the module down to the section, text) of every section that has any text."""
+    prose = (child for child in element if child.tag != "title")
+    text = tidy(" ".join(_stop(block) for child in prose for block in _blocks(child)))
     if text:
         yield titles, _EMPTY.sub("", text)
-    for child in element:
-        if _tag(child) == "section" and not _skipped(child):
-            title = _first(child, "title")
-            yield from _sections(child, titles + [title] * (title not in ("", titles[-1])))
+    for inner in element:
+        if inner.tag in _SECTIONS:
+            title = "Key terms" if inner.tag == "glossary" else _title(inner)
+            yield from _sections(inner, titles + [title] * (title not in ("", titles[-1])))
 
 
 def _blocks(element: Element) -> Iterator[str]:
     """The texts of one block element, each to be ended like a sentence."""
-    tag = _tag(element)
-    if tag in ("section", "title") or _skipped(element):
-        return
-    if tag in ("note", "figure", "subfigure"):
-        yield _first(element, "title")
+    if element.tag in ("note", "figure", "table", "tgroup", "thead", "tbody"):
         for child in element:
             yield from _blocks(child)
-    elif tag == "table":
-        yield _first(element, "title")
-        for row in (e for e in element.iter() if _tag(e) == "row"):
-            yield " | ".join(filter(None, (_inline(cell).strip() for cell in row)))
-        yield from (_inline(e) for e in element if _tag(e) == "caption")
-    elif tag == "caption":
-        yield _CREDIT.sub("", tidy(_inline(element)))
-    elif tag == "definition":
-        yield _definition(element)
-    else:
-        yield _inline(element)
+    elif element.tag == "row":
+        yield " | ".join(filter(None, (_text(cell).strip() for cell in element)))
+    elif element.tag == "caption":
+        yield _CREDIT.sub("", _text(element))
+    elif element.tag == "definition":
+        yield ": ".join(tidy(_text(part)) for part in element)
+    elif element.tag not in _SECTIONS:
+        yield _text(element)
 
 
-def _inline(element: Element) -> str:
+def _text(element: Element) -> str:
     """The running text of an element: lists joined by semicolons, formulas on one line."""
+    if element.tag == "list":
+        *items, last = map(_text, element.findall("item"))
+        return " ".join(["", *(_stop(item, ";") for item in items), last, ""])
     text = element.text or ""
-    if _tag(element) == "list":
-        items = [_inline(e).strip() for e in element if _tag(e) == "item"]
-        return " ".join(_stop(item, ";") for item in items[:-1]) + " " + " ".join(items[-1:])
     for child in element:
-        tag = _tag(child)
-        if tag == "math":
-            text += _math(child)
-        elif tag in ("newline", "space"):
-            text += " "
-        elif tag in ("list", "para"):
-            text += f" {_inline(child)} "
-        elif not _skipped(child):
-            power = "^" if tag == "sup" and text[-1:].isdigit() else ""  # 10^3, but Ca2+
-            text += power + _inline(child)
-        text += child.tail or ""
+        if child.tag == "sup" and text[-1:].isdigit():  # 10^3, but Ca2+
+            text += "^"
+        text += _math(child) if child.tag == "math" else _text(child)
+        text += " " * (child.tag == "newline") + (child.tail or "")
     return text
 
 
 def _math(element: Element) -> str:
     """MathML as one line of text: a/b, x^2, sqrt(x); subscripts follow their letter."""
-    tag = _tag(element)
-    parts = [_math(child) for child in element]
+    tag, parts = element.tag, [_math(child) for child in element]
     if not parts:
         text = (element.text or "").strip()
-        return f" {text} " if tag == "mspace" or text in {"=", "+", "−", "×", "→", "÷"} else text
+        return f" {text} " if text in _OPERATORS or tag == "mspace" else text
     if tag == "mfrac":
         return "/".join(map(_grouped, parts))
     if tag in ("msup", "msubsup"):
         return "".join(parts[:-1]) + "^" + _grouped(parts[-1])
     if tag == "msqrt":
-        return f"sqrt({''.join(parts).strip()})"
+        return f"sqrt({''.join(parts)})"
     if tag == "mfenced":
         return f"({', '.join(parts)})"
     if tag in ("munder", "mover"):
         return parts[0]
-    return ("; " if tag == "mtable" else " " if tag == "mtr" else "").join(parts)
+    return {"mtable": "; ", "mtr": " "}.get(tag, "").join(parts)
 
 
 def _grouped(formula: str) -> str:
@@ -142,45 +128,9 @@ def _grouped(formula: str) -> str:
     return f"({formula})" if " " in formula else formula
 
 
-def _definition(element: Element) -> str:
-    term, meaning = (tidy(" ".join(_inline(e) for e in element if _tag(e) == part))
-                     for part in ("term", "meaning"))  # fmt: skip
-    return f"{term}: {meaning}"
-
-
-def _name_references(root: Element) -> None:
-    """Give empty cross-references the word that the printed book has there, without its number."""
-    kinds = {e.get("id"): _tag(e) for e in root.iter() if e.get("id")}
-    for link in (e for e in root.iter() if _tag(e) == "link"):
-        kind = kinds.get(link.get("target-id", ""), "")
-        if not "".join(link.itertext()).strip() and kind in ("figure", "table"):
-            link.text = kind.capitalize()
-
-
-def _chapters(element: Element, title: str) -> Iterator[tuple[str, str]]:
-    """(module, title of the nearest enclosing chapter) for every module of a collection."""
-    for child in element:
-        inner = _first(child, "title") if _tag(child) == "subcollection" else ""
-        if _tag(child) == "module":
-            yield child.get("document", ""), title
-        yield from _chapters(child, inner or title)
-
-
-def _first(element: Element, tag: str) -> str:
-    """The text of the first child (or, in a collection, descendant) that has this tag."""
-    found = next((e for e in element if _tag(e) == tag), None)
-    if found is None and _tag(element) == "collection":
-        found = next((e for e in element.iter() if _tag(e) == tag), None)
-    return "" if found is None else tidy(_inline(found))
-
-
-def _tag(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _skipped(element: Element) -> bool:
-    classes = set((element.get("class") or "").split())
-    return _tag(element) in _SKIPPED or not classes.isdisjoint(_SKIPPED_CLASSES)
+def _title(element: Element) -> str:
+    title = element.find("title")
+    return "" if title is None else tidy(_text(title))
 
 
 def _stop(text: str, mark: str = ".") -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby, islice
 
-import numpy as np
 import pandas as pd
 
 from lib import paths
-from lib.corpora import CORPORA, Passage, load_passages
+from lib.corpora import CORPORA, load_passages
 from lib.files import canonical_json, read_manifest, sha256_bytes
 from lib.index import DenseIndex
 from lib.provenance import code_hash, data_hash
@@ -19,8 +18,7 @@ from lib.vectors import encode_cached
 
 __all__ = ["files_of", "corpus_store", "corpus_table", "build_index", "only", "without"]
 
-_BLOCK = 16 * 4096
-"""Passages in memory at a time: a whole number of shards."""
+_BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
 
 
 def files_of(corpora: Sequence[str]) -> list[str]:
@@ -28,38 +26,29 @@ def files_of(corpora: Sequence[str]) -> list[str]:
     return [file for name in corpora for file in CORPORA[name].files]
 
 
-def _settings(corpora: Sequence[str], limit: int) -> dict:
-    return {
-        "corpora": list(corpora), "limit": limit,
-        "data": data_hash(files_of(corpora)), "code": code_hash(["lib.corpora"]),
-    }  # fmt: skip
-
-
 def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
     """The passages of the corpora in one store, built once and reused while data and readers hold.
 
     ``limit`` takes the first passages of each corpus (0 = all).
     """
-    settings = _settings(corpora, limit)
+    settings = {
+        "corpora": list(corpora), "limit": limit,
+        "data": data_hash(files_of(corpora)), "code": code_hash(["lib.corpora"]),
+    }  # fmt: skip
     key = sha256_bytes(canonical_json(settings).encode())[:16]
     path = paths.cache("passages") / f"{key}.sqlite"
     if read_manifest(path, verify=False) is None:
         print(f"reading {', '.join(corpora)} ...", file=sys.stderr)
-        return PassageStore.build(path, _passages(corpora, limit), settings)
+        passages = (p for name in corpora for p in load_passages(name, limit or None))
+        return PassageStore.build(path, passages, settings)
     return PassageStore.open(path)
-
-
-def _passages(corpora: Sequence[str], limit: int) -> Iterator[Passage]:
-    for name in corpora:
-        yield from load_passages(name, limit or None)
 
 
 def corpus_table(store: PassageStore) -> pd.DataFrame:
     """Passages, mean and 95th percentile of characters, and licence of each corpus in the store."""
-    sizes = pd.DataFrame(
-        ((p.source, len(p.text)) for p in store), columns=["corpus", "characters"]
-    ).groupby("corpus", sort=False)["characters"]
-    table = sizes.agg(passages="size", mean_chars="mean", p95_chars=lambda x: x.quantile(0.95))
+    sizes = pd.DataFrame(((p.source, len(p.text)) for p in store), columns=["corpus", "characters"])
+    groups = sizes.groupby("corpus", sort=False)["characters"]
+    table = groups.agg(passages="size", mean_chars="mean", p95_chars=lambda x: x.quantile(0.95))
     table = table.round(0).astype(int).reset_index()
     table["licence"] = [CORPORA[c].licence if c in CORPORA else "" for c in table["corpus"]]
     return table
@@ -87,14 +76,10 @@ def build_index(
 
 def only(index: DenseIndex, corpora: Sequence[str]) -> DenseIndex:
     """The index of these corpora alone; bundled passages, whose ids have no corpus, always stay."""
-    names = np.char.partition(index.ids, ":")
-    return index.subset(np.isin(names[:, 0], list(corpora)) | (names[:, 1] == ""))
+    starts = tuple(f"{name}:" for name in corpora)
+    return index.subset([":" not in pid or pid.startswith(starts) for pid in index.ids.tolist()])
 
 
 def without(index: DenseIndex, sources: Sequence[str]) -> DenseIndex:
     """The index without passages whose id begins with one of ``sources`` (a corpus or a subset)."""
-    ids = index.ids
-    keep = np.ones(len(ids), dtype=bool)
-    for source in sources:
-        keep &= ~np.char.startswith(ids, source)
-    return index.subset(keep)
+    return index.subset([not pid.startswith(tuple(sources)) for pid in index.ids.tolist()])

@@ -38,13 +38,16 @@ def tidy(text: str, keep_lines: bool = False) -> str:
 
 
 def parse_xml(data: bytes, what: str) -> ElementTree.Element:
-    """The root element of an XML file; entity declarations are refused, so nothing can expand.
+    """The root element of an XML file, tags without namespaces; ``what`` names it in errors.
 
-    ``what`` names the file in errors. An external DTD may be named, but is never loaded.
+    Entity declarations are refused, so nothing can expand; a DTD may be named, but is never loaded.
     """
     if b"<!ENTITY" in data or b"\0" in data:
         raise ValueError(f"{what}: refused, it declares entities or is not UTF-8 XML")
     try:
-        return ElementTree.fromstring(data)
+        root = ElementTree.fromstring(data)
     except ElementTree.ParseError as error:
         raise ValueError(f"{what}: not well-formed XML ({error})") from error
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root

@@ -1,38 +1,29 @@
 """Every download of this project: asked for by name, checked by sha256, kept, never half there.
 
-``data/registry.toml`` says where each file is, its size, hash and licence. If ``CHR_MIRROR`` names
-a folder that holds the same files, they are read from there, nothing is downloaded and nothing is
-written there. Otherwise pooch downloads a file once, under a temporary name until its hash is
-right, so a run that is killed is simply run again.
+``data/registry.toml`` lists them. If ``CHR_MIRROR`` names a folder that holds the same files, they
+are read from there, and nothing is downloaded or written there. Otherwise pooch downloads a file
+once, under a temporary name until its hash is right, so a run that is killed is simply run again.
 
-Some sources are folders of many small files in a public repository. ``members`` gives those files,
-the same bytes in the same order, from the mirror's archive of the folder or from the host's archive
-of the whole repository. The host does not promise the bytes of an archive, so the files inside are
-checked, not the archive; nothing is unpacked to disk by the names that an archive contains.
+Some sources are folders of small files in a public repository. A mirror has an archive of each;
+else it is made from the host's archive of the whole repository, whose own bytes the host does not
+promise, so the files inside are checked. Nothing is unpacked to disk.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import tarfile
 import time
 import tomllib
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from lib.files import (
-    atomic_write,
-    canonical_json,
-    read_manifest,
-    sha256_bytes,
-    sha256_file,
-    write_manifest,
-)
+from lib.files import atomic_write, canonical_json, sha256_bytes, sha256_file
 from lib.paths import REGISTRY, cache
 
 __all__ = ["Resource", "DownloadError", "load_registry", "fetch", "members", "download"]
@@ -55,7 +46,7 @@ class Resource:
     commit: str = ""
     archive: str = ""
     folder: str = ""
-    select: tuple[str, ...] = ()
+    select: Sequence[str] = ()
     members: int = 0
     members_bytes: int = 0
     members_sha256: str = ""
@@ -65,10 +56,10 @@ class DownloadError(RuntimeError):
     """A file could not be had, or is not the file the registry describes."""
 
 
-def load_registry() -> dict[str, Resource]:
-    """All downloads of ``data/registry.toml`` by name, in the file's order."""
+def load_registry(prefix: str = "") -> dict[str, Resource]:
+    """The downloads of ``data/registry.toml`` whose names start so, in the file's order."""
     rows = tomllib.loads(REGISTRY.read_text(encoding="utf-8"))["download"]
-    return {r["name"]: Resource(**r | {"select": tuple(r.get("select", ()))}) for r in rows}
+    return {row["name"]: Resource(**row) for row in rows if row["name"].startswith(prefix)}
 
 
 def fetch(name: str) -> Path:
@@ -77,47 +68,31 @@ def fetch(name: str) -> Path:
     A file that was verified once is not hashed again while its path, size and time of change stay.
     Raises DownloadError with the file, what was expected, what was found and the next command.
     """
-    item, mirror = _resource(name), os.environ.get("CHR_MIRROR")
-    if not mirror and item.form == "folder-archive":
-        raise DownloadError(f"{name} is a folder of files, not one file; use members({name!r})")
-    path = Path(mirror) / item.path if mirror else cache("downloads") / item.path
+    item, mirror = load_registry()[name], os.environ.get("CHR_MIRROR")
+    path = (Path(mirror) if mirror else cache("downloads")) / item.path
     note = cache("verified") / f"{name}.json"
     if path.is_file() and note.is_file() and note.read_text() == _mark(path, item):
         return path
-    if not mirror:
+    if mirror:
+        found = f"has sha256 {sha256_file(path)}" if path.is_file() else "is missing"
+        if not found.endswith(item.sha256):
+            raise DownloadError(
+                f"{name}: CHR_MIRROR is set, but {path} {found}, expected {item.sha256}; put "
+                f"the file there, or unset CHR_MIRROR to download it from {item.url}, then {_AGAIN}"
+            )
+    elif item.archive:
+        _repack(item, path)
+    else:
         download(item.url, path, f"sha256:{item.sha256}")
-    elif not path.is_file():
-        raise DownloadError(
-            f"{name}: CHR_MIRROR is set, but it holds no {item.path}; "
-            f"unset CHR_MIRROR to download the file from {item.url}, then {_AGAIN}"
-        )
-    found = sha256_file(path)
-    if found != item.sha256:
-        raise DownloadError(
-            f"{name}: {path} has sha256 {found}, expected {item.sha256}; "
-            f"replace the file in the folder that CHR_MIRROR names (or unset it), then {_AGAIN}"
-        )
     atomic_write(note, _mark(path, item))
     return path
 
 
 def members(name: str) -> Iterator[tuple[str, bytes]]:
-    """The files of a folder download: (path inside the folder, bytes), sorted by path, one by one.
-
-    At the first call they are read from their archive, checked (number, size and sha256 of all)
-    and kept as one zip file in the cache, whose manifest remembers the verdict.
-    """
-    item = _resource(name)
-    if item.form != "folder-archive":
-        raise DownloadError(f"{name} is one file, not a folder; use fetch({name!r})")
-    pack = cache("members") / f"{name}.zip"
-    settings = {"members_sha256": item.members_sha256}
-    manifest = read_manifest(pack)
-    if manifest is None or manifest["settings"] != settings:
-        found = _checked_members(item)
-        atomic_write(pack, lambda path: _write_zip(path, found))
-        write_manifest(pack, rows=len(found), settings=settings)
-    return _read_zip(pack, f"{item.folder}/" if item.folder else "")
+    """The files of a folder download: (path inside the folder, bytes), sorted by path."""
+    item = load_registry()[name]
+    for path, data in _read(fetch(name), item).items():
+        yield path.removeprefix(f"{item.folder}/"), data
 
 
 def download(url: str, path: Path, known_hash: str | None) -> None:
@@ -140,74 +115,64 @@ def download(url: str, path: Path, known_hash: str | None) -> None:
         raise DownloadError(f"could not download {url} to {path}: {error}; {_AGAIN}") from error
 
 
-def _resource(name: str) -> Resource:
-    registry = load_registry()
-    if name not in registry:
-        raise DownloadError(f"no download is called {name!r}; known: {', '.join(registry)}")
-    return registry[name]
-
-
 def _mark(path: Path, item: Resource) -> str:
     stat = path.stat()
     return canonical_json([str(path), stat.st_size, stat.st_mtime_ns, item.sha256])
 
 
-def _checked_members(item: Resource) -> dict[str, bytes]:
-    """All members of one folder by their path in the archive, in memory: a few MB each."""
-    mirrored = bool(os.environ.get("CHR_MIRROR"))
-    if mirrored:
-        source = fetch(item.name)
-    else:  # one archive serves all folders of a repository
-        repository = "-".join(item.archive.split("/")[-4:-2])
-        source = cache("downloads", "archives") / f"{repository}-{item.commit}.tar.gz"
-        download(item.archive, source, known_hash=None)
+def _repack(item: Resource, path: Path) -> None:
+    """Make the archive of one folder out of the one that serves all folders of a repository."""
+    source = cache("downloads", "archives") / f"{item.commit}.tar.gz"
+    download(item.archive, source, known_hash=None)
     try:
-        found = _selected(source, item, strip=0 if mirrored else 1)
-        listing = "".join(f"{sha256_bytes(data)}  {path}\n" for path, data in found.items())
-        digest = sha256_bytes(listing.encode())
-        if digest != item.members_sha256:
-            raise DownloadError(
-                f"{item.name}: {len(found)} of {item.members} files found in {source}, "
-                f"members_sha256 {digest}, expected {item.members_sha256}; {_AGAIN}"
-            )
+        found = _read(source, item, strip=1)
     except DownloadError:
-        if not mirrored:  # ours, and of no use: the next run downloads it again
-            source.unlink(missing_ok=True)
+        source.unlink()  # of no use: the next run downloads it again
         raise
-    return found
+
+    def write(temporary: Path) -> None:
+        with tarfile.open(temporary, "w:gz") as archive:
+            for name, data in found.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+
+    atomic_write(path, write)
 
 
-def _selected(source: Path, item: Resource, strip: int) -> dict[str, bytes]:
-    """The wanted regular files of a tar.gz, sorted by path; ``strip`` leading folders dropped."""
-    found: dict[str, bytes] = {}
-    room = item.members_bytes
+def _read(source: Path, item: Resource, strip: int = 0) -> dict[str, bytes]:
+    """The wanted files of a tar.gz, a few MB, sorted by path; ``strip`` leading folders go."""
+    found, room = {}, item.members_bytes
     try:
         with tarfile.open(source, "r|gz") as archive:
             for entry in archive:
-                path = "/".join(entry.name.split("/")[strip:])
-                wanted = any(fnmatchcase(path, pattern) for pattern in item.select)
-                if entry.isdir() or not wanted:
+                path = entry.name.split("/", strip)[-1]
+                if entry.isdir() or not any(fnmatchcase(path, wanted) for wanted in item.select):
                     continue
                 room -= entry.size
-                parts = PurePosixPath(path)
-                if not entry.isfile() or parts.is_absolute() or ".." in parts.parts or room < 0:
-                    raise DownloadError(
-                        f"{item.name}: refused {entry.name!r} in {source}: only regular files "
-                        f"below the folder, {item.members_bytes} bytes in all, belong there"
+                climbs = path.startswith("/") or ".." in path.split("/")
+                if not entry.isfile() or climbs or room < 0:
+                    raise ValueError(
+                        f"refused {entry.name!r}: only regular files below the folder, "
+                        f"{item.members_bytes} bytes in all, belong there"
                     )
                 found[path] = archive.extractfile(entry).read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DownloadError(f"{item.name}: cannot read {source}: {error}; {_AGAIN}") from error
-    return dict(sorted(found.items()))
+        found = dict(sorted(found.items()))
+        listing = "".join(f"{sha256_bytes(data)}  {path}\n" for path, data in found.items())
+        digest = sha256_bytes(listing.encode())
+        if digest != item.members_sha256:
+            raise ValueError(
+                f"{len(found)} of {item.members} files found, members_sha256 {digest}, "
+                f"expected {item.members_sha256}"
+            )
+    except (tarfile.TarError, OSError, ValueError) as error:
+        raise DownloadError(f"{item.name}: {source}: {error}; delete it, then {_AGAIN}") from error
+    return found
 
 
-def _write_zip(path: Path, files: dict[str, bytes]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as pack:
-        for name, data in files.items():
-            pack.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-
-
-def _read_zip(pack: Path, folder: str) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(pack) as archive:
-        for name in archive.namelist():
-            yield name.removeprefix(folder), archive.read(name)
+if __name__ == "__main__":
+    try:
+        for each in load_registry():
+            print(f"{each}: {fetch(each)}")
+    except DownloadError as problem:
+        sys.exit(f"error: {problem}")

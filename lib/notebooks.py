@@ -45,8 +45,8 @@ def prepare(profile: str, parameters: dict) -> None:
     """
     from lib.corpus_index import build_index, corpus_store, corpus_table
     from lib.embed import load_encoder
-    from lib.medrag import SOURCES, estimate
     from lib.profiles import load_profile
+    from lib.scale.medrag import SOURCES, estimate
 
     p = load_profile(profile, **parameters)
     print(f"{p.title}\nneeds: {p.needs}", file=sys.stderr)

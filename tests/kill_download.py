@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -46,11 +47,13 @@ def main() -> None:
     chance, hit, half = random.Random(int(seed)), 0, 0
     while hit < int(kills):
         hit += attempt(how, name, chance.uniform(0.0, 0.3))
-        for done in downloads.cache("downloads").rglob("*.*"):  # temporary names have no dot
-            half += done.stat().st_size != int(size)
+        for done in downloads.cache("downloads").rglob("[!.]*.*"):  # no temporary name is like it
+            if done.name == f"{name}.tar.gz":  # made here; raises when it is cut short
+                with tarfile.open(done) as archive:
+                    archive.getmembers()
+            else:
+                half += done.stat().st_size != int(size)
             done.unlink()  # so that the next run has work to do
-        for pack in downloads.cache("members").iterdir():
-            pack.unlink()
     digest = hashlib.sha256(run(how, name)).hexdigest()
     print(json.dumps({"hit": hit, "half": half, "sha256": digest}))
 

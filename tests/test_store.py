@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -38,26 +37,15 @@ def test_gives_back_what_it_was_given(tmp_path_factory, passages, data):
         assert store.ids() == [p.pid for p in passages]
         wanted = data.draw(st.lists(st.sampled_from(range(len(passages))))) if passages else []
         asked = [passages[i].pid for i in wanted]
-        assert store.get_many(asked) == store.take(wanted) == [passages[i] for i in wanted]
-        assert store.rows(asked) == wanted
+        assert store.get_many(asked) == [passages[i] for i in wanted]
 
 
-def test_more_ids_than_one_statement_takes(tmp_path):
-    passages = some(1203)
-    store = PassageStore.build(tmp_path / "p.sqlite", passages)
-    backwards = [p.pid for p in passages][::-1]
-    assert store.get_many(backwards) == passages[::-1]
-    assert store.take(np.arange(1202, -1, -1, dtype=np.int64)) == passages[::-1]
-    assert store.row("p00001") == 1202 and store.get("p01203") == passages[0]
-
-
-def test_unknown_ids_and_rows_are_named(tmp_path):
+def test_unknown_ids_are_named(tmp_path):
     store = PassageStore.build(tmp_path / "p.sqlite", some(3))
-    for call in (lambda: store.get("p9"), lambda: store.rows(["p00001", "p9"])):
+    assert store.get("p00003") == some(3)[0]
+    for call in (lambda: store.get("p9"), lambda: store.get_many(["p00001", "p9"])):
         with pytest.raises(KeyError, match="p9"):
             call()
-    with pytest.raises(KeyError, match="3"):
-        store.take([0, 3])
 
 
 def test_equal_ids_are_refused_and_the_old_store_stays(tmp_path):
@@ -92,14 +80,5 @@ def test_several_threads_read_one_store(tmp_path):
     passages = some(400)
     store = PassageStore.build(tmp_path / "p?#%.sqlite", passages)
     with ThreadPoolExecutor(8) as pool:
-        found = list(
-            pool.map(lambda i: (store.take([i])[0], store.row(passages[i].pid)), range(400))
-        )
-    assert found == [(p, i) for i, p in enumerate(passages)]
-
-
-def test_reading_is_memory_mapped_and_cannot_write(tmp_path):
-    store = PassageStore.build(tmp_path / "p.sqlite", some(3))
-    assert store._ask("PRAGMA mmap_size").fetchone()[0] > 2**30
-    with pytest.raises(Exception, match="readonly"):
-        store._ask("DELETE FROM passage")
+        found = list(pool.map(lambda p: store.get(p.pid), passages))
+    assert found == passages

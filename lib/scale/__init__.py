@@ -1,0 +1,1 @@
+"""What only a run on the scale of the paper needs: its corpus, and several devices."""
