@@ -6,7 +6,7 @@ A run is a DataFrame with columns ``RUN_COLUMNS``, one row per question and rank
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from lib.merge import merge_rrf, merge_scores
 from lib.methods.base import Dense, Expansion, Forms, Fusion, Method, Request, Sparse, Text
 from lib.vectors import encode_small
 
-__all__ = ["RUN_COLUMNS", "Retriever", "expand_all", "run_retrieval"]
+__all__ = ["RUN_COLUMNS", "Retriever", "execute", "expand_all", "run_retrieval"]
 
 RUN_COLUMNS = ("method", "qid", "rank", "pid", "score")
 """method, question id, rank from 1, passage id, score (inner product, BM25 or fused)."""
@@ -46,17 +46,20 @@ class Retriever:
     encoder: object
     store: object = None
     bm25: object = None
+    _known: dict = field(default_factory=dict, repr=False)
 
     def vectors(self, requests: Sequence[Request]) -> dict[tuple, np.ndarray]:
-        """Unit vectors of every text the requests mention, each encoded once, by (tower, text)."""
+        """Unit vectors of every text the requests mention, by (tower, text), and of all before.
+
+        Each text is encoded once in the retriever's life.
+        """
         wanted = {(t.tower, t.text) for request in requests for t in _texts(request)}
-        found = {}
         for tower in ("query", "article"):
-            texts = sorted({text for side, text in wanted if side == tower}, key=str)
-            if texts:
-                rows = encode_small(texts, self.encoder, tower)
-                found |= {(tower, text): row for text, row in zip(texts, rows, strict=True)}
-        return found
+            new = {text for side, text in wanted - self._known.keys() if side == tower}
+            texts = sorted(new, key=str)
+            rows = encode_small(texts, self.encoder, tower) if texts else []
+            self._known |= {(tower, text): row for text, row in zip(texts, rows, strict=True)}
+        return self._known
 
     def search_many(self, requests: Sequence[Request], k: int) -> list[Hits | str]:
         """One Hits (of one row) per request, or the reason why a request could not be ranked."""
@@ -76,6 +79,8 @@ class Retriever:
 
     def search(self, request: Request, k: int) -> list[tuple[str, str]]:
         """(passage id, text) of the top k: what feedback methods are given as ``search``."""
+        if self.store is None:
+            raise ValueError("this retriever has no passages: pass store= (see lib.corpus_index)")
         hits = self.search_many([request], k)[0]
         if isinstance(hits, str):
             raise ValueError(hits)
@@ -140,21 +145,29 @@ def run_retrieval(
     method: Method, questions: Sequence[Question], retriever: Retriever, llm=None, k: int = 5,
     *, workers: int = 8, progress: bool = False,
 ) -> tuple[pd.DataFrame, dict[str, dict]]:  # fmt: skip
-    """The run of one method and the trace of every question, by qid.
+    """The run of one method and the trace of every question, by qid (see ``execute``)."""
+    expansions = expand_all(method, questions, llm, retriever, workers=workers, progress=progress)
+    return execute(method.name, questions, expansions, retriever, k)
 
-    A question whose expansion failed, or whose query is zero or tiny, has no rows in the run and an
+
+def execute(
+    name: str, questions: Sequence[Question], expansions: Sequence[Expansion],
+    retriever: Retriever, k: int = 5,
+) -> tuple[pd.DataFrame, dict[str, dict]]:  # fmt: skip
+    """Search for every expansion: the run, labelled ``name``, and the traces by qid.
+
+    A question whose expansion failed, or whose search finds nothing, has no rows in the run and an
     ``error`` in its trace: it counts as retrieving nothing, and is never answered some other way.
     """
-    expansions = expand_all(method, questions, llm, retriever, workers=workers, progress=progress)
     traces = {q.qid: dict(e.trace) for q, e in zip(questions, expansions, strict=True)}
     ready = [i for i, e in enumerate(expansions) if e.request is not None]
     found = retriever.search_many([expansions[i].request for i in ready], k)
     rows = []
     for i, hits in zip(ready, found, strict=True):
         qid = questions[i].qid
-        if isinstance(hits, str):
-            traces[qid]["error"] = hits
+        if isinstance(hits, str) or not hits.ids.size:
+            traces[qid]["error"] = hits if isinstance(hits, str) else "no passage was found"
             continue
         pairs = zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True)
-        rows += [(method.name, qid, rank, pid, score) for rank, (pid, score) in enumerate(pairs, 1)]
+        rows += [(name, qid, rank, pid, score) for rank, (pid, score) in enumerate(pairs, 1)]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS)), traces
