@@ -1,8 +1,4 @@
-"""What a chat model is here, and how to get, drive and cost one.
-
-``connect`` turns a spec into a ``ChatModel`` (a server, the bundled model, a recording, a script),
-``in_parallel`` keeps many calls in flight, ``ledger`` adds up what they cost.
-"""
+"""What a chat model is here, and how to get, drive and cost one."""
 
 from __future__ import annotations
 
@@ -12,14 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, replace
 
-from lib.files import read_jsonl
+import pandas as pd
+from tqdm.auto import tqdm
+
 from lib.paths import ROOT
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = [
     "ChatModel", "LLMError", "Message", "REFERENCE", "Reply", "ScriptedChat",
@@ -27,8 +21,6 @@ __all__ = [
 ]  # fmt: skip
 
 Message = dict[str, str]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 REFERENCE = "reference text"
 """Name and author of text that was written for this companion: it has no tokens and no latency."""
@@ -64,25 +56,6 @@ class LLMError(RuntimeError):
         self.status = status
 
 
-@runtime_checkable
-class ChatModel(Protocol):
-    """What generates: ``OpenAIChat``, ``ScriptedChat``, ``Recorder``, or your own."""
-
-    name: str
-
-    def generate(
-        self, messages: Sequence[Message], *, n: int = 1, temperature: float = 0.0,
-        top_p: float = 1.0, max_tokens: int = 512, seed: int = 0,
-        stop: str | Sequence[str] | None = None, schema: dict | None = None,
-    ) -> list[Reply]:  # fmt: skip
-        """``n`` replies to chat messages; ``schema`` is a JSON schema for the reply's text."""
-        ...
-
-    def tag(self, method: str = "", qid: str = ""):
-        """A context that says what the calls inside are for: the function ``tag``."""
-        ...
-
-
 @contextmanager
 def tag(method: str = "", qid: str = "") -> Iterator[None]:
     """Name the method and question that the calls inside are for; never part of a request."""
@@ -103,70 +76,86 @@ def sample_seed(seed: int, sample: int) -> int:
     return seed + 1_000_003 * sample
 
 
-class ScriptedChat:
-    """Replies by rules ``{"match": part of the messages, "text": str or list}``; the first fits.
+class ChatModel:
+    """What generates. Your own: a ``name``, and ``_say(messages, n, options) -> list[Reply]``."""
 
-    A list holds the texts of samples 0, 1, ...; a str answers every sample. For tests and for text
-    written by hand, so its name is "reference text".
+    name: str
+    tag = staticmethod(tag)
+
+    def generate(
+        self, messages: Sequence[Message], *, n: int = 1, temperature: float = 0.0,
+        top_p: float = 1.0, max_tokens: int = 512, seed: int = 0,
+        stop: str | Sequence[str] | None = None, schema: dict | None = None,
+        choices: Sequence[str] = (),
+    ) -> list[Reply]:  # fmt: skip
+        """``n`` replies to chat messages; ``schema`` is a JSON schema for the reply's text.
+
+        With ``choices`` nothing is generated: the text is a JSON object of the log-probability of
+        each choice as the first token, -Infinity excluded (see ``OpenAIChat``).
+        """
+        options = {
+            "temperature": float(temperature), "top_p": float(top_p), "max_tokens": max_tokens,
+            "seed": seed, "stop": [stop] if isinstance(stop, str) else list(stop or []),
+            "schema": schema, **({"choices": list(choices)} if choices else {}),
+        }  # fmt: skip
+        replies = self._say([dict(m) for m in messages], n, options)
+        return [replace(reply, method=current_tag()["method"]) for reply in replies]
+
+
+class ScriptedChat(ChatModel):
+    """Text written by hand: rules ``{"match": part of the messages, "text": str or list}``.
+
+    The first that fits answers: a list sample by sample, a str every sample; else LLMError.
     """
 
     name = REFERENCE
-    tag = staticmethod(tag)
 
     def __init__(self, rules: Iterable[dict]):
         self.rules = list(rules)
 
-    def generate(self, messages: Sequence[Message], *, n: int = 1, **options) -> list[Reply]:
-        """``n`` texts of the first rule that fits; LLMError when none does or it has fewer."""
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
         asked = "\n".join(m["content"] for m in messages)
         texts = next((rule["text"] for rule in self.rules if rule["match"] in asked), [])
         texts = [texts] * n if isinstance(texts, str) else texts[:n]
         if len(texts) < n:
             raise LLMError(f"the script has {len(texts)} of {n} replies to {asked[-200:]!r}")
-        method = current_tag()["method"]
-        return [Reply(t, "stop", None, None, None, self.name, method=method) for t in texts]
+        return [Reply(text, "stop", None, None, None, self.name) for text in texts]
 
 
 def connect(spec: str | None = None) -> ChatModel:
     """The model a spec names; relative files are relative to the project's root.
 
-    "small" (bundled) | "openai:<model>@<base_url>" | "replay:<file>" | "record:<file>=<spec>" |
-    "scripted:<file>". What None or "openai:" leave out comes from CHR_LLM_MODEL and CHR_LLM_URL.
+    "small" (bundled) | "openai:<model>@<base_url>" | "replay:<file>" | "record:<file>=<spec>".
+    What None or "openai:" leave out comes from CHR_LLM_MODEL and CHR_LLM_URL.
     """
     from lib.openai_chat import OpenAIChat
     from lib.recorder import Recorder
     from lib.small_model import small_model
 
     kind, _, rest = (spec or "openai:").partition(":")
-    match kind:
-        case "small" if not rest:
-            return small_model()
-        case "openai":
-            model, url = re.fullmatch(r"(.*?)(?:@(https?://.*))?", rest).groups()
-            model, url = model or os.getenv("CHR_LLM_MODEL"), url or os.getenv("CHR_LLM_URL")
-            if model and url:
-                return OpenAIChat(model, url)
-            raise LLMError("no LLM: export CHR_LLM_URL=... CHR_LLM_MODEL=..., or connect('small')")
-        case "replay" if rest:
-            return Recorder(None, ROOT / rest, "replay")
-        case "record" if "=" in rest:
-            file, _, live = rest.partition("=")
-            return Recorder(connect(live), ROOT / file)
-        case "scripted" if rest:
-            return ScriptedChat(read_jsonl(ROOT / rest))
-    raise ValueError(f"no LLM spec {spec!r}; see: help(lib.llm.connect)")
+    file, _, live = rest.partition("=")
+    if spec == "small":
+        return small_model()
+    if kind == "replay" and rest:
+        return Recorder(None, ROOT / rest, "replay")
+    if kind == "record" and live:
+        return Recorder(connect(live), ROOT / file)
+    if kind != "openai":
+        raise ValueError(f"no LLM spec {spec!r}; see: help(lib.llm.connect)")
+    model, url = re.fullmatch(r"(.*?)(?:@(https?://.*))?", rest).groups()
+    model, url = model or os.getenv("CHR_LLM_MODEL"), url or os.getenv("CHR_LLM_URL")
+    if not (model and url):
+        raise LLMError("no LLM: export CHR_LLM_URL=... CHR_LLM_MODEL=..., or connect('small')")
+    return OpenAIChat(model, url)
 
 
 def in_parallel(
-    fn: Callable[[Item], Result], items: Iterable[Item], workers: int = 8,
-    label: str = "", progress: bool = False,
-) -> list[Result]:  # fmt: skip
+    fn: Callable, items: Iterable, workers: int = 8, label: str = "", progress: bool = False
+) -> list:
     """``fn`` of every item on ``workers`` threads, in order; each sees the caller's ``tag``.
 
     After an error nothing new starts; what is under way ends, then the error is raised.
     """
-    from tqdm.auto import tqdm
-
     pool = ThreadPoolExecutor(workers)
     try:
         jobs = [pool.submit(copy_context().run, fn, item) for item in items]
@@ -183,15 +172,12 @@ def ledger(replies: Iterable[Reply]) -> pd.DataFrame:
     Columns: method, model, calls (requests), replies, prompt_tokens, output_tokens, latency_s
     (sums; missing when one was not measured), finish_reasons ("length 2, stop 30").
     """
-    import pandas as pd
-
     table = pd.DataFrame([vars(r) for r in replies], columns=list(Reply.__annotations__))
     costs = ["prompt_tokens", "output_tokens", "latency_s"]
     table[costs] = table[costs].astype("Float64")
-    groups = table.groupby(["method", "model"])
-    counts = groups.agg(calls=("choice", lambda c: (c == 0).sum()), replies=("choice", "size"))
-    reasons = groups.finish_reason.agg(
-        lambda column: ", ".join(f"{k} {n}" for k, n in sorted(column.value_counts().items()))
+    groups = table.assign(calls=table["choice"] == 0, replies=1).groupby(["method", "model"])
+    out = groups[["calls", "replies", *costs]].sum(skipna=False)
+    out["finish_reasons"] = groups["finish_reason"].agg(
+        lambda given: ", ".join(f"{k} {n}" for k, n in sorted(given.value_counts().items()))
     )
-    sums = groups[costs].sum(skipna=False)
-    return counts.join(sums).join(reasons.rename("finish_reasons")).reset_index()
+    return out.reset_index()

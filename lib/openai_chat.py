@@ -1,34 +1,27 @@
-"""The one client: a model behind any OpenAI-compatible server, by the ``openai`` package.
-
-The server's key comes from the environment variable CHR_LLM_KEY and nowhere else.
-"""
+"""The one client: a model behind any OpenAI-compatible server, by the ``openai`` package."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lib.llm import LLMError, Message, Reply, current_tag, sample_seed, tag
+from lib.files import canonical_json
+from lib.llm import ChatModel, LLMError, Message, Reply, sample_seed
 
 __all__ = ["OpenAIChat"]
 
-_REFUSED = (400, 404, 415, 422, 501)
 
+class OpenAIChat(ChatModel):
+    """A model behind an OpenAI-compatible server; its key comes from CHR_LLM_KEY and nowhere else.
 
-class OpenAIChat:
-    """A model behind an OpenAI-compatible server (vLLM, Ollama, llama.cpp, hosted).
-
-    429, 5xx, timeouts and dropped connections are retried ``max_retries`` times by the ``openai``
-    client (exponential back-off with jitter, Retry-After honoured), then raise LLMError.
-    ``timeout_s`` bounds one try. A server that refuses ``n`` > 1 is asked n times with the seeds
-    of ``sample_seed``; one that refuses schemas is asked without, and the replies' notes say so.
+    429, 5xx, timeouts (``timeout_s`` a try) and dropped connections are retried ``max_retries``
+    times by ``openai`` (back-off, Retry-After honoured), then raise LLMError. A server that refuses
+    ``n`` > 1 is asked n times with the seeds of ``sample_seed``; one that refuses schemas is asked
+    without, and the replies' notes say so.
     """
-
-    tag = staticmethod(tag)
 
     def __init__(self, model: str, base_url: str, *, timeout_s: float = 300, max_retries: int = 5):
         import openai
@@ -39,84 +32,94 @@ class OpenAIChat:
         self._several = self._schemas = True
         # A proxy in the environment is for the outside world, not for a server on this machine.
         local = re.match(r"https?://(localhost|127\.|\[::1\])", base_url)
-        http = openai.DefaultHttpxClient(trust_env=not local)
-        key = os.environ.get("CHR_LLM_KEY") or "none"
         self._client = openai.OpenAI(
-            base_url=base_url, api_key=key, timeout=timeout_s, max_retries=max_retries,
-            http_client=http,
+            base_url=base_url, api_key=os.environ.get("CHR_LLM_KEY") or "none", timeout=timeout_s,
+            max_retries=max_retries, http_client=openai.DefaultHttpxClient(trust_env=not local),
         )  # fmt: skip
 
-    def generate(
-        self, messages: Sequence[Message], *, n: int = 1, temperature: float = 0.0,
-        top_p: float = 1.0, max_tokens: int = 512, seed: int = 0,
-        stop: str | Sequence[str] | None = None, schema: dict | None = None,
-    ) -> list[Reply]:  # fmt: skip
-        """``n`` replies, in one request where the server can; LLMError when it cannot answer."""
-        options = dict(
-            messages=messages, temperature=temperature, top_p=top_p, max_tokens=max_tokens,
-            **({"stop": stop} if stop else {}),
-        )  # fmt: skip
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
+        schema, seed, stop = (options.pop(name) for name in ("schema", "seed", "stop"))
+        if choices := options.pop("choices", ()):
+            return [self._likelihoods(messages, choices)]
+        request = {"messages": messages, **options, **({"stop": stop} if stop else {})}
         replies: list[Reply] = []
         while len(replies) < n:
             wanted = n - len(replies) if self._several else 1
-            options["seed"] = sample_seed(seed, len(replies))
-            got = self._negotiate(options, wanted, schema)
+            request["seed"] = sample_seed(seed, len(replies))
+            got = self._negotiate(request, wanted, schema)
             self._several &= len(got) >= wanted
             replies += got
         return replies[:n]
 
-    def _negotiate(self, options: dict, n: int, schema: dict | None) -> list[Reply]:
+    def _negotiate(self, request: dict, n: int, schema: dict | None) -> list[Reply]:
         """Ask; if that is refused, with n = 1; if that too, without the schema, with a note."""
         sent = schema if self._schemas else None
         try:
-            got = self._post(options, n, sent)
+            got = self._post(request, n, sent)
         except LLMError as error:
-            if error.status not in _REFUSED or (n == 1 and not sent):
+            if error.status not in (400, 404, 415, 422, 501) or (n == 1 and not sent):
                 raise
             if n > 1:
-                got = self._negotiate(options, 1, schema)
-                self._several = False
-                return got
-            got = self._post(options, 1, None)
+                return self._negotiate(request, 1, schema)
+            got = self._post(request, 1, None)
             self._schemas, sent = False, None
         return [replace(r, note="schema not enforced") for r in got] if schema and not sent else got
 
-    def _post(self, options: dict, n: int, schema: dict | None) -> list[Reply]:
-        if n > 1:
-            options = options | {"n": n}
+    def _post(self, request: dict, n: int, schema: dict | None) -> list[Reply]:
+        """One request; after an answer that cannot be read, once more."""
+        form = {"name": "reply", "strict": True, "schema": schema}
+        request = request | ({"n": n} if n > 1 else {})
         if schema:
-            form = {"name": "reply", "strict": True, "schema": schema}
-            options = options | {"response_format": {"type": "json_schema", "json_schema": form}}
-        start = time.perf_counter()
-        answer = self._answer(options)
-        spent = time.perf_counter() - start
-        usage, method = answer.usage, current_tag()["method"]
-        cost = (usage and usage.prompt_tokens, usage and usage.completion_tokens, spent)
-        return [
-            Reply(
-                _utf8(choice.message.content), choice.finish_reason or "unknown",
-                *((0, 0, 0.0) if i else cost), answer.model or self.name, i, method=method,
-            )
-            for i, choice in enumerate(answer.choices)
-        ]  # fmt: skip
+            request["response_format"] = {"type": "json_schema", "json_schema": form}
+        for last in (False, True):
+            try:
+                return self._replies(*self._create(request))
+            except (ValueError, TypeError, AttributeError) as error:
+                if last:
+                    raise self._error(f"the answer cannot be read ({error})") from error
 
-    def _answer(self, options: dict) -> Any:
-        """The server's answer, checked to have choices; after a garbled one, asked once more."""
+    def _create(self, request: dict) -> tuple[Any, float]:
+        """The server's answer and the seconds it took."""
         import openai
 
-        for _ in range(2):
-            try:
-                answer = self._client.chat.completions.create(model=self.name, **options)
-            except openai.APIError as error:
-                raise self._error(str(error), getattr(error, "status_code", None)) from error
-            except ValueError as error:
-                problem = f"the answer is not JSON ({error})"
-                continue
-            choices = getattr(answer, "choices", None)
-            if choices and all(choice.message for choice in choices):
-                return answer
-            problem = f"the answer has no choices: {str(answer)[:200]!r}"
-        raise self._error(problem)
+        start = time.perf_counter()
+        try:
+            answer = self._client.chat.completions.create(model=self.name, **request)
+        except openai.APIError as error:
+            raise self._error(str(error), getattr(error, "status_code", None)) from error
+        return answer, time.perf_counter() - start
+
+    def _likelihoods(self, messages: list[Message], choices: list[str]) -> Reply:
+        """Log-probabilities of the choices among the 20 likeliest first tokens.
+
+        A choice that is not among them gets the least of the 20; LLMError when the server gives no
+        log-probabilities.
+        """
+        asked = {"messages": messages, "max_tokens": 1, "temperature": 0.0, "logprobs": True}
+        answer, spent = self._create(asked | {"top_logprobs": 20})
+        try:
+            listed = answer.choices[0].logprobs.content[0].top_logprobs
+        except (AttributeError, IndexError, TypeError):
+            raise self._error("the answer has no log-probabilities") from None
+        found: dict[str, float] = {}
+        for entry in listed:  # likeliest first; " B" and "B" are the same letter
+            found.setdefault(entry.token.strip(), round(entry.logprob, 4))
+        least = round(min(entry.logprob for entry in listed), 4)
+        (reply,) = self._replies(answer, spent)
+        return replace(reply, text=canonical_json({c: found.get(c, least) for c in choices}))
+
+    def _replies(self, answer: Any, spent: float) -> list[Reply]:
+        if not answer.choices:
+            raise ValueError(f"no choices: {str(answer)[:200]!r}")
+        usage, model = answer.usage, answer.model or self.name
+        cost = (usage and usage.prompt_tokens, usage and usage.completion_tokens, spent)
+        replies = []
+        for i, choice in enumerate(answer.choices):
+            # Half a surrogate pair could not be written to a file: it becomes "?".
+            text = (choice.message.content or "").encode("utf-8", "replace").decode()
+            replies.append(Reply(text, choice.finish_reason or "unknown", *cost, model, i))
+            cost = (0, 0, 0.0)
+        return replies
 
     def _error(self, problem: str, status: int | None = None) -> LLMError:
         if status in (400, 413, 422) and re.search("context|too long|too large", problem):
@@ -128,8 +131,3 @@ class OpenAIChat:
         else:
             advice = f"see whether it is up and serves this model: curl {self.base_url}/models"
         return LLMError(f"{self.name} at {self.base_url}: {problem}. Next: {advice}", status)
-
-
-def _utf8(text: str | None) -> str:
-    """Text that can be written to a file: half a surrogate pair becomes "?", None is empty."""
-    return (text or "").encode("utf-8", "replace").decode("utf-8")

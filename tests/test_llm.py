@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import subprocess
 import sys
 import threading
@@ -148,7 +146,7 @@ def test_a_reply_slower_than_the_timeout_is_asked_for_again():
     [
         ("500", 500, "curl"), ("429", 429, "fewer workers"), ("401", 401, "CHR_LLM_KEY"),
         ("404", 404, "/models"), ("overflow", 400, "shorten the prompt"), ("drop", None, "curl"),
-        ("garbled", None, "not JSON"), ("empty", None, "no choices"), ("slow", None, "timed out"),
+        ("garbled", None, "be read"), ("empty", None, "no choices"), ("slow", None, "timed out"),
     ],
 )  # fmt: skip
 def test_a_lasting_failure_names_model_server_and_next_step(step, status, says):
@@ -235,15 +233,11 @@ def test_every_chat_model_keeps_the_protocol(kind, tmp_path):
                 ASK, n=2, temperature=1.0, top_p=0.9, max_tokens=9, seed=1, stop="x", schema=SCHEMA
             )
         assert [(r.text, r.method) for r in replies] == [("fine", "chr")] * 2
-    if kind is not ScriptedChat:
-        assert inspect.signature(kind.generate) == inspect.signature(ChatModel.generate)
 
 
-def test_a_script_answers_by_the_first_rule_that_fits(tmp_path):
+def test_a_script_answers_by_the_first_rule_that_fits():
     rules = [{"match": "gout", "text": ["one", "two"]}, {"match": "", "text": "other"}]
-    file = tmp_path / "script.jsonl"
-    file.write_text("".join(json.dumps(rule) + "\n" for rule in rules))
-    model = connect(f"scripted:{file}")
+    model = ScriptedChat(rules)
     assert [r.text for r in model.generate(ASK, n=2)] == ["one", "two"]
     assert model.generate([{"role": "user", "content": "flu"}], n=3)[2].text == "other"
     with pytest.raises(LLMError, match="2 of 3"):
@@ -292,14 +286,14 @@ def test_the_bundled_model_answers_the_same_whoever_else_asks(small):
 def test_the_bundled_model_counts_tokens_and_is_held_to_a_schema(small):
     ask = [{"role": "user", "content": "A disease and its mimic, as JSON: target, mimic."}]
     reply = ask_json(small, ask, SCHEMA, max_tokens=120)
-    assert reply.value and not reply.repaired and not reply.tolerant and not reply.cut
+    assert reply.value and not reply.repaired and not reply.cut
     told = reply.replies[0]
     assert told.model == small.name == "SmolLM2-135M-Instruct-Q4_1" and told.note == ""
     assert told.prompt_tokens > 10 and 0 < told.output_tokens <= 120 and told.latency_s > 0
 
 
 def test_the_bundled_model_says_when_a_prompt_is_too_long(small):
-    ask = [{"role": "user", "content": "word " * small_model.CONTEXT_TOKENS}]
+    ask = [{"role": "user", "content": "word " * 8192}]
     with pytest.raises(LLMError, match="8192.*shorten the prompt"):
         small.generate(ask)
 

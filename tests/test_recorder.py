@@ -61,7 +61,7 @@ def test_a_replay_gives_back_every_field_and_asks_nobody(file):
     rounded = [replace(r, latency_s=round(r.latency_s, 4)) for r in said]
     assert again == said and told == said == rounded
     assert said[0].note == "schema not enforced" and said[0].model == "served-name"
-    assert ledger(replay.replies).equals(ledger(said))
+    assert ledger(told).equals(ledger(said))
 
 
 def test_neither_url_nor_key_is_written(file, monkeypatch):
@@ -130,9 +130,8 @@ def test_a_miss_names_method_question_and_the_command_that_records_it(file):
         replay.generate(ASK, seed=1)
     for part in ("chr", "q9", "sample 0", "echo", f"connect('record:{file.name}=openai:echo')"):
         assert part in str(miss.value)
-    told = Recorder(None, file, "replay", remedy="make recordings")
-    with pytest.raises(RecordingMiss, match="sample 1. Next: make recordings"):
-        told.generate(ASK, n=2)
+    with pytest.raises(RecordingMiss, match="sample 1. Next: llm = lib.llm.connect"):
+        replay.generate(ASK, n=2)
     absent = Recorder(None, file.with_name("absent.jsonl"), "replay")
     with pytest.raises(RecordingMiss, match="absent.jsonl.*=small"):
         absent.generate(ASK)
@@ -148,8 +147,8 @@ def test_reference_text_has_an_author_and_neither_tokens_nor_latency(file):
     assert line["reply"]["prompt_tokens"] is line["reply"]["output_tokens"] is None
     assert not file.with_suffix(".times.jsonl").exists()
     replay = Recorder(None, file, "replay")
-    assert ask_json(replay, ASK, SCHEMA).value == {"a": "Gout."}
-    assert replay.replies[0].latency_s is None
+    told = ask_json(replay, ASK, SCHEMA)
+    assert told.value == {"a": "Gout."} and told.replies[0].latency_s is None
     with pytest.raises(RecordingMiss, match=r"connect\('small'\)"):
         replay.generate(ASK, seed=1)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lib.llm import Reply, ScriptedChat
 from lib.methods.chr import HYPOTHESES
-from lib.replies import ask_json, read_objects, schema_error
+from lib.replies import ask_json, read_objects
 
 ASK = [{"role": "user", "content": "Which disease?"}]
 GOOD = '{"H_plus": "Gout.", "H_minus": "Pseudogout."}'
@@ -20,7 +20,6 @@ PIECES = [
     "{",
     "}",
     "[",
-    "]",
     ":",
     ",",
     '"a"',
@@ -37,6 +36,8 @@ PIECES = [
 ]
 PROSE = st.text(st.characters(exclude_characters="{}", exclude_categories=["Cs"]), max_size=40)
 PLAIN = st.text(st.characters(exclude_characters="“”‘’", exclude_categories=["Cs"]), max_size=30)
+WORDS = st.text(st.sampled_from("ab 5.,()/é'\"’“"), max_size=30)
+NAMES = st.text("abH_9 ", min_size=1, max_size=9)
 
 
 def quoted(value: dict, left: str, right: str, tail: str = "") -> str:
@@ -49,6 +50,10 @@ def quoted(value: dict, left: str, right: str, tail: str = "") -> str:
     return "{" + ", ".join(f"{string(k)}: {string(v)}" for k, v in value.items()) + tail + "}"
 
 
+def unescaped(value: dict, mark: str) -> str:
+    return "{" + ", ".join(f"{mark}{k}{mark}: {mark}{v}{mark}" for k, v in value.items()) + "}"
+
+
 WAYS = {
     "strict": json.dumps,
     "unicode": lambda v: json.dumps(v, ensure_ascii=False),
@@ -59,20 +64,28 @@ WAYS = {
     "typographic quotes": lambda v: quoted(v, "“", "”"),
     "typographic single quotes": lambda v: quoted(v, "‘", "’"),
     "raw line ends": lambda v: quoted(v, '"', '"').replace("\\n", "\n"),
-    "python": repr,
+    "no comma": lambda v: json.dumps(v, indent=1).replace(",\n", "\n"),
     "cut before the brace": lambda v: json.dumps(v)[:-1],
     "cut in the last quote": lambda v: json.dumps(v)[:-2],
-    "after an example": lambda v: 'Not {"a": "b"} but ' + json.dumps(v),
+    "after an example": lambda v: 'Not {"a": "b"} but ' + json.dumps(v)[:-1] + ",}",
+    "then started anew": lambda v: quoted(v, "'", "'") + ' or {"a": "b", "c": "d',
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=60, deadline=None)
-@given(value=st.dictionaries(PLAIN, PLAIN, min_size=1, max_size=4))
+@given(value=st.dictionaries(NAMES, PLAIN, min_size=1, max_size=4))
 def test_any_dict_of_strings_comes_back_from_every_tolerated_writing(way, value):
     if way == "raw line ends":  # a backslash before an n would be ambiguous
-        value = {k.replace("\\", "/"): v.replace("\\", "/") for k, v in value.items()}
+        value = {k: v.replace("\\", "/") for k, v in value.items()}
     assert read_objects(WAYS[way](value))[0] == value
+
+
+@pytest.mark.parametrize("mark", ["'", '"'])
+@settings(max_examples=200, deadline=None)
+@given(value=st.dictionaries(NAMES, WORDS, min_size=1, max_size=3))
+def test_quotes_that_were_not_escaped_stay_in_the_text_they_are_in(mark, value):
+    assert read_objects(unescaped(value, mark))[0] == value
 
 
 @settings(max_examples=150, deadline=None)
@@ -103,12 +116,11 @@ def test_deep_or_endless_openings_neither_raise_nor_hang(opening):
         ("{'a': 'the patient's gout'}", {"a": "the patient's gout"}),
         ('Use {this form}: {"a": "1"}', {"a": "1"}),
         ('{"a": "1", "b": "half a sen', {"a": "1", "b": "half a sen"}),
-        ('{"a": "1", "half a k', {"a": "1"}),
-        ('{"a": "1", "b":', {"a": "1"}),
-        ('{"a": "1", "b": tru', {"a": "1"}),
-        ('{"a"{', {}),
-        ('{"a": {"b": ["c", {"d": "e', {"a": {"b": ["c", {"d": "e"}]}}),
-        ("{'a': None, 'b': True, 'c': 1.5}", {"a": None, "b": True, "c": 1.5}),
+        ('{"a": "1"}, {"a": "2", "b": "hal', {"a": "1"}),
+        ('<think>{"a": "x"</think>{"a": "1", "b": "2"}', {"a": "1", "b": "2"}),
+        ('{"a": “1”, "b": \'2\'}', {"a": "1", "b": "2"}),
+        ('{"a": {"b": ["c", null]}}', {"a": {"b": ["c", None]}}),
+        ("{'a': null, 'b': [\"c, d\", 2], 'e': 1.5,}", {"a": None, "b": ["c, d", 2], "e": 1.5}),
         ('{"a": "\\u00e9\\ud83d\\ude00",}', {"a": "é😀"}),
     ],
 )
@@ -116,9 +128,18 @@ def test_what_models_write(text, best):
     assert read_objects(text)[0] == best
 
 
-@pytest.mark.parametrize("text", ["", "no object", '["a"]', "{a: b}", '{"a" "b"}', "null"])
-def test_what_is_no_object_is_not_made_one(text):
-    assert not any(read_objects(text))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "no object", "null", '["a"]', "{a: b}", '{"a" "b"}', '{"a"{', "{}", '{"a": b}',
+        '{"a": 1,000}', '{"a": "1", "b": 12', '{"a": "1", "b": ["2", "3',
+        '{"a": "1", "half a k', '{"a": "1", "b":', '{"a": "1", "b": tru', '{"a": "1, "b": "2"}',
+        '{"a": "x "y", "b": z", "c": "d"}', '{"a": "1", "b": "2"\n\nNote: it is "2".',
+        'Not {"a": "1"} but {"a": [2,}', '{"a": "1\\', '{"a": "\\x41",}',
+    ],
+)  # fmt: skip
+def test_what_would_have_to_be_guessed_is_no_object(text):
+    assert read_objects(text) == []
 
 
 # ask_json ----------------------------------------------------------------------------------------
@@ -140,23 +161,21 @@ class Says:
 def test_a_good_reply_needs_one_call_and_options_are_passed_on():
     llm = Says(GOOD)
     reply = ask_json(llm, ASK, HYPOTHESES, seed=3, max_tokens=9)
-    assert (reply.value, reply.error, reply.repaired, reply.tolerant) == (VALUE, "", False, False)
+    assert (reply.value, reply.error, reply.repaired) == (VALUE, "", False)
     assert llm.asked == [(ASK, {"schema": HYPOTHESES, "seed": 3, "max_tokens": 9})]
 
 
 @pytest.mark.parametrize(
-    ("text", "tolerant"),
+    "text",
     [
-        (f"Sure: {GOOD}", True),
-        (GOOD[:-2], True),
-        (GOOD[:-1] + ', "why": 3}', False),
-        ('{"x": {}} ' + GOOD + ' {"x": 1}', True),
+        f"Sure: {GOOD}", GOOD[:-2], GOOD[:-1] + ', "why": 3}', GOOD[:-1] + ', "why": null}',
+        '{"x": {}} ' + GOOD + ' {"x": 1}',
     ],
-)
-def test_the_object_that_fits_is_taken_without_a_second_call(text, tolerant):
+)  # fmt: skip
+def test_the_object_that_fits_is_taken_without_a_second_call(text):
     reply = ask_json(Says(text), ASK, HYPOTHESES)
     assert reply.value["H_plus"] == "Gout." and set(reply.value) == set(VALUE)
-    assert (reply.repaired, reply.tolerant) == (False, tolerant)
+    assert not reply.repaired
 
 
 @pytest.mark.parametrize(
@@ -176,7 +195,7 @@ def test_one_repair_call_says_what_was_wrong_then_the_failure_is_recorded(bad, w
     assert turns[:2] == [*ASK, {"role": "assistant", "content": bad}]
     assert why in turns[2]["content"] and "H_plus, H_minus" in turns[2]["content"]
     failed = ask_json(Says("?", bad), ASK, HYPOTHESES)
-    assert failed.value is None and failed.repaired and why in failed.error and not failed.tolerant
+    assert failed.value is None and failed.repaired and why in failed.error
 
 
 def test_a_reply_cut_by_max_tokens_is_flagged_even_when_it_parses():
@@ -193,9 +212,3 @@ def test_the_caller_s_messages_are_left_alone():
     asked = [dict(m) for m in ASK]
     ask_json(Says("?", "?"), asked, HYPOTHESES)
     assert asked == ASK
-
-
-def test_schema_error_is_empty_only_for_what_fits():
-    assert schema_error(VALUE, HYPOTHESES) == ""
-    assert "additional" in schema_error(VALUE | {"x": "y"}, HYPOTHESES).lower()
-    assert "not of type" in schema_error([], HYPOTHESES)
