@@ -1,9 +1,10 @@
 """Every generation passes one recorder: asked once, written down, replayed for ever.
 
 A recording is JSON Lines sorted by ``key`` (see ``recording_key``), one generation a line:
-``model`` (as asked for), ``author`` (as the server names it), ``request`` (unless long), ``sample``, ``reply``.
-What differs between two runs (latency, time, who asked) stands beside it in ``<name>.times.jsonl``:
-the recording is the same bytes whatever the order of the calls or the number of kills.
+``model`` (as asked for), ``author`` (as the server names it), ``request`` (unless it is long),
+``sample``, ``reply``. What differs between two runs (latency, time, who asked) stands beside it in
+``<name>.times.jsonl``: the recording is the same bytes whatever the order of the calls or the
+number of kills.
 """
 
 from __future__ import annotations

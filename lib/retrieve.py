@@ -5,6 +5,7 @@ A run is a DataFrame with columns ``RUN_COLUMNS``, one row per question and rank
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -47,6 +48,7 @@ class Retriever:
     store: object = None
     bm25: object = None
     _known: dict = field(default_factory=dict, repr=False)
+    _lock: object = field(default_factory=threading.Lock, repr=False)
 
     def vectors(self, requests: Sequence[Request]) -> dict[tuple, np.ndarray]:
         """Unit vectors of every text the requests mention, by (tower, text), and of all before.
@@ -54,12 +56,13 @@ class Retriever:
         Each text is encoded once in the retriever's life.
         """
         wanted = {(t.tower, t.text) for request in requests for t in _texts(request)}
-        for tower in ("query", "article"):
-            new = {text for side, text in wanted - self._known.keys() if side == tower}
-            texts = sorted(new, key=str)
-            rows = encode_small(texts, self.encoder, tower) if texts else []
-            self._known |= {(tower, text): row for text, row in zip(texts, rows, strict=True)}
-        return self._known
+        with self._lock:  # methods that read first results search from several threads
+            for tower in ("query", "article"):
+                new = {text for side, text in wanted - self._known.keys() if side == tower}
+                texts = sorted(new, key=str)
+                rows = encode_small(texts, self.encoder, tower) if texts else []
+                self._known |= {(tower, text): row for text, row in zip(texts, rows, strict=True)}
+            return dict(self._known)
 
     def search_many(self, requests: Sequence[Request], k: int) -> list[Hits | str]:
         """One Hits (of one row) per request, or the reason why a request could not be ranked."""
@@ -130,7 +133,7 @@ def expand_all(
     """
     if method.needs_llm and llm is None:
         raise ValueError(f"method {method.name} needs an LLM: pass llm=lib.llm.connect(...)")
-    search = retriever.search if retriever else None
+    search = retriever.search if retriever else _no_search
 
     def one(question: Question) -> Expansion:
         if llm is None:
@@ -139,6 +142,10 @@ def expand_all(
             return method.expand(question, llm, search)
 
     return in_parallel(one, questions, workers=workers, label=method.name, progress=progress)
+
+
+def _no_search(request: Request, k: int) -> list[tuple[str, str]]:
+    raise ValueError("this method reads first results: pass retriever=lib.retrieve.Retriever(...)")
 
 
 def run_retrieval(

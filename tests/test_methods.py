@@ -6,19 +6,27 @@ import importlib.util
 import json
 import math
 import sys
+from collections import Counter
 from dataclasses import FrozenInstanceError, fields, replace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lib import methods
+from lib.bm25 import BM25Index
+from lib.corpora import Passage
 from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.expansion import hypotheses, validity
 from lib.index import DenseIndex
-from lib.llm import REFERENCE, Reply, ScriptedChat, current_tag, tag
+from lib.llm import REFERENCE, Reply, ScriptedChat, current_tag, sample_seed, tag
 from lib.methods import METHODS, Dense, Expansion, Forms, Fusion, Method, Sparse, Text
 from lib.methods.base import stem
+from lib.quotes import checked, is_in, quoted
 from lib.retrieve import Retriever, expand_all, run_retrieval
+from lib.store import PassageStore
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "C": "", "D": "febuxostat"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
@@ -42,8 +50,8 @@ class Script:
     name = "script"
     tag = staticmethod(tag)
 
-    def __init__(self, *texts: str):
-        self.texts, self.asked, self.options = list(texts), [], []
+    def __init__(self, *texts: str, end: str = "stop"):
+        self.texts, self.asked, self.options, self.end = list(texts), [], [], end
 
     def generate(self, messages, *, n=1, schema=None, **options):
         self.asked.append(list(messages))
@@ -51,11 +59,12 @@ class Script:
         if self.texts:
             texts = [self.texts.pop(0) for _ in range(n)]
         elif schema:
-            keys = schema["required"]
-            texts = [json.dumps({k: f"{k} is gout of the toe" for k in keys})] * n
+            value = {k: f"{k} is gout of the toe" for k in schema["required"]}
+            lists = [k for k in value if schema["properties"][k]["type"] == "array"]
+            texts = [json.dumps(value | {k: [value[k]] for k in lists})] * n
         else:
             texts = [f"passage {i} about gout" for i in range(n)]
-        return [Reply(t, "stop", 5, 3, 0.1, self.name) for t in texts]
+        return [Reply(t, self.end, 5, 3, 0.1, self.name) for t in texts]
 
     @property
     def prompts(self) -> str:
@@ -85,14 +94,25 @@ def texts_of(request) -> list[str]:
             return [t for part in request.requests for t in texts_of(part)]
 
 
+class Towers(HashEncoder):
+    """The hash encoder with two different towers."""
+
+    def encode(self, items, tower="query", progress=True):
+        rows = super().encode(items, tower, progress)
+        return np.roll(rows, 1, axis=1) if tower == "query" else rows
+
+
+TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and toe number {i}" for i in range(12)]
+IDS = [f"d{i}" for i in range(12)]
+
+
 @pytest.fixture
 def retriever(own_folders) -> Retriever:
-    encoder = HashEncoder()
-    texts = [
-        f"passage {i} on {'gout' if i % 2 else 'sepsis'} and toe number {i}" for i in range(12)
-    ]
-    index = DenseIndex([encoder.encode(texts)], [f"d{i}" for i in range(12)])
-    return Retriever(index, encoder)
+    encoder = Towers()
+    passages = [Passage(i, "", t, "mine", {}) for i, t in zip(IDS, TEXTS, strict=True)]
+    store = PassageStore.build(own_folders / "store.sqlite", passages)
+    index = DenseIndex([encoder.encode(TEXTS, "article")], IDS)
+    return Retriever(index, encoder, store, BM25Index.build(TEXTS, IDS))
 
 
 # the contract ------------------------------------------------------------------------------------
@@ -127,10 +147,11 @@ def test_a_request_is_of_a_known_kind_with_weights_and_towers(method):
     request = asked_of(method)[0].request
     assert isinstance(request, (Dense, Sparse, Forms, Fusion))
     assert texts_of(request) and all(text.strip() for text in texts_of(request))
-    if isinstance(request, Dense):
-        assert all(isinstance(t, Text) and t.role for t in request.texts)
-        assert {t.tower for t in request.texts} <= {"query", "article"}
-        assert all(math.isfinite(t.weight) and t.weight for t in request.texts)
+    parts = request.requests if isinstance(request, Fusion) else (request,)
+    for part in parts:
+        assert isinstance(part, Dense) and all(isinstance(t, Text) and t.role for t in part.texts)
+        assert {t.tower for t in part.texts} <= {"query", "article"}
+        assert all(math.isfinite(t.weight) and t.weight for t in part.texts)
 
 
 @pytest.mark.parametrize("visible", [False, True])
@@ -170,18 +191,71 @@ def test_ten_thousand_words_no_options_and_odd_signs_break_nothing(method, retri
     assert not any(t.get("error") for t in traces.values())
 
 
-@pytest.mark.parametrize("name", [m.name for m in METHODS.values() if m.needs_llm])
+ASKING = [m.name for m in METHODS.values() if m.needs_llm]
+
+
+@pytest.mark.parametrize("name", ASKING)
 def test_every_call_says_which_method_and_question_it_is_for(name):
     seen = []
 
+    class Given:
+        search = staticmethod(no_search)
+
     class Tagged(Script):
         def generate(self, messages, **options):
-            seen.append(current_tag())
+            seen.append((current_tag()["method"], current_tag()["qid"]))
             return super().generate(messages, **options)
 
     asked = [replace(QUESTION, qid=f"q{i}") for i in range(20)]
-    expand_all(METHODS[name], asked, Tagged(), workers=4)
-    assert sorted(seen, key=str) == sorted(({"method": name, "qid": q.qid} for q in asked), key=str)
+    expand_all(METHODS[name], asked, Tagged(), Given(), workers=4)
+    calls = {"csqe": 2, "thinkqe": 3}.get(name, 1)
+    assert Counter(seen) == {(name, q.qid): calls for q in asked}
+
+
+@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("end", ["stop", "length"])
+def test_a_trace_has_every_reply_so_that_validity_and_cost_can_be_counted(name, end):
+    llm = Script(end=end)
+    trace = METHODS[name].expand(QUESTION, llm, no_search).trace
+    assert len(trace["replies"]) == sum(o["n"] for o in llm.options)
+    assert all(isinstance(reply, Reply) for reply in trace["replies"])
+    assert int(trace["cut"]) == (len(trace["replies"]) if end == "length" else 0)
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_empty_replies_fail_the_question_and_are_not_answered_another_way(name, retriever):
+    silent = ScriptedChat([{"match": "", "text": " \n"}])
+    expansion = METHODS[name].expand(QUESTION, silent, no_search)
+    assert expansion.request is None and expansion.trace["error"] and expansion.trace["replies"]
+    run, traces = run_retrieval(METHODS[name], [QUESTION], retriever, silent)
+    assert run.empty and traces["q1"]["error"] == expansion.trace["error"]
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_no_two_generations_share_a_seed_and_the_seed_moves_them_all(name):
+    def seeds(seed: int) -> list[int]:
+        llm = asked_of(replace(METHODS[name], seed=seed))[1]
+        return [sample_seed(o["seed"], i) for o in llm.options for i in range(o["n"])]
+
+    assert len(set(seeds(7))) == len(seeds(7)) and 7 in seeds(7)
+    assert seeds(8) == [seed + 1 for seed in seeds(7)]
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("query2doc", {"shots": 3}), ("query2doc", {"dense": "pairs"}), ("csqe", {"mode": "single"}),
+     ("csqe", {"first_stage": "medcpt"}), ("thinkqe", {"thinking": "on"})],
+)  # fmt: skip
+def test_a_setting_that_does_not_exist_is_refused(name, setting):
+    ((field, value),) = setting.items()
+    with pytest.raises(ValueError, match=f"{name}: {field} is one of .*, not {value!r}"):
+        replace(METHODS[name], **setting)
+
+
+def test_the_methods_have_their_order():
+    assert list(METHODS) == [
+        "standard", "hyde", "query2doc", "csqe", "thinkqe", "fusion", "hplus", "chr",
+    ]  # fmt: skip
 
 
 def test_the_stem_lists_options_by_letter():
@@ -282,6 +356,303 @@ def test_hyde_drops_and_counts_empty_passages_and_fails_without_any():
     assert failed.trace["empty"] == 4
 
 
+# the vector that is searched with, by hand -----------------------------------------------------
+
+Q = QUESTION.text
+EXTRACT = 'No [2] helps, but [1] says "Gout is of the toe." and “sepsis is "not" gout”'
+SPANS = 'Gout is of the toe. sepsis is "not" gout'
+PLAIN = "Nothing helps."
+BOTH = json.dumps({"passage": " A gout attack. ", "sentences": ["One toe.", Q, " ", "Two toes."]})
+THOUGHT = ["<think>a</think>one gout", "b</think> two toes", "", "three", "<think>four", "five"]
+VECTORS = {
+    "hyde": ("hyde", {"samples": 3}, ["a toe", "", "gout b"],
+             [(1, "query", Q), (1, "article", "a toe"), (1, "article", "gout b")]),
+    "pair": ("query2doc", {}, ["a toe\n"], [(1, "query", (Q, "a toe"))]),
+    "article pair": ("query2doc", {"dense": "pair_article"}, ["a toe"],
+                     [(1, "article", (Q, "a toe"))]),
+    "query2doc's mean": ("query2doc", {"dense": "mean"}, ["a toe"],
+                         [(1, "query", Q), (1, "article", "a toe")]),
+    "csqe": ("csqe", {}, ["a toe", "gout b", EXTRACT, '"passage 3"'],
+             [(2, "query", Q), (1, "article", "a toe"), (1, "article", "gout b"),
+              (1, "article", SPANS), (1, "article", "passage 3")]),
+    "csqe, one of each": ("csqe", {}, ["", "gout b", PLAIN, EXTRACT],
+                          [(2, "query", Q), (1, "article", "gout b"), (1, "article", SPANS)]),
+    "csqe, n = 3": ("csqe", {"samples": 3, "tower": "query"}, ["", "", "b", "", EXTRACT, ""],
+                    [(3, "query", Q), (1, "query", "b"), (1, "query", SPANS)]),
+    "csqe, no passage": ("csqe", {}, ["", "", PLAIN, EXTRACT],
+                         [(2, "query", Q), (1, "article", SPANS)]),
+    "csqe, verified": ("csqe", {"verify_extracts": True, "depth": 12},
+                       ["a toe", "gout b", f'"made up" "{TEXTS[3]}!"', EXTRACT],
+                       [(2, "query", Q), (1, "article", "a toe"), (1, "article", "gout b"),
+                        (1, "article", f"{TEXTS[3]}!")]),
+    "csqe, single call": ("csqe", {"mode": "single_call"}, [BOTH],
+                          [(1, "query", Q), (1, "article", "A gout attack."),
+                           (1, "article", "One toe. Two toes.")]),
+    "thinkqe": ("thinkqe", {}, list("abcdef"),
+                [(0.25, "query", Q), *((0.125, "article", t) for t in "abcdef")]),
+    "thinkqe, prompted": ("thinkqe", {"thinking": "prompted"}, THOUGHT,
+                          [(0.25, "query", Q), *((0.1875, "article", t) for t in
+                                                 ("one gout", "two toes", "three", "five"))]),
+    "thinkqe, as in Table 3": (
+        "thinkqe", {"samples": 1, "question_share": 0.4}, ["a toe", " ", "gout b"],
+        [(0.4, "query", Q), (0.3, "article", "a toe"), (0.3, "article", "gout b")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VECTORS)
+def test_a_method_searches_with_the_vector_its_paper_describes(case, retriever):
+    name, changes, said, parts = VECTORS[case]
+    llm = Script(*said)
+    run, traces = run_retrieval(replace(METHODS[name], **changes), [QUESTION], retriever, llm, k=12)
+    assert not llm.texts and not traces["q1"].get("error")
+    encoder = Towers()
+    vector = sum(weight * encoder.encode([text], tower)[0] for weight, tower, text in parts)
+    scores = dict(zip(IDS, encoder.encode(TEXTS, "article") @ vector, strict=True))
+    assert run["score"].tolist() == pytest.approx([scores[pid] for pid in run["pid"]], abs=1e-5)
+    assert run["score"].tolist() == pytest.approx(sorted(scores.values())[::-1], abs=1e-5)
+
+
+# Query2Doc ---------------------------------------------------------------------------------------
+
+
+def test_query2doc_asks_once_after_four_examples_or_after_none():
+    for shots, budget in ((4, 128), (0, 512)):
+        query2doc = replace(METHODS["query2doc"], shots=shots, max_tokens=budget)
+        expansion, llm = asked_of(query2doc)
+        (options,) = llm.options
+        assert (options["n"], options["temperature"], options["max_tokens"]) == (1, 1.0, budget)
+        assert llm.prompts.count("Question: ") == llm.prompts.count("Passage:") == shots + 1
+        assert llm.prompts.endswith(f"Question: {QUESTION.text}\nPassage:")
+    assert METHODS["query2doc"].shots == 4 and METHODS["query2doc"].max_tokens == 128
+    assert expansion.request.texts[0].text == (QUESTION.text, expansion.trace["passages"][0])
+
+
+def test_query2doc_for_bm25_is_the_question_five_times_and_the_passage():
+    sparse = replace(METHODS["query2doc"], sparse=True)
+    request = sparse.expand(QUESTION, Script("a toe"), no_search).request
+    assert request == Sparse(f"{Q} {Q} {Q} {Q} {Q} a toe")
+
+
+# fusion ------------------------------------------------------------------------------------------
+
+
+def test_fusion_is_two_rankings_twice_as_deep_merged_by_reciprocal_rank(retriever):
+    run, traces = run_retrieval(METHODS["fusion"], [QUESTION], retriever, Script("a toe"), k=3)
+    encoder, total = Towers(), Counter()
+    for text, tower in ((Q, "query"), ("a toe", "article")):
+        scores = encoder.encode(TEXTS, "article") @ encoder.encode([text], tower)[0]
+        order = sorted(range(12), key=lambda i: (-round(float(scores[i]), 5), IDS[i]))
+        for rank, i in enumerate(order[:6], 1):
+            total[IDS[i]] += 1 / (60 + rank)
+    best = sorted(total, key=lambda pid: (-round(total[pid], 12), pid))[:3]
+    assert run["pid"].tolist() == best and traces["q1"]["passages"] == ["a toe"]
+    assert run["score"].tolist() == pytest.approx([total[pid] for pid in best])
+    (options,) = asked_of(METHODS["fusion"])[1].options
+    assert (options["n"], options["max_tokens"]) == (1, 300)
+
+
+# CSQE --------------------------------------------------------------------------------------------
+
+
+def test_csqe_asks_two_prompts_for_two_samples_each_about_the_first_documents():
+    searched = []
+
+    def search(request, k):
+        searched.append((request, k))
+        return [(f"d{i}", f"text{i} " + "word " * 300) for i in range(k)]
+
+    csqe = METHODS["csqe"]
+    llm = Script("p1", "p2", "none", '"x"')
+    trace = csqe.expand(QUESTION, llm, search).trace
+    assert searched == [(Dense((Text(Q, 1.0, "query", "question"),)), 10)]
+    assert [(o["n"], o["temperature"], o["max_tokens"]) for o in llm.options] == [
+        (2, 1.0, 1024)
+    ] * 2
+    roles = [[m["role"] for m in messages] for messages in llm.asked]
+    assert roles == [["system", "user"], ["system", "user", "assistant", "user"]]
+    shown = [text for _, text in trace["documents"]]
+    assert [len(text.split()) for text in shown] == [128] * 10
+    listed = llm.asked[1][-1]["content"]
+    assert all(f"[{i}] {text}" in listed for i, text in enumerate(shown, 1))
+    assert not any(text in llm.asked[0][-1]["content"] for text in shown)
+    assert (trace["passages"], trace["extracts"]) == (["p1", "p2"], ["", "x"])
+    assert (trace["empty_passages"], trace["empty_extracts"], trace["found_share"]) == (0, 1, 0.0)
+
+    replace(csqe, first_stage="bm25", depth=4).expand(QUESTION, Script(), search)
+    assert searched[1] == (Sparse(Q), 4)
+
+
+def test_csqe_logs_the_share_of_quotes_that_the_documents_have():
+    said = [
+        "p",
+        "p",
+        f'"gout is an ARTHRITIS" "{Q}" "gout is a plant"',
+        '"colchicine treats gout."',
+    ]
+    trace = METHODS["csqe"].expand(QUESTION, Script(*said), no_search).trace
+    assert trace["spans"] == [
+        [("gout is an ARTHRITIS", True), ("gout is a plant", False)],
+        [("colchicine treats gout.", True)],
+    ]
+    assert trace["found_share"] == pytest.approx(2 / 3)
+    assert METHODS["csqe"].expand(QUESTION, Script(*"pppp"), no_search).trace["found_share"] is None
+
+
+def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
+    single = replace(METHODS["csqe"], mode="single_call")
+    failed = single.expand(QUESTION, Script('{"passage": "a"}', '{"sentences": []}'), no_search)
+    assert failed.request is None and failed.trace["error"] and len(failed.trace["replies"]) == 2
+    mended = single.expand(QUESTION, Script("sorry", BOTH), no_search)
+    assert mended.trace["repaired"] and [t.role for t in mended.request.texts] == [
+        "question", "passage", "extract",
+    ]  # fmt: skip
+    bare = single.expand(QUESTION, Script('{"passage": "a", "sentences": []}'), no_search)
+    assert [t.role for t in bare.request.texts] == ["question", "passage"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "spans"),
+    [
+        ('[1] "One." "Two."\n[3] "Three."', ["One.", "Two.", "Three."]),
+        ("[1] “One.” and “ Two. ”", ["One.", "Two."]),
+        ('"straight" and “curly”', ["straight", "curly"]),
+        ('“the "best" drug”', ['the "best" drug']),
+        ('"the “best” drug"', ["the “best” drug"]),
+        ("“the “best” drug” “b”", ["the “best” drug", "b"]),
+        ('"forgotten\n[2] "Two."', ["Two."]),
+        ("“forgotten\n[2] “Two.”", ["Two."]),
+        ("It's 'single', the patient's.", []),
+        ("[1] Nothing is quoted.", []),
+        ('"" “”', []),
+        ("", []),
+    ],
+)
+def test_spans_are_what_stands_between_double_quotes(reply, spans):
+    assert quoted(reply) == spans
+
+
+@pytest.mark.parametrize(
+    "copy", [Q, Q.lower(), Q.rstrip("?"), f" {Q.replace(' ', '  ')} ", "...", ""]
+)
+def test_copies_of_the_question_and_empty_spans_are_dropped(copy):
+    assert checked([copy, "a toe", copy], Q, ["A toe."]) == [("a toe", True)]
+    assert checked([f"{Q} Colchicine."], Q, []) == [(f"{Q} Colchicine.", False)]
+
+
+@given(
+    st.lists(st.sampled_from("abcde"), min_size=1), st.lists(st.sampled_from("abcde"), min_size=1)
+)
+def test_a_span_is_found_where_the_token_f1_with_a_sentence_is_four_fifths(span, sentence):
+    rest, both = list(sentence), 0
+    for word in span:
+        if word in rest:
+            rest.remove(word)
+            both += 1
+    precision, recall = both / len(span), both / len(sentence)
+    f1 = 2 * precision * recall / (precision + recall) if both else 0.0
+    text = f"Before it. {' '.join(sentence)}! After it"
+    assert is_in(" ".join(span), ["other", text]) == (f1 > 0.8 - 1e-9)
+
+
+# ThinkQE -----------------------------------------------------------------------------------------
+
+
+def filtered(rankings: list[list[str]], top: int) -> list[list[str]]:
+    """The redundancy filter as METHODS 5 tells it, over whole rankings."""
+    blacklist, shown = set(), []
+    for r, ranking in enumerate(rankings):
+        before = rankings[r - 1][:top] if r else []
+        kept, at = [], 0
+        while len(kept) < top and at < len(ranking):
+            pid = ranking[at]
+            at += 1
+            if pid in blacklist:
+                continue
+            if pid in before:
+                blacklist.add(pid)
+                continue
+            kept.append(pid)
+        shown.append(kept)
+    return shown
+
+
+@given(st.integers(1, 5), st.lists(st.permutations("abcdefghijklmnop"), min_size=1, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_the_redundancy_filter_shows_what_was_not_at_the_top_before(top, rankings):
+    turns = iter(rankings)
+    thinkqe = replace(METHODS["thinkqe"], rounds=len(rankings), shown=top)
+    trace = thinkqe.expand(
+        QUESTION, Script(), lambda request, k: [(p, f"text {p}") for p in next(turns)[:k]]
+    ).trace
+    shown = [[pid for pid, _ in r["shown"]] for r in trace["rounds"]]
+    assert shown == filtered(rankings, top) and shown[0] == rankings[0][:top]
+
+
+def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
+    said = ["gout a", "toe b", "", "", "sepsis c", "gout d"]
+    searched = []
+
+    def search(request, k):
+        searched.append([(t.role, t.weight, t.text) for t in request.texts])
+        return retriever.search(request, k)
+
+    llm = Script(*said)
+    expansion = METHODS["thinkqe"].expand(QUESTION, llm, search)
+    first = [("question", 0.25, Q), ("expansion", 0.375, "gout a"), ("expansion", 0.375, "toe b")]
+    assert searched == [[("question", 1.0, Q)], first, first]
+    assert [t.text for t in expansion.request.texts] == [Q, "gout a", "toe b", "sepsis c", "gout d"]
+    assert [(o["n"], o["temperature"]) for o in llm.options] == [(2, 0.7)] * 3
+    trace = expansion.trace
+    assert trace["empty"] == 2 and [r["texts"] for r in trace["rounds"]] == [
+        ["gout a", "toe b"], ["", ""], ["sepsis c", "gout d"],
+    ]  # fmt: skip
+    for messages, round_ in zip(llm.asked, trace["rounds"], strict=True):
+        listed = [f"[{i}] {text}" for i, (_, text) in enumerate(round_["shown"], 1)]
+        assert "\n".join(listed) in messages[-1]["content"]
+    shown = [pid for round_ in trace["rounds"][:2] for pid, _ in round_["shown"]]
+    assert len(set(shown)) == 10  # the second search was the third: what came again is not shown
+
+
+def test_thinkqe_shows_128_words_and_says_where_nothing_is_new():
+    def search(request, k):
+        return [("d0", "word " * 300)]
+
+    llm = Script()
+    trace = METHODS["thinkqe"].expand(QUESTION, llm, search).trace
+    assert trace["rounds"][0]["shown"] == [("d0", " ".join(["word"] * 128))]
+    assert trace["rounds"][1]["shown"] == [] and "(no passages)" in llm.asked[1][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "end", "none", "thinking"),
+    [
+        ("a passage ", "stop", "a passage", "a passage"),
+        ("<think>why</think>\na passage", "stop", "<think>why</think>\na passage", "a passage"),
+        ("why</think>a passage", "length", "why</think>a passage", "a passage"),
+        ("a</think>b</think>c", "stop", "a</think>b</think>c", "c"),
+        ("still thinking", "length", "still thinking", ""),
+        ("<think>still thinking", "stop", "<think>still thinking", ""),
+        ("<think>why</think> ", "stop", "<think>why</think>", ""),
+    ],
+)
+def test_thinking_is_left_out_of_the_query_and_kept_in_the_replies(reply, end, none, thinking):
+    for mode, text in (("none", none), ("prompted", thinking), ("native", thinking)):
+        thinkqe = replace(METHODS["thinkqe"], thinking=mode, rounds=1, samples=1)
+        expansion = thinkqe.expand(QUESTION, Script(reply, end=end), no_search)
+        assert expansion.trace["rounds"][0]["texts"] == [text]
+        assert [r.text for r in expansion.trace["replies"]] == [reply]
+        assert (expansion.request is None) == (not text) == bool(expansion.trace.get("error"))
+        assert expansion.trace["cut"] == (end == "length")
+
+
+def test_only_prompted_thinking_is_asked_for():
+    asked = {m: asked_of(replace(METHODS["thinkqe"], thinking=m))[1].prompts
+             for m in ("none", "native", "prompted")}  # fmt: skip
+    assert asked["none"] == asked["native"] and "think>" not in asked["none"]
+    assert "<think>" in asked["prompted"] and "</think>" in asked["prompted"]
+
+
 # a method of your own ----------------------------------------------------------------------------
 
 MINE = '''
@@ -316,7 +687,7 @@ def test_a_new_method_in_one_file_works_everywhere(retriever, tmp_path, monkeypa
         def get_many(self, pids):
             return [type("P", (), {"pid": p, "text": f"passage {p[1:]} on gout"}) for p in pids]
 
-    retriever.store = Store()
+    retriever.encoder, retriever.store = HashEncoder(), Store()
     run, traces = run_retrieval(METHODS["echo"], [replace(QUESTION, text="gout")], retriever, k=4)
     assert run["rank"].tolist() == [1, 2, 3, 4] and (run["method"] == "echo").all()
     best = retriever.index.search(retriever.encoder.encode(["gout"]), 1).ids[0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import prompts
+from lib.datasets import Question
+from lib.llm import ScriptedChat
 from lib.methods import METHODS
 from lib.methods.chr import HYPOTHESES
+from lib.methods.csqe import KEY_SENTENCES
 from lib.prompts import Prompt, load_prompt
+from lib.quotes import checked, quoted
 
 FOLDER = Path(prompts.__file__).parent
 NAMES = sorted(p.stem for p in FOLDER.glob("*.txt"))
@@ -52,7 +57,7 @@ def test_without_a_system_part_there_is_no_system_message():
 def test_every_prompt_file_says_its_source_and_shows_what_it_is_given(name):
     prompt = load_prompt(name)
     text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-    assert text.startswith(f"# {prompt.source}\n") and "our own wording" in prompt.source
+    assert text.startswith(f"# {prompt.source}\n") and "our own word" in prompt.source
     assert len(prompt.source.split()) >= 8 and prompt.name == name
     names = set(re.findall(r"\{([a-z_]+)\}", prompt.system + prompt.user))
     shown = prompt.messages(**{n: f"<<{n} {{gout}}>>" for n in names})
@@ -61,14 +66,47 @@ def test_every_prompt_file_says_its_source_and_shows_what_it_is_given(name):
     assert all(part not in asked for part in ("[user]", "[system]", prompt.source))
 
 
-def test_every_method_finds_its_prompt():
-    used = [m.prompt for m in METHODS.values() if m.needs_llm]
-    assert used and set(used) <= set(NAMES)
+SETTINGS = [
+    *(m for m in METHODS.values() if m.needs_llm),
+    replace(METHODS["query2doc"], shots=0),
+    replace(METHODS["csqe"], mode="single_call"),
+    replace(METHODS["thinkqe"], thinking="prompted"),
+]
 
 
-def test_the_chr_prompt_names_the_keys_of_its_schema():
-    prompt = load_prompt("chr_hypotheses")
-    assert all(f'"{key}"' in prompt.user for key in HYPOTHESES["required"])
+def test_every_prompt_of_a_method_is_asked_by_one_of_its_settings(monkeypatch):
+    asked, fill = set(), Prompt.messages
+
+    def messages(prompt, **values):
+        asked.add(prompt.name)
+        return fill(prompt, **values)
+
+    monkeypatch.setattr(Prompt, "messages", messages)
+    llm = ScriptedChat([{"match": "", "text": "a passage"}])
+    for method in SETTINGS:
+        method.expand(Question("q", "Why?", {}, "", "mine"), llm, lambda request, k: [])
+    owners = {name.split("_")[0] for name in asked}
+    assert owners == {"chr", "csqe", "hyde", "query2doc", "thinkqe"}
+    assert asked == {name for name in NAMES if name.split("_")[0] in owners}
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"), [("chr_hypotheses", HYPOTHESES), ("csqe_single_call", KEY_SENTENCES)]
+)
+def test_a_prompt_for_json_names_the_keys_of_its_schema(name, schema):
+    prompt = load_prompt(name)
+    assert all(f'"{key}"' in prompt.user for key in schema["required"])
+    assert schema["required"] == list(schema["properties"])
+
+
+def test_the_demonstration_of_csqe_quotes_its_own_passages_as_the_reader_wants_it():
+    question, reply = load_prompt("csqe_extract").examples
+    spans = quoted(reply)
+    assert len(spans) == 3 and all(span in question for span in spans)
+    asked = re.search("Question: (.*)", question)[1]
+    passages = re.findall(r"^\[\d\] (.*)", question, re.MULTILINE)
+    assert len(passages) == 4
+    assert checked(spans, asked, passages) == [(span, True) for span in spans]
 
 
 @pytest.fixture
@@ -79,8 +117,13 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "text", ["[user]\nno source\n", "# a source\n[system]\nonly\n", "# a source\nno part\n", ""]
-)
+    "text",
+    [
+        "[user]\nno source\n", "# a source\n[system]\nonly\n", "# a source\nno part\n", "",
+        "# a source\nlost\n[user]\nasked\n", "# a source\n[user]\n[assistant]\n",
+        "# a source\n[user]\n[user]\n", "# a source\n[user]\n[system]\n[user]\n",
+    ],
+)  # fmt: skip
 def test_a_file_without_source_or_user_part_is_refused_by_name(folder, text):
     (folder / "mine.txt").write_text(text)
     with pytest.raises(
@@ -94,8 +137,17 @@ def test_parts_are_read_as_the_file_has_them(folder):
     assert load_prompt("mine") == Prompt("mine", "here", "Be brief.", "{a}\n\nsecond line")
 
 
+def test_a_demonstration_comes_before_the_question(folder):
+    text = "# here\n[user]\nA?\n[assistant]\na [user]\n[user]\n{q}\n"
+    (folder / "mine.txt").write_text(text)
+    prompt = load_prompt("mine")
+    assert prompt == Prompt("mine", "here", "", "{q}", ("A?", "a [user]"))
+    assert [(m["role"], m["content"]) for m in prompt.messages(q="B?")] == [
+        ("user", "A?"), ("assistant", "a [user]"), ("user", "B?"),
+    ]  # fmt: skip
+
+
 def test_an_unknown_name_says_which_there_are():
-    with pytest.raises(
-        ValueError, match="no prompt named 'hyde'; there are: chr_hypotheses, hyde_p"
-    ):
+    known = ", ".join(NAMES)
+    with pytest.raises(ValueError, match=f"no prompt named 'hyde'; there are: {known}"):
         load_prompt("hyde")

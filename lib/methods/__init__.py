@@ -1,6 +1,6 @@
 """The retrieval methods, one file each, on one interface (see ``base``)."""
 
-from lib.methods import chr, hyde, standard
+from lib.methods import chr, csqe, fusion, hyde, query2doc, standard, thinkqe
 from lib.methods.base import (
     Dense,
     Expansion,
@@ -13,8 +13,12 @@ from lib.methods.base import (
 )
 
 METHODS: dict[str, Method] = {
-    m.name: m for m in (standard.Standard(), hyde.HyDE(), chr.HPlus(), chr.CHR())
-}
+    m.name: m
+    for m in (
+        standard.Standard(), hyde.HyDE(), query2doc.Query2Doc(), csqe.CSQE(), thinkqe.ThinkQE(),
+        fusion.HyDEFusion(), chr.HPlus(), chr.CHR(),
+    )
+}  # fmt: skip
 """Every method by name, with its default settings. Add yours: one file, one line here."""
 
 __all__ = ["METHODS", "Dense", "Expansion", "Forms", "Fusion", "Method", "Search", "Sparse", "Text"]

@@ -2,20 +2,23 @@
 
 A method only says *what to search with*; ``lib.retrieve`` is the one place that embeds, searches
 and merges. A request is one of four kinds: weighted texts that become one vector, a sparse text for
-BM25, a minimum of linear forms, or a fusion of requests.
+BM25, a minimum of linear forms, or a fusion of requests. The functions below are what several
+methods share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 from lib.datasets import Question
+from lib.llm import Reply
 
 __all__ = [
-    "Tower", "Text", "Dense", "Sparse", "Forms", "Fusion", "Request", "Expansion", "Search",
-    "Method", "stem",
+    "Tower", "Text", "Dense", "Sparse", "Forms", "Fusion", "Request", "Expansion", "Hit", "Search",
+    "Method", "check_choices", "counted", "first_words", "numbered", "passages_of",
+    "question_alone", "stem",
 ]  # fmt: skip
 
 Tower = Literal["query", "article"]
@@ -85,8 +88,10 @@ class Expansion:
     trace: dict = field(default_factory=dict)
 
 
-Search = Callable[[Request, int], list[tuple[str, str]]]
-"""search(request, k) -> (passage id, text) pairs; given to methods that read first results."""
+Hit = tuple[str, str]
+"""(passage id, text)."""
+Search = Callable[[Request, int], list[Hit]]
+"""search(request, k) -> the k best; given to methods that read first results."""
 
 
 @runtime_checkable
@@ -108,3 +113,38 @@ def stem(question: Question, options_visible: bool) -> str:
         return question.text
     listed = "\n".join(f"{letter}. {option}" for letter, option in sorted(question.options.items()))
     return f"{question.text}\n{listed}"
+
+
+def question_alone(question: Question) -> Dense:
+    """The search of Standard RAG: the question, without its options, on the query tower."""
+    return Dense((Text(question.text, 1.0, "query", "question"),))
+
+
+def counted(replies: Sequence[Reply], kept: int) -> dict:
+    """What every trace says of its replies: them, how many gave nothing, how many were cut."""
+    cut = sum(reply.finish_reason == "length" for reply in replies)
+    return {"replies": list(replies), "empty": len(replies) - kept, "cut": cut}
+
+
+def passages_of(replies: Sequence[Reply]) -> tuple[list[str], dict]:
+    """Sampled passages without the empty ones, and their trace: ``counted`` and ``passages``."""
+    passages = [text for text in (reply.text.strip() for reply in replies) if text]
+    return passages, counted(replies, len(passages)) | {"passages": passages}
+
+
+def first_words(found: Sequence[Hit], words: int) -> list[Hit]:
+    """What a search returned, each text cut to its first ``words`` words."""
+    return [(pid, " ".join(text.split()[:words])) for pid, text in found]
+
+
+def numbered(found: Sequence[Hit]) -> str:
+    """What a search returned as a prompt lists it: a line each, numbered from 1."""
+    return "\n".join(f"[{i}] {text}" for i, (_, text) in enumerate(found, 1)) or "(no passages)"
+
+
+def check_choices(method: Method) -> None:
+    """ValueError when a setting typed ``Literal`` holds anything else; for ``__post_init__``."""
+    for name, hint in get_type_hints(type(method)).items():
+        value = getattr(method, name)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise ValueError(f"{method.name}: {name} is one of {get_args(hint)}, not {value!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lib.datasets import Question
-from lib.methods.base import Dense, Expansion, Search, Text, Tower, stem
+from lib.methods.base import Dense, Expansion, Search, Text, Tower, passages_of, stem
 from lib.prompts import load_prompt
 
 __all__ = ["HyDE"]
@@ -38,12 +38,7 @@ class HyDE:
             messages, n=self.samples, temperature=self.temperature, top_p=1.0,
             max_tokens=self.max_tokens, seed=self.seed,
         )  # fmt: skip
-        passages = [r.text.strip() for r in replies if r.text.strip()]
-        trace = {
-            "passages": passages,
-            "empty": len(replies) - len(passages),
-            "cut": sum(r.finish_reason == "length" for r in replies),
-        }
+        passages, trace = passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "every sampled passage was empty"})
         texts = [Text(p, 1.0, self.tower, "passage") for p in passages]

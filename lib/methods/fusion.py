@@ -1,0 +1,45 @@
+"""The course's ensemble: the question's ranking and one HyDE passage's, fused by rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lib.datasets import Question
+from lib.methods import base
+from lib.methods.base import Dense, Expansion, Fusion, Search, Text, Tower
+from lib.prompts import load_prompt
+
+__all__ = ["HyDEFusion"]
+
+
+@dataclass(frozen=True)
+class HyDEFusion:
+    """Two searches, the question alone and one hypothetical passage alone, merged by RRF.
+
+    Defaults are the lesson's: one passage of at most 300 tokens, k = 60, ranks from 1, each list
+    twice as deep as the result. The temperature is HyDE's.
+    """
+
+    name: str = "fusion"
+    rrf_k: int = 60
+    temperature: float = 0.7
+    max_tokens: int = 300
+    seed: int = 0
+    tower: Tower = "article"
+    prompt: str = "hyde_passage"
+    options_visible: bool = False
+    needs_llm: bool = True
+
+    def expand(self, question: Question, llm, search: Search) -> Expansion:
+        """Ask once for one passage and search with it beside the question."""
+        shown = base.stem(question, self.options_visible)
+        messages = load_prompt(self.prompt).messages(question=shown)
+        replies = llm.generate(
+            messages, n=1, temperature=self.temperature, top_p=1.0,
+            max_tokens=self.max_tokens, seed=self.seed,
+        )  # fmt: skip
+        passages, trace = base.passages_of(replies)
+        if not passages:
+            return Expansion(None, trace | {"error": "the sampled passage was empty"})
+        passage = Dense((Text(passages[0], 1.0, self.tower, "passage"),))
+        return Expansion(Fusion((base.question_alone(question), passage), "rrf", self.rrf_k), trace)

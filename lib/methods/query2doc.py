@@ -1,0 +1,58 @@
+"""Query2Doc (Wang et al. 2023): search with the question and one pseudo-document behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lib.datasets import Question
+from lib.methods import base
+from lib.methods.base import Dense, Expansion, Search, Sparse, Text
+from lib.prompts import load_prompt
+
+__all__ = ["Query2Doc"]
+
+
+@dataclass(frozen=True)
+class Query2Doc:
+    """One sampled pseudo-document, read together with the question.
+
+    Defaults are the original's (four examples, temperature 1, 128 tokens); CHR's Table 3 counts
+    512. ``dense`` says how the two become one vector: a (question, document) pair on the query
+    tower, where the question survives a cut, the same pair on the article tower (encoders that know
+    no pairs take the question for a title there, and do not read it), or the ``mean`` of each on
+    its own tower. ``sparse`` is the original for BM25: the question ``repeats`` times, then the
+    document.
+    """
+
+    name: str = "query2doc"
+    shots: Literal[0, 4] = 4
+    dense: Literal["pair_query", "pair_article", "mean"] = "pair_query"
+    sparse: bool = False
+    repeats: int = 5
+    temperature: float = 1.0
+    max_tokens: int = 128
+    seed: int = 0
+    options_visible: bool = False
+    needs_llm: bool = True
+    __post_init__ = base.check_choices
+
+    def expand(self, question: Question, llm, search: Search) -> Expansion:
+        """Ask once for one passage and put it behind the question."""
+        prompt = load_prompt(f"query2doc_{self.shots}shot")
+        replies = llm.generate(
+            prompt.messages(question=base.stem(question, self.options_visible)), n=1, top_p=1.0,
+            temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed,
+        )  # fmt: skip
+        passages, trace = base.passages_of(replies)
+        if not passages:
+            return Expansion(None, trace | {"error": "the sampled passage was empty"})
+        pair = (question.text, passages[0])
+        if self.sparse:
+            return Expansion(Sparse(" ".join([question.text] * self.repeats + passages)), trace)
+        if self.dense == "mean":
+            parts = zip(pair, ("query", "article"), ("question", "passage"), strict=True)
+            texts = [Text(text, 1.0, tower, role) for text, tower, role in parts]
+        else:
+            texts = [Text(pair, 1.0, self.dense.removeprefix("pair_"), "question and passage")]
+        return Expansion(Dense(tuple(texts)), trace)
