@@ -61,7 +61,7 @@ CORPORA = {
     "pubmedqa": Corpus("MIT", 1_939, "pubmedqa-labelled"),
     "medquad": Corpus("CC BY 4.0", 30_498, "medquad-"),
     "openstax": Corpus("CC BY 4.0; Anatomy and Microbiology CC BY-NC-SA 4.0", 16_062, "openstax-"),
-    "ddx-mini": Corpus("MIT", 150, "ddx-mini/passages.jsonl"),
+    "ddx-mini": Corpus("MIT", 624, "ddx-mini/passages.jsonl"),
     # The paper's corpus, MedCorp, with the numbers that its authors print (Xiong et al., ACL 2024):
     "pubmed": Corpus("NLM terms", 23_900_000),
     "textbooks": Corpus("publishers'", 125_800),

@@ -22,6 +22,7 @@ FIELDS = {
         "qid", "style", "question", "options", "answer", "target", "mimic", "split", "check",
     },
     "hypotheses": {"qid", "author", "H_plus", "H_minus"},
+    "expansions": {"qid", "author", "hyde", "query2doc", "csqe_knowledge", "rationale"},
     "qrels": {"qid", "pid", "class"},
 }  # fmt: skip
 STYLES = {"medqa": "ABCD", "mmlu": "ABCD", "bioasq": "AB"}
@@ -50,6 +51,7 @@ def validate(folder: Path = paths.DDX_MINI) -> list[str]:
         *_passages(rows["passages"]),
         *_questions(rows["questions"], {p["topic"] for p in rows["passages"]}),
         *_hypotheses(rows["hypotheses"], rows["questions"]),
+        *_expansions(rows["expansions"], rows["questions"]),
         *_qrels(rows["qrels"], rows["questions"], rows["passages"]),
         *_spelling(rows),
         *frozen_problems(folder),
@@ -92,6 +94,10 @@ def _questions(questions: list[dict], topics: set[str]) -> list[str]:
         if q["split"] not in ("dev", "test"):
             problems.append(f"{q['qid']}: split is {q['split']!r}, not dev or test")
         letters[q["style"]][q["answer"]] += 1
+    pairs = {s: {frozenset((q["target"], q["mimic"])) for q in questions if q["split"] == s}
+             for s in ("dev", "test")}  # fmt: skip
+    if pairs["dev"] & pairs["test"]:
+        problems.append("a pair of look-alikes stands in dev and in test")
     for style, count in letters.items():
         seen = [count[letter] for letter in STYLES.get(style, "")]
         if seen and max(seen) - min(seen) > 1:
@@ -109,6 +115,19 @@ def _hypotheses(hypotheses: list[dict], questions: list[dict]) -> list[str]:
                 problems.append(f"{h['qid']}: {key} has {len(h[key].split())} words, not 15 to 120")
         if h["author"] != "reference text":
             problems.append(f"{h['qid']}: author is {h['author']!r}, not 'reference text'")
+    return problems
+
+
+def _expansions(expansions: list[dict], questions: list[dict]) -> list[str]:
+    problems = _repeated("expansion for", [e["qid"] for e in expansions])
+    if {e["qid"] for e in expansions} != {q["qid"] for q in questions}:
+        problems.append("expansions and questions are not for the same ids")
+    for e in expansions:
+        texts = [*e["hyde"], e["query2doc"], e["csqe_knowledge"], e["rationale"]]
+        if len(set(texts)) != 6 or not all(30 <= len(t.split()) <= 120 for t in texts):
+            problems.append(f"{e['qid']}: expansions are not six texts of 30 to 120 words")
+        if e["author"] != "reference text":
+            problems.append(f"{e['qid']}: author is {e['author']!r}, not 'reference text'")
     return problems
 
 
@@ -131,7 +150,7 @@ def _qrels(qrels: list[dict], questions: list[dict], passages: list[dict]) -> li
 
 def _spelling(rows: dict[str, list[dict]]) -> list[str]:
     problems = []
-    for name in ("passages", "questions", "hypotheses"):
+    for name in ("passages", "questions", "hypotheses", "expansions"):
         for row in rows[name]:
             text = " ".join(str(v) for k, v in row.items() if k != "check")
             problems += [

@@ -1,9 +1,11 @@
 """ddx-mini: the bundled target/mimic set, our own text (see ``data/ddx-mini/README.md``).
 
-Four files of JSON Lines: ``passages`` (pid, source, title, text, topic, aspect, check),
+Five files of JSON Lines: ``passages`` (pid, source, title, text, topic, aspect, check),
 ``questions`` (qid, style, question, options, answer, target, mimic, split, check), ``hypotheses``
-(qid, author, H_plus, H_minus) and ``qrels`` (qid, pid, class: target, both or mimic; a pair that is
-not listed is *neither*).
+(qid, author, H_plus, H_minus), ``expansions`` (what methods that see no passage write: qid, author,
+hyde, query2doc, csqe_knowledge, rationale) and ``qrels`` (qid, pid, class: target, both or mimic; a
+pair that is not listed is *neither*). Beside them ``readings`` (what was written after reading
+passages: key, method, qid, text) and ``mimic_grades`` (qid, first, second, h_plus, why).
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from lib.files import read_jsonl
 
 __all__ = ["FILES", "build", "read"]
 
-FILES = ("passages", "questions", "hypotheses", "qrels")
+FILES = ("passages", "questions", "hypotheses", "expansions", "qrels")
+"""What was frozen before the first retrieval run."""
 
 
 def read(name: str, folder: Path = paths.DDX_MINI) -> list[dict]:
-    """Rows of one of ``FILES``."""
+    """Rows of one file of the set."""
     return list(read_jsonl(Path(folder) / f"{name}.jsonl"))
 
 
@@ -40,7 +43,7 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
         name="ddx-mini",
         title="ddx-mini: bundled target/mimic questions, reference hypotheses",
         corpora=("ddx-mini",),
-        files=tuple(f"ddx-mini/{name}.jsonl" for name in FILES),
+        files=tuple(f"ddx-mini/{name}.jsonl" for name in FILES if name != "expansions"),
         qids=qids,
         questions=tuple(q["question"] for q in questions),
         h_plus=tuple(hypotheses[q]["H_plus"] for q in qids),
