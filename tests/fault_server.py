@@ -29,6 +29,9 @@ def completion(*texts: str, reason: str = "stop") -> dict:
 class FaultServer(ThreadingHTTPServer):
     """Takes one step a request, then answers ``text``; ``refuse`` names fields that get a 400.
 
+    Asked for log-probabilities it gives ``likely``, {token: log-probability}, likeliest first;
+    without any it gives none, like a server that does not know of them.
+
     Steps: "ok", a status ("500"; "429" comes with Retry-After), "truncated" (fewer bytes than
     promised), "garbled" (half a JSON text), "empty" (no choices), "slow" (``pause_s``), "drop" (no
     answer), "cut" (finish_reason "length"), "overflow" (a 400 about the context).
@@ -39,10 +42,11 @@ class FaultServer(ThreadingHTTPServer):
 
     def __init__(self, *steps: str, text: str = "fine", forever: str = "ok",
                  refuse: tuple[str, ...] = (), several: bool = True, pause_s: float = 1.0,
-                 together: int = 0):  # fmt: skip
+                 together: int = 0, likely: dict[str, float] | None = None):  # fmt: skip
         super().__init__(("127.0.0.1", 0), _Handler)
         self.steps, self.text, self.forever = list(steps), text, forever
         self.refuse, self.several, self.pause_s = refuse, several, pause_s
+        self.likely = likely
         self.bodies: list[dict] = []
         self.headers: list[dict] = []
         self.peak = self.now = 0
@@ -108,7 +112,14 @@ class _Handler(BaseHTTPRequestHandler):
             reason = "length" if step == "cut" else "stop"
             count = body.get("n", 1) if server.several else 1
             text = server.text(body) if callable(server.text) else server.text
-            self.send(200, completion(*[text] * count, reason=reason))
+            answer = completion(*[text] * count, reason=reason)
+            if body.get("logprobs") and server.likely is not None:
+                listed = [
+                    {"token": t, "logprob": p, "bytes": None} for t, p in server.likely.items()
+                ]
+                first = {"token": text, "logprob": -0.1, "bytes": None, "top_logprobs": listed}
+                answer["choices"][0]["logprobs"] = {"content": [first], "refusal": None}
+            self.send(200, answer)
 
     def send(self, status: int, body: dict | str, headers: dict | None = None, short: int = 0):
         """One answer; ``short`` bytes of it stay unsent."""

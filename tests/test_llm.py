@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 import threading
@@ -114,6 +116,34 @@ def test_a_schema_is_sent_and_a_refusal_is_noted_on_every_reply():
         plain = model.generate(ASK)
     assert len(server.bodies) == asked + 2  # it was not tried again
     assert [r.note for r in noted] == ["schema not enforced"] * 3 and plain[0].note == ""
+
+
+# choices -----------------------------------------------------------------------------------------
+
+
+def test_choices_are_weighed_by_the_first_token_and_nothing_is_generated():
+    likely = {" B": -0.25, "The": -1.0, "A": -2.123456, "B": -3.0, "D ": -9.5}
+    with FaultServer(likely=likely) as server, tag(method="choice", qid="q1"):
+        replies = chat(server).generate(ASK, n=1, choices=["D", "A", "B", "C"], seed=3)
+    (reply,) = replies
+    # The likelier of " B" and "B" counts; what is not listed is as likely as the least that is.
+    assert json.loads(reply.text) == {"A": -2.1235, "B": -0.25, "C": -9.5, "D": -9.5}
+    assert (reply.prompt_tokens, reply.method, reply.model) == (7, "choice", "served-name")
+    asked = {"logprobs": True, "top_logprobs": 20, "max_tokens": 1, "temperature": 0.0}
+    assert server.bodies == [{"model": "m", "messages": ASK} | asked]
+
+
+def test_choices_are_retried_like_anything_else():
+    with FaultServer("500", "drop", likely={"A": -1.0}) as server:
+        assert json.loads(chat(server).generate(ASK, choices="AB")[0].text) == {"A": -1, "B": -1}
+    assert len(server.bodies) == 3
+
+
+def test_a_server_without_log_probabilities_is_an_error_and_not_a_guess():
+    with FaultServer() as server, pytest.raises(LLMError, match="m at .*no log-prob.*Next: "):
+        chat(server).generate(ASK, choices=["A", "B"])
+    with FaultServer(forever="401") as server, pytest.raises(LLMError, match="CHR_LLM_KEY"):
+        chat(server).generate(ASK, choices=["A", "B"])
 
 
 # failures ----------------------------------------------------------------------------------------
@@ -290,6 +320,16 @@ def test_the_bundled_model_counts_tokens_and_is_held_to_a_schema(small):
     told = reply.replies[0]
     assert told.model == small.name == "SmolLM2-135M-Instruct-Q4_1" and told.note == ""
     assert told.prompt_tokens > 10 and 0 < told.output_tokens <= 120 and told.latency_s > 0
+
+
+def test_the_bundled_model_weighs_letters_alike_each_time(small):
+    asked = "Question: which is a fruit?\nA. apple\nB. iron\nThe letter of the best option is"
+    messages = [{"role": "user", "content": asked}]
+    one, two = (small.generate(messages, choices=["A", "B"])[0] for _ in range(2))
+    assert one.text == two.text and one.output_tokens == 1
+    scores = json.loads(one.text)
+    assert list(scores) == ["A", "B"] and scores["A"] != scores["B"]
+    assert sum(math.exp(score) for score in scores.values()) < 1
 
 
 def test_the_bundled_model_says_when_a_prompt_is_too_long(small):

@@ -17,7 +17,7 @@ from kill_record import Echo
 
 from lib.llm import REFERENCE, Reply, ScriptedChat, connect, in_parallel, ledger, sample_seed
 from lib.openai_chat import OpenAIChat
-from lib.recorder import Recorder, RecordingMiss, recording_key
+from lib.recorder import LONG, Recorder, RecordingMiss, recording_key
 from lib.replies import ask_json
 
 ASK = [{"role": "user", "content": "What is gout?"}]
@@ -83,13 +83,44 @@ def test_a_reply_is_on_the_disk_before_it_is_given(file, monkeypatch):
     llm.close()
 
 
+def test_choices_are_recorded_and_replayed_apart_from_text(file):
+    with FaultServer(likely={"B": -0.5, "A": -1.0}) as server:
+        with Recorder(OpenAIChat("m", server.url), file) as live:
+            text = live.generate(ASK)
+            weighed = live.generate(ASK, choices=["A", "B"])
+            fewer = live.generate(ASK, choices=["A"])
+            live.generate(ASK, choices=["A", "B"])
+        assert len(server.bodies) == 3
+    replay = connect(f"replay:{file}")
+    for said, options in ((text, {}), (weighed, {"choices": "AB"}), (fewer, {"choices": "A"})):
+        assert [r.text for r in replay.generate(ASK, **options)] == [r.text for r in said]
+    assert json.loads(weighed[0].text) == {"A": -1.0, "B": -0.5} and text[0].text == "fine"
+    with pytest.raises(RecordingMiss):
+        replay.generate(ASK, choices=["B", "A"])
+
+
+def test_a_long_request_is_kept_by_its_key_alone_and_still_told_apart(file):
+    def ask(size: int) -> list[dict]:
+        return [{"role": "user", "content": "passage " * (size // 8)}]
+
+    with Recorder(Counting(), file) as llm:
+        short, long, longer = (llm.generate(ask(n))[0] for n in (LONG // 2, LONG, 2 * LONG))
+    kept = sorted(len(line.get("request", {}).get("messages", [])) for line in lines(file))
+    assert kept == [0, 0, 1] and file.stat().st_size < 4 * LONG + 2000
+    replay = Recorder(None, file, "replay")
+    for size, said in ((LONG // 2, short), (LONG, long), (2 * LONG, longer)):
+        assert replay.generate(ask(size)) == [said]
+    with pytest.raises(RecordingMiss):
+        replay.generate(ask(3 * LONG))
+
+
 def test_the_key_is_stable_and_every_part_of_the_request_counts(file):
     request = {"options": {"stop": [], "seed": 0}, "messages": [{"role": "user", "content": "é"}]}
     text = '["m",{"messages":[{"content":"é","role":"user"}],"options":{"seed":0,"stop":[]}},2]'
     assert recording_key("m", request, 2) == hashlib.sha256(text.encode()).hexdigest()
     asks = [
         {}, {"temperature": 0.5}, {"top_p": 0.5}, {"max_tokens": 9}, {"seed": 1}, {"stop": "x"},
-        {"schema": SCHEMA}, {"n": 2},
+        {"schema": SCHEMA}, {"n": 2}, {"choices": ["A"]},
     ]  # fmt: skip
     with Recorder(Counting(), file) as llm:
         for options in asks:

@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-__all__ = ["Profile", "load_profile", "profile_table"]
+__all__ = ["Profile", "load_profile", "methods_of", "profile_table"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,12 @@ class Profile:
     lambdas: tuple[float, ...]
     vectors: str
     """Stored as float32 or float16."""
+    methods: dict
+    """Settings of retrieval methods that differ from their defaults, by method."""
+    answerers: tuple[dict, ...]
+    """Who answers: settings for ``lib.answer.load_reader``, and ``sample`` questions per set."""
+    generated: dict
+    """What a model really writes: its ``llm``, the ``sample`` per set, ``methods`` settings."""
     backend: str
     devices: tuple[str, ...]
     """``()`` = the CPU, or every CUDA device when there is one."""
@@ -67,6 +73,16 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
         # A quick look must not overwrite the results of the whole profile.
         given["name"] = f"{name}-{given['limit']}"
     return replace(profile, **given)
+
+
+def methods_of(profile: Profile, **settings) -> dict:
+    """``lib.methods.METHODS`` with the profile's settings, and ``settings`` = {method: {...}}."""
+    from lib.methods import METHODS
+
+    return {
+        name: replace(method, **profile.methods.get(name, {}) | settings.get(name, {}))
+        for name, method in METHODS.items()
+    }
 
 
 def profile_table():

@@ -1,0 +1,219 @@
+"""The grid: what every method retrieves on every question set, and what every reader makes of it.
+
+Each cell is one file with a manifest (``data/results/<profile>/cells/``), made once and kept while
+the code, data and settings behind it hold, so a grid that was stopped goes on where it was. A cell
+whose generations nobody recorded is NOT RUN, with the command that records them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import pandas as pd
+
+from lib.answer import Reader
+from lib.controls import CONTROLS, controlled
+from lib.corpora import Passage
+from lib.datasets import Question, load_questions
+from lib.llm import ChatModel, ledger
+from lib.methods import METHODS
+from lib.methods.base import Expansion, Method
+from lib.paths import results
+from lib.provenance import result
+from lib.recorder import RecordingMiss
+from lib.retrieve import Retriever, execute, expand_all
+
+__all__ = ["ARMS", "DEPTH", "Grid", "question_sets", "sampled"]
+
+DEPTH = 10
+"""Passages kept per question, or k if that is more: readers see the first k, measures ten."""
+NO_RETRIEVAL = ("closed book", "hypotheses as context")
+"""Arms whose context is no passage at all, and CHR's H+ and H- without any search."""
+_WORDS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
+ARMS = (*METHODS, *(f"chr, {c}" for c in CONTROLS), "random passages", *NO_RETRIEVAL)
+"""Everything a reader is given: the methods, the controls of contrast, and no retrieval."""
+
+
+def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
+    """Test questions by set and sorted by id, ``n`` of each (0 = all).
+
+    ddx-mini gives one set for each of its three styles; its dev questions are left out.
+    """
+    sets: dict[str, list[Question]] = {}
+    for name in names:
+        for question in load_questions(name):
+            if question.split != "dev":
+                label = f"{name} {question.subset}" if name == "ddx-mini" else name
+                sets.setdefault(label, []).append(question)
+    return {label: sampled(some, n, seed) for label, some in sets.items()}
+
+
+def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Question]:
+    """``n`` of the questions, by id; all of them when ``n`` is 0 or there are no more."""
+    questions = sorted(questions, key=lambda q: q.qid)
+    if not 0 < n < len(questions):
+        return questions
+    # The first n of one shuffle: a larger sample holds the smaller one, and its recordings.
+    order = random.Random(seed).sample(questions, len(questions))
+    return sorted(order[:n], key=lambda q: q.qid)
+
+
+@dataclass
+class Grid:
+    """One profile's grid. ``behind`` are settings and ``data`` files that every cell depends on."""
+
+    profile: str
+    sets: Mapping[str, Sequence[Question]]
+    retriever: Retriever
+    llm: ChatModel | None
+    k: int
+    methods: Mapping[str, Method]
+    behind: Mapping[str, object]
+    data: Sequence[str]
+    missing: list[dict] = field(default_factory=list)
+    """Cells that are NOT RUN: dataset, method, reader and the command that would run them."""
+    _expanded: dict = field(default_factory=dict, repr=False)
+
+    def expansions(self, arm: str, dataset: str) -> list[Expansion]:
+        """What the arm searches with, for every question of the set."""
+        if (arm, dataset) not in self._expanded:
+            if arm in self.methods:
+                made = expand_all(self.methods[arm], self.sets[dataset], self.llm, self.retriever)
+            else:
+                made = controlled(
+                    arm.removeprefix("chr, "), self.expansions("chr", dataset), self.retriever
+                )
+            self._expanded[arm, dataset] = made
+        return self._expanded[arm, dataset]
+
+    def run(self, arm: str, dataset: str) -> pd.DataFrame | None:
+        """dataset, method, qid, rank, pid, score: ``DEPTH`` or k rows a question, None if NOT RUN.
+
+        A question for which nothing was retrieved has one row of rank 0, without a passage.
+        """
+
+        def make() -> pd.DataFrame:
+            questions = self.sets[dataset]
+            if arm == "random passages":
+                found = self._random(questions)
+            else:
+                made = self.expansions(arm, dataset)
+                found, _ = execute(arm, questions, made, self.retriever, max(DEPTH, self.k))
+            none = sorted({q.qid for q in questions}.difference(found["qid"]))
+            empty = {"method": arm, "qid": none, "rank": 0, "pid": "", "score": 0.0}
+            table = pd.concat([found, pd.DataFrame(empty)], ignore_index=True)
+            return table.assign(dataset=dataset)[["dataset", *found.columns]]
+
+        return self._cell(make, arm, dataset, "")
+
+    def expanded(self, arm: str, dataset: str) -> pd.DataFrame | None:
+        """One row a question of what an expansion said and cost, or None if NOT RUN.
+
+        dataset, method, qid, error, cut, calls, prompt_tokens, output_tokens (missing where they
+        were not measured, as for reference text), H_plus, H_minus (empty for other methods).
+        """
+
+        def make() -> pd.DataFrame:
+            rows = []
+            for question, e in zip(self.sets[dataset], self.expansions(arm, dataset), strict=True):
+                cost = ledger(e.trace.get("replies", ())).sum(numeric_only=True, skipna=False)
+                rows.append({
+                    "dataset": dataset, "method": arm, "qid": question.qid,
+                    "error": e.trace.get("error", ""), "cut": int(e.trace.get("cut", 0)),
+                    **{c: cost[c] for c in ("calls", "prompt_tokens", "output_tokens")},
+                    **{h: e.trace.get(h, "") for h in ("H_plus", "H_minus")},
+                })  # fmt: skip
+            return pd.DataFrame(rows)
+
+        return self._cell(make, arm, dataset, "expanded")
+
+    def answers(self, arm: str, dataset: str, reader: Reader, n: int = 0) -> pd.DataFrame | None:
+        """dataset, method, reader, qid, gold, letter, rule, mirage, documents_cut; None if NOT RUN.
+
+        ``n`` questions are read, all if 0. Readers without an LLM have no closed book.
+        """
+        if arm == "closed book" and not reader.needs_llm:
+            return None
+        questions = sampled(self.sets[dataset], n)
+
+        def make() -> pd.DataFrame:
+            told = reader.answer_all(questions, self.contexts(arm, dataset, questions))
+            columns = ("qid", "letter", "rule", "mirage", "documents_cut")
+            table = pd.DataFrame([[getattr(a, c) for c in columns] for a in told], columns=columns)
+            table.insert(1, "gold", [q.answer for q in questions])
+            return table.assign(dataset=dataset, method=arm, reader=reader.name)
+
+        return self._cell(make, arm, dataset, reader.name, n=n, reader=_settings(reader))
+
+    def contexts(self, arm: str, dataset: str, questions: Sequence[Question]) -> list[list]:
+        """The k passages that each of the questions is answered from, best first."""
+        if arm == "closed book":
+            return [[] for _ in questions]
+        if arm == "hypotheses as context":
+            made = dict(zip((q.qid for q in self.sets[dataset]), self.expansions("chr", dataset),
+                            strict=True))  # fmt: skip
+            return [
+                [Passage(h, "", made[q.qid].trace[h], "hypothesis", {})
+                 for h in ("H_plus", "H_minus") if made[q.qid].trace.get(h)]
+                for q in questions
+            ]  # fmt: skip
+        found = self.run(arm, dataset)
+        if found is None:
+            cell = {"dataset": dataset, "method": arm, "reader": ""}
+            raise RecordingMiss(next(m["how"] for m in self.missing if cell.items() <= m.items()))
+        found = found[found["rank"].between(1, self.k)]
+        pids = {q: rows["pid"].tolist() for q, rows in found.groupby("qid")}
+        return [self.retriever.store.get_many(pids.get(q.qid, [])) for q in questions]
+
+    def _random(self, questions: Sequence[Question]) -> pd.DataFrame:
+        index = self.retriever.index
+        pids = sorted(index.ids[index.kept].tolist())
+        depth = min(max(DEPTH, self.k), len(pids))
+        rows = [
+            ("random passages", q.qid, rank, pid, 0.0)
+            for q in questions
+            for rank, pid in enumerate(random.Random(f"random {q.qid}").sample(pids, depth), 1)
+        ]
+        return pd.DataFrame(rows, columns=["method", "qid", "rank", "pid", "score"])
+
+    def _cell(
+        self, make: Callable[[], pd.DataFrame], arm: str, dataset: str, kind: str, **more
+    ) -> pd.DataFrame | None:
+        name = " ".join(filter(None, (dataset, arm, kind))).replace(" ", "-").replace("'", "")
+        method = self.methods.get(arm) or self.methods.get("chr")
+        settings = {
+            **self.behind, **more, "k": self.k, "arm": arm, "llm": getattr(self.llm, "name", ""),
+            "method": _settings(method) if method else "",
+            "questions": [q.qid for q in self.sets[dataset]],
+        }  # fmt: skip
+        try:
+            result(
+                make, f"cells/{name}", self.profile, code=["lib.grid"], data=self.data, **settings
+            )
+        except RecordingMiss as miss:
+            how = str(miss).rsplit("Next: ", 1)[-1]
+            row = {"dataset": dataset, "method": arm, "reader": kind, "how": how}
+            self.missing += [] if row in self.missing else [row]
+            return None
+        # Ids such as MedQA's 0007 and hypotheses such as "N/A" are text, whatever they look like.
+        table = pd.read_csv(
+            results(self.profile) / f"cells/{name}.csv",
+            dtype=dict.fromkeys(_WORDS, str), keep_default_na=False, na_values=[""],
+        )  # fmt: skip
+        return table.fillna(dict.fromkeys(_WORDS, ""))
+
+
+def _settings(thing: Method | Reader) -> dict:
+    """What a method or reader is set to: its kind and fields."""
+    told = {f.name: _told(getattr(thing, f.name)) for f in fields(thing) if f.repr}
+    return {"kind": type(thing).__name__} | told
+
+
+def _told(value: object) -> object:
+    """A setting as a manifest holds it: an encoder by its fingerprint, an LLM by its name."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    name = value.name if hasattr(value, "generate") else repr(value)
+    return getattr(value, "fingerprint", name)

@@ -1,0 +1,295 @@
+"""One contract for every reader, and what each of them makes of its passages."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lib import llm as llm_module
+from lib.answer import (
+    CHARACTERS_PER_TOKEN,
+    ChatReader,
+    ChoiceReader,
+    EvidenceReader,
+    answer_messages,
+    load_reader,
+)
+from lib.corpora import Passage
+from lib.datasets import Question
+from lib.embed import HashEncoder
+from lib.llm import ChatModel, Reply, current_tag
+from lib.profiles import load_profile
+
+OPTIONS = {"B": "colchicine", "A": "allopurinol", "D": "febuxostat", "C": "rest in bed"}
+QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
+TEXTS = [
+    "Rest in bed does nothing.", "Colchicine stops an attack of gout.",
+    "Allopurinol prevents the next one.", "Febuxostat, too.", "Sepsis is something else.",
+]  # fmt: skip
+PASSAGES = [Passage(f"p{i}", f"Title {i}", text, "mine", {}) for i, text in enumerate(TEXTS)]
+
+
+class Towers(HashEncoder):
+    """The hash encoder with two different towers, which counts what it is given."""
+
+    def __init__(self):
+        super().__init__(dim=64)
+        self.seen = Counter()
+
+    def encode(self, items, tower="query", progress=True):
+        self.seen.update((tower, item) for item in items)
+        rows = super().encode(items, tower, progress)
+        return np.roll(rows, 1, axis=1) if tower == "query" else rows
+
+
+class Script(ChatModel):
+    """Says the same to every question, or what a function makes of its messages."""
+
+    name = "script"
+
+    def __init__(self, text):
+        self.text, self.asked, self.tags, self.options = text, [], [], []
+
+    def _say(self, messages, n, options):
+        self.asked.append(messages)
+        self.tags.append(current_tag())
+        self.options.append(options)
+        if "choices" in options and not callable(self.text):
+            text = json.dumps(dict.fromkeys(options["choices"], -1.0) | {"B": -0.5})
+        else:
+            text = self.text(messages) if callable(self.text) else self.text
+        return [Reply(text, "stop", 5, 3, 0.1, self.name)]
+
+
+JSON = '{"step_by_step_thinking": "...", "answer_choice": "B"}'
+
+
+@pytest.fixture(params=["evidence", "chat", "choice"])
+def reader(request, own_folders):
+    return {
+        "evidence": lambda: EvidenceReader(Towers()),
+        "chat": lambda: ChatReader(Script(JSON), "chat"),
+        "choice": lambda: ChoiceReader(Script(JSON), "choice"),
+    }[request.param]()
+
+
+# the contract ------------------------------------------------------------------------------------
+
+
+def test_a_reader_gives_one_answer_a_question_in_order(reader):
+    questions = [replace(QUESTION, qid=f"q{i}") for i in range(7)]
+    contexts = [PASSAGES[: i % 3] for i in range(7)]
+    told = reader.answer_all(questions, contexts)
+    assert [a.qid for a in told] == [q.qid for q in questions]
+    for answer in told:
+        assert answer.letter in OPTIONS and answer.rule and answer.mirage == answer.letter
+        assert bool(answer.replies) == reader.needs_llm and answer.documents_cut == 0
+    assert isinstance(reader.name, str) and reader.answer_all([], []) == []
+
+
+def test_a_reader_never_looks_at_the_right_answer(reader):
+    sealed = replace(QUESTION, answer="?", ideal_answer="D", gold_snippets=("febuxostat",))
+    (one,) = reader.answer_all([QUESTION], [PASSAGES])
+    (two,) = reader.answer_all([sealed], [PASSAGES])
+    assert one == two
+
+
+def test_questions_without_their_contexts_are_refused(reader):
+    with pytest.raises(ValueError):
+        reader.answer_all([QUESTION], [])
+
+
+# the evidence reader -----------------------------------------------------------------------------
+
+
+def supports(question: Question, context) -> dict[str, float]:
+    """The formula, one option and one passage at a time."""
+    plain = HashEncoder(dim=64)
+
+    def asked(text):
+        return np.roll(plain.encode([text])[0].astype(np.float64), 1)
+
+    def gain(option, passage):
+        d = plain.encode([passage.text])[0].astype(np.float64)
+        return asked(f"{question.text} {option}") @ d - asked(question.text) @ d
+
+    return {x: max(gain(o, p) for p in context) for x, o in sorted(question.options.items())}
+
+
+words = st.lists(
+    st.sampled_from(["gout", "attack", "toe", "urate", "colchicine", "rest", "sepsis", "lung"]),
+    min_size=1, max_size=6,
+).map(" ".join)  # fmt: skip
+
+
+@given(
+    st.lists(words, min_size=2, max_size=5, unique=True), words,
+    st.lists(words, min_size=1, max_size=5), st.randoms(use_true_random=False),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_the_evidence_reader_keeps_to_its_formula(options, asked, texts, rng):
+    import tempfile
+
+    question = Question("q", asked, dict(zip("ABCDE", options, strict=False)), "A", "mine")
+    context = [Passage(f"p{i}", "", t, "mine", {}) for i, t in enumerate(texts)]
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setenv("CHR_CACHE", folder)
+        reader = EvidenceReader(Towers())
+        (answer,) = reader.answer_all([question], [context])
+        rng.shuffle(context)
+        assert reader.answer_all([question], [context]) == [answer]
+    support = supports(question, context)
+    best = max(support.values())
+    assert answer.letter == min(x for x, value in support.items() if value > best - 1e-5)
+
+
+def test_the_evidence_reader_breaks_ties_by_letter_and_has_no_opinion_without_passages(own_folders):
+    twins = replace(QUESTION, options={"C": "colchicine", "B": "Colchicine", "A": "sepsis bed"})
+    reader = EvidenceReader(Towers())
+    told = reader.answer_all([twins, twins], [PASSAGES[1:2], []])
+    assert [a.letter for a in told] == ["B", "A"]
+
+
+def test_the_evidence_reader_encodes_a_text_once(own_folders):
+    reader = EvidenceReader(Towers())
+    for _ in range(2):
+        reader.answer_all([QUESTION, replace(QUESTION, qid="q2")], [PASSAGES, PASSAGES[::-1]])
+    assert set(reader.encoder.seen.values()) == {1}
+    assert len(reader.encoder.seen) == 1 + len(OPTIONS) + len(PASSAGES)
+
+
+# the prompt --------------------------------------------------------------------------------------
+
+
+def messages_of(context, question=QUESTION, **how):
+    how = {"context_tokens": 4096, "max_tokens": 512} | how
+    return answer_messages(question, context, **how)
+
+
+@pytest.mark.parametrize("style", ["answer", "letter"])
+def test_documents_come_first_numbered_from_0_then_question_then_options_sorted(style):
+    (system, user), cut = messages_of(PASSAGES[:2], style=style)
+    parts = [
+        "Document [0] (Title: Title 0) Rest in bed does nothing.\n"
+        "Document [1] (Title: Title 1) Colchicine stops an attack of gout.\n",
+        QUESTION.text,
+        "A. allopurinol\nB. colchicine\nC. rest in bed\nD. febuxostat\n",
+    ]
+    at = [user["content"].index(part) for part in parts]
+    assert at == sorted(at) and cut == 0
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert ("answer_choice" in system["content"]) == (style == "answer")
+
+
+@pytest.mark.parametrize("style", ["answer", "letter"])
+def test_the_closed_book_has_its_own_prompt_without_documents(style):
+    messages, cut = messages_of([], style=style)
+    said = " ".join(m["content"] for m in messages)
+    assert "ocument" not in said and QUESTION.text in said and "B. colchicine" in said and not cut
+
+
+def test_a_template_without_a_system_role_gets_it_folded_into_the_users_turn():
+    two, _ = messages_of(PASSAGES)
+    (one,), _ = messages_of(PASSAGES, system_role=False)
+    assert one == {"role": "user", "content": f"{two[0]['content']}\n\n{two[1]['content']}"}
+
+
+@given(
+    st.lists(st.integers(0, 900), min_size=1, max_size=8), st.integers(1, 1200),
+    st.integers(0, 200), st.booleans(), st.sampled_from(["answer", "letter"]),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_the_prompt_fits_and_every_cut_is_counted(lengths, window, room, system, style):
+    context = [Passage(f"p{i}", str(i), "x" * n, "", {}) for i, n in enumerate(lengths)]
+    how = {"context_tokens": window + room, "max_tokens": room, "system_role": system}
+    messages, cut = messages_of(context, style=style, **how)
+    said = "\n\n".join(m["content"] for m in messages)
+    bare = messages_of([Passage("", "", "", "", {})], style=style, **how | {"context_tokens": 0})
+    least = sum(len(m["content"]) for m in bare[0])
+    size = sum(len(m["content"]) for m in messages)
+    assert size <= max(window * CHARACTERS_PER_TOKEN, least)
+    whole = [f"Document [{i}] (Title: {i}) {'x' * n}" for i, n in enumerate(lengths)]
+    body = said.partition("Documents:\n")[2].partition("\n\nQuestion:")[0]
+    shown = body.split("\n") if body else []
+    kept = len(whole) - cut
+    assert shown[:kept] == whole[:kept] and len(shown) <= kept + 1
+    assert all(w.startswith(s) and w != s for s, w in zip(shown[kept:], whole[kept:], strict=False))
+    if cut:  # nothing was cut that would have fitted
+        assert size - len("\n".join(shown)) + len("\n".join(whole)) > window * CHARACTERS_PER_TOKEN
+
+
+# the readers with an LLM -------------------------------------------------------------------------
+
+
+def test_the_chat_reader_asks_greedily_under_its_name_and_keeps_the_reply(own_folders):
+    llm = Script(JSON)
+    reader = ChatReader(llm, "mine", max_tokens=77)
+    questions = [replace(QUESTION, qid=f"q{i}") for i in range(3)]
+    told = reader.answer_all(questions, [PASSAGES, [], PASSAGES])
+    assert sorted(t["qid"] for t in llm.tags) == ["q0", "q1", "q2"]
+    assert {t["method"] for t in llm.tags} == {"mine"}
+    for options in llm.options:
+        assert (options["temperature"], options["max_tokens"], options["schema"]) == (0.0, 77, None)
+    assert [(a.letter, a.rule, a.replies[0].text) for a in told] == [("B", "json", JSON)] * 3
+    assert sum("Document [0]" in m[-1]["content"] for m in llm.asked) == 2
+
+
+@pytest.mark.parametrize("text", ["", "I am not sure.", "The answer is F.", '{"answer_choice": 2}'])
+def test_a_reply_that_cannot_be_read_is_a_failure_and_never_replaced(text):
+    llm = Script(text)
+    (answer,) = ChatReader(llm, "mine").answer_all([QUESTION], [PASSAGES])
+    assert (answer.letter, answer.rule, answer.mirage) == ("", "none", "A")
+    assert len(llm.asked) == 1 and answer.replies[0].text == text
+
+
+def test_the_chat_reader_counts_the_documents_it_cut():
+    long = [replace(PASSAGES[0], text="x" * 3000), *PASSAGES]
+    (answer,) = ChatReader(Script(JSON), "m", 1000, 500).answer_all([QUESTION], [long])
+    assert answer.documents_cut == len(long)
+
+
+@pytest.mark.parametrize(
+    ("scores", "letter"),
+    [
+        ({"A": -3, "B": -0.2, "C": -4, "D": -9}, "B"),
+        ({"A": -3, "B": -3, "C": -3, "D": -3}, "A"),
+        ({"A": -5, "B": -3, "C": -1, "D": -1}, "C"),
+        ({"A": float("-inf"), "B": float("-inf"), "C": -20, "D": float("-inf")}, "C"),
+    ],
+)
+def test_the_choice_reader_takes_the_likeliest_letter_and_the_first_of_equals(scores, letter):
+    llm = Script(lambda _: json.dumps(scores))
+    (answer,) = ChoiceReader(llm, "c").answer_all([QUESTION], [PASSAGES])
+    assert (answer.letter, answer.mirage, answer.rule) == (letter, letter, "log-probability")
+    assert llm.options[0]["choices"] == ["A", "B", "C", "D"]
+    assert "nothing else" in llm.asked[0][0]["content"]
+
+
+# load_reader -------------------------------------------------------------------------------------
+
+
+def test_a_profiles_answerers_are_read_with_their_settings(monkeypatch, own_folders):
+    monkeypatch.setattr(llm_module, "connect", lambda spec: spec)
+    kinds = {"evidence": EvidenceReader, "chat": ChatReader, "choice": ChoiceReader}
+    for name in ("mini", "open", "paper"):
+        for spec in load_profile(name).answerers:
+            reader = load_reader(spec, "the encoder")
+            assert type(reader) is kinds[spec["kind"]]
+            set_to = {k: v for k, v in spec.items() if k not in ("kind", "sample")}
+            assert {k: getattr(reader, k) for k in set_to} == set_to
+            assert getattr(reader, "encoder", "the encoder") == "the encoder"
+
+
+def test_live_lets_the_small_model_answer_what_its_recording_lacks(monkeypatch):
+    monkeypatch.setattr(llm_module, "connect", lambda spec: spec)
+    spec = {"kind": "chat", "name": "x", "llm": "replay:data/r.jsonl"}
+    assert load_reader(spec, None, live=True).llm == "record:data/r.jsonl=small"
+    assert load_reader(spec, None).llm == "replay:data/r.jsonl"
+    spec["llm"] = "record:f.jsonl=openai:m"
+    assert load_reader(spec, None, live=True).llm == spec["llm"]

@@ -1,0 +1,102 @@
+"""Both parsers on one table of model outputs, and what ours promises for any text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lib.parse import parse_answer, parse_mirage
+
+EXAM = {"A": "Myocardial infarction", "B": "Pulmonary embolism", "C": "Aortic dissection",
+        "D": "A febrile seizure"}  # fmt: skip
+FIVE = EXAM | {"E": "Pericarditis"}
+YES_NO = {"A": "yes", "B": "no"}
+
+OUTPUTS = [
+    # reply, options, our letter ("" = failure), our rule, MIRAGE's letter
+    ('{"step_by_step_thinking": "...", "answer_choice": "C"}', EXAM, "C", "json", "C"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "C. Aortic dissection"}', EXAM, "C", "json",
+     "C"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "B) Pulmonary embolism"}', EXAM, "B",
+     "json", "A"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "(C)"}', EXAM, "C", "json", "A"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "c"}', EXAM, "C", "json", "A"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "E"}', FIVE, "E", "json", "A"),
+    ('{"step_by_step_thinking": "...", "answer_choice":"D"}', EXAM, "D", "json", "A"),
+    ('{"step_by_step_thinking": "...", "answer_choice":"aortic dissection"}', EXAM, "C", "json",
+     "A"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "D. A febrile seizure"}', EXAM, "D", "json",
+     "D"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "A febrile seizure"}', EXAM, "D", "json",
+     "A"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "no"}', YES_NO, "B", "json", "A"),
+    ('{"step_by_step_thinking": "...", "answer_choice": "B. no"}', YES_NO, "B", "json", "B"),
+    ("{'step_by_step_thinking': '...', 'answer_choice': 'C'}", EXAM, "C", "mended json", "A"),
+    ('```json\n{"step_by_step_thinking": "...", "answer_choice": "B",}\n```', EXAM, "B",
+     "mended json", "B"),
+    ('First {"answer_choice": "A"}, no: {"answer_choice": "D"}', EXAM, "D", "mended json", "D"),
+    ("The answer is C.", EXAM, "C", "announced", "A"),
+    ("The answer is (b).", EXAM, "B", "announced", "A"),
+    ("Answer: D", EXAM, "D", "announced", "D"),
+    ("So the correct option is B, pulmonary embolism.", EXAM, "B", "announced", "A"),
+    ("I would first say option A, but the final answer is option D.", EXAM, "D", "announced", "A"),
+    ("**Answer:** C", EXAM, "C", "announced", "A"),
+    ("**Final Answer:** **(C)**", EXAM, "C", "announced", "A"),
+    ("The answer is C, not option D.", EXAM, "C", "announced", "D"),
+    ("The best answer is C) Aortic dissection, for option A is excluded.", EXAM, "C", "announced",
+     "A"),
+    ("Option B fits, option A does not.", EXAM, "", "none", "B"),
+    ('{"answer_choice": "C or D"}', EXAM, "", "none", "C"),
+    ("I would choose option B.", EXAM, "B", "announced", "B"),
+    ("C", EXAM, "C", "letter", "C"),
+    ("C.", EXAM, "C", "letter", "C"),
+    ("B. Pulmonary embolism", EXAM, "B", "letter", "B"),
+    ("Pulmonary embolism", EXAM, "B", "option text", "A"),
+    ("A febrile seizure", EXAM, "D", "letter", "A"),
+    ("This is most likely pulmonary embolism because of the calf.", EXAM, "B", "option text", "A"),
+    ("Pulmonary embolism or aortic dissection", EXAM, "", "none", "A"),
+    ("Explanation: Because the pressure falls", EXAM, "", "none", "B"),
+    ("Diabetes: A common disease", EXAM, "", "none", "A"),
+    ("The answer is a disease of the lung", EXAM, "", "none", "A"),
+    ("No, it does not.", YES_NO, "B", "yes or no", "A"),
+    ("Yes", YES_NO, "A", "option text", "A"),
+    ("The trial was small. The answer is no.", YES_NO, "B", "yes or no", "A"),
+    ("**Answer:** Yes", YES_NO, "A", "yes or no", "A"),
+    ("Yes, perhaps, but my final answer is: 'no'", YES_NO, "B", "yes or no", "A"),
+    ("The answer is not known", YES_NO, "", "none", "A"),
+    ("There is no evidence that yes is right", YES_NO, "", "none", "A"),
+    ("The answer is F.", EXAM, "", "none", "A"),
+    ('{"step_by_step_thinking": "The patient has', EXAM, "", "none", "A"),
+    ("", EXAM, "", "none", "A"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reply", "options", "ours", "rule", "mirage"), OUTPUTS)
+def test_a_reply_is_read_by_both_parsers(reply, options, ours, rule, mirage):
+    assert (parse_answer(reply, options).letter, parse_answer(reply, options).rule) == (ours, rule)
+    assert parse_mirage(reply) == mirage
+
+
+texts = st.text(max_size=60) | st.lists(
+    st.sampled_from(
+        ["The answer is ", "A", "b", "(C)", "E", "answer_choice", '"', "'", "{", "}", ": ", ", ",
+         "yes", "no", "option ", "\n", "Pulmonary embolism", "a ", "."]
+    ), max_size=14,
+).map("".join)  # fmt: skip
+
+
+@given(texts, st.sampled_from([EXAM, FIVE, YES_NO, {"B": "no", "C": "maybe"}]))
+@settings(max_examples=300, deadline=None)
+def test_our_parser_never_returns_what_is_not_an_option(text, options):
+    found = parse_answer(text, options)
+    assert found.letter in {"", *options} and (found.rule == "none") == (found.letter == "")
+    assert parse_mirage(text) in "ABCD"
+
+
+@given(st.sampled_from("ABCD"), st.text(max_size=40))
+def test_a_well_formed_reply_is_read_alike_whatever_the_reasoning(letter, thinking):
+    import json
+
+    reply = json.dumps({"step_by_step_thinking": thinking, "answer_choice": letter})
+    assert parse_answer(reply, EXAM) == (letter, "json")

@@ -1,0 +1,469 @@
+"""Verdicts, tables and controls against sums that anyone can do by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from lib.contrast import matched_rotation, shifted_query
+from lib.controls import CONTROLS, controlled
+from lib.datasets import Question
+from lib.embed import HashEncoder
+from lib.evaluate import holm
+from lib.index import DenseIndex
+from lib.methods import METHODS, Dense, Expansion, Text
+from lib.report import (
+    PAPER_NAMES,
+    accuracy_table,
+    claims,
+    cost_table,
+    mcnemar,
+    reported,
+    verdict,
+)
+from lib.retrieve import Retriever, execute
+from lib.shift import OUTCOMES, overlap, rbo, shift_table
+
+share = st.floats(0, 1)
+
+# verdicts ----------------------------------------------------------------------------------------
+
+
+@given(share, share, st.floats(0.001, 0.5))
+def test_a_verdict_is_the_same_in_both_directions(one, two, half):
+    here = verdict(one, half, two, True)
+    assert here == verdict(two, half, one, True)
+    distance = abs(one - two)
+    assert here == ("MATCH" if distance <= half else "CLOSE" if distance <= 2 * half else "OFF")
+
+
+def test_the_thresholds_belong_to_the_better_verdict():
+    told = [verdict(0.5 + d, 0.125, 0.5, True) for d in (0, 0.125, 0.1251, 0.25, 0.2501, -0.25)]
+    assert told == ["MATCH", "MATCH", "CLOSE", "CLOSE", "OFF", "CLOSE"]
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_nothing_is_judged_that_was_not_run_or_printed_or_is_another_setup(nothing):
+    assert verdict(nothing, 0.1, 0.5, True) == verdict(nothing, 0.1, nothing, False) == "NOT RUN"
+    assert verdict(0.5, 0.1, nothing, True) == verdict(0.5, 0.1, nothing, False) == ""
+    assert verdict(0.5, 0.1, 0.5, False) == verdict(0.1, 0.1, 0.9, False) == "DIFFERENT SETUP"
+
+
+# accuracy ----------------------------------------------------------------------------------------
+
+
+def answers_of(letters: str, gold: str, **columns) -> pd.DataFrame:
+    """One row a question; "-" is a reply that could not be read, and MIRAGE's scorer says A."""
+    rows = [
+        {"qid": f"q{i:03d}", "gold": g, "letter": x.strip("-"), "mirage": x.replace("-", "A")}
+        for i, (x, g) in enumerate(zip(letters, gold, strict=True))
+    ]
+    given = {"dataset": "medqa", "reader": "me", "method": "chr"} | columns
+    return pd.DataFrame(rows).assign(**given)
+
+
+def cell(table: pd.DataFrame, metric: str, method: str = "chr") -> pd.Series:
+    (i,) = table.index[(table["metric"] == metric) & (table["method"] == method)]
+    return table.loc[i]
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    z = 1.959963984540054
+    middle = (hits + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
+    return middle - half, middle + half
+
+
+def test_accuracy_its_intervals_and_failures_by_hand():
+    table = accuracy_table(answers_of("ABC-D-AAB", "ABCABBACD"), {"chr": True})
+    for metric, hits, n in (
+        ("accuracy", 4, 9), ("accuracy_answered", 4, 7), ("accuracy_mirage", 5, 9),
+        ("unparsed", 2, 9),
+    ):  # fmt: skip
+        row = cell(table, metric)
+        assert (row["value"], row["n"]) == (hits / n, n)
+        assert (row["low"], row["high"]) == pytest.approx(wilson(hits, n))
+    assert table["options_visible"].all() and len(table) == 4
+
+
+def test_a_letter_that_a_file_holds_as_nothing_is_unparsed_too():
+    table = answers_of("A--B", "AABB")
+    read = table.assign(letter=table["letter"].replace("", np.nan))
+    assert accuracy_table(read, {}).equals(accuracy_table(table, {}))
+
+
+def test_a_reader_that_was_never_understood_has_no_accuracy_of_what_it_answered():
+    row = cell(accuracy_table(answers_of("---", "AAB"), {}), "accuracy_answered")
+    assert row["n"] == 0 and pd.isna(row[["value", "low", "high"]].astype(float)).all()
+
+
+@given(st.lists(st.tuples(st.sampled_from("AB-"), st.sampled_from("AB")), min_size=1, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_balanced_accuracy_is_the_mean_of_the_recalls(pairs):
+    letters, gold = ("".join(column) for column in zip(*pairs, strict=True))
+    table = accuracy_table(answers_of(letters, gold, dataset="ddx-mini bioasq"), {})
+    recalls = [np.mean([x == g for x, g in pairs if g == side]) for side in "AB" if side in gold]
+    row = cell(table, "balanced_accuracy")
+    assert row["value"] == pytest.approx(np.mean(recalls)) and row["n"] == len(pairs)
+    assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
+    assert cell(table, "yes_rate")["value"] == letters.count("A") / len(pairs)
+
+
+def test_always_yes_is_half_right_whatever_the_share_of_yes():
+    table = accuracy_table(answers_of("A" * 100, "A" * 90 + "B" * 10, dataset="bioasq"), {})
+    assert cell(table, "accuracy")["value"] == 0.9
+    row = cell(table, "balanced_accuracy")
+    # Ten questions with "no" decide half of it, so its interval is wider than accuracy's.
+    assert row["value"] == 0.5 and row["high"] - row["low"] > 0.15
+
+
+def test_every_row_stands_beside_what_the_paper_prints():
+    some = [
+        answers_of("AB", "AB", method=m, reader=r, dataset=d)
+        for m in ("chr", "hyde", "mine") for r in ("Qwen2.5-7B-Instruct", "me")
+        for d in ("medqa", "ddx-mini medqa", "pubmedqa")
+    ]  # fmt: skip
+    table = accuracy_table(pd.concat(some), {})
+    table = table[table["metric"] == "accuracy"].set_index(["method", "answerer", "dataset"])
+    printed = reported("table1_accuracy")
+    printed = printed[(printed["dataset"] == "MedQA-US") & (printed["method"] == "HyDE")]
+    own = printed.loc[printed["generator"] == "Qwen2.5-7B-Instruct", "value"].item() / 100
+    assert table.loc[("hyde", "Qwen2.5-7B-Instruct", "medqa"), "reported"] == own
+    mean = table.loc[("hyde", "me", "ddx-mini medqa"), "reported"]
+    assert mean == pytest.approx(printed["value"].sum() / 300) and len(printed) == 3
+    nothing = table[table["reported"].isna()]
+    assert {*nothing.index} == {i for i in table.index if i[0] == "mine" or i[2] == "pubmedqa"}
+    assert set(nothing["verdict"]) == {""}
+    assert set(table["verdict"].drop(nothing.index)) == {"DIFFERENT SETUP"}
+    judged = accuracy_table(pd.concat(some), {}, same_setup=True)
+    assert set(judged["verdict"].dropna()) <= {"MATCH", "CLOSE", "OFF", ""}
+
+
+def binomial(wins: int, losses: int) -> float:
+    """Two-sided exact p: twice the smaller tail of n fair coins, at most 1."""
+    n, least = wins + losses, min(wins, losses)
+    return min(1.0, 2 * sum(math.comb(n, i) for i in range(least + 1)) / 2**n)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60), st.randoms())
+@settings(deadline=None)
+def test_mcnemar_is_the_direct_binomial_sum_by_question(pairs, rng):
+    a, b = (pd.Series(column) for column in zip(*pairs, strict=True))
+    wins, losses = sum(x and not y for x, y in pairs), sum(y and not x for x, y in pairs)
+    order = list(b.index)
+    rng.shuffle(order)
+    assert mcnemar(a, b[order]) == pytest.approx(binomial(wins, losses))
+    assert mcnemar(b, a) == pytest.approx(mcnemar(a, b))
+    extra = pd.Series([True], index=[-1])
+    assert mcnemar(pd.concat([a, extra]), b) == mcnemar(a, b)
+
+
+RIGHT, WRONG = "A" * 40, "B" * 40
+
+
+def family(letters: dict[str, str], reader: str = "me") -> pd.DataFrame:
+    some = [answers_of(x, RIGHT, method=m, reader=reader) for m, x in letters.items()]
+    return pd.concat(some, ignore_index=True)
+
+
+LETTERS = {
+    "chr": "A" * 30 + "B" * 10, "hyde": "B" * 12 + "A" * 18 + "B" * 10,
+    "standard": "A" * 29 + "B" * 11, "csqe": RIGHT, "mine": "B" * 5 + "A" * 35,
+}  # fmt: skip
+
+
+def test_p_values_are_against_chr_on_the_same_questions_with_holm_over_the_table():
+    table = accuracy_table(family(LETTERS), {})
+    rows = table[table["metric"] == "accuracy"].set_index("method")["p_holm"]
+    raw = {"hyde": (0, 12), "standard": (0, 1), "csqe": (10, 0), "mine": (10, 5)}
+    adjusted = holm([binomial(*raw[m]) for m in raw])
+    assert [rows[m] for m in raw] == pytest.approx(list(adjusted)) and np.isnan(rows["chr"])
+    assert table["p_holm"].notna().sum() == len(raw)
+
+
+def test_without_chr_there_is_nothing_to_compare_with():
+    some = pd.concat([family({"hyde": RIGHT}, "other"), family(LETTERS)])
+    table = accuracy_table(some, {})
+    assert table.loc[table["answerer"] == "other", "p_holm"].isna().all()
+    assert set(claims(some)["answerer"]) == {"me"}
+    assert len(claims(family({"hyde": RIGHT}))) == 0
+
+
+# claims ------------------------------------------------------------------------------------------
+
+
+def test_claims_have_a_row_for_each_baseline_of_the_paper_with_holm_over_all():
+    table = claims(family(LETTERS)).set_index("claim")
+    assert list(table.index) == ["CHR > Standard RAG", "CHR > HyDE", "CHR > CSQE"]
+    assert list(table["verdict"]) == ["INCONCLUSIVE", "SUPPORTED", "AGAINST"]
+    assert list(table["difference"]) == pytest.approx([1 / 40, 12 / 40, -10 / 40])
+    p = [binomial(1, 0), binomial(12, 0), binomial(0, 10)]
+    assert list(table["p"]) == pytest.approx(p)
+    assert list(table["p_holm"]) == pytest.approx(list(holm(p))) and set(table["n"]) == {40}
+    assert (table["low"] <= table["difference"]).all() and (table["least"] > 0).all()
+
+
+@pytest.mark.parametrize("wins, losses, ties", [(12, 1, 9), (3, 2, 1), (4, 4, 0), (0, 0, 5)])
+def test_exchanged_arms_give_the_opposite_claim(wins, losses, ties):
+    pairs = [(True, False)] * wins + [(False, True)] * losses + [(True, True)] * ties
+    one, two = ("".join("BA"[x] for x in column) for column in zip(*pairs, strict=True))
+    gold = "A" * len(pairs)
+
+    def claim(ours: str, theirs: str) -> pd.Series:
+        arms = [answers_of(x, gold, method=m) for m, x in (("chr", ours), ("hyde", theirs))]
+        return claims(pd.concat(arms)).iloc[0]
+
+    here, there = claim(one, two), claim(two, one)
+    opposite = {"SUPPORTED": "AGAINST", "AGAINST": "SUPPORTED", "INCONCLUSIVE": "INCONCLUSIVE"}
+    assert there["verdict"] == opposite[here["verdict"]]
+    for a, b in (("difference", "difference"), ("low", "high"), ("high", "low")):
+        assert there[a] == pytest.approx(-here[b])
+    for same in ("p", "p_holm", "least", "n"):
+        assert there[same] == pytest.approx(here[same])
+    assert (here["verdict"] == "SUPPORTED") == (wins == 12)
+
+
+# cost --------------------------------------------------------------------------------------------
+
+
+def test_costs_are_means_a_question_beside_the_papers():
+    rows = [
+        ("chr", 1, 10, 4, ""), ("chr", 2, 20, 8, "nothing was said"), ("hyde", 1, None, None, ""),
+        ("hyde", 1, 8, 8, ""), ("mine", 3, 1, 1, ""), ("standard", 0, 0, 0, ""),
+    ]  # fmt: skip
+    columns = ["method", "calls", "prompt_tokens", "output_tokens", "error"]
+    table = cost_table(pd.DataFrame(rows, columns=columns)).set_index("method")
+    ours = table.loc["chr", ["calls", "prompt_tokens", "output_tokens", "n", "failed"]]
+    assert list(ours) == [1.5, 15, 6, 2, 1]
+    # One that was not measured leaves no mean.
+    assert table.loc["hyde", ["prompt_tokens", "output_tokens"]].isna().all()
+    assert table.loc["hyde", "calls"] == 1 and set(table["failed"]) == {0, 1}
+    assert list(table.loc["chr", ["reported_calls", "reported_output_tokens"]]) == [1, 303]
+    assert list(table.loc["standard", ["reported_calls", "reported_output_tokens"]]) == [0, 0]
+    assert table.loc["mine", ["reported_calls", "reported_output_tokens"]].isna().all()
+
+
+def test_every_name_of_the_paper_is_in_its_tables():
+    for name in ("table1_accuracy", "table3_cost"):
+        assert set(PAPER_NAMES.values()) <= set(reported(name)["method"])
+
+
+# overlap -----------------------------------------------------------------------------------------
+
+lists = st.lists(st.sampled_from("abcdefgh"), max_size=8, unique=True)
+
+
+@given(lists, lists, st.sampled_from([0.5, 0.9, 0.98]))
+def test_rbo_is_the_extrapolated_sum(a, b, p):
+    k = min(len(a), len(b))
+    assume(k)
+    total = 0.0
+    for d in range(1, k + 1):  # Webber et al. (2010), eq. 32 for two lists of the length k
+        total += (1 - p) / p * len({*a[:d]} & {*b[:d]}) / d * p**d
+    total += len({*a[:k]} & {*b[:k]}) / k * p**k
+    assert rbo(a, b, p) == pytest.approx(total) == pytest.approx(rbo(b, a, p))
+    assert -1e-12 <= rbo(a, b, p) <= 1 + 1e-12
+    assert rbo(a, a, p) == pytest.approx(1)
+    assert (rbo(a[:k], b[:k], p) == 0) == (not {*a[:k]} & {*b[:k]})
+    first = b[0]
+    if first in a:  # the earlier a shared passage stands, the more it counts
+        front = [first, *(x for x in a if x != first)]
+        assert rbo(front[:k], b[:k], p) >= rbo(a[:k], b[:k], p) - 1e-12
+
+
+@given(lists, lists, st.integers(1, 6))
+def test_overlap_counts_what_two_lists_share(a, b, k):
+    found = overlap(a, b, k)
+    shared = [x for x in a[:k] if x in b[:k]]
+    assert found["count"] == len(shared) and found["fraction"] == len(shared) / k
+    assert found["zero"] == (not shared)
+    union = len(a[:k]) + len(b[:k]) - len(shared)
+    assert found["jaccard"] == (len(shared) / union if union else 0)
+    short = min(len(a), len(b), k)  # rbo looks no deeper than the shorter list goes
+    assert (found["rbo"] > 0) == bool({*a[:short]} & {*b[:short]})
+
+
+def test_two_methods_that_found_nothing_share_nothing():
+    found = overlap([], [], 5)
+    assert found.pop("zero") == 1 and set(found.values()) == {0}
+
+
+@given(
+    st.lists(st.tuples(lists, lists, st.booleans(), st.booleans()), min_size=1, max_size=12),
+    st.integers(1, 5),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_outcomes_part_the_questions(rows, k):
+    first = {f"q{i}": a for i, (a, _, _, _) in enumerate(rows)}
+    second = {f"q{i}": b for i, (_, b, _, _) in enumerate(rows)}
+    right = tuple(pd.Series({f"q{i}": row[j] for i, row in enumerate(rows)}) for j in (2, 3))
+    table = shift_table(first, second, k, right).set_index("outcome")
+    assert list(table.index) == list(OUTCOMES) and table.loc["all", "n"] == len(rows)
+    assert table["n"].iloc[1:].sum() == len(rows)
+    cells = {"both right": (True, True), "only the first right": (True, False),
+             "only the second right": (False, True), "both wrong": (False, False)}  # fmt: skip
+    for outcome, cell_of in {"all": None, **cells}.items():
+        own = [overlap(a, b, k) for a, b, *r in rows if cell_of in (None, tuple(r))]
+        assert table.loc[outcome, "n"] == len(own)
+        for column in ("count", "fraction", "jaccard", "zero", "rbo"):
+            mean = np.mean([o[column] for o in own]) if own else np.nan
+            assert table.loc[outcome, column] == pytest.approx(mean, nan_ok=True)
+    alone = shift_table(first, second, k).set_index("outcome")
+    assert alone.equals(table.loc[["all"]])
+
+
+def test_a_question_that_was_not_answered_is_in_no_outcome():
+    runs = {"q1": ["a"], "q2": ["b"]}
+    right = pd.Series({"q1": True})
+    table = shift_table(runs, runs, 5, (right, right)).set_index("outcome")
+    assert list(table["n"]) == [2, 1, 0, 0, 0] and table.loc["both right", "count"] == 1
+
+
+# controls ----------------------------------------------------------------------------------------
+
+PLUS = [f"gout of toe {i} with urate" for i in range(5)]
+MINUS = [f"sepsis of joint {i} with fever and gout" for i in range(5)]
+PASSAGES = [f"{'gout' if i % 2 else 'sepsis'} joint toe {i} fever {i * i}" for i in range(40)]
+
+
+class Towers(HashEncoder):
+    """The hash encoder with two different towers."""
+
+    def encode(self, items, tower="query", progress=True):
+        rows = super().encode(items, tower, progress)
+        return np.roll(rows, 1, axis=1) if tower == "query" else rows
+
+
+@pytest.fixture
+def retriever(own_folders) -> Retriever:
+    encoder = Towers(dim=64)
+    ids = [f"p{i:02d}" for i in range(len(PASSAGES))]
+    return Retriever(DenseIndex([encoder.encode(PASSAGES, "article")], ids), encoder)
+
+
+class Told:
+    """An LLM that names one pair of hypotheses."""
+
+    def __init__(self, plus, minus):
+        self.plus, self.minus = plus, minus
+
+    def generate(self, *_, **__):
+        import json
+
+        from lib.llm import Reply
+
+        text = json.dumps({"H_plus": self.plus, "H_minus": self.minus})
+        return [Reply(text, "stop", 1, 1, 0.1, "told")]
+
+
+def made(plus=PLUS, minus=MINUS, **how) -> list[Expansion]:
+    method = replace(METHODS["chr"], **how)
+    question = Question("q", "What is it?", {"A": "gout"}, "A", "mine")
+    return [
+        method.expand(question, Told(a, b), None) for a, b in zip(plus, minus, strict=True)
+    ]  # fmt: skip
+
+
+def vector(request: Dense) -> np.ndarray:
+    """sum_i w_i e(text_i), one text at a time."""
+    encoder = Towers(dim=64)
+    return sum(
+        t.weight * encoder.encode([t.text], t.tower)[0].astype(np.float64) for t in request.texts
+    )
+
+
+@pytest.mark.parametrize("lam", [0.4, 1.0])
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+@pytest.mark.parametrize("kind", CONTROLS)
+def test_a_control_is_chr_with_the_mimic_of_another_question(kind, lam, weight, retriever):
+    own = made(lam=lam, question_weight=weight)
+    encoder = Towers(dim=64)
+    h, m = (encoder.encode(texts, "article") for texts in (PLUS, MINUS))
+    q = encoder.encode(["What is it?"], "query")
+    others = []
+    for i, control in enumerate(controlled(kind, own, retriever)):
+        j = MINUS.index(control.request.texts[1].text)
+        others.append(j)
+        row, theirs = slice(i, i + 1), slice(j, j + 1)
+        mimic = m[theirs]
+        if kind == "matched rotation":
+            mimic = matched_rotation(h[row], m[row], mimic)
+        expected = (shifted_query(h[row], mimic, lam) + weight * q)[0]
+        np.testing.assert_allclose(vector(control.request), expected, atol=2e-6)
+        assert control.request.texts[2:] == own[i].request.texts[2:]
+        assert control.trace == own[i].trace
+    assert sorted(others) == list(range(5)) and all(i != j for i, j in enumerate(others))
+
+
+@given(st.integers(2, 5), st.integers(0, 50), st.sets(st.integers(0, 4)))
+@settings(max_examples=40, deadline=None)
+def test_never_its_own_mimic_and_failures_stay_failures(n, seed, failed):
+    import tempfile
+
+    expansions = [
+        Expansion(None, {"error": "broken"}) if i in failed else e
+        for i, e in enumerate(made()[:n])
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setenv("CHR_CACHE", folder)
+        shelf = Retriever(None, Towers(dim=64))
+        out = controlled(CONTROLS[0], expansions, shelf, seed)
+        assert out == controlled(CONTROLS[0], expansions, shelf, seed)
+    alive = [i for i in range(n) if i not in failed]
+    for i, (before, after) in enumerate(zip(expansions, out, strict=True)):
+        if i in failed:
+            assert after is before
+        elif len(alive) == 1:
+            assert after.request is None and "no control" in after.trace["error"]
+        else:
+            taken = MINUS.index(after.request.texts[1].text)
+            assert taken in alive and taken != i
+
+
+def test_another_seed_takes_another_mimic(retriever):
+    taken = {
+        tuple(e.request.texts[1].text for e in controlled(CONTROLS[0], made(), retriever, seed))
+        for seed in range(20)
+    }
+    assert len(taken) == 4  # every turn of five questions but the whole one
+
+
+@pytest.mark.parametrize("kind", CONTROLS)
+def test_without_contrast_there_is_nothing_to_control(kind, retriever):
+    for own in (made(lam=0.0), made(lam=0.0, question_weight=0.5)):
+        assert controlled(kind, own, retriever) == own
+
+
+@pytest.mark.parametrize("kind", CONTROLS)
+def test_an_others_mimic_that_is_the_questions_own_text_is_no_control(kind, retriever):
+    same = controlled(kind, made(minus=[MINUS[0]] * 5), retriever)
+    assert all(e.request is None and "no control" in e.trace["error"] for e in same)
+    swapped = controlled(kind, made(PLUS[:2], [PLUS[1], PLUS[0]]), retriever)
+    assert all(e.request is None for e in swapped)
+
+
+def test_a_mimic_that_is_h_plus_itself_is_degenerate_as_ever_and_the_rest_goes_on(retriever):
+    own = made(minus=[PLUS[0], *MINUS[1:]])
+    questions = [Question(f"q{i}", "", {}, "A", "mine") for i in range(5)]
+    found, traces = execute(
+        "x", questions, controlled("matched rotation", own, retriever), retriever
+    )
+    assert "zero or tiny" in traces["q0"]["error"]
+    # The question that was given q0's mimic lost its control only if that is its own H+.
+    assert set(found["qid"]) == {"q1", "q2", "q3", "q4"}
+    assert np.isfinite(found["score"]).all()
+
+
+def test_the_pool_and_unknown_kinds(retriever):
+    own = made(pool=7)
+    for before, after in zip(own, controlled(CONTROLS[1], own, retriever), strict=True):
+        assert after.request.pool == before.request.pool and after.request.pool_size == 7
+        assert before.request.pool.texts == (Text(before.trace["H_plus"], 1.0, "article", "H+"),)
+    with pytest.raises(ValueError, match="no control 'noise'.*matched rotation"):
+        controlled("noise", made(), retriever)
