@@ -1,8 +1,8 @@
 """Adaptive lambda: how much contrast a pair (H+, H-) can bear (CHR's future work, made exact).
 
 Each rule maps c = cos(h+, h-), shape (n,), to one lambda per question, shape (n,). Parameters are
-chosen on development questions only (``choose``). Rule L4 works per passage, not per question, and
-lives in ``lib.contrast.margin_forms``.
+chosen on development questions only. Rule L4 works per passage, not per question, and lives in
+``lib.contrast.margin_forms``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = [
-    "Rule", "fixed", "attenuated", "attenuated_linear", "orthogonal", "drift_budget", "choose",
-]  # fmt: skip
+__all__ = ["Rule", "fixed", "attenuated", "attenuated_linear", "orthogonal", "drift_budget"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Rule:
     apply: Callable[[np.ndarray], np.ndarray]
 
     def __call__(self, c: np.ndarray) -> np.ndarray:
-        return np.asarray(self.apply(np.asarray(c, dtype=np.float64)), dtype=np.float64)
+        return self.apply(np.asarray(c, dtype=np.float64))
 
     @property
     def label(self) -> str:
@@ -44,22 +42,20 @@ def attenuated(lam_max: float, gamma: float, c_dev: np.ndarray) -> Rule:
 
     Percentiles make it free of the encoder's scale of cosines.
     """
-    reference = np.sort(np.asarray(c_dev, dtype=np.float64))
+    known, parameters = np.sort(c_dev), {"lambda_max": lam_max, "gamma": gamma}
 
     def apply(c: np.ndarray) -> np.ndarray:
-        below = np.searchsorted(reference, c, side="right") / len(reference)
-        return lam_max * (1 - below) ** gamma
+        return lam_max * (1 - np.searchsorted(known, c, side="right") / len(known)) ** gamma
 
-    return Rule("L1 attenuated", {"lambda_max": lam_max, "gamma": gamma}, apply)
+    return Rule("L1 attenuated", parameters, apply)
 
 
 def attenuated_linear(lam_max: float, gamma: float, c_dev: np.ndarray) -> Rule:
     """L1's parametric twin: lambda_max clip((1 - c) / (1 - c0), 0, 1)^gamma, c0 the dev median."""
     c0 = float(np.median(c_dev))
+    parameters = {"lambda_max": lam_max, "gamma": gamma, "c0": c0}
     return Rule(
-        "L1 linear",
-        {"lambda_max": lam_max, "gamma": gamma, "c0": c0},
-        lambda c: lam_max * np.clip((1 - c) / (1 - c0), 0, 1) ** gamma,
+        "L1 linear", parameters, lambda c: lam_max * np.clip((1 - c) / (1 - c0), 0, 1) ** gamma
     )
 
 
@@ -90,17 +86,7 @@ def drift_budget(lam_max: float, rho: float) -> Rule:
 
     def apply(c: np.ndarray) -> np.ndarray:
         bottom = np.sqrt(np.clip(1 - c * c, 0, None)) + c * t
-        safe = np.where(bottom > 0, bottom, 1.0)
-        return np.where(bottom > 0, np.minimum(lam_max, t / safe), lam_max)
+        with np.errstate(divide="ignore"):
+            return np.where(bottom > 0, np.minimum(lam_max, t / bottom), lam_max)
 
     return Rule("L3 drift budget", {"lambda_max": lam_max, "rho": rho}, apply)
-
-
-def choose(rules: list[Rule], score: Callable[[Rule], float]) -> tuple[Rule, list[float]]:
-    """The rule with the best score on development questions (the first of equals), and all scores.
-
-    ``score`` must only look at development questions; the caller reports the chosen rule on test
-    questions once.
-    """
-    scores = [float(score(rule)) for rule in rules]
-    return rules[int(np.argmax(scores))], scores

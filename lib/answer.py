@@ -8,7 +8,7 @@ passages of each question, best first; an empty context is the closed book.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -91,6 +91,11 @@ class EvidenceReader:
         self._learn("query", asked)
         self._learn("article", [(p.title, p.text) for context in contexts for p in context])
         return [self._one(q, c) for q, c in zip(questions, contexts, strict=True)]
+
+    def know(self, passages: Iterable[Passage], vectors: np.ndarray) -> None:
+        """Take the passages' vectors from an index, instead of encoding them once more."""
+        for passage, row in zip(passages, vectors, strict=True):
+            self._known["article", (passage.title, passage.text)] = row
 
     def _learn(self, tower: str, texts: Sequence) -> None:
         new = [t for t in dict.fromkeys(texts) if (tower, t) not in self._known]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
 from lib.index import Hits, PassageIndex, top_rows
 
 __all__ = ["BM25Index"]
-
-_WORD = r"(?u)\b\w+\b"  # one letter is a word too: hepatitis B, vitamin K
 
 
 class BM25Index(PassageIndex):
@@ -22,22 +19,15 @@ class BM25Index(PassageIndex):
     repeated question relies on.
     """
 
-    def __init__(self, ids: Sequence[str], model: Any, tokenize: Callable[..., Any]):
-        super().__init__(ids)
-        self._model, self._tokenize = model, tokenize
-
     @classmethod
-    def build(
-        cls, texts: Sequence[str], ids: Sequence[str], *, k1: float = 0.9, b: float = 0.4,
-        stopwords: str = "english", progress: bool = False,
-    ) -> BM25Index:  # fmt: skip
-        """Index passages (title and text as one string); k1 and b default to Pyserini's."""
+    def build(cls, texts: Sequence[str], ids: Sequence[str]) -> Self:
+        """Index passages (title and text as one string); k1 and b are Pyserini's."""
         import bm25s
 
-        tokenize = partial(bm25s.tokenize, stopwords=stopwords, token_pattern=_WORD)
-        model = bm25s.BM25(k1=k1, b=b, method="lucene")
-        model.index(tokenize(list(texts), show_progress=progress), show_progress=progress)
-        return cls(ids, model, tokenize)
+        index = cls(ids)
+        index._model = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
+        index._model.index(_words(texts, return_ids=True), show_progress=False)
+        return index
 
     def search(self, texts: Sequence[str], k: int) -> Hits:
         """The k best passages per text, scores rounded to 1e-5, ties by id.
@@ -46,8 +36,7 @@ class BM25Index(PassageIndex):
         """
         if k < 1:
             raise ValueError(f"k is {k}: ask for at least one passage")
-        words = self._tokenize(list(texts), return_ids=False, show_progress=False)
-        return Hits.stack([self._best(own, k) for own in words])
+        return Hits.stack([self._best(words, k) for words in _words(texts, return_ids=False)])
 
     def _best(self, words: list[str], k: int) -> Hits:
         known = self._model.get_tokens_ids(words)
@@ -55,3 +44,13 @@ class BM25Index(PassageIndex):
         kth = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
         rows = np.flatnonzero((scores >= kth) & (scores > 0))
         return top_rows(scores[None, rows], rows, self, k)
+
+
+def _words(texts: Sequence[str], return_ids: bool):
+    import bm25s
+
+    # One letter is a word too: hepatitis B, vitamin K.
+    return bm25s.tokenize(
+        list(texts), stopwords="english", token_pattern=r"(?u)\b\w+\b",
+        return_ids=return_ids, show_progress=False,
+    )  # fmt: skip

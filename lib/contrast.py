@@ -1,10 +1,8 @@
 """The mathematics of contrast: S(d) = cos(d, H+) - lambda * cos(d, H-), and what follows from it.
 
 CHR (eq. 1) is linear in the passage, so eq. 2 holds: one inner-product search with the *shifted
-query* h+ - lambda h- ranks the whole corpus exactly. Here are that query, the angle by which it
-turns, the exact lambdas at which a top-k changes, the matched-rotation control, and the forms that
-are no longer linear (several mimics by their maximum, a margin per passage), which are the minimum
-of linear forms and are searched with a certificate.
+query* h+ - lambda h- ranks the whole corpus exactly. Two forms are no longer linear (several mimics
+by their maximum, a margin per passage) but the minimum of linear forms, and are scored as such.
 
 All vectors are unit rows, float32, shape (n, d); ``lam`` is a number or an array of shape (n,).
 """
@@ -27,8 +25,8 @@ TINY = 1e-3
 """Norm below which h+ - lambda h- is noise: encoders agree to about 1e-6 between processors, so a
 shorter vector's direction is not the texts' any more."""
 
-WHOLE = 200_000
-"""Corpora up to this size are scored whole where a score is not linear: certifying costs more."""
+BLOCK, WHOLE = 4096, 200_000
+"""Passages scored at a time where a score is not linear, and how many are scored whole at all."""
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -36,32 +34,18 @@ def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.clip(np.einsum("ij,ij->i", a, b, dtype=np.float64), -1.0, 1.0)
 
 
-def _column(lam: float | np.ndarray) -> np.ndarray:
-    return np.atleast_1d(np.asarray(lam, dtype=np.float32))[:, None]
+def shifted_query(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
+    """h+ - lambda h- (CHR eq. 2), shape (n, d), *not* re-normalised: length changes no ranking.
 
-
-def shifted_query(
-    h_plus: np.ndarray,
-    h_minus: np.ndarray,
-    lam: float | np.ndarray,
-    question: np.ndarray | None = None,
-    question_weight: float = 0.0,
-) -> np.ndarray:
-    """h+ - lambda h- (+ w q), shape (n, d), *not* re-normalised: length does not change a ranking.
-
-    ``h_minus`` of shape (n, m, d) is a differential of m mimics; their mean is subtracted, which is
-    S = cos(d, H+) - lambda * mean_j cos(d, H_j-). CHR eq. 2 has w = 0.
+    Both may have further axes before the last, as ``max_mimic_forms`` uses it.
     """
-    mimic = h_minus.mean(axis=1) if h_minus.ndim == 3 else h_minus
-    query = h_plus - _column(lam) * mimic
-    if question_weight:
-        query = query + np.float32(question_weight) * question
-    return query.astype(np.float32)
+    lam = np.reshape(np.asarray(lam, np.float32), (-1,) + (1,) * (h_plus.ndim - 1))
+    return h_plus - lam * h_minus
 
 
 def is_degenerate(query: np.ndarray) -> np.ndarray:
-    """Which rows are too short to have a direction (norm < TINY), shape (n,)."""
-    return np.linalg.norm(query, axis=1) < TINY
+    """Which queries (..., d) are too short to have a direction (norm < TINY), shape (...)."""
+    return np.linalg.norm(query, axis=-1) < TINY
 
 
 def rotation(c: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
@@ -134,75 +118,44 @@ class LinearForms:
     offsets: np.ndarray
 
 
-def max_mimic_forms(h_plus: np.ndarray, mimics: np.ndarray, lam: float) -> LinearForms:
-    """S = cos(d, H+) - lambda max_j cos(d, H_j-), as the minimum over j of CHR with each mimic.
+def max_mimic_forms(h_plus: np.ndarray, mimics: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
+    """S = cos(d, H+) - lambda max_j cos(d, H_j-): the least of CHR's scores with each mimic.
 
-    ``h_plus`` (d,), ``mimics`` (m, d); a passage is judged by the mimic it resembles most.
+    ``mimics`` (n, m, d) gives forms (n, m, d); a passage is judged by the mimic nearest to it.
     """
-    vectors = h_plus[None, :] - np.float32(lam) * mimics
-    return LinearForms(vectors.astype(np.float32), np.zeros(len(mimics)))
+    return shifted_query(h_plus[:, None], mimics, lam)
 
 
-def margin_forms(
-    h_plus: np.ndarray, h_minus: np.ndarray, lam: float, margin: float = 0.0
-) -> LinearForms:
-    """Rule L4: S = cos(d, H+) - lambda max(0, cos(d, H-) - cos(d, H+) + m).
+def margin_forms(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
+    """Rule L4: S = cos(d, H+) - lambda max(0, cos(d, H-) - cos(d, H+)), as forms (n, 2, d).
 
-    Only passages closer to the mimic than to the target (by the margin) pay. It is the lower of
-    h+ . d and ((1 + lambda) h+ - lambda h-) . d - lambda m, so it needs no pool.
+    Only passages closer to the mimic than to the target pay: S is the lower of h+ . d and
+    ((1 + lambda) h+ - lambda h-) . d, so it needs no pool.
     """
+    lam = np.reshape(np.asarray(lam, np.float64), (-1, 1))
     steep = (1 + lam) * h_plus - lam * h_minus
-    vectors = np.stack([h_plus, steep]).astype(np.float32)
-    return LinearForms(vectors, np.array([0.0, -lam * margin]))
+    return np.stack([h_plus, steep.astype(np.float32)], axis=1)
 
 
-def search_forms(
-    index, forms: Sequence[LinearForms], k: int, candidates: int = 100, whole: int = WHOLE
-) -> Hits:
+def search_forms(index, forms: Sequence[LinearForms], k: int) -> Hits:
     """Exact top k of a minimum of linear forms, one per question.
 
-    Up to ``whole`` passages all are scored. Beyond, by certified candidate sets: a passage in none
-    of a question's lists scores at most the least of their N-th scores, so once the k-th candidate
-    is above that, nothing is missing; else N grows fourfold for that question.
+    Every passage is scored, block by block, so that memory stays flat; beyond ``WHOLE`` passages
+    certified candidate sets are cheaper (``lib.scale.certified``), and as exact.
     """
-    if len(index.ids) <= whole:
-        return _search_all(index, forms, k)
-    best: list[Hits | None] = [None] * len(forms)
-    open_, n = list(range(len(forms))), min(max(candidates, k), len(index))
-    while open_:
-        hits = index.search(np.concatenate([forms[i].vectors for i in open_]), n)
-        ends = np.cumsum([len(forms[i].vectors) for i in open_])
-        left = []
-        for i, end in zip(open_, ends, strict=True):
-            part = slice(end - len(forms[i].vectors), end)
-            best[i] = _best_of(index, forms[i], np.unique(hits.rows[part]), k)
-            # The margin keeps rounding of scores (1e-5) from certifying a tie.
-            unseen = float((hits.scores[part, -1] + forms[i].offsets).min()) + 2e-5
-            if best[i].scores[0, -1] <= unseen:
-                left.append(i)
-        open_, n = ([], n) if n == len(index) else (left, min(4 * n, len(index)))
-    return Hits.stack(best)
+    if len(index) > WHOLE:
+        from lib.scale.certified import search_certified
 
-
-def _best_of(index, form: LinearForms, rows: np.ndarray, k: int) -> Hits:
-    exact = (index.score(form.vectors, rows) + form.offsets[:, None]).min(axis=0)
-    return top_rows(exact[None], rows, index, min(k, len(rows)))
-
-
-def _search_all(index, forms: Sequence[LinearForms], k: int, batch: int = 32) -> Hits:
-    """Every passage scored in float32, the best few again in float64, as the index itself does."""
-    parts, k = [], min(k, len(index))
-    for start in range(0, len(forms), batch):
-        some = forms[start : start + batch]
-        firsts = np.cumsum([0, *(len(form.vectors) for form in some[:-1])])
-        scores = index.products(np.concatenate([form.vectors for form in some]))
-        scores += np.concatenate([form.offsets for form in some]).astype(np.float32)[:, None]
-        lowest = np.minimum.reduceat(scores, firsts, axis=0)
-        kth = np.partition(lowest, -k, axis=1)[:, -k]
-        for form, row, least in zip(some, lowest, kth, strict=True):
-            # float32 products are off by less than this, so no passage of the top k is lost.
-            parts.append(_best_of(index, form, np.flatnonzero(row >= least - 1e-4), k))
-    return Hits.stack(parts)
+        return search_certified(index, forms, k)
+    vectors = np.concatenate([form.vectors for form in forms])
+    offsets = np.concatenate([form.offsets for form in forms])[:, None]
+    firsts = np.cumsum([0, *(len(form.vectors) for form in forms[:-1])])
+    rows, parts = np.flatnonzero(index.kept), []
+    for block in np.split(rows, range(BLOCK, len(rows), BLOCK)):
+        scores = np.minimum.reduceat(index.score(vectors, block) + offsets, firsts)
+        parts.append(top_rows(scores, block, index, k))
+    scores = np.concatenate([part.scores for part in parts], axis=1)
+    return top_rows(scores, np.concatenate([part.rows for part in parts], axis=1), index, k)
 
 
 def rerank_pool(index, pool: np.ndarray, query: np.ndarray, n: int, k: int) -> Hits:
@@ -212,7 +165,7 @@ def rerank_pool(index, pool: np.ndarray, query: np.ndarray, n: int, k: int) -> H
     """
     first = index.search(pool, min(n, len(index)))
     parts = [
-        top_rows(index.score(query[i : i + 1], rows), rows, index, min(k, len(rows)))
+        top_rows(index.score(query[i : i + 1], rows), rows, index, k)
         for i, rows in enumerate(first.rows)
     ]
     return Hits.stack(parts)

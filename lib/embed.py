@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -21,8 +20,7 @@ import numpy as np
 from lib.files import sha256_bytes, sha256_file
 
 __all__ = [
-    "Encoder", "HashEncoder", "Item", "MINILM_SHA256", "ModelEncoder", "Tower", "load_encoder",
-    "measure_rate", "minilm_folder",
+    "Encoder", "HashEncoder", "Item", "ModelEncoder", "Tower", "load_encoder", "minilm_folder",
 ]  # fmt: skip
 
 Tower = Literal["query", "article"]
@@ -60,7 +58,7 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     ``hash``: deterministic word hashing, for tests and demonstrations; option ``dim=256``.
 
     The first three take ``device``, ``precision`` (float32, bfloat16, float16; by default float32
-    on a CPU, float16 on CUDA), ``batch_size`` and ``threads``; minilm and st also ``max_tokens``.
+    on a CPU, float16 on CUDA) and ``batch_size``; minilm and st also ``max_tokens``.
     """
     if name == "hash":
         return HashEncoder(**options)
@@ -76,14 +74,6 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     raise ValueError(f"unknown encoder {name!r}: use minilm, medcpt, st:<model> or hash")
 
 
-def measure_rate(encoder: Encoder, sample: Sequence[Item], tower: Tower = "article") -> float:
-    """Items per second on ``sample``, after a warm-up: to tell how long a job takes beforehand."""
-    encoder.encode(sample[:2], tower, progress=False)
-    start = time.perf_counter()
-    encoder.encode(sample, tower, progress=False)
-    return len(sample) / max(time.perf_counter() - start, 1e-9)
-
-
 class ModelEncoder:
     """sentence-transformers models as towers; one model for both when ``article`` is not given.
 
@@ -96,28 +86,27 @@ class ModelEncoder:
         self, name: str, query: str | Path, article: str | Path | None = None, *,
         max_tokens: int | tuple[int, int] | None = None, cls_pairs: bool = False,
         device: str | Sequence[str] | None = None, precision: str | None = None,
-        batch_size: int | None = None, threads: int | None = None,
+        batch_size: int | None = None,
     ):  # fmt: skip
         import torch
 
-        if threads:
-            torch.set_num_threads(threads)
         gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         self.devices = [device] if isinstance(device, str) else list(device or gpus or ["cpu"])
-        device = self.devices[0]
-        precision = precision or ("float16" if device.startswith("cuda") else "float32")
+        on_gpu = self.devices[0].startswith("cuda")
+        precision = precision or ("float16" if on_gpu else "float32")
         if precision not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"unknown precision {precision!r}: use float32, bfloat16 or float16")
         self.name, self.pairs = name, cls_pairs
-        self.batch_size = batch_size or (256 if device.startswith("cuda") else 8)
+        self.batch_size = batch_size or (256 if on_gpu else 8)
         limits = max_tokens if isinstance(max_tokens, tuple) else (max_tokens, max_tokens)
         places = {"query": (query, limits[0]), "article": (article or query, limits[1])}
         opened = {}
-        for place in dict.fromkeys(places.values()):
-            folder = _folder(place[0])
-            model = _open(folder, place[1], cls_pairs, device, precision)
+        for source, limit in dict.fromkeys(places.values()):
+            folder = _folder(source)
+            model = _open(folder, limit, cls_pairs, self.devices[0], precision)
             how = f"{'cls' if cls_pairs else 'own'} pooling|{model.max_seq_length} tokens|unit"
-            opened[place] = model, f"{name.split(':')[0]}|{_digest(folder)}|{how}|{precision}"
+            made_by = f"{name.split(':')[0]}|{_digest(folder)}|{how}|{precision}"
+            opened[source, limit] = model, made_by
         self._models = {tower: opened[place][0] for tower, place in places.items()}
         self.fingerprints = {tower: opened[place][1] for tower, place in places.items()}
         self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
@@ -140,9 +129,9 @@ class ModelEncoder:
     def _as_read(self, item: Item, tower: Tower) -> Item:
         if not self.pairs:
             return _single(item, tower)
-        if tower == "article":
-            return ("", item) if isinstance(item, str) else tuple(item)
         if isinstance(item, str):
+            return ("", item) if tower == "article" else item
+        if tower == "article":
             return item
         room = self._models["query"].max_seq_length - 3  # [CLS] and two [SEP]
         question, used = self._clip(item[0], room)

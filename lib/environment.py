@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 import pandas as pd
@@ -19,12 +20,10 @@ PACKAGES = (
 
 def versions() -> pd.DataFrame:
     """The packages that move numbers, and their versions; "missing" where not installed."""
-    rows = {"python": platform.python_version()}
+    rows = {"python": platform.python_version()} | dict.fromkeys(PACKAGES, "missing")
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             rows[name] = version(name)
-        except PackageNotFoundError:
-            rows[name] = "missing"
     return pd.DataFrame(rows.items(), columns=["package", "version"])
 
 
@@ -34,9 +33,8 @@ def machine() -> str:
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpus = torch.cuda.device_count()
-    return (
-        f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {gpus or 'no'} GPU{'s' * (gpus > 1)}"
-    )
+    found = f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {gpus or 'no'} GPU"
+    return found + "s" * (gpus > 1)
 
 
 def check_weights() -> list[str]:
@@ -55,7 +53,5 @@ def check_weights() -> list[str]:
 
 if __name__ == "__main__":
     wrong = check_weights()
-    print(
-        "\n".join(wrong) if wrong else "all-MiniLM-L6-v2 and SmolLM2-135M-Instruct: sha256 right."
-    )
+    print(*wrong or ["all-MiniLM-L6-v2 and SmolLM2-135M-Instruct: sha256 right."], sep="\n")
     sys.exit(bool(wrong))

@@ -7,7 +7,7 @@ mimic), *mimic*, *neither*. Contamination alone flatters a method that leaves th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -27,16 +27,14 @@ add up to 1 (less where fewer than five came back); p_at_5 = target + both."""
 
 
 def measure(
-    retrieved: Mapping[str, Sequence[str]],
-    targets: Mapping[str, frozenset[str]],
-    mimics: Mapping[str, frozenset[str]],
-    k: int = 5,
-) -> pd.DataFrame:
+    retrieved: Mapping[str, Sequence[str]], targets: Mapping[str, frozenset[str]],
+    mimics: Mapping[str, frozenset[str]], k: int = 5,
+) -> pd.DataFrame:  # fmt: skip
     """One row per question of ``targets`` (index qid), columns ``METRICS``, values in [0, 1].
 
-    ``retrieved[qid]`` lists passage ids, best first; a question that is missing there retrieved
-    nothing and scores 0. P@k, hit@k, nDCG@10, reciprocal rank and recall@10 come from ir-measures
-    (gains 0/1); with another ``k`` the "5" of the column names is that k.
+    ``retrieved[qid]`` lists passage ids, best first; a question that is missing there scores 0.
+    P@k, hit@k, nDCG@10, reciprocal rank and recall@10 come from ir-measures (gains 0/1); with
+    another ``k`` the "5" of the column names is that k.
     """
     import ir_measures as ir
     from ir_measures import RR, P, R, Success, nDCG
@@ -44,16 +42,13 @@ def measure(
     names = dict(zip((P @ k, Success @ k, nDCG @ 10, RR, R @ 10), METRICS, strict=False))
     qrels = {q: dict.fromkeys(sorted(pids), 1) for q, pids in targets.items() if pids}
     # Scores are minus the rank: the measures must not re-break ties that the index has broken.
-    run = {
-        q: {p: -float(i) for i, p in enumerate(pids)} for q, pids in retrieved.items() if q in qrels
-    }
+    run = {q: {p: -i for i, p in enumerate(pids)} for q, pids in retrieved.items() if q in qrels}
     rows = {q: dict.fromkeys(METRICS, 0.0) for q in targets}
     for row in ir.iter_calc(list(names), qrels, run):
         rows[row.query_id][names[row.measure]] = row.value
     for qid, row in rows.items():
         for pid in list(retrieved.get(qid, ()))[:k]:
-            name = class_of(pid in targets[qid], pid in mimics.get(qid, ()))
-            row[f"{name}_at_5"] += 1 / k
+            row[f"{class_of(pid, targets[qid], mimics.get(qid, ()))}_at_5"] += 1 / k
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(METRICS)).rename_axis("qid")
 
 
@@ -69,25 +64,22 @@ def compare(tables: Mapping[str, pd.DataFrame], k: int, best: float) -> pd.DataF
     return pd.DataFrame(rows)[[*shown, "n"]].assign(ceiling=best, k=k)
 
 
-def class_of(on_target: bool, on_mimic: bool) -> str:
-    """The class of a passage that is or is not on the target and on the mimic."""
-    if on_target:
-        return "both" if on_mimic else "target"
-    return "mimic" if on_mimic else "neither"
+def class_of(pid: str, target: Container[str], mimic: Container[str]) -> str:
+    """The class of a passage, given those on the target and those on the mimic."""
+    if pid in target:
+        return "both" if pid in mimic else "target"
+    return "mimic" if pid in mimic else "neither"
 
 
-def mean_interval(
-    values: np.ndarray, *, resamples: int = 2000, seed: int = 0
-) -> tuple[float, float, float]:
+def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float, float]:
     """Mean with its 95 % percentile bootstrap interval over questions: (mean, low, high)."""
     values = np.asarray(values, dtype=np.float64)
     if len(values) == 0:
         raise ValueError("no questions to average")
-    rng = np.random.default_rng(seed)
-    # Resampled counts times values: one small matrix instead of resamples x n picks.
-    draws = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), size=resamples)
-    means = draws @ values / len(values)
-    low, high = np.percentile(means, [2.5, 97.5])
+    # Resampled counts times values: one small matrix instead of 2,000 x n picks.
+    shares = np.full(len(values), 1 / len(values))
+    draws = np.random.default_rng(seed).multinomial(len(values), shares, size=2000)
+    low, high = np.percentile(draws @ values / len(values), [2.5, 97.5])
     return float(values.mean()), float(low), float(high)
 
 
@@ -105,12 +97,11 @@ def paired(
     mean, low, high = mean_interval(difference, seed=seed)
     p = 1.0  # exact for a single question too, which scipy refuses
     if difference.any() and len(difference) > 1:
-        test = permutation_test(
+        p = float(permutation_test(
             (difference,), lambda x, axis: np.round(x.mean(axis=axis), 12),  # so that ties tie
-            permutation_type="samples",
-            vectorized=True, n_resamples=resamples, rng=np.random.default_rng(seed),
-        )  # fmt: skip
-        p = float(test.pvalue)
+            permutation_type="samples", vectorized=True, n_resamples=resamples,
+            rng=np.random.default_rng(seed),
+        ).pvalue)  # fmt: skip
     error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.nan
     return {"difference": mean, "low": low, "high": high, "p": p, "n": len(difference),
             "least": float(2.8 * error)}  # fmt: skip
@@ -123,14 +114,14 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return multipletests(np.asarray(p_values, dtype=float), method="holm")[1]
 
 
-def summary(table: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
+def summary(table: pd.DataFrame) -> dict[str, float]:
     """Means of all metrics, P@5 with its interval, contamination and n, as result files hold them.
 
     ``contamination_at_5`` is the share of the top five on the mimic and not on the target;
-    ``contamination_ratio`` divides by what is on either topic (DESIGN's definition: it also falls
-    when retrieval leaves the topic, which ``neither_at_5`` shows).
+    ``contamination_ratio`` divides by what is on either topic (it also falls when retrieval leaves
+    the topic, which ``neither_at_5`` shows).
     """
-    mean, low, high = mean_interval(table["p_at_5"].to_numpy(), seed=seed)
+    mean, low, high = mean_interval(table["p_at_5"].to_numpy())
     row = {"p_at_5": mean, "p_at_5_low": low, "p_at_5_high": high}
     row |= {m: float(table[m].mean()) for m in METRICS if m != "p_at_5"}
     row["contamination_at_5"] = row["mimic_at_5"]

@@ -30,11 +30,9 @@ def hypotheses(method: Method, questions: Sequence[Question], llm: ChatModel) ->
 
 
 def validity(replies: Mapping[str, pd.DataFrame], author: str) -> pd.DataFrame:
-    """Per question set: n, valid, repaired, cut, names_answer, and the cost where one was measured.
+    """Per question set: n, valid, repaired, cut, names_answer, calls, prompt_tokens, output_tokens.
 
-    Columns ``dataset, author, n, valid, repaired, cut, names_answer, calls, prompt_tokens,
-    output_tokens``; the last three are sums and stay empty for reference text. Latency is in the
-    ledger, not here: it differs from run to run.
+    The last three are sums, empty for reference text. Latency is in the ledger: it varies.
     """
     out = []
     for dataset, table in replies.items():

@@ -45,7 +45,6 @@ def atomic_write(path: Path, content: bytes | str | Callable[[Path], None]) -> P
 
     ``content`` is the bytes or text, or a function that is given the temporary path to fill.
     """
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
@@ -68,10 +67,9 @@ def read_jsonl(path: Path) -> Iterator[dict]:
     """Rows of a JSON Lines file, one at a time; a broken line is named with its number."""
     with open(path, encoding="utf-8") as stream:
         for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
             try:
-                yield json.loads(line)
+                if line.strip():
+                    yield json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
 
@@ -80,18 +78,12 @@ def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".manifest.json")
 
 
-def write_manifest(path: Path, *, rows: int, settings: dict) -> dict:
-    """Record rows, bytes, sha256 and settings of a finished file beside it; returns the record."""
-    path = Path(path)
-    manifest = {
-        "rows": rows,
-        "bytes": path.stat().st_size,
-        "sha256": sha256_file(path),
-        "settings": settings,
-    }
+def write_manifest(path: Path, *, rows: int, settings: dict) -> None:
+    """Record rows, bytes, sha256 and settings of a finished file beside it."""
+    size, sha256 = path.stat().st_size, sha256_file(path)
+    manifest = {"rows": rows, "bytes": size, "sha256": sha256, "settings": settings}
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False)
     atomic_write(_beside(path), text + "\n")
-    return manifest
 
 
 def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
@@ -99,13 +91,10 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
 
     ``verify=False`` compares the size only, for files too large to hash at every start.
     """
-    path = Path(path)
     try:
         manifest = json.loads(_beside(path).read_text(encoding="utf-8"))
-        if {"rows", "settings"}.difference(manifest) or manifest["bytes"] != path.stat().st_size:
-            return None
-        if verify and manifest["sha256"] != sha256_file(path):
-            return None
-        return manifest
+        whole = {"rows", "settings"} <= set(manifest) and manifest["bytes"] == path.stat().st_size
+        same = whole and (not verify or manifest["sha256"] == sha256_file(path))
+        return manifest if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

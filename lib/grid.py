@@ -20,7 +20,6 @@ from lib.datasets import Question, load_questions
 from lib.llm import ChatModel, ledger
 from lib.methods import METHODS
 from lib.methods.base import Expansion, Method
-from lib.paths import results
 from lib.provenance import result
 from lib.recorder import RecordingMiss
 from lib.retrieve import Retriever, execute, expand_all
@@ -189,7 +188,7 @@ class Grid:
             "questions": [q.qid for q in self.sets[dataset]],
         }  # fmt: skip
         try:
-            result(
+            table = result(
                 make, f"cells/{name}", self.profile, code=["lib.grid"], data=self.data, **settings
             )
         except RecordingMiss as miss:
@@ -197,11 +196,6 @@ class Grid:
             row = {"dataset": dataset, "method": arm, "reader": kind, "how": how}
             self.missing += [] if row in self.missing else [row]
             return None
-        # Ids such as MedQA's 0007 and hypotheses such as "N/A" are text, whatever they look like.
-        table = pd.read_csv(
-            results(self.profile) / f"cells/{name}.csv",
-            dtype=dict.fromkeys(_WORDS, str), keep_default_na=False, na_values=[""],
-        )  # fmt: skip
         return table.fillna(dict.fromkeys(_WORDS, ""))
 
 

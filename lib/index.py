@@ -8,7 +8,6 @@ outside it can belong to the top k, so the answer depends on no backend, batch s
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Sequence
 from typing import Literal, Self
 
@@ -67,21 +66,19 @@ class DenseIndex(PassageIndex):
 
     def __init__(
         self, shards: Sequence[np.ndarray], ids: Sequence[str], *,
-        backend: Literal["faiss", "torch"] = "faiss", device: str = "cpu",
-        devices: Sequence[str] = (),
+        backend: Literal["faiss", "torch"] = "faiss", devices: Sequence[str] = (),
     ):  # fmt: skip
         super().__init__(ids)
         self._shards = [np.asarray(shard) for shard in shards]
         self._starts = np.cumsum([0, *map(len, self._shards)])
         if self._starts[-1] != len(self.ids) or not len(self.ids):
             raise ValueError(f"{self._starts[-1]} vectors and {len(self.ids)} passage ids")
-        if backend == "torch":
-            from lib.scale.devices import TorchSearch as Search
-        elif backend == "faiss":
-            Search = _Faiss
-        else:
+        if backend not in ("faiss", "torch"):
             raise ValueError(f"unknown backend {backend!r}: use faiss or torch")
-        self._backend = Search(self._shards, list(devices) or [device])
+        from lib.scale.devices import TorchSearch
+
+        search = TorchSearch if backend == "torch" else _Faiss
+        self._backend = search(self._shards, list(devices) or ["cpu"])
         self.dim = self._shards[0].shape[1]
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
@@ -92,17 +89,6 @@ class DenseIndex(PassageIndex):
         for i in np.unique(shard):
             found[shard == i] = self._shards[i][rows[shard == i] - self._starts[i]]
         return found
-
-    def products(self, vectors: np.ndarray) -> np.ndarray:
-        """Inner products with every row, float32 (n, rows), not rounded; -inf where not kept."""
-        queries = np.asarray(vectors, dtype=np.float32)
-        out = np.full((len(queries), len(self.ids)), -np.inf, dtype=np.float32)
-        for start, shard in zip(self._starts, self._shards, strict=False):
-            part = slice(start, start + len(shard))
-            if self.kept[part].any():
-                out[:, part] = queries @ shard.astype(np.float32, copy=False).T
-        out[:, ~self.kept] = -np.inf
-        return out
 
     def score(self, vectors: np.ndarray, which: Sequence[str] | np.ndarray) -> np.ndarray:
         """Inner products, float64 (n, m), with the passages ``which``: row numbers or ids."""
@@ -147,10 +133,8 @@ class DenseIndex(PassageIndex):
 
     def _candidates(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n, depth) of the best float32 scores over all shards, and the least score."""
-        kept = [
-            np.flatnonzero(self.kept[a:b]) for a, b in itertools.pairwise(self._starts.tolist())
-        ]
-        picks = [(i, local) for i, local in enumerate(kept) if len(local)]
+        kept = enumerate(np.split(self.kept, self._starts[1:-1]))
+        picks = [(i, np.flatnonzero(own)) for i, own in kept if own.any()]
         found = self._backend.top(queries, picks, depth)
         scores = np.concatenate([own for own, _ in found], axis=1)
         blocks = [self._starts[i] + local[f[1]] for (i, local), f in zip(picks, found, strict=True)]
@@ -173,8 +157,7 @@ class _Faiss:
         found = []
         for i, local in picks:
             block = self._shards[i]
-            if len(local) < len(block):
-                block = block[local]
-            block, k = np.ascontiguousarray(block, dtype=np.float32), min(depth, len(block))
+            block = np.ascontiguousarray(block[local] if len(local) < len(block) else block, "f4")
+            k = min(depth, len(block))
             found.append(faiss.knn(queries, block, k, metric=faiss.METRIC_INNER_PRODUCT))
         return found

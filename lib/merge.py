@@ -1,12 +1,12 @@
 """Hits, which every search returns, and several of them merged into one.
 
-A merge takes Hits of the same queries and goes query by query. A passage is its id: one that is in
-several lists is there once. Merged Hits carry no rows (-1), because the lists may come from
-different indexes. Ties break by passage id.
+A merge goes query by query. A passage is its id: one that is in several lists is there once. Merged
+Hits carry no rows (-1), because the lists may come from different indexes. Ties break by id.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -39,16 +39,16 @@ class Hits:
     @classmethod
     def stack(cls, parts: Sequence[Hits]) -> Hits:
         """The queries of one or more parts below each other, padded to the longest list."""
-        width = max(part.scores.shape[1] for part in parts)
-        gaps = [((0, 0), (0, width - part.scores.shape[1])) for part in parts]
-        columns = []
-        for name, filler in (("scores", -np.inf), ("rows", -1), ("ids", "")):
-            pairs = zip((getattr(part, name) for part in parts), gaps, strict=True)
-            columns.append(np.concatenate([np.pad(c, g, constant_values=filler) for c, g in pairs]))
-        return cls(*columns)
+        gaps = [max(p.ids.shape[1] for p in parts) - p.ids.shape[1] for p in parts]
 
+        def column(name: str, filler: float | str) -> np.ndarray:
+            padded = (
+                np.pad(getattr(part, name), ((0, 0), (0, gap)), constant_values=filler)
+                for part, gap in zip(parts, gaps, strict=True)
+            )
+            return np.concatenate(list(padded))
 
-_Ranked = list[tuple[str, float]]  # (passage id, score), best first
+        return cls(column("scores", -np.inf), column("rows", -1), column("ids", ""))
 
 
 def merge_scores(parts: Sequence[Hits], k: int) -> Hits:
@@ -56,14 +56,7 @@ def merge_scores(parts: Sequence[Hits], k: int) -> Hits:
 
     Only for scores on one scale: shards or sources searched with one encoder.
     """
-
-    def merged(lists: list[_Ranked]) -> _Ranked:
-        best: dict[str, float] = {}
-        for pid, score in (hit for ranked in lists for hit in ranked):
-            best[pid] = max(score, best.get(pid, score))
-        return _sorted(best)
-
-    return _each_query(parts, k, merged)
+    return _merged(parts, k, lambda rank, score: score, max)
 
 
 def merge_rrf(parts: Sequence[Hits], k: int, rrf_k: int = 60) -> Hits:
@@ -71,50 +64,36 @@ def merge_rrf(parts: Sequence[Hits], k: int, rrf_k: int = 60) -> Hits:
 
     Cormack et al. 2009, with their constant 60 as MedRAG uses it.
     """
-
-    def merged(lists: list[_Ranked]) -> _Ranked:
-        total: dict[str, float] = {}
-        for ranked in lists:
-            for rank, (pid, _) in enumerate(ranked, 1):
-                total[pid] = total.get(pid, 0.0) + 1.0 / (rrf_k + rank)
-        return _sorted(total)
-
-    return _each_query(parts, k, merged)
+    return _merged(parts, k, lambda rank, score: 1 / (rrf_k + rank), sum)
 
 
 def merge_balanced(parts: Sequence[Hits], k: int) -> Hits:
     """Round robin over the sources, in the order of ``parts``: first ranks, second ranks, ...
 
-    RAG2's balanced retrieval: with k = m x len(parts) and disjoint sources each gives its best m.
-    A source that runs out leaves its turns to the others. Scores stay what each source gave, so
-    they do not fall along the list; re-rank, or go by rank.
+    RAG2's balanced retrieval: with k = m x len(parts) and disjoint sources each gives its best m; a
+    source that runs out leaves its turns to the others. Scores are minus the turn, so they fall.
     """
-
-    def merged(lists: list[_Ranked]) -> _Ranked:
-        depth = max((len(ranked) for ranked in lists), default=0)
-        turns = (ranked[i] for i in range(depth) for ranked in lists if i < len(ranked))
-        chosen: dict[str, float] = {}
-        for pid, score in turns:
-            chosen.setdefault(pid, score)
-        return list(chosen.items())
-
-    return _each_query(parts, k, merged)
+    sources = [
+        Hits(np.full(p.scores.shape, i, np.float32), p.rows, p.ids) for i, p in enumerate(parts)
+    ]
+    return _merged(sources, k, lambda rank, source: -(rank * len(parts) + source), max)
 
 
-def _sorted(scores: dict[str, float]) -> _Ranked:
-    # Twelve digits: the order in which equal terms were added must not decide.
-    return sorted(scores.items(), key=lambda item: (-round(item[1], 12), item[0]))
-
-
-def _each_query(parts: Sequence[Hits], k: int, merged: Callable[[list[_Ranked]], _Ranked]) -> Hits:
+def _merged(parts: Sequence[Hits], k: int, points: Callable, joined: Callable) -> Hits:
+    """``points(rank, score)`` of a passage in each list it is in, ``joined`` to its one score."""
     if k < 1 or not parts or len({len(p) for p in parts}) != 1:
         raise ValueError(f"cannot merge lists of {[len(p) for p in parts]} queries to k = {k}")
     rows = []
-    for i in range(len(parts[0])):
-        alone = [p[i] for p in parts]
-        lists = [list(zip(h.ids[0].tolist(), h.scores[0].tolist(), strict=True)) for h in alone]
-        best = merged(lists)[:k]
-        ids = np.array([[pid for pid, _ in best]], dtype=str)
-        scores = np.array([[score for _, score in best]], dtype=np.float32)
+    for lists in zip(*parts, strict=True):
+        given = defaultdict(list)
+        for own in lists:
+            pairs = zip(own.ids[0].tolist(), own.scores[0].tolist(), strict=True)
+            for rank, (pid, score) in enumerate(pairs, 1):
+                given[pid].append(points(rank, score))
+        # Twelve digits: the order in which equal terms were added must not decide.
+        found = [(round(joined(some), 12), pid) for pid, some in given.items()]
+        best = sorted(found, key=lambda item: (-item[0], item[1]))[:k]
+        ids = np.array([[pid for _, pid in best]], dtype=str)
+        scores = np.array([[score for score, _ in best]], dtype=np.float32)
         rows.append(Hits(scores, np.full(ids.shape, -1), ids))
     return Hits.stack(rows)

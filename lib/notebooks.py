@@ -13,7 +13,10 @@ from lib.files import atomic_write
 
 __all__ = ["NOTEBOOKS", "run"]
 
-NOTEBOOKS = ("00_start_here", "01_build_index", "02_hypotheses", "08_lambda")
+NOTEBOOKS = (
+    "00_start_here", "01_build_index", "02_hypotheses", "03_run_methods", "04_accuracy_grid",
+    "05_retrieval_shift", "06_token_cost", "08_lambda",
+)  # fmt: skip
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
 
@@ -81,19 +84,16 @@ def _commit(executed: Path, target: Path) -> None:
     import nbformat
 
     book = nbformat.read(executed, as_version=4)
-    book.metadata.pop("papermill", None)
-    book.metadata.pop("widgets", None)
     # papermill adds a cell with the parameters it was given: fold back into the defaults.
     book.cells = [c for c in book.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    for part in (book, *book.cells):
+        for key in ("papermill", "widgets", "execution"):
+            part.metadata.pop(key, None)
     for count, cell in enumerate((c for c in book.cells if c.cell_type == "code"), 1):
-        cell.metadata.pop("papermill", None)
-        cell.metadata.pop("execution", None)
         cell.execution_count = count
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count
-    for cell in book.cells:
-        cell.metadata.pop("papermill", None)
     text = nbformat.writes(book)
     if left := [str(home) for home in (paths.ROOT, Path.home()) if f"{home}/" in text]:
         raise ValueError(f"{target.name} shows a path of this machine: {left[0]}")

@@ -96,15 +96,15 @@ class OpenAIChat(ChatModel):
         log-probabilities.
         """
         asked = {"messages": messages, "max_tokens": 1, "temperature": 0.0, "logprobs": True}
-        answer, spent = self._create(asked | {"top_logprobs": 20})
         try:
+            answer, spent = self._create(asked | {"top_logprobs": 20})
             listed = answer.choices[0].logprobs.content[0].top_logprobs
-        except (AttributeError, IndexError, TypeError):
-            raise self._error("the answer has no log-probabilities") from None
+            least = round(min(entry.logprob for entry in listed), 4)
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
+            raise self._error(f"the answer has no log-probabilities ({error})") from error
         found: dict[str, float] = {}
         for entry in listed:  # likeliest first; " B" and "B" are the same letter
             found.setdefault(entry.token.strip(), round(entry.logprob, 4))
-        least = round(min(entry.logprob for entry in listed), 4)
         (reply,) = self._replies(answer, spent)
         return replace(reply, text=canonical_json({c: found.get(c, least) for c in choices}))
 

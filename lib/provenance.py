@@ -10,28 +10,17 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
-from lib import paths
-from lib.files import (
-    atomic_write,
-    canonical_json,
-    read_manifest,
-    sha256_bytes,
-    sha256_file,
-    write_manifest,
-)
+from lib import files, paths
 
-__all__ = [
-    "code_hash",
-    "data_hash",
-    "modules_behind",
-    "save_result",
-    "result",
-    "load_result",
-]
+TEXTS = ("qid", "pid", "letter", "gold", "mirage", "error", "H_plus", "H_minus")
+"""Columns of results that are text, whatever their values look like."""
+
+__all__ = ["code_hash", "data_hash", "modules_behind", "save_result", "result", "load_result"]
 
 
 def modules_behind(roots: Iterable[str]) -> list[str]:
@@ -43,16 +32,24 @@ def modules_behind(roots: Iterable[str]) -> list[str]:
         if name in seen or path is None:
             continue
         seen.add(name)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                todo += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
-            elif isinstance(node, ast.Import):
-                todo += [a.name for a in node.names]
+        todo += _read(path, path.stat().st_mtime_ns)[0]
     return sorted(seen)
 
 
+@cache
+def _read(path: Path, changed: int) -> tuple[tuple[str, ...], str]:
+    """What a module imports, and what it does: its syntax tree without what it only says."""
+    tree, imports = ast.parse(path.read_text(encoding="utf-8")), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            imports += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+        elif isinstance(node, ast.Import):
+            imports += [a.name for a in node.names]
+    return tuple(imports), ast.dump(_Meaning().visit(tree))
+
+
 def _source(module: str) -> Path | None:
-    if module != "lib" and not module.startswith("lib."):
+    if module.split(".")[0] != "lib":
         return None
     base = paths.ROOT.joinpath(*module.split("."))
     return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.exists()), None)
@@ -65,15 +62,16 @@ class _Meaning(ast.NodeTransformer):
         return None if isinstance(node.value, ast.Constant) else node
 
 
-def _meaning(path: Path) -> str:
-    """The module's syntax tree without docstrings: comments and layout do not count."""
-    return ast.dump(_Meaning().visit(ast.parse(path.read_text(encoding="utf-8"))))
-
-
 def code_hash(roots: Iterable[str]) -> str:
-    """Hash of everything in ``modules_behind(roots)`` that could move a number."""
-    parts = {name: _meaning(_source(name)) for name in modules_behind(roots)}
-    return sha256_bytes(canonical_json(parts).encode())[:16]
+    """Hash of what everything in ``modules_behind(roots)`` does: syntax trees without docstrings,
+    and the prompts of a package (its ``.txt`` files)."""
+    parts = {}
+    for name in modules_behind(roots):
+        path = _source(name)
+        parts[name] = _read(path, path.stat().st_mtime_ns)[1]
+        if path.name == "__init__.py":
+            parts |= {f"{name}/{p.name}": p.read_text() for p in sorted(path.parent.glob("*.txt"))}
+    return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
 
 
 def data_hash(names: Iterable[str]) -> str:
@@ -81,11 +79,11 @@ def data_hash(names: Iterable[str]) -> str:
     from lib.downloads import load_registry
 
     registry = load_registry()
-    parts = {}
-    for name in sorted(names):
-        registered = registry.get(name)
-        parts[name] = registered.sha256 if registered else sha256_file(paths.DATA / name)
-    return sha256_bytes(canonical_json(parts).encode())[:16]
+    parts = {
+        name: registry[name].sha256 if name in registry else files.sha256_file(paths.DATA / name)
+        for name in names
+    }
+    return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
 
 
 def save_result(
@@ -97,40 +95,43 @@ def save_result(
     ``code`` are the root modules and ``data`` the files behind it; ``settings`` are kept as given.
     """
     path = paths.results(profile) / f"{name}.csv"
-    atomic_write(path, table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
-    write_manifest(path, rows=len(table), settings=_origin(profile, code, data, settings))
+    files.atomic_write(path, table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
+    files.write_manifest(path, rows=len(table), settings=_origin(profile, code, data, **settings))
     return path
 
 
-def _origin(profile: str, code: Sequence[str], data: Sequence[str], settings: dict) -> dict:
+def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) -> dict:
     origin = {
         "profile": profile, "code_roots": sorted(code), "code": code_hash(code),
         "data_files": sorted(data), "data": data_hash(data),
     }  # fmt: skip
-    return json.loads(canonical_json(origin | settings))
+    return json.loads(files.canonical_json(origin | settings))
 
 
-def result(
-    make: Callable[[], pd.DataFrame], name: str, profile: str, *,
-    code: Sequence[str], data: Sequence[str], **settings,
-) -> pd.DataFrame:  # fmt: skip
-    """The stored result when code, data and all settings behind it are the same, else ``make()``,
-    saved. Either way the table is what the file says, so numbers have 3 decimals."""
+def result(make: Callable[[], pd.DataFrame], name: str, profile: str, **behind) -> pd.DataFrame:
+    """The stored result if ``behind`` (code, data, settings, as for ``save_result``) is the same,
+    else ``make()``, saved; either way as the file has it, with 3 decimals."""
     path = paths.results(profile) / f"{name}.csv"
-    manifest = read_manifest(path)
-    if manifest is None or manifest["settings"] != _origin(profile, code, data, settings):
-        save_result(make(), name, profile, code=code, data=data, **settings)
-    return pd.read_csv(path)
+    manifest = files.read_manifest(path)
+    if manifest is None or manifest["settings"] != _origin(profile, **behind):
+        save_result(make(), name, profile, **behind)
+    return _table(path)
+
+
+def _table(path: Path) -> pd.DataFrame:
+    """A result as it was: ids stay text (0007 is no number), and "N/A" is a text too."""
+    columns = pd.read_csv(path, nrows=0).columns
+    texts = {c: str for c in columns if c in TEXTS}
+    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
 
 
 def load_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
     """A result and its settings; FileNotFoundError naming the command when it is not complete."""
-    folder = paths.committed(profile) if committed else paths.results(profile)
-    path = folder / f"{name}.csv"
-    manifest = read_manifest(path)
+    path = (paths.committed if committed else paths.results)(profile) / f"{name}.csv"
+    manifest = files.read_manifest(path)
     if manifest is None:
         raise FileNotFoundError(
             f"{paths.shown(path)} is missing or does not match its manifest; "
             f"run: make figures PROFILE={profile}"
         )
-    return pd.read_csv(path), manifest["settings"]
+    return _table(path), manifest["settings"]

@@ -55,10 +55,3 @@ def test_fixed_is_the_papers_rule_and_labels_say_the_parameters():
     assert adaptive.drift_budget(1.0, 0.8).label == "L3 drift budget (lambda_max=1, rho=0.8)"
     with pytest.raises(ValueError, match="rho"):
         adaptive.drift_budget(1.0, 0.0)
-
-
-def test_choose_takes_the_best_on_development_questions():
-    rules = [adaptive.fixed(x) for x in (0.0, 0.4, 1.0)]
-    best, scores = adaptive.choose(rules, lambda r: -abs(r.parameters["lambda"] - 0.5))
-    assert best.parameters["lambda"] == 0.4
-    assert scores == pytest.approx([-0.5, -0.1, -0.5])

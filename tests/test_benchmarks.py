@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from lib import paths, provenance
 from lib.benchmarks import Benchmark, bioasq, ddx_real, load_benchmark, study, tables, views
 from lib.benchmarks.base import shares_8gram
-from lib.benchmarks.neighbours import DISTANCES, neighbour_ranks, pick
-from lib.benchmarks.study import CURVE_COLUMNS, Condition, Study, curve, measured, retrieve
+from lib.benchmarks.neighbours import neighbour_ranks, pick
+from lib.benchmarks.study import Condition, Study, measured, retrieve
+from lib.benchmarks.tables import CURVE_COLUMNS, all_curves
 from lib.corpora import load_passages
 from lib.corpus_index import build_index, corpus_store, without
 from lib.datasets import load_bioasq_all, load_bioasq_dev, load_questions
@@ -106,7 +107,7 @@ def directly(lab: Study, condition: Condition, lam: float, i: int) -> list[str]:
         case "max":
             scores = plus - lam * each.max(axis=1)
         case "margin":
-            scores = plus - lam * np.maximum(0, minus - plus + condition.margin)
+            scores = plus - lam * np.maximum(0, minus - plus)
         case _:
             scores = plus - lam * minus + condition.question_weight * asked
     pool = None
@@ -122,7 +123,7 @@ CONDITIONS = {
     "pool": Condition(pool=12),
     "mean": Condition(form="mean"),
     "max": Condition(form="max"),
-    "margin": Condition(form="margin", margin=0.05),
+    "margin": Condition(form="margin"),
     "question": Condition(form="question"),
 }
 
@@ -149,7 +150,9 @@ def test_lambda_may_differ_by_question(lab, name):
 
 def test_a_curve_is_the_means_over_its_questions(lab):
     rows = lab.rows(lab.benchmark.test)
-    table = curve(lab, Condition(), LAMBDAS, rows, hypotheses="h", mode="m", k=3)
+    table = all_curves(lab, LAMBDAS, k=3)
+    shown = (table["hypotheses"] == "nearest") & (table["mode"] == "full search")
+    table = table[shown]
     assert tuple(table.columns) == CURVE_COLUMNS and table["lambda"].tolist() == list(LAMBDAS)
     assert (table["n"] == N - DEV).all() and (table["k"] == 3).all()
     for _, row in table.iterrows():
@@ -239,8 +242,8 @@ def test_a_degenerate_query_retrieves_nothing_and_is_counted(lab):
         assert degenerate == 2 and (nothing == 0).all(axis=None)
     table, degenerate = measured(broken, Condition(form="margin"), 1.0, rows)
     assert degenerate == 0  # h+ . d stays one of the two forms
-    shown = curve(broken, Condition(), (0.5, 1.0), rows, hypotheses="h", mode="m")
-    assert shown["degenerate"].tolist() == [0, 2]
+    shown = all_curves(broken, (0.5, 1.0)).set_index(["hypotheses", "mode"])["degenerate"]
+    assert shown["nearest", "full search"].tolist() == [0, 2]
 
 
 def test_an_unknown_form_is_refused():
@@ -253,7 +256,7 @@ def test_an_unknown_form_is_refused():
 
 @pytest.fixture(scope="module")
 def curves(lab) -> pd.DataFrame:
-    return tables.all_curves(lab, LAMBDAS)
+    return all_curves(lab, LAMBDAS)
 
 
 def test_without_contrast_every_mode_is_h_plus_alone(curves):
@@ -295,7 +298,7 @@ def test_what_a_sceptic_leaves_out_is_left_out_of_the_test_questions(curves, lab
         table, _ = measured(lab, Condition(), 0.4, lab.rows(kept))
         assert rows[rows["lambda"] == 0.4]["p_at_5"].iloc[0] == table["p_at_5"].mean()
     plain = replace(lab, benchmark=replace(lab.benchmark, copied=frozenset(), several=()))
-    names = set(tables.all_curves(plain, [0.0])["hypotheses"])
+    names = set(all_curves(plain, [0.0])["hypotheses"])
     assert names == {"none", "nearest", "random", "nearest, shared documents left out"}
 
 
@@ -427,19 +430,18 @@ def test_results_are_kept_and_made_anew_only_when_a_setting_changes(lab, own_fol
 def test_nobody_is_their_own_neighbour_or_mimic(n, vectors_seed, seed):
     rng = np.random.default_rng(vectors_seed)
     vectors = unit(rng.integers(-1, 2, size=(n, 3)) + np.array([0.1, 0.2, 0.3]))  # many twins
-    ranks = neighbour_ranks(vectors, 50)
+    ranks = neighbour_ranks(vectors)
     own = np.arange(n)[:, None]
     assert ranks.shape == (n, min(50, n - 1)) and (ranks != own).all()
-    for distance in DISTANCES:
-        chosen = pick(ranks, n, distance, seed)
+    for distance, chosen in pick(ranks, seed).items():
         assert chosen.shape == (n,) and (chosen != own[:, 0]).all()
         assert ((chosen >= 0) & (chosen < n)).all()
-        assert (chosen == pick(ranks, n, distance, seed)).all()
+        assert (chosen == pick(ranks, seed)[distance]).all()
 
 
 def test_near_middle_and_random_are_what_they_say():
     vectors = unit(np.random.default_rng(1).normal(size=(120, 5)))
-    ranks = neighbour_ranks(vectors, 50)
+    ranks = neighbour_ranks(vectors)
     cosines = np.round(vectors @ vectors.T, 5)
     place = np.empty((120, 120), dtype=int)
     for i in range(120):
@@ -447,13 +449,11 @@ def test_near_middle_and_random_are_what_they_say():
         assert ranks[i].tolist() == order[:50]
         place[i, order] = np.arange(1, 120)
     own = np.arange(120)
-    assert (place[own, pick(ranks, 120, "nearest")] == 1).all()
-    middle = np.concatenate([place[own, pick(ranks, 120, "middle", s)] for s in range(40)])
+    assert (place[own, pick(ranks)["nearest"]] == 1).all()
+    middle = np.concatenate([place[own, pick(ranks, seed)["middle"]] for seed in range(40)])
     assert set(middle) == set(range(10, 50))
-    anyone = np.concatenate([place[own, pick(ranks, 120, "random", s)] for s in range(40)])
+    anyone = np.concatenate([place[own, pick(ranks, seed)["random"]] for seed in range(40)])
     assert set(anyone) == set(range(1, 120))
-    with pytest.raises(ValueError, match="no distance 'far'; there are: nearest, middle, random"):
-        pick(ranks, 120, "far")
 
 
 # a benchmark is checked --------------------------------------------------------------------------
@@ -607,7 +607,7 @@ def test_bioasq_has_its_618_questions_and_a_dev_set_of_its_own(mirror, cached):
         q = questions[qid]
         assert (b.questions[i], b.h_plus[i]) == (q.text, q.ideal_answer)
         assert b.targets[qid] == pids[qid]
-        for distance in DISTANCES:
+        for distance in ("nearest", "middle", "random"):
             others = answers[b.h_minus[distance][i]] - {qid}
             assert others, "H- is another question's ideal answer"
             assert b.mimics[distance][qid] in [pids[o] for o in others]
@@ -650,7 +650,9 @@ def test_ddx_real_keeps_hypotheses_and_targets_of_different_institutes(mirror, c
     for name, texts in b.h_minus.items():
         for cui, mimic in zip(b.qids, texts, strict=True):
             assert place[mimic] != cui and b.mimics[name][cui] == b.targets[place[mimic]]
-    assert set(b.h_minus) == {*DISTANCES, "by name"} and all(len(s) == 5 for s in b.several)
+    assert set(b.h_minus) == {"nearest", "middle", "random", "by name"} and all(
+        len(s) == 5 for s in b.several
+    )
 
 
 def chunks(*texts: str, kind: str = "information") -> list:

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from lib import contrast
 from lib.index import DenseIndex
+from lib.scale.certified import search_certified
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -38,14 +39,6 @@ def test_one_search_with_the_shifted_query_is_the_contrastive_score(seed, lam, k
     hits = index_of(docs).search(contrast.shifted_query(h_plus, h_minus, lam), k)
     assert np.allclose(hits.scores[0], np.sort(two_scores)[::-1][:k], atol=2e-5)
     assert set(hits.rows[0]) <= {i for i in range(60) if two_scores[i] >= hits.scores[0, -1] - 3e-5}
-
-
-def test_the_mean_of_several_mimics_and_the_question_enter_linearly():
-    h, mimics, q, docs = some(0, 3, 6), some(1, 3, 4, 6), some(2, 3, 6), some(3, 20, 6)
-    query = contrast.shifted_query(h, mimics, 0.7, q, 0.5)
-    for i in range(3):
-        want = docs @ h[i] - 0.7 * (docs @ mimics[i].T).mean(axis=1) + 0.5 * docs @ q[i]
-        assert np.allclose(docs @ query[i], want, atol=1e-5)
 
 
 def test_lambda_may_differ_by_question():
@@ -122,38 +115,61 @@ def test_the_spectrum_misses_no_change_between_grid_points():
         assert want == set(here.rows)
 
 
-either = st.sampled_from([0, 1000])
-"""Above how many passages candidates are certified: never here, or always."""
+def searched(docs: np.ndarray, vectors: np.ndarray, k: int, monkeypatch):
+    """The search in blocks of 7 passages, with every tenth passage out of the index."""
+    monkeypatch.setattr(contrast, "BLOCK", 7)
+    index = index_of(docs).subset(np.arange(len(docs)) % 10 != 0)
+    forms = [contrast.LinearForms(v, np.zeros(len(v))) for v in vectors]
+    return contrast.search_forms(index, forms, k), np.flatnonzero(index.kept)
 
 
-@given(st.integers(0, 10**6), st.floats(0, 2), st.integers(1, 5), either)
+@pytest.mark.parametrize("k", [1, 5, 100])
+def test_the_maximum_over_mimics_is_searched_exactly(k, monkeypatch):
+    docs, h, mimics = some(0, 80, 6), some(1, 9, 6), some(2, 9, 4, 6)
+    lams = np.linspace(0, 2, 9)
+    vectors = contrast.max_mimic_forms(h, mimics, lams)
+    hits, kept = searched(docs, vectors, k, monkeypatch)
+    for i, lam in enumerate(lams):
+        want = docs @ h[i] - lam * (docs @ mimics[i].T).max(axis=1)
+        assert hits.rows[i].tolist() == [int(kept[j]) for j in ranked(want[kept], k)]
+        assert np.allclose(hits.scores[i], want[hits.rows[i]], atol=3e-5)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.4, 1.3])
+def test_the_margin_rule_is_searched_exactly(lam, monkeypatch):
+    docs, h, m = some(0, 80, 6), some(1, 9, 6), some(2, 9, 6)
+    hits, kept = searched(docs, contrast.margin_forms(h, m, lam), 5, monkeypatch)
+    for i in range(9):
+        plus, minus = docs @ h[i], docs @ m[i]
+        want = plus - lam * np.maximum(0, minus - plus)
+        assert hits.rows[i].tolist() == [int(kept[j]) for j in ranked(want[kept], 5)]
+
+
+def test_forms_may_have_offsets_and_differ_in_number(monkeypatch):
+    docs, h, m = some(0, 80, 6), some(1, 2, 6), some(2, 3, 6)
+    monkeypatch.setattr(contrast, "BLOCK", 7)
+    offsets = [np.array([0.1, -0.2]), np.array([0.0, 0.3, -0.1])]
+    forms = [contrast.LinearForms(h, offsets[0]), contrast.LinearForms(m, offsets[1])]
+    hits = contrast.search_forms(index_of(docs), forms, 4)
+    for i, (vectors, b) in enumerate(zip((h, m), offsets, strict=True)):
+        assert hits.rows[i].tolist() == ranked((docs @ vectors.T + b).min(axis=1), 4)
+
+
+@given(st.integers(0, 10**6), st.floats(0, 2), st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
-def test_the_maximum_over_mimics_is_searched_exactly(seed, lam, k, whole):
-    docs, h, mimics = some(seed, 80, 6), some(seed + 1, 6), some(seed + 2, 4, 6)
-    want = docs @ h - lam * (docs @ mimics.T).max(axis=1)
-    forms = contrast.max_mimic_forms(h, mimics, lam)
-    hits = contrast.search_forms(index_of(docs), [forms], k, candidates=k, whole=whole)
-    assert np.allclose(hits.scores[0], np.sort(want)[::-1][:k], atol=3e-5)
-
-
-@given(st.integers(0, 10**6), st.floats(0, 2), st.floats(-0.2, 0.2), st.integers(1, 5), either)
-@settings(max_examples=40, deadline=None)
-def test_the_margin_rule_is_searched_exactly(seed, lam, margin, k, whole):
-    docs, h, m = some(seed, 80, 6), some(seed + 1, 6), some(seed + 2, 6)
-    plus, minus = docs @ h, docs @ m
-    want = plus - lam * np.maximum(0, minus - plus + margin)
-    forms = contrast.margin_forms(h, m, lam, margin)
-    hits = contrast.search_forms(index_of(docs), [forms], k, candidates=k, whole=whole)
-    assert np.allclose(hits.scores[0], np.sort(want)[::-1][:k], atol=3e-5)
-
-
-def test_questions_in_one_batch_are_certified_one_by_one():
-    docs, h, mimics = some(0, 200, 6), some(1, 7, 6), some(2, 7, 3, 6)
-    forms = [contrast.max_mimic_forms(h[i], mimics[i], 0.9) for i in range(7)]
-    hits = contrast.search_forms(index_of(docs), forms, 3, candidates=3, whole=0)
-    for i in range(7):
-        alone = contrast.search_forms(index_of(docs), forms[i : i + 1], 3)
-        assert hits.rows[i].tolist() == alone.rows[0].tolist()
+def test_certified_candidates_give_what_scoring_every_passage_gives(seed, lam, k):
+    docs, h, mimics = some(seed, 90, 6), some(seed + 1, 4, 6), some(seed + 2, 4, 3, 6)
+    forms = [
+        contrast.LinearForms(v, np.array([0.0, 0.05, -0.1]))
+        for v in contrast.max_mimic_forms(h, mimics, np.full(4, lam))
+    ]
+    index, shallow = index_of(docs), search_certified(index_of(docs), forms, k, candidates=k)
+    for whole in (contrast.WHOLE, 10):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(contrast, "WHOLE", whole)
+            found = contrast.search_forms(index, forms, k)
+        assert found.rows.tolist() == shallow.rows.tolist()
+        assert np.allclose(found.scores, shallow.scores)
 
 
 def test_a_pool_is_re_ranked_and_nothing_outside_it_returned():

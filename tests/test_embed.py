@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-import time
 import zlib
 
 import numpy as np
 import pytest
 
 from lib import embed
-from lib.embed import load_encoder, measure_rate, minilm_folder
+from lib.embed import load_encoder, minilm_folder
 from tests.tiny_models import save_bert, save_sentence_model
 
 TEXTS = [
@@ -243,11 +242,3 @@ def test_progress_goes_to_stderr(towers, capsys):
     medcpt(towers).encode(TEXTS, "article", progress=True)
     out, err = capsys.readouterr()
     assert out == "" and "100%" in err
-
-
-def test_measured_rate_is_items_per_second():
-    class Slow:
-        def encode(self, items, tower, progress):
-            time.sleep(0.002 * len(items))
-
-    assert 100 < measure_rate(Slow(), ["x"] * 50) <= 500

@@ -185,7 +185,7 @@ def test_vectors_and_ids_must_fit():
     with pytest.raises(ValueError, match="use faiss or torch"):
         DenseIndex([np.eye(1, dtype=np.float32)], ["a"], backend="annoy")
     with pytest.raises(ValueError, match="backend='torch'"):
-        DenseIndex([np.eye(1, dtype=np.float32)], ["a"], device="cuda")
+        DenseIndex([np.eye(1, dtype=np.float32)], ["a"], devices=["cuda"])
 
 
 def test_score_takes_rows_or_ids_in_any_order():

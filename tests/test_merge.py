@@ -61,7 +61,7 @@ def test_balanced_takes_turns_and_skips_what_is_there():
     merged = merge_balanced([PUBMED, BOOKS], 5)
     assert (found(merged), found(merged, 1)) == ("c b a d e", "x")
     assert found(merge_balanced([BOOKS, PUBMED], 2)) == "b c"
-    assert merged.scores[0].tolist() == pytest.approx([0.9, 0.8, 0.8, 0.1, 0.2])
+    assert (np.diff(merged.scores[0]) < 0).all()
 
 
 @given(st.data())
@@ -71,10 +71,10 @@ def test_balanced_gives_every_disjoint_source_its_share(data):
         for name in "abc"
     ]
     chosen = found(merge_balanced(sources, 9)).split()
-    assert sorted(chosen) == sorted(f"{name}{i}" for name in "abc" for i in range(3))
+    assert chosen == [f"{name}{i}" for i in range(3) for name in "abc"]
 
 
-@pytest.mark.parametrize("merge", [merge_scores, merge_rrf, merge_balanced])
+@pytest.mark.parametrize("merge", [merge_scores, merge_rrf])
 class TestEveryMerge:
     def test_one_list_stays_as_it_is(self, merge):
         assert found(merge([PUBMED], 2)) == "c a"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib import paths, provenance
-from lib.files import read_manifest
+from lib import paths
+from lib.files import read_manifest, sha256_file
 from lib.provenance import (
     code_hash,
     data_hash,
@@ -330,7 +330,7 @@ def test_the_command_prints_and_fails(tmp_path, monkeypatch):
     (folder / "x.csv").write_text("p\n0.500\n")
     manifest = {
         "rows": 1, "bytes": 8, "settings": {},
-        "sha256": provenance.sha256_file(folder / "x.csv"),
+        "sha256": sha256_file(folder / "x.csv"),
     }  # fmt: skip
     beside = copy / "data" / "results" / "mini" / "x.csv.manifest.json"
     beside.write_text(json.dumps(manifest))

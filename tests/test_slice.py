@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from lib.benchmarks import Benchmark
-from lib.benchmarks.neighbours import neighbour_ranks, pick
+from lib.benchmarks.neighbours import neighbour_ranks
 from lib.benchmarks.study import Condition, Study, measured, prepare
 from lib.corpora import load_passages
 from lib.datasets import load_questions
@@ -49,7 +49,7 @@ def lab(mirror) -> Study:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_CACHE", str(cache()))
-        encoder = load_encoder("minilm", threads=2)
+        encoder = load_encoder("minilm")
         questions = sorted(load_questions("bioasq"), key=lambda q: q.qid)[:QUESTIONS]
         passages = sorted(load_passages("bioasq"), key=lambda p: p.pid)
         of = {
@@ -59,8 +59,8 @@ def lab(mirror) -> Study:
         kept = sorted(passages, key=lambda p: p.pid not in gold)[:PASSAGES]  # stable: then by id
         items = [(p.title, p.text) for p in kept]
         shards = encode_cached(items, encoder, "article", progress=False)
-        ranks = neighbour_ranks(encode_small([q.text for q in questions], encoder, "query"), 50)
-        near = [questions[j] for j in pick(ranks, QUESTIONS, "nearest")]
+        ranks = neighbour_ranks(encode_small([q.text for q in questions], encoder, "query"))
+        near = [questions[j] for j in ranks[:, 0]]
         benchmark = Benchmark(
             name="slice", title="BioASQ slice", corpora=("bioasq",), targets=of,
             qids=tuple(q.qid for q in questions), questions=tuple(q.text for q in questions),

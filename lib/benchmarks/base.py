@@ -41,9 +41,8 @@ class Benchmark:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        n = len(self.qids)
-        lists = {"questions": self.questions, "h_plus": self.h_plus, **self.h_minus}
-        for name, values in lists.items():
+        n, lists = len(self.qids), {"questions": self.questions, "h_plus": self.h_plus}
+        for name, values in (lists | dict(self.h_minus)).items():
             if len(values) != n:
                 raise ValueError(f"{self.name}: {name} has {len(values)} rows, qids {n}")
         if missing := [q for q in self.qids if not self.targets.get(q)]:
@@ -57,27 +56,21 @@ class Benchmark:
 
 def load_benchmark(name: str, encoder=None) -> Benchmark:
     """One of ddx-mini, ddx-real and bioasq; the real ones use ``encoder`` to find near mimics."""
-    if name == "ddx-mini":
-        from lib.benchmarks.ddx_mini import build
-    elif name == "ddx-real":
-        from lib.benchmarks.ddx_real import build
-    elif name == "bioasq":
-        from lib.benchmarks.bioasq import build
-    else:
-        raise ValueError(f"no benchmark {name!r}; there are: ddx-mini, ddx-real, bioasq")
-    return build(encoder)
+    from lib.benchmarks import bioasq, ddx_mini, ddx_real
+
+    makers = {"ddx-mini": ddx_mini.build, "ddx-real": ddx_real.build, "bioasq": bioasq.build}
+    if name not in makers:
+        raise ValueError(f"no benchmark {name!r}; there are: {', '.join(makers)}")
+    return makers[name](encoder)
 
 
 def shares_8gram(text: str, others: Sequence[str]) -> float:
     """Share of the text's 8-word sequences that stand in any of ``others``; 0 for short texts."""
-    mine = grams(text)
-    if not mine:
-        return 0.0
-    pool = set().union(*(grams(o) for o in others)) if others else set()
-    return len(mine & pool) / len(mine)
+    mine, theirs = grams(text), set().union(*map(grams, others))
+    return len(mine & theirs) / max(len(mine), 1)
 
 
-def grams(text: str, n: int = 8) -> set[tuple[str, ...]]:
-    """The n-word sequences of a text, lower case, punctuation dropped."""
+def grams(text: str) -> set[tuple[str, ...]]:
+    """The 8-word sequences of a text, lower case, punctuation dropped."""
     words = "".join(c.lower() if c.isalnum() else " " for c in text).split()
-    return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
+    return {tuple(words[i : i + 8]) for i in range(len(words) - 7)}

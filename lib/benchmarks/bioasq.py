@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from lib.benchmarks.base import Benchmark, shares_8gram
-from lib.benchmarks.neighbours import DISTANCES, neighbour_ranks, pick
+from lib.benchmarks.neighbours import neighbour_ranks, pick
 from lib.corpora import CORPORA, load_passages
 from lib.datasets import load_bioasq_all, load_bioasq_dev
 from lib.vectors import encode_small
@@ -19,7 +19,7 @@ from lib.vectors import encode_small
 __all__ = ["build"]
 
 
-def build(encoder, seed: int = 0, several: int = 5) -> Benchmark:
+def build(encoder) -> Benchmark:
     """The 618 yes/no questions as test, and as dev those of the other types that share no document
     with them; mimics come from all 2,310 questions."""
     everything = load_bioasq_all()
@@ -27,35 +27,37 @@ def build(encoder, seed: int = 0, several: int = 5) -> Benchmark:
     for passage in load_passages("bioasq"):
         for qid in passage.meta["qids"]:
             pids[qid].add(passage.pid)
-    ranks = neighbour_ranks(encode_small([q.text for q in everything], encoder, "query"), 50)
-    chosen = {d: pick(ranks, len(everything), d, seed) for d in DISTANCES}
-
-    yes_no = {q.qid for q in everything if q.question_type == "yesno"}
+    ranks = neighbour_ranks(encode_small([q.text for q in everything], encoder, "query"))
     dev = {q.qid for q in load_bioasq_dev()}
-    usable = {q.qid for q in everything if q.ideal_answer and pids[q.qid]} & (yes_no | dev)
-    keep = [i for i, q in enumerate(everything) if q.qid in usable]
+    keep = [
+        i for i, q in enumerate(everything)
+        if (q.options or q.qid in dev) and q.ideal_answer and pids[q.qid]
+    ]  # fmt: skip
     kept = [everything[i] for i in keep]
-    mimic_of = {d: [everything[chosen[d][i]] for i in keep] for d in DISTANCES}
+    mimic_of = {d: [everything[rows[i]] for i in keep] for d, rows in pick(ranks).items()}
     return Benchmark(
         name="bioasq",
         title="BioASQ yes/no questions, ideal answers as hypotheses",
         corpora=("bioasq",),
         files=CORPORA["bioasq"].files,
-        qids=tuple(q.qid for q in kept),
         questions=tuple(q.text for q in kept),
+        qids=tuple(q.qid for q in kept),
         h_plus=tuple(q.ideal_answer for q in kept),
-        h_minus={d: tuple(m.ideal_answer for m in mimic_of[d]) for d in DISTANCES},
+        h_minus={d: tuple(m.ideal_answer for m in of) for d, of in mimic_of.items()},
+        several=tuple(tuple(everything[j].ideal_answer for j in ranks[i][:5]) for i in keep),
         targets={q.qid: frozenset(pids[q.qid]) for q in kept},
         mimics={
-            d: {q.qid: frozenset(pids[m.qid]) for q, m in zip(kept, mimic_of[d], strict=True)}
-            for d in DISTANCES
+            d: {q.qid: frozenset(pids[m.qid]) for q, m in zip(kept, of, strict=True)}
+            for d, of in mimic_of.items()
         },
-        several=tuple(tuple(everything[j].ideal_answer for j in ranks[i][:several]) for i in keep),
         dev=frozenset(q.qid for q in kept if q.qid in dev),
         copied=frozenset(q.qid for q in kept if shares_8gram(q.ideal_answer, q.gold_snippets) > 0),
         shared=frozenset(
             q.qid for q, m in zip(kept, mimic_of["nearest"], strict=True)
             if set(q.snippet_pmids) & set(m.snippet_pmids)
         ),
-        counts={"all": len(everything), "yes_no": len(yes_no), "dev_candidates": len(dev)},
+        counts={
+            "all": len(everything), "yes_no": sum(bool(q.options) for q in everything),
+            "dev_candidates": len(dev),
+        },
     )  # fmt: skip

@@ -13,11 +13,11 @@ from collections import defaultdict
 import numpy as np
 
 from lib.benchmarks.base import Benchmark, shares_8gram
-from lib.benchmarks.neighbours import DISTANCES, neighbour_ranks, pick
+from lib.benchmarks.neighbours import neighbour_ranks, pick
 from lib.corpora import CORPORA, OPEN_CORPUS, Passage, load_passages
 from lib.vectors import encode_small
 
-__all__ = ["build", "HYPOTHESIS_SUBSET", "DESCRIBES"]
+__all__ = ["build"]
 
 HYPOTHESIS_SUBSET = "3_GHR_QA"
 DESCRIBES = ("information", "symptoms")
@@ -29,44 +29,40 @@ CHARACTERS = 700
 """Length of a hypothesis: the first 700 characters, about what an LLM writes."""
 
 
-def build(
-    encoder, seed: int = 0, several: int = 5, characters: int = CHARACTERS, corpora=None
-) -> Benchmark:
+def build(encoder) -> Benchmark:
     """Diseases (first UMLS CUI) described here and found elsewhere; half, by CUI hash, are dev."""
     ours, theirs = _by_disease()
-    described = {cui: _description(p, characters) for cui, p in ours.items() if cui in theirs}
-    described = {cui: d for cui, d in described.items() if d}
-    copied = {
+    described = {cui: _description(ours[cui]) for cui in sorted(ours) if cui in theirs}
+    described = {cui: found for cui, found in described.items() if found}
+    cuis = [
         cui for cui, (text, _) in described.items()
-        if shares_8gram(text, [p.text for p in theirs[cui]]) > COPIED
-    }  # fmt: skip
-    cuis = sorted(set(described) - copied)
-    texts = [described[c][0] for c in cuis]
-    names = [described[c][1] for c in cuis]
-    ranks = neighbour_ranks(encode_small(texts, encoder, "article"), 50)
-    by_name = neighbour_ranks(encode_small(names, encoder, "query"), 50)
-    chosen = {d: pick(ranks, len(cuis), d, seed) for d in DISTANCES} | {"by name": by_name[:, 0]}
-    targets = {c: frozenset(p.pid for p in theirs[c]) for c in cuis}
+        if shares_8gram(text, [p.text for p in theirs[cui]]) <= COPIED
+    ]  # fmt: skip
+    texts, names = zip(*(described[cui] for cui in cuis), strict=True)
+    targets = {cui: frozenset(p.pid for p in theirs[cui]) for cui in cuis}
+    ranks = neighbour_ranks(encode_small(texts, encoder, "article"))
+    by_name = neighbour_ranks(encode_small(names, encoder, "query"))
+    chosen = pick(ranks) | {"by name": by_name[:, 0]}
     return Benchmark(
         name="ddx-real",
         title="ddx-real: diseases described by independent NIH institutes",
-        corpora=corpora or OPEN_CORPUS,
-        files=tuple(f for c in corpora or OPEN_CORPUS for f in CORPORA[c].files),
+        corpora=OPEN_CORPUS,
+        files=tuple(file for name in OPEN_CORPUS for file in CORPORA[name].files),
+        questions=tuple(f"What is {name}?" for name in names),
         qids=tuple(cuis),
-        questions=tuple(f"What is {n}?" for n in names),
-        h_plus=tuple(texts),
+        h_plus=texts,
         h_minus={d: tuple(texts[j] for j in rows) for d, rows in chosen.items()},
+        several=tuple(tuple(texts[j] for j in row[:5]) for row in ranks),
         targets=targets,
         mimics={
             d: {c: targets[cuis[j]] for c, j in zip(cuis, rows, strict=True)}
             for d, rows in chosen.items()
         },
-        several=tuple(tuple(texts[j] for j in row[:several]) for row in ranks),
         dev=frozenset(c for c in cuis if hashlib.sha256(c.encode()).digest()[0] % 2),
         excluded_sources=frozenset({f"medquad:{HYPOTHESIS_SUBSET}"}),
         counts={
-            "described": len(described), "copied_left_out": len(copied), "diseases": len(cuis),
-            "median_targets": int(np.median([len(t) for t in targets.values()])),
+            "described": len(described), "copied_left_out": len(described) - len(cuis),
+            "diseases": len(cuis), "median_targets": int(np.median([*map(len, targets.values())])),
         },
     )  # fmt: skip
 
@@ -81,14 +77,13 @@ def _by_disease() -> tuple[dict[str, list[Passage]], dict[str, list[Passage]]]:
     return ours, theirs
 
 
-def _description(chunks: list[Passage], characters: int) -> tuple[str, str] | None:
+def _description(chunks: list[Passage], characters: int = CHARACTERS) -> tuple[str, str] | None:
     """(first characters of the describing answer, disease name), or None without one."""
     for kind in DESCRIBES:
-        of_kind = [p for p in chunks if p.meta["question_type"] == kind]
-        if of_kind:
-            document = of_kind[0].meta["doc"]
-            text = " ".join(p.text for p in of_kind if p.meta["doc"] == document)
+        if of_kind := [p for p in chunks if p.meta["question_type"] == kind]:
+            first = of_kind[0].meta
+            text = " ".join(p.text for p in of_kind if p.meta["doc"] == first["doc"])
             if len(text) > characters:
                 text = text[:characters].rsplit(" ", 1)[0]
-            return text, of_kind[0].meta["focus"]
+            return text, first["focus"]
     return None

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 import pandas as pd
 
-from lib.adaptive import (
-    Rule,
-    attenuated,
-    attenuated_linear,
-    choose,
-    drift_budget,
-    fixed,
-    orthogonal,
-)
-from lib.benchmarks.study import CURVE_COLUMNS, Condition, Study, curve, measured
+from lib.adaptive import Rule, attenuated, attenuated_linear, drift_budget, fixed, orthogonal
+from lib.benchmarks.base import Benchmark
+from lib.benchmarks.study import Condition, Study, measured
 from lib.contrast import spectrum
-from lib.evaluate import CLASSES, class_of, holm, paired
+from lib.evaluate import CLASSES, class_of, holm, paired, summary
 from lib.provenance import result
 
 __all__ = [
-    "adaptive_table", "all_curves", "best_lambda", "claims_table", "spectrum_table",
-    "study_results",
+    "CURVE_COLUMNS", "adaptive_table", "all_curves", "best_lambda", "claims_table",
+    "spectrum_table", "study_results",
 ]  # fmt: skip
 
-SEVERAL = 5
+CURVE_COLUMNS = (
+    "hypotheses", "mode", "lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "hit_at_5",
+    "ndcg_at_10", "mrr", "recall_at_10", "contamination_at_5", "contamination_ratio",
+    "target_at_5", "both_at_5", "mimic_at_5", "neither_at_5", "degenerate", "n", "k",
+)  # fmt: skip
+"""Columns of every lambda curve. ``degenerate`` counts questions whose query was zero or tiny: they
+retrieve nothing and score 0. The 5 of the column names is ``k``."""
 
 
-def _conditions(study: Study) -> Iterator[tuple[str, str, Condition, Sequence[str]]]:
+def _curves(b: Benchmark) -> Iterator[tuple[str, str, Condition, Sequence[str]]]:
     """(hypotheses, mode, condition, question ids) of every curve this benchmark can show."""
-    b = study.benchmark
-    test = b.test
+    yield "none", "question alone", Condition(form="question"), b.test
+    yield "none", "random passages", Condition(form="random"), b.test
     for mimic in b.h_minus:
-        yield mimic, "full search", Condition(mimic=mimic), test
-    yield "nearest", "matched rotation", Condition(rotation=True), test
-    yield "nearest", "pool of 100 by H+", Condition(pool=100), test
-    yield "nearest", "question added, weight 1", Condition(question_weight=1.0), test
-    yield "nearest", "margin per passage (L4)", Condition(form="margin"), test
+        yield mimic, "full search", Condition(mimic=mimic), b.test
+    yield "nearest", "matched rotation", Condition(rotation=True), b.test
+    yield "nearest", "pool of 100 by H+", Condition(pool=100), b.test
+    yield "nearest", "question added, weight 1", Condition(question_weight=1.0), b.test
+    yield "nearest", "margin per passage (L4)", Condition(form="margin"), b.test
     if b.several:
-        yield f"{SEVERAL} nearest", "mean over mimics", Condition(form="mean"), test
-        yield f"{SEVERAL} nearest", "maximum over mimics", Condition(form="max"), test
+        yield "5 nearest", "mean over mimics", Condition(form="mean"), b.test
+        yield "5 nearest", "maximum over mimics", Condition(form="max"), b.test
     for label, left_out in (("copied text", b.copied), ("shared documents", b.shared)):
         if left_out:
-            kept = [q for q in test if q not in left_out]
+            kept = [q for q in b.test if q not in left_out]
             yield f"nearest, {label} left out", "full search", Condition(), kept
 
 
@@ -54,76 +55,66 @@ def all_curves(study: Study, lambdas: Sequence[float], k: int = 5) -> pd.DataFra
     Two rows without hypotheses come first, at lambda 0: the question alone (Standard RAG) and
     random passages.
     """
-    rows = study.rows(study.benchmark.test)
-    parts = [
-        curve(study, Condition(form="question"), [0.0], rows, hypotheses="none",
-              mode="question alone", k=k),
-        curve(study, Condition(form="random"), [0.0], rows, hypotheses="none",
-              mode="random passages", k=k),
-    ]  # fmt: skip
-    for hypotheses, mode, condition, qids in _conditions(study):
-        some = study.rows(qids)
-        parts.append(curve(study, condition, lambdas, some, hypotheses=hypotheses, mode=mode, k=k))
-    return pd.concat(parts, ignore_index=True)[list(CURVE_COLUMNS)]
+    out = []
+    for hypotheses, mode, condition, qids in _curves(study.benchmark):
+        for lam in [0.0] if hypotheses == "none" else lambdas:
+            table, degenerate = measured(study, condition, lam, study.rows(qids), k)
+            label = {"hypotheses": hypotheses, "mode": mode, "lambda": lam}
+            out.append(label | summary(table) | {"degenerate": degenerate, "k": k})
+    return pd.DataFrame(out, columns=list(CURVE_COLUMNS))
 
 
-def _families(study: Study, rows: np.ndarray) -> dict[str, list[Rule]]:
-    """Each rule with the parameters it may be given; c's distribution is that of ``rows``."""
-    c = study.c()[rows]
+def _families(c: np.ndarray) -> list[list[Rule]]:
+    """Each rule with the parameters it may be given, for dev questions with these cosines."""
     grid = (0.4, 0.6, 0.8, 1.0)
-    return {
-        "fixed": [fixed(x) for x in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)],
-        "L1": [attenuated(m, g, c) for m in grid for g in (0.5, 1.0, 2.0)],
-        "L1 linear": [attenuated_linear(m, g, c) for m in grid for g in (0.5, 1.0, 2.0)],
-        "L2": [orthogonal(x) for x in grid],
-        "L3": [drift_budget(1.0, r) for r in (0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)],
-    }
+    return [
+        [fixed(x) for x in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)],
+        [attenuated(m, g, c) for m in grid for g in (0.5, 1.0, 2.0)],
+        [attenuated_linear(m, g, c) for m in grid for g in (0.5, 1.0, 2.0)],
+        [orthogonal(x) for x in grid],
+        [drift_budget(1.0, r) for r in (0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)],
+    ]
 
 
 def _p_at_k(study: Study, rule: Rule, rows: np.ndarray, k: int) -> pd.Series:
-    table, _ = measured(study, Condition(), rule(study.c()[rows]), rows, k)
-    return table["p_at_5"]
+    return measured(study, Condition(), rule(study.c()[rows]), rows, k)[0]["p_at_5"]
+
+
+def _best(study: Study, rules: Sequence[Rule], k: int) -> Rule:
+    """The rule with the best mean P@k on dev questions, the first of equals."""
+    dev = study.rows(study.benchmark.dev)
+    return max(rules, key=lambda rule: _p_at_k(study, rule, dev, k).mean())
 
 
 def adaptive_table(study: Study, k: int = 5) -> pd.DataFrame:
     """Rules with parameters chosen on dev, measured once on test against lambda = 0.
 
-    Columns ``rule, chosen_on, p_at_5, difference, low, high, p, p_holm, n``; without dev questions
-    each rule is shown as it stands in METHODS (``chosen_on`` = "not tuned"). The paper's lambda = 1
-    is always a row.
+    Columns ``rule, chosen_on, p_at_5, difference, low, high, p, p_holm, n, least``; without dev
+    questions each rule is shown as it stands in METHODS (``chosen_on`` = "not tuned"). The paper's
+    lambda = 1 is always a row.
     """
-    b = study.benchmark
-    dev, test = study.rows(sorted(b.dev)), study.rows(b.test)
+    dev, test = study.rows(study.benchmark.dev), study.rows(study.benchmark.test)
     if len(dev):
-        families = _families(study, dev)
-        rules = [
-            choose(f, lambda r: _p_at_k(study, r, dev, k).mean())[0] for f in families.values()
-        ]
+        rules = [_best(study, family, k) for family in _families(study.c()[dev])]
     else:
         rules = [fixed(0.4), orthogonal(1.0), drift_budget(1.0, 0.9)]
-    rules.append(fixed(1.0))
+    chosen = [f"{len(dev)} dev" if len(dev) else "not tuned"] * len(rules)
     base = _p_at_k(study, fixed(0.0), test, k)
     out = []
-    for rule in rules:
+    for rule, how in zip([*rules, fixed(1.0)], [*chosen, "paper"], strict=True):
         here = _p_at_k(study, rule, test, k)
-        how = "paper" if rule is rules[-1] else f"{len(dev)} dev" if len(dev) else "not tuned"
-        out.append(
-            {"rule": rule.label, "chosen_on": how, "p_at_5": here.mean()} | paired(here, base)
-        )
+        row = {"rule": rule.label, "chosen_on": how, "p_at_5": here.mean()}
+        out.append(row | paired(here, base))
     table = pd.DataFrame(out)
     table.insert(7, "p_holm", holm(table["p"]))
     return table
 
 
-def best_lambda(study: Study, lambdas: Sequence[float], k: int = 5, **condition) -> float:
+def best_lambda(study: Study, lambdas: Sequence[float], k: int = 5) -> float:
     """The fixed lambda with the best mean P@k on dev questions (0.4 where there are none)."""
-    dev = study.rows(sorted(study.benchmark.dev))
-    if not len(dev):
+    if not study.benchmark.dev:
         return 0.4
-    means = [
-        measured(study, Condition(**condition), x, dev, k)[0]["p_at_5"].mean() for x in lambdas
-    ]
-    return float(lambdas[int(np.argmax(means))])
+    return float(_best(study, [fixed(x) for x in lambdas], k).parameters["lambda"])
 
 
 def claims_table(study: Study, lambdas: Sequence[float], k: int = 5) -> pd.DataFrame:
@@ -133,13 +124,12 @@ def claims_table(study: Study, lambdas: Sequence[float], k: int = 5) -> pd.DataF
     SUPPORTED, AGAINST or INCONCLUSIVE at 5 % after Holm, the same in both directions.
     """
     b, rows = study.benchmark, study.rows(study.benchmark.test)
-    star = best_lambda(study, lambdas, k)
+    at = cache(lambda condition, lam: measured(study, condition, lam, rows, k)[0])
     out = []
-    for claim, metric, sign, (cond_a, lam_a), (cond_b, lam_b) in _claims(b, star):
-        a = measured(study, cond_a, lam_a, rows, k)[0][metric]
-        base = measured(study, cond_b, lam_b, rows, k)[0][metric]
-        values = {"claim": claim, "metric": metric, "a": a.mean(), "b": base.mean()}
-        out.append(values | paired(a, base) | {"sign": sign})
+    for claim, metric, sign, first, second in _claims(b, best_lambda(study, lambdas, k)):
+        one, other = at(*first)[metric], at(*second)[metric]
+        values = {"claim": claim, "metric": metric, "a": one.mean(), "b": other.mean()}
+        out.append(values | paired(one, other) | {"sign": sign})
     table = pd.DataFrame(out)
     table.insert(8, "p_holm", holm(table["p"]))
     clear = table["p_holm"] < 0.05
@@ -148,15 +138,11 @@ def claims_table(study: Study, lambdas: Sequence[float], k: int = 5) -> pd.DataF
     return table
 
 
-def _claims(benchmark, star: float):
+def _claims(benchmark: Benchmark, star: float) -> Iterator[tuple]:
     """(claim, metric, expected sign, (condition, lambda), (condition, lambda))."""
     at = f"λ = {star:g}"
     here, zero, one = (Condition(), star), (Condition(), 0.0), (Condition(), 1.0)
-    turned = (Condition(rotation=True), star)
-    asked, only_asked = (
-        (Condition(question_weight=1.0), star),
-        (Condition(question_weight=1.0), 0.0),
-    )
+    turned, asked = (Condition(rotation=True), star), (Condition(question_weight=1.0), star)
     yield f"contrast at {at} beats H+ alone", "p_at_5", 1, here, zero
     yield f"contrast at {at} lowers the mimic share", "mimic_at_5", -1, here, zero
     yield "contrast at λ = 1 beats H+ alone", "p_at_5", 1, one, zero
@@ -167,7 +153,7 @@ def _claims(benchmark, star: float):
             other = (Condition(mimic=mimic), star)
             yield f"the nearest mimic beats one {mimic} at {at}", "p_at_5", 1, here, other
     yield "the question added helps under contrast", "p_at_5", 1, asked, here
-    yield "contrast helps with the question added", "p_at_5", 1, asked, only_asked
+    yield "contrast helps with the question added", "p_at_5", 1, asked, (asked[0], 0.0)
     if benchmark.several:
         several = (Condition(form="max"), 0.5)
         yield "the maximum over 5 mimics at λ = 0.5 beats one mimic", "p_at_5", 1, several, here
@@ -206,9 +192,8 @@ def spectrum_table(study: Study, qids: Sequence[str], k: int, lam_max: float) ->
         pair = np.stack([study.h_plus[i], study.h_minus["nearest"][i]])
         s_plus, s_minus = index.score(pair, order)
         for segment in spectrum(s_plus, s_minus, k, lam_max):
-            counts = dict.fromkeys(CLASSES, 0)
-            for pid in index.ids[order[list(segment.rows)]]:
-                on = pid in b.targets[qid], pid in b.mimics["nearest"][qid]
-                counts[class_of(*on)] += 1
-            out.append({"question": qid, "start": segment.start, "end": segment.end} | counts)
+            pids = index.ids[order[list(segment.rows)]]
+            counts = Counter(class_of(p, b.targets[qid], b.mimics["nearest"][qid]) for p in pids)
+            row = {"question": qid, "start": segment.start, "end": segment.end}
+            out.append(row | {name: counts[name] for name in CLASSES})
     return pd.DataFrame(out)

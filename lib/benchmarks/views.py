@@ -18,21 +18,23 @@ from lib.retrieve import run_retrieval
 __all__ = ["top_table", "lines_table", "pair_table", "methods_table", "mark", "story", "pick"]
 
 
-def _class(study: Study, qid: str, pid: str, mimic: str = "nearest") -> str:
+def _found(study: Study, qid: str, lam: float, k: int) -> list[str]:
+    return retrieve(study, Condition(), lam, study.rows([qid]), depth=k)[0].get(qid, [])
+
+
+def _class(study: Study, qid: str, pid: str) -> str:
     b = study.benchmark
-    return class_of(pid in b.targets[qid], pid in b.mimics[mimic][qid])
+    return class_of(pid, b.targets[qid], b.mimics["nearest"][qid])
 
 
 def top_table(study: Study, store, qid: str, lambdas: Sequence[float], k: int) -> pd.DataFrame:
     """The top k of one question at several lambdas: lambda, rank, class, title, how it begins."""
-    rows = study.rows([qid])
-    out = []
-    for lam in lambdas:
-        found, _ = retrieve(study, Condition(), lam, rows, depth=k)
-        for rank, passage in enumerate(store.get_many(found.get(qid, [])), 1):
-            row = {"lambda": lam, "rank": rank, "class": _class(study, qid, passage.pid)}
-            out.append(row | {"passage": passage.title or passage.text[:60], "pid": passage.pid})
-    return pd.DataFrame(out)
+    rows = [
+        (lam, rank, _class(study, qid, p.pid), p.title or p.text[:60], p.pid)
+        for lam in lambdas
+        for rank, p in enumerate(store.get_many(_found(study, qid, lam, k)), 1)
+    ]
+    return pd.DataFrame(rows, columns=["lambda", "rank", "class", "passage", "pid"])
 
 
 def lines_table(study: Study, qid: str, lam: float, k: int, depth: int = 30) -> pd.DataFrame:
@@ -40,17 +42,12 @@ def lines_table(study: Study, qid: str, lam: float, k: int, depth: int = 30) -> 
 
     They are the best ``depth`` at lambda 0, at 1 and at ``lam``.
     """
-    rows = study.rows([qid])
-    pids = set()
-    for at in (0.0, 1.0, lam):
-        found, _ = retrieve(study, Condition(), at, rows, depth=max(depth, k))
-        pids |= set(found.get(qid, []))
-    pids = sorted(pids)
-    i = int(rows[0])
+    tops = [_found(study, qid, at, max(depth, k)) for at in (0.0, 1.0, lam)]
+    pids = sorted(set().union(*tops))
+    (i,) = study.rows([qid])
     pair = np.stack([study.h_plus[i], study.h_minus["nearest"][i]])
-    s_plus, s_minus = study.index.score(pair, pids)
-    table = pd.DataFrame({"pid": pids, "s_plus": s_plus, "s_minus": s_minus})
-    table.insert(1, "class", [_class(study, qid, pid) for pid in pids])
+    table = pd.DataFrame({"pid": pids, "class": [_class(study, qid, pid) for pid in pids]})
+    table["s_plus"], table["s_minus"] = study.index.score(pair, pids)
     table["score"] = table["s_plus"] - lam * table["s_minus"]
     return table.sort_values("score", ascending=False, ignore_index=True)
 
@@ -82,7 +79,7 @@ def methods_table(
         found = {q: rows["pid"].tolist() for q, rows in run.groupby("qid", sort=False)}
         table = measure(found, targets, b.mimics["nearest"], k)
         mean, low, high = mean_interval(table["p_at_5"])
-        failed = sum("error" in t and bool(t["error"]) for t in traces.values())
+        failed = sum(bool(trace.get("error")) for trace in traces.values())
         values = {"status": "run", f"P@{k}": mean, "low": low, "high": high}
         out.append(row | values | {"mimic": table["mimic_at_5"].mean(), "failed": failed})
     return pd.DataFrame(out)
@@ -90,13 +87,9 @@ def methods_table(
 
 def pick(curves: pd.DataFrame, wanted: dict[str, tuple[str, str]]) -> pd.DataFrame:
     """The curves called ``{label: (hypotheses, mode)}``, with the label as first column."""
-    parts = []
-    for label, (hypotheses, mode) in wanted.items():
-        rows = curves[(curves["hypotheses"] == hypotheses) & (curves["mode"] == mode)]
-        if len(rows):
-            parts.append(rows.assign(label=label))
-    table = pd.concat(parts, ignore_index=True)
-    return table[["label", *(c for c in table.columns if c != "label")]]
+    groups = dict(iter(curves.groupby(["hypotheses", "mode"])))
+    parts = [groups[key].assign(label=label) for label, key in wanted.items() if key in groups]
+    return pd.concat(parts, ignore_index=True)[["label", *curves.columns]]
 
 
 def mark(table: pd.DataFrame, lam: float) -> pd.DataFrame:

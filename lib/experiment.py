@@ -1,0 +1,164 @@
+"""A profile's whole experiment: its grid opened, run, measured against relevance, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from lib import corpus_index
+from lib.answer import Reader, load_reader
+from lib.controls import CONTROLS
+from lib.embed import load_encoder
+from lib.evaluate import measure, summary
+from lib.files import sha256_file
+from lib.grid import Grid, question_sets
+from lib.llm import connect
+from lib.paths import ROOT
+from lib.profiles import Profile, methods_of
+from lib.provenance import save_result
+from lib.retrieve import Retriever
+
+__all__ = ["CHOSEN", "Experiment", "open_experiment"]
+
+CHOSEN = "chr, chosen λ"
+"""CHR at the reader's lambda, beside the paper's lambda = 1 ("chr")."""
+
+KNOWN = 5000
+"""Corpora up to this size give their vectors to the reader without an LLM; it encodes the rest."""
+
+
+@dataclass
+class Experiment:
+    """A profile's grid with its readers; ``samples`` says how many questions a set each reads."""
+
+    profile: Profile
+    grid: Grid
+    readers: Sequence[Reader]
+    samples: Sequence[int]
+    lam: float
+
+    @property
+    def searched(self) -> list[str]:
+        """Every arm that retrieves: the methods, the controls of contrast, random passages."""
+        return [*self.grid.methods, *(f"chr, {c}" for c in CONTROLS), "random passages"]
+
+    @property
+    def arms(self) -> list[str]:
+        """Every row of Table 1: also what is answered without retrieval."""
+        return [*self.searched, "closed book", "hypotheses as context"]
+
+    def plan(self) -> pd.DataFrame:
+        """What a run asks of LLMs, before it starts: who, calls, and at most how many tokens out.
+
+        Calls that are recorded already cost nothing; the cap is calls times ``max_tokens``.
+        """
+        n, rows = sum(map(len, self.grid.sets.values())), []
+        for name, method in self.grid.methods.items():
+            if method.needs_llm and name not in ("hplus", CHOSEN):  # these use chr's replies
+                each = getattr(method, "samples", 1) * getattr(method, "rounds", 1)
+                each *= 2 if getattr(method, "mode", "") == "original" else 1
+                rows.append((f"expand: {name}", each * n, each * n * method.max_tokens))
+        for reader, sample in zip(self.readers, self.samples, strict=True):
+            if reader.needs_llm:
+                asked = sum(min(sample or len(q), len(q)) for q in self.grid.sets.values())
+                calls = asked * len(self.arms)
+                length = 1 if reader.style == "letter" else reader.max_tokens
+                rows.append((f"answer: {reader.name}", calls, calls * length))
+        return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
+
+    def runs(self, name: str = "runs") -> pd.DataFrame:
+        """What every arm that searches retrieved, for every question (see ``Grid.run``)."""
+        found = (self.grid.run(arm, d) for d in self.grid.sets for arm in self.searched)
+        return self.save(_all(found), name)
+
+    def answers(self) -> pd.DataFrame:
+        """What every reader answered from every arm (see ``Grid.answers``)."""
+        readers = list(zip(self.readers, self.samples, strict=True))
+        found = (
+            self.grid.answers(arm, d, reader, n)
+            for reader, n in readers for d in self.grid.sets for arm in self.arms
+        )  # fmt: skip
+        return self.save(_all(found), "answers")
+
+    def expanded(self) -> pd.DataFrame:
+        """What every method's expansions said and cost (see ``Grid.expanded``)."""
+        asked = [n for n, m in self.grid.methods.items() if m.needs_llm and n != CHOSEN]
+        return _all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+
+    def quality(
+        self, runs: pd.DataFrame, targets: Mapping, mimics: Mapping, name: str = "retrieval"
+    ) -> pd.DataFrame:
+        """Retrieval of every arm against relevance, by set: P@k with interval, classes, n.
+
+        ``targets`` and ``mimics`` are sets of passage ids by question id; questions without any
+        target are left out.
+        """
+        rows = []
+        for (d, arm), own in runs.groupby(["dataset", "method"], sort=False):
+            found = {q: [p for p in r["pid"] if p] for q, r in own.groupby("qid")}
+            wanted = {q: targets[q] for q in found if targets.get(q)}
+            if wanted:
+                table = measure(found, wanted, mimics, self.grid.k)
+                rows.append({"dataset": d, "method": arm} | summary(table))
+        return self.save(pd.DataFrame(rows), name)
+
+    def not_run(self) -> pd.DataFrame:
+        """Cells without a recording: method, reader, the command that runs them, how many sets."""
+        columns = ["method", "reader", "how"]
+        table = pd.DataFrame(self.grid.missing, columns=["dataset", *columns]).drop_duplicates()
+        return table.groupby(columns, sort=False).size().rename("sets").reset_index()
+
+    def save(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
+        """Keep a table as ``<results>/<name>.csv`` with all that it depends on; returns it."""
+        grid = self.grid
+        behind = {**grid.behind, "k": grid.k, "lam": self.lam}
+        save_result(table, name, grid.profile, code=["lib.paper_tables"], data=grid.data, **behind)
+        return table
+
+
+def _all(parts: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
+    return pd.concat([p for p in parts if p is not None], ignore_index=True)
+
+
+def open_experiment(
+    profile: Profile, *, lam: float = 0.4, live: bool = False, generated: bool = False
+) -> Experiment:
+    """Everything a profile's grid needs, opened.
+
+    ``live`` lets the bundled small model say what its recordings lack. ``generated`` opens what a
+    model really wrote (the profile's ``generated`` settings) in place of reference text.
+    """
+    if generated and profile.generated:
+        profile = replace(profile, **profile.generated)
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    store = corpus_index.corpus_store(profile.corpora, profile.limit)
+    index = corpus_index.build_index(
+        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
+    )
+    methods = methods_of(profile)
+    methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=lam)
+    specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
+    recorded = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
+    data = corpus_index.files_of(profile.corpora)
+    data += ["ddx-mini/questions.jsonl"] if "ddx-mini" in profile.questions else []
+    behind = {
+        "encoder": encoder.fingerprint, "limit": profile.limit, "corpora": list(profile.corpora),
+        "recordings": {p.name: sha256_file(p)[:16] for p in recorded if p.exists()},
+    }  # fmt: skip
+    llm = connect(_small(profile.llm) if live else profile.llm)
+    sets = question_sets(profile.questions, profile.sample)
+    retriever = Retriever(index, encoder, store)
+    grid = Grid(profile.name, sets, retriever, llm, profile.k, methods, behind, data)
+    readers = [load_reader(spec, encoder, live=live) for spec in profile.answerers]
+    if len(index) <= KNOWN:
+        for reader in (r for r in readers if not r.needs_llm):
+            reader.know(store, index.vectors(range(len(index))))
+    return Experiment(profile, grid, readers, [s.get("sample", 0) for s in profile.answerers], lam)
+
+
+def _small(spec: str) -> str:
+    """A replay of what the bundled small model wrote becomes one that asks it for the rest."""
+    file = spec.removeprefix("replay:")
+    return f"record:{file}=small" if file != spec and "smollm2" in file else spec
