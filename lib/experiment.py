@@ -10,6 +10,7 @@ import pandas as pd
 from lib import corpus_index
 from lib.answer import Reader, load_reader
 from lib.controls import CONTROLS
+from lib.downloads import load_registry
 from lib.embed import load_encoder
 from lib.evaluate import measure, summary
 from lib.files import sha256_file
@@ -18,6 +19,7 @@ from lib.llm import connect
 from lib.paths import ROOT
 from lib.profiles import Profile, methods_of
 from lib.provenance import save_result
+from lib.recorder import RecordingMiss
 from lib.retrieve import Retriever
 
 __all__ = ["CHOSEN", "Experiment", "open_experiment"]
@@ -52,7 +54,8 @@ class Experiment:
     def plan(self) -> pd.DataFrame:
         """What a run asks of LLMs, before it starts: who, calls, and at most how many tokens out.
 
-        Calls that are recorded already cost nothing; the cap is calls times ``max_tokens``.
+        Calls that are recorded already cost nothing; the cap is calls times ``max_tokens``. Broken
+        JSON is asked for once more, which is not counted.
         """
         n, rows = sum(map(len, self.grid.sets.values())), []
         for name, method in self.grid.methods.items():
@@ -71,7 +74,7 @@ class Experiment:
     def runs(self, name: str = "runs") -> pd.DataFrame:
         """What every arm that searches retrieved, for every question (see ``Grid.run``)."""
         found = (self.grid.run(arm, d) for d in self.grid.sets for arm in self.searched)
-        return self.save(_all(found), name)
+        return self.save(self._all(found), name)
 
     def answers(self) -> pd.DataFrame:
         """What every reader answered from every arm (see ``Grid.answers``)."""
@@ -80,12 +83,12 @@ class Experiment:
             self.grid.answers(arm, d, reader, n)
             for reader, n in readers for d in self.grid.sets for arm in self.arms
         )  # fmt: skip
-        return self.save(_all(found), "answers")
+        return self.save(self._all(found), "answers")
 
     def expanded(self) -> pd.DataFrame:
         """What every method's expansions said and cost (see ``Grid.expanded``)."""
         asked = [n for n, m in self.grid.methods.items() if m.needs_llm and n != CHOSEN]
-        return _all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        return self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
 
     def quality(
         self, runs: pd.DataFrame, targets: Mapping, mimics: Mapping, name: str = "retrieval"
@@ -113,13 +116,19 @@ class Experiment:
     def save(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
         """Keep a table as ``<results>/<name>.csv`` with all that it depends on; returns it."""
         grid = self.grid
+        if "method" in table and "options_visible" not in table:
+            seen = {name: m.options_visible for name, m in grid.methods.items()}
+            table = table.assign(options_visible=table["method"].map(seen))
         behind = {**grid.behind, "k": grid.k, "lam": self.lam}
         save_result(table, name, grid.profile, code=["lib.paper_tables"], data=grid.data, **behind)
         return table
 
-
-def _all(parts: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
-    return pd.concat([p for p in parts if p is not None], ignore_index=True)
+    def _all(self, parts: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
+        found = [p for p in parts if p is not None]
+        if not found:
+            how = self.grid.missing[0]["how"] if self.grid.missing else "name a method that does"
+            raise RecordingMiss(f"nothing here has a recording. Next: {how}")
+        return pd.concat(found, ignore_index=True)
 
 
 def open_experiment(
@@ -128,9 +137,10 @@ def open_experiment(
     """Everything a profile's grid needs, opened.
 
     ``live`` lets the bundled small model say what its recordings lack. ``generated`` opens what a
-    model really wrote (the profile's ``generated`` settings) in place of reference text.
+    model really wrote in place of reference text: the profile's ``generated`` settings, which hold
+    anyway where a model writes live.
     """
-    if generated and profile.generated:
+    if profile.generated and (generated or not profile.llm.startswith("replay:")):
         profile = replace(profile, **profile.generated)
     encoder = load_encoder(profile.encoder, **profile.encoder_options)
     store = corpus_index.corpus_store(profile.corpora, profile.limit)
@@ -142,7 +152,9 @@ def open_experiment(
     specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
     recorded = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
     data = corpus_index.files_of(profile.corpora)
-    data += ["ddx-mini/questions.jsonl"] if "ddx-mini" in profile.questions else []
+    for name in profile.questions:
+        own = name == "ddx-mini"
+        data += ["ddx-mini/questions.jsonl"] if own else list(load_registry(f"{name}-"))
     behind = {
         "encoder": encoder.fingerprint, "limit": profile.limit, "corpora": list(profile.corpora),
         "recordings": {p.name: sha256_file(p)[:16] for p in recorded if p.exists()},

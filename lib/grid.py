@@ -17,7 +17,7 @@ from lib.answer import Reader
 from lib.controls import CONTROLS, controlled
 from lib.corpora import Passage
 from lib.datasets import Question, load_questions
-from lib.llm import ChatModel, ledger
+from lib.llm import REFERENCE, ChatModel, ledger
 from lib.methods import METHODS
 from lib.methods.base import Expansion, Method
 from lib.provenance import result
@@ -180,7 +180,9 @@ class Grid:
     def _cell(
         self, make: Callable[[], pd.DataFrame], arm: str, dataset: str, kind: str, **more
     ) -> pd.DataFrame | None:
-        name = " ".join(filter(None, (dataset, arm, kind))).replace(" ", "-").replace("'", "")
+        author = getattr(self.llm, "name", REFERENCE)
+        parts = (dataset, arm, kind, "" if author == REFERENCE else author)
+        name = " ".join(filter(None, parts)).replace(" ", "-").replace("'", "").replace("/", "-")
         method = self.methods.get(arm) or self.methods.get("chr")
         settings = {
             **self.behind, **more, "k": self.k, "arm": arm, "llm": getattr(self.llm, "name", ""),

@@ -5,6 +5,8 @@ Every method has one colour in all of them (Okabe-Ito; controls and references a
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pandas as pd
 
@@ -25,37 +27,50 @@ METHOD_COLOURS = {
     "chr, chosen λ": "#F4A582",
 }  # fmt: skip
 
+FEW = 10
 
-def plot_accuracy(table: pd.DataFrame):
+
+def plot_accuracy(table: pd.DataFrame, metric: str = "accuracy"):
     """Table 1 as a heat map: a row a method, a column a question set, a panel an answerer.
 
-    An empty cell was not run, or is not asked of this reader (no LLM, no closed book).
+    An empty cell was not run, or is not asked of this reader (no LLM, no closed book). A cell of
+    fewer than ``FEW`` questions has no colour; its accuracy is shown as a count. Another ``metric``
+    of the table than accuracy may be a mean of shares, and is shown as it is.
     """
     plt = _style()
-    rows = table[table["metric"] == "accuracy"]
+    rows = table[table["metric"] == metric]
     alone = rows["answerer"] == "no reader"  # the same whoever reads: shown in every panel
     readers = list(dict.fromkeys(rows.loc[~alone, "answerer"]))
     figure, axes = plt.subplots(
         1, len(readers), figsize=(2.6 + 2.2 * len(readers), 4.6), sharey=True, squeeze=False
     )
-    methods = list(dict.fromkeys(rows["method"]))
+    methods, sets = list(dict.fromkeys(rows["method"])), sorted(set(rows["dataset"]))
     for axis, reader in zip(axes[0], readers, strict=True):
-        own = rows[(rows["answerer"] == reader) | alone]
-        grid = own.pivot(index="method", columns="dataset", values="value").reindex(methods)
-        n = rows[rows["answerer"] == reader].groupby("dataset")["n"].max()
-        shown = axis.imshow(grid, vmin=0, vmax=1, cmap="cividis", aspect="auto")
-        for (i, j), value in np.ndenumerate(grid.to_numpy(dtype=float)):
-            text = "" if np.isnan(value) else f"{value:.2f}"
-            colour = "black" if value > 0.55 else "white"
-            axis.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
-        axis.set_xticks(
-            range(grid.shape[1]), [f"{d.split()[-1]}\nn = {n[d]}" for d in grid.columns], fontsize=7
-        )
+        own = rows[(rows["answerer"] == reader) | alone].set_index(["method", "dataset"])
+        values, n = (own[c].unstack().reindex(index=methods, columns=sets) for c in ("value", "n"))
+        shown = axis.imshow(values.mask(n < FEW), vmin=0, vmax=1, cmap="cividis", aspect="auto")
+        for (i, j), value in np.ndenumerate(values.to_numpy(dtype=float)):
+            if not np.isnan(value):
+                text = _cell(value, n.iloc[i, j], metric)
+                dark = n.iloc[i, j] >= FEW and value <= 0.55
+                axis.text(j, i, text, ha="center", va="center", fontsize=7,
+                          color="white" if dark else "black")  # fmt: skip
+        asked = rows[rows["answerer"] == reader].groupby("dataset")["n"].max()
+        labels = [f"{d.split()[-1]}\nn = {asked.get(d, 0)}" for d in sets]
+        axis.set_xticks(range(len(sets)), labels, fontsize=7)
         axis.set_yticks(range(len(methods)), methods, fontsize=8)
         axis.set_title(reader, fontsize=8)
         axis.grid(visible=False)
-    figure.colorbar(shown, ax=axes[0], label="accuracy (unread replies are wrong)", shrink=0.7)
+    label = f"{metric} (unread replies are wrong)" if metric == "accuracy" else metric
+    figure.colorbar(shown, ax=axes[0], label=label, shrink=0.7)
     return figure
+
+
+def _cell(value: float, n: float, metric: str) -> str:
+    """A value as a cell shows it: few right answers as a count of them."""
+    if n < FEW and metric == "accuracy":
+        return f"{round(value * n)} of {n:.0f}"
+    return f"{value:.2f}"
 
 
 def plot_overlap(table: pd.DataFrame, k: int):
@@ -80,15 +95,20 @@ def plot_overlap(table: pd.DataFrame, k: int):
             )
         axis.set(xlim=(0, k), title=dataset, xlabel=f"shared of {k}")
     axes[0, 0].invert_yaxis()
-    axes[0, -1].legend(loc="lower right", fontsize=7)
+    with_floor = [axis for axis in axes[0] if axis.lines]
+    if with_floor:
+        with_floor[-1].legend(loc="lower right", fontsize=7)
     return figure
 
 
 def plot_cost(table: pd.DataFrame, measure: str):
-    """``measure`` against output tokens a question: columns ``method, output_tokens, value, n``."""
+    """``measure`` against output tokens a question: columns ``method, output_tokens, value, n``.
+
+    A method whose tokens or measure are missing has no point.
+    """
     plt = _style()
     figure, axis = plt.subplots(figsize=(5.6, 3.4))
-    for row in table.itertuples():
+    for row in table.dropna(subset=["output_tokens", "value"]).itertuples():
         axis.plot(
             row.output_tokens, row.value, "o", ms=7, color=METHOD_COLOURS.get(row.method, "#999999")
         )
@@ -105,7 +125,7 @@ def plot_accuracy_lambda(table: pd.DataFrame, lam: float):
     metrics = list(dict.fromkeys(table["metric"]))
     figure, axes = plt.subplots(1, len(metrics), figsize=(4.2 * len(metrics), 3.3), squeeze=False)
     for axis, metric in zip(axes[0], metrics, strict=True):
-        colours = iter(("#D55E00", "#0072B2", "#009E73", "#CC79A7"))
+        colours = cycle(("#D55E00", "#0072B2", "#009E73", "#CC79A7"))
         for label, rows in table[table["metric"] == metric].groupby("series", sort=False):
             colour = next(colours)
             axis.plot(rows["lambda"], rows["value"], marker="o", ms=3, color=colour,
@@ -123,7 +143,7 @@ def plot_corruption(table: pd.DataFrame):
     """P@k over the share of questions whose H+ and H- are exchanged, one line per lambda."""
     plt = _style()
     figure, axis = plt.subplots(figsize=(5.2, 3.3))
-    colours = iter(("#000000", "#0072B2", "#D55E00", "#CC79A7"))
+    colours = cycle(("#000000", "#0072B2", "#D55E00", "#CC79A7"))
     for label, rows in table.groupby("series", sort=False):
         colour = next(colours)
         axis.plot(rows["wrong"], rows["p_at_5"], marker="o", ms=3, color=colour, label=label)

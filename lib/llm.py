@@ -119,7 +119,7 @@ class ScriptedChat(ChatModel):
         texts = [texts] * n if isinstance(texts, str) else texts[:n]
         if len(texts) < n:
             raise LLMError(f"the script has {len(texts)} of {n} replies to {asked[-200:]!r}")
-        return [Reply(text, "stop", None, None, None, self.name) for text in texts]
+        return [Reply(t, "stop", None, None, None, self.name, i) for i, t in enumerate(texts)]
 
 
 def connect(spec: str | None = None) -> ChatModel:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
 from lib import report
+from lib.answer import EvidenceReader, Reader
 from lib.evaluate import mean_interval
 from lib.experiment import Experiment
 from lib.methods.base import Dense, Expansion
@@ -57,12 +59,12 @@ def table3(experiment: Experiment) -> pd.DataFrame:
 
 
 def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) -> pd.DataFrame:
-    """Accuracy (readers without an LLM) and P@k of CHR over lambda: long form, by set.
+    """Accuracy (the reader without an LLM) and P@k of CHR over lambda: long form, by set.
 
-    ``targets`` are the relevant passages of each question id.
+    ``targets`` are the relevant passages of each question id; P@k is over the questions that have
+    any, and a set without one has no P@k.
     """
-    rows = []
-    reader = next(r for r in experiment.readers if not r.needs_llm)
+    rows, reader = [], _without_llm(experiment)
     store = experiment.grid.retriever.store
     for d, questions in experiment.grid.sets.items():
         for lam in lambdas:
@@ -77,9 +79,11 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
             right = [a.letter == q.answer for a, q in zip(told, questions, strict=True)]
             hits = [
                 sum(p in targets[q.qid] for p in ids.get(q.qid, [])) / experiment.grid.k
-                for q in questions if q.qid in targets
+                for q in questions if targets.get(q.qid)
             ]  # fmt: skip
             for metric, values in ((f"accuracy, {reader.name}", right), ("P@k", hits)):
+                if not values:
+                    continue
                 value, low, high = mean_interval(values)
                 rows.append({"series": d, "metric": metric, "lambda": lam, "value": value,
                              "low": low, "high": high, "n": len(values)})  # fmt: skip
@@ -94,7 +98,8 @@ def _ids(experiment: Experiment, arm: str, dataset: str) -> dict[str, list[str]]
 
 
 def _halves(experiment: Experiment, method: str, dataset: str) -> tuple[dict, dict] | None:
-    """Two runs of a method that samples, from its odd and its even samples."""
+    """Two runs of a method that samples, from its odd and its even samples: of the questions that
+    have both, None if there are none."""
     if experiment.grid.run(method, dataset) is None:
         return None
     questions, runs = experiment.grid.sets[dataset], []
@@ -107,13 +112,20 @@ def _halves(experiment: Experiment, method: str, dataset: str) -> tuple[dict, di
             some.append(Expansion(Dense((*rest, *own)) if own else None))
         found, _ = execute(method, questions, some, experiment.grid.retriever, experiment.grid.k)
         runs.append({q: list(r["pid"]) for q, r in found.groupby("qid")})
-    return runs[0], runs[1]
+    both = runs[0].keys() & runs[1].keys()
+    first, second = ({q: run[q] for q in sorted(both)} for run in runs)
+    return (first, second) if both else None
+
+
+def _without_llm(experiment: Experiment) -> Reader:
+    """The profile's reader that needs no LLM, or one on the encoder that searches."""
+    own = (r for r in experiment.readers if not r.needs_llm)
+    return next(own, None) or EvidenceReader(experiment.grid.retriever.encoder)
 
 
 def _without_reader(experiment: Experiment) -> list[pd.DataFrame]:
     """Rows of Table 1 that nobody read: the majority's letter, the option that H+ names."""
-    out = []
-    judge = next(r for r in experiment.readers if not r.needs_llm)
+    out, judge = [], _without_llm(experiment)
     for d, questions in experiment.grid.sets.items():
         gold = pd.Series([q.answer for q in questions])
         own = experiment.grid.answers("hypotheses as context", d, judge)
@@ -143,11 +155,20 @@ def _right(answers: pd.DataFrame, dataset: str, reader: str, method: str) -> pd.
 
 
 def _named(questions: Sequence, expansions: Sequence[Expansion], judged: pd.DataFrame) -> list[str]:
-    """The letter whose option alone stands in H+; else what the reader makes of H+ and H-."""
+    """The letter whose option alone stands in H+; else what the reader makes of H+ and H-.
+
+    Yes and no are answers only where H+ begins with them. An expander that failed has no answer.
+    """
     by_reader = dict(zip(judged["qid"], judged["letter"], strict=True))
     letters = []
     for q, e in zip(questions, expansions, strict=True):
         text = e.trace.get("H_plus", "").lower()
-        found = [x for x, option in q.options.items() if option.lower() in text]
-        letters.append(found[0] if len(found) == 1 else by_reader.get(q.qid, ""))
+        found = [x for x, option in q.options.items() if _says(text, option.lower())]
+        letters.append(found[0] if len(found) == 1 else by_reader.get(q.qid, "") if text else "")
     return letters
+
+
+def _says(text: str, option: str) -> bool:
+    """Whether the option stands in the text, as whole words ("no" is in "diagnosis")."""
+    start = r"^\s*" if option in ("yes", "no", "maybe") else r"(?<!\w)"
+    return re.search(rf"{start}{re.escape(option)}(?!\w)", text) is not None

@@ -434,7 +434,7 @@ def test_accuracy_is_what_anyone_counts_in_the_answers_file(make):
     answers = pd.concat([grid.answers(a, "mine", reader) for a in ("standard", "chr", "hyde")])
     table = accuracy_table(answers, {})
     for arm in ("standard", "chr", "hyde"):
-        (file,) = results("test").glob(f"cells/mine-{arm}-evidence-reader.csv")
+        (file,) = results("test").glob(f"cells/mine-{arm}-evidence-reader*.csv")
         with open(file, newline="") as stream:
             rows = list(csv.DictReader(stream))
         right = sum(row["letter"] == row["gold"] for row in rows)

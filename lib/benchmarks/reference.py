@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lib.benchmarks.ddx_mini import read
 from lib.datasets import Question, load_questions
-from lib.files import canonical_json
+from lib.files import atomic_write, canonical_json, read_jsonl
 from lib.llm import REFERENCE, ChatModel, Message, Reply, ScriptedChat, current_tag
 from lib.methods.base import Method
 from lib.paths import RECORDINGS
@@ -28,10 +29,22 @@ WITHOUT_DOCUMENTS = ("hyde", "query2doc", "fusion", "chr")
 
 
 def record_reference(path: Path = RECORDINGS / "reference.jsonl") -> Path:
-    """Record every call of every method whose reference text exists; returns the path."""
+    """Record every call of every method whose reference text exists, and nothing else, in ``path``.
+
+    The file is written anew: a line for a request that no method makes any more goes.
+    """
+    with TemporaryDirectory() as folder:
+        lines = _without_documents(Path(folder) / path.name)
+    lines += [_line(row) for row in read("readings")]
+    lines.sort(key=lambda line: line["key"])
+    return atomic_write(path, "".join(canonical_json(line) + "\n" for line in lines))
+
+
+def _without_documents(file: Path) -> list[dict]:
+    """Lines of the recording, made in ``file``, for text that was written by question."""
     questions, methods = load_questions("ddx-mini"), methods_of(load_profile("mini"))
     texts = _texts()
-    with Recorder(ScriptedChat([]), path, "refresh") as recorder:
+    with Recorder(ScriptedChat([]), file, "refresh") as recorder:
         for name in WITHOUT_DOCUMENTS:
             recorder.model = ScriptedChat(
                 {"match": q.text, "text": texts[name, q.qid]} for q in questions
@@ -44,11 +57,7 @@ def record_reference(path: Path = RECORDINGS / "reference.jsonl") -> Path:
                 load_prompt("csqe_knowledge").messages(question=q.text), n=csqe.samples,
                 temperature=csqe.temperature, max_tokens=csqe.max_tokens, seed=csqe.seed,
             )  # fmt: skip
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    lines += [_line(row) for row in read("readings")]
-    lines.sort(key=lambda line: line["key"])
-    path.write_text("".join(canonical_json(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+    return list(read_jsonl(file))
 
 
 def _texts() -> dict[tuple[str, str], str | list[str]]:

@@ -1,0 +1,763 @@
+"""A whole experiment, small: its plan, its tables, its figures, and what a reader can recompute."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib import grid_plots, paper_tables, paths, provenance
+from lib.answer import ChatReader, ChoiceReader, EvidenceReader
+from lib.benchmarks import corruption, ddx_mini, reference
+from lib.benchmarks.study import Condition, measured
+from lib.corpora import Passage
+from lib.datasets import Question, load_questions
+from lib.embed import HashEncoder
+from lib.evaluate import mean_interval
+from lib.experiment import CHOSEN, Experiment, open_experiment
+from lib.grid import ARMS, Grid
+from lib.index import DenseIndex
+from lib.llm import ChatModel, Reply, ScriptedChat, current_tag
+from lib.methods import METHODS, Dense, Text
+from lib.profiles import load_profile, methods_of
+from lib.recorder import Recorder, RecordingMiss
+from lib.retrieve import Retriever
+from lib.store import PassageStore
+from tests.test_benchmarks import QIDS, directly, made
+
+UNRECORDED = {"csqe", "thinkqe"}
+"""Under the hash encoder they are shown other passages than the recorded requests hold."""
+
+
+@pytest.fixture(autouse=True)
+def one_hash_of_the_code(monkeypatch):
+    """It takes half a second a cell, and no test here changes the code."""
+    monkeypatch.setattr(provenance, "code_hash", lambda roots: "the same")
+
+
+# wrong hypotheses --------------------------------------------------------------------------------
+
+SHARES, LAMBDAS, K = (0, 0.25, 0.5, 1.0), (0.0, 0.4, 1.0), 4
+
+
+@pytest.fixture(scope="module")
+def corrupted():
+    """The table, the made-up study, and every study that was measured on the way."""
+    lab, seen = made()[0], []
+
+    def spy(study, condition, lam, rows, k):
+        seen.append((study, condition, lam, tuple(rows), k))
+        return measured(study, condition, lam, rows, k)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corruption, "measured", spy)
+        table = corruption.corruption_table(lab, LAMBDAS, SHARES, k=K, draws=3)
+    return table, lab, seen
+
+
+def wrong_of(lab, study) -> frozenset[int]:
+    """Whose H+ and H- are exchanged; any other change of a hypothesis is an error."""
+    plus, minus = lab.h_plus, lab.h_minus["nearest"]
+    wrong = set()
+    for i in range(len(QIDS)):
+        own, other = study.h_plus[i], study.h_minus["nearest"][i]
+        if not np.array_equal(own, plus[i]):
+            assert np.array_equal(own, minus[i]) and np.array_equal(other, plus[i])
+            wrong.add(i)
+        else:
+            assert np.array_equal(other, minus[i])
+    return frozenset(wrong)
+
+
+def by_hand(lab, lam: float, exchanged: bool) -> np.ndarray:
+    """P@k and the mimic's share of every question, from the definitions."""
+    plus, minus = lab.h_plus, lab.h_minus["nearest"]
+    if exchanged:
+        lab = replace(lab, h_plus=minus, h_minus={"nearest": plus})
+    b, out = lab.benchmark, []
+    for i, qid in enumerate(QIDS):
+        top = directly(lab, Condition(), lam, i)[:K]
+        target, mimic = b.targets[qid], b.mimics["nearest"][qid]
+        out.append((sum(p in target for p in top) / K,
+                    sum(p in mimic and p not in target for p in top) / K))  # fmt: skip
+    return np.array(out)
+
+
+def test_corruption_is_the_direct_computation_on_nested_shares(corrupted):
+    table, lab, seen = corrupted
+    tested = {QIDS.index(q) for q in lab.benchmark.test}
+    draws = [1 if share == 0 else 3 for share in SHARES for _ in LAMBDAS]
+    assert len(seen) == sum(draws)
+    calls, chosen = iter(seen), {}
+    for (share, lam), n in zip([(s, x) for s in SHARES for x in LAMBDAS], draws, strict=True):
+        each = []
+        for draw in range(n):
+            study, condition, used, rows, k = next(calls)
+            assert (condition, used, set(rows), k) == (Condition(), lam, tested, K)
+            wrong = wrong_of(lab, study)
+            assert len(wrong) == round(share * len(tested)) and wrong <= tested
+            assert chosen.setdefault((share, draw), wrong) == wrong  # the same for every lambda
+            right, exchanged = by_hand(lab, lam, False), by_hand(lab, lam, True)
+            each.append([(exchanged if i in wrong else right)[i] for i in sorted(tested)])
+        p, mimic = np.mean(each, axis=0).T
+        row = table[(table["wrong"] == share) & (table["lambda"] == lam)].squeeze()
+        assert row["n"] == len(tested)
+        assert row["mimic_at_5"] == pytest.approx(mimic.mean())
+        assert tuple(row[["p_at_5", "low", "high"]]) == pytest.approx(mean_interval(p))
+    for draw in range(3):
+        assert chosen[0.25, draw] < chosen[0.5, draw] < chosen[1.0, draw] == tested
+    assert len({chosen[0.25, draw] for draw in range(3)}) > 1
+
+
+def test_nobody_wrong_is_the_plain_curve_and_everybody_wrong_is_worse(corrupted):
+    table, lab, _ = corrupted
+    rows = lab.rows(lab.benchmark.test)
+    for lam in LAMBDAS:
+        plain = measured(lab, Condition(), lam, rows, K)[0]
+        own = table[table["lambda"] == lam].set_index("wrong")
+        assert own.loc[0, "p_at_5"] == pytest.approx(plain["p_at_5"].mean())
+        assert own.loc[0, "mimic_at_5"] == pytest.approx(plain["mimic_at_5"].mean())
+        assert own.loc[1, "p_at_5"] < own.loc[0, "p_at_5"]
+
+
+# what a run asks for -----------------------------------------------------------------------------
+
+
+def plan_of(profile, sets, lam: float = 0.4) -> dict[str, tuple[int, int]]:
+    methods = methods_of(profile)
+    methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=lam)
+    kinds = {"choice": ChoiceReader, "chat": ChatReader}
+    readers = [
+        kinds[s["kind"]](None, s["name"], max_tokens=s.get("max_tokens", 1024))
+        if s["kind"] in kinds else EvidenceReader(None)
+        for s in profile.answerers
+    ]  # fmt: skip
+    grid = SimpleNamespace(methods=methods, sets=sets)
+    samples = [s.get("sample", 0) for s in profile.answerers]
+    table = Experiment(profile, grid, readers, samples, lam).plan()
+    assert list(table.columns) == ["who", "generations", "output_tokens_at_most"]
+    return {who: (n, most) for who, n, most in table.itertuples(index=False)}
+
+
+def test_the_plan_of_mini_is_what_its_settings_ask_for():
+    profile = load_profile("mini")
+    sets = {s: range(32) for s in ("medqa", "mmlu", "bioasq")}  # 96 test questions, three styles
+    choice, chat = (s for s in profile.answerers if s["kind"] != "evidence")
+    arms = 8 + 1 + 2 + 1 + 2  # methods, CHR at the chosen lambda, controls, random, no retrieval
+    one, two = 3 * choice["sample"] * arms, 3 * chat["sample"] * arms
+    assert plan_of(profile, sets) == {
+        "expand: hyde": (3 * 96, 3 * 96 * 512),
+        "expand: query2doc": (96, 96 * 128),
+        "expand: csqe": (2 * 96, 2 * 96 * 1024),
+        "expand: thinkqe": (3 * 96, 3 * 96 * 512),
+        "expand: fusion": (96, 96 * 300),
+        "expand: chr": (96, 96 * 512),
+        f"answer: {choice['name']}": (one, one),
+        f"answer: {chat['name']}": (two, two * chat["max_tokens"]),
+    }
+
+
+def test_what_is_generated_is_planned_by_its_own_settings_and_never_more_than_there_is():
+    profile = load_profile("mini")
+    few = replace(profile, **profile.generated)
+    planned = plan_of(few, {"a": range(2), "b": range(1)})
+    assert {w: p for w, p in planned.items() if w.startswith("expand")} == {
+        "expand: hyde": (8 * 3, 8 * 3 * 256),
+        "expand: query2doc": (3, 3 * 128),
+        "expand: csqe": (2 * 2 * 3, 2 * 2 * 3 * 256),
+        "expand: thinkqe": (2 * 3 * 3, 2 * 3 * 3 * 256),
+        "expand: fusion": (3, 3 * 300),
+        "expand: chr": (3, 3 * 512),
+    }
+    reads = replace(few, answerers=({"kind": "choice", "name": "r", "sample": 2},))
+    assert plan_of(reads, {"a": range(2), "b": range(1)})["answer: r"] == (3 * 14, 3 * 14)
+    single = replace(few, methods={"csqe": {"mode": "single_call", "samples": 1}})
+    assert plan_of(single, {"a": range(3)})["expand: csqe"] == (3, 3 * 1024)
+
+
+class Counts(ChatModel):
+    """Answers every kind of prompt, and counts who asked for how many replies."""
+
+    name = "counts"
+
+    def __init__(self):
+        self.asked = Counter()
+
+    def _say(self, messages, n, options):
+        self.asked[current_tag()["method"]] += n
+        said = f'{{"answer_choice": "{"AB"[len(messages[-1]["content"]) % 2]}"}}'
+        if options.get("choices"):
+            said = json.dumps(dict.fromkeys(options["choices"], -1.0))
+        elif options["schema"]:
+            said = json.dumps({"H_plus": "gout of the toe", "H_minus": "sepsis of the blood"})
+        return [Reply(said, "stop", 5, 5, 0.1, self.name) for _ in range(n)]
+
+
+def small(folder, questions, llm, methods, readers, samples=None, k: int = 3) -> Experiment:
+    """An experiment on thirty made-up passages, with whatever is to be tried."""
+    texts = [f"part {i} on {'gout' if i % 2 else 'sepsis'} in case {i}" for i in range(30)]
+    encoder = HashEncoder(dim=64)
+    passages = [Passage(f"{i:02d}", f"T{i}", t, "mine", {}) for i, t in enumerate(texts)]
+    store = PassageStore.build(folder / "store.sqlite", passages)
+    index = DenseIndex([encoder.encode(texts, "article")], [p.pid for p in passages])
+    retriever = Retriever(index, encoder, store)
+    grid = Grid("test", {"mine": questions}, retriever, llm, k, methods, {}, ())
+    return Experiment(None, grid, readers, samples or [0] * len(readers), 0.4)
+
+
+def cases(n: int, **options) -> list[Question]:
+    options = options or {"A": "gout", "B": "sepsis"}
+    return [Question(f"q{i}", f"What in case {i}?", options, "AB"[i % 2], "mine") for i in range(n)]
+
+
+def test_the_plan_is_what_a_model_is_really_asked(own_folders):
+    profile, llm = load_profile("mini"), Counts()
+    methods = methods_of(profile)
+    methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=0.4)
+    readers = [ChatReader(llm, "chat", max_tokens=9), ChoiceReader(llm, "choice")]
+    lab = small(own_folders, cases(4), llm, methods, readers, [0, 3])
+    planned = lab.plan().set_index("who")["generations"]
+    lab.expanded()
+    asked = {f"expand: {m}": n for m, n in llm.asked.items() if m != "hplus"}
+    llm.asked.clear()
+    lab.runs()  # CHR at the chosen lambda asks what CHR asked: a recording has it
+    assert set(llm.asked) == {CHOSEN}
+    llm.asked.clear()
+    lab.answers()
+    asked |= {f"answer: {m}": n for m, n in llm.asked.items()}
+    assert asked == planned.to_dict()
+    assert lab.not_run().empty
+
+
+# a small experiment on reference text ------------------------------------------------------------
+
+
+class Says(ChatModel):
+    name = "says"
+
+    def _say(self, messages, n, options):
+        return [Reply('{"answer_choice": "B"}', "stop", 9, 9, 0.1, self.name)] * n
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Three ddx-mini questions a style, the hash encoder, two readers; the second heard only the
+    closed book. All tables, made once."""
+    folder = tmp_path_factory.mktemp("experiment")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHR_CACHE", str(folder / "cache"))
+        patch.setenv("CHR_OUT", str(folder / "out"))
+        patch.setattr(provenance, "code_hash", lambda roots: "the same")
+        heard = {"kind": "chat", "name": "chat", "max_tokens": 64, "sample": 2,
+                 "llm": f"replay:{folder / 'chat.jsonl'}"}  # fmt: skip
+        profile = load_profile(
+            "mini", encoder="hash", sample=3,
+            answerers=({"kind": "evidence", "name": "evidence reader"}, heard),
+        )  # fmt: skip
+        with Recorder(Says(), folder / "chat.jsonl") as recorder:
+            asked = load_questions("ddx-mini")
+            reader = ChatReader(recorder, "chat", max_tokens=64)
+            reader.answer_all(asked, [[] for _ in asked])
+        lab = open_experiment(profile, lam=0.4)
+        runs, expanded, answers = lab.runs(), lab.expanded(), lab.answers()
+        benchmark = ddx_mini.build()
+        yield SimpleNamespace(
+            lab=lab, runs=runs, expanded=expanded, answers=answers, targets=benchmark.targets,
+            missing=lab.not_run(), table1=paper_tables.table1(lab, answers),
+            table2=paper_tables.table2(lab, answers), table3=paper_tables.table3(lab),
+            claims=paper_tables.claims(lab, answers),
+            quality=lab.quality(runs, benchmark.targets, benchmark.mimics["nearest"]),
+            figure5=paper_tables.figure5(lab, (0.0, 0.4, 1.0), benchmark.targets),
+            out=folder / "out" / "results" / "mini",
+        )  # fmt: skip
+
+
+def accuracy(table: pd.DataFrame, method: str, answerer: str) -> dict[str, float]:
+    own = table[(table["metric"] == "accuracy") & (table["method"] == method)]
+    return own[own["answerer"] == answerer].set_index("dataset")["value"].to_dict()
+
+
+def test_what_is_not_recorded_is_not_run_named_and_never_filled_in(whole):
+    arms = [*ARMS, CHOSEN]
+    assert sorted(whole.lab.arms) == sorted(arms)
+    searched = set(arms) - {"closed book", "hypotheses as context"} - UNRECORDED
+    assert set(whole.runs["method"]) == searched
+    counts = whole.runs.groupby(["dataset", "method"])["qid"].nunique()
+    assert len(counts) == 3 * len(searched) and set(counts) == {3}
+    told = whole.answers.groupby("reader")["method"].unique()
+    assert set(told["evidence reader"]) == searched | {"hypotheses as context"}
+    assert set(told["chat"]) == {"closed book"}
+    for table in (whole.expanded, whole.table1, whole.table2, whole.table3, whole.quality):
+        assert len(table) and UNRECORDED.isdisjoint(table["method"])
+    assert set(whole.claims["claim"]) == {
+        f"CHR > {m}" for m in ("Standard RAG", "HyDE", "Query2Doc")
+    }
+    assert not [p.name for p in whole.out.rglob("*") if re.search("csqe|thinkqe", p.name)]
+
+
+def test_every_cell_that_was_not_run_says_which_command_runs_it(whole):
+    small_model = "llm = lib.llm.connect('small'), and run this again"
+    heard = "llm = lib.llm.connect('record:chat.jsonl=openai:says'), and run this again"
+    rows = whole.missing.set_index(["method", "reader"])
+    assert set(rows["sets"]) == {3} and rows.index.is_unique
+    expected = {(m, r): small_model for m in UNRECORDED
+                for r in ("", "expanded", "evidence reader", "chat")}  # fmt: skip
+    others = set(whole.lab.arms) - UNRECORDED - {"closed book"}
+    expected |= {(m, "chat"): heard for m in others}
+    assert rows["how"].to_dict() == expected
+
+
+def test_without_any_recording_the_error_names_the_command(own_folders, tmp_path):
+    silent = Recorder(None, tmp_path / "none.jsonl", "replay")
+    lab = small(own_folders, cases(2), silent, {"chr": METHODS["chr"]}, [ChatReader(silent, "r")])
+    for table in (lab.answers, lab.expanded, lambda: paper_tables.table3(lab)):
+        with pytest.raises(RecordingMiss, match=r"Next: llm = .*record:none\.jsonl=small"):
+            table()
+
+
+def test_tables_are_kept_with_what_they_depend_on(whole):
+    for name in ("runs", "answers", "table1", "table2", "table3", "claims", "figure5", "retrieval"):
+        table, settings = provenance.load_result(name, "mini")
+        assert (
+            len(table) == json.loads((whole.out / f"{name}.csv.manifest.json").read_text())["rows"]
+        )
+        assert (settings["k"], settings["lam"]) == (5, 0.4)
+        assert settings["encoder"].startswith("hash|") and "reference.jsonl" in str(settings)
+
+
+# Table 1 -----------------------------------------------------------------------------------------
+
+
+def test_the_majoritys_row_is_the_commonest_letter_of_each_set(whole):
+    rows = accuracy(whole.table1, "always the commonest letter", "no reader")
+    for d, questions in whole.lab.grid.sets.items():
+        counts = Counter(q.answer for q in questions)
+        assert rows[d] == max(counts.values()) / len(questions)
+    assert set(rows) == set(whole.lab.grid.sets)
+
+
+def test_a_cell_is_the_share_of_right_letters_and_the_closed_book_is_the_readers_own(whole):
+    for method in whole.lab.arms:
+        for reader in ("evidence reader", "chat"):
+            shown = accuracy(whole.table1, method, reader)
+            own = whole.answers[
+                (whole.answers["method"] == method) & (whole.answers["reader"] == reader)
+            ]
+            for d, rows in own.groupby("dataset"):
+                right = [a == b for a, b in zip(rows["letter"], rows["gold"], strict=True)]
+                assert shown.pop(d) == pytest.approx(np.mean(right))
+            assert not shown
+    closed = whole.table1[whole.table1["method"] == "closed book"]
+    assert set(closed["answerer"]) == {"chat"} and set(closed["n"]) <= {0, 2}
+
+
+def test_the_expanders_own_answer_is_the_option_that_h_plus_names(own_folders):
+    options = {"A": "gout", "B": "acute sepsis"}
+    said = {  # H+, and the letter it names; None: what the reader makes of H+ and H-
+        "case 0": ("This is acute sepsis of a toe.", "B"),
+        "case 1": ("Gout, of the toe.", "A"),
+        "case 2": ("Gout is not acute sepsis.", None),
+        "case 3": ("Ragout, a dish.", None),
+        "case 4": ("Something else in part 4.", None),
+        "case 5": ("", ""),  # a failed expansion has no answer
+    }
+    rules = [{"match": c, "text": json.dumps({"H_plus": h, "H_minus": "part 7 on sepsis"})}
+             for c, (h, _) in said.items()]  # fmt: skip
+    reader = EvidenceReader(HashEncoder(dim=64))
+    lab = small(own_folders, cases(6, **options), ScriptedChat(rules),
+                {"chr": METHODS["chr"]}, [reader])  # fmt: skip
+    questions = lab.grid.sets["mine"]
+    by_reader = lab.grid.answers("hypotheses as context", "mine", reader)["letter"]
+    assert set(by_reader[2:5]) <= {"A", "B"}
+    wanted = [by_reader[i] if x is None else x for i, (_, x) in enumerate(said.values())]
+    right = np.mean([x == q.answer for x, q in zip(wanted, questions, strict=True)])
+    table = paper_tables.table1(lab, lab.answers())
+    assert accuracy(table, "the expander's own answer", "no reader") == {"mine": right}
+    own = table[table["method"] == "the expander's own answer"].set_index("metric")["value"]
+    assert own["unparsed"] == pytest.approx(1 / 6)
+
+
+def test_no_is_not_named_by_every_word_that_holds_it(own_folders):
+    """Nor by "no fever": in a yes/no question only a statement that begins with it says so."""
+    said = [
+        "The diagnosis is known.",
+        "Yes. The eyes suffer.",
+        "No, it is gout.",
+        "Gout, no fever.",
+    ]
+    rules = [{"match": f"case {i}", "text": json.dumps({"H_plus": h, "H_minus": "sepsis, known"})}
+             for i, h in enumerate(said)]  # fmt: skip
+    reader = EvidenceReader(HashEncoder(dim=64))
+    lab = small(own_folders, cases(4, A="yes", B="no"), ScriptedChat(rules),
+                {"chr": METHODS["chr"]}, [reader])  # fmt: skip
+    judged = pd.DataFrame({"qid": ["q0", "q1", "q2", "q3"], "letter": list("AAAA")})
+    expansions = lab.grid.expansions("chr", "mine")
+    assert paper_tables._named(lab.grid.sets["mine"], expansions, judged) == ["A", "A", "B", "A"]
+
+
+def test_a_profile_without_a_reader_of_its_own_still_has_every_row(own_folders):
+    """As profile paper, whose readers are all LLMs."""
+    llm = Counts()
+    lab = small(own_folders, cases(4), llm, {"chr": METHODS["chr"]}, [ChatReader(llm, "chat")])
+    table = paper_tables.table1(lab, lab.answers())
+    assert accuracy(table, "the expander's own answer", "no reader") == {"mine": 0.5}
+    five = paper_tables.figure5(lab, (0.0, 1.0), {})
+    assert set(five["metric"]) == {"accuracy, evidence reader"} and len(five) == 2
+
+
+# Figure 5 ----------------------------------------------------------------------------------------
+
+
+def test_figure_5_begins_at_h_plus_and_its_lambda_1_is_chr(whole):
+    for lam, method in ((0.0, "hplus"), (0.4, CHOSEN), (1.0, "chr")):
+        at = whole.figure5[whole.figure5["lambda"] == lam].set_index(["metric", "series"])
+        shown = at.loc["accuracy, evidence reader", "value"].to_dict()
+        assert shown == pytest.approx(accuracy(whole.table1, method, "evidence reader"))
+        own = whole.quality[whole.quality["method"] == method].set_index("dataset")
+        assert at.loc["P@k", "value"].to_dict() == pytest.approx(own["p_at_5"].to_dict())
+        assert set(at["n"]) == {3}
+    values = whole.figure5.pivot(index=["metric", "series"], columns="lambda", values="value")
+    assert (values[0.0] != values[1.0]).any()
+
+
+def test_figure_5_has_no_precision_where_nothing_is_known_to_be_relevant(own_folders):
+    llm = Counts()
+    lab = small(own_folders, cases(4), llm, {"chr": METHODS["chr"]},
+                [EvidenceReader(HashEncoder(dim=64))])  # fmt: skip
+    table = paper_tables.figure5(lab, (0.0, 1.0), {"q0": frozenset({"01"}), "q1": frozenset()})
+    shown = table.set_index(["metric", "lambda"])["n"].to_dict()
+    assert shown == {
+        ("accuracy, evidence reader", 0.0): 4, ("accuracy, evidence reader", 1.0): 4,
+        ("P@k", 0.0): 1, ("P@k", 1.0): 1,
+    }  # fmt: skip
+    table = paper_tables.figure5(lab, (0.0,), {"another set's": frozenset({"01"})})
+    assert list(table["metric"]) == ["accuracy, evidence reader"]
+
+
+# Table 2 -----------------------------------------------------------------------------------------
+
+
+def top(whole, method: str, qid: str) -> set[str]:
+    own = whole.runs[(whole.runs["method"] == method) & (whole.runs["qid"] == qid)]
+    return set(own[own["rank"].between(1, 5)]["pid"])
+
+
+def test_overlap_is_what_anyone_counts_in_the_runs(whole):
+    everything = whole.table2[whole.table2["reader"] == ""].set_index(["dataset", "method"])
+    for d, questions in whole.lab.grid.sets.items():
+        for method in ("standard", "hyde", CHOSEN, "random passages", "chr, matched rotation"):
+            shared = [len(top(whole, "chr", q.qid) & top(whole, method, q.qid)) for q in questions]
+            row = everything.loc[(d, method)]
+            assert row["count"] == pytest.approx(np.mean(shared))
+            assert row["zero"] == pytest.approx(np.mean([s == 0 for s in shared]))
+            assert row["fraction"] == pytest.approx(np.mean(shared) / 5)
+            assert row["n"] == 3
+        assert "chr" not in everything.loc[d].index
+
+
+def test_outcomes_part_the_questions_by_who_was_right(whole):
+    rows = whole.table2[whole.table2["reader"] == "evidence reader"]
+    assert set(rows["method"]) == {"hyde"} and "chat" not in set(whole.table2["reader"])
+    for d, questions in whole.lab.grid.sets.items():
+        own = whole.answers[
+            (whole.answers["dataset"] == d) & (whole.answers["reader"] == "evidence reader")
+        ]
+        right = {m: dict(zip(r["qid"], r["letter"] == r["gold"], strict=True))
+                 for m, r in own.groupby("method")}  # fmt: skip
+        kinds = {(True, True): "both right", (True, False): "only the first right",
+                 (False, True): "only the second right", (False, False): "both wrong"}  # fmt: skip
+        shared = {}
+        for q in questions:
+            kind = kinds[bool(right["chr"][q.qid]), bool(right["hyde"][q.qid])]
+            both = top(whole, "chr", q.qid) & top(whole, "hyde", q.qid)
+            shared.setdefault(kind, []).append(len(both))
+        table = rows[rows["dataset"] == d].set_index("outcome")
+        assert table.loc["all", "n"] == 3
+        for kind in kinds.values():
+            assert table.loc[kind, "n"] == len(shared.get(kind, []))
+            if kind in shared:
+                assert table.loc[kind, "count"] == pytest.approx(np.mean(shared[kind]))
+
+
+def test_the_noise_floor_is_hyde_from_disjoint_samples(whole):
+    written = {row["qid"]: row["hyde"] for row in ddx_mini.read("expansions")}
+    retriever = whole.lab.grid.retriever
+    floor = whole.table2[whole.table2["method"] == "noise floor"].set_index("dataset")
+    for d, questions in whole.lab.grid.sets.items():
+        shared = []
+        for q in questions:
+            first, second = (
+                Dense((Text(q.text, 1.0, "query"), *(Text(t) for t in some)))
+                for some in (written[q.qid][::2], written[q.qid][1::2])
+            )
+            found = [retriever.search(request, 5) for request in (first, second)]
+            shared.append(len({p for p, _ in found[0]} & {p for p, _ in found[1]}))
+        assert floor.loc[d, "count"] == pytest.approx(np.mean(shared))
+        assert floor.loc[d, "n"] == 3
+
+
+class Varied(Counts):
+    """HyDE's second passage is empty for case 1."""
+
+    def _say(self, messages, n, options):
+        if n == 1:
+            return super()._say(messages, n, options)
+        silent = "case 1" in messages[-1]["content"]
+        return [Reply("" if silent and i else f"gout in case {i}", "stop", 5, 5, 0.1, "counts")
+                for i in range(n)]  # fmt: skip
+
+
+@pytest.mark.parametrize("samples, n", [(1, 0), (2, 3)])
+def test_without_a_second_sample_there_is_no_noise_floor(samples, n, own_folders):
+    methods = {"chr": METHODS["chr"], "hyde": replace(METHODS["hyde"], samples=samples)}
+    reader = EvidenceReader(HashEncoder(dim=64))
+    lab = small(own_folders, cases(4), Varied(), methods, [reader])
+    table = paper_tables.table2(lab, lab.answers())
+    assert list(table[table["method"] == "noise floor"]["n"]) == ([n] if n else [])
+
+
+# Table 3 -----------------------------------------------------------------------------------------
+
+
+def test_reference_text_has_calls_and_no_tokens(whole):
+    table = whole.table3.set_index("method")
+    assert set(table.index) == {"hyde", "query2doc", "fusion", "hplus", "chr"}
+    assert set(table["calls"].drop("hyde")) == {1}  # hyde has three samples
+    assert set(table["n"]) == {9} and set(table["failed"]) == {0}
+    assert table[["prompt_tokens", "output_tokens"]].isna().all(axis=None)
+    printed = pd.read_csv(paths.REPORTED / "chr_table3_cost.csv")
+    chr_row = printed[(printed["method"] == "CHR") & (printed["metric"] == "output_tokens")]
+    assert table.loc["chr", "reported_output_tokens"] == float(chr_row["value"].iloc[0])
+
+
+def test_what_a_model_generated_is_counted(own_folders):
+    llm = Counts()
+    lab = small(own_folders, cases(3), llm, methods_of(load_profile("mini")), [])
+    table = paper_tables.table3(lab).set_index("method")
+    assert table["output_tokens"].to_dict() == {
+        "hyde": 15, "query2doc": 5, "csqe": 10, "thinkqe": 15, "fusion": 5, "hplus": 5, "chr": 5,
+    }  # fmt: skip
+    assert table.loc["csqe", "calls"] == 2 and table.loc["thinkqe", "calls"] == 3
+
+
+# the README's ten lines --------------------------------------------------------------------------
+
+
+def test_the_readmes_script_prints_every_cell_that_a_reader_answered(whole, tmp_path):
+    (script,) = re.findall(r"```python\n(.*?)```", (paths.ROOT / "README.md").read_text(), re.S)
+    target = tmp_path / "data" / "results" / "mini" / "answers.csv"
+    target.parent.mkdir(parents=True)
+    target.write_bytes((whole.out / "answers.csv").read_bytes())
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    printed = {tuple(cell): value for *cell, value in
+               (line.split(" | ") for line in run.stdout.splitlines())}  # fmt: skip
+    with open(whole.out / "table1.csv", encoding="utf-8", newline="") as stream:
+        rows = [r for r in csv.DictReader(stream)
+                if r["metric"] == "accuracy" and r["answerer"] != "no reader"]  # fmt: skip
+    shown = {(r["dataset"], r["answerer"], r["method"]): r["value"] for r in rows}
+    assert len(shown) > 30 and printed == shown
+
+
+# figures -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("Agg")
+    yield
+    plt.close("all")
+
+
+def cells(*rows) -> pd.DataFrame:
+    columns = ["method", "dataset", "answerer", "value", "n"]
+    return pd.DataFrame(rows, columns=columns).assign(metric="accuracy")
+
+
+def heat(axis) -> tuple[dict, list[list[float]]]:
+    """Texts by (method, set), and the colours' values, nan where there is none."""
+    names = [t.get_text() for t in axis.figure.axes[0].get_yticklabels()]
+    sets = [t.get_text().split("\n")[0] for t in axis.get_xticklabels()]
+    texts = {}
+    for text in axis.texts:
+        x, y = text.get_position()
+        texts[names[y], sets[x]] = text.get_text()
+    return texts, axis.images[0].get_array().filled(np.nan).tolist()
+
+
+def test_the_heat_map_shows_every_cell_and_nothing_where_nothing_was_run():
+    figure = grid_plots.plot_accuracy(cells(
+        ("standard", "ddx-mini b", "reads", 0.25, 32), ("chr", "ddx-mini b", "reads", 0.75, 32),
+        ("chr", "ddx-mini a", "reads", 0.5, 32), ("closed book", "ddx-mini b", "asks", 0.5, 4),
+        ("chr", "ddx-mini b", "asks", 0.25, 4),
+        ("majority", "ddx-mini a", "no reader", 0.4, 5),
+        ("majority", "ddx-mini b", "no reader", 0.3, 32),
+    ))  # fmt: skip
+    reads, asks = figure.axes[:2]
+    texts, colours = heat(reads)
+    majority = {("majority", "a"): "2 of 5", ("majority", "b"): "0.30"}
+    assert texts == majority | {
+        ("standard", "b"): "0.25", ("chr", "b"): "0.75", ("chr", "a"): "0.50",
+    }  # fmt: skip
+    nan = pytest.approx(np.nan, nan_ok=True)
+    assert colours == [[nan, 0.25], [0.5, 0.75], [nan, nan], [nan, 0.3]]
+    texts, colours = heat(asks)
+    assert texts == majority | {("closed book", "b"): "2 of 4", ("chr", "b"): "1 of 4"}
+    assert colours == [[nan] * 2, [nan] * 2, [nan] * 2, [nan, 0.3]]
+    assert [t.get_text() for t in reads.get_xticklabels()] == ["a\nn = 32", "b\nn = 32"]
+    assert [t.get_text() for t in asks.get_xticklabels()] == ["a\nn = 0", "b\nn = 4"]
+    assert figure.axes[-1].get_ylabel() == "accuracy (unread replies are wrong)"
+    figure.draw_without_rendering()
+
+
+def test_the_heat_map_of_another_metric_is_called_that_and_counts_nothing():
+    table = cells(("chr", "ddx-mini a", "P@5", 0.3, 2)).assign(metric="P@5")
+    figure = grid_plots.plot_accuracy(table, "P@5")
+    texts, colours = heat(figure.axes[0])
+    assert texts == {("chr", "a"): "0.30"} and np.isnan(colours).all()
+    assert figure.axes[-1].get_ylabel() == "P@5"
+
+
+def test_the_heat_map_of_the_small_experiment_is_its_table(whole):
+    figure = grid_plots.plot_accuracy(whole.table1)
+    reads, asks = figure.axes[:2]
+    assert [a.get_title() for a in (reads, asks)] == ["evidence reader", "chat"]
+    alone = {"always the commonest letter", "the expander's own answer"}
+    for axis, methods in ((reads, set(whole.answers["method"]) - {"closed book"}),
+                          (asks, {"closed book"})):  # fmt: skip
+        texts = heat(axis)[0]
+        assert {m for m, _ in texts} == methods | alone
+        for (method, style), text in texts.items():
+            reader = "no reader" if method in alone else axis.get_title()
+            right, n = text.split(" of ")
+            value = accuracy(whole.table1, method, reader)[f"ddx-mini {style}"]
+            assert int(right) / int(n) == pytest.approx(value)
+
+
+def test_overlap_bars_are_as_long_as_the_counts_beside_the_noise_floor():
+    rows = [("standard", "a", 3.5), ("hyde", "a", 2.0), ("noise floor", "a", 4.0),
+            ("standard", "b", 1.0)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["method", "dataset", "count"])
+    figure = grid_plots.plot_overlap(table, 5)
+    a, b = figure.axes
+    assert [bar.get_width() for bar in a.patches] == [3.5, 2.0]
+    assert b.patches[0].get_width() == 1.0 and np.isnan(b.patches[1].get_width())
+    assert [t.get_text() for t in a.get_yticklabels()] == ["standard", "hyde"]
+    assert a.lines[0].get_xdata() == [4.0, 4.0] and not b.lines
+    assert a.get_xlim() == b.get_xlim() == (0, 5)
+    assert a.get_legend() and not b.get_legend()
+    figure.draw_without_rendering()
+
+
+def test_cost_has_a_named_point_for_each_method_that_was_measured(recwarn):
+    rows = [("hyde", 900.0, 0.5, 6), ("chr", 200.0, 0.4, 6), ("csqe", np.nan, 0.3, 6)]
+    table = pd.DataFrame(rows, columns=["method", "output_tokens", "value", "n"])
+    figure = grid_plots.plot_cost(table, "P@5")
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    points = {text.get_text(): text.xy for text in axis.texts}
+    assert points == {"hyde": (900.0, 0.5), "chr": (200.0, 0.4)}
+    assert [(*x.get_xdata(), *x.get_ydata()) for x in axis.lines] == list(points.values())
+    assert axis.get_ylabel() == "P@5" and "n = 6" in axis.get_title(loc="left")
+    assert not [w for w in recwarn if "finite" in str(w.message)]
+
+
+def test_accuracy_over_lambda_is_one_line_a_set_and_a_band(whole):
+    figure = grid_plots.plot_accuracy_lambda(whole.figure5, 0.4)
+    assert [a.get_ylabel() for a in figure.axes] == list(whole.figure5["metric"].unique())
+    for axis in figure.axes:
+        own = whole.figure5[whole.figure5["metric"] == axis.get_ylabel()]
+        *lines, mark = axis.lines
+        assert mark.get_xdata() == [0.4, 0.4] and len(axis.collections) == len(lines) == 3
+        for line, band in zip(lines, axis.collections, strict=True):
+            rows = own[own["series"] == line.get_label().rpartition(", n = ")[0]]
+            assert line.get_xdata().tolist() == rows["lambda"].tolist()
+            assert line.get_ydata().tolist() == rows["value"].tolist()
+            ys = band.get_paths()[0].vertices[:, 1]
+            assert (ys.min(), ys.max()) == (rows["low"].min(), rows["high"].max())
+
+
+def test_more_series_than_colours_are_drawn_too():
+    rows = [(f"set {i}", "P@k", lam, 0.5, 0.4, 0.6, 9) for i in range(6) for lam in (0.0, 1.0)]
+    table = pd.DataFrame(rows, columns=["series", "metric", "lambda", "value", "low", "high", "n"])
+    assert len(grid_plots.plot_accuracy_lambda(table, 0.4).axes[0].lines) == 7
+    told = table.rename(columns={"lambda": "wrong", "value": "p_at_5"})
+    assert len(grid_plots.plot_corruption(told).axes[0].lines) == 6
+
+
+def test_corruption_is_one_line_a_lambda(corrupted):
+    table = corrupted[0]
+    table = table.assign(series="λ = " + table["lambda"].map("{:g}".format), metric="P@4")
+    (axis,) = grid_plots.plot_corruption(table).axes
+    assert [line.get_label() for line in axis.lines] == ["λ = 0", "λ = 0.4", "λ = 1"]
+    for line in axis.lines:
+        rows = table[table["series"] == line.get_label()]
+        assert line.get_xdata().tolist() == list(SHARES)
+        assert line.get_ydata().tolist() == rows["p_at_5"].tolist()
+    assert axis.get_ylabel() == "P@4"
+    assert axis.get_legend().get_title().get_text() == f"n = {table['n'].iloc[0]}"
+
+
+# what was written after reading, and how it was graded -------------------------------------------
+
+
+def test_every_reading_is_in_the_reference_recording_word_for_word():
+    rows = ddx_mini.read("readings")
+    path = paths.RECORDINGS / "reference.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    said = {line["key"]: line["reply"]["text"] for line in lines}
+    assert Counter(row["method"] for row in rows) == {"csqe": 120, "thinkqe": 360}
+    assert len({row["key"] for row in rows}) == len(rows) == 480
+    asked = Counter((row["method"], row["qid"]) for row in rows)
+    assert asked == {
+        (m, q.qid): n for q in load_questions("ddx-mini") for m, n in (("csqe", 1), ("thinkqe", 3))
+    }
+    for row in rows:
+        assert said.get(row["key"]) == row["text"], (row["method"], row["qid"])
+
+
+def test_the_reference_is_recorded_anew_and_twice_is_the_same(tmp_path):
+    path = tmp_path / "reference.jsonl"
+    old = {"key": "0", "author": "reference text", "model": "reference text", "sample": 0,
+           "reply": {"text": "to a request that no method makes"}}  # fmt: skip
+    path.write_text(json.dumps(old) + "\n")
+    once = reference.record_reference(path).read_bytes()
+    keys = [json.loads(line)["key"] for line in once.splitlines()]
+    assert keys == sorted(set(keys)) and "0" not in keys
+    assert reference.record_reference(path).read_bytes() == once
+
+
+def test_the_readme_states_the_grades_that_the_file_holds():
+    rows = ddx_mini.read("mimic_grades")
+    text = " ".join((paths.DDX_MINI / "README.md").read_text(encoding="utf-8").split())
+    for grade in ("Excellent", "Good", "Poor"):
+        first, second = map(int, re.search(rf"{grade} (\d+) and (\d+)", text).groups())
+        assert [first, second] == [
+            sum(r[who] == grade for r in rows) for who in ("first", "second")
+        ]
+    agree, n = map(int, re.search(r"they agree on (\d+) of (\d+)", text).groups())
+    assert (agree, n) == (sum(r["first"] == r["second"] for r in rows), len(rows))
+    by_chance = sum(
+        sum(r["first"] == g for r in rows) * sum(r["second"] == g for r in rows) / len(rows) ** 2
+        for g in {r[who] for r in rows for who in ("first", "second")}
+    )
+    kappa = (agree / n - by_chance) / (1 - by_chance)
+    assert re.search(r"Cohen's kappa (\d\.\d+)", text)[1] == f"{kappa:.2f}"
+    right = tuple(map(int, re.search(r"is right in (\d+) of (\d+)", text).groups()))
+    assert right == (sum(r["h_plus"] == "right" for r in rows), len(rows))
+    assert {r["qid"] for r in rows} == {q.qid for q in load_questions("ddx-mini")}
+    for name in ("readings", "mimic_grades"):
+        (count,) = re.findall(rf"`{name}\.jsonl` \| (\d+) \|", text)
+        assert int(count) == len(ddx_mini.read(name))
