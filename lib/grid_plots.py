@@ -108,12 +108,13 @@ def plot_cost(table: pd.DataFrame, measure: str):
     """
     plt = _style()
     figure, axis = plt.subplots(figsize=(5.6, 3.4))
-    for row in table.dropna(subset=["output_tokens", "value"]).itertuples():
+    points = table.dropna(subset=["output_tokens", "value"]).sort_values("output_tokens")
+    for place, row in enumerate(points.itertuples()):
         axis.plot(
             row.output_tokens, row.value, "o", ms=7, color=METHOD_COLOURS.get(row.method, "#999999")
         )
-        axis.annotate(row.method, (row.output_tokens, row.value), fontsize=8, xytext=(5, 4),
-                      textcoords="offset points")  # fmt: skip
+        axis.annotate(row.method, (row.output_tokens, row.value), fontsize=8,
+                      xytext=(5, 4 if place % 2 else -11), textcoords="offset points")  # fmt: skip
     axis.set(xlabel="output tokens a question, measured", ylabel=measure, ylim=(0, 1))
     axis.set_title(f"n = {int(table['n'].max())} questions", loc="left", fontsize=8)
     return figure
