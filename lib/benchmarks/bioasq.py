@@ -56,8 +56,6 @@ def build(encoder) -> Benchmark:
             q.qid for q, m in zip(kept, mimic_of["nearest"], strict=True)
             if set(q.snippet_pmids) & set(m.snippet_pmids)
         ),
-        counts={
-            "all": len(everything), "yes_no": sum(bool(q.options) for q in everything),
-            "dev_candidates": len(dev),
-        },
+        counts={"all": len(everything), "yes_no": sum(bool(q.options) for q in everything),
+                "dev_candidates": len(dev)},
     )  # fmt: skip

@@ -1,21 +1,17 @@
-"""What a notebook shows of a study: one question's passages, its lines in lambda, method rows."""
+"""What a notebook shows of a study: one question's passages, its lines in lambda."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from lib.benchmarks.study import Condition, Study, retrieve
 from lib.contrast import rotation
-from lib.evaluate import class_of, mean_interval, measure
-from lib.methods import METHODS
-from lib.recorder import RecordingMiss
-from lib.retrieve import run_retrieval
+from lib.evaluate import class_of
 
-__all__ = ["top_table", "lines_table", "pair_table", "methods_table", "mark", "story", "pick"]
+__all__ = ["top_table", "lines_table", "pair_table", "mark", "story", "pick"]
 
 
 def _found(study: Study, qid: str, lam: float, k: int) -> list[str]:
@@ -57,32 +53,6 @@ def pair_table(study: Study, lam: float) -> pd.DataFrame:
     c = study.c()
     turns = {f"turn at {x:g}": rotation(c, x) for x in (lam, 1.0)}
     return pd.DataFrame({"qid": study.benchmark.qids, "c": c} | turns)
-
-
-def methods_table(
-    names: Sequence[str], questions, study: Study, retriever, llm, k: int, lam: float
-) -> pd.DataFrame:
-    """P@k of each method on the benchmark's questions, or NOT RUN with the command that records it.
-
-    ``lam`` is CHR's; the other methods are run as they stand.
-    """
-    b, out = study.benchmark, []
-    targets = {q.qid: b.targets[q.qid] for q in questions}
-    for name in names:
-        method = replace(METHODS[name], lam=lam) if name == "chr" else METHODS[name]
-        row = {"method": name, "options_visible": method.options_visible, "n": len(questions)}
-        try:
-            run, traces = run_retrieval(method, questions, retriever, llm, max(k, 10))
-        except RecordingMiss as miss:
-            out.append(row | {"status": "NOT RUN", "how": str(miss).rsplit("Next: ", 1)[-1]})
-            continue
-        found = {q: rows["pid"].tolist() for q, rows in run.groupby("qid", sort=False)}
-        table = measure(found, targets, b.mimics["nearest"], k)
-        mean, low, high = mean_interval(table["p_at_5"])
-        failed = sum(bool(trace.get("error")) for trace in traces.values())
-        values = {"status": "run", f"P@{k}": mean, "low": low, "high": high}
-        out.append(row | values | {"mimic": table["mimic_at_5"].mean(), "failed": failed})
-    return pd.DataFrame(out)
 
 
 def pick(curves: pd.DataFrame, wanted: dict[str, tuple[str, str]]) -> pd.DataFrame:
