@@ -8,7 +8,7 @@ passages of each question, best first; an empty context is the closed book.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 from lib.corpora import Passage
 from lib.datasets import Question
 from lib.embed import Encoder
+from lib.index import DenseIndex
 from lib.llm import ChatModel, Reply, in_parallel
 from lib.parse import parse_answer, parse_mirage
 from lib.prompts import load_prompt
@@ -35,6 +36,10 @@ __all__ = [
 CHARACTERS_PER_TOKEN = 3.0
 """A cautious estimate for medical English, so that a prompt never outgrows the model's context. It
 is an estimate on purpose: replay must build the same prompt without the model's tokenizer."""
+
+STEM_WORDS = 150
+"""The reader without an LLM puts an option behind the question's last 150 words: behind a longer
+question an encoder of 256 tokens would cut the option off unread."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +85,32 @@ class EvidenceReader:
     encoder: Encoder
     name: str = "evidence reader"
     needs_llm: bool = False
+    _index: DenseIndex | None = field(default=None, repr=False)
     _known: dict = field(default_factory=dict, repr=False)
 
     def answer_all(
         self, questions: Sequence[Question], contexts: Sequence[Sequence[Passage]]
     ) -> list[Answer]:
         """See Reader."""
-        asked = [q.text for q in questions]
-        asked += [f"{q.text} {option}" for q in questions for option in q.options.values()]
+        asked = [_stem(q) for q in questions]
+        asked += [f"{_stem(q)} {option}" for q in questions for option in q.options.values()]
         self._learn("query", asked)
-        self._learn("article", [(p.title, p.text) for context in contexts for p in context])
+        passages = [p for context in contexts for p in context]
+        self._recall(passages)
+        self._learn("article", [(p.title, p.text) for p in passages])
         return [self._one(q, c) for q, c in zip(questions, contexts, strict=True)]
 
-    def know(self, passages: Iterable[Passage], vectors: np.ndarray) -> None:
-        """Take the passages' vectors from an index, instead of encoding them once more."""
-        for passage, row in zip(passages, vectors, strict=True):
-            self._known["article", (passage.title, passage.text)] = row
+    def know(self, index: DenseIndex) -> None:
+        """Take the vectors of the index's passages from it, instead of encoding them once more."""
+        self._index = index
+
+    def _recall(self, passages: Sequence[Passage]) -> None:
+        if self._index is None:
+            return
+        keys = {p.pid: ("article", (p.title, p.text)) for p in passages}
+        rows = {i: pid for i, pid in enumerate(self._index.ids.tolist()) if pid in keys}
+        vectors = self._index.vectors(np.array(list(rows), dtype=int))
+        self._known |= {keys[pid]: v for pid, v in zip(rows.values(), vectors, strict=True)}
 
     def _learn(self, tower: str, texts: Sequence) -> None:
         new = [t for t in dict.fromkeys(texts) if (tower, t) not in self._known]
@@ -103,9 +118,9 @@ class EvidenceReader:
         self._known |= {(tower, t): row for t, row in zip(new, rows, strict=True)}
 
     def _one(self, question: Question, context: Sequence[Passage]) -> Answer:
-        letters = sorted(question.options)
-        asked = [f"{question.text} {question.options[x]}" for x in letters]
-        vectors = np.stack([self._known["query", text] for text in [question.text, *asked]])
+        letters, stem = sorted(question.options), _stem(question)
+        asked = [f"{stem} {question.options[x]}" for x in letters]
+        vectors = np.stack([self._known["query", text] for text in [stem, *asked]])
         support = np.zeros(len(letters))
         if context:
             passages = np.stack([self._known["article", (p.title, p.text)] for p in context])
@@ -113,6 +128,10 @@ class EvidenceReader:
             support = (likeness[1:] - likeness[0]).max(axis=1)
         best = letters[int(np.argmax(np.round(support, 5)))]
         return Answer(question.qid, best, "support", best)
+
+
+def _stem(question: Question) -> str:
+    return " ".join(question.text.split()[-STEM_WORDS:])
 
 
 def answer_messages(

@@ -23,6 +23,7 @@ from lib.answer import (
 from lib.corpora import Passage
 from lib.datasets import Question
 from lib.embed import HashEncoder
+from lib.index import DenseIndex
 from lib.llm import ChatModel, Reply, current_tag
 from lib.profiles import load_profile
 
@@ -162,6 +163,26 @@ def test_the_evidence_reader_encodes_a_text_once(own_folders):
         reader.answer_all([QUESTION, replace(QUESTION, qid="q2")], [PASSAGES, PASSAGES[::-1]])
     assert set(reader.encoder.seen.values()) == {1}
     assert len(reader.encoder.seen) == 1 + len(OPTIONS) + len(PASSAGES)
+
+
+def test_a_reader_that_knows_an_index_takes_its_vectors_and_answers_the_same(own_folders):
+    alone, knows = EvidenceReader(Towers()), EvidenceReader(Towers())
+    vectors = Towers().encode([(p.title, p.text) for p in PASSAGES], "article")
+    knows.know(DenseIndex([vectors[::-1].copy()], [p.pid for p in PASSAGES][::-1]))
+    stranger = Passage("H_plus", "", "colchicine for gout", "hypothesis", {})
+    contexts = [[*PASSAGES, stranger], PASSAGES[:1]]
+    assert knows.answer_all([QUESTION] * 2, contexts) == alone.answer_all([QUESTION] * 2, contexts)
+    articles = [item for tower, item in knows.encoder.seen if tower == "article"]
+    assert articles == [("", stranger.text)]
+
+
+def test_an_option_behind_a_long_question_is_still_read(own_folders):
+    asked = replace(QUESTION, text="a history of nothing " * 200 + QUESTION.text)
+    reader = EvidenceReader(Towers())
+    reader.answer_all([asked], [PASSAGES])
+    texts = [item for tower, item in reader.encoder.seen if tower == "query"]
+    assert len(texts) == 1 + len(OPTIONS)
+    assert all(len(text.split()) < 200 and QUESTION.text in text for text in texts)
 
 
 # the prompt --------------------------------------------------------------------------------------

@@ -15,16 +15,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import grid_plots, paper_tables, paths, provenance
+from lib import paths, provenance
 from lib.answer import ChatReader, ChoiceReader, EvidenceReader
 from lib.benchmarks import corruption, ddx_mini, reference
 from lib.benchmarks.study import Condition, measured
+from lib.bm25 import BM25Index
 from lib.corpora import Passage
 from lib.datasets import Question, load_questions
 from lib.embed import HashEncoder
 from lib.evaluate import mean_interval
-from lib.experiment import CHOSEN, Experiment, open_experiment
-from lib.grid import ARMS, Grid
+from lib.grid import plots as grid_plots
+from lib.grid import tables as paper_tables
+from lib.grid.cells import ARMS, Grid
+from lib.grid.experiment import CHOSEN, Experiment, open_experiment
 from lib.index import DenseIndex
 from lib.llm import ChatModel, Reply, ScriptedChat, current_tag
 from lib.methods import METHODS, Dense, Text
@@ -141,7 +144,8 @@ def plan_of(profile, sets, lam: float = 0.4) -> dict[str, tuple[int, int]]:
         if s["kind"] in kinds else EvidenceReader(None)
         for s in profile.answerers
     ]  # fmt: skip
-    grid = SimpleNamespace(methods=methods, sets=sets)
+    sets = {name: [SimpleNamespace(qid=f"{i}") for i in some] for name, some in sets.items()}
+    grid = Grid(profile.name, sets, None, None, 5, methods, {}, (), profile.asked)
     samples = [s.get("sample", 0) for s in profile.answerers]
     table = Experiment(profile, grid, readers, samples, lam).plan()
     assert list(table.columns) == ["who", "generations", "output_tokens_at_most"]
@@ -152,7 +156,7 @@ def test_the_plan_of_mini_is_what_its_settings_ask_for():
     profile = load_profile("mini")
     sets = {s: range(32) for s in ("medqa", "mmlu", "bioasq")}  # 96 test questions, three styles
     choice, chat = (s for s in profile.answerers if s["kind"] != "evidence")
-    arms = 8 + 1 + 2 + 1 + 2  # methods, CHR at the chosen lambda, controls, random, no retrieval
+    arms = 10 + 1 + 2 + 1 + 2  # methods, CHR at the chosen lambda, controls, random, no retrieval
     one, two = 3 * choice["sample"] * arms, 3 * chat["sample"] * arms
     assert plan_of(profile, sets) == {
         "expand: hyde": (3 * 96, 3 * 96 * 512),
@@ -179,7 +183,7 @@ def test_what_is_generated_is_planned_by_its_own_settings_and_never_more_than_th
         "expand: chr": (3, 3 * 512),
     }
     reads = replace(few, answerers=({"kind": "choice", "name": "r", "sample": 2},))
-    assert plan_of(reads, {"a": range(2), "b": range(1)})["answer: r"] == (3 * 14, 3 * 14)
+    assert plan_of(reads, {"a": range(2), "b": range(1)})["answer: r"] == (3 * 16, 3 * 16)
     single = replace(few, methods={"csqe": {"mode": "single_call", "samples": 1}})
     assert plan_of(single, {"a": range(3)})["expand: csqe"] == (3, 3 * 1024)
 
@@ -209,7 +213,7 @@ def small(folder, questions, llm, methods, readers, samples=None, k: int = 3) ->
     passages = [Passage(f"{i:02d}", f"T{i}", t, "mine", {}) for i, t in enumerate(texts)]
     store = PassageStore.build(folder / "store.sqlite", passages)
     index = DenseIndex([encoder.encode(texts, "article")], [p.pid for p in passages])
-    retriever = Retriever(index, encoder, store)
+    retriever = Retriever(index, encoder, store, BM25Index.build(texts, [p.pid for p in passages]))
     grid = Grid("test", {"mine": questions}, retriever, llm, k, methods, {}, ())
     return Experiment(None, grid, readers, samples or [0] * len(readers), 0.4)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -17,17 +18,18 @@ from hypothesis import strategies as st
 
 from lib import provenance
 from lib.answer import ChatReader, ChoiceReader, EvidenceReader
+from lib.bm25 import BM25Index
 from lib.corpora import Passage
 from lib.datasets import Question, load_questions
 from lib.embed import HashEncoder
-from lib.grid import ARMS, DEPTH, Grid, question_sets, sampled
+from lib.grid.accuracy import accuracy_table, cost_table
+from lib.grid.cells import ARMS, DEPTH, Grid, question_sets, sampled
 from lib.index import DenseIndex
 from lib.llm import REFERENCE, ChatModel, Reply, ScriptedChat
 from lib.methods import METHODS, Dense, Expansion, Sparse, Text
 from lib.paths import results
 from lib.profiles import load_profile, methods_of
 from lib.recorder import Recorder
-from lib.report import accuracy_table, cost_table
 from lib.retrieve import Retriever
 from lib.store import PassageStore
 
@@ -96,7 +98,7 @@ def make(own_folders):
         settings = {
             "profile": "test", "sets": {"mine": SET}, "llm": Says(), "k": 3,
             "methods": methods_of(load_profile("mini")), "behind": {}, "data": (),
-            "retriever": Retriever(index, Asked(dim=64), store),
+            "retriever": Retriever(index, Asked(dim=64), store, BM25Index.build(TEXTS, IDS)),
         }  # fmt: skip
         return Grid(**settings | changes)
 
@@ -124,6 +126,14 @@ def readers_of(llm) -> list:
 # the contract of every arm -----------------------------------------------------------------------
 
 
+def found(arm: str, question: Question) -> int:
+    """How many passages a search gives: BM25 only those that share a word with the question."""
+    if arm != "bm25":
+        return DEPTH
+    words = set(re.findall(r"\w+", question.text.lower())) - {"in"}
+    return min(DEPTH, sum(bool(words & set(re.findall(r"\w+", t.lower()))) for t in TEXTS))
+
+
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_gives_runs_contexts_and_answers(arm, make):
     grid = make()
@@ -135,7 +145,7 @@ def test_every_arm_gives_runs_contexts_and_answers(arm, make):
         assert set(run["method"]) == {arm} and set(run["dataset"]) == {"mine"}
         for question, context in zip(SET, contexts, strict=True):
             own = run[run["qid"] == question.qid]
-            assert list(own["rank"]) == list(range(1, DEPTH + 1))
+            assert list(own["rank"]) == list(range(1, found(arm, question) + 1))
             assert own["pid"].is_unique and own["score"].is_monotonic_decreasing
             assert [p.pid for p in context] == list(own["pid"])[:3]
             assert all(p.text == TEXTS[int(p.pid)] for p in context)
@@ -316,10 +326,7 @@ class Unheard(Mine):
 
 
 def test_what_fails_or_finds_nothing_has_a_row_of_rank_0_and_an_empty_context(make):
-    from lib.bm25 import BM25Index
-
     grid = make(methods={"unheard": Unheard(), "chr": METHODS["chr"]})
-    grid.retriever.bm25 = BM25Index.build(TEXTS, IDS)
     run = grid.run("unheard", "mine")
     assert list(run["qid"]) == [q.qid for q in SET]
     assert set(run["rank"]) == {0} and set(run["pid"]) == {""}
@@ -440,3 +447,23 @@ def test_accuracy_is_what_anyone_counts_in_the_answers_file(make):
         right = sum(row["letter"] == row["gold"] for row in rows)
         shown = table[(table["method"] == arm) & (table["metric"] == "accuracy")].iloc[0]
         assert (shown["value"], shown["n"]) == (right / len(rows), len(SET))
+
+
+def test_what_asks_an_llm_is_run_on_a_sample_and_the_rest_on_every_question(make):
+    grid = make(asked=2)
+    few = {q.qid for q in sampled(SET, 2)}
+    for arm in ARMS:
+        llm = (
+            arm == "hypotheses as context"
+            or "chr" in arm
+            or getattr(METHODS.get(arm), "needs_llm", False)
+        )
+        wanted = few if llm else {q.qid for q in SET}
+        assert {q.qid for q in grid.questions(arm, "mine")} == wanted, arm
+        if arm not in ("closed book", "hypotheses as context"):
+            assert set(grid.run(arm, "mine")["qid"]) == wanted
+    reader = readers_of(Says())[0]
+    assert set(grid.answers("standard", "mine", reader)["qid"]) == {q.qid for q in SET}
+    assert set(grid.answers("chr", "mine", reader)["qid"]) == few
+    assert {q.qid for q in grid.questions("standard", "mine", 2)} == few
+    assert set(grid.expanded("chr", "mine")["qid"]) == few

@@ -12,23 +12,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lib.contrast import matched_rotation, shifted_query
-from lib.controls import CONTROLS, controlled
 from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.evaluate import holm
+from lib.grid.accuracy import accuracy_table, claims, cost_table, mcnemar
+from lib.grid.controls import CONTROLS, controlled
+from lib.grid.shift import OUTCOMES, overlap, rbo, shift_table
 from lib.index import DenseIndex
 from lib.methods import METHODS, Dense, Expansion, Text
-from lib.report import (
-    PAPER_NAMES,
-    accuracy_table,
-    claims,
-    cost_table,
-    mcnemar,
-    reported,
-    verdict,
-)
+from lib.report import PAPER_NAMES, reported, verdict
 from lib.retrieve import Retriever, execute
-from lib.shift import OUTCOMES, overlap, rbo, shift_table
 
 share = st.floats(0, 1)
 

@@ -15,7 +15,8 @@ from lib.methods.base import (
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
-        standard.Standard(), hyde.HyDE(), query2doc.Query2Doc(), csqe.CSQE(), thinkqe.ThinkQE(),
+        standard.Standard(), standard.Standard("bm25", sparse=True), standard.Hybrid(),
+        hyde.HyDE(), query2doc.Query2Doc(), csqe.CSQE(), thinkqe.ThinkQE(),
         fusion.HyDEFusion(), chr.HPlus(), chr.CHR(),
     )
 }  # fmt: skip

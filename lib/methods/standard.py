@@ -1,13 +1,13 @@
-"""Standard RAG: search with the question itself."""
+"""Standard RAG: search with the question itself, by meaning, by its words, or by both."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from lib.datasets import Question
-from lib.methods.base import Dense, Expansion, Search, Sparse, Text, stem
+from lib.methods.base import Dense, Expansion, Fusion, Search, Sparse, Text, stem
 
-__all__ = ["Standard"]
+__all__ = ["Hybrid", "Standard"]
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,25 @@ class Standard:
     options_visible: bool = False
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
-        """One text of weight 1 on the query tower."""
+        """One text of weight 1 on the query tower, or the same text for BM25."""
         text = stem(question, self.options_visible)
         if self.sparse:
             return Expansion(Sparse(text))
         return Expansion(Dense((Text(text, 1.0, "query", "question"),)))
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """The dense and the BM25 ranking of the question, each ``depth`` deep, merged by RRF."""
+
+    name: str = "rrf"
+    rrf_k: int = 60
+    depth: int = 100
+    needs_llm: bool = False
+    options_visible: bool = False
+
+    def expand(self, question: Question, llm, search: Search) -> Expansion:
+        """Two searches with the same question."""
+        text = stem(question, self.options_visible)
+        parts = (Dense((Text(text, 1.0, "query", "question"),)), Sparse(text))
+        return Expansion(Fusion(parts, "rrf", self.rrf_k, self.depth))

@@ -23,11 +23,13 @@ class Profile:
     questions: tuple[str, ...]
     """Names for ``load_questions``."""
     sample: int
-    """Questions per set where an LLM runs live; 0 = all."""
+    """Questions per set; 0 = all."""
+    asked: int
+    """Questions per set that an LLM is asked about; 0 = all of them."""
     corpora: tuple[str, ...]
     """Names for ``load_passages``, in index order."""
     limit: int
-    """Passages per corpus; 0 = all. For quick looks and CI."""
+    """Passages per corpus and questions per set; 0 = all. For quick looks and CI."""
     encoder: str
     encoder_options: dict
     llm: str
@@ -40,6 +42,8 @@ class Profile:
     """Stored as float32 or float16."""
     methods: dict
     """Settings of retrieval methods that differ from their defaults, by method."""
+    skip: tuple[str, ...]
+    """Retrieval methods that are not run."""
     answerers: tuple[dict, ...]
     """Who answers: settings for ``lib.answer.load_reader``, and ``sample`` questions per set."""
     generated: dict
@@ -82,6 +86,7 @@ def methods_of(profile: Profile, **settings) -> dict:
     return {
         name: replace(method, **profile.methods.get(name, {}) | settings.get(name, {}))
         for name, method in METHODS.items()
+        if name not in profile.skip
     }
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, fields
 import pandas as pd
 
 from lib.answer import Reader
-from lib.controls import CONTROLS, controlled
 from lib.corpora import Passage
 from lib.datasets import Question, load_questions
+from lib.grid.controls import CONTROLS, controlled
 from lib.llm import REFERENCE, ChatModel, ledger
 from lib.methods import METHODS
 from lib.methods.base import Expansion, Method
@@ -61,7 +61,10 @@ def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Questi
 
 @dataclass
 class Grid:
-    """One profile's grid. ``behind`` are settings and ``data`` files that every cell depends on."""
+    """One profile's grid. ``behind`` are settings and ``data`` files that every cell depends on.
+
+    Arms that need an LLM are run on ``asked`` questions of each set (0 = all).
+    """
 
     profile: str
     sets: Mapping[str, Sequence[Question]]
@@ -71,15 +74,24 @@ class Grid:
     methods: Mapping[str, Method]
     behind: Mapping[str, object]
     data: Sequence[str]
+    asked: int = 0
     missing: list[dict] = field(default_factory=list)
     """Cells that are NOT RUN: dataset, method, reader and the command that would run them."""
     _expanded: dict = field(default_factory=dict, repr=False)
 
+    def questions(self, arm: str, dataset: str, n: int = 0) -> Sequence[Question]:
+        """The questions of a set that an arm is run on, at most ``n`` (0 = all)."""
+        method = self.methods.get(arm)
+        free = arm in ("random passages", "closed book") if method is None else not method.needs_llm
+        limits = [x for x in (n, 0 if free else self.asked) if x]
+        return sampled(self.sets[dataset], min(limits, default=0))
+
     def expansions(self, arm: str, dataset: str) -> list[Expansion]:
-        """What the arm searches with, for every question of the set."""
+        """What the arm searches with, for each of its questions."""
         if (arm, dataset) not in self._expanded:
             if arm in self.methods:
-                made = expand_all(self.methods[arm], self.sets[dataset], self.llm, self.retriever)
+                asked = self.questions(arm, dataset)
+                made = expand_all(self.methods[arm], asked, self.llm, self.retriever)
             else:
                 made = controlled(
                     arm.removeprefix("chr, "), self.expansions("chr", dataset), self.retriever
@@ -94,7 +106,7 @@ class Grid:
         """
 
         def make() -> pd.DataFrame:
-            questions = self.sets[dataset]
+            questions = self.questions(arm, dataset)
             if arm == "random passages":
                 found = self._random(questions)
             else:
@@ -116,7 +128,8 @@ class Grid:
 
         def make() -> pd.DataFrame:
             rows = []
-            for question, e in zip(self.sets[dataset], self.expansions(arm, dataset), strict=True):
+            asked = self.questions(arm, dataset)
+            for question, e in zip(asked, self.expansions(arm, dataset), strict=True):
                 cost = ledger(e.trace.get("replies", ())).sum(numeric_only=True, skipna=False)
                 rows.append({
                     "dataset": dataset, "method": arm, "qid": question.qid,
@@ -135,7 +148,7 @@ class Grid:
         """
         if arm == "closed book" and not reader.needs_llm:
             return None
-        questions = sampled(self.sets[dataset], n)
+        questions = self.questions(arm, dataset, n)
 
         def make() -> pd.DataFrame:
             told = reader.answer_all(questions, self.contexts(arm, dataset, questions))
@@ -151,8 +164,8 @@ class Grid:
         if arm == "closed book":
             return [[] for _ in questions]
         if arm == "hypotheses as context":
-            made = dict(zip((q.qid for q in self.sets[dataset]), self.expansions("chr", dataset),
-                            strict=True))  # fmt: skip
+            asked = [q.qid for q in self.questions("chr", dataset)]
+            made = dict(zip(asked, self.expansions("chr", dataset), strict=True))
             return [
                 [Passage(h, "", made[q.qid].trace[h], "hypothesis", {})
                  for h in ("H_plus", "H_minus") if made[q.qid].trace.get(h)]
@@ -187,11 +200,16 @@ class Grid:
         settings = {
             **self.behind, **more, "k": self.k, "arm": arm, "llm": getattr(self.llm, "name", ""),
             "method": _settings(method) if method else "",
-            "questions": [q.qid for q in self.sets[dataset]],
+            "questions": [q.qid for q in self.questions(arm, dataset)],
         }  # fmt: skip
         try:
             table = result(
-                make, f"cells/{name}", self.profile, code=["lib.grid"], data=self.data, **settings
+                make,
+                f"cells/{name}",
+                self.profile,
+                code=["lib.grid.cells"],
+                data=self.data,
+                **settings,
             )
         except RecordingMiss as miss:
             how = str(miss).rsplit("Next: ", 1)[-1]

@@ -9,12 +9,13 @@ import pandas as pd
 
 from lib import corpus_index
 from lib.answer import Reader, load_reader
-from lib.controls import CONTROLS
+from lib.bm25 import BM25Index
 from lib.downloads import load_registry
 from lib.embed import load_encoder
 from lib.evaluate import measure, summary
 from lib.files import sha256_file
-from lib.grid import Grid, question_sets
+from lib.grid.cells import Grid, question_sets
+from lib.grid.controls import CONTROLS
 from lib.llm import connect
 from lib.paths import ROOT
 from lib.profiles import Profile, methods_of
@@ -27,8 +28,8 @@ __all__ = ["CHOSEN", "Experiment", "open_experiment"]
 CHOSEN = "chr, chosen λ"
 """CHR at the reader's lambda, beside the paper's lambda = 1 ("chr")."""
 
-KNOWN = 5000
-"""Corpora up to this size give their vectors to the reader without an LLM; it encodes the rest."""
+LEXICAL = ("bm25", "rrf")
+"""Methods that search by words, with an index of them in memory."""
 
 
 @dataclass
@@ -57,16 +58,19 @@ class Experiment:
         Calls that are recorded already cost nothing; the cap is calls times ``max_tokens``. Broken
         JSON is asked for once more, which is not counted.
         """
-        n, rows = sum(map(len, self.grid.sets.values())), []
+        rows = []
         for name, method in self.grid.methods.items():
+            n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
             if method.needs_llm and name not in ("hplus", CHOSEN):  # these use chr's replies
                 each = getattr(method, "samples", 1) * getattr(method, "rounds", 1)
                 each *= 2 if getattr(method, "mode", "") == "original" else 1
                 rows.append((f"expand: {name}", each * n, each * n * method.max_tokens))
         for reader, sample in zip(self.readers, self.samples, strict=True):
             if reader.needs_llm:
-                asked = sum(min(sample or len(q), len(q)) for q in self.grid.sets.values())
-                calls = asked * len(self.arms)
+                calls = sum(
+                    len(self.grid.questions(arm, d, sample))
+                    for arm in self.arms for d in self.grid.sets
+                )  # fmt: skip
                 length = 1 if reader.style == "letter" else reader.max_tokens
                 rows.append((f"answer: {reader.name}", calls, calls * length))
         return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
@@ -120,7 +124,7 @@ class Experiment:
             seen = {name: m.options_visible for name, m in grid.methods.items()}
             table = table.assign(options_visible=table["method"].map(seen))
         behind = {**grid.behind, "k": grid.k, "lam": self.lam}
-        save_result(table, name, grid.profile, code=["lib.paper_tables"], data=grid.data, **behind)
+        save_result(table, name, grid.profile, code=["lib.grid.tables"], data=grid.data, **behind)
         return table
 
     def _all(self, parts: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
@@ -160,13 +164,15 @@ def open_experiment(
         "recordings": {p.name: sha256_file(p)[:16] for p in recorded if p.exists()},
     }  # fmt: skip
     llm = connect(_small(profile.llm) if live else profile.llm)
-    sets = question_sets(profile.questions, profile.sample)
-    retriever = Retriever(index, encoder, store)
-    grid = Grid(profile.name, sets, retriever, llm, profile.k, methods, behind, data)
+    sets = question_sets(profile.questions, profile.sample or profile.limit)
+    bm25 = None
+    if any(name in methods for name in LEXICAL):
+        bm25 = BM25Index.build([f"{x.title} {x.text}" for x in store], store.ids())
+    retriever = Retriever(index, encoder, store, bm25)
+    grid = Grid(profile.name, sets, retriever, llm, profile.k, methods, behind, data, profile.asked)
     readers = [load_reader(spec, encoder, live=live) for spec in profile.answerers]
-    if len(index) <= KNOWN:
-        for reader in (r for r in readers if not r.needs_llm):
-            reader.know(store, index.vectors(range(len(index))))
+    for reader in (r for r in readers if not r.needs_llm):
+        reader.know(index)
     return Experiment(profile, grid, readers, [s.get("sample", 0) for s in profile.answerers], lam)
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
-from lib import report
 from lib.answer import EvidenceReader, Reader
 from lib.evaluate import mean_interval
-from lib.experiment import Experiment
+from lib.grid import accuracy
+from lib.grid.experiment import Experiment
+from lib.grid.shift import shift_table
 from lib.methods.base import Dense, Expansion
+from lib.mimics.naming import named_option
 from lib.retrieve import execute
-from lib.shift import shift_table
 
 __all__ = ["claims", "figure5", "table1", "table2", "table3"]
 
@@ -23,12 +23,12 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
     visible = {name: m.options_visible for name, m in experiment.grid.methods.items()}
     told = pd.concat([answers, *_without_reader(experiment)], ignore_index=True)
-    return experiment.save(report.accuracy_table(told, visible), "table1")
+    return experiment.save(accuracy.accuracy_table(told, visible), "table1")
 
 
 def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
-    """CHR > each baseline, as paired tests (see ``lib.report.claims``)."""
-    return experiment.save(report.claims(answers), "claims")
+    """CHR > each baseline, as paired tests (see ``lib.grid.accuracy.claims``)."""
+    return experiment.save(accuracy.claims(answers), "claims")
 
 
 def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -> pd.DataFrame:
@@ -55,7 +55,7 @@ def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -
 
 def table3(experiment: Experiment) -> pd.DataFrame:
     """Calls and tokens of the expansions a model generated, beside the paper's."""
-    return experiment.save(report.cost_table(experiment.expanded()), "table3")
+    return experiment.save(accuracy.cost_table(experiment.expanded()), "table3")
 
 
 def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) -> pd.DataFrame:
@@ -66,7 +66,8 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
     """
     rows, reader = [], _without_llm(experiment)
     store = experiment.grid.retriever.store
-    for d, questions in experiment.grid.sets.items():
+    for d in experiment.grid.sets:
+        questions = experiment.grid.questions("chr", d)
         for lam in lambdas:
             method = replace(experiment.grid.methods["chr"], lam=lam)
             pairs = [_at(e, method.lam) for e in experiment.grid.expansions("chr", d)]
@@ -102,7 +103,7 @@ def _halves(experiment: Experiment, method: str, dataset: str) -> tuple[dict, di
     have both, None if there are none."""
     if experiment.grid.run(method, dataset) is None:
         return None
-    questions, runs = experiment.grid.sets[dataset], []
+    questions, runs = experiment.grid.questions(method, dataset), []
     for start in (0, 1):
         some = []
         for e in experiment.grid.expansions(method, dataset):
@@ -133,9 +134,12 @@ def _without_reader(experiment: Experiment) -> list[pd.DataFrame]:
         most = gold.mode()[0]
         out.append(base.assign(method="always the commonest letter", letter=most, mirage=most))
         if own is not None:
-            letters = _named(questions, experiment.grid.expansions("chr", d), own)
-            out.append(base.assign(method="the expander's own answer", letter=letters,
-                                   mirage=letters))  # fmt: skip
+            asked = experiment.grid.questions("chr", d)
+            letters = dict(zip((q.qid for q in asked), _named(
+                asked, experiment.grid.expansions("chr", d), own), strict=True))  # fmt: skip
+            base = base[base["qid"].isin(letters)]
+            named = base["qid"].map(letters)
+            out.append(base.assign(method="the expander's own answer", letter=named, mirage=named))
     return [table.assign(reader="no reader", rule="", documents_cut=0) for table in out]
 
 
@@ -162,13 +166,6 @@ def _named(questions: Sequence, expansions: Sequence[Expansion], judged: pd.Data
     by_reader = dict(zip(judged["qid"], judged["letter"], strict=True))
     letters = []
     for q, e in zip(questions, expansions, strict=True):
-        text = e.trace.get("H_plus", "").lower()
-        found = [x for x, option in q.options.items() if _says(text, option.lower())]
-        letters.append(found[0] if len(found) == 1 else by_reader.get(q.qid, "") if text else "")
+        text = e.trace.get("H_plus", "")
+        letters.append(named_option(text, q.options) or (by_reader.get(q.qid, "") if text else ""))
     return letters
-
-
-def _says(text: str, option: str) -> bool:
-    """Whether the option stands in the text, as whole words ("no" is in "diagnosis")."""
-    start = r"^\s*" if option in ("yes", "no", "maybe") else r"(?<!\w)"
-    return re.search(rf"{start}{re.escape(option)}(?!\w)", text) is not None
