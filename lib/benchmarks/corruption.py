@@ -15,7 +15,16 @@ import pandas as pd
 from lib.benchmarks.study import Condition, Study, measured
 from lib.evaluate import mean_interval
 
-__all__ = ["corruption_table"]
+__all__ = ["corruption_table", "exchanged"]
+
+
+def exchanged(study: Study, share: float, seed: int) -> Study:
+    """The study with h+ and nearest h- exchanged for a share of the test questions."""
+    rows = study.rows(study.benchmark.test)
+    wrong = np.random.default_rng(seed).permutation(rows)[: round(share * len(rows))]
+    plus, minus = study.h_plus.copy(), study.h_minus["nearest"].copy()
+    plus[wrong], minus[wrong] = minus[wrong], plus[wrong]
+    return replace(study, h_plus=plus, h_minus={**study.h_minus, "nearest": minus})
 
 
 def corruption_table(
@@ -28,16 +37,10 @@ def corruption_table(
     random choices of who is wrong, intervals are over questions.
     """
     rows, out = study.rows(study.benchmark.test), []
-    orders = [np.random.default_rng(seed).permutation(rows) for seed in range(draws)]
     for share in shares:
+        studies = [exchanged(study, share, seed) for seed in range(draws if share else 1)]
         for lam in lambdas:
-            tables = []
-            for order in orders if share else orders[:1]:
-                wrong = order[: round(share * len(rows))]
-                plus, minus = study.h_plus.copy(), study.h_minus["nearest"].copy()
-                plus[wrong], minus[wrong] = minus[wrong], plus[wrong]
-                swapped = replace(study, h_plus=plus, h_minus={**study.h_minus, "nearest": minus})
-                tables.append(measured(swapped, Condition(), lam, rows, k)[0])
+            tables = [measured(some, Condition(), lam, rows, k)[0] for some in studies]
             each = sum(t[["p_at_5", "mimic_at_5"]] for t in tables) / len(tables)
             mean, low, high = mean_interval(each["p_at_5"])
             out.append({"wrong": share, "lambda": lam, "p_at_5": mean, "low": low, "high": high,
