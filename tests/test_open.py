@@ -5,12 +5,17 @@ Minutes with warm vectors, about an hour of embedding before that on two cores.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from lib import corpus_index, paths
 from lib.benchmarks import load_benchmark, study, tables
+from lib.benchmarks.reading import reading_results
 from lib.embed import load_encoder
+from lib.grid.experiment import open_experiment
+from lib.grid.tables import table1
 from lib.profiles import load_profile
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]
@@ -49,10 +54,49 @@ def test_bioasq_agrees_with_the_independent_figures(labs):
             assert here["mimic_at_5"].mean() == pytest.approx(wanted, abs=0.005)
 
 
+def agree(name: str, made: pd.DataFrame, keys: list[str], numbers: list[str]) -> int:
+    """How many rows of a committed result were made again; they must agree to 3 decimals."""
+    committed = pd.read_csv(paths.committed("open") / f"{name}.csv")
+    both = committed.merge(made, on=keys, suffixes=("", "_made"), validate="1:1")
+    for column in numbers:
+        old, new = both[column], both[f"{column}_made"].astype(float).round(3)
+        assert ((old - new).abs().fillna(0) < 0.00101).all(), column
+        assert (old.isna() == new.isna()).all(), column
+    return len(both)
+
+
 @pytest.mark.parametrize("name", ["bioasq", "ddx-real"])
 def test_committed_curves_regenerate_to_three_decimals(labs, name):
-    committed = pd.read_csv(paths.committed("open") / f"{name.replace('-', '_')}_lambda.csv")
     made = tables.all_curves(labs[name], load_profile("open").lambdas)
-    assert committed["mode"].tolist() == made["mode"].tolist()
-    numbers = made.select_dtypes("number").columns
-    assert (committed[numbers] - made[numbers].round(3)).abs().max().max() < 0.00101
+    numbers = [c for c in made.select_dtypes("number").columns if c != "lambda"]
+    keys = ["hypotheses", "mode", "lambda"]
+    assert agree(f"{name.replace('-', '_')}_lambda", made, keys, numbers) == len(made)
+
+
+def test_committed_grid_regenerates_but_for_what_a_model_wrote(mirror, tmp_path, monkeypatch):
+    """Everything that asks no LLM: three ways to search, random passages, the evidence reader."""
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    nothing = "replay:data/recordings/nothing.jsonl"
+    reader = {"kind": "evidence", "name": "evidence reader"}
+    profile = load_profile("open", llm=nothing, answerers=(reader,))
+    lab = open_experiment(profile)
+    known = load_benchmark("bioasq", lab.grid.retriever.encoder)
+    quality = lab.quality(lab.runs(), known.targets, known.mimics["nearest"])
+    assert set(quality["method"]) == {"standard", "bm25", "rrf", "random passages"}
+    numbers = ["p_at_5", "p_at_5_low", "p_at_5_high", "hit_at_5", "ndcg_at_10", "n"]
+    assert agree("retrieval", quality, ["dataset", "method"], numbers) == 4
+    table = table1(lab, lab.answers())
+    keys = ["dataset", "answerer", "method", "metric"]
+    made = table[table["method"] != "the expander's own answer"]
+    assert agree("table1", made, keys, ["value", "low", "high", "n"]) == len(made) >= 60
+
+
+def test_committed_reading_of_real_diseases_regenerates(mirror, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    profile = load_profile("open")
+    retriever = open_experiment(replace(profile, llm="replay:nothing.jsonl")).grid.retriever
+    table, claims = reading_results(profile, retriever)
+    assert agree("ddx_real_reading_table", table, ["arm"], ["p_at_5", "accuracy", "low"]) == len(
+        table
+    )
+    assert agree("ddx_real_reading_claims", claims, ["claim"], ["difference", "low"]) == len(claims)

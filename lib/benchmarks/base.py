@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Benchmark", "load_benchmark", "grams", "shares_8gram"]
+__all__ = ["Benchmark", "grams", "shares_8gram"]
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,6 @@ class Benchmark:
     def test(self) -> tuple[str, ...]:
         """The questions results are reported on."""
         return tuple(q for q in self.qids if q not in self.dev)
-
-
-def load_benchmark(name: str, encoder=None) -> Benchmark:
-    """One of ddx-mini, ddx-real and bioasq; the real ones use ``encoder`` to find near mimics."""
-    from lib.benchmarks import bioasq, ddx_mini, ddx_real
-
-    makers = {"ddx-mini": ddx_mini.build, "ddx-real": ddx_real.build, "bioasq": bioasq.build}
-    if name not in makers:
-        raise ValueError(f"no benchmark {name!r}; there are: {', '.join(makers)}")
-    return makers[name](encoder)
 
 
 def shares_8gram(text: str, others: Sequence[str]) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from lib.answer import EvidenceReader
-from lib.benchmarks.base import load_benchmark
+from lib.benchmarks import load_benchmark
 from lib.benchmarks.corruption import exchanged
 from lib.benchmarks.study import Condition, Study, prepare, retrieve
 from lib.benchmarks.tables import best_lambda

@@ -173,7 +173,8 @@ def study_results(study: Study, profile, k: int = 5) -> dict[str, pd.DataFrame]:
     }
     settings = {
         "k": k, "lambdas": list(lambdas), "encoder": study.encoder, "limit": profile.limit,
-        "counts": dict(b.counts), "code": ["lib.benchmarks.tables", "lib.corpus_index"],
+        "counts": dict(b.counts),
+        "code": ["lib.benchmarks", "lib.benchmarks.tables", "lib.corpus_index"],
     }  # fmt: skip
     stem = b.name.replace("-", "_")
     return {
