@@ -49,9 +49,10 @@ def check(made: Path) -> list[str]:
     for fresh in sorted((made / "mini").glob(_CSV)):
         if not (paths.committed("mini") / fresh.name).exists():
             problems.append(f"mini/{fresh.name}: made but not committed")
-    for path in sorted((paths.DATA / "results").glob(f"*/{_CSV}")):
+    stored = paths.DATA / "results"
+    for path in sorted([stored / "audit.csv", *stored.glob(f"*/{_CSV}")]):  # of no profile: the audit
         manifest = read_manifest(path)
-        name = f"{path.parent.name}/{path.name}"
+        name = path.relative_to(stored).as_posix()
         if manifest is None:
             problems.append(f"{name}: does not match its manifest")
         elif path.parent.name != "mini":
@@ -60,11 +61,12 @@ def check(made: Path) -> list[str]:
 
 
 def _stale(settings: dict) -> list[str]:
+    again = f"has changed; run: make figures PROFILE={settings['profile'] or 'mini'}"
     found = []
     if code_hash(settings["code_roots"]) != settings["code"]:
-        found.append(f"its code has changed; run: make figures PROFILE={settings['profile']}")
+        found.append(f"its code {again}")
     if data_hash(settings["data_files"]) != settings["data"]:
-        found.append(f"its data have changed; run: make figures PROFILE={settings['profile']}")
+        found.append(f"its data {again}")
     return found
 
 
