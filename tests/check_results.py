@@ -50,7 +50,8 @@ def check(made: Path) -> list[str]:
         if not (paths.committed("mini") / fresh.name).exists():
             problems.append(f"mini/{fresh.name}: made but not committed")
     stored = paths.DATA / "results"
-    for path in sorted([stored / "audit.csv", *stored.glob(f"*/{_CSV}")]):  # of no profile: the audit
+    # The audit belongs to no profile.
+    for path in sorted([*stored.glob("audit.csv"), *stored.glob(f"*/{_CSV}")]):
         manifest = read_manifest(path)
         name = path.relative_to(stored).as_posix()
         if manifest is None:
@@ -61,12 +62,12 @@ def check(made: Path) -> list[str]:
 
 
 def _stale(settings: dict) -> list[str]:
-    again = f"has changed; run: make figures PROFILE={settings['profile'] or 'mini'}"
+    again = f"changed; run: make figures PROFILE={settings['profile'] or 'mini'}"
     found = []
     if code_hash(settings["code_roots"]) != settings["code"]:
-        found.append(f"its code {again}")
+        found.append(f"its code has {again}")
     if data_hash(settings["data_files"]) != settings["data"]:
-        found.append(f"its data {again}")
+        found.append(f"its data have {again}")
     return found
 
 
