@@ -1,0 +1,503 @@
+"""Mimic quality: statistics against oracles, ranks by brute force, a judge that may babble."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from lib import paths
+from lib.benchmarks import ddx_mini
+from lib.datasets import Question
+from lib.embed import HashEncoder
+from lib.files import read_manifest
+from lib.grid.experiment import CHOSEN
+from lib.index import DenseIndex
+from lib.llm import ScriptedChat
+from lib.methods import METHODS
+from lib.methods.base import Dense, Expansion, Text
+from lib.mimics import cases, plots, tables
+from lib.mimics.items import collapses, copied, items, shifted
+from lib.mimics.judge import GRADE, judged
+from lib.mimics.naming import named_option
+from lib.mimics.tiers import (
+    TIERS,
+    agreement,
+    exact_share,
+    freeman_halton,
+    rank_correlation,
+    tier_tests,
+)  # fmt: skip
+from lib.prompts import load_prompt
+from lib.recorder import Recorder
+from lib.report import reported
+from lib.retrieve import Retriever
+
+# statistics --------------------------------------------------------------------------------------
+
+COUNTS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda x: (min(x), max(x)))
+
+
+@settings(deadline=None)
+@given(COUNTS, COUNTS)
+def test_two_groups_are_scipys_fisher_test(a, b):
+    ours = freeman_halton([a[0], b[0]], [a[1], b[1]])
+    if not (a[1] and b[1]):
+        assert np.isnan(ours)
+    else:
+        table = [[a[0], a[1] - a[0]], [b[0], b[1] - b[0]]]
+        assert ours == pytest.approx(stats.fisher_exact(table).pvalue, rel=1e-6)
+
+
+def test_three_groups_are_the_sum_over_tables_no_likelier():
+    hits, n = (6, 12, 3), (9, 30, 8)
+    chance = stats.multivariate_hypergeom(m=n, n=sum(hits))
+    tables_ = [(x, y, 21 - x - y) for x in range(10) for y in range(31) if 0 <= 21 - x - y <= 8]
+    p = chance.pmf(np.array(tables_))
+    seen = chance.pmf(np.array(hits))
+    assert freeman_halton(hits, n) == pytest.approx(p[p <= seen * (1 + 1e-9)].sum())
+    assert freeman_halton((*hits, 0), (*n, 0)) == freeman_halton(hits, n)
+
+
+@given(COUNTS)
+def test_the_exact_interval_is_that_of_clopper_and_pearson(count):
+    hits, n = count
+    row = exact_share(hits, n)
+    if not n:
+        assert np.isnan([row["value"], row["low"], row["high"]]).all() and row["n"] == 0
+        return
+    low = stats.beta.ppf(0.025, hits, n - hits + 1) if hits else 0
+    high = stats.beta.ppf(0.975, hits + 1, n - hits) if hits < n else 1
+    assert (row["low"], row["high"]) == (pytest.approx(low), pytest.approx(high))
+    assert row["value"] == hits / n
+
+
+def test_what_the_papers_own_table_shows_by_exact_test():
+    """METHODS A11: intervals 30-93, 23-59 and 9-76 %, Excellent against Poor p = 0.35."""
+    paper = reported("table4_mimic_quality").pivot(
+        index="quality", columns="metric", values="value"
+    )
+    hits, n = (paper.loc[list(TIERS), c].astype(int).to_dict() for c in ("correct", "n"))
+    shares = [exact_share(hits[t], n[t]) for t in TIERS]
+    assert [round(100 * s["low"]) for s in shares] == [30, 23, 9]
+    assert [round(100 * s["high"]) for s in shares] == [93, 59, 76]
+    assert [round(100 * s["value"], 1) for s in shares] == paper.loc[
+        list(TIERS), "accuracy"
+    ].tolist()
+    tests = tier_tests(hits, n).set_index("test")
+    assert tests.loc["Excellent > Poor", "p"] == pytest.approx(0.347, abs=0.001)
+    assert (tests["verdict"] == "INCONCLUSIVE").all() and tests["n"].iloc[0] == 47
+    assert tests.loc["Excellent > Good", "p_holm"] == pytest.approx(3 * 0.2552, abs=0.001)
+
+
+def test_a_clear_difference_is_told_in_both_directions_and_an_empty_tier_is_not_run():
+    n = {"Excellent": 40, "Good": 40}
+    up, down = (tier_tests(dict(zip(n, x, strict=True)), n) for x in ((38, 10), (10, 38)))
+    assert up["verdict"].tolist() == ["SUPPORTED", "SUPPORTED", "NOT RUN", "NOT RUN"]
+    assert down["verdict"].tolist()[1] == "AGAINST"
+    row = up.iloc[1]
+    assert row["difference"] == pytest.approx(0.7) and row["low"] < 0.7 < row["high"]
+    assert up[["difference", "p", "p_holm", "least"]].iloc[2:].isna().all(axis=None)
+    nobody = tier_tests({}, {})
+    assert (nobody["verdict"] == "NOT RUN").all() and nobody["n"].sum() == 0
+
+
+def test_kappa_is_chance_corrected_and_needs_two_grades():
+    a = pd.Series(dict(enumerate(["Excellent"] * 6 + ["Good"] * 3 + ["", "Poor"])))
+    b = pd.Series(dict(enumerate(["Excellent"] * 5 + ["Good"] * 4 + ["Good", ""])))
+    got = agreement(a, b)
+    seen, chance = 8 / 9, (6 * 5 + 3 * 4) / 81
+    assert got["n"] == 9 and got["agree"] == pytest.approx(seen)
+    assert got["kappa"] == pytest.approx((seen - chance) / (1 - chance))
+    assert got["low"] < got["kappa"] < got["high"] <= 1
+    same = agreement(a[:3], a[:3])
+    assert same["agree"] == 1 and np.isnan(same["kappa"])
+    assert agreement(a, b[:0])["n"] == 0
+    always = agreement(a, pd.Series("Excellent", a.index))
+    assert (always["n"], always["kappa"]) == (10, 0) and np.isnan(always["low"])
+
+
+def test_ddx_minis_graders_agree_as_its_readme_says():
+    rows = pd.DataFrame(ddx_mini.read("mimic_grades")).set_index("qid")
+    got = agreement(rows["first"], rows["second"])
+    assert (got["n"], round(got["agree"] * got["n"]), round(got["kappa"], 2)) == (120, 110, 0.72)
+
+
+def test_rank_correlation_is_spearmans_and_its_interval_covers():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=60)
+    y = x + rng.normal(size=60)
+    got = rank_correlation([*x, np.nan, 1.0], [*y, 1.0, None])
+    assert got["n"] == 60 and got["rho"] == pytest.approx(stats.spearmanr(x, y)[0])
+    hits = 0
+    for _ in range(200):  # independent: 0 lies in about 95 % of the intervals
+        row = rank_correlation(rng.normal(size=30), rng.normal(size=30))
+        hits += row["low"] < 0 < row["high"]
+    assert 180 <= hits <= 199
+    assert np.isnan(rank_correlation([1, 1, 1, 1, 1], range(5))["rho"])
+    assert np.isnan(rank_correlation([1, 2, 3], [1, 2, 3])["rho"])
+
+
+# naming, copying, collapse -----------------------------------------------------------------------
+
+OPTIONS = {"A": "Gout", "B": "Lyme disease", "C": "Gou"}
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("It is GOUT, in the toe.", "A"), ("Gouty arthritis", ""), ("Gout, not Lyme disease", ""),
+        ("Lyme disease.", "B"), ("", ""), ("Lyme\ndisease", ""),
+    ],
+)  # fmt: skip
+def test_an_option_is_named_by_whole_words_and_alone(text, letter):
+    assert named_option(text, OPTIONS) == letter
+
+
+def test_yes_and_no_are_named_only_at_the_beginning():
+    options = {"A": "yes", "B": "no"}
+    assert named_option("No, the diagnosis is another one: yes", options) == "B"
+    assert named_option("There is no doubt", options) == ""
+
+
+def test_copied_words_are_counted_in_threes():
+    assert copied("a b c d", "x A, b c! y") == pytest.approx(1 / 2)
+    assert copied("a b c d", "a b c d") == 1 and copied("a b", "a b") == 0
+
+
+@pytest.mark.parametrize(
+    ("shared", "kept", "hit"),
+    [(0.6, 0.4, True), (0.5, 0.4, False), (0.6, 0.5, False), (1, 0, True), (0, 0, False)],
+)
+def test_collapse_needs_shared_passages_and_their_loss(shared, kept, hit):
+    assert collapses(shared, kept) is hit
+
+
+PLANE = np.array(
+    [[1, 0], [0.9, 0.44], [0.8, 0.6], [0.5, 0.87], [0, 1], [-0.5, 0.87], [-1, 0], [0, -1]]
+)
+IDS = [f"p{i}" for i in range(len(PLANE))]
+
+
+def by_hand(plus, minus, lam, k):
+    order = sorted(
+        range(len(PLANE)),
+        key=lambda i: (-round(float(unit(PLANE)[i] @ (plus - lam * minus)), 5), IDS[i]),
+    )
+    return [IDS[i] for i in order[:k]]
+
+
+def unit(x):
+    x = np.atleast_2d(np.asarray(x, np.float32))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+class Known:
+    """An encoder that knows where each text is."""
+
+    fingerprint = "by hand"
+
+    def __init__(self, places):
+        self.places = places
+
+    def encode(self, texts, tower):
+        return unit([self.places[t] for t in texts])
+
+
+def lab(places, questions, texts, lam=0.4, k=3):
+    """A made-up experiment: questions with (H+, H-) on the plane, and no reader."""
+    retriever = Retriever(DenseIndex([unit(PLANE)], IDS), Known(places))
+    retriever._known |= {
+        (side, t): unit(v)[0] for t, v in places.items() for side in ("query", "article")
+    }
+    made = [
+        Expansion(Dense((Text(a), Text(b, -1.0))), {"H_plus": a, "H_minus": b})
+        if a
+        else Expansion(None)
+        for a, b in texts
+    ]
+    grid = SimpleNamespace(
+        sets={"mine": questions}, retriever=retriever, k=k, profile="mini", behind={}, data=[],
+        questions=lambda arm, d: questions, expansions=lambda arm, d: made,
+    )  # fmt: skip
+    return SimpleNamespace(grid=grid, lam=lam)
+
+
+QUESTIONS = [
+    Question("q1", "Why?", {"A": "Gout", "B": "Lyme disease"}, "A", "mine"),
+    Question("q2", "Is it?", {"A": "yes", "B": "no"}, "A", "mine"),
+    Question("q3", "Failed?", {"A": "x", "B": "y"}, "A", "mine"),
+]
+PLACES = {"Why?": (1, 0), "Is it?": (0, 1), "Gout and more": (1, 0.1),
+          "Lyme disease or Gout": (1, 0.3),
+          "No, it is not": (0.2, 1), "Yes, it is": (-1, 0.3)}  # fmt: skip
+TEXTS = [("Gout and more", "Lyme disease or Gout"), ("No, it is not", "Yes, it is"), ("", "")]
+
+
+@pytest.mark.parametrize(("lam", "k"), [(0.4, 3), (0.8, 2)])
+def test_items_are_the_definitions(lam, k):
+    targets = {"q1": frozenset({"p0", "p7"})}
+    table = items(lab(PLACES, QUESTIONS, TEXTS, lam, k), targets).set_index("qid")
+    assert table.index.tolist() == ["q1", "q2"]  # q3 has no hypotheses
+    for qid, (a, b) in zip(("q1", "q2"), TEXTS, strict=False):
+        plus, minus = unit(PLACES[a])[0], unit(PLACES[b])[0]
+        top = {
+            at: by_hand(plus, minus, x, k) for at, x in (("hplus", 0), ("chosen", lam), ("one", 1))
+        }
+        other = by_hand(minus, minus, 0, k)
+        row = table.loc[qid]
+        assert row["c"] == pytest.approx(float(plus @ minus), abs=1e-6)
+        assert row["shared"] == len({*top["hplus"]} & {*other}) / k
+        for at, found in top.items():
+            kept = len({*top["hplus"]} & {*found}) / k
+            assert row[f"kept_{at}"] == kept
+            assert row[f"collapsed_{at}"] == (row["shared"] > 0.5 and kept < 0.5)
+            if qid == "q1":
+                assert row[f"p_{at}"] == sum(p in targets["q1"] for p in found) / k
+            asked = unit(PLACES["Why?" if qid == "q1" else "Is it?"])[0]
+            near = np.mean([unit(PLANE)[IDS.index(p)] @ asked for p in found])
+            assert row[f"near_{at}"] == pytest.approx(near, abs=1e-5)
+    assert table["exam"].tolist() == [True, False] and np.isnan(table.loc["q2", "p_one"])
+    assert table["plus_option"].tolist() == ["A", "B"]
+    assert table["plus_right"].tolist() == [True, False]
+    assert table["minus_option"].tolist() == ["", "A"]
+    assert table["minus_right"].tolist() == [None, True]
+    assert table.loc["q1", "collapsed_one"] or k == 2
+
+
+def test_without_any_hypothesis_the_next_step_is_named():
+    with pytest.raises(ValueError, match="02_hypotheses"):
+        items(lab(PLACES, QUESTIONS[2:], TEXTS[2:]), {})
+
+
+def test_equal_hypotheses_have_no_direction_and_retrieve_nothing():
+    same = [("Gout and more", "Gout and more")]
+    row = items(lab(PLACES, QUESTIONS[:1], same), {"q1": frozenset({"p0"})}).iloc[0]
+    assert (row["shared"], row["kept_one"], row["p_one"]) == (1, 0, 0) and np.isnan(row["near_one"])
+    assert row["kept_chosen"] == 1 and row["collapsed_one"] and not row["collapsed_chosen"]
+    assert shifted(Text("a"), Text("b"), 0.0).texts == (Text("a"),)
+
+
+# the judge ---------------------------------------------------------------------------------------
+
+
+def said(*replies):
+    return ScriptedChat(
+        {"match": q, "text": t} for q, t in zip(("Why?", "Is it?"), replies, strict=False)
+    )
+
+
+def test_the_judge_sees_the_key_and_both_hypotheses_and_a_broken_reply_is_counted():
+    good = json.dumps({"why": "closest", "grade": "Good"})
+    table = judged(lab(PLACES, QUESTIONS, TEXTS), said(good, '{"grade": "Superb", "why": "x"}'))
+    assert table["qid"].tolist() == ["q1", "q2"] and table["grade"].tolist() == ["Good", ""]
+    assert table["error"].tolist()[0] == "" and "Superb" in table["error"].tolist()[1]
+    asked = load_prompt("mimic_judge").messages(
+        question="Why?", options="A. Gout\nB. Lyme disease", answer="A. Gout",
+        h_plus="Gout and more", h_minus="Lyme disease or Gout",
+    )  # fmt: skip
+    heard = []
+    model = said(good, good)
+    model._say = lambda messages, n, options, say=model._say: (
+        heard.append(messages) or say(messages, n, options)
+    )
+    judged(lab(PLACES, QUESTIONS, TEXTS), model)
+    assert asked in heard
+    assert all(f'"{key}"' in asked[1]["content"] for key in GRADE["required"])
+    assert all(tier in asked[1]["content"] for tier in TIERS)
+
+
+def test_a_judge_that_nobody_recorded_is_not_run_with_the_command(tmp_path):
+    table = judged(lab(PLACES, QUESTIONS, TEXTS), Recorder(None, tmp_path / "none.jsonl", "replay"))
+    assert (table["grade"] == "").all() and (table["error"] == "").all()
+    assert table["how"].str.contains("connect('record:", regex=False).all()
+
+
+# tables ------------------------------------------------------------------------------------------
+
+
+AT = ("hplus", "chosen", "one")
+
+
+def graded(n=24, seed=0):
+    """Made-up items, answers and grades without any Poor: two readers, the second on one."""
+    rng = np.random.default_rng(seed)
+    qids = [f"q{i}" for i in range(n)]
+    table = pd.DataFrame({
+        "dataset": "mine", "qid": qids, "exam": [i % 4 > 0 for i in range(n)],
+        "plus_option": "A", "minus_option": rng.choice(["", "B"], n),
+        **{c: rng.random(n) for c in ("c", "copied", "shared", "near_standard")},
+        **{f"{c}_{at}": rng.random(n) for c in ("p", "near", "kept") for at in AT},
+    })  # fmt: skip
+    for at in AT:
+        table[f"collapsed_{at}"] = (table["shared"] > 0.5) & (table[f"kept_{at}"] < 0.5)
+    answers = pd.DataFrame([
+        {"reader": reader, "method": method, "qid": q, "gold": "A", "letter": rng.choice(["A", ""])}
+        for reader, asked in (("first", qids), ("second", qids[1:2]))
+        for method in ("chr", CHOSEN, "hplus", "hyde") for q in asked
+    ])  # fmt: skip
+    grade = pd.Series(rng.choice(["Excellent", "Good"], n), qids)
+    return (
+        table,
+        answers,
+        {"first": grade, "second": grade, "both agree": grade, "judge": grade[:0]},
+    )
+
+
+def test_table_4_is_a_count_by_tier_and_says_what_is_not_run():
+    table, answers, grades = graded()
+    made = tables.table4(tables.outcomes(table, answers, 5), grades)
+    key = ["grader", "measure", "method", "tier"]
+    assert not made.duplicated(key).any()
+    rows = made.set_index(key)
+    exam = table[table["exam"]]["qid"]
+    own = answers[
+        (answers["reader"] == "first") & (answers["method"] == "chr") & answers["qid"].isin(exam)
+    ]
+    for tier in ("Excellent", "Good"):
+        some = own[own["qid"].map(grades["first"]) == tier]
+        row = rows.loc[("first", "accuracy, first", "chr", tier)]
+        assert (row["n"], row["hits"]) == (len(some), (some["letter"] == "A").sum())
+        assert row["verdict"] == "DIFFERENT SETUP"
+        p = table.loc[table["qid"].map(grades["first"]) == tier, "p_one"]
+        assert rows.loc[("first", "P@5", "chr", tier), "value"] == pytest.approx(p.mean())
+    empty = rows.loc[("first", "accuracy, first", "chr", "Poor")]
+    assert (empty["n"], empty["verdict"]) == (0, "NOT RUN") and np.isnan(empty["value"])
+    assert (made.loc[made["grader"] == "judge", "n"] == 0).all()
+    paper = made[made["grader"] == tables.PHYSICIAN]
+    assert paper[["n", "hits"]].to_numpy().tolist() == [[9, 6], [30, 12], [8, 3]]
+    claims = tables.tier_claims(made)
+    assert claims["grader"].iloc[0] == tables.PHYSICIAN
+    poor = claims[claims["test"].str.contains("Poor") & (claims["grader"] == "first")]
+    assert (poor["verdict"] == "NOT RUN").all()
+    assert plots.plot_tiers(made, 5).axes
+
+
+def test_proxies_and_collapse_are_tests_on_the_same_rows():
+    table, answers, grades = graded(40)
+    outcomes = tables.outcomes(table, answers, 5)
+    found = tables.proxies(table, outcomes, grades).set_index(["outcome", "proxy"])
+    gain = table["p_one"] - table["p_hplus"]
+    row = found.loc[("Δ P@5, λ = 1", "c")]
+    assert (row["rho"], row["n"]) == (pytest.approx(stats.spearmanr(table["c"], gain)[0]), 40)
+    assert found.loc[("tier", "H− names an option"), "n"] == table["exam"].sum()
+    assert np.isnan(found.loc[("tier", "H+ names an option"), "rho"])  # all do
+    assert (found["p_holm"].dropna() >= found["p"].dropna()).all()
+    lost = tables.collapse(table, outcomes).set_index(["criterion", "method"])
+    row = lost.loc[("shared > 1/2, kept < 1/2", "chr")]
+    right = answers[(answers["reader"] == "first") & (answers["method"] == "chr")].set_index("qid")
+    right = table["qid"].map(right["letter"] == "A")
+    hit, exam = table["collapsed_one"], table["exam"]
+    counts = [
+        [(hit & exam & (right == r)).sum(), (~hit & exam & (right == r)).sum()]
+        for r in (False, True)
+    ]
+    assert row["p"] == pytest.approx(stats.fisher_exact(counts).pvalue)
+    assert row["wrong_value"] == pytest.approx(counts[0][0] / sum(counts[0]))
+    assert (row["hits"], row["right_n"]) == (hit.sum(), sum(counts[1]))
+
+
+def test_a_result_is_kept_with_its_data_and_judge(own_folders):
+    table, _, _ = graded()
+    tables.save(lab(PLACES, QUESTIONS, TEXTS), table, "mimic_items", judge="nobody")
+    settings = read_manifest(paths.results("mini") / "mimic_items.csv")["settings"]
+    assert settings["judge"] == "nobody" and settings["lam"] == 0.4
+    assert {"mimic_cases.jsonl", "ddx-mini/mimic_grades.jsonl"} <= set(settings["data_files"])
+    assert {"lib.mimics.judge", "lib.mimics.tables"} <= set(settings["code_roots"])
+
+
+# the worked cases --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    """The real experiment of the cases, opened on hashed words in place of the encoder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lib.grid.experiment.load_encoder", lambda *_, **__: HashEncoder())
+        bundled = cases.bundled(0.4, 5)
+        return bundled, cases.case_ranks(bundled, [0.0, 0.4, 1.0])
+
+
+def test_case_ranks_are_those_of_every_passage_by_brute_force(bundled):
+    lab, ranks = bundled
+    told = cases.read_cases()
+    assert len(told) == 5 and set(ranks["case"]) == {c["case"] for c in told}
+    retriever, benchmark = lab.grid.retriever, ddx_mini.build()
+    index = retriever.index
+    everything = index.vectors(np.arange(len(index))).astype(np.float64)
+    for case in told:
+        own = ranks[(ranks["case"] == case["case"]) & (ranks["pair"] == cases.REBUILT)]
+        plus, minus = retriever.encoder.encode([case["H_plus"], case["H_minus"]], "article")
+        top = set()
+        for lam in (0.0, 0.4, 1.0):
+            score = np.round(everything @ (plus - np.float32(lam) * minus).astype(np.float64), 5)
+            order = np.lexsort((index.ids, -score))
+            place = {p: i for i, p in enumerate(index.ids[order].tolist(), 1)}
+            here = own[own["lambda"] == lam].set_index("pid")["rank"]
+            assert here.to_dict() == {p: place[p] for p in here.index}
+            top |= set(index.ids[order[:5]].tolist())
+        assert set(own["pid"]) == top
+        targets = benchmark.targets[case["qid"]]
+        assert (own["class"].isin(["target", "both"]) == own["pid"].isin(targets)).all()
+    yes_no = ranks["qid"].str.startswith("bioasq")
+    assert ranks["right"].isna().equals(yes_no) and yes_no.any()
+
+
+def test_table_5_holds_what_is_measured_and_what_is_printed(bundled):
+    lab, ranks = bundled
+    table = tables.table5(lab, ranks, cases.read_cases()[-1]["case"])
+    counts = table.groupby(["source", "pair", "method"]).size().to_dict()
+    mine = {
+        ("measured", pair, m): 5
+        for pair in (cases.REBUILT, cases.OWN)
+        for m in ("hplus", CHOSEN, "chr")
+    }
+    paper = {("the paper", cases.PAPER, m): 3 for m in ("chr", "hyde")}
+    assert counts == mine | paper | {("measured", "HyDE", "hyde"): 5}
+    told = table[table["source"] == "the paper"].groupby("method")["right"].first()
+    assert told.to_dict() == {"chr": False, "hyde": True}
+    rebuilt = cases.crossing(ranks[ranks["pair"] == cases.REBUILT], 5, [0.0, 1.0])
+    assert set(rebuilt["lambda"]) == {0.0, 1.0}
+    assert (rebuilt.groupby(["case", "pid"])["rank"].min() <= 5).all()
+    assert len(plots.plot_cases(rebuilt, cases.printed(), 5, [0.0, 1.0]).axes) == 6
+
+
+def test_the_cases_are_our_own_labelled_text_on_the_papers_pairs():
+    questions = {q["qid"]: q for q in ddx_mini.read("questions")}
+    pairs = {
+        frozenset((questions[c["qid"]]["target"], questions[c["qid"]]["mimic"]))
+        for c in cases.read_cases()
+    }
+    assert len(pairs) == 5
+    written = {h["H_plus"] for h in ddx_mini.read("hypotheses")}
+    paper = next(iter(cases.read_cases()))
+    assert set(paper) == {
+        "case",
+        "paper",
+        "qid",
+        "author",
+        "flaw",
+        "H_plus",
+        "H_minus",
+        "printed",
+        "printed_right",
+    }
+    for case in cases.read_cases():
+        assert case["author"] == "reference text" and case["flaw"]
+        assert case["H_plus"] not in written
+        assert set(case["printed"]) <= set(METHODS) and set(case["printed"]) <= set(
+            case["printed_right"]
+        )
+    starling = cases.read_cases()[3]
+    own = next(h for h in ddx_mini.read("hypotheses") if h["qid"] == starling["qid"])
+    assert (
+        copied(starling["H_minus"], starling["H_plus"])
+        > 0.3
+        > copied(own["H_minus"], own["H_plus"])
+    )
