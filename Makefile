@@ -19,7 +19,7 @@ export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures notebooks test test-open check lint lab data clean
+.PHONY: help setup figures notebooks readme log test test-open check lint lab data clean
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table   (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n)"
@@ -45,6 +45,12 @@ figures: $(READY)
 
 notebooks: $(READY)  ## execute the committed notebooks in place (profile mini)
 	@$(PY) -m lib.notebooks commit
+
+readme: $(READY)  ## write the generated tables of README.md and data/results/README.md
+	@$(PY) -m lib.pages
+
+log: $(READY)  ## one more row in the log of reproductions (after make figures with CHR_OUT=$PWD/build/check)
+	@$(PY) -m lib.pages log $(if $(NOTE),--note "$(NOTE)")
 
 # Two processes of one thread each, whole files apart: half the time on two cores.
 test: export OMP_NUM_THREADS = 1

@@ -15,7 +15,8 @@ __all__ = ["NOTEBOOKS", "run"]
 
 NOTEBOOKS = (
     "00_start_here", "01_build_index", "02_hypotheses", "03_run_methods", "04_accuracy_grid",
-    "05_retrieval_shift", "06_token_cost", "08_lambda",
+    "05_retrieval_shift", "06_token_cost", "07_mimic_quality", "08_lambda", "09_contradictions",
+    "12_paper_audit",
 )  # fmt: skip
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
@@ -69,14 +70,17 @@ def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
     Interrupting is safe: whatever was embedded, downloaded or generated is kept, so the next run
     goes on from there.
     """
+    from lib.profiles import load_profile
+
     prepare(profile, parameters)
-    build = paths.ROOT / "build" / "notebooks" / profile
+    made = load_profile(profile, **parameters).name
+    build = paths.ROOT / "build" / "notebooks" / made
     for name in ORDER:
         run(name, build / f"{name}.ipynb", {"profile": profile} | parameters)
         if in_place:
             _commit(build / f"{name}.ipynb", _folder() / f"{name}.ipynb")
-    print(f"figures: {paths.shown(paths.figures(profile))}")
-    print(f"tables:  {paths.shown(paths.results(profile))}")
+    print(f"figures: {paths.shown(paths.figures(made))}")
+    print(f"tables:  {paths.shown(paths.results(made))}")
 
 
 def _commit(executed: Path, target: Path) -> None:
@@ -111,6 +115,10 @@ def main() -> int:
     parameters = {"limit": given.limit} if given.limit else {}
     try:
         run_all(profile, parameters, in_place=given.what == "commit")
+        if given.what == "commit":
+            from lib.pages.readme import write
+
+            print(*(f"written: {paths.shown(page)}" for page in write()), sep="\n")
     except KeyboardInterrupt:
         print(
             "stopped; what is finished is kept, the same command goes on from here", file=sys.stderr

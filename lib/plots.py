@@ -43,6 +43,13 @@ def _style():
     return plt
 
 
+def _nothing(what: str):
+    """In place of a figure: that there is nothing to draw, which is not the same as zero."""
+    figure = _style().figure(figsize=(4, 1.4))
+    figure.text(0.5, 0.5, f"{what}: NOT MEASURED", ha="center", va="center")
+    return figure
+
+
 def save(figure, name: str, profile: str, table: pd.DataFrame) -> Path:
     """Write ``figures/<profile>/<name>`` as PNG, SVG and the CSV it was drawn from (3 decimals)."""
     path = paths.figures(profile) / f"{name}.png"
@@ -160,6 +167,8 @@ def plot_spectrum(spectrum: pd.DataFrame, k: int, lam: float = 0.4):
 
 def plot_differences(table: pd.DataFrame, xlabel: str):
     """Forest plot of paired differences: columns ``label, difference, low, high, n``."""
+    if table.empty:
+        return _nothing(xlabel)
     figure, axis = _style().subplots(figsize=(6.8, 0.3 * len(table) + 0.9))
     y = np.arange(len(table))[::-1]
     clear = (table["low"] > 0) | (table["high"] < 0)

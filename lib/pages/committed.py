@@ -1,0 +1,50 @@
+"""Committed results as the generated pages read them, and tables as Markdown has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from lib import paths
+from lib.files import read_manifest
+from lib.provenance import load_result
+
+__all__ = ["PROFILES", "markdown", "read", "whole"]
+
+PROFILES = ("mini", "open")
+"""Whose results are committed; ``paper`` needs GPUs and a model hub, and is shown as NOT RUN."""
+_MAKES = {
+    "": "make notebooks",
+    "scale": "make setup && .venv/bin/python -m lib.scale.needs measure",
+}
+"""What makes results of no profile."""
+
+
+def whole(name: str, profile: str = "") -> dict:
+    """The manifest of a committed result; FileNotFoundError with the command that makes it."""
+    path = paths.committed(profile) / f"{name}.csv"
+    if (manifest := read_manifest(path)) is None:
+        how = _MAKES.get(profile, f"make figures PROFILE={profile}")
+        raise FileNotFoundError(
+            f"{path.relative_to(paths.DATA.parent)} is missing or does not match its manifest; "
+            f"run: {how}"
+        )
+    return manifest
+
+
+def read(name: str, profile: str = "") -> tuple[pd.DataFrame, dict]:
+    """A committed result and its settings; raises as ``whole`` does."""
+    whole(name, profile)
+    return load_result(name, profile, committed=True)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence]) -> str:
+    """A Markdown table; every cell as ``str`` has it, what is missing as a dash."""
+    lines = [head, ["---"] * len(head), *rows]
+    cells = (["–" if _gone(v) else str(v).replace("|", "\\|") for v in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _gone(value) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and pd.isna(value))

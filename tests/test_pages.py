@@ -1,0 +1,277 @@
+"""What is generated to be read: README blocks, the page of results, the log, the overview."""
+
+from __future__ import annotations
+
+import io
+import platform
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib import paths
+from lib.benchmarks import ddx_mini
+from lib.corpus_index import build_index, corpus_store
+from lib.datasets import load_questions
+from lib.embed import load_encoder
+from lib.files import read_manifest, write_manifest
+from lib.pages import __main__ as command
+from lib.pages import blocks, overview, readme, results
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A copy of the README and the committed results, as the whole project of one test."""
+    shutil.copy(paths.ROOT / "README.md", tmp_path / "README.md")
+    shutil.copytree(
+        paths.DATA / "results", tmp_path / "data" / "results",
+        ignore=shutil.ignore_patterns("cells", "*-[0-9]*"),
+    )  # fmt: skip
+    (tmp_path / "notebooks").symlink_to(paths.ROOT / "notebooks")
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "DATA", tmp_path / "data")
+    monkeypatch.delenv("CHR_OUT", raising=False)
+    monkeypatch.delenv("CHR_PROFILE", raising=False)
+    return tmp_path
+
+
+def run(monkeypatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["lib.pages", *arguments])
+    return command.main()
+
+
+def changed(project, name: str, change) -> None:
+    """One committed result altered, as if the code had made another one: with its manifest."""
+    path = project / "data" / "results" / f"{name}.csv"
+    settings = read_manifest(path)["settings"]
+    table = pd.read_csv(path)
+    change(table)
+    table.to_csv(path, index=False)
+    write_manifest(path, rows=len(table), settings=settings)
+
+
+def more(column: str, by: float = 0.1):
+    def change(table: pd.DataFrame) -> None:
+        table[column] += by
+
+    return change
+
+
+def other_verdict(table: pd.DataFrame) -> None:
+    table.loc[0, "verdict"] = "AGAINST" if table.loc[0, "verdict"] != "AGAINST" else "SUPPORTED"
+
+
+def impossible(table: pd.DataFrame) -> None:
+    table.loc[table["verdict"] == "CONSISTENT", "verdict"] = "IMPOSSIBLE"
+
+
+# README.md ---------------------------------------------------------------------------------------
+
+
+def test_the_committed_pages_are_what_the_result_files_say():
+    assert readme.stale() == []
+
+
+CHANGES = [
+    ("story", "open/ddx_real_lambda", more("p_at_5")),
+    ("story", "open/ddx_real_reading_table", more("accuracy")),
+    ("table1", "mini/table1", more("value")),
+    ("table1", "open/retrieval", more("p_at_5")),
+    ("claims", "mini/ddx_mini_claims", other_verdict),
+    ("audit", "audit", impossible),
+    ("cost", "mini/table3", more("output_tokens", 10)),
+    ("cost", "open/passages", lambda table: table.drop(index=0, inplace=True)),
+]
+
+
+@pytest.mark.parametrize("block, name, change", CHANGES, ids=[f"{b}-{n}" for b, n, _ in CHANGES])
+def test_a_changed_number_fails_the_check_by_the_name_of_its_block(
+    block, name, change, project, monkeypatch, capsys
+):
+    changed(project, name, change)
+    before = (project / "README.md").read_text()
+    assert run(monkeypatch, "--check") == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if "README.md, block" in line]
+    assert told == [f"README.md, block {block}: not what the result files say; run: make readme"]
+    assert (project / "README.md").read_text() == before, "a check writes nothing"
+
+
+def test_writing_mends_the_blocks_and_leaves_the_prose(project, monkeypatch):
+    changed(project, "audit", impossible)
+    before = (project / "README.md").read_text()
+    assert run(monkeypatch) == 0
+    after = (project / "README.md").read_text()
+    assert after != before
+    assert readme._BLOCK.sub("", after) == readme._BLOCK.sub("", before)
+    assert readme.stale() == []
+
+
+def test_a_number_typed_by_hand_fails_the_check(project, monkeypatch, capsys):
+    path = project / "README.md"
+    path.write_text(path.read_text().replace("INCONCLUSIVE |\n", "INCONCLUSIVE! |\n", 1))
+    assert run(monkeypatch, "--check") == 1
+    assert capsys.readouterr().out.startswith("README.md, block claims: ")
+
+
+@pytest.mark.parametrize("how", ["missing", "altered"])
+def test_a_result_that_is_not_whole_names_the_block_and_the_command(
+    how, project, monkeypatch, capsys
+):
+    path = project / "data/results/open/ddx_real_reading_table.csv"
+    before = (project / "README.md").read_bytes()
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes() + b"\n")
+    for arguments in ((), ("--check",)):
+        assert run(monkeypatch, *arguments) == 1
+        told = capsys.readouterr().err
+        assert "block story" in told and path.name in told
+        assert told.strip().endswith("run: make figures PROFILE=open")
+    assert (project / "README.md").read_bytes() == before
+
+
+@pytest.mark.parametrize("mark", ["<!-- begin: audit -->", "<!-- end: audit -->"])
+def test_a_marker_that_is_gone_is_named(mark, project, monkeypatch, capsys):
+    path = project / "README.md"
+    path.write_text(path.read_text().replace(mark, ""))
+    assert run(monkeypatch) == 1
+    assert "each begun and ended once" in capsys.readouterr().err
+
+
+def test_a_paper_run_is_never_shown_as_measured():
+    (line,) = [x for x in blocks.table1().splitlines() if x.startswith("**paper")]
+    assert "NOT RUN" in line
+
+
+# the page of results, the log ---------------------------------------------------------------------
+
+
+def test_every_committed_result_stands_on_the_page_with_its_hashes(project):
+    text = results.page()
+    for path in (project / "data" / "results").glob("*/*.csv"):
+        manifest = read_manifest(path)
+        line = f"| `{path.name}` | {manifest['rows']:,} |"
+        (row,) = [x for x in text.splitlines() if x.startswith(line)
+                  and manifest["settings"]["code"][:8] in x
+                  and f"`{manifest['settings']['data'][:8]}` |" in x][:1]  # fmt: skip
+        assert ("k" in manifest["settings"]) == (f"k = {manifest['settings'].get('k')}" in row)
+
+
+def test_a_result_nobody_described_is_asked_for(project):
+    source = project / "data/results/mini/validity.csv"
+    shutil.copy(source, source.with_name("novel.csv"))
+    write_manifest(source.with_name("novel.csv"), rows=1, settings={"code": "", "data": ""})
+    with pytest.raises(ValueError, match="novel.csv: say what it holds"):
+        results.page()
+
+
+def test_the_log_says_what_was_compared_and_what_was_equal(project, monkeypatch, tmp_path):
+    committed, out = project / "data/results/mini", tmp_path / "out"
+    made = out / "results" / "mini"
+    made.mkdir(parents=True)
+    for name in ("validity", "passages", "baselines"):
+        shutil.copy(committed / f"{name}.csv", made)
+    table = pd.read_csv(made / "baselines.csv")
+    table.loc[0, "p_at_5"] += 0.01
+    table.to_csv(made / "baselines.csv", index=False)
+    monkeypatch.setenv("CHR_OUT", str(out))
+    assert run(monkeypatch, "log", "--note", "a test") == 0
+    shutil.copy(committed / "baselines.csv", made)
+    assert run(monkeypatch, "log") == 0
+    rows = results.log().tail(2)
+    assert list(rows.columns) == list(results.COLUMNS)
+    assert rows[["compared", "equal"]].to_numpy().tolist() == [["3", "2"], ["3", "3"]]
+    assert rows["note"].tolist() == ["a test; differ: baselines", ""]
+    assert set(rows["profile"]) == {"mini"} and set(rows["command"]) == {
+        "make figures PROFILE=mini"
+    }
+    text = (project / "data/results/log.csv").read_text()
+    assert platform.node() not in text and str(tmp_path) not in text
+    assert "a test; differ: baselines" in (project / "data/results/README.md").read_text()
+    assert run(monkeypatch, "--check") == 0
+
+
+def test_a_log_without_anything_to_compare_says_what_to_run(project, monkeypatch, capsys):
+    before = len(results.log())
+    monkeypatch.setenv("CHR_OUT", str(project / "nothing"))
+    assert run(monkeypatch, "log") == 1
+    assert "run: make figures PROFILE=mini" in capsys.readouterr().err
+    assert len(results.log()) == before
+
+
+# the overview -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return load_encoder("minilm")
+
+
+@pytest.fixture(scope="module")
+def by_hand(encoder):
+    """Passage ids, their vectors, and h+, h- of a question: without search, method or LLM."""
+    index = build_index(corpus_store(("ddx-mini",)), encoder, progress=False)
+    pids, vectors = index.ids.tolist(), index.vectors(np.arange(len(index)))
+    said = {h["qid"]: h for h in ddx_mini.read("hypotheses")}
+
+    def of(qid):
+        texts = [said[qid][h] for h in ("H_plus", "H_minus")]
+        return pids, vectors, encoder.encode(texts, "article", progress=False)
+
+    return of
+
+
+@pytest.mark.parametrize("qid, lam, k", [("medqa-22", 0.4, 5), ("mmlu-10", 1.2, 7)])
+def test_the_scores_and_ranks_drawn_are_those_of_brute_force(qid, lam, k, encoder, by_hand):
+    table = overview.trace(encoder, qid, lam=lam, k=k)
+    pids, vectors, pair = by_hand(qid)
+    plus, minus = (vectors.astype(float) @ pair.astype(float).T).T
+    rows = table[table["part"] == "passage"].set_index("name")
+    for when, score in (("before", plus), ("after", plus - lam * minus)):
+        best = [pids[i] for i in np.lexsort((pids, -np.round(score, 5)))[:k]]
+        ranks = rows[when].dropna().sort_values()
+        assert list(ranks.index) == best and list(ranks) == list(range(1, k + 1))
+    at = [pids.index(pid) for pid in rows.index]
+    np.testing.assert_allclose(rows["s_plus"], plus[at], atol=1e-5)
+    np.testing.assert_allclose(rows["score"], (plus - lam * minus)[at], atol=1e-5)
+    query = pair[0] - lam * pair[1]
+    turn = np.degrees(np.arccos(query @ pair[0] / np.linalg.norm(query)))
+    value = table.set_index("part")["value"]
+    np.testing.assert_allclose([value["H-"], value["turn"]], [pair[0] @ pair[1], turn], atol=0.01)
+
+
+def test_every_number_in_the_picture_is_in_the_table_it_is_saved_with(encoder):
+    table = overview.trace(encoder, lam=0.4, k=5)
+    figure = overview.plot_overview(table)
+    said = [text.get_text() for text in figure.axes[2].texts]
+    rows = table[table["part"] == "passage"]
+    wanted = [f"{s:.2f}" for when, score in (("before", "s_plus"), ("after", "score"))
+              for s in rows.dropna(subset=when).sort_values(when)[score]]  # fmt: skip
+    assert sorted(x for x in said if x.lstrip("-").replace(".", "").isdigit()) == sorted(wanted)
+    asked = {q.qid: q for q in load_questions("ddx-mini")}["medqa-22"]
+    for row in table[table["part"] == "answer"].to_dict("records"):
+        assert (row["text"][0] == asked.answer) == (row["class"] == "right")
+        assert any(x.startswith(row["text"]) for x in said)
+    c = table.set_index("part").loc["H-", "value"]
+    dots = [line for line in figure.axes[1].lines if line.get_marker() == "o"]
+    x, y = np.array([line.get_data() for line in dots]).squeeze(-1).T
+    back = np.array([y, c * y + np.sqrt(1 - c * c) * x]).T
+    np.testing.assert_allclose(back, rows[["s_plus", "s_minus"]].to_numpy(), atol=1e-9)
+
+
+def test_another_lambda_draws_another_figure_and_the_same_one_the_same(encoder):
+    pictures = []
+    for lam in (0.4, 0.5, 0.4):
+        file = io.BytesIO()
+        overview.plot_overview(overview.trace(encoder, lam=lam)).savefig(file, format="png")
+        pictures.append(file.getvalue())
+    assert pictures[0] == pictures[2] != pictures[1]
+
+
+def test_the_overview_names_who_wrote_the_hypotheses(encoder):
+    table = overview.trace(encoder)
+    assert set(table.loc[table["part"].isin(["H+", "H-"]), "name"]) == {"reference text"}
+    with pytest.raises(KeyError):
+        overview.trace(encoder, "nobody-01")
