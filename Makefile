@@ -19,7 +19,7 @@ export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures notebooks readme log test test-open check lint lab data clean
+.PHONY: help setup figures notebooks readme log test test-open rehearsal check lint lab data clean
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table   (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n)"
@@ -60,6 +60,9 @@ test: $(READY)
 
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
 	@$(PY) -m pytest tests -m open_profile
+
+rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
+	@$(PY) -m lib.scale.rehearsal
 
 check: $(READY)  ## are the committed results what the code makes? (after make figures with CHR_OUT=build/check)
 	@$(PY) -m tests.check_results

@@ -75,6 +75,7 @@ class Grid:
     behind: Mapping[str, object]
     data: Sequence[str]
     asked: int = 0
+    workers: int = 8
     missing: list[dict] = field(default_factory=list)
     """Cells that are NOT RUN: dataset, method, reader and the command that would run them."""
     _expanded: dict = field(default_factory=dict, repr=False)
@@ -91,7 +92,8 @@ class Grid:
         if (arm, dataset) not in self._expanded:
             if arm in self.methods:
                 asked = self.questions(arm, dataset)
-                made = expand_all(self.methods[arm], asked, self.llm, self.retriever)
+                method = self.methods[arm]
+                made = expand_all(method, asked, self.llm, self.retriever, workers=self.workers)
             else:
                 made = controlled(
                     arm.removeprefix("chr, "), self.expansions("chr", dataset), self.retriever

@@ -12,10 +12,11 @@ from lib.answer import Reader, load_reader
 from lib.bm25 import BM25Index
 from lib.downloads import load_registry
 from lib.embed import load_encoder
-from lib.evaluate import measure, summary
+from lib.evaluate import METRICS, measure, summary
 from lib.files import sha256_file
 from lib.grid.cells import Grid, question_sets
 from lib.grid.controls import CONTROLS
+from lib.grid.relevance import relevance
 from lib.llm import connect
 from lib.paths import ROOT
 from lib.profiles import Profile, methods_of
@@ -94,14 +95,20 @@ class Experiment:
         asked = [n for n, m in self.grid.methods.items() if m.needs_llm and n != CHOSEN]
         return self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
 
+    def relevance(self) -> tuple[Mapping, Mapping]:
+        """Passages on the target and on the mimic, by question id; empty where nothing is known."""
+        retriever = self.grid.retriever
+        return relevance(self.profile, retriever.encoder, retriever.store)
+
     def quality(
         self, runs: pd.DataFrame, targets: Mapping, mimics: Mapping, name: str = "retrieval"
     ) -> pd.DataFrame:
         """Retrieval of every arm against relevance, by set: P@k with interval, classes, n.
 
         ``targets`` and ``mimics`` are sets of passage ids by question id; questions without any
-        target are left out.
+        target are left out, so the table is empty where nothing is known.
         """
+        columns = ["dataset", "method", *METRICS, "p_at_5_low", "p_at_5_high", "n"]
         rows = []
         for (d, arm), own in runs.groupby(["dataset", "method"], sort=False):
             found = {q: [p for p in r["pid"] if p] for q, r in own.groupby("qid")}
@@ -109,7 +116,7 @@ class Experiment:
             if wanted:
                 table = measure(found, wanted, mimics, self.grid.k)
                 rows.append({"dataset": d, "method": arm} | summary(table))
-        return self.save(pd.DataFrame(rows), name)
+        return self.save(pd.DataFrame(rows, columns=None if rows else columns), name)
 
     def not_run(self) -> pd.DataFrame:
         """Cells without a recording: method, reader, the command that runs them, how many sets."""
@@ -169,10 +176,16 @@ def open_experiment(
     if any(name in methods for name in LEXICAL):
         bm25 = BM25Index.build([f"{x.title} {x.text}" for x in store], store.ids())
     retriever = Retriever(index, encoder, store, bm25)
-    grid = Grid(profile.name, sets, retriever, llm, profile.k, methods, behind, data, profile.asked)
+    grid = Grid(
+        profile.name, sets, retriever, llm, profile.k, methods, behind, data, profile.asked,
+        profile.workers,
+    )  # fmt: skip
     readers = [load_reader(spec, encoder, live=live) for spec in profile.answerers]
-    for reader in (r for r in readers if not r.needs_llm):
-        reader.know(index)
+    for reader in readers:
+        if reader.needs_llm:
+            reader.workers = profile.workers
+        else:
+            reader.know(index)
     return Experiment(profile, grid, readers, [s.get("sample", 0) for s in profile.answerers], lam)
 
 

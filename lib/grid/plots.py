@@ -10,7 +10,7 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 
-from lib.plots import _style
+from lib.plots import _nothing, _style
 
 __all__ = [
     "METHOD_COLOURS",
@@ -39,6 +39,8 @@ def plot_accuracy(table: pd.DataFrame, metric: str = "accuracy"):
     """
     plt = _style()
     rows = table[table["metric"] == metric]
+    if rows.empty:
+        return _nothing(metric)
     alone = rows["answerer"] == "no reader"  # the same whoever reads: shown in every panel
     readers = list(dict.fromkeys(rows.loc[~alone, "answerer"]))
     figure, axes = plt.subplots(

@@ -1,6 +1,7 @@
 """Profiles: which data, corpus, encoder, LLM and sizes. Code never asks which profile it is.
 
-A profile is the file ``<name>.toml`` beside this one; keyword arguments override its fields.
+A profile is the file ``<name>.toml`` beside this one, or a file of your own whose ``base`` names
+the profile it changes; keyword arguments override its fields.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import os
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+
+from lib.paths import ROOT
 
 __all__ = ["Profile", "load_profile", "methods_of", "profile_table"]
 
@@ -44,6 +47,8 @@ class Profile:
     """Settings of retrieval methods that differ from their defaults, by method."""
     skip: tuple[str, ...]
     """Retrieval methods that are not run."""
+    workers: int
+    """Requests to an LLM server in flight at once."""
     answerers: tuple[dict, ...]
     """Who answers: settings for ``lib.answer.load_reader``, and ``sample`` questions per set."""
     generated: dict
@@ -58,24 +63,28 @@ class Profile:
 def load_profile(name: str | None = None, **overrides) -> Profile:
     """The profile of that name (default: ``CHR_PROFILE``, else mini), with fields replaced.
 
+    A name that ends in ``.toml`` is a file, from the project's root; what it leaves out is taken
+    from its ``base``.
     Overrides that are None are ignored, so a notebook can pass its parameters as they are. A limit
     becomes part of the name, and so of where results go. Raises
     ValueError naming the profiles or fields there are.
     """
     name = name or os.environ.get("CHR_PROFILE") or "mini"
     folder = Path(__file__).parent
-    path = folder / f"{name}.toml"
+    path = ROOT / name if name.endswith(".toml") else folder / f"{name}.toml"
     if not path.exists():
         known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
         raise ValueError(f"no profile {name!r}; there are: {known}. Run: make figures PROFILE=mini")
     settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    profile = Profile(name=name, **{k: _frozen(v) for k, v in settings.items()})
+    if base := settings.pop("base", ""):
+        settings = tomllib.loads((folder / f"{base}.toml").read_text(encoding="utf-8")) | settings
+    profile = Profile(name=path.stem, **{k: _frozen(v) for k, v in settings.items()})
     given = {k: _frozen(v) for k, v in overrides.items() if v is not None}
     if unknown := set(given) - {f.name for f in fields(Profile)}:
         raise ValueError(f"a profile has no field {', '.join(sorted(unknown))}")
     if given.get("limit"):
         # A quick look must not overwrite the results of the whole profile.
-        given["name"] = f"{name}-{given['limit']}"
+        given["name"] = f"{profile.name}-{given['limit']}"
     return replace(profile, **given)
 
 
