@@ -1,0 +1,416 @@
+"""NLI models: each against an independent computation, kept once, measured honestly."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import tracemalloc
+import zlib
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from lib import paths
+from lib.contradiction import nli, train_head
+from lib.contradiction.cnt import pair_scores
+from lib.contradiction.head import HEAD, FeatureBackend, features, opposites
+from lib.contradiction.labelled import SETS, Labelled, quality, scifact
+from lib.contradiction.nli import load_backend, plan, score_pairs, sentences, throughput
+from lib.embed import HashEncoder, load_encoder
+from lib.files import read_jsonl
+from lib.vectors import encode_small
+from tests.tiny_models import save_bert
+
+settings = hypothesis_settings(max_examples=25, deadline=None)
+MINI = paths.DATA / "evidence-mini"
+ORDERS = [("contradiction", "entailment", "neutral"), ("ENTAILMENT", "NEUTRAL", "CONTRADICTION")]
+PAIRS = [
+    ("Aspirin reduces mortality.", "Aspirin increases mortality in older people."),
+    ("Aspirin reduces mortality.", "Aspirin does not increase mortality in older people."),
+    ("Oxygen helped 12 of 30 patients.", "Oxygen helped 25 of 40 patients."),
+    ("Vitamin E is safe.", "The kidney test was a sign of fever."),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def folders(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+# sentences ---------------------------------------------------------------------------------------
+
+
+def test_every_sentence_that_people_cut_out_of_an_abstract_is_found():
+    texts = {row["id"]: sentences(row["text"]) for row in read_jsonl(MINI / "abstracts.jsonl")}
+    pairs = list(read_jsonl(MINI / "pairs.jsonl"))
+    wanted = {(row[f"{side}_id"], row[side]) for row in pairs for side in "ab"}
+    assert len(wanted) > 300 and [w for w in sorted(wanted) if w[1] not in texts[w[0]]] == []
+
+
+@pytest.mark.parametrize("text, n", [
+    ("Risk fell (0.63, 95% CI 0.46 to 0.87; p = 0.016). The dose was 2.5 mg vs. 5 mg daily.", 2),
+    ("Patients were seen by Smith et al. in 1998. E. coli was found in Fig. 2, i.e. twice.", 2),
+    ("OBJECTIVE: To assess\naspirin. METHODS: We drew lots.", 2), ("  ", 0), ("", 0),
+])  # fmt: skip
+def test_abbreviations_and_numbers_end_no_sentence(text, n):
+    assert len(sentences(text)) == n
+
+
+@given(st.text(max_size=200))
+@settings
+def test_nothing_is_lost_between_sentences(text):
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+
+
+# cross-encoders ----------------------------------------------------------------------------------
+
+
+def save_nli(folder: Path, order: tuple[str, ...]) -> Path:
+    """A tiny cross-encoder whose last layer was taught the probe, labels in this order."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    save_bert(folder, seed=0)
+    torch.manual_seed(0)
+    names = {"id2label": dict(enumerate(order)), "label2id": {n: i for i, n in enumerate(order)}}
+    net = BertForSequenceClassification(BertConfig.from_pretrained(folder, **names)).eval()
+    read = AutoTokenizer.from_pretrained(folder)
+    inputs = read(*map(list, zip(*nli._PROBE, strict=True)), padding=True, return_tensors="pt")
+    places = [name.lower() for name in order]
+    wanted = torch.tensor([places.index("contradiction"), places.index("entailment")])
+    pooled = net.bert(**inputs).pooler_output.detach()
+    steps = torch.optim.Adam(net.classifier.parameters(), lr=0.1)
+    for _ in range(50):
+        steps.zero_grad()
+        torch.nn.functional.cross_entropy(net.classifier(pooled), wanted).backward()
+        steps.step()
+    net.save_pretrained(folder)
+    return folder
+
+
+def relabelled(model: Path, folder: Path, labels: tuple[str, ...]) -> Path:
+    """A copy whose config claims other labels."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module", params=ORDERS, ids=["paper's order", "MNLI's order"])
+def model(request, tmp_path_factory):
+    return save_nli(tmp_path_factory.mktemp("nli") / "model", request.param), request.param
+
+
+def test_batches_give_what_single_pairs_give(model):
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder, order = model
+    backend = load_backend(f"hub:{folder}", device="cpu", batch_size=3)
+    net = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    read = AutoTokenizer.from_pretrained(folder)
+    column = [name.lower() for name in order].index("contradiction")
+    texts = ["fever", "the dose of a drug treats the pain", "kidney", "a sign of the heart"]
+    pairs = list(product(texts, texts))
+    with torch.no_grad():
+        alone = [
+            float(net(**read(a, b, return_tensors="pt")).logits.softmax(-1)[0, column])
+            for a, b in pairs
+        ]
+    found = backend.contradiction(pairs)
+    assert found.shape == (16,) and found == pytest.approx(alone, abs=1e-5)
+    assert not backend.symmetric and len({round(float(x), 6) for x in found}) > 8
+    assert backend.contradiction([]).shape == (0,)
+    assert backend.contradiction([("pain " * 900, "fever")]).shape == (1,)  # cut, not refused
+
+
+def test_wrong_or_unknown_label_orders_are_refused(model, tmp_path):
+    folder, order = model
+    right = [name.lower() for name in order].index("contradiction")
+    turned = (*order[1:], order[0])
+    wrong = relabelled(folder, tmp_path / "wrong", turned)
+    told = f"column {(right - 1) % 3} of .* should be contradiction.*another order"
+    with pytest.raises(ValueError, match=told):
+        load_backend(f"hub:{wrong}", device="cpu")
+    chosen = load_backend(f"hub:{wrong}", device="cpu", column=right)
+    assert chosen.contradiction(nli._PROBE)[0] > 0.5 > chosen.contradiction(nli._PROBE)[1]
+    nameless = relabelled(folder, tmp_path / "nameless", ("LABEL_0", "LABEL_1", "LABEL_2"))
+    with pytest.raises(ValueError, match="label_0.*column=<the number of contradiction>"):
+        load_backend(f"hub:{nameless}", device="cpu")
+    both = (chosen.fingerprint, load_backend(f"hub:{folder}", device="cpu").fingerprint)
+    assert both[0] != both[1]
+
+
+def test_the_papers_model_is_asked_from_the_hub_by_its_name(model, monkeypatch):
+    asked = []
+    monkeypatch.setattr(nli, "_folder", lambda name: asked.append(name) or model[0])
+    assert load_backend("pubmedbert", device="cpu").name == "pubmedbert"
+    assert asked == ["pritamdeka/PubMedBERT-MNLI-MedNLI"]
+    with pytest.raises(ValueError, match="no NLI model 'bert': pubmedbert, hub:<name>, head"):
+        load_backend("bert")
+
+
+# the head and the baselines ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return load_encoder("minilm", precision="float32", device="cpu")
+
+
+@pytest.mark.parametrize("name", ["head", "cosine", "cues"])
+def test_scores_lie_in_0_1_and_do_not_depend_on_the_order(name, minilm):
+    backend = load_backend(name, encoder=minilm)
+    there = backend.contradiction(PAIRS)
+    back = backend.contradiction([(b, a) for a, b in reversed(PAIRS)])[::-1]
+    assert backend.symmetric and there.dtype == np.float64 and there.shape == (4,)
+    assert (there >= 0).all() and (there <= 1).all() and there == pytest.approx(back, abs=1e-7)
+    assert backend.contradiction([]).shape == (0,)
+
+
+def test_features_and_head_against_a_plain_computation(minilm):
+    backend = load_backend("head", encoder=minilm)
+    with np.load(HEAD, allow_pickle=False) as saved:
+        weight, bias = saved["weight"], float(saved["bias"])
+    rows, scores = features(PAIRS, minilm), backend.contradiction(PAIRS)
+    assert rows.shape == (4, 13 + 2 * 384) and weight.shape == (13 + 2 * 384,)
+    for (a, b), row, score in zip(PAIRS, rows, scores, strict=True):
+        u, v = encode_small([a, b], minilm, "article")
+        assert row[0] == pytest.approx((1 + float(u @ v)) / 2, abs=1e-6)
+        assert np.allclose(row[13:], [*(u * v), *abs(u - v)], atol=1e-7)
+        logit = sum(float(x) * float(w) for x, w in zip(row, weight, strict=True)) + bias
+        assert score == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-6)
+
+
+def test_cues_of_pairs_that_can_be_read_off(minilm):
+    opposed, agree, one_denies = (features(PAIRS, minilm)[:, i].tolist() for i in (1, 2, 3))
+    assert opposed == [1, 0, 0, 0]  # reduces, increases
+    assert agree == [0, 1, 0, 0]  # reduces, does not increase
+    assert one_denies == [0, 1, 0, 0]
+    assert features(PAIRS, minilm)[:, 10].tolist() == [0, 0, 1, 0]  # numbers, none shared
+    assert load_backend("cues", encoder=minilm).contradiction(PAIRS).tolist() == opposed
+
+
+def test_the_weights_are_small_plain_and_belong_to_this_encoder(minilm, tmp_path):
+    assert HEAD.stat().st_size < 300_000
+    with np.load(HEAD, allow_pickle=False) as saved:
+        parts = dict(saved)
+    assert re.match(
+        r"AUROC 0\.\d\d \[0\.\d\d, 0\.\d\d\]", load_backend("head", encoder=minilm).note
+    )
+    other = tmp_path / "weights.npz"
+    np.savez(other, **parts | {"sees": "another encoder"})
+    with pytest.raises(ValueError, match="another encoder.*run: python -m lib.contradiction.train"):
+        FeatureBackend("head", minilm, other)
+    np.savez(other, **parts | {"bias": 9.0})
+    changed = FeatureBackend("head", minilm, other)
+    assert changed.fingerprint != load_backend("head", encoder=minilm).fingerprint
+
+
+def test_opposites_are_opposite():
+    assert len(opposites()) > 100 and all(a != b for a, b in opposites().items())
+    assert opposites()["reduces"] == "increases" and opposites()["increases"] == "decreases"
+
+
+# kept scores -------------------------------------------------------------------------------------
+
+
+class Fake:
+    """Decides by a checksum, counts what it is asked, and may die at its n-th call."""
+
+    name, symmetric = "fake", False
+
+    def __init__(self, fingerprint="fake 1", dies_at=0):
+        self.fingerprint, self.dies_at, self.asked, self.calls = fingerprint, dies_at, [], 0
+
+    def contradiction(self, pairs):
+        self.calls += 1
+        if self.calls == self.dies_at:
+            raise RuntimeError("killed")
+        self.asked += pairs
+        return np.array([p(*pair) for pair in pairs])
+
+
+def p(a: str, b: str) -> float:
+    return zlib.crc32(f"{a}|{b}".encode()) / 2**32
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("abcde")), max_size=12))
+@settings
+def test_each_pair_is_scored_once_in_every_direction(tmp_path_factory, pairs):
+    folder, fake = tmp_path_factory.mktemp("kept"), Fake()
+    there, back = np.array([p(a, b) for a, b in pairs]), np.array([p(b, a) for a, b in pairs])
+    assert (score_pairs(pairs, fake, direction="forward", cache_dir=folder) == there).all()
+    assert sorted(fake.asked) == sorted(set(pairs))
+    assert (score_pairs(pairs, fake, cache_dir=folder) == np.maximum(there, back)).all()
+    mean = score_pairs(pairs, fake, direction="mean", cache_dir=folder)
+    assert mean == pytest.approx((there + back) / 2) and mean.shape == (len(pairs),)
+    assert sorted(fake.asked) == sorted({*pairs, *((b, a) for a, b in pairs)})
+
+
+def test_a_run_that_died_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(nli, "_CHUNK", 10)
+    pairs = [(f"sentence {i}", "other") for i in range(45)]
+    first = Fake(dies_at=4)
+    with pytest.raises(RuntimeError, match="killed"):
+        score_pairs(pairs, first, direction="forward", cache_dir=tmp_path)
+    again = Fake()
+    found = score_pairs(pairs, again, direction="forward", cache_dir=tmp_path)
+    assert found.tolist() == [p(*pair) for pair in pairs]
+    assert len(first.asked) == 30 and len(again.asked) == 15
+    assert not {*first.asked} & {*again.asked}
+    other = Fake("fake 2")
+    score_pairs(pairs, other, direction="forward", cache_dir=tmp_path)
+    assert len(other.asked) == 45  # another model's scores are its own
+    assert [f.name for f in tmp_path.iterdir()] == ["pairs.sqlite"]
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1, np.nan])
+def test_what_is_no_probability_is_refused_and_not_kept(value, tmp_path):
+    broken = Fake()
+    broken.contradiction = lambda pairs: np.full(len(pairs), value)
+    with pytest.raises(ValueError, match=r"not in \[0, 1\]"):
+        score_pairs([("a", "b")], broken, cache_dir=tmp_path)
+    assert score_pairs([("a", "b")], Fake(), direction="forward", cache_dir=tmp_path)[0] == p(*"ab")
+
+
+# the plan ----------------------------------------------------------------------------------------
+
+
+def test_the_papers_run_is_planned_from_what_was_measured(capsys):
+    rate = throughput(Fake(), [("a", "b")] * 50)
+    assert rate > 0
+    made = plan(6444, 14, 8, 1000.0, pass_rate=0.5)
+    assert made.pairs == 6444 * (14 * 13 // 2) * 64 * 0.5 * 2
+    assert made.seconds == pytest.approx(made.pairs / 1000)
+    assert made.disk_bytes > made.pairs * 24 and 1e5 < made.memory_bytes < 1e8
+    told = capsys.readouterr().err
+    assert f"6,444 queries x 14 documents x 8 sentences: {made.pairs:,} scores, " in told
+    assert "h at 1,000 pairs/s" in told and "MB of memory" in told and "GB of cache" in told
+    assert plan(6444, 14, 8, 1000.0, pass_rate=0.5, directions=1).pairs * 2 == made.pairs
+    assert plan(1, 2, 1, 1.0, directions=1).pairs == 1
+
+
+def test_memory_and_disk_of_the_plan_are_those_of_a_run(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path))
+    docs = [" ".join(f"Word{i}x{j} {'and more ' * 9}end." for j in range(8)) for i in range(8)]
+    encoder = HashEncoder(384)
+    encode_small([s for d in docs for s in sentences(d)], encoder, "article")
+    tracemalloc.start()
+    found = pair_scores(
+        list(combinations(docs, 2)), Fake(), encoder, sentence_filter="none", progress=False
+    )
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    made = plan(1, 8, 8, 1000.0)
+    assert sum(s.passed for s in found) * 2 == made.pairs
+    assert made.memory_bytes / 3 < peak < made.memory_bytes * 1.5
+    kept = sum(f.stat().st_size for f in tmp_path.rglob("*.sqlite"))
+    assert made.disk_bytes / 2 < kept < made.disk_bytes * 2
+
+
+# labelled pairs, quality -------------------------------------------------------------------------
+
+
+def test_quality_is_what_counting_pairs_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path))
+    kinds = ("contradiction", "entailment", "neutral")
+    pairs = [Labelled(f"a{i}", f"b{i % 3}", kinds[i * 7 % 3], f"g{i // 4}") for i in range(40)]
+    monkeypatch.setitem(SETS, "small", lambda: pairs)
+    row, score = quality(Fake(), "small", draws=200), lambda x: max(p(x.a, x.b), p(x.b, x.a))
+    yes = [score(x) for x in pairs if x.label == "contradiction"]
+    no = [score(x) for x in pairs if x.label != "contradiction"]
+    wins = np.mean([1.0 if y > n else 0.5 if y == n else 0.0 for y in yes for n in no])
+    ranked = sorted(pairs, key=score, reverse=True)
+    hits = [i for i, x in enumerate(ranked, 1) if x.label == "contradiction"]
+    assert row["auroc"] == pytest.approx(wins)
+    assert row["ap"] == pytest.approx(np.mean([k / i for k, i in enumerate(hits, 1)]))
+    assert (row["n"], row["positives"], row["set"]) == (40, len(yes), "small")
+    assert row["auroc_low"] < row["auroc"] < row["auroc_high"]
+    right = Fake("right")
+    right.contradiction = lambda asked: np.array([
+        float((a, b) in {x[:2] for x in pairs if x.label == kinds[0]}) for a, b in asked
+    ])  # fmt: skip
+    perfect = quality(right, "small", draws=50)
+    assert perfect["auroc"] == perfect["ap"] == perfect["auroc_low"] == 1
+
+
+def test_bundled_pairs_are_those_on_which_both_readers_agree():
+    pairs = SETS["evidence-mini pairs"]()
+    rows = {row["pid"]: row for row in read_jsonl(MINI / "labels.jsonl")}
+    agreed = [row for row in rows.values() if row["first"] == row["second"]]
+    assert len(pairs) == len(agreed) > 190 and len({x.group for x in pairs}) == 12
+    assert {x.label for x in pairs} == {"contradiction", "entailment", "neutral"}
+
+
+def test_a_claim_turned_around_changes_sides():
+    def one(claim: str, label: str = "contradiction") -> list[tuple[str, str]]:
+        pair = Labelled(claim, "evidence", label, "g")
+        return [(x.a, x.label) for x in train_head.flipped([pair]) if x.b == "evidence"]
+
+    assert one("Aspirin reduces risk.") == [("Aspirin increases risk.", "entailment")]
+    assert one("Aspirin does not help.", "entailment") == [("Aspirin help.", "contradiction")]
+    assert one("Aspirin reduces risk.", "neutral") == [] == one("Aspirin is a drug.")
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+@pytest.mark.mirror
+def test_no_claim_and_no_abstract_is_on_both_sides(mirror, minilm):
+    used = {}
+    for row in table(mirror / "scifact/data/scifact/claims_train.csv"):
+        docs = re.findall(r"\d+", row["cited_doc_ids"] + " " + row["evidence_doc_id"])
+        used.setdefault(row["claim"], set()).update(docs)
+    sides = [scifact(held_out) for held_out in (False, True)]
+    claims = [{x.a for x in side} for side in sides]
+    abstracts = [set().union(*(used[claim] for claim in side)) for side in claims]
+    assert not claims[0] & claims[1] and not abstracts[0] & abstracts[1]
+    assert not {x.group for x in sides[0]} & {x.group for x in sides[1]}
+    labels = [x.label for side in sides for x in side]
+    assert (labels.count("entailment"), labels.count("contradiction")) == (616, 341)
+    assert 0.2 < len(sides[1]) / len(labels) < 0.35
+
+
+@pytest.mark.mirror
+def test_the_head_trained_again_is_the_shipped_one(mirror, minilm):
+    with np.load(HEAD, allow_pickle=False) as saved:
+        check = saved["check"]
+    weight, _ = train_head.fit(scifact(held_out=False)[: train_head.SLICE], minilm)
+    assert np.abs(weight - check).max() < 1e-4 < np.abs(check).max()
+
+
+@pytest.mark.mirror
+def test_the_note_of_the_head_is_what_is_measured(mirror, minilm):
+    backend = load_backend("head", encoder=minilm)
+    row = quality(backend, "scifact held-out")
+    wanted = f"AUROC {row['auroc']:.2f} [{row['auroc_low']:.2f}, {row['auroc_high']:.2f}]"
+    assert backend.note.startswith(wanted) and f"on {row['n']} pairs" in backend.note
+    card = HEAD.with_name("README.md").read_text(encoding="utf-8")
+    assert f"{row['auroc']:.3f}" in card and str(row["n"]) in card
+
+
+@pytest.mark.mirror
+def test_bioclaim_pairs_opposite_sides_and_like_sides(mirror):
+    pairs, rows = SETS["bioclaim"](), {}
+    for row in table(mirror / "bioclaim/BioClaim/val.csv"):
+        rows[row["sent1"], row["sent2"]] = row
+        rows.setdefault(row["sent1"], set()).add((row["group_no"], 1))
+        rows.setdefault(row["sent2"], set()).add((row["group_no"], 2))
+    for x in pairs:
+        if x.label == "contradiction":
+            assert "1" in rows[x.a, x.b]["sent1_contradiction"]
+        else:
+            assert rows[x.a] & rows[x.b] and x.a != x.b
+    assert len({x.group for x in pairs}) == 11
