@@ -90,12 +90,16 @@ def student(tmp_path_factory):
     return executed
 
 
+COMMITTED_ONLY = {"04_ddx_real"}
+"""Drawn from the committed real result: a laptop's lambda and k have no part in it."""
+
+
 @pytest.mark.parametrize("name", TRIED)
 def test_a_student_who_changes_lambda_and_k_sees_every_figure_move(name, student):
     made = sorted((student(name) / "figures" / "mini").glob(f"{name[:2]}_*.csv"))
     committed = paths.ROOT / "figures" / "mini"
     assert made and {p.name for p in made} == {p.name for p in committed.glob(f"{name[:2]}_*.csv")}
-    for path in made:
+    for path in (p for p in made if p.stem not in COMMITTED_ONLY):
         for file in (path, path.with_suffix(".png")):
             before = (committed / file.name).read_bytes()
             assert file.read_bytes() != before, f"{file.name} is the same at lambda 0.35 and k 7"

@@ -63,7 +63,9 @@ def page() -> str:
         "`code` and `data` are hashes of what stands behind it.",
     ]
     for profile in ("", *PROFILES, "scale"):
-        found = [p.stem for p in paths.committed(profile).glob("[!.]*.csv") if p.stem != "log"]
+        files = paths.committed(profile).glob("[!.]*.csv")
+        # Runs hold passages, not numbers, and those of large profiles are not committed.
+        found = [p.stem for p in files if p.stem != "log" and not p.stem.startswith("runs")]
         title, rows = TITLES.get(profile, f"Profile `{profile}`"), sorted(found)
         head = ("file", "rows", "holds", "settings", "code", "data")
         parts += [f"## {title}", markdown(head, [_row(name, profile) for name in rows])]
