@@ -151,6 +151,9 @@ def test_a_paper_run_is_never_shown_as_measured():
 def test_every_committed_result_stands_on_the_page_with_its_hashes(project):
     text = results.page()
     for path in (project / "data" / "results").glob("*/*.csv"):
+        if path.name.startswith("runs"):  # passages, not numbers
+            assert f"`{path.name}`" not in text
+            continue
         manifest = read_manifest(path)
         line = f"| `{path.name}` | {manifest['rows']:,} |"
         (row,) = [x for x in text.splitlines() if x.startswith(line)
