@@ -55,8 +55,7 @@ log: $(READY)  ## one more row in the log of reproductions (after make figures w
 # Two processes of one thread each, whole files apart: half the time on two cores.
 test: export OMP_NUM_THREADS = 1
 test: $(READY)
-	@$(PY) -m pytest tests -n $(JOBS) --dist loadfile
-	@CHR_PROFILE=mini PYTHONPATH="$(CURDIR)" $(PY) -m pytest --nbval-lax notebooks -n $(JOBS) --dist loadfile
+	@CHR_PROFILE=mini PYTHONPATH="$(CURDIR)" $(PY) -m pytest tests notebooks --nbval-lax -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
 	@$(PY) -m pytest tests -m open_profile

@@ -17,6 +17,7 @@ import sys
 import tarfile
 import time
 import tomllib
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ def fetch(name: str) -> Path:
             )
     elif item.archive:
         _repack(item, path)
+    elif item.form == "zip-member":
+        _unzip(item, path)
     else:
         download(item.url, path, f"sha256:{item.sha256}")
     atomic_write(note, _mark(path, item))
@@ -138,6 +141,22 @@ def _repack(item: Resource, path: Path) -> None:
                 archive.addfile(entry, io.BytesIO(data))
 
     atomic_write(path, write)
+
+
+def _unzip(item: Resource, path: Path) -> None:
+    """Take the one selected file out of the zip at the item's url, if it is the registered one."""
+    source = cache("downloads", "archives") / f"{sha256_bytes(item.url.encode())[:16]}.zip"
+    download(item.url, source, known_hash=None)
+    try:
+        with zipfile.ZipFile(source) as archive:
+            (name,) = (i for i in archive.infolist() if i.filename.endswith(item.select[0]))
+            data = archive.read(name) if name.file_size == item.bytes else b""
+        if sha256_bytes(data) != item.sha256:
+            raise ValueError(f"its {item.select[0]} is not the registered one")
+    except (zipfile.BadZipFile, ValueError) as error:
+        source.unlink()  # of no use: the next run downloads it again
+        raise DownloadError(f"{item.name}: {source}: {error}; {_AGAIN}") from error
+    atomic_write(path, data)
 
 
 def _read(source: Path, item: Resource, strip: int = 0) -> dict[str, bytes]:

@@ -15,7 +15,8 @@ __all__ = ["NOTEBOOKS", "run"]
 
 NOTEBOOKS = (
     "00_start_here", "01_build_index", "02_hypotheses", "03_run_methods", "04_accuracy_grid",
-    "05_retrieval_shift", "06_token_cost", "07_mimic_quality", "08_lambda", "12_paper_audit",
+    "05_retrieval_shift", "06_token_cost", "07_mimic_quality", "08_lambda", "09_contradictions",
+    "12_paper_audit",
 )  # fmt: skip
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])

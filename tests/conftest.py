@@ -7,6 +7,20 @@ from pathlib import Path
 
 import pytest
 
+LONGEST_FIRST = ("09_", "07_", "08_", "04_", "03_", "00_", "05_", "06_", "02_", "01_", "12_",
+                 "test_notebooks", "test_rehearsal", "test_experiment", "test_corpora")  # fmt: skip
+"""How the names of files begin that take long, so that no process is left alone with one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest go first, the others stay in their order."""
+
+    def place(item: pytest.Item) -> int:
+        begins = (i for i, start in enumerate(LONGEST_FIRST) if item.path.name.startswith(start))
+        return next(begins, len(LONGEST_FIRST))
+
+    items.sort(key=place)
+
 
 @pytest.fixture(scope="session")
 def mirror() -> Path:

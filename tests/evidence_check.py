@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from lib.benchmarks.base import grams
-from lib.contradiction.records import HEADINGS
+from lib.evidence.records import HEADINGS
 from lib.files import read_jsonl
 from lib.paths import DATA
 

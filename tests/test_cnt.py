@@ -12,8 +12,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from lib.contradiction.cnt import FILTERS, cnt, document_cnt, length_matched_null, pair_scores
-from lib.contradiction.nli import DIRECTIONS, sentences
 from lib.embed import HashEncoder
+from lib.nli.models import sentences
+from lib.nli.scores import DIRECTIONS
 
 settings = hypothesis_settings(max_examples=25, deadline=None)
 ENCODER = HashEncoder(32)

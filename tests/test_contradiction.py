@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.contradiction import checks, evidence, outcomes, plots, quality, study
+from lib.contradiction import checks, outcomes, plots, quality, study
 from lib.contradiction.cnt import PairScore
-from lib.contradiction.records import UNKNOWN
 from lib.contradiction.select import CONDITIONS, MATCHED
 from lib.embed import HashEncoder, minilm_folder
+from lib.evidence import load as evidence
+from lib.evidence.records import UNKNOWN
 from lib.llm import ScriptedChat, connect
 from lib.paths import DATA
 from tests.evidence_check import FIELDS, FOLDER, kappa, read, validate
@@ -385,7 +386,8 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
     index = build_index(store, ENCODER, progress=False)
     bench = lambda_study.prepare(load_benchmark("ddx-mini", ENCODER), index, ENCODER)
     table = checks.mimics(bench, store, ByWords(), 0.4, k=3)
-    assert list(table["arm"]) == ["CHR, λ = 0.4"] * 2 + ["CHR, λ = 1"] * 2
+    assert list(table["arm"]) == ["CHR, λ = 0.4"] * 4 + ["CHR, λ = 1"] * 4
+    assert set(table["measure"]) == {"cnt", "excess"} and table["against"].nunique() == 3
     rows = bench.rows(bench.benchmark.test)
     means = {}
     for lam in (0.0, 0.4):
@@ -397,9 +399,9 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
             q: [(texts[a], texts[b]) for a, b in combinations(x, 2)] for q, x in found.items()
         }
         means[lam] = [np.mean([s.value for s in ByWords()(c)]) for c in couples.values()]
-    assert table.loc[0, "cnt"] == pytest.approx(np.mean(means[0.4]))
-    assert table.loc[0, "cnt_against"] == pytest.approx(np.mean(means[0.0]))
-    assert (table["n"] == 96).all() and table["passed"].tolist() == pytest.approx([1 / 3] * 4)
+    assert table.loc[0, "value"] == pytest.approx(np.mean(means[0.4]))
+    assert table.loc[0, "value_against"] == pytest.approx(np.mean(means[0.0]))
+    assert (table["n"] == 96).all() and table["passed"].tolist() == pytest.approx([1 / 3] * 8)
 
 
 # figures -----------------------------------------------------------------------------------------

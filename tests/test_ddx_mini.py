@@ -332,7 +332,7 @@ def test_statistics_are_per_question(own_folders):
         assert table.loc[i, "copied 8-grams"] == share
 
 
-def test_the_bundled_set_lies_within_what_real_sets_show(own_folders):
+def test_the_bundled_set_lies_within_what_real_sets_show():
     measured = paths.DDX_MINI / "ranges.csv"
     if not measured.exists():
         pytest.skip("ranges.csv was not measured yet: it comes with the open profile's curves")

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import threading
 import time
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -309,6 +310,37 @@ def test_archive_that_is_cut_or_none_is_refused_and_downloaded_again(broken, reg
         fetch("folder")
     server.pages["/o/r/archive/x.tar.gz"] = right
     assert len(list(members("folder"))) == 3
+
+
+def zipped(**files: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(f"folder/{name}.csv", data)
+    return out.getvalue()
+
+
+def test_the_member_of_a_zip_is_taken_out_checked_and_kept(server, own_folders, monkeypatch):
+    item = downloads.Resource(
+        name="claims", path="a/claims.csv", url=f"{server.root}/d.zip", sha256=sha(FILE),
+        bytes=len(FILE), licence="-", citation="-", form="zip-member", select=["claims.csv"],
+    )  # fmt: skip
+    monkeypatch.delenv("CHR_MIRROR", raising=False)
+    monkeypatch.setattr(downloads, "load_registry", lambda: {"claims": item})
+    for page in (
+        b"no zip",
+        zipped(claims=FILE[:-1] + b"x"),
+        zipped(claims=b""),
+        zipped(other=FILE),
+    ):
+        server.pages["/d.zip"] = page
+        with pytest.raises(DownloadError, match="claims: .*run: make data"):
+            fetch("claims")
+        assert not list(own_folders.rglob("*.csv"))
+    server.pages["/d.zip"] = zipped(claims=FILE, corpus=b"other")
+    assert fetch("claims").read_bytes() == FILE
+    asked = len(server.asked)
+    assert fetch("claims").read_bytes() == FILE and len(server.asked) == asked
 
 
 # the real registry -------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.contradiction.leaflets import load_labels, read_cmi, read_label
-from lib.contradiction.records import HEADINGS, Need, inner_text
 from lib.documents import parse_xml
+from lib.evidence.leaflets import load_labels, read_cmi, read_label
+from lib.evidence.records import HEADINGS, Need, inner_text
 
 BODIES = {n: f"Answer {n} about the tablets.\nSee Section {n % 6 + 1}.\n\n" + "More text. " * 12
           for n in HEADINGS}  # fmt: skip

@@ -18,13 +18,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from lib import paths
-from lib.contradiction import nli, train_head
 from lib.contradiction.cnt import pair_scores
-from lib.contradiction.head import HEAD, FeatureBackend, features, opposites
-from lib.contradiction.labelled import SETS, Labelled, quality, scifact
-from lib.contradiction.nli import load_backend, plan, score_pairs, sentences, throughput
 from lib.embed import HashEncoder, load_encoder
 from lib.files import read_jsonl
+from lib.nli import models, train_head
+from lib.nli import scores as kept
+from lib.nli.head import HEAD, FeatureBackend, features, opposites
+from lib.nli.labelled import SETS, Labelled, quality, scifact
+from lib.nli.models import load_backend, sentences
+from lib.nli.scores import plan, score_pairs, throughput
 from lib.vectors import encode_small
 from tests.tiny_models import save_bert
 
@@ -91,7 +93,7 @@ def save_nli(folder: Path, order: tuple[str, ...]) -> Path:
     names = {"id2label": dict(enumerate(order)), "label2id": {n: i for i, n in enumerate(order)}}
     net = BertForSequenceClassification(BertConfig.from_pretrained(folder, **names)).eval()
     read = AutoTokenizer.from_pretrained(folder)
-    inputs = read(*map(list, zip(*nli._PROBE, strict=True)), padding=True, return_tensors="pt")
+    inputs = read(*map(list, zip(*models._PROBE, strict=True)), padding=True, return_tensors="pt")
     places = [name.lower() for name in order]
     wanted = torch.tensor([places.index("contradiction"), places.index("entailment")])
     pooled = net.bert(**inputs).pooler_output.detach()
@@ -150,7 +152,7 @@ def test_wrong_or_unknown_label_orders_are_refused(model, tmp_path):
     with pytest.raises(ValueError, match=told):
         load_backend(f"hub:{wrong}", device="cpu")
     chosen = load_backend(f"hub:{wrong}", device="cpu", column=right)
-    assert chosen.contradiction(nli._PROBE)[0] > 0.5 > chosen.contradiction(nli._PROBE)[1]
+    assert chosen.contradiction(models._PROBE)[0] > 0.5 > chosen.contradiction(models._PROBE)[1]
     nameless = relabelled(folder, tmp_path / "nameless", ("LABEL_0", "LABEL_1", "LABEL_2"))
     with pytest.raises(ValueError, match="label_0.*column=<the number of contradiction>"):
         load_backend(f"hub:{nameless}", device="cpu")
@@ -160,7 +162,7 @@ def test_wrong_or_unknown_label_orders_are_refused(model, tmp_path):
 
 def test_the_papers_model_is_asked_from_the_hub_by_its_name(model, monkeypatch):
     asked = []
-    monkeypatch.setattr(nli, "_folder", lambda name: asked.append(name) or model[0])
+    monkeypatch.setattr(models, "_folder", lambda name: asked.append(name) or model[0])
     assert load_backend("pubmedbert", device="cpu").name == "pubmedbert"
     assert asked == ["pritamdeka/PubMedBERT-MNLI-MedNLI"]
     with pytest.raises(ValueError, match="no NLI model 'bert': pubmedbert, hub:<name>, head"):
@@ -217,7 +219,7 @@ def test_the_weights_are_small_plain_and_belong_to_this_encoder(minilm, tmp_path
     )
     other = tmp_path / "weights.npz"
     np.savez(other, **parts | {"sees": "another encoder"})
-    with pytest.raises(ValueError, match="another encoder.*run: python -m lib.contradiction.train"):
+    with pytest.raises(ValueError, match="another encoder.*run: python -m lib.nli.train"):
         FeatureBackend("head", minilm, other)
     np.savez(other, **parts | {"bias": 9.0})
     changed = FeatureBackend("head", minilm, other)
@@ -266,7 +268,7 @@ def test_each_pair_is_scored_once_in_every_direction(tmp_path_factory, pairs):
 
 
 def test_a_run_that_died_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(nli, "_CHUNK", 10)
+    monkeypatch.setattr(kept, "_CHUNK", 10)
     pairs = [(f"sentence {i}", "other") for i in range(45)]
     first = Fake(dies_at=4)
     with pytest.raises(RuntimeError, match="killed"):

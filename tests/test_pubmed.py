@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.contradiction import pubmed
-from lib.contradiction.pubmed import PubMed, PubMedError, gather
-from lib.contradiction.queries import Query, terms, tiers
-from lib.contradiction.records import HEADINGS, UNKNOWN, Need
+from lib.evidence import pubmed
+from lib.evidence.pubmed import PubMed, PubMedError, gather
+from lib.evidence.queries import Query, terms, tiers
+from lib.evidence.records import HEADINGS, UNKNOWN, Need
 
 KEY = "0123456789abcdefSECRET"
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.contradiction import select
-from lib.contradiction.records import Evidence
 from lib.contradiction.select import CONDITIONS, MATCHED, balanced, chosen_years, conditions, rank
+from lib.evidence.records import Evidence
 
 YEARS = st.lists(st.integers(1975, 2025), min_size=1, max_size=60)
 CITED = st.lists(

@@ -44,7 +44,6 @@ def test_the_core_and_every_study_keep_to_their_size():
         study = path.parent.name != "lib" and room not in CORE
         size[room if study else "core"] += code_lines(path.read_text(encoding="utf-8"))
     assert size.pop("core") <= 3200
-    assert size.pop("contradiction") <= 1500  # not finished, and to be parted: 800 is the aim
     assert max(size.values()) <= 820, size
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from lib.benchmarks.study import Condition, retrieve
-from lib.contradiction.evidence import DIRECTIONS
-from lib.contradiction.labelled import SETS
-from lib.contradiction.nli import Backend, score_pairs
 from lib.contradiction.study import Scorer, Study
 from lib.evaluate import holm, paired
+from lib.evidence.load import DIRECTIONS
+from lib.nli.labelled import SETS
+from lib.nli.models import Backend
+from lib.nli.scores import score_pairs
 from lib.vectors import encode_small
 
 __all__ = ["agreement", "checks", "mimics", "precision"]
@@ -138,9 +139,11 @@ def _statements(found: list, known: dict, score: Scorer) -> dict[str, Any]:
 def mimics(bench: Any, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.DataFrame:
     """Mean pairwise CNT among the top k of a benchmark's test questions, H+ alone against contrast.
 
-    Columns: benchmark, arm, against, cnt and passed (share of sentence pairs that were compared) of
-    both, and the paired test of the difference; Holm over the table. The matched rotation turns the
-    query as far towards another question's mimic. Questions with fewer than two passages drop out.
+    Columns: benchmark, measure, arm, against, value and passed (share of sentence pairs that were
+    compared) of both, and the paired test of the difference; Holm over the table. ``excess`` is CNT
+    less what the numbers and lengths of the compared sentences alone would give: passages with
+    less in common have fewer of them, and so a lower maximum. The matched rotation turns the query
+    as far towards another question's mimic. Questions without two passages drop out.
     """
     arms = {"H+ alone": (0.0, False)}
     for at in (lam, 1.0):
@@ -152,14 +155,19 @@ def mimics(bench: Any, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.
     tall = pd.DataFrame(tall, columns=["arm", "qid", "a", "b"])
     texts = {p.pid: p.text for p in store.get_many(sorted({*tall["a"], *tall["b"]}))}
     met = tall[["a", "b"]].drop_duplicates()
-    scores = score([(texts[a], texts[b]) for a, b in met.to_numpy()])
+    couples = [(texts[a], texts[b]) for a, b in met.to_numpy()]
+    scores = score(couples)
     met["cnt"], met["passed"] = zip(*((s.value, s.passed / s.pairs) for s in scores), strict=True)
-    means = tall.merge(met, on=["a", "b"]).groupby(["qid", "arm"])[["cnt", "passed"]].mean()
-    wide, out = means.unstack().dropna(), []
+    met["excess"] = met["cnt"] - score.null(couples)
+    tall = tall.merge(met, on=["a", "b"]).drop(columns=["a", "b"])
+    wide, out = tall.groupby(["qid", "arm"]).mean().unstack().dropna(), []
     for arm in (x for x in arms if x.startswith("CHR")):
         for other in ("H+ alone", arm.replace("CHR", "matched rotation")):
-            row = {"benchmark": bench.benchmark.name, "arm": arm, "against": other}
-            row |= {part: wide[part, arm].mean() for part in ("cnt", "passed")}
-            row |= {f"{part}_against": wide[part, other].mean() for part in ("cnt", "passed")}
-            out.append(row | paired(wide["cnt", arm], wide["cnt", other]))
+            for measure in ("cnt", "excess"):
+                row = {"benchmark": bench.benchmark.name, "measure": measure, "arm": arm}
+                row |= {"against": other, "value": wide[measure, arm].mean(),
+                        "value_against": wide[measure, other].mean(),
+                        "passed": wide["passed", arm].mean(),
+                        "passed_against": wide["passed", other].mean()}  # fmt: skip
+                out.append(row | paired(wide[measure, arm], wide[measure, other]))
     return pd.DataFrame(out).assign(p_holm=holm([row["p"] for row in out]))

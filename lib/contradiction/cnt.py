@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from lib.contradiction.nli import Backend, Pairs, score_pairs, sentences
 from lib.embed import Encoder
+from lib.nli.models import Backend, Pairs, sentences
+from lib.nli.scores import score_pairs
 from lib.vectors import encode_small
 
 __all__ = ["FILTERS", "PairScore", "cnt", "document_cnt", "length_matched_null", "pair_scores"]

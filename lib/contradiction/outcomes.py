@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.contradiction.nli import sentences
 from lib.contradiction.quality import LOWER_IS_BETTER, METRICS, score_answers, word_vectors
 from lib.contradiction.select import CONDITIONS, MATCHED, conditions
 from lib.contradiction.study import Study, reported
 from lib.evaluate import holm, mean_interval, paired
 from lib.llm import ChatModel
+from lib.nli.models import sentences
 from lib.prompts import load_prompt
 from lib.recorder import RecordingMiss
 from lib.report import verdict

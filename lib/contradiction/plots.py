@@ -62,40 +62,40 @@ def plot_s_cnt(table: pd.DataFrame, title: str):
 
 
 def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: int = 118):
-    """One question's abstracts over time, by side; arcs join those that conflict most.
+    """One question's abstracts by year and side; lines join the pairs that conflict most.
 
-    ``nodes``: id, year, cnt, side. ``links``, most contradictory first: a, b, value, sentence_a,
-    sentence_b; they are numbered, and their sentences stand below.
+    ``nodes``: id, year, cnt, side; a larger point has a higher CNT(d). ``links``, most
+    contradictory first: a, b, value, sentence_a, sentence_b; their sentences stand below.
     """
+    sides = [s for s in _SIDES if s in set(nodes["side"])]
+    crowd = nodes.groupby(["side", "year"]).cumcount() * 0.25
+    at = nodes.assign(y=nodes["side"].map(sides[::-1].index) + crowd).set_index("id")
     lines = []
-    year = nodes.set_index("id")["year"]
     for n, row in enumerate(links.itertuples(), 1):
-        for i, (who, said) in enumerate(((row.a, row.sentence_a), (row.b, row.sentence_b))):
-            head = f"{n}  CNT {row.value:.2f}  " if not i else " " * 4
-            text = f"{head}{year[who]}, {who}: “{said}”"
-            lines += textwrap.wrap(text, width, subsequent_indent=" " * 8)
-    plt = _style()
-    figure, (axis, below) = plt.subplots(
-        2, 1, figsize=(8.6, 3 + 0.155 * len(lines)), height_ratios=[3, 0.155 * len(lines)]
+        for lead, who, said in ((f"{n}  CNT {row.value:.2f}", row.a, row.sentence_a),
+                                (" " * 11, row.b, row.sentence_b)):  # fmt: skip
+            text = f"{lead}  {at.year[who]}, {who}: “{said}”"
+            lines += textwrap.wrap(text, width, subsequent_indent=" " * 13)
+    heights = [0.9 + 0.5 * len(sides), 0.155 * len(lines)]
+    figure, (axis, below) = _style().subplots(
+        2, 1, figsize=(8.6, sum(heights) + 0.7), height_ratios=heights
     )
-    for side, own in nodes.groupby("side"):
-        colour = _SIDES.get(side, "#000000")
-        axis.scatter(own["year"], own["cnt"], s=36, color=colour, label=side, zorder=3)
-    for row in nodes.itertuples():
-        axis.annotate(row.id.rpartition("-")[2], (row.year, row.cnt), fontsize=7, ha="center",
-                      xytext=(0, 6), textcoords="offset points")  # fmt: skip
-    height = nodes.set_index("id")["cnt"]
+    size = 20 + 100 * at["cnt"] / at["cnt"].max()
+    axis.scatter(at["year"], at["y"], s=size, color=at["side"].map(_SIDES), zorder=3)
+    for row in at.itertuples():
+        axis.annotate(row.Index.rpartition("-")[2], (row.year, row.y), fontsize=7, ha="center",
+                      xytext=(0, 7), textcoords="offset points", zorder=4)  # fmt: skip
     for n, row in enumerate(links.itertuples(), 1):
-        ends = [(year[x], height[x]) for x in sorted((row.a, row.b), key=lambda x: year[x])]
-        bend = {"arrowstyle": "-", "color": "black", "lw": 0.9, "connectionstyle": "arc3,rad=-0.3"}
-        axis.annotate("", ends[1], ends[0], arrowprops=bend)
-        middle = np.mean(ends, axis=0)
-        axis.annotate(str(n), middle, fontsize=8, weight="bold", xytext=(0, 12),
-                      textcoords="offset points")  # fmt: skip
-    axis.set(xlabel="year", ylabel="CNT(d), mean over the others")
+        (x, y), (u, v) = at.loc[[row.a, row.b], ["year", "y"]].to_numpy()
+        t = np.linspace(0, 1, 40)
+        bend = 1.4 * t * (1 - t) * (abs(y - v) < 0.5)  # two of one side: an arc below the points
+        axis.plot(x + (u - x) * t, y + (v - y) * t - bend, color="black", lw=0.9, zorder=2)
+        axis.text((x + u) / 2, (y + v) / 2 - bend[20], f"{n}", fontsize=8, weight="bold",
+                  ha="center", va="center", zorder=5,
+                  bbox={"boxstyle": "circle,pad=0.15", "fc": "white", "lw": 0.6})  # fmt: skip
+    axis.set_yticks(range(len(sides)), sides[::-1])
+    axis.set(ylim=(-0.6, len(sides) - 0.3))
     axis.set_title(f"{title}, n = {len(nodes)} abstracts", loc="left", fontsize=9)
-    axis.margins(0.06, 0.18)
-    axis.legend(ncols=4, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     below.axis("off")
     below.text(0, 1, "\n".join(lines), va="top", fontsize=7, family="DejaVu Sans Mono")
     return figure

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from lib.contradiction.records import Evidence
+from lib.evidence.records import Evidence
 
 __all__ = ["CONDITIONS", "MATCHED", "balanced", "chosen_years", "conditions", "rank"]
 

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 
 from lib.contradiction.cnt import PairScore, document_cnt, length_matched_null, pair_scores
-from lib.contradiction.evidence import FILES, load_evidence, load_needs
-from lib.contradiction.nli import Backend, Pairs
-from lib.contradiction.records import Evidence, Need
 from lib.contradiction.select import balanced, rank
 from lib.embed import Encoder
+from lib.evidence.load import FILES, load_evidence, load_needs
+from lib.evidence.records import Evidence, Need
+from lib.nli.models import Backend, Pairs
 from lib.paths import REPORTED
 from lib.vectors import encode_small
 

@@ -22,9 +22,9 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 from xml.etree.ElementTree import Element
 
-from lib.contradiction.queries import Query
-from lib.contradiction.records import UNKNOWN, Evidence, Need, inner_text
 from lib.documents import parse_xml, tidy
+from lib.evidence.queries import Query
+from lib.evidence.records import UNKNOWN, Evidence, Need, inner_text
 from lib.files import atomic_write, canonical_json, sha256_bytes
 from lib.paths import cache
 
@@ -159,11 +159,11 @@ def gather(client: PubMed, need: Need, queries: Iterable[Query], *,
            years: tuple[int, int] = (1975, 2025),
            sentences: Callable[[str], list[str]] | None = None) -> list[Evidence]:  # fmt: skip
     """What the queries of a need find, once each, by PMID, with iCite's counts; ``meta`` has the
-    tiers and the dates. ``sentences`` (default: that of ``nli``) cuts a text, so that the words of
+    tiers and the dates. ``sentences`` (default: that of ``lib.nli``) cuts a text, so that words of
     ``Query.together`` can be seen to share a sentence; other records are dropped and counted.
     """
     if sentences is None:
-        from lib.contradiction.nli import sentences
+        from lib.nli.models import sentences
     found: dict[str, Evidence] = {}
     for query in queries:
         words = [re.compile(rf"(?<!\w){re.escape(w)}(?!\w)", re.I) for w in query.together]

@@ -1,4 +1,4 @@
-"""Train the small NLI head on SciFact: ``python -m lib.contradiction.train_head`` makes it anew.
+"""Train the small NLI head on SciFact: ``python -m lib.nli.train_head`` makes it anew.
 
 Of SciFact's pairs, three tenths of the groups are held out. The rest, and the same with the claim
 turned around, train a logistic regression; how it was chosen, and how weak it is, says its card,
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.contradiction.head import HEAD, FeatureBackend, any_of, features, opposites
-from lib.contradiction.labelled import SETS, Labelled, quality, scifact
 from lib.embed import Encoder, load_encoder
 from lib.files import atomic_write
+from lib.nli.head import HEAD, FeatureBackend, any_of, features, opposites
+from lib.nli.labelled import SETS, Labelled, quality, scifact
 
 __all__ = ["SLICE", "fit", "flipped", "save", "validation"]
 

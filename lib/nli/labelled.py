@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.contradiction.nli import Backend, score_pairs
 from lib.downloads import fetch
 from lib.embed import load_encoder
 from lib.files import read_jsonl
+from lib.nli.models import Backend
+from lib.nli.scores import score_pairs
 from lib.paths import DATA
 from lib.vectors import encode_small
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lib.contradiction.records import Need
+from lib.evidence.records import Need
 
 __all__ = ["Query", "terms", "tiers"]
 

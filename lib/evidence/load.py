@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lib.contradiction.leaflets import read_cmi
-from lib.contradiction.pubmed import PubMed, gather
-from lib.contradiction.queries import tiers
-from lib.contradiction.records import Evidence, Need, inner_text
 from lib.documents import parse_xml, tidy
 from lib.downloads import fetch, members
+from lib.evidence.leaflets import read_cmi
+from lib.evidence.pubmed import PubMed, gather
+from lib.evidence.queries import tiers
+from lib.evidence.records import Evidence, Need, inner_text
 from lib.files import read_jsonl
 from lib.paths import DATA
 

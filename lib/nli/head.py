@@ -1,7 +1,7 @@
 """The small NLI model for laptops: what it sees of two sentences, and two baselines beside it.
 
 It is a logistic regression on the vectors of the bundled encoder and on cue words, trained by
-``lib.contradiction.train_head``; ``data/nli-head/README.md`` is its model card. It is weak.
+``lib.nli.train_head``; ``data/nli-head/README.md`` is its model card. It is weak.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class FeatureBackend:
         self.fingerprint += f"|{sha256_file(file)[:16]}"
         if trained_on != self.sees:
             raise ValueError(f"{file.name} was trained on {trained_on}, not on {self.sees}; run: "
-                             "python -m lib.contradiction.train_head")  # fmt: skip
+                             "python -m lib.nli.train_head")  # fmt: skip
 
     def contradiction(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-        """See ``lib.contradiction.nli.Backend``."""
+        """See ``lib.nli.models.Backend``."""
         parts = [pairs[start : start + _ROWS] for start in range(0, len(pairs), _ROWS)]
         return np.concatenate([np.zeros(0), *map(self._score, parts)])
 

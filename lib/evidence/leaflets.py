@@ -10,9 +10,9 @@ import re
 from collections import defaultdict
 from xml.etree.ElementTree import Element
 
-from lib.contradiction.records import HEADINGS, Need, inner_text
 from lib.documents import parse_xml, tidy
 from lib.downloads import fetch, load_registry
+from lib.evidence.records import HEADINGS, Need, inner_text
 
 __all__ = ["load_labels", "read_cmi", "read_label"]
 
