@@ -49,6 +49,7 @@ def prepare(profile: str, parameters: dict) -> None:
     """
     from lib.corpus_index import build_index, corpus_store, corpus_table
     from lib.embed import load_encoder
+    from lib.evidence.load import load_needs
     from lib.profiles import load_profile
     from lib.scale.medrag import SOURCES, estimate
 
@@ -59,6 +60,8 @@ def prepare(profile: str, parameters: dict) -> None:
             f"{size.source}: {size.rows:,} passages, download {size.download_gb} GB, vectors "
             f"{size.float16_gb} GB as float16; memory: a block of each at a time", file=sys.stderr,
         )  # fmt: skip
+    asked, name = load_needs(p.evidence["name"]), p.evidence["name"]
+    print(f"contradiction study: {name}, {len(asked):,} questions", file=sys.stderr)
     store = corpus_store(p.corpora, p.limit)
     print(corpus_table(store).to_string(index=False), file=sys.stderr, flush=True)
     build_index(store, load_encoder(p.encoder, **p.encoder_options), dtype=p.vectors)

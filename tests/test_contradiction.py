@@ -19,8 +19,9 @@ from lib.contradiction.select import CONDITIONS, MATCHED
 from lib.embed import HashEncoder, minilm_folder
 from lib.evidence import load as evidence
 from lib.evidence.records import UNKNOWN
-from lib.llm import ScriptedChat, connect
+from lib.llm import ScriptedChat
 from lib.paths import DATA
+from lib.profiles import load_profile
 from tests.evidence_check import FIELDS, FOLDER, kappa, read, validate
 
 ENCODER = HashEncoder(64)
@@ -117,10 +118,10 @@ def test_what_there_is_not_is_said():
         ValueError, match="no evidence 'mini'; there are: evidence-mini, open, tga:"
     ):
         evidence.load_evidence("mini")
-    assert evidence.evidence_of(("ddx-mini",)) == "evidence-mini"
-    assert evidence.evidence_of(("bioasq", "pubmedqa")) == "open"
-    with pytest.raises(ValueError, match="set evidence = 'tga:"):
-        evidence.evidence_of(("pubmed",))
+    with pytest.raises(FileNotFoundError, match="as [*].txt into data/none, or set evidence = "):
+        evidence.load_needs("tga:data/none")
+    names = [load_profile(name).evidence["name"] for name in ("mini", "open", "paper")]
+    assert names == ["evidence-mini", "open", "tga:data/leaflets"]
 
 
 def test_a_folder_of_leaflets_is_a_set_of_needs(tmp_path):
@@ -287,21 +288,25 @@ def test_contexts_and_extracts(lab, own_folders):
     assert (short["answer"].str.split().str.len() > 1).all(), "at least one sentence"
 
 
-def test_a_chat_answer_and_its_absence(lab):
+def test_a_chat_answer_and_its_absence(lab, monkeypatch):
     chosen = outcomes.contexts(lab, 2)
     llm = ScriptedChat([{"match": "numbered abstracts", "text": "Said."}])
-    said = outcomes.chat_answers(lab, chosen, llm, "model")
+    monkeypatch.setattr(outcomes, "connect", {"scripted": llm}.get)
+    said = outcomes.chat_answers(lab, chosen, "scripted", "model")
     headings = Counter((lab.needs[q].medicine, lab.needs[q].heading) for q in said["qid"])
     assert len(headings) == 2 and set(headings.values()) == {5}, "one question a medicine"
     assert set(said["answer"]) == {"Said."} and set(said["how"]) == {""}
-    none = outcomes.chat_answers(lab, chosen, connect("replay:data/recordings/none.jsonl"), "model")
+    every = outcomes.chat_answers(lab, chosen, "scripted", "model", every=True)
+    assert len(every) == len(chosen) == len(said) * 6
+    monkeypatch.undo()
+    none = outcomes.chat_answers(lab, chosen, "replay:data/recordings/none.jsonl", "model")
     assert none["answer"].isna().all()
     assert none["how"].str.startswith("llm = lib.llm.connect('record:").all()
 
 
 def test_table_2_and_its_tests(lab, own_folders):
-    llm = connect("replay:data/recordings/none.jsonl")
-    scored = outcomes.answered(lab, outcomes.contexts(lab, 3), ENCODER, llm)
+    chats = [{"name": "model", "llm": "replay:data/recordings/none.jsonl"}]
+    scored = outcomes.answered(lab, outcomes.contexts(lab, 3), ENCODER, chats)
     table = outcomes.table2(scored)
     assert len(table) == 2 * 5 * len(quality.METRICS)
     not_run = table[table["value"].isna()]

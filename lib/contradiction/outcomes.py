@@ -6,6 +6,7 @@ five: the unit of every interval and test is therefore the medicine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from lib.contradiction.quality import LOWER_IS_BETTER, METRICS, score_answers, w
 from lib.contradiction.select import CONDITIONS, MATCHED, conditions
 from lib.contradiction.study import Study, reported
 from lib.evaluate import holm, mean_interval, paired
-from lib.llm import ChatModel
+from lib.llm import connect, in_parallel
 from lib.nli.models import sentences
 from lib.prompts import load_prompt
 from lib.recorder import RecordingMiss
@@ -56,41 +57,48 @@ def extracts(study: Study, chosen: pd.DataFrame, encoder: Any, words: int = 100)
     return chosen.assign(answerer=EXTRACT, answer=answers, how="")
 
 
-def chat_answers(study: Study, chosen: pd.DataFrame, llm: ChatModel, name: str) -> pd.DataFrame:
+def chat_answers(
+    study: Study, chosen: pd.DataFrame, llm: str, name: str, *, every: bool = False,
+    workers: int = 8,
+) -> pd.DataFrame:  # fmt: skip
     """The same by a chat model, at temperature 0 and at most 256 tokens, as in the paper.
 
-    One question a medicine is asked, the next heading each time. What is not recorded is a missing
-    answer, and ``how`` says how to record it.
+    ``llm`` is a ``connect`` spec. One question a medicine is asked, the next heading each time, or
+    ``every`` one. What is not recorded is a missing answer, and ``how`` says how to record it.
     """
     turn = {m: 1 + i % 6 for i, m in enumerate(dict.fromkeys(chosen["medicine"]))}
-    asked = [study.needs[q].heading == turn[study.needs[q].medicine] for q in chosen["qid"]]
-    chosen, answers, how = chosen[asked], [], []
-    prompt = load_prompt("evidence_answer")
-    for qid, ids in zip(chosen["qid"], chosen["ids"], strict=True):
+    asked = [every or study.needs[q].heading == turn[study.needs[q].medicine]
+             for q in chosen["qid"]]  # fmt: skip
+    model, prompt, chosen = connect(llm), load_prompt("evidence_answer"), chosen[asked]
+
+    def ask(context: tuple[str, list[str]]) -> tuple[str | None, str]:
+        qid, ids = context
         texts = [f"[{n}] ({study.evidence[i].year}) {study.evidence[i].text}"
                  for n, i in enumerate(ids, 1)]  # fmt: skip
         request = prompt.messages(abstracts="\n".join(texts), question=study.needs[qid].question)
         try:
-            with llm.tag("contradiction", qid):
-                answers.append(llm.generate(request, max_tokens=256)[0].text)
-            how.append("")
+            with model.tag("contradiction", qid):
+                return model.generate(request, max_tokens=256)[0].text, ""
         except RecordingMiss as miss:
-            answers.append(None)
-            how.append(str(miss).partition("Next: ")[2])
+            return None, str(miss).partition("Next: ")[2]
+
+    done = in_parallel(ask, zip(chosen["qid"], chosen["ids"], strict=True), workers)
+    answers, how = zip(*done, strict=True)
     return chosen.assign(answerer=name, answer=answers, how=how)
 
 
 def answered(
-    study: Study, chosen: pd.DataFrame, encoder: Any, llm: ChatModel, bert: str | None = None
-) -> pd.DataFrame:
-    """Both answerers' answers, measured: qid, medicine, condition, answerer, words, how, METRICS.
+    study: Study, chosen: pd.DataFrame, encoder: Any, chats: Iterable[Mapping[str, Any]],
+    bert: str | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """All answers, measured: qid, medicine, condition, answerer, words, how, METRICS.
 
-    Measures are against the leaflet's answer, missing where there is none of ours; word vectors
-    are trained on the abstracts and the leaflets' answers, ``bert`` is BERTScore's model.
+    ``chats`` are settings of ``chat_answers``. Measures are against the leaflet's answer; word
+    vectors are trained on the abstracts and the leaflets' answers, ``bert`` is BERTScore's model.
     """
     wanted = {q: n.answer for q, n in study.needs.items()}
     vectors = word_vectors([d.text for d in study.evidence.values()] + list(wanted.values()))
-    said = [extracts(study, chosen, encoder), chat_answers(study, chosen, llm, "SmolLM2-135M")]
+    said = [extracts(study, chosen, encoder), *(chat_answers(study, chosen, **c) for c in chats)]
     table = pd.concat(said, ignore_index=True)
     there = table.dropna(subset="answer")
     scores = score_answers(there, wanted, encoder, vectors, bert)[list(METRICS)]

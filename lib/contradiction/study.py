@@ -20,7 +20,7 @@ from lib.embed import Encoder
 from lib.evidence.load import FILES, load_evidence, load_needs
 from lib.evidence.records import Evidence, Need
 from lib.nli.models import Backend, Pairs
-from lib.paths import REPORTED
+from lib.paths import DATA, REPORTED
 from lib.vectors import encode_small
 
 __all__ = [
@@ -191,10 +191,15 @@ def timeline(study: Study, qid: str = "", top: int = 3) -> tuple[str, pd.DataFra
     return study.needs[qid].question, nodes.assign(side=sides), best[inside].head(top)
 
 
-def behind(name: str, score: Scorer, **settings: Any) -> dict[str, Any]:
+def behind(
+    name: str, score: Scorer, answerers: Iterable[Mapping[str, Any]] = (), **settings: Any
+) -> dict[str, Any]:
     """What results of the study depend on, as ``lib.provenance.result`` takes it."""
-    head = ["nli-head/weights.npz", "nli-head/cues.toml"]
+    replayed = (a["llm"].partition("replay:data/")[2] for a in answerers)
+    more = [f for f in replayed if f and (DATA / f).exists()]
+    more += ["nli-head/weights.npz", "nli-head/cues.toml"]
     known = {"evidence": name, "nli": score.backend.fingerprint, "switches": {**score.switches},
-             "sentence_encoder": score.encoder.fingerprint}  # fmt: skip
+             "sentence_encoder": score.encoder.fingerprint,
+             "answerers": {a["name"]: a["llm"] for a in answerers}}  # fmt: skip
     return {"code": ["lib.contradiction.checks", "lib.contradiction.outcomes"],
-            "data": [*FILES.get(name, ()), *head], **known, **settings}  # fmt: skip
+            "data": [*FILES.get(name, ()), *more], **known, **settings}  # fmt: skip

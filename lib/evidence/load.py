@@ -3,7 +3,7 @@
 ``evidence-mini`` is bundled. ``open`` is the PubMedQA abstracts that have a year, each with its
 conclusion, and the Evidence Inference articles that have an abstract, with the effect directions
 that doctors read off them; neither has citation counts. ``tga:<folder>`` asks PubMed about every
-TGA leaflet (``*.txt``) in a folder.
+TGA leaflet (``*.txt``) in a folder, relative to the project's root.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 from lib.documents import parse_xml, tidy
 from lib.downloads import fetch, members
@@ -21,9 +20,9 @@ from lib.evidence.pubmed import PubMed, gather
 from lib.evidence.queries import tiers
 from lib.evidence.records import Evidence, Need, inner_text
 from lib.files import read_jsonl
-from lib.paths import DATA
+from lib.paths import DATA, ROOT
 
-__all__ = ["DIRECTIONS", "FILES", "evidence_of", "load_evidence", "load_needs"]
+__all__ = ["DIRECTIONS", "FILES", "load_evidence", "load_needs"]
 
 DIRECTIONS = {"1": "increased", "-1": "decreased", "0": "no difference"}
 """Label Code of Evidence Inference: what the intervention did to the outcome."""
@@ -36,14 +35,6 @@ FILES = {
              "evidence-inference-annotations"),
 }  # fmt: skip
 """What each set is read from, as ``lib.provenance.data_hash`` takes it."""
-
-
-def evidence_of(corpora: Sequence[str]) -> str:
-    """The evidence that goes with a profile's corpora; ValueError where that is yours."""
-    for corpus, name in (("ddx-mini", _MINI), ("pubmedqa", "open")):
-        if corpus in corpora:
-            return name
-    raise ValueError("no leaflets: set evidence = 'tga:<folder of TGA leaflets as *.txt>'")
 
 
 def load_evidence(name: str) -> list[Evidence]:
@@ -66,7 +57,10 @@ def load_needs(name: str) -> list[Need]:
     """
     kind, _, folder = name.partition(":")
     if kind == "tga" and folder:
-        files = sorted(Path(folder).glob("*.txt"))
+        files = sorted((ROOT / folder).glob("*.txt"))
+        if not files:
+            raise FileNotFoundError(f"no leaflets: put TGA leaflets as *.txt into {folder}, or set "
+                                    f"evidence = '{_MINI}'")  # fmt: skip
         return [n for f in files for n in read_cmi(f.read_text(encoding="utf-8"), f.stem)]
     if name == _MINI:
         return [Need(**row) for row in read_jsonl(DATA / _MINI / "questions.jsonl")]

@@ -53,6 +53,8 @@ class Profile:
     """Who answers: settings for ``lib.answer.load_reader``, and ``sample`` questions per set."""
     generated: dict
     """What a model really writes: its ``llm``, the ``sample`` per set, ``methods`` settings."""
+    evidence: dict
+    """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers``."""
     backend: str
     devices: tuple[str, ...]
     """``()`` = the CPU, or every CUDA device when there is one."""

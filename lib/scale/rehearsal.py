@@ -31,7 +31,8 @@ __all__ = ["Rehearsal", "TABLES", "at_once", "interrupted", "perform", "prepare"
 
 TABLES = (
     "passages", "baselines", "validity", "runs", "retrieval", "answers", "table1", "claims",
-    "table2", "table3", "runs_generated", "retrieval_generated", "figure5",
+    "table2", "table3", "runs_generated", "retrieval_generated", "figure5", "nli_quality",
+    "contradiction_heatmap", "contradiction_table1", "contradiction_table2", "contradiction_table3",
 )  # fmt: skip
 """Results of a whole run of the notebooks, beside those of each benchmark's study."""
 
@@ -90,6 +91,7 @@ def prepare(folder: Path, mirror: Path | None, *, sample: int = 1) -> Rehearsal:
         "questions": paper.questions if mirror else ["ddx-mini"], "benchmarks": ["ddx-mini"],
         "sample": sample, "asked": sample, "lambdas": [0.0, 0.4, 1.0], "methods": SHORT,
         "llm": recorded(paper.llm), "answerers": answerers,
+        "evidence": {"name": "evidence-mini", "nli": "head", "answerers": []},
         "encoder_options": {"query_model": str(towers[0]), "article_model": str(towers[1])},
     }  # fmt: skip
     lines = [f"{name} = {_toml(value)}\n" for name, value in fields.items()]
