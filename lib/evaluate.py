@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 __all__ = [
-    "CLASSES", "METRICS", "ceiling", "class_of", "compare", "holm", "mean_interval", "measure",
-    "paired", "summary",
+    "CLASSES", "METRICS", "ceiling", "class_of", "compare", "holm", "judged", "mean_interval",
+    "measure", "paired", "summary",
 ]  # fmt: skip
 
 CLASSES = ("target", "both", "mimic", "neither")
@@ -112,6 +112,18 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     from statsmodels.stats.multitest import multipletests
 
     return multipletests(np.asarray(p_values, dtype=float), method="holm")[1]
+
+
+def judged(table: pd.DataFrame, sign: float | pd.Series = 1.0) -> np.ndarray:
+    """SUPPORTED or AGAINST at 5 % after Holm (``p_holm``), else INCONCLUSIVE, in every table alike.
+
+    ``sign`` is the direction in which ``difference`` was expected. TOO FEW where n < 6: no p-value
+    of a paired test can be below 0.05 there.
+    """
+    right = np.sign(table["difference"]) == sign
+    clear = np.where(right, "SUPPORTED", "AGAINST")
+    found = np.where(table["p_holm"] < 0.05, clear, "INCONCLUSIVE")
+    return np.where(table["n"] < 6, "TOO FEW", found)
 
 
 def summary(table: pd.DataFrame) -> dict[str, float]:

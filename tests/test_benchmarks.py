@@ -348,6 +348,19 @@ def test_without_dev_questions_nothing_is_tuned(lab):
     assert tables.best_lambda(lab, LAMBDAS) == LAMBDAS[int(np.argmax(means))]
 
 
+def test_where_dev_chose_no_contrast_no_search_is_compared_with_itself(lab):
+    table = tables.claims_table(lab, [0.0])
+    assert not table["claim"].str.contains("λ = 0 ", regex=False).any() and len(table) == 5
+    assert table["difference"].any()
+    assert len(tables.claims_table(lab, LAMBDAS)) > 9
+
+
+def test_at_lambda_0_every_mimic_measures_the_same(lab):
+    rows = lab.rows(lab.benchmark.test)
+    first, *others = (measured(lab, Condition(mimic=m), 0.0, rows)[0] for m in lab.h_minus)
+    assert all(first.equals(other) for other in others) and first["mimic_at_5"].any()
+
+
 def test_a_claim_is_supported_or_spoken_against_by_the_same_rule(lab):
     star = tables.best_lambda(lab, LAMBDAS)
     claim = f"contrast at λ = {star:g} beats H+ alone"
@@ -562,7 +575,7 @@ def test_curves_are_picked_marked_and_told_in_three_rows(curves):
     assert table["label"].tolist() == ["a"] * 3 + ["b"] * 3 and table.columns[0] == "label"
     assert (views.mark(table, 0.4)["lambda_marked"] == 0.4).all()
     told = views.story(curves)
-    assert told.index.tolist() == ["H+ alone", "best here", "the paper's"]
+    assert told.index.tolist() == ["H+ alone", "best on these questions", "the paper's"]
     nearest = table[table["label"] == "b"].set_index("lambda")
     assert told["lambda"].tolist() == [0.0, nearest["p_at_5"].idxmax(), 1.0]
     assert told["p_at_5"].tolist() == [nearest["p_at_5"][x] for x in told["lambda"]]

@@ -13,9 +13,12 @@ import pytest
 from lib import corpus_index, paths
 from lib.benchmarks import load_benchmark, study, tables
 from lib.benchmarks.reading import reading_results
+from lib.contradiction.study import Scorer, documents, heatmap, open_study
 from lib.embed import load_encoder
 from lib.grid.experiment import open_experiment
 from lib.grid.tables import table1
+from lib.nli.labelled import SETS, quality
+from lib.nli.models import load_backend
 from lib.profiles import load_profile
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]
@@ -100,3 +103,17 @@ def test_committed_reading_of_real_diseases_regenerates(mirror, tmp_path, monkey
         table
     )
     assert agree("ddx_real_reading_claims", claims, ["claim"], ["difference", "low"]) == len(claims)
+
+
+def test_committed_contradictions_regenerate(mirror):
+    encoder, backends = (
+        load_encoder("minilm"),
+        [load_backend(b) for b in ("head", "cosine", "cues")],
+    )
+    made = pd.DataFrame([quality(b, name) for name in SETS for b in backends])
+    assert agree("nli_quality", made, ["backend", "set"], ["auroc", "ap", "n", "positives"]) == 9
+    filtered = {"sentence_filter": "percentile", "percentile": 90}
+    lab = open_study("open", encoder, Scorer(backends[0], encoder, filtered))
+    heat = heatmap(documents(lab))
+    keys = ["cnt_bin", "period"]
+    assert agree("contradiction_heatmap", heat, keys, ["documents", "share"]) == len(heat) == 30

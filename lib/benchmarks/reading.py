@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from lib.answer import EvidenceReader
@@ -21,7 +20,7 @@ from lib.benchmarks.study import Condition, Study, prepare, retrieve
 from lib.benchmarks.tables import best_lambda
 from lib.corpus_index import only, without
 from lib.datasets import Question
-from lib.evaluate import holm, mean_interval, measure, paired
+from lib.evaluate import holm, judged, mean_interval, measure, paired
 from lib.methods import METHODS
 from lib.provenance import load_result, result
 from lib.retrieve import Retriever, run_retrieval
@@ -134,9 +133,7 @@ def reading_claims(read: pd.DataFrame, star: float) -> pd.DataFrame:
         rows.append({"claim": f"{one} > {other}"} | paired(a, b))
     table = pd.DataFrame(rows)
     table["p_holm"] = holm(table["p"])
-    way = np.where(table["difference"] > 0, "SUPPORTED", "AGAINST")
-    table["verdict"] = np.where(table["p_holm"] < 0.05, way, "INCONCLUSIVE")
-    return table
+    return table.assign(verdict=judged(table))
 
 
 def reading_results(profile, retriever: Retriever) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -155,8 +155,12 @@ def retrieve(
 def measured(
     study: Study, condition: Condition, lam: float | np.ndarray, rows: np.ndarray, k: int = 5
 ) -> tuple[pd.DataFrame, int]:
-    """Per-question metrics (``lib.evaluate.METRICS``) of one condition at one lambda."""
+    """Per-question metrics (``lib.evaluate.METRICS``) of one condition at one lambda.
+
+    Mimic passages are those of the nearest mimic, whatever was searched with: at lambda 0 all
+    conditions are one search, and measure the same.
+    """
     found, degenerate = retrieve(study, condition, lam, rows, depth=max(k, 10))
     b = study.benchmark
     targets = {b.qids[i]: b.targets[b.qids[i]] for i in rows}
-    return measure(found, targets, b.mimics[condition.mimic], k), degenerate
+    return measure(found, targets, b.mimics["nearest"], k), degenerate

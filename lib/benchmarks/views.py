@@ -68,10 +68,11 @@ def mark(table: pd.DataFrame, lam: float) -> pd.DataFrame:
 
 
 def story(curves: pd.DataFrame) -> pd.DataFrame:
-    """Three rows for the first screen: H+ alone, the best lambda, the paper's lambda = 1."""
+    """Three rows for the first screen: H+ alone, these questions' own best lambda, lambda = 1."""
     rows = curves[(curves["hypotheses"] == "nearest") & (curves["mode"] == "full search")]
     best = rows.loc[rows["p_at_5"].idxmax()]
     none, one = (rows[rows["lambda"] == x].iloc[0] for x in (0, 1))
-    picked = pd.DataFrame([none, best, one], index=["H+ alone", "best here", "the paper's"])
+    names = ["H+ alone", "best on these questions", "the paper's"]
+    picked = pd.DataFrame([none, best, one], index=names)
     shown = ["lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "contamination_at_5"]
     return picked[[*shown, "neither_at_5", "n"]]

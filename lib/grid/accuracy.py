@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from lib.evaluate import holm, paired
+from lib.evaluate import holm, judged, paired
 from lib.report import PAPER_NAMES, reported, verdict
 
 __all__ = ["accuracy_table", "claims", "cost_table", "mcnemar"]
@@ -19,7 +19,9 @@ def _printed(method: str, dataset: str, reader: str) -> float:
     """What Table 1 prints, as a share: for its own answerer, or the mean of its three."""
     rows = reported("table1_accuracy")
     kind = _DATASETS.get(dataset.split()[-1])
-    rows = rows[(rows["method"] == PAPER_NAMES.get(method)) & (rows["dataset"] == kind)]
+    # The paper's Table 1 calls its row "HyDE (H+ only)"; elsewhere HyDE is eight texts.
+    name = PAPER_NAMES.get("hyde" if method == "hplus" else method)
+    rows = rows[(rows["method"] == name) & (rows["dataset"] == kind)]
     own = rows[rows["generator"] == reader]
     return (own if len(own) else rows)["value"].mean() / 100
 
@@ -113,9 +115,8 @@ def mcnemar(a: pd.Series, b: pd.Series) -> float:
 def claims(answers: pd.DataFrame) -> pd.DataFrame:
     """CHR against each of the paper's baselines, for every question set and answerer that ran both.
 
-    Columns: claim, dataset, answerer, difference, low, high, p, p_holm, n, least, verdict. The
-    verdict is SUPPORTED or AGAINST at 5 % after Holm over all of them, else INCONCLUSIVE; ``least``
-    is the smallest difference that n could have shown.
+    Columns: claim, dataset, answerer, difference, low, high, p, p_holm, n, least, verdict (see
+    ``judged``; Holm over all of them); ``least`` is the smallest difference n could have shown.
     """
     rows = []
     baselines = [m for m in PAPER_NAMES if m != "chr"]
@@ -131,9 +132,7 @@ def claims(answers: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     if len(table):
         table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"]))
-        clear = table["p_holm"] < 0.05
-        way = np.where(table["difference"] > 0, "SUPPORTED", "AGAINST")
-        table["verdict"] = np.where(clear, way, "INCONCLUSIVE")
+        table["verdict"] = judged(table)
     return table
 
 

@@ -26,7 +26,7 @@ from lib.retrieve import Retriever
 
 __all__ = ["CHOSEN", "Experiment", "open_experiment"]
 
-CHOSEN = "chr, chosen λ"
+CHOSEN = "chr, given λ"
 """CHR at the reader's lambda, beside the paper's lambda = 1 ("chr")."""
 
 LEXICAL = ("bm25", "rrf")

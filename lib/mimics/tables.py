@@ -118,7 +118,7 @@ def proxies(
     wanted = {"tier": sum(qids.map(grades[g]).map(points) for g in ("first", "second")) / 2}
     measures = list(dict.fromkeys(told["measure"]))
     for measure in dict.fromkeys((measures[-1], measures[0])):
-        for method, lam in ((CHOSEN, "chosen λ"), ("chr", "λ = 1")):
+        for method, lam in ((CHOSEN, "given λ"), ("chr", "λ = 1")):
             gain = wide[measure, method] - wide[measure, "hplus"]
             wanted[f"Δ {measure.partition(',')[0]}, {lam}"] = qids.map(gain)
     tried = {c: items[c] for c in ("c", "shared", "copied")}
