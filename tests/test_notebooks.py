@@ -164,6 +164,11 @@ def test_a_changed_result_fails_the_notebook_check(tmp_path):
     table.loc[0, "difference"] += 0.01
     table.to_csv(path, index=False)
     write_manifest(path, rows=len(table), settings={})
+    name = copy / "notebooks/00_start_here.ipynb"
+    book = nbformat.read(name, 4)
+    (shown,) = [i for i, c in enumerate(book.cells) if "ddx_real_claims" in c.source]
+    book.cells = book.cells[: shown + 1]  # what comes after takes long and reads other results
+    nbformat.write(book, name)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval-lax",
                "notebooks/00_start_here.ipynb"]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(copy), "CHR_CACHE": str(paths.cache())}
