@@ -13,6 +13,11 @@ ifdef MIRROR
 export CHR_MIRROR := $(abspath $(MIRROR))
 endif
 export CHR_PROFILE := $(PROFILE)
+# Notebooks run in a folder of their own: a relative place is one of this folder.
+ifdef CHR_OUT
+override CHR_OUT := $(abspath $(CHR_OUT))
+export CHR_OUT
+endif
 # Nothing here needs a model hub unless a profile asks for one; two threads suit two cores.
 export TOKENIZERS_PARALLELISM := false
 export OMP_WAIT_POLICY := passive
@@ -22,7 +27,8 @@ export PYTHONHASHSEED := 0
 .PHONY: help setup figures notebooks readme log test test-open rehearsal check lint lab data clean
 
 help:  ## list the commands
-	@echo "make figures            draw every figure and table   (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n)"
+	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
+	@echo "                        (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n, CHR_OUT=folder)"
 	@echo "make test               run the tests and check the notebooks' outputs"
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -49,7 +55,7 @@ notebooks: $(READY)  ## execute the committed notebooks in place (profile mini)
 readme: $(READY)  ## write the generated tables of README.md and data/results/README.md
 	@$(PY) -m lib.pages
 
-log: $(READY)  ## one more row in the log of reproductions (after make figures with CHR_OUT=$PWD/build/check)
+log: $(READY)  ## one more row in the log of reproductions (after: make figures CHR_OUT=build/check)
 	@$(PY) -m lib.pages log $(if $(NOTE),--note "$(NOTE)")
 
 # Two processes of one thread each, whole files apart: half the time on two cores.
@@ -63,7 +69,7 @@ test-open: $(READY)  ## the full real curves against the committed ones (needs t
 rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
 	@$(PY) -m lib.scale.rehearsal
 
-check: $(READY)  ## are the committed results what the code makes? (after make figures with CHR_OUT=build/check)
+check: $(READY)  ## are the committed results what the code makes? (after: make figures CHR_OUT=build/check)
 	@$(PY) -m tests.check_results
 
 lint: $(READY)  ## ruff

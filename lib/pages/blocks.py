@@ -3,68 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 
 from lib import paths
-from lib.pages.committed import PROFILES, markdown, read, whole
-from lib.profiles import Profile, load_profile
+from lib.methods import METHODS
+from lib.pages.committed import PROFILES, folded, markdown, read
+from lib.pages.findings import audit, claims, contradiction, story
+from lib.profiles import Profile, load_profile, methods_of
 
 __all__ = ["BLOCKS"]
 
-CLAIMS = (
-    ("mini", "claims"), ("mini", "ddx_mini_claims"), ("open", "claims"), ("open", "bioasq_claims"),
-    ("open", "ddx_real_claims"), ("open", "ddx_real_reading_claims"),
-)  # fmt: skip
-VERDICTS = ("SUPPORTED", "AGAINST", "INCONCLUSIVE")
-
-
-def _between(value: float, low: float, high: float, digits: int = 3, sign: str = "") -> str:
-    return f"{value:{sign}.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def _folded(title: str, text: str) -> str:
-    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
-
-
-def story() -> str:
-    """ddx-real on ``open``: what each way to search retrieves, and what is answered from it."""
-    curves, _ = read("ddx_real_lambda", "open")
-    told, behind = read("ddx_real_reading_table", "open")
-    claims, _ = read("ddx_real_reading_claims", "open")
-    star, rows = behind["star"], []
-    ways = [("random passages", "none", "random passages", 0.0, "random passages"),
-            ("the question alone", "none", "question alone", 0.0, "question, dense"),
-            ("H+ alone (λ = 0)", "nearest", "full search", 0.0, "H+ alone")]  # fmt: skip
-    said = {star: "chosen on dev", 1.0: "the paper's"}
-    for lam in sorted({star, 0.4, 1.0}):
-        note = f" ({said[lam]})" if lam in said else ""
-        arm = f"contrast, λ = {lam:g}"
-        ways.append((arm + note, "nearest", "full search", lam, arm))
-    arm = f"matched rotation, λ = {star:g}"
-    ways.append((f"{arm}: the same turn, a wrong mimic", "nearest", "matched rotation", star, arm))
-    arm = "maximum over 5 mimics, λ = 0.5"
-    ways.append((arm, "5 nearest", "maximum over mimics", 0.5, arm))
-    for label, hypotheses, mode, lam, arm in ways:
-        same = (curves["hypotheses"] == hypotheses) & (curves["mode"] == mode)
-        (own,) = curves[same & (curves["lambda"].round(6) == lam)].to_dict("records")
-        (answer,) = told[told["arm"] == arm].to_dict("records")
-        found = _between(own["p_at_5"], own["p_at_5_low"], own["p_at_5_high"])
-        shares = (f"{own[c]:.3f}" for c in ("contamination_at_5", "neither_at_5"))
-        rows.append((label, found, *shares, _between(*(answer[c] for c in (
-            "accuracy", "low", "high")))))  # fmt: skip
-    head = ("searched with", f"P@{behind['k']}", "on the mimic", "on neither", "answers right")
-    tests = claims[claims["claim"].str.endswith("> H+ alone")].to_dict("records")
-    lines = [f"- {_claim(row)}" for row in tests]
-    n = f"{int(told['n'].iloc[0])} diseases, 95 % intervals. Answers, paired on the same diseases:"
-    return "\n\n".join((markdown(head, rows), n, "\n".join(lines)))
-
-
-def _claim(row: dict) -> str:
-    where = ", ".join(str(row[c]) for c in ("dataset", "answerer") if c in row)
-    difference = _between(row["difference"], row["low"], row["high"], sign="+")
-    claim = row["claim"] + (f" ({where})" if where else "")
-    return f"{claim}: {difference}, n = {row['n']}, {row['verdict']}"
+FEW = 6
+"""Below this many questions no share is shown, as no test is made (``lib.evaluate.judged``)."""
+MAJORITY, RANDOM = "always the commonest letter", "random passages"
 
 
 def table1() -> str:
@@ -80,72 +33,104 @@ def _table1(profile: Profile) -> str:
     reader = next(a["name"] for a in profile.answerers if a["kind"] == "evidence")
     shown = table[(table["metric"] == "accuracy") & table["answerer"].isin([reader, "no reader"])]
     shown = shown.merge(read("retrieval", profile.name)[0][["dataset", "method", "p_at_5"]], "left")
+    enough = shown["n"] >= FEW
     shares = (100 * shown[["value", "low", "high"]]).itertuples(index=False)
     shown["right, %"] = [f"{value:.1f} ({low:.0f}–{high:.0f})" for value, low, high in shares]
+    few = "n = " + shown["n"].astype(str) + ": too few"
+    shown["right, %"] = shown["right, %"].where(enough, few)
     shown["paper, %"] = [None if pd.isna(x) else f"{100 * x:.1f}" for x in shown["reported"]]
-    shown[f"P@{k}"] = [None if pd.isna(x) else f"{x:.2f}" for x in shown["p_at_5"]]
+    shown[f"P@{k}"] = [None if pd.isna(x) else f"{x:.2f}" for x in shown["p_at_5"].where(enough)]
     sets, heads, rows = shown["dataset"].unique(), ("right, %", f"P@{k}", "paper, %"), []
     for method, own in shown.groupby("method", sort=False):
         n = " / ".join(f"{x:,}" for x in own["n"].unique())
         at = own.set_index("dataset").reindex(sets)
-        verdict = " / ".join(own["verdict"].dropna().unique())
-        rows.append((method, n, *at[list(heads)].to_numpy().ravel(), verdict))
+        verdict = " / ".join(own.loc[own["n"] >= FEW, "verdict"].dropna().unique())
+        rows.append((_arm(method, lam), n, *at[list(heads)].to_numpy().ravel(), verdict))
     named = [f"{d.split()[-1]}: {h}" if h == heads[0] else h for d in sets for h in heads]
     text = markdown(("method", "n", *named, "verdict"), rows)
-    note = f"{reader}; chr is λ = 1 as in the paper, the chosen λ is {lam:g}"
-    return f"**{profile.title}** ({note})\n\n{text}"
+    return f"{folded(f'<b>{profile.title}</b>', text)}\n\n{_chance(shown, reader)}"
 
 
-def claims() -> str:
-    """How many claims are clear, by result file; those that are, one line each."""
-    counts, clear = [], []
-    for profile, name in CLAIMS:
-        table, _ = read(name, profile)
-        numbers = table["verdict"].value_counts()
-        counts.append((f"`{profile}/{name}`", *(numbers.get(v, 0) for v in VERDICTS)))
-        own = table[table["verdict"] != "INCONCLUSIVE"].to_dict("records")
-        clear += [f"- `{profile}/{name}`: {_claim(row)}" for row in own]
-    listed = _folded(f"The {len(clear)} clear ones", "\n".join(clear))
-    return f"{markdown(('claims', *VERDICTS), counts)}\n\n{listed}"
+def _arm(method: str, lam: float) -> str:
+    """A row's name with its lambda: the controls are the paper's CHR with another mimic."""
+    if method.endswith(" λ"):
+        return f"{method} = {lam:g}"
+    return f"{method} (λ = {METHODS['chr'].lam:g})" if method.split(",")[0] == "chr" else method
 
 
-def audit() -> str:
-    """What the papers' printed numbers say of each other: verdicts, and what cannot be."""
-    table, _ = read("audit")
-    verdicts = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
-    rows = [(paper, *((own["verdict"] == v).sum() for v in verdicts))
-            for paper, own in table.groupby("paper", sort=False)]  # fmt: skip
-    wrong = table[table["verdict"] == "IMPOSSIBLE"].to_dict("records")
-    lines = "\n".join(
-        f"- {r['paper']}, {r['where']}: {r['claim']}. Printed: {r['printed']}; "
-        f"recomputed: {r['recomputed']}" for r in wrong
-    )  # fmt: skip
-    listed = _folded(f"The {len(wrong)} that no values behind the printed ones satisfy", lines)
-    return f"{markdown(('paper', *verdicts), rows)}\n\n{listed}"
+def _chance(shown: pd.DataFrame, reader: str) -> str:
+    """Is the reader any better with the question's own passages than without reading?"""
+    told, better = [], []
+    for d, own in shown.groupby("dataset", sort=False):
+        at = own.set_index("method")
+        three = [f"{100 * at.loc[m, 'value']:.1f}" for m in ("standard", RANDOM, MAJORITY)]
+        told.append(f"{d.split()[-1]} {', '.join(three)}")
+        if at.loc["standard", "low"] > at.loc[MAJORITY, "value"]:
+            better.append(d.split()[-1])
+    where = f"only on {' and '.join(better)}" if better else "on none of these sets"
+    return (
+        f"The {reader}, right in % with the passages of `standard`, with random passages, and by "
+        f"always the commonest letter: {'; '.join(told)}. "
+        f"It is clearly above the commonest letter {where}."
+    )
 
 
 def cost() -> str:
     """What each profile runs on, and what a model generated for a question, beside Table 3."""
-    rows, columns = [], {}
+    rows, spent, asked = [], {}, {"the original": {n: _asked(m) for n, m in METHODS.items()}}
     for name in (*PROFILES, "paper"):
         p = load_profile(name)
         size = f"{int(read('passages', name)[0]['passages'].sum()):,}" if name in PROFILES else None
         llm = p.llm.partition("=")[2] or f"replayed: {p.llm.rpartition('/')[2]}"
         rows.append((f"`{name}`", ", ".join(p.corpora), size, p.encoder, llm, p.needs))
-        if name in PROFILES:
-            columns[name] = read("table3", name)[0].set_index("method")
+        if name not in PROFILES:
+            continue
+        spent[name] = read("table3", name)[0].set_index("method")
+        if p.llm.startswith("replay:"):  # text of the companion's own has no budget of tokens
+            asked[f"{name}, Table 1"] = {n: _texts(m) for n, m in methods_of(p).items()}
+        generated = methods_of(replace(p, **p.generated))
+        also = "" if f"{name}, Table 1" in asked else " (and Table 1)"
+        asked[f"{name}, generated{also}"] = {n: _asked(m) for n, m in generated.items()}
     head = ("profile", "passages", "how many", "encoder", "LLM", "needs")
-    calls, tokens = "calls", "output_tokens"
-    lines = []
-    for method in dict.fromkeys(m for table in columns.values() for m in table.index):
-        own = [t.loc[method] if method in t.index else None for t in columns.values()]
-        printed = next(x for x in own if x is not None)
-        cells = [_cost(printed["reported_calls"], printed["reported_output_tokens"])]
-        cells += [None if x is None else f"{_cost(x[calls], x[tokens])}, n = {x['n']:.0f}"
-                  for x in own]  # fmt: skip
-        lines.append((method, *cells))
-    spent = ("calls and output tokens a question", "the paper", *columns)
-    return f"{markdown(head, rows)}\n\n{markdown(spent, lines)}"
+    methods = list(dict.fromkeys(m for table in spent.values() for m in table.index))
+    budgets = [(m, *(of.get(m) for of in asked.values())) for m in methods]
+    lines = [(m, *_spent(m, list(spent.values()))) for m in methods]
+    below = (
+        markdown(("texts asked for × tokens at most", *asked), budgets),
+        markdown(("calls and output tokens a question", "the paper", *spent), lines),
+    )
+    folded_tables = folded("What was asked for, and what it cost", "\n\n".join(below))
+    return f"{markdown(head, rows)}\n\n{folded_tables}"
+
+
+def _texts(method) -> str | None:
+    """How many texts a method asks an LLM for, in how many rounds.
+
+    CSQE writes each sample's passage and quotes apart, or one of both in a single call.
+    """
+    if not method.needs_llm:
+        return None
+    rounds, mode = getattr(method, "rounds", 1), getattr(method, "mode", "")
+    n = {"original": 2, "single_call": 0}.get(mode, 1) * getattr(method, "samples", 1) * rounds or 1
+    aside = [f"{rounds} rounds"] * (rounds > 1) + [mode] * (mode not in ("", "original"))
+    return f"{n}" + (f" ({', '.join(aside)})" if aside else "")
+
+
+def _asked(method) -> str | None:
+    n, space, aside = (_texts(method) or "").partition(" ")
+    return f"{n} × {method.max_tokens:,}{space}{aside}" if n else None
+
+
+def _spent(method: str, tables: list[pd.DataFrame]) -> list[str | None]:
+    """The paper's calls and tokens, then each profile's, with n and how many expansions failed."""
+    own = [t.loc[method] if method in t.index else None for t in tables]
+    printed = next(x for x in own if x is not None)
+    cells = [_cost(printed["reported_calls"], printed["reported_output_tokens"])]
+    for x in own:
+        failed = f", {x['failed']:.0f} failed" if x is not None and x["failed"] else ""
+        cost = x is not None and f"{_cost(x['calls'], x['output_tokens'])}, n = {x['n']:.0f}"
+        cells.append(f"{cost}{failed}" if cost else None)
+    return cells
 
 
 def _cost(calls: float, tokens: float) -> str | None:
@@ -164,14 +149,26 @@ def notebooks() -> str:
 
 
 def needs() -> str:
-    """What a run at the paper's scale needs, as ``lib.scale.needs`` works it out."""
-    from lib.scale.needs import page
+    """What a run at the paper's scale needs, as ``lib.scale.needs`` works it out; disk in all."""
+    from lib.scale.medrag import estimate
+    from lib.scale.needs import MODELS, page
 
-    whole("needs", "scale")
-    return _folded("What a run at the paper's scale needs, worked out", page().strip())
+    sizes = [estimate(name) for name in load_profile("paper").corpora]
+    table = read("needs", "scale")[0].set_index("what")["value"]
+    parts = {
+        "downloads": sum(s.download_gb for s in sizes), "vectors": sum(s.float16_gb for s in sizes),
+        "texts": sum(s.rows for s in sizes) * table["bytes of a stored passage"] / 1e9,
+    }  # fmt: skip
+    parts = {what: round(size) for what, size in parts.items()}
+    disk = f"{sum(parts.values())} GB ({', '.join(f'{k} {v}' for k, v in parts.items())})"
+    weights = sum(2 * billions for billions, *_ in MODELS.values())
+    first = f"**Disk in all**: {disk}, and {weights:.0f} GB for the weights of the four models."
+    text = f"{first}\n\n{page().strip()}"
+    return folded("What a run at the paper's scale needs, worked out", text)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    f.__name__: f for f in (story, table1, claims, audit, cost, needs, notebooks)
-}
+    f.__name__: f
+    for f in (story, table1, claims, contradiction, audit, cost, needs, notebooks)
+}  # fmt: skip
 """By the name in the README's markers."""

@@ -1,4 +1,4 @@
-"""Committed results as the generated pages read them, and tables as Markdown has them."""
+"""Committed results as the generated pages read them, and numbers and tables as they print them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lib import paths
 from lib.files import read_manifest
 from lib.provenance import load_result
 
-__all__ = ["PROFILES", "markdown", "read", "whole"]
+__all__ = ["PROFILES", "between", "folded", "markdown", "read", "whole"]
 
 PROFILES = ("mini", "open")
 """Whose results are committed; ``paper`` needs GPUs and a model hub, and is shown as NOT RUN."""
@@ -44,6 +44,16 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     cells = (["–" if _gone(v) else str(v).replace("|", "\\|") for v in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def between(value: float, low: float, high: float, sign: str = "") -> str:
+    """A number with its interval."""
+    return f"{value:{sign}.3f} ({low:.3f} to {high:.3f})"
+
+
+def folded(title: str, text: str) -> str:
+    """Text that opens on a click."""
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def _gone(value) -> bool:

@@ -8,12 +8,14 @@ from textwrap import fill, shorten
 import numpy as np
 import pandas as pd
 
+from lib.evaluate import CLASSES
 from lib.pages.trace import trace
-from lib.plots import _CLASSES, _style
+from lib.palette import COLOURS
+from lib.plots import _style
 
 __all__ = ["plot_overview", "trace"]
 
-_BLUE, _RED, _DARK = _CLASSES["target"], _CLASSES["mimic"], "#222222"
+_PLUS, _MINUS, _CHR, _DARK = (*map(COLOURS.get, ("hplus", "mimic", "chr")), "#222222")
 
 
 def plot_overview(table: pd.DataFrame):
@@ -50,8 +52,8 @@ def _words(axis, text: pd.Series) -> None:
     shown = fill(f"{shorten(begins, 240, placeholder=' …')} {asks}", 122)
     _say(axis, 0.027, 0.86, shown, va="top")
     for x, part, what, colour in (
-        (0.03, "H+", "H$^+$: the target", _BLUE),
-        (0.525, "H-", "H$^-$: the mimic, to be ruled out", _RED),
+        (0.03, "H+", "H$^+$: the target", _PLUS),
+        (0.525, "H-", "H$^-$: the mimic, to be ruled out", _MINUS),
     ):
         axis.plot([x, x], [0.03, 0.45], color=colour, lw=2.5, solid_capstyle="butt")
         _say(axis, x + 0.012, 0.41, what, 7.5, weight="bold", color=colour)
@@ -64,22 +66,22 @@ def _plane(axis, passages: pd.DataFrame, value: pd.Series) -> None:
     side = float(np.sqrt(max(1 - c * c, 1e-9)))
     plus, minus, query = (0, 1), (side, c), (-lam * side, 1 - lam * c)
     for start, end, colour, dashes in (
-        ((0, 0), plus, _BLUE, "-"), ((0, 0), minus, _RED, "-"), (plus, query, _RED, ":"),
-        ((0, 0), query, "black", "-"),
+        ((0, 0), plus, _PLUS, "-"), ((0, 0), minus, _MINUS, "-"), (plus, query, _MINUS, ":"),
+        ((0, 0), query, _CHR, "-"),
     ):  # fmt: skip
         looks = {"arrowstyle": "-|>", "color": colour, "ls": dashes, "lw": 1.5, "shrinkA": 0}
         axis.annotate("", end, start, arrowprops=looks | {"shrinkB": 0})
     for row in passages.to_dict("records"):
         x, y = (row["s_minus"] - c * row["s_plus"]) / side, row["s_plus"]
         ring = "black" if pd.notna(row["after"]) else "white"
-        axis.plot(x, y, "o", ms=5, color=_CLASSES[row["class"]], mec=ring, mew=0.8)
+        axis.plot(x, y, "o", ms=5, color=COLOURS[row["class"]], mec=ring, mew=0.8)
     arc = np.radians(np.linspace(90, 90 + turn, 30))
     axis.plot(0.3 * np.cos(arc), 0.3 * np.sin(arc), color="black", lw=0.8)
     _say(axis, *(0.4 * np.array([np.cos(arc[15]), np.sin(arc[15])])), f"{turn:.0f}°", ha="center")
     for x, y, name, colour in (
-        (0.06, 1.05, "h$^+$", _BLUE), (side + 0.13, c, "h$^-$", _RED),
-        *(((query[0] - 0.04, query[1] - 0.05, "query", _DARK),
-           (query[0] / 2 - 0.02, (1 + query[1]) / 2 + 0.06, "−λh$^-$", _RED)) if lam else ()),
+        (0.06, 1.05, "h$^+$", _PLUS), (side + 0.13, c, "h$^-$", _MINUS),
+        *(((query[0] - 0.04, query[1] - 0.05, "query", _CHR),
+           (query[0] / 2 - 0.02, (1 + query[1]) / 2 + 0.06, "−λh$^-$", _MINUS)) if lam else ()),
     ):  # fmt: skip
         _say(axis, x, y, name, 8, color=colour, ha="right")
     note = f"cos(H$^+$, H$^-$) = {c:.2f}: at λ = {lam:g} the query turns by {turn:.0f}°.\n"
@@ -100,7 +102,7 @@ def _lists(axis, table: pd.DataFrame, lam: float) -> None:
         _say(axis, x + 0.015, 0.965, f"λ = {at:g}: cos(d, H$^+$){minus}", 6.5)
         for row in passages.dropna(subset=when).to_dict("records"):
             top, bottom = (0.925 - step * (row[when] - i) for i in (1, 0.1))
-            colour = _CLASSES[row["class"]]
+            colour = COLOURS[row["class"]]
             axis.fill_between([x, x + 0.44], bottom, top, color=colour, alpha=0.13, lw=0)
             axis.fill_between([x, x + 0.01], bottom, top, color=colour, lw=0)
             title = fill(shorten(row["text"], 48, placeholder=" …"), 27)
@@ -113,8 +115,8 @@ def _lists(axis, table: pd.DataFrame, lam: float) -> None:
         ends = [0.925 - step * (row[w] - 0.55) if ok else 0.25
                 for w, ok in zip(("before", "after"), whole, strict=True)]  # fmt: skip
         dashes = "-" if whole.all() else ":"
-        axis.plot([0.445, 0.55], ends, color=_CLASSES[row["class"]], lw=1.2, ls=dashes)
-    for i, (name, colour) in enumerate(_CLASSES.items()):
-        axis.plot(0.02 + 0.13 * i, 0.03, "s", color=colour, ms=5)
+        axis.plot([0.445, 0.55], ends, color=COLOURS[row["class"]], lw=1.2, ls=dashes)
+    for i, name in enumerate(CLASSES):
+        axis.plot(0.02 + 0.13 * i, 0.03, "s", color=COLOURS[name], ms=5)
         _say(axis, 0.035 + 0.13 * i, 0.03, name, 6.5)
     _say(axis, 0.56, 0.03, "dotted: leaves or enters the top", 6.5)

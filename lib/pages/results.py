@@ -60,7 +60,7 @@ HOLDS = {
 """What a result file holds, by its name; the first pattern that fits."""
 TITLES = {"": "From the papers alone", "scale": "Behind what a paper-scale run needs"}
 _FIRST = {
-    "k": "k =", "lam": "chosen λ", "lambdas": "λ", "star": "λ from dev", "encoder": "", "llm": "",
+    "k": "k =", "lam": "given λ", "lambdas": "λ", "star": "λ from dev", "encoder": "", "llm": "",
     "recordings": "replayed", "sample": "questions a set",
 }  # fmt: skip
 _ASIDE = ("code", "data", "code_roots", "data_files", "profile", "corpora", "counts")
@@ -93,9 +93,14 @@ def _row(name: str, profile: str) -> tuple:
         raise ValueError(f"{name}.csv: say what it holds in HOLDS of lib/pages/results.py")
     keys = [c for c in _FIRST if settings.get(c)]
     keys += sorted(c for c in settings if c not in (*_FIRST, *_ASIDE) and settings[c])
-    said = "; ".join(f"{_FIRST.get(key, key)} {_short(settings[key])}".strip() for key in keys)
+    said = "; ".join(_said(_FIRST.get(key, key), _short(settings[key])) for key in keys)
     hashes = (f"`{settings[c][:8]}`" for c in ("code", "data"))
     return f"`{name}.csv`", f"{manifest['rows']:,}", phrase, said, *hashes
+
+
+def _said(name: str, value: str) -> str:
+    """A setting with its name, which is said once where the value begins with it."""
+    return value if value.startswith(name) else f"{name} {value}"
 
 
 def _short(value) -> str:
