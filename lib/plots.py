@@ -1,7 +1,6 @@
 """One function per figure, each drawn from a result table and nothing else.
 
-Colours are the Okabe-Ito palette, which colour-blind readers can tell apart: one per class of
-passage, one per kind of curve, the same in every figure.
+Colours come from ``lib.palette``, the same in every figure.
 """
 
 from __future__ import annotations
@@ -13,19 +12,14 @@ import numpy as np
 import pandas as pd
 
 from lib import paths
+from lib.evaluate import CLASSES
 from lib.files import atomic_write
+from lib.palette import COLOURS, GREY, colour_of, in_order
 
 __all__ = [
     "save", "plot_lambda", "plot_trade_off", "plot_lines", "plot_sizes", "plot_spectrum",
     "plot_differences", "plot_reported_lambda", "plot_cosines",
 ]  # fmt: skip
-
-_CLASSES = {"target": "#0072B2", "both": "#56B4E9", "mimic": "#D55E00", "neither": "#999999"}
-_CURVES = {
-    "nearest": "#D55E00", "by name": "#CC79A7", "middle": "#E69F00", "random": "#999999",
-    "matched rotation": "#000000",
-}  # fmt: skip
-_OTHERS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 
 def _style():
@@ -54,10 +48,8 @@ def save(figure, name: str, profile: str, table: pd.DataFrame) -> Path:
     """Write ``figures/<profile>/<name>`` as PNG, SVG and the CSV it was drawn from (3 decimals)."""
     path = paths.figures(profile) / f"{name}.png"
     atomic_write(path, lambda file: figure.savefig(file, format="png"))
-    plain = {"Date": None}  # the same bytes every time
-    atomic_write(
-        path.with_suffix(".svg"), lambda file: figure.savefig(file, format="svg", metadata=plain)
-    )
+    plain = {"format": "svg", "metadata": {"Date": None}}  # the same bytes every time
+    atomic_write(path.with_suffix(".svg"), lambda file: figure.savefig(file, **plain))
     csv = table.to_csv(index=False, float_format="%.3f", lineterminator="\n")
     atomic_write(path.with_suffix(".csv"), csv)
     return path
@@ -65,6 +57,10 @@ def save(figure, name: str, profile: str, table: pd.DataFrame) -> Path:
 
 def _lines(axis, rows: pd.DataFrame, x: str, y: str, colour: str, label: str) -> None:
     axis.plot(rows[x], rows[y], marker="o", markersize=3, color=colour, label=label)
+    if x == "lambda" and f"{y}_low" in rows:  # only P@k has an interval
+        axis.fill_between(
+            rows[x], rows[f"{y}_low"], rows[f"{y}_high"], color=colour, alpha=0.13, lw=0
+        )
 
 
 def _mark(axis, lam: float) -> None:
@@ -72,13 +68,27 @@ def _mark(axis, lam: float) -> None:
 
 
 def _measures(k: int) -> dict[str, str]:
-    return {"p_at_5": f"P@{k}", "contamination_at_5": f"mimic share of top {k}",
-            "neither_at_5": f"off-topic share of top {k}"}  # fmt: skip
+    share = f"mean share of top {k}"
+    return {"p_at_5": f"P@{k}", "contamination_at_5": f"{share}\non the nearest mimic",
+            "neither_at_5": f"{share}\noff the topic"}  # fmt: skip
+
+
+def _n(counts: pd.Series) -> str:
+    few, many = int(counts.min()), int(counts.max())
+    return f"n = {few}" if few == many else f"n = {few} to {many}"
 
 
 def _coloured(curves: pd.DataFrame, by: str):
+    """Label, rows and colour of every curve; the label says n where the curves differ in it."""
     for i, (label, rows) in enumerate(curves.groupby(by, sort=False)):
-        yield label, rows, _CURVES.get(label, _OTHERS[i % len(_OTHERS)])
+        n = f", {_n(rows['n'])}" if curves["n"].nunique() > 1 else ""
+        yield f"{label}{n}", rows, colour_of(label, i)
+
+
+def _legend(figure, axis, title: str = "", columns: int = 6) -> None:
+    """One legend below all panels, where it covers nothing."""
+    looks = {"title": title, "ncol": columns, "loc": "outside lower center"}
+    figure.legend(*axis.get_legend_handles_labels(), **looks)
 
 
 def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = "", lam: float = 0.4):
@@ -86,36 +96,30 @@ def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = "", lam:
 
     ``lam`` is the reader's lambda: a dotted line.
     """
-    figure, axes = _style().subplots(1, 3, figsize=(9.6, 3.2))
-    for label, rows, colour in _coloured(curves, by):
-        band = rows["lambda"], rows["p_at_5_low"], rows["p_at_5_high"]
-        axes[0].fill_between(*band, color=colour, alpha=0.13, lw=0)
-        for axis, metric in zip(axes, _measures(k), strict=True):
+    figure, axes = _style().subplots(1, 3, figsize=(9.6, 3.6))
+    for axis, (metric, name) in zip(axes, _measures(k).items(), strict=True):
+        for label, rows, colour in _coloured(curves, by):
             _lines(axis, rows, "lambda", metric, colour, label)
-    for axis, name in zip(axes, _measures(k).values(), strict=True):
-        axis.set(xlabel="λ", ylabel=name)
-        axis.set_ylim(bottom=0)
         _mark(axis, lam)
-    axes[0].legend(title=f"{title}, n = {int(curves['n'].max())}")
+        axis.set(xlabel="λ", ylabel=name, ylim=(0, None))
+    axes[0].set(ylabel=f"P@{k}, 95 % band")
+    _legend(figure, axes[0], f"{title}, {_n(curves['n'])}; dotted: λ = {lam:g}")
     return figure
 
 
 def plot_trade_off(curves: pd.DataFrame, by: str, k: int = 5):
     """P@k against contamination, and against off-topic share: what one buys costs the other."""
-    figure, axes = _style().subplots(1, 2, figsize=(8, 3.4), sharey=True)
+    figure, axes = _style().subplots(1, 2, figsize=(8, 3.9), sharey=True)
     (y, y_name), *shares = _measures(k).items()
     for axis, (x, name) in zip(axes, shares, strict=True):
         for label, rows, colour in _coloured(curves, by):
             _lines(axis, rows, x, y, colour, label)
-            for row in rows[rows["lambda"].round(6).isin([0, 1])].to_dict("records"):
-                axis.annotate(
-                    f"λ={row['lambda']:g}", (row[x], row[y]), fontsize=7, xytext=(3, 3),
-                    textcoords="offset points",
-                )  # fmt: skip
+        for lam, inside in ((0, COLOURS["hplus"]), (1, "white")):
+            rows = curves[curves["lambda"].round(6) == lam]
+            axis.plot(rows[x], rows[y], "o", ms=6, mec="black", mfc=inside, label=f"λ = {lam}")
         axis.set(xlabel=name)
-    axes[0].set(ylabel=y_name)
-    axes[0].set_ylim(bottom=0)
-    axes[1].legend()
+    axes[0].set(ylabel=f"{y_name}, mean", ylim=(0, None))
+    _legend(figure, axes[0], _n(curves["n"]), 4)
     return figure
 
 
@@ -130,7 +134,7 @@ def plot_lines(lines: pd.DataFrame, lam: float, k: int, lam_max: float = 1.4):
     for name in ("neither", "mimic", "both", "target"):
         for i, row in lines[lines["class"] == name].iterrows():
             looks = {"lw": 2.2, "alpha": 1} if i in top else {"lw": 0.7, "alpha": 0.45}
-            axis.plot(ends, row.s_plus - ends * row.s_minus, color=_CLASSES[name], **looks)
+            axis.plot(ends, row.s_plus - ends * row.s_minus, color=COLOURS[name], **looks)
         if (lines["class"] == name).any():
             axis.lines[-1].set_label(name)
     _mark(axis, lam)
@@ -149,10 +153,10 @@ def plot_spectrum(spectrum: pd.DataFrame, k: int, lam: float = 0.4):
     )
     for axis, (question, rows) in zip(axes[:, 0], questions, strict=True):
         bottom = np.zeros(len(rows))
-        for name, colour in _CLASSES.items():
+        for name in CLASSES:
             axis.bar(
                 rows["start"], rows[name], width=rows["end"] - rows["start"], bottom=bottom,
-                align="edge", color=colour, label=name, edgecolor="white", linewidth=0.4,
+                align="edge", color=COLOURS[name], label=name, edgecolor="white", linewidth=0.4,
             )  # fmt: skip
             bottom += rows[name].to_numpy()
         axis.set(ylim=(0, k), yticks=[0, k])
@@ -166,19 +170,30 @@ def plot_spectrum(spectrum: pd.DataFrame, k: int, lam: float = 0.4):
 
 
 def plot_differences(table: pd.DataFrame, xlabel: str):
-    """Forest plot of paired differences: columns ``label, difference, low, high, n``."""
+    """Forest plot of paired differences: columns ``label, difference, low, high, n``.
+
+    Coloured by ``verdict``, else by ``p_holm``; differences of fewer than six have no interval.
+    """
     if table.empty:
         return _nothing(xlabel)
-    figure, axis = _style().subplots(figsize=(6.8, 0.3 * len(table) + 0.9))
-    y = np.arange(len(table))[::-1]
-    clear = (table["low"] > 0) | (table["high"] < 0)
-    for mask, colour in ((clear, "#0072B2"), (~clear, "#999999")):
-        rows = table[mask]
+    if "dataset" in table:
+        table = table.sort_values("dataset", key=lambda d: d.map(in_order(d).index), kind="stable")
+    sure = table.get("p_holm", pd.Series(1.0, table.index)) < 0.05
+    kinds = table.get("verdict", sure.map({True: "p < 0.05 (Holm)", False: "p ≥ 0.05 (Holm)"}))
+    kinds, y = kinds.mask(table["n"] < 6, "TOO FEW (n < 6)"), np.arange(len(table))[::-1]
+    figure, axis = _style().subplots(figsize=(6.8, 0.3 * len(table) + 1.2))
+    for kind, rows in table.groupby(kinds):
+        colour, few = COLOURS.get(kind, GREY), kind.startswith("TOO FEW")
         error = np.abs(rows[["low", "high"]].to_numpy().T - rows["difference"].to_numpy())
-        axis.errorbar(rows["difference"], y[mask], xerr=error, fmt="o", color=colour, ms=4, lw=1.4)
-    axis.axvline(0, color="black", lw=0.8)
-    axis.set_yticks(y, table["label"])
-    axis.set(xlabel=f"{xlabel}, 95 % interval; n = {int(table['n'].max())}")
+        looks = {"mfc": "none"} if few else {"xerr": error}
+        at = rows["difference"], y[kinds == kind]
+        axis.errorbar(*at, fmt="o", color=colour, ms=4, lw=1.4, label=kind, **looks)
+    axis.axvline(0, color="black", lw=0.8, zorder=1)
+    each = table["n"].map(", n = {:.0f}".format) if table["n"].nunique() > 1 else ""
+    axis.set_yticks(y, table["label"] + each)
+    bars = "95 % intervals, uncorrected; " if (table["n"] >= 6).any() else ""
+    figure.supxlabel(f"{xlabel}\n{bars}{_n(table['n'])}", fontsize=9)
+    figure.legend(ncol=4, loc="outside upper center")
     return figure
 
 
@@ -190,35 +205,36 @@ def plot_reported_lambda(
     The two panels have different units on purpose: shapes may be compared, numbers may not.
     """
     figure, (left, right) = _style().subplots(1, 2, figsize=(8.4, 3.4))
-    looks = {"exact": ("o", "stated"), "upper_bound": ("v", "below"), "lower_bound": ("^", "above")}
-    for kind, (marker, label) in looks.items():
-        rows = reported[(reported["kind"] == kind) & reported["lambda"].notna()].astype(
-            {"lambda": float, "value": float}
-        )
-        left.plot(rows["lambda"], rows["value"], marker, color="#D55E00", label=f"CHR, {label}",
-                  mfc="none" if kind != "exact" else "#D55E00")  # fmt: skip
+    marks = {"exact": ("o", "stated"), "upper_bound": ("v", "below"), "lower_bound": ("^", "above")}
+    stated = reported.dropna(subset="lambda").astype({"lambda": float, "value": float})
+    for kind, (marker, label) in marks.items():
+        rows = stated[stated["kind"] == kind]
+        inside = None if kind == "exact" else "none"
+        looks = {"color": COLOURS["chr"], "mfc": inside, "label": f"CHR, {label}"}
+        left.plot(rows["lambda"], rows["value"], marker, **looks)
     for row in reported[reported["kind"] == "reference_line"].itertuples():
-        left.axhline(float(row.value), color="#666666", lw=0.9, label=row.series,
-                     ls="--" if row.series == "HyDE" else ":")  # fmt: skip
+        colour = COLOURS[row.series.split()[0].lower()]
+        left.axhline(float(row.value), color=colour, lw=1.2, ls="--", label=row.series)
     left.set(xlabel="λ", ylabel="accuracy, % (paper: MedQA, Gemma-2-9B)", title="reported")
-    for (label, rows), colour in zip(measured.items(), _OTHERS, strict=False):
-        _lines(right, rows, "lambda", "p_at_5", colour, label)
+    for i, (label, rows) in enumerate(measured.items()):
+        _lines(right, rows, "lambda", "p_at_5", colour_of(label, i), f"{label}, {_n(rows['n'])}")
     _mark(right, lam)
-    right.set(xlabel="λ", ylabel=f"P@{k} (measured here)", title="measured, another setup")
-    right.set_ylim(bottom=0)
+    right.set(xlabel="λ", ylabel=f"P@{k} (measured here), 95 % band", ylim=(0, None))
+    right.set(title=f"measured, another setup; dotted: λ = {lam:g}")
     for axis in (left, right):
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncol=3)
     return figure
 
 
 def plot_sizes(passages: pd.DataFrame):
     """Passages per source, on a log scale: columns ``corpus, passages, mean_chars``."""
-    figure, axis = _style().subplots(figsize=(6, 0.4 * len(passages) + 0.9))
-    table = passages[::-1]
-    bars = axis.barh(table["corpus"], table["passages"], color="#0072B2")
-    sizes = zip(table["passages"], table["mean_chars"], strict=True)
-    axis.bar_label(bars, [f" {n:,} of {c} characters" for n, c in sizes], fontsize=8)
-    axis.set(xlabel="passages (log scale)", xscale="log", xlim=(1, 30 * table["passages"].max()))
+    figure, axis = _style().subplots(figsize=(6.4, 0.4 * len(passages) + 0.9))
+    for row in passages[::-1].itertuples():
+        told = f"{row.passages:,} passages, {row.mean_chars:.0f} characters each on average"
+        axis.barh(f"{row.corpus}\n{told}", row.passages, color=GREY)
+    axis.set_axisbelow(True)
+    axis.tick_params("y", labelsize=8)
+    axis.set(xlabel="passages (log scale)", xscale="log", xlim=(1, None))
     return figure
 
 
@@ -228,7 +244,7 @@ def plot_cosines(values: Mapping[str, Sequence[float]], xlabel: str):
     labels = list(values)[::-1]
     axis.boxplot(
         [values[v] for v in labels], orientation="horizontal", tick_labels=labels, widths=0.6,
-        medianprops={"color": "#D55E00"}, flierprops={"markersize": 2},
+        medianprops={"color": "black", "lw": 2}, flierprops={"markersize": 2},
     )  # fmt: skip
     axis.set(xlabel=xlabel)
     return figure

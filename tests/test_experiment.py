@@ -31,6 +31,7 @@ from lib.grid.experiment import CHOSEN, Experiment, open_experiment
 from lib.index import DenseIndex
 from lib.llm import ChatModel, Reply, ScriptedChat, current_tag
 from lib.methods import METHODS, Dense, Text
+from lib.palette import COLOURS
 from lib.profiles import load_profile, methods_of
 from lib.recorder import Recorder, RecordingMiss
 from lib.retrieve import Retriever
@@ -618,6 +619,7 @@ def test_the_heat_map_shows_every_cell_and_nothing_where_nothing_was_run():
     nan = pytest.approx(np.nan, nan_ok=True)
     assert colours == [[nan, 0.25], [0.5, 0.75], [nan, nan], [nan, 0.3]]
     texts, colours = heat(asks)
+    majority["majority", "b"] = "0.30\nn = 32"  # not its column's n
     assert texts == majority | {("closed book", "b"): "2 of 4", ("chr", "b"): "1 of 4"}
     assert colours == [[nan] * 2, [nan] * 2, [nan] * 2, [nan, 0.3]]
     assert [t.get_text() for t in reads.get_xticklabels()] == ["a\nn = 32", "b\nn = 32"]
@@ -652,16 +654,18 @@ def test_the_heat_map_of_the_small_experiment_is_its_table(whole):
 
 def test_overlap_bars_are_as_long_as_the_counts_beside_the_noise_floor():
     rows = [("standard", "a", 3.5), ("hyde", "a", 2.0), ("noise floor", "a", 4.0),
-            ("standard", "b", 1.0)]  # fmt: skip
-    table = pd.DataFrame(rows, columns=["method", "dataset", "count"])
+            ("standard", "b", 0.0)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["method", "dataset", "count"]).assign(n=9)
     figure = grid_plots.plot_overlap(table, 5)
     a, b = figure.axes
     assert [bar.get_width() for bar in a.patches] == [3.5, 2.0]
-    assert b.patches[0].get_width() == 1.0 and np.isnan(b.patches[1].get_width())
+    assert b.patches[0].get_width() == 0.0 and np.isnan(b.patches[1].get_width())
+    assert [t.get_text() for t in b.texts] == ["0.0", "NOT RUN"] and b.get_title() == "b, n = 9"
     assert [t.get_text() for t in a.get_yticklabels()] == ["standard", "hyde"]
     assert a.lines[0].get_xdata() == [4.0, 4.0] and not b.lines
     assert a.get_xlim() == b.get_xlim() == (0, 5)
-    assert a.get_legend() and not b.get_legend()
+    (legend,) = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["HyDE and itself"]
     figure.draw_without_rendering()
 
 
@@ -674,15 +678,20 @@ def test_cost_has_a_named_point_for_each_method_that_was_measured(recwarn):
     points = {text.get_text(): text.xy for text in axis.texts}
     assert points == {"hyde": (900.0, 0.5), "chr": (200.0, 0.4)}
     assert [(*x.get_xdata(), *x.get_ydata()) for x in axis.lines] == list(points.values())
-    assert axis.get_ylabel() == "P@5" and "n = 6" in axis.get_title(loc="left")
+    assert axis.get_ylabel() == "P@5, mean" and axis.get_ylim()[0] < 0
+    assert axis.get_title(loc="left") == "tokens: n = 6 questions"
+    (axis,) = grid_plots.plot_cost(table.assign(value_n=2), "P@5").axes
+    assert axis.get_title(loc="left") == "tokens: n = 6 questions; P@5: n = 2"
     assert not [w for w in recwarn if "finite" in str(w.message)]
 
 
 def test_accuracy_over_lambda_is_one_line_a_set_and_a_band(whole):
-    figure = grid_plots.plot_accuracy_lambda(whole.figure5, 0.4)
-    assert [a.get_ylabel() for a in figure.axes] == list(whole.figure5["metric"].unique())
-    for axis in figure.axes:
-        own = whole.figure5[whole.figure5["metric"] == axis.get_ylabel()]
+    table = whole.figure5.assign(n=9)
+    figure = grid_plots.plot_accuracy_lambda(table, 0.4, 4)
+    metrics = list(table["metric"].unique())
+    assert figure.axes[1].get_ylabel() == "P@4, 95 % band"
+    for axis, metric in zip(figure.axes, metrics, strict=True):
+        own = table[table["metric"] == metric]
         *lines, mark = axis.lines
         assert mark.get_xdata() == [0.4, 0.4] and len(axis.collections) == len(lines) == 3
         for line, band in zip(lines, axis.collections, strict=True):
@@ -694,11 +703,19 @@ def test_accuracy_over_lambda_is_one_line_a_set_and_a_band(whole):
 
 
 def test_more_series_than_colours_are_drawn_too():
-    rows = [(f"set {i}", "P@k", lam, 0.5, 0.4, 0.6, 9) for i in range(6) for lam in (0.0, 1.0)]
+    rows = [(f"set {i}", "P@k", lam, 0.5, 0.4, 0.6, 9) for i in range(8) for lam in (0.0, 1.0)]
     table = pd.DataFrame(rows, columns=["series", "metric", "lambda", "value", "low", "high", "n"])
-    assert len(grid_plots.plot_accuracy_lambda(table, 0.4).axes[0].lines) == 7
+    assert len(grid_plots.plot_accuracy_lambda(table, 0.4).axes[0].lines) == 9
     told = table.rename(columns={"lambda": "wrong", "value": "p_at_5"})
-    assert len(grid_plots.plot_corruption(told).axes[0].lines) == 6
+    assert len(grid_plots.plot_corruption(told).axes[0].lines) == 8
+
+
+def test_accuracy_over_lambda_of_fewer_than_six_is_said_and_not_drawn():
+    rows = [("few", "P@k", lam, 0.5, 0.4, 0.6, 5) for lam in (0.0, 1.0)]
+    table = pd.DataFrame(rows, columns=["series", "metric", "lambda", "value", "low", "high", "n"])
+    (axis,) = grid_plots.plot_accuracy_lambda(table, 0.4).axes
+    assert axis.lines[0].get_label() == "few, n = 5: too few to draw"
+    assert not len(axis.lines[0].get_xdata()) and axis.get_xlim()[1] > 1
 
 
 def test_corruption_is_one_line_a_lambda(corrupted):
@@ -710,8 +727,12 @@ def test_corruption_is_one_line_a_lambda(corrupted):
         rows = table[table["series"] == line.get_label()]
         assert line.get_xdata().tolist() == list(SHARES)
         assert line.get_ydata().tolist() == rows["p_at_5"].tolist()
-    assert axis.get_ylabel() == "P@4"
-    assert axis.get_legend().get_title().get_text() == f"n = {table['n'].iloc[0]}"
+    assert axis.get_ylabel() == "P@4, 95 % band"
+    assert [x.get_color() for x in axis.lines] == [
+        COLOURS[x] for x in ("hplus", "chr, given λ", "chr")
+    ]
+    (legend,) = axis.figure.legends
+    assert legend.get_title().get_text().startswith(f"n = {table['n'].iloc[0]};")
 
 
 # what was written after reading, and how it was graded -------------------------------------------

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lib.grid.plots import METHOD_COLOURS
+from lib.evaluate import CLASSES
 from lib.mimics.cases import PAPER, crossing
 from lib.mimics.tables import PHYSICIAN
 from lib.mimics.tiers import TIERS
-from lib.plots import _CLASSES, _style
+from lib.palette import COLOURS, GREY
+from lib.plots import _style
 
 __all__ = ["plot_cases", "plot_tiers"]
 
@@ -22,11 +23,11 @@ def plot_tiers(table: pd.DataFrame, k: int):
     told = table[(table["method"] == "chr") & table["measure"].str.startswith("accuracy")]
     reader = [m for m in told["measure"].unique() if m != "accuracy"][:1]
     told = told[told["measure"].isin(["accuracy", *reader])]
-    colours = ("#000000", "#0072B2", "#56B4E9", "#D55E00", "#CC79A7")
+    colours = (GREY, "#0072B2", "#56B4E9", "#009E73", "#CC79A7")  # none that the right panel has
     _points(left, told, "grader", dict(zip(told["grader"].unique(), colours, strict=False)))
     left.set(ylabel="accuracy of CHR (λ = 1), exact 95 %", title="; ".join(reader))
     told = table[(table["measure"] == f"P@{k}") & (table["grader"] == "first")]
-    _points(right, told, "method", METHOD_COLOURS)
+    _points(right, told, "method", COLOURS)
     right.set(ylabel=f"P@{k}, 95 % where n ≥ 10", title="tiers of the first grader")
     for axis in (left, right):
         axis.set_xticks(range(len(TIERS)), TIERS)
@@ -63,7 +64,7 @@ def plot_cases(ranks: pd.DataFrame, printed: pd.DataFrame, k: int, lambdas: Sequ
     figure, axes = _style().subplots(2, 3, figsize=(8.6, 6.2), sharey=True)
     for axis, (name, case) in zip(axes.flat, ranks.groupby("case", sort=False), strict=False):
         for _, line in case.groupby("pid"):
-            line, colour = line.sort_values("lambda"), _CLASSES[line["class"].iloc[0]]
+            line, colour = line.sort_values("lambda"), COLOURS[line["class"].iloc[0]]
             places = line["rank"].clip(upper=last)
             axis.plot(range(len(line)), places, marker="o", ms=4, lw=1.4, color=colour)
         told = pd.concat([case[case["rank"] <= k], printed[printed["case"] == name]])
@@ -84,8 +85,8 @@ def plot_cases(ranks: pd.DataFrame, printed: pd.DataFrame, k: int, lambdas: Sequ
         )
         axis.set_title(name, loc="left")
     axes[0, 0].set(ylabel="rank"), axes[1, 0].set(ylabel="rank"), axes[1, 2].axis("off")
-    for name, colour in _CLASSES.items():
-        axes[1, 2].plot([], [], marker="o", color=colour, label=name)
+    for name in CLASSES:
+        axes[1, 2].plot([], [], marker="o", color=COLOURS[name], label=name)
     title = f"The passage is on\n(grey: the top {k};\nnumbers inside: ranks beyond {2 * k};\n"
     axes[1, 2].legend(title=title + "below: how many are on the target)", loc="upper left")
     return figure
