@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lib.contradiction.cnt import FILTERS, cnt, document_cnt, length_matched_null, pair_scores
+from lib.contradiction import cnt
+from lib.contradiction.cnt import FILTERS, Scorer, document_cnt, pair_scores, strangers
 from lib.embed import HashEncoder
 from lib.nli.models import sentences
 from lib.nli.scores import DIRECTIONS
@@ -62,6 +63,14 @@ def folders(tmp_path_factory):
         yield
 
 
+def one(a: str, b: str, model=None, **how):
+    return pair_scores([(a, b)], model or Fake(), ENCODER, progress=False, **how)[0]
+
+
+def fitted(found, model=None, **how) -> Scorer:
+    return Scorer(model or Fake(), ENCODER, how).fitted(found)
+
+
 def cosine(s: str, t: str) -> float:
     a, b = ENCODER.encode([s, t], "article")
     return round(float(a @ b), 6)
@@ -87,7 +96,7 @@ def by_hand(found, sentence_filter, theta, percentile, direction, top):
 @given(couples, switches)
 @settings
 def test_cnt_is_what_the_equations_say(found, how):
-    got = pair_scores(found, Fake(), ENCODER, progress=False, **how)
+    got = fitted(found, **how)(found)
     for score, (value, pairs, passed, best) in zip(got, by_hand(found, **how), strict=True):
         assert (score.pairs, score.passed) == (pairs, passed)
         assert score.value == pytest.approx(value) and 0 <= score.value <= 1
@@ -97,7 +106,7 @@ def test_cnt_is_what_the_equations_say(found, how):
 @given(text, text, switches)
 @settings
 def test_max_and_mean_are_symmetric_and_forward_is_not_promised(a, b, how):
-    there, back = cnt(a, b, Fake(), ENCODER, **how), cnt(b, a, Fake(), ENCODER, **how)
+    (there,), (back,) = (fitted(x, **how)(x) for x in ([(a, b)], [(b, a)]))
     assert (there.pairs, there.passed) == (back.pairs, back.passed)
     if how["direction"] != "forward":
         assert there.value == pytest.approx(back.value, abs=1e-12)
@@ -105,9 +114,9 @@ def test_max_and_mean_are_symmetric_and_forward_is_not_promised(a, b, how):
 
 def test_forward_is_one_order_only():
     a, b = "Aspirin lowers mortality.", "Aspirin raises mortality."
-    forward = {"direction": "forward", "sentence_filter": "none"}
-    assert cnt(a, b, Fake(), ENCODER, **forward).value == p(a, b)
-    assert cnt(b, a, Fake(), ENCODER, **forward).value == p(b, a) != p(a, b)
+    forward = {"direction": "forward", "theta": -1}
+    assert one(a, b, **forward).value == p(a, b)
+    assert one(b, a, **forward).value == p(b, a) != p(a, b)
 
 
 @given(couples, st.integers(1, 3))
@@ -125,16 +134,61 @@ def test_empty_pair_sets_give_0_and_are_counted(capsys):
     got = pair_scores(found, Flat(), ENCODER)
     assert [(s.value, s.pairs, s.passed) for s in got] == [(0, 1, 0), (0, 0, 0), (0.25, 2, 1)]
     told = capsys.readouterr().err
-    assert "theta passed 1 of 3 sentence pairs (33.3%)" in told
-    assert "2 of 3 document pairs have none and score 0" in told
+    assert "1 of 3 sentence pairs were compared (33.3%)" in told
+    assert "2 of 3 pairs of abstracts have none and score 0" in told
     assert pair_scores([], Flat(), ENCODER) == []
 
 
 def test_an_unknown_switch_is_refused():
     with pytest.raises(ValueError, match="no filter 'specter'; there are: theta, percentile, none"):
-        cnt("a.", "b.", Flat(), ENCODER, sentence_filter="specter")
+        fitted([("a.", "b.")], sentence_filter="specter")
+    with pytest.raises(ValueError, match="no switch .'tops'."):
+        fitted([("a.", "b.")], tops=3)
     with pytest.raises(ValueError, match="no direction 'both'"):
-        cnt("a.", "b.", Flat(), ENCODER, direction="both")
+        one("a.", "b.", direction="both")
+    with pytest.raises(ValueError, match="no threshold yet"):
+        Scorer(Flat(), ENCODER)([("a.", "b.")])
+
+
+@given(couples, st.integers(0, 100))
+@settings
+def test_the_threshold_is_the_studys_and_not_the_calls(found, percentile):
+    score = fitted(found, sentence_filter="percentile", percentile=percentile)
+    assert score(found) == [score([couple])[0] for couple in found]
+    assert score.fitted(found).least == score.least, "the switches still say where it came from"
+
+
+def test_a_large_study_fits_its_threshold_on_a_sample_that_does_not_change(monkeypatch, capsys):
+    texts = [f"{a} {b} {c}.".capitalize() for a, b, c in product(WORDS, WORDS, WORDS)]
+    found = list(product(texts[:20], texts[20:50]))
+    whole = fitted(found, sentence_filter="percentile").least
+    assert "600 pairs of abstracts, about 600 pairs of sentences" in capsys.readouterr().err
+    monkeypatch.setattr(cnt, "_SAMPLE", 150)
+    some = [fitted(found, sentence_filter="percentile").least for _ in range(2)]
+    assert some[0] == some[1] == pytest.approx(whole, abs=0.1)
+    assert "about 600 pairs of sentences" in capsys.readouterr().err
+
+
+@given(couples, st.integers(1, 3))
+@settings
+def test_blocks_change_nothing(found, block):
+    whole = pair_scores(found, Fake(), ENCODER, theta=0.2, progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cnt, "BLOCK", block)
+        assert pair_scores(found, Fake(), ENCODER, theta=0.2, progress=False) == whole
+
+
+@given(couples, st.integers(0, 5))
+@settings
+def test_with_counts_the_nearest_pairs_are_compared(found, count):
+    got = pair_scores(found, Fake(), ENCODER, theta=9, counts=[count] * len(found), progress=False)
+    for (a, b), score in zip(found, got, strict=True):
+        near = sorted(
+            ((-cosine(s, t), i, scored(s, t, "max")) for i, (s, t) in
+             enumerate(product(sentences(a), sentences(b)))),
+        )[:count]  # fmt: skip
+        assert score.passed == len(near) == min(count, score.pairs)
+        assert score.value == pytest.approx(max((x for *_, x in near), default=0), abs=0.01)
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.lists(
@@ -151,43 +205,34 @@ def test_document_cnt_is_the_mean_over_the_others(matrix):
     assert document_cnt(half, ids) == document_cnt(full, ids)
 
 
-@given(couples, st.integers(1, 12), st.integers(1, 3))
-@settings
-def test_null_keeps_what_it_should(found, bins, top):
-    how = {"sentence_filter": "none", "bins": bins, "draws": 3, "top": top}
-    null = length_matched_null(found, Fake(), ENCODER, seed=1, **how)
-    real = pair_scores(found, Fake(), ENCODER, sentence_filter="none", top=top, progress=False)
-    assert null.shape == (3, len(found)) and (null >= 0).all() and (null <= 1).all()
-    for score, column in zip(real, null.T, strict=True):
-        if not score.passed:
-            assert (column == 0).all()
-        if bins >= sum(s.passed for s in real):  # one pair a stratum: nothing to shuffle
-            assert column == pytest.approx(score.value)
-    flat = pair_scores(found, Flat(), ENCODER, sentence_filter="none", progress=False)
-    assert (length_matched_null(found, Flat(), ENCODER, **how) == [s.value for s in flat]).all()
+def test_strangers_share_no_pool_and_are_as_long():
+    rng = np.random.default_rng(0)
+    texts = {f"d{i:02d}": "word " * int(n) for i, n in enumerate(rng.integers(5, 60, 40))}
+    pools = [set(rng.choice(sorted(texts), 6, replace=False)) for _ in range(6)]
+    couples = [tuple(sorted(pool))[:2] for pool in pools]
+    for (a, b), (same, other) in zip(couples, strangers(couples, texts, pools), strict=True):
+        assert same == a and not any({a, other} <= pool for pool in pools) and other != a
+        length = {i: len(text.split()) for i, text in texts.items()}
+        apart = [i for i in texts if i != a and not any({a, i} <= pool for pool in pools)]
+        best = min(apart, key=lambda i: (abs(length[i] - length[b]), i))  # noqa: B023
+        assert other == best
+    with pytest.raises(ValueError, match="every text shares a pool with x"):
+        strangers([("x", "y")], {"x": "one", "y": "two"}, [{"x", "y"}])
 
 
-def test_null_moves_scores_only_among_pairs_of_one_length():
-    short, long = "Aspirin.", "Aspirin lowers mortality risk never."
-    found = [(short, f"{w.capitalize()}.") for w in WORDS] + [
-        (long, f"{long[:-1]} {w}.") for w in WORDS
-    ]
-    how = {"sentence_filter": "none", "draws": 30}
-    real = [
-        s.value for s in pair_scores(found, Fake(), ENCODER, sentence_filter="none", progress=False)
-    ]
-    n = len(WORDS)
-    for row in length_matched_null(found, Fake(), ENCODER, bins=2, **how):
-        assert sorted(row[:n]) == sorted(real[:n]) and sorted(row[n:]) == sorted(real[n:])
-    mixed = length_matched_null(found, Fake(), ENCODER, bins=1, **how)
-    assert all(sorted(row) == sorted(real) for row in mixed)
-    assert any(sorted(row[:n]) != sorted(real[:n]) for row in mixed)
-
-
-def test_a_longer_text_scores_higher_by_chance_and_the_null_says_so():
+def test_length_alone_gives_no_difference_to_strangers():
+    """Two pools of random sentences: longer couples score higher, strangers of theirs as well."""
+    rng = np.random.default_rng(1)
     lines = [f"{a} {b} {c}.".capitalize() for a, b, c in product(WORDS, WORDS, WORDS)]
-    found = [(lines[0], lines[i]) for i in range(1, 40)] + [
-        (" ".join(lines[40:70]), " ".join(lines[70:100]))
-    ]
-    null = length_matched_null(found, Fake(), ENCODER, sentence_filter="none", draws=10)
-    assert null[:, -1].mean() > 0.95 > null[:, :-1].mean() + 0.1
+    texts = {f"d{i:02d}": " ".join(rng.choice(lines, 2 if i % 2 else 12)) for i in range(40)}
+    pools = [sorted(texts)[:20], sorted(texts)[20:]]
+    couples = [(a, b) for pool in pools for a, b in product(pool[:10], pool[10:])]
+    value = {}
+    for name, some in (("real", couples), ("null", strangers(couples, texts, pools))):
+        asked = [(texts[a], texts[b]) for a, b in some]
+        value[name] = np.array([s.value for s in pair_scores(
+            asked, Fake(), ENCODER, theta=-1, progress=False)])  # fmt: skip
+    long = np.array([len(texts[a]) + len(texts[b]) > 400 for a, b in couples])
+    assert value["real"][long].mean() > value["real"][~long].mean() + 0.02
+    assert value["null"][long].mean() == pytest.approx(value["real"][long].mean(), abs=0.01)
+    assert value["null"].mean() == pytest.approx(value["real"].mean(), abs=0.02)

@@ -6,22 +6,26 @@ import json
 import math
 import re
 import shutil
+import zlib
 from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from lib.contradiction import checks, outcomes, plots, quality, study
-from lib.contradiction.cnt import PairScore
+from lib.contradiction import checks, outcomes, plots, quality, retrieved, study
+from lib.contradiction.cnt import PairScore, strangers
 from lib.contradiction.select import CONDITIONS, MATCHED
 from lib.embed import HashEncoder, minilm_folder
 from lib.evidence import load as evidence
 from lib.evidence.records import UNKNOWN
-from lib.llm import ScriptedChat
+from lib.llm import Reply, ScriptedChat
 from lib.paths import DATA
 from lib.profiles import load_profile
+from lib.provenance import data_hash, modules_behind
 from tests.evidence_check import FIELDS, FOLDER, kappa, read, validate
 
 ENCODER = HashEncoder(64)
@@ -32,15 +36,17 @@ class ByWords:
 
     backend = None
 
-    def __call__(self, couples):
+    switches, encoder = {}, ENCODER
+
+    def fitted(self, couples):
+        return self
+
+    def __call__(self, couples, counts=None, progress=False):
         out = []
         for a, b in couples:
             one, other = set(a.split()), set(b.split())
             out.append(PairScore(1 - len(one & other) / len(one | other), a[:20], b[:20], 9, 3))
         return out
-
-    def null(self, couples):
-        return np.zeros(len(couples))
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +139,49 @@ def test_a_folder_of_leaflets_is_a_set_of_needs(tmp_path):
     ]  # fmt: skip
 
 
+def old_leaflets(folder, *good: str):
+    for name in good:
+        text = f"Why am I using {name}?\nIt treats HIV.\nHow do I use {name}?\nTwice a day.\n"
+        (folder / f"{name}.txt").write_text(text)
+    (folder / "old.txt").write_text("What Abacavir is used for\nIt treats HIV.\n")
+    return f"tga:{folder}"
+
+
+def test_a_leaflet_in_an_old_format_is_left_out_and_named(tmp_path, capsys):
+    name = old_leaflets(tmp_path, "abacavir", "ritonavir")
+    assert {n.medicine for n in evidence.load_needs(name)} == {"abacavir", "ritonavir"}
+    told = capsys.readouterr().err
+    assert "1 of 3 leaflets are left out: old.txt; the first because old: found no heading" in told
+    assert [path.rpartition("/")[2] for path in evidence.files_of(name)] == [
+        "abacavir.txt", "old.txt", "ritonavir.txt",
+    ]  # fmt: skip
+    (tmp_path / "abacavir.txt").unlink()
+    (tmp_path / "ritonavir.txt").unlink()
+    with pytest.raises(ValueError, match="none of 1 leaflets can be read; the first: old: found"):
+        evidence.load_needs(name)
+
+
+def test_pubmed_is_asked_about_the_needs_that_are_studied(tmp_path, monkeypatch, capsys):
+    name = old_leaflets(tmp_path, "abacavir", "pfizer")
+    asked = []
+
+    class Client:
+        counts = Counter(searches=2)
+
+    monkeypatch.setattr(evidence, "PubMed", Client)
+    monkeypatch.setattr(
+        evidence, "gather", lambda client, need, queries: asked.append(need.qid) or []
+    )
+    assert evidence.load_evidence(name) == []
+    assert asked == ["abacavir-1", "abacavir-4"], "a maker is no medicine"
+    told = capsys.readouterr().err
+    assert "2 of 4 questions are left out: pfizer-1, pfizer-4; the first because" in told
+    assert "PubMed: {'searches': 2}" in told
+    asked.clear()
+    evidence.load_evidence(name, evidence.load_needs(name)[:1])
+    assert asked == ["abacavir-1"]
+
+
 @pytest.mark.mirror
 def test_the_open_evidence_is_dated_real_abstracts(mirror):
     found = evidence.load_evidence("open")
@@ -193,6 +242,14 @@ def test_bertscore_is_greedy_matching():
     (got,) = quality.bertscore(said, wanted, str(minilm_folder()))
     (turned,) = quality.bertscore(wanted, said, str(minilm_folder()))
     assert same == pytest.approx(1, abs=1e-5) and 0 < got < 1 and got == pytest.approx(turned)
+    (nothing,) = quality.bertscore(["heart"], ["tax"], str(minilm_folder()))
+    from sentence_transformers import SentenceTransformer
+
+    rows = SentenceTransformer(str(minilm_folder()), device="cpu").encode(
+        ["heart", "tax"], output_value="token_embeddings"
+    )
+    a, b = (r.numpy()[1] / np.linalg.norm(r.numpy()[1]) for r in rows)  # [CLS] heart [SEP]
+    assert nothing == pytest.approx(float(a @ b), abs=1e-5)
 
 
 def test_scores_of_answers(own_folders):
@@ -207,6 +264,20 @@ def test_scores_of_answers(own_folders):
     rows = ENCODER.encode(["one two three four", "one two three five"])
     assert got["bert_cosine"][0] == pytest.approx(float(rows[0] @ rows[1]), abs=1e-6)
     assert got["bertscore"].isna().all() and not got["jsd"].isna().any()
+    turned = quality.score_answers(table, wanted, ENCODER, vectors, direction="answer", base=math.e)
+    assert turned["kld"][0] == pytest.approx(
+        quality.divergences(table["answer"][0], wanted["x"], direction="answer", base=math.e)["kld"]
+    )
+
+
+@pytest.mark.parametrize("said", ["...", "", None, "— ?"])
+def test_an_answer_without_a_word_has_no_score_and_stops_nothing(own_folders, said):
+    wanted = {"x": "one two", "y": "one two"}
+    table = pd.DataFrame({"qid": ["x", "y"], "answer": [said, "one two"]}, index=[7, 3])
+    got = quality.score_answers(table, wanted, ENCODER, {})
+    assert got.loc[7, list(quality.METRICS)].isna().all() and got.loc[3, "rouge1"] == 1
+    none = quality.score_answers(table[:1], wanted, ENCODER, {})
+    assert none[list(quality.METRICS)].isna().all(axis=None) and len(none) == 1
 
 
 # the study ---------------------------------------------------------------------------------------
@@ -229,6 +300,57 @@ def test_pools_and_cnt_against_brute_force(lab):
         n * (n - 1) // 2 for n in lab.ranked.groupby("id")["qid"].first().pipe(
             lambda x: Counter(lab.evidence[i].medicine for i in x.index)).values()
     )  # fmt: skip
+
+
+def small(monkeypatch, found: dict[str, list[str]], texts: dict[str, str]):
+    """Two medicines, three questions each; ``found``: what PubMed has for each question."""
+    needs = [evidence.Need(f"{m}-{n}", m, n, f"Why {m} {n}?", "Because.")
+             for m in ("aaa", "bbb") for n in (1, 2, 3)]  # fmt: skip
+    docs = [evidence.Evidence(i, i, texts[i], 2000 + n, medicine=q[:3], topic=q)
+            for q, ids in found.items() for n, i in enumerate(ids)]  # fmt: skip
+    monkeypatch.setattr(study, "load_needs", lambda name: needs)
+    monkeypatch.setattr(study, "load_evidence", lambda name, needs: docs)
+
+
+def test_a_question_that_pubmed_found_nothing_for_has_no_pool(monkeypatch, own_folders):
+    texts = {i: f"one {i} of {i}" for i in "abcde"}
+    small(monkeypatch, {"aaa-1": ["a", "b", "c"], "aaa-3": ["b", "d"]}, texts)
+    made = study.open_study("tga:x", ENCODER, ByWords())
+    pools = made.ranked.groupby("qid")["id"].agg(set).to_dict()
+    assert pools == {"aaa-1": {"a", "b", "c"}, "aaa-3": {"b", "d"}}
+    table = study.table1(made).set_index("statistic")["value"]
+    assert table["medicines_tga"] == 2 and table["medicines_with_documents"] == 1
+    assert table["queries"] == 6 and table["queries_without_documents"] == 4
+    assert table["avg_documents_per_query"] == 5 / 2
+    assert set(outcomes.contexts(made, 2)["qid"]) == {"aaa-1", "aaa-3"}
+    small(monkeypatch, {}, texts)
+    with pytest.raises(ValueError, match="no abstract was found for any of 6 questions"):
+        study.open_study("tga:x", ENCODER, ByWords())
+
+
+def test_what_will_be_scored_is_said_before_and_algorithm_1_has_its_switches(
+    monkeypatch, own_folders, capsys
+):
+    from lib.contradiction.cnt import Scorer
+
+    class Silent:
+        name, fingerprint, symmetric = "silent", "silent", True
+
+        def contradiction(self, pairs):
+            told.append(capsys.readouterr().err)
+            return np.zeros(len(pairs))
+
+    told, texts = [], {f"d{i:02d}": f"Text {i} of some words. More." for i in range(30)}
+    small(monkeypatch, {"aaa-1": sorted(texts)}, texts)
+    score = Scorer(Silent(), ENCODER, {"sentence_filter": "percentile", "percentile": 90})
+    made = study.open_study("tga:x", ENCODER, score)
+    assert "tga:x: 1 of 6 questions have abstracts" in told[0]
+    assert "190 pairs of abstracts, about 760 pairs of sentences" in told[0]
+    assert "scored by silent" in told[0] and made.score.least is not None
+    assert made.pairs["passed"].sum() == sum(s.passed for s in made.score(
+        [(texts[a], texts[b]) for a, b in made.pairs[["a", "b"]].to_numpy()]))  # fmt: skip
+    wide = study.open_study("tga:x", ENCODER, score, selection={"limit": 25})
+    assert len(made.ranked) == 20 and len(wide.ranked) == 25
 
 
 def test_another_ranking_keeps_pools_and_cnt(lab):
@@ -269,7 +391,7 @@ def test_table_1_counts(lab):
         "medicines_tga": 2, "queries": 12, "abstract_year_first": 1975, "abstract_year_last": 2025,
         "pubmed_documents_raw": 174, "medicines_with_documents": 2,
         "pmids_after_selection": len(lab.ranked), "unique_pmids": lab.ranked["id"].nunique(),
-        "avg_documents_per_query": len(lab.ranked) / 12,
+        "avg_documents_per_query": len(lab.ranked) / 12, "queries_without_documents": 0,
     })  # fmt: skip
     assert table.loc["avg_documents_per_query", "reported"] == 13.96
 
@@ -284,6 +406,14 @@ def test_contexts_and_extracts(lab, own_folders):
     for row in said.itertuples():
         whole = " ".join(lab.evidence[i].text for i in row.ids)
         assert len(row.answer.split()) <= 60 and row.answer[:40] in whole
+    table = outcomes.described(lab, chosen).set_index("condition")
+    for name, own in chosen.groupby("condition"):
+        years = [lab.evidence[i].year for ids in own["ids"] for i in ids]
+        assert table.loc[name, "year"] == pytest.approx(np.mean(years))
+        assert table.loc[name, ["year_10", "year_50", "year_90"]].tolist() == pytest.approx(
+            np.percentile(years, [10, 50, 90])
+        )
+    assert list(table.index) == [*CONDITIONS, *MATCHED] and (table["contexts"] == 12).all()
     short = outcomes.extracts(lab, chosen[:2], ENCODER, words=1)
     assert (short["answer"].str.split().str.len() > 1).all(), "at least one sentence"
 
@@ -302,25 +432,74 @@ def test_a_chat_answer_and_its_absence(lab, monkeypatch):
     none = outcomes.chat_answers(lab, chosen, "replay:data/recordings/none.jsonl", "model")
     assert none["answer"].isna().all()
     assert none["how"].str.startswith("llm = lib.llm.connect('record:").all()
+    assert set(said["kind"]) == {"answer"} and set(none["kind"]) == {"not run"}
 
 
-def test_table_2_and_its_tests(lab, own_folders):
+@pytest.mark.parametrize("text, finish, kind", [
+    ("Aspirin thins the blood.", "stop", "answer"), ("Aspirin thins the", "length", "truncated"),
+    ("The answer is:", "stop", "echo"), ("Answer: Why am I using aspirin?", "stop", "echo"),
+    ("The answer is: No.", "stop", "answer"), ("INSUFFICIENT EVIDENCE", "stop", "insufficient"),
+    ("Insufficient evidence.", "stop", "insufficient"), ("...", "length", "empty"),
+    ("There is insufficient evidence that it helps.", "stop", "answer"),
+])  # fmt: skip
+def test_what_kind_of_answer_it_is(text, finish, kind):
+    assert outcomes.kind_of(text, "Why am I using aspirin?", finish) == kind
+    assert kind in outcomes.KINDS
+
+
+def test_answers_that_are_none_are_counted(lab, own_folders, monkeypatch):
+    replies = iter(["...", "The answer is:", "INSUFFICIENT EVIDENCE"])
+
+    class Model:
+        def tag(self, *_):
+            return nullcontext()
+
+        def generate(self, messages, max_tokens):
+            return [Reply(next(replies, "Words."), "stop", 1, 1, 1.0, "x")]
+
+    monkeypatch.setattr(outcomes, "connect", lambda spec: Model())
+    chosen = outcomes.contexts(lab, 2)
+    scored = outcomes.answered(lab, chosen, ENCODER, [{"name": "m", "llm": "x", "workers": 1}])
+    own = scored[scored["answerer"] == "m"]
+    assert Counter(own["kind"]) == {"empty": 1, "echo": 1, "insufficient": 1, "answer": 7}
+    assert own["rouge1"].isna().sum() == 1, "what has a word is measured"
+    table = outcomes.kinds(scored)
+    assert list(table) == list(outcomes.KINDS) and table.to_numpy().sum() == len(scored)
+    assert table.loc["m"].sum().to_dict() == dict.fromkeys(outcomes.KINDS, 0) | Counter(own["kind"])
+    table2 = outcomes.table2(scored)
+    first = table2[(table2["answerer"] == "m") & (table2["metric"] == "rouge1")].iloc[0]
+    assert (first["n"], first["answers"]) == (1, 1), "of two medicines one said no word"
+
+
+def through_a_file(table, folder):
+    """As ``lib.provenance.result`` gives it back."""
+    from lib.provenance import _table
+
+    file = folder / "table.csv"
+    file.write_text(table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
+    return _table(file)
+
+
+def test_table_2_and_its_tests(lab, own_folders, tmp_path):
     chats = [{"name": "model", "llm": "replay:data/recordings/none.jsonl"}]
-    scored = outcomes.answered(lab, outcomes.contexts(lab, 3), ENCODER, chats)
+    made = outcomes.answered(lab, outcomes.contexts(lab, 3), ENCODER, chats)
+    scored = through_a_file(made, tmp_path)
     table = outcomes.table2(scored)
     assert len(table) == 2 * 5 * len(quality.METRICS)
     not_run = table[table["value"].isna()]
     assert set(not_run["verdict"]) == {"NOT RUN"} and (not_run["how"] != "").all()
+    assert set(table.loc[table["value"].notna(), "how"]) == {""}
     assert set(not_run.loc[not_run["answerer"] == outcomes.EXTRACT, "metric"]) == {"bertscore"}
     own = scored[(scored["answerer"] == outcomes.EXTRACT) & (scored["condition"] == CONDITIONS[0])]
     row = table[(table["condition"] == CONDITIONS[0]) & (table["metric"] == "rouge1")].iloc[0]
     by_hand = [own[own["medicine"] == m]["rouge1"].mean() for m in own["medicine"].unique()]
-    assert row["value"] == pytest.approx(np.mean(by_hand)) and row["n"] == 12
+    assert row["value"] == pytest.approx(np.mean(by_hand))
+    assert (row["n"], row["answers"]) == (2, 12), "the unit is the medicine"
     assert row["reported"] == pytest.approx(np.mean([0.154, 0.066, 0.114, 0.156, 0.163]))
-    assert row["verdict"] == "DIFFERENT SETUP"
+    assert row["verdict"] == "DIFFERENT SETUP" and row["reported_of"] == "mean of 5"
     tested = outcomes.tests(scored)
     assert set(tested["answerer"]) == {outcomes.EXTRACT} and len(tested) == 4 * 7
-    assert (tested["n"] == 2).all(), "the unit is the medicine"
+    assert (tested["n"] == 2).all()
     wide = own.groupby("medicine")["rouge1"].mean()
     other = scored[
         (scored["answerer"] == outcomes.EXTRACT) & (scored["condition"] == CONDITIONS[1])
@@ -329,8 +508,56 @@ def test_table_2_and_its_tests(lab, own_folders):
     assert first["difference"] == pytest.approx(
         (other.groupby("medicine")["rouge1"].mean() - wide).mean()
     )
-    jsd = tested[tested["metric"] == "jsd"]
-    assert (jsd["worse"] == (jsd["difference"] > 0)).all()
+
+
+def test_a_model_of_the_paper_stands_beside_its_own_numbers(lab, own_folders):
+    scored = outcomes.answered(lab, outcomes.contexts(lab, 3), ENCODER, [])
+    table = outcomes.table2(scored.assign(answerer="Gemma-3"))
+    row = table[(table["condition"] == CONDITIONS[1]) & (table["metric"] == "kld")].iloc[0]
+    assert (row["reported"], row["reported_of"]) == (2.290, "Gemma-3")
+
+
+def invented(medicines: int, **shift: float) -> pd.DataFrame:
+    """Measured answers, two questions a medicine; ``shift`` is added to a condition's values."""
+    rng, rows = np.random.default_rng(0), []
+    for n in range(medicines):
+        for q in range(2):
+            base = rng.random()
+            for condition in (*CONDITIONS, *MATCHED):
+                value = base + shift.get(condition, 0) + rng.normal(scale=0.01)
+                rows.append({"answerer": "x", "qid": f"{n}-{q}", "medicine": f"m{n}", "words": 5,
+                             "condition": condition, "how": "", "kind": "answer"}
+                            | dict.fromkeys(quality.METRICS, value))  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_what_is_missing_drops_one_pair_and_not_the_measure():
+    """Rows are told apart by medicine, in whatever order; both sides keep the same questions."""
+    scored = invented(8)
+    gone = (scored["medicine"] == "m3") & (scored["condition"] == CONDITIONS[1])
+    scored.loc[gone, "vsim_cosine"] = np.nan
+    one = (scored["qid"] == "5-0") & (scored["condition"] == CONDITIONS[0])
+    scored.loc[one, "vsim_cosine"] = np.nan
+    tested = outcomes.tests(scored.sample(frac=1, random_state=1))
+    own = tested[tested["metric"] == "vsim_cosine"].set_index("label")
+    first = own.loc["most contradictory − most similar"]
+    assert first["n"] == 7 and own.loc["least contradictory − most similar", "n"] == 8
+    wide = scored.pivot(index=["medicine", "qid"], columns="condition", values="vsim_cosine")
+    both = wide[[CONDITIONS[1], CONDITIONS[0]]].dropna().groupby("medicine").mean()
+    assert first["difference"] == pytest.approx((both.iloc[:, 0] - both.iloc[:, 1]).mean())
+    assert (tested[tested["metric"] == "rouge1"]["n"] == 8).all()
+
+
+def test_the_papers_claims_have_a_verdict():
+    tested = outcomes.tests(invented(12, most_similar=0.5, least_contradictory=-0.2))
+    own = tested[tested["metric"] != "bert"].set_index(["metric", "label"])
+    similar, least = "most contradictory − most similar", "most contradictory − least contradictory"
+    assert own.loc[("rouge1", similar), "verdict"] == "SUPPORTED"
+    assert own.loc[("rouge1", least), "verdict"] == "AGAINST"
+    assert own.loc[("kld", similar), "verdict"] == "AGAINST", "KLD was said to rise"
+    assert own.loc[("jsd", similar), ["claim", "verdict"]].tolist() == ["", ""]
+    few = outcomes.tests(invented(4, most_similar=0.5))
+    assert set(few["verdict"]) == {"TOO FEW", ""}
 
 
 # checks ------------------------------------------------------------------------------------------
@@ -353,7 +580,7 @@ def test_stances_are_compared_within_a_topic(lab, monkeypatch):
     monkeypatch.setattr(
         checks, "_labelled", lambda backend: checks.agreement("sentences", [], [], [])
     )
-    table = checks.checks(lab, ByWords(), ENCODER).set_index("check")
+    table = checks.checks(lab).set_index("check")
     docs = [d for d in lab.evidence.values() if d.id in set(lab.ranked["id"])]
     both = {"for", "against"}
     couples = [(a, b) for a, b in combinations(docs, 2)
@@ -361,25 +588,49 @@ def test_stances_are_compared_within_a_topic(lab, monkeypatch):
     opposite = sum(a.meta["stance"] != b.meta["stance"] for a, b in couples)
     assert table.loc["stance", "positives"] == opposite
     assert table.loc["stance", "negatives"] == len(couples) - opposite
-    assert table.loc["length", "positives"] == table.loc["length", "negatives"] == len(lab.pairs)
-    assert table.loc["length", "auroc"] == 1, "this null is 0 everywhere"
-    assert set(table.index) == {"sentences", "length", "stance"}
+    assert set(table.index) == {"sentences", "length", "length, as many compared", "stance"}
+    for name in ("length", "length, as many compared"):
+        assert table.loc[name, "positives"] == table.loc[name, "negatives"] == len(lab.pairs)
+    texts = {i: d.text for i, d in lab.evidence.items()}
+    couples = lab.pairs[["a", "b"]].to_numpy().tolist()
+    null = [(texts[a], texts[b]) for a, b in strangers(couples, texts, lab.pools())]
+    values = [s.value for s in ByWords()(null)]
+    assert table.loc["length", "mean_negative"] == pytest.approx(np.mean(values))
+    assert table.loc["length", "mean_positive"] == pytest.approx(lab.pairs["value"].mean())
+    one = replace(lab, ranked=lab.ranked[lab.ranked["qid"].isin(list(lab.needs)[:6])])
+    assert {r["verdict"] for r in checks._lengths(one)} == {"NOT RUN"}
 
 
-def test_directions_need_the_same_intervention_and_outcome(own_folders):
+def test_maxima_say_how_far_cnt_counts_opportunities(lab, own_folders):
+    from lib.contradiction.cnt import Scorer
+
+    class Random:
+        name, fingerprint, symmetric = "random", "random", True
+
+        def contradiction(self, pairs):
+            return np.array([zlib.crc32("|".join(p).encode()) / 2**32 for p in pairs])
+
+    score = Scorer(Random(), ENCODER, {"sentence_filter": "percentile", "percentile": 80})
+    texts = [(lab.evidence[a].text, lab.evidence[b].text) for a, b in
+             lab.pairs[["a", "b"]].to_numpy()]  # fmt: skip
+    table = checks.maxima(replace(lab, score=score.fitted(texts))).set_index("top")
+    assert table.loc[1, "mean"] > table.loc[3, "mean"]
+    assert table["with_top_1"].between(0, 1 + 1e-9).all()
+    assert table.loc[1, "with_compared"] > 0.3, "a maximum over more is higher"
+    assert (table["n"] == len(lab.pairs)).all()
+
+
+def test_statements_state_an_effect_and_turn_it_round(lab):
     def effect(what, outcome, sign):
         return {"intervention": what, "outcome": outcome, "comparator": "placebo", "effect": sign}
 
     docs = {i: evidence.Evidence(i, i, f"text of {i}", 2010) for i in "abcd"}
     found = [("a", effect("aspirin daily", "death", "increased")),
              ("b", effect("aspirin daily", "death", "decreased")),
-             ("c", effect("aspirin daily", "death", "decreased")),
              ("d", effect("oxygen", "death", "increased")),
              ("a", effect("aspirin daily", "stroke", "decreased"))]  # fmt: skip
-    row = checks._directions(found, docs, ByWords(), ENCODER)
-    assert (row["positives"], row["negatives"]) == (2, 1), "a-b and a-c differ, b-c agree"
-    row = checks._statements(found, docs, ByWords())
-    assert (row["positives"], row["negatives"], row["groups"]) == (5, 5, 4)
+    row = checks._statements(found, replace(lab, evidence=docs))
+    assert (row["positives"], row["negatives"], row["groups"]) == (4, 4, 3)
 
 
 def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
@@ -390,7 +641,7 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
     store = corpus_store(["ddx-mini"])
     index = build_index(store, ENCODER, progress=False)
     bench = lambda_study.prepare(load_benchmark("ddx-mini", ENCODER), index, ENCODER)
-    table = checks.mimics(bench, store, ByWords(), 0.4, k=3)
+    table = retrieved.mimics(bench, store, ByWords(), 0.4, k=3)
     assert list(table["arm"]) == ["CHR, λ = 0.4"] * 4 + ["CHR, λ = 1"] * 4
     assert set(table["measure"]) == {"cnt", "excess"} and table["against"].nunique() == 3
     rows = bench.rows(bench.benchmark.test)
@@ -407,6 +658,22 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
     assert table.loc[0, "value"] == pytest.approx(np.mean(means[0.4]))
     assert table.loc[0, "value_against"] == pytest.approx(np.mean(means[0.0]))
     assert (table["n"] == 96).all() and table["passed"].tolist() == pytest.approx([1 / 3] * 8)
+
+
+def test_the_studys_results_know_what_they_are_read_from():
+    score = study.Scorer(type("B", (), {"fingerprint": "x"}), ENCODER, {"percentile": 90})
+    mini = study.behind("evidence-mini", score, labelled=["evidence-mini pairs"], k=5)
+    assert {"evidence-mini/labels.jsonl", "nli-head/weights.npz",
+            "reported/contradiction_table2.csv"} <= set(mini["data"])  # fmt: skip
+    sets = ["scifact held-out", "bioclaim", "evidence-mini pairs"]
+    both = study.behind("open", score, labelled=sets)
+    assert {"scifact-claims", "bioclaim-val", "nli-head/held_out.txt", "evidence-mini/pairs.jsonl",
+            "pubmedqa-labelled"} <= set(both["data"])  # fmt: skip
+    assert data_hash(both["data"]) != data_hash(mini["data"])
+    own = modules_behind(mini["code"])
+    assert not any(m.startswith("lib.benchmarks") or m == "lib.corpus_index" for m in own)
+    more = modules_behind([*mini["code"], *retrieved.CODE])
+    assert {"lib.benchmarks.bioasq", "lib.corpus_index", "lib.corpora", "lib.index"} <= set(more)
 
 
 # figures -----------------------------------------------------------------------------------------
@@ -428,5 +695,6 @@ def test_figures_show_every_number(lab):
     best = lab.pairs["value"].max()
     assert links["value"].iloc[0] == best and len(links) == 3 and asked
     assert {*links["a"], *links["b"]} <= set(nodes["id"])
+    plots.plot_timeline(nodes.assign(side="pubmed", cnt=0.0), links, asked)
     text = plots.plot_timeline(nodes, links, asked).axes[1].texts[0].get_text()
     assert all(s in " ".join(text.split()) for s in map(str.strip, links["sentence_a"]))

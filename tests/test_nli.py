@@ -6,6 +6,8 @@ import csv
 import json
 import re
 import shutil
+import time
+import tomllib
 import tracemalloc
 import zlib
 from itertools import combinations, product
@@ -18,15 +20,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from lib import paths
+from lib.contradiction import cnt
 from lib.contradiction.cnt import pair_scores
+from lib.downloads import load_registry
 from lib.embed import HashEncoder, load_encoder
 from lib.files import read_jsonl
 from lib.nli import models, train_head
 from lib.nli import scores as kept
-from lib.nli.head import HEAD, FeatureBackend, features, opposites
-from lib.nli.labelled import SETS, Labelled, quality, scifact
+from lib.nli.head import CUES, HEAD, FeatureBackend, features, opposites
+from lib.nli.labelled import FILES, SETS, Labelled, quality, scifact
 from lib.nli.models import load_backend, sentences
-from lib.nli.scores import plan, score_pairs, throughput
+from lib.nli.scores import plan, rates, score_pairs
 from lib.vectors import encode_small
 from tests.tiny_models import save_bert
 
@@ -58,7 +62,7 @@ def scifact_read(mirror, monkeypatch) -> Path:
 # sentences ---------------------------------------------------------------------------------------
 
 
-def test_every_sentence_that_people_cut_out_of_an_abstract_is_found():
+def test_every_sentence_that_was_cut_out_of_an_abstract_is_found():
     texts = {row["id"]: sentences(row["text"]) for row in read_jsonl(MINI / "abstracts.jsonl")}
     pairs = list(read_jsonl(MINI / "pairs.jsonl"))
     wanted = {(row[f"{side}_id"], row[side]) for row in pairs for side in "ab"}
@@ -297,35 +301,60 @@ def test_what_is_no_probability_is_refused_and_not_kept(value, tmp_path):
 
 
 def test_the_papers_run_is_planned_from_what_was_measured(capsys):
-    rate = throughput(Fake(), [("a", "b")] * 50)
-    assert rate > 0
-    made = plan(6444, 14, 8, 1000.0, pass_rate=0.5)
-    assert made.pairs == 6444 * (14 * 13 // 2) * 64 * 0.5 * 2
-    assert made.seconds == pytest.approx(made.pairs / 1000)
-    assert made.disk_bytes > made.pairs * 24 and 1e5 < made.memory_bytes < 1e8
+    pairs = [(f"one {i}", f"other {i}") for i in range(50)]
+    assert all(rate > 0 for rate in rates(Fake(), HashEncoder(16), pairs * 2))
+    made = plan(6444, 14, 8, (1000.0, 50.0), documents=28_873, pass_rate=0.5)
+    assert made.scores == 6444 * (14 * 13 // 2) * 64 * 0.5 * 2
+    assert made.sentences == 28_873 * 8
+    assert made.seconds == pytest.approx(made.scores / 1000 + made.sentences / 50)
+    assert made.disk_bytes > made.scores * 24 + made.sentences * 384 * 4
+    assert 1e8 < made.memory_bytes < 1e9
     told = capsys.readouterr().err
-    assert f"6,444 queries x 14 documents x 8 sentences: {made.pairs:,} scores, " in told
-    assert "h at 1,000 pairs/s" in told and "MB of memory" in told and "GB of cache" in told
-    assert plan(6444, 14, 8, 1000.0, pass_rate=0.5, directions=1).pairs * 2 == made.pairs
-    assert plan(1, 2, 1, 1.0, directions=1).pairs == 1
+    assert f"6,444 queries x 14 documents x 8 sentences: {made.scores:,} scores at 1,000/s" in told
+    assert "sentences to encode at 50/s" in told
+    assert "MB of memory" in told and "GB of cache" in told
+    one = plan(6444, 14, 8, (1000.0, 50.0), pass_rate=0.5, directions=1)
+    assert one.scores * 2 == made.scores and one.sentences == 6444 * 14 * 8
+    assert plan(1, 2, 1, (1.0, 1.0), directions=1).scores == 1
 
 
-def test_memory_and_disk_of_the_plan_are_those_of_a_run(monkeypatch, tmp_path):
+def test_a_rate_counts_each_pair_once_and_what_a_model_encodes_as_sentences():
+    class Slow(HashEncoder):
+        def encode(self, texts, tower="article", **options):
+            time.sleep(0.002 * len(texts))
+            return super().encode(texts, tower, **options)
+
+    class Reading(Fake):
+        """A model that encodes what it has not seen, like the head."""
+
+        def contradiction(self, pairs):
+            encode_small([t for pair in pairs for t in pair], encoder, "article")
+            return super().contradiction(pairs)
+
+    encoder = Slow(16)
+    scored, encoded = rates(Reading(), encoder, [(f"a{i}", f"b{i}") for i in range(60)] * 3)
+    assert encoded == pytest.approx(500, rel=0.3) and scored > 2 * encoded
+
+
+@pytest.mark.parametrize("pools", [1, 8])
+def test_memory_and_disk_of_the_plan_are_those_of_a_run(monkeypatch, tmp_path, pools):
     monkeypatch.setenv("CHR_CACHE", str(tmp_path))
-    docs = [" ".join(f"Word{i}x{j} {'and more ' * 9}end." for j in range(8)) for i in range(8)]
+    for module in (cnt, kept):
+        monkeypatch.setattr(module, "BLOCK", 56)  # two pools of eight
+    docs = [[" ".join(f"Word{i}x{j}x{q} {'and more ' * 9}end." for j in range(8))
+             for i in range(8)] for q in range(pools)]  # fmt: skip
+    couples = [couple for pool in docs for couple in combinations(pool, 2)]
     encoder = HashEncoder(384)
-    encode_small([s for d in docs for s in sentences(d)], encoder, "article")
     tracemalloc.start()
-    found = pair_scores(
-        list(combinations(docs, 2)), Fake(), encoder, sentence_filter="none", progress=False
-    )
+    found = pair_scores(couples, Fake(), encoder, theta=-2, progress=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    made = plan(1, 8, 8, 1000.0)
-    assert sum(s.passed for s in found) * 2 == made.pairs
-    assert made.memory_bytes / 3 < peak < made.memory_bytes * 1.5
-    kept = sum(f.stat().st_size for f in tmp_path.rglob("*.sqlite"))
-    assert made.disk_bytes / 2 < kept < made.disk_bytes * 2
+    made = plan(pools, 8, 8, (1000.0, 100.0))
+    assert sum(s.passed for s in found) * 2 == made.scores
+    assert made.sentences == pools * 64
+    assert made.memory_bytes / 3 < peak < made.memory_bytes * 2
+    size = sum(f.stat().st_size for f in tmp_path.rglob("*.sqlite"))
+    assert made.disk_bytes / 2 < size < made.disk_bytes * 2
 
 
 # labelled pairs, quality -------------------------------------------------------------------------
@@ -360,6 +389,20 @@ def test_bundled_pairs_are_those_on_which_both_readers_agree():
     agreed = [row for row in rows.values() if row["first"] == row["second"]]
     assert len(pairs) == len(agreed) > 190 and len({x.group for x in pairs}) == 12
     assert {x.label for x in pairs} == {"contradiction", "entailment", "neutral"}
+
+
+def test_every_set_says_which_files_it_reads():
+    known = load_registry()
+    assert set(FILES) == set(SETS)
+    for name in (f for files in FILES.values() for f in files):
+        assert name in known or (paths.DATA / name).is_file(), name
+
+
+def test_the_card_of_the_head_counts_its_cue_words():
+    card = HEAD.with_name("README.md").read_text(encoding="utf-8")
+    cues = tomllib.loads(CUES.read_text(encoding="utf-8"))
+    assert f"{len(cues['opposites'])} pairs of opposite words" in card
+    assert f"{len(cues['negations'])} words that deny" in card
 
 
 def test_a_claim_turned_around_changes_sides():

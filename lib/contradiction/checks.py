@@ -1,4 +1,4 @@
-"""Does CNT find disagreement, and what does CHR's mimic do to it? Checks with known answers.
+"""Does CNT find disagreement that is known? Checks with known answers.
 
 Each row of a check is an AUROC: of two kinds of pairs, does the kind that disagrees score higher?
 """
@@ -6,42 +6,37 @@ Each row of a check is an AUROC: of two kinds of pairs, does the kind that disag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.benchmarks.study import Condition, retrieve
-from lib.contradiction.study import Scorer, Study
-from lib.evaluate import holm, paired
+from lib.contradiction.cnt import strangers
+from lib.contradiction.study import Study, score_couples
 from lib.evidence.load import DIRECTIONS
 from lib.nli.labelled import SETS
 from lib.nli.models import Backend
 from lib.nli.scores import score_pairs
-from lib.vectors import encode_small
 
-__all__ = ["agreement", "checks", "mimics", "precision"]
+__all__ = ["agreement", "checks", "maxima", "precision"]
 
-_MATCH, _SAMPLE, _SIDES = 0.6, 2000, {"for", "against"}
+_SAMPLE, _SIDES = 2000, {"for", "against"}
 
 
-def checks(study: Study, score: Scorer, encoder: Any) -> pd.DataFrame:
+def checks(study: Study) -> pd.DataFrame:
     """Every check that the evidence allows, one row each (see ``agreement``).
 
-    *sentences*: contradictions against entailments of the hand-labelled pairs of evidence-mini.
-    *length* (C8): abstracts of one pool against what their lengths alone would give. *stance*:
-    abstracts on one topic that take opposite sides against the same side. *direction*: trials of
-    one intervention and outcome that report opposite effects against the same effect. *statement*:
-    an abstract and a sentence that turns its effect round against one that states it (written by a
-    template, so that intervention and outcome are the same).
+    *sentences*: contradictions against entailments of the labelled pairs of evidence-mini.
+    *length* (C8): abstracts of one pool against as long ones of another pool; of those few
+    sentences are near enough to be compared, so beside it *length, as many compared* takes as many
+    of their sentence pairs, the nearest. *stance*: abstracts on one topic that take opposite sides
+    against the same side. *statement*: an abstract and a sentence that turns its effect round
+    against one that states it (written by a template, so that intervention and outcome are the
+    same).
     """
     known = study.evidence
-    pairs = study.pairs.sample(min(_SAMPLE, len(study.pairs)), random_state=0)
-    texts = [(known[a].text, known[b].text) for a, b in pairs[["a", "b"]].to_numpy()]
-    values = [*(s.value for s in score(texts)), *score.null(texts)]
-    where, real = [known[a].medicine or a for a in pairs["a"]], np.repeat([True, False], len(pairs))
-    rows = [_labelled(score.backend), agreement("length", values, real, where * 2)]
+    rows = [_labelled(study.score.backend), *_lengths(study)]
     sides = [(known[pair.a], known[pair.b], pair.value) for pair in study.pairs.itertuples()]
     same = [
         (value, a.meta["stance"] != b.meta["stance"], a.medicine)
@@ -52,9 +47,46 @@ def checks(study: Study, score: Scorer, encoder: Any) -> pd.DataFrame:
         rows.append(agreement("stance", *zip(*same, strict=True)))
     found = [(i, e) for i, d in known.items() for e in d.meta.get("effects", ())
              if e["effect"] != DIRECTIONS["0"]]  # fmt: skip
-    if found:
-        rows += [_directions(found, known, score, encoder), _statements(found, known, score)]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([*rows, _statements(found, study)] if found else rows)
+
+
+def _sample(study: Study) -> pd.DataFrame:
+    return study.pairs.sample(min(_SAMPLE, len(study.pairs)), random_state=0)
+
+
+def _lengths(study: Study) -> list[dict[str, Any]]:
+    """Real couples against couples that only length makes alike, compared in both ways."""
+    pairs, texts = _sample(study), {i: d.text for i, d in study.evidence.items()}
+    pools, names = study.pools(), ("length", "length, as many compared")
+    if len(set(map(frozenset, pools))) < 2:  # one medicine alone has no strangers
+        return [agreement(name, [], [], []) for name in names]
+    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, pools)
+    others = [(texts[a], texts[b]) for a, b in couples]
+    where = [study.evidence[a].medicine or a for a in pairs["a"]] * 2
+    real, rows = np.repeat([True, False], len(pairs)), []
+    for name, counts in zip(names, (None, pairs["passed"].tolist()), strict=True):
+        values = [*pairs["value"], *(s.value for s in study.score(others, counts))]
+        rows.append(agreement(name, values, real, where))
+    return rows
+
+
+def maxima(study: Study, tops: Sequence[int] = (1, 3)) -> pd.DataFrame:
+    """C8: CNT of the same couples as the mean of the ``tops`` highest scores.
+
+    Columns: top, mean, with_compared (rank correlation with how many sentence pairs were compared:
+    how far CNT counts opportunities), with_top_1 (rank correlation with the paper's maximum), n.
+    """
+    pairs, score = _sample(study), study.score
+    couples, found = pairs[["a", "b"]].to_numpy().tolist(), {}
+    for top in dict.fromkeys((1, *tops)):
+        own = replace(score, switches={**score.switches, "top": top})
+        found[top] = score_couples(couples, study.evidence, own)
+    ranks = {top: table["value"].rank() for top, table in found.items()}
+    compared = found[1]["passed"].rank()
+    return pd.DataFrame([
+        {"top": top, "mean": found[top]["value"].mean(), "with_compared": ranks[top].corr(compared),
+         "with_top_1": ranks[top].corr(ranks[1]), "n": len(pairs)} for top in tops
+    ])  # fmt: skip
 
 
 def agreement(
@@ -93,7 +125,7 @@ def _labelled(backend: Backend) -> dict[str, Any]:
 
 
 def precision(backend: Backend, tops: Sequence[int] = (10, 25, 50, 100)) -> pd.DataFrame:
-    """Of the hand-labelled pairs of evidence-mini that score highest, how many contradict (C10).
+    """Of the labelled pairs of evidence-mini that score highest, how many contradict (C10).
 
     Columns: backend, top, right, value, low, high (Wilson), base (the share among all), n.
     """
@@ -110,64 +142,12 @@ def precision(backend: Backend, tops: Sequence[int] = (10, 25, 50, 100)) -> pd.D
     return pd.DataFrame(rows)
 
 
-def _directions(found: list, known: dict, score: Scorer, encoder: Any) -> dict[str, Any]:
-    """Two articles whose interventions and outcomes both have a cosine of at least ``_MATCH``."""
-    near = np.ones((len(found), len(found)), bool)
-    for part in ("intervention", "outcome"):
-        rows = encode_small([e[part] or "-" for _, e in found], encoder, "article")
-        near &= rows @ rows.T >= _MATCH
-    couples: dict[tuple[str, str], bool] = {}
-    for x, y in np.argwhere(np.triu(near, 1)):
-        (a, one), (b, other) = sorted((found[x], found[y]), key=lambda own: own[0])
-        if a != b:
-            couples[a, b] = couples.get((a, b), False) or one["effect"] != other["effect"]
-    values = [s.value for s in score([(known[a].text, known[b].text) for a, b in couples])]
-    return agreement("direction", values, list(couples.values()), [a for a, _ in couples])
-
-
-def _statements(found: list, known: dict, score: Scorer) -> dict[str, Any]:
-    pairs, turned = [], []
+def _statements(found: list, study: Study) -> dict[str, Any]:
+    pairs, turned, known = [], [], study.evidence
     for i, e in found:
         for effect in (DIRECTIONS["1"], DIRECTIONS["-1"]):
             said = f"{e['intervention']} significantly {effect} {e['outcome']}"
             pairs.append((known[i].text, f"{said} compared with {e['comparator']}."))
             turned.append(effect != e["effect"])
     articles = [i for i, _ in found for _ in range(2)]
-    return agreement("statement", [s.value for s in score(pairs)], turned, articles)
-
-
-def mimics(bench: Any, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.DataFrame:
-    """Mean pairwise CNT among the top k of a benchmark's test questions, H+ alone against contrast.
-
-    Columns: benchmark, measure, arm, against, value and passed (share of sentence pairs that were
-    compared) of both, and the paired test of the difference; Holm over the table. ``excess`` is CNT
-    less what the numbers and lengths of the compared sentences alone would give: passages with
-    less in common have fewer of them, and so a lower maximum. The matched rotation turns the query
-    as far towards another question's mimic. Questions without two passages drop out.
-    """
-    arms = {"H+ alone": (0.0, False)}
-    for at in (lam, 1.0):
-        arms |= {f"CHR, λ = {at:g}": (at, False), f"matched rotation, λ = {at:g}": (at, True)}
-    tall, rows = [], bench.rows(bench.benchmark.test)
-    for arm, (at, rotated) in arms.items():
-        found, _ = retrieve(bench, Condition(rotation=rotated), at, rows, depth=k)
-        tall += [(arm, q, *sorted(c)) for q, ids in found.items() for c in combinations(ids, 2)]
-    tall = pd.DataFrame(tall, columns=["arm", "qid", "a", "b"])
-    texts = {p.pid: p.text for p in store.get_many(sorted({*tall["a"], *tall["b"]}))}
-    met = tall[["a", "b"]].drop_duplicates()
-    couples = [(texts[a], texts[b]) for a, b in met.to_numpy()]
-    scores = score(couples)
-    met["cnt"], met["passed"] = zip(*((s.value, s.passed / s.pairs) for s in scores), strict=True)
-    met["excess"] = met["cnt"] - score.null(couples)
-    tall = tall.merge(met, on=["a", "b"]).drop(columns=["a", "b"])
-    wide, out = tall.groupby(["qid", "arm"]).mean().unstack().dropna(), []
-    for arm in (x for x in arms if x.startswith("CHR")):
-        for other in ("H+ alone", arm.replace("CHR", "matched rotation")):
-            for measure in ("cnt", "excess"):
-                row = {"benchmark": bench.benchmark.name, "measure": measure, "arm": arm}
-                row |= {"against": other, "value": wide[measure, arm].mean(),
-                        "value_against": wide[measure, other].mean(),
-                        "passed": wide["passed", arm].mean(),
-                        "passed_against": wide["passed", other].mean()}  # fmt: skip
-                out.append(row | paired(wide[measure, arm], wide[measure, other]))
-    return pd.DataFrame(out).assign(p_holm=holm([row["p"] for row in out]))
+    return agreement("statement", [s.value for s in study.score(pairs)], turned, articles)

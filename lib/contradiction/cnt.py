@@ -7,27 +7,32 @@ P(contradiction); an abstract's CNT is its mean over the other abstracts of the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lib.embed import Encoder
 from lib.nli.models import Backend, Pairs, sentences
-from lib.nli.scores import score_pairs
+from lib.nli.scores import BLOCK, score_pairs
 from lib.vectors import encode_small
 
-__all__ = ["FILTERS", "PairScore", "cnt", "document_cnt", "length_matched_null", "pair_scores"]
+__all__ = ["FILTERS", "PairScore", "Scorer", "document_cnt", "pair_scores", "strangers"]
 
 FILTERS = ("theta", "percentile", "none")
+"""C5: which sentence pairs are compared. ``theta``: a cosine of at least ``theta`` (the paper's
+0.75 is for SPECTER, whose cosines are higher than those of other encoders); ``percentile``: at or
+above that percentile of the cosines in a study's pools; ``none``: all."""
+
+_SAMPLE = 20_000
 
 
-@dataclass(frozen=True)
-class PairScore:
+class PairScore(NamedTuple):
     """CNT of two texts and the two sentences that carry it, "" when no pair ``passed`` (C6).
 
-    ``pairs`` counts the sentence pairs there are, ``passed`` those that the filter let through.
+    ``pairs`` counts the sentence pairs there are, ``passed`` those that were compared.
     """
 
     value: float
@@ -37,59 +42,110 @@ class PairScore:
     passed: int
 
 
-def cnt(a: str, b: str, backend: Backend, encoder: Encoder, **switches: Any) -> PairScore:
-    """CNT of two texts; switches as for ``pair_scores``."""
-    return pair_scores([(a, b)], backend, encoder, progress=False, **switches)[0]
+@dataclass(frozen=True)
+class Scorer:
+    """CNT of couples of texts. ``switches``: ``sentence_filter`` (see FILTERS), ``theta`` and
+    ``percentile``; ``direction`` and ``top``, see ``pair_scores``.
+
+    ``least`` is the cosine from which sentence pairs are compared. ``fitted`` sets it, once a
+    study, so that the CNT of a couple does not depend on what is scored together with it.
+    """
+
+    backend: Backend
+    encoder: Encoder
+    switches: Mapping[str, Any] = field(default_factory=dict)
+    least: float | None = None
+
+    def fitted(self, couples: Pairs) -> Scorer:
+        """The same with ``least`` from the sentence pairs of ``couples`` (if there are more than
+        20,000, of as many, drawn with a fixed seed); what will be scored is printed."""
+        rule = {"sentence_filter": "theta", "theta": 0.75, "percentile": 90} | dict(self.switches)
+        if unknown := rule.keys() - {"sentence_filter", "theta", "percentile", "direction", "top"}:
+            raise ValueError(f"no switch {sorted(unknown)}; see: help(Scorer)")
+        if (kind := rule["sentence_filter"]) not in FILTERS:
+            raise ValueError(f"no filter {kind!r}; there are: {', '.join(FILTERS)}")
+        some = couples
+        if len(couples) > _SAMPLE:
+            drawn = np.random.default_rng(0).choice(len(couples), _SAMPLE, replace=False)
+            some = [couples[i] for i in np.sort(drawn)]
+        parts = (some[start : start + BLOCK] for start in range(0, len(some), BLOCK))
+        found = [c.ravel() for part in parts for *_, c in _cosines(part, self.encoder)]
+        cosines = np.concatenate([np.zeros(0, np.float32), *found])
+        least = float(rule["theta"]) if kind == "theta" else -np.inf
+        if kind == "percentile" and cosines.size:
+            least = float(np.percentile(cosines, rule["percentile"]))
+        share = (cosines >= least).sum() / max(1, cosines.size)
+        total = cosines.size / max(1, len(some)) * len(couples)
+        print(f"{len(couples):,} pairs of abstracts, about {total:,.0f} pairs of sentences, of "
+              f"which {share:.1%} have a cosine of at least {least:.3f} and are scored by "
+              f"{self.backend.name}", file=sys.stderr, flush=True)  # fmt: skip
+        return replace(self, least=least)
+
+    def __call__(
+        self, couples: Pairs, counts: Sequence[int] | None = None, progress: bool = False
+    ) -> list[PairScore]:
+        """CNT of each couple; ``counts`` as for ``pair_scores``. ValueError before ``fitted``."""
+        if self.least is None:
+            raise ValueError("this Scorer has no threshold yet: call fitted(couples) first")
+        how = {k: v for k, v in self.switches.items() if k in ("direction", "top")}
+        return pair_scores(couples, self.backend, self.encoder, theta=self.least, counts=counts,
+                           progress=progress, **how)  # fmt: skip
 
 
 def pair_scores(
-    couples: Pairs, backend: Backend, encoder: Encoder, *, sentence_filter: str = "theta",
-    theta: float = 0.75, percentile: float = 90, direction: str = "max", top: int = 1,
+    couples: Pairs, backend: Backend, encoder: Encoder, *, theta: float = 0.75,
+    direction: str = "max", top: int = 1, counts: Sequence[int] | None = None,
     progress: bool = True,
 ) -> list[PairScore]:  # fmt: skip
-    """CNT of each couple of texts, in order; the share of sentence pairs that passed is printed.
+    """CNT of each couple of texts, in order, from its sentence pairs with a cosine >= ``theta``.
 
-    C5, ``sentence_filter``: ``theta`` passes cosines of at least ``theta`` (the paper's 0.75 is for
-    SPECTER, whose cosines are higher than those of other encoders), ``percentile`` those at or
-    above that percentile of all cosines of the call, ``none`` passes all. C7, ``direction``: max |
-    mean | forward (the paper's). C8, ``top``: the mean of the ``top`` highest (the paper: 1).
+    C7, ``direction``: max | mean | forward (the paper's). C8, ``top``: the mean of the ``top``
+    highest (the paper: 1). With ``counts`` as many sentence pairs of a couple are compared,
+    whatever their cosines: the nearest. Couples are scored in blocks, which bounds memory;
+    ``progress`` shows them and prints what passed.
     """
-    passing, totals = _passing(couples, encoder, sentence_filter, theta, percentile)
+    from tqdm import tqdm
+
+    found: list[PairScore] = []
+    starts = range(0, len(couples), BLOCK)
+    for start in tqdm(starts, "CNT", disable=not progress or len(starts) < 5, leave=False):
+        part, compared, totals = slice(start, start + BLOCK), [], []
+        wanted = counts[part] if counts is not None else [None] * len(couples[part])
+        near = zip(wanted, _cosines(couples[part], encoder), strict=True)
+        for count, (said_a, said_b, cosines) in near:
+            places = _compared(cosines, theta, count)
+            compared.append([(said_a[i], said_b[j]) for i, j in places])
+            totals.append(cosines.size)
+        flat = [pair for pairs in compared for pair in pairs]
+        scores = score_pairs(flat, backend, direction=direction)
+        parts = np.split(scores, np.cumsum([len(pairs) for pairs in compared])[:-1])
+        found += [_collapse(*row, top) for row in zip(compared, parts, totals, strict=True)]
     if progress:
-        passed, met = sum(map(len, passing)), sum(totals)
-        empty = sum(not pairs for pairs in passing)
-        print(f"{sentence_filter} passed {passed:,} of {met:,} sentence pairs "
-              f"({passed / max(met, 1):.1%}); {empty:,} of {len(couples):,} document pairs have "
-              "none and score 0", file=sys.stderr, flush=True)  # fmt: skip
-    scores = score_pairs([p for pairs in passing for p in pairs], backend, direction=direction)
-    parts = np.split(scores, np.cumsum([len(pairs) for pairs in passing])[:-1])
-    return [_collapse(*row, top) for row in zip(passing, parts, totals, strict=False)]
+        passed, met = sum(s.passed for s in found), sum(s.pairs for s in found)
+        empty = sum(not s.passed for s in found)
+        print(f"{passed:,} of {met:,} sentence pairs were compared ({passed / max(1, met):.1%}); "
+              f"{empty:,} of {len(found):,} pairs of abstracts have none and score 0",
+              file=sys.stderr, flush=True)  # fmt: skip
+    return found
 
 
-def _passing(
-    couples: Pairs, encoder: Encoder, sentence_filter: str = "theta", theta: float = 0.75,
-    percentile: float = 90,
-) -> tuple[list[list[tuple[str, str]]], list[int]]:  # fmt: skip
-    """Per couple the sentence pairs that pass, in the order of the texts, and how many there are.
-
-    Cosines are rounded to 6 decimals, so that they are the same whatever is computed together.
-    """
-    if sentence_filter not in FILTERS:
-        raise ValueError(f"no filter {sentence_filter!r}; there are: {', '.join(FILTERS)}")
+def _cosines(couples: Pairs, encoder: Encoder) -> Iterator[tuple[list[str], list[str], np.ndarray]]:
+    """Of each couple the sentences of both texts and their cosines, rounded to 6 decimals so that
+    they are the same whatever is computed together."""
     cut = {text: sentences(text) for text in dict.fromkeys(t for couple in couples for t in couple)}
     place = {s: i for i, s in enumerate(dict.fromkeys(s for part in cut.values() for s in part))}
     rows = encode_small(list(place), encoder, "article")
-    vectors = {text: rows[[place[s] for s in part]] for text, part in cut.items()}
-    cosines = [np.round(vectors[a] @ vectors[b].T, 6) for a, b in couples]
-    if sentence_filter == "percentile" and sum(c.size for c in cosines):
-        theta = np.percentile(np.concatenate([c.ravel() for c in cosines]), percentile)
-    elif sentence_filter == "none":
-        theta = -np.inf
-    found = [
-        [(cut[a][i], cut[b][j]) for i, j in np.argwhere(c >= theta)]
-        for (a, b), c in zip(couples, cosines, strict=True)
-    ]
-    return found, [c.size for c in cosines]
+    at = {text: [place[s] for s in part] for text, part in cut.items()}
+    for a, b in couples:
+        yield cut[a], cut[b], np.round(rows[at[a]] @ rows[at[b]].T, 6)
+
+
+def _compared(cosines: np.ndarray, theta: float, count: int | None) -> np.ndarray:
+    """Row and column of the sentence pairs to compare, in the order of the texts."""
+    if count is None:
+        return np.argwhere(cosines >= theta)
+    nearest = np.sort(np.argsort(-cosines, axis=None, kind="stable")[:count])
+    return np.column_stack(np.unravel_index(nearest, cosines.shape))
 
 
 def _collapse(pairs: Pairs, scores: np.ndarray, total: int, top: int) -> PairScore:
@@ -112,27 +168,25 @@ def document_cnt(values: Mapping[tuple[str, str], float], ids: Sequence[str]) ->
     return {a: float(np.mean([one(a, b) for b in ids if b != a] or [0.0])) for a in ids}
 
 
-def length_matched_null(
-    couples: Pairs, backend: Backend, encoder: Encoder, *, draws: int = 20, bins: int = 10,
-    seed: int = 0, top: int = 1, direction: str = "max", **filters: Any,
-) -> np.ndarray:  # fmt: skip
-    """CNT that couples would have by their numbers and lengths of sentences alone, (draws, n) (C8).
+def strangers(
+    couples: Pairs, texts: Mapping[str, str], pools: Iterable[Collection[str]]
+) -> list[tuple[str, str]]:
+    """Couples that only length makes alike (C8): for each (a, b) the id a and, instead of b, the
+    text nearest to it in words that shares no pool with a (ties by id).
 
-    The scores of all sentence pairs that pass are shuffled among those of about the same length
-    (``bins`` equal parts by the words of both), so a couple keeps how many pairs it has and how
-    long they are, but not what they say. ``filters`` as for ``pair_scores``.
+    ValueError where every text shares a pool with a.
     """
-    passing, _ = _passing(couples, encoder, **filters)
-    flat = [pair for pairs in passing for pair in pairs]
-    scores = score_pairs(flat, backend, direction=direction)
-    words = np.array([len(a.split()) + len(b.split()) for a, b in flat])
-    parts = np.array_split(np.argsort(words, kind="stable"), bins)
-    ends, rng = np.cumsum([len(pairs) for pairs in passing])[:-1], np.random.default_rng(seed)
-    out = np.zeros((draws, len(passing)))
-    for row in out:
-        shuffled = scores.copy()
-        for part in parts:
-            shuffled[part] = scores[rng.permutation(part)]
-        row[:] = [np.sort(own)[::-1][:top].mean() if len(own) else 0.0
-                  for own in np.split(shuffled, ends)[: len(passing)]]  # fmt: skip
+    ids, beside = sorted(texts), defaultdict(set)
+    for pool in pools:
+        for i in pool:
+            beside[i].update(pool)
+    place = {i: n for n, i in enumerate(ids)}
+    words = np.array([len(texts[i].split()) for i in ids], float)
+    out = []
+    for a, b in couples:
+        away = np.abs(words - words[place[b]])
+        away[[place[i] for i in {a} | beside[a]]] = np.inf
+        if np.isinf(away).all():
+            raise ValueError(f"every text shares a pool with {a}: a null needs two questions")
+        out.append((a, ids[int(away.argmin())]))
     return out

@@ -7,15 +7,16 @@ five: the unit of every interval and test is therefore the medicine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.contradiction.quality import LOWER_IS_BETTER, METRICS, score_answers, word_vectors
+from lib.contradiction.quality import METRICS, score_answers, word_vectors, words
 from lib.contradiction.select import CONDITIONS, MATCHED, conditions
 from lib.contradiction.study import Study, reported
-from lib.evaluate import holm, mean_interval, paired
+from lib.evaluate import holm, judged, mean_interval, paired
 from lib.llm import connect, in_parallel
 from lib.nli.models import sentences
 from lib.prompts import load_prompt
@@ -23,10 +24,19 @@ from lib.recorder import RecordingMiss
 from lib.report import verdict
 from lib.vectors import encode_small
 
-__all__ = ["EXTRACT", "answered", "chat_answers", "contexts", "extracts", "table2", "tests"]
+__all__ = [
+    "EXTRACT", "KINDS", "answered", "chat_answers", "contexts", "described", "extracts", "kind_of",
+    "kinds", "table2", "tests",
+]  # fmt: skip
 
 EXTRACT = "extractive, no LLM"
+KINDS = ("answer", "truncated", "echo", "insufficient", "empty", "not run")
+"""What an answer is: see ``kind_of``; "not run" where nobody recorded it."""
+
 _AGAINST = (CONDITIONS[1::-1], CONDITIONS[1:], CONDITIONS[2::-2], MATCHED)
+_CLAIMED = dict.fromkeys(METRICS, "lower") | {"kld": "higher", "jsd": ""}
+"""What the paper says of each first condition of _AGAINST against the second (section 4): JSD is
+said to be stable; that it holds at the same relevance is our reading of it."""
 
 
 def contexts(study: Study, k: int = 5) -> pd.DataFrame:
@@ -39,6 +49,19 @@ def contexts(study: Study, k: int = 5) -> pd.DataFrame:
             means = own.loc[ids, ["relevance", "year", "cnt"]].mean().to_dict()
             rows.append(label | {"ids": ids} | means)
     return pd.DataFrame(rows)
+
+
+def described(study: Study, chosen: pd.DataFrame) -> pd.DataFrame:
+    """What distinguishes the conditions: condition, contexts, mean relevance, CNT and year, and
+    the years below which 10, 50 and 90 % of the contexts' abstracts are (C2)."""
+    kinds = chosen.groupby("condition", sort=False)
+    table = kinds[["relevance", "cnt", "year"]].mean()
+    table.insert(0, "contexts", kinds.size())
+    every = chosen[["condition", "ids"]].explode("ids")
+    years = every["ids"].map(lambda i: study.evidence[i].year).groupby(every["condition"])
+    for share in (10, 50, 90):
+        table[f"year_{share}"] = years.quantile(share / 100)
+    return table.reset_index()
 
 
 def extracts(study: Study, chosen: pd.DataFrame, encoder: Any, words: int = 100) -> pd.DataFrame:
@@ -54,7 +77,20 @@ def extracts(study: Study, chosen: pd.DataFrame, encoder: Any, words: int = 100)
         order = np.argsort(-(encode_small(said, encoder, "article") @ query), kind="stable")
         fits = np.cumsum([len(said[i].split()) for i in order]) <= words
         answers.append(" ".join(said[i] for i in sorted(order[: max(1, fits.sum())])))
-    return chosen.assign(answerer=EXTRACT, answer=answers, how="")
+    return chosen.assign(answerer=EXTRACT, answer=answers, kind="answer", how="")
+
+
+def kind_of(text: str, question: str, finish: str = "stop") -> str:
+    """empty (no word), insufficient (the prompt's token for that), echo (no word that is not in the
+    question or in "the answer is"), truncated (cut at the token limit), or answer."""
+    said = words(text)
+    if not said:
+        return "empty"
+    if said[:2] == ["insufficient", "evidence"] or "INSUFFICIENT EVIDENCE" in text:
+        return "insufficient"
+    if {*said} <= {*words(question), "the", "answer", "is", "question"}:
+        return "echo"
+    return "truncated" if finish == "length" else "answer"
 
 
 def chat_answers(
@@ -71,78 +107,96 @@ def chat_answers(
              for q in chosen["qid"]]  # fmt: skip
     model, prompt, chosen = connect(llm), load_prompt("evidence_answer"), chosen[asked]
 
-    def ask(context: tuple[str, list[str]]) -> tuple[str | None, str]:
-        qid, ids = context
+    def ask(context: tuple[str, list[str]]) -> tuple[str | None, str, str]:
+        (qid, ids), question = context, study.needs[context[0]].question
         texts = [f"[{n}] ({study.evidence[i].year}) {study.evidence[i].text}"
                  for n, i in enumerate(ids, 1)]  # fmt: skip
-        request = prompt.messages(abstracts="\n".join(texts), question=study.needs[qid].question)
+        request = prompt.messages(abstracts="\n".join(texts), question=question)
         try:
             with model.tag("contradiction", qid):
-                return model.generate(request, max_tokens=256)[0].text, ""
+                reply = model.generate(request, max_tokens=256)[0]
+            return reply.text, kind_of(reply.text, question, reply.finish_reason), ""
         except RecordingMiss as miss:
-            return None, str(miss).partition("Next: ")[2]
+            return None, "not run", str(miss).partition("Next: ")[2]
 
     done = in_parallel(ask, zip(chosen["qid"], chosen["ids"], strict=True), workers)
-    answers, how = zip(*done, strict=True)
-    return chosen.assign(answerer=name, answer=answers, how=how)
+    answers, kind, how = zip(*done, strict=True)
+    return chosen.assign(answerer=name, answer=answers, kind=kind, how=how)
 
 
 def answered(
     study: Study, chosen: pd.DataFrame, encoder: Any, chats: Iterable[Mapping[str, Any]],
-    bert: str | None = None,
+    bert: str | None = None, **divergence: Any,
 ) -> pd.DataFrame:  # fmt: skip
-    """All answers, measured: qid, medicine, condition, answerer, words, how, METRICS.
+    """All answers, measured: qid, medicine, condition, answerer, kind, how, words, METRICS.
 
     ``chats`` are settings of ``chat_answers``. Measures are against the leaflet's answer; word
-    vectors are trained on the abstracts and the leaflets' answers, ``bert`` is BERTScore's model.
+    vectors are trained on the abstracts and the leaflets' answers. ``bert`` and ``divergence`` as
+    for ``score_answers``. Whatever has a word is measured, of whichever ``kind`` it is.
     """
     wanted = {q: n.answer for q, n in study.needs.items()}
     vectors = word_vectors([d.text for d in study.evidence.values()] + list(wanted.values()))
     said = [extracts(study, chosen, encoder), *(chat_answers(study, chosen, **c) for c in chats)]
     table = pd.concat(said, ignore_index=True)
-    there = table.dropna(subset="answer")
-    scores = score_answers(there, wanted, encoder, vectors, bert)[list(METRICS)]
-    table = table.assign(words=table["answer"].fillna("").str.split().str.len()).join(scores)
+    table["words"] = [len(words(text)) for text in table["answer"].fillna("")]
+    table = score_answers(table, wanted, encoder, vectors, bert, **divergence)
     return table.drop(columns=["ids", "answer", "relevance", "year", "cnt"])
 
 
-def table2(scored: pd.DataFrame) -> pd.DataFrame:
-    """Table 2, macro-averaged over medicines: answerer, condition, metric, value, low, high, n, ...
+def kinds(scored: pd.DataFrame) -> pd.DataFrame:
+    """How many answers of each answerer and condition are of each of KINDS."""
+    order = scored[["answerer", "condition"]].drop_duplicates()
+    table = pd.crosstab([scored["answerer"], scored["condition"]], scored["kind"])
+    return table.reindex(pd.MultiIndex.from_frame(order)).reindex(columns=KINDS, fill_value=0)
 
-    ``reported`` is the mean of the paper's five models; n counts answered questions.
+
+def table2(scored: pd.DataFrame) -> pd.DataFrame:
+    """Table 2, macro-averaged over medicines: answerer, condition, metric, value, low, high, ...
+
+    ``n`` counts the medicines behind value and interval, ``answers`` the answers with a word.
+    ``reported`` is the number of the same model in the paper (``reported_of``), or else the mean
+    of its five.
     """
-    told = reported("table2").groupby(["retrieval", "metric"])["value"].mean()
-    rows = []
+    printed, rows = reported("table2"), []
+    models = set(printed["model"])
     for (who, name), own in scored.groupby(["answerer", "condition"], sort=False):
-        said = own[own["words"] > 0]
+        said, how = own[own["words"] > 0], own["how"].fillna("").max()
+        told = printed[printed["model"] == who] if who in models else printed
+        told = told[told["retrieval"] == name].groupby("metric")["value"].mean()
         for metric in METRICS:
-            means = said.groupby("medicine")[metric].mean().to_numpy()
-            known = len(means) and not np.isnan(means).any()
-            value, low, high = mean_interval(means) if known else (np.nan,) * 3
+            means = said.groupby("medicine")[metric].mean().dropna().to_numpy()
+            value, low, high = mean_interval(means) if len(means) else (np.nan,) * 3
             row = {"answerer": who, "condition": name, "metric": metric, "value": value}
-            row |= {"low": low, "high": high, "n": len(said)}
-            row["reported"] = told.get((name, metric), np.nan)
+            row |= {"low": low, "high": high, "n": len(means), "answers": len(said)}
+            row |= {"reported": told.get(metric, np.nan),
+                    "reported_of": who if who in models else f"mean of {len(models)}"}  # fmt: skip
             row["verdict"] = verdict(value, np.nan, row["reported"], same_setup=False)
-            without = "set bert_model to a folder" if metric == "bertscore" and not known else ""
-            rows.append(row | {"how": own["how"].max() or without})
+            missing = metric == "bertscore" and not len(means)
+            rows.append(row | {"how": how or missing * "set bert_model to a folder"})
     return pd.DataFrame(rows)
 
 
 def tests(scored: pd.DataFrame) -> pd.DataFrame:
     """Paired tests between conditions, over medicines: answerer, metric, label, difference, ...
 
-    A difference has the sign of the measure (JSD and KLD: lower is better); Holm over the table.
+    A medicine's means are over the questions that both conditions have a value for; one without
+    any drops out of that test alone. A difference has the sign of the measure (JSD and KLD: lower
+    is better). ``claim`` is what the paper says of it, ``verdict`` what this table says to that
+    (``lib.evaluate.judged``); Holm over the table.
     """
-    rows, said = [], scored[scored["words"] > 0]
-    metrics = [m for m in METRICS if said[m].notna().all()]
-    means = said.groupby(["answerer", "condition", "medicine"])[metrics].mean()
-    for who, own in means.groupby("answerer"):
-        for first, second in _AGAINST:
-            a, b = own.loc[who, first], own.loc[who, second]
-            for metric in metrics:
-                label = f"{first} − {second.removesuffix(', matched')}".replace("_", " ")
-                row = {"answerer": who, "metric": metric, "label": label}
-                rows.append(row | paired(a[metric], b[metric]))
+    rows = []
+    for (who, metric), (first, second) in product(
+        product(scored["answerer"].unique(), METRICS), _AGAINST
+    ):
+        wide = scored[scored["answerer"] == who].pivot(
+            index=["medicine", "qid"], columns="condition", values=metric
+        )
+        both = wide.reindex(columns=[first, second]).dropna().groupby("medicine").mean()
+        if len(both):
+            label = f"{first} − {second.removesuffix(', matched')}".replace("_", " ")
+            row = {"answerer": who, "metric": metric, "label": label, "claim": _CLAIMED[metric]}
+            rows.append(row | paired(both[first], both[second]))
     table = pd.DataFrame(rows)
-    table["worse"] = (table["difference"] < 0) ^ table["metric"].isin(LOWER_IS_BETTER)
-    return table.assign(p_holm=holm(table["p"]))
+    table["p_holm"] = holm(table["p"])
+    sign = table["claim"].map({"lower": -1.0, "higher": 1.0, "": np.nan})
+    return table.assign(verdict=np.where(sign.isna(), "", judged(table, sign)))

@@ -7,12 +7,13 @@ import textwrap
 import numpy as np
 import pandas as pd
 
+from lib.palette import COLOURS, GREY
 from lib.plots import _style
 
 __all__ = ["plot_heatmap", "plot_s_cnt", "plot_timeline"]
 
-_SIDES = {"for": "#0072B2", "against": "#D55E00", "mixed": "#E69F00", "background": "#999999",
-          "PubMedQA": "#009E73", "Evidence Inference": "#CC79A7"}  # fmt: skip
+_SIDES = {"for": COLOURS["SUPPORTED"], "against": COLOURS["AGAINST"], "mixed": "#E69F00",
+          "background": GREY, "PubMedQA": "#009E73", "Evidence Inference": "#56B4E9"}  # fmt: skip
 
 
 def _panel(axis, cells: pd.DataFrame, title: str, *, share: bool) -> None:
@@ -67,7 +68,8 @@ def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: i
     ``nodes``: id, year, cnt, side; a larger point has a higher CNT(d). ``links``, most
     contradictory first: a, b, value, sentence_a, sentence_b; their sentences stand below.
     """
-    sides = [s for s in _SIDES if s in set(nodes["side"])]
+    there = list(dict.fromkeys(nodes["side"]))  # of PubMed: its own name, in black
+    sides = sorted(there, key=[*_SIDES, *there].index)
     crowd = nodes.groupby(["side", "year"]).cumcount() * 0.25
     at = nodes.assign(y=nodes["side"].map(sides[::-1].index) + crowd).set_index("id")
     lines = []
@@ -80,8 +82,9 @@ def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: i
     figure, (axis, below) = _style().subplots(
         2, 1, figsize=(8.6, sum(heights) + 0.7), height_ratios=heights
     )
-    size = 20 + 100 * at["cnt"] / at["cnt"].max()
-    axis.scatter(at["year"], at["y"], s=size, color=at["side"].map(_SIDES), zorder=3)
+    size = 20 + 100 * at["cnt"] / (at["cnt"].max() or 1)
+    colour = [_SIDES.get(side, "black") for side in at["side"]]
+    axis.scatter(at["year"], at["y"], s=size, color=colour, zorder=3)
     for row in at.itertuples():
         axis.annotate(row.Index.rpartition("-")[2], (row.year, row.y), fontsize=7, ha="center",
                       xytext=(0, 7), textcoords="offset points", zorder=4)  # fmt: skip

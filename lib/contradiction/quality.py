@@ -1,4 +1,4 @@
-"""How near an answer is to the leaflet's own: the measures of seed 004's Table 2 (section 4.2).
+"""How near an answer is to the leaflet's own: the measures of seed 004's Table 2 (section 4).
 
 ROUGE comes from rouge-score (F1, no stemming); cosines are of unit sentence vectors; Word2Vec is
 trained on the corpus at hand. JSD and KLD compare unigrams; their base, direction and smoothing,
@@ -18,11 +18,11 @@ import pandas as pd
 
 from lib.vectors import encode_small
 
-__all__ = ["LOWER_IS_BETTER", "METRICS", "bertscore", "divergences", "score_answers", "vsim",
+__all__ = ["METRICS", "bertscore", "divergences", "score_answers", "vsim",
            "word_vectors", "words"]  # fmt: skip
 
 METRICS = ("rouge1", "rouge2", "rougeL", "bert_cosine", "vsim_cosine", "jsd", "kld", "bertscore")
-LOWER_IS_BETTER = ("jsd", "kld")
+"""The measures of an answer; of JSD and KLD the lower is the closer."""
 
 
 def words(text: str) -> list[str]:
@@ -78,7 +78,7 @@ def vsim(answer: str, reference: str, vectors: Any) -> float:
 def bertscore(answers: Sequence[str], references: Sequence[str], model: str) -> np.ndarray:
     """BERTScore F1 (Zhang et al. 2020) with the token vectors of a sentence-transformers folder.
 
-    Greedy matching, no idf, no rescaling; [CLS] and [SEP] count. The usual model is roberta-large.
+    Greedy matching, no idf, no rescaling, without [CLS] and [SEP]. Its usual model: roberta-large.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -86,7 +86,7 @@ def bertscore(answers: Sequence[str], references: Sequence[str], model: str) -> 
     rows = SentenceTransformer(model, device="cpu").encode(
         texts, output_value="token_embeddings", show_progress_bar=False, batch_size=8
     )
-    unit = [r.numpy() / np.linalg.norm(r.numpy(), axis=1, keepdims=True) for r in rows]
+    unit = [r / np.linalg.norm(r, axis=1, keepdims=True) for r in (x.numpy()[1:-1] for x in rows)]
     tokens = dict(zip(texts, unit, strict=True))
     near = [tokens[a] @ tokens[b].T for a, b in zip(answers, references, strict=True)]
     precision, recall = (np.array([m.max(axis=x).mean() for m in near]) for x in (1, 0))
@@ -95,21 +95,29 @@ def bertscore(answers: Sequence[str], references: Sequence[str], model: str) -> 
 
 def score_answers(
     answers: pd.DataFrame, references: Mapping[str, str], encoder: Any, vectors: Any,
-    bert: str | None = None,
+    bert: str | None = None, **divergence: Any,
 ) -> pd.DataFrame:  # fmt: skip
     """``answers`` (columns qid, answer, ...) with a column for each of METRICS.
 
-    ``bert`` is the folder of BERTScore's model; without one that column is missing values.
+    Missing values where an answer or its reference has no word. ``bert`` is the folder of
+    BERTScore's model, without one that column is missing values; ``divergence`` goes to
+    ``divergences``.
     """
     from rouge_score.rouge_scorer import RougeScorer
 
-    said, wanted = answers["answer"].tolist(), [references[q] for q in answers["qid"]]
+    spoken = [bool(words(a)) and bool(words(references[q])) for q, a
+              in zip(answers["qid"], answers["answer"].fillna(""), strict=True)]  # fmt: skip
+    some = answers[spoken]
+    if some.empty:
+        return answers.assign(**dict.fromkeys(METRICS, np.nan))
+    said, wanted = some["answer"].tolist(), [references[q] for q in some["qid"]]
     scorer, rows = RougeScorer(["rouge1", "rouge2", "rougeL"]), []
     for pair in zip(said, wanted, strict=True):
         rouge = {k: v.fmeasure for k, v in scorer.score(*pair[::-1]).items()}
-        rows.append(rouge | divergences(*pair) | {"vsim_cosine": vsim(*pair, vectors)})
+        known = divergences(*pair, **divergence)
+        rows.append(rouge | known | {"vsim_cosine": vsim(*pair, vectors)})
     a, b = (encode_small(texts, encoder, "article") for texts in (said, wanted))
     more = {"bert_cosine": (a * b).sum(axis=1), "bertscore": np.nan}
     if bert:
         more["bertscore"] = bertscore(said, wanted, bert)
-    return answers.join(pd.DataFrame(rows, index=answers.index).assign(**more)[list(METRICS)])
+    return answers.join(pd.DataFrame(rows, index=some.index).assign(**more)[list(METRICS)])

@@ -6,20 +6,23 @@ it does not say, here they are averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.contradiction.cnt import PairScore, document_cnt, length_matched_null, pair_scores
+from lib.contradiction.cnt import PairScore, Scorer, document_cnt
 from lib.contradiction.select import balanced, rank
 from lib.embed import Encoder
-from lib.evidence.load import FILES, load_evidence, load_needs
+from lib.evidence.load import files_of, load_evidence, load_needs
 from lib.evidence.records import Evidence, Need
-from lib.nli.models import Backend, Pairs
+from lib.nli.labelled import FILES
 from lib.paths import DATA, REPORTED
 from lib.vectors import encode_small
 
@@ -33,57 +36,66 @@ PERIODS = ("<2000", "2000-2005", "2005-2010", "2010-2015", "2015-2020", "2020-20
 
 
 @dataclass(frozen=True)
-class Scorer:
-    """CNT of pairs of texts: an NLI backend, an encoder, switches of ``pair_scores``."""
-
-    backend: Backend
-    encoder: Encoder
-    switches: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self, couples: Pairs) -> list[PairScore]:
-        return pair_scores(couples, self.backend, self.encoder, progress=False, **self.switches)
-
-    def null(self, couples: Pairs) -> np.ndarray:
-        """What their lengths alone would give (C8), one draw."""
-        drawn = length_matched_null(couples, self.backend, self.encoder, draws=1, **self.switches)
-        return drawn[0]
-
-
-@dataclass(frozen=True)
 class Study:
-    """``ranked``: what ``rank`` gives for every question, with ``qid`` and ``cnt``, CNT(d) in its
-    pool. ``pairs``: a, b and the PairScore of every two abstracts that share a pool."""
+    """``ranked``: what ``rank`` gives for every question with evidence, with ``qid`` and ``cnt``,
+    CNT(d) in its pool. ``pairs``: a, b and the PairScore of every two abstracts that share a pool.
+    ``score``: what scored them, its threshold set."""
 
     evidence: Mapping[str, Evidence]
     needs: Mapping[str, Need]
     ranked: pd.DataFrame
     pairs: pd.DataFrame
+    score: Scorer
+
+    def pools(self) -> list[set[str]]:
+        """The ids of each question's abstracts."""
+        return [set(ids) for _, ids in self.ranked.groupby("qid", sort=False)["id"]]
 
 
 def open_study(
     name: str, encoder: Encoder, score: Scorer, *, nearest: int = 10, limit: int = 0,
-    **ranking: Any,
+    selection: Mapping[str, Any] = MappingProxyType({}), **ranking: Any,
 ) -> Study:  # fmt: skip
     """Pools by Algorithm 1, ranked by Algorithm 2 (``ranking`` goes to ``rank``), scored by CNT.
 
-    Candidates are what was searched for the question (PubMed), or else the abstracts on its
-    medicine, or, where there is none (open), the ``nearest`` to it. ``limit`` takes the first
-    questions (0 = all).
+    Candidates are what PubMed found for the question (``tga:``), all abstracts on its medicine
+    (evidence-mini), or the ``nearest`` to it (open). A question without any has no pool.
+    ``selection`` goes to ``balanced``; ``limit`` takes the first questions (0 = all).
     """
-    evidence, needs, pools = load_evidence(name), load_needs(name)[: limit or None], {}
-    rows = encode_small([d.text for d in evidence], encoder, "article")
-    asked = encode_small([n.question for n in needs], encoder, "query")
-    for need, query in zip(needs, asked, strict=True):
-        found = [d for d in evidence if d.topic == need.qid]
-        found = found or [d for d in evidence if d.medicine == need.medicine != ""]
-        near = np.argsort(-(rows @ query), kind="stable")[:nearest].tolist()
-        pools[need.qid] = sorted(d.id for d in balanced(found or [evidence[i] for i in near]))
-    known, by_id = {d.id: d for d in evidence}, {n.qid: n for n in needs}
-    pairs = score_couples({c for ids in pools.values() for c in combinations(ids, 2)}, known, score)
+    needs = load_needs(name)[: limit or None]
+    evidence = load_evidence(name, needs)
+    found = zip(needs, _candidates(name, needs, evidence, encoder, nearest), strict=True)
+    kept = {n.qid: sorted(d.id for d in balanced(some, **selection)) for n, some in found}
+    pools = {qid: ids for qid, ids in kept.items() if ids}
+    if not pools:
+        raise ValueError(f"{name}: no abstract was found for any of {len(needs)} questions")
+    known = {d.id: d for d in evidence}
+    couples = list(dict.fromkeys(c for ids in pools.values() for c in combinations(ids, 2)))
+    print(f"{name}: {len(pools):,} of {len(needs):,} questions have abstracts", file=sys.stderr)
+    score = score.fitted([(known[a].text, known[b].text) for a, b in sorted(couples)])
+    pairs = score_couples(couples, known, score, progress=True)
     value = pairs.set_index(["a", "b"])["value"].to_dict()
     cnt = [(q, d, v) for q, ids in pools.items() for d, v in document_cnt(value, ids).items()]
-    unranked = Study(known, by_id, pd.DataFrame(cnt, columns=["qid", "id", "cnt"]), pairs)
+    cnt = pd.DataFrame(cnt, columns=["qid", "id", "cnt"])
+    unranked = Study(known, {n.qid: n for n in needs}, cnt, pairs, score)
     return replace(unranked, ranked=reranked(unranked, encoder, **ranking))
+
+
+def _candidates(
+    name: str, needs: list[Need], evidence: list[Evidence], encoder: Encoder, nearest: int
+) -> Iterator[list[Evidence]]:
+    """Of each need the abstracts that Algorithm 1 chooses from."""
+    key = "topic" if name.startswith("tga:") else "medicine"
+    if key == "topic" or all(n.medicine for n in needs):
+        by = defaultdict(list)
+        for d in evidence:
+            by[getattr(d, key)].append(d)
+        yield from (by[n.qid if key == "topic" else n.medicine] for n in needs)
+        return
+    rows = encode_small([d.text for d in evidence], encoder, "article")
+    for query in encode_small([n.question for n in needs], encoder, "query"):
+        near = np.argsort(-(rows @ query), kind="stable")[:nearest]
+        yield [evidence[i] for i in near]
 
 
 def reranked(study: Study, encoder: Encoder, **ranking: Any) -> pd.DataFrame:
@@ -99,12 +111,15 @@ def reranked(study: Study, encoder: Encoder, **ranking: Any) -> pd.DataFrame:
 
 
 def score_couples(
-    couples: Iterable[tuple[str, str]], evidence: Mapping[str, Evidence], score: Scorer
-) -> pd.DataFrame:
-    """a, b and the fields of PairScore for each couple of ids, sorted."""
-    found = pd.DataFrame(sorted(couples), columns=["a", "b"])
-    scores = score([(evidence[a].text, evidence[b].text) for a, b in found.to_numpy()])
-    return found.join(pd.DataFrame([vars(s) for s in scores]))
+    couples: Sequence[tuple[str, str]], evidence: Mapping[str, Evidence], score: Scorer,
+    progress: bool = False,
+) -> pd.DataFrame:  # fmt: skip
+    """a, b and the fields of PairScore for each couple of ids, sorted; scored in the order given,
+    since couples of one pool in one block share their sentences."""
+    texts = [(evidence[a].text, evidence[b].text) for a, b in couples]
+    scores = pd.DataFrame(score(texts, progress=progress), columns=PairScore._fields)
+    found = pd.DataFrame(couples, columns=["a", "b"]).join(scores)
+    return found.sort_values(["a", "b"], ignore_index=True)
 
 
 def documents(study: Study) -> pd.DataFrame:
@@ -126,7 +141,10 @@ def reported(table: str) -> pd.DataFrame:
 
 
 def table1(study: Study) -> pd.DataFrame:
-    """Table 1: statistic, value, reported (the paper's, another setup)."""
+    """Table 1: statistic, value, reported (the paper's, another setup).
+
+    The average is over questions that have documents; how many have none is a row of its own.
+    """
     needs, ranked = study.needs, study.ranked
     years = [d.year for d in study.evidence.values()]
     measured = {
@@ -135,7 +153,8 @@ def table1(study: Study) -> pd.DataFrame:
         "pubmed_documents_raw": len(years),
         "medicines_with_documents": len({needs[q].medicine for q in ranked["qid"]} - {""}),
         "pmids_after_selection": len(ranked), "unique_pmids": ranked["id"].nunique(),
-        "avg_documents_per_query": len(ranked) / len(needs),
+        "avg_documents_per_query": len(ranked) / ranked["qid"].nunique(),
+        "queries_without_documents": len(needs) - ranked["qid"].nunique(),
     }  # fmt: skip
     told = reported("table1").set_index("statistic")["value"].reindex(list(measured))
     table = pd.DataFrame(measured.items(), columns=["statistic", "value"])
@@ -153,7 +172,8 @@ def heatmap(table: pd.DataFrame) -> pd.DataFrame:
 def table3(table: pd.DataFrame) -> pd.DataFrame:
     """Table 3 of ``documents``: binning, cnt_bin, score_bin, documents, reported.
 
-    C3: S cannot reach 0.6, so it is binned by its own quintiles as well, which the paper is not.
+    C3: under the paper's encoder S hardly reaches 0.6, so it is binned by its own quintiles too,
+    which the paper does not do. The first of the fixed bins holds what is below 0 as well.
     """
     fifths = pd.qcut(table["score"], 5)
     fifths = fifths.cat.rename_categories(lambda x: f"{x.left:.2f} to {x.right:.2f}")
@@ -192,14 +212,20 @@ def timeline(study: Study, qid: str = "", top: int = 3) -> tuple[str, pd.DataFra
 
 
 def behind(
-    name: str, score: Scorer, answerers: Iterable[Mapping[str, Any]] = (), **settings: Any
-) -> dict[str, Any]:
-    """What results of the study depend on, as ``lib.provenance.result`` takes it."""
+    name: str, score: Scorer, answerers: Iterable[Mapping[str, Any]] = (),
+    labelled: Iterable[str] = (), **settings: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """What results of the study depend on, as ``lib.provenance.result`` takes it.
+
+    ``labelled`` are the sets of labelled pairs that are read.
+    """
     replayed = (a["llm"].partition("replay:data/")[2] for a in answerers)
-    more = [f for f in replayed if f and (DATA / f).exists()]
-    more += ["nli-head/weights.npz", "nli-head/cues.toml"]
+    files = {*files_of(name), "nli-head/weights.npz", "nli-head/cues.toml"}
+    files |= {f for f in replayed if f and (DATA / f).exists()}
+    files |= {f for each in labelled for f in FILES[each]}
+    files |= {f"reported/{path.name}" for path in REPORTED.glob("contradiction_*.csv")}
     known = {"evidence": name, "nli": score.backend.fingerprint, "switches": {**score.switches},
              "sentence_encoder": score.encoder.fingerprint,
              "answerers": {a["name"]: a["llm"] for a in answerers}}  # fmt: skip
     return {"code": ["lib.contradiction.checks", "lib.contradiction.outcomes"],
-            "data": [*FILES.get(name, ()), *more], **known, **settings}  # fmt: skip
+            "data": sorted(files), **known, **settings}  # fmt: skip

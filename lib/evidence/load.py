@@ -3,15 +3,18 @@
 ``evidence-mini`` is bundled. ``open`` is the PubMedQA abstracts that have a year, each with its
 conclusion, and the Evidence Inference articles that have an abstract, with the effect directions
 that doctors read off them; neither has citation counts. ``tga:<folder>`` asks PubMed about every
-TGA leaflet (``*.txt``) in a folder, relative to the project's root.
+TGA leaflet (``*.txt``) in a folder, relative to the project's root; what cannot be read is named.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from lib.documents import parse_xml, tidy
 from lib.downloads import fetch, members
@@ -22,7 +25,7 @@ from lib.evidence.records import Evidence, Need, inner_text
 from lib.files import read_jsonl
 from lib.paths import DATA, ROOT
 
-__all__ = ["DIRECTIONS", "FILES", "load_evidence", "load_needs"]
+__all__ = ["DIRECTIONS", "FILES", "files_of", "load_evidence", "load_needs"]
 
 DIRECTIONS = {"1": "increased", "-1": "decreased", "0": "no difference"}
 """Label Code of Evidence Inference: what the intervention did to the outcome."""
@@ -37,13 +40,27 @@ FILES = {
 """What each set is read from, as ``lib.provenance.data_hash`` takes it."""
 
 
-def load_evidence(name: str) -> list[Evidence]:
-    """All abstracts of evidence-mini (174) or open (1,421), by id; or what PubMed has, by need."""
+def files_of(name: str) -> list[str]:
+    """What a set is read from, as ``data_hash`` takes it; of ``tga:<folder>`` its leaflets."""
+    folder = name.partition("tga:")[2]
+    found = [path.resolve() for path in _leaflets(folder)] if folder else []
+    inside = [str(path.relative_to(DATA) if path.is_relative_to(DATA) else path) for path in found]
+    return [*FILES.get(name, ()), *inside]
+
+
+def load_evidence(name: str, needs: Sequence[Need] | None = None) -> list[Evidence]:
+    """All abstracts of evidence-mini (174) or open (1,421), by id; or what PubMed has, by need.
+
+    PubMed is asked about ``needs`` alone where they are given.
+    """
     kind, _, folder = name.partition(":")
     readers = {_MINI: (_mini,), "open": (_pubmedqa, _evidence_inference)}
     if kind == "tga" and folder:
-        client = PubMed()
-        return [d for need in load_needs(name) for d in gather(client, need, tiers(need))]
+        client, needs = PubMed(), load_needs(name) if needs is None else needs
+        asked = _read(((need.qid, need) for need in needs), tiers, "questions")
+        found = [d for need, queries in asked for d in gather(client, need, queries)]
+        print(f"PubMed: {dict(sorted(client.counts.items()))}", file=sys.stderr)
+        return found
     if name not in readers:
         raise ValueError(f"no evidence {name!r}; there are: {', '.join(readers)}, tga:<folder>")
     return sorted((d for read in readers[name] for d in read()), key=lambda d: d.id)
@@ -53,18 +70,44 @@ def load_needs(name: str) -> list[Need]:
     """The questions asked: six a medicine, or, for open, each abstract's own title.
 
     Those have no medicine and no heading; the answer to a PubMedQA question is its abstract's
-    conclusion, which is part of that abstract here.
+    conclusion, which is part of that abstract here. A leaflet without any of the six headings (the
+    format before 2020) is left out and named; ValueError where all are.
     """
     kind, _, folder = name.partition(":")
     if kind == "tga" and folder:
-        files = sorted((ROOT / folder).glob("*.txt"))
+        files = _leaflets(folder)
         if not files:
             raise FileNotFoundError(f"no leaflets: put TGA leaflets as *.txt into {folder}, or set "
                                     f"evidence = '{_MINI}'")  # fmt: skip
-        return [n for f in files for n in read_cmi(f.read_text(encoding="utf-8"), f.stem)]
+
+        def read(file: Path) -> list[Need]:
+            return read_cmi(file.read_text(encoding="utf-8"), file.stem)
+
+        return [n for _, own in _read(((f.name, f) for f in files), read, "leaflets") for n in own]
     if name == _MINI:
         return [Need(**row) for row in read_jsonl(DATA / _MINI / "questions.jsonl")]
     return [Need(d.id, "", 0, d.title, d.meta.get("conclusion", "")) for d in load_evidence(name)]
+
+
+def _leaflets(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).glob("*.txt"))
+
+
+def _read(items: Iterable[tuple[str, Any]], read: Callable, what: str) -> list[tuple[Any, Any]]:
+    """Each item with what ``read`` makes of it; those it refuses (ValueError) are named."""
+    out, refused, why = [], [], ""
+    for name, item in items:
+        try:
+            out.append((item, read(item)))
+        except ValueError as error:
+            refused.append(name)
+            why = why or str(error)
+    if refused and not out:
+        raise ValueError(f"none of {len(refused)} {what} can be read; the first: {why}")
+    if refused:
+        print(f"{len(refused)} of {len(refused) + len(out)} {what} are left out: "
+              f"{', '.join(refused)}; the first because {why}", file=sys.stderr)  # fmt: skip
+    return out
 
 
 def _mini() -> Iterator[Evidence]:

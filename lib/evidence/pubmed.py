@@ -65,8 +65,10 @@ class PubMed:
     def records(self, term: str, years: tuple[int, int] = (1975, 2025)) -> Iterator[Evidence]:
         """What a query finds, published in ``years``, once each; without abstract or year: dropped.
 
-        A search over 9,999 records is split into halves of its years, down to single ones. Records
-        come from the session of the search on the history server; by id, if that is old or fails.
+        A search over 9,999 records is split into halves of its years, a year into its months; of a
+        month with more the first 9,999 are taken, and what is left out of such a year is counted.
+        Records come from the session of the search on the history server; by id, if that is old or
+        fails.
         """
         seen, form = set(), {"db": "pubmed", "retmode": "xml"}
         for ids, session in self._searches(term, years):
@@ -94,20 +96,24 @@ class PubMed:
             counted |= {pmid: (found.get(pmid, UNKNOWN), day) for pmid in part}
         return counted
 
-    def _searches(self, term: str, years: tuple[int, int]) -> Iterator[tuple[list, dict]]:
+    def _searches(self, term: str, span: tuple[int | str, int | str]) -> Iterator[tuple]:
         """(PMIDs, session) of a search, or of its parts; the session of a kept reply is empty."""
-        (first, last), middle = years, sum(years) // 2
         asked = {"db": "pubmed", "term": term, "retmode": "json", "usehistory": "y"}
-        asked |= {"retmax": LIMIT, "datetype": "pdat", "mindate": first, "maxdate": last}
+        asked |= {"retmax": LIMIT, "datetype": "pdat", "mindate": span[0], "maxdate": span[1]}
         (count, ids, session), _, new = self._ask("esearch", asked, _found, asked)
         self.counts["searches with an unknown phrase"] += count < 0
-        if count <= LIMIT:
+        if count <= LIMIT or isinstance(span[0], str):
             yield ids, session if new else {}
-        elif first == last:
-            raise PubMedError(f"{term}: {count} records in {first}; narrow it, {LIMIT} can be had")
-        else:
-            yield from self._searches(term, (first, middle))
-            yield from self._searches(term, (middle + 1, last))
+            return
+        first, last, middle = *span, sum(span) // 2
+        parts, left = [(first, middle), (middle + 1, last)], count
+        if first == last:
+            parts = [(f"{first}/{m:02}", f"{first}/{m:02}") for m in range(1, 13)]
+        for part in parts:
+            for ids, session in self._searches(term, part):
+                left -= len(ids)
+                yield ids, session
+        self.counts[f"left out of a year with over {LIMIT:,}"] += left * (first == last)
 
     def _ask(self, kind: str, asked: dict, read: Callable, send: dict) -> tuple:
         """(what ``read`` makes of the reply, its date, whether it is new) of one request.
@@ -128,7 +134,8 @@ class PubMed:
                 problem = f"{type(error).__name__}: {error}"
                 if getattr(error, "code", 500) < 500 and error.code != 429:
                     problem += f" {error.read(300).decode(errors='replace')}"
-                    break  # our fault: the same again would not help
+                    if attempt or send == asked:
+                        break  # our fault: the same again would not help
                 after = str(getattr(error, "headers", {}).get("Retry-After", ""))
                 pause = max(self._wait_s * 2**attempt, float(after) if after.isdigit() else 0)
             else:

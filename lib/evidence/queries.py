@@ -16,11 +16,18 @@ from lib.evidence.records import Need
 __all__ = ["Query", "terms", "tiers"]
 
 _MAKERS = re.compile(  # as they stand in the names of medicines; not "GH", which is a hormone too
-    r"\b(?:abbvie|alphapharm|amgen|amneal|apo|apotex|arrow|aspen|astellas|astrazeneca|aurobindo|"
-    r"bayer|biocon|boehringer ingelheim|bristol-myers squibb|cipla|dr reddy['’]?s|fresenius|"
-    r"generic health|gilead|glenmark|hospira|intas|janssen|lilly|lundbeck|lupin|merck|mylan|"
-    r"novartis|organon|pfizer|ranbaxy|roche|sandoz|sanofi|servier|sun pharma|takeda|teva|torrent|"
-    r"viatris|wockhardt|zydus)\b[\s-]*",
+    r"\b(?:abbvie|accord|alphapharm|amgen|amneal|apo|apotex|arrow|aspen|astellas|astrazeneca|"
+    r"aurobindo|bayer|biocon|boehringer ingelheim|bristol[- ]myers squibb|chemmart|cipla|"
+    r"dr\.? ?reddy['’]?s|(?:eli )?lilly|fresenius(?: kabi)?|generic health|genrx|gilead|"
+    r"glaxosmithkline|glenmark|gsk|hospira|intas|janssen(?:[- ]cilag)?|lundbeck|lupin|"
+    r"merck(?: sharp (?:&|and) dohme)?|msd|mylan|novartis|novo nordisk|organon|pfizer|pharmacor|"
+    r"ranbaxy|roche|sandoz|sanofi(?:[- ]aventis)?|servier|sun pharma|takeda|terry white|teva|"
+    r"torrent|viatris|wockhardt|zydus)\b[\s-]*",
+    re.IGNORECASE,
+)
+_DOSE = re.compile(
+    r"\b\d+(?:[.,]\d+)*\s*(?:mg|mcg|[µμ]g|micrograms?|g|ml|iu|units?)\b"
+    r"(?:\s*/\s*(?:\d+(?:[.,]\d+)*\s*)?(?:mg|ml|g|hours?|dose)\b)?|\b\d+(?:[.,]\d+)*\s*%",
     re.IGNORECASE,
 )
 _USE = re.compile(r"use[ds]?|using|take[ns]?|taking|took|know[ns]?|knew")  # leaflets' own verbs
@@ -67,14 +74,17 @@ def terms(question: str, by: str = "pos", drop_stop_verbs: bool = True) -> list[
 
 def tiers(need: Need, *, by: str = "pos", drop_stop_verbs: bool = True,
           exact_sentence: bool = True, near: int = 25) -> list[Query]:  # fmt: skip
-    """Q1, Q2 and Q3 of a need, without makers' names, the medicine's words always in T.
+    """Q1, Q2 and Q3 of a need, without makers' names and doses, the medicine's words always in T.
 
     Q1: all of T in one sentence; exact, it asks for all of T and leaves ``together`` to be checked
     in the text, else for at most 15 words between them. Q2: T within ``near`` words, and the
-    medicine in the title. Q3: all words of the question but stop words, within ``near``. Raises
-    ValueError for a medicine whose name is nothing but a maker's.
+    medicine in the title. Q3: all words of the question but stop words, within ``near``. Without
+    stop verbs nothing but the medicine is left of headings 1, 2, 4 and 5: those four then ask the
+    same. Raises ValueError for a medicine whose name is nothing but a maker's.
     """
-    question, name = _MAKERS.sub("", need.question), _MAKERS.sub("", need.medicine).lower()
+    question, name = (
+        _MAKERS.sub("", _DOSE.sub("", text)) for text in (need.question, need.medicine.lower())
+    )
     medicine = [word for word in _WORD.findall(name) if word not in ("and", "with")]
     if not medicine:
         raise ValueError(f"{need.qid}: no words left of the medicine {need.medicine!r}")

@@ -1,8 +1,9 @@
-"""Sentence pairs that people labelled, and how well an NLI model tells contradictions among them.
+"""Labelled sentence pairs, and how well an NLI model tells the contradictions among them.
 
 SciFact (Wadden et al., 2020): a claim with the sentences of an abstract that support or contradict
 it, or, for a claim without evidence, with the nearest sentence of each abstract it cites. BioClaim
 (Kim et al., 2023; not for commercial use, so only measured on): sentences of cardiology abstracts.
+Both were labelled by people; evidence-mini's pairs by two readers that are language models.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lib.nli.scores import score_pairs
 from lib.paths import DATA
 from lib.vectors import encode_small
 
-__all__ = ["Labelled", "SETS", "quality", "scifact"]
+__all__ = ["FILES", "Labelled", "SETS", "quality", "scifact"]
 
 _NAMES = {"SUPPORT": "entailment", "CONTRADICT": "contradiction", "": "neutral"}
 
@@ -95,7 +96,7 @@ def _bioclaim() -> list[Labelled]:
 
 
 def _mini() -> list[Labelled]:
-    """The bundled pairs on whose label both readers agree, in groups by medicine."""
+    """The bundled pairs on whose label both readers (language models) agree, by medicine."""
     folder = DATA / "evidence-mini"
     labels = {row["pid"]: row["label"] for row in read_jsonl(folder / "labels.jsonl")}
     return [
@@ -112,6 +113,13 @@ SETS: dict[str, Callable[[], list[Labelled]]] = {
 }
 """What ``quality`` measures on, also with ", no neutral" behind the name, which leaves out what is
 on another matter: the harder half, where the cosine cannot help. Only the last set is bundled."""
+
+FILES = {
+    "scifact held-out": ("scifact-corpus", "scifact-claims", "nli-head/held_out.txt"),
+    "bioclaim": ("bioclaim-val",),
+    "evidence-mini pairs": ("evidence-mini/pairs.jsonl", "evidence-mini/labels.jsonl"),
+}
+"""What each set is read from, as ``lib.provenance.data_hash`` takes it."""
 
 
 def quality(backend: Backend, name: str, *, draws: int = 1000, seed: int = 0) -> dict[str, Any]:

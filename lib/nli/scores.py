@@ -8,19 +8,24 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from lib import paths
+from lib.embed import Encoder
 from lib.files import canonical_json, sha256_bytes
 from lib.nli.models import Backend, Pairs
 
-__all__ = ["DIRECTIONS", "Plan", "plan", "score_pairs", "throughput"]
+__all__ = ["BLOCK", "DIRECTIONS", "Plan", "plan", "rates", "score_pairs"]
 
 DIRECTIONS = ("max", "mean", "forward")
 """C7: the larger or the mean of P(a, b) and P(b, a); forward is the paper's P(a, b) alone."""
 
-_CHUNK, _BLOCK = 1024, 65_536  # pairs between two commits; pairs looked up at a time
+BLOCK = 1000
+"""Couples of texts whose sentence pairs are in memory at a time."""
+
+_CHUNK, _LOOKUP = 1024, 65_536  # pairs between two commits; pairs looked up at a time
 
 
 def score_pairs(
@@ -43,7 +48,7 @@ def score_pairs(
 
 def _kept(pairs: Pairs, backend: Backend, file: Path) -> np.ndarray:
     file.parent.mkdir(parents=True, exist_ok=True)
-    parts = [pairs[start : start + _BLOCK] for start in range(0, len(pairs), _BLOCK)]
+    parts = [pairs[start : start + _LOOKUP] for start in range(0, len(pairs), _LOOKUP)]
     with closing(sqlite3.connect(file, timeout=600)) as store:
         table = "score (key BLOB PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID"
         store.execute(f"CREATE TABLE IF NOT EXISTS {table}")
@@ -69,39 +74,60 @@ def _block(pairs: Pairs, backend: Backend, store: sqlite3.Connection) -> np.ndar
     return np.array([found[key] for key in keys], dtype=np.float64)
 
 
-def throughput(backend: Backend, pairs: Pairs) -> float:
-    """Pairs a second on ``pairs``, scores not kept; sentences are encoded if they are new."""
-    backend.contradiction(pairs[:2])  # to warm up
+def rates(backend: Backend, encoder: Encoder, pairs: Pairs) -> tuple[float, float]:
+    """Scores and newly encoded sentences a second, measured on different ``pairs``.
+
+    Scoring is timed as a run does it, by ``score_pairs``, in a cache of its own; what the model
+    itself has to encode is encoded before, since that is counted as sentences.
+    """
+    some = list(dict.fromkeys(pairs))
+    texts = list(dict.fromkeys(text for pair in some for text in pair))
+    with TemporaryDirectory() as folder:
+        score_pairs(some, backend, direction="forward", cache_dir=Path(folder) / "warm")
+        start = time.perf_counter()
+        score_pairs(some, backend, direction="forward", cache_dir=Path(folder) / "timed")
+        scored = time.perf_counter() - start
+    encoder.encode(texts[:2], "article", progress=False)
     start = time.perf_counter()
-    return len(backend.contradiction(pairs)) / (time.perf_counter() - start)
+    encoder.encode(texts, "article", progress=False)
+    return len(some) / scored, len(texts) / (time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run costs at most: ``pairs`` scored, time, memory beside the model, both caches."""
+    """What a run costs at most: ``scores`` made, ``sentences`` encoded, time, memory beside the
+    model and the abstracts, and both caches."""
 
-    pairs: int
+    scores: int
+    sentences: int
     seconds: float
     memory_bytes: int
     disk_bytes: int
 
 
 def plan(
-    n_queries: int, docs_per_query: int, sentences_per_doc: float, throughput: float, *,
-    pass_rate: float = 1.0, directions: int = 2, dim: int = 384,
+    n_queries: int, docs_per_query: float, sentences_per_doc: float, rates: tuple[float, float], *,
+    documents: int = 0, pass_rate: float = 1.0, directions: int = 2, dim: int = 384,
 ) -> Plan:  # fmt: skip
-    """Say, before a run starts, its time and memory from the measured ``throughput`` (pairs/s).
+    """Say, before a run starts, its time and memory from the measured ``rates`` (see there).
 
-    ``pass_rate`` is the share of sentence pairs that passes the filter. Queries share documents,
-    which are scored once, so this is the most it can be. Memory is that of one query at a time.
+    ``documents`` are the different ones (0: no two queries share any), ``pass_rate`` the share of
+    sentence pairs that is scored. Pairs that queries share are scored once, so it is the most it
+    can be. Memory is that of the vectors and scores of one block, and of all pairs' results.
     """
-    rows = docs_per_query * sentences_per_doc
-    scores = (docs_per_query - 1) / 2 * rows * sentences_per_doc * pass_rate * directions
-    memory, disk = rows * dim * 4 + scores * 350, n_queries * (rows * dim * 4 + scores * 40)
-    total = round(n_queries * scores)
-    made = Plan(total, total / throughput, round(memory), round(disk))
-    print(f"{n_queries:,} queries x {docs_per_query} documents x {sentences_per_doc:g} sentences: "
-          f"{made.pairs:,} scores, {made.seconds / 3600:.2f} h at {throughput:,.0f} pairs/s, "
-          f"{made.memory_bytes / 1e6:,.0f} MB of memory, {made.disk_bytes / 1e9:.2f} GB of cache",
+    couples = n_queries * docs_per_query * (docs_per_query - 1) / 2
+    per_couple = sentences_per_doc**2 * pass_rate * directions
+    texts = (documents or n_queries * docs_per_query) * sentences_per_doc
+    block = min(1, BLOCK / couples) * n_queries * docs_per_query * sentences_per_doc
+    memory = block * dim * 4 * 3 + min(BLOCK, couples) * per_couple * 350 + couples * 600
+    made = Plan(
+        round(couples * per_couple), round(texts),
+        couples * per_couple / rates[0] + texts / rates[1],
+        round(memory), round(texts * (dim * 4 + 100) + couples * per_couple * 40),
+    )  # fmt: skip
+    print(f"{n_queries:,} queries x {docs_per_query:g} documents x {sentences_per_doc:g} sentences:"
+          f" {made.scores:,} scores at {rates[0]:,.0f}/s and {made.sentences:,} sentences to encode"
+          f" at {rates[1]:,.0f}/s: {made.seconds / 3600:.2f} h, {made.memory_bytes / 1e6:,.0f} MB "
+          f"of memory, {made.disk_bytes / 1e9:.2f} GB of cache",
           file=sys.stderr, flush=True)  # fmt: skip
     return made

@@ -205,10 +205,10 @@ def _held(row: dict) -> str:
 
 
 CHECKS = {
-    "sentences": "hand-labelled contradictions, against entailments",
-    "length": "abstracts on one question, against what their lengths alone give",
+    "sentences": "contradictions, against entailments, as two language models labelled them",
+    "length": "abstracts on one question, against ones as long on another",
+    "length, as many compared": "the same, as many of their sentence pairs compared",
     "stance": "abstracts that take opposite sides, against the same side",
-    "direction": "trials of one treatment and outcome with opposite effects, against the same",
     "statement": "a sentence that turns an abstract's effect round, against one that states it",
 }
 """What each check of CNT compares."""
