@@ -172,7 +172,7 @@ def table2(scored: pd.DataFrame) -> pd.DataFrame:
                     "reported_of": who if who in models else f"mean of {len(models)}"}  # fmt: skip
             row["verdict"] = verdict(value, np.nan, row["reported"], same_setup=False)
             missing = metric == "bertscore" and not len(means)
-            rows.append(row | {"how": how or missing * "set bert_model to a folder"})
+            rows.append(row | {"how": how or missing * "set measures['bert'] to a folder"})
     return pd.DataFrame(rows)
 
 

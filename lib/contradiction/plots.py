@@ -22,8 +22,8 @@ def _panel(axis, cells: pd.DataFrame, title: str, *, share: bool) -> None:
     top = np.nanmax(values) or 1
     axis.imshow(values, cmap="cividis", vmin=0, vmax=top, aspect="auto")
     for (i, j), value in np.ndenumerate(values):
-        text = f"{value:.0%}" if share else f"{value:,.0f}"
-        dark = "white" if value < 0.55 * top else "black"
+        text = "–" if np.isnan(value) else f"{value:.0%}" if share else f"{value:,.0f}"
+        dark = "white" if value < 0.55 * top else "black"  # NaN is drawn on white
         axis.text(j, i, text, ha="center", va="center", fontsize=7, color=dark)
     axis.set_xticks(range(cells.shape[1]), cells.columns, fontsize=7, rotation=30, ha="right")
     axis.set_yticks(range(cells.shape[0]), cells.index, fontsize=7)
