@@ -74,7 +74,7 @@ def _measures(k: int) -> dict[str, str]:
 
 
 def _n(counts: pd.Series) -> str:
-    few, many = int(counts.min()), int(counts.max())
+    few, many = (0, 0) if counts.empty else (int(counts.min()), int(counts.max()))
     return f"n = {few}" if few == many else f"n = {few} to {many}"
 
 

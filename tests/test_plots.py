@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from lib import plots
 from lib.evaluate import CLASSES
+from lib.grid import plots as grid_plots
 from lib.palette import COLOURS, GREY, SETS, colour_of, in_order
 
 FAMILIES = {
@@ -120,3 +122,10 @@ def test_passages_are_no_fraction_of_characters():
     (axis,) = plots.plot_sizes(table).axes
     told = "a\n1,339 passages, 716 characters each on average"
     assert [t.get_text() for t in axis.get_yticklabels()] == [told]
+
+
+def test_a_cost_figure_without_any_point_is_drawn_and_says_so():
+    table = pd.DataFrame({"method": ["hyde"], "output_tokens": [10.0], "value": [np.nan], "n": [3],
+                          "value_n": [np.nan]})  # fmt: skip
+    (axis,) = grid_plots.plot_cost(table, "P@5").axes
+    assert axis.get_title(loc="left") == "tokens: n = 3 questions; P@5: n = 0" and not axis.lines

@@ -91,7 +91,7 @@ def prepare(folder: Path, mirror: Path | None, *, sample: int = 1) -> Rehearsal:
         "questions": paper.questions if mirror else ["ddx-mini"], "benchmarks": ["ddx-mini"],
         "sample": sample, "asked": sample, "lambdas": [0.0, 0.4, 1.0], "methods": SHORT,
         "llm": recorded(paper.llm), "answerers": answerers,
-        "evidence": {"name": "evidence-mini", "nli": "head", "answerers": []},
+        "evidence": {"name": "evidence-mini", "nli": "cues", "answerers": []},  # cues: no vectors
         "encoder_options": {"query_model": str(towers[0]), "article_model": str(towers[1])},
     }  # fmt: skip
     lines = [f"{name} = {_toml(value)}\n" for name, value in fields.items()]
