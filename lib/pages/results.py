@@ -105,8 +105,9 @@ def _said(name: str, value: str) -> str:
 
 def _short(value) -> str:
     """A setting in a few words: a list by its ends, an encoder's fingerprint without its hash."""
-    if isinstance(value, dict):
-        return ", ".join(value)
+    if isinstance(value, dict):  # of files and models the names alone
+        named = {k: str(v) for k, v in value.items() if v is not None}
+        return ", ".join(k if len(v) > 12 or ":" in v else f"{k} {v}" for k, v in named.items())
     if isinstance(value, list):
         return f"{value[0]} to {value[-1]}" if len(value) > 2 else ", ".join(map(str, value))
     name, *rest = str(value).split("|")
