@@ -61,6 +61,8 @@ log: $(READY)  ## one more row in the log of reproductions (after: make figures 
 # Two processes of one thread each, whole files apart: half the time on two cores.
 test: export OMP_NUM_THREADS = 1
 test: $(READY)
+	@# Once, on all cores: two test processes would each embed the bundled passages.
+	@OMP_NUM_THREADS=$(JOBS) CHR_PROFILE=mini $(PY) -c "from lib.notebooks import prepare; prepare('mini', {})"
 	@CHR_PROFILE=mini PYTHONPATH="$(CURDIR)" $(PY) -m pytest tests notebooks --nbval-lax -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
