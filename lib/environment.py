@@ -39,7 +39,7 @@ def machine() -> str:
 
 def check_weights() -> list[str]:
     """What is wrong with the bundled weights, each with the next command; empty if nothing is."""
-    from lib.embed import minilm_folder
+    from lib.model_files import minilm_folder
     from lib.small_model import weights
 
     problems = []

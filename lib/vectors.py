@@ -94,7 +94,9 @@ def _from_store(
         values = [(key, row.tobytes()) for (key, _), row in zip(part, rows, strict=True)]
         store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", values)
         store.commit()
-    return np.array([found[key] for key in keys], np.float32).reshape(len(keys), encoder.dim)
+    if not keys:
+        return np.zeros((0, encoder.dim), np.float32)
+    return np.stack([found[key] for key in keys])
 
 
 def _key(block: Sequence[Item], encoder: Encoder, tower: Tower, dtype: str) -> str:

@@ -19,10 +19,11 @@ import pytest
 from lib.contradiction import checks, outcomes, plots, quality, retrieved, study
 from lib.contradiction.cnt import PairScore, strangers
 from lib.contradiction.select import CONDITIONS, MATCHED
-from lib.embed import HashEncoder, minilm_folder
+from lib.embed import HashEncoder
 from lib.evidence import load as evidence
 from lib.evidence.records import UNKNOWN
 from lib.llm import Reply, ScriptedChat
+from lib.model_files import minilm_folder
 from lib.paths import DATA
 from lib.profiles import load_profile
 from lib.provenance import data_hash, modules_behind

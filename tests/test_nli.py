@@ -166,7 +166,7 @@ def test_wrong_or_unknown_label_orders_are_refused(model, tmp_path):
 
 def test_the_papers_model_is_asked_from_the_hub_by_its_name(model, monkeypatch):
     asked = []
-    monkeypatch.setattr(models, "_folder", lambda name: asked.append(name) or model[0])
+    monkeypatch.setattr(models, "model_folder", lambda name: asked.append(name) or model[0])
     assert load_backend("pubmedbert", device="cpu").name == "pubmedbert"
     assert asked == ["pritamdeka/PubMedBERT-MNLI-MedNLI"]
     with pytest.raises(ValueError, match="no NLI model 'bert': pubmedbert, hub:<name>, head"):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lib.embed import _digest, _folder
+from lib.model_files import digest, model_folder
 from lib.nli.head import FeatureBackend
 
 __all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
@@ -66,7 +66,7 @@ class HubBackend:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        folder, self.name, self._batch = _folder(model), name, batch_size
+        folder, self.name, self._batch = model_folder(model), name, batch_size
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         net = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
         self._net = net.to(self._device).eval()
@@ -77,7 +77,7 @@ class HubBackend:
             raise ValueError(f"{model}: its config has the labels {labels}; see its model card and "
                              "pass column=<the number of contradiction>")  # fmt: skip
         self._column = named[0] if column is None else column
-        self.fingerprint = f"{_digest(folder)}|column {self._column}|{max_tokens} tokens|float32"
+        self.fingerprint = f"{digest(folder)}|column {self._column}|{max_tokens} tokens|float32"
         says = self._probabilities(_PROBE).argmax(axis=1).tolist()
         if says[0] != self._column or says[1] == self._column:
             raise ValueError(
