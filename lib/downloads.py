@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 from lib.files import atomic_write, canonical_json, sha256_bytes, sha256_file
@@ -59,8 +60,15 @@ class DownloadError(RuntimeError):
 
 def load_registry(prefix: str = "") -> dict[str, Resource]:
     """The downloads of ``data/registry.toml`` whose names start so, in the file's order."""
-    rows = tomllib.loads(REGISTRY.read_text(encoding="utf-8"))["download"]
-    return {row["name"]: Resource(**row) for row in rows if row["name"].startswith(prefix)}
+    items = _resources(REGISTRY, REGISTRY.stat().st_mtime_ns)
+    return {item.name: item for item in items if item.name.startswith(prefix)}
+
+
+@lru_cache
+def _resources(registry: Path, changed: int) -> list[Resource]:
+    """Read once for each state of the file: every result asks what data is behind it."""
+    rows = tomllib.loads(registry.read_text(encoding="utf-8"))["download"]
+    return [Resource(**row) for row in rows]
 
 
 def fetch(name: str) -> Path:

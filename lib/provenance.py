@@ -28,24 +28,24 @@ def modules_behind(roots: Iterable[str]) -> list[str]:
     seen, todo = set(), list(roots)
     while todo:
         name = todo.pop()
-        path = _source(name)
-        if name in seen or path is None:
-            continue
-        seen.add(name)
-        todo += _read(path, path.stat().st_mtime_ns)[0]
+        if name not in seen and (path := _source(name)):
+            seen.add(name)
+            todo += _read(path, path.stat().st_mtime_ns)[0]
     return sorted(seen)
 
 
 @cache
-def _read(path: Path, changed: int) -> tuple[tuple[str, ...], str]:
-    """What a module imports, and what it does: its syntax tree without what it only says."""
+def _read(path: Path, changed: int) -> tuple[list[str], str]:
+    """The project modules that a module imports, and the hash of what it does: of its syntax tree
+    without what it only says."""
     tree, imports = ast.parse(path.read_text(encoding="utf-8")), []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             imports += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
         elif isinstance(node, ast.Import):
             imports += [a.name for a in node.names]
-    return tuple(imports), ast.dump(_Meaning().visit(tree))
+    meaning = ast.dump(_Meaning().visit(tree))
+    return [name for name in imports if _source(name)], files.sha256_bytes(meaning.encode())
 
 
 def _source(module: str) -> Path | None:

@@ -153,6 +153,17 @@ def test_file_is_downloaded_once_and_not_hashed_again(registry, server, monkeypa
     assert server.asked == ["/file.bin"]
 
 
+def test_a_registry_that_changed_is_read_again(registry):
+    path, licences = (
+        downloads.REGISTRY,
+        lambda: {r.licence for r in downloads.load_registry().values()},
+    )
+    assert licences() == {"CC0"}
+    path.write_text(path.read_text().replace("CC0", "CC1"))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000))
+    assert licences() == {"CC1"}
+
+
 def test_damaged_file_in_the_cache_is_replaced(registry, server):
     fetch("file").write_bytes(FILE[:-1] + b"?")
     assert fetch("file").read_bytes() == FILE

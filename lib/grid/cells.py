@@ -17,7 +17,7 @@ from lib.answer import Reader
 from lib.corpora import Passage
 from lib.datasets import Question, load_questions
 from lib.grid.controls import CONTROLS, controlled
-from lib.llm import REFERENCE, ChatModel, ledger
+from lib.llm import REFERENCE, ChatModel, Reply
 from lib.methods import METHODS
 from lib.methods.base import Expansion, Method
 from lib.provenance import result
@@ -132,11 +132,10 @@ class Grid:
             rows = []
             asked = self.questions(arm, dataset)
             for question, e in zip(asked, self.expansions(arm, dataset), strict=True):
-                cost = ledger(e.trace.get("replies", ())).sum(numeric_only=True, skipna=False)
                 rows.append({
                     "dataset": dataset, "method": arm, "qid": question.qid,
                     "error": e.trace.get("error", ""), "cut": int(e.trace.get("cut", 0)),
-                    **{c: cost[c] for c in ("calls", "prompt_tokens", "output_tokens")},
+                    **_cost(e.trace.get("replies", ())),
                     **{h: e.trace.get(h, "") for h in ("H_plus", "H_minus")},
                 })  # fmt: skip
             return pd.DataFrame(rows)
@@ -219,6 +218,15 @@ class Grid:
             self.missing += [] if row in self.missing else [row]
             return None
         return table.fillna(dict.fromkeys(_WORDS, ""))
+
+
+def _cost(replies: Sequence[Reply]) -> dict[str, float]:
+    """Requests and tokens of one expansion; a sum is missing where one of its tokens is."""
+    told = {"calls": float(sum(reply.choice == 0 for reply in replies))}
+    for count in ("prompt_tokens", "output_tokens"):
+        tokens = [getattr(reply, count) for reply in replies]
+        told[count] = float("nan") if None in tokens else float(sum(tokens))
+    return told
 
 
 def _settings(thing: Method | Reader) -> dict:
