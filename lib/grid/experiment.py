@@ -153,13 +153,21 @@ def open_experiment(
     """
     if profile.generated and (generated or not profile.llm.startswith("replay:")):
         profile = replace(profile, **profile.generated)
-    encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    store = corpus_index.corpus_store(profile.corpora, profile.limit)
-    index = corpus_index.build_index(
-        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
-    )
+    grid = _open_grid(profile, lam, live)
+    readers = [load_reader(spec, grid.retriever.encoder, live=live) for spec in profile.answerers]
+    for reader in readers:
+        if reader.needs_llm:
+            reader.workers = profile.workers
+        else:
+            reader.know(grid.retriever.index)
+    return Experiment(profile, grid, readers, [s.get("sample", 0) for s in profile.answerers], lam)
+
+
+def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
+    """What is asked, what is searched and who writes the expansions."""
     methods = methods_of(profile)
     methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=lam)
+    retriever = _open_retriever(profile, lexical=any(name in methods for name in LEXICAL))
     specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
     recorded = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
     data = corpus_index.files_of(profile.corpora)
@@ -167,26 +175,25 @@ def open_experiment(
         own = name == "ddx-mini"
         data += ["ddx-mini/questions.jsonl"] if own else list(load_registry(f"{name}-"))
     behind = {
-        "encoder": encoder.fingerprint, "limit": profile.limit, "corpora": list(profile.corpora),
+        "encoder": retriever.encoder.fingerprint, "limit": profile.limit,
+        "corpora": list(profile.corpora),
         "recordings": {p.name: sha256_file(p)[:16] for p in recorded if p.exists()},
     }  # fmt: skip
-    llm = connect(_small(profile.llm) if live else profile.llm)
-    sets = question_sets(profile.questions, profile.sample or profile.limit)
-    bm25 = None
-    if any(name in methods for name in LEXICAL):
-        bm25 = BM25Index.build([f"{x.title} {x.text}" for x in store], store.ids())
-    retriever = Retriever(index, encoder, store, bm25)
-    grid = Grid(
-        profile.name, sets, retriever, llm, profile.k, methods, behind, data, profile.asked,
-        profile.workers,
+    return Grid(
+        profile.name, question_sets(profile.questions, profile.sample or profile.limit), retriever,
+        connect(_small(profile.llm) if live else profile.llm), profile.k, methods, behind, data,
+        profile.asked, profile.workers,
     )  # fmt: skip
-    readers = [load_reader(spec, encoder, live=live) for spec in profile.answerers]
-    for reader in readers:
-        if reader.needs_llm:
-            reader.workers = profile.workers
-        else:
-            reader.know(index)
-    return Experiment(profile, grid, readers, [s.get("sample", 0) for s in profile.answerers], lam)
+
+
+def _open_retriever(profile: Profile, lexical: bool) -> Retriever:
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    store = corpus_index.corpus_store(profile.corpora, profile.limit)
+    index = corpus_index.build_index(
+        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
+    )
+    bm25 = BM25Index.build([f"{x.title} {x.text}" for x in store], store.ids()) if lexical else None
+    return Retriever(index, encoder, store, bm25)
 
 
 def _small(spec: str) -> str:
