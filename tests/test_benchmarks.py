@@ -64,10 +64,7 @@ def made(seed: int = 0) -> tuple[Study, dict[str, np.ndarray]]:
     benchmark = Benchmark(
         name="made-up", title="made up", corpora=("ddx-mini",), qids=QIDS, questions=QIDS,
         h_plus=QIDS, h_minus={"nearest": QIDS, "random": QIDS}, targets=targets,
-        mimics={
-            "nearest": mimics,
-            "random": {q: mimics[QIDS[j]] for q, j in zip(QIDS, turn, strict=True)},
-        },
+        mimics=mimics,
         several=tuple((q,) * 3 for q in QIDS), dev=frozenset(QIDS[::3]),
         copied=frozenset(QIDS[:5]), shared=frozenset(QIDS[20:]),
         files=("ddx-mini/qrels.jsonl",),
@@ -159,7 +156,7 @@ def test_a_curve_is_the_means_over_its_questions(lab):
     for _, row in table.iterrows():
         lists = {QIDS[i]: directly(lab, Condition(), row["lambda"], i) for i in rows}
         targets = {q: lab.benchmark.targets[q] for q in lists}
-        want = measure(lists, targets, lab.benchmark.mimics["nearest"], 3).mean()
+        want = measure(lists, targets, lab.benchmark.mimics, 3).mean()
         assert row[list(METRICS)].to_dict() == pytest.approx(want.to_dict(), abs=1e-9)
 
 
@@ -306,10 +303,10 @@ def test_what_a_sceptic_leaves_out_is_left_out_of_the_test_questions(curves, lab
 def relabelled(lab: Study, qids) -> Study:
     """Targets and mimic passages exchanged for some questions."""
     b = lab.benchmark
-    old, new = b.mimics["nearest"], dict(b.targets)
+    old, new = b.mimics, dict(b.targets)
     targets = {q: old[q] if q in qids else b.targets[q] for q in QIDS}
     mimics = {q: new[q] if q in qids else old[q] for q in QIDS}
-    changed = replace(b, targets=targets, mimics={**b.mimics, "nearest": mimics})
+    changed = replace(b, targets=targets, mimics=mimics)
     return replace(lab, benchmark=changed)
 
 
@@ -396,7 +393,7 @@ def test_the_spectrum_counts_every_passage_of_every_top_k(lab):
                 middle = (row.start + row.end) / 2
                 found, _ = retrieve(this, Condition(), middle, np.array([i]), depth=k)
                 targets, mimics = (
-                    {qid: m[qid]} for m in (lab.benchmark.targets, lab.benchmark.mimics["nearest"])
+                    {qid: m[qid]} for m in (lab.benchmark.targets, lab.benchmark.mimics)
                 )
                 want = measure(found, targets, mimics, k).iloc[0]
                 assert row.target == round(k * want["target_at_5"])
@@ -547,7 +544,7 @@ def test_one_question_is_shown_as_it_is_retrieved(bundled):
         assert table[table["lambda"] == lam]["pid"].tolist() == found[qid]
     classes = dict(zip(table["pid"], table["class"], strict=True))
     for pid, name in classes.items():
-        on = pid in lab.benchmark.targets[qid], pid in lab.benchmark.mimics["nearest"][qid]
+        on = pid in lab.benchmark.targets[qid], pid in lab.benchmark.mimics[qid]
         assert name == {(1, 0): "target", (1, 1): "both", (0, 1): "mimic", (0, 0): "neither"}[on]
 
     lines = views.lines_table(lab, qid, 0.5, 3, depth=6)
@@ -618,11 +615,11 @@ def test_bioasq_has_its_618_questions_and_a_dev_set_of_its_own(mirror, cached):
         for distance in ("nearest", "middle", "random"):
             others = answers[b.h_minus[distance][i]] - {qid}
             assert others, "H- is another question's ideal answer"
-            assert b.mimics[distance][qid] in [pids[o] for o in others]
+            assert distance != "nearest" or b.mimics[qid] in [pids[o] for o in others]
         assert b.several[i][0] == b.h_minus["nearest"][i] and len(b.several[i]) == 5
         copied = shares_8gram(q.ideal_answer, q.gold_snippets) > 0
         assert (qid in b.copied) == copied
-    assert 0 < len(b.shared) < len(b.copied) < len(b.qids) and all(b.mimics["nearest"].values())
+    assert 0 < len(b.shared) < len(b.copied) < len(b.qids) and all(b.mimics.values())
 
 
 @pytest.mark.mirror
@@ -657,7 +654,8 @@ def test_ddx_real_keeps_hypotheses_and_targets_of_different_institutes(mirror, c
     place = {text: cui for cui, text in zip(b.qids, b.h_plus, strict=True)}
     for name, texts in b.h_minus.items():
         for cui, mimic in zip(b.qids, texts, strict=True):
-            assert place[mimic] != cui and b.mimics[name][cui] == b.targets[place[mimic]]
+            assert place[mimic] != cui
+            assert name != "nearest" or b.mimics[cui] == b.targets[place[mimic]]
     assert set(b.h_minus) == {"nearest", "middle", "random", "by name"} and all(
         len(s) == 5 for s in b.several
     )

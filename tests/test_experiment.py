@@ -90,7 +90,7 @@ def by_hand(lab, lam: float, exchanged: bool) -> np.ndarray:
     b, out = lab.benchmark, []
     for i, qid in enumerate(QIDS):
         top = directly(lab, Condition(), lam, i)[:K]
-        target, mimic = b.targets[qid], b.mimics["nearest"][qid]
+        target, mimic = b.targets[qid], b.mimics[qid]
         out.append((sum(p in target for p in top) / K,
                     sum(p in mimic and p not in target for p in top) / K))  # fmt: skip
     return np.array(out)
@@ -280,7 +280,7 @@ def whole(tmp_path_factory):
             missing=lab.not_run(), table1=paper_tables.table1(lab, answers),
             table2=paper_tables.table2(lab, answers), table3=paper_tables.table3(lab),
             claims=paper_tables.claims(lab, answers),
-            quality=lab.quality(runs, benchmark.targets, benchmark.mimics["nearest"]),
+            quality=lab.quality(runs, benchmark.targets, benchmark.mimics),
             figure5=paper_tables.figure5(lab, (0.0, 0.4, 1.0), benchmark.targets),
             out=folder / "out" / "results" / "mini",
         )  # fmt: skip

@@ -84,7 +84,7 @@ def test_committed_grid_regenerates_but_for_what_a_model_wrote(mirror, tmp_path,
     profile = load_profile("open", llm=nothing, answerers=(reader,))
     lab = open_experiment(profile)
     known = load_benchmark("bioasq", lab.grid.retriever.encoder)
-    quality = lab.quality(lab.runs(), known.targets, known.mimics["nearest"])
+    quality = lab.quality(lab.runs(), known.targets, known.mimics)
     assert set(quality["method"]) == {"standard", "bm25", "rrf", "random passages"}
     numbers = ["p_at_5", "p_at_5_low", "p_at_5_high", "hit_at_5", "ndcg_at_10", "n"]
     assert agree("retrieval", quality, ["dataset", "method"], numbers) == 4

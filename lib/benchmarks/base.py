@@ -17,7 +17,7 @@ class Benchmark:
     """One set of questions with hypotheses and relevance; every list is in ``qids`` order.
 
     ``h_minus`` holds one mimic per question for each way of choosing it ("nearest", "middle",
-    "random"); ``mimics`` the passages on that mimic. ``several`` holds the m nearest mimics, for
+    "random"); ``mimics`` the passages on the nearest. ``several`` holds the m nearest mimics, for
     differentials. ``dev`` are the questions parameters may be chosen on; results are on the others.
     ``copied`` and ``shared`` mark questions a sceptic would leave out.
     """
@@ -30,7 +30,7 @@ class Benchmark:
     h_plus: tuple[str, ...]
     h_minus: Mapping[str, tuple[str, ...]]
     targets: Mapping[str, frozenset[str]]
-    mimics: Mapping[str, Mapping[str, frozenset[str]]]
+    mimics: Mapping[str, frozenset[str]]
     several: tuple[tuple[str, ...], ...] = ()
     dev: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()

@@ -35,6 +35,7 @@ def build(encoder) -> Benchmark:
     ]  # fmt: skip
     kept = [everything[i] for i in keep]
     mimic_of = {d: [everything[rows[i]] for i in keep] for d, rows in pick(ranks).items()}
+    nearest = list(zip(kept, mimic_of["nearest"], strict=True))
     return Benchmark(
         name="bioasq",
         title="BioASQ yes/no questions, ideal answers as hypotheses",
@@ -46,15 +47,11 @@ def build(encoder) -> Benchmark:
         h_minus={d: tuple(m.ideal_answer for m in of) for d, of in mimic_of.items()},
         several=tuple(tuple(everything[j].ideal_answer for j in ranks[i][:5]) for i in keep),
         targets={q.qid: frozenset(pids[q.qid]) for q in kept},
-        mimics={
-            d: {q.qid: frozenset(pids[m.qid]) for q, m in zip(kept, of, strict=True)}
-            for d, of in mimic_of.items()
-        },
+        mimics={q.qid: frozenset(pids[m.qid]) for q, m in nearest},
         dev=frozenset(q.qid for q in kept if q.qid in dev),
         copied=frozenset(q.qid for q in kept if shares_8gram(q.ideal_answer, q.gold_snippets) > 0),
         shared=frozenset(
-            q.qid for q, m in zip(kept, mimic_of["nearest"], strict=True)
-            if set(q.snippet_pmids) & set(m.snippet_pmids)
+            q.qid for q, m in nearest if set(q.snippet_pmids) & set(m.snippet_pmids)
         ),
         counts={"all": len(everything), "yes_no": sum(bool(q.options) for q in everything),
                 "dev_candidates": len(dev)},

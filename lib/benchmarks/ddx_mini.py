@@ -38,7 +38,6 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
         classes[row["qid"]][row["class"]].add(row["pid"])
     qids = tuple(q["qid"] for q in questions)
     stranger = _strangers(questions, seed)
-    on_mimic = {q: frozenset(classes[q]["mimic"] | classes[q]["both"]) for q in qids}
     return Benchmark(
         name="ddx-mini",
         title="ddx-mini: bundled target/mimic questions, reference hypotheses",
@@ -52,10 +51,7 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
             "random": tuple(hypotheses[stranger[q]]["H_minus"] for q in qids),
         },
         targets={q: frozenset(classes[q]["target"] | classes[q]["both"]) for q in qids},
-        mimics={
-            "nearest": on_mimic,
-            "random": {q: on_mimic[stranger[q]] for q in qids},
-        },
+        mimics={q: frozenset(classes[q]["mimic"] | classes[q]["both"]) for q in qids},
         dev=frozenset(q["qid"] for q in questions if q["split"] == "dev"),
         counts={"passages": len(read("passages", folder)), "questions": len(qids)},
     )

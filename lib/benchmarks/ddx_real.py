@@ -54,10 +54,7 @@ def build(encoder) -> Benchmark:
         h_minus={d: tuple(texts[j] for j in rows) for d, rows in chosen.items()},
         several=tuple(tuple(texts[j] for j in row[:5]) for row in ranks),
         targets=targets,
-        mimics={
-            d: {c: targets[cuis[j]] for c, j in zip(cuis, rows, strict=True)}
-            for d, rows in chosen.items()
-        },
+        mimics={c: targets[cuis[j]] for c, j in zip(cuis, ranks[:, 0], strict=True)},
         dev=frozenset(c for c in cuis if hashlib.sha256(c.encode()).digest()[0] % 2),
         excluded_sources=frozenset({f"medquad:{HYPOTHESIS_SUBSET}"}),
         counts={

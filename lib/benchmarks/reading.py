@@ -71,7 +71,7 @@ def read_arms(
             contexts = [retriever.store.get_many(found.get(q.qid, [])[:k]) for q in questions]
             told = reader.answer_all(questions, contexts)
             right = [float(a.letter == q.answer) for a, q in zip(told, questions, strict=True)]
-            table = measure(found, targets, b.mimics["nearest"], k)[["p_at_5", "mimic_at_5"]]
+            table = measure(found, targets, b.mimics, k)[["p_at_5", "mimic_at_5"]]
             tables.append(table.assign(right=right))
         out.append((sum(tables) / len(tables)).reset_index().assign(arm=arm))
     return pd.concat(out, ignore_index=True)[["arm", "qid", "right", "p_at_5", "mimic_at_5"]]

@@ -163,4 +163,4 @@ def measured(
     found, degenerate = retrieve(study, condition, lam, rows, depth=max(k, 10))
     b = study.benchmark
     targets = {b.qids[i]: b.targets[b.qids[i]] for i in rows}
-    return measure(found, targets, b.mimics["nearest"], k), degenerate
+    return measure(found, targets, b.mimics, k), degenerate

@@ -199,7 +199,7 @@ def spectrum_table(study: Study, qids: Sequence[str], k: int, lam_max: float) ->
         s_plus, s_minus = index.score(pair, order)
         for segment in spectrum(s_plus, s_minus, k, lam_max):
             pids = index.ids[order[list(segment.rows)]]
-            counts = Counter(class_of(p, b.targets[qid], b.mimics["nearest"][qid]) for p in pids)
+            counts = Counter(class_of(p, b.targets[qid], b.mimics[qid]) for p in pids)
             row = {"question": qid, "start": segment.start, "end": segment.end}
             out.append(row | {name: counts[name] for name in CLASSES})
     return pd.DataFrame(out)

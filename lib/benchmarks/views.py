@@ -20,7 +20,7 @@ def _found(study: Study, qid: str, lam: float, k: int) -> list[str]:
 
 def _class(study: Study, qid: str, pid: str) -> str:
     b = study.benchmark
-    return class_of(pid, b.targets[qid], b.mimics["nearest"][qid])
+    return class_of(pid, b.targets[qid], b.mimics[qid])
 
 
 def top_table(study: Study, store, qid: str, lambdas: Sequence[float], k: int) -> pd.DataFrame:

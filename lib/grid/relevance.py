@@ -27,13 +27,13 @@ def relevance(profile: Profile, encoder: Encoder, store: PassageStore) -> tuple[
         if name in profile.questions:
             known = load_benchmark(name, encoder)
             if set(known.corpora) <= set(profile.corpora):
-                return known.targets, known.mimics["nearest"]
+                return known.targets, known.mimics
             return _by_document(known, store)
     return {}, {}
 
 
 def _by_document(known: Benchmark, store: PassageStore) -> tuple[Judged, Judged]:
-    lists = known.targets, known.mimics["nearest"]
+    lists = known.targets, known.mimics
     judged = {pid for judgments in lists for pids in judgments.values() for pid in pids}
     documents = {
         p.pid: p.meta["pmids"]

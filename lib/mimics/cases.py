@@ -68,7 +68,7 @@ def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame
         (told,) = reader.answer_all([q], [passages[: grid.k]])
         right = told.letter == q.answer if len(q.options) > 2 else None
         for rank, p in enumerate(passages, 1):
-            kind = class_of(p.pid, b.targets[q.qid], b.mimics["nearest"][q.qid])
+            kind = class_of(p.pid, b.targets[q.qid], b.mimics[q.qid])
             rows.append((case, pair, q.qid, lam, rank, p.pid, kind, p.title, right))
     names = ["case", "pair", "qid", "lambda", "rank", "pid", "class", "passage", "right"]
     return crossing(pd.DataFrame(rows, columns=names), grid.k)

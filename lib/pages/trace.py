@@ -58,7 +58,7 @@ def trace(encoder, qid: str = "medqa-22", *, lam: float = 0.4, k: int = 5) -> pd
     pids = list(ranks["before"] | ranks["after"])
     titles = {p.pid: p.title or p.text for p in store.get_many(pids)}
     for pid, plus, minus in zip(pids, *index.score(pair, pids), strict=True):
-        kind = class_of(pid, b.targets[qid], b.mimics["nearest"][qid])
+        kind = class_of(pid, b.targets[qid], b.mimics[qid])
         places = ranks["before"].get(pid), ranks["after"].get(pid)
         row = ("passage", pid, titles[pid], kind, None, plus, minus, plus - lam * minus, *places)
         rows.append(row)
