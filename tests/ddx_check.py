@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -66,7 +67,7 @@ def _passages(passages: list[dict]) -> list[str]:
             problems.append(f"{p['pid']}: {words} words, wanted {WORDS[0]} to {WORDS[1]}")
         if len(p["check"].split()) < 2:
             problems.append(f"{p['pid']}: names no source its facts can be checked in")
-        for gram in grams(p["text"]):
+        for gram in _grams(p["text"]):
             first = owner.setdefault(gram, p["pid"])
             if first != p["pid"]:
                 problems.append(f"{first} and {p['pid']} share the words '{' '.join(gram)}'")
@@ -154,10 +155,19 @@ def _spelling(rows: dict[str, list[dict]]) -> list[str]:
         for row in rows[name]:
             text = " ".join(str(v) for k, v in row.items() if k != "check")
             problems += [
-                f"{row.get('pid') or row['qid']}: '{m.group(0)}' is not American spelling"
-                for m in BRITISH.finditer(text)
+                f"{row.get('pid') or row['qid']}: '{found}' is not American spelling"
+                for found in _british(text)
             ]
     return problems
+
+
+@cache
+def _british(text: str) -> list[str]:
+    """What is not spelled as Americans do; kept, as the tests look at the same texts again."""
+    return [m.group(0) for m in BRITISH.finditer(text)]
+
+
+_grams = cache(grams)
 
 
 def frozen_problems(folder: Path = paths.DDX_MINI) -> list[str]:

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.mirror
 QUESTIONS, PASSAGES = 100, 3000
 
 MEASURED = {
-    "question alone": (0.0, Condition(form="question"), 0.720, 0.058),
-    "H+ alone": (0.0, Condition(), 0.700, 0.048),
-    "0.2": (0.2, Condition(), 0.700, 0.020),
+    "question alone": (0.0, Condition(form="question"), 0.716, 0.044),
+    "H+ alone": (0.0, Condition(), 0.700, 0.046),
+    "0.2": (0.2, Condition(), 0.698, 0.018),
     "0.4": (0.4, Condition(), 0.690, 0.012),
-    "1.0": (1.0, Condition(), 0.600, 0.004),
-    "0.4, matched rotation": (0.4, Condition(rotation=True), 0.696, 0.048),
+    "1.0": (1.0, Condition(), 0.590, 0.004),
+    "0.4, matched rotation": (0.4, Condition(rotation=True), 0.694, 0.044),
 }
 """Lambda, condition, P@5 and the share of the mimic in the top five, measured once."""
 
@@ -45,7 +45,8 @@ def cache() -> Path:
 def lab(mirror) -> Study:
     """The first 100 yes/no questions by id; H+ is the ideal answer, H- that of the nearest of them.
 
-    The passages are the gold snippets of all 100, and other snippets by id up to 3,000.
+    The passages are the gold snippets of all 100, and the shortest others up to 3,000: to encode
+    them takes half as long as any others.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_CACHE", str(cache()))
@@ -56,7 +57,8 @@ def lab(mirror) -> Study:
             q.qid: frozenset(p.pid for p in passages if q.qid in p.meta["qids"]) for q in questions
         }
         gold = frozenset().union(*of.values())
-        kept = sorted(passages, key=lambda p: p.pid not in gold)[:PASSAGES]  # stable: then by id
+        kept = sorted(passages, key=lambda p: (p.pid not in gold, len(p.text)))  # stable: by id
+        kept = sorted(kept[:PASSAGES], key=lambda p: p.pid)
         items = [(p.title, p.text) for p in kept]
         shards = encode_cached(items, encoder, "article", progress=False)
         ranks = neighbour_ranks(encode_small([q.text for q in questions], encoder, "query"))
@@ -66,7 +68,7 @@ def lab(mirror) -> Study:
             qids=tuple(q.qid for q in questions), questions=tuple(q.text for q in questions),
             h_plus=tuple(q.ideal_answer for q in questions),
             h_minus={"nearest": tuple(m.ideal_answer for m in near)},
-            mimics={"nearest": {q.qid: of[m.qid] for q, m in zip(questions, near, strict=True)}},
+            mimics={q.qid: of[m.qid] for q, m in zip(questions, near, strict=True)},
         )  # fmt: skip
         yield prepare(benchmark, DenseIndex(shards, [p.pid for p in kept]), encoder)
 
