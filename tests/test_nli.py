@@ -14,6 +14,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -28,7 +29,7 @@ from lib.files import read_jsonl
 from lib.nli import models, train_head
 from lib.nli import scores as kept
 from lib.nli.head import CUES, HEAD, FeatureBackend, features, opposites
-from lib.nli.labelled import FILES, SETS, Labelled, quality, scifact
+from lib.nli.labelled import FILES, NEAREST, SETS, Labelled, quality, scifact
 from lib.nli.models import load_backend, sentences
 from lib.nli.scores import plan, rates, score_pairs
 from lib.vectors import encode_small
@@ -420,7 +421,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.mirror
-def test_no_claim_and_no_abstract_is_on_both_sides(scifact_read, minilm):
+def test_no_claim_and_no_abstract_is_on_both_sides(scifact_read):
     used = {}
     for row in table(scifact_read / "scifact/data/scifact/claims_train.csv"):
         docs = re.findall(r"\d+", row["cited_doc_ids"] + " " + row["evidence_doc_id"])
@@ -433,6 +434,15 @@ def test_no_claim_and_no_abstract_is_on_both_sides(scifact_read, minilm):
     labels = [x.label for side in sides for x in side]
     assert (labels.count("entailment"), labels.count("contradiction")) == (616, 341)
     assert 0.2 < len(sides[1]) / len(labels) < 0.35
+
+
+@pytest.mark.mirror
+def test_the_sentence_of_a_neutral_pair_is_the_nearest_of_its_abstract(scifact_read, minilm):
+    kept = pd.read_csv(NEAREST, dtype=str)
+    again = train_head.nearest(minilm, first=20)
+    assert again.astype(str).equals(kept[:20])
+    labels = [x.label for held_out in (False, True) for x in scifact(held_out)]
+    assert labels.count("neutral") == len(kept)
 
 
 @pytest.mark.mirror

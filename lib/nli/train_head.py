@@ -20,9 +20,10 @@ import pandas as pd
 from lib.embed import Encoder, load_encoder
 from lib.files import atomic_write
 from lib.nli.head import HEAD, FeatureBackend, any_of, features, opposites
-from lib.nli.labelled import SETS, Labelled, quality, scifact
+from lib.nli.labelled import NEAREST, SETS, Labelled, cited, quality, scifact
+from lib.vectors import encode_small
 
-__all__ = ["SLICE", "fit", "flipped", "save", "validation"]
+__all__ = ["SLICE", "fit", "flipped", "nearest", "save", "validation"]
 
 SLICE = 120
 _SEES = {
@@ -32,6 +33,18 @@ _SEES = {
     "all": slice(None),
 }
 _TURN = {"contradiction": "entailment", "entailment": "contradiction"}
+
+
+def nearest(encoder: Encoder, first: int | None = None) -> pd.DataFrame:
+    """What ``NEAREST`` holds, computed, or its ``first`` rows."""
+    neutral = [c for c in cited() if not c[0].evidence_doc_id][:first]
+    texts = list(dict.fromkeys(t for row, _, said in neutral for t in (row.claim, *said)))
+    vector = dict(zip(texts, encode_small(texts, encoder, "article"), strict=True))
+    rows = [
+        (row.id, doc, int(np.argmax([vector[s] @ vector[row.claim] for s in said])))
+        for row, doc, said in neutral
+    ]
+    return pd.DataFrame(rows, columns=["claim", "doc", "sentence"])
 
 
 def flipped(pairs: Sequence[Labelled]) -> list[Labelled]:
@@ -131,7 +144,9 @@ def _write(parts: dict, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    training, minilm = scifact(held_out=False), load_encoder("minilm", precision="float32")
+    minilm = load_encoder("minilm", precision="float32")
+    atomic_write(NEAREST, nearest(minilm).to_csv(index=False))
+    training = scifact(held_out=False)
     print(validation(training, minilm).round({"auroc": 3}).to_string(index=False), flush=True)
     save(training, minilm)
     models = [FeatureBackend(name, minilm) for name in ("head", "cosine", "cues")]
