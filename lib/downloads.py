@@ -67,8 +67,7 @@ def load_registry(prefix: str = "") -> dict[str, Resource]:
 @lru_cache
 def _resources(registry: Path, changed: int) -> list[Resource]:
     """Read once for each state of the file: every result asks what data is behind it."""
-    rows = tomllib.loads(registry.read_text(encoding="utf-8"))["download"]
-    return [Resource(**row) for row in rows]
+    return [Resource(**row) for row in tomllib.loads(registry.read_text("utf-8"))["download"]]
 
 
 def fetch(name: str) -> Path:

@@ -8,6 +8,7 @@ reads the text alone without its title, and a query pair as one text.
 from __future__ import annotations
 
 import re
+import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,11 +18,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from lib.model_files import digest, minilm_folder, model_folder
+from lib.model_files import digest, minilm_folder, model_folder, quiet
 
-__all__ = [
-    "Encoder", "HashEncoder", "Item", "ModelEncoder", "Tower", "load_encoder",
-]  # fmt: skip
+__all__ = ["Encoder", "HashEncoder", "Item", "ModelEncoder", "Tower", "load_encoder"]
 
 Tower = Literal["query", "article"]
 Item = str | tuple[str, str]
@@ -76,7 +75,10 @@ class ModelEncoder:
 
     ``cls_pairs`` (MedCPT) takes the CLS vector of a plain BERT and reads pairs as two segments; an
     article without a title is a pair with an empty one. Too long, a (title, text) pair loses the
-    end of its longer part, a (question, text) pair the end of its text first.
+    end of its longer part, a (question, text) pair the end of its text first. A model is opened
+    for the first text whose vector is not in the cache (or at once where ``max_tokens`` is to be
+    learnt from it), so that a run that finds all of them is spared the import of torch; until then
+    its folder may not change.
     """
 
     def __init__(
@@ -85,35 +87,35 @@ class ModelEncoder:
         device: str | Sequence[str] | None = None, precision: str | None = None,
         batch_size: int | None = None,
     ):  # fmt: skip
-        gpus = _gpus()
-        self.devices = [device] if isinstance(device, str) else list(device or gpus or ["cpu"])
+        self.devices = [device] if isinstance(device, str) else list(device or _gpus() or ["cpu"])
         on_gpu = self.devices[0].startswith("cuda")
         self._precision = precision or ("float16" if on_gpu else "float32")
         if self._precision not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"unknown precision {precision!r}: use float32, bfloat16 or float16")
-        self.name, self.pairs, self._opened = name, cls_pairs, {}
+        self.name, self.pairs, self._opened, self._lock = name, cls_pairs, {}, threading.Lock()
         self.batch_size = batch_size or (256 if on_gpu else 8)
         limits = max_tokens if isinstance(max_tokens, tuple) else (max_tokens, max_tokens)
-        sources = {"query": query, "article": article or query}
-        folders = {source: model_folder(source) for source in dict.fromkeys(sources.values())}
-        digests = {source: digest(folder) for source, folder in folders.items()}
-        places = (folders[source] for source in sources.values())
-        self._places = dict(zip(sources, zip(places, limits, strict=True), strict=True))
-        self.fingerprints = {t: self._made_by(t, digests[s]) for t, s in sources.items()}
+        folders = {
+            source: model_folder(source) for source in dict.fromkeys([query, article or query])
+        }
+        files = {folder: digest(folder) for folder in folders.values()}
+        self._places = {"query": (folders[query], limits[0])}
+        self._places["article"] = (folders[article or query], limits[1])
+        self.fingerprints = {t: self._made_by(t, files[f]) for t, (f, _) in self._places.items()}
         self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
 
-    def _made_by(self, tower: Tower, digest: str) -> str:
+    def _made_by(self, tower: Tower, files: str) -> str:
         tokens = self._places[tower][1] or self._model(tower).max_seq_length
         how = f"{'cls' if self.pairs else 'own'} pooling|{tokens} tokens|unit"
-        return f"{self.name.split(':')[0]}|{digest}|{how}|{self._precision}"
+        return f"{self.name.split(':')[0]}|{files}|{how}|{self._precision}"
 
     def _model(self, tower: Tower) -> Any:
-        """The model of a tower, opened when it is first needed: a run whose vectors are all in the
-        cache needs none, and is spared ten seconds of imports."""
+        """The model of a tower, opened when it is first needed."""
         place = self._places[tower]
-        if place not in self._opened:
-            self._opened[place] = _open(*place, self.pairs, self.devices[0], self._precision)
-        return self._opened[place]
+        with self._lock:
+            if place not in self._opened:
+                self._opened[place] = _open(*place, self.pairs, self.devices[0], self._precision)
+            return self._opened[place]
 
     @cached_property
     def dim(self) -> int:
@@ -202,9 +204,8 @@ def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precisio
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()  # "Loading weights" would land in every executed notebook
+    quiet()
     kwargs = {"dtype": getattr(torch, precision), "local_files_only": True}
     if cls:
         bert = Transformer(str(folder), model_kwargs=kwargs)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lib.files import sha256_bytes, sha256_file
 
-__all__ = ["digest", "minilm_folder", "model_folder"]
+__all__ = ["digest", "minilm_folder", "model_folder", "quiet"]
 
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _FILES = ["*.safetensors", "*.bin", "*.json", "*.txt", "*.model"]
@@ -32,7 +32,7 @@ def minilm_folder() -> Path:
 def model_folder(source: str | Path) -> Path:
     """A local folder as it is; a hub name as its snapshot, downloaded when it is not cached."""
     if Path(source).is_dir():
-        return Path(source)
+        return Path(source).resolve()
     from huggingface_hub import snapshot_download
 
     try:
@@ -48,4 +48,13 @@ def model_folder(source: str | Path) -> Path:
 def digest(folder: Path) -> str:
     """One short hash over weights, configuration and vocabulary, each with its name."""
     files = sorted({p for pattern in _FILES for p in folder.rglob(pattern)})
+    if not any(p.name == "config.json" for p in files):
+        raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
     return sha256_bytes("".join(f"{p.name} {sha256_file(p)}\n" for p in files).encode())[:16]
+
+
+def quiet() -> None:
+    """No bar for the loading of weights: it would land in every executed notebook."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()

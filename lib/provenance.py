@@ -20,7 +20,15 @@ from lib import files, paths
 TEXTS = ("qid", "pid", "letter", "gold", "mirage", "error", "H_plus", "H_minus")
 """Columns of results that are text, whatever their values look like."""
 
-__all__ = ["code_hash", "data_hash", "modules_behind", "save_result", "result", "load_result"]
+__all__ = [
+    "code_hash",
+    "data_hash",
+    "modules_behind",
+    "named",
+    "save_result",
+    "result",
+    "load_result",
+]
 
 
 def modules_behind(roots: Iterable[str]) -> list[str]:
@@ -98,6 +106,11 @@ def save_result(
     files.atomic_write(path, table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
     files.write_manifest(path, rows=len(table), settings=_origin(profile, code, data, **settings))
     return path
+
+
+def named(settings: dict) -> str:
+    """One line under a figure that says which run it shows: of a result's settings."""
+    return f"profile {settings['profile']}, code {settings['code']}, data {settings['data']}"
 
 
 def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) -> dict:

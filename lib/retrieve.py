@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -129,17 +130,23 @@ def expand_all(
 ) -> list[Expansion]:  # fmt: skip
     """``method.expand`` for every question, several LLM calls in flight, order kept.
 
-    Every LLM call is tagged with method and question, so a recording or a miss names both.
+    Every LLM call is tagged with method and question, so a recording or a miss names both. The
+    trace says how often it searched (``searches``), before the search that is its result.
     """
     if method.needs_llm and llm is None:
         raise ValueError(f"method {method.name} needs an LLM: pass llm=lib.llm.connect(...)")
     search = retriever.search if retriever else _no_search
 
     def one(question: Question) -> Expansion:
-        if llm is None:
-            return method.expand(question, None, search)
-        with llm.tag(method=method.name, qid=question.qid):
-            return method.expand(question, llm, search)
+        searched = []
+
+        def counted(request: Request, k: int) -> list[tuple[str, str]]:
+            searched.append(k)
+            return search(request, k)
+
+        with llm.tag(method=method.name, qid=question.qid) if llm else nullcontext():
+            made = method.expand(question, llm, counted)
+        return replace(made, trace=made.trace | {"searches": len(searched)})
 
     return in_parallel(one, questions, workers=workers, label=method.name, progress=progress)
 

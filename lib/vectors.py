@@ -94,9 +94,8 @@ def _from_store(
         values = [(key, row.tobytes()) for (key, _), row in zip(part, rows, strict=True)]
         store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", values)
         store.commit()
-    if not keys:
-        return np.zeros((0, encoder.dim), np.float32)
-    return np.stack([found[key] for key in keys])
+    rows = [found[key] for key in keys]
+    return np.stack(rows) if rows else np.zeros((0, encoder.dim), np.float32)
 
 
 def _key(block: Sequence[Item], encoder: Encoder, tower: Tower, dtype: str) -> str:

@@ -668,7 +668,8 @@ def test_the_studys_results_know_what_they_are_read_from():
             "reported/contradiction_table2.csv"} <= set(mini["data"])  # fmt: skip
     sets = ["scifact held-out", "bioclaim", "evidence-mini pairs"]
     both = study.behind("open", score, labelled=sets)
-    assert {"scifact-claims", "bioclaim-val", "nli-head/held_out.txt", "evidence-mini/pairs.jsonl",
+    assert {"scifact-claims", "bioclaim-val", "nli-head/held_out.txt", "nli-head/nearest.csv",
+            "evidence-mini/pairs.jsonl",
             "pubmedqa-labelled"} <= set(both["data"])  # fmt: skip
     assert data_hash(both["data"]) != data_hash(mini["data"])
     own = modules_behind(mini["code"])

@@ -154,10 +154,11 @@ def test_file_is_downloaded_once_and_not_hashed_again(registry, server, monkeypa
 
 
 def test_a_registry_that_changed_is_read_again(registry):
-    path, licences = (
-        downloads.REGISTRY,
-        lambda: {r.licence for r in downloads.load_registry().values()},
-    )
+    path = downloads.REGISTRY
+
+    def licences() -> set[str]:
+        return {r.licence for r in downloads.load_registry().values()}
+
     assert licences() == {"CC0"}
     path.write_text(path.read_text().replace("CC0", "CC1"))
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000))

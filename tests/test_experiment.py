@@ -31,6 +31,7 @@ from lib.grid.experiment import CHOSEN, Experiment, open_experiment
 from lib.index import DenseIndex
 from lib.llm import ChatModel, Reply, ScriptedChat, current_tag
 from lib.methods import METHODS, Dense, Text
+from lib.mimics import unread
 from lib.palette import COLOURS
 from lib.profiles import load_profile, methods_of
 from lib.recorder import Recorder, RecordingMiss
@@ -406,7 +407,7 @@ def test_no_is_not_named_by_every_word_that_holds_it(own_folders):
                 {"chr": METHODS["chr"]}, [reader])  # fmt: skip
     judged = pd.DataFrame({"qid": ["q0", "q1", "q2", "q3"], "letter": list("AAAA")})
     expansions = lab.grid.expansions("chr", "mine")
-    assert paper_tables._named(lab.grid.sets["mine"], expansions, judged) == ["A", "A", "B", "A"]
+    assert unread._named(lab.grid.sets["mine"], expansions, judged) == ["A", "A", "B", "A"]
 
 
 def test_a_profile_without_a_reader_of_its_own_still_has_every_row(own_folders):

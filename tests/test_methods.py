@@ -695,7 +695,7 @@ def test_a_new_method_in_one_file_works_everywhere(retriever, tmp_path, monkeypa
     run, traces = run_retrieval(METHODS["echo"], [replace(QUESTION, text="gout")], retriever, k=4)
     assert run["rank"].tolist() == [1, 2, 3, 4] and (run["method"] == "echo").all()
     best = retriever.index.search(retriever.encoder.encode(["gout"]), 1).ids[0, 0]
-    assert traces["q1"] == {"read": best} and run["pid"].iloc[0] == best
+    assert traces["q1"] == {"read": best, "searches": 1} and run["pid"].iloc[0] == best
 
 
 # what the LLM said, as tables --------------------------------------------------------------------

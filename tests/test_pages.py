@@ -84,7 +84,7 @@ CHANGES = [
     ("table1", "open/retrieval", more("p_at_5")),
     ("claims", "mini/ddx_mini_claims", other_verdict),
     ("audit", "audit", impossible),
-    ("cost", "mini/table3", more("output_tokens", 10)),
+    ("cost", "mini/table3", more("value", 10)),
     ("cost", "open/passages", lambda table: table.drop(index=0, inplace=True)),
 ]
 
@@ -280,7 +280,8 @@ def test_the_cost_table_says_what_was_asked_for_and_what_failed():
     assert [asked["hyde"][c] for c in (mini, made, own)] == ["3", "8 × 256", "2 × 256"]
     assert [asked["thinkqe"][c].split()[0] for c in (mini, made, own)] == ["3", "6", "1"]
     assert asked["csqe"][own] == "1 × 256 (single_call)"
-    failed = read("table3", "open")[0].set_index("method")["failed"]
+    table = read("table3", "open")[0]
+    failed = table[table["metric"] == "failed"].set_index("method")["value"]
     spent = {r[0]: r[-1] for r in rows if len(r) == 4}
     for method, n in failed.items():
         assert spent[method].endswith(f", {n} failed") == (n > 0)

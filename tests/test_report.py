@@ -232,7 +232,11 @@ def test_costs_are_means_a_question_beside_the_papers():
         ("hyde", 1, 8, 8, ""), ("mine", 3, 1, 1, ""), ("standard", 0, 0, 0, ""),
     ]  # fmt: skip
     columns = ["method", "calls", "prompt_tokens", "output_tokens", "error"]
-    table = cost_table(pd.DataFrame(rows, columns=columns)).set_index("method")
+    rows = pd.DataFrame(rows, columns=columns).assign(
+        retrieval_rounds=2.0, latency_s=[1, 3, *"1234"]
+    )
+    table = cost_table(rows.astype({"latency_s": float})).set_index("method")
+    assert list(table.loc["chr", ["retrieval_rounds", "latency_s"]]) == [2, 2]
     ours = table.loc["chr", ["calls", "prompt_tokens", "output_tokens", "n", "failed"]]
     assert list(ours) == [1.5, 15, 6, 2, 1]
     # One that was not measured leaves no mean.

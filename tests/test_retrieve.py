@@ -230,7 +230,7 @@ def test_a_run_has_one_row_per_question_and_rank(retriever):
         rows = run[run["qid"] == qid]
         assert rows["rank"].tolist() == [1, 2, 3, 4]
         assert rows["pid"].tolist() == [pid for pid, _ in brute(request, 4)]
-    assert traces == {q: {"seen": q} for q in "012"}
+    assert traces == {q: {"seen": q, "searches": 0} for q in "012"}
 
 
 TWINS = dense((PLUS, 1.0), (PLUS, -1.0))

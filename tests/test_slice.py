@@ -45,8 +45,8 @@ def cache() -> Path:
 def lab(mirror) -> Study:
     """The first 100 yes/no questions by id; H+ is the ideal answer, H- that of the nearest of them.
 
-    The passages are the gold snippets of all 100, and the shortest others up to 3,000: to encode
-    them takes half as long as any others.
+    The passages are the gold snippets of all 100, and the shortest others up to 3,000, which are
+    encoded fastest.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_CACHE", str(cache()))

@@ -17,9 +17,9 @@ class Benchmark:
     """One set of questions with hypotheses and relevance; every list is in ``qids`` order.
 
     ``h_minus`` holds one mimic per question for each way of choosing it ("nearest", "middle",
-    "random"); ``mimics`` the passages on the nearest. ``several`` holds the m nearest mimics, for
-    differentials. ``dev`` are the questions parameters may be chosen on; results are on the others.
-    ``copied`` and ``shared`` mark questions a sceptic would leave out.
+    "random"); ``mimics`` has the ids of the passages on the nearest. ``several`` holds the m
+    nearest mimics, for differentials. ``dev`` are the questions parameters may be chosen on;
+    results are on the others. ``copied`` and ``shared`` mark questions a sceptic would leave out.
     """
 
     name: str

@@ -10,15 +10,23 @@ import pandas as pd
 from lib.evaluate import holm, judged, paired
 from lib.report import PAPER_NAMES, reported, verdict
 
-__all__ = ["accuracy_table", "claims", "cost_table", "mcnemar"]
+__all__ = ["COSTS", "accuracy_table", "claims", "cost_table", "mcnemar", "paper_set"]
+
+COSTS = ("calls", "retrieval_rounds", "prompt_tokens", "output_tokens", "latency_s")
+"""Of a question's expansion: LLM requests, searches, tokens, seconds of waiting for replies."""
 
 _DATASETS = {"mmlu": "MMLU-Med", "medqa": "MedQA-US", "bioasq": "BioASQ-Y/N"}
+
+
+def paper_set(dataset: str) -> str | None:
+    """The paper's name for a question set, None if it has none like it."""
+    return _DATASETS.get(dataset.split()[-1])
 
 
 def _printed(method: str, dataset: str, reader: str) -> float:
     """What Table 1 prints, as a share: for its own answerer, or the mean of its three."""
     rows = reported("table1_accuracy")
-    kind = _DATASETS.get(dataset.split()[-1])
+    kind = paper_set(dataset)
     # The paper's Table 1 calls its row "HyDE (H+ only)"; elsewhere HyDE is eight texts.
     name = PAPER_NAMES.get("hyde" if method == "hplus" else method)
     rows = rows[(rows["method"] == name) & (rows["dataset"] == kind)]
@@ -137,13 +145,13 @@ def claims(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:
-    """Table 3, per question: calls and tokens of what a model generated, beside the paper's.
+    """Table 3, per question: ``COSTS`` of what a model generated, beside the paper's.
 
-    ``expanded`` are the grid's rows. Reference text has no cost: its rows hold calls alone, and one
-    question whose tokens were not measured leaves its method without a mean.
+    ``expanded`` are the grid's rows. Reference text has no cost: its rows hold calls and rounds
+    alone, and one question that was not measured leaves its method without a mean. The seconds are
+    those of the machine that generated, and of as many requests at a time as it was asked.
     """
-    columns = ["calls", "prompt_tokens", "output_tokens"]
-    table = expanded.groupby("method", sort=False)[columns].mean(skipna=False)
+    table = expanded.groupby("method", sort=False)[list(COSTS)].mean(skipna=False)
     table["n"] = expanded.groupby("method", sort=False).size()
     table["failed"] = (expanded["error"].fillna("") != "").groupby(expanded["method"]).sum()
     printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")

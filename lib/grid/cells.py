@@ -124,8 +124,9 @@ class Grid:
     def expanded(self, arm: str, dataset: str) -> pd.DataFrame | None:
         """One row a question of what an expansion said and cost, or None if NOT RUN.
 
-        dataset, method, qid, error, cut, calls, prompt_tokens, output_tokens (missing where they
-        were not measured, as for reference text), H_plus, H_minus (empty for other methods).
+        dataset, method, qid, error, cut, calls, prompt_tokens, output_tokens, latency_s (missing
+        where they were not measured, as for reference text), retrieval_rounds (the last search is
+        one), H_plus, H_minus (empty for other methods).
         """
 
         def make() -> pd.DataFrame:
@@ -136,6 +137,7 @@ class Grid:
                     "dataset": dataset, "method": arm, "qid": question.qid,
                     "error": e.trace.get("error", ""), "cut": int(e.trace.get("cut", 0)),
                     **_cost(e.trace.get("replies", ())),
+                    "retrieval_rounds": e.trace.get("searches", 0) + float(e.request is not None),
                     **{h: e.trace.get(h, "") for h in ("H_plus", "H_minus")},
                 })  # fmt: skip
             return pd.DataFrame(rows)
@@ -221,11 +223,11 @@ class Grid:
 
 
 def _cost(replies: Sequence[Reply]) -> dict[str, float]:
-    """Requests and tokens of one expansion; a sum is missing where one of its tokens is."""
+    """Requests, tokens and seconds of one expansion; NaN where one reply was not measured."""
     told = {"calls": float(sum(reply.choice == 0 for reply in replies))}
-    for count in ("prompt_tokens", "output_tokens"):
-        tokens = [getattr(reply, count) for reply in replies]
-        told[count] = float("nan") if None in tokens else float(sum(tokens))
+    for count in ("prompt_tokens", "output_tokens", "latency_s"):
+        each = [getattr(reply, count) for reply in replies]
+        told[count] = float("nan") if None in each else float(sum(each))
     return told
 
 

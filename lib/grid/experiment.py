@@ -24,10 +24,13 @@ from lib.provenance import save_result
 from lib.recorder import RecordingMiss
 from lib.retrieve import Retriever
 
-__all__ = ["CHOSEN", "Experiment", "open_experiment"]
+__all__ = ["CHOSEN", "NAMED", "Experiment", "open_experiment"]
 
 CHOSEN = "chr, given λ"
 """CHR at the reader's lambda, beside the paper's lambda = 1 ("chr")."""
+
+NAMED = "the expander's own answer"
+"""The row of Table 1 that nobody read: the option that H+ names."""
 
 LEXICAL = ("bm25", "rrf")
 """Methods that search by words, with an index of them in memory."""
@@ -52,6 +55,17 @@ class Experiment:
     def arms(self) -> list[str]:
         """Every row of Table 1: also what is answered without retrieval."""
         return [*self.searched, "closed book", "hypotheses as context"]
+
+    @property
+    def visible(self) -> dict[str, bool]:
+        """Whether what an arm searches with, or answers from, was written seeing the options.
+
+        Arms that nobody wrote anything for are not in it.
+        """
+        methods = self.grid.methods
+        seen = {name: m.options_visible for name, m in methods.items()}
+        of_chr = (*(f"chr, {c}" for c in CONTROLS), NAMED, "hypotheses as context")
+        return seen | dict.fromkeys(of_chr, methods["chr"].options_visible)
 
     def plan(self) -> pd.DataFrame:
         """What a run asks of LLMs, before it starts: who, calls, and at most how many tokens out.
@@ -128,8 +142,7 @@ class Experiment:
         """Keep a table as ``<results>/<name>.csv`` with all that it depends on; returns it."""
         grid = self.grid
         if "method" in table and "options_visible" not in table:
-            seen = {name: m.options_visible for name, m in grid.methods.items()}
-            table = table.assign(options_visible=table["method"].map(seen))
+            table = table.assign(options_visible=table["method"].map(self.visible))
         behind = {**grid.behind, "k": grid.k, "lam": self.lam}
         save_result(table, name, grid.profile, code=["lib.grid.tables"], data=grid.data, **behind)
         return table

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from lib.evaluate import mean_interval
+
 __all__ = ["OUTCOMES", "overlap", "rbo", "shift_table"]
 
 OUTCOMES = ("all", "both right", "only the first right", "only the second right", "both wrong")
@@ -49,7 +51,8 @@ def shift_table(
     first: Mapping[str, Sequence[str]], second: Mapping[str, Sequence[str]], k: int,
     right: tuple[pd.Series, pd.Series] | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """Mean overlap of two runs ({qid: passage ids}) by outcome: outcome, n, count, fraction, ...
+    """Mean overlap of two runs ({qid: passage ids}) by outcome: outcome, n, count, fraction, ...,
+    and of each of these the ends of its 95 % interval (``count_low``, ``count_high``, ...).
 
     The questions are those of ``first``. ``right`` are the right answers (bool by qid) from the
     first and the second run's passages; without them only the row "all" is there. An outcome
@@ -64,5 +67,8 @@ def shift_table(
     rows = []
     for outcome, mask in masks.items():
         own = table[mask.fillna(False).astype(bool)]
-        rows.append({"outcome": outcome, "n": len(own)} | own.mean().to_dict())
+        row = {"outcome": outcome, "n": len(own)} | own.mean().to_dict()
+        for measure in own if len(own) else ():
+            _, row[f"{measure}_low"], row[f"{measure}_high"] = mean_interval(own[measure])
+        rows.append(row)
     return pd.DataFrame(rows)

@@ -11,24 +11,31 @@ from lib.answer import EvidenceReader, Reader
 from lib.evaluate import mean_interval
 from lib.grid import accuracy
 from lib.grid.experiment import Experiment
+from lib.grid.kept import long_form, save_long
 from lib.grid.shift import shift_table
 from lib.methods.base import Dense, Expansion
-from lib.mimics.naming import named_option
+from lib.mimics.unread import unread
+from lib.report import PAPER_NAMES, reported
 from lib.retrieve import execute
 
-__all__ = ["claims", "figure5", "table1", "table2", "table3"]
+__all__ = ["claims", "figure5", "read", "table1", "table2", "table3"]
 
 
 def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
-    visible = {name: m.options_visible for name, m in experiment.grid.methods.items()}
-    told = pd.concat([answers, *_without_reader(experiment)], ignore_index=True)
-    return experiment.save(accuracy.accuracy_table(told, visible), "table1")
+    told = pd.concat([answers, *unread(experiment, _without_llm(experiment))], ignore_index=True)
+    table = accuracy.accuracy_table(told, experiment.visible)
+    save_long(experiment, table.fillna({"verdict": ""}), "table1")
+    return table
 
 
 def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """CHR > each baseline, as paired tests (see ``lib.grid.accuracy.claims``)."""
-    return experiment.save(accuracy.claims(answers), "claims")
+    table = accuracy.claims(answers)
+    seen = {f"CHR > {printed}": experiment.visible.get(m) for m, printed in PAPER_NAMES.items()}
+    table["options_visible"] = experiment.visible.get("chr")
+    table["options_visible_against"] = table["claim"].map(seen)
+    return experiment.save(table, "claims")
 
 
 def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -> pd.DataFrame:
@@ -48,14 +55,29 @@ def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -
                 read = {q: ours[q] for q in right[0].index}
                 some = shift_table(read, _ids(experiment, other, d), k, tuple(right))
                 rows.append(some.assign(dataset=d, method=other, reader=reader.name))
-    first = ["dataset", "method", "reader"]
     table = pd.concat(rows, ignore_index=True)
-    return experiment.save(table[[*first, *(c for c in table if c not in first)]], "table2")
+    save_long(experiment, _beside_overlap(table), "table2")
+    return table
 
 
 def table3(experiment: Experiment) -> pd.DataFrame:
-    """Calls and tokens of the expansions a model generated, beside the paper's."""
-    return experiment.save(accuracy.cost_table(experiment.expanded()), "table3")
+    """What the expansions that a model generated cost a question, beside the paper's."""
+    table = accuracy.cost_table(experiment.expanded())
+    printed = {"calls": "reported_calls", "output_tokens": "reported_output_tokens"}
+    save_long(experiment, long_form(table, [*accuracy.COSTS, "failed"], printed), "table3")
+    return table
+
+
+def read(experiment: Experiment) -> pd.DataFrame:
+    """method, value, value_n: accuracy of the reader without an LLM, over all question sets."""
+    reader = _without_llm(experiment)
+    found = (
+        experiment.grid.answers(arm, d, reader)
+        for arm in experiment.grid.methods for d in experiment.grid.sets
+    )  # fmt: skip
+    told = pd.concat([table for table in found if table is not None])
+    right = (told["letter"] == told["gold"]).groupby(told["method"], sort=False)
+    return right.agg(value="mean", value_n="size").reset_index()
 
 
 def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) -> pd.DataFrame:
@@ -88,7 +110,25 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
                 value, low, high = mean_interval(values)
                 rows.append({"series": d, "metric": metric, "lambda": lam, "value": value,
                              "low": low, "high": high, "n": len(values)})  # fmt: skip
-    return experiment.save(pd.DataFrame(rows), "figure5")
+    table = pd.DataFrame(rows)
+    long = table.rename(columns={"series": "dataset"}).assign(method="chr", answerer="")
+    read = long["metric"] != "P@k"
+    long.loc[read, ["metric", "answerer"]] = ["accuracy", reader.name]
+    save_long(experiment, long, "figure5")
+    return table
+
+
+def _beside_overlap(table: pd.DataFrame) -> pd.DataFrame:
+    """Table 2 in long form; the paper prints count and zero for what CHR has right and HyDE not."""
+    table = table.rename(columns={"reader": "answerer"})
+    theirs = (table["method"] == "hyde") & (table["outcome"] == "only the first right")
+    rows = reported("table2_overlap").pivot(index="dataset", columns="metric", values="value")
+    for name, printed, unit in (("count", "mean_overlap", 1), ("zero", "zero_overlap", 100)):
+        table[f"printed_{name}"] = (
+            table["dataset"].map(accuracy.paper_set).map(rows[printed] / unit).where(theirs)
+        )
+    beside = {"count": "printed_count", "zero": "printed_zero"}
+    return long_form(table, ("count", "fraction", "jaccard", "zero", "rbo"), beside)
 
 
 def _ids(experiment: Experiment, arm: str, dataset: str) -> dict[str, list[str]]:
@@ -124,25 +164,6 @@ def _without_llm(experiment: Experiment) -> Reader:
     return next(own, None) or EvidenceReader(experiment.grid.retriever.encoder)
 
 
-def _without_reader(experiment: Experiment) -> list[pd.DataFrame]:
-    """Rows of Table 1 that nobody read: the majority's letter, the option that H+ names."""
-    out, judge = [], _without_llm(experiment)
-    for d, questions in experiment.grid.sets.items():
-        gold = pd.Series([q.answer for q in questions])
-        own = experiment.grid.answers("hypotheses as context", d, judge)
-        base = pd.DataFrame({"dataset": d, "qid": [q.qid for q in questions], "gold": gold})
-        most = gold.mode()[0]
-        out.append(base.assign(method="always the commonest letter", letter=most, mirage=most))
-        if own is not None:
-            asked = experiment.grid.questions("chr", d)
-            letters = dict(zip((q.qid for q in asked), _named(
-                asked, experiment.grid.expansions("chr", d), own), strict=True))  # fmt: skip
-            base = base[base["qid"].isin(letters)]
-            named = base["qid"].map(letters)
-            out.append(base.assign(method="the expander's own answer", letter=named, mirage=named))
-    return [table.assign(reader="no reader", rule="", documents_cut=0) for table in out]
-
-
 def _at(expansion: Expansion, lam: float) -> Expansion:
     """The same hypotheses at another lambda."""
     if expansion.request is None:
@@ -156,16 +177,3 @@ def _right(answers: pd.DataFrame, dataset: str, reader: str, method: str) -> pd.
     own = answers[(answers["dataset"] == dataset) & (answers["reader"] == reader)]
     own = own[own["method"] == method]
     return (own["letter"] == own["gold"]).set_axis(own["qid"])
-
-
-def _named(questions: Sequence, expansions: Sequence[Expansion], judged: pd.DataFrame) -> list[str]:
-    """The letter whose option alone stands in H+; else what the reader makes of H+ and H-.
-
-    Yes and no are answers only where H+ begins with them. An expander that failed has no answer.
-    """
-    by_reader = dict(zip(judged["qid"], judged["letter"], strict=True))
-    letters = []
-    for q, e in zip(questions, expansions, strict=True):
-        text = e.trace.get("H_plus", "")
-        letters.append(named_option(text, q.options) or (by_reader.get(q.qid, "") if text else ""))
-    return letters

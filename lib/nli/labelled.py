@@ -29,8 +29,8 @@ from lib.paths import DATA
 __all__ = ["FILES", "Labelled", "NEAREST", "SETS", "cited", "quality", "scifact"]
 
 NEAREST = DATA / "nli-head" / "nearest.csv"
-"""claim, doc, sentence: in each abstract that a claim without evidence cites, the number of the
-sentence nearest to the claim by cosine, found once (``lib.nli.train_head``)."""
+"""claim, doc, sentence: in each abstract that a claim without evidence cites, the number (from 0)
+of the sentence nearest to the claim by MiniLM's cosine, found once (``lib.nli.train_head``)."""
 
 _NAMES = {"SUPPORT": "entailment", "CONTRADICT": "contradiction", "": "neutral"}
 
@@ -79,8 +79,8 @@ def _scifact() -> tuple[tuple[str, Labelled], ...]:
             parts.merge(row.claim, key)
     out = []
     for row, doc, said in cited():
-        known = row.evidence_doc_id != ""
-        marked = row.evidence_sentences if known else nearest.loc[(row.id, doc), "sentence"]
+        evident = row.evidence_doc_id != ""
+        marked = row.evidence_sentences if evident else nearest.loc[(row.id, doc), "sentence"]
         text = " ".join(said[int(i)] for i in _numbers(marked))
         group = min(parts.subset(row.claim))
         out.append((row.id, Labelled(row.claim, text, _NAMES[row.evidence_label], group)))

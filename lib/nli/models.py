@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lib.model_files import digest, model_folder
+from lib.model_files import digest, model_folder, quiet
 from lib.nli.head import FeatureBackend
 
 __all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
@@ -66,6 +66,7 @@ class HubBackend:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+        quiet()
         folder, self.name, self._batch = model_folder(model), name, batch_size
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         net = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)

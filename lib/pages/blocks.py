@@ -85,7 +85,7 @@ def cost() -> str:
         rows.append((f"`{name}`", ", ".join(p.corpora), size, p.encoder, llm, p.needs))
         if name not in PROFILES:
             continue
-        spent[name] = read("table3", name)[0].set_index("method")
+        spent[name] = _wide(read("table3", name)[0])
         if p.llm.startswith("replay:"):  # text of the companion's own has no budget of tokens
             asked[f"{name}, Table 1"] = {n: _texts(m) for n, m in methods_of(p).items()}
         generated = methods_of(replace(p, **p.generated))
@@ -101,6 +101,18 @@ def cost() -> str:
     )
     folded_tables = folded("What was asked for, and what it cost", "\n\n".join(below))
     return f"{markdown(head, rows)}\n\n{folded_tables}"
+
+
+def _wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Table 3 with a row a method, as it is stored with a row a number."""
+    wide, printed = (
+        table.pivot(index="method", columns="metric", values=v) for v in ("value", "reported")
+    )
+    return (
+        wide.join(printed.add_prefix("reported_"))
+        .assign(n=table.groupby("method")["n"].first())
+        .reindex(table["method"].unique())
+    )
 
 
 def _texts(method) -> str | None:
