@@ -1,7 +1,8 @@
 """Are the committed results what the code makes? What ``make check`` runs after ``make figures``.
 
-The mini results are compared with a fresh run, to one unit in the third decimal; those of other
-profiles, which take hours to make, by the hashes of the code and data behind them.
+The mini results, and the numbers its figures are drawn from, are compared with a fresh run, to one
+unit in the third decimal; the results of other profiles, which take hours to make, by the hashes of
+the code and data behind them.
 """
 
 from __future__ import annotations
@@ -36,19 +37,27 @@ def _differences(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:
     return found
 
 
-def check(made: Path) -> list[str]:
-    """What is wrong with the committed results: mini against ``made``, others by their hashes."""
+def _compared(old: Path, new: Path, name: str) -> list[str]:
+    """Every table of one folder against that of the same name in the other."""
     problems = []
-    for path in sorted(paths.committed("mini").glob(_CSV)):
-        fresh = made / "mini" / path.name
-        if not fresh.exists():
-            problems.append(f"{path.name}: committed but no longer made")
+    for path in sorted(old.glob(_CSV)):
+        if not (new / path.name).exists():
+            problems.append(f"{name}/{path.name}: committed but no longer made")
             continue
-        found = _differences(pd.read_csv(path), pd.read_csv(fresh))
-        problems += [f"mini/{path.name}: {d}" for d in found]
-    for fresh in sorted((made / "mini").glob(_CSV)):
-        if not (paths.committed("mini") / fresh.name).exists():
-            problems.append(f"mini/{fresh.name}: made but not committed")
+        found = _differences(pd.read_csv(path), pd.read_csv(new / path.name))
+        problems += [f"{name}/{path.name}: {d}" for d in found]
+    return problems + [
+        f"{name}/{path.name}: made but not committed"
+        for path in sorted(new.glob(_CSV)) if not (old / path.name).exists()
+    ]  # fmt: skip
+
+
+def check(made: Path) -> list[str]:
+    """What is wrong with what is committed: mini's results against those in ``made``, its figures'
+    tables against those in the folder beside, other results by their hashes."""
+    drawn = made.parent / "figures" / "mini"
+    problems = _compared(paths.committed("mini"), made / "mini", "mini")
+    problems += _compared(paths.ROOT / "figures" / "mini", drawn, "figures/mini")
     stored = paths.DATA / "results"
     # The audit belongs to no profile.
     for path in sorted([*stored.glob("audit.csv"), *stored.glob(f"*/{_CSV}")]):

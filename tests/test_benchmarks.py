@@ -15,6 +15,7 @@ from lib import paths, provenance
 from lib.benchmarks import Benchmark, bioasq, ddx_real, load_benchmark, study, tables, views
 from lib.benchmarks.base import shares_8gram
 from lib.benchmarks.neighbours import neighbour_ranks, pick
+from lib.benchmarks.statements import statements_table
 from lib.benchmarks.study import Condition, Study, measured, retrieve
 from lib.benchmarks.tables import CURVE_COLUMNS, all_curves
 from lib.corpora import load_passages
@@ -298,6 +299,20 @@ def test_what_a_sceptic_leaves_out_is_left_out_of_the_test_questions(curves, lab
     plain = replace(lab, benchmark=replace(lab.benchmark, copied=frozenset(), several=()))
     names = set(all_curves(plain, [0.0])["hypotheses"])
     assert names == {"none", "nearest", "random", "nearest, shared documents left out"}
+
+
+def test_what_was_stated_of_ddx_real_is_tested_question_by_question(lab):
+    table = statements_table(lab, k=3).set_index("statement")
+    assert "a random mimic at 0.4 > H+ alone" in table.index and "middle" not in str(table.index)
+    rows = lab.rows(lab.benchmark.test)
+    c = lab.c()[rows]
+    lambdas = {"contrast at λ = 1 > H+ alone": 1.0, "L2, λ = 1 > H+ alone": 1 / (1 + c)}
+    zero = measured(lab, Condition(), 0.0, rows, 3)[0]["p_at_5"]
+    for statement, lam in lambdas.items():
+        here = measured(lab, Condition(), lam, rows, 3)[0]["p_at_5"]
+        assert table.loc[statement, "difference"] == pytest.approx((here - zero).mean())
+    within = (table["low"] <= table["stated"]) & (table["stated"] <= table["high"])
+    assert (within == (table["stated_inside"] == "yes")).all() and (table["n"] == len(rows)).all()
 
 
 def relabelled(lab: Study, qids) -> Study:

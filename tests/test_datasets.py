@@ -35,6 +35,11 @@ ANSWERS = {
     "pubmedqa": {"A": 276, "B": 169, "C": 55},
 }
 
+SUBJECTS = {
+    "anatomy": 135, "clinical_knowledge": 265, "college_biology": 144, "college_medicine": 173,
+    "medical_genetics": 100, "professional_medicine": 272,
+}  # fmt: skip
+
 # (set, qid, start of the text, answer), read in MIRAGE's own benchmark.json
 KNOWN = [
     ("mmlu", "college_biology-118", "Proteins were shown to move about", "A"),
@@ -66,6 +71,8 @@ def test_counts_and_answers(name, mirror, cached):
     questions = load_questions(name)
     assert len(questions) == SIZES[name] == len({q.qid for q in questions})
     assert Counter(q.answer for q in questions) == ANSWERS[name]
+    if name == "mmlu":
+        assert Counter(q.subset for q in questions) == SUBJECTS
     for q in questions:
         assert q.text and all(q.options.values()) and list(q.options) == sorted(q.options)
         assert q.dataset == name and q.text == q.text.strip() and "  " not in q.text

@@ -206,7 +206,7 @@ def test_old_leftovers_of_killed_runs_are_swept_and_young_ones_kept(registry, ow
 
 @pytest.mark.parametrize(
     ("how", "name", "page", "kills"),
-    [("fetch", "file", "/file.bin", 20), ("members", "folder", "/o/r/archive/x.tar.gz", 10)],
+    [("fetch", "file", "/file.bin", 20), ("members", "folder", "/o/r/archive/x.tar.gz", 20)],
 )
 def test_killed_at_any_moment_then_run_again(how, name, page, kills, registry, server, own_folders):
     body = server.pages[page]

@@ -27,7 +27,8 @@ from lib.evaluate import mean_interval
 from lib.grid import plots as grid_plots
 from lib.grid import tables as paper_tables
 from lib.grid.cells import ARMS, Grid
-from lib.grid.experiment import CHOSEN, Experiment, open_experiment
+from lib.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
+from lib.grid.kept import COLUMNS
 from lib.index import DenseIndex
 from lib.llm import ChatModel, Reply, ScriptedChat, current_tag
 from lib.methods import METHODS, Dense, Text
@@ -338,6 +339,37 @@ def test_tables_are_kept_with_what_they_depend_on(whole):
         )
         assert (settings["k"], settings["lam"]) == (5, 0.4)
         assert settings["encoder"].startswith("hash|") and "reference.jsonl" in str(settings)
+
+
+def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
+    for name, shown in (("table1", whole.table1), ("table2", whole.table2),
+                        ("table3", whole.table3), ("figure5", whole.figure5)):  # fmt: skip
+        stored, _ = provenance.load_result(name, "mini")
+        assert tuple(stored)[: len(COLUMNS)] == COLUMNS and stored["setup"].nunique() == 1
+        assert stored["setup"][0] == "mini, hash, reference text, k = 5"
+        assert (stored["verdict"].notna() == stored["reported"].notna()).all(), name
+        inside = stored.dropna(subset=["low"])
+        assert len(inside) == 0 or inside["value"].between(inside["low"], inside["high"]).all()
+        metrics = stored["metric"].nunique() if name in ("table2", "table3") else 1
+        assert len(stored) == len(shown) * metrics
+    count = whole.table2.set_index(["dataset", "method", "reader", "outcome"])["count"]
+    stored = provenance.load_result("table2", "mini")[0].fillna({"answerer": ""})
+    stored = stored[stored["metric"] == "count"]
+    for row in stored.dropna(subset=["value"]).itertuples():
+        key = row.dataset, row.method, row.answerer, row.outcome
+        assert row.value == pytest.approx(count[key], abs=5e-4)
+
+
+def test_who_saw_the_options_is_said_of_every_arm_that_somebody_wrote_for(whole):
+    seen = whole.table1.groupby("method")["options_visible"].agg(lambda x: set(x.dropna()))
+    for arm in ("chr", CHOSEN, "hplus", "chr, matched rotation", NAMED, "hypotheses as context"):
+        assert seen[arm] == {True}, arm
+    for arm in ("standard", "hyde", "query2doc"):
+        assert seen[arm] == {False}, arm
+    for arm in ("closed book", "random passages", "always the commonest letter"):
+        assert seen[arm] == set(), arm
+    assert whole.claims["options_visible"].all()
+    assert not whole.claims["options_visible_against"].any()
 
 
 # Table 1 -----------------------------------------------------------------------------------------
@@ -763,6 +795,17 @@ def test_the_reference_is_recorded_anew_and_twice_is_the_same(tmp_path):
     keys = [json.loads(line)["key"] for line in once.splitlines()]
     assert keys == sorted(set(keys)) and "0" not in keys
     assert reference.record_reference(path).read_bytes() == once
+
+
+def test_the_readme_states_the_corruption_sweep_as_it_is_drawn():
+    text = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
+    drawn = pd.read_csv(paths.ROOT / "figures" / "mini" / "08_corruption.csv")
+    drawn = drawn[drawn["lambda"].isin([0.0, 0.2, 0.4, 1.0])]
+    wide = drawn.pivot(index="wrong", columns="lambda", values="p_at_5")
+    told = re.findall(r"^\| (\d+)% \| (.+) \|$", text, re.M)
+    assert {int(share) / 100: [*map(float, row.split(" | "))] for share, row in told} == {
+        share: list(row) for share, row in zip(wide.index, wide.to_numpy(), strict=True)
+    }
 
 
 def test_the_readme_states_the_grades_that_the_file_holds():

@@ -264,6 +264,16 @@ def test_a_result_that_is_gone_or_new_is_found(results):
     assert len(found) == 2
 
 
+def test_a_figures_numbers_are_compared_too(results):
+    for folder, value in ((paths.ROOT, 0.5), (results.parent, 0.6)):
+        place = folder / "figures" / "mini"
+        place.mkdir(parents=True)
+        (place / "08_curves.csv").write_text(f"p\n{value}\n")
+    assert check(results) == ["figures/mini/08_curves.csv: p, row 0: 0.5 committed, 0.6 made"]
+    (place / "08_curves.csv").unlink()
+    assert check(results) == ["figures/mini/08_curves.csv: committed but no longer made"]
+
+
 def test_a_committed_file_changed_by_hand_is_found(results):
     path = paths.committed("open") / "real.csv"
     path.write_text(path.read_text().replace("0.123", "0.124"))

@@ -1,11 +1,13 @@
-"""The paper profile at full length, small: killed, resumed, every table drawn, all tokens told."""
+"""The paper profile at full length, small: killed, resumed, its tables drawn, all tokens told.
+
+Notebook 09, which asks no LLM in a rehearsal, runs only in ``make rehearsal``.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -39,6 +41,7 @@ from lib.store import PassageStore
 LETTERS = re.compile(r"\w{1,5}|[^\w\s]")
 """A token of the scripted engine: up to five letters, or a sign."""
 SAMPLE = 3
+TABLES_OF_09 = ("table1", "table2", "table3")
 
 
 class Scripted:
@@ -50,15 +53,20 @@ class Scripted:
     def __init__(self, pause_s: float = 0.0, kills: Sequence[int] = ()):
         self.pause_s, self.asked, self.lock = pause_s, 0, threading.Lock()
         self.held = {kill + more for kill in kills for more in (1, 2)}
+        self.mine = threading.local()
 
     def count(self, messages: list[dict]) -> int:
+        """Asked once a request, by the thread that generates its samples."""
+        with self.lock:
+            self.asked += 1
+            self.mine.held = self.asked in self.held
+        return self.tokens(messages)
+
+    def tokens(self, messages: list[dict]) -> int:
         return sum(4 + len(LETTERS.findall(m["content"])) for m in messages)
 
     def generate(self, body: dict) -> Generated:
-        with self.lock:
-            self.asked += 1
-            held = self.asked in self.held
-        time.sleep(self.pause_s or (0.5 if held else 0.03))
+        time.sleep(self.pause_s or (0.5 if self.mine.held else 0.03))
         asked = json.dumps([body["messages"], body.get("seed", 0)])
         mark = hashlib.sha256(asked.encode()).hexdigest()
         text = f"A passage on the {mark[:4]} of kidney pain and heart fever."
@@ -68,7 +76,7 @@ class Scripted:
         elif "answer_choice" in asked:
             text = json.dumps({"answer_choice": "ABCD"[int(mark[0], 16) % 4]})
         tokens = len(LETTERS.findall(text))
-        return Generated(text, "stop", self.count(body["messages"]), tokens)
+        return Generated(text, "stop", self.tokens(body["messages"]), tokens)
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +102,7 @@ def inside(here, monkeypatch):
 @pytest.fixture(scope="module")
 def performed(here):
     """(what the child told, the log): a whole run, killed at two seeded places and resumed."""
-    # Cells ask SAMPLE at once: after the first of three, two are under way.
-    kills = sorted(random.Random(0).sample(range(46, 150, SAMPLE), 2))
+    kills = [62, 96]  # each the first of three that are asked at once: two are under way
     profile = load_profile(str(here.profile))
     with LogServer(Scripted(kills=kills), here.log, *limits(profile)) as server:
         script = Path(__file__).with_name("kill_rehearsal.py")
@@ -107,10 +114,11 @@ def performed(here):
     return json.loads(run.stdout), pd.read_json(here.log, lines=True)
 
 
-def test_killed_twice_and_resumed_every_table_is_drawn(performed, here):
+def test_killed_twice_and_resumed_every_other_table_is_drawn(performed, here):
     told, _ = performed
     assert (told["hit"], told["not_run"]) == (2, 0)
-    assert [t for t in told["undrawn"] if not t.startswith(("contradiction_", "nli_"))] == []
+    of_09 = {"nli_quality", *(f"contradiction_{x}" for x in ("heatmap", *TABLES_OF_09))}
+    assert set(told["undrawn"]) == of_09
     profile = load_profile(str(here.profile))
     answers = pd.read_csv(here.folder / "out" / "results" / profile.name / "answers.csv")
     chat = [s["name"] for s in profile.answerers if s["kind"] == "chat"]
@@ -140,7 +148,7 @@ def test_nothing_is_answered_twice_but_what_was_in_flight_at_a_kill(performed, h
     told, log = performed
     lost = [k["served"] - k["recorded"] for k in told["seen"]]
     again = log[log["request"].duplicated(keep="last")]
-    assert lost[0] > 0 and len(again) == lost[-1]
+    assert 0 < lost[0] < lost[1] == len(again)
     assert lost[0] <= SAMPLE and lost[1] - lost[0] <= SAMPLE, "no cell asks more at once"
     for row in again.itertuples():
         assert any(row.start <= k["at"] and k["at"] - row.end < 0.5 for k in told["seen"])
