@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,6 +32,7 @@ from lib.grid.kept import COLUMNS
 from lib.index import DenseIndex
 from lib.llm import ChatModel, Reply, ScriptedChat, current_tag
 from lib.methods import METHODS, Dense, Text
+from lib.methods.base import Expansion, question_alone
 from lib.mimics import unread
 from lib.palette import COLOURS
 from lib.profiles import load_profile, methods_of
@@ -585,6 +586,39 @@ def test_what_a_model_generated_is_counted(own_folders):
         "hyde": 15, "query2doc": 5, "csqe": 10, "thinkqe": 15, "fusion": 5, "hplus": 5, "chr": 5,
     }  # fmt: skip
     assert table.loc["csqe", "calls"] == 2 and table.loc["thinkqe", "calls"] == 3
+
+
+@dataclass(frozen=True)
+class Advised:
+    """A method of a reader's own, in one file: the question, and what a model says to it."""
+
+    name: str = "advised"
+    needs_llm: bool = True
+    options_visible: bool = False
+
+    def expand(self, question, llm, search) -> Expansion:
+        found = search(question_alone(question), 1)
+        replies = llm.generate([{"role": "user", "content": found[0][1]}])
+        texts = (Text(question.text, 1.0, "query"), Text(replies[0].text, 0.5))
+        return Expansion(Dense(texts), {"replies": replies})
+
+
+def test_a_method_of_a_readers_own_is_in_every_table_with_its_cost(own_folders, monkeypatch):
+    monkeypatch.setitem(METHODS, "advised", Advised())
+    methods = methods_of(load_profile("mini"))
+    lab = small(own_folders, cases(6), Counts(), methods, [EvidenceReader(HashEncoder(dim=64))])
+    runs, answers = lab.runs(), lab.answers()
+    targets = {q.qid: {"01", "03"} for q in lab.grid.sets["mine"]}
+    tables = (
+        runs, answers, paper_tables.table1(lab, answers), paper_tables.table2(lab, answers),
+        paper_tables.read(lab), lab.quality(runs, targets, {}),
+    )  # fmt: skip
+    assert all("advised" in set(table["method"]) for table in tables)
+    cost = paper_tables.table3(lab).set_index("method").loc["advised"]
+    assert (cost["calls"], cost["retrieval_rounds"], cost["output_tokens"]) == (1, 2, 5)
+    assert cost["latency_s"] == pytest.approx(0.1)
+    assert "expand: advised" in set(lab.plan()["who"])
+    assert not lab.visible["advised"] and lab.visible["chr, matched rotation"]
 
 
 # the README's ten lines --------------------------------------------------------------------------

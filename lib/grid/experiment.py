@@ -62,10 +62,9 @@ class Experiment:
 
         Arms that nobody wrote anything for are not in it.
         """
-        methods = self.grid.methods
-        seen = {name: m.options_visible for name, m in methods.items()}
+        seen = {name: m.options_visible for name, m in self.grid.methods.items()}
         of_chr = (*(f"chr, {c}" for c in CONTROLS), NAMED, "hypotheses as context")
-        return seen | dict.fromkeys(of_chr, methods["chr"].options_visible)
+        return seen | (dict.fromkeys(of_chr, seen["chr"]) if "chr" in seen else {})
 
     def plan(self) -> pd.DataFrame:
         """What a run asks of LLMs, before it starts: who, calls, and at most how many tokens out.
@@ -79,7 +78,8 @@ class Experiment:
             if method.needs_llm and name not in ("hplus", CHOSEN):  # these use chr's replies
                 each = getattr(method, "samples", 1) * getattr(method, "rounds", 1)
                 each *= 2 if getattr(method, "mode", "") == "original" else 1
-                rows.append((f"expand: {name}", each * n, each * n * method.max_tokens))
+                most = getattr(method, "max_tokens", float("nan"))
+                rows.append((f"expand: {name}", each * n, each * n * most))
         for reader, sample in zip(self.readers, self.samples, strict=True):
             if reader.needs_llm:
                 calls = sum(
