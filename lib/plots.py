@@ -88,7 +88,10 @@ def _coloured(curves: pd.DataFrame, by: str):
 def _legend(figure, axis, title: str = "", columns: int = 6) -> None:
     """One legend below all panels, where it covers nothing."""
     looks = {"title": title, "ncol": columns, "loc": "outside lower center"}
-    figure.legend(*axis.get_legend_handles_labels(), **looks)
+    handles, labels = axis.get_legend_handles_labels()
+    if sum(len(label) + 8 for label in labels) > 135:  # else it is wider than the figure
+        looks["ncol"] = min(columns, -(-len(labels) // 2))
+    figure.legend(handles, labels, **looks)
 
 
 def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = "", lam: float = 0.4):
