@@ -20,10 +20,7 @@ NOTEBOOKS = (
 )  # fmt: skip
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
-
-
-def _folder() -> Path:
-    return paths.ROOT / "notebooks"
+_FOLDER = paths.ROOT / "notebooks"
 
 
 def run(name: str, output: Path, parameters: dict) -> None:
@@ -36,8 +33,8 @@ def run(name: str, output: Path, parameters: dict) -> None:
     # The kernel does not inherit sys.path: `import lib` works from any folder this way.
     os.environ["PYTHONPATH"] = str(paths.ROOT)
     papermill.execute_notebook(
-        str(_folder() / f"{name}.ipynb"), str(output), parameters=parameters,
-        cwd=str(_folder()), progress_bar=False, log_output=False,
+        str(_FOLDER / f"{name}.ipynb"), str(output), parameters=parameters,
+        cwd=str(_FOLDER), progress_bar=False, log_output=False,
     )  # fmt: skip
     print(f"[{name}] done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
@@ -81,7 +78,7 @@ def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
     for name in ORDER:
         run(name, build / f"{name}.ipynb", {"profile": profile} | parameters)
         if in_place:
-            _commit(build / f"{name}.ipynb", _folder() / f"{name}.ipynb")
+            _commit(build / f"{name}.ipynb", _FOLDER / f"{name}.ipynb")
     print(f"figures: {paths.shown(paths.figures(made))}")
     print(f"tables:  {paths.shown(paths.results(made))}")
 

@@ -1,7 +1,4 @@
-"""One function per figure, each drawn from a result table and nothing else.
-
-Colours come from ``lib.palette``, the same in every figure.
-"""
+"""One function per figure, drawn from a result table alone, in the colours of ``lib.palette``."""
 
 from __future__ import annotations
 
@@ -87,11 +84,9 @@ def _coloured(curves: pd.DataFrame, by: str):
 
 def _legend(figure, axis, title: str = "", columns: int = 6) -> None:
     """One legend below all panels, where it covers nothing."""
-    looks = {"title": title, "ncol": columns, "loc": "outside lower center"}
     handles, labels = axis.get_legend_handles_labels()
-    if sum(len(label) + 8 for label in labels) > 135:  # else it is wider than the figure
-        looks["ncol"] = min(columns, -(-len(labels) // 2))
-    figure.legend(handles, labels, **looks)
+    columns = 3 if sum(map(len, labels)) > 90 else columns  # else it is wider than the figure
+    figure.legend(handles, labels, title=title, ncol=columns, loc="outside lower center")
 
 
 def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = "", lam: float = 0.4):

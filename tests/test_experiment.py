@@ -624,17 +624,19 @@ def test_a_method_of_a_readers_own_is_in_every_table_with_its_cost(own_folders, 
 # the README's ten lines --------------------------------------------------------------------------
 
 
-def test_the_readmes_script_prints_every_cell_that_a_reader_answered(whole, tmp_path):
+@pytest.mark.parametrize("made", ["here", "committed"])
+def test_the_readmes_script_prints_every_cell_that_a_reader_answered(made, whole, tmp_path):
+    source = whole.out if made == "here" else paths.committed("mini")
     (script,) = re.findall(r"```python\n(.*?)```", (paths.ROOT / "README.md").read_text(), re.S)
     target = tmp_path / "data" / "results" / "mini" / "answers.csv"
     target.parent.mkdir(parents=True)
-    target.write_bytes((whole.out / "answers.csv").read_bytes())
+    target.write_bytes((source / "answers.csv").read_bytes())
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     printed = {tuple(cell): value for *cell, value in
                (line.split(" | ") for line in run.stdout.splitlines())}  # fmt: skip
-    with open(whole.out / "table1.csv", encoding="utf-8", newline="") as stream:
+    with open(source / "table1.csv", encoding="utf-8", newline="") as stream:
         rows = [r for r in csv.DictReader(stream)
                 if r["metric"] == "accuracy" and r["answerer"] != "no reader"]  # fmt: skip
     shown = {(r["dataset"], r["answerer"], r["method"]): r["value"] for r in rows}

@@ -281,7 +281,7 @@ def test_the_cost_table_says_what_was_asked_for_and_what_failed():
     assert [asked["thinkqe"][c].split()[0] for c in (mini, made, own)] == ["3", "6", "1"]
     assert asked["csqe"][own] == "1 × 256 (single_call)"
     table = read("table3", "open")[0]
-    failed = table[table["metric"] == "failed"].set_index("method")["value"]
+    failed = table[table["metric"] == "failed"].set_index("method")["value"].astype(int)
     spent = {r[0]: r[-1] for r in rows if len(r) == 4}
     for method, n in failed.items():
         assert spent[method].endswith(f", {n} failed") == (n > 0)

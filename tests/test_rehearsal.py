@@ -66,7 +66,8 @@ class Scripted:
         return sum(4 + len(LETTERS.findall(m["content"])) for m in messages)
 
     def generate(self, body: dict) -> Generated:
-        time.sleep(self.pause_s or (0.5 if self.mine.held else 0.03))
+        slow = self.mine.held or body["max_tokens"] == 1  # the latter are those asked all at once
+        time.sleep(self.pause_s or (0.5 if slow else 0.03))
         asked = json.dumps([body["messages"], body.get("seed", 0)])
         mark = hashlib.sha256(asked.encode()).hexdigest()
         text = f"A passage on the {mark[:4]} of kidney pain and heart fever."
