@@ -69,7 +69,7 @@ test-open: $(READY)  ## the full real curves against the committed ones (needs t
 	@$(PY) -m pytest tests -m open_profile
 
 rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
-	@$(PY) -m lib.scale.rehearsal
+	@$(PY) -m tests.rehearsal.run
 
 check: $(READY)  ## are the committed results what the code makes? (after: make figures CHR_OUT=build/check)
 	@$(PY) -m tests.check_results
@@ -81,7 +81,7 @@ lab: $(READY)  ## open JupyterLab on the notebooks
 	@$(VENV)/bin/jupyter lab notebooks
 
 data: $(READY)  ## fetch and verify the open data (or read it from MIRROR=folder)
-	@$(PY) -m lib.downloads
+	@$(PY) -m lib.base.downloads
 
 clean:  ## remove caches and build files; keeps .venv, results and figures
 	rm -rf build data/cache .hypothesis .ruff_cache

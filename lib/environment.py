@@ -13,9 +13,18 @@ import pandas as pd
 __all__ = ["PACKAGES", "versions", "machine", "check_weights"]
 
 PACKAGES = (
-    "numpy", "torch", "transformers", "sentence-transformers", "faiss-cpu", "bm25s", "pandas",
-    "openai", "xllamacpp", "papermill", "nbval",
-)  # fmt: skip
+    "numpy",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "faiss-cpu",
+    "bm25s",
+    "pandas",
+    "openai",
+    "xllamacpp",
+    "papermill",
+    "nbval",
+)
 
 
 def versions() -> pd.DataFrame:
@@ -39,8 +48,8 @@ def machine() -> str:
 
 def check_weights() -> list[str]:
     """What is wrong with the bundled weights, each with the next command; empty if nothing is."""
-    from lib.model_files import minilm_folder
-    from lib.small_model import weights
+    from lib.llm.small_model import weights
+    from lib.search.model_files import minilm_folder
 
     problems = []
     for find in (minilm_folder, weights):

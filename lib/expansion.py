@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.datasets import Question
-from lib.llm import REFERENCE, ChatModel, ledger
+from lib.data.questions import Question
+from lib.llm.chat import REFERENCE, ChatModel, ledger
 from lib.methods.base import Method
-from lib.retrieve import expand_all
+from lib.run import expand_all
 
 __all__ = ["hypotheses", "validity"]
 
@@ -38,10 +38,19 @@ def validity(replies: Mapping[str, pd.DataFrame], author: str) -> pd.DataFrame:
     for dataset, table in replies.items():
         cost = ledger(r for row in table["replies"] for r in row).sum(numeric_only=True)
         free = author == REFERENCE
-        out.append({
-            "dataset": dataset, "author": author, "n": len(table),
-            "valid": int((table["error"] == "").sum()), "repaired": int(table["repaired"].sum()),
-            "cut": int(table["cut"].sum()), "names_answer": table["names_answer"].dropna().mean(),
-            **{c: None if free else cost[c] for c in ("calls", "prompt_tokens", "output_tokens")},
-        })  # fmt: skip
+        out.append(
+            {
+                "dataset": dataset,
+                "author": author,
+                "n": len(table),
+                "valid": int((table["error"] == "").sum()),
+                "repaired": int(table["repaired"].sum()),
+                "cut": int(table["cut"].sum()),
+                "names_answer": table["names_answer"].dropna().mean(),
+                **{
+                    c: None if free else cost[c]
+                    for c in ("calls", "prompt_tokens", "output_tokens")
+                },
+            }
+        )
     return pd.DataFrame(out)

@@ -8,16 +8,24 @@ import sys
 import time
 from pathlib import Path
 
-from lib import paths
-from lib.files import atomic_write
+from lib.base import paths
+from lib.base.files import atomic_write
 
 __all__ = ["NOTEBOOKS", "run"]
 
 NOTEBOOKS = (
-    "00_start_here", "01_build_index", "02_hypotheses", "03_run_methods", "04_accuracy_grid",
-    "05_retrieval_shift", "06_token_cost", "07_mimic_quality", "08_lambda", "09_contradictions",
+    "00_start_here",
+    "01_build_index",
+    "02_hypotheses",
+    "03_run_methods",
+    "04_accuracy_grid",
+    "05_retrieval_shift",
+    "06_token_cost",
+    "07_mimic_quality",
+    "08_lambda",
+    "09_contradictions",
     "12_paper_audit",
-)  # fmt: skip
+)
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
 _FOLDER = paths.ROOT / "notebooks"
@@ -33,9 +41,13 @@ def run(name: str, output: Path, parameters: dict) -> None:
     # The kernel does not inherit sys.path: `import lib` works from any folder this way.
     os.environ["PYTHONPATH"] = str(paths.ROOT)
     papermill.execute_notebook(
-        str(_FOLDER / f"{name}.ipynb"), str(output), parameters=parameters,
-        cwd=str(_FOLDER), progress_bar=False, log_output=False,
-    )  # fmt: skip
+        str(_FOLDER / f"{name}.ipynb"),
+        str(output),
+        parameters=parameters,
+        cwd=str(_FOLDER),
+        progress_bar=False,
+        log_output=False,
+    )
     print(f"[{name}] done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -44,19 +56,20 @@ def prepare(profile: str, parameters: dict) -> None:
 
     The notebooks then find the vectors in the cache.
     """
-    from lib.corpus_index import build_index, corpus_store, corpus_table
-    from lib.embed import load_encoder
-    from lib.evidence.load import load_needs
+    from lib.data.medrag import SOURCES, estimate
     from lib.profiles import load_profile
-    from lib.scale.medrag import SOURCES, estimate
+    from lib.search.corpus_index import build_index, corpus_store, corpus_table
+    from lib.search.embed import load_encoder
+    from lib.studies.evidence.load import load_needs
 
     p = load_profile(profile, **parameters)
     print(f"{p.title}\nneeds: {p.needs}", file=sys.stderr)
     for size in (estimate(name) for name in p.corpora if name in SOURCES):
         print(
             f"{size.source}: {size.rows:,} passages, download {size.download_gb} GB, vectors "
-            f"{size.float16_gb} GB as float16; memory: a block of each at a time", file=sys.stderr,
-        )  # fmt: skip
+            f"{size.float16_gb} GB as float16; memory: a block of each at a time",
+            file=sys.stderr,
+        )
     asked, name = load_needs(p.evidence["name"]), p.evidence["name"]
     print(f"contradiction study: {name}, {len(asked):,} questions", file=sys.stderr)
     store = corpus_store(p.corpora, p.limit)

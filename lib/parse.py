@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lib.replies import read_objects
+from lib.llm.replies import read_objects
 
 __all__ = ["Parsed", "parse_answer", "parse_mirage"]
 
@@ -85,11 +85,12 @@ def _announced(text: str, options: Mapping[str, str]) -> str:
     """The last "the answer is (C)", else the only "option C"; an article "a" is no answer."""
     settled, named = (
         [
-            m[1].upper() for m in pattern.finditer(text)
+            m[1].upper()
+            for m in pattern.finditer(text)
             if m[1].upper() in options and (m[1].isupper() or not text[m.end() :][:2].strip())
         ]
         for pattern in _ANNOUNCED
-    )  # fmt: skip
+    )
     return settled[-1] if settled else named[0] if len(set(named)) == 1 else ""
 
 
@@ -120,18 +121,27 @@ def _occurs(option: str, text: str) -> bool:
 
 
 _RULES = {
-    "json": _json, "mended json": _mended, "letter": _letter, "announced": _announced,
-    "option text": _option, "yes or no": _words,
-}  # fmt: skip
+    "json": _json,
+    "mended json": _mended,
+    "letter": _letter,
+    "announced": _announced,
+    "option text": _option,
+    "yes or no": _words,
+}
 
 
 _MIRAGE = (
     r"^\s*([A-D])$",
-    r"^\s*([A-D]) or", r"^\s*([A-D]) and", r"^\s*([A-D])/", r"^\s*([A-D]),",
+    r"^\s*([A-D]) or",
+    r"^\s*([A-D]) and",
+    r"^\s*([A-D])/",
+    r"^\s*([A-D]),",
     r"[Oo]ption ([A-D])",
     r":\s*([A-D])",
-    r"^\s*([A-D])\.", r"^\s*([A-D])\"", r"^\s*([A-D]):",
-)  # fmt: skip
+    r"^\s*([A-D])\.",
+    r"^\s*([A-D])\"",
+    r"^\s*([A-D]):",
+)
 """What MIRAGE's scorer looks for, in its order (METHODS 6.6); the first pattern that fits wins."""
 
 

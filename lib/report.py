@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from lib.paths import REPORTED
+from lib.base.paths import REPORTED
 
 __all__ = ["PAPER_NAMES", "reported", "verdict"]
 
 PAPER_NAMES = {
-    "standard": "Standard RAG", "hyde": "HyDE", "query2doc": "Query2Doc", "csqe": "CSQE",
-    "thinkqe": "ThinkQE", "chr": "CHR",
-}  # fmt: skip
+    "standard": "Standard RAG",
+    "hyde": "HyDE",
+    "query2doc": "Query2Doc",
+    "csqe": "CSQE",
+    "thinkqe": "ThinkQE",
+    "chr": "CHR",
+}
 """Our names of the methods, and the paper's."""
 
 

@@ -13,43 +13,28 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib import paths
-from lib.files import read_manifest
-from lib.provenance import code_hash, data_hash
+from lib.base import paths
+from lib.base.compare import TABLES, differences
+from lib.base.files import read_manifest
+from lib.base.provenance import code_hash, data_hash
 
 __all__ = ["check"]
-
-_CSV = "[!.]*.csv"  # a name that starts with a dot is what a killed write left behind
-
-
-def _differences(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:
-    if list(old.columns) != list(new.columns) or len(old) != len(new):
-        return [f"shape or columns differ: {old.shape} committed, {new.shape} made"]
-    found, t = [], pd.api.types
-    for column in old:
-        a, b = old[column], new[column]
-        if all(t.is_numeric_dtype(x) and not t.is_bool_dtype(x) for x in (a, b)):
-            # One unit in the third decimal: a value on a rounding edge may fall either way.
-            same = ((a - b).abs() < 0.00101) | (a.isna() & b.isna())
-        else:
-            same = (a == b) | (a.isna() & b.isna())
-        found += [f"{column}, row {i}: {a[i]} committed, {b[i]} made" for i in same[~same].index]
-    return found
 
 
 def _compared(old: Path, new: Path, name: str) -> list[str]:
     """Every table of one folder against that of the same name in the other."""
     problems = []
-    for path in sorted(old.glob(_CSV)):
+    for path in sorted(old.glob(TABLES)):
         if not (new / path.name).exists():
             problems.append(f"{name}/{path.name}: committed but no longer made")
             continue
-        found = _differences(pd.read_csv(path), pd.read_csv(new / path.name))
+        found = differences(pd.read_csv(path), pd.read_csv(new / path.name))
         problems += [f"{name}/{path.name}: {d}" for d in found]
     return problems + [
         f"{name}/{path.name}: made but not committed"
-        for path in sorted(new.glob(_CSV)) if not (old / path.name).exists()
-    ]  # fmt: skip
+        for path in sorted(new.glob(TABLES))
+        if not (old / path.name).exists()
+    ]
 
 
 def check(made: Path) -> list[str]:
@@ -60,7 +45,7 @@ def check(made: Path) -> list[str]:
     problems += _compared(paths.ROOT / "figures" / "mini", drawn, "figures/mini")
     stored = paths.DATA / "results"
     # The audit belongs to no profile.
-    for path in sorted([*stored.glob("audit.csv"), *stored.glob(f"*/{_CSV}")]):
+    for path in sorted([*stored.glob("audit.csv"), *stored.glob(f"*/{TABLES}")]):
         manifest = read_manifest(path)
         name = path.relative_to(stored).as_posix()
         if manifest is None:

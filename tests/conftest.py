@@ -7,8 +7,23 @@ from pathlib import Path
 
 import pytest
 
-LONGEST_FIRST = ("09_", "07_", "08_", "04_", "03_", "00_", "05_", "06_", "02_", "01_", "12_",
-                 "test_notebooks", "test_rehearsal", "test_experiment", "test_corpora")  # fmt: skip
+LONGEST_FIRST = (
+    "09_",
+    "07_",
+    "08_",
+    "04_",
+    "03_",
+    "00_",
+    "05_",
+    "06_",
+    "02_",
+    "01_",
+    "12_",
+    "test_notebooks",
+    "test_rehearsal",
+    "test_experiment",
+    "test_corpora",
+)
 """How the names of files begin that take long, so that no process is left alone with one."""
 
 

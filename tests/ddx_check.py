@@ -10,22 +10,30 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib import paths
-from lib.benchmarks.base import grams, shares_8gram
-from lib.benchmarks.ddx_mini import FILES, build, read
-from lib.files import read_jsonl, sha256_file
+from lib.base import paths
+from lib.base.files import read_jsonl, sha256_file
+from lib.data.benchmark import grams, shares_8gram
+from lib.data.ddx_mini import FILES, build, read
 
 __all__ = ["validate", "frozen_problems", "text_statistics", "real_ranges", "range_problems"]
 
 FIELDS = {
     "passages": {"pid", "source", "title", "text", "topic", "aspect", "check"},
     "questions": {
-        "qid", "style", "question", "options", "answer", "target", "mimic", "split", "check",
+        "qid",
+        "style",
+        "question",
+        "options",
+        "answer",
+        "target",
+        "mimic",
+        "split",
+        "check",
     },
     "hypotheses": {"qid", "author", "H_plus", "H_minus"},
     "expansions": {"qid", "author", "hyde", "query2doc", "csqe_knowledge", "rationale"},
     "qrels": {"qid", "pid", "class"},
-}  # fmt: skip
+}
 STYLES = {"medqa": "ABCD", "mmlu": "ABCD", "bioasq": "AB"}
 WORDS = (50, 130)
 BRITISH = re.compile(
@@ -95,8 +103,10 @@ def _questions(questions: list[dict], topics: set[str]) -> list[str]:
         if q["split"] not in ("dev", "test"):
             problems.append(f"{q['qid']}: split is {q['split']!r}, not dev or test")
         letters[q["style"]][q["answer"]] += 1
-    pairs = {s: {frozenset((q["target"], q["mimic"])) for q in questions if q["split"] == s}
-             for s in ("dev", "test")}  # fmt: skip
+    pairs = {
+        s: {frozenset((q["target"], q["mimic"])) for q in questions if q["split"] == s}
+        for s in ("dev", "test")
+    }
     if pairs["dev"] & pairs["test"]:
         problems.append("a pair of look-alikes stands in dev and in test")
     for style, count in letters.items():

@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from lib.benchmarks.base import grams
-from lib.evidence.records import HEADINGS
-from lib.files import read_jsonl
-from lib.paths import DATA
+from lib.base.files import read_jsonl
+from lib.base.paths import DATA
+from lib.data.benchmark import grams
+from lib.studies.evidence.records import HEADINGS
 
 __all__ = ["FIELDS", "kappa", "read", "validate"]
 
 FOLDER = DATA / "evidence-mini"
 FIELDS = {
     "questions": ("qid", "medicine", "heading", "question", "answer"),
-    "abstracts": ("id", "title", "text", "year", "medicine", "topic", "stance", "retells",
-                  "citations"),
+    "abstracts": (
+        "id",
+        "title",
+        "text",
+        "year",
+        "medicine",
+        "topic",
+        "stance",
+        "retells",
+        "citations",
+    ),
     "pairs": ("pid", "a_id", "a", "b_id", "b"),
     "labels": ("pid", "first", "second", "label"),
-}  # fmt: skip
+}
 ROWS = {"questions": 72, "abstracts": 174, "pairs": 210, "labels": 210}
 LABELS = ("contradiction", "entailment", "neutral")
 PERIODS = (1975, 2000, 2005, 2010, 2015, 2020, 2026)

@@ -22,8 +22,14 @@ def completion(*texts: str, reason: str = "stop") -> dict:
         for i, text in enumerate(texts)
     ]
     usage = {"prompt_tokens": 7, "completion_tokens": 3 * len(texts), "total_tokens": 0}
-    return {"id": "x", "object": "chat.completion", "created": 0, "model": "served-name",
-            "choices": choices, "usage": usage}  # fmt: skip
+    return {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "served-name",
+        "choices": choices,
+        "usage": usage,
+    }
 
 
 class FaultServer(ThreadingHTTPServer):
@@ -40,9 +46,17 @@ class FaultServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, *steps: str, text: str = "fine", forever: str = "ok",
-                 refuse: tuple[str, ...] = (), several: bool = True, pause_s: float = 1.0,
-                 together: int = 0, likely: dict[str, float] | None = None):  # fmt: skip
+    def __init__(
+        self,
+        *steps: str,
+        text: str = "fine",
+        forever: str = "ok",
+        refuse: tuple[str, ...] = (),
+        several: bool = True,
+        pause_s: float = 1.0,
+        together: int = 0,
+        likely: dict[str, float] | None = None,
+    ):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.steps, self.text, self.forever = list(steps), text, forever
         self.refuse, self.several, self.pause_s = refuse, several, pause_s

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pooch  # noqa: F401  (imported once, before the forks)
 
-from lib import downloads
+from lib.base import downloads
 
 
 def run(how: str, name: str) -> bytes:

@@ -17,8 +17,8 @@ import time
 import warnings
 from pathlib import Path
 
-from lib.llm import Reply, current_tag, in_parallel, sample_seed, tag
-from lib.recorder import Recorder
+from lib.llm.chat import Reply, current_tag, in_parallel, sample_seed, tag
+from lib.llm.recorder import Recorder
 
 QUESTIONS = 150
 

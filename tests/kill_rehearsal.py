@@ -14,25 +14,34 @@ import sys
 import time
 from pathlib import Path
 
-from lib import notebooks, paths, plots
-from lib.benchmarks import corruption, place, study, views  # noqa: F401
-from lib.files import atomic_write
-from lib.grid import experiment, tables  # noqa: F401
+from lib import notebooks, plots
+from lib.base import paths
+from lib.base.files import atomic_write
+from lib.cost import ledger
 from lib.profiles import load_profile
-from lib.scale import ledger, rehearsal
+from lib.studies.grid import experiment, tables  # noqa: F401
+from lib.studies.lam import corruption, place, study, views  # noqa: F401
+from tests.rehearsal import run as rehearsal
 
 every_set = experiment.question_sets
 # Of a sample one of ddx-mini's three sets: a third of the cells.
 experiment.question_sets = lambda names, n: dict(list(every_set(names, n).items())[: 1 if n else 3])
 HEAVY = (
-    "IPython.display", "faiss", "ir_measures", "matplotlib.pyplot", "openai", "scipy.stats",
-    "sentence_transformers", "statsmodels.stats.multitest", "torch",
-)  # fmt: skip
+    "IPython.display",
+    "faiss",
+    "ir_measures",
+    "matplotlib.pyplot",
+    "openai",
+    "scipy.stats",
+    "sentence_transformers",
+    "statsmodels.stats.multitest",
+    "torch",
+)
 """What the forked runs import: once, before they fork."""
 
 
 def only_the_table(figure, name: str, profile: str, table) -> Path:
-    """In place of ``lib.plots.save``: drawing takes longer than all the rest."""
+    """In place of ``lib.plots.lam.save``: drawing takes longer than all the rest."""
     return atomic_write(paths.figures(profile) / f"{name}.csv", table.to_csv())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lib.files import atomic_write, write_manifest  # noqa: E402
+from lib.base.files import atomic_write, write_manifest  # noqa: E402
 
 NAMES = ("curve.csv", "vectors.npy", "plain", "deep/run.jsonl")
 

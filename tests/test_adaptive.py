@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import adaptive
-from lib.contrast import rotation
+from lib.search import adaptive
+from lib.search.contrast import rotation
 
 cosines = st.floats(-0.95, 0.999)
 

@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import llm as llm_module
-from lib.answer import (
+from lib.data.passages import Passage
+from lib.data.questions import Question
+from lib.llm import chat as llm_module
+from lib.llm.chat import ChatModel, Reply, current_tag
+from lib.profiles import load_profile
+from lib.readers import (
     CHARACTERS_PER_TOKEN,
     ChatReader,
     ChoiceReader,
@@ -20,19 +24,18 @@ from lib.answer import (
     answer_messages,
     load_reader,
 )
-from lib.corpora import Passage
-from lib.datasets import Question
-from lib.embed import HashEncoder
-from lib.index import DenseIndex
-from lib.llm import ChatModel, Reply, current_tag
-from lib.profiles import load_profile
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "D": "febuxostat", "C": "rest in bed"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
 TEXTS = [
-    "Rest in bed does nothing.", "Colchicine stops an attack of gout.",
-    "Allopurinol prevents the next one.", "Febuxostat, too.", "Sepsis is something else.",
-]  # fmt: skip
+    "Rest in bed does nothing.",
+    "Colchicine stops an attack of gout.",
+    "Allopurinol prevents the next one.",
+    "Febuxostat, too.",
+    "Sepsis is something else.",
+]
 PASSAGES = [Passage(f"p{i}", f"Title {i}", text, "mine", {}) for i, text in enumerate(TEXTS)]
 
 
@@ -125,14 +128,17 @@ def supports(question: Question, context) -> dict[str, float]:
 
 words = st.lists(
     st.sampled_from(["gout", "attack", "toe", "urate", "colchicine", "rest", "sepsis", "lung"]),
-    min_size=1, max_size=6,
-).map(" ".join)  # fmt: skip
+    min_size=1,
+    max_size=6,
+).map(" ".join)
 
 
 @given(
-    st.lists(words, min_size=2, max_size=5, unique=True), words,
-    st.lists(words, min_size=1, max_size=5), st.randoms(use_true_random=False),
-)  # fmt: skip
+    st.lists(words, min_size=2, max_size=5, unique=True),
+    words,
+    st.lists(words, min_size=1, max_size=5),
+    st.randoms(use_true_random=False),
+)
 @settings(max_examples=60, deadline=None)
 def test_the_evidence_reader_keeps_to_its_formula(options, asked, texts, rng):
     import tempfile
@@ -222,9 +228,12 @@ def test_a_template_without_a_system_role_gets_it_folded_into_the_users_turn():
 
 
 @given(
-    st.lists(st.integers(0, 900), min_size=1, max_size=8), st.integers(1, 1200),
-    st.integers(0, 200), st.booleans(), st.sampled_from(["answer", "letter"]),
-)  # fmt: skip
+    st.lists(st.integers(0, 900), min_size=1, max_size=8),
+    st.integers(1, 1200),
+    st.integers(0, 200),
+    st.booleans(),
+    st.sampled_from(["answer", "letter"]),
+)
 @settings(max_examples=200, deadline=None)
 def test_the_prompt_fits_and_every_cut_is_counted(lengths, window, room, system, style):
     context = [Passage(f"p{i}", str(i), "x" * n, "", {}) for i, n in enumerate(lengths)]

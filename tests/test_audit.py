@@ -14,10 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lib import paths, provenance
-from lib.audit import CHECKS, audit, margins, overlap, read_tables, show, sources
-from lib.audit import chr as chr_checks
-from lib.audit.arithmetic import (
+from lib.base import paths, provenance
+from lib.base.files import read_manifest
+from lib.studies.audit import CHECKS, audit, margins, overlap, read_tables, show, sources
+from lib.studies.audit import chr as chr_checks
+from lib.studies.audit.arithmetic import (
     Range,
     change,
     counts,
@@ -27,9 +28,8 @@ from lib.audit.arithmetic import (
     mean,
     printed,
 )
-from lib.audit.margins import BASELINES, DATASETS, GENERATORS
-from lib.audit.reported import COLUMNS, CONSISTENT, IMPOSSIBLE, IN_TENSION, Tables, family
-from lib.files import read_manifest
+from lib.studies.audit.margins import BASELINES, DATASETS, GENERATORS
+from lib.studies.audit.reported import COLUMNS, CONSISTENT, IMPOSSIBLE, IN_TENSION, Tables, family
 
 TABLES = read_tables()
 ROWS = {check: list(check(TABLES)) for check in CHECKS}
@@ -68,28 +68,49 @@ def test_every_text_is_used_and_every_said_number_is_read():
 
 
 NAMED = {
-    "chr.table2.ratio.mmlu": IMPOSSIBLE, "chr.table2.ratio.medqa": IMPOSSIBLE,
-    "chr.table2.ratio.combined": IMPOSSIBLE, "chr.table2.ratio.bioasq": CONSISTENT,
-    "chr.table2.count": IN_TENSION, "chr.table2.combined": CONSISTENT,
-    "chr.pool.sum": IMPOSSIBLE, "chr.pool.union": IMPOSSIBLE, "chr.pool.all": IN_TENSION,
-    "chr.pool.two": IN_TENSION, "chr.pool.one.llama": IN_TENSION,
-    "chr.pool.one.qwen2-5": IMPOSSIBLE, "chr.pool.one.gemma": IMPOSSIBLE,
-    "chr.bioasq.yes": IN_TENSION, "chr.bioasq.half": IN_TENSION, "chr.bioasq.whole": IN_TENSION,
-    "chr.lambda.plateau": IN_TENSION, "chr.lambda.low": CONSISTENT,
-    "chr.table1.comparisons": IMPOSSIBLE, "chr.table1.best": CONSISTENT,
-    "chr.table1.averages": CONSISTENT, "chr.table1.averages.gemma-2-9b-it-chr": CONSISTENT,
-    "chr.table3.reductions": CONSISTENT, "chr.table4.trend": IN_TENSION,
-    "chr.margin.llama-mmlu": IN_TENSION, "chr.margin.qwen2-5-bioasq": CONSISTENT,
-    "contra.drop.average.rouge1": IMPOSSIBLE, "contra.drop.average.bert-cosine": IMPOSSIBLE,
-    "contra.drop.models": CONSISTENT, "contra.documents": IMPOSSIBLE,
-    "contra.figure2.total": IN_TENSION, "contra.figure2.before": IN_TENSION,
-    "contra.figure2.rises": IMPOSSIBLE, "contra.figure2.half": CONSISTENT,
-    "rag2.table2.averages": CONSISTENT, "rag2.text.order": IMPOSSIBLE,
+    "chr.table2.ratio.mmlu": IMPOSSIBLE,
+    "chr.table2.ratio.medqa": IMPOSSIBLE,
+    "chr.table2.ratio.combined": IMPOSSIBLE,
+    "chr.table2.ratio.bioasq": CONSISTENT,
+    "chr.table2.count": IN_TENSION,
+    "chr.table2.combined": CONSISTENT,
+    "chr.pool.sum": IMPOSSIBLE,
+    "chr.pool.union": IMPOSSIBLE,
+    "chr.pool.all": IN_TENSION,
+    "chr.pool.two": IN_TENSION,
+    "chr.pool.one.llama": IN_TENSION,
+    "chr.pool.one.qwen2-5": IMPOSSIBLE,
+    "chr.pool.one.gemma": IMPOSSIBLE,
+    "chr.bioasq.yes": IN_TENSION,
+    "chr.bioasq.half": IN_TENSION,
+    "chr.bioasq.whole": IN_TENSION,
+    "chr.lambda.plateau": IN_TENSION,
+    "chr.lambda.low": CONSISTENT,
+    "chr.table1.comparisons": IMPOSSIBLE,
+    "chr.table1.best": CONSISTENT,
+    "chr.table1.averages": CONSISTENT,
+    "chr.table1.averages.gemma-2-9b-it-chr": CONSISTENT,
+    "chr.table3.reductions": CONSISTENT,
+    "chr.table4.trend": IN_TENSION,
+    "chr.margin.llama-mmlu": IN_TENSION,
+    "chr.margin.qwen2-5-bioasq": CONSISTENT,
+    "contra.drop.average.rouge1": IMPOSSIBLE,
+    "contra.drop.average.bert-cosine": IMPOSSIBLE,
+    "contra.drop.models": CONSISTENT,
+    "contra.documents": IMPOSSIBLE,
+    "contra.figure2.total": IN_TENSION,
+    "contra.figure2.before": IN_TENSION,
+    "contra.figure2.rises": IMPOSSIBLE,
+    "contra.figure2.half": CONSISTENT,
+    "rag2.table2.averages": CONSISTENT,
+    "rag2.text.order": IMPOSSIBLE,
     "rag2.table2.averages.llama-3-8b-instruct-instructrag-icl": IMPOSSIBLE,
-    "rag2.table2.averages.gpt-4o-instructrag-icl": IMPOSSIBLE, "rag2.text.gains": CONSISTENT,
-    "slhyde.averages": CONSISTENT, "slhyde.improvements": CONSISTENT,
+    "rag2.table2.averages.gpt-4o-instructrag-icl": IMPOSSIBLE,
+    "rag2.text.gains": CONSISTENT,
+    "slhyde.averages": CONSISTENT,
+    "slhyde.improvements": CONSISTENT,
     "slhyde.averages.table-6-qwen2-bge-w-o-qwen-ft": IMPOSSIBLE,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("id", "verdict"), NAMED.items())
@@ -122,10 +143,16 @@ def test_the_working_holds_the_arithmetic(id, numbers):
 
 @pytest.mark.parametrize(
     ("id", "many"),
-    {"chr.bioasq.yes": (5, 18), "chr.bioasq.half": (11, 18), "chr.bioasq.yes_chr": (2, 3),
-     "chr.table1.best": (45, 45), "chr.margins": (34, 45), "contra.most_stable": (2, 4),
-     "contra.mixtral": (4, 9)}.items(),
-)  # fmt: skip
+    {
+        "chr.bioasq.yes": (5, 18),
+        "chr.bioasq.half": (11, 18),
+        "chr.bioasq.yes_chr": (2, 3),
+        "chr.table1.best": (45, 45),
+        "chr.margins": (34, 45),
+        "contra.most_stable": (2, 4),
+        "contra.mixtral": (4, 9),
+    }.items(),
+)
 def test_how_many_cases_hold(id, many):
     assert FOUND.loc[id, "recomputed"] == f"so in {many[0]} of {many[1]}"
 
@@ -268,10 +295,12 @@ def test_a_changed_number_moves_its_verdict(id, table, keys, value, verdict):
 
 
 UNMOVED = {
-    ("chr.table2.ratio.mmlu", IMPOSSIBLE), ("chr.pool.union", IMPOSSIBLE),
-    ("contra.documents", IMPOSSIBLE), ("rag2.text.order", IMPOSSIBLE),
+    ("chr.table2.ratio.mmlu", IMPOSSIBLE),
+    ("chr.pool.union", IMPOSSIBLE),
+    ("contra.documents", IMPOSSIBLE),
+    ("rag2.text.order", IMPOSSIBLE),
     ("contra.figure2.rises", IMPOSSIBLE),
-}  # fmt: skip
+}
 """A change that is just too small: the verdict must stay."""
 
 
@@ -380,8 +409,11 @@ def test_counts_are_all_whole_numbers_that_print_so(n, k, rule):
     k = min(k, n)
     text = rounded(Fraction(100 * k, n), 1, rule)
     found = counts(printed(text, "percent"), n)
-    either = {rounded(Fraction(100 * c, n), 1, r) == text for r in (ROUND_HALF_UP, ROUND_HALF_EVEN)
-              for c in found}  # fmt: skip
+    either = {
+        rounded(Fraction(100 * c, n), 1, r) == text
+        for r in (ROUND_HALF_UP, ROUND_HALF_EVEN)
+        for c in found
+    }
     assert k in found and True in either
     outside = [c for c in range(n + 1) if c not in found]
     assert all(rounded(Fraction(100 * c, n), 1) != text for c in outside)
@@ -413,16 +445,23 @@ def world(seed: int, reading: str) -> Tables:
     for s, d in overlap._SETS.items():
         case = np.array([right[g, d, "CHR"] & ~right[g, d, "HyDE"] for g in GENERATORS])
         many = case.sum(axis=0)
-        n = {"sum": many.sum(), "union": (many > 0).sum(), "two": (many > 1).sum(),
-             "all": (many > 2).sum()}.get(reading)  # fmt: skip
+        n = {
+            "sum": many.sum(),
+            "union": (many > 0).sum(),
+            "two": (many > 1).sum(),
+            "all": (many > 2).sum(),
+        }.get(reading)
         n = case[GENERATORS.index(reading)].sum() if n is None else n
         overlaps[s] = rng.binomial(5, rng.uniform(0, 0.5), size=max(1, n)) / 5
     overlaps["Combined"] = np.concatenate(list(overlaps.values()))
     for s, x in overlaps.items():
         shared = Fraction(int(round(5 * x.sum())), 5)
         zero = Fraction(100 * int((x == 0).sum()), len(x))
-        for metric, text in (("n", str(len(x))), ("zero_overlap", rounded(zero, 1)),
-                             ("mean_overlap", rounded(shared / len(x), 2))):  # fmt: skip
+        for metric, text in (
+            ("n", str(len(x))),
+            ("zero_overlap", rounded(zero, 1)),
+            ("mean_overlap", rounded(shared / len(x), 2)),
+        ):
             tables = tables.changed(T2, text, dataset=s, metric=metric)
     return tables
 
@@ -479,9 +518,11 @@ def test_a_mean_of_documents_per_query_is_never_impossible(documents, rule):
     """Some queries keep documents, of at least a sixth as many medicines."""
     mean_text = rounded(Fraction(sum(documents), len(documents)), 2, rule)
     table, tables = "contradiction_table1", TABLES
-    for statistic, value in (("pmids_after_selection", str(sum(documents))),
-                             ("medicines_with_documents", str(-(-len(documents) // 6))),
-                             ("avg_documents_per_query", mean_text)):  # fmt: skip
+    for statistic, value in (
+        ("pmids_after_selection", str(sum(documents))),
+        ("medicines_with_documents", str(-(-len(documents) // 6))),
+        ("avg_documents_per_query", mean_text),
+    ):
         tables = tables.changed(table, value, statistic=statistic)
     checks = [c for c in CHECKS if any(r["id"] == "contra.documents" for r in ROWS[c])]
     assert verdicts(tables, checks)["contra.documents"] == CONSISTENT
@@ -550,7 +591,7 @@ def test_a_margin_is_in_tension_exactly_if_independent_answers_would_undo_it():
 
 
 def test_the_sizes_are_those_of_the_benchmark(mirror):
-    from lib.datasets import load_questions
+    from lib.data.questions import load_questions
 
     for name, dataset in zip(("mmlu", "medqa", "bioasq"), DATASETS, strict=True):
         questions = load_questions(name)
@@ -559,7 +600,7 @@ def test_the_sizes_are_those_of_the_benchmark(mirror):
 
 
 def test_the_table_is_stored_with_what_is_behind_it(own_folders):
-    behind = {"code": ["lib.audit"], "data": sources()}
+    behind = {"code": ["lib.studies.audit"], "data": sources()}
     table = provenance.result(lambda: audit(TABLES), "audit", "", **behind)
     path = own_folders / "out" / "results" / "audit.csv"
     assert path.exists() and tuple(table.columns) == COLUMNS
@@ -570,7 +611,7 @@ def test_the_table_is_stored_with_what_is_behind_it(own_folders):
 def test_the_committed_table_is_the_audit():
     path = paths.committed("") / "audit.csv"
     settings = read_manifest(path)["settings"]
-    assert settings["code"] == provenance.code_hash(["lib.audit"])
+    assert settings["code"] == provenance.code_hash(["lib.studies.audit"])
     assert (settings["data_files"], settings["data"]) == (
         sources(),
         provenance.data_hash(sources()),
@@ -596,7 +637,7 @@ def test_the_figures_are_drawn_also_when_chr_loses(draw):
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    from lib.audit import plots
+    from lib.plots import audit as plots
 
     worse = TABLES.changed(
         *t1(LLAMA, "CHR", "MMLU-Med")[:1], "40.0", **t1(LLAMA, "CHR", "MMLU-Med")[1]

@@ -11,22 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import paths, provenance
-from lib.benchmarks import Benchmark, bioasq, ddx_real, load_benchmark, study, tables, views
-from lib.benchmarks.base import shares_8gram
-from lib.benchmarks.neighbours import neighbour_ranks, pick
-from lib.benchmarks.statements import statements_table
-from lib.benchmarks.study import Condition, Study, measured, retrieve
-from lib.benchmarks.tables import CURVE_COLUMNS, all_curves
-from lib.corpora import load_passages
-from lib.corpus_index import build_index, corpus_store, without
-from lib.datasets import load_bioasq_all, load_bioasq_dev, load_questions
-from lib.embed import HashEncoder
-from lib.evaluate import METRICS, measure
-from lib.index import DenseIndex
-from lib.llm import connect
+from lib.base import paths, provenance
+from lib.data import bioasq, ddx_real, load_benchmark
+from lib.data.benchmark import Benchmark, shares_8gram
+from lib.data.corpora import load_passages
+from lib.data.neighbours import neighbour_ranks, pick
+from lib.data.questions import load_bioasq_all, load_bioasq_dev, load_questions
+from lib.llm.connect import connect
 from lib.methods import METHODS
-from lib.retrieve import Retriever, run_retrieval
+from lib.run import Retriever, run_retrieval
+from lib.search.corpus_index import build_index, corpus_store, without
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.stats import METRICS, measure
+from lib.studies.lam import study, tables, views
+from lib.studies.lam.statements import statements_table
+from lib.studies.lam.study import Condition, Study, measured, retrieve
+from lib.studies.lam.tables import CURVE_COLUMNS, all_curves
 
 N, DEV, DIM = 24, 8, 48
 QIDS = tuple(f"q{i:02d}" for i in range(N))
@@ -63,18 +64,31 @@ def made(seed: int = 0) -> tuple[Study, dict[str, np.ndarray]]:
     index = DenseIndex([np.stack([documents[name] for name in names])], names)
     turn = np.roll(np.arange(N), 5)
     benchmark = Benchmark(
-        name="made-up", title="made up", corpora=("ddx-mini",), qids=QIDS, questions=QIDS,
-        h_plus=QIDS, h_minus={"nearest": QIDS, "random": QIDS}, targets=targets,
+        name="made-up",
+        title="made up",
+        corpora=("ddx-mini",),
+        qids=QIDS,
+        questions=QIDS,
+        h_plus=QIDS,
+        h_minus={"nearest": QIDS, "random": QIDS},
+        targets=targets,
         mimics=mimics,
-        several=tuple((q,) * 3 for q in QIDS), dev=frozenset(QIDS[::3]),
-        copied=frozenset(QIDS[:5]), shared=frozenset(QIDS[20:]),
+        several=tuple((q,) * 3 for q in QIDS),
+        dev=frozenset(QIDS[::3]),
+        copied=frozenset(QIDS[:5]),
+        shared=frozenset(QIDS[20:]),
         files=("ddx-mini/qrels.jsonl",),
-    )  # fmt: skip
+    )
     several = np.stack([minus, minus[turn], unit(rng.normal(size=(N, DIM)))], axis=1)
     lab = Study(
-        benchmark, index, unit(plus + 0.8 * unit(rng.normal(size=(N, DIM)))), plus,
-        {"nearest": minus, "random": minus[turn]}, "hand-made", several,
-    )  # fmt: skip
+        benchmark,
+        index,
+        unit(plus + 0.8 * unit(rng.normal(size=(N, DIM)))),
+        plus,
+        {"nearest": minus, "random": minus[turn]},
+        "hand-made",
+        several,
+    )
     return lab, documents
 
 
@@ -262,8 +276,13 @@ def test_without_contrast_every_mode_is_h_plus_alone(curves):
     numbers = [c for c in CURVE_COLUMNS if c not in ("hypotheses", "mode", "lambda")]
     zero = curves[(curves["lambda"] == 0) & (curves["n"] == N - DEV)].set_index("mode")
     alone = zero.loc["full search"].iloc[0]
-    same = {"matched rotation", "pool of 100 by H+", "margin per passage (L4)", "mean over mimics",
-            "maximum over mimics"}  # fmt: skip
+    same = {
+        "matched rotation",
+        "pool of 100 by H+",
+        "margin per passage (L4)",
+        "mean over mimics",
+        "maximum over mimics",
+    }
     assert same <= set(zero.index)
     for mode in same:
         assert zero.loc[mode, numbers].to_dict() == alone[numbers].to_dict(), mode
@@ -334,8 +353,16 @@ def test_rules_are_chosen_on_dev_questions_only(lab):
     assert other_dev["rule"].tolist() != table["rule"].tolist()
 
     assert table.columns.tolist()[:9] == [
-        "rule", "chosen_on", "p_at_5", "difference", "low", "high", "p", "p_holm", "n",
-    ]  # fmt: skip
+        "rule",
+        "chosen_on",
+        "p_at_5",
+        "difference",
+        "low",
+        "high",
+        "p",
+        "p_holm",
+        "n",
+    ]
     assert table["chosen_on"].tolist() == [f"{DEV} dev"] * 5 + ["paper"]
     assert table["rule"].iloc[-1] == "fixed (lambda=1)" and (table["n"] == N - DEV).all()
     dev = lab.rows(lab.benchmark.dev)
@@ -383,8 +410,18 @@ def test_a_claim_is_supported_or_spoken_against_by_the_same_rule(lab):
     assert (table.loc[claim, "verdict"], flipped.loc[claim, "verdict"]) == ("SUPPORTED", "AGAINST")
     for shown in (table, flipped):
         assert shown.columns.tolist() == [
-            "metric", "a", "b", "difference", "low", "high", "p", "p_holm", "n", "least", "verdict",
-        ]  # fmt: skip
+            "metric",
+            "a",
+            "b",
+            "difference",
+            "low",
+            "high",
+            "p",
+            "p_holm",
+            "n",
+            "least",
+            "verdict",
+        ]
         assert shown["difference"].to_numpy() == pytest.approx((shown["a"] - shown["b"]).to_numpy())
         unclear = shown["p_holm"] >= 0.05
         assert (shown["verdict"] == "INCONCLUSIVE").tolist() == unclear.tolist()

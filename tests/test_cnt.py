@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lib.contradiction import cnt
-from lib.contradiction.cnt import FILTERS, Scorer, document_cnt, pair_scores, strangers
-from lib.embed import HashEncoder
-from lib.nli.models import sentences
-from lib.nli.scores import DIRECTIONS
+from lib.search.embed import HashEncoder
+from lib.studies.contradiction import cnt
+from lib.studies.contradiction.cnt import FILTERS, Scorer, document_cnt, pair_scores, strangers
+from lib.studies.nli.models import sentences
+from lib.studies.nli.scores import DIRECTIONS
 
 settings = hypothesis_settings(max_examples=25, deadline=None)
 ENCODER = HashEncoder(32)
@@ -49,11 +49,15 @@ sentence = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(
 )
 text = st.lists(sentence, max_size=4).map(" ".join)
 couples = st.lists(st.tuples(text, text), min_size=1, max_size=4)
-switches = st.fixed_dictionaries({
-    "sentence_filter": st.sampled_from(FILTERS), "theta": st.sampled_from([-1.0, 0.2, 0.75, 1.1]),
-    "percentile": st.sampled_from([0, 50, 90]), "direction": st.sampled_from(DIRECTIONS),
-    "top": st.integers(1, 3),
-})  # fmt: skip
+switches = st.fixed_dictionaries(
+    {
+        "sentence_filter": st.sampled_from(FILTERS),
+        "theta": st.sampled_from([-1.0, 0.2, 0.75, 1.1]),
+        "percentile": st.sampled_from([0, 50, 90]),
+        "direction": st.sampled_from(DIRECTIONS),
+        "top": st.integers(1, 3),
+    }
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -184,15 +188,22 @@ def test_with_counts_the_nearest_pairs_are_compared(found, count):
     got = pair_scores(found, Fake(), ENCODER, theta=9, counts=[count] * len(found), progress=False)
     for (a, b), score in zip(found, got, strict=True):
         near = sorted(
-            ((-cosine(s, t), i, scored(s, t, "max")) for i, (s, t) in
-             enumerate(product(sentences(a), sentences(b)))),
-        )[:count]  # fmt: skip
+            (
+                (-cosine(s, t), i, scored(s, t, "max"))
+                for i, (s, t) in enumerate(product(sentences(a), sentences(b)))
+            ),
+        )[:count]
         assert score.passed == len(near) == min(count, score.pairs)
         assert score.value == pytest.approx(max((x for *_, x in near), default=0), abs=0.01)
 
 
-@given(st.integers(1, 6).flatmap(lambda n: st.lists(
-    st.lists(st.floats(0, 1), min_size=n, max_size=n), min_size=n, max_size=n)))  # fmt: skip
+@given(
+    st.integers(1, 6).flatmap(
+        lambda n: st.lists(
+            st.lists(st.floats(0, 1), min_size=n, max_size=n), min_size=n, max_size=n
+        )
+    )
+)
 @settings
 def test_document_cnt_is_the_mean_over_the_others(matrix):
     ids, n = [f"d{i}" for i in range(len(matrix))], len(matrix)
@@ -230,8 +241,9 @@ def test_length_alone_gives_no_difference_to_strangers():
     value = {}
     for name, some in (("real", couples), ("null", strangers(couples, texts, pools))):
         asked = [(texts[a], texts[b]) for a, b in some]
-        value[name] = np.array([s.value for s in pair_scores(
-            asked, Fake(), ENCODER, theta=-1, progress=False)])  # fmt: skip
+        value[name] = np.array(
+            [s.value for s in pair_scores(asked, Fake(), ENCODER, theta=-1, progress=False)]
+        )
     long = np.array([len(texts[a]) + len(texts[b]) > 400 for a, b in couples])
     assert value["real"][long].mean() > value["real"][~long].mean() + 0.02
     assert value["null"][long].mean() == pytest.approx(value["real"][long].mean(), abs=0.01)

@@ -16,17 +16,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.contradiction import checks, outcomes, plots, quality, retrieved, study
-from lib.contradiction.cnt import PairScore, strangers
-from lib.contradiction.select import CONDITIONS, MATCHED
-from lib.embed import HashEncoder
-from lib.evidence import load as evidence
-from lib.evidence.records import UNKNOWN
-from lib.llm import Reply, ScriptedChat
-from lib.model_files import minilm_folder
-from lib.paths import DATA
+from lib.base.paths import DATA
+from lib.base.provenance import data_hash, modules_behind
+from lib.llm.chat import Reply, ScriptedChat
+from lib.plots import contradiction as plots
 from lib.profiles import load_profile
-from lib.provenance import data_hash, modules_behind
+from lib.search.embed import HashEncoder
+from lib.search.model_files import minilm_folder
+from lib.studies.contradiction import checks, outcomes, quality, retrieved, study
+from lib.studies.contradiction.cnt import PairScore, strangers
+from lib.studies.contradiction.select import CONDITIONS, MATCHED
+from lib.studies.evidence import load as evidence
+from lib.studies.evidence.records import UNKNOWN
 from tests.evidence_check import FIELDS, FOLDER, kappa, read, validate
 
 ENCODER = HashEncoder(64)
@@ -136,8 +137,9 @@ def test_a_folder_of_leaflets_is_a_set_of_needs(tmp_path):
     (tmp_path / "abacavir.txt").write_text(text)
     needs = evidence.load_needs(f"tga:{tmp_path}")
     assert [(n.medicine, n.heading, n.answer) for n in needs] == [
-        ("abacavir", 1, "It treats HIV."), ("abacavir", 4, "Twice a day."),
-    ]  # fmt: skip
+        ("abacavir", 1, "It treats HIV."),
+        ("abacavir", 4, "Twice a day."),
+    ]
 
 
 def old_leaflets(folder, *good: str):
@@ -154,8 +156,10 @@ def test_a_leaflet_in_an_old_format_is_left_out_and_named(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "1 of 3 leaflets are left out: old.txt; the first because old: found no heading" in told
     assert [path.rpartition("/")[2] for path in evidence.files_of(name)] == [
-        "abacavir.txt", "old.txt", "ritonavir.txt",
-    ]  # fmt: skip
+        "abacavir.txt",
+        "old.txt",
+        "ritonavir.txt",
+    ]
     (tmp_path / "abacavir.txt").unlink()
     (tmp_path / "ritonavir.txt").unlink()
     with pytest.raises(ValueError, match="none of 1 leaflets can be read; the first: old: found"):
@@ -298,17 +302,26 @@ def test_pools_and_cnt_against_brute_force(lab):
             assert row.cnt == pytest.approx(np.mean(others))
         assert pool["score"].is_monotonic_decreasing
     assert len(lab.pairs) == sum(
-        n * (n - 1) // 2 for n in lab.ranked.groupby("id")["qid"].first().pipe(
-            lambda x: Counter(lab.evidence[i].medicine for i in x.index)).values()
-    )  # fmt: skip
+        n * (n - 1) // 2
+        for n in lab.ranked.groupby("id")["qid"]
+        .first()
+        .pipe(lambda x: Counter(lab.evidence[i].medicine for i in x.index))
+        .values()
+    )
 
 
 def small(monkeypatch, found: dict[str, list[str]], texts: dict[str, str]):
     """Two medicines, three questions each; ``found``: what PubMed has for each question."""
-    needs = [evidence.Need(f"{m}-{n}", m, n, f"Why {m} {n}?", "Because.")
-             for m in ("aaa", "bbb") for n in (1, 2, 3)]  # fmt: skip
-    docs = [evidence.Evidence(i, i, texts[i], 2000 + n, medicine=q[:3], topic=q)
-            for q, ids in found.items() for n, i in enumerate(ids)]  # fmt: skip
+    needs = [
+        evidence.Need(f"{m}-{n}", m, n, f"Why {m} {n}?", "Because.")
+        for m in ("aaa", "bbb")
+        for n in (1, 2, 3)
+    ]
+    docs = [
+        evidence.Evidence(i, i, texts[i], 2000 + n, medicine=q[:3], topic=q)
+        for q, ids in found.items()
+        for n, i in enumerate(ids)
+    ]
     monkeypatch.setattr(study, "load_needs", lambda name: needs)
     monkeypatch.setattr(study, "load_evidence", lambda name, needs: docs)
 
@@ -332,7 +345,7 @@ def test_a_question_that_pubmed_found_nothing_for_has_no_pool(monkeypatch, own_f
 def test_what_will_be_scored_is_said_before_and_algorithm_1_has_its_switches(
     monkeypatch, own_folders, capsys
 ):
-    from lib.contradiction.cnt import Scorer
+    from lib.studies.contradiction.cnt import Scorer
 
     class Silent:
         name, fingerprint, symmetric = "silent", "silent", True
@@ -348,8 +361,10 @@ def test_what_will_be_scored_is_said_before_and_algorithm_1_has_its_switches(
     assert "tga:x: 1 of 6 questions have abstracts" in told[0]
     assert "190 pairs of abstracts, about 760 pairs of sentences" in told[0]
     assert "scored by silent" in told[0] and made.score.least is not None
-    assert made.pairs["passed"].sum() == sum(s.passed for s in made.score(
-        [(texts[a], texts[b]) for a, b in made.pairs[["a", "b"]].to_numpy()]))  # fmt: skip
+    assert made.pairs["passed"].sum() == sum(
+        s.passed
+        for s in made.score([(texts[a], texts[b]) for a, b in made.pairs[["a", "b"]].to_numpy()])
+    )
     wide = study.open_study("tga:x", ENCODER, score, selection={"limit": 25})
     assert len(made.ranked) == 20 and len(wide.ranked) == 25
 
@@ -388,12 +403,20 @@ def test_the_tables_add_up(lab):
 
 def test_table_1_counts(lab):
     table = study.table1(lab).set_index("statistic")
-    assert table["value"].to_dict() == pytest.approx({
-        "medicines_tga": 2, "queries": 12, "abstract_year_first": 1975, "abstract_year_last": 2025,
-        "pubmed_documents_raw": 174, "medicines_with_documents": 2,
-        "pmids_after_selection": len(lab.ranked), "unique_pmids": lab.ranked["id"].nunique(),
-        "avg_documents_per_query": len(lab.ranked) / 12, "queries_without_documents": 0,
-    })  # fmt: skip
+    assert table["value"].to_dict() == pytest.approx(
+        {
+            "medicines_tga": 2,
+            "queries": 12,
+            "abstract_year_first": 1975,
+            "abstract_year_last": 2025,
+            "pubmed_documents_raw": 174,
+            "medicines_with_documents": 2,
+            "pmids_after_selection": len(lab.ranked),
+            "unique_pmids": lab.ranked["id"].nunique(),
+            "avg_documents_per_query": len(lab.ranked) / 12,
+            "queries_without_documents": 0,
+        }
+    )
     assert table.loc["avg_documents_per_query", "reported"] == 13.96
 
 
@@ -436,13 +459,20 @@ def test_a_chat_answer_and_its_absence(lab, monkeypatch):
     assert set(said["kind"]) == {"answer"} and set(none["kind"]) == {"not run"}
 
 
-@pytest.mark.parametrize("text, finish, kind", [
-    ("Aspirin thins the blood.", "stop", "answer"), ("Aspirin thins the", "length", "truncated"),
-    ("The answer is:", "stop", "echo"), ("Answer: Why am I using aspirin?", "stop", "echo"),
-    ("The answer is: No.", "stop", "answer"), ("INSUFFICIENT EVIDENCE", "stop", "insufficient"),
-    ("Insufficient evidence.", "stop", "insufficient"), ("...", "length", "empty"),
-    ("There is insufficient evidence that it helps.", "stop", "answer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, finish, kind",
+    [
+        ("Aspirin thins the blood.", "stop", "answer"),
+        ("Aspirin thins the", "length", "truncated"),
+        ("The answer is:", "stop", "echo"),
+        ("Answer: Why am I using aspirin?", "stop", "echo"),
+        ("The answer is: No.", "stop", "answer"),
+        ("INSUFFICIENT EVIDENCE", "stop", "insufficient"),
+        ("Insufficient evidence.", "stop", "insufficient"),
+        ("...", "length", "empty"),
+        ("There is insufficient evidence that it helps.", "stop", "answer"),
+    ],
+)
 def test_what_kind_of_answer_it_is(text, finish, kind):
     assert outcomes.kind_of(text, "Why am I using aspirin?", finish) == kind
     assert kind in outcomes.KINDS
@@ -473,8 +503,8 @@ def test_answers_that_are_none_are_counted(lab, own_folders, monkeypatch):
 
 
 def through_a_file(table, folder):
-    """As ``lib.provenance.result`` gives it back."""
-    from lib.provenance import _table
+    """As ``lib.base.provenance.result`` gives it back."""
+    from lib.base.provenance import _table
 
     file = folder / "table.csv"
     file.write_text(table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
@@ -526,9 +556,18 @@ def invented(medicines: int, **shift: float) -> pd.DataFrame:
             base = rng.random()
             for condition in (*CONDITIONS, *MATCHED):
                 value = base + shift.get(condition, 0) + rng.normal(scale=0.01)
-                rows.append({"answerer": "x", "qid": f"{n}-{q}", "medicine": f"m{n}", "words": 5,
-                             "condition": condition, "how": "", "kind": "answer"}
-                            | dict.fromkeys(quality.METRICS, value))  # fmt: skip
+                rows.append(
+                    {
+                        "answerer": "x",
+                        "qid": f"{n}-{q}",
+                        "medicine": f"m{n}",
+                        "words": 5,
+                        "condition": condition,
+                        "how": "",
+                        "kind": "answer",
+                    }
+                    | dict.fromkeys(quality.METRICS, value)
+                )
     return pd.DataFrame(rows)
 
 
@@ -584,8 +623,11 @@ def test_stances_are_compared_within_a_topic(lab, monkeypatch):
     table = checks.checks(lab).set_index("check")
     docs = [d for d in lab.evidence.values() if d.id in set(lab.ranked["id"])]
     both = {"for", "against"}
-    couples = [(a, b) for a, b in combinations(docs, 2)
-               if a.topic == b.topic and {a.meta["stance"], b.meta["stance"]} <= both]  # fmt: skip
+    couples = [
+        (a, b)
+        for a, b in combinations(docs, 2)
+        if a.topic == b.topic and {a.meta["stance"], b.meta["stance"]} <= both
+    ]
     opposite = sum(a.meta["stance"] != b.meta["stance"] for a, b in couples)
     assert table.loc["stance", "positives"] == opposite
     assert table.loc["stance", "negatives"] == len(couples) - opposite
@@ -603,7 +645,7 @@ def test_stances_are_compared_within_a_topic(lab, monkeypatch):
 
 
 def test_maxima_say_how_far_cnt_counts_opportunities(lab, own_folders):
-    from lib.contradiction.cnt import Scorer
+    from lib.studies.contradiction.cnt import Scorer
 
     class Random:
         name, fingerprint, symmetric = "random", "random", True
@@ -612,8 +654,9 @@ def test_maxima_say_how_far_cnt_counts_opportunities(lab, own_folders):
             return np.array([zlib.crc32("|".join(p).encode()) / 2**32 for p in pairs])
 
     score = Scorer(Random(), ENCODER, {"sentence_filter": "percentile", "percentile": 80})
-    texts = [(lab.evidence[a].text, lab.evidence[b].text) for a, b in
-             lab.pairs[["a", "b"]].to_numpy()]  # fmt: skip
+    texts = [
+        (lab.evidence[a].text, lab.evidence[b].text) for a, b in lab.pairs[["a", "b"]].to_numpy()
+    ]
     table = checks.maxima(replace(lab, score=score.fitted(texts))).set_index("top")
     assert table.loc[1, "mean"] > table.loc[3, "mean"]
     assert table["with_top_1"].between(0, 1 + 1e-9).all()
@@ -626,18 +669,20 @@ def test_statements_state_an_effect_and_turn_it_round(lab):
         return {"intervention": what, "outcome": outcome, "comparator": "placebo", "effect": sign}
 
     docs = {i: evidence.Evidence(i, i, f"text of {i}", 2010) for i in "abcd"}
-    found = [("a", effect("aspirin daily", "death", "increased")),
-             ("b", effect("aspirin daily", "death", "decreased")),
-             ("d", effect("oxygen", "death", "increased")),
-             ("a", effect("aspirin daily", "stroke", "decreased"))]  # fmt: skip
+    found = [
+        ("a", effect("aspirin daily", "death", "increased")),
+        ("b", effect("aspirin daily", "death", "decreased")),
+        ("d", effect("oxygen", "death", "increased")),
+        ("a", effect("aspirin daily", "stroke", "decreased")),
+    ]
     row = checks._statements(found, replace(lab, evidence=docs))
     assert (row["positives"], row["negatives"], row["groups"]) == (4, 4, 3)
 
 
 def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
-    from lib.benchmarks import load_benchmark
-    from lib.benchmarks import study as lambda_study
-    from lib.corpus_index import build_index, corpus_store
+    from lib.data import load_benchmark
+    from lib.search.corpus_index import build_index, corpus_store
+    from lib.studies.lam import study as lambda_study
 
     store = corpus_store(["ddx-mini"])
     index = build_index(store, ENCODER, progress=False)
@@ -664,18 +709,31 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
 def test_the_studys_results_know_what_they_are_read_from():
     score = study.Scorer(type("B", (), {"fingerprint": "x"}), ENCODER, {"percentile": 90})
     mini = study.behind("evidence-mini", score, labelled=["evidence-mini pairs"], k=5)
-    assert {"evidence-mini/labels.jsonl", "nli-head/weights.npz",
-            "reported/contradiction_table2.csv"} <= set(mini["data"])  # fmt: skip
+    assert {
+        "evidence-mini/labels.jsonl",
+        "nli-head/weights.npz",
+        "reported/contradiction_table2.csv",
+    } <= set(mini["data"])
     sets = ["scifact held-out", "bioclaim", "evidence-mini pairs"]
     both = study.behind("open", score, labelled=sets)
-    assert {"scifact-claims", "bioclaim-val", "nli-head/held_out.txt", "nli-head/nearest.csv",
-            "evidence-mini/pairs.jsonl",
-            "pubmedqa-labelled"} <= set(both["data"])  # fmt: skip
+    assert {
+        "scifact-claims",
+        "bioclaim-val",
+        "nli-head/held_out.txt",
+        "nli-head/nearest.csv",
+        "evidence-mini/pairs.jsonl",
+        "pubmedqa-labelled",
+    } <= set(both["data"])
     assert data_hash(both["data"]) != data_hash(mini["data"])
     own = modules_behind(mini["code"])
-    assert not any(m.startswith("lib.benchmarks") or m == "lib.corpus_index" for m in own)
+    assert not any(m.startswith("lib.studies.lam") or m == "lib.search.corpus_index" for m in own)
     more = modules_behind([*mini["code"], *retrieved.CODE])
-    assert {"lib.benchmarks.bioasq", "lib.corpus_index", "lib.corpora", "lib.index"} <= set(more)
+    assert {
+        "lib.data.bioasq",
+        "lib.search.corpus_index",
+        "lib.data.corpora",
+        "lib.search.index",
+    } <= set(more)
 
 
 # figures -----------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lib import contrast
-from lib.index import DenseIndex
-from lib.scale.certified import search_certified
+from lib.search import contrast
+from lib.search import forms as forms_module
+from lib.search.forms import LinearForms, rerank_pool, search_certified, search_forms
+from lib.search.index import DenseIndex
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -117,10 +118,10 @@ def test_the_spectrum_misses_no_change_between_grid_points():
 
 def searched(docs: np.ndarray, vectors: np.ndarray, k: int, monkeypatch):
     """The search in blocks of 7 passages, with every tenth passage out of the index."""
-    monkeypatch.setattr(contrast, "BLOCK", 7)
+    monkeypatch.setattr(forms_module, "BLOCK", 7)
     index = index_of(docs).subset(np.arange(len(docs)) % 10 != 0)
-    forms = [contrast.LinearForms(v, np.zeros(len(v))) for v in vectors]
-    return contrast.search_forms(index, forms, k), np.flatnonzero(index.kept)
+    forms = [LinearForms(v, np.zeros(len(v))) for v in vectors]
+    return search_forms(index, forms, k), np.flatnonzero(index.kept)
 
 
 @pytest.mark.parametrize("k", [1, 5, 100])
@@ -147,10 +148,10 @@ def test_the_margin_rule_is_searched_exactly(lam, monkeypatch):
 
 def test_forms_may_have_offsets_and_differ_in_number(monkeypatch):
     docs, h, m = some(0, 80, 6), some(1, 2, 6), some(2, 3, 6)
-    monkeypatch.setattr(contrast, "BLOCK", 7)
+    monkeypatch.setattr(forms_module, "BLOCK", 7)
     offsets = [np.array([0.1, -0.2]), np.array([0.0, 0.3, -0.1])]
-    forms = [contrast.LinearForms(h, offsets[0]), contrast.LinearForms(m, offsets[1])]
-    hits = contrast.search_forms(index_of(docs), forms, 4)
+    forms = [LinearForms(h, offsets[0]), LinearForms(m, offsets[1])]
+    hits = search_forms(index_of(docs), forms, 4)
     for i, (vectors, b) in enumerate(zip((h, m), offsets, strict=True)):
         assert hits.rows[i].tolist() == ranked((docs @ vectors.T + b).min(axis=1), 4)
 
@@ -160,14 +161,14 @@ def test_forms_may_have_offsets_and_differ_in_number(monkeypatch):
 def test_certified_candidates_give_what_scoring_every_passage_gives(seed, lam, k):
     docs, h, mimics = some(seed, 90, 6), some(seed + 1, 4, 6), some(seed + 2, 4, 3, 6)
     forms = [
-        contrast.LinearForms(v, np.array([0.0, 0.05, -0.1]))
+        LinearForms(v, np.array([0.0, 0.05, -0.1]))
         for v in contrast.max_mimic_forms(h, mimics, np.full(4, lam))
     ]
     index, shallow = index_of(docs), search_certified(index_of(docs), forms, k, candidates=k)
     for whole in (contrast.WHOLE, 10):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(contrast, "WHOLE", whole)
-            found = contrast.search_forms(index, forms, k)
+            patch.setattr(forms_module, "WHOLE", whole)
+            found = search_forms(index, forms, k)
         assert found.rows.tolist() == shallow.rows.tolist()
         assert np.allclose(found.scores, shallow.scores)
 
@@ -175,10 +176,10 @@ def test_certified_candidates_give_what_scoring_every_passage_gives(seed, lam, k
 def test_a_pool_is_re_ranked_and_nothing_outside_it_returned():
     docs, h, m = some(0, 50, 6), some(1, 2, 6), some(2, 2, 6)
     query = contrast.shifted_query(h, m, 1.0)
-    hits = contrast.rerank_pool(index_of(docs), h, query, n=10, k=4)
+    hits = rerank_pool(index_of(docs), h, query, n=10, k=4)
     for i in range(2):
         pool = ranked(docs @ h[i], 10)
         want = sorted(pool, key=lambda r: (-round(float(docs[r] @ query[i]), 5), r))[:4]
         assert hits.rows[i].tolist() == want
-    everything = contrast.rerank_pool(index_of(docs), h, query, n=50, k=4)
+    everything = rerank_pool(index_of(docs), h, query, n=50, k=4)
     assert (everything.rows == index_of(docs).search(query, 4).rows).all()

@@ -13,14 +13,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lib import corpora, downloads
-from lib.cnxml import read_book
-from lib.corpora import CORPORA, OPEN_CORPUS, cut, load_passages
-from lib.documents import Document, parse_xml, tidy
-from lib.downloads import DownloadError
-from lib.files import read_manifest, sha256_bytes
-from lib.scale import medrag
-from lib.scale.medrag import cut_statpearls, estimate, load_medrag, read_records
+from lib.base import downloads
+from lib.base.downloads import DownloadError
+from lib.base.files import read_manifest, sha256_bytes
+from lib.data import corpora, medrag
+from lib.data.cnxml import read_book
+from lib.data.corpora import cut, load_passages
+from lib.data.documents import Document, parse_xml, tidy
+from lib.data.medrag import cut_statpearls, estimate, load_medrag, read_records
+from lib.data.passages import CORPORA, OPEN_CORPUS
 
 
 @pytest.fixture(scope="module")
@@ -123,10 +124,15 @@ def test_medquad_form(monkeypatch):
     assert (first.doc, first.title) == ("medquad:2_GARD_QA/0000006-1", "Aneurysm")
     assert first.text == 'A bulge "here". More.'
     assert first.meta == {
-        "focus": "Aneurysm", "cuis": ["C01", "C02"], "group": "Disorders", "subset": "2_GARD_QA",
-        "document": "0000006", "url": "https://example.org/aaa",
-        "question": "What is (are) Aneurysm ?", "question_type": "information",
-    }  # fmt: skip
+        "focus": "Aneurysm",
+        "cuis": ["C01", "C02"],
+        "group": "Disorders",
+        "subset": "2_GARD_QA",
+        "document": "0000006",
+        "url": "https://example.org/aaa",
+        "question": "What is (are) Aneurysm ?",
+        "question_type": "information",
+    }
     assert third.doc.endswith("-3") and third.text == "Good.", "no answer, no document"
 
 
@@ -175,8 +181,11 @@ def book(*modules: tuple[str, str]) -> list[Document]:
 def test_cnxml_form():
     found = {d.title: d for d in book(("m1", MODULE))}
     assert list(found) == [
-        "Plasma", "Plasma -- Parts", "Plasma -- Parts -- Ratio", "Plasma -- Key terms",
-    ]  # fmt: skip
+        "Plasma",
+        "Plasma -- Parts",
+        "Plasma -- Parts -- Ratio",
+        "Plasma -- Key terms",
+    ]
     assert found["Plasma"].text == (
         "Plasma is fluid (Figure), 10^3 mL of Ca2+. A tube. Cells sink."
     )
@@ -201,8 +210,13 @@ def records(*rows: dict) -> list[str]:
 
 
 def test_medrag_records():
-    row = {"id": "pubmed23n0001_0", "title": "On it", "content": "It is.", "PMID": 21,
-           "contents": "On it. It is."}  # fmt: skip
+    row = {
+        "id": "pubmed23n0001_0",
+        "title": "On it",
+        "content": "It is.",
+        "PMID": 21,
+        "contents": "On it. It is.",
+    }
     plain = {"id": "Anatomy_Gray_3", "title": "Anatomy_Gray", "content": "x", "contents": "x"}
     (abstract,) = read_records("pubmed", records(row), "a.jsonl")
     assert (abstract.pid, abstract.title, abstract.text) == (
@@ -264,9 +278,11 @@ def test_medrag_from_the_hub_one_file_at_a_time(tmp_path, monkeypatch):
     assert next(passages).pid == "textbooks:a" and download.call_count == 1
     assert [p.pid for p in passages] == ["textbooks:b"]
     assert download.call_args.kwargs == {
-        "repo_id": "MedRAG/textbooks", "repo_type": "dataset", "revision": "abc",
+        "repo_id": "MedRAG/textbooks",
+        "repo_type": "dataset",
+        "revision": "abc",
         "filename": "chunk/b.jsonl",
-    }  # fmt: skip
+    }
 
 
 LONG = "A long paragraph about the disease. " * 8  # 288 characters
@@ -428,9 +444,16 @@ def test_real_medquad_subsets(mirror, everything):
     for p in everything["medquad"]:
         answers.setdefault(p.meta["subset"], set()).add(p.meta["doc"])
     assert {subset.split("_")[0]: len(docs) for subset, docs in answers.items()} == {
-        "1": 729, "2": 5389, "3": 5430, "4": 981, "5": 1192,
-        "6": 1088, "7": 769, "8": 559, "9": 270,
-    }  # fmt: skip
+        "1": 729,
+        "2": 5389,
+        "3": 5430,
+        "4": 981,
+        "5": 1192,
+        "6": 1088,
+        "7": 769,
+        "8": 559,
+        "9": 270,
+    }
     concepts = [p for p in everything["medquad"] if p.meta["cuis"]]
     assert all(re.fullmatch(r"C\d+", cui) for p in concepts for cui in p.meta["cuis"])
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from lib import datasets
-from lib.datasets import SIZES, load_bioasq_all, load_bioasq_dev, load_questions
+from lib.data import questions as datasets
+from lib.data.questions import SIZES, load_bioasq_all, load_bioasq_dev, load_questions
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +36,13 @@ ANSWERS = {
 }
 
 SUBJECTS = {
-    "anatomy": 135, "clinical_knowledge": 265, "college_biology": 144, "college_medicine": 173,
-    "medical_genetics": 100, "professional_medicine": 272,
-}  # fmt: skip
+    "anatomy": 135,
+    "clinical_knowledge": 265,
+    "college_biology": 144,
+    "college_medicine": 173,
+    "medical_genetics": 100,
+    "professional_medicine": 272,
+}
 
 # (set, qid, start of the text, answer), read in MIRAGE's own benchmark.json
 KNOWN = [
@@ -96,8 +100,10 @@ def test_order_is_that_of_benchmark_json(mirror, bioasq):
         start = qids.index(run[0])
         assert qids[start : start + 3] == run
     assert [q.qid for q in load_questions("pubmedqa")][333:336] == [
-        "19398929", "25614468", "11926574",
-    ]  # fmt: skip
+        "19398929",
+        "25614468",
+        "11926574",
+    ]
     for name in ("mmlu", "medqa"):
         found = [q.qid for q in load_questions(name)]
         assert found == sorted(found)
@@ -106,8 +112,11 @@ def test_order_is_that_of_benchmark_json(mirror, bioasq):
 @pytest.mark.mirror
 def test_bioasq_gold(mirror, bioasq):
     assert Counter(q.question_type for q in bioasq) == {
-        "factoid": 740, "yesno": 618, "summary": 543, "list": 409,
-    }  # fmt: skip
+        "factoid": 740,
+        "yesno": 618,
+        "summary": 543,
+        "list": 409,
+    }
     assert sum(len(q.gold_snippets) for q in bioasq) == 21_998
     assert len({p for q in bioasq for p in q.gold_pmids}) == 14_151
     yes_no = [q for q in bioasq if q.options]
@@ -184,8 +193,13 @@ def test_a_count_that_differs_is_named(files, monkeypatch):
 
 
 def test_medqa_form(files):
-    row = {"question": "Labs show:\nNa+  140\nWhat now?", "answer": "wait", "answer_idx": "B",
-           "options": {"B": "wait", "A": "cut"}, "meta_info": "step1"}  # fmt: skip
+    row = {
+        "question": "Labs show:\nNa+  140\nWhat now?",
+        "answer": "wait",
+        "answer_idx": "B",
+        "options": {"B": "wait", "A": "cut"},
+        "meta_info": "step1",
+    }
     files["medqa-test"] = json.dumps(row) + "\n"
     (question,) = load_questions("medqa")
     assert question.qid == "0000" and question.answer == "B" and question.question_type == "step1"
@@ -194,16 +208,30 @@ def test_medqa_form(files):
 
 
 def test_medmcqa_form_counts_options_from_one(files):
-    row = {"id": "x", "question": "Q?", "opa": "1", "opb": "2", "opc": "3", "opd": "4", "cop": 3,
-           "subject_name": "Dental", "choice_type": "single"}  # fmt: skip
+    row = {
+        "id": "x",
+        "question": "Q?",
+        "opa": "1",
+        "opb": "2",
+        "opc": "3",
+        "opd": "4",
+        "cop": 3,
+        "subject_name": "Dental",
+        "choice_type": "single",
+    }
     files["medmcqa-dev"] = json.dumps(row) + "\n"
     (question,) = load_questions("medmcqa")
     assert (question.answer, question.options["C"], question.subset) == ("C", "3", "Dental")
 
 
 def test_pubmedqa_form(files):
-    row = {"QUESTION": "Is it?", "CONTEXTS": ["We asked.", "It was."], "LABELS": ["A", "B"],
-           "LONG_ANSWER": "Maybe it is.", "final_decision": "maybe"}  # fmt: skip
+    row = {
+        "QUESTION": "Is it?",
+        "CONTEXTS": ["We asked.", "It was."],
+        "LABELS": ["A", "B"],
+        "LONG_ANSWER": "Maybe it is.",
+        "final_decision": "maybe",
+    }
     files["pubmedqa-test"] = json.dumps({"123": row})
     (question,) = load_questions("pubmedqa")
     assert question.options == {"A": "yes", "B": "no", "C": "maybe"} and question.answer == "C"
@@ -213,13 +241,16 @@ def test_pubmedqa_form(files):
 
 def bioasq_row(qid: str, kind: str, **more) -> dict:
     return {
-        "id": qid, "type": kind, "body": "Is  it?", "ideal_answer": ["Yes,\nit is.", "Yes."],
+        "id": qid,
+        "type": kind,
+        "body": "Is  it?",
+        "ideal_answer": ["Yes,\nit is.", "Yes."],
         "documents": ["http://www.ncbi.nlm.nih.gov/pubmed/7"],
         "snippets": [
             {"text": " p &amp;lt; 0.05<br><b>AIM</b> 10<sup>3</sup> ", "document": "x/pubmed/8"},
             {"text": "", "document": "x/pubmed/9"},
         ],
-    } | more  # fmt: skip
+    } | more
 
 
 def test_bioasq_form_and_order_of_the_registry(files):
@@ -239,9 +270,17 @@ def test_bioasq_form_and_order_of_the_registry(files):
 
 
 def test_ddx_mini_form(tmp_path, monkeypatch):
-    row = {"qid": "medqa-01", "style": "medqa", "question": "Which?", "options": {"A": "x"},
-           "answer": "A", "target": "t", "mimic": "m", "split": "dev",
-           "check": "Robbins"}  # fmt: skip
+    row = {
+        "qid": "medqa-01",
+        "style": "medqa",
+        "question": "Which?",
+        "options": {"A": "x"},
+        "answer": "A",
+        "target": "t",
+        "mimic": "m",
+        "split": "dev",
+        "check": "Robbins",
+    }
     (tmp_path / "questions.jsonl").write_text(json.dumps(row) + "\n")
     monkeypatch.setattr(datasets, "DDX_MINI", tmp_path)
     (question,) = load_questions("ddx-mini")

@@ -15,20 +15,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import paths
-from lib.benchmarks import ddx_mini, load_benchmark
-from lib.benchmarks.base import grams, shares_8gram
-from lib.benchmarks.ddx_mini import FILES, read
-from lib.benchmarks.reference import record_reference
-from lib.benchmarks.study import prepare
-from lib.corpus_index import build_index, corpus_store
-from lib.datasets import load_questions
-from lib.embed import HashEncoder, load_encoder
+from lib.base import paths
+from lib.base.files import sha256_file
+from lib.data import ddx_mini, load_benchmark
+from lib.data.benchmark import grams, shares_8gram
+from lib.data.ddx_mini import FILES, read
+from lib.data.questions import load_questions
 from lib.expansion import hypotheses
-from lib.files import sha256_file
-from lib.llm import REFERENCE, connect
+from lib.llm.chat import REFERENCE
+from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
+from lib.search.corpus_index import build_index, corpus_store
+from lib.search.embed import HashEncoder, load_encoder
+from lib.studies.lam.reference import record_reference
+from lib.studies.lam.study import prepare
 from tests.ddx_check import frozen_problems, range_problems, real_ranges, text_statistics, validate
 
 
@@ -46,8 +47,10 @@ def test_the_bundled_set_is_valid():
 def test_the_command_says_so():
     done = subprocess.run(
         [sys.executable, "-m", "tests.ddx_check"],
-        cwd=paths.ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and done.stdout.startswith("ddx-mini is valid: {'passages': ")
 
 
@@ -205,14 +208,21 @@ RULES = [
     ("passages", text("Harrison", "check"), r"names no source its facts can be checked in"),
     ("passages", text("fifth", "source"), r"wanted four sources of unequal size, found"),
     ("passages", equal_sizes, r"wanted four sources of unequal size, found"),
-    ("passages", text("abstracts-002", "pid"), r"passage id abstracts-002 stands 2 times|"
-     r"names something that does not exist"),
+    (
+        "passages",
+        text("abstracts-002", "pid"),
+        r"passage id abstracts-002 stands 2 times|"
+        r"names something that does not exist",
+    ),
     ("passages", add("oedema", "text"), r"'oedema' is not American spelling"),
     ("passages", add("anaemia", "title"), r"'anaemi' is not American spelling"),
     ("passages", lambda rows: rows[3].pop("title"), r"^passages, row 4: fields \["),
     ("passages", text("new", "extra"), r"^passages, row 1: fields \["),
-    ("questions", lambda rows: rows.append(dict(rows[0])),
-     r"^question id .* stands 2 times$|letters are not balanced"),
+    (
+        "questions",
+        lambda rows: rows.append(dict(rows[0])),
+        r"^question id .* stands 2 times$|letters are not balanced",
+    ),
     ("questions", drop_option, r"options and answer do not fit style"),
     ("questions", text("essay", "style"), r"options and answer do not fit style 'essay'|balanced"),
     ("questions", text("E", "answer"), r"options and answer do not fit style|balanced"),
@@ -241,7 +251,7 @@ RULES = [
     ("qrels", lambda rows: rows.append(dict(rows[0])), r"^qrel id .* stands 2 times"),
     ("qrels", without("target"), r": no target passage$"),
     ("qrels", without("mimic"), r": no mimic passage$"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from lib import downloads
-from lib.downloads import DownloadError, fetch, load_registry, members
+from lib.base import downloads
+from lib.base.downloads import DownloadError, fetch, load_registry, members
 
 COMMIT = "c0ffee" + "0" * 34
 FILE = bytes(range(256)) * 400
@@ -95,21 +95,41 @@ def registry(own_folders, server, monkeypatch):
     """A registry of one file, and of two folders of one repository, on the local server."""
     packed = archive(FOLDER)
     folder = {
-        "form": "folder-archive", "commit": COMMIT,
-        "archive": f"{server.root}/o/r/archive/x.tar.gz", "members": 3,
+        "form": "folder-archive",
+        "commit": COMMIT,
+        "archive": f"{server.root}/o/r/archive/x.tar.gz",
+        "members": 3,
         "members_bytes": sum(map(len, FOLDER.values())),
-        "members_sha256": listing(FOLDER), "folder": "QA", "select": ["QA/*"],
-    }  # fmt: skip
+        "members_sha256": listing(FOLDER),
+        "folder": "QA",
+        "select": ["QA/*"],
+    }
     common = {"licence": "CC0", "citation": "none"}
     top = {"LICENSE": b"free"}
     rows = [
-        {"name": "file", "path": "a/file.bin", "url": f"{server.root}/file.bin",
-         "sha256": sha(FILE), "bytes": len(FILE), "form": "original"} | common,
-        {"name": "folder", "path": "folder.tar.gz", "url": "", "sha256": sha(packed),
-         "bytes": len(packed)} | folder | common,
-        {"name": "top", "path": "top.tar.gz", "url": "", "sha256": "", "bytes": 0} | folder | common
+        {
+            "name": "file",
+            "path": "a/file.bin",
+            "url": f"{server.root}/file.bin",
+            "sha256": sha(FILE),
+            "bytes": len(FILE),
+            "form": "original",
+        }
+        | common,
+        {
+            "name": "folder",
+            "path": "folder.tar.gz",
+            "url": "",
+            "sha256": sha(packed),
+            "bytes": len(packed),
+        }
+        | folder
+        | common,
+        {"name": "top", "path": "top.tar.gz", "url": "", "sha256": "", "bytes": 0}
+        | folder
+        | common
         | {"folder": "", "select": ["LICENSE"], "members_sha256": listing(top)},
-    ]  # fmt: skip
+    ]
     path = own_folders / "registry.toml"
     text = ""
     for row in rows:
@@ -118,9 +138,13 @@ def registry(own_folders, server, monkeypatch):
     monkeypatch.setattr(downloads, "REGISTRY", path)
     server.pages["/file.bin"] = FILE
     others = {"README": b"x", "other/d.xml": b"<d/>", "LICENSE": b"free"}
-    server.pages["/o/r/archive/x.tar.gz"] = archive(FOLDER | others, f"r-{COMMIT}/", [
-        link(f"r-{COMMIT}/other/link", "d.xml"),
-    ])  # fmt: skip
+    server.pages["/o/r/archive/x.tar.gz"] = archive(
+        FOLDER | others,
+        f"r-{COMMIT}/",
+        [
+            link(f"r-{COMMIT}/other/link", "d.xml"),
+        ],
+    )
     return rows
 
 
@@ -215,8 +239,11 @@ def test_killed_at_any_moment_then_run_again(how, name, page, kills, registry, s
     done = subprocess.run(
         [sys.executable, script, downloads.REGISTRY, how, name, str(len(body)), str(kills), "1"],
         env=os.environ | {"PYTHONPATH": str(script.parent.parent)},
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     relative = {path.removeprefix("QA/"): data for path, data in sorted(FOLDER.items())}
     right = FILE if how == "fetch" else b"".join(p.encode() + d for p, d in relative.items())
     assert json.loads(done.stdout) == {"hit": kills, "half": 0, "sha256": sha(right)}
@@ -334,9 +361,16 @@ def zipped(**files: bytes) -> bytes:
 
 def test_the_member_of_a_zip_is_taken_out_checked_and_kept(server, own_folders, monkeypatch):
     item = downloads.Resource(
-        name="claims", path="a/claims.csv", url=f"{server.root}/d.zip", sha256=sha(FILE),
-        bytes=len(FILE), licence="-", citation="-", form="zip-member", select=["claims.csv"],
-    )  # fmt: skip
+        name="claims",
+        path="a/claims.csv",
+        url=f"{server.root}/d.zip",
+        sha256=sha(FILE),
+        bytes=len(FILE),
+        licence="-",
+        citation="-",
+        form="zip-member",
+        select=["claims.csv"],
+    )
     monkeypatch.delenv("CHR_MIRROR", raising=False)
     monkeypatch.setattr(downloads, "load_registry", lambda: {"claims": item})
     for page in (
@@ -375,7 +409,7 @@ def test_registry_is_complete_and_says_nothing_of_a_machine():
 
 
 def make_data(mirror: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "lib.downloads"]  # what "make data" runs
+    command = [sys.executable, "-m", "lib.base.downloads"]  # what "make data" runs
     where = {"cwd": Path(downloads.__file__).parent.parent, "capture_output": True, "text": True}
     return subprocess.run(command, env=os.environ | {"CHR_MIRROR": str(mirror)}, **where)
 

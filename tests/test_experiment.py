@@ -15,30 +15,31 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import paths, provenance
-from lib.answer import ChatReader, ChoiceReader, EvidenceReader
-from lib.benchmarks import corruption, ddx_mini, reference
-from lib.benchmarks.study import Condition, measured
-from lib.bm25 import BM25Index
-from lib.corpora import Passage
-from lib.datasets import Question, load_questions
-from lib.embed import HashEncoder
-from lib.evaluate import mean_interval
-from lib.grid import plots as grid_plots
-from lib.grid import tables as paper_tables
-from lib.grid.cells import ARMS, Grid
-from lib.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
-from lib.grid.kept import COLUMNS
-from lib.index import DenseIndex
-from lib.llm import ChatModel, Reply, ScriptedChat, current_tag
+from lib.base import paths, provenance
+from lib.data import ddx_mini
+from lib.data.passages import Passage
+from lib.data.questions import Question, load_questions
+from lib.data.store import PassageStore
+from lib.llm.chat import ChatModel, Reply, ScriptedChat, current_tag
+from lib.llm.recorder import Recorder, RecordingMiss
 from lib.methods import METHODS, Dense, Text
 from lib.methods.base import Expansion, question_alone
-from lib.mimics import unread
-from lib.palette import COLOURS
+from lib.plots import grid as grid_plots
+from lib.plots.palette import COLOURS
 from lib.profiles import load_profile, methods_of
-from lib.recorder import Recorder, RecordingMiss
-from lib.retrieve import Retriever
-from lib.store import PassageStore
+from lib.readers import ChatReader, ChoiceReader, EvidenceReader
+from lib.run import Retriever
+from lib.search.bm25 import BM25Index
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.stats import mean_interval
+from lib.studies.grid import tables as paper_tables
+from lib.studies.grid.cells import ARMS, Grid
+from lib.studies.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
+from lib.studies.grid.kept import COLUMNS
+from lib.studies.lam import corruption, reference
+from lib.studies.lam.study import Condition, measured
+from lib.studies.mimics import unread
 from tests.test_benchmarks import QIDS, directly, made
 
 UNRECORDED = {"csqe", "thinkqe"}
@@ -94,8 +95,12 @@ def by_hand(lab, lam: float, exchanged: bool) -> np.ndarray:
     for i, qid in enumerate(QIDS):
         top = directly(lab, Condition(), lam, i)[:K]
         target, mimic = b.targets[qid], b.mimics[qid]
-        out.append((sum(p in target for p in top) / K,
-                    sum(p in mimic and p not in target for p in top) / K))  # fmt: skip
+        out.append(
+            (
+                sum(p in target for p in top) / K,
+                sum(p in mimic and p not in target for p in top) / K,
+            )
+        )
     return np.array(out)
 
 
@@ -145,9 +150,10 @@ def plan_of(profile, sets, lam: float = 0.4) -> dict[str, tuple[int, int]]:
     kinds = {"choice": ChoiceReader, "chat": ChatReader}
     readers = [
         kinds[s["kind"]](None, s["name"], max_tokens=s.get("max_tokens", 1024))
-        if s["kind"] in kinds else EvidenceReader(None)
+        if s["kind"] in kinds
+        else EvidenceReader(None)
         for s in profile.answerers
-    ]  # fmt: skip
+    ]
     sets = {name: [SimpleNamespace(qid=f"{i}") for i in some] for name, some in sets.items()}
     grid = Grid(profile.name, sets, None, None, 5, methods, {}, (), profile.asked)
     samples = [s.get("sample", 0) for s in profile.answerers]
@@ -265,12 +271,19 @@ def whole(tmp_path_factory):
         patch.setenv("CHR_CACHE", str(folder / "cache"))
         patch.setenv("CHR_OUT", str(folder / "out"))
         patch.setattr(provenance, "code_hash", lambda roots: "the same")
-        heard = {"kind": "chat", "name": "chat", "max_tokens": 64, "sample": 2,
-                 "llm": f"replay:{folder / 'chat.jsonl'}"}  # fmt: skip
+        heard = {
+            "kind": "chat",
+            "name": "chat",
+            "max_tokens": 64,
+            "sample": 2,
+            "llm": f"replay:{folder / 'chat.jsonl'}",
+        }
         profile = load_profile(
-            "mini", encoder="hash", sample=3,
+            "mini",
+            encoder="hash",
+            sample=3,
             answerers=({"kind": "evidence", "name": "evidence reader"}, heard),
-        )  # fmt: skip
+        )
         with Recorder(Says(), folder / "chat.jsonl") as recorder:
             asked = load_questions("ddx-mini")
             reader = ChatReader(recorder, "chat", max_tokens=64)
@@ -279,14 +292,20 @@ def whole(tmp_path_factory):
         runs, expanded, answers = lab.runs(), lab.expanded(), lab.answers()
         benchmark = ddx_mini.build()
         yield SimpleNamespace(
-            lab=lab, runs=runs, expanded=expanded, answers=answers, targets=benchmark.targets,
-            missing=lab.not_run(), table1=paper_tables.table1(lab, answers),
-            table2=paper_tables.table2(lab, answers), table3=paper_tables.table3(lab),
+            lab=lab,
+            runs=runs,
+            expanded=expanded,
+            answers=answers,
+            targets=benchmark.targets,
+            missing=lab.not_run(),
+            table1=paper_tables.table1(lab, answers),
+            table2=paper_tables.table2(lab, answers),
+            table3=paper_tables.table3(lab),
             claims=paper_tables.claims(lab, answers),
             quality=lab.quality(runs, benchmark.targets, benchmark.mimics),
             figure5=paper_tables.figure5(lab, (0.0, 0.4, 1.0), benchmark.targets),
             out=folder / "out" / "results" / "mini",
-        )  # fmt: skip
+        )
 
 
 def accuracy(table: pd.DataFrame, method: str, answerer: str) -> dict[str, float]:
@@ -317,8 +336,9 @@ def test_every_cell_that_was_not_run_says_which_command_runs_it(whole):
     heard = "llm = lib.llm.connect('record:chat.jsonl=openai:says'), and run this again"
     rows = whole.missing.set_index(["method", "reader"])
     assert set(rows["sets"]) == {3} and rows.index.is_unique
-    expected = {(m, r): small_model for m in UNRECORDED
-                for r in ("", "expanded", "evidence reader", "chat")}  # fmt: skip
+    expected = {
+        (m, r): small_model for m in UNRECORDED for r in ("", "expanded", "evidence reader", "chat")
+    }
     others = set(whole.lab.arms) - UNRECORDED - {"closed book"}
     expected |= {(m, "chat"): heard for m in others}
     assert rows["how"].to_dict() == expected
@@ -343,8 +363,12 @@ def test_tables_are_kept_with_what_they_depend_on(whole):
 
 
 def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
-    for name, shown in (("table1", whole.table1), ("table2", whole.table2),
-                        ("table3", whole.table3), ("figure5", whole.figure5)):  # fmt: skip
+    for name, shown in (
+        ("table1", whole.table1),
+        ("table2", whole.table2),
+        ("table3", whole.table3),
+        ("figure5", whole.figure5),
+    ):
         stored, _ = provenance.load_result(name, "mini")
         assert tuple(stored)[: len(COLUMNS)] == COLUMNS and stored["setup"].nunique() == 1
         assert stored["setup"][0] == "mini, hash, reference text, k = 5"
@@ -409,11 +433,14 @@ def test_the_expanders_own_answer_is_the_option_that_h_plus_names(own_folders):
         "case 4": ("Something else in part 4.", None),
         "case 5": ("", ""),  # a failed expansion has no answer
     }
-    rules = [{"match": c, "text": json.dumps({"H_plus": h, "H_minus": "part 7 on sepsis"})}
-             for c, (h, _) in said.items()]  # fmt: skip
+    rules = [
+        {"match": c, "text": json.dumps({"H_plus": h, "H_minus": "part 7 on sepsis"})}
+        for c, (h, _) in said.items()
+    ]
     reader = EvidenceReader(HashEncoder(dim=64))
-    lab = small(own_folders, cases(6, **options), ScriptedChat(rules),
-                {"chr": METHODS["chr"]}, [reader])  # fmt: skip
+    lab = small(
+        own_folders, cases(6, **options), ScriptedChat(rules), {"chr": METHODS["chr"]}, [reader]
+    )
     questions = lab.grid.sets["mine"]
     by_reader = lab.grid.answers("hypotheses as context", "mine", reader)["letter"]
     assert set(by_reader[2:5]) <= {"A", "B"}
@@ -433,11 +460,18 @@ def test_no_is_not_named_by_every_word_that_holds_it(own_folders):
         "No, it is gout.",
         "Gout, no fever.",
     ]
-    rules = [{"match": f"case {i}", "text": json.dumps({"H_plus": h, "H_minus": "sepsis, known"})}
-             for i, h in enumerate(said)]  # fmt: skip
+    rules = [
+        {"match": f"case {i}", "text": json.dumps({"H_plus": h, "H_minus": "sepsis, known"})}
+        for i, h in enumerate(said)
+    ]
     reader = EvidenceReader(HashEncoder(dim=64))
-    lab = small(own_folders, cases(4, A="yes", B="no"), ScriptedChat(rules),
-                {"chr": METHODS["chr"]}, [reader])  # fmt: skip
+    lab = small(
+        own_folders,
+        cases(4, A="yes", B="no"),
+        ScriptedChat(rules),
+        {"chr": METHODS["chr"]},
+        [reader],
+    )
     judged = pd.DataFrame({"qid": ["q0", "q1", "q2", "q3"], "letter": list("AAAA")})
     expansions = lab.grid.expansions("chr", "mine")
     assert unread._named(lab.grid.sets["mine"], expansions, judged) == ["A", "A", "B", "A"]
@@ -470,14 +504,17 @@ def test_figure_5_begins_at_h_plus_and_its_lambda_1_is_chr(whole):
 
 def test_figure_5_has_no_precision_where_nothing_is_known_to_be_relevant(own_folders):
     llm = Counts()
-    lab = small(own_folders, cases(4), llm, {"chr": METHODS["chr"]},
-                [EvidenceReader(HashEncoder(dim=64))])  # fmt: skip
+    lab = small(
+        own_folders, cases(4), llm, {"chr": METHODS["chr"]}, [EvidenceReader(HashEncoder(dim=64))]
+    )
     table = paper_tables.figure5(lab, (0.0, 1.0), {"q0": frozenset({"01"}), "q1": frozenset()})
     shown = table.set_index(["metric", "lambda"])["n"].to_dict()
     assert shown == {
-        ("accuracy, evidence reader", 0.0): 4, ("accuracy, evidence reader", 1.0): 4,
-        ("P@k", 0.0): 1, ("P@k", 1.0): 1,
-    }  # fmt: skip
+        ("accuracy, evidence reader", 0.0): 4,
+        ("accuracy, evidence reader", 1.0): 4,
+        ("P@k", 0.0): 1,
+        ("P@k", 1.0): 1,
+    }
     table = paper_tables.figure5(lab, (0.0,), {"another set's": frozenset({"01"})})
     assert list(table["metric"]) == ["accuracy, evidence reader"]
 
@@ -510,10 +547,16 @@ def test_outcomes_part_the_questions_by_who_was_right(whole):
         own = whole.answers[
             (whole.answers["dataset"] == d) & (whole.answers["reader"] == "evidence reader")
         ]
-        right = {m: dict(zip(r["qid"], r["letter"] == r["gold"], strict=True))
-                 for m, r in own.groupby("method")}  # fmt: skip
-        kinds = {(True, True): "both right", (True, False): "only the first right",
-                 (False, True): "only the second right", (False, False): "both wrong"}  # fmt: skip
+        right = {
+            m: dict(zip(r["qid"], r["letter"] == r["gold"], strict=True))
+            for m, r in own.groupby("method")
+        }
+        kinds = {
+            (True, True): "both right",
+            (True, False): "only the first right",
+            (False, True): "only the second right",
+            (False, False): "both wrong",
+        }
         shared = {}
         for q in questions:
             kind = kinds[bool(right["chr"][q.qid]), bool(right["hyde"][q.qid])]
@@ -551,8 +594,10 @@ class Varied(Counts):
         if n == 1:
             return super()._say(messages, n, options)
         silent = "case 1" in messages[-1]["content"]
-        return [Reply("" if silent and i else f"gout in case {i}", "stop", 5, 5, 0.1, "counts")
-                for i in range(n)]  # fmt: skip
+        return [
+            Reply("" if silent and i else f"gout in case {i}", "stop", 5, 5, 0.1, "counts")
+            for i in range(n)
+        ]
 
 
 @pytest.mark.parametrize("samples, n", [(1, 0), (2, 3)])
@@ -583,8 +628,14 @@ def test_what_a_model_generated_is_counted(own_folders):
     lab = small(own_folders, cases(3), llm, methods_of(load_profile("mini")), [])
     table = paper_tables.table3(lab).set_index("method")
     assert table["output_tokens"].to_dict() == {
-        "hyde": 15, "query2doc": 5, "csqe": 10, "thinkqe": 15, "fusion": 5, "hplus": 5, "chr": 5,
-    }  # fmt: skip
+        "hyde": 15,
+        "query2doc": 5,
+        "csqe": 10,
+        "thinkqe": 15,
+        "fusion": 5,
+        "hplus": 5,
+        "chr": 5,
+    }
     assert table.loc["csqe", "calls"] == 2 and table.loc["thinkqe", "calls"] == 3
 
 
@@ -610,9 +661,13 @@ def test_a_method_of_a_readers_own_is_in_every_table_with_its_cost(own_folders, 
     runs, answers = lab.runs(), lab.answers()
     targets = {q.qid: {"01", "03"} for q in lab.grid.sets["mine"]}
     tables = (
-        runs, answers, paper_tables.table1(lab, answers), paper_tables.table2(lab, answers),
-        paper_tables.read(lab), lab.quality(runs, targets, {}),
-    )  # fmt: skip
+        runs,
+        answers,
+        paper_tables.table1(lab, answers),
+        paper_tables.table2(lab, answers),
+        paper_tables.read(lab),
+        lab.quality(runs, targets, {}),
+    )
     assert all("advised" in set(table["method"]) for table in tables)
     cost = paper_tables.table3(lab).set_index("method").loc["advised"]
     assert (cost["calls"], cost["retrieval_rounds"], cost["output_tokens"]) == (1, 2, 5)
@@ -634,11 +689,16 @@ def test_the_readmes_script_prints_every_cell_that_a_reader_answered(made, whole
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    printed = {tuple(cell): value for *cell, value in
-               (line.split(" | ") for line in run.stdout.splitlines())}  # fmt: skip
+    printed = {
+        tuple(cell): value
+        for *cell, value in (line.split(" | ") for line in run.stdout.splitlines())
+    }
     with open(source / "table1.csv", encoding="utf-8", newline="") as stream:
-        rows = [r for r in csv.DictReader(stream)
-                if r["metric"] == "accuracy" and r["answerer"] != "no reader"]  # fmt: skip
+        rows = [
+            r
+            for r in csv.DictReader(stream)
+            if r["metric"] == "accuracy" and r["answerer"] != "no reader"
+        ]
     shown = {(r["dataset"], r["answerer"], r["method"]): r["value"] for r in rows}
     assert len(shown) > 30 and printed == shown
 
@@ -672,19 +732,25 @@ def heat(axis) -> tuple[dict, list[list[float]]]:
 
 
 def test_the_heat_map_shows_every_cell_and_nothing_where_nothing_was_run():
-    figure = grid_plots.plot_accuracy(cells(
-        ("standard", "ddx-mini b", "reads", 0.25, 32), ("chr", "ddx-mini b", "reads", 0.75, 32),
-        ("chr", "ddx-mini a", "reads", 0.5, 32), ("closed book", "ddx-mini b", "asks", 0.5, 4),
-        ("chr", "ddx-mini b", "asks", 0.25, 4),
-        ("majority", "ddx-mini a", "no reader", 0.4, 5),
-        ("majority", "ddx-mini b", "no reader", 0.3, 32),
-    ))  # fmt: skip
+    figure = grid_plots.plot_accuracy(
+        cells(
+            ("standard", "ddx-mini b", "reads", 0.25, 32),
+            ("chr", "ddx-mini b", "reads", 0.75, 32),
+            ("chr", "ddx-mini a", "reads", 0.5, 32),
+            ("closed book", "ddx-mini b", "asks", 0.5, 4),
+            ("chr", "ddx-mini b", "asks", 0.25, 4),
+            ("majority", "ddx-mini a", "no reader", 0.4, 5),
+            ("majority", "ddx-mini b", "no reader", 0.3, 32),
+        )
+    )
     reads, asks = figure.axes[:2]
     texts, colours = heat(reads)
     majority = {("majority", "a"): "2 of 5", ("majority", "b"): "0.30"}
     assert texts == majority | {
-        ("standard", "b"): "0.25", ("chr", "b"): "0.75", ("chr", "a"): "0.50",
-    }  # fmt: skip
+        ("standard", "b"): "0.25",
+        ("chr", "b"): "0.75",
+        ("chr", "a"): "0.50",
+    }
     nan = pytest.approx(np.nan, nan_ok=True)
     assert colours == [[nan, 0.25], [0.5, 0.75], [nan, nan], [nan, 0.3]]
     texts, colours = heat(asks)
@@ -710,8 +776,10 @@ def test_the_heat_map_of_the_small_experiment_is_its_table(whole):
     reads, asks = figure.axes[:2]
     assert [a.get_title() for a in (reads, asks)] == ["evidence reader", "chat"]
     alone = {"always the commonest letter", "the expander's own answer"}
-    for axis, methods in ((reads, set(whole.answers["method"]) - {"closed book"}),
-                          (asks, {"closed book"})):  # fmt: skip
+    for axis, methods in (
+        (reads, set(whole.answers["method"]) - {"closed book"}),
+        (asks, {"closed book"}),
+    ):
         texts = heat(axis)[0]
         assert {m for m, _ in texts} == methods | alone
         for (method, style), text in texts.items():
@@ -722,8 +790,12 @@ def test_the_heat_map_of_the_small_experiment_is_its_table(whole):
 
 
 def test_overlap_bars_are_as_long_as_the_counts_beside_the_noise_floor():
-    rows = [("standard", "a", 3.5), ("hyde", "a", 2.0), ("noise floor", "a", 4.0),
-            ("standard", "b", 0.0)]  # fmt: skip
+    rows = [
+        ("standard", "a", 3.5),
+        ("hyde", "a", 2.0),
+        ("noise floor", "a", 4.0),
+        ("standard", "b", 0.0),
+    ]
     table = pd.DataFrame(rows, columns=["method", "dataset", "count"]).assign(n=9)
     figure = grid_plots.plot_overlap(table, 5)
     a, b = figure.axes
@@ -824,8 +896,13 @@ def test_every_reading_is_in_the_reference_recording_word_for_word():
 
 def test_the_reference_is_recorded_anew_and_twice_is_the_same(tmp_path):
     path = tmp_path / "reference.jsonl"
-    old = {"key": "0", "author": "reference text", "model": "reference text", "sample": 0,
-           "reply": {"text": "to a request that no method makes"}}  # fmt: skip
+    old = {
+        "key": "0",
+        "author": "reference text",
+        "model": "reference text",
+        "sample": 0,
+        "reply": {"text": "to a request that no method makes"},
+    }
     path.write_text(json.dumps(old) + "\n")
     once = reference.record_reference(path).read_bytes()
     keys = [json.loads(line)["key"] for line in once.splitlines()]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kill_write import NAMES, body, write_all
 
-from lib import files, paths
+from lib.base import files, paths
 
 CHILD = Path(__file__).with_name("kill_write.py")
 
@@ -34,8 +34,9 @@ def test_killed_at_any_moment_a_file_is_old_or_new_never_half(tmp_path):
     for attempt in range(20):
         child = subprocess.Popen(
             [sys.executable, str(CHILD), str(tmp_path), str(1000 * attempt)],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         child.stdout.readline()
         time.sleep(rng.uniform(0.002, 0.12))
         child.send_signal(signal.SIGKILL)

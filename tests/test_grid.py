@@ -16,30 +16,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import provenance
-from lib.answer import ChatReader, ChoiceReader, EvidenceReader
-from lib.bm25 import BM25Index
-from lib.corpora import Passage
-from lib.datasets import Question, load_questions
-from lib.embed import HashEncoder
-from lib.grid.accuracy import accuracy_table, cost_table
-from lib.grid.cells import ARMS, DEPTH, Grid, question_sets, sampled
-from lib.index import DenseIndex
-from lib.llm import REFERENCE, ChatModel, Reply, ScriptedChat
+from lib.base import provenance
+from lib.base.paths import results
+from lib.data.passages import Passage
+from lib.data.questions import Question, load_questions
+from lib.data.store import PassageStore
+from lib.llm.chat import REFERENCE, ChatModel, Reply, ScriptedChat
+from lib.llm.recorder import Recorder
 from lib.methods import METHODS, Dense, Expansion, Sparse, Text
-from lib.paths import results
 from lib.profiles import load_profile, methods_of
-from lib.recorder import Recorder
-from lib.retrieve import Retriever
-from lib.store import PassageStore
+from lib.readers import ChatReader, ChoiceReader, EvidenceReader
+from lib.run import Retriever
+from lib.search.bm25 import BM25Index
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.studies.grid.accuracy import accuracy_table, cost_table
+from lib.studies.grid.cells import ARMS, DEPTH, Grid, question_sets, sampled
 
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
 IDS = [f"{i:03d}" for i in range(30)]
 SET = [
-    Question(f"{i:04d}", f"What helps in case {i}?", {"A": "gout", "B": f"part {i}"}, "AB"[i % 2],
-             "mine")
+    Question(
+        f"{i:04d}", f"What helps in case {i}?", {"A": "gout", "B": f"part {i}"}, "AB"[i % 2], "mine"
+    )
     for i in range(6)
-]  # fmt: skip
+]
 """Ids of questions and passages that look like numbers, as MedQA's and PubMed's do."""
 
 
@@ -96,10 +97,15 @@ def make(own_folders):
 
     def grid(**changes) -> Grid:
         settings = {
-            "profile": "test", "sets": {"mine": SET}, "llm": Says(), "k": 3,
-            "methods": methods_of(load_profile("mini")), "behind": {}, "data": (),
+            "profile": "test",
+            "sets": {"mine": SET},
+            "llm": Says(),
+            "k": 3,
+            "methods": methods_of(load_profile("mini")),
+            "behind": {},
+            "data": (),
             "retriever": Retriever(index, Asked(dim=64), store, BM25Index.build(TEXTS, IDS)),
-        }  # fmt: skip
+        }
         return Grid(**settings | changes)
 
     return grid
@@ -118,9 +124,10 @@ class Silent:
 
 def readers_of(llm) -> list:
     return [
-        EvidenceReader(HashEncoder(dim=64)), ChatReader(llm, "chat", max_tokens=64),
+        EvidenceReader(HashEncoder(dim=64)),
+        ChatReader(llm, "chat", max_tokens=64),
         ChoiceReader(llm, "choice", max_tokens=64),
-    ]  # fmt: skip
+    ]
 
 
 # the contract of every arm -----------------------------------------------------------------------
@@ -255,10 +262,12 @@ class Other(Says):
 @pytest.mark.parametrize(
     "other",
     [
-        lambda llm: ChatReader(Other(), "r"), lambda llm: ChatReader(llm, "r", max_tokens=9),
-        lambda llm: ChoiceReader(llm, "r"), lambda llm: EvidenceReader(HashEncoder(dim=64), "r"),
+        lambda llm: ChatReader(Other(), "r"),
+        lambda llm: ChatReader(llm, "r", max_tokens=9),
+        lambda llm: ChoiceReader(llm, "r"),
+        lambda llm: EvidenceReader(HashEncoder(dim=64), "r"),
     ],
-)  # fmt: skip
+)
 def test_answers_are_made_anew_for_another_model_setting_or_kind_of_reader(other, make):
     grid, reader = make(), ChatReader(Says(), "r")
     before = grid.answers("standard", "mine", reader)
@@ -305,9 +314,12 @@ def test_a_miss_is_not_run_with_one_row_and_its_command(make, tmp_path):
     assert grid.answers("hypotheses as context", "mine", reader) is None
     assert grid.answers("standard", "mine", ChatReader(recorder, "chat")) is None
     assert {(m["method"], m["reader"]) for m in grid.missing} == {
-        ("chr", ""), ("chr, matched rotation", ""), ("chr, matched rotation", "evidence reader"),
-        ("hypotheses as context", "evidence reader"), ("standard", "chat"),
-    }  # fmt: skip
+        ("chr", ""),
+        ("chr, matched rotation", ""),
+        ("chr, matched rotation", "evidence reader"),
+        ("hypotheses as context", "evidence reader"),
+        ("standard", "chat"),
+    }
     assert len(grid.missing) == 5 and {m["how"] for m in grid.missing} == {how}
     assert not list(results("test").rglob("*chr*"))
     grid.llm = Says()
@@ -362,10 +374,15 @@ def test_expansions_are_costed_by_what_was_measured(make):
     assert set(grid.expanded("hyde", "mine")["H_minus"]) == {""}
 
 
-@pytest.mark.parametrize("llm", [
-    Says(None),
-    ScriptedChat([{"match": "H_plus", "text": json.dumps({"H_plus": "N/A", "H_minus": "sepsis"})}]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "llm",
+    [
+        Says(None),
+        ScriptedChat(
+            [{"match": "H_plus", "text": json.dumps({"H_plus": "N/A", "H_minus": "sepsis"})}]
+        ),
+    ],
+)
 def test_what_was_not_measured_is_missing_and_never_0(llm, make):
     table = make(llm=llm).expanded("chr", "mine")
     assert table[["prompt_tokens", "output_tokens"]].isna().all(axis=None)

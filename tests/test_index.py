@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.bm25 import BM25Index
-from lib.embed import HashEncoder
-from lib.index import DenseIndex, PassageIndex, top_rows
+from lib.search.bm25 import BM25Index
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex, PassageIndex, top_rows
 
 DENSE = {
     "faiss": {"backend": "faiss"},

@@ -6,40 +6,65 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.documents import parse_xml
-from lib.evidence.leaflets import load_labels, read_cmi, read_label
-from lib.evidence.records import HEADINGS, Need, inner_text
+from lib.data.documents import parse_xml
+from lib.studies.evidence.leaflets import load_labels, read_cmi, read_label
+from lib.studies.evidence.records import HEADINGS, Need, inner_text
 
-BODIES = {n: f"Answer {n} about the tablets.\nSee Section {n % 6 + 1}.\n\n" + "More text. " * 12
-          for n in HEADINGS}  # fmt: skip
+BODIES = {
+    n: f"Answer {n} about the tablets.\nSee Section {n % 6 + 1}.\n\n" + "More text. " * 12
+    for n in HEADINGS
+}
 
 
 def cmi(medicine: str = "ABACAVIR", number: str = "{}. ", change=lambda heading: heading) -> str:
     """A leaflet's text: a summary, a table of contents, the full text, and product details."""
     heads = {n: number.format(n) + change(q.format(medicine)) for n, q in HEADINGS.items()}
-    summary = [f"{heads[n]}\nShort. For more information, see Section {n}. {HEADINGS[n]}\n"
-               "in the full CMI.\n" for n in HEADINGS]  # fmt: skip
+    summary = [
+        f"{heads[n]}\nShort. For more information, see Section {n}. {HEADINGS[n]}\n"
+        "in the full CMI.\n"
+        for n in HEADINGS
+    ]
     full = [f"{heads[n]}\n\n{BODIES[n]}\n" for n in HEADINGS]
-    return "\n".join(["Consumer Medicine Information (CMI) summary", *summary, "FULL CMI",
-                      *heads.values(), "7. Product details", *full,
-                      "7. Product details\nEach tablet is white.\nMade by somebody."])  # fmt: skip
+    return "\n".join(
+        [
+            "Consumer Medicine Information (CMI) summary",
+            *summary,
+            "FULL CMI",
+            *heads.values(),
+            "7. Product details",
+            *full,
+            "7. Product details\nEach tablet is white.\nMade by somebody.",
+        ]
+    )
 
 
 def expected(medicine: str) -> list[Need]:
-    return [Need(f"x-{n}", medicine, n, q.format(medicine), " ".join(BODIES[n].split()))
-            for n, q in HEADINGS.items()]  # fmt: skip
+    return [
+        Need(f"x-{n}", medicine, n, q.format(medicine), " ".join(BODIES[n].split()))
+        for n, q in HEADINGS.items()
+    ]
 
 
 @pytest.mark.parametrize(
     "number", ["{}. ", "{}) ", "{}: ", "{} ", "", "SECTION {}. ", "  {}. ", "• "]
 )
-@pytest.mark.parametrize("change", [
-    str, str.upper, str.lower, lambda h: h.rstrip("?"), lambda h: h + "  ",
-    lambda h: h.replace(" ABACAVIR", "\nABACAVIR"), lambda h: h.replace(" with ABACAVIR", ""),
-    lambda h: h.replace("am I using", "am I being given").replace("do I use", "will I be given"),
-    lambda h: h.replace(" of ABACAVIR", "").replace("while using", "during treatment with"),
-    lambda h: h.replace("Are there any", "What are the possible"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        str,
+        str.upper,
+        str.lower,
+        lambda h: h.rstrip("?"),
+        lambda h: h + "  ",
+        lambda h: h.replace(" ABACAVIR", "\nABACAVIR"),
+        lambda h: h.replace(" with ABACAVIR", ""),
+        lambda h: h.replace("am I using", "am I being given").replace(
+            "do I use", "will I be given"
+        ),
+        lambda h: h.replace(" of ABACAVIR", "").replace("while using", "during treatment with"),
+        lambda h: h.replace("Are there any", "What are the possible"),
+    ],
+)
 def test_headings_may_be_numbered_shouted_wrapped_or_reworded(number, change):
     assert read_cmi(cmi(number=number, change=change), "x", "ABACAVIR") == expected("ABACAVIR")
 
@@ -62,9 +87,11 @@ def test_a_leaflet_gives_what_it_has_in_the_order_of_the_headings(order, count):
 
 
 def test_prose_that_only_mentions_a_heading_stays_in_its_answer():
-    text = ("1. Why am I using X?\nFor pain. Ask: how do I use it, and why am I using X? Doctors\n"
-            "know.\nWhat should I know before surgery? is another matter.\n"
-            "How do I use it, you wonder; ask there.")  # fmt: skip
+    text = (
+        "1. Why am I using X?\nFor pain. Ask: how do I use it, and why am I using X? Doctors\n"
+        "know.\nWhat should I know before surgery? is another matter.\n"
+        "How do I use it, you wonder; ask there."
+    )
     (need,) = read_cmi(text, "x")
     assert need.heading == 1 and need.answer.endswith("ask there.")
 
@@ -95,34 +122,50 @@ def test_a_heading_without_a_mark_does_not_swallow_the_next(number):
 
 def section(code: str, title: str, text: str, *inner: str) -> str:
     parts = "".join(f"<component>{s}</component>" for s in inner)
-    return (f'<section><code code="{code}"/>{title and f"<title>{title}</title>"}'
-            f"{text and f'<text>{text}</text>'}{parts}</section>")  # fmt: skip
+    return (
+        f'<section><code code="{code}"/>{title and f"<title>{title}</title>"}'
+        f"{text and f'<text>{text}</text>'}{parts}</section>"
+    )
 
 
 def label(*sections: str, moieties=("ASPIRIN", "ASPIRIN")) -> bytes:
-    names = "".join(f"<activeMoiety><activeMoiety><name>{m}</name></activeMoiety></activeMoiety>"
-                    for m in moieties)  # fmt: skip
+    names = "".join(
+        f"<activeMoiety><activeMoiety><name>{m}</name></activeMoiety></activeMoiety>"
+        for m in moieties
+    )
     body = "".join(f"<component>{s}</component>" for s in sections)
-    return (f'<document xmlns="urn:hl7-org:v3">{names}<component><structuredBody>{body}'
-            "</structuredBody></component></document>").encode()  # fmt: skip
+    return (
+        f'<document xmlns="urn:hl7-org:v3">{names}<component><structuredBody>{body}'
+        "</structuredBody></component></document>"
+    ).encode()
 
 
 def test_coded_sections_go_to_their_heading_and_uncoded_ones_stay_with_the_outer():
     data = label(
         section("34089-3", "DESCRIPTION", "White."),
-        section("34071-1", "WARNINGS", "Danger.",
-                section("50570-1", "Do not use", "after surgery"),
-                section("50567-7", "When using this product", "avoid alcohol"),
-                section("42229-5", "5.1 Heart", "Rare.", section("34084-4", "", "Rash."))),
-        section("34068-7", "DOSAGE", "<paragraph>Take</paragraph><list><item>one</item></list>",
-                section("34066-1", "", "at 10<sup>9</sup>/L")),
+        section(
+            "34071-1",
+            "WARNINGS",
+            "Danger.",
+            section("50570-1", "Do not use", "after surgery"),
+            section("50567-7", "When using this product", "avoid alcohol"),
+            section("42229-5", "5.1 Heart", "Rare.", section("34084-4", "", "Rash.")),
+        ),
+        section(
+            "34068-7",
+            "DOSAGE",
+            "<paragraph>Take</paragraph><list><item>one</item></list>",
+            section("34066-1", "", "at 10<sup>9</sup>/L"),
+        ),
         section("34066-1", "WARNING", "Boxed."),
-    )  # fmt: skip
+    )
     found = {need.heading: need.answer for need in read_label(data, "x")}
     assert found == {
         2: "Danger. Do not use: after surgery Heart: Rare. Boxed.",
-        4: "Take one at 10^9/L", 5: "When using this product: avoid alcohol", 6: "Rash.",
-    }  # fmt: skip
+        4: "Take one at 10^9/L",
+        5: "When using this product: avoid alcohol",
+        6: "Rash.",
+    }
 
 
 def test_the_medicine_is_each_active_moiety_once():

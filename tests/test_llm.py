@@ -12,24 +12,24 @@ import time
 import pytest
 from fault_server import FaultServer
 
-from lib import small_model
-from lib.llm import (
+from lib.base.paths import ROOT
+from lib.llm import small_model
+from lib.llm.chat import (
     REFERENCE,
     ChatModel,
     LLMError,
     Reply,
     ScriptedChat,
-    connect,
     current_tag,
     in_parallel,
     ledger,
     sample_seed,
     tag,
-)  # fmt: skip
-from lib.openai_chat import OpenAIChat
-from lib.paths import ROOT
-from lib.recorder import Recorder
-from lib.replies import ask_json
+)
+from lib.llm.connect import connect
+from lib.llm.openai_chat import OpenAIChat
+from lib.llm.recorder import Recorder
+from lib.llm.replies import ask_json
 
 ASK = [{"role": "user", "content": "What is gout?"}]
 SCHEMA = {
@@ -54,9 +54,16 @@ def test_a_reply_keeps_text_tokens_latency_and_the_name_the_server_gives():
     assert (reply.prompt_tokens, reply.output_tokens, reply.method) == (7, 3, "hyde")
     assert 0 < reply.latency_s < 5
     assert server.bodies == [
-        {"model": "m", "messages": ASK, "temperature": 0.7, "top_p": 1.0, "max_tokens": 512,
-         "seed": 3, "stop": ["END"]}
-    ]  # fmt: skip
+        {
+            "model": "m",
+            "messages": ASK,
+            "temperature": 0.7,
+            "top_p": 1.0,
+            "max_tokens": 512,
+            "seed": 3,
+            "stop": ["END"],
+        }
+    ]
 
 
 def test_the_key_comes_from_chr_llm_key_alone(monkeypatch):
@@ -174,11 +181,17 @@ def test_a_reply_slower_than_the_timeout_is_asked_for_again():
 @pytest.mark.parametrize(
     ("step", "status", "says"),
     [
-        ("500", 500, "curl"), ("429", 429, "fewer workers"), ("401", 401, "CHR_LLM_KEY"),
-        ("404", 404, "/models"), ("overflow", 400, "shorten the prompt"), ("drop", None, "curl"),
-        ("garbled", None, "be read"), ("empty", None, "no choices"), ("slow", None, "timed out"),
+        ("500", 500, "curl"),
+        ("429", 429, "fewer workers"),
+        ("401", 401, "CHR_LLM_KEY"),
+        ("404", 404, "/models"),
+        ("overflow", 400, "shorten the prompt"),
+        ("drop", None, "curl"),
+        ("garbled", None, "be read"),
+        ("empty", None, "no choices"),
+        ("slow", None, "timed out"),
     ],
-)  # fmt: skip
+)
 def test_a_lasting_failure_names_model_server_and_next_step(step, status, says):
     with FaultServer(forever=step) as server, pytest.raises(LLMError, match=says) as caught:
         chat(server, max_retries=0, timeout_s=0.4).generate(ASK, n=2, schema=SCHEMA)
@@ -339,7 +352,7 @@ def test_the_bundled_model_says_when_a_prompt_is_too_long(small):
 
 
 def test_the_bundled_model_is_quiet_from_start_to_exit():
-    code = "from lib.llm import connect; print(connect('small').generate([{'role': 'user', "
+    code = "from lib.llm.chat import connect; print(connect('small').generate([{'role': 'user', "
     code += "'content': 'Hi'}], max_tokens=3)[0].output_tokens)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.merge import Hits, merge_balanced, merge_rrf, merge_scores
+from lib.search.merge import Hits, merge_balanced, merge_rrf, merge_scores
 
 
 def hits(*queries: str) -> Hits:

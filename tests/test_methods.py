@@ -15,25 +15,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import methods
-from lib.bm25 import BM25Index
-from lib.corpora import Passage
-from lib.datasets import Question
-from lib.embed import HashEncoder
+from lib.data.passages import Passage
+from lib.data.questions import Question
+from lib.data.store import PassageStore
 from lib.expansion import hypotheses, validity
-from lib.index import DenseIndex
-from lib.llm import REFERENCE, Reply, ScriptedChat, current_tag, sample_seed, tag
+from lib.llm.chat import REFERENCE, Reply, ScriptedChat, current_tag, sample_seed, tag
+from lib.llm.quotes import checked, is_in, quoted
 from lib.methods import METHODS, Dense, Expansion, Forms, Fusion, Method, Sparse, Text
 from lib.methods.base import stem
-from lib.quotes import checked, is_in, quoted
-from lib.retrieve import Retriever, expand_all, run_retrieval
-from lib.store import PassageStore
+from lib.run import Retriever, expand_all, run_retrieval
+from lib.search.bm25 import BM25Index
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "C": "", "D": "febuxostat"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
 HIDDEN = (
-    "answer", "gold_pmids", "gold_snippets", "snippet_pmids", "ideal_answer", "target", "mimic",
+    "answer",
+    "gold_pmids",
+    "gold_snippets",
+    "snippet_pmids",
+    "ideal_answer",
+    "target",
+    "mimic",
     "check",
-)  # fmt: skip
+)
 
 
 class Sealed(Question):
@@ -247,9 +253,14 @@ def test_no_two_generations_share_a_seed_and_the_seed_moves_them_all(name):
 
 @pytest.mark.parametrize(
     ("name", "setting"),
-    [("query2doc", {"shots": 3}), ("query2doc", {"dense": "pairs"}), ("csqe", {"mode": "single"}),
-     ("csqe", {"first_stage": "medcpt"}), ("thinkqe", {"thinking": "on"})],
-)  # fmt: skip
+    [
+        ("query2doc", {"shots": 3}),
+        ("query2doc", {"dense": "pairs"}),
+        ("csqe", {"mode": "single"}),
+        ("csqe", {"first_stage": "medcpt"}),
+        ("thinkqe", {"thinking": "on"}),
+    ],
+)
 def test_a_setting_that_does_not_exist_is_refused(name, setting):
     ((field, value),) = setting.items()
     with pytest.raises(ValueError, match=f"{name}: {field} is one of .*, not {value!r}"):
@@ -258,15 +269,27 @@ def test_a_setting_that_does_not_exist_is_refused(name, setting):
 
 def test_the_methods_have_their_order():
     assert list(METHODS) == [
-        "standard", "bm25", "rrf", "hyde", "query2doc", "csqe", "thinkqe", "fusion", "hplus", "chr",
-    ]  # fmt: skip
+        "standard",
+        "bm25",
+        "rrf",
+        "hyde",
+        "query2doc",
+        "csqe",
+        "thinkqe",
+        "fusion",
+        "hplus",
+        "chr",
+    ]
 
 
 def test_the_stem_lists_options_by_letter():
     assert stem(QUESTION, False) == QUESTION.text
     assert stem(QUESTION, True).split("\n")[1:] == [
-        "A. allopurinol", "B. colchicine", "C. ", "D. febuxostat",
-    ]  # fmt: skip
+        "A. allopurinol",
+        "B. colchicine",
+        "C. ",
+        "D. febuxostat",
+    ]
 
 
 # standard ----------------------------------------------------------------------------------------
@@ -291,8 +314,9 @@ def test_chr_is_h_plus_minus_lambda_h_minus_from_one_call(lam):
     expansion, llm = asked_of(replace(METHODS["chr"], lam=lam))
     assert weights(expansion.request) == [("H+", 1.0, "article"), ("H-", -lam, "article")]
     assert [t.text for t in expansion.request.texts] == [
-        "H_plus is gout of the toe", "H_minus is gout of the toe",
-    ]  # fmt: skip
+        "H_plus is gout of the toe",
+        "H_minus is gout of the toe",
+    ]
     assert expansion.request.pool is None and len(llm.asked) == 1
     assert METHODS["chr"].lam == 1.0 and llm.options[0]["temperature"] == 0.0
 
@@ -310,8 +334,10 @@ def test_chr_with_the_question_a_pool_and_another_tower():
     chr_ = replace(METHODS["chr"], lam=0.5, question_weight=0.3, pool=50, tower="query")
     request = asked_of(chr_)[0].request
     assert weights(request) == [
-        ("H+", 1.0, "query"), ("H-", -0.5, "query"), ("question", 0.3, "query"),
-    ]  # fmt: skip
+        ("H+", 1.0, "query"),
+        ("H-", -0.5, "query"),
+        ("question", 0.3, "query"),
+    ]
     assert request.texts[2].text == QUESTION.text
     assert weights(request.pool) == [("H+", 1.0, "query")] and request.pool_size == 50
 
@@ -369,39 +395,94 @@ PLAIN = "Nothing helps."
 BOTH = json.dumps({"passage": " A gout attack. ", "sentences": ["One toe.", Q, " ", "Two toes."]})
 THOUGHT = ["<think>a</think>one gout", "b</think> two toes", "", "three", "<think>four", "five"]
 VECTORS = {
-    "hyde": ("hyde", {"samples": 3}, ["a toe", "", "gout b"],
-             [(1, "query", Q), (1, "article", "a toe"), (1, "article", "gout b")]),
+    "hyde": (
+        "hyde",
+        {"samples": 3},
+        ["a toe", "", "gout b"],
+        [(1, "query", Q), (1, "article", "a toe"), (1, "article", "gout b")],
+    ),
     "pair": ("query2doc", {}, ["a toe\n"], [(1, "query", (Q, "a toe"))]),
-    "article pair": ("query2doc", {"dense": "pair_article"}, ["a toe"],
-                     [(1, "article", (Q, "a toe"))]),
-    "query2doc's mean": ("query2doc", {"dense": "mean"}, ["a toe"],
-                         [(1, "query", Q), (1, "article", "a toe")]),
-    "csqe": ("csqe", {}, ["a toe", "gout b", EXTRACT, '"passage 3"'],
-             [(2, "query", Q), (1, "article", "a toe"), (1, "article", "gout b"),
-              (1, "article", SPANS), (1, "article", "passage 3")]),
-    "csqe, one of each": ("csqe", {}, ["", "gout b", PLAIN, EXTRACT],
-                          [(2, "query", Q), (1, "article", "gout b"), (1, "article", SPANS)]),
-    "csqe, n = 3": ("csqe", {"samples": 3, "tower": "query"}, ["", "", "b", "", EXTRACT, ""],
-                    [(3, "query", Q), (1, "query", "b"), (1, "query", SPANS)]),
-    "csqe, no passage": ("csqe", {}, ["", "", PLAIN, EXTRACT],
-                         [(2, "query", Q), (1, "article", SPANS)]),
-    "csqe, verified": ("csqe", {"verify_extracts": True, "depth": 12},
-                       ["a toe", "gout b", f'"made up" "{TEXTS[3]}!"', EXTRACT],
-                       [(2, "query", Q), (1, "article", "a toe"), (1, "article", "gout b"),
-                        (1, "article", f"{TEXTS[3]}!")]),
-    "csqe, single call": ("csqe", {"mode": "single_call"}, [BOTH],
-                          [(1, "query", Q), (1, "article", "A gout attack."),
-                           (1, "article", "One toe. Two toes.")]),
-    "thinkqe": ("thinkqe", {}, list("abcdef"),
-                [(0.25, "query", Q), *((0.125, "article", t) for t in "abcdef")]),
-    "thinkqe, prompted": ("thinkqe", {"thinking": "prompted"}, THOUGHT,
-                          [(0.25, "query", Q), *((0.1875, "article", t) for t in
-                                                 ("one gout", "two toes", "three", "five"))]),
+    "article pair": (
+        "query2doc",
+        {"dense": "pair_article"},
+        ["a toe"],
+        [(1, "article", (Q, "a toe"))],
+    ),
+    "query2doc's mean": (
+        "query2doc",
+        {"dense": "mean"},
+        ["a toe"],
+        [(1, "query", Q), (1, "article", "a toe")],
+    ),
+    "csqe": (
+        "csqe",
+        {},
+        ["a toe", "gout b", EXTRACT, '"passage 3"'],
+        [
+            (2, "query", Q),
+            (1, "article", "a toe"),
+            (1, "article", "gout b"),
+            (1, "article", SPANS),
+            (1, "article", "passage 3"),
+        ],
+    ),
+    "csqe, one of each": (
+        "csqe",
+        {},
+        ["", "gout b", PLAIN, EXTRACT],
+        [(2, "query", Q), (1, "article", "gout b"), (1, "article", SPANS)],
+    ),
+    "csqe, n = 3": (
+        "csqe",
+        {"samples": 3, "tower": "query"},
+        ["", "", "b", "", EXTRACT, ""],
+        [(3, "query", Q), (1, "query", "b"), (1, "query", SPANS)],
+    ),
+    "csqe, no passage": (
+        "csqe",
+        {},
+        ["", "", PLAIN, EXTRACT],
+        [(2, "query", Q), (1, "article", SPANS)],
+    ),
+    "csqe, verified": (
+        "csqe",
+        {"verify_extracts": True, "depth": 12},
+        ["a toe", "gout b", f'"made up" "{TEXTS[3]}!"', EXTRACT],
+        [
+            (2, "query", Q),
+            (1, "article", "a toe"),
+            (1, "article", "gout b"),
+            (1, "article", f"{TEXTS[3]}!"),
+        ],
+    ),
+    "csqe, single call": (
+        "csqe",
+        {"mode": "single_call"},
+        [BOTH],
+        [(1, "query", Q), (1, "article", "A gout attack."), (1, "article", "One toe. Two toes.")],
+    ),
+    "thinkqe": (
+        "thinkqe",
+        {},
+        list("abcdef"),
+        [(0.25, "query", Q), *((0.125, "article", t) for t in "abcdef")],
+    ),
+    "thinkqe, prompted": (
+        "thinkqe",
+        {"thinking": "prompted"},
+        THOUGHT,
+        [
+            (0.25, "query", Q),
+            *((0.1875, "article", t) for t in ("one gout", "two toes", "three", "five")),
+        ],
+    ),
     "thinkqe, as in Table 3": (
-        "thinkqe", {"samples": 1, "question_share": 0.4}, ["a toe", " ", "gout b"],
+        "thinkqe",
+        {"samples": 1, "question_share": 0.4},
+        ["a toe", " ", "gout b"],
         [(0.4, "query", Q), (0.3, "article", "a toe"), (0.3, "article", "gout b")],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", VECTORS)
@@ -509,8 +590,10 @@ def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
     assert failed.request is None and failed.trace["error"] and len(failed.trace["replies"]) == 2
     mended = single.expand(QUESTION, Script("sorry", BOTH), no_search)
     assert mended.trace["repaired"] and [t.role for t in mended.request.texts] == [
-        "question", "passage", "extract",
-    ]  # fmt: skip
+        "question",
+        "passage",
+        "extract",
+    ]
     bare = single.expand(QUESTION, Script('{"passage": "a", "sentences": []}'), no_search)
     assert [t.role for t in bare.request.texts] == ["question", "passage"]
 
@@ -609,8 +692,10 @@ def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
     assert [(o["n"], o["temperature"]) for o in llm.options] == [(2, 0.7)] * 3
     trace = expansion.trace
     assert trace["empty"] == 2 and [r["texts"] for r in trace["rounds"]] == [
-        ["gout a", "toe b"], ["", ""], ["sepsis c", "gout d"],
-    ]  # fmt: skip
+        ["gout a", "toe b"],
+        ["", ""],
+        ["sepsis c", "gout d"],
+    ]
     for messages, round_ in zip(llm.asked, trace["rounds"], strict=True):
         listed = [f"[{i}] {text}" for i, (_, text) in enumerate(round_["shown"], 1)]
         assert "\n".join(listed) in messages[-1]["content"]
@@ -651,8 +736,10 @@ def test_thinking_is_left_out_of_the_query_and_kept_in_the_replies(reply, end, n
 
 
 def test_only_prompted_thinking_is_asked_for():
-    asked = {m: asked_of(replace(METHODS["thinkqe"], thinking=m))[1].prompts
-             for m in ("none", "native", "prompted")}  # fmt: skip
+    asked = {
+        m: asked_of(replace(METHODS["thinkqe"], thinking=m))[1].prompts
+        for m in ("none", "native", "prompted")
+    }
     assert asked["none"] == asked["native"] and "think>" not in asked["none"]
     assert "<think>" in asked["prompted"] and "</think>" in asked["prompted"]
 

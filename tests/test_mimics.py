@@ -12,32 +12,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from lib import paths
-from lib.benchmarks import ddx_mini
-from lib.datasets import Question
-from lib.embed import HashEncoder
-from lib.files import read_manifest
-from lib.grid.experiment import CHOSEN
-from lib.index import DenseIndex
-from lib.llm import ScriptedChat
+from lib.base import paths
+from lib.base.files import read_manifest
+from lib.data import ddx_mini
+from lib.data.questions import Question
+from lib.llm.chat import ScriptedChat
+from lib.llm.prompts import load_prompt
+from lib.llm.recorder import Recorder
 from lib.methods import METHODS
 from lib.methods.base import Dense, Expansion, Text
-from lib.mimics import cases, plots, tables
-from lib.mimics.items import collapses, copied, items, shifted
-from lib.mimics.judge import GRADE, judged
-from lib.mimics.naming import named_option
-from lib.mimics.tiers import (
+from lib.plots import mimics as plots
+from lib.report import reported
+from lib.run import Retriever
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.studies.grid.experiment import CHOSEN
+from lib.studies.mimics import cases, tables
+from lib.studies.mimics.items import collapses, copied, items, shifted
+from lib.studies.mimics.judge import GRADE, judged
+from lib.studies.mimics.naming import named_option
+from lib.studies.mimics.tiers import (
     TIERS,
     agreement,
     exact_share,
     freeman_halton,
     rank_correlation,
     tier_tests,
-)  # fmt: skip
-from lib.prompts import load_prompt
-from lib.recorder import Recorder
-from lib.report import reported
-from lib.retrieve import Retriever
+)
 
 # statistics --------------------------------------------------------------------------------------
 
@@ -152,10 +153,14 @@ OPTIONS = {"A": "Gout", "B": "Lyme disease", "C": "Gou"}
 @pytest.mark.parametrize(
     ("text", "letter"),
     [
-        ("It is GOUT, in the toe.", "A"), ("Gouty arthritis", ""), ("Gout, not Lyme disease", ""),
-        ("Lyme disease.", "B"), ("", ""), ("Lyme\ndisease", ""),
+        ("It is GOUT, in the toe.", "A"),
+        ("Gouty arthritis", ""),
+        ("Gout, not Lyme disease", ""),
+        ("Lyme disease.", "B"),
+        ("", ""),
+        ("Lyme\ndisease", ""),
     ],
-)  # fmt: skip
+)
 def test_an_option_is_named_by_whole_words_and_alone(text, letter):
     assert named_option(text, OPTIONS) == letter
 
@@ -223,9 +228,15 @@ def lab(places, questions, texts, lam=0.4, k=3):
         for a, b in texts
     ]
     grid = SimpleNamespace(
-        sets={"mine": questions}, retriever=retriever, k=k, profile="mini", behind={}, data=[],
-        questions=lambda arm, d: questions, expansions=lambda arm, d: made,
-    )  # fmt: skip
+        sets={"mine": questions},
+        retriever=retriever,
+        k=k,
+        profile="mini",
+        behind={},
+        data=[],
+        questions=lambda arm, d: questions,
+        expansions=lambda arm, d: made,
+    )
     return SimpleNamespace(grid=grid, lam=lam)
 
 
@@ -234,9 +245,14 @@ QUESTIONS = [
     Question("q2", "Is it?", {"A": "yes", "B": "no"}, "A", "mine"),
     Question("q3", "Failed?", {"A": "x", "B": "y"}, "A", "mine"),
 ]
-PLACES = {"Why?": (1, 0), "Is it?": (0, 1), "Gout and more": (1, 0.1),
-          "Lyme disease or Gout": (1, 0.3),
-          "No, it is not": (0.2, 1), "Yes, it is": (-1, 0.3)}  # fmt: skip
+PLACES = {
+    "Why?": (1, 0),
+    "Is it?": (0, 1),
+    "Gout and more": (1, 0.1),
+    "Lyme disease or Gout": (1, 0.3),
+    "No, it is not": (0.2, 1),
+    "Yes, it is": (-1, 0.3),
+}
 TEXTS = [("Gout and more", "Lyme disease or Gout"), ("No, it is not", "Yes, it is"), ("", "")]
 
 
@@ -299,9 +315,12 @@ def test_the_judge_sees_the_key_and_both_hypotheses_and_a_broken_reply_is_counte
     assert table["qid"].tolist() == ["q1", "q2"] and table["grade"].tolist() == ["Good", ""]
     assert table["error"].tolist()[0] == "" and "Superb" in table["error"].tolist()[1]
     asked = load_prompt("mimic_judge").messages(
-        question="Why?", options="A. Gout\nB. Lyme disease", answer="A. Gout",
-        h_plus="Gout and more", h_minus="Lyme disease or Gout",
-    )  # fmt: skip
+        question="Why?",
+        options="A. Gout\nB. Lyme disease",
+        answer="A. Gout",
+        h_plus="Gout and more",
+        h_minus="Lyme disease or Gout",
+    )
     heard = []
     model = said(good, good)
     model._say = lambda messages, n, options, say=model._say: (
@@ -329,19 +348,33 @@ def graded(n=24, seed=0):
     """Made-up items, answers and grades without any Poor: two readers, the second on one."""
     rng = np.random.default_rng(seed)
     qids = [f"q{i}" for i in range(n)]
-    table = pd.DataFrame({
-        "dataset": "mine", "qid": qids, "exam": [i % 4 > 0 for i in range(n)],
-        "plus_option": "A", "minus_option": rng.choice(["", "B"], n),
-        **{c: rng.random(n) for c in ("c", "copied", "shared", "near_standard")},
-        **{f"{c}_{at}": rng.random(n) for c in ("p", "near", "kept") for at in AT},
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "dataset": "mine",
+            "qid": qids,
+            "exam": [i % 4 > 0 for i in range(n)],
+            "plus_option": "A",
+            "minus_option": rng.choice(["", "B"], n),
+            **{c: rng.random(n) for c in ("c", "copied", "shared", "near_standard")},
+            **{f"{c}_{at}": rng.random(n) for c in ("p", "near", "kept") for at in AT},
+        }
+    )
     for at in AT:
         table[f"collapsed_{at}"] = (table["shared"] > 0.5) & (table[f"kept_{at}"] < 0.5)
-    answers = pd.DataFrame([
-        {"reader": reader, "method": method, "qid": q, "gold": "A", "letter": rng.choice(["A", ""])}
-        for reader, asked in (("first", qids), ("second", qids[1:2]))
-        for method in ("chr", CHOSEN, "hplus", "hyde") for q in asked
-    ])  # fmt: skip
+    answers = pd.DataFrame(
+        [
+            {
+                "reader": reader,
+                "method": method,
+                "qid": q,
+                "gold": "A",
+                "letter": rng.choice(["A", ""]),
+            }
+            for reader, asked in (("first", qids), ("second", qids[1:2]))
+            for method in ("chr", CHOSEN, "hplus", "hyde")
+            for q in asked
+        ]
+    )
     grade = pd.Series(rng.choice(["Excellent", "Good"], n), qids)
     return (
         table,
@@ -409,7 +442,7 @@ def test_a_result_is_kept_with_its_data_and_judge(own_folders):
     settings = read_manifest(paths.results("mini") / "mimic_items.csv")["settings"]
     assert settings["judge"] == "nobody" and settings["lam"] == 0.4
     assert {"mimic_cases.jsonl", "ddx-mini/mimic_grades.jsonl"} <= set(settings["data_files"])
-    assert {"lib.mimics.judge", "lib.mimics.tables"} <= set(settings["code_roots"])
+    assert {"lib.studies.mimics.judge", "lib.studies.mimics.tables"} <= set(settings["code_roots"])
 
 
 # the worked cases --------------------------------------------------------------------------------
@@ -419,7 +452,7 @@ def test_a_result_is_kept_with_its_data_and_judge(own_folders):
 def bundled():
     """The real experiment of the cases, opened on hashed words in place of the encoder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lib.grid.experiment.load_encoder", lambda *_, **__: HashEncoder())
+        patch.setattr("lib.studies.grid.experiment.load_encoder", lambda *_, **__: HashEncoder())
         bundled = cases.bundled(0.4, 5)
         return bundled, cases.case_ranks(bundled, [0.0, 0.4, 1.0])
 

@@ -20,19 +20,19 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lib import paths
-from lib.contradiction import cnt
-from lib.contradiction.cnt import pair_scores
-from lib.downloads import load_registry
-from lib.embed import HashEncoder, load_encoder
-from lib.files import read_jsonl
-from lib.nli import models, train_head
-from lib.nli import scores as kept
-from lib.nli.head import CUES, HEAD, FeatureBackend, features, opposites
-from lib.nli.labelled import FILES, NEAREST, SETS, Labelled, quality, scifact
-from lib.nli.models import load_backend, sentences
-from lib.nli.scores import plan, rates, score_pairs
-from lib.vectors import encode_small
+from lib.base import paths
+from lib.base.downloads import load_registry
+from lib.base.files import read_jsonl
+from lib.search.embed import HashEncoder, load_encoder
+from lib.search.vectors import encode_small
+from lib.studies.contradiction import cnt
+from lib.studies.contradiction.cnt import pair_scores
+from lib.studies.nli import models, train_head
+from lib.studies.nli import scores as kept
+from lib.studies.nli.head import CUES, HEAD, FeatureBackend, features, opposites
+from lib.studies.nli.labelled import FILES, NEAREST, SETS, Labelled, quality, scifact
+from lib.studies.nli.models import load_backend, sentences
+from lib.studies.nli.scores import plan, rates, score_pairs
 from tests.tiny_models import save_bert
 
 settings = hypothesis_settings(max_examples=25, deadline=None)
@@ -70,11 +70,19 @@ def test_every_sentence_that_was_cut_out_of_an_abstract_is_found():
     assert len(wanted) > 300 and [w for w in sorted(wanted) if w[1] not in texts[w[0]]] == []
 
 
-@pytest.mark.parametrize("text, n", [
-    ("Risk fell (0.63, 95% CI 0.46 to 0.87; p = 0.016). The dose was 2.5 mg vs. 5 mg daily.", 2),
-    ("Patients were seen by Smith et al. in 1998. E. coli was found in Fig. 2, i.e. twice.", 2),
-    ("OBJECTIVE: To assess\naspirin. METHODS: We drew lots.", 2), ("  ", 0), ("", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, n",
+    [
+        (
+            "Risk fell (0.63, 95% CI 0.46 to 0.87; p = 0.016). The dose was 2.5 mg vs. 5 mg daily.",
+            2,
+        ),
+        ("Patients were seen by Smith et al. in 1998. E. coli was found in Fig. 2, i.e. twice.", 2),
+        ("OBJECTIVE: To assess\naspirin. METHODS: We drew lots.", 2),
+        ("  ", 0),
+        ("", 0),
+    ],
+)
 def test_abbreviations_and_numbers_end_no_sentence(text, n):
     assert len(sentences(text)) == n
 
@@ -224,7 +232,7 @@ def test_the_weights_are_small_plain_and_belong_to_this_encoder(minilm, tmp_path
     )
     other = tmp_path / "weights.npz"
     np.savez(other, **parts | {"sees": "another encoder"})
-    with pytest.raises(ValueError, match="another encoder.*run: python -m lib.nli.train"):
+    with pytest.raises(ValueError, match="another encoder.*run: python -m lib.studies.nli.train"):
         FeatureBackend("head", minilm, other)
     np.savez(other, **parts | {"bias": 9.0})
     changed = FeatureBackend("head", minilm, other)
@@ -342,8 +350,10 @@ def test_memory_and_disk_of_the_plan_are_those_of_a_run(monkeypatch, tmp_path, p
     monkeypatch.setenv("CHR_CACHE", str(tmp_path))
     for module in (cnt, kept):
         monkeypatch.setattr(module, "BLOCK", 56)  # two pools of eight
-    docs = [[" ".join(f"Word{i}x{j}x{q} {'and more ' * 9}end." for j in range(8))
-             for i in range(8)] for q in range(pools)]  # fmt: skip
+    docs = [
+        [" ".join(f"Word{i}x{j}x{q} {'and more ' * 9}end." for j in range(8)) for i in range(8)]
+        for q in range(pools)
+    ]
     couples = [couple for pool in docs for couple in combinations(pool, 2)]
     encoder = HashEncoder(384)
     tracemalloc.start()
@@ -377,9 +387,9 @@ def test_quality_is_what_counting_pairs_says(monkeypatch, tmp_path):
     assert (row["n"], row["positives"], row["set"]) == (40, len(yes), "small")
     assert row["auroc_low"] < row["auroc"] < row["auroc_high"]
     right = Fake("right")
-    right.contradiction = lambda asked: np.array([
-        float((a, b) in {x[:2] for x in pairs if x.label == kinds[0]}) for a, b in asked
-    ])  # fmt: skip
+    right.contradiction = lambda asked: np.array(
+        [float((a, b) in {x[:2] for x in pairs if x.label == kinds[0]}) for a, b in asked]
+    )
     perfect = quality(right, "small", draws=50)
     assert perfect["auroc"] == perfect["ap"] == perfect["auroc_low"] == 1
 

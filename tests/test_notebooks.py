@@ -15,8 +15,9 @@ import nbformat
 import pandas as pd
 import pytest
 
-from lib import notebooks, paths
-from lib.files import read_manifest, write_manifest
+from lib import notebooks
+from lib.base import paths
+from lib.base.files import read_manifest, write_manifest
 from lib.profiles import load_profile
 
 BOOKS = {n: nbformat.read(paths.ROOT / "notebooks" / f"{n}.ipynb", 4) for n in notebooks.NOTEBOOKS}
@@ -81,8 +82,10 @@ def student(tmp_path_factory):
             run = subprocess.run(
                 [sys.executable, "-c", code, name, out / f"{name}.ipynb", json.dumps(STUDENT)],
                 env=os.environ | {"CHR_OUT": str(out), "PYTHONPATH": str(paths.ROOT)},
-                cwd=paths.ROOT, capture_output=True, text=True,
-            )  # fmt: skip
+                cwd=paths.ROOT,
+                capture_output=True,
+                text=True,
+            )
             assert run.returncode == 0, run.stderr[-3000:]
             done.add(name)
         return out
@@ -153,9 +156,12 @@ def test_a_changed_result_fails_the_notebook_check(tmp_path):
     """One number of one committed result is altered: nbval must see it."""
     copy = tmp_path / "project"
     listed = subprocess.run(
-        ["git", "ls-files", "lib", "data", "notebooks"], cwd=paths.ROOT, capture_output=True,
-        text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        ["git", "ls-files", "lib", "data", "notebooks"],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     for file in listed:
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(paths.ROOT / file, copy / file)
@@ -169,8 +175,15 @@ def test_a_changed_result_fails_the_notebook_check(tmp_path):
     (shown,) = [i for i, c in enumerate(book.cells) if "ddx_real_claims" in c.source]
     book.cells = book.cells[: shown + 1]  # what comes after takes long and reads other results
     nbformat.write(book, name)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval-lax",
-               "notebooks/00_start_here.ipynb"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--nbval-lax",
+        "notebooks/00_start_here.ipynb",
+    ]
     env = {**os.environ, "PYTHONPATH": str(copy), "CHR_CACHE": str(paths.cache())}
     run = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True)
     assert run.returncode == 1, run.stdout[-3000:]

@@ -10,16 +10,18 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from lib import corpus_index, paths
-from lib.benchmarks import load_benchmark, study, tables
-from lib.benchmarks.reading import reading_results
-from lib.contradiction.study import Scorer, documents, heatmap, open_study
-from lib.embed import load_encoder
-from lib.grid.experiment import open_experiment
-from lib.grid.tables import table1
-from lib.nli.labelled import SETS, quality
-from lib.nli.models import load_backend
+from lib.base import paths
+from lib.data import load_benchmark
 from lib.profiles import load_profile
+from lib.search import corpus_index
+from lib.search.embed import load_encoder
+from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
+from lib.studies.grid.experiment import open_experiment
+from lib.studies.grid.tables import table1
+from lib.studies.lam import study, tables
+from lib.studies.lam.reading import reading_results
+from lib.studies.nli.labelled import SETS, quality
+from lib.studies.nli.models import load_backend
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]
 

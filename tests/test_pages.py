@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import paths
-from lib.benchmarks import ddx_mini
-from lib.corpus_index import build_index, corpus_store
-from lib.datasets import load_questions
-from lib.embed import load_encoder
-from lib.files import read_manifest, write_manifest
+from lib.base import paths
+from lib.base.files import read_manifest, write_manifest
+from lib.data import ddx_mini
+from lib.data.questions import load_questions
 from lib.pages import __main__ as command
 from lib.pages import blocks, findings, overview, readme, results
 from lib.pages.committed import read
 from lib.profiles import load_profile
+from lib.search.corpus_index import build_index, corpus_store
+from lib.search.embed import load_encoder
 
 
 @pytest.fixture
@@ -29,9 +29,10 @@ def project(tmp_path, monkeypatch):
     """A copy of the README and the committed results, as the whole project of one test."""
     shutil.copy(paths.ROOT / "README.md", tmp_path / "README.md")
     shutil.copytree(
-        paths.DATA / "results", tmp_path / "data" / "results",
+        paths.DATA / "results",
+        tmp_path / "data" / "results",
         ignore=shutil.ignore_patterns("cells", "*-[0-9]*"),
-    )  # fmt: skip
+    )
     (tmp_path / "notebooks").symlink_to(paths.ROOT / "notebooks")
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(paths, "DATA", tmp_path / "data")
@@ -171,8 +172,11 @@ def test_the_story_shows_every_control_and_every_test_with_its_verdict():
     for lam in {behind["star"], 0.4, 1.0}:
         for control in ("contrast", "matched rotation", "random mimic"):
             own = told.set_index("arm").loc[f"{control}, λ = {lam:g}"]
-            (row,) = [r for r in rows_of(text) if f"{control}, λ = {lam:g}" in r[0].strip("*")
-                      and "What is" not in r[0]]  # fmt: skip
+            (row,) = [
+                r
+                for r in rows_of(text)
+                if f"{control}, λ = {lam:g}" in r[0].strip("*") and "What is" not in r[0]
+            ]
             assert row[-1].startswith(f"{own['accuracy']:.3f} ({own['low']:.3f}")
     claims, _ = read("ddx_real_reading_claims", "open")
     for row in claims.to_dict("records"):
@@ -236,9 +240,12 @@ def test_a_claim_says_its_metric_and_which_way_is_better(project):
     lines = [line for line in text.splitlines() if line.startswith("- ")]
     assert lines and "seen by two" not in text
     for line in lines:
-        assert re.search(r": (P@5|accuracy|share on the mimic|off-topic share) from [\d.]+ to "
-                         r"[\d.]+, [-+][\d.]+ \(.*\); (higher|lower) is better; n = \d+, "
-                         r"(SUPPORTED|AGAINST)$", line), line  # fmt: skip
+        assert re.search(
+            r": (P@5|accuracy|share on the mimic|off-topic share) from [\d.]+ to "
+            r"[\d.]+, [-+][\d.]+ \(.*\); (higher|lower) is better; n = \d+, "
+            r"(SUPPORTED|AGAINST)$",
+            line,
+        ), line
         a, b = map(float, re.search(r"from ([\d.]+) to ([\d.]+),", line).groups())
         better = b > a if "higher is better" in line else b < a
         assert better == line.endswith("SUPPORTED"), line
@@ -288,9 +295,13 @@ def test_the_cost_table_says_what_was_asked_for_and_what_failed():
 
 
 def test_the_disk_of_a_paper_run_is_one_number():
-    total, *parts = map(int, re.search(
-        r"Disk in all\*\*: (\d+) GB \(downloads (\d+), vectors (\d+), texts (\d+)\)", blocks.needs()
-    ).groups())  # fmt: skip
+    total, *parts = map(
+        int,
+        re.search(
+            r"Disk in all\*\*: (\d+) GB \(downloads (\d+), vectors (\d+), texts (\d+)\)",
+            blocks.needs(),
+        ).groups(),
+    )
     assert total == sum(parts)
     assert f"{total} GB of disk" in load_profile("paper").needs
 
@@ -300,12 +311,27 @@ def test_the_contradiction_block_waits_for_its_files_and_then_shows_them(project
     for path in [*folder.glob("nli_quality*"), *folder.glob("contradiction_checks*")]:
         path.unlink()
     assert blocks.BLOCKS["contradiction"]().startswith("NOT RUN on `open` yet")
-    quality = {"backend": ["head", "cosine"], "set": findings.HELD_OUT, "auroc": [0.673, 0.508],
-               "n": 346, "positives": 91, "auroc_low": 0.6, "auroc_high": 0.7}  # fmt: skip
-    checks = {"check": ["length", "stance"], "positives": [10, 0], "negatives": [20, 5],
-              "groups": 3, "mean_positive": 0.5, "mean_negative": 0.4, "auroc": [0.6, None],
-              "low": [0.55, None], "high": [0.65, None],
-              "verdict": ["ABOVE CHANCE", "NOT RUN"]}  # fmt: skip
+    quality = {
+        "backend": ["head", "cosine"],
+        "set": findings.HELD_OUT,
+        "auroc": [0.673, 0.508],
+        "n": 346,
+        "positives": 91,
+        "auroc_low": 0.6,
+        "auroc_high": 0.7,
+    }
+    checks = {
+        "check": ["length", "stance"],
+        "positives": [10, 0],
+        "negatives": [20, 5],
+        "groups": 3,
+        "mean_positive": 0.5,
+        "mean_negative": 0.4,
+        "auroc": [0.6, None],
+        "low": [0.55, None],
+        "high": [0.65, None],
+        "verdict": ["ABOVE CHANCE", "NOT RUN"],
+    }
     for name, columns in (("nli_quality", quality), ("contradiction_checks", checks)):
         pd.DataFrame(columns).to_csv(folder / f"{name}.csv", index=False)
         write_manifest(folder / f"{name}.csv", rows=2, settings={"code": "", "data": ""})
@@ -335,9 +361,13 @@ def test_every_committed_result_stands_on_the_page_with_its_hashes(project):
             continue
         manifest = read_manifest(path)
         line = f"| `{path.name}` | {manifest['rows']:,} |"
-        (row,) = [x for x in text.splitlines() if x.startswith(line)
-                  and manifest["settings"]["code"][:8] in x
-                  and f"`{manifest['settings']['data'][:8]}` |" in x][:1]  # fmt: skip
+        (row,) = [
+            x
+            for x in text.splitlines()
+            if x.startswith(line)
+            and manifest["settings"]["code"][:8] in x
+            and f"`{manifest['settings']['data'][:8]}` |" in x
+        ][:1]
         assert ("k" in manifest["settings"]) == (f"k = {manifest['settings'].get('k')}" in row)
 
 
@@ -435,8 +465,11 @@ def test_every_number_in_the_picture_is_in_the_table_it_is_saved_with(encoder):
     figure = overview.plot_overview(table)
     said = [text.get_text() for text in figure.axes[2].texts]
     rows = table[table["part"] == "passage"]
-    wanted = [f"{s:.2f}" for when, score in (("before", "s_plus"), ("after", "score"))
-              for s in rows.dropna(subset=when).sort_values(when)[score]]  # fmt: skip
+    wanted = [
+        f"{s:.2f}"
+        for when, score in (("before", "s_plus"), ("after", "score"))
+        for s in rows.dropna(subset=when).sort_values(when)[score]
+    ]
     assert sorted(x for x in said if x.lstrip("-").replace(".", "").isdigit()) == sorted(wanted)
     asked = {q.qid: q for q in load_questions("ddx-mini")}["medqa-22"]
     for row in table[table["part"] == "answer"].to_dict("records"):

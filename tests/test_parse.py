@@ -8,33 +8,67 @@ from hypothesis import strategies as st
 
 from lib.parse import parse_answer, parse_mirage
 
-EXAM = {"A": "Myocardial infarction", "B": "Pulmonary embolism", "C": "Aortic dissection",
-        "D": "A febrile seizure"}  # fmt: skip
+EXAM = {
+    "A": "Myocardial infarction",
+    "B": "Pulmonary embolism",
+    "C": "Aortic dissection",
+    "D": "A febrile seizure",
+}
 FIVE = EXAM | {"E": "Pericarditis"}
 YES_NO = {"A": "yes", "B": "no"}
 
 OUTPUTS = [
     # reply, options, our letter ("" = failure), our rule, MIRAGE's letter
     ('{"step_by_step_thinking": "...", "answer_choice": "C"}', EXAM, "C", "json", "C"),
-    ('{"step_by_step_thinking": "...", "answer_choice": "C. Aortic dissection"}', EXAM, "C", "json",
-     "C"),
-    ('{"step_by_step_thinking": "...", "answer_choice": "B) Pulmonary embolism"}', EXAM, "B",
-     "json", "A"),
+    (
+        '{"step_by_step_thinking": "...", "answer_choice": "C. Aortic dissection"}',
+        EXAM,
+        "C",
+        "json",
+        "C",
+    ),
+    (
+        '{"step_by_step_thinking": "...", "answer_choice": "B) Pulmonary embolism"}',
+        EXAM,
+        "B",
+        "json",
+        "A",
+    ),
     ('{"step_by_step_thinking": "...", "answer_choice": "(C)"}', EXAM, "C", "json", "A"),
     ('{"step_by_step_thinking": "...", "answer_choice": "c"}', EXAM, "C", "json", "A"),
     ('{"step_by_step_thinking": "...", "answer_choice": "E"}', FIVE, "E", "json", "A"),
     ('{"step_by_step_thinking": "...", "answer_choice":"D"}', EXAM, "D", "json", "A"),
-    ('{"step_by_step_thinking": "...", "answer_choice":"aortic dissection"}', EXAM, "C", "json",
-     "A"),
-    ('{"step_by_step_thinking": "...", "answer_choice": "D. A febrile seizure"}', EXAM, "D", "json",
-     "D"),
-    ('{"step_by_step_thinking": "...", "answer_choice": "A febrile seizure"}', EXAM, "D", "json",
-     "A"),
+    (
+        '{"step_by_step_thinking": "...", "answer_choice":"aortic dissection"}',
+        EXAM,
+        "C",
+        "json",
+        "A",
+    ),
+    (
+        '{"step_by_step_thinking": "...", "answer_choice": "D. A febrile seizure"}',
+        EXAM,
+        "D",
+        "json",
+        "D",
+    ),
+    (
+        '{"step_by_step_thinking": "...", "answer_choice": "A febrile seizure"}',
+        EXAM,
+        "D",
+        "json",
+        "A",
+    ),
     ('{"step_by_step_thinking": "...", "answer_choice": "no"}', YES_NO, "B", "json", "A"),
     ('{"step_by_step_thinking": "...", "answer_choice": "B. no"}', YES_NO, "B", "json", "B"),
     ("{'step_by_step_thinking': '...', 'answer_choice': 'C'}", EXAM, "C", "mended json", "A"),
-    ('```json\n{"step_by_step_thinking": "...", "answer_choice": "B",}\n```', EXAM, "B",
-     "mended json", "B"),
+    (
+        '```json\n{"step_by_step_thinking": "...", "answer_choice": "B",}\n```',
+        EXAM,
+        "B",
+        "mended json",
+        "B",
+    ),
     ('First {"answer_choice": "A"}, no: {"answer_choice": "D"}', EXAM, "D", "mended json", "D"),
     ("The answer is C.", EXAM, "C", "announced", "A"),
     ("The answer is (b).", EXAM, "B", "announced", "A"),
@@ -44,8 +78,13 @@ OUTPUTS = [
     ("**Answer:** C", EXAM, "C", "announced", "A"),
     ("**Final Answer:** **(C)**", EXAM, "C", "announced", "A"),
     ("The answer is C, not option D.", EXAM, "C", "announced", "D"),
-    ("The best answer is C) Aortic dissection, for option A is excluded.", EXAM, "C", "announced",
-     "A"),
+    (
+        "The best answer is C) Aortic dissection, for option A is excluded.",
+        EXAM,
+        "C",
+        "announced",
+        "A",
+    ),
     ("Option B fits, option A does not.", EXAM, "", "none", "B"),
     ('{"answer_choice": "C or D"}', EXAM, "", "none", "C"),
     ("I would choose option B.", EXAM, "B", "announced", "B"),
@@ -69,7 +108,7 @@ OUTPUTS = [
     ("The answer is F.", EXAM, "", "none", "A"),
     ('{"step_by_step_thinking": "The patient has', EXAM, "", "none", "A"),
     ("", EXAM, "", "none", "A"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("reply", "options", "ours", "rule", "mirage"), OUTPUTS)
@@ -80,10 +119,30 @@ def test_a_reply_is_read_by_both_parsers(reply, options, ours, rule, mirage):
 
 texts = st.text(max_size=60) | st.lists(
     st.sampled_from(
-        ["The answer is ", "A", "b", "(C)", "E", "answer_choice", '"', "'", "{", "}", ": ", ", ",
-         "yes", "no", "option ", "\n", "Pulmonary embolism", "a ", "."]
-    ), max_size=14,
-).map("".join)  # fmt: skip
+        [
+            "The answer is ",
+            "A",
+            "b",
+            "(C)",
+            "E",
+            "answer_choice",
+            '"',
+            "'",
+            "{",
+            "}",
+            ": ",
+            ", ",
+            "yes",
+            "no",
+            "option ",
+            "\n",
+            "Pulmonary embolism",
+            "a ",
+            ".",
+        ]
+    ),
+    max_size=14,
+).map("".join)
 
 
 @given(texts, st.sampled_from([EXAM, FIVE, YES_NO, {"B": "no", "C": "maybe"}]))

@@ -7,19 +7,41 @@ import pandas as pd
 import pytest
 
 from lib import plots
-from lib.evaluate import CLASSES
-from lib.grid import plots as grid_plots
-from lib.palette import COLOURS, GREY, SETS, colour_of, in_order
+from lib.plots import grid as grid_plots
+from lib.plots.palette import COLOURS, GREY, SETS, colour_of, in_order
+from lib.stats import CLASSES
 
 FAMILIES = {
-    "methods": ["standard", "hyde", "query2doc", "csqe", "thinkqe", "fusion", "hplus", "chr",
-                "chr, given λ", "chr, matched rotation"],
-    "contrast": ["hplus", "nearest", "chr, given λ", "by name", "middle", "random",
-                 "matched rotation", "no copied text", "question added", "pool of 100",
-                 "margin (L4)", "mean of 5 mimics", "maximum of 5"],
+    "methods": [
+        "standard",
+        "hyde",
+        "query2doc",
+        "csqe",
+        "thinkqe",
+        "fusion",
+        "hplus",
+        "chr",
+        "chr, given λ",
+        "chr, matched rotation",
+    ],
+    "contrast": [
+        "hplus",
+        "nearest",
+        "chr, given λ",
+        "by name",
+        "middle",
+        "random",
+        "matched rotation",
+        "no copied text",
+        "question added",
+        "pool of 100",
+        "margin (L4)",
+        "mean of 5 mimics",
+        "maximum of 5",
+    ],
     "classes": ["hplus", "chr", *CLASSES],
     "verdicts": ["SUPPORTED", "AGAINST", "p < 0.05 (Holm)", "INCONCLUSIVE"],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +67,12 @@ def test_one_concept_has_one_colour_and_every_other_name_has_one_too():
 
 def test_question_sets_stand_in_the_papers_order():
     assert in_order(["z", "a", "bioasq", "medqa", "mmlu", "mmlu"]) == [
-        "mmlu", "medqa", "bioasq", "a", "z",
-    ]  # fmt: skip
+        "mmlu",
+        "medqa",
+        "bioasq",
+        "a",
+        "z",
+    ]
 
 
 def differences(**columns) -> pd.DataFrame:
@@ -125,7 +151,14 @@ def test_passages_are_no_fraction_of_characters():
 
 
 def test_a_cost_figure_without_any_point_is_drawn_and_says_so():
-    table = pd.DataFrame({"method": ["hyde"], "output_tokens": [10.0], "value": [np.nan], "n": [3],
-                          "value_n": [np.nan]})  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "method": ["hyde"],
+            "output_tokens": [10.0],
+            "value": [np.nan],
+            "n": [3],
+            "value_n": [np.nan],
+        }
+    )
     (axis,) = grid_plots.plot_cost(table, "P@5").axes
     assert axis.get_title(loc="left") == "tokens: n = 3 questions; P@5: n = 0" and not axis.lines

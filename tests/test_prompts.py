@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import prompts
-from lib.datasets import Question
-from lib.llm import ScriptedChat
+from lib.data.questions import Question
+from lib.llm import prompts
+from lib.llm.chat import ScriptedChat
+from lib.llm.prompts import Prompt, load_prompt
+from lib.llm.quotes import checked, quoted
 from lib.methods import METHODS
 from lib.methods.chr import HYPOTHESES
 from lib.methods.csqe import KEY_SENTENCES
-from lib.prompts import Prompt, load_prompt
-from lib.quotes import checked, quoted
 
 FOLDER = Path(prompts.__file__).parent
 NAMES = sorted(p.stem for p in FOLDER.glob("*.txt"))
@@ -45,8 +45,9 @@ def test_braces_and_placeholders_inside_values_are_left_alone(first, second):
     prompt = Prompt("two", "", "", "<{first}|{second}>")
     (message,) = prompt.messages(first=first + "{second}", second=second + "{first}\\1")
     assert message == {
-        "role": "user", "content": f"<{first}{{second}}|{second}{{first}}\\1>",
-    }  # fmt: skip
+        "role": "user",
+        "content": f"<{first}{{second}}|{second}{{first}}\\1>",
+    }
 
 
 def test_without_a_system_part_there_is_no_system_message():
@@ -119,11 +120,16 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     "text",
     [
-        "[user]\nno source\n", "# a source\n[system]\nonly\n", "# a source\nno part\n", "",
-        "# a source\nlost\n[user]\nasked\n", "# a source\n[user]\n[assistant]\n",
-        "# a source\n[user]\n[user]\n", "# a source\n[user]\n[system]\n[user]\n",
+        "[user]\nno source\n",
+        "# a source\n[system]\nonly\n",
+        "# a source\nno part\n",
+        "",
+        "# a source\nlost\n[user]\nasked\n",
+        "# a source\n[user]\n[assistant]\n",
+        "# a source\n[user]\n[user]\n",
+        "# a source\n[user]\n[system]\n[user]\n",
     ],
-)  # fmt: skip
+)
 def test_a_file_without_source_or_user_part_is_refused_by_name(folder, text):
     (folder / "mine.txt").write_text(text)
     with pytest.raises(
@@ -143,8 +149,10 @@ def test_a_demonstration_comes_before_the_question(folder):
     prompt = load_prompt("mine")
     assert prompt == Prompt("mine", "here", "", "{q}", ("A?", "a [user]"))
     assert [(m["role"], m["content"]) for m in prompt.messages(q="B?")] == [
-        ("user", "A?"), ("assistant", "a [user]"), ("user", "B?"),
-    ]  # fmt: skip
+        ("user", "A?"),
+        ("assistant", "a [user]"),
+        ("user", "B?"),
+    ]
 
 
 def test_an_unknown_name_says_which_there_are():

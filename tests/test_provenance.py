@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib import paths
-from lib.files import read_manifest, sha256_file
-from lib.provenance import (
+from lib.base import paths
+from lib.base.files import read_manifest, sha256_file
+from lib.base.provenance import (
     code_hash,
     data_hash,
     load_result,
@@ -85,9 +85,9 @@ def test_modules_are_followed_into_functions_packages_and_round_in_circles(proje
 
 
 def test_the_study_stands_on_the_contrast_and_the_index_but_on_no_notebook_runner():
-    behind = set(modules_behind(["lib.benchmarks", "lib.benchmarks.tables"]))
-    assert {"lib.contrast", "lib.index", "lib.evaluate", "lib.benchmarks.ddx_real"} <= behind
-    assert "lib.notebooks" not in behind and "lib.plots" not in behind
+    behind = set(modules_behind(["lib.studies.lam", "lib.studies.lam.tables"]))
+    assert {"lib.search.contrast", "lib.search.index", "lib.stats", "lib.data.ddx_real"} <= behind
+    assert "lib.notebooks" not in behind and "lib.plots.lam" not in behind
 
 
 SAME = {
@@ -141,9 +141,14 @@ def test_data_are_the_bytes_of_own_files_and_the_registered_hash_of_downloads(pr
 # results -----------------------------------------------------------------------------------------
 
 TABLE = pd.DataFrame(
-    {"method": ["a", "b"], "p_at_5": [0.12345, 0.5], "n": [3, 4], "seen": [True, False],
-     "low": [float("nan"), 1.0]}
-)  # fmt: skip
+    {
+        "method": ["a", "b"],
+        "p_at_5": [0.12345, 0.5],
+        "n": [3, 4],
+        "seen": [True, False],
+        "low": [float("nan"), 1.0],
+    }
+)
 
 BEHIND = {"code": ["lib.first"], "data": ["own.jsonl"]}
 
@@ -297,8 +302,10 @@ def test_what_a_killed_run_left_behind_is_no_result(results):
     for folder in (results / "mini", paths.committed("mini"), paths.committed("open")):
         child = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(folder / "curve.csv")],
-            stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+        )
         child.stdout.readline()
         child.send_signal(signal.SIGKILL)
         child.wait()
@@ -309,7 +316,7 @@ def test_what_a_killed_run_left_behind_is_no_result(results):
 KILLED = """
 import sys, time
 from pathlib import Path
-from lib.files import atomic_write
+from lib.base.files import atomic_write
 
 def write(path):
     path.write_text("a,b\\n1")
@@ -339,9 +346,11 @@ def test_the_command_prints_and_fails(tmp_path, monkeypatch):
     assert done.returncode == 1 and "mini/x.csv: p, row 0: 0.5 committed, 0.6 made" in done.stdout
     (folder / "x.csv").write_text("p\n0.500\n")
     manifest = {
-        "rows": 1, "bytes": 8, "settings": {},
+        "rows": 1,
+        "bytes": 8,
+        "settings": {},
         "sha256": sha256_file(folder / "x.csv"),
-    }  # fmt: skip
+    }
     beside = copy / "data" / "results" / "mini" / "x.csv.manifest.json"
     beside.write_text(json.dumps(manifest))
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True)

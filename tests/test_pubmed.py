@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.evidence import pubmed
-from lib.evidence.pubmed import PubMed, PubMedError, gather
-from lib.evidence.queries import Query, terms, tiers
-from lib.evidence.records import HEADINGS, UNKNOWN, Need
+from lib.studies.evidence import pubmed
+from lib.studies.evidence.pubmed import PubMed, PubMedError, gather
+from lib.studies.evidence.queries import Query, terms, tiers
+from lib.studies.evidence.records import HEADINGS, UNKNOWN, Need
 
 KEY = "0123456789abcdefSECRET"
 
@@ -80,8 +80,11 @@ class NCBI(ThreadingHTTPServer):
 
     def reply(self, kind: str, params: dict) -> str:
         if kind == "pubs":
-            rows = [{"pmid": int(p), "citation_count": self.cited[p]}
-                    for p in params["pmids"].split(",") if p in self.cited]  # fmt: skip
+            rows = [
+                {"pmid": int(p), "citation_count": self.cited[p]}
+                for p in params["pmids"].split(",")
+                if p in self.cited
+            ]
             return json.dumps({"meta": {"pmids": params["pmids"]}, "data": rows})
         if kind == "efetch":
             if "id" in params:
@@ -98,8 +101,13 @@ class NCBI(ThreadingHTTPServer):
         ]
         session = f"MCID_{len(self.sessions)}"
         self.sessions[session] = ids
-        result = {"count": str(len(ids)), "retmax": "0", "idlist": ids[: pubmed.LIMIT],
-                  "querykey": "1", "webenv": session}  # fmt: skip
+        result = {
+            "count": str(len(ids)),
+            "retmax": "0",
+            "idlist": ids[: pubmed.LIMIT],
+            "querykey": "1",
+            "webenv": session,
+        }
         return json.dumps({"header": {"type": "esearch"}, "esearchresult": result | self.extra})
 
 
@@ -159,8 +167,9 @@ def slept(monkeypatch) -> list[float]:
 def client(ncbi, slept, tmp_path):
     def make(**options) -> PubMed:
         options = {"email": "reader@example.org", "wait_s": 100, "timeout_s": 10} | options
-        return PubMed(tmp_path / "kept", eutils=f"{ncbi.url}/eutils", icite=f"{ncbi.url}/api",
-                      **options)  # fmt: skip
+        return PubMed(
+            tmp_path / "kept", eutils=f"{ncbi.url}/eutils", icite=f"{ncbi.url}/api", **options
+        )
 
     return make
 
@@ -183,36 +192,41 @@ def test_three_tiers_in_the_form_that_pubmed_documents():
 
 def test_the_paper_keeps_stop_verbs_and_one_word_needs_no_proximity():
     assert [q.term for q in tiers(need(heading=1))] == [
-        '"abacavir"[tiab]', '"abacavir"[tiab] AND "abacavir"[ti]', '"abacavir"[tiab]',
-    ]  # fmt: skip
+        '"abacavir"[tiab]',
+        '"abacavir"[tiab] AND "abacavir"[ti]',
+        '"abacavir"[tiab]',
+    ]
     paper = tiers(need(heading=1), drop_stop_verbs=False)
     assert paper[0].together == ("am", "using", "abacavir")
     assert paper[1].term == '"am using abacavir"[tiab:~25] AND "abacavir"[ti]'
 
 
-@pytest.mark.parametrize("medicine, words, title", [
-    ("APO-Abacavir", "abacavir", '"abacavir"[ti]'),
-    ("Abacavir Sandoz", "abacavir", '"abacavir"[ti]'),
-    ("abacavir and lamivudine", "abacavir lamivudine", '"abacavir lamivudine"[ti:~0]'),
-    ("co-trimoxazole", "co-trimoxazole", '"co-trimoxazole"[ti]'),
-    ("St John's wort", "st john's wort", '"st john\'s wort"[ti:~0]'),
-    ("vitamin E", "vitamin e", '"vitamin e"[ti:~0]'),
-    ("APO-Abacavir 300 mg", "abacavir", '"abacavir"[ti]'),
-    ("Abacavir GSK 20mg/mL", "abacavir", '"abacavir"[ti]'),
-    ("Novo Nordisk insulin 100 units/mL", "insulin", '"insulin"[ti]'),
-    ("Dr. Reddy's Abacavir 0.5 %", "abacavir", '"abacavir"[ti]'),
-    ("Dr Reddys Abacavir", "abacavir", '"abacavir"[ti]'),
-    ("Eli Lilly Abacavir", "abacavir", '"abacavir"[ti]'),
-    ("Abacavir Janssen-Cilag", "abacavir", '"abacavir"[ti]'),
-    ("Sanofi-Aventis Abacavir", "abacavir", '"abacavir"[ti]'),
-    ("Chemmart Abacavir 1,000 micrograms", "abacavir", '"abacavir"[ti]'),
-    ("Abacavir Pharmacor", "abacavir", '"abacavir"[ti]'),
-    ("GenRx Abacavir", "abacavir", '"abacavir"[ti]'),
-    ("Abacavir Accord", "abacavir", '"abacavir"[ti]'),
-    ("GlaxoSmithKline Abacavir", "abacavir", '"abacavir"[ti]'),
-    ("vitamin B12", "vitamin b12", '"vitamin b12"[ti:~0]'),
-    ("interferon beta 1a", "interferon beta 1a", '"interferon beta 1a"[ti:~0]'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "medicine, words, title",
+    [
+        ("APO-Abacavir", "abacavir", '"abacavir"[ti]'),
+        ("Abacavir Sandoz", "abacavir", '"abacavir"[ti]'),
+        ("abacavir and lamivudine", "abacavir lamivudine", '"abacavir lamivudine"[ti:~0]'),
+        ("co-trimoxazole", "co-trimoxazole", '"co-trimoxazole"[ti]'),
+        ("St John's wort", "st john's wort", '"st john\'s wort"[ti:~0]'),
+        ("vitamin E", "vitamin e", '"vitamin e"[ti:~0]'),
+        ("APO-Abacavir 300 mg", "abacavir", '"abacavir"[ti]'),
+        ("Abacavir GSK 20mg/mL", "abacavir", '"abacavir"[ti]'),
+        ("Novo Nordisk insulin 100 units/mL", "insulin", '"insulin"[ti]'),
+        ("Dr. Reddy's Abacavir 0.5 %", "abacavir", '"abacavir"[ti]'),
+        ("Dr Reddys Abacavir", "abacavir", '"abacavir"[ti]'),
+        ("Eli Lilly Abacavir", "abacavir", '"abacavir"[ti]'),
+        ("Abacavir Janssen-Cilag", "abacavir", '"abacavir"[ti]'),
+        ("Sanofi-Aventis Abacavir", "abacavir", '"abacavir"[ti]'),
+        ("Chemmart Abacavir 1,000 micrograms", "abacavir", '"abacavir"[ti]'),
+        ("Abacavir Pharmacor", "abacavir", '"abacavir"[ti]'),
+        ("GenRx Abacavir", "abacavir", '"abacavir"[ti]'),
+        ("Abacavir Accord", "abacavir", '"abacavir"[ti]'),
+        ("GlaxoSmithKline Abacavir", "abacavir", '"abacavir"[ti]'),
+        ("vitamin B12", "vitamin b12", '"vitamin b12"[ti:~0]'),
+        ("interferon beta 1a", "interferon beta 1a", '"interferon beta 1a"[ti:~0]'),
+    ],
+)
 @pytest.mark.parametrize("by", ["pos", "stopwords"])
 def test_names_lose_their_maker_and_no_word_of_the_medicine(by, medicine, words, title):
     first, second, _ = tiers(need(medicine), by=by)
@@ -270,17 +284,21 @@ def test_a_search_is_fetched_from_its_session_by_post_in_batches_of_300(ncbi, cl
     assert search["term"] == '"aspirin"[ti]' and search["usehistory"] == "y"
     assert (search["retmode"], search["mindate"], search["maxdate"]) == ("json", "1975", "2025")
     assert [(p["retstart"], p["retmax"]) for p in pages] == [
-        ("0", "300"), ("300", "300"), ("600", "101"),
-    ]  # fmt: skip
+        ("0", "300"),
+        ("300", "300"),
+        ("600", "101"),
+    ]
     assert all(p["WebEnv"] == "MCID_0" and p["query_key"] == "1" and "id" not in p for p in pages)
     assert all(p["tool"] and p["email"] == "reader@example.org" for p in (search, *pages))
     assert not any("?" in path for _, _, path in ncbi.asked)
 
 
 def test_what_a_record_says_and_which_are_dropped(ncbi, client):
-    labelled = ('<AbstractText Label="BACKGROUND">Cells were 10<sup>9</sup>/L &amp; <i>more</i>.'
-                '</AbstractText><AbstractText Label="RESULTS" NlmCategory="RESULTS">p &lt; 0.05'
-                " and r &gt; 0.2.</AbstractText>")  # fmt: skip
+    labelled = (
+        '<AbstractText Label="BACKGROUND">Cells were 10<sup>9</sup>/L &amp; <i>more</i>.'
+        '</AbstractText><AbstractText Label="RESULTS" NlmCategory="RESULTS">p &lt; 0.05'
+        " and r &gt; 0.2.</AbstractText>"
+    )
     book = "<PubmedBookArticle><BookDocument><PMID>6</PMID></BookDocument></PubmedBookArticle>"
     late = article(7, "Text.", date="<Season>Winter</Season>").replace(
         "</Article>", "<ArticleDate><Year>2016</Year></ArticleDate></Article>"
@@ -309,10 +327,13 @@ def test_nothing_found_is_nothing_and_needs_no_fetch(ncbi, client):
     assert list(client().records("x")) == [] and ncbi.kinds() == ["esearch"]
 
 
-@pytest.mark.parametrize("errors", [
-    {"errorlist": {"phrasesnotfound": ["zzyzx"], "fieldsnotfound": []}},
-    {"warninglist": {"quotedphrasesnotfound": ['"zzyzx"[tiab]'], "outputmessages": []}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "errors",
+    [
+        {"errorlist": {"phrasesnotfound": ["zzyzx"], "fieldsnotfound": []}},
+        {"warninglist": {"quotedphrasesnotfound": ['"zzyzx"[tiab]'], "outputmessages": []}},
+    ],
+)
 def test_a_phrase_that_pubmed_left_out_means_nothing_was_found(ncbi, client, errors):
     ncbi.hold({1: 1999})
     ncbi.extra = errors
@@ -337,8 +358,9 @@ def test_too_many_records_are_found_by_halves_and_months_once_each(held):
 
         asker = PubMed(email="x", folder=pubmed.Path("unused"))
         patch.setattr(asker, "_ask", ask)
-        by_year, by_month = (Counter(server.date(pmid)[:n] for pmid in server.finds["x"])
-                             for n in (4, 7))  # fmt: skip
+        by_year, by_month = (
+            Counter(server.date(pmid)[:n] for pmid in server.finds["x"]) for n in (4, 7)
+        )
         over = {m: n - 4 for m, n in by_month.items() if n > 4 and by_year[m[:4]] > 4}
         found = [int(d.meta["pmid"]) for d in asker.records("x", (1975, 1990))]
         assert len(found) == len(set(found)) and set(found) <= set(held)
@@ -355,12 +377,30 @@ CLIPPED = '<?xml version="1.0"?><PubmedArticleSet><PubmedArticle>'
 SHORT = '{"esearchresult": {"count": "2", "idlist": ["1"], "webenv": "w", "querykey": "1"}}'
 DOWN = '{"esearchresult": {"ERROR": "Search Backend failed: \n down"}}'  # not strict JSON
 BROKEN = {
-    "esearch": ["429", "500", "503", "drop", "cut", '{"esearchres', DOWN,
-                '{"error": "API rate limit exceeded"}', "<html>busy</html>", SHORT],
-    "efetch": ["429", "502", "drop", "cut", CLIPPED, article_set(), "<eFetchResult><ERROR/>"
-               "</eFetchResult>", article_set(article(99, "Another record."))],
+    "esearch": [
+        "429",
+        "500",
+        "503",
+        "drop",
+        "cut",
+        '{"esearchres',
+        DOWN,
+        '{"error": "API rate limit exceeded"}',
+        "<html>busy</html>",
+        SHORT,
+    ],
+    "efetch": [
+        "429",
+        "502",
+        "drop",
+        "cut",
+        CLIPPED,
+        article_set(),
+        "<eFetchResult><ERROR/></eFetchResult>",
+        article_set(article(99, "Another record.")),
+    ],
     "pubs": ["429", "500", "drop", "cut", '{"data": [{"pm', '{"error": "down"}'],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind, fault", [(k, f) for k, faults in BROKEN.items() for f in faults])
@@ -372,8 +412,9 @@ def test_a_fault_is_asked_again_and_leaves_no_trace(ncbi, client, slept, kind, f
     found = list(asker.records("x"))
     assert [d.year for d in found] == [1999, 2000]
     assert {p: n for p, (n, _) in asker.citations(d.meta["pmid"] for d in found).items()} == {
-        "1": 5, "2": 0,
-    }  # fmt: skip
+        "1": 5,
+        "2": 0,
+    }
     assert ncbi.kinds().count(kind) == 3 and len(ncbi.asked) == 5
     assert [p for p in slept if p >= 7] == [100, 200]  # wait_s, and its double
     if kind == "efetch":
@@ -522,8 +563,10 @@ def test_gathering_joins_the_tiers_and_checks_sentences_here(ncbi, client):
     asker = client()
     found = gather(asker, need(), queries, sentences=lambda text: text.split(". "))
     assert [(d.meta["pmid"], d.meta["tiers"], d.citations) for d in found] == [
-        ("4", [3], UNKNOWN), ("6", [1], UNKNOWN), ("30", [1, 2, 3], 12),
-    ]  # fmt: skip
+        ("4", [3], UNKNOWN),
+        ("6", [1], UNKNOWN),
+        ("30", [1, 2, 3], 12),
+    ]
     assert asker.counts["not in one sentence"] == 2
     assert {(d.medicine, d.topic) for d in found} == {("ABACAVIR", "q")}
     assert all(d.meta["cited"] == d.meta["fetched"] for d in found)

@@ -15,10 +15,11 @@ import pytest
 from fault_server import FaultServer
 from kill_record import Echo
 
-from lib.llm import REFERENCE, Reply, ScriptedChat, connect, in_parallel, ledger, sample_seed
-from lib.openai_chat import OpenAIChat
-from lib.recorder import LONG, Recorder, RecordingMiss, recording_key
-from lib.replies import ask_json
+from lib.llm.chat import REFERENCE, Reply, ScriptedChat, in_parallel, ledger, sample_seed
+from lib.llm.connect import connect
+from lib.llm.openai_chat import OpenAIChat
+from lib.llm.recorder import LONG, Recorder, RecordingMiss, recording_key
+from lib.llm.replies import ask_json
 
 ASK = [{"role": "user", "content": "What is gout?"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
@@ -119,9 +120,16 @@ def test_the_key_is_stable_and_every_part_of_the_request_counts(file):
     text = '["m",{"messages":[{"content":"é","role":"user"}],"options":{"seed":0,"stop":[]}},2]'
     assert recording_key("m", request, 2) == hashlib.sha256(text.encode()).hexdigest()
     asks = [
-        {}, {"temperature": 0.5}, {"top_p": 0.5}, {"max_tokens": 9}, {"seed": 1}, {"stop": "x"},
-        {"schema": SCHEMA}, {"n": 2}, {"choices": ["A"]},
-    ]  # fmt: skip
+        {},
+        {"temperature": 0.5},
+        {"top_p": 0.5},
+        {"max_tokens": 9},
+        {"seed": 1},
+        {"stop": "x"},
+        {"schema": SCHEMA},
+        {"n": 2},
+        {"choices": ["A"]},
+    ]
     with Recorder(Counting(), file) as llm:
         for options in asks:
             llm.generate(ASK, **options)
@@ -237,8 +245,11 @@ def test_killed_at_any_moment_and_resumed_the_file_is_the_same(tmp_path):
         done = subprocess.run(
             [sys.executable, script, tmp_path / name, str(kills), str(seed)],
             env=os.environ | {"PYTHONPATH": str(script.parent.parent)},
-            capture_output=True, text=True, timeout=120, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
         return json.loads(done.stdout)
 
     right = run("undisturbed.jsonl", 0, 0)["sha256"]

@@ -20,23 +20,27 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib import paths
-from lib.benchmarks import Benchmark, load_benchmark
-from lib.benchmarks.place import place
-from lib.corpora import Passage, load_passages
-from lib.embed import HashEncoder, load_encoder
-from lib.grid import relevance
-from lib.grid.plots import plot_accuracy
-from lib.llm import LLMError, tag
-from lib.llm import ledger as ledger_of
-from lib.openai_chat import OpenAIChat
-from lib.plots import plot_differences
+from lib.base import paths
+from lib.cost import ledger, needs
+from lib.data import load_benchmark
+from lib.data.benchmark import Benchmark
+from lib.data.corpora import load_passages
+from lib.data.medrag import SOURCES
+from lib.data.passages import Passage
+from lib.data.store import PassageStore
+from lib.llm.chat import LLMError, tag
+from lib.llm.chat import ledger as ledger_of
+from lib.llm.openai_chat import OpenAIChat
+from lib.llm.recorder import Recorder
+from lib.plots.grid import plot_accuracy
+from lib.plots.lam import plot_differences
 from lib.profiles import load_profile
-from lib.recorder import Recorder
-from lib.scale import ledger, needs, rehearsal, stand_ins
-from lib.scale.medrag import SOURCES
-from lib.scale.server import Generated, LogServer, limits
-from lib.store import PassageStore
+from lib.search.embed import HashEncoder, load_encoder
+from lib.studies.grid import relevance
+from lib.studies.lam.place import place
+from tests.rehearsal import run as rehearsal
+from tests.rehearsal import stand_ins
+from tests.rehearsal.server import Generated, LogServer, limits
 
 LETTERS = re.compile(r"\w{1,5}|[^\w\s]")
 """A token of the scripted engine: up to five letters, or a sign."""
@@ -109,8 +113,10 @@ def performed(here):
         script = Path(__file__).with_name("kill_rehearsal.py")
         run = subprocess.run(
             [sys.executable, script, here.folder, server.url, *map(str, kills)],
-            env=os.environ | {"PYTHONPATH": str(paths.ROOT)}, capture_output=True, text=True,
-        )  # fmt: skip
+            env=os.environ | {"PYTHONPATH": str(paths.ROOT)},
+            capture_output=True,
+            text=True,
+        )
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(run.stdout), pd.read_json(here.log, lines=True)
 
@@ -171,7 +177,7 @@ def test_32_requests_are_in_flight_and_more(performed):
 
 
 def test_a_set_of_32_questions_is_in_flight_as_a_whole(inside, monkeypatch, tmp_path):
-    from lib.grid.experiment import open_experiment
+    from lib.studies.grid.experiment import open_experiment
 
     with LogServer(Scripted(0.7), tmp_path / "log.jsonl") as server:
         monkeypatch.setenv("CHR_LLM_URL", server.url)
@@ -231,9 +237,14 @@ class Boasts(LogServer):
         return status, told, made
 
 
-@pytest.mark.parametrize(("server", "drop", "equal"), [
-    (LogServer, 0, True), (Boasts, 0, False), (LogServer, 1, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("server", "drop", "equal"),
+    [
+        (LogServer, 0, True),
+        (Boasts, 0, False),
+        (LogServer, 1, False),
+    ],
+)
 def test_a_ledger_that_differs_from_the_log_is_seen(server, drop, equal, tmp_path):
     recording, log = tmp_path / "recording.jsonl", tmp_path / "log.jsonl"
     with (
@@ -272,8 +283,11 @@ def test_the_ledger_of_a_recording_is_that_of_its_replies(tmp_path):
 def test_the_stand_in_corpus_is_ddx_mini_in_the_files_of_medcorp(inside):
     found = {source: list(load_passages(source)) for source in SOURCES}
     assert {source: len(some) for source, some in found.items()} == {
-        "pubmed": 339, "textbooks": 88, "wikipedia": 68, "statpearls": 129,
-    }  # fmt: skip
+        "pubmed": 339,
+        "textbooks": 88,
+        "wikipedia": 68,
+        "statpearls": 129,
+    }
     texts = [p.text for some in found.values() for p in some]
     assert sorted(texts) == sorted(p.text for p in load_passages("ddx-mini"))
     assert all(p.meta["pmids"] for p in found["pubmed"]) and not found["textbooks"][0].meta
@@ -295,7 +309,7 @@ def test_the_stand_in_towers_are_two_models_made_the_same_each_time(here, tmp_pa
 def test_with_a_mirror_the_questions_are_the_papers_and_their_snippets_are_there(
     mirror, tmp_path, monkeypatch
 ):
-    from lib.grid.cells import question_sets
+    from lib.studies.grid.cells import question_sets
 
     here = rehearsal.prepare(tmp_path, mirror, sample=2)
     for name, value in here.environment("").items():
@@ -324,11 +338,16 @@ def test_a_profile_of_ones_own_changes_what_it_names_and_keeps_the_rest(tmp_path
 
 def judged() -> Benchmark:
     return Benchmark(
-        name="judged", title="", corpora=("bioasq",), qids=("q1", "q2"), questions=("a", "b"),
-        h_plus=("a", "b"), h_minus={"nearest": ("b", "a")},
+        name="judged",
+        title="",
+        corpora=("bioasq",),
+        qids=("q1", "q2"),
+        questions=("a", "b"),
+        h_plus=("a", "b"),
+        h_minus={"nearest": ("b", "a")},
         targets={"q1": frozenset({"bioasq:1", "bioasq:2"}), "q2": frozenset({"bioasq:3"})},
         mimics={"q1": frozenset({"bioasq:3"}), "q2": frozenset({"bioasq:1"})},
-    )  # fmt: skip
+    )
 
 
 def test_judgments_reach_another_corpus_by_pubmed_id(tmp_path, monkeypatch):

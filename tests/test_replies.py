@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.llm import Reply, ScriptedChat
+from lib.llm.chat import Reply, ScriptedChat
+from lib.llm.replies import ask_json, read_objects
 from lib.methods.chr import HYPOTHESES
-from lib.replies import ask_json, read_objects
 
 ASK = [{"role": "user", "content": "Which disease?"}]
 GOOD = '{"H_plus": "Gout.", "H_minus": "Pseudogout."}'
@@ -131,13 +131,29 @@ def test_what_models_write(text, best):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "no object", "null", '["a"]', "{a: b}", '{"a" "b"}', '{"a"{', "{}", '{"a": b}',
-        '{"a": 1,000}', '{"a": "1", "b": 12', '{"a": "1", "b": ["2", "3',
-        '{"a": "1", "half a k', '{"a": "1", "b":', '{"a": "1", "b": tru', '{"a": "1, "b": "2"}',
-        '{"a": "x "y", "b": z", "c": "d"}', '{"a": "1", "b": "2"\n\nNote: it is "2".',
-        'Not {"a": "1"} but {"a": [2,}', '{"a": "1\\', '{"a": "\\x41",}',
+        "",
+        "no object",
+        "null",
+        '["a"]',
+        "{a: b}",
+        '{"a" "b"}',
+        '{"a"{',
+        "{}",
+        '{"a": b}',
+        '{"a": 1,000}',
+        '{"a": "1", "b": 12',
+        '{"a": "1", "b": ["2", "3',
+        '{"a": "1", "half a k',
+        '{"a": "1", "b":',
+        '{"a": "1", "b": tru',
+        '{"a": "1, "b": "2"}',
+        '{"a": "x "y", "b": z", "c": "d"}',
+        '{"a": "1", "b": "2"\n\nNote: it is "2".',
+        'Not {"a": "1"} but {"a": [2,}',
+        '{"a": "1\\',
+        '{"a": "\\x41",}',
     ],
-)  # fmt: skip
+)
 def test_what_would_have_to_be_guessed_is_no_object(text):
     assert read_objects(text) == []
 
@@ -168,10 +184,13 @@ def test_a_good_reply_needs_one_call_and_options_are_passed_on():
 @pytest.mark.parametrize(
     "text",
     [
-        f"Sure: {GOOD}", GOOD[:-2], GOOD[:-1] + ', "why": 3}', GOOD[:-1] + ', "why": null}',
+        f"Sure: {GOOD}",
+        GOOD[:-2],
+        GOOD[:-1] + ', "why": 3}',
+        GOOD[:-1] + ', "why": null}',
         '{"x": {}} ' + GOOD + ' {"x": 1}',
     ],
-)  # fmt: skip
+)
 def test_the_object_that_fits_is_taken_without_a_second_call(text):
     reply = ask_json(Says(text), ASK, HYPOTHESES)
     assert reply.value["H_plus"] == "Gout." and set(reply.value) == set(VALUE)

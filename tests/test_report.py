@@ -11,17 +11,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lib.contrast import matched_rotation, shifted_query
-from lib.datasets import Question
-from lib.embed import HashEncoder
-from lib.evaluate import holm
-from lib.grid.accuracy import accuracy_table, claims, cost_table, mcnemar
-from lib.grid.controls import CONTROLS, controlled
-from lib.grid.shift import OUTCOMES, overlap, rbo, shift_table
-from lib.index import DenseIndex
+from lib.data.questions import Question
 from lib.methods import METHODS, Dense, Expansion, Text
 from lib.report import PAPER_NAMES, reported, verdict
-from lib.retrieve import Retriever, execute
+from lib.run import Retriever, execute
+from lib.search.contrast import matched_rotation, shifted_query
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.stats import holm
+from lib.studies.grid.accuracy import accuracy_table, claims, cost_table, mcnemar
+from lib.studies.grid.controls import CONTROLS, controlled
+from lib.studies.grid.shift import OUTCOMES, overlap, rbo, shift_table
 
 share = st.floats(0, 1)
 
@@ -76,9 +76,11 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 def test_accuracy_its_intervals_and_failures_by_hand():
     table = accuracy_table(answers_of("ABC-D-AAB", "ABCABBACD"), {"chr": True})
     for metric, hits, n in (
-        ("accuracy", 4, 9), ("accuracy_answered", 4, 7), ("accuracy_mirage", 5, 9),
+        ("accuracy", 4, 9),
+        ("accuracy_answered", 4, 7),
+        ("accuracy_mirage", 5, 9),
         ("unparsed", 2, 9),
-    ):  # fmt: skip
+    ):
         row = cell(table, metric)
         assert (row["value"], row["n"]) == (hits / n, n)
         assert (row["low"], row["high"]) == pytest.approx(wilson(hits, n))
@@ -119,9 +121,10 @@ def test_always_yes_is_half_right_whatever_the_share_of_yes():
 def test_every_row_stands_beside_what_the_paper_prints():
     some = [
         answers_of("AB", "AB", method=m, reader=r, dataset=d)
-        for m in ("chr", "hyde", "mine") for r in ("Qwen2.5-7B-Instruct", "me")
+        for m in ("chr", "hyde", "mine")
+        for r in ("Qwen2.5-7B-Instruct", "me")
         for d in ("medqa", "ddx-mini medqa", "pubmedqa")
-    ]  # fmt: skip
+    ]
     table = accuracy_table(pd.concat(some), {})
     table = table[table["metric"] == "accuracy"].set_index(["method", "answerer", "dataset"])
     printed = reported("table1_accuracy")
@@ -166,9 +169,12 @@ def family(letters: dict[str, str], reader: str = "me") -> pd.DataFrame:
 
 
 LETTERS = {
-    "chr": "A" * 30 + "B" * 10, "hyde": "B" * 12 + "A" * 18 + "B" * 10,
-    "standard": "A" * 29 + "B" * 11, "csqe": RIGHT, "mine": "B" * 5 + "A" * 35,
-}  # fmt: skip
+    "chr": "A" * 30 + "B" * 10,
+    "hyde": "B" * 12 + "A" * 18 + "B" * 10,
+    "standard": "A" * 29 + "B" * 11,
+    "csqe": RIGHT,
+    "mine": "B" * 5 + "A" * 35,
+}
 
 
 def test_p_values_are_against_chr_on_the_same_questions_with_holm_over_the_table():
@@ -228,9 +234,13 @@ def test_exchanged_arms_give_the_opposite_claim(wins, losses, ties):
 
 def test_costs_are_means_a_question_beside_the_papers():
     rows = [
-        ("chr", 1, 10, 4, ""), ("chr", 2, 20, 8, "nothing was said"), ("hyde", 1, None, None, ""),
-        ("hyde", 1, 8, 8, ""), ("mine", 3, 1, 1, ""), ("standard", 0, 0, 0, ""),
-    ]  # fmt: skip
+        ("chr", 1, 10, 4, ""),
+        ("chr", 2, 20, 8, "nothing was said"),
+        ("hyde", 1, None, None, ""),
+        ("hyde", 1, 8, 8, ""),
+        ("mine", 3, 1, 1, ""),
+        ("standard", 0, 0, 0, ""),
+    ]
     columns = ["method", "calls", "prompt_tokens", "output_tokens", "error"]
     rows = pd.DataFrame(rows, columns=columns).assign(
         retrieval_rounds=2.0, latency_s=[1, 3, *"1234"]
@@ -304,8 +314,12 @@ def test_the_outcomes_part_the_questions(rows, k):
     table = shift_table(first, second, k, right).set_index("outcome")
     assert list(table.index) == list(OUTCOMES) and table.loc["all", "n"] == len(rows)
     assert table["n"].iloc[1:].sum() == len(rows)
-    cells = {"both right": (True, True), "only the first right": (True, False),
-             "only the second right": (False, True), "both wrong": (False, False)}  # fmt: skip
+    cells = {
+        "both right": (True, True),
+        "only the first right": (True, False),
+        "only the second right": (False, True),
+        "both wrong": (False, False),
+    }
     for outcome, cell_of in {"all": None, **cells}.items():
         own = [overlap(a, b, k) for a, b, *r in rows if cell_of in (None, tuple(r))]
         assert table.loc[outcome, "n"] == len(own)
@@ -354,7 +368,7 @@ class Told:
     def generate(self, *_, **__):
         import json
 
-        from lib.llm import Reply
+        from lib.llm.chat import Reply
 
         text = json.dumps({"H_plus": self.plus, "H_minus": self.minus})
         return [Reply(text, "stop", 1, 1, 0.1, "told")]
@@ -363,9 +377,7 @@ class Told:
 def made(plus=PLUS, minus=MINUS, **how) -> list[Expansion]:
     method = replace(METHODS["chr"], **how)
     question = Question("q", "What is it?", {"A": "gout"}, "A", "mine")
-    return [
-        method.expand(question, Told(a, b), None) for a, b in zip(plus, minus, strict=True)
-    ]  # fmt: skip
+    return [method.expand(question, Told(a, b), None) for a, b in zip(plus, minus, strict=True)]
 
 
 def vector(request: Dense) -> np.ndarray:
@@ -405,9 +417,8 @@ def test_never_its_own_mimic_and_failures_stay_failures(n, seed, failed):
     import tempfile
 
     expansions = [
-        Expansion(None, {"error": "broken"}) if i in failed else e
-        for i, e in enumerate(made()[:n])
-    ]  # fmt: skip
+        Expansion(None, {"error": "broken"}) if i in failed else e for i, e in enumerate(made()[:n])
+    ]
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setenv("CHR_CACHE", folder)
         shelf = Retriever(None, Towers(dim=64))

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import corpus_index
-from lib.bm25 import BM25Index
-from lib.corpora import Passage
-from lib.datasets import Question
-from lib.embed import HashEncoder
-from lib.index import DenseIndex
+from lib.data.passages import Passage
+from lib.data.questions import Question
+from lib.data.store import PassageStore
 from lib.methods import METHODS, Dense, Expansion, Forms, Fusion, Sparse, Text
-from lib.retrieve import RUN_COLUMNS, Retriever, run_retrieval
-from lib.store import PassageStore
+from lib.run import RUN_COLUMNS, Retriever, run_retrieval
+from lib.search import corpus_index
+from lib.search.bm25 import BM25Index
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
 
 WORDS = [f"word{i}" for i in range(25)]
 RNG = random.Random(1)
@@ -144,7 +144,7 @@ REQUESTS = {
     "fusion of fusions": Fusion(
         (Fusion((dense((PLUS, 1.0)), Sparse("word3"))), dense((MINUS, 1.0), pool=THIRD, n=9)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("k", [1, 7])
@@ -277,11 +277,14 @@ def two_corpora(tmp_path, own_folders) -> PassageStore:
     passages = [
         Passage(pid, "title", f"text of {pid}", source, {})
         for pid, source in (
-            ("medquad:3_GHR_QA/a-1", "medquad"), ("medquad:3_GHR_QA/a-2#0", "medquad"),
-            ("medquad:30_OTHER/a-1", "medquad"), ("bioasq:000001", "bioasq"),
-            ("pubmedqa:7", "pubmedqa"), ("GOUT-1", "handbook"),
+            ("medquad:3_GHR_QA/a-1", "medquad"),
+            ("medquad:3_GHR_QA/a-2#0", "medquad"),
+            ("medquad:30_OTHER/a-1", "medquad"),
+            ("bioasq:000001", "bioasq"),
+            ("pubmedqa:7", "pubmedqa"),
+            ("GOUT-1", "handbook"),
         )
-    ]  # fmt: skip
+    ]
     return PassageStore.build(tmp_path / "two.sqlite", passages)
 
 
@@ -300,8 +303,9 @@ def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(two_corpor
     assert kept(corpus_index.only(index, ["bioasq"])) == {"bioasq:000001", "GOUT-1"}
     assert kept(corpus_index.without(index, [])) == everything
     assert kept(corpus_index.without(index, ["medquad:3_GHR_QA"])) == everything - {
-        "medquad:3_GHR_QA/a-1", "medquad:3_GHR_QA/a-2#0",
-    }  # fmt: skip
+        "medquad:3_GHR_QA/a-1",
+        "medquad:3_GHR_QA/a-2#0",
+    }
     both = corpus_index.without(corpus_index.only(index, ["medquad"]), ["medquad:3_GHR_QA"])
     assert kept(both) == {"medquad:30_OTHER/a-1", "GOUT-1"}
 

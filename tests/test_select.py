@@ -11,14 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.contradiction import select
-from lib.contradiction.select import CONDITIONS, MATCHED, balanced, chosen_years, conditions, rank
-from lib.evidence.records import Evidence
+from lib.studies.contradiction import select
+from lib.studies.contradiction.select import (
+    CONDITIONS,
+    MATCHED,
+    balanced,
+    chosen_years,
+    conditions,
+    rank,
+)
+from lib.studies.evidence.records import Evidence
 
 YEARS = st.lists(st.integers(1975, 2025), min_size=1, max_size=60)
-CITED = st.lists(
-    st.tuples(st.integers(1975, 2025), st.integers(-1, 5)), min_size=1, max_size=80
-)  # fmt: skip
+CITED = st.lists(st.tuples(st.integers(1975, 2025), st.integers(-1, 5)), min_size=1, max_size=80)
 
 
 def evidence(rows) -> list[Evidence]:
@@ -107,8 +112,10 @@ def by_hand(query, vectors, years, i, others, temporal, lam=0.7, alpha=0.7):
 def test_static_and_greedy_against_brute_force(temporal, seed, n):
     query, vectors, ids, years = pool(seed, n)
     table = rank(query, vectors, ids, years, temporal=temporal)
-    every = {i: by_hand(query, vectors, years, i, [j for j in range(n) if j != i], temporal)
-             for i in range(n)}  # fmt: skip
+    every = {
+        i: by_hand(query, vectors, years, i, [j for j in range(n) if j != i], temporal)
+        for i in range(n)
+    }
     assert table["score"].tolist() == pytest.approx(sorted(every.values(), reverse=True))
     assert dict(zip(table["id"], table["score"], strict=True)) == pytest.approx(
         {ids[i]: s for i, s in every.items()}
@@ -137,8 +144,10 @@ def test_two_near_duplicates_sink_together_in_the_static_form_only():
 
 def test_recency_prefers_the_newest_and_coverage_does_not():
     query, vectors = np.array([1.0, 0.0]), np.tile([0.8, 0.6], (3, 1))
-    ranked = {t: rank(query, vectors, list("abc"), [1980, 2019, 2020], temporal=t)
-              for t in ("recency", "year_coverage")}  # fmt: skip
+    ranked = {
+        t: rank(query, vectors, list("abc"), [1980, 2019, 2020], temporal=t)
+        for t in ("recency", "year_coverage")
+    }
     assert ranked["recency"]["id"].tolist() == ["c", "b", "a"]
     assert ranked["year_coverage"]["id"].tolist() == ["a", "b", "c"]
     assert ranked["recency"]["tau"].tolist() == pytest.approx([1, 39 / 40, 0], abs=1e-6)

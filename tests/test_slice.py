@@ -10,15 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib.benchmarks import Benchmark
-from lib.benchmarks.neighbours import neighbour_ranks
-from lib.benchmarks.study import Condition, Study, measured, prepare
-from lib.corpora import load_passages
-from lib.datasets import load_questions
-from lib.embed import load_encoder
-from lib.evaluate import paired
-from lib.index import DenseIndex
-from lib.vectors import encode_cached, encode_small
+from lib.data.benchmark import Benchmark
+from lib.data.corpora import load_passages
+from lib.data.neighbours import neighbour_ranks
+from lib.data.questions import load_questions
+from lib.search.embed import load_encoder
+from lib.search.index import DenseIndex
+from lib.search.vectors import encode_cached, encode_small
+from lib.stats import paired
+from lib.studies.lam.study import Condition, Study, measured, prepare
 
 pytestmark = pytest.mark.mirror
 
@@ -64,12 +64,16 @@ def lab(mirror) -> Study:
         ranks = neighbour_ranks(encode_small([q.text for q in questions], encoder, "query"))
         near = [questions[j] for j in ranks[:, 0]]
         benchmark = Benchmark(
-            name="slice", title="BioASQ slice", corpora=("bioasq",), targets=of,
-            qids=tuple(q.qid for q in questions), questions=tuple(q.text for q in questions),
+            name="slice",
+            title="BioASQ slice",
+            corpora=("bioasq",),
+            targets=of,
+            qids=tuple(q.qid for q in questions),
+            questions=tuple(q.text for q in questions),
             h_plus=tuple(q.ideal_answer for q in questions),
             h_minus={"nearest": tuple(m.ideal_answer for m in near)},
             mimics={q.qid: of[m.qid] for q, m in zip(questions, near, strict=True)},
-        )  # fmt: skip
+        )
         yield prepare(benchmark, DenseIndex(shards, [p.pid for p in kept]), encoder)
 
 

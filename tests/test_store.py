@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lib.corpora import Passage
-from lib.files import StaleInput, read_manifest
-from lib.store import PassageStore
+from lib.base.files import StaleInput, read_manifest
+from lib.data.passages import Passage
+from lib.data.store import PassageStore
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 META = st.dictionaries(

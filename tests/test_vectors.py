@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import vectors
-from lib.embed import HashEncoder
-from lib.files import sha256_file
-from lib.vectors import encode_cached, encode_small
+from lib.base.files import sha256_file
+from lib.search import vectors
+from lib.search.embed import HashEncoder
+from lib.search.vectors import encode_cached, encode_small
 from tests.kill_embed import TEXTS, SlowHash
 
 CHILD = Path(__file__).with_name("kill_embed.py")

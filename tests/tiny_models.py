@@ -32,9 +32,14 @@ def save_bert(folder: Path, seed: int, positions: int = 512) -> Path:
     tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=positions)
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=positions, initializer_range=0.5,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=positions,
+        initializer_range=0.5,
+    )
     BertModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -1,6 +1,6 @@
 """One interface for every method: ``expand(question, llm, search) -> Expansion(request, trace)``.
 
-A method only says *what to search with*; ``lib.retrieve`` is the one place that embeds, searches
+A method only says *what to search with*; ``lib.run`` is the one place that embeds, searches
 and merges. A request is one of four kinds: weighted texts that become one vector, a sparse text for
 BM25, a minimum of linear forms, or a fusion of requests. The functions below are what several
 methods share.
@@ -12,14 +12,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
-from lib.datasets import Question
-from lib.llm import Reply
+from lib.data.questions import Question
+from lib.llm.chat import Reply
 
 __all__ = [
-    "Tower", "Text", "Dense", "Sparse", "Forms", "Fusion", "Request", "Expansion", "Hit", "Search",
-    "Method", "check_choices", "counted", "first_words", "numbered", "passages_of",
-    "question_alone", "stem",
-]  # fmt: skip
+    "Tower",
+    "Text",
+    "Dense",
+    "Sparse",
+    "Forms",
+    "Fusion",
+    "Request",
+    "Expansion",
+    "Hit",
+    "Search",
+    "Method",
+    "check_choices",
+    "counted",
+    "first_words",
+    "numbered",
+    "passages_of",
+    "question_alone",
+    "stem",
+]
 
 Tower = Literal["query", "article"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lib.datasets import Question
+from lib.data.questions import Question
+from lib.llm.prompts import load_prompt
+from lib.llm.replies import ask_json
 from lib.methods.base import Dense, Expansion, Search, Text, Tower, stem
-from lib.prompts import load_prompt
-from lib.replies import ask_json
 
 __all__ = ["CHR", "HPlus", "HYPOTHESES"]
 
@@ -45,9 +45,13 @@ class CHR:
         """Ask once for both hypotheses and shift the query by -lambda times the mimic."""
         messages = load_prompt(self.prompt).messages(question=stem(question, self.options_visible))
         reply = ask_json(
-            llm, messages, HYPOTHESES, temperature=self.temperature,
-            max_tokens=self.max_tokens, seed=self.seed,
-        )  # fmt: skip
+            llm,
+            messages,
+            HYPOTHESES,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+        )
         state = {"repaired": reply.repaired, "cut": reply.cut, "error": reply.error}
         trace = state | {"replies": reply.replies, **(reply.value or {})}
         if reply.value is None:

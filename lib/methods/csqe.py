@@ -6,21 +6,23 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from lib.datasets import Question
-from lib.llm import sample_seed
+from lib.data.questions import Question
+from lib.llm.chat import sample_seed
+from lib.llm.prompts import load_prompt
+from lib.llm.quotes import checked, quoted
+from lib.llm.replies import ask_json
 from lib.methods import base
 from lib.methods.base import Dense, Expansion, Search, Sparse, Text, Tower
-from lib.prompts import load_prompt
-from lib.quotes import checked, quoted
-from lib.replies import ask_json
 
 __all__ = ["CSQE", "KEY_SENTENCES"]
 
 _TEXT = {"type": "string"}
 KEY_SENTENCES = {
-    "type": "object", "required": ["passage", "sentences"], "additionalProperties": False,
+    "type": "object",
+    "required": ["passage", "sentences"],
+    "additionalProperties": False,
     "properties": {"passage": _TEXT, "sentences": {"type": "array", "items": _TEXT}},
-}  # fmt: skip
+}
 """JSON schema of the reply to a single call."""
 
 
@@ -59,11 +61,15 @@ class CSQE:
         kept = [[s for s, found in own if found or not self.verify_extracts] for own in spans]
         extracts = [" ".join(own) for own in kept]
         trace |= {
-            "documents": documents, "passages": passages, "spans": spans, "extracts": extracts,
+            "documents": documents,
+            "passages": passages,
+            "spans": spans,
+            "extracts": extracts,
             "found_share": fmean(ok for own in spans for _, ok in own) if any(spans) else None,
-            "empty_passages": passages.count(""), "empty_extracts": extracts.count(""),
+            "empty_passages": passages.count(""),
+            "empty_extracts": extracts.count(""),
             "cut": sum(r.finish_reason == "length" for r in trace["replies"]),
-        }  # fmt: skip
+        }
         parts = [Text(p, 1.0, self.tower, "passage") for p in passages if p]
         parts += [Text(e, 1.0, self.tower, "extract") for e in extracts if e]
         if not parts:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lib.datasets import Question
+from lib.data.questions import Question
+from lib.llm.prompts import load_prompt
 from lib.methods import base
 from lib.methods.base import Dense, Expansion, Fusion, Search, Text, Tower
-from lib.prompts import load_prompt
 
 __all__ = ["HyDEFusion"]
 
@@ -35,9 +35,13 @@ class HyDEFusion:
         shown = base.stem(question, self.options_visible)
         messages = load_prompt(self.prompt).messages(question=shown)
         replies = llm.generate(
-            messages, n=1, temperature=self.temperature, top_p=1.0,
-            max_tokens=self.max_tokens, seed=self.seed,
-        )  # fmt: skip
+            messages,
+            n=1,
+            temperature=self.temperature,
+            top_p=1.0,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+        )
         passages, trace = base.passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "the sampled passage was empty"})

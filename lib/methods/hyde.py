@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lib.datasets import Question
+from lib.data.questions import Question
+from lib.llm.prompts import load_prompt
 from lib.methods.base import Dense, Expansion, Search, Text, Tower, passages_of, stem
-from lib.prompts import load_prompt
 
 __all__ = ["HyDE"]
 
@@ -35,9 +35,13 @@ class HyDE:
         """Sample the passages with one request of n = ``samples``."""
         messages = load_prompt(self.prompt).messages(question=stem(question, self.options_visible))
         replies = llm.generate(
-            messages, n=self.samples, temperature=self.temperature, top_p=1.0,
-            max_tokens=self.max_tokens, seed=self.seed,
-        )  # fmt: skip
+            messages,
+            n=self.samples,
+            temperature=self.temperature,
+            top_p=1.0,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+        )
         passages, trace = passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "every sampled passage was empty"})

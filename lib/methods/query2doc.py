@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lib.datasets import Question
+from lib.data.questions import Question
+from lib.llm.prompts import load_prompt
 from lib.methods import base
 from lib.methods.base import Dense, Expansion, Search, Sparse, Text
-from lib.prompts import load_prompt
 
 __all__ = ["Query2Doc"]
 
@@ -41,9 +41,13 @@ class Query2Doc:
         """Ask once for one passage and put it behind the question."""
         prompt = load_prompt(f"query2doc_{self.shots}shot")
         replies = llm.generate(
-            prompt.messages(question=base.stem(question, self.options_visible)), n=1, top_p=1.0,
-            temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed,
-        )  # fmt: skip
+            prompt.messages(question=base.stem(question, self.options_visible)),
+            n=1,
+            top_p=1.0,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+        )
         passages, trace = base.passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "the sampled passage was empty"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lib.datasets import Question
+from lib.data.questions import Question
 from lib.methods.base import Dense, Expansion, Fusion, Search, Sparse, Text, stem
 
 __all__ = ["Hybrid", "Standard"]

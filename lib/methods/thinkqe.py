@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lib.datasets import Question
-from lib.llm import Reply, sample_seed
+from lib.data.questions import Question
+from lib.llm.chat import Reply, sample_seed
+from lib.llm.prompts import load_prompt
 from lib.methods import base
 from lib.methods.base import Dense, Expansion, Hit, Search, Text, Tower
-from lib.prompts import load_prompt
 
 __all__ = ["ThinkQE", "new_passages"]
 
@@ -48,10 +48,13 @@ class ThinkQE:
             new = new_passages(ranking, previous, blacklist, self.shown)
             shown, previous = base.first_words(new, self.words), dict(ranking[: self.shown])
             said = llm.generate(
-                prompt.messages(question=asked, documents=base.numbered(shown)), n=self.samples,
-                temperature=self.temperature, top_p=1.0, max_tokens=self.max_tokens,
+                prompt.messages(question=asked, documents=base.numbered(shown)),
+                n=self.samples,
+                temperature=self.temperature,
+                top_p=1.0,
+                max_tokens=self.max_tokens,
                 seed=sample_seed(self.seed, i * self.samples),
-            )  # fmt: skip
+            )
             written = [self._written(reply) for reply in said]
             rounds.append({"shown": shown, "texts": written})
             texts, replies = texts + [t for t in written if t], replies + said

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from lib import paths
+from lib.base import paths
 from lib.pages.readme import stale, write
 from lib.pages.results import add_row
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lib import paths
+from lib.base import paths
 from lib.methods import METHODS
 from lib.pages.committed import PROFILES, folded, markdown, read
 from lib.pages.findings import audit, claims, contradiction, story
@@ -16,7 +16,7 @@ from lib.profiles import Profile, load_profile, methods_of
 __all__ = ["BLOCKS"]
 
 FEW = 6
-"""Below this many questions no share is shown, as no test is made (``lib.evaluate.judged``)."""
+"""Below this many questions no share is shown, as no test is made (``lib.stats.judged``)."""
 MAJORITY, RANDOM = "always the commonest letter", "random passages"
 
 
@@ -161,16 +161,17 @@ def notebooks() -> str:
 
 
 def needs() -> str:
-    """What a run at the paper's scale needs, as ``lib.scale.needs`` works it out; disk in all."""
-    from lib.scale.medrag import estimate
-    from lib.scale.needs import MODELS, page
+    """What a run at the paper's scale needs, as ``lib.cost.needs`` works it out; disk in all."""
+    from lib.cost.needs import MODELS, page
+    from lib.data.medrag import estimate
 
     sizes = [estimate(name) for name in load_profile("paper").corpora]
     table = read("needs", "scale")[0].set_index("what")["value"]
     parts = {
-        "downloads": sum(s.download_gb for s in sizes), "vectors": sum(s.float16_gb for s in sizes),
+        "downloads": sum(s.download_gb for s in sizes),
+        "vectors": sum(s.float16_gb for s in sizes),
         "texts": sum(s.rows for s in sizes) * table["bytes of a stored passage"] / 1e9,
-    }  # fmt: skip
+    }
     parts = {what: round(size) for what, size in parts.items()}
     disk = f"{sum(parts.values())} GB ({', '.join(f'{k} {v}' for k, v in parts.items())})"
     weights = sum(2 * billions for billions, *_ in MODELS.values())
@@ -180,7 +181,6 @@ def needs() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    f.__name__: f
-    for f in (story, table1, claims, contradiction, audit, cost, needs, notebooks)
-}  # fmt: skip
+    f.__name__: f for f in (story, table1, claims, contradiction, audit, cost, needs, notebooks)
+}
 """By the name in the README's markers."""

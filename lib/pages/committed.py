@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from lib import paths
-from lib.files import read_manifest
-from lib.provenance import load_result
+from lib.base import paths
+from lib.base.files import read_manifest
+from lib.base.provenance import load_result
 
 __all__ = ["PROFILES", "between", "folded", "markdown", "read", "whole"]
 
@@ -16,7 +16,7 @@ PROFILES = ("mini", "open")
 """Whose results are committed; ``paper`` needs GPUs and a model hub, and is shown as NOT RUN."""
 _MAKES = {
     "": "make notebooks",
-    "scale": "make setup && .venv/bin/python -m lib.scale.needs measure",
+    "scale": "make setup && .venv/bin/python -m lib.cost.needs measure",
 }
 """What makes results of no profile."""
 

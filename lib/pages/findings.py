@@ -6,16 +6,20 @@ import re
 
 import pandas as pd
 
-from lib import paths
+from lib.base import paths
 from lib.pages.committed import between, folded, markdown, read
 from lib.report import PAPER_NAMES
 
 __all__ = ["audit", "claims", "contradiction", "story"]
 
 CLAIMS = (
-    ("mini", "claims"), ("mini", "ddx_mini_claims"), ("open", "claims"), ("open", "bioasq_claims"),
-    ("open", "ddx_real_claims"), ("open", "ddx_real_reading_claims"),
-)  # fmt: skip
+    ("mini", "claims"),
+    ("mini", "ddx_mini_claims"),
+    ("open", "claims"),
+    ("open", "bioasq_claims"),
+    ("open", "ddx_real_claims"),
+    ("open", "ddx_real_reading_claims"),
+)
 VERDICTS = ("SUPPORTED", "AGAINST", "INCONCLUSIVE", "TOO FEW")
 VERDICTS_OF_AUDIT = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
 METRICS = {
@@ -43,8 +47,13 @@ def story() -> str:
         rows.append(
             (label, at or f"{own['p_at_5']:.3f}", f"{own['mimic_at_5']:.3f}", neither, right)
         )
-    head = ("searched with", f"P@{behind['k']}", "on the mimic", "on neither, or not judged",
-            "answers right")  # fmt: skip
+    head = (
+        "searched with",
+        f"P@{behind['k']}",
+        "on the mimic",
+        "on neither, or not judged",
+        "answers right",
+    )
     n = f"{int(told['n'].iloc[0])} diseases, 95 % intervals."
     return "\n\n".join((markdown(head, rows), n, _answers(lams)))
 
@@ -63,9 +72,11 @@ def _ways(star: float, lams: list[float]) -> list[tuple]:
     ]
     for x in lams:
         arms = [f"{arm}, λ = {x:g}" for arm in ("contrast", *CONTROLS[1:])]
-        ways += [(f"**{arms[0]}**{said.get(x, '')}", (*full, x), arms[0]),
-                 (f"{arms[1]}: the same turn, a wrong mimic", ("nearest", CONTROLS[1], x), arms[1]),
-                 (f"{arms[2]}", ("random", full[1], x), arms[2])]  # fmt: skip
+        ways += [
+            (f"**{arms[0]}**{said.get(x, '')}", (*full, x), arms[0]),
+            (f"{arms[1]}: the same turn, a wrong mimic", ("nearest", CONTROLS[1], x), arms[1]),
+            (f"{arms[2]}", ("random", full[1], x), arms[2]),
+        ]
     ways.append((f"contrast and *What is (name)?*, λ = {star:g}", (*added, star), None))
     ways.append((MOST, ("5 nearest", "maximum over mimics", 0.5), MOST))
     for x in sorted({0.0, star, 1.0}):
@@ -98,8 +109,12 @@ def _answers(lams: list[float]) -> str:
             difference = between(row["difference"], row["low"], row["high"], sign="+")
             cells.append(f"{difference} {row['verdict']}")
         rows.append((f"λ = {x:g}", *cells))
-    head = ("answers right: contrast against", "H+ alone", "matched rotation, same λ",
-            "random mimic, same λ")  # fmt: skip
+    head = (
+        "answers right: contrast against",
+        "H+ alone",
+        "matched rotation, same λ",
+        "random mimic, same λ",
+    )
     values = _values(name, "open")
     lines = [f"- {_claim(row, values)}" for row in left.values()]
     return "\n\n".join((markdown(head, rows), "\n".join(lines)))
@@ -126,8 +141,10 @@ def _claim(row: dict, values: dict[tuple, float], k: int = 5) -> str:
     span = "" if a is None or b is None else f" from {b:.3f} to {a:.3f},"
     difference = between(row["difference"], row["low"], row["high"], sign="+")
     claim = row["claim"] + (f" ({', '.join(where)})" if where else "")
-    return (f"{claim}: {metric.format(k=k)}{span} {difference}; {better} is better; "
-            f"n = {row['n']}, {row['verdict']}")  # fmt: skip
+    return (
+        f"{claim}: {metric.format(k=k)}{span} {difference}; {better} is better; "
+        f"n = {row['n']}, {row['verdict']}"
+    )
 
 
 def claims() -> str:
@@ -138,17 +155,21 @@ def claims() -> str:
         numbers = table["verdict"].value_counts()
         counts.append((f"`{profile}/{name}`", *(numbers.get(v, 0) for v in VERDICTS)))
         own, values = table[table["verdict"].isin(VERDICTS[:2])], _values(name, profile)
-        clear += [f"- `{profile}/{name}`: {_claim(row, values, behind['k'])}"
-                  for row in own.to_dict("records")]  # fmt: skip
+        clear += [
+            f"- `{profile}/{name}`: {_claim(row, values, behind['k'])}"
+            for row in own.to_dict("records")
+        ]
     listed = folded(f"The {len(clear)} clear ones", "\n".join(clear))
     return f"{markdown(('claims', *VERDICTS), counts)}\n\n{listed}"
 
 
 STATEMENTS = {
-    "chr.table2.ratio": "what the overlap's ratio is", "chr.table2.count":
-    "what the overlap's ratio is", "chr.pool.p": "margins", "chr.margin": "margins",
+    "chr.table2.ratio": "what the overlap's ratio is",
+    "chr.table2.count": "what the overlap's ratio is",
+    "chr.pool.p": "margins",
+    "chr.margin": "margins",
     "chr.pool": "whose the 587 cases are",
-}  # fmt: skip
+}
 """Rows of the audit whose ids begin with these are readings or cases of one statement; others are
 of one statement when the first three parts of their ids are the same."""
 CASES = {
@@ -164,26 +185,37 @@ def audit() -> str:
     table, _ = read("audit")
     table["statement"] = table["id"].map(_statement)
     bad, odd, fine = (table[table["verdict"] == v] for v in VERDICTS_OF_AUDIT)
-    rows = [(paper, *(_counted(part[part["paper"] == paper]) for part in (bad, odd)),
-             (fine["paper"] == paper).sum())
-            for paper in table["paper"].unique()]  # fmt: skip
+    rows = [
+        (
+            paper,
+            *(_counted(part[part["paper"] == paper]) for part in (bad, odd)),
+            (fine["paper"] == paper).sum(),
+        )
+        for paper in table["paper"].unique()
+    ]
     notes = []
     for statement, own in bad.groupby("statement", sort=False):
         if others := (odd["statement"] == statement).sum():
             notes.append(f"{statement} ({len(own)} rows IMPOSSIBLE, {others} IN TENSION)")
-    also = (f"Read in other ways, some of these fit, with something the paper does not say or says "
-            f"otherwise: {'; '.join(notes)}. ")  # fmt: skip
+    also = (
+        f"Read in other ways, some of these fit, with something the paper does not say or says "
+        f"otherwise: {'; '.join(notes)}. "
+    )
     asked = odd[["claim", "assumption"]].apply(lambda c: c.str.contains(_CHANCE)).any(axis=1)
-    tested = (f"{asked.sum()} of the {len(odd)} rows IN TENSION ask whether a difference is "
-              "more than chance: the papers print no such test and do not claim it.")  # fmt: skip
+    tested = (
+        f"{asked.sum()} of the {len(odd)} rows IN TENSION ask whether a difference is "
+        "more than chance: the papers print no such test and do not claim it."
+    )
     lines = "\n".join(
         f"- {r['paper']}, {r['where']}: {r['claim']}. Printed: {r['printed']}; "
-        f"recomputed: {_held(r)}" for r in bad.to_dict("records")
-    )  # fmt: skip
+        f"recomputed: {_held(r)}"
+        for r in bad.to_dict("records")
+    )
     listed = folded(
         f"The {len(bad)} rows that no values behind the printed ones satisfy, of "
-        f"{bad['statement'].nunique()} statements", lines,
-    )  # fmt: skip
+        f"{bad['statement'].nunique()} statements",
+        lines,
+    )
     head = ("paper", *VERDICTS_OF_AUDIT)
     return "\n\n".join((markdown(head, rows), (also if notes else "") + tested, listed))
 
@@ -226,13 +258,19 @@ def contradiction() -> str:
     models = ", ".join(
         f"`{r['backend']}` {between(r['auroc'], r['auroc_low'], r['auroc_high'])}" for r in own
     )
-    said = (f"AUROC on {own[0]['n']} sentence pairs of SciFact held out from training, "
-            f"{own[0]['positives']} of them contradictions: {models}.")  # fmt: skip
+    said = (
+        f"AUROC on {own[0]['n']} sentence pairs of SciFact held out from training, "
+        f"{own[0]['positives']} of them contradictions: {models}."
+    )
     rows = [
-        (r["check"], CHECKS.get(r["check"]),
-         None if pd.isna(r["auroc"]) else between(r["auroc"], r["low"], r["high"]),
-         f"{r['positives'] + r['negatives']:,}", r["verdict"])
+        (
+            r["check"],
+            CHECKS.get(r["check"]),
+            None if pd.isna(r["auroc"]) else between(r["auroc"], r["low"], r["high"]),
+            f"{r['positives'] + r['negatives']:,}",
+            r["verdict"],
+        )
         for r in checks.to_dict("records")
-    ]  # fmt: skip
+    ]
     head = ("check, on `open`", "does CNT rank higher", "AUROC", "pairs", "verdict")
     return f"{said}\n\n{markdown(head, rows)}"

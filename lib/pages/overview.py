@@ -8,10 +8,10 @@ from textwrap import fill, shorten
 import numpy as np
 import pandas as pd
 
-from lib.evaluate import CLASSES
 from lib.pages.trace import trace
-from lib.palette import COLOURS
-from lib.plots import _style
+from lib.plots.palette import COLOURS
+from lib.plots.style import pyplot
+from lib.stats import CLASSES
 
 __all__ = ["plot_overview", "trace"]
 
@@ -20,7 +20,7 @@ _PLUS, _MINUS, _CHR, _DARK = (*map(COLOURS.get, ("hplus", "mimic", "chr")), "#22
 
 def plot_overview(table: pd.DataFrame):
     """From a question to its answer, without and with contrast; ``table`` is a ``trace``."""
-    figure = _style().figure(figsize=(7.2, 5))
+    figure = pyplot().figure(figsize=(7.2, 5))
     figure.set_layout_engine("none")
     boxes = (0.012, 0.63, 0.976, 0.37), (0.012, 0.01, 0.37, 0.545), (0.4, 0.01, 0.588, 0.55)
     for axis in (axes := [figure.add_axes(box) for box in boxes]):
@@ -28,10 +28,12 @@ def plot_overview(table: pd.DataFrame):
         axis.axis("off")
     one = table.drop_duplicates("part").set_index("part")
     steps = (
-        (0.012, 0.967, "a question"), (0.4, 0.585, "one search: S(d) is one inner product"),
+        (0.012, 0.967, "a question"),
+        (0.4, 0.585, "one search: S(d) is one inner product"),
         (0.012, 0.822, f"two hypotheses, one call (here: {one.loc['H+', 'name']})"),
-        (0.012, 0.585, "one vector: h$^+$ − λh$^-$"), (0.4, 0.128, "one reader, without an LLM"),
-    )  # fmt: skip
+        (0.012, 0.585, "one vector: h$^+$ − λh$^-$"),
+        (0.4, 0.128, "one reader, without an LLM"),
+    )
     for number, (x, y, head) in zip((1, 4, 2, 3, 5), steps, strict=True):
         ring = {"boxstyle": "circle,pad=0.2", "fc": _DARK, "ec": "none"}
         _say(figure, x + 0.01, y, str(number), color="white", weight="bold", ha="center", bbox=ring)
@@ -66,9 +68,11 @@ def _plane(axis, passages: pd.DataFrame, value: pd.Series) -> None:
     side = float(np.sqrt(max(1 - c * c, 1e-9)))
     plus, minus, query = (0, 1), (side, c), (-lam * side, 1 - lam * c)
     for start, end, colour, dashes in (
-        ((0, 0), plus, _PLUS, "-"), ((0, 0), minus, _MINUS, "-"), (plus, query, _MINUS, ":"),
+        ((0, 0), plus, _PLUS, "-"),
+        ((0, 0), minus, _MINUS, "-"),
+        (plus, query, _MINUS, ":"),
         ((0, 0), query, _CHR, "-"),
-    ):  # fmt: skip
+    ):
         looks = {"arrowstyle": "-|>", "color": colour, "ls": dashes, "lw": 1.5, "shrinkA": 0}
         axis.annotate("", end, start, arrowprops=looks | {"shrinkB": 0})
     for row in passages.to_dict("records"):
@@ -79,10 +83,17 @@ def _plane(axis, passages: pd.DataFrame, value: pd.Series) -> None:
     axis.plot(0.3 * np.cos(arc), 0.3 * np.sin(arc), color="black", lw=0.8)
     _say(axis, *(0.4 * np.array([np.cos(arc[15]), np.sin(arc[15])])), f"{turn:.0f}°", ha="center")
     for x, y, name, colour in (
-        (0.06, 1.05, "h$^+$", _PLUS), (side + 0.13, c, "h$^-$", _MINUS),
-        *(((query[0] - 0.04, query[1] - 0.05, "query", _CHR),
-           (query[0] / 2 - 0.02, (1 + query[1]) / 2 + 0.06, "−λh$^-$", _MINUS)) if lam else ()),
-    ):  # fmt: skip
+        (0.06, 1.05, "h$^+$", _PLUS),
+        (side + 0.13, c, "h$^-$", _MINUS),
+        *(
+            (
+                (query[0] - 0.04, query[1] - 0.05, "query", _CHR),
+                (query[0] / 2 - 0.02, (1 + query[1]) / 2 + 0.06, "−λh$^-$", _MINUS),
+            )
+            if lam
+            else ()
+        ),
+    ):
         _say(axis, x, y, name, 8, color=colour, ha="right")
     note = f"cos(H$^+$, H$^-$) = {c:.2f}: at λ = {lam:g} the query turns by {turn:.0f}°.\n"
     note += "Dots: the passages, projected; ringed: found by contrast."
@@ -97,8 +108,9 @@ def _lists(axis, table: pd.DataFrame, lam: float) -> None:
     step = 0.66 / int(passages[["before", "after"]].max().max())
     answers = table[table["part"] == "answer"].set_index("name")
     for when, x, at, minus, score in (
-        ("before", 0.0, 0, "", "s_plus"), ("after", 0.56, lam, " − λ cos(d, H$^-$)", "score"),
-    ):  # fmt: skip
+        ("before", 0.0, 0, "", "s_plus"),
+        ("after", 0.56, lam, " − λ cos(d, H$^-$)", "score"),
+    ):
         _say(axis, x + 0.015, 0.965, f"λ = {at:g}: cos(d, H$^+$){minus}", 6.5)
         for row in passages.dropna(subset=when).to_dict("records"):
             top, bottom = (0.925 - step * (row[when] - i) for i in (1, 0.1))
@@ -112,8 +124,10 @@ def _lists(axis, table: pd.DataFrame, lam: float) -> None:
         _say(axis, x + 0.015, 0.15, shorten(answers.loc[when, "text"], 36, placeholder=" …") + mark)
     for row in passages.to_dict("records"):
         whole = pd.notna([row["before"], row["after"]])
-        ends = [0.925 - step * (row[w] - 0.55) if ok else 0.25
-                for w, ok in zip(("before", "after"), whole, strict=True)]  # fmt: skip
+        ends = [
+            0.925 - step * (row[w] - 0.55) if ok else 0.25
+            for w, ok in zip(("before", "after"), whole, strict=True)
+        ]
         dashes = "-" if whole.all() else ":"
         axis.plot([0.445, 0.55], ends, color=COLOURS[row["class"]], lw=1.2, ls=dashes)
     for i, name in enumerate(CLASSES):

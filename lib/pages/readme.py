@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lib import paths
-from lib.files import atomic_write
+from lib.base import paths
+from lib.base.files import atomic_write
 from lib.pages import results
 from lib.pages.blocks import BLOCKS
 

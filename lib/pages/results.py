@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib import paths
-from lib.files import atomic_write
+from lib.base import paths
+from lib.base.compare import TABLES, differences
+from lib.base.files import atomic_write
 from lib.pages.committed import PROFILES, markdown, whole
 
 __all__ = ["COLUMNS", "add_row", "log", "page"]
@@ -61,9 +62,15 @@ HOLDS = {
 """What a result file holds, by its name; the first pattern that fits."""
 TITLES = {"": "From the papers alone", "scale": "Behind what a paper-scale run needs"}
 _FIRST = {
-    "k": "k =", "lam": "given λ", "lambdas": "λ", "star": "λ from dev", "encoder": "", "llm": "",
-    "recordings": "replayed", "sample": "questions a set",
-}  # fmt: skip
+    "k": "k =",
+    "lam": "given λ",
+    "lambdas": "λ",
+    "star": "λ from dev",
+    "encoder": "",
+    "llm": "",
+    "recordings": "replayed",
+    "sample": "questions a set",
+}
 _ASIDE = ("code", "data", "code_roots", "data_files", "profile", "corpora", "counts")
 
 
@@ -129,22 +136,23 @@ def add_row(profile: str, made: Path, note: str = "") -> dict[str, str]:
     Nothing of the machine is kept but cores, system, processor family and Python. Raises
     FileNotFoundError when there is nothing to compare, naming the command that makes it.
     """
-    from tests.check_results import _CSV, _differences
-
     command = f"make figures PROFILE={profile}"
-    fresh = [p for p in sorted(paths.committed(profile).glob(_CSV)) if (made / p.name).exists()]
+    fresh = [p for p in sorted(paths.committed(profile).glob(TABLES)) if (made / p.name).exists()]
     if not fresh:
         how = f'{command} CHR_OUT="$PWD/build/check"'
         raise FileNotFoundError(f"nothing to compare in {paths.shown(made)}; run: {how}")
-    differ = [p.stem for p in fresh if _differences(pd.read_csv(p), pd.read_csv(made / p.name))]
+    differ = [p.stem for p in fresh if differences(pd.read_csv(p), pd.read_csv(made / p.name))]
     notes = [note, f"differ: {', '.join(differ)}" if differ else ""]
     row = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.system()}, {platform.machine()}",
-        "python": platform.python_version(), "profile": profile, "command": command,
-        "compared": str(len(fresh)), "equal": str(len(fresh) - len(differ)),
+        "python": platform.python_version(),
+        "profile": profile,
+        "command": command,
+        "compared": str(len(fresh)),
+        "equal": str(len(fresh) - len(differ)),
         "note": "; ".join(filter(None, notes)),
-    }  # fmt: skip
+    }
     table = pd.concat([log(), pd.DataFrame([row])], ignore_index=True)
     path = paths.DATA / "results" / "log.csv"
     atomic_write(path, table.to_csv(index=False, lineterminator="\n"))

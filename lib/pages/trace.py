@@ -7,23 +7,32 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from lib.answer import EvidenceReader
-from lib.benchmarks import load_benchmark
-from lib.contrast import cosine, rotation
-from lib.corpus_index import build_index, corpus_store
-from lib.datasets import load_questions
-from lib.evaluate import class_of
-from lib.llm import connect
+from lib.data import load_benchmark
+from lib.data.questions import load_questions
+from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.methods.base import Dense, Text
 from lib.profiles import load_profile
-from lib.retrieve import Retriever, run_retrieval
+from lib.readers import EvidenceReader
+from lib.run import Retriever, run_retrieval
+from lib.search.contrast import cosine, rotation
+from lib.search.corpus_index import build_index, corpus_store
+from lib.stats import class_of
 
 __all__ = ["COLUMNS", "trace"]
 
 COLUMNS = (
-    "part", "name", "text", "class", "value", "s_plus", "s_minus", "score", "before", "after",
-)  # fmt: skip
+    "part",
+    "name",
+    "text",
+    "class",
+    "value",
+    "s_plus",
+    "s_minus",
+    "score",
+    "before",
+    "after",
+)
 
 
 def trace(encoder, qid: str = "medqa-22", *, lam: float = 0.4, k: int = 5) -> pd.DataFrame:
@@ -52,9 +61,14 @@ def trace(encoder, qid: str = "medqa-22", *, lam: float = 0.4, k: int = 5) -> pd
     known = way.vectors([Dense(tuple(texts))])
     pair = np.stack([known[t.tower, t.text] for t in texts])
     c, author = float(cosine(pair[:1], pair[1:])[0]), said["replies"][0].model
-    rows = [("question", qid, asked.text), ("H+", author, texts[0].text, "target", 1.0),
-            ("H-", author, texts[1].text, "mimic", c), ("lambda", "", "", "", lam),
-            ("turn", "", "", "", float(rotation(c, lam))), *answers]  # fmt: skip
+    rows = [
+        ("question", qid, asked.text),
+        ("H+", author, texts[0].text, "target", 1.0),
+        ("H-", author, texts[1].text, "mimic", c),
+        ("lambda", "", "", "", lam),
+        ("turn", "", "", "", float(rotation(c, lam))),
+        *answers,
+    ]
     pids = list(ranks["before"] | ranks["after"])
     titles = {p.pid: p.title or p.text for p in store.get_many(pids)}
     for pid, plus, minus in zip(pids, *index.score(pair, pids), strict=True):

@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from lib.paths import ROOT
+from lib.base.paths import ROOT
 
 __all__ = ["Profile", "load_profile", "methods_of", "profile_table"]
 
@@ -50,7 +50,7 @@ class Profile:
     workers: int
     """Requests to an LLM server in flight at once."""
     answerers: tuple[dict, ...]
-    """Who answers: settings for ``lib.answer.load_reader``, and ``sample`` questions per set."""
+    """Who answers: settings for ``lib.readers.load_reader``, and ``sample`` questions per set."""
     generated: dict
     """What a model really writes: its ``llm``, the ``sample`` per set, ``methods`` settings."""
     evidence: dict
@@ -107,10 +107,15 @@ def profile_table():
 
     rows = [load_profile(name) for name in ("mini", "open", "paper")]
     return pd.DataFrame(
-        {"profile": p.name, "passages": ", ".join(p.corpora), "encoder": p.encoder,
-         "llm": p.llm.partition(":")[2] or p.llm, "needs": p.needs}
+        {
+            "profile": p.name,
+            "passages": ", ".join(p.corpora),
+            "encoder": p.encoder,
+            "llm": p.llm.partition(":")[2] or p.llm,
+            "needs": p.needs,
+        }
         for p in rows
-    )  # fmt: skip
+    )
 
 
 def _frozen(value):

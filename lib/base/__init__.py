@@ -1,0 +1,1 @@
+"""What every room stands on: where files are, how they are written, fetched and kept."""

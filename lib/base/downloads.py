@@ -1,0 +1,204 @@
+"""Every download of this project: asked for by name, checked by sha256, kept, never half there.
+
+``data/registry.toml`` lists them. If ``CHR_MIRROR`` names a folder that holds the same files, they
+are read from there, and nothing is downloaded or written there. Otherwise pooch downloads a file
+once, under a temporary name until its hash is right, so a run that is killed is simply run again.
+
+Some sources are folders of small files in a public repository. A mirror has an archive of each;
+else it is made from the host's archive of the whole repository, whose own bytes the host does not
+promise, so the files inside are checked. Nothing is unpacked to disk.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tarfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+
+from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
+from lib.base.paths import REGISTRY, cache
+
+__all__ = ["Resource", "DownloadError", "load_registry", "fetch", "members", "download"]
+
+_AGAIN = "run: make data PROFILE=open"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One entry of the registry; ``data/registry.toml`` explains every field in its head."""
+
+    name: str
+    path: str
+    url: str
+    sha256: str
+    bytes: int
+    licence: str
+    citation: str
+    form: str
+    commit: str = ""
+    archive: str = ""
+    folder: str = ""
+    select: Sequence[str] = ()
+    members: int = 0
+    members_bytes: int = 0
+    members_sha256: str = ""
+
+
+class DownloadError(RuntimeError):
+    """A file could not be had, or is not the file the registry describes."""
+
+
+def load_registry(prefix: str = "") -> dict[str, Resource]:
+    """The downloads of ``data/registry.toml`` whose names start so, in the file's order."""
+    items = _resources(REGISTRY, REGISTRY.stat().st_mtime_ns)
+    return {item.name: item for item in items if item.name.startswith(prefix)}
+
+
+@lru_cache
+def _resources(registry: Path, changed: int) -> list[Resource]:
+    """Read once for each state of the file: every result asks what data is behind it."""
+    return [Resource(**row) for row in tomllib.loads(registry.read_text("utf-8"))["download"]]
+
+
+def fetch(name: str) -> Path:
+    """The verified local file of a download, from the mirror or downloaded at the first call.
+
+    A file that was verified once is not hashed again while its path, size and time of change stay.
+    Raises DownloadError with the file, what was expected, what was found and the next command.
+    """
+    item, mirror = load_registry()[name], os.environ.get("CHR_MIRROR")
+    path = (Path(mirror) if mirror else cache("downloads")) / item.path
+    note = cache("verified") / f"{name}.json"
+    if path.is_file() and note.is_file() and note.read_text() == _mark(path, item):
+        return path
+    if mirror:
+        found = f"has sha256 {sha256_file(path)}" if path.is_file() else "is missing"
+        if not found.endswith(item.sha256):
+            raise DownloadError(
+                f"{name}: CHR_MIRROR is set, but {path} {found}, expected {item.sha256}; put "
+                f"the file there, or unset CHR_MIRROR to download it from {item.url}, then {_AGAIN}"
+            )
+    elif item.archive:
+        _repack(item, path)
+    elif item.form == "zip-member":
+        _unzip(item, path)
+    else:
+        download(item.url, path, f"sha256:{item.sha256}")
+    atomic_write(note, _mark(path, item))
+    return path
+
+
+def members(name: str) -> Iterator[tuple[str, bytes]]:
+    """The files of a folder download: (path inside the folder, bytes), sorted by path."""
+    item = load_registry()[name]
+    for path, data in _read(fetch(name), item).items():
+        yield path.removeprefix(f"{item.folder}/"), data
+
+
+def download(url: str, path: Path, known_hash: str | None) -> None:
+    """Let pooch put the file of ``url`` at ``path``, with a progress bar; nothing if it is there.
+
+    ``known_hash`` is "sha256:..."; a file with another hash is downloaded anew, and refused if that
+    hash is wrong too. Raises DownloadError with the reason and the next command.
+    """
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in path.parent.glob("tmp*"):  # pooch's temporary files, left by a killed run
+        with suppress(FileNotFoundError):  # or of another process, that is just done with it
+            if time.time() - leftover.stat().st_mtime > 3600:
+                leftover.unlink()
+    try:
+        pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, progressbar=True)
+    except (OSError, ValueError) as error:  # no connection, 404, cut short; or a wrong hash
+        raise DownloadError(f"could not download {url} to {path}: {error}; {_AGAIN}") from error
+
+
+def _mark(path: Path, item: Resource) -> str:
+    stat = path.stat()
+    return canonical_json([str(path), stat.st_size, stat.st_mtime_ns, item.sha256])
+
+
+def _repack(item: Resource, path: Path) -> None:
+    """Make the archive of one folder out of the one that serves all folders of a repository."""
+    source = cache("downloads", "archives") / f"{item.commit}.tar.gz"
+    download(item.archive, source, known_hash=None)
+    try:
+        found = _read(source, item, strip=1)
+    except DownloadError:
+        source.unlink()  # of no use: the next run downloads it again
+        raise
+
+    def write(temporary: Path) -> None:
+        with tarfile.open(temporary, "w:gz") as archive:
+            for name, data in found.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+
+    atomic_write(path, write)
+
+
+def _unzip(item: Resource, path: Path) -> None:
+    """Take the one selected file out of the zip at the item's url, if it is the registered one."""
+    source = cache("downloads", "archives") / f"{sha256_bytes(item.url.encode())[:16]}.zip"
+    download(item.url, source, known_hash=None)
+    try:
+        with zipfile.ZipFile(source) as archive:
+            (name,) = (i for i in archive.infolist() if i.filename.endswith(item.select[0]))
+            data = archive.read(name) if name.file_size == item.bytes else b""
+        if sha256_bytes(data) != item.sha256:
+            raise ValueError(f"its {item.select[0]} is not the registered one")
+    except (zipfile.BadZipFile, ValueError) as error:
+        source.unlink()  # of no use: the next run downloads it again
+        raise DownloadError(f"{item.name}: {source}: {error}; {_AGAIN}") from error
+    atomic_write(path, data)
+
+
+def _read(source: Path, item: Resource, strip: int = 0) -> dict[str, bytes]:
+    """The wanted files of a tar.gz, a few MB, sorted by path; ``strip`` leading folders go."""
+    found, room = {}, item.members_bytes
+    try:
+        with tarfile.open(source, "r|gz") as archive:
+            for entry in archive:
+                path = entry.name.split("/", strip)[-1]
+                if entry.isdir() or not any(fnmatchcase(path, wanted) for wanted in item.select):
+                    continue
+                room -= entry.size
+                climbs = path.startswith("/") or ".." in path.split("/")
+                if not entry.isfile() or climbs or room < 0:
+                    raise ValueError(
+                        f"refused {entry.name!r}: only regular files below the folder, "
+                        f"{item.members_bytes} bytes in all, belong there"
+                    )
+                found[path] = archive.extractfile(entry).read()
+        found = dict(sorted(found.items()))
+        listing = "".join(f"{sha256_bytes(data)}  {path}\n" for path, data in found.items())
+        digest = sha256_bytes(listing.encode())
+        if digest != item.members_sha256:
+            raise ValueError(
+                f"{len(found)} of {item.members} files found, members_sha256 {digest}, "
+                f"expected {item.members_sha256}"
+            )
+    except (tarfile.TarError, OSError, ValueError) as error:
+        raise DownloadError(f"{item.name}: {source}: {error}; delete it, then {_AGAIN}") from error
+    return found
+
+
+if __name__ == "__main__":
+    try:
+        for each in load_registry():
+            print(f"{each}: {fetch(each)}")
+    except DownloadError as problem:
+        sys.exit(f"error: {problem}")

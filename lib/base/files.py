@@ -1,0 +1,106 @@
+"""Whole files or none: atomic writes, hashes, JSON Lines, and the manifest beside each product.
+
+A file is complete when its manifest says so, never because it exists. A manifest holds the row
+count, the sha256 of the bytes and the settings that made them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "StaleInput",
+    "atomic_write",
+    "canonical_json",
+    "sha256_bytes",
+    "sha256_file",
+    "read_jsonl",
+    "write_manifest",
+    "read_manifest",
+]
+
+
+class StaleInput(RuntimeError):
+    """A file's manifest is missing or was made with other settings than the caller asks for."""
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hex sha256 of bytes in memory."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of a file, read in blocks so that memory stays flat."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text, so it can be hashed."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def atomic_write(path: Path, content: bytes | str | Callable[[Path], None]) -> Path:
+    """Write to a temporary name in the same folder, fsync, rename; a kill leaves the old file.
+
+    ``content`` is the bytes or text, or a function that is given the temporary path to fill.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        if callable(content):
+            content(temporary)
+        else:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        with open(temporary, "rb+") as stream:
+            os.fsync(stream.fileno())
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def read_jsonl(path: Path) -> Iterator[dict]:
+    """Rows of a JSON Lines file, one at a time; a broken line is named with its number."""
+    with open(path, encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                if line.strip():
+                    yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".manifest.json")
+
+
+def write_manifest(path: Path, *, rows: int, settings: dict) -> None:
+    """Record rows, bytes, sha256 and settings of a finished file beside it."""
+    size, sha256 = path.stat().st_size, sha256_file(path)
+    manifest = {"rows": rows, "bytes": size, "sha256": sha256, "settings": settings}
+    text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False)
+    atomic_write(_beside(path), text + "\n")
+
+
+def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
+    """The manifest of a file, or None when it is missing, broken, or not about these bytes.
+
+    ``verify=False`` compares the size only, for files too large to hash at every start.
+    """
+    try:
+        manifest = json.loads(_beside(path).read_text(encoding="utf-8"))
+        whole = {"rows", "settings"} <= set(manifest) and manifest["bytes"] == path.stat().st_size
+        same = whole and (not verify or manifest["sha256"] == sha256_file(path))
+        return manifest if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

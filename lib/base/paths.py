@@ -1,0 +1,66 @@
+"""Where things are. Two environment variables move what is written, never what is read.
+
+``CHR_CACHE`` moves downloads, vectors and passage stores; ``CHR_OUT`` moves results and figures
+(used by tests and by the check that committed files are what the code makes).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = [
+    "ROOT",
+    "DATA",
+    "REGISTRY",
+    "DDX_MINI",
+    "REPORTED",
+    "RECORDINGS",
+    "cache",
+    "results",
+    "figures",
+    "committed",
+    "shown",
+]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DATA = ROOT / "data"
+REGISTRY = DATA / "registry.toml"
+DDX_MINI = DATA / "ddx-mini"
+REPORTED = DATA / "reported"
+RECORDINGS = DATA / "recordings"
+
+
+def cache(*parts: str) -> Path:
+    """A folder below the cache (``CHR_CACHE``, default ``data/cache``), made if missing."""
+    folder = Path(os.environ.get("CHR_CACHE") or DATA / "cache").joinpath(*parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _output(kind: str, default: Path, profile: str) -> Path:
+    moved = os.environ.get("CHR_OUT")
+    folder = (Path(moved) / kind if moved else default) / profile
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def results(profile: str) -> Path:
+    """Folder of a profile's result files, ``data/results/<profile>`` unless ``CHR_OUT`` is set."""
+    return _output("results", DATA / "results", profile)
+
+
+def figures(profile: str) -> Path:
+    """Folder of a profile's figures, ``figures/<profile>`` unless ``CHR_OUT`` is set."""
+    return _output("figures", ROOT / "figures", profile)
+
+
+def committed(profile: str) -> Path:
+    """Folder of the results that are committed for a profile; never moved by ``CHR_OUT``."""
+    return DATA / "results" / profile
+
+
+def shown(path: Path) -> str:
+    """A path as a reader should see it: relative to the project when inside it, else its name."""
+    path = Path(path)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name

@@ -1,0 +1,158 @@
+"""Where a result came from: the code, data and settings behind it, and whether they still hold.
+
+Every result is a CSV with a manifest. The manifest's ``code`` is a hash of the modules the result
+depends on, without comments and docstrings, so that only a change that could move a number makes
+it stale; ``data`` is a hash of the registered files it read.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from lib.base import files, paths
+
+TEXTS = ("qid", "pid", "letter", "gold", "mirage", "error", "H_plus", "H_minus")
+"""Columns of results that are text, whatever their values look like."""
+
+__all__ = [
+    "code_hash",
+    "data_hash",
+    "modules_behind",
+    "named",
+    "save_result",
+    "result",
+    "load_result",
+]
+
+
+def modules_behind(roots: Iterable[str]) -> list[str]:
+    """The project modules that ``roots`` import, directly or not, sorted."""
+    seen, todo = set(), list(roots)
+    while todo:
+        name = todo.pop()
+        if name not in seen and (path := _source(name)):
+            seen.add(name)
+            todo += _read(path, path.stat().st_mtime_ns)[0]
+    return sorted(seen)
+
+
+@cache
+def _read(path: Path, changed: int) -> tuple[list[str], str]:
+    """The project modules that a module imports, and the hash of what it does: of its syntax tree
+    without what it only says."""
+    tree, imports = ast.parse(path.read_text(encoding="utf-8")), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            imports += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+        elif isinstance(node, ast.Import):
+            imports += [a.name for a in node.names]
+    meaning = ast.dump(_Meaning().visit(tree))
+    return [name for name in imports if _source(name)], files.sha256_bytes(meaning.encode())
+
+
+def _source(module: str) -> Path | None:
+    if module.split(".")[0] != "lib":
+        return None
+    base = paths.ROOT.joinpath(*module.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.exists()), None)
+
+
+class _Meaning(ast.NodeTransformer):
+    """Drops what is said and not done: docstrings, also those under constants and fields."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node
+
+
+def code_hash(roots: Iterable[str]) -> str:
+    """Hash of what everything in ``modules_behind(roots)`` does: syntax trees without docstrings,
+    and the prompts of a package (its ``.txt`` files)."""
+    parts = {}
+    for name in modules_behind(roots):
+        path = _source(name)
+        parts[name] = _read(path, path.stat().st_mtime_ns)[1]
+        if path.name == "__init__.py":
+            parts |= {f"{name}/{p.name}": p.read_text() for p in sorted(path.parent.glob("*.txt"))}
+    return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
+
+
+def data_hash(names: Iterable[str]) -> str:
+    """Hash of data files: the bytes of project files, the registered sha256 of downloads."""
+    from lib.base.downloads import load_registry
+
+    registry = load_registry()
+    parts = {
+        name: registry[name].sha256 if name in registry else files.sha256_file(paths.DATA / name)
+        for name in names
+    }
+    return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
+
+
+def save_result(
+    table: pd.DataFrame,
+    name: str,
+    profile: str,
+    *,
+    code: Sequence[str],
+    data: Sequence[str],
+    **settings,
+) -> Path:
+    """Write ``<results>/<name>.csv`` (numbers to 3 decimals) with its manifest; returns the path.
+
+    ``code`` are the root modules and ``data`` the files behind it; ``settings`` are kept as given.
+    """
+    path = paths.results(profile) / f"{name}.csv"
+    files.atomic_write(path, table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
+    files.write_manifest(path, rows=len(table), settings=_origin(profile, code, data, **settings))
+    return path
+
+
+def named(settings: dict) -> str:
+    """One line under a figure that says which run it shows: of a result's settings."""
+    return f"profile {settings['profile']}, code {settings['code']}, data {settings['data']}"
+
+
+def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) -> dict:
+    origin = {
+        "profile": profile,
+        "code_roots": sorted(code),
+        "code": code_hash(code),
+        "data_files": sorted(data),
+        "data": data_hash(data),
+    }
+    return json.loads(files.canonical_json(origin | settings))
+
+
+def result(make: Callable[[], pd.DataFrame], name: str, profile: str, **behind) -> pd.DataFrame:
+    """The stored result if ``behind`` (code, data, settings, as for ``save_result``) is the same,
+    else ``make()``, saved; either way as the file has it, with 3 decimals."""
+    path = paths.results(profile) / f"{name}.csv"
+    manifest = files.read_manifest(path)
+    if manifest is None or manifest["settings"] != _origin(profile, **behind):
+        save_result(make(), name, profile, **behind)
+    return _table(path)
+
+
+def _table(path: Path) -> pd.DataFrame:
+    """A result as it was: ids stay text (0007 is no number), and "N/A" is a text too."""
+    columns = pd.read_csv(path, nrows=0).columns
+    texts = {c: str for c in columns if c in TEXTS}
+    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+
+
+def load_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
+    """A result and its settings; FileNotFoundError naming the command when it is not complete."""
+    path = (paths.committed if committed else paths.results)(profile) / f"{name}.csv"
+    manifest = files.read_manifest(path)
+    if manifest is None:
+        raise FileNotFoundError(
+            f"{paths.shown(path)} is missing or does not match its manifest; "
+            f"run: make figures PROFILE={profile}"
+        )
+    return _table(path), manifest["settings"]

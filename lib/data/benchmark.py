@@ -1,0 +1,66 @@
+"""What every target/mimic benchmark is: texts to search with, and which passages are on what.
+
+A benchmark needs no LLM to run: H+ and H- are given, as reference text or as real text that stands
+in for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Benchmark", "grams", "shares_8gram"]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One set of questions with hypotheses and relevance; every list is in ``qids`` order.
+
+    ``h_minus`` holds one mimic per question for each way of choosing it ("nearest", "middle",
+    "random"); ``mimics`` has the ids of the passages on the nearest. ``several`` holds the m
+    nearest mimics, for differentials. ``dev`` are the questions parameters may be chosen on;
+    results are on the others. ``copied`` and ``shared`` mark questions a sceptic would leave out.
+    """
+
+    name: str
+    title: str
+    corpora: tuple[str, ...]
+    qids: tuple[str, ...]
+    questions: tuple[str, ...]
+    h_plus: tuple[str, ...]
+    h_minus: Mapping[str, tuple[str, ...]]
+    targets: Mapping[str, frozenset[str]]
+    mimics: Mapping[str, frozenset[str]]
+    several: tuple[tuple[str, ...], ...] = ()
+    dev: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
+    excluded_sources: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
+    """Names of the data files behind it, as ``lib.base.provenance.data_hash`` takes them."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n, lists = len(self.qids), {"questions": self.questions, "h_plus": self.h_plus}
+        for name, values in (lists | dict(self.h_minus)).items():
+            if len(values) != n:
+                raise ValueError(f"{self.name}: {name} has {len(values)} rows, qids {n}")
+        if missing := [q for q in self.qids if not self.targets.get(q)]:
+            raise ValueError(f"{self.name}: no target passage for {', '.join(missing[:5])}")
+
+    @property
+    def test(self) -> tuple[str, ...]:
+        """The questions results are reported on."""
+        return tuple(q for q in self.qids if q not in self.dev)
+
+
+def shares_8gram(text: str, others: Sequence[str]) -> float:
+    """Share of the text's 8-word sequences that stand in any of ``others``; 0 for short texts."""
+    mine, theirs = grams(text), set().union(*map(grams, others))
+    return len(mine & theirs) / max(len(mine), 1)
+
+
+def grams(text: str) -> set[tuple[str, ...]]:
+    """The 8-word sequences of a text, lower case, punctuation dropped."""
+    words = "".join(c.lower() if c.isalnum() else " " for c in text).split()
+    return {tuple(words[i : i + 8]) for i in range(len(words) - 7)}

@@ -1,0 +1,207 @@
+"""MedCorp, the paper's corpus: PubMed, textbooks and Wikipedia from the hub, StatPearls from NCBI.
+
+The first three are read as MedRAG published them, one JSON record a line, already cut. StatPearls
+may not be passed on, so each user cuts it from NCBI's archive by MedRAG's rule. NCBI
+renews the archive often and the ids count paragraphs, so they drift from one archive to the next;
+the manifest beside the downloaded archive keeps its date and sha256. Source: Xiong et al. 2024.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from lib.base.downloads import DownloadError, download
+from lib.base.files import read_manifest, write_manifest
+from lib.base.paths import cache
+from lib.data.documents import parse_xml, tidy
+from lib.data.passages import CORPORA, Passage
+
+__all__ = ["Estimate", "SOURCES", "estimate", "load_medrag", "read_records", "cut_statpearls"]
+
+STATPEARLS = "https://ftp.ncbi.nlm.nih.gov/pub/litarch/3d/12/statpearls_NBK430685.tar.gz"
+_SHORT, _LONG = 200, 1000  # characters: a paragraph that is appended, a passage that is full
+_MAX_ARTICLE = 20_000_000  # bytes of one article's XML
+
+SOURCES = ("pubmed", "textbooks", "wikipedia", "statpearls")
+_TOKENS = {"pubmed": 296, "textbooks": 182, "wikipedia": 162}  # mean of a passage, by MedRAG
+_BYTES_PER_TOKEN = 9.3  # in the hub's files, which hold each text twice: textbooks are 212 MB
+_STATPEARLS_BYTES = 1.6e9
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a source will cost: vectors and download in GB of 10^9 bytes, the latter roughly."""
+
+    source: str
+    rows: int
+    float32_gb: float
+    float16_gb: float
+    download_gb: float
+
+
+def estimate(source: str, dim: int = 768) -> Estimate:
+    """Size of a source before anything is downloaded; print it and ask before you start."""
+    rows = CORPORA[source].passages
+    size = rows * _TOKENS[source] * _BYTES_PER_TOKEN if source in _TOKENS else _STATPEARLS_BYTES
+    gigabytes = [round(b / 1e9, 2) for b in (rows * dim * 4, rows * dim * 2, size)]
+    return Estimate(source, rows, *gigabytes)
+
+
+def load_medrag(
+    source: str, folder: Path | None = None, revision: str = "main"
+) -> Iterator[Passage]:
+    """Passages of "pubmed", "textbooks", "wikipedia" or "statpearls", file by file, streaming.
+
+    ``folder`` is a local copy: ``chunk/*.jsonl`` as on the hub, or StatPearls' archive. Without it
+    ``<CHR_MIRROR>/medrag/<source>`` is read when CHR_MIRROR is set; otherwise files are downloaded
+    one by one as they are needed, from the hub at ``revision`` or from NCBI.
+    """
+    if source not in SOURCES:
+        raise ValueError(f"no corpus {source!r}; the hub has: {', '.join(SOURCES)}")
+    mirror = os.environ.get("CHR_MIRROR")
+    if folder is None and mirror:
+        folder = Path(mirror) / "medrag" / source
+    if source == "statpearls":
+        archive = folder / STATPEARLS.rsplit("/", 1)[1] if folder else _download_statpearls()
+        yield from _statpearls(archive)
+        return
+    for path in _chunk_files(source, folder, revision):
+        with open(path, encoding="utf-8") as lines:
+            yield from read_records(source, lines, path.name)
+
+
+def read_records(source: str, lines: Iterable[str], name: str) -> Iterator[Passage]:
+    """Passages of one JSON Lines file of the hub; ``name`` is the file's, for errors."""
+    for number, line in enumerate(lines, 1):
+        if line.startswith("version https://git-lfs"):
+            raise DownloadError(
+                f"{source}: {name} is a Git LFS pointer, not the data; "
+                f"run: git lfs pull (in that folder), or read from the hub without a folder"
+            )
+        try:
+            row = json.loads(line)
+            pid, text = f"{source}:{row['id']}", row["content"]
+        except (ValueError, KeyError) as error:
+            raise DownloadError(f"{source}: {name}, line {number}: no record ({error})") from error
+        meta = {"pmids": [str(row["PMID"])]} if row.get("PMID") else {}
+        yield Passage(pid, row["title"], text, source, meta)
+
+
+def _chunk_files(source: str, folder: Path | None, revision: str) -> Iterator[Path]:
+    if folder is not None:
+        paths = sorted(Path(folder).glob("chunk/*.jsonl"))
+        if not paths:
+            raise DownloadError(
+                f"{source}: no chunk/*.jsonl in {folder}; put a copy of MedRAG/{source} there, "
+                f"or unset CHR_MIRROR to read it from the hub"
+            )
+        yield from paths
+        return
+    from huggingface_hub import HfApi, hf_hub_download
+
+    where = {"repo_id": f"MedRAG/{source}", "repo_type": "dataset", "revision": revision}
+    for name in sorted(HfApi().list_repo_files(**where)):
+        if name.startswith("chunk/") and name.endswith(".jsonl"):
+            yield Path(hf_hub_download(filename=name, **where))
+
+
+def _download_statpearls() -> Path:
+    path = cache("downloads", "statpearls") / STATPEARLS.rsplit("/", 1)[1]
+    if read_manifest(path, verify=False) is None:
+        download(STATPEARLS, path, known_hash=None)
+        date = datetime.now(UTC).date().isoformat()
+        write_manifest(path, rows=0, settings={"url": STATPEARLS, "date": date})
+    return path
+
+
+def _statpearls(archive: Path) -> Iterator[Passage]:
+    """Passages of every article of NCBI's archive, in the archive's order."""
+    try:
+        with tarfile.open(archive, "r|gz") as entries:
+            for entry in entries:
+                if entry.isfile() and entry.name.endswith(".nxml") and entry.size <= _MAX_ARTICLE:
+                    article = entry.name.rsplit("/", 1)[-1].removesuffix(".nxml")
+                    yield from cut_statpearls(article, entries.extractfile(entry).read())
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DownloadError(
+            f"statpearls: cannot read {archive}: {error}; delete it, then run: "
+            f"make data PROFILE=paper"
+        ) from error
+
+
+def cut_statpearls(article: str, data: bytes) -> Iterator[Passage]:
+    """One article as MedRAG cuts it: a passage for each paragraph.
+
+    A paragraph under 200 characters joins the passage before it while both stay under 1,000; a
+    list does so too, else it is one passage if under 1,000, else one for each item. The title is
+    article -- section (-- subtitle, a paragraph that is all bold).
+    """
+    root = parse_xml(data, f"statpearls {article}")
+    name = _text(root.find(".//title"))
+    count = 0
+    for section in root.iter("sec"):
+        for title, text in _section(section, f"{name} -- {_text(section.find('title'))}"):
+            yield Passage(f"statpearls:{article}_{count}", title, text, "statpearls", {})
+            count += 1
+
+
+def _section(section: Element, heading: str) -> Iterator[tuple[str, str]]:
+    """(title, text) of the passages of one section, from its own children only."""
+    title, open_title, last, after_subtitle = heading, "", "", False
+    for child in section:
+        subtitle = _is_subtitle(child)
+        if subtitle:
+            yield from _filled(open_title, last)
+            title, last = f"{heading} -- {_text(child)}", ""
+        elif child.tag in ("p", "list"):
+            parts = [_text(child)] if child.tag == "p" else [_text(item) for item in child]
+            text = " ".join(parts)
+            joins = child.tag == "list" or len(text) < _SHORT
+            if last and joins and len(last) + len(text) < _LONG:
+                last = f"{last} {text}"
+            else:
+                yield from _filled(open_title, last)
+                open_title, last = title, text
+                if child.tag == "list" and len(text) >= _LONG:
+                    for part in parts:
+                        yield from _filled(title, part)
+                    last = ""
+            if child.tag == "list" and after_subtitle:  # the subtitle was this list's alone
+                title = heading
+        after_subtitle = subtitle
+    yield from _filled(open_title, last)
+
+
+def _filled(title: str, text: str) -> Iterator[tuple[str, str]]:
+    if text:
+        yield title, text
+
+
+def _is_subtitle(element: Element) -> bool:
+    return (
+        element.tag == "p"
+        and [e.tag for e in element] == ["bold"]
+        and not (element.text or "").strip()
+        and not (element[0].tail or "").strip()
+    )
+
+
+def _text(element: Element | None) -> str:
+    return "" if element is None else tidy("".join(_runs(element)))
+
+
+def _runs(element: Element) -> Iterator[str]:
+    """The text of an element in order, with spaces around blocks so that words stay apart."""
+    yield element.text or ""
+    for child in element:
+        space = " " if child.tag in ("p", "list", "list-item", "title") else ""
+        yield space
+        yield from _runs(child)
+        yield space + (child.tail or "")

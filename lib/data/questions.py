@@ -1,0 +1,197 @@
+"""The question sets: the five of MIRAGE, and this project's own ddx-mini.
+
+Question ids are MIRAGE's, so its prediction files and ours can be laid side by side. Without ``n``,
+questions come in the order of MIRAGE's ``benchmark.json``, which is that of the registry and of the
+files; its own evaluation sorts by id, which moves BioASQ, MedMCQA and PubMedQA only. Texts are
+cleaned by ``tidy`` with line breaks kept, but BioASQ snippets are as they were.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from lib.base.downloads import fetch, load_registry
+from lib.base.files import read_jsonl
+from lib.base.paths import DDX_MINI
+from lib.data.documents import tidy
+
+__all__ = ["Question", "SIZES", "load_questions", "load_bioasq_all", "load_bioasq_dev"]
+
+SIZES = {"mmlu": 1089, "medqa": 1273, "bioasq": 618, "medmcqa": 4183, "pubmedqa": 500}
+
+_lines = partial(tidy, keep_lines=True)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question; ``options`` maps letters to texts and ``answer`` is the right letter.
+
+    What experts found relevant (BioASQ, PubMedQA): documents ``gold_pmids``, pieces of abstracts
+    ``gold_snippets``, and beside each piece the document it is from, ``snippet_pmids``. The last
+    four are ddx-mini's: the right topic, its mimic, dev or test, and the book to check in.
+    """
+
+    qid: str
+    text: str
+    options: dict[str, str]
+    answer: str
+    dataset: str
+    subset: str = ""
+    gold_pmids: tuple[str, ...] = ()
+    gold_snippets: tuple[str, ...] = ()
+    snippet_pmids: tuple[str, ...] = ()
+    ideal_answer: str = ""
+    question_type: str = ""
+    target: str = ""
+    mimic: str = ""
+    split: str = ""
+    check: str = ""
+
+
+def load_questions(name: str, n: int | None = None, seed: int = 0) -> list[Question]:
+    """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa" or "ddx-mini".
+
+    ``n`` asks for a random subset: sorted by qid, sampled with ``random.Random(seed)``, and sorted
+    by qid again, so it depends on nothing but the ids, ``n`` and ``seed``. Raises ValueError when
+    the files do not hold the number of questions that MIRAGE reports.
+    """
+    if name not in _LOADERS:
+        raise ValueError(f"no question set {name!r}; known: {', '.join(_LOADERS)}")
+    questions = list(_LOADERS[name]())
+    if len(questions) != SIZES.get(name, len(questions)):
+        raise ValueError(f"{name}: found {len(questions)} questions, expected {SIZES[name]}")
+    if n is None:
+        return questions
+    if not 0 < n <= len(questions):
+        raise ValueError(f"n={n}: {name} has {len(questions)} questions")
+    questions.sort(key=lambda q: q.qid)
+    return sorted(random.Random(seed).sample(questions, n), key=lambda q: q.qid)
+
+
+def load_bioasq_all() -> list[Question]:
+    """All 2,310 BioASQ questions of tasks 7 to 11, in MIRAGE's order; only 618 of them are tests.
+
+    ``question_type`` is yesno, factoid, list or summary; only yesno questions have options and an
+    answer. ``ideal_answer`` is the experts' first one; ``subset`` is the batch, such as "11B1".
+    """
+    return [
+        _bioasq_question(row, name.removeprefix("bioasq-"))
+        for name in load_registry("bioasq-")
+        for row in _json(name)["questions"]
+    ]
+
+
+def load_bioasq_dev() -> list[Question]:
+    """The BioASQ questions on which settings may be tuned.
+
+    They are not yes/no, and no document of theirs belongs to one of the 618 test questions.
+    """
+    # A few snippets are from documents that are not listed.
+    documents = [(q, {*q.gold_pmids, *q.snippet_pmids}) for q in load_bioasq_all()]
+    tested = set().union(*(found for q, found in documents if q.options))
+    return [q for q, found in documents if not q.options and tested.isdisjoint(found)]
+
+
+def _bioasq_question(row: dict, batch: str) -> Question:
+    words = ["yes", "no"] if row["type"] == "yesno" else []
+    answer = "AB"[words.index(row["exact_answer"].lower())] if words else ""
+    snippets = [s for s in row["snippets"] if s["text"].strip()]
+    return Question(
+        row["id"],
+        _lines(row["body"]),
+        _lettered(words),
+        answer,
+        "bioasq",
+        batch,
+        gold_pmids=tuple(dict.fromkeys(map(_pmid, row["documents"]))),
+        gold_snippets=tuple(s["text"] for s in snippets),
+        snippet_pmids=tuple(_pmid(s["document"]) for s in snippets),
+        ideal_answer=tidy(row["ideal_answer"][0]),
+        question_type=row["type"],
+    )
+
+
+def _pmid(address: str) -> str:
+    return address.rsplit("/", 1)[-1]
+
+
+def _json(name: str) -> dict:
+    return json.loads(fetch(name).read_text(encoding="utf-8"))
+
+
+def _lettered(texts: Iterable[str]) -> dict[str, str]:
+    return dict(zip("ABCDE", map(_lines, texts), strict=False))
+
+
+def _mmlu() -> Iterator[Question]:
+    for name in load_registry("mmlu-"):
+        subject = name.removeprefix("mmlu-")
+        with open(fetch(name), encoding="utf-8", newline="") as stream:
+            for i, (text, *options, answer) in enumerate(csv.reader(stream)):
+                qid = f"{subject}-{i:03d}"
+                yield Question(qid, _lines(text), _lettered(options), answer, "mmlu", subject)
+
+
+def _medqa() -> Iterator[Question]:
+    for i, row in enumerate(read_jsonl(fetch("medqa-test"))):
+        options = _lettered(text for _, text in sorted(row["options"].items()))
+        yield Question(
+            f"{i:04d}",
+            _lines(row["question"]),
+            options,
+            row["answer_idx"],
+            "medqa",
+            question_type=row["meta_info"],
+        )
+
+
+def _medmcqa() -> Iterator[Question]:
+    for row in read_jsonl(fetch("medmcqa-dev")):
+        options = _lettered(row[f"op{letter}"] for letter in "abcd")
+        yield Question(
+            row["id"],
+            _lines(row["question"]),
+            options,
+            " ABCD"[row["cop"]],
+            "medmcqa",
+            row["subject_name"],
+            question_type=row["choice_type"],
+        )
+
+
+def _pubmedqa() -> Iterator[Question]:
+    words = ["yes", "no", "maybe"]
+    for pmid, row in _json("pubmedqa-test").items():
+        answer = "ABC"[words.index(row["final_decision"])]
+        yield Question(
+            pmid,
+            _lines(row["QUESTION"]),
+            _lettered(words),
+            answer,
+            "pubmedqa",
+            gold_pmids=(pmid,),
+            gold_snippets=tuple(map(tidy, row["CONTEXTS"])),
+            snippet_pmids=(pmid,) * len(row["CONTEXTS"]),
+            ideal_answer=tidy(row["LONG_ANSWER"]),
+        )
+
+
+def _ddx_mini() -> Iterator[Question]:
+    for row in read_jsonl(DDX_MINI / "questions.jsonl"):
+        row |= {"text": row.pop("question"), "subset": row.pop("style"), "dataset": "ddx-mini"}
+        yield Question(**row)
+
+
+_LOADERS = {
+    "mmlu": _mmlu,
+    "medqa": _medqa,
+    "bioasq": lambda: [q for q in load_bioasq_all() if q.options],
+    "medmcqa": _medmcqa,
+    "pubmedqa": _pubmedqa,
+    "ddx-mini": _ddx_mini,
+}

@@ -1,0 +1,25 @@
+"""Every figure, drawn from a result table alone: one style, one palette, one file a study."""
+
+from lib.plots.lam import (
+    plot_cosines,
+    plot_differences,
+    plot_lambda,
+    plot_lines,
+    plot_reported_lambda,
+    plot_sizes,
+    plot_spectrum,
+    plot_trade_off,
+)
+from lib.plots.style import save
+
+__all__ = [
+    "plot_cosines",
+    "plot_differences",
+    "plot_lambda",
+    "plot_lines",
+    "plot_reported_lambda",
+    "plot_sizes",
+    "plot_spectrum",
+    "plot_trade_off",
+    "save",
+]

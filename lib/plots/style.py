@@ -1,0 +1,71 @@
+"""What every figure shares: the look, how it is saved, a marked lambda, n, and one legend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from lib.base import paths
+from lib.base.files import atomic_write
+
+__all__ = ["count_label", "legend_below", "mark_lambda", "nothing_drawn", "pyplot", "save"]
+
+
+def pyplot():
+    import matplotlib
+
+    matplotlib.rcParams |= {
+        "figure.dpi": 110,
+        "savefig.dpi": 160,
+        "font.size": 9,
+        "axes.titlesize": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "#e6e6e6",
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+        "legend.fontsize": 8,
+        "legend.title_fontsize": 8,
+        "svg.hashsalt": "chr",
+        "svg.fonttype": "none",
+        "figure.constrained_layout.use": True,
+    }
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def nothing_drawn(what: str):
+    """In place of a figure: that there is nothing to draw, which is not the same as zero."""
+    figure = pyplot().figure(figsize=(4, 1.4))
+    figure.text(0.5, 0.5, f"{what}: NOT MEASURED", ha="center", va="center")
+    return figure
+
+
+def save(figure, name: str, profile: str, table: pd.DataFrame) -> Path:
+    """Write ``figures/<profile>/<name>`` as PNG, SVG and the CSV it was drawn from (3 decimals)."""
+    path = paths.figures(profile) / f"{name}.png"
+    atomic_write(path, lambda file: figure.savefig(file, format="png"))
+    plain = {"format": "svg", "metadata": {"Date": None}}  # the same bytes every time
+    atomic_write(path.with_suffix(".svg"), lambda file: figure.savefig(file, **plain))
+    csv = table.to_csv(index=False, float_format="%.3f", lineterminator="\n")
+    atomic_write(path.with_suffix(".csv"), csv)
+    return path
+
+
+def mark_lambda(axis, lam: float) -> None:
+    axis.axvline(lam, color="black", lw=0.8, ls=":")
+
+
+def count_label(counts: pd.Series) -> str:
+    few, many = (0, 0) if counts.empty else (int(counts.min()), int(counts.max()))
+    return f"n = {few}" if few == many else f"n = {few} to {many}"
+
+
+def legend_below(figure, axis, title: str = "", columns: int = 6) -> None:
+    """One legend below all panels, where it covers nothing."""
+    handles, labels = axis.get_legend_handles_labels()
+    columns = 3 if sum(map(len, labels)) > 90 else columns  # else it is wider than the figure
+    figure.legend(handles, labels, title=title, ncol=columns, loc="outside lower center")

@@ -1,0 +1,1 @@
+"""From texts to ranked passages: encoders, vectors, indexes, BM25, and the maths of contrast."""

@@ -1,0 +1,131 @@
+"""The mathematics of contrast: S(d) = cos(d, H+) - lambda * cos(d, H-), and what follows from it.
+
+CHR (eq. 1) is linear in the passage, so eq. 2 holds: one inner-product search with the *shifted
+query* h+ - lambda h- ranks the whole corpus exactly. Two forms are no longer linear (several mimics
+by their maximum, a margin per passage) but the minimum of linear forms, and are scored as such.
+
+All vectors are unit rows, float32, shape (n, d); ``lam`` is a number or an array of shape (n,).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = [
+    "TINY",
+    "Segment",
+    "cosine",
+    "is_degenerate",
+    "margin_forms",
+    "matched_rotation",
+    "max_mimic_forms",
+    "rotation",
+    "shifted_query",
+    "spectrum",
+]
+
+TINY = 1e-3
+"""Norm below which h+ - lambda h- is noise: encoders agree to about 1e-6 between processors, so a
+shorter vector's direction is not the texts' any more."""
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Row-wise inner product of unit rows, c = cos(a, b), shape (n,), kept inside [-1, 1]."""
+    return np.clip(np.einsum("ij,ij->i", a, b, dtype=np.float64), -1.0, 1.0)
+
+
+def shifted_query(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
+    """h+ - lambda h- (CHR eq. 2), shape (n, d), *not* re-normalised: length changes no ranking.
+
+    Both may have further axes before the last, as ``max_mimic_forms`` uses it.
+    """
+    lam = np.reshape(np.asarray(lam, np.float32), (-1,) + (1,) * (h_plus.ndim - 1))
+    return h_plus - lam * h_minus
+
+
+def is_degenerate(query: np.ndarray) -> np.ndarray:
+    """Which queries (..., d) are too short to have a direction (norm < TINY), shape (...)."""
+    return np.linalg.norm(query, axis=-1) < TINY
+
+
+def rotation(c: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
+    """Degrees by which the shifted query turns away from h+, given c = cos(h+, h-).
+
+    atan2(lambda sqrt(1 - c^2), 1 - lambda c): 60 at c = 0.5, lambda = 1, past 90 once lambda c > 1.
+    """
+    c = np.asarray(c, dtype=np.float64)
+    return np.degrees(np.arctan2(lam * np.sqrt(np.clip(1 - c * c, 0, None)), 1 - lam * c))
+
+
+def matched_rotation(h_plus: np.ndarray, h_minus: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The control mimic c h+ + sqrt(1 - c^2) r: the same angle to h+ as h-, but the wrong mimic.
+
+    r is the unit residual of ``other`` (another question's mimic, real text) orthogonal to h+.
+    Whatever subtracting it does is the turn's doing, not the mimic's. Raises ValueError when
+    ``other`` is parallel to h+.
+    """
+    c = cosine(h_plus, h_minus)[:, None]
+    residual = other - cosine(h_plus, other)[:, None] * h_plus
+    norm = np.linalg.norm(residual, axis=1, keepdims=True)
+    if (norm < TINY).any():
+        raise ValueError("the other question's mimic is parallel to h+: choose another one")
+    return (c * h_plus + np.sqrt(1 - c * c) * residual / norm).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One stretch of lambda with one top-k set: ``start <= lambda <= end``, rows sorted."""
+
+    start: float
+    end: float
+    rows: tuple[int, ...]
+
+
+def spectrum(
+    s_plus: np.ndarray, s_minus: np.ndarray, k: int, lam_max: float = 2.0
+) -> list[Segment]:
+    """Every top-k set over lambda in [0, lam_max], exactly: the lambda spectrum of one question.
+
+    ``s_plus`` and ``s_minus``, shape (passages,), are cos(d, H+) and cos(d, H-) in passage-id
+    order. Each passage is a line in lambda; the set changes only where a line from outside crosses
+    one inside, so the next change is the least of k x n crossings. Every swap raises the sum of
+    slopes inside, so the walk ends. At a breakpoint itself the two passages tie.
+    """
+    height, slope = np.asarray(s_plus, np.float64), -np.asarray(s_minus, np.float64)
+    inside = np.lexsort((np.arange(len(height)), -height))[:k]
+    lam, segments = 0.0, []
+    while True:
+        rise = slope[None, :] - slope[inside, None]
+        gap = height[inside, None] - height[None, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            crossing = np.where(rise > 0, np.maximum(gap / rise, lam), np.inf)
+        crossing[:, inside] = np.inf
+        out, new = np.unravel_index(np.argmin(crossing), crossing.shape)
+        end = min(float(crossing[out, new]), lam_max)
+        if end > lam or not segments:
+            segments.append(Segment(lam, end, tuple(sorted(inside.tolist()))))
+        if crossing[out, new] >= lam_max:
+            return [s for s in segments if s.end > s.start] or segments
+        lam = end
+        inside[out] = new
+
+
+def max_mimic_forms(h_plus: np.ndarray, mimics: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
+    """S = cos(d, H+) - lambda max_j cos(d, H_j-): the least of CHR's scores with each mimic.
+
+    ``mimics`` (n, m, d) gives forms (n, m, d); a passage is judged by the mimic nearest to it.
+    """
+    return shifted_query(h_plus[:, None], mimics, lam)
+
+
+def margin_forms(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
+    """Rule L4: S = cos(d, H+) - lambda max(0, cos(d, H-) - cos(d, H+)), as forms (n, 2, d).
+
+    Only passages closer to the mimic than to the target pay: S is the lower of h+ . d and
+    ((1 + lambda) h+ - lambda h-) . d, so it needs no pool.
+    """
+    lam = np.reshape(np.asarray(lam, np.float64), (-1, 1))
+    steep = (1 + lam) * h_plus - lam * h_minus
+    return np.stack([h_plus, steep.astype(np.float32)], axis=1)

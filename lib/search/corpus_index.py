@@ -1,0 +1,93 @@
+"""From corpora to a searchable index: passages stored, vectors in shards, one manifest for both."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import groupby, islice
+
+import pandas as pd
+
+from lib.base import paths
+from lib.base.files import canonical_json, read_manifest, sha256_bytes
+from lib.base.provenance import code_hash, data_hash
+from lib.data.corpora import load_passages
+from lib.data.passages import CORPORA
+from lib.data.store import PassageStore
+from lib.search.index import DenseIndex
+from lib.search.vectors import encode_cached
+
+__all__ = ["files_of", "corpus_store", "corpus_table", "build_index", "only", "without"]
+
+_BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
+
+
+def files_of(corpora: Sequence[str]) -> list[str]:
+    """Names of all files behind the corpora, as ``lib.base.provenance.data_hash`` takes them."""
+    return [file for name in corpora for file in CORPORA[name].files]
+
+
+def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
+    """The passages of the corpora in one store, built once and reused while data and readers hold.
+
+    ``limit`` takes the first passages of each corpus (0 = all).
+    """
+    settings = {
+        "corpora": list(corpora),
+        "limit": limit,
+        "data": data_hash(files_of(corpora)),
+        "code": code_hash(["lib.data.corpora"]),
+    }
+    key = sha256_bytes(canonical_json(settings).encode())[:16]
+    path = paths.cache("passages") / f"{key}.sqlite"
+    if read_manifest(path, verify=False) is None:
+        print(f"reading {', '.join(corpora)} ...", file=sys.stderr)
+        passages = (p for name in corpora for p in load_passages(name, limit or None))
+        return PassageStore.build(path, passages, settings)
+    return PassageStore.open(path)
+
+
+def corpus_table(store: PassageStore) -> pd.DataFrame:
+    """Passages, mean and 95th percentile of characters, and licence of each corpus in the store."""
+    sizes = pd.DataFrame(((p.source, len(p.text)) for p in store), columns=["corpus", "characters"])
+    groups = sizes.groupby("corpus", sort=False)["characters"]
+    table = groups.agg(passages="size", mean_chars="mean", p95_chars=lambda x: x.quantile(0.95))
+    table = table.round(0).astype(int).reset_index()
+    table["licence"] = [CORPORA[c].licence if c in CORPORA else "" for c in table["corpus"]]
+    return table
+
+
+def build_index(
+    store: PassageStore,
+    encoder,
+    *,
+    backend: str = "faiss",
+    devices: Sequence[str] = (),
+    dtype: str = "float32",
+    progress: bool = True,
+) -> DenseIndex:
+    """Encode what is not yet in the cache (size and time are said first) and open the index.
+
+    Shards never span two corpora, so that a change in one leaves the vectors of the others. The
+    ``torch`` backend searches on ``devices``, or else where the encoder runs.
+    """
+    shards = []
+    for name, passages in groupby(store, key=lambda p: p.pid.rpartition(":")[0].partition(":")[0]):
+        while block := [(p.title, p.text) for p in islice(passages, _BLOCK)]:
+            shards += encode_cached(
+                block, encoder, "article", label=name or "ddx-mini", dtype=dtype, progress=progress
+            )
+    if backend == "torch" and not devices:
+        devices = getattr(encoder, "devices", ())
+    return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
+
+
+def only(index: DenseIndex, corpora: Sequence[str]) -> DenseIndex:
+    """The index of these corpora alone; bundled passages, whose ids have no corpus, always stay."""
+    starts = tuple(f"{name}:" for name in corpora)
+    return index.subset([":" not in pid or pid.startswith(starts) for pid in index.ids.tolist()])
+
+
+def without(index: DenseIndex, sources: Sequence[str]) -> DenseIndex:
+    """The index without passages whose id begins with one of ``sources`` (a corpus or a subset)."""
+    return index.subset([not pid.startswith(tuple(sources)) for pid in index.ids.tolist()])

@@ -1,0 +1,167 @@
+"""Exact inner-product search over memory-mapped shards, with the same answer from every backend.
+
+A backend proposes candidates in float32; their scores are then computed in float64 from the stored
+vectors and rounded to 1e-5, and ties break by passage id. The candidate list grows until no passage
+outside it can belong to the top k, so the answer depends on no backend, batch size or processor.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Literal, Self
+
+import numpy as np
+
+from lib.search.merge import Hits
+
+__all__ = ["DenseIndex", "Hits", "PassageIndex", "top_rows"]
+
+
+class PassageIndex:
+    """What every index has: unique passage ids by row, and views of a subset.
+
+    ``ids`` (n,) str; ``ranks`` (n,) the place of each id in sorted order, by which ties break;
+    ``kept`` (n,) bool, the rows that can be found.
+    """
+
+    def __init__(self, ids: Sequence[str]):
+        self.ids = np.asarray(ids, dtype=str)
+        order = np.argsort(self.ids, kind="stable")
+        twice = np.flatnonzero(self.ids[order[1:]] == self.ids[order[:-1]])
+        if len(twice):
+            raise ValueError(f"passage id {str(self.ids[order[twice[0]]])!r} occurs twice")
+        self.ranks = np.argsort(order)
+        self.kept = np.ones(len(self.ids), dtype=bool)
+
+    def __len__(self) -> int:
+        """How many passages can be found: all, or those a subset keeps."""
+        return int(self.kept.sum())
+
+    def subset(self, keep: np.ndarray) -> Self:
+        """A view that finds only rows where ``keep`` is True; rows, ids and scores stay."""
+        keep = np.asarray(keep)
+        if keep.dtype != bool or keep.shape != self.kept.shape or not (self.kept & keep).any():
+            raise ValueError(f"keep must be {len(self.kept)} booleans that leave some row")
+        view = copy.copy(self)
+        view.kept = self.kept & keep
+        return view
+
+
+def top_rows(scores: np.ndarray, rows: np.ndarray, index: PassageIndex, k: int) -> Hits:
+    """The k best by scores (n, m) of rows (m,) or (n, m), rounded to 1e-5, ties by passage id."""
+    scores = np.round(np.asarray(scores, dtype=np.float64), 5) + 0.0  # -0.0 becomes 0.0
+    rows = np.broadcast_to(rows, scores.shape)
+    order = np.lexsort((index.ranks[rows], -scores), axis=-1)[:, :k]
+    best = np.take_along_axis(rows, order, axis=1)
+    return Hits(np.take_along_axis(scores, order, axis=1).astype(np.float32), best, index.ids[best])
+
+
+class DenseIndex(PassageIndex):
+    """Exact search: ``faiss`` on the CPU, or ``torch`` on the CPU or any number of devices.
+
+    ``shards`` are float32 or float16 arrays (m_i, d), memory-mapped or not; ``ids`` are the passage
+    ids in the same order. With torch, shard i lives on ``devices[i % len(devices)]``.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[np.ndarray],
+        ids: Sequence[str],
+        *,
+        backend: Literal["faiss", "torch"] = "faiss",
+        devices: Sequence[str] = (),
+    ):
+        super().__init__(ids)
+        self._shards = [np.asarray(shard) for shard in shards]
+        self._starts = np.cumsum([0, *map(len, self._shards)])
+        if self._starts[-1] != len(self.ids) or not len(self.ids):
+            raise ValueError(f"{self._starts[-1]} vectors and {len(self.ids)} passage ids")
+        if backend not in ("faiss", "torch"):
+            raise ValueError(f"unknown backend {backend!r}: use faiss or torch")
+        from lib.search.devices import TorchSearch
+
+        search = TorchSearch if backend == "torch" else _Faiss
+        self._backend = search(self._shards, list(devices) or ["cpu"])
+        self.dim = self._shards[0].shape[1]
+
+    def vectors(self, rows: np.ndarray) -> np.ndarray:
+        """The stored vectors of some rows, float32 (m, d)."""
+        rows = np.asarray(rows, dtype=np.int64)
+        found = np.empty((len(rows), self.dim), dtype=np.float32)
+        shard = np.searchsorted(self._starts, rows, side="right") - 1
+        for i in np.unique(shard):
+            found[shard == i] = self._shards[i][rows[shard == i] - self._starts[i]]
+        return found
+
+    def score(self, vectors: np.ndarray, which: Sequence[str] | np.ndarray) -> np.ndarray:
+        """Inner products, float64 (n, m), with the passages ``which``: row numbers or ids."""
+        rows = np.asarray(which)
+        if rows.dtype.kind in "UO":
+            row_of = {pid: row for row, pid in enumerate(self.ids.tolist())}
+            rows = np.array([row_of[pid] for pid in rows.tolist()])
+        return np.asarray(vectors, np.float64) @ self.vectors(rows).T.astype(np.float64)
+
+    def search(self, vectors: np.ndarray, k: int, *, batch: int = 1024) -> Hits:
+        """The k best passages of each query vector, (n, d). A k beyond the index gives all of it.
+
+        Raises ValueError for a zero or not finite query: nothing is ranked by noise.
+        """
+        queries = np.ascontiguousarray(vectors, dtype=np.float32)
+        if queries.ndim != 2 or queries.shape[1] != self.dim or k < 1:
+            raise ValueError(f"queries {queries.shape}, k = {k}; wanted (n, {self.dim}), k >= 1")
+        norms = np.linalg.norm(queries, axis=1)
+        bad = np.flatnonzero(~(np.isfinite(norms) & (norms > 1e-6)))
+        if len(bad):
+            raise ValueError(f"query row {bad[0]} is zero or not finite: it has no direction")
+        starts = range(0, max(len(queries), 1), batch)
+        return Hits.stack([self._certain(queries[i : i + batch], k) for i in starts])
+
+    def _certain(self, queries: np.ndarray, k: int) -> Hits:
+        """The exact top k: the candidates grow until no passage outside can be among them."""
+        k = min(k, len(self))
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        rows = np.empty((len(queries), k), dtype=np.int64)
+        # How far a float32 product can be off, generously, and half a step of rounding twice.
+        slack = 1e-5 * np.maximum(1, np.linalg.norm(queries, axis=1)) + 1e-5
+        todo, depth = np.arange(len(queries)), min(k + 16, len(self))
+        while len(todo):
+            least, candidates = self._candidates(queries[todo], depth)
+            pairs = zip(queries[todo, None], candidates, strict=True)
+            exact = np.concatenate([self.score(query, own) for query, own in pairs])
+            best = top_rows(exact, candidates, self, k)
+            scores[todo], rows[todo] = best.scores, best.rows
+            unsure = (least + slack[todo] >= best.scores[:, -1]) & (depth < len(self))
+            todo, depth = todo[unsure], min(4 * depth, len(self))
+        return Hits(scores, rows, self.ids[rows])
+
+    def _candidates(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (n, depth) of the best float32 scores over all shards, and the least score."""
+        kept = enumerate(np.split(self.kept, self._starts[1:-1]))
+        picks = [(i, np.flatnonzero(own)) for i, own in kept if own.any()]
+        found = self._backend.top(queries, picks, depth)
+        scores = np.concatenate([own for own, _ in found], axis=1)
+        blocks = [self._starts[i] + local[f[1]] for (i, local), f in zip(picks, found, strict=True)]
+        rows = np.concatenate(blocks, axis=1)
+        best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
+        return np.take_along_axis(scores, best, 1).min(axis=1), np.take_along_axis(rows, best, 1)
+
+
+class _Faiss:
+    """Candidates from faiss.knn: one call per shard, read from where it is mapped."""
+
+    def __init__(self, shards: list[np.ndarray], devices: list[str]):
+        if devices != ["cpu"]:
+            raise ValueError(f"backend faiss runs on the CPU, not {devices}: use backend='torch'")
+        self._shards = shards
+
+    def top(self, queries, picks, depth):
+        import faiss
+
+        found = []
+        for i, local in picks:
+            block = self._shards[i]
+            block = np.ascontiguousarray(block[local] if len(local) < len(block) else block, "f4")
+            k = min(depth, len(block))
+            found.append(faiss.knn(queries, block, k, metric=faiss.METRIC_INNER_PRODUCT))
+        return found

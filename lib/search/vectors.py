@@ -1,0 +1,155 @@
+"""Vectors of many texts, encoded once: content-addressed shards that survive a kill.
+
+A shard is one ``.npy`` file for one block of items, named by the hash of the block, the tower, the
+encoder's fingerprint for it and the storage type, with a manifest beside it. So a run that was
+killed goes on where it stopped, processes may share a cache, and nothing is ever stale.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from lib.base import paths
+from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
+from lib.search.embed import Encoder, Item, Tower
+
+__all__ = ["encode_cached", "encode_small"]
+
+_CHUNK = 512  # rows between two movements of the progress bar
+
+
+def encode_cached(
+    items: Sequence[Item],
+    encoder: Encoder,
+    tower: Tower,
+    *,
+    cache_dir: Path | None = None,
+    shard_rows: int = 4096,
+    dtype: str = "float32",
+    label: str = "texts",
+    progress: bool = True,
+) -> list[np.memmap]:
+    """Memory-mapped shards, each (at most shard_rows, dim), stored as float32 or float16.
+
+    ``items`` is sliced, never copied as a whole. How many shards are missing, their size and the
+    time expected is said before encoding; ``progress=False`` leaves out that and the bar.
+    """
+    if dtype not in ("float32", "float16"):
+        raise ValueError(f"vectors are stored as float32 or float16, not {dtype!r}")
+    folder = cache_dir or paths.cache("vectors")
+    files, missing = [], {}
+    for start in range(0, len(items), shard_rows):
+        block = items[start : start + shard_rows]
+        files.append(folder / f"{_key(block, encoder, tower, dtype)}.npy")
+        if read_manifest(files[-1]) is None:
+            missing[files[-1]] = range(start, start + len(block))
+            if files[-1].exists():
+                print(f"{files[-1]} is broken: its texts are encoded again", file=sys.stderr)
+    if missing and progress:
+        size = sum(map(len, missing.values())) * encoder.dim * np.dtype(dtype).itemsize
+        found = f"{label}: {len(missing)} of {len(files)} shards missing, {size / 1e9:.3f} GB"
+        expected = _expected_time(list(missing.values()), items, encoder, tower)
+        print(found + expected, file=sys.stderr, flush=True)
+    _encode_missing(missing, items, encoder, tower, dtype, label, progress)
+    return [np.load(file, mmap_mode="r") for file in files]
+
+
+def encode_small(
+    texts: Sequence[Item], encoder: Encoder, tower: Tower, *, cache_dir: Path | None = None
+) -> np.ndarray:
+    """float32 (n, dim) of a few thousand texts; each is encoded once and kept in one SQLite file.
+
+    A text has its own key, so any other selection of the same texts costs nothing. A file that is
+    broken is deleted, which is said, and its texts are encoded again.
+    """
+    file = (cache_dir or paths.cache("vectors")) / "texts.sqlite"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for last in (False, True):
+        try:
+            with closing(sqlite3.connect(file, timeout=600)) as store:
+                return _from_store(store, texts, encoder, tower)
+        except sqlite3.DatabaseError as error:
+            if last or isinstance(error, sqlite3.OperationalError):
+                raise
+            print(f"{file} is broken: its texts are encoded again ({error})", file=sys.stderr)
+            file.unlink()
+
+
+def _from_store(
+    store: sqlite3.Connection, texts: Sequence[Item], encoder: Encoder, tower: Tower
+) -> np.ndarray:
+    store.execute("CREATE TABLE IF NOT EXISTS vector (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
+    keys = [_key([text], encoder, tower, "float32") for text in texts]
+    found = {
+        key: np.frombuffer(value, np.float32)
+        for key in dict.fromkeys(keys)
+        for (value,) in store.execute("SELECT value FROM vector WHERE key = ?", (key,))
+    }
+    missing = [(k, t) for k, t in zip(keys, texts, strict=True) if k not in found]
+    missing = list(dict(missing).items())
+    for start in range(0, len(missing), _CHUNK):
+        part = missing[start : start + _CHUNK]
+        rows = encoder.encode([text for _, text in part], tower, progress=False)
+        found |= {key: row for (key, _), row in zip(part, rows, strict=True)}
+        values = [(key, row.tobytes()) for (key, _), row in zip(part, rows, strict=True)]
+        store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", values)
+        store.commit()
+    rows = [found[key] for key in keys]
+    return np.stack(rows) if rows else np.zeros((0, encoder.dim), np.float32)
+
+
+def _key(block: Sequence[Item], encoder: Encoder, tower: Tower, dtype: str) -> str:
+    made_by = encoder.fingerprints[tower]
+    return sha256_bytes(canonical_json([list(block), tower, made_by, dtype]).encode())
+
+
+def _expected_time(
+    missing: list[range], items: Sequence[Item], encoder: Encoder, tower: Tower
+) -> str:
+    """Measured on 64 items spread over the missing ones; nothing is said of a short job."""
+    total = sum(map(len, missing))
+    if total < 500:
+        return ""
+    size = len(missing[0])  # only the very last shard can be shorter
+    picks = np.linspace(0, total - 1, 64).astype(int)
+    sample = [items[missing[p // size][p % size]] for p in picks]
+    encoder.encode(sample[:2], tower, progress=False)  # to warm up
+    start = time.perf_counter()
+    encoder.encode(sample, tower, progress=False)
+    minutes = (time.perf_counter() - start) * total / len(sample) / 60
+    return f", {total:,} texts, about {max(minutes, 0.1):.1f} min"
+
+
+def _encode_missing(missing, items, encoder, tower, dtype, label, progress) -> None:
+    from tqdm.auto import tqdm
+
+    total = sum(map(len, missing.values()))
+    with tqdm(total=total, desc=label, unit="text", disable=not (progress and missing)) as bar:
+        for file, rows in missing.items():
+            parts = []
+            for start in range(rows.start, rows.stop, _CHUNK):
+                chunk = items[start : min(start + _CHUNK, rows.stop)]
+                parts.append(encoder.encode(chunk, tower, progress=False))
+                bar.update(len(chunk))
+            shard = np.concatenate(parts).astype(dtype)
+            norms = np.linalg.norm(shard.astype(np.float32), axis=1)
+            # float16 keeps three digits; NaN fails too.
+            if len(bad := np.flatnonzero(~(np.abs(norms - 1) < 2e-3))):
+                raise ValueError(
+                    f"{encoder.name} on {label}: row {rows.start + bad[0]} is not of length 1"
+                )
+            atomic_write(file, lambda temporary, shard=shard: np.save(temporary, shard))
+            settings = {
+                "encoder": encoder.fingerprints[tower],
+                "tower": tower,
+                "dtype": dtype,
+                "dim": encoder.dim,
+            }
+            write_manifest(file, rows=len(shard), settings=settings)

@@ -1,0 +1,258 @@
+"""The grid: what every method retrieves on every question set, and what every reader makes of it.
+
+Each cell is one file with a manifest (``data/results/<profile>/cells/``), made once and kept while
+the code, data and settings behind it hold, so a grid that was stopped goes on where it was. A cell
+whose generations nobody recorded is NOT RUN, with the command that records them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import pandas as pd
+
+from lib.base.provenance import result
+from lib.data.passages import Passage
+from lib.data.questions import Question, load_questions
+from lib.llm.chat import REFERENCE, ChatModel, Reply
+from lib.llm.recorder import RecordingMiss
+from lib.methods import METHODS
+from lib.methods.base import Expansion, Method
+from lib.readers import Reader
+from lib.run import Retriever, execute, expand_all
+from lib.studies.grid.controls import CONTROLS, controlled
+
+__all__ = ["ARMS", "DEPTH", "Grid", "question_sets", "sampled"]
+
+DEPTH = 10
+"""Passages kept per question, or k if that is more: readers see the first k, measures ten."""
+NO_RETRIEVAL = ("closed book", "hypotheses as context")
+"""Arms whose context is no passage at all, and CHR's H+ and H- without any search."""
+_WORDS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
+ARMS = (*METHODS, *(f"chr, {c}" for c in CONTROLS), "random passages", *NO_RETRIEVAL)
+"""Everything a reader is given: the methods, the controls of contrast, and no retrieval."""
+
+
+def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
+    """Test questions by set and sorted by id, ``n`` of each (0 = all).
+
+    ddx-mini gives one set for each of its three styles; its dev questions are left out.
+    """
+    sets: dict[str, list[Question]] = {}
+    for name in names:
+        for question in load_questions(name):
+            if question.split != "dev":
+                label = f"{name} {question.subset}" if name == "ddx-mini" else name
+                sets.setdefault(label, []).append(question)
+    return {label: sampled(some, n, seed) for label, some in sets.items()}
+
+
+def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Question]:
+    """``n`` of the questions, by id; all of them when ``n`` is 0 or there are no more."""
+    questions = sorted(questions, key=lambda q: q.qid)
+    if not 0 < n < len(questions):
+        return questions
+    # The first n of one shuffle: a larger sample holds the smaller one, and its recordings.
+    order = random.Random(seed).sample(questions, len(questions))
+    return sorted(order[:n], key=lambda q: q.qid)
+
+
+@dataclass
+class Grid:
+    """One profile's grid. ``behind`` are settings and ``data`` files that every cell depends on.
+
+    Arms that need an LLM are run on ``asked`` questions of each set (0 = all).
+    """
+
+    profile: str
+    sets: Mapping[str, Sequence[Question]]
+    retriever: Retriever
+    llm: ChatModel | None
+    k: int
+    methods: Mapping[str, Method]
+    behind: Mapping[str, object]
+    data: Sequence[str]
+    asked: int = 0
+    workers: int = 8
+    missing: list[dict] = field(default_factory=list)
+    """Cells that are NOT RUN: dataset, method, reader and the command that would run them."""
+    _expanded: dict = field(default_factory=dict, repr=False)
+
+    def questions(self, arm: str, dataset: str, n: int = 0) -> Sequence[Question]:
+        """The questions of a set that an arm is run on, at most ``n`` (0 = all)."""
+        method = self.methods.get(arm)
+        free = arm in ("random passages", "closed book") if method is None else not method.needs_llm
+        limits = [x for x in (n, 0 if free else self.asked) if x]
+        return sampled(self.sets[dataset], min(limits, default=0))
+
+    def expansions(self, arm: str, dataset: str) -> list[Expansion]:
+        """What the arm searches with, for each of its questions."""
+        if (arm, dataset) not in self._expanded:
+            if arm in self.methods:
+                asked = self.questions(arm, dataset)
+                method = self.methods[arm]
+                made = expand_all(method, asked, self.llm, self.retriever, workers=self.workers)
+            else:
+                made = controlled(
+                    arm.removeprefix("chr, "), self.expansions("chr", dataset), self.retriever
+                )
+            self._expanded[arm, dataset] = made
+        return self._expanded[arm, dataset]
+
+    def run(self, arm: str, dataset: str) -> pd.DataFrame | None:
+        """dataset, method, qid, rank, pid, score: ``DEPTH`` or k rows a question, None if NOT RUN.
+
+        A question for which nothing was retrieved has one row of rank 0, without a passage.
+        """
+
+        def make() -> pd.DataFrame:
+            questions = self.questions(arm, dataset)
+            if arm == "random passages":
+                found = self._random(questions)
+            else:
+                made = self.expansions(arm, dataset)
+                found, _ = execute(arm, questions, made, self.retriever, max(DEPTH, self.k))
+            none = sorted({q.qid for q in questions}.difference(found["qid"]))
+            empty = {"method": arm, "qid": none, "rank": 0, "pid": "", "score": 0.0}
+            table = pd.concat([found, pd.DataFrame(empty)], ignore_index=True)
+            return table.assign(dataset=dataset)[["dataset", *found.columns]]
+
+        return self._cell(make, arm, dataset, "")
+
+    def expanded(self, arm: str, dataset: str) -> pd.DataFrame | None:
+        """One row a question of what an expansion said and cost, or None if NOT RUN.
+
+        dataset, method, qid, error, cut, calls, prompt_tokens, output_tokens, latency_s (missing
+        where they were not measured, as for reference text), retrieval_rounds (the last search is
+        one), H_plus, H_minus (empty for other methods).
+        """
+
+        def make() -> pd.DataFrame:
+            rows = []
+            asked = self.questions(arm, dataset)
+            for question, e in zip(asked, self.expansions(arm, dataset), strict=True):
+                rows.append(
+                    {
+                        "dataset": dataset,
+                        "method": arm,
+                        "qid": question.qid,
+                        "error": e.trace.get("error", ""),
+                        "cut": int(e.trace.get("cut", 0)),
+                        **_cost(e.trace.get("replies", ())),
+                        "retrieval_rounds": e.trace.get("searches", 0)
+                        + float(e.request is not None),
+                        **{h: e.trace.get(h, "") for h in ("H_plus", "H_minus")},
+                    }
+                )
+            return pd.DataFrame(rows)
+
+        return self._cell(make, arm, dataset, "expanded")
+
+    def answers(self, arm: str, dataset: str, reader: Reader, n: int = 0) -> pd.DataFrame | None:
+        """dataset, method, reader, qid, gold, letter, rule, mirage, documents_cut; None if NOT RUN.
+
+        ``n`` questions are read, all if 0. Readers without an LLM have no closed book.
+        """
+        if arm == "closed book" and not reader.needs_llm:
+            return None
+        questions = self.questions(arm, dataset, n)
+
+        def make() -> pd.DataFrame:
+            told = reader.answer_all(questions, self.contexts(arm, dataset, questions))
+            columns = ("qid", "letter", "rule", "mirage", "documents_cut")
+            table = pd.DataFrame([[getattr(a, c) for c in columns] for a in told], columns=columns)
+            table.insert(1, "gold", [q.answer for q in questions])
+            return table.assign(dataset=dataset, method=arm, reader=reader.name)
+
+        return self._cell(make, arm, dataset, reader.name, n=n, reader=_settings(reader))
+
+    def contexts(self, arm: str, dataset: str, questions: Sequence[Question]) -> list[list]:
+        """The k passages that each of the questions is answered from, best first."""
+        if arm == "closed book":
+            return [[] for _ in questions]
+        if arm == "hypotheses as context":
+            asked = [q.qid for q in self.questions("chr", dataset)]
+            made = dict(zip(asked, self.expansions("chr", dataset), strict=True))
+            return [
+                [
+                    Passage(h, "", made[q.qid].trace[h], "hypothesis", {})
+                    for h in ("H_plus", "H_minus")
+                    if made[q.qid].trace.get(h)
+                ]
+                for q in questions
+            ]
+        found = self.run(arm, dataset)
+        if found is None:
+            cell = {"dataset": dataset, "method": arm, "reader": ""}
+            raise RecordingMiss(next(m["how"] for m in self.missing if cell.items() <= m.items()))
+        found = found[found["rank"].between(1, self.k)]
+        pids = {q: rows["pid"].tolist() for q, rows in found.groupby("qid")}
+        return [self.retriever.store.get_many(pids.get(q.qid, [])) for q in questions]
+
+    def _random(self, questions: Sequence[Question]) -> pd.DataFrame:
+        index = self.retriever.index
+        pids = sorted(index.ids[index.kept].tolist())
+        depth = min(max(DEPTH, self.k), len(pids))
+        rows = [
+            ("random passages", q.qid, rank, pid, 0.0)
+            for q in questions
+            for rank, pid in enumerate(random.Random(f"random {q.qid}").sample(pids, depth), 1)
+        ]
+        return pd.DataFrame(rows, columns=["method", "qid", "rank", "pid", "score"])
+
+    def _cell(
+        self, make: Callable[[], pd.DataFrame], arm: str, dataset: str, kind: str, **more
+    ) -> pd.DataFrame | None:
+        author = getattr(self.llm, "name", REFERENCE)
+        parts = (dataset, arm, kind, "" if author == REFERENCE else author)
+        name = " ".join(filter(None, parts)).replace(" ", "-").replace("'", "").replace("/", "-")
+        method = self.methods.get(arm) or self.methods.get("chr")
+        settings = {
+            **self.behind,
+            **more,
+            "k": self.k,
+            "arm": arm,
+            "llm": getattr(self.llm, "name", ""),
+            "method": _settings(method) if method else "",
+            "questions": [q.qid for q in self.questions(arm, dataset)],
+        }
+        try:
+            table = result(
+                make,
+                f"cells/{name}",
+                self.profile,
+                code=["lib.studies.grid.cells"],
+                data=self.data,
+                **settings,
+            )
+        except RecordingMiss as miss:
+            how = str(miss).rsplit("Next: ", 1)[-1]
+            row = {"dataset": dataset, "method": arm, "reader": kind, "how": how}
+            self.missing += [] if row in self.missing else [row]
+            return None
+        return table.fillna(dict.fromkeys(_WORDS, ""))
+
+
+def _cost(replies: Sequence[Reply]) -> dict[str, float]:
+    """Requests, tokens and seconds of one expansion; NaN where one reply was not measured."""
+    told = {"calls": float(sum(reply.choice == 0 for reply in replies))}
+    for count in ("prompt_tokens", "output_tokens", "latency_s"):
+        each = [getattr(reply, count) for reply in replies]
+        told[count] = float("nan") if None in each else float(sum(each))
+    return told
+
+
+def _settings(thing: Method | Reader) -> dict:
+    """What a method or reader is set to: its kind and fields."""
+    told = {f.name: _told(getattr(thing, f.name)) for f in fields(thing) if f.repr}
+    return {"kind": type(thing).__name__} | told
+
+
+def _told(value: object) -> object:
+    """A setting as a manifest holds it: an encoder by its fingerprint, an LLM by its name."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    name = value.name if hasattr(value, "generate") else repr(value)
+    return getattr(value, "fingerprint", name)

@@ -1,0 +1,228 @@
+"""A profile's whole experiment: its grid opened, run, measured against relevance, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from lib.base.downloads import load_registry
+from lib.base.files import sha256_file
+from lib.base.paths import ROOT
+from lib.base.provenance import save_result
+from lib.llm.connect import connect
+from lib.llm.recorder import RecordingMiss
+from lib.profiles import Profile, methods_of
+from lib.readers import Reader, load_reader
+from lib.run import Retriever
+from lib.search import corpus_index
+from lib.search.bm25 import BM25Index
+from lib.search.embed import load_encoder
+from lib.stats import METRICS, measure, summary
+from lib.studies.grid.cells import Grid, question_sets
+from lib.studies.grid.controls import CONTROLS
+from lib.studies.grid.relevance import relevance
+
+__all__ = ["CHOSEN", "NAMED", "Experiment", "open_experiment"]
+
+CHOSEN = "chr, given λ"
+"""CHR at the reader's lambda, beside the paper's lambda = 1 ("chr")."""
+
+NAMED = "the expander's own answer"
+"""The row of Table 1 that nobody read: the option that H+ names."""
+
+LEXICAL = ("bm25", "rrf")
+"""Methods that search by words, with an index of them in memory."""
+
+
+@dataclass
+class Experiment:
+    """A profile's grid with its readers; ``samples`` says how many questions a set each reads."""
+
+    profile: Profile
+    grid: Grid
+    readers: Sequence[Reader]
+    samples: Sequence[int]
+    lam: float
+
+    @property
+    def searched(self) -> list[str]:
+        """Every arm that retrieves: the methods, the controls of contrast, random passages."""
+        return [*self.grid.methods, *(f"chr, {c}" for c in CONTROLS), "random passages"]
+
+    @property
+    def arms(self) -> list[str]:
+        """Every row of Table 1: also what is answered without retrieval."""
+        return [*self.searched, "closed book", "hypotheses as context"]
+
+    @property
+    def visible(self) -> dict[str, bool]:
+        """Whether what an arm searches with, or answers from, was written seeing the options.
+
+        Arms that nobody wrote anything for are not in it.
+        """
+        seen = {name: m.options_visible for name, m in self.grid.methods.items()}
+        of_chr = (*(f"chr, {c}" for c in CONTROLS), NAMED, "hypotheses as context")
+        return seen | (dict.fromkeys(of_chr, seen["chr"]) if "chr" in seen else {})
+
+    def plan(self) -> pd.DataFrame:
+        """What a run asks of LLMs, before it starts: who, calls, and at most how many tokens out.
+
+        Calls that are recorded already cost nothing; the cap is calls times ``max_tokens``. Broken
+        JSON is asked for once more, which is not counted.
+        """
+        rows = []
+        for name, method in self.grid.methods.items():
+            n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
+            if method.needs_llm and name not in ("hplus", CHOSEN):  # these use chr's replies
+                each = getattr(method, "samples", 1) * getattr(method, "rounds", 1)
+                each *= 2 if getattr(method, "mode", "") == "original" else 1
+                most = getattr(method, "max_tokens", float("nan"))
+                rows.append((f"expand: {name}", each * n, each * n * most))
+        for reader, sample in zip(self.readers, self.samples, strict=True):
+            if reader.needs_llm:
+                calls = sum(
+                    len(self.grid.questions(arm, d, sample))
+                    for arm in self.arms
+                    for d in self.grid.sets
+                )
+                length = 1 if reader.style == "letter" else reader.max_tokens
+                rows.append((f"answer: {reader.name}", calls, calls * length))
+        return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
+
+    def runs(self, name: str = "runs") -> pd.DataFrame:
+        """What every arm that searches retrieved, for every question (see ``Grid.run``)."""
+        found = (self.grid.run(arm, d) for d in self.grid.sets for arm in self.searched)
+        return self.save(self._all(found), name)
+
+    def answers(self) -> pd.DataFrame:
+        """What every reader answered from every arm (see ``Grid.answers``)."""
+        readers = list(zip(self.readers, self.samples, strict=True))
+        found = (
+            self.grid.answers(arm, d, reader, n)
+            for reader, n in readers
+            for d in self.grid.sets
+            for arm in self.arms
+        )
+        return self.save(self._all(found), "answers")
+
+    def expanded(self) -> pd.DataFrame:
+        """What every method's expansions said and cost (see ``Grid.expanded``)."""
+        asked = [n for n, m in self.grid.methods.items() if m.needs_llm and n != CHOSEN]
+        return self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+
+    def relevance(self) -> tuple[Mapping, Mapping]:
+        """Passages on the target and on the mimic, by question id; empty where nothing is known."""
+        retriever = self.grid.retriever
+        return relevance(self.profile, retriever.encoder, retriever.store)
+
+    def quality(
+        self, runs: pd.DataFrame, targets: Mapping, mimics: Mapping, name: str = "retrieval"
+    ) -> pd.DataFrame:
+        """Retrieval of every arm against relevance, by set: P@k with interval, classes, n.
+
+        ``targets`` and ``mimics`` are sets of passage ids by question id; questions without any
+        target are left out, so the table is empty where nothing is known.
+        """
+        columns = ["dataset", "method", *METRICS, "p_at_5_low", "p_at_5_high", "n"]
+        rows = []
+        for (d, arm), own in runs.groupby(["dataset", "method"], sort=False):
+            found = {q: [p for p in r["pid"] if p] for q, r in own.groupby("qid")}
+            wanted = {q: targets[q] for q in found if targets.get(q)}
+            if wanted:
+                table = measure(found, wanted, mimics, self.grid.k)
+                rows.append({"dataset": d, "method": arm} | summary(table))
+        return self.save(pd.DataFrame(rows, columns=None if rows else columns), name)
+
+    def not_run(self) -> pd.DataFrame:
+        """Cells without a recording: method, reader, the command that runs them, how many sets."""
+        columns = ["method", "reader", "how"]
+        table = pd.DataFrame(self.grid.missing, columns=["dataset", *columns]).drop_duplicates()
+        return table.groupby(columns, sort=False).size().rename("sets").reset_index()
+
+    def save(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
+        """Keep a table as ``<results>/<name>.csv`` with all that it depends on; returns it."""
+        grid = self.grid
+        if "method" in table and "options_visible" not in table:
+            table = table.assign(options_visible=table["method"].map(self.visible))
+        behind = {**grid.behind, "k": grid.k, "lam": self.lam}
+        save_result(
+            table, name, grid.profile, code=["lib.studies.grid.tables"], data=grid.data, **behind
+        )
+        return table
+
+    def _all(self, parts: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
+        found = [p for p in parts if p is not None]
+        if not found:
+            how = self.grid.missing[0]["how"] if self.grid.missing else "name a method that does"
+            raise RecordingMiss(f"nothing here has a recording. Next: {how}")
+        return pd.concat(found, ignore_index=True)
+
+
+def open_experiment(
+    profile: Profile, *, lam: float = 0.4, live: bool = False, generated: bool = False
+) -> Experiment:
+    """Everything a profile's grid needs, opened.
+
+    ``live`` lets the bundled small model say what its recordings lack. ``generated`` opens what a
+    model really wrote in place of reference text: the profile's ``generated`` settings, which hold
+    anyway where a model writes live.
+    """
+    if profile.generated and (generated or not profile.llm.startswith("replay:")):
+        profile = replace(profile, **profile.generated)
+    grid = _open_grid(profile, lam, live)
+    readers = [load_reader(spec, grid.retriever.encoder, live=live) for spec in profile.answerers]
+    for reader in readers:
+        if reader.needs_llm:
+            reader.workers = profile.workers
+        else:
+            reader.know(grid.retriever.index)
+    return Experiment(profile, grid, readers, [s.get("sample", 0) for s in profile.answerers], lam)
+
+
+def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
+    """What is asked, what is searched and who writes the expansions."""
+    methods = methods_of(profile)
+    methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=lam)
+    retriever = _open_retriever(profile, lexical=any(name in methods for name in LEXICAL))
+    specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
+    recorded = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
+    data = corpus_index.files_of(profile.corpora)
+    for name in profile.questions:
+        own = name == "ddx-mini"
+        data += ["ddx-mini/questions.jsonl"] if own else list(load_registry(f"{name}-"))
+    behind = {
+        "encoder": retriever.encoder.fingerprint,
+        "limit": profile.limit,
+        "corpora": list(profile.corpora),
+        "recordings": {p.name: sha256_file(p)[:16] for p in recorded if p.exists()},
+    }
+    return Grid(
+        profile.name,
+        question_sets(profile.questions, profile.sample or profile.limit),
+        retriever,
+        connect(_small(profile.llm) if live else profile.llm),
+        profile.k,
+        methods,
+        behind,
+        data,
+        profile.asked,
+        profile.workers,
+    )
+
+
+def _open_retriever(profile: Profile, lexical: bool) -> Retriever:
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    store = corpus_index.corpus_store(profile.corpora, profile.limit)
+    index = corpus_index.build_index(
+        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
+    )
+    bm25 = BM25Index.build([f"{x.title} {x.text}" for x in store], store.ids()) if lexical else None
+    return Retriever(index, encoder, store, bm25)
+
+
+def _small(spec: str) -> str:
+    """A replay of what the bundled small model wrote becomes one that asks it for the rest."""
+    file = spec.removeprefix("replay:")
+    return f"record:{file}=small" if file != spec and "smollm2" in file else spec

@@ -1,0 +1,57 @@
+"""Which of the passages that a profile searches are known to be relevant to its questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lib.data import load_benchmark
+from lib.data.benchmark import Benchmark
+from lib.data.corpora import load_passages
+from lib.data.store import PassageStore
+from lib.profiles import Profile
+from lib.search.embed import Encoder
+
+__all__ = ["relevance"]
+
+Judged = Mapping[str, frozenset[str]]
+"""Passage ids by question id."""
+
+
+def relevance(profile: Profile, encoder: Encoder, store: PassageStore) -> tuple[Judged, Judged]:
+    """Passages on the target and on the mimic: ddx-mini's judgments, or BioASQ's gold snippets.
+
+    They name passages of their own corpus. In any other a passage counts when it is of the same
+    PubMed document (MedRAG's records have PMIDs), which costs one pass through the store. Where
+    there is no such passage nothing is known: a question without judged passages is left out.
+    """
+    for name in ("ddx-mini", "bioasq"):
+        if name in profile.questions:
+            known = load_benchmark(name, encoder)
+            if set(known.corpora) <= set(profile.corpora):
+                return known.targets, known.mimics
+            return _by_document(known, store)
+    return {}, {}
+
+
+def _by_document(known: Benchmark, store: PassageStore) -> tuple[Judged, Judged]:
+    lists = known.targets, known.mimics
+    judged = {pid for judgments in lists for pids in judgments.values() for pid in pids}
+    documents = {
+        p.pid: p.meta["pmids"]
+        for corpus in known.corpora
+        for p in load_passages(corpus)
+        if p.pid in judged and p.meta.get("pmids")
+    }
+    here: dict[str, list[str]] = {pmid: [] for pmids in documents.values() for pmid in pmids}
+    for passage in store if here else ():
+        for pmid in passage.meta.get("pmids", ()):
+            if pmid in here:
+                here[pmid].append(passage.pid)
+
+    def found(judgments: Judged) -> Judged:
+        return {
+            q: frozenset(p for pid in pids for d in documents.get(pid, ()) for p in here[d])
+            for q, pids in judgments.items()
+        }
+
+    return found(lists[0]), found(lists[1])

@@ -1,0 +1,122 @@
+"""Put ddx-mini's reference text into the recording that the mini profile replays.
+
+Text of methods that see no documents is written by question; text that was written after reading
+passages is kept by the key of the very request it answers, so it can answer no other one.
+``pending`` lists the requests that still wait for such text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lib.base.files import atomic_write, canonical_json, read_jsonl
+from lib.base.paths import RECORDINGS
+from lib.data.ddx_mini import read
+from lib.data.questions import Question, load_questions
+from lib.llm.chat import REFERENCE, ChatModel, Message, Reply, ScriptedChat, current_tag
+from lib.llm.prompts import load_prompt
+from lib.llm.recorder import Recorder, RecordingMiss, recording_key
+from lib.methods.base import Method
+from lib.profiles import load_profile, methods_of
+from lib.run import Retriever, expand_all
+
+__all__ = ["pending", "record_reference"]
+
+WITHOUT_DOCUMENTS = ("hyde", "query2doc", "fusion", "chr")
+
+
+def record_reference(path: Path = RECORDINGS / "reference.jsonl") -> Path:
+    """Record every call of every method whose reference text exists, and nothing else, in ``path``.
+
+    The file is written anew: a line for a request that no method makes any more goes.
+    """
+    with TemporaryDirectory() as folder:
+        lines = _without_documents(Path(folder) / path.name)
+    lines += [_line(row) for row in read("readings")]
+    lines.sort(key=lambda line: line["key"])
+    return atomic_write(path, "".join(canonical_json(line) + "\n" for line in lines))
+
+
+def _without_documents(file: Path) -> list[dict]:
+    """Lines of the recording, made in ``file``, for text that was written by question."""
+    questions, methods = load_questions("ddx-mini"), methods_of(load_profile("mini"))
+    texts = _texts()
+    with Recorder(ScriptedChat([]), file, "refresh") as recorder:
+        for name in WITHOUT_DOCUMENTS:
+            recorder.model = ScriptedChat(
+                {"match": q.text, "text": texts[name, q.qid]} for q in questions
+            )
+            expand_all(methods[name], questions, recorder)
+        csqe = methods["csqe"]
+        for q in questions:
+            recorder.model = ScriptedChat([{"match": q.text, "text": texts["csqe", q.qid]}])
+            recorder.generate(
+                load_prompt("csqe_knowledge").messages(question=q.text),
+                n=csqe.samples,
+                temperature=csqe.temperature,
+                max_tokens=csqe.max_tokens,
+                seed=csqe.seed,
+            )
+    return list(read_jsonl(file))
+
+
+def _texts() -> dict[tuple[str, str], str | list[str]]:
+    """Text by method and question id; a list for several samples."""
+    texts: dict[tuple[str, str], str | list[str]] = {}
+    for row in read("hypotheses"):
+        texts["chr", row["qid"]] = json.dumps({k: row[k] for k in ("H_plus", "H_minus")})
+    for row in read("expansions"):
+        texts["hyde", row["qid"]], texts["fusion", row["qid"]] = row["hyde"], row["hyde"][0]
+        texts["query2doc", row["qid"]] = row["query2doc"]
+        texts["csqe", row["qid"]] = row["csqe_knowledge"]
+    return texts
+
+
+def _line(row: dict) -> dict:
+    """A line of the recording for a text that was written after reading passages."""
+    reply = Reply(row["text"], "stop", None, None, None, REFERENCE)
+    told = {k: v for k, v in vars(reply).items() if k not in ("model", "method", "latency_s")}
+    return {"key": row["key"], "author": REFERENCE, "model": REFERENCE, "sample": 0, "reply": told}
+
+
+class _Collecting(ChatModel):
+    """Replays, and notes what it is asked and cannot answer."""
+
+    def __init__(self, path: Path):
+        self.replay, self.asked = Recorder(None, path, "replay", name=REFERENCE), []
+        self.name = REFERENCE
+
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
+        try:
+            return self.replay.generate(messages, n=n, **options)
+        except RecordingMiss:
+            key = recording_key(REFERENCE, {"messages": messages, "options": options}, 0)
+            self.asked.append(current_tag() | {"key": key, "messages": messages})
+            raise
+
+
+def pending(
+    method: Method,
+    questions: Sequence[Question],
+    retriever: Retriever,
+    path: Path = RECORDINGS / "reference.jsonl",
+) -> list[dict]:
+    """The next unanswered request of each question: ``method, qid, key, messages``.
+
+    Write ``{"key", "method", "qid", "text"}`` for each into ``readings.jsonl``, record, ask again
+    until nothing is pending (ThinkQE takes one pass for every round).
+    """
+    llm = _Collecting(path)
+    for question in questions:
+        try:
+            expand_all(method, [question], llm, retriever)
+        except RecordingMiss:
+            continue
+    return llm.asked
+
+
+if __name__ == "__main__":
+    print(record_reference())

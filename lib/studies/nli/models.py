@@ -1,0 +1,114 @@
+"""NLI models behind one contract: how likely does one sentence contradict another?
+
+NLI cross-encoders of the hub, such as the paper's PubMedBERT-MNLI-MedNLI, and for laptops
+``lib.studies.nli.head``. ``lib.studies.nli.labelled.quality`` says how good each is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from lib.search.model_files import digest, model_folder, quiet
+from lib.studies.nli.head import FeatureBackend
+
+__all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
+
+Pairs = Sequence[tuple[str, str]]
+
+_PUBMEDBERT = "pritamdeka/PubMedBERT-MNLI-MedNLI"
+_PROBE = (
+    ("The drug lowers blood pressure.", "The drug does not lower blood pressure."),
+    ("The drug lowers blood pressure.", "The drug lowers blood pressure."),
+)
+
+
+class Backend(Protocol):
+    """An NLI model. ``fingerprint`` names all that moves a score; ``symmetric`` says that the order
+    of a pair does not. ``contradiction``: (premise, hypothesis) -> P in [0, 1], float64 (n,)."""
+
+    name: str
+    fingerprint: str
+    symmetric: bool
+
+    def contradiction(self, pairs: Pairs) -> np.ndarray: ...
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text in order, with single spaces; the library segtok finds their ends."""
+    from segtok.segmenter import split_single
+
+    return [s for part in split_single(" ".join(text.split())) if (s := part.strip())]
+
+
+def load_backend(name: str, **options: Any) -> Backend:
+    """``pubmedbert`` (the paper's), ``hub:<name or folder>``, ``head``, ``cosine`` or ``cues``."""
+    if name == "pubmedbert" or name.startswith("hub:"):
+        model = _PUBMEDBERT if name == "pubmedbert" else name.removeprefix("hub:")
+        return HubBackend(name, model, **options)
+    return FeatureBackend(name, **options)
+
+
+class HubBackend:
+    """A sequence classifier of the hub, or of a folder, that has a label "contradiction".
+
+    Which column that is comes from the config (``column`` where the config has no names) and is
+    then tried on a contradiction and an entailment: ValueError when the model does not agree.
+    """
+
+    symmetric = False
+
+    def __init__(
+        self,
+        name: str,
+        model: str | Path,
+        *,
+        column: int | None = None,
+        max_tokens: int = 256,
+        batch_size: int = 32,
+        device: str | None = None,
+    ):
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        quiet()
+        folder, self.name, self._batch = model_folder(model), name, batch_size
+        self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        net = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+        self._net = net.to(self._device).eval()
+        self._read = AutoTokenizer.from_pretrained(folder, model_max_length=max_tokens)
+        labels = {int(i): str(label).lower() for i, label in net.config.id2label.items()}
+        named = [i for i, label in labels.items() if label.startswith("contradict")]
+        if column is None and len(named) != 1:
+            raise ValueError(
+                f"{model}: its config has the labels {labels}; see its model card and "
+                "pass column=<the number of contradiction>"
+            )
+        self._column = named[0] if column is None else column
+        self.fingerprint = f"{digest(folder)}|column {self._column}|{max_tokens} tokens|float32"
+        says = self._probabilities(_PROBE).argmax(axis=1).tolist()
+        if says[0] != self._column or says[1] == self._column:
+            raise ValueError(
+                f"{model}: column {self._column} of {labels} should be contradiction, but for "
+                f"{_PROBE} the likeliest are {says}: the labels are in another order, or this is "
+                "no NLI model; see its model card, then pass column=<number> or another model"
+            )
+
+    def contradiction(self, pairs: Pairs) -> np.ndarray:
+        """See Backend; of a pair that is too long the longer sentence loses its end."""
+        return self._probabilities(pairs)[:, self._column]
+
+    def _probabilities(self, pairs: Pairs) -> np.ndarray:
+        import torch
+
+        out = [np.zeros((0, self._net.config.num_labels))]
+        for start in range(0, len(pairs), self._batch):
+            a, b = map(list, zip(*pairs[start : start + self._batch], strict=True))
+            read = self._read(a, b, truncation="longest_first", padding=True, return_tensors="pt")
+            with torch.no_grad():
+                logits = self._net(**read.to(self._device)).logits
+            out.append(logits.double().softmax(dim=1).cpu().numpy())
+        return np.concatenate(out)
