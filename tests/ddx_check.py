@@ -34,6 +34,9 @@ FIELDS = {
     "expansions": {"qid", "author", "hyde", "query2doc", "csqe_knowledge", "rationale"},
     "qrels": {"qid", "pid", "class"},
 }
+KNOWN_ERROR_FIELDS = {"qid", "part", "describes", "meant", "why"}
+MEANT_TOPIC = {"H_plus": "target", "H_minus": "mimic"}
+"""Which field of the question names what each part of a hypothesis was meant to describe."""
 STYLES = {"medqa": "ABCD", "mmlu": "ABCD", "bioasq": "AB"}
 WORDS = (50, 130)
 BRITISH = re.compile(
@@ -63,6 +66,7 @@ def validate(folder: Path = paths.DDX_MINI) -> list[str]:
         *_expansions(rows["expansions"], rows["questions"]),
         *_qrels(rows["qrels"], rows["questions"], rows["passages"]),
         *_spelling(rows),
+        *_known_errors(read("known_errors", folder), rows["questions"]),
         *frozen_problems(folder),
     ]
 
@@ -157,6 +161,32 @@ def _qrels(qrels: list[dict], questions: list[dict], passages: list[dict]) -> li
             if not classes[qid][name]:
                 problems.append(f"{qid}: no {name} passage")
     return problems
+
+
+def _known_errors(errors: list[dict], questions: list[dict]) -> list[str]:
+    by_qid = {q["qid"]: q for q in questions}
+    problems = []
+    for i, error in enumerate(errors, 1):
+        if set(error) != KNOWN_ERROR_FIELDS:
+            wanted = sorted(KNOWN_ERROR_FIELDS)
+            problems.append(f"known_errors, row {i}: fields {sorted(error)}, wanted {wanted}")
+            continue
+        name = f"known error {error['qid']}/{error['part']}"
+        empty = [key for key in sorted(error) if not str(error[key] or "").strip()]
+        if empty:
+            problems.append(f"{name}: nothing stands in {', '.join(empty)}")
+        elif error["qid"] not in by_qid:
+            problems.append(f"{name}: no question has this id")
+        elif error["part"] not in MEANT_TOPIC:
+            problems.append(f"{name}: the part is not one of {', '.join(MEANT_TOPIC)}")
+        else:
+            topic = by_qid[error["qid"]][MEANT_TOPIC[error["part"]]]
+            if error["meant"] != topic:
+                problems.append(f"{name}: meant is {error['meant']!r}, the question says {topic!r}")
+            if error["describes"] == topic:
+                problems.append(f"{name}: what it describes is what was meant, so it is no error")
+    ids = [f"{e['qid']}/{e['part']}" for e in errors if {"qid", "part"} <= set(e)]
+    return problems + _repeated("known error", ids)
 
 
 def _spelling(rows: dict[str, list[dict]]) -> list[str]:

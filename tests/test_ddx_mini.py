@@ -56,13 +56,45 @@ def test_the_command_says_so():
 
 def test_the_readme_counts_what_there_is():
     text = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
-    for name in (*FILES, "freeze", "errata"):
+    for name in (*FILES, "freeze", "errata", "known_errors"):
         (rows,) = re.findall(rf"^\| `{name}\.jsonl` \| (\d+) \|", text, re.MULTILINE)
         assert int(rows) == len(read(name)), name
     said = re.search(r"abstracts (\d+), handbook (\d+),\s+textbook (\d+), encyclopedia (\d+)", text)
     sizes = Counter(p["source"] for p in read("passages"))
     names = ("abstracts", "handbook", "textbook", "encyclopedia")
     assert {n: int(c) for n, c in zip(names, said.groups(), strict=True)} == dict(sizes)
+
+
+def test_the_readme_counts_the_known_errors_in_test_and_dev():
+    text = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
+    said = re.search(
+        r"(\d+) of the (\d+) questions \((\d+) of the (\d+) test questions, "
+        r"(\d+) of the (\d+) dev questions\)",
+        text,
+    )
+    wrong = ddx_mini.known_errors()
+    benchmark = load_benchmark("ddx-mini")
+    counted = []
+    for qids in (benchmark.qids, benchmark.test, benchmark.dev):
+        counted += [len(wrong & set(qids)), len(qids)]
+    assert [int(number) for number in said.groups()] == counted
+    parts = Counter(row["part"] for row in read("known_errors"))
+    assert parts["H_plus"] == 0  # the README says that all H+ are on the target
+
+
+def test_known_errors_are_the_questions_listed_and_do_not_change_the_set(copy):
+    assert ddx_mini.known_errors() == {row["qid"] for row in read("known_errors")}
+    assert ddx_mini.known_errors() < set(load_benchmark("ddx-mini").qids)
+    rows = read("known_errors", copy)
+    both_parts = rows[0] | {"part": "H_plus", "meant": target_of(rows[0]["qid"])}
+    write_jsonl(copy / "known_errors.jsonl", [rows[0], both_parts])
+    assert validate(copy) == []  # one question may be wrong in both parts
+    assert ddx_mini.known_errors(copy) == {rows[0]["qid"]}
+    assert ddx_mini.build(folder=copy) == ddx_mini.build()
+
+
+def target_of(qid: str) -> str:
+    return next(q["target"] for q in read("questions") if q["qid"] == qid)
 
 
 def test_the_reference_recording_is_what_the_reference_text_gives(tmp_path):
@@ -140,7 +172,7 @@ def shorter(rows: list[dict]) -> dict:
     return min(rows, key=lambda p: len(p["text"].split()))
 
 
-def text(value: str, key: str = "text", place: int = 0):
+def text(value: str | None, key: str = "text", place: int = 0):
     """A change: ``key`` of one row becomes ``value``."""
 
     def change(rows: list[dict]) -> None:
@@ -266,6 +298,36 @@ def test_one_thing_wrong_is_caught_and_nothing_else_is_said(name, change, messag
     assert found and all(re.search(message, problem) for problem in found), found[:5]
     first = message.split("|")[0]
     assert any(re.search(first, problem) for problem in found)
+
+
+def is_meant(rows: list[dict]) -> None:
+    rows[0]["describes"] = rows[0]["meant"]
+
+
+KNOWN_ERROR_RULES = [
+    (text("nobody-1", "qid"), r"^known error nobody-1/H_minus: no question has this id$"),
+    (text("H-", "part"), r"^known error .*/H-: the part is not one of H_plus, H_minus$"),
+    (text("H_plus", "part"), r": meant is '.*', the question says '"),
+    (text("another disease", "meant"), r": meant is 'another disease', the question says '"),
+    (text(" ", "why"), r": nothing stands in why$"),
+    (text(None, "why"), r": nothing stands in why$"),
+    (text("", "describes"), r": nothing stands in describes$"),
+    (is_meant, r": what it describes is what was meant"),
+    (lambda rows: rows.append(dict(rows[0])), r"^known error id .*/H_minus stands 2 times$"),
+    (lambda rows: rows[2].pop("why"), r"^known_errors, row 3: fields \["),
+    (text("new", "extra"), r"^known_errors, row 1: fields \["),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), KNOWN_ERROR_RULES, ids=[m[:30] for _, m in KNOWN_ERROR_RULES]
+)
+def test_a_known_error_that_is_not_well_said_is_refused(change, message, copy):
+    rows = read("known_errors", copy)
+    change(rows)
+    write_jsonl(copy / "known_errors.jsonl", rows)
+    (problem,) = validate(copy)
+    assert re.search(message, problem), problem
 
 
 def test_books_may_be_spelled_as_their_authors_do(copy):

@@ -1,11 +1,19 @@
 """ddx-mini: the bundled target/mimic set, our own text (see ``data/ddx-mini/README.md``).
 
-Five files of JSON Lines: ``passages`` (pid, source, title, text, topic, aspect, check),
-``questions`` (qid, style, question, options, answer, target, mimic, split, check), ``hypotheses``
-(qid, author, H_plus, H_minus), ``expansions`` (what methods that see no passage write: qid, author,
-hyde, query2doc, csqe_knowledge, rationale) and ``qrels`` (qid, pid, class: target, both or mimic; a
-pair that is not listed is *neither*). Beside them ``readings`` (what was written after reading
-passages: key, method, qid, text) and ``mimic_grades`` (qid, first, second, h_plus, why).
+Five files of JSON Lines were frozen before the first retrieval run:
+
+- ``passages``: pid, source, title, text, topic, aspect, check
+- ``questions``: qid, style, question, options, answer, target, mimic, split, check
+- ``hypotheses``: qid, author, H_plus, H_minus
+- ``expansions``: qid, author, hyde, query2doc, csqe_knowledge, rationale (what methods that see no
+  passage write)
+- ``qrels``: qid, pid, class (target, both or mimic; a pair that is not listed is *neither*)
+
+Beside them, written later:
+
+- ``readings``: key, method, qid, text (written after reading passages)
+- ``mimic_grades``: qid, first, second, h_plus, why
+- ``known_errors``: qid, part, describes, meant, why (a text on another topic than its question's)
 """
 
 from __future__ import annotations
@@ -18,25 +26,35 @@ from lib.base import paths
 from lib.base.files import read_jsonl
 from lib.data.benchmark import Benchmark
 
-__all__ = ["FILES", "build", "read"]
+__all__ = ["FILES", "build", "known_errors", "read"]
 
 FILES = ("passages", "questions", "hypotheses", "expansions", "qrels")
 """What was frozen before the first retrieval run."""
 
 
 def read(name: str, folder: Path = paths.DDX_MINI) -> list[dict]:
-    """Rows of one file of the set."""
+    """Rows of one file of the set; ``name`` is without its ending."""
     return list(read_jsonl(Path(folder) / f"{name}.jsonl"))
 
 
+def known_errors(folder: Path = paths.DDX_MINI) -> frozenset[str]:
+    """Ids of the questions with a hypothesis on another topic than the one the qrels judge.
+
+    They stay in the set, as it was frozen; a result is shown with and without them.
+    """
+    return frozenset(row["qid"] for row in read("known_errors", folder))
+
+
 def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchmark:
-    """The set as a benchmark: "nearest" is the written mimic, "random" another pair's."""
+    """The set as a benchmark: "nearest" is the written mimic, "random" another pair's.
+
+    ``encoder`` is taken as every benchmark's maker takes one, and not used: the mimics are written,
+    not searched for. ``seed`` draws the random mimics.
+    """
     questions = read("questions", folder)
-    hypotheses = {h["qid"]: h for h in read("hypotheses", folder)}
-    classes: dict[str, dict[str, set[str]]] = {q["qid"]: defaultdict(set) for q in questions}
-    for row in read("qrels", folder):
-        classes[row["qid"]][row["class"]].add(row["pid"])
-    qids = tuple(q["qid"] for q in questions)
+    hypotheses = {row["qid"]: row for row in read("hypotheses", folder)}
+    judged = _judged_passages(folder)
+    qids = tuple(question["qid"] for question in questions)
     stranger = _strangers(questions, seed)
     return Benchmark(
         name="ddx-mini",
@@ -44,21 +62,33 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
         corpora=("ddx-mini",),
         files=tuple(f"ddx-mini/{name}.jsonl" for name in FILES if name != "expansions"),
         qids=qids,
-        questions=tuple(q["question"] for q in questions),
-        h_plus=tuple(hypotheses[q]["H_plus"] for q in qids),
+        questions=tuple(question["question"] for question in questions),
+        h_plus=tuple(hypotheses[qid]["H_plus"] for qid in qids),
         h_minus={
-            "nearest": tuple(hypotheses[q]["H_minus"] for q in qids),
-            "random": tuple(hypotheses[stranger[q]]["H_minus"] for q in qids),
+            "nearest": tuple(hypotheses[qid]["H_minus"] for qid in qids),
+            "random": tuple(hypotheses[stranger[qid]]["H_minus"] for qid in qids),
         },
-        targets={q: frozenset(classes[q]["target"] | classes[q]["both"]) for q in qids},
-        mimics={q: frozenset(classes[q]["mimic"] | classes[q]["both"]) for q in qids},
-        dev=frozenset(q["qid"] for q in questions if q["split"] == "dev"),
+        targets={qid: frozenset(judged[qid, "target"] | judged[qid, "both"]) for qid in qids},
+        mimics={qid: frozenset(judged[qid, "mimic"] | judged[qid, "both"]) for qid in qids},
+        dev=frozenset(question["qid"] for question in questions if question["split"] == "dev"),
         counts={"passages": len(read("passages", folder)), "questions": len(qids)},
     )
 
 
+def _judged_passages(folder: Path) -> dict[tuple[str, str], set[str]]:
+    """Ids of the passages by question and class; the empty set where there is none."""
+    judged: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in read("qrels", folder):
+        judged[row["qid"], row["class"]].add(row["pid"])
+    return judged
+
+
 def _strangers(questions: list[dict], seed: int) -> dict[str, str]:
-    """For each question another one on neither its target nor its mimic."""
+    """For each question the id of another one that shares neither its target nor its mimic."""
     rng = random.Random(seed)
-    pairs = {q["qid"]: {q["target"], q["mimic"]} for q in questions}
-    return {q: rng.choice([o for o in sorted(pairs) if not pairs[o] & pairs[q]]) for q in pairs}
+    topics = {question["qid"]: {question["target"], question["mimic"]} for question in questions}
+    strangers = {}
+    for qid, own in topics.items():
+        others = [other for other in sorted(topics) if not topics[other] & own]
+        strangers[qid] = rng.choice(others)
+    return strangers
