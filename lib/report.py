@@ -6,18 +6,14 @@ import numpy as np
 import pandas as pd
 
 from lib.base.paths import REPORTED
+from lib.methods import METHODS
 
 __all__ = ["PAPER_NAMES", "reported", "verdict"]
 
 PAPER_NAMES = {
-    "standard": "Standard RAG",
-    "hyde": "HyDE",
-    "query2doc": "Query2Doc",
-    "csqe": "CSQE",
-    "thinkqe": "ThinkQE",
-    "chr": "CHR",
+    name: method.paper_name for name, method in METHODS.items() if getattr(method, "paper_name", "")
 }
-"""Our names of the methods, and the paper's."""
+"""Our names of the methods, and the paper's; each method brings its own."""
 
 
 def verdict(

@@ -7,7 +7,8 @@ mimic), *mimic*, *neither*. Contamination alone flatters a method that leaves th
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -15,11 +16,15 @@ import pandas as pd
 __all__ = [
     "CLASSES",
     "METRICS",
+    "Pair",
     "ceiling",
+    "claims",
     "class_of",
     "compare",
+    "exact_mcnemar",
     "holm",
     "judged",
+    "long_values",
     "mean_interval",
     "measure",
     "paired",
@@ -104,28 +109,22 @@ def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float, f
 def paired(
     a: np.ndarray, b: np.ndarray, *, resamples: int = 9999, seed: int = 0
 ) -> dict[str, float]:
-    """Mean of a - b over the same questions, 95 % bootstrap interval, and a sign-flip p-value.
+    """Mean of a - b over the same questions, 95 % bootstrap interval, and a two-sided p-value.
 
-    The p-value is scipy's two-sided permutation test on the differences; ``least`` is the smallest
-    mean difference this n would have shown at 5 % with 80 % power (2.8 standard errors).
+    Outcomes that are 0 or 1 are tested exactly (``exact_mcnemar``), others by scipy's permutation
+    test on the signs of the differences. ``least`` is the smallest mean difference this n would
+    have shown at 5 % with 80 % power (2.8 standard errors).
     """
-    from scipy.stats import permutation_test
-
-    difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    difference = a - b
     mean, low, high = mean_interval(difference, seed=seed)
-    p = 1.0  # exact for a single question too, which scipy refuses
-    if difference.any() and len(difference) > 1:
-        p = float(
-            permutation_test(
-                (difference,),
-                lambda x, axis: np.round(x.mean(axis=axis), 12),  # so that ties tie
-                permutation_type="samples",
-                vectorized=True,
-                n_resamples=resamples,
-                rng=np.random.default_rng(seed),
-            ).pvalue
-        )
-    error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.nan
+    if np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all():
+        p = exact_mcnemar(a == 1, b == 1)
+    else:
+        p = _sign_flip(difference, resamples, seed)
+    error = np.nan
+    if len(difference) > 1:
+        error = difference.std(ddof=1) / np.sqrt(len(difference))
     return {
         "difference": mean,
         "low": low,
@@ -134,6 +133,39 @@ def paired(
         "n": len(difference),
         "least": float(2.8 * error),
     }
+
+
+def _sign_flip(difference: np.ndarray, resamples: int, seed: int) -> float:
+    """Two-sided p of mean(difference) when each one's sign is a coin's."""
+    from scipy.stats import permutation_test
+
+    if len(difference) < 2 or not difference.any():
+        return 1.0  # exact for a single question too, which scipy refuses
+    found = permutation_test(
+        (difference,),
+        lambda x, axis: np.round(x.mean(axis=axis), 12),  # rounded, so that ties tie
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=resamples,
+        rng=np.random.default_rng(seed),
+    )
+    return float(found.pvalue)
+
+
+def exact_mcnemar(a: np.ndarray, b: np.ndarray) -> float:
+    """Exact two-sided McNemar p of two bool series over the same questions, in the same order.
+
+    1 where they never differ; NaN without any question.
+    """
+    from scipy.stats import binomtest
+
+    a, b = np.asarray(a, bool), np.asarray(b, bool)
+    if not len(a):
+        return float("nan")
+    wins, losses = int((a & ~b).sum()), int((~a & b).sum())
+    if wins + losses == 0:
+        return 1.0
+    return float(binomtest(wins, wins + losses).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -169,3 +201,69 @@ def summary(table: pd.DataFrame) -> dict[str, float]:
     topical = row["target_at_5"] + row["both_at_5"] + row["mimic_at_5"]
     row["contamination_ratio"] = row["mimic_at_5"] / topical if topical else float("nan")
     return row | {"n": len(table)}
+
+
+# one long table of outcomes, one function that tests -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two arms to compare on one metric. ``sign`` is the direction in which arm > against points.
+
+    A ``primary`` pair was declared before its test set was first looked at; only such a pair gets a
+    verdict. Any other is exploratory: an interval, and nothing is concluded from it alone.
+    """
+
+    claim: str
+    metric: str
+    arm: str
+    against: str
+    sign: float = 1.0
+    primary: bool = False
+
+
+def long_values(arm: str, table: pd.DataFrame) -> pd.DataFrame:
+    """``arm, qid, metric, value``: the rows of a per-question table (index qid), one a metric."""
+    long = table.rename_axis("qid").reset_index().melt("qid", var_name="metric")
+    long.insert(0, "arm", arm)
+    return long
+
+
+def claims(values: pd.DataFrame, pairs: Iterable[Pair]) -> pd.DataFrame:
+    """Every pair as one paired test over the questions that both arms have, a row each.
+
+    ``values`` has columns ``arm, qid, metric, value``. Columns: claim, metric, arm, against,
+    value, value_against, difference, low, high, p, n, least, status, p_holm, verdict. Holm is over
+    the primary pairs; exploratory ones have neither ``p_holm`` nor a verdict. Raises LookupError
+    for an arm and metric that nobody measured.
+    """
+    outcomes = values.set_index(["arm", "metric"]).sort_index()
+    rows = []
+    for pair in pairs:
+        one, other = (_outcome(outcomes, arm, pair.metric) for arm in (pair.arm, pair.against))
+        one, other = one.align(other, join="inner")
+        if one.empty:
+            raise LookupError(f"{pair.arm} and {pair.against} share no question")
+        row = {"claim": pair.claim, "metric": pair.metric, "arm": pair.arm}
+        row |= {"against": pair.against, "value": one.mean(), "value_against": other.mean()}
+        row |= paired(one.to_numpy(), other.to_numpy())
+        status = "primary" if pair.primary else "exploratory"
+        rows.append(row | {"status": status, "sign": pair.sign})
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    primary = table["status"] == "primary"
+    table["p_holm"] = np.nan
+    table["verdict"] = ""
+    if primary.any():
+        table.loc[primary, "p_holm"] = holm(table.loc[primary, "p"])
+        declared = table[primary]
+        table.loc[primary, "verdict"] = judged(declared, declared["sign"])
+    return table.drop(columns="sign")
+
+
+def _outcome(outcomes: pd.DataFrame, arm: str, metric: str) -> pd.Series:
+    if (arm, metric) not in outcomes.index:
+        raise LookupError(f"nobody measured {metric} of {arm}")
+    found = outcomes.loc[[(arm, metric)]]
+    return found.set_index("qid")["value"].dropna()

@@ -1,11 +1,12 @@
 """The retrieval methods, one file each, on one interface (see ``base``)."""
 
 from lib.methods import chr, csqe, fusion, hyde, query2doc, standard, thinkqe
-from lib.methods.base import Dense, Expansion, Forms, Fusion, Method, Search, Sparse, Text
+from lib.methods.base import Budget, Expansion, Fusion, Method, Search, Sparse
+from lib.ways import Hypotheses, Text, Way
 
 METHODS: dict[str, Method] = {
-    m.name: m
-    for m in (
+    method.name: method
+    for method in (
         standard.Standard(),
         standard.Standard("bm25", sparse=True),
         standard.Hybrid(),
@@ -20,4 +21,15 @@ METHODS: dict[str, Method] = {
 }
 """Every method by name, with its default settings. Add yours: one file, one line here."""
 
-__all__ = ["METHODS", "Dense", "Expansion", "Forms", "Fusion", "Method", "Search", "Sparse", "Text"]
+__all__ = [
+    "METHODS",
+    "Budget",
+    "Expansion",
+    "Fusion",
+    "Hypotheses",
+    "Method",
+    "Search",
+    "Sparse",
+    "Text",
+    "Way",
+]

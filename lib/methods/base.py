@@ -1,9 +1,8 @@
 """One interface for every method: ``expand(question, llm, search) -> Expansion(request, trace)``.
 
-A method only says *what to search with*; ``lib.run`` is the one place that embeds, searches
-and merges. A request is one of four kinds: weighted texts that become one vector, a sparse text for
-BM25, a minimum of linear forms, or a fusion of requests. The functions below are what several
-methods share.
+A method only says *what to search with*; ``lib.run`` is the one place that embeds, searches and
+merges. A request is one of three kinds: hypotheses with the way in which they are searched, a text
+for BM25, or a fusion of requests. The functions below are what several methods share.
 """
 
 from __future__ import annotations
@@ -14,19 +13,17 @@ from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runt
 
 from lib.data.questions import Question
 from lib.llm.chat import Reply
+from lib.ways import Hypotheses, Text
 
 __all__ = [
-    "Tower",
-    "Text",
-    "Dense",
-    "Sparse",
-    "Forms",
-    "Fusion",
-    "Request",
+    "Budget",
     "Expansion",
+    "Fusion",
     "Hit",
-    "Search",
     "Method",
+    "Request",
+    "Search",
+    "Sparse",
     "check_choices",
     "counted",
     "first_words",
@@ -36,45 +33,12 @@ __all__ = [
     "stem",
 ]
 
-Tower = Literal["query", "article"]
-
-
-@dataclass(frozen=True)
-class Text:
-    """One text of a weighted set; ``text`` may be a (title, text) or (question, text) pair.
-
-    ``tower`` says which side of a two-tower encoder reads it: a hypothesis reads like a passage, so
-    it goes to the article tower by default (ambiguity A1). ``role`` names it in traces.
-    """
-
-    text: str | tuple[str, str]
-    weight: float = 1.0
-    tower: Tower = "article"
-    role: str = ""
-
-
-@dataclass(frozen=True)
-class Dense:
-    """v = sum_i w_i e(text_i), one search; with ``pool``, only among its ``pool_size`` best."""
-
-    texts: tuple[Text, ...]
-    pool: Dense | None = None
-    pool_size: int = 0
-
 
 @dataclass(frozen=True)
 class Sparse:
     """A text for BM25."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Forms:
-    """S(d) = min_j (v_j . d + offset_j): several mimics by their maximum, or L4's margin."""
-
-    forms: tuple[Dense, ...]
-    offsets: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -88,7 +52,8 @@ class Fusion:
     """How deep each list goes; 0 means twice the k asked for."""
 
 
-Request = Dense | Sparse | Forms | Fusion
+Request = Hypotheses | Sparse | Fusion
+"""What can be searched with; ``lib.run.Retriever.search_many`` is the one place that does."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +74,41 @@ Search = Callable[[Request, int], list[Hit]]
 """search(request, k) -> the k best; given to methods that read first results."""
 
 
+@dataclass(frozen=True)
+class Budget:
+    """What one question's expansion asks of an LLM at most, before anything is asked.
+
+    ``prompts`` has a (prompt name, passages shown) for each request, and ``texts`` is how many
+    texts are written in all, each of at most ``max_tokens``; a passage is shown up to its first
+    ``words`` words. ``temperature`` and ``seed`` are part of it, so that methods with equal budgets
+    make the same requests and share their replies. ``length_as`` is the paper's name of the method
+    whose printed text length is expected; without one a text is costed at its cap.
+    """
+
+    prompts: tuple[tuple[str, int], ...]
+    texts: int
+    max_tokens: int
+    words: int = 0
+    temperature: float = 0.0
+    seed: int = 0
+    length_as: str = ""
+
+
 @runtime_checkable
 class Method(Protocol):
-    """A retrieval method: a frozen dataclass whose fields are its settings."""
+    """A retrieval method: a frozen dataclass whose fields are its settings.
+
+    It may also say its name in the paper (``paper_name``), the colour of its marks (``colour``),
+    and whether it searches by words (``needs_bm25``); it need not.
+    """
 
     name: str
     needs_llm: bool
     options_visible: bool
+
+    def budget(self) -> Budget | None:
+        """What an expansion asks of an LLM; None for a method that asks nothing."""
+        ...
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Say what to search with for one question. Never looks at ``question.answer``."""
@@ -130,9 +123,9 @@ def stem(question: Question, options_visible: bool) -> str:
     return f"{question.text}\n{listed}"
 
 
-def question_alone(question: Question) -> Dense:
+def question_alone(question: Question) -> Hypotheses:
     """The search of Standard RAG: the question, without its options, on the query tower."""
-    return Dense((Text(question.text, 1.0, "query", "question"),))
+    return Hypotheses((Text(question.text, 1.0, "query", "question"),))
 
 
 def counted(replies: Sequence[Reply], kept: int) -> dict:

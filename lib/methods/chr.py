@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
 from lib.llm.replies import ask_json
-from lib.methods.base import Dense, Expansion, Search, Text, Tower, stem
+from lib.methods.base import Budget, Expansion, Search, stem
+from lib.search.embed import Tower
+from lib.ways import Hypotheses, Text, Way
 
-__all__ = ["CHR", "HPlus", "HYPOTHESES"]
+__all__ = ["CHR", "HYPOTHESES", "HPlus", "written_pair"]
 
 HYPOTHESES = {
     "type": "object",
@@ -20,13 +23,27 @@ HYPOTHESES = {
 """JSON schema of the reply: the paper's two keys."""
 
 
+def written_pair(
+    question: str, target: str, mimic: str, way: Way, *, tower: Tower = "article"
+) -> Hypotheses:
+    """H+ and H- of one question as texts with roles; the question is searched with only if the
+    way gives it a weight."""
+    texts = (
+        Text(target, 1.0, tower, "target"),
+        Text(mimic, 1.0, tower, "mimic"),
+        Text(question, 0.0, "query", "question"),
+    )
+    return Hypotheses(texts, way)
+
+
 @dataclass(frozen=True)
 class CHR:
     """H+ with weight 1 and H- with weight -lambda (CHR eq. 2).
 
     Paper defaults: lambda = 1, options visible, no question in the vector, search over the whole
-    corpus. ``pool`` re-ranks the best ``pool`` passages by H+ instead (ambiguity A3). A reply that
-    stays broken after one repair call fails the question (A18): it is counted, never replaced.
+    corpus. ``pool`` re-ranks the best ``pool`` passages by H+ instead, which the paper's prose also
+    allows. A reply that stays broken after one repair call fails the question: it is counted, and
+    never replaced.
     """
 
     name: str = "chr"
@@ -40,6 +57,19 @@ class CHR:
     prompt: str = "chr_hypotheses"
     options_visible: bool = True
     needs_llm: bool = True
+    paper_name: ClassVar[str] = "CHR"
+    colour: ClassVar[str] = "#D55E00"
+
+    def budget(self) -> Budget:
+        """One request for one reply with both hypotheses."""
+        return Budget(
+            ((self.prompt, 0),),
+            1,
+            self.max_tokens,
+            temperature=self.temperature,
+            seed=self.seed,
+            length_as="CHR",
+        )
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Ask once for both hypotheses and shift the query by -lambda times the mimic."""
@@ -56,14 +86,9 @@ class CHR:
         trace = state | {"replies": reply.replies, **(reply.value or {})}
         if reply.value is None:
             return Expansion(None, trace)
-        target = Text(reply.value["H_plus"], 1.0, self.tower, "H+")
-        texts = [target]
-        if self.lam:
-            texts.append(Text(reply.value["H_minus"], -self.lam, self.tower, "H-"))
-        if self.question_weight:
-            texts.append(Text(question.text, self.question_weight, "query", "question"))
-        pool = Dense((target,)) if self.pool else None
-        return Expansion(Dense(tuple(texts), pool, self.pool), trace)
+        way = Way(lam=self.lam, question_weight=self.question_weight, pool=self.pool)
+        pair = (reply.value["H_plus"], reply.value["H_minus"])
+        return Expansion(written_pair(question.text, *pair, way, tower=self.tower), trace)
 
 
 @dataclass(frozen=True)
@@ -72,3 +97,5 @@ class HPlus(CHR):
 
     name: str = "hplus"
     lam: float = 0.0
+    paper_name: ClassVar[str] = ""
+    colour: ClassVar[str] = "#000000"

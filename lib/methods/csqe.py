@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lib.data.questions import Question
 from lib.llm.chat import sample_seed
@@ -12,7 +12,9 @@ from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, quoted
 from lib.llm.replies import ask_json
 from lib.methods import base
-from lib.methods.base import Dense, Expansion, Search, Sparse, Text, Tower
+from lib.methods.base import Budget, Expansion, Search, Sparse
+from lib.search.embed import Tower
+from lib.ways import Hypotheses, Text
 
 __all__ = ["CSQE", "KEY_SENTENCES"]
 
@@ -48,7 +50,30 @@ class CSQE:
     seed: int = 0
     options_visible: bool = False
     needs_llm: bool = True
+    paper_name: ClassVar[str] = "CSQE"
+    colour: ClassVar[str] = "#009E73"
     __post_init__ = base.check_choices
+
+    @property
+    def needs_bm25(self) -> bool:
+        """Whether its first search is by words."""
+        return self.first_stage == "bm25"
+
+    def budget(self) -> Budget:
+        """Passages and extracts in two requests, or both in one."""
+        prompts = (("csqe_knowledge", 0), ("csqe_extract", self.depth))
+        texts = 2 * self.samples
+        if self.mode == "single_call":
+            prompts, texts = (("csqe_single_call", self.depth),), 1
+        return Budget(
+            prompts,
+            texts,
+            self.max_tokens,
+            self.words,
+            temperature=self.temperature,
+            seed=self.seed,
+            length_as=self.paper_name,
+        )
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Search, let the LLM answer and quote, and search with all of it."""
@@ -75,7 +100,7 @@ class CSQE:
         if not parts:
             return Expansion(None, {"error": "every passage and extract was empty"} | trace)
         parts.insert(0, Text(question.text, float(len(passages)), "query", "question"))
-        return Expansion(Dense(tuple(parts)), trace)
+        return Expansion(Hypotheses(tuple(parts)), trace)
 
     def _ask(self, llm, question: str, documents: str) -> tuple[list, list, dict]:
         """Passages, quoted spans and trace: of two prompts, or of one JSON object."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
 from lib.methods import base
-from lib.methods.base import Dense, Expansion, Fusion, Search, Text, Tower
+from lib.methods.base import Budget, Expansion, Fusion, Search
+from lib.search.embed import Tower
+from lib.ways import Hypotheses, Text
 
 __all__ = ["HyDEFusion"]
 
@@ -29,6 +32,18 @@ class HyDEFusion:
     prompt: str = "hyde_passage"
     options_visible: bool = False
     needs_llm: bool = True
+    colour: ClassVar[str] = "#F0E442"
+
+    def budget(self) -> Budget:
+        """One request for one passage, expected to be as long as HyDE's."""
+        return Budget(
+            ((self.prompt, 0),),
+            1,
+            self.max_tokens,
+            temperature=self.temperature,
+            seed=self.seed,
+            length_as="HyDE",
+        )
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Ask once for one passage and search with it beside the question."""
@@ -45,5 +60,5 @@ class HyDEFusion:
         passages, trace = base.passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "the sampled passage was empty"})
-        passage = Dense((Text(passages[0], 1.0, self.tower, "passage"),))
+        passage = Hypotheses((Text(passages[0], 1.0, self.tower, "passage"),))
         return Expansion(Fusion((base.question_alone(question), passage), "rrf", self.rrf_k), trace)

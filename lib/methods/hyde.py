@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
-from lib.methods.base import Dense, Expansion, Search, Text, Tower, passages_of, stem
+from lib.methods.base import Budget, Expansion, Search, passages_of, stem
+from lib.search.embed import Tower
+from lib.ways import Hypotheses, Text
 
 __all__ = ["HyDE"]
 
@@ -16,7 +19,7 @@ class HyDE:
     """N sampled passages and the question, each unit-normalised, with equal weights.
 
     Defaults are the original's (N = 8, temperature 0.7, 512 tokens, question included); normalised
-    parts are our decision for two-tower encoders, whose norms differ (METHODS 2). Empty passages
+    parts are our decision for two-tower encoders, whose norms differ. Empty passages
     are dropped and counted in the trace; with none left the expansion fails.
     """
 
@@ -30,6 +33,19 @@ class HyDE:
     prompt: str = "hyde_passage"
     options_visible: bool = False
     needs_llm: bool = True
+    paper_name: ClassVar[str] = "HyDE"
+    colour: ClassVar[str] = "#E69F00"
+
+    def budget(self) -> Budget:
+        """One request for ``samples`` passages."""
+        return Budget(
+            ((self.prompt, 0),),
+            self.samples,
+            self.max_tokens,
+            temperature=self.temperature,
+            seed=self.seed,
+            length_as="HyDE",
+        )
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Sample the passages with one request of n = ``samples``."""
@@ -48,4 +64,4 @@ class HyDE:
         texts = [Text(p, 1.0, self.tower, "passage") for p in passages]
         if self.include_question:
             texts.insert(0, Text(question.text, 1.0, "query", "question"))
-        return Expansion(Dense(tuple(texts)), trace)
+        return Expansion(Hypotheses(tuple(texts)), trace)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
 from lib.methods import base
-from lib.methods.base import Dense, Expansion, Search, Sparse, Text
+from lib.methods.base import Budget, Expansion, Search, Sparse
+from lib.ways import Hypotheses, Text
 
 __all__ = ["Query2Doc"]
 
@@ -35,7 +36,25 @@ class Query2Doc:
     seed: int = 0
     options_visible: bool = False
     needs_llm: bool = True
+    paper_name: ClassVar[str] = "Query2Doc"
+    colour: ClassVar[str] = "#56B4E9"
     __post_init__ = base.check_choices
+
+    @property
+    def needs_bm25(self) -> bool:
+        """Whether it searches by words."""
+        return self.sparse
+
+    def budget(self) -> Budget:
+        """One request for one passage."""
+        return Budget(
+            ((f"query2doc_{self.shots}shot", 0),),
+            1,
+            self.max_tokens,
+            temperature=self.temperature,
+            seed=self.seed,
+            length_as=self.paper_name,
+        )
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Ask once for one passage and put it behind the question."""
@@ -59,4 +78,4 @@ class Query2Doc:
             texts = [Text(text, 1.0, tower, role) for text, tower, role in parts]
         else:
             texts = [Text(pair, 1.0, self.dense.removeprefix("pair_"), "question and passage")]
-        return Expansion(Dense(tuple(texts)), trace)
+        return Expansion(Hypotheses(tuple(texts)), trace)

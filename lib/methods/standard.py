@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lib.data.questions import Question
-from lib.methods.base import Dense, Expansion, Fusion, Search, Sparse, Text, stem
+from lib.methods.base import Expansion, Fusion, Search, Sparse, stem
+from lib.ways import Hypotheses, Text
 
 __all__ = ["Hybrid", "Standard"]
 
@@ -19,12 +21,31 @@ class Standard:
     needs_llm: bool = False
     options_visible: bool = False
 
+    @property
+    def paper_name(self) -> str:
+        """The paper's name of the dense search; it has no other."""
+        return "" if self.sparse else "Standard RAG"
+
+    @property
+    def colour(self) -> str:
+        """Of the dense search's marks."""
+        return "" if self.sparse else "#0072B2"
+
+    @property
+    def needs_bm25(self) -> bool:
+        """Whether it searches by words."""
+        return self.sparse
+
+    def budget(self) -> None:
+        """Nobody is asked."""
+        return None
+
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """One text of weight 1 on the query tower, or the same text for BM25."""
         text = stem(question, self.options_visible)
         if self.sparse:
             return Expansion(Sparse(text))
-        return Expansion(Dense((Text(text, 1.0, "query", "question"),)))
+        return Expansion(Hypotheses((Text(text, 1.0, "query", "question"),)))
 
 
 @dataclass(frozen=True)
@@ -36,9 +57,14 @@ class Hybrid:
     depth: int = 100
     needs_llm: bool = False
     options_visible: bool = False
+    needs_bm25: ClassVar[bool] = True
+
+    def budget(self) -> None:
+        """Nobody is asked."""
+        return None
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Two searches with the same question."""
         text = stem(question, self.options_visible)
-        parts = (Dense((Text(text, 1.0, "query", "question"),)), Sparse(text))
+        parts = (Hypotheses((Text(text, 1.0, "query", "question"),)), Sparse(text))
         return Expansion(Fusion(parts, "rrf", self.rrf_k, self.depth))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lib.data.questions import Question
 from lib.llm.chat import Reply, sample_seed
 from lib.llm.prompts import load_prompt
 from lib.methods import base
-from lib.methods.base import Dense, Expansion, Hit, Search, Text, Tower
+from lib.methods.base import Budget, Expansion, Hit, Search
+from lib.search.embed import Tower
+from lib.ways import Hypotheses, Text
 
 __all__ = ["ThinkQE", "new_passages"]
 
@@ -35,7 +37,22 @@ class ThinkQE:
     seed: int = 0
     options_visible: bool = False
     needs_llm: bool = True
+    paper_name: ClassVar[str] = "ThinkQE"
+    colour: ClassVar[str] = "#CC79A7"
     __post_init__ = base.check_choices
+
+    def budget(self) -> Budget:
+        """A request for ``samples`` texts in every round."""
+        kind = "think" if self.thinking == "prompted" else "passage"
+        return Budget(
+            ((f"thinkqe_{kind}", self.shown),) * self.rounds,
+            self.rounds * self.samples,
+            self.max_tokens,
+            self.words,
+            temperature=self.temperature,
+            seed=self.seed,
+            length_as=self.paper_name,
+        )
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Search, show the LLM what is new, add what it writes to the query; again."""
@@ -61,7 +78,9 @@ class ThinkQE:
             if texts:
                 each = (1 - self.question_share) / len(texts)
                 own = Text(question.text, self.question_share, "query", "question")
-                request = Dense((own, *(Text(t, each, self.tower, "expansion") for t in texts)))
+                request = Hypotheses(
+                    (own, *(Text(t, each, self.tower, "expansion") for t in texts))
+                )
         trace = base.counted(replies, len(texts)) | {"rounds": rounds}
         if not texts:
             return Expansion(None, trace | {"error": f"all empty, {trace['cut']} replies were cut"})

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lib.methods import METHODS
+
 __all__ = ["COLOURS", "GREY", "SETS", "colour_of", "in_order"]
 
 GREY, _BLUE, _WINE, _CHR, _TURNED = "#999999", "#0072B2", "#882255", "#D55E00", "#332288"
 COLOURS = {
-    "standard": _BLUE,
-    "hyde": "#E69F00",
-    "query2doc": "#56B4E9",
-    "csqe": "#009E73",
-    "thinkqe": "#CC79A7",
-    "fusion": "#F0E442",
-    "hplus": "#000000",
-    "chr": _CHR,
     "chr, given λ": "#F4A582",
     "chr, matched rotation": _TURNED,
     "matched rotation": _TURNED,
@@ -42,16 +36,20 @@ COLOURS = {
     "AGAINST": _WINE,
     "p < 0.05 (Holm)": "#225555",
 }
-"""By name: methods; mimics and forms of contrast; classes of passages; what a test says."""
+"""By name: mimics and forms of contrast; classes of passages; what a test says. A method's is its own."""
 SETS = {"mmlu": "#44AA99", "medqa": "#B8860B", "bioasq": "#117733", "ddx-real": "#77AADD"}
 """Question sets in the paper's order, by the last word of their name."""
 _OTHERS = ("#228833", "#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#EE6677")
 
 
 def colour_of(name: str, place: int = 0) -> str:
-    """The colour of whatever has one; of anything else, one by its ``place`` in the figure."""
+    """The colour of whatever has one; of anything else, one by its ``place`` in the figure.
+
+    A method brings its own colour; one that brings none is coloured by its place.
+    """
+    of_method = getattr(METHODS.get(name), "colour", "")
     of_set = SETS.get(name.lower().split()[-1], _OTHERS[place % len(_OTHERS)])
-    return COLOURS.get(name, of_set)
+    return COLOURS.get(name) or of_method or of_set
 
 
 def in_order(names: Iterable[str]) -> list[str]:
