@@ -370,7 +370,8 @@ def expand_all(
             made = method.expand(question, llm, counted)
         request = made.request
         if isinstance(request, Hypotheses):
-            request = replace(request, qid=question.qid)
+            topics = frozenset(filter(None, (question.target, question.mimic)))
+            request = replace(request, qid=question.qid, topics=topics)
         return Expansion(request, made.trace | {"searches": len(searched)})
 
     return in_parallel(one, questions, workers=workers, label=method.name, progress=progress)

@@ -203,7 +203,7 @@ def summary(table: pd.DataFrame) -> dict[str, float]:
     return row | {"n": len(table)}
 
 
-# one long table of outcomes, one function that tests -----------------------------------------------
+# one long table of outcomes, one function that tests ----------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -119,13 +119,15 @@ class Hypotheses:
     """What was written for one question, and the way its writer means it to be searched.
 
     ``excluded`` are ids of passages that may not be found: those that H+ was taken from. ``qid``
-    says whose they are: random passages are drawn by it.
+    says whose they are: random passages are drawn by it. ``topics`` are what H+ and H- are about,
+    where that is known: nobody who shares one can be a stranger.
     """
 
     texts: tuple[Text, ...]
     way: Way = field(default_factory=Way)
     excluded: frozenset[str] = frozenset()
     qid: str = ""
+    topics: frozenset[str] = frozenset()
 
     def of(self, role: str, kind: str = "") -> tuple[Text, ...]:
         """The texts of a role and kind, in order."""
@@ -142,21 +144,26 @@ def with_strangers(
     """Every question's hypotheses with up to ``draws`` mimics of other questions added.
 
     ``population`` is by question id. A stranger's mimic says neither what this question's H+ nor
-    what its H- says: a neighbour's mimic often is the question's own answer. The draws of a
-    question depend on its id, the seed and who else is there, not on any order.
+    what its H- says, and shares no topic with it: a neighbour's mimic often is the question's own
+    answer. The draws of a question depend on its id, the seed and who else is there, not on any
+    order.
     """
-    texts: dict[str, Text] = {}
+    offered: dict[str, tuple[Text, frozenset[str]]] = {}
     for _, hypotheses in sorted(population.items()):
         for mimic in hypotheses.of("mimic")[:1]:
-            texts.setdefault(_plain(mimic), mimic)
+            offered.setdefault(_plain(mimic), (mimic, hypotheses.topics))
     found = {}
     for qid, hypotheses in population.items():
         said = {_plain(t) for t in (*hypotheses.of("target"), *hypotheses.of("mimic"))}
+        fit = [
+            text
+            for text, (_, topics) in offered.items()
+            if text not in said and not topics & hypotheses.topics
+        ]
         # A generator for each question, so that no question's draws depend on another's.
         generator = random.Random(hashlib.sha256(f"{seed} {qid}".encode()).digest())
-        drawn = generator.sample(sorted(texts), min(len(texts), draws + len(said)))
-        others = [text for text in drawn if text not in said][:draws]
-        strangers = [replace(texts[text], kind="stranger") for text in others]
+        drawn = generator.sample(sorted(fit), min(len(fit), draws))
+        strangers = [replace(offered[text][0], kind="stranger") for text in drawn]
         found[qid] = replace(hypotheses, texts=(*hypotheses.texts, *strangers))
     return found
 

@@ -21,6 +21,7 @@ __all__ = [
     "sha256_bytes",
     "sha256_file",
     "read_jsonl",
+    "remove_with_manifest",
     "write_manifest",
     "read_manifest",
 ]
@@ -90,6 +91,13 @@ def write_manifest(path: Path, *, rows: int, settings: dict) -> None:
     manifest = {"rows": rows, "bytes": size, "sha256": sha256, "settings": settings}
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False)
     atomic_write(_beside(path), text + "\n")
+
+
+def remove_with_manifest(path: Path) -> None:
+    """Delete a file and its manifest, if they are there: the manifest first, so that a kill in
+    between leaves no file that counts as complete."""
+    _beside(path).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def read_manifest(path: Path, *, verify: bool = True) -> dict | None:

@@ -1,13 +1,16 @@
 """Where a result came from: the code, data and settings behind it, and whether they still hold.
 
-Every result is a CSV with a manifest. The manifest's ``code`` is a hash of the modules the result
-depends on, without comments and docstrings, so that only a change that could move a number makes
-it stale; ``data`` is a hash of the registered files it read.
+Every result is a CSV with a manifest, gzipped where it is large. The manifest's ``code`` is a hash
+of the modules the result names and of those they import at their top, without comments and
+docstrings: only a change that could move a number makes a result stale. What is imported inside a
+function (plots, models, clients) and how files are written (``lib.base``) does not count.
+``data`` is a hash of the registered files it read.
 """
 
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -32,11 +35,17 @@ __all__ = [
 
 
 def modules_behind(roots: Iterable[str]) -> list[str]:
-    """The project modules that ``roots`` import, directly or not, sorted."""
+    """``roots`` (like "lib.search.contrast") and what they import at their top, directly or not.
+
+    Sorted names of project modules, without ``lib.base``.
+    """
     seen, todo = set(), list(roots)
     while todo:
         name = todo.pop()
-        if name not in seen and (path := _source(name)):
+        if name in seen or name.startswith("lib.base"):
+            continue
+        path = _source(name)
+        if path is not None:
             seen.add(name)
             todo += _read(path, path.stat().st_mtime_ns)[0]
     return sorted(seen)
@@ -44,16 +53,20 @@ def modules_behind(roots: Iterable[str]) -> list[str]:
 
 @cache
 def _read(path: Path, changed: int) -> tuple[list[str], str]:
-    """The project modules that a module imports, and the hash of what it does: of its syntax tree
-    without what it only says."""
-    tree, imports = ast.parse(path.read_text(encoding="utf-8")), []
-    for node in ast.walk(tree):
+    """The project modules that a module imports at its top, and the hash of what it does: of its
+    syntax tree without what it only says."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = []
+    for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module:
-            imports += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+            found = [f"{node.module}.{name.name}" for name in node.names]
+            # From a package its modules are taken; its __init__ counts only if it has the name.
+            modules = [name for name in found if _source(name)]
+            imported += modules if len(modules) == len(found) else [node.module, *modules]
         elif isinstance(node, ast.Import):
-            imports += [a.name for a in node.names]
+            imported += [name.name for name in node.names]
     meaning = ast.dump(_Meaning().visit(tree))
-    return [name for name in imports if _source(name)], files.sha256_bytes(meaning.encode())
+    return [name for name in imported if _source(name)], files.sha256_bytes(meaning.encode())
 
 
 def _source(module: str) -> Path | None:
@@ -94,6 +107,10 @@ def data_hash(names: Iterable[str]) -> str:
     return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
 
 
+LARGE = 1_000_000
+"""Bytes from which a result is kept gzipped."""
+
+
 def save_result(
     table: pd.DataFrame,
     name: str,
@@ -106,10 +123,16 @@ def save_result(
     """Write ``<results>/<name>.csv`` (numbers to 3 decimals) with its manifest; returns the path.
 
     ``code`` are the root modules and ``data`` the files behind it; ``settings`` are kept as given.
+    A table of more than ``LARGE`` bytes becomes ``<name>.csv.gz``, the same bytes every time.
     """
-    path = paths.results(profile) / f"{name}.csv"
-    files.atomic_write(path, table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
+    text = table.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode()
+    plain = paths.results(profile) / f"{name}.csv"
+    packed = plain.with_suffix(".csv.gz")
+    path, other = (packed, plain) if len(text) > LARGE else (plain, packed)
+    files.atomic_write(path, gzip.compress(text, mtime=0) if path == packed else text)
     files.write_manifest(path, rows=len(table), settings=_origin(profile, code, data, **settings))
+    # A table that crossed the size would leave its old self beside it.
+    files.remove_with_manifest(other)
     return path
 
 
@@ -132,11 +155,20 @@ def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) 
 def result(make: Callable[[], pd.DataFrame], name: str, profile: str, **behind) -> pd.DataFrame:
     """The stored result if ``behind`` (code, data, settings, as for ``save_result``) is the same,
     else ``make()``, saved; either way as the file has it, with 3 decimals."""
-    path = paths.results(profile) / f"{name}.csv"
-    manifest = files.read_manifest(path)
+    path, manifest = _stored(paths.results(profile), name)
     if manifest is None or manifest["settings"] != _origin(profile, **behind):
-        save_result(make(), name, profile, **behind)
+        path = save_result(make(), name, profile, **behind)
     return _table(path)
+
+
+def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
+    """A result's file and manifest, whether it is gzipped or not; no manifest if incomplete."""
+    plain = folder / f"{name}.csv"
+    for path in (plain, plain.with_suffix(".csv.gz")):
+        manifest = files.read_manifest(path)
+        if manifest is not None:
+            return path, manifest
+    return plain, None
 
 
 def _table(path: Path) -> pd.DataFrame:
@@ -148,8 +180,8 @@ def _table(path: Path) -> pd.DataFrame:
 
 def load_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
     """A result and its settings; FileNotFoundError naming the command when it is not complete."""
-    path = (paths.committed if committed else paths.results)(profile) / f"{name}.csv"
-    manifest = files.read_manifest(path)
+    folder = (paths.committed if committed else paths.results)(profile)
+    path, manifest = _stored(folder, name)
     if manifest is None:
         raise FileNotFoundError(
             f"{paths.shown(path)} is missing or does not match its manifest; "

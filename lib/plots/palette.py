@@ -36,7 +36,8 @@ COLOURS = {
     "AGAINST": _WINE,
     "p < 0.05 (Holm)": "#225555",
 }
-"""By name: mimics and forms of contrast; classes of passages; what a test says. A method's is its own."""
+"""By name: mimics and forms of contrast, classes of passages, what a test says. A method brings its
+own colour."""
 SETS = {"mmlu": "#44AA99", "medqa": "#B8860B", "bioasq": "#117733", "ddx-real": "#77AADD"}
 """Question sets in the paper's order, by the last word of their name."""
 _OTHERS = ("#228833", "#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#EE6677")

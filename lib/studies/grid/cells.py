@@ -18,21 +18,21 @@ from lib.data.passages import Passage
 from lib.data.questions import Question, load_questions
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.recorder import RecordingMiss
-from lib.methods import METHODS
 from lib.methods.base import Expansion, Method
 from lib.readers import Reader
 from lib.run import Retriever, execute, expand_all
-from lib.studies.grid.controls import CONTROLS, controlled
+from lib.studies.grid.controls import CONTROLS, controlled, with_drawn_strangers
+from lib.ways import Hypotheses, Text, Way
 
-__all__ = ["ARMS", "DEPTH", "Grid", "question_sets", "sampled"]
+__all__ = ["DEPTH", "NO_RETRIEVAL", "RANDOM", "Grid", "question_sets", "sampled"]
 
 DEPTH = 10
 """Passages kept per question, or k if that is more: readers see the first k, measures ten."""
-NO_RETRIEVAL = ("closed book", "hypotheses as context")
+NO_RETRIEVAL = ("closed_book", "hypotheses_as_context")
 """Arms whose context is no passage at all, and CHR's H+ and H- without any search."""
+RANDOM = "random"
+"""The arm whose passages are any."""
 _WORDS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
-ARMS = (*METHODS, *(f"chr, {c}" for c in CONTROLS), "random passages", *NO_RETRIEVAL)
-"""Everything a reader is given: the methods, the controls of contrast, and no retrieval."""
 
 
 def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
@@ -79,27 +79,42 @@ class Grid:
     missing: list[dict] = field(default_factory=list)
     """Cells that are NOT RUN: dataset, method, reader and the command that would run them."""
     _expanded: dict = field(default_factory=dict, repr=False)
+    _drawn: dict = field(default_factory=dict, repr=False)
 
     def questions(self, arm: str, dataset: str, n: int = 0) -> Sequence[Question]:
         """The questions of a set that an arm is run on, at most ``n`` (0 = all)."""
         method = self.methods.get(arm)
-        free = arm in ("random passages", "closed book") if method is None else not method.needs_llm
+        free = arm in (RANDOM, "closed_book") if method is None else not method.needs_llm
         limits = [x for x in (n, 0 if free else self.asked) if x]
         return sampled(self.sets[dataset], min(limits, default=0))
 
     def expansions(self, arm: str, dataset: str) -> list[Expansion]:
         """What the arm searches with, for each of its questions."""
         if (arm, dataset) not in self._expanded:
-            if arm in self.methods:
-                asked = self.questions(arm, dataset)
+            asked = self.questions(arm, dataset)
+            if arm == RANDOM:
+                made = [_random_passages(question) for question in asked]
+            elif arm in CONTROLS:
+                made = self.controlled(arm, dataset)
+            else:
                 method = self.methods[arm]
                 made = expand_all(method, asked, self.llm, self.retriever, workers=self.workers)
-            else:
-                made = controlled(
-                    arm.removeprefix("chr, "), self.expansions("chr", dataset), self.retriever
-                )
             self._expanded[arm, dataset] = made
         return self._expanded[arm, dataset]
+
+    def controlled(self, control: str, dataset: str, draw: int = 0) -> list[Expansion]:
+        """CHR's expansions searched as a control says, with one draw of strangers.
+
+        Strangers come from the questions of all sets.
+        """
+        if not self._drawn:
+            pairs = {name: self._chr_pairs(name) for name in self.sets}
+            self._drawn = with_drawn_strangers(pairs)
+        return controlled(control, self._chr_pairs(dataset), self._drawn, draw)
+
+    def _chr_pairs(self, dataset: str) -> list[tuple[str, Expansion]]:
+        qids = [question.qid for question in self.questions("chr", dataset)]
+        return list(zip(qids, self.expansions("chr", dataset), strict=True))
 
     def run(self, arm: str, dataset: str) -> pd.DataFrame | None:
         """dataset, method, qid, rank, pid, score: ``DEPTH`` or k rows a question, None if NOT RUN.
@@ -109,11 +124,8 @@ class Grid:
 
         def make() -> pd.DataFrame:
             questions = self.questions(arm, dataset)
-            if arm == "random passages":
-                found = self._random(questions)
-            else:
-                made = self.expansions(arm, dataset)
-                found, _ = execute(arm, questions, made, self.retriever, max(DEPTH, self.k))
+            made = self.expansions(arm, dataset)
+            found, _ = execute(arm, questions, made, self.retriever, max(DEPTH, self.k))
             none = sorted({q.qid for q in questions}.difference(found["qid"]))
             empty = {"method": arm, "qid": none, "rank": 0, "pid": "", "score": 0.0}
             table = pd.concat([found, pd.DataFrame(empty)], ignore_index=True)
@@ -155,7 +167,7 @@ class Grid:
 
         ``n`` questions are read, all if 0. Readers without an LLM have no closed book.
         """
-        if arm == "closed book" and not reader.needs_llm:
+        if arm == "closed_book" and not reader.needs_llm:
             return None
         questions = self.questions(arm, dataset, n)
 
@@ -170,9 +182,9 @@ class Grid:
 
     def contexts(self, arm: str, dataset: str, questions: Sequence[Question]) -> list[list]:
         """The k passages that each of the questions is answered from, best first."""
-        if arm == "closed book":
+        if arm == "closed_book":
             return [[] for _ in questions]
-        if arm == "hypotheses as context":
+        if arm == "hypotheses_as_context":
             asked = [q.qid for q in self.questions("chr", dataset)]
             made = dict(zip(asked, self.expansions("chr", dataset), strict=True))
             return [
@@ -191,16 +203,10 @@ class Grid:
         pids = {q: rows["pid"].tolist() for q, rows in found.groupby("qid")}
         return [self.retriever.store.get_many(pids.get(q.qid, [])) for q in questions]
 
-    def _random(self, questions: Sequence[Question]) -> pd.DataFrame:
-        index = self.retriever.index
-        pids = sorted(index.ids[index.kept].tolist())
-        depth = min(max(DEPTH, self.k), len(pids))
-        rows = [
-            ("random passages", q.qid, rank, pid, 0.0)
-            for q in questions
-            for rank, pid in enumerate(random.Random(f"random {q.qid}").sample(pids, depth), 1)
-        ]
-        return pd.DataFrame(rows, columns=["method", "qid", "rank", "pid", "score"])
+    def _everyone_behind(self, arm: str, dataset: str) -> list[str]:
+        """Ids of the questions that a cell's values depend on: strangers come from all sets."""
+        sets = list(self.sets) if arm in CONTROLS else [dataset]
+        return [question.qid for name in sets for question in self.questions(arm, name)]
 
     def _cell(
         self, make: Callable[[], pd.DataFrame], arm: str, dataset: str, kind: str, **more
@@ -216,14 +222,14 @@ class Grid:
             "arm": arm,
             "llm": getattr(self.llm, "name", ""),
             "method": _settings(method) if method else "",
-            "questions": [q.qid for q in self.questions(arm, dataset)],
+            "questions": self._everyone_behind(arm, dataset),
         }
         try:
             table = result(
                 make,
                 f"cells/{name}",
                 self.profile,
-                code=["lib.studies.grid.cells"],
+                code=["lib.studies.grid.cells", *_written_by(method)],
                 data=self.data,
                 **settings,
             )
@@ -235,6 +241,11 @@ class Grid:
         return table.fillna(dict.fromkeys(_WORDS, ""))
 
 
+def _random_passages(question: Question) -> Expansion:
+    text = Text(question.text, 1.0, "query", "question")
+    return Expansion(Hypotheses((text,), Way(form="random"), qid=question.qid))
+
+
 def _cost(replies: Sequence[Reply]) -> dict[str, float]:
     """Requests, tokens and seconds of one expansion; NaN where one reply was not measured."""
     told = {"calls": float(sum(reply.choice == 0 for reply in replies))}
@@ -242,6 +253,11 @@ def _cost(replies: Sequence[Reply]) -> dict[str, float]:
         each = [getattr(reply, count) for reply in replies]
         told[count] = float("nan") if None in each else float(sum(each))
     return told
+
+
+def _written_by(method: Method | None) -> list[str]:
+    """The module of a method, which every cell of it depends on."""
+    return [type(method).__module__] if method is not None else []
 
 
 def _settings(thing: Method | Reader) -> dict:

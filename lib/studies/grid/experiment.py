@@ -20,20 +20,17 @@ from lib.search import corpus_index
 from lib.search.bm25 import BM25Index
 from lib.search.embed import load_encoder
 from lib.stats import METRICS, measure, summary
-from lib.studies.grid.cells import Grid, question_sets
+from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid, question_sets
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.relevance import relevance
 
 __all__ = ["CHOSEN", "NAMED", "Experiment", "open_experiment"]
 
-CHOSEN = "chr, given λ"
+CHOSEN = "chr_given"
 """CHR at the reader's lambda, beside the paper's lambda = 1 ("chr")."""
 
-NAMED = "the expander's own answer"
+NAMED = "named_option"
 """The row of Table 1 that nobody read: the option that H+ names."""
-
-LEXICAL = ("bm25", "rrf")
-"""Methods that search by words, with an index of them in memory."""
 
 
 @dataclass
@@ -49,12 +46,12 @@ class Experiment:
     @property
     def searched(self) -> list[str]:
         """Every arm that retrieves: the methods, the controls of contrast, random passages."""
-        return [*self.grid.methods, *(f"chr, {c}" for c in CONTROLS), "random passages"]
+        return [*self.grid.methods, *CONTROLS, RANDOM]
 
     @property
     def arms(self) -> list[str]:
         """Every row of Table 1: also what is answered without retrieval."""
-        return [*self.searched, "closed book", "hypotheses as context"]
+        return [*self.searched, *NO_RETRIEVAL]
 
     @property
     def visible(self) -> dict[str, bool]:
@@ -63,7 +60,7 @@ class Experiment:
         Arms that nobody wrote anything for are not in it.
         """
         seen = {name: m.options_visible for name, m in self.grid.methods.items()}
-        of_chr = (*(f"chr, {c}" for c in CONTROLS), NAMED, "hypotheses as context")
+        of_chr = (*CONTROLS, NAMED, "hypotheses_as_context")
         return seen | (dict.fromkeys(of_chr, seen["chr"]) if "chr" in seen else {})
 
     def plan(self) -> pd.DataFrame:
@@ -72,14 +69,15 @@ class Experiment:
         Calls that are recorded already cost nothing; the cap is calls times ``max_tokens``. Broken
         JSON is asked for once more, which is not counted.
         """
-        rows = []
+        rows, seen = [], set()
         for name, method in self.grid.methods.items():
             n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
-            if method.needs_llm and name not in ("hplus", CHOSEN):  # these use chr's replies
-                each = getattr(method, "samples", 1) * getattr(method, "rounds", 1)
-                each *= 2 if getattr(method, "mode", "") == "original" else 1
-                most = getattr(method, "max_tokens", float("nan"))
-                rows.append((f"expand: {name}", each * n, each * n * most))
+            budget = method.budget()
+            # H+ alone and CHR at another lambda make CHR's requests: asked once.
+            if budget is not None and budget not in seen:
+                seen.add(budget)
+                texts = budget.texts * n
+                rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
         for reader, sample in zip(self.readers, self.samples, strict=True):
             if reader.needs_llm:
                 calls = sum(
@@ -185,7 +183,7 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
     """What is asked, what is searched and who writes the expansions."""
     methods = methods_of(profile)
     methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=lam)
-    retriever = _open_retriever(profile, lexical=any(name in methods for name in LEXICAL))
+    retriever = _open_retriever(profile, lexical=any(getattr(m, "needs_bm25", False) for m in methods.values()))
     specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
     recorded = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
     data = corpus_index.files_of(profile.corpora)

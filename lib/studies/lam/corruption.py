@@ -13,25 +13,36 @@ import numpy as np
 import pandas as pd
 
 from lib.stats import mean_interval
-from lib.studies.lam.study import Condition, Study, measured
+from lib.studies.lam.arms import Arm
+from lib.studies.lam.study import Study, measured
+from lib.ways import Hypotheses, Way
 
 __all__ = ["corruption_table", "exchanged"]
 
+_OTHER = {"target": "mimic", "mimic": "target"}
+
 
 def exchanged(study: Study, share: float, seed: int) -> Study:
-    """The study with h+ and nearest h- exchanged for a share of the test questions."""
-    rows = study.rows(study.benchmark.test)
-    wrong = np.random.default_rng(seed).permutation(rows)[: round(share * len(rows))]
-    plus, minus = study.h_plus.copy(), study.h_minus["nearest"].copy()
-    plus[wrong], minus[wrong] = minus[wrong], plus[wrong]
-    return replace(study, h_plus=plus, h_minus={**study.h_minus, "nearest": minus})
+    """The study with H+ and the nearest H- exchanged for a share of the test questions."""
+    tested = study.benchmark.test
+    order = np.random.default_rng(seed).permutation(len(tested))
+    wrong = [tested[i] for i in order[: round(share * len(tested))]]
+    turned = {qid: _turned(study.hypotheses[qid]) for qid in wrong}
+    return replace(study, hypotheses={**study.hypotheses, **turned})
+
+
+def _turned(hypotheses: Hypotheses) -> Hypotheses:
+    texts = [
+        replace(text, role=_OTHER[text.role]) if text.role in _OTHER and not text.kind else text
+        for text in hypotheses.texts
+    ]
+    return replace(hypotheses, texts=tuple(texts))
 
 
 def corruption_table(
     study: Study,
     lambdas: Sequence[float],
     shares: Sequence[float] = (0, 0.1, 0.2, 0.3, 0.4),
-    k: int = 5,
     draws: int = 5,
 ) -> pd.DataFrame:
     """P@k on the test questions over the share of exchanged pairs, one row per share and lambda.
@@ -39,14 +50,15 @@ def corruption_table(
     Columns ``wrong, lambda, p_at_5, low, high, mimic_at_5, n``; values are means over ``draws``
     random choices of who is wrong, intervals are over questions.
     """
-    rows, out = study.rows(study.benchmark.test), []
+    tested, rows = study.benchmark.test, []
     for share in shares:
         studies = [exchanged(study, share, seed) for seed in range(draws if share else 1)]
         for lam in lambdas:
-            tables = [measured(some, Condition(), lam, rows, k)[0] for some in studies]
-            each = sum(t[["p_at_5", "mimic_at_5"]] for t in tables) / len(tables)
-            mean, low, high = mean_interval(each["p_at_5"])
-            out.append(
+            arm = Arm(Way(lam=lam))
+            tables = [measured(wrong, arm, tested, ("p_at_5", "mimic_at_5")) for wrong in studies]
+            each = sum(tables) / len(tables)
+            mean, low, high = mean_interval(each["p_at_5"].to_numpy())
+            rows.append(
                 {
                     "wrong": share,
                     "lambda": lam,
@@ -54,7 +66,7 @@ def corruption_table(
                     "low": low,
                     "high": high,
                     "mimic_at_5": each["mimic_at_5"].mean(),
-                    "n": len(rows),
+                    "n": len(tested),
                 }
             )
-    return pd.DataFrame(out)
+    return pd.DataFrame(rows)

@@ -1,172 +1,121 @@
-"""How a benchmark is searched: H+ and H- under one condition, at one lambda, measured.
+"""A benchmark with an index to search it in, and what any arm retrieves and scores there.
 
-One ``Condition`` names everything that can differ between two curves; one function retrieves for
-it. Nothing here needs an LLM: a benchmark brings its hypotheses.
+Nothing here needs an LLM: a benchmark brings its hypotheses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from lib.data.benchmark import Benchmark
-from lib.search import contrast
-from lib.search.forms import LinearForms, rerank_pool, search_forms
-from lib.search.vectors import encode_small
-from lib.stats import measure
+from lib.run import Retriever, Unranked
+from lib.stats import METRICS, measure
+from lib.studies.lam.arms import Arm
+from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
 
-__all__ = ["Condition", "Study", "prepare", "retrieve", "measured"]
+__all__ = ["Study", "found_by", "hypotheses_of", "measured", "open_study"]
 
-FORMS = ("single", "mean", "max", "margin", "question", "random")
-
-
-@dataclass(frozen=True)
-class Condition:
-    """What is searched with, apart from lambda.
-
-    ``mimic`` names how H- was chosen; ``form`` how it enters: ``single`` (CHR), ``mean`` or ``max``
-    over the several nearest mimics, ``margin`` (L4), ``question`` (the question alone, no
-    hypotheses) or ``random`` (random passages). ``rotation`` replaces h- by the matched rotation;
-    ``pool`` re-ranks the top n by h+; ``question_weight`` adds the question.
-    """
-
-    mimic: str = "nearest"
-    form: str = "single"
-    rotation: bool = False
-    pool: int = 0
-    question_weight: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise ValueError(f"no form {self.form!r}; there are: {', '.join(FORMS)}")
+DEPTH = 10
+"""Passages retrieved for each question, or k if that is more: nDCG and recall look at ten."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A benchmark with the vectors of its texts, and the index it is run on."""
+    """A benchmark, the retriever it is searched with, and every question's hypotheses by id."""
 
     benchmark: Benchmark
-    index: object
-    question: np.ndarray
-    h_plus: np.ndarray
-    h_minus: Mapping[str, np.ndarray]
-    encoder: str
-    several: np.ndarray
+    retriever: Retriever
+    hypotheses: Mapping[str, Hypotheses]
+    k: int = 5
 
-    def rows(self, keep: Sequence[str]) -> np.ndarray:
-        """Row numbers of the question ids in ``keep``, in benchmark order."""
-        wanted = set(keep)
-        return np.array([i for i, q in enumerate(self.benchmark.qids) if q in wanted], dtype=int)
+    @property
+    def index(self):
+        """The passages that are searched."""
+        return self.retriever.index
 
-    def c(self, mimic: str = "nearest") -> np.ndarray:
-        """cos(h+, h-) of every question, shape (n,)."""
-        return contrast.cosine(self.h_plus, self.h_minus[mimic])
+    def cosines(self, qids: Sequence[str]) -> np.ndarray:
+        """c = cos(h+, h-) of these questions, shape (n,)."""
+        return self.retriever.cosines([self.hypotheses[qid] for qid in qids])
 
 
-def prepare(benchmark: Benchmark, index, encoder) -> Study:
-    """Encode questions and hypotheses (each text once, cached) and put them beside the index."""
-    b = benchmark
-    lists = [b.h_plus, *b.h_minus.values(), *b.several]
-    texts = sorted({text for texts in lists for text in texts})
-    known = dict(zip(texts, encode_small(texts, encoder, "article"), strict=True))
-
-    def of(some: Sequence[str]) -> np.ndarray:
-        return np.array([known[text] for text in some])
-
-    return Study(
-        benchmark=b,
-        index=index,
-        question=encode_small(b.questions, encoder, "query"),
-        h_plus=of(b.h_plus),
-        h_minus={distance: of(some) for distance, some in b.h_minus.items()},
-        encoder=encoder.fingerprint,
-        several=np.array([of(some) for some in b.several]),
-    )
-
-
-def _vectors(study: Study, condition: Condition, lam, rows: np.ndarray, seed: int) -> np.ndarray:
-    """What each question is searched with, (n, m, d): the least of m inner products counts."""
-    plus, question = study.h_plus[rows], study.question[rows]
-    mimic = study.h_minus[condition.mimic]
-    if condition.form == "question":
-        return question[:, None]
-    if condition.form == "max":
-        return contrast.max_mimic_forms(plus, study.several[rows], lam)
-    if condition.form == "margin":
-        return contrast.margin_forms(plus, mimic[rows], lam)
-    if condition.form == "mean":
-        minus = study.several[rows].mean(axis=1)
-    elif condition.rotation:
-        other = mimic[_strangers(study.h_plus, mimic, seed)]
-        minus = contrast.matched_rotation(plus, mimic[rows], other[rows])
-    else:
-        minus = mimic[rows]
-    query = contrast.shifted_query(plus, minus, lam)
-    return (query + np.float32(condition.question_weight) * question)[:, None]
+def hypotheses_of(benchmark: Benchmark) -> dict[str, Hypotheses]:
+    """Every question's texts, by id: the question, H+, and H- of every kind there is."""
+    found = {}
+    for i, qid in enumerate(benchmark.qids):
+        texts = [
+            Text(benchmark.h_plus[i], 1.0, "article", "target"),
+            Text(benchmark.h_minus["nearest"][i], 1.0, "article", "mimic"),
+            Text(benchmark.questions[i], 0.0, "query", "question"),
+        ]
+        for kind, mimics in benchmark.h_minus.items():
+            if kind != "nearest":
+                texts.append(Text(mimics[i], 1.0, "article", "mimic", kind))
+        if benchmark.several:
+            several = benchmark.several[i]
+            texts += [Text(mimic, 1.0, "article", "mimic", "several") for mimic in several]
+        found[qid] = Hypotheses(
+            tuple(texts),
+            excluded=benchmark.excluded.get(qid, frozenset()),
+            qid=qid,
+            topics=benchmark.topics.get(qid, frozenset()),
+        )
+    return found
 
 
-def _strangers(h_plus: np.ndarray, mimic: np.ndarray, seed: int) -> np.ndarray:
-    """For each question another one whose mimic is neither its own H+ nor its own H-.
+def open_study(benchmark: Benchmark, retriever: Retriever, k: int = 5) -> Study:
+    """The study of a benchmark on the retriever's index.
 
-    A neighbour's mimic often is the question's own answer, so a draw is moved on until it is not.
+    Strangers are drawn among the test questions for test questions, among dev for dev, so that
+    nothing of the test set enters a choice.
     """
-    n = len(h_plus)
-    other = (np.arange(n) + np.random.default_rng(seed).integers(1, n, size=n)) % n
-    for _ in range(n):
-        own = (contrast.cosine(h_plus, mimic[other]), contrast.cosine(mimic, mimic[other]))
-        same = np.maximum(*own) > 0.999
-        if not same.any():
-            return other
-        other[same] = (other[same] + 1) % n
-    raise ValueError("all mimics are the same text: there is no other one to rotate towards")
+    written = hypotheses_of(benchmark)
+    drawn = {}
+    for part in (benchmark.test, sorted(benchmark.dev)):
+        drawn |= with_strangers({qid: written[qid] for qid in part})
+    return Study(benchmark, retriever.with_hubs(written.values()), drawn, k)
 
 
-def retrieve(
-    study: Study,
-    condition: Condition,
-    lam: float | np.ndarray,
-    rows: np.ndarray,
-    *,
-    depth: int = 10,
-    seed: int = 0,
-) -> tuple[dict[str, list[str]], int]:
-    """Passage ids of each question, best first, and how many queries were degenerate.
+def found_by(
+    study: Study, arm: Arm, qids: Sequence[str], *, depth: int | None = None, draw: int = 0
+) -> dict[str, list[str]]:
+    """Passage ids of each question, best first; a question that cannot be ranked is missing."""
+    requests = _requests(study, arm, qids, draw)
+    hits = study.retriever.search_many(requests, depth or max(DEPTH, study.k))
+    return {
+        qid: found.ids[0].tolist()
+        for qid, found in zip(qids, hits, strict=True)
+        if not isinstance(found, Unranked)
+    }
 
-    ``lam`` is one number or one per row of ``rows``. A degenerate query retrieves nothing.
-    """
-    qids = [study.benchmark.qids[i] for i in rows]
-    if condition.form == "random":
-        rng, found = np.random.default_rng(seed), study.index.ids[study.index.kept]
-        n = min(depth, len(found))
-        return {q: rng.choice(found, n, replace=False).tolist() for q in qids}, 0
-    vectors = _vectors(study, condition, lam, rows, seed)
-    good = np.flatnonzero(~contrast.is_degenerate(vectors).any(axis=1))
-    if not len(good):
-        return {}, len(rows)
-    if condition.pool:
-        pool = study.h_plus[rows[good]]
-        hits = rerank_pool(study.index, pool, vectors[good, 0], condition.pool, depth)
-    elif vectors.shape[1] == 1:
-        hits = study.index.search(vectors[good, 0], depth)
-    else:
-        forms = [LinearForms(v, np.zeros(len(v))) for v in vectors[good]]
-        hits = search_forms(study.index, forms, depth)
-    found = {qids[i]: ids.tolist() for i, ids in zip(good, hits.ids, strict=True)}
-    return found, len(rows) - len(good)
+
+def _requests(study: Study, arm: Arm, qids: Sequence[str], draw: int) -> list[Hypotheses]:
+    cosines = study.cosines(qids) if arm.rule is not None else np.zeros(len(qids))
+    ways: list[Way] = arm.ways(cosines)
+    return [
+        replace(study.hypotheses[qid], way=replace(way, draw=draw))
+        for qid, way in zip(qids, ways, strict=True)
+    ]
 
 
 def measured(
-    study: Study, condition: Condition, lam: float | np.ndarray, rows: np.ndarray, k: int = 5
-) -> tuple[pd.DataFrame, int]:
-    """Per-question metrics (``lib.stats.METRICS``) of one condition at one lambda.
+    study: Study, arm: Arm, qids: Sequence[str], metrics: Sequence[str] = METRICS
+) -> pd.DataFrame:
+    """Per-question metrics of one arm, index qid; of a control their mean over ``DRAWS`` draws.
 
     Mimic passages are those of the nearest mimic, whatever was searched with: at lambda 0 all
-    conditions are one search, and measure the same.
+    forms are one search, and measure the same. ``unranked`` is 1 where the query was zero or tiny,
+    so that nothing was retrieved and every metric is 0.
     """
-    found, degenerate = retrieve(study, condition, lam, rows, depth=max(k, 10))
-    b = study.benchmark
-    targets = {b.qids[i]: b.targets[b.qids[i]] for i in rows}
-    return measure(found, targets, b.mimics, k), degenerate
+    draws = DRAWS if arm.is_control else 1
+    targets = {qid: study.benchmark.targets[qid] for qid in qids}
+    total: pd.DataFrame | None = None
+    for draw in range(draws):
+        found = found_by(study, arm, qids, draw=draw)
+        table = measure(found, targets, study.benchmark.mimics, study.k)[list(metrics)]
+        table["unranked"] = [float(qid not in found) for qid in table.index]
+        total = table if total is None else total + table
+    return total / draws

@@ -1,229 +1,241 @@
-"""The tables of the lambda study: curves over lambda, adaptive rules, and paired claims."""
+"""The tables of the lambda study: every outcome of every arm, and what follows from them.
+
+``values`` is the one table that is measured. Curves, choices and claims are functions of it, so
+anyone can recompute them from the stored file.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from lib.base.provenance import result
 from lib.data.benchmark import Benchmark
-from lib.search.adaptive import Rule, attenuated, attenuated_linear, drift_budget, fixed, orthogonal
-from lib.search.contrast import spectrum
-from lib.stats import CLASSES, class_of, holm, judged, paired, summary
-from lib.studies.lam.study import Condition, Study, measured
+from lib.search.contrast import hardest_tenth, spectrum
+from lib.stats import CLASSES, claims, class_of, long_values, summary
+from lib.studies.lam.arms import (
+    QUESTION,
+    RANDOM,
+    Arm,
+    candidates,
+    families,
+    family_of,
+    rules,
+)
+from lib.studies.lam.claims import declared_pairs, exploratory_pairs
+from lib.studies.lam.study import Study, measured
+from lib.ways import Way
 
 __all__ = [
-    "CURVE_COLUMNS",
-    "adaptive_table",
-    "all_curves",
-    "best_lambda",
-    "claims_table",
+    "CODE",
+    "choice_table",
+    "choose",
+    "curves",
+    "question_table",
     "spectrum_table",
     "study_results",
+    "test_arms",
+    "values_table",
 ]
 
-CURVE_COLUMNS = (
-    "hypotheses",
-    "mode",
-    "lambda",
-    "p_at_5",
-    "p_at_5_low",
-    "p_at_5_high",
-    "hit_at_5",
-    "ndcg_at_10",
-    "mrr",
-    "recall_at_10",
-    "contamination_at_5",
-    "contamination_ratio",
-    "target_at_5",
-    "both_at_5",
-    "mimic_at_5",
-    "neither_at_5",
-    "degenerate",
-    "n",
-    "k",
-)
-"""Columns of every lambda curve. ``degenerate`` counts questions whose query was zero or tiny: they
-retrieve nothing and score 0. The 5 of the column names is ``k``."""
+CODE = ("lib.studies.lam.tables", "lib.search.corpus_index")
+"""The modules that every result of the study depends on, with what they import."""
+
+CHOICE = "p_at_5"
+"""The metric by which dev chooses."""
 
 
-def _curves(b: Benchmark) -> Iterator[tuple[str, str, Condition, Sequence[str]]]:
-    """(hypotheses, mode, condition, question ids) of every curve this benchmark can show."""
-    yield "none", "question alone", Condition(form="question"), b.test
-    yield "none", "random passages", Condition(form="random"), b.test
-    for mimic in b.h_minus:
-        yield mimic, "full search", Condition(mimic=mimic), b.test
-    yield "nearest", "matched rotation", Condition(rotation=True), b.test
-    yield "nearest", "pool of 100 by H+", Condition(pool=100), b.test
-    yield "nearest", "question added, weight 1", Condition(question_weight=1.0), b.test
-    yield "nearest", "margin per passage (L4)", Condition(form="margin"), b.test
-    if b.several:
-        yield "5 nearest", "mean over mimics", Condition(form="mean"), b.test
-        yield "5 nearest", "maximum over mimics", Condition(form="max"), b.test
-    for label, left_out in (("copied text", b.copied), ("shared documents", b.shared)):
-        if left_out:
-            kept = [q for q in b.test if q not in left_out]
-            yield f"nearest, {label} left out", "full search", Condition(), kept
+def question_table(study: Study) -> pd.DataFrame:
+    """What is known of each question: qid, split, c = cos(h+, h-), and who would leave it out.
 
-
-def all_curves(study: Study, lambdas: Sequence[float], k: int = 5) -> pd.DataFrame:
-    """Every curve of the benchmark on its test questions, columns ``CURVE_COLUMNS``.
-
-    Two rows without hypotheses come first, at lambda 0: the question alone (Standard RAG) and
-    random passages.
+    ``copied``, ``shared``, ``errata`` and ``hardest`` (the tenth of the test questions with the
+    highest c) are 0 or 1.
     """
-    out = []
-    for hypotheses, mode, condition, qids in _curves(study.benchmark):
-        for lam in [0.0] if hypotheses == "none" else lambdas:
-            table, degenerate = measured(study, condition, lam, study.rows(qids), k)
-            label = {"hypotheses": hypotheses, "mode": mode, "lambda": lam}
-            out.append(label | summary(table) | {"degenerate": degenerate, "k": k})
-    return pd.DataFrame(out, columns=list(CURVE_COLUMNS))
-
-
-def _families(c: np.ndarray) -> list[list[Rule]]:
-    """Each rule with the parameters it may be given, for dev questions with these cosines."""
-    grid = (0.4, 0.6, 0.8, 1.0)
-    return [
-        [fixed(x) for x in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)],
-        [attenuated(m, g, c) for m in grid for g in (0.5, 1.0, 2.0)],
-        [attenuated_linear(m, g, c) for m in grid for g in (0.5, 1.0, 2.0)],
-        [orthogonal(x) for x in grid],
-        [drift_budget(1.0, r) for r in (0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)],
-    ]
-
-
-def _p_at_k(study: Study, rule: Rule, rows: np.ndarray, k: int) -> pd.Series:
-    return measured(study, Condition(), rule(study.c()[rows]), rows, k)[0]["p_at_5"]
-
-
-def _best(study: Study, rules: Sequence[Rule], k: int) -> Rule:
-    """The rule with the best mean P@k on dev questions, the first of equals."""
-    dev = study.rows(study.benchmark.dev)
-    return max(rules, key=lambda rule: _p_at_k(study, rule, dev, k).mean())
-
-
-def adaptive_table(study: Study, k: int = 5) -> pd.DataFrame:
-    """Rules with parameters chosen on dev, measured once on test against lambda = 0.
-
-    Columns ``rule, chosen_on, p_at_5, difference, low, high, p, p_holm, n, least``; without dev
-    questions each rule is shown as it stands in METHODS (``chosen_on`` = "not tuned"). The paper's
-    lambda = 1 is always a row.
-    """
-    dev, test = study.rows(study.benchmark.dev), study.rows(study.benchmark.test)
-    if len(dev):
-        rules = [_best(study, family, k) for family in _families(study.c()[dev])]
-    else:
-        rules = [fixed(0.4), orthogonal(1.0), drift_budget(1.0, 0.9)]
-    chosen = [f"{len(dev)} dev" if len(dev) else "not tuned"] * len(rules)
-    base = _p_at_k(study, fixed(0.0), test, k)
-    out = []
-    for rule, how in zip([*rules, fixed(1.0)], [*chosen, "paper"], strict=True):
-        here = _p_at_k(study, rule, test, k)
-        row = {"rule": rule.label, "chosen_on": how, "p_at_5": here.mean()}
-        out.append(row | paired(here, base))
-    table = pd.DataFrame(out)
-    table.insert(7, "p_holm", holm(table["p"]))
+    b = study.benchmark
+    table = pd.DataFrame({"qid": b.qids, "c": study.cosines(b.qids)})
+    table.insert(1, "split", ["dev" if qid in b.dev else "test" for qid in b.qids])
+    for mark in ("copied", "shared", "errata"):
+        table[mark] = [int(qid in getattr(b, mark)) for qid in b.qids]
+    tested = table["split"] == "test"
+    table["hardest"] = 0
+    table.loc[tested, "hardest"] = hardest_tenth(table.loc[tested, "c"].to_numpy()).astype(int)
     return table
 
 
-def best_lambda(study: Study, lambdas: Sequence[float], k: int = 5) -> float:
-    """The fixed lambda with the best mean P@k on dev questions (0.4 where there are none)."""
-    if not study.benchmark.dev:
-        return 0.4
-    return float(_best(study, [fixed(x) for x in lambdas], k).parameters["lambda"])
+def values_table(
+    study: Study, lambdas: Sequence[float], dev: Mapping | None = None
+) -> pd.DataFrame:
+    """``arm, qid, metric, value``: what every arm scores on every question it is measured on.
 
-
-def claims_table(study: Study, lambdas: Sequence[float], k: int = 5) -> pd.DataFrame:
-    """Each directional statement as one paired test on the test questions, Holm over the family.
-
-    Columns ``claim, metric, a, b, difference, low, high, p, p_holm, least, n, verdict`` (see
-    ``judged``). Where dev chose lambda 0 there is no contrast to test at the lambda it chose.
+    On dev questions the metric that chooses alone, for every arm that could be chosen; on test
+    questions all metrics. ``dev`` names the arms chosen elsewhere, for a benchmark without dev
+    questions of its own.
     """
-    b, rows = study.benchmark, study.rows(study.benchmark.test)
-    at = cache(lambda condition, lam: measured(study, condition, lam, rows, k)[0])
-    out = []
-    for claim, metric, sign, first, second in _claims(b, best_lambda(study, lambdas, k)):
-        one, other = at(*first)[metric], at(*second)[metric]
-        values = {"claim": claim, "metric": metric, "a": one.mean(), "b": other.mean()}
-        out.append(values | paired(one, other) | {"sign": sign})
-    table = pd.DataFrame(out)
-    table.insert(8, "p_holm", holm(table["p"]))
-    return table.assign(verdict=judged(table, table.pop("sign")))
+    b = study.benchmark
+    tried, own_dev = _tried(study, lambdas), sorted(b.dev)
+    parts = []
+    if own_dev:
+        every = {arm.name: arm for arms in tried.values() for arm in arms}
+        for name, arm in every.items():
+            parts.append(long_values(name, measured(study, arm, own_dev, [CHOICE])[[CHOICE]]))
+        dev = choose(pd.concat(parts), tried, own_dev)
+    for name, arm in test_arms(b, lambdas, dev or {}).items():
+        parts.append(long_values(name, measured(study, arm, b.test)))
+    return pd.concat(parts, ignore_index=True)
 
 
-def _claims(benchmark: Benchmark, star: float) -> Iterator[tuple]:
-    """(claim, metric, expected sign, (condition, lambda), (condition, lambda))."""
-    at = f"λ = {star:g}"
-    here, zero, one = (Condition(), star), (Condition(), 0.0), (Condition(), 1.0)
-    turned, asked = Condition(rotation=True), Condition(question_weight=1.0)
-    several = (Condition(form="max"), 0.5)
-    yield "contrast at λ = 1 beats H+ alone", "p_at_5", 1, one, zero
-    yield "contrast at λ = 1 lowers the off-topic share", "neither_at_5", -1, one, zero
-    yield "the mimic beats the matched rotation at λ = 1", "p_at_5", 1, one, (turned, 1.0)
-    yield "the question added to H+ alone helps", "p_at_5", 1, (asked, 0.0), zero
-    if benchmark.several:
-        yield "the maximum over 5 mimics at λ = 0.5 beats H+ alone", "p_at_5", 1, several, zero
-    if star == 0:
-        return
-    yield f"contrast at {at} beats H+ alone", "p_at_5", 1, here, zero
-    yield f"contrast at {at} lowers the mimic share", "mimic_at_5", -1, here, zero
-    if star != 1:
-        yield f"the mimic beats the matched rotation at {at}", "p_at_5", 1, here, (turned, star)
-    for mimic in benchmark.h_minus:
-        if mimic != "nearest":
-            other = (Condition(mimic=mimic), star)
-            yield f"the nearest mimic beats one {mimic} at {at}", "p_at_5", 1, here, other
-    yield f"the question added helps at {at}", "p_at_5", 1, (asked, star), here
-    both = f"contrast at {at} helps with the question added"
-    yield both, "p_at_5", 1, (asked, star), (asked, 0.0)
-    if benchmark.several:
-        yield f"the maximum over 5 mimics at λ = 0.5 beats one at {at}", "p_at_5", 1, several, here
+def _tried(study: Study, lambdas: Sequence[float]) -> dict[str, list[Arm]]:
+    """Every arm that dev may choose, by form and rule."""
+    tried = candidates(study.benchmark, lambdas)
+    own_dev = sorted(study.benchmark.dev)
+    if own_dev:
+        tried |= rules(study.cosines(own_dev))
+    return tried
 
 
-def study_results(study: Study, profile, k: int = 5) -> dict[str, pd.DataFrame]:
-    """All three tables of a benchmark, kept as ``<benchmark>_lambda|adaptive|claims.csv``.
+def choose(
+    values: pd.DataFrame, tried: Mapping[str, Sequence[Arm]], dev: Iterable[str]
+) -> dict[str, Arm]:
+    """For each form the arm with the best mean on the dev questions, the first of equals."""
+    chosen = values[(values["metric"] == CHOICE) & values["qid"].isin(set(dev))]
+    means = chosen.groupby("arm")["value"].mean().round(9)
+    return {form: max(arms, key=lambda arm: means[arm.name]) for form, arms in tried.items()}
 
-    A stored one is reused while the code, data and settings behind it are the same; computing them
-    takes minutes for the real benchmarks, seconds for the bundled one.
+
+def test_arms(
+    benchmark: Benchmark, lambdas: Sequence[float], dev: Mapping[str, Arm]
+) -> dict[str, Arm]:
+    """Every arm that is measured on test questions, by name.
+
+    The question alone, random passages, every family at every lambda, and what dev chose for each
+    form, with the two controls at the lambdas that dev chose for one mimic.
+    """
+    arms = [QUESTION, RANDOM]
+    for way in families(benchmark).values():
+        arms += [Arm(replace(way, lam=float(lam))) for lam in lambdas]
+    arms += list(dev.values())
+    return {arm.name: arm for arm in arms}
+
+
+def curves(
+    values: pd.DataFrame, questions: pd.DataFrame, benchmark: Benchmark, lambdas: Sequence[float]
+) -> pd.DataFrame:
+    """Every curve over lambda on the test questions: a row for each family, subset and lambda.
+
+    Columns: family, subset, lambda, arm, then means as ``lib.stats.summary`` gives them,
+    ``unranked`` (the share of questions whose query had no direction) and n. ``subset`` is "all",
+    or for plain CHR what is left without copied texts, shared documents, known errors, or the
+    hardest tenth alone.
+    """
+    tested = questions[questions["split"] == "test"]
+    wide = values[values["qid"].isin(tested["qid"])].pivot(
+        index=["arm", "qid"], columns="metric", values="value"
+    )
+    rows = []
+    for family, lam, subset, arm, kept in _points(benchmark, tested, lambdas):
+        table = wide.loc[arm.name]
+        table = table[table.index.isin(kept)]
+        label = {"family": family, "subset": subset, "lambda": lam, "arm": arm.name}
+        rows.append(label | summary(table) | {"unranked": table["unranked"].mean()})
+    return pd.DataFrame(rows)
+
+
+def _points(benchmark: Benchmark, tested: pd.DataFrame, lambdas: Sequence[float]) -> Iterable:
+    """(family, lambda, subset, arm, question ids) of every row of the curves."""
+    everyone = set(tested["qid"])
+    for arm in (QUESTION, RANDOM):
+        yield arm.name, 0.0, "all", arm, everyone
+    for family, way in families(benchmark).items():
+        for lam in lambdas:
+            yield family, lam, "all", Arm(replace(way, lam=float(lam))), everyone
+    for subset, mark, wanted in (
+        ("copied text left out", "copied", 0),
+        ("shared documents left out", "shared", 0),
+        ("known errors left out", "errata", 0),
+        ("hardest tenth", "hardest", 1),
+    ):
+        kept = set(tested.loc[tested[mark] == wanted, "qid"])
+        if kept and kept != everyone:
+            for lam in lambdas:
+                yield family_of(Way()), lam, subset, Arm(Way(lam=float(lam))), kept
+
+
+def choice_table(values: pd.DataFrame, dev: Mapping[str, Arm], qids: Iterable[str]) -> pd.DataFrame:
+    """What dev chose: form, arm, lambda (missing for rules), the dev mean it was chosen for, n."""
+    qids = set(qids)
+    mine = values[(values["metric"] == CHOICE) & values["qid"].isin(qids)]
+    means = mine.groupby("arm")["value"].mean()
+    rows = [
+        {
+            "form": form,
+            "arm": arm.name,
+            "lambda": np.nan if arm.rule is not None else arm.way.lam,
+            "dev_p_at_5": means.get(arm.name, np.nan),
+            "n": len(qids),
+        }
+        for form, arm in dev.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def study_results(study: Study, profile, elsewhere: Mapping | None = None) -> dict:
+    """All tables of a benchmark, kept in the profile's results and reused while they hold.
+
+    ``values``, ``questions``, ``choices``, ``curves`` (as ``<benchmark>_lambda.csv``) and
+    ``claims``; ``dev`` maps each form to the arm that was chosen. ``elsewhere`` is the ``dev`` of
+    another study, for a benchmark without dev questions.
     """
     b, lambdas = study.benchmark, profile.lambdas
-    makers = {
-        "lambda": lambda: all_curves(study, lambdas, k),
-        "adaptive": lambda: adaptive_table(study, k),
-        "claims": lambda: claims_table(study, lambdas, k),
-    }
+    stem = b.name.replace("-", "_")
     settings = {
-        "k": k,
+        "k": study.k,
         "lambdas": list(lambdas),
-        "encoder": study.encoder,
+        "encoder": study.retriever.encoder.fingerprint,
         "limit": profile.limit,
         "counts": dict(b.counts),
-        "code": ["lib.studies.lam", "lib.studies.lam.tables", "lib.search.corpus_index"],
+        "chosen": {form: arm.name for form, arm in (elsewhere or {}).items()},
+        "code": [*CODE, *b.code],
+        "data": b.files,
     }
-    stem = b.name.replace("-", "_")
+
+    def kept(make, name: str) -> pd.DataFrame:
+        return result(make, name, profile.name, **settings)
+
+    values = kept(lambda: values_table(study, lambdas, elsewhere), f"values_{stem}")
+    questions = kept(lambda: question_table(study), f"questions_{stem}")
+    own_dev = sorted(b.dev)
+    dev = choose(values, _tried(study, lambdas), own_dev) if own_dev else dict(elsewhere or {})
+    choices = kept(lambda: choice_table(values, dev, own_dev), f"choices_{stem}")
+    tested = values[values["qid"].isin(set(b.test))]
+    pairs = [*declared_pairs(b.name, dev), *exploratory_pairs(set(tested["arm"]), dev)]
     return {
-        kind: result(make, f"{stem}_{kind}", profile.name, data=b.files, **settings)
-        for kind, make in makers.items()
+        "values": values,
+        "questions": questions,
+        "choices": choices,
+        "dev": dev,
+        "curves": kept(lambda: curves(values, questions, b, lambdas), f"{stem}_lambda"),
+        "claims": kept(lambda: claims(tested, pairs), f"claims_{stem}"),
     }
 
 
-def spectrum_table(study: Study, qids: Sequence[str], k: int, lam_max: float) -> pd.DataFrame:
+def spectrum_table(study: Study, qids: Sequence[str], lam_max: float) -> pd.DataFrame:
     """The lambda spectrum of chosen questions: ``question, start, end`` and a count per class."""
-    b, index, out = study.benchmark, study.index, []
+    b, index, rows = study.benchmark, study.index, []
     order = np.argsort(index.ranks)
     order = order[index.kept[order]]
     for qid in qids:
-        i = b.qids.index(qid)
-        pair = np.stack([study.h_plus[i], study.h_minus["nearest"][i]])
+        hypotheses = study.hypotheses[qid]
+        texts = [hypotheses.of("target")[0], hypotheses.of("mimic")[0]]
+        known = study.retriever.vectors(texts)
+        pair = np.stack([known[text.tower, text.text] for text in texts])
         s_plus, s_minus = index.score(pair, order)
-        for segment in spectrum(s_plus, s_minus, k, lam_max):
+        for segment in spectrum(s_plus, s_minus, study.k, lam_max):
             pids = index.ids[order[list(segment.rows)]]
             counts = Counter(class_of(p, b.targets[qid], b.mimics[qid]) for p in pids)
             row = {"question": qid, "start": segment.start, "end": segment.end}
-            out.append(row | {name: counts[name] for name in CLASSES})
-    return pd.DataFrame(out)
+            rows.append(row | {name: counts[name] for name in CLASSES})
+    return pd.DataFrame(rows)

@@ -1,47 +1,52 @@
-"""What a notebook shows of a study: one question's passages, its lines in lambda."""
+"""What a notebook shows of a study: one question's passages, its lines in lambda, some curves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from lib.search.contrast import rotation
 from lib.stats import class_of
-from lib.studies.lam.study import Condition, Study, retrieve
+from lib.studies.lam.arms import Arm
+from lib.studies.lam.study import Study, found_by
+from lib.ways import Way
 
-__all__ = ["top_table", "lines_table", "pair_table", "mark", "story", "pick"]
+__all__ = ["curves_of", "lines_table", "mark_lambda", "pair_table", "story_rows", "top_table"]
 
 
-def _found(study: Study, qid: str, lam: float, k: int) -> list[str]:
-    return retrieve(study, Condition(), lam, study.rows([qid]), depth=k)[0].get(qid, [])
+def _top(study: Study, qid: str, lam: float, depth: int) -> list[str]:
+    return found_by(study, Arm(Way(lam=lam)), [qid], depth=depth).get(qid, [])
 
 
 def _class(study: Study, qid: str, pid: str) -> str:
-    b = study.benchmark
-    return class_of(pid, b.targets[qid], b.mimics[qid])
+    benchmark = study.benchmark
+    return class_of(pid, benchmark.targets[qid], benchmark.mimics[qid])
 
 
-def top_table(study: Study, store, qid: str, lambdas: Sequence[float], k: int) -> pd.DataFrame:
+def top_table(study: Study, qid: str, lambdas: Sequence[float]) -> pd.DataFrame:
     """The top k of one question at several lambdas: lambda, rank, class, title, how it begins."""
-    rows = [
-        (lam, rank, _class(study, qid, p.pid), p.title or p.text[:60], p.pid)
-        for lam in lambdas
-        for rank, p in enumerate(store.get_many(_found(study, qid, lam, k)), 1)
-    ]
+    rows = []
+    for lam in lambdas:
+        passages = study.retriever.store.get_many(_top(study, qid, lam, study.k))
+        for rank, passage in enumerate(passages, 1):
+            shown = passage.title or passage.text[:60]
+            rows.append((lam, rank, _class(study, qid, passage.pid), shown, passage.pid))
     return pd.DataFrame(rows, columns=["lambda", "rank", "class", "passage", "pid"])
 
 
-def lines_table(study: Study, qid: str, lam: float, k: int, depth: int = 30) -> pd.DataFrame:
+def lines_table(study: Study, qid: str, lam: float, depth: int = 30) -> pd.DataFrame:
     """The passages that matter for one question: pid, class, s_plus, s_minus, score at ``lam``.
 
     They are the best ``depth`` at lambda 0, at 1 and at ``lam``.
     """
-    tops = [_found(study, qid, at, max(depth, k)) for at in (0.0, 1.0, lam)]
-    pids = sorted(set().union(*tops))
-    (i,) = study.rows([qid])
-    pair = np.stack([study.h_plus[i], study.h_minus["nearest"][i]])
+    depth = max(depth, study.k)
+    pids = sorted({pid for at in (0.0, 1.0, lam) for pid in _top(study, qid, at, depth)})
+    hypotheses = study.hypotheses[qid]
+    texts = [hypotheses.of("target")[0], hypotheses.of("mimic")[0]]
+    known = study.retriever.vectors(texts)
+    pair = np.stack([known[text.tower, text.text] for text in texts])
     table = pd.DataFrame({"pid": pids, "class": [_class(study, qid, pid) for pid in pids]})
     table["s_plus"], table["s_minus"] = study.index.score(pair, pids)
     table["score"] = table["s_plus"] - lam * table["s_minus"]
@@ -50,29 +55,39 @@ def lines_table(study: Study, qid: str, lam: float, k: int, depth: int = 30) -> 
 
 def pair_table(study: Study, lam: float) -> pd.DataFrame:
     """Every question's pair: c = cos(h+, h-), and the query's turn in degrees at two lambdas."""
-    c = study.c()
-    turns = {f"turn at {x:g}": rotation(c, x) for x in (lam, 1.0)}
-    return pd.DataFrame({"qid": study.benchmark.qids, "c": c} | turns)
+    cosines = study.cosines(study.benchmark.qids)
+    turns = {f"turn at {x:g}": rotation(cosines, x) for x in (lam, 1.0)}
+    return pd.DataFrame({"qid": study.benchmark.qids, "c": cosines} | turns)
 
 
-def pick(curves: pd.DataFrame, wanted: dict[str, tuple[str, str]]) -> pd.DataFrame:
-    """The curves called ``{label: (hypotheses, mode)}``, with the label as first column."""
-    groups = dict(iter(curves.groupby(["hypotheses", "mode"])))
-    parts = [groups[key].assign(label=label) for label, key in wanted.items() if key in groups]
+def curves_of(
+    curves: pd.DataFrame, wanted: Mapping[str, str | tuple[str, str]]
+) -> pd.DataFrame:
+    """Some curves under the names a figure gives them, with the name as first column, ``label``.
+
+    ``wanted`` is {label: family}, or {label: (family, subset)}. A curve that a benchmark does not
+    have is left out.
+    """
+    groups = dict(iter(curves.groupby(["family", "subset"])))
+    parts = []
+    for label, asked in wanted.items():
+        key = (asked, "all") if isinstance(asked, str) else asked
+        if key in groups:
+            parts.append(groups[key].assign(label=label))
     return pd.concat(parts, ignore_index=True)[["label", *curves.columns]]
 
 
-def mark(table: pd.DataFrame, lam: float) -> pd.DataFrame:
+def mark_lambda(table: pd.DataFrame, lam: float) -> pd.DataFrame:
     """The table with the reader's lambda in a column, so that a figure's CSV says where it is."""
     return table.assign(lambda_marked=lam)
 
 
-def story(curves: pd.DataFrame) -> pd.DataFrame:
-    """Three rows for the first screen: H+ alone, these questions' own best lambda, lambda = 1."""
-    rows = curves[(curves["hypotheses"] == "nearest") & (curves["mode"] == "full search")]
+def story_rows(curves: pd.DataFrame) -> pd.DataFrame:
+    """Plain CHR at three lambdas: H+ alone, these questions' own best, and the paper's 1."""
+    rows = curves[(curves["family"] == "chr") & (curves["subset"] == "all")]
     best = rows.loc[rows["p_at_5"].idxmax()]
-    none, one = (rows[rows["lambda"] == x].iloc[0] for x in (0, 1))
+    alone, paper = (rows[rows["lambda"] == lam].iloc[0] for lam in (0, 1))
     names = ["H+ alone", "best on these questions", "the paper's"]
-    picked = pd.DataFrame([none, best, one], index=names)
+    picked = pd.DataFrame([alone, best, paper], index=names)
     shown = ["lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "contamination_at_5"]
     return picked[[*shown, "neither_at_5", "n"]]

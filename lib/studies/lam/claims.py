@@ -1,0 +1,87 @@
+"""Which arms are compared: what was declared before a test set was first looked at, and the rest.
+
+``data/primary_tests.toml`` declares the primary tests of a set. An arm stands there as its name, or
+as what dev chose: ``{one mimic}`` is the arm chosen for that form, ``{one mimic:lambda}`` its
+lambda.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+
+from lib.base.paths import DATA
+from lib.stats import Pair
+from lib.studies.lam.arms import Arm
+
+__all__ = ["declared_pairs", "exploratory_pairs", "primary_tests"]
+
+_CHOSEN = re.compile(r"\{([^:}]+)(:lambda)?\}")
+
+P = "p_at_5"
+
+
+def primary_tests() -> dict:
+    """What ``data/primary_tests.toml`` declares, by test set."""
+    path = DATA / "primary_tests.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def declared_pairs(name: str, dev: Mapping[str, Arm]) -> list[Pair]:
+    """The primary tests of a test set, empty for one that has none.
+
+    A test whose lambda dev chose to be 0 compares a search with itself: it is void and left out.
+    One that names the same two arms as another, because dev chose the paper's lambda, counts once.
+    Raises KeyError for a form that dev did not choose for.
+    """
+    pairs = {}
+    for test in primary_tests().get(name, {}).get("test", []):
+        arm, against = (_resolved(test[side], dev) for side in ("arm", "against"))
+        if arm != against:
+            pair = Pair(test["statement"], test["metric"], arm, against, primary=True)
+            pairs.setdefault((arm, against, test["metric"]), pair)
+    return list(pairs.values())
+
+
+def _resolved(written: str, dev: Mapping[str, Arm]) -> str:
+    """An arm's name with what dev chose filled in; every search at lambda 0 is H+ alone."""
+
+    def chosen(match: re.Match) -> str:
+        arm = dev[match[1]]
+        return f"{arm.way.lam:g}" if match[2] else arm.name
+
+    name = _CHOSEN.sub(chosen, written)
+    return re.sub(r"^chr(\+rotation|\+stranger)?(\+question\S*)?@0$", r"hplus\2", name)
+
+
+def exploratory_pairs(measured: Collection[str], dev: Mapping[str, Arm]) -> list[Pair]:
+    """Every comparison that a reader of the study asks for, of arms that were measured.
+
+    Contrast at the lambda dev chose, at 0.4 and at the paper's 1 against H+ alone, the two
+    controls, and the question; then every form at what dev chose for it against H+ alone.
+    """
+    lambdas = {0.4, 1.0}
+    if "one mimic" in dev:
+        lambdas.add(dev["one mimic"].way.lam)
+    wanted = []
+    for lam in sorted(lambdas - {0.0}):
+        contrast = f"chr@{lam:g}"
+        wanted += [
+            (contrast, "hplus", P),
+            (contrast, f"chr+rotation@{lam:g}", P),
+            (contrast, f"chr+stranger@{lam:g}", P),
+            (contrast, "question", P),
+            (f"chr+rotation@{lam:g}", "hplus", P),
+            (f"chr+stranger@{lam:g}", "hplus", P),
+            (f"chr+question1@{lam:g}", "hplus+question1", P),
+            (contrast, "hplus", "mimic_at_5"),
+        ]
+    wanted += [("hplus", "question", P), ("hplus+question1", "hplus", P)]
+    wanted += [(arm.name, "hplus", P) for arm in dev.values()]
+    wanted += [(arm.name, "hplus+question1", P) for arm in dev.values() if arm.way.question_weight]
+    pairs = {}
+    for arm, against, metric in wanted:
+        if arm != against and {arm, against} <= set(measured):
+            pairs[arm, against, metric] = Pair(f"{arm} > {against}", metric, arm, against)
+    return list(pairs.values())
