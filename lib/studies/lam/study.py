@@ -96,7 +96,8 @@ def _vectors(study: Study, condition: Condition, lam, rows: np.ndarray, seed: in
     if condition.form == "max":
         return contrast.max_mimic_forms(plus, study.several[rows], lam)
     if condition.form == "margin":
-        return contrast.margin_forms(plus, mimic[rows], lam)
+        forms, _ = contrast.margin_forms(plus, mimic[rows], lam)  # margin 0: no offsets
+        return forms
     if condition.form == "mean":
         minus = study.several[rows].mean(axis=1)
     elif condition.rotation:
