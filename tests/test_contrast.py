@@ -10,7 +10,16 @@ from hypothesis.extra.numpy import arrays
 
 from lib.search import contrast
 from lib.search import forms as forms_module
-from lib.search.forms import LinearForms, rerank_pool, search_certified, search_forms
+from lib.search.forms import (
+    LinearForms,
+    hubness,
+    log_sum_exp,
+    rerank_pool,
+    search_certified,
+    search_forms,
+    search_scored,
+    search_with_penalty,
+)
 from lib.search.index import DenseIndex
 
 
@@ -136,14 +145,25 @@ def test_the_maximum_over_mimics_is_searched_exactly(k, monkeypatch):
         assert np.allclose(hits.scores[i], want[hits.rows[i]], atol=3e-5)
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.4, 1.3])
-def test_the_margin_rule_is_searched_exactly(lam, monkeypatch):
+@pytest.mark.parametrize("lam", [0.0, 0.4, 1.3, np.linspace(0, 2, 9)])
+@pytest.mark.parametrize("margin", [0.0, 0.3, -0.2])
+def test_the_margin_rule_is_searched_exactly(lam, margin, monkeypatch):
+    monkeypatch.setattr(forms_module, "BLOCK", 7)
     docs, h, m = some(0, 80, 6), some(1, 9, 6), some(2, 9, 6)
-    hits, kept = searched(docs, contrast.margin_forms(h, m, lam), 5, monkeypatch)
-    for i in range(9):
+    index = index_of(docs).subset(np.arange(80) % 10 != 0)
+    kept = np.flatnonzero(index.kept)
+    parts = zip(*contrast.margin_forms(h, m, lam, margin), strict=True)
+    hits = search_forms(index, [LinearForms(v, b) for v, b in parts], 5)
+    for i, own in enumerate(np.broadcast_to(lam, 9)):
         plus, minus = docs @ h[i], docs @ m[i]
-        want = plus - lam * np.maximum(0, minus - plus)
+        want = plus - own * np.maximum(0, minus - plus + margin)
         assert hits.rows[i].tolist() == [int(kept[j]) for j in ranked(want[kept], 5)]
+        assert np.allclose(hits.scores[i], want[hits.rows[i]], atol=3e-5)
+
+
+def test_a_negative_lambda_has_no_margin_forms():
+    with pytest.raises(ValueError, match="lambda >= 0"):
+        contrast.margin_forms(some(0, 2, 4), some(1, 2, 4), np.array([0.5, -0.1]))
 
 
 def test_forms_may_have_offsets_and_differ_in_number(monkeypatch):
@@ -165,7 +185,7 @@ def test_certified_candidates_give_what_scoring_every_passage_gives(seed, lam, k
         for v in contrast.max_mimic_forms(h, mimics, np.full(4, lam))
     ]
     index, shallow = index_of(docs), search_certified(index_of(docs), forms, k, candidates=k)
-    for whole in (contrast.WHOLE, 10):
+    for whole in (forms_module.WHOLE, 10):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(forms_module, "WHOLE", whole)
             found = search_forms(index, forms, k)
@@ -183,3 +203,159 @@ def test_a_pool_is_re_ranked_and_nothing_outside_it_returned():
         assert hits.rows[i].tolist() == want
     everything = rerank_pool(index_of(docs), h, query, n=50, k=4)
     assert (everything.rows == index_of(docs).search(query, 4).rows).all()
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of at most 7 passages, and fewer where questions have many vectors."""
+    monkeypatch.setattr(forms_module, "BLOCK", 7)
+    monkeypatch.setattr(forms_module, "PRODUCTS", 100)
+
+
+def some_kept(docs: np.ndarray) -> tuple[DenseIndex, np.ndarray]:
+    """An index without every tenth passage, and the rows that can be found."""
+    index = index_of(docs).subset(np.arange(len(docs)) % 10 != 0)
+    return index, np.flatnonzero(index.kept)
+
+
+def soft_score(plus: np.ndarray, minus: np.ndarray, lam: float, tau: float) -> np.ndarray:
+    """The definition: plus (passages,), minus (passages, mimics)."""
+    return plus - lam * tau * np.log(np.exp(minus / tau).mean(axis=1))
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.7, -0.4, np.linspace(0, 2, 9)])
+@pytest.mark.parametrize(("mimics", "tau"), [(1, 0.1), (4, 0.02), (30, 0.5)])
+def test_log_sum_exp_is_searched_exactly(mimics, tau, lam, small_blocks):
+    docs, h, some_mimics = some(0, 80, 6), some(1, 9, 6), some(2, 9, mimics, 6)
+    index, kept = some_kept(docs)
+    vectors = np.concatenate([h[:, None], some_mimics], axis=1)
+    hits = search_scored(index, vectors, log_sum_exp(lam, tau), 5)
+    for i, own in enumerate(np.broadcast_to(lam, 9)):
+        want = soft_score(docs @ h[i], docs @ some_mimics[i].T, own, tau)
+        assert hits.rows[i].tolist() == [int(kept[j]) for j in ranked(want[kept], 5)]
+        assert np.allclose(hits.scores[i], want[hits.rows[i]], atol=3e-5)
+
+
+@pytest.mark.parametrize("tau", [1e-9, 1e9])
+def test_log_sum_exp_goes_from_the_maximum_to_the_mean_of_mimics(tau):
+    docs, h, mimics = some(0, 80, 6), some(1, 9, 6), some(2, 9, 4, 6)
+    index, vectors = index_of(docs), np.concatenate([h[:, None], mimics], axis=1)
+    hits = search_scored(index, vectors, log_sum_exp(0.8, tau), 80)
+    if tau < 1:
+        forms = contrast.max_mimic_forms(h, mimics, 0.8)
+        want = search_forms(index, [LinearForms(v, np.zeros(4)) for v in forms], 80)
+    else:
+        want = index.search(contrast.shifted_query(h, mimics.mean(axis=1), 0.8), 80)
+    # Rounding to 1e-5 may fall on either side, so scores agree to one step of it.
+    for i in range(9):
+        order, wanted = np.argsort(hits.rows[i]), np.argsort(want.rows[i])
+        assert np.allclose(hits.scores[i][order], want.scores[i][wanted], atol=1.2e-5)
+
+
+@given(st.integers(0, 10**6), st.floats(1e-4, 1e4))
+@settings(max_examples=40, deadline=None)
+def test_log_sum_exp_lies_between_the_mean_and_the_maximum(seed, tau):
+    products = np.random.default_rng(seed).uniform(-1, 1, size=(3, 5, 8))
+    products[:, 0] = 0
+    soft = -log_sum_exp(1.0, tau)(products)
+    assert (soft <= products[:, 1:].max(axis=1) + 1e-12).all()
+    assert (soft >= products[:, 1:].mean(axis=1) - 1e-12).all()
+
+
+@pytest.mark.parametrize("tau", [0.0, -1.0, np.inf, np.nan])
+def test_log_sum_exp_needs_a_temperature(tau):
+    with pytest.raises(ValueError, match="tau"):
+        log_sum_exp(1.0, tau)
+
+
+def test_log_sum_exp_needs_a_mimic():
+    with pytest.raises(ValueError, match="at least one mimic"):
+        search_scored(index_of(some(0, 9, 4)), some(1, 2, 1, 4), log_sum_exp(1.0, 0.1), 3)
+
+
+@pytest.mark.parametrize("neighbours", [1, 4, 12])
+def test_hubness_is_the_mean_of_the_nearest_questions(neighbours, small_blocks):
+    docs, h = some(0, 80, 6), some(1, 12, 6)
+    index, kept = some_kept(docs)
+    found = hubness(index, h, neighbours)
+    for row in kept:
+        nearest = sorted(docs[row].astype(float) @ h.T.astype(float))[-neighbours:]
+        assert found[row] == pytest.approx(np.mean(nearest), abs=1e-12)
+    assert np.isnan(found[~index.kept]).all() and found.shape == (80,)
+
+
+def test_hubness_needs_as_many_questions_as_neighbours():
+    for neighbours in (0, 3):
+        with pytest.raises(ValueError, match="neighbours among 2"):
+            hubness(index_of(some(0, 9, 4)), some(1, 2, 4), neighbours)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5, -0.5, np.linspace(0, 2, 12)])
+def test_a_penalty_is_searched_exactly(lam, small_blocks):
+    docs, h = some(0, 80, 6), some(1, 12, 6)
+    index, kept = some_kept(docs)
+    penalty = hubness(index, h, 4)
+    hits = search_with_penalty(index, h, penalty, lam, 5)
+    for i, own in enumerate(np.broadcast_to(lam, 12)):
+        want = docs @ h[i] - own * penalty
+        assert hits.rows[i].tolist() == [int(kept[j]) for j in ranked(want[kept], 5)]
+        assert np.allclose(hits.scores[i], want[hits.rows[i]], atol=3e-5)
+
+
+def test_csls_ranks_as_its_authors_formula():
+    docs, h = some(0, 60, 6), some(1, 12, 6)
+    index = index_of(docs)
+    hits = search_with_penalty(index, h, hubness(index, h, 3), 0.5, 60)
+    cosines = docs.astype(float) @ h.T.astype(float)
+    of_passages = np.sort(cosines, axis=1)[:, -3:].mean(axis=1)
+    of_questions = np.sort(cosines, axis=0)[-3:].mean(axis=0)
+    csls = 2 * cosines - of_passages[:, None] - of_questions
+    for i in range(12):
+        # Half of it and half a constant: the order is the same but for ties in rounding.
+        assert (np.diff(csls[hits.rows[i], i]) <= 2.1e-5).all()
+
+
+def test_a_penalty_is_needed_for_every_passage_that_can_be_found():
+    docs, h = some(0, 80, 6), some(1, 12, 6)
+    index, _ = some_kept(docs)
+    penalty = hubness(index, h, 4)
+    subset = index.subset(np.arange(80) < 40)
+    assert (search_with_penalty(subset, h, penalty, 1.0, 3).rows < 40).all()
+    for wrong in (penalty, penalty[:-1]):
+        with pytest.raises(ValueError, match="one finite number for each of 80 rows"):
+            search_with_penalty(index_of(docs), h, wrong, 1.0, 3)
+
+
+def test_ties_in_any_score_break_by_passage_id(small_blocks):
+    docs = np.repeat(some(0, 4, 6), 5, axis=0)
+    ids = [f"p{i:02d}" for i in np.random.default_rng(1).permutation(20)]
+    index, h = DenseIndex([docs], ids), docs[:1]
+    constant = np.full(20, 0.1)
+    found = [
+        search_scored(index, np.stack([h, h], axis=1), log_sum_exp(0.5, 0.1), 5),
+        search_with_penalty(index, h, constant, 1.0, 5),
+    ]
+    for hits in found:
+        assert hits.ids[0].tolist() == sorted(ids[:5])
+
+
+def test_a_search_refuses_what_it_cannot_score():
+    index = index_of(some(0, 9, 4))
+    with pytest.raises(ValueError, match="k is 0"):
+        search_scored(index, some(1, 2, 3, 4), log_sum_exp(1.0, 0.1), 0)
+    with pytest.raises(ValueError, match=r"wanted \(questions, vectors each, 4\)"):
+        search_scored(index, some(1, 2, 4), log_sum_exp(1.0, 0.1), 3)
+
+
+@given(st.lists(st.integers(-5, 5), max_size=45))
+def test_the_hardest_tenth_has_the_highest_cosines(numbers):
+    c = np.array(numbers) / 5
+    chosen = contrast.hardest_tenth(c)
+    size = int(np.ceil(len(c) / 10))
+    want = sorted(range(len(c)), key=lambda i: (-c[i], i))[:size]
+    assert sorted(want) == np.flatnonzero(chosen).tolist()
+
+
+def test_a_question_without_a_cosine_is_neither_hard_nor_easy():
+    with pytest.raises(ValueError, match="finite"):
+        contrast.hardest_tenth(np.array([0.1, np.nan]))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
 
 from lib.search.index import Hits, PassageIndex, top_rows
 
-__all__ = ["BM25Index"]
+__all__ = ["BM25Index", "words"]
 
 
 class BM25Index(PassageIndex):
@@ -23,10 +24,17 @@ class BM25Index(PassageIndex):
     def build(cls, texts: Sequence[str], ids: Sequence[str]) -> Self:
         """Index passages (title and text as one string); k1 and b are Pyserini's."""
         import bm25s
+        from scipy.sparse import csc_array
 
         index = cls(ids)
-        index._model = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
-        index._model.index(_words(texts, return_ids=True), show_progress=False)
+        model = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
+        model.index(_tokenized(texts, return_ids=True), show_progress=False)
+        # bm25s scores every word in every passage beforehand: a column a word, a row a passage.
+        parts = model.scores["data"], model.scores["indices"], model.scores["indptr"]
+        columns = len(model.scores["indptr"]) - 1
+        index._scores = csc_array(parts, shape=(len(index.ids), columns))
+        # The empty word that bm25s adds to its vocabulary has no column.
+        index._columns = {w: i for w, i in model.vocab_dict.items() if w and i < columns}
         return index
 
     def search(self, texts: Sequence[str], k: int) -> Hits:
@@ -34,19 +42,39 @@ class BM25Index(PassageIndex):
 
         A passage that shares no word with the text is not a result, so there may be fewer than k.
         """
+        return self.search_weighted([Counter(words(text)) for text in texts], k)
+
+    def search_weighted(self, queries: Sequence[Mapping[str, float]], k: int) -> Hits:
+        """The k best passages per query: words, as ``words`` gives them, each with a weight.
+
+        A passage scores sum over words of weight x bm25(word, passage), in float64, rounded to
+        1e-5, ties by id; a word that no passage has counts nothing. Only passages with a score
+        above 0 are results, so there may be fewer than k, none for a query without words. A weight
+        may be negative. Raises ValueError for one that is not finite.
+        """
         if k < 1:
             raise ValueError(f"k is {k}: ask for at least one passage")
-        return Hits.stack([self._best(words, k) for words in _words(texts, return_ids=False)])
+        return Hits.stack([self._best(query, k) for query in queries])
 
-    def _best(self, words: list[str], k: int) -> Hits:
-        known = self._model.get_tokens_ids(words)
-        scores = np.round(self._model.get_scores_from_ids(known).astype(np.float64), 5) * self.kept
+    def _best(self, query: Mapping[str, float], k: int) -> Hits:
+        known = [word for word in query if word in self._columns]
+        weights = np.array([query[word] for word in known], dtype=np.float64)
+        if not np.isfinite(weights).all():
+            raise ValueError(f"weights must be finite: {dict(query)}")
+        columns = np.array([self._columns[word] for word in known], dtype=np.int64)
+        # A sum in float64, so that the order of the words changes no rounded score.
+        scores = np.round(self._scores[:, columns] @ weights, 5) * self.kept
         kth = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
         rows = np.flatnonzero((scores >= kth) & (scores > 0))
         return top_rows(scores[None, rows], rows, self, k)
 
 
-def _words(texts: Sequence[str], return_ids: bool):
+def words(text: str) -> list[str]:
+    """The words of a text as BM25 reads it, in order, repeated ones as often as they occur."""
+    return _tokenized([text], return_ids=False)[0]
+
+
+def _tokenized(texts: Sequence[str], return_ids: bool):
     import bm25s
 
     # One letter is a word too: hepatitis B, vitamin K.

@@ -9,6 +9,7 @@ All vectors are unit rows, float32, shape (n, d); ``lam`` is a number or an arra
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ __all__ = [
     "TINY",
     "Segment",
     "cosine",
+    "hardest_tenth",
     "is_degenerate",
     "margin_forms",
     "matched_rotation",
@@ -120,12 +122,37 @@ def max_mimic_forms(h_plus: np.ndarray, mimics: np.ndarray, lam: float | np.ndar
     return shifted_query(h_plus[:, None], mimics, lam)
 
 
-def margin_forms(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
-    """Rule L4: S = cos(d, H+) - lambda max(0, cos(d, H-) - cos(d, H+)), as forms (n, 2, d).
+def margin_forms(
+    h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray, margin: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rule L4: S = cos(d, H+) - lambda max(0, cos(d, H-) - cos(d, H+) + margin).
 
-    Only passages closer to the mimic than to the target pay: S is the lower of h+ . d and
-    ((1 + lambda) h+ - lambda h-) . d, so it needs no pool.
+    Only passages closer to the mimic than to the target pay (or nearly so, with a margin above 0).
+    S is the lower of h+ . d and ((1 + lambda) h+ - lambda h-) . d - lambda margin, so it needs no
+    pool: forms (n, 2, d) and their offsets (n, 2). Raises ValueError for a lambda below 0, which
+    would make S the higher of the two.
     """
     lam = np.reshape(np.asarray(lam, np.float64), (-1, 1))
+    if (lam < 0).any():
+        raise ValueError(f"lambda is {lam.min()}: the margin rule needs lambda >= 0")
     steep = (1 + lam) * h_plus - lam * h_minus
-    return np.stack([h_plus, steep.astype(np.float32)], axis=1)
+    forms = np.stack([h_plus, steep.astype(np.float32)], axis=1)
+    offsets = np.zeros(forms.shape[:2])
+    offsets[:, 1:] = -lam * margin
+    return forms, offsets
+
+
+def hardest_tenth(c: np.ndarray) -> np.ndarray:
+    """The tenth of questions whose mimic is most like the target: bool (n,), True for those.
+
+    ``c`` (n,) is cos(h+, h-). ceil(n / 10) questions, those with the highest c; ties by position.
+    This is where contrast collapses first, so rules for lambda are judged on it. Raises ValueError
+    for a c that is not finite.
+    """
+    c = np.asarray(c, dtype=np.float64)
+    if not np.isfinite(c).all():
+        raise ValueError("c must be finite: a question without a mimic has no place among them")
+    hardest = np.argsort(-c, kind="stable")[: math.ceil(len(c) / 10)]
+    chosen = np.zeros(len(c), dtype=bool)
+    chosen[hardest] = True
+    return chosen

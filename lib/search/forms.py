@@ -1,22 +1,38 @@
-"""Search for scores that are not one inner product: a minimum of linear forms, and a pool's best.
+"""Search for scores that are not one inner product: minima, log-sum-exps, penalties, pools.
 
-Both are exact. A small corpus is scored whole, block by block; a large one by candidate sets that
-prove nothing is missing.
+All are exact. A corpus is scored whole, block by block, so that memory stays flat; a large one is
+searched for a minimum of linear forms by candidate sets that prove nothing is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lib.search.index import DenseIndex, Hits, top_rows
 
-__all__ = ["LinearForms", "rerank_pool", "search_certified", "search_forms"]
+__all__ = [
+    "Combine",
+    "LinearForms",
+    "hubness",
+    "log_sum_exp",
+    "rerank_pool",
+    "search_certified",
+    "search_forms",
+    "search_scored",
+    "search_with_penalty",
+]
 
 BLOCK, WHOLE = 4096, 200_000
-"""Passages scored at a time where a score is not linear, and how many are scored whole at all."""
+"""Passages scored at a time at most, and how many are scored whole for a minimum of forms."""
+
+PRODUCTS = 2**24
+"""Inner products in memory at a time (128 MiB): many vectors make the blocks smaller."""
+
+Combine = Callable[[np.ndarray], np.ndarray]
+"""Inner products (n, m, b) of n questions' m vectors with b passages to scores (n, b)."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +43,43 @@ class LinearForms:
     offsets: np.ndarray
 
 
-def search_forms(index, forms: Sequence[LinearForms], k: int) -> Hits:
+def search_scored(index: DenseIndex, vectors: np.ndarray, combine: Combine, k: int) -> Hits:
+    """Exact top k of any score made of inner products, ``vectors`` (n, m, d): m per question.
+
+    ``combine`` gets float64 products (n, m, b) of one block of passages, and gives scores (n, b). A
+    score may depend on the question, by position, and on nothing outside its passage. Every
+    passage is scored: the time grows with n x m x passages. Raises ValueError for other shapes.
+    """
+    vectors = np.asarray(vectors, dtype=np.float64)
+    if vectors.ndim != 3 or vectors.shape[2] != index.dim:
+        raise ValueError(f"vectors {vectors.shape}: wanted (questions, vectors each, {index.dim})")
+    n, m, dim = vectors.shape
+    stacked = vectors.reshape(n * m, dim)
+
+    def scores(rows: np.ndarray) -> np.ndarray:
+        products = index.score(stacked, rows)
+        return combine(products.reshape(n, m, len(rows)))
+
+    return _best_of_blocks(index, scores, n * m, k)
+
+
+def search_forms(index: DenseIndex, forms: Sequence[LinearForms], k: int) -> Hits:
     """Exact top k of a minimum of linear forms, one per question.
 
-    Every passage is scored, block by block, so that memory stays flat; beyond ``WHOLE`` passages
-    certified candidate sets are cheaper (``search_certified``), and as exact.
+    Every passage is scored; beyond ``WHOLE`` passages certified candidate sets are cheaper
+    (``search_certified``), and as exact.
     """
     if len(index) > WHOLE:
         return search_certified(index, forms, k)
-    vectors = np.concatenate([form.vectors for form in forms])
-    offsets = np.concatenate([form.offsets for form in forms])[:, None]
-    firsts = np.cumsum([0, *(len(form.vectors) for form in forms[:-1])])
-    rows, parts = np.flatnonzero(index.kept), []
-    for block in np.split(rows, range(BLOCK, len(rows), BLOCK)):
-        scores = np.minimum.reduceat(index.score(vectors, block) + offsets, firsts)
-        parts.append(top_rows(scores, block, index, k))
-    scores = np.concatenate([part.scores for part in parts], axis=1)
-    return top_rows(scores, np.concatenate([part.rows for part in parts], axis=1), index, k)
+    width = max(len(form.vectors) for form in forms)
+    padded = [_padded(form, width) for form in forms]
+    vectors = np.stack([form.vectors for form in padded])
+    offsets = np.stack([form.offsets for form in padded])[:, :, None]
+
+    def least(products: np.ndarray) -> np.ndarray:
+        return (products + offsets).min(axis=1)
+
+    return search_scored(index, vectors, least, k)
 
 
 def search_certified(
@@ -74,6 +110,78 @@ def search_certified(
     return Hits.stack(best)
 
 
+def log_sum_exp(lam: float | np.ndarray, tau: float) -> Combine:
+    """S = cos(d, H+) - lambda tau log mean_j exp(cos(d, H_j-) / tau), for ``search_scored``.
+
+    A soft maximum over many mimics: tau -> 0 is the maximum over them, tau -> infinity their mean;
+    in between, every mimic that is near counts. Of the m vectors H+ is the first, the mimics
+    follow. ``lam`` is a number or one per question, of any sign; ``tau`` is on the scale of
+    cosines. Raises ValueError for a tau that is not positive and finite, or when there is no mimic.
+    """
+    if not 0 < tau < np.inf:
+        raise ValueError(f"tau is {tau}: it must be positive and finite")
+    lam = np.reshape(np.asarray(lam, dtype=np.float64), (-1, 1))
+
+    def combine(products: np.ndarray) -> np.ndarray:
+        if products.shape[1] < 2:
+            raise ValueError("log-sum-exp needs H+ and at least one mimic per question")
+        plus, minus = products[:, 0], products[:, 1:]
+        nearest = minus.max(axis=1)
+        # From the nearest mimic on, by log1p and expm1: exact for the least and largest tau too,
+        # where log(sum(exp)) - log(m) would lose the digits that tau multiplies.
+        below = np.expm1((minus - nearest[:, None]) / tau).mean(axis=1)
+        return plus - lam * (nearest + tau * np.log1p(below))
+
+    return combine
+
+
+def hubness(index: DenseIndex, vectors: np.ndarray, neighbours: int = 10) -> np.ndarray:
+    """r(d), float64 (rows,): mean of a passage's cosines with its nearest among ``vectors``.
+
+    ``vectors`` (n, d) are all questions' H+. A passage that is near to many of them is a hub, and
+    found for every question; CSLS (Conneau et al. 2018, *Word translation without parallel data*)
+    takes that away. Rows that cannot be found are NaN. Raises ValueError unless there are at least
+    ``neighbours`` >= 1 vectors.
+    """
+    n = len(vectors)
+    if not 1 <= neighbours <= n:
+        raise ValueError(f"{neighbours} neighbours among {n} vectors: ask for 1 to {n}")
+    found = np.full(len(index.kept), np.nan)
+    for rows in _blocks(index, n):
+        cosines = index.score(vectors, rows)
+        nearest = np.partition(cosines, n - neighbours, axis=0)[n - neighbours :]
+        found[rows] = nearest.mean(axis=0)
+    return found
+
+
+def search_with_penalty(
+    index: DenseIndex,
+    vectors: np.ndarray,
+    penalty: np.ndarray,
+    lam: float | np.ndarray,
+    k: int,
+) -> Hits:
+    """Exact top k of S = cos(d, h) - lambda r(d), with one ``penalty`` r per row of the index.
+
+    ``vectors`` (n, d) are the queries, ``lam`` a number or one each. With ``hubness`` as penalty,
+    lambda = 1/2 ranks as CSLS does: 2 cos(d, h) - r(d), but for a constant of the question. Raises
+    ValueError when a passage that can be found has no finite penalty.
+    """
+    penalty = np.asarray(penalty, dtype=np.float64)
+    if penalty.shape != index.kept.shape or not np.isfinite(penalty[index.kept]).all():
+        raise ValueError(
+            f"penalty {penalty.shape}: wanted one finite number for each of {len(index.kept)} rows;"
+            " compute it on this index, or on one that this is a subset of"
+        )
+    vectors = np.asarray(vectors, dtype=np.float64)
+    lam = np.reshape(np.asarray(lam, dtype=np.float64), (-1, 1))
+
+    def scores(rows: np.ndarray) -> np.ndarray:
+        return index.score(vectors, rows) - lam * penalty[rows]
+
+    return _best_of_blocks(index, scores, len(vectors), k)
+
+
 def rerank_pool(index, pool: np.ndarray, query: np.ndarray, n: int, k: int) -> Hits:
     """Top k by ``query`` among the top n by ``pool`` (both (q, d)): CHR read as re-ranking.
 
@@ -85,3 +193,28 @@ def rerank_pool(index, pool: np.ndarray, query: np.ndarray, n: int, k: int) -> H
         for i, rows in enumerate(first.rows)
     ]
     return Hits.stack(parts)
+
+
+def _padded(form: LinearForms, width: int) -> LinearForms:
+    """The same score with ``width`` forms: the first is repeated, which changes no minimum."""
+    which = np.zeros(width, dtype=int)
+    which[: len(form.vectors)] = np.arange(len(form.vectors))
+    return LinearForms(form.vectors[which], form.offsets[which])
+
+
+def _blocks(index: DenseIndex, vectors: int) -> list[np.ndarray]:
+    """Rows that can be found, in blocks whose products with that many vectors fit in memory."""
+    rows = np.flatnonzero(index.kept)
+    size = max(1, min(BLOCK, PRODUCTS // max(vectors, 1)))
+    return np.split(rows, range(size, len(rows), size))
+
+
+def _best_of_blocks(
+    index: DenseIndex, scores: Callable[[np.ndarray], np.ndarray], vectors: int, k: int
+) -> Hits:
+    """The k best by ``scores(rows)``, (n, len(rows)): the best of each block's k best."""
+    if k < 1:
+        raise ValueError(f"k is {k}: ask for at least one passage")
+    parts = [top_rows(scores(rows), rows, index, k) for rows in _blocks(index, vectors)]
+    best = np.concatenate([part.scores for part in parts], axis=1)
+    return top_rows(best, np.concatenate([part.rows for part in parts], axis=1), index, k)
