@@ -16,9 +16,12 @@ import numpy as np
 import pandas as pd
 
 from lib.data.questions import Question
+from lib.data.store import PassageStore
 from lib.llm.chat import in_parallel
 from lib.methods.base import Expansion, Fusion, Method, Request, Sparse
 from lib.search import contrast, forms, spaces
+from lib.search.bm25 import BM25Index
+from lib.search.embed import Encoder
 from lib.search.index import DenseIndex, Hits
 from lib.search.lexical import contrast_terms
 from lib.search.merge import merge_rrf, merge_scores
@@ -41,15 +44,15 @@ _FUSED_DEPTH = 100
 class Retriever:
     """An index with its encoder and, where asked for, a BM25 index and the passages.
 
-    ``hubs`` (rows,) is how near each passage of the index is to everybody's H+; the form ``csls``
-    needs it (see ``with_hubs``).
+    ``bm25`` may be a function that builds the index of words when it is first searched.
+    ``everyone`` is the H+ of all questions: the form ``csls`` needs it (see ``knowing``).
     """
 
     index: DenseIndex
-    encoder: object
-    store: object = None
-    bm25: object = None
-    hubs: np.ndarray | None = field(default=None, repr=False)
+    encoder: Encoder
+    store: PassageStore | None = None
+    bm25: BM25Index | Callable[[], BM25Index] | None = None
+    everyone: tuple[Text, ...] = field(default=(), repr=False)
     _known: dict = field(default_factory=dict, repr=False)
     _spaces: dict = field(default_factory=dict, repr=False)
     _lock: object = field(default_factory=threading.Lock, repr=False)
@@ -83,12 +86,22 @@ class Retriever:
                 found[i] = contrast.cosine(plus[None], minus[None])[0]
         return found
 
-    def with_hubs(self, hypotheses: Iterable[Hypotheses], neighbours: int = 10) -> Retriever:
-        """This retriever, knowing how near each passage is to the H+ of all these questions."""
-        targets = [target for h in hypotheses for target in h.of("target")[:1]]
-        known = self.vectors(targets)
-        plus = np.stack([_vector(target, known) for target in targets])
-        return replace(self, hubs=forms.hubness(self.index, plus, neighbours))
+    def knowing(self, hypotheses: Iterable[Hypotheses]) -> Retriever:
+        """This retriever, with the H+ of all these questions to tell hubs by."""
+        targets = tuple(target for h in hypotheses for target in h.of("target")[:1])
+        return replace(self, everyone=targets, _spaces={})
+
+    def _hubs(self, neighbours: int = 10) -> np.ndarray:
+        """How near each passage is to the nearest H+ of all questions, (rows,). Made once."""
+        if not self.everyone:
+            raise ValueError("the form csls needs all questions: use retriever.knowing(hypotheses)")
+        known = self.vectors(self.everyone)
+        with self._lock:
+            if "hubs" not in self._spaces:
+                plus = np.stack([_vector(target, known) for target in self.everyone])
+                nearest = min(neighbours, len(plus))
+                self._spaces["hubs"] = forms.hubness(self.index, plus, nearest)
+            return self._spaces["hubs"]
 
     def space_of(self, way: Way) -> tuple[DenseIndex, Callable[[np.ndarray], np.ndarray]]:
         """The index in the way's space, and what takes vectors there. Made once, then kept."""
@@ -182,7 +195,7 @@ class Retriever:
         pool, the vector that chooses the pool comes first.
         """
         try:
-            vectors = _vectors(h, known, to_space, self._moments)
+            vectors = _vectors(h, known, to_space)
         except LookupError as missing:
             return str(missing.args[0])
         if contrast.is_degenerate(vectors).any():
@@ -195,14 +208,16 @@ class Retriever:
         """Top k of the passages, exactly, for queries (n, m, d) and their lambdas (n,)."""
         if way.pool:
             return forms.rerank_pool(index, vectors[:, 0], vectors[:, 1], way.pool, k)
-        if way.form == "softmax":
-            return forms.search_scored(index, vectors, forms.log_sum_exp(lam, way.tau), k)
         if way.form == "csls":
-            if self.hubs is None:
-                raise ValueError("the form csls needs hubs: use retriever.with_hubs(hypotheses)")
-            return forms.search_with_penalty(index, vectors[:, 0], self.hubs, lam, k)
+            return forms.search_with_penalty(index, vectors[:, 0], self._hubs(), lam, k)
         if vectors.shape[1] == 1:
             return index.search(vectors[:, 0], k)
+        if way.form == "softmax":
+            return forms.search_scored(index, vectors, forms.log_sum_exp(lam, way.tau), k)
+        if way.form == "lda":
+            pairs = vectors[:, 0], vectors[:, 1]
+            query = spaces.lda_query(*pairs, self._moments(), way.shrink, lam)
+            return index.search(query, k)
         offsets = np.zeros(vectors.shape[:2])
         if way.form == "margin":
             offsets[:, 1] = -lam * way.margin
@@ -226,9 +241,11 @@ class Retriever:
         rows = np.full((1, len(picked)), -1)
         return Hits(np.zeros(rows.shape, np.float32), rows, ids[picked][None])
 
-    def _lexical_index(self):
+    def _lexical_index(self) -> BM25Index:
         if self.bm25 is None:
             raise ValueError("this retriever has no BM25 index: build one with BM25Index.build")
+        if callable(self.bm25):
+            self.bm25 = self.bm25()
         return self.bm25
 
 
@@ -257,7 +274,7 @@ def _chosen_mimics(h: Hypotheses) -> tuple[Text, ...]:
     return mimics if h.way.searches_many else mimics[:1]
 
 
-def _vectors(h: Hypotheses, known: Mapping, to_space: Callable, moments: Callable) -> np.ndarray:
+def _vectors(h: Hypotheses, known: Mapping, to_space: Callable) -> np.ndarray:
     """The vectors (m, d) of one question under its way; LookupError where a text is missing."""
 
     def embedded(texts: Sequence[Text]) -> np.ndarray:
@@ -279,9 +296,7 @@ def _vectors(h: Hypotheses, known: Mapping, to_space: Callable, moments: Callabl
         minus = embedded(mimics)
         if way.rotation:
             minus = _rotated(h, embedded, minus)
-        vectors = _contrasted(way, plus, minus, moments)
-    elif way.form == "softmax":
-        vectors = np.stack([plus, plus])  # lambda is 0: the second one weighs nothing
+        vectors = _contrasted(way, plus, minus)
     if way.question_weight and question:
         vectors = vectors + np.float32(way.question_weight) * embedded(question[:1])
     if way.pool:
@@ -311,7 +326,7 @@ def _rotated(h: Hypotheses, embedded: Callable, minus: np.ndarray) -> np.ndarray
         raise LookupError(f"no control: {error}") from error
 
 
-def _contrasted(way: Way, plus: np.ndarray, minus: np.ndarray, moments: Callable) -> np.ndarray:
+def _contrasted(way: Way, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
     """h+ (d,) and mimics (m, d) under a form, as vectors (m', d) for ``Retriever._ranked``."""
     if way.form == "max":
         return contrast.max_mimic_forms(plus[None], minus[None], way.lam)[0]
@@ -322,7 +337,9 @@ def _contrasted(way: Way, plus: np.ndarray, minus: np.ndarray, moments: Callable
         return np.concatenate([plus[None], minus])
     mean = minus.mean(axis=0, keepdims=True)
     if way.form == "lda":
-        return spaces.lda_query(plus[None], mean, moments(), way.shrink, way.lam)
+        if np.linalg.norm(plus - mean[0]) < contrast.TINY:
+            raise LookupError(NO_DIRECTION)
+        return np.concatenate([plus[None], mean])
     return contrast.shifted_query(plus[None], mean, way.lam)
 
 

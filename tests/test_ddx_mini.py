@@ -28,7 +28,7 @@ from lib.methods import METHODS
 from lib.profiles import load_profile
 from lib.search.corpus_index import build_index, corpus_store
 from lib.search.embed import HashEncoder, load_encoder
-from lib.studies.lam.reference import record_reference
+from lib.studies.grid.reference import record_reference
 from lib.studies.lam.study import prepare
 from tests.ddx_check import frozen_problems, range_problems, real_ranges, text_statistics, validate
 

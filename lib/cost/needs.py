@@ -7,6 +7,7 @@ follow from printed numbers; what GPUs do is assumed, here and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -17,9 +18,10 @@ from lib.cost.ledger import recorded
 from lib.cost.measure import ENCODER, PASSAGE
 from lib.data.medrag import estimate
 from lib.data.questions import SIZES
+from lib.methods.base import Budget, Method
 from lib.profiles import Profile, load_profile, methods_of
 from lib.readers import ChatReader
-from lib.report import PAPER_NAMES, reported
+from lib.report import reported
 from lib.studies.grid.controls import CONTROLS
 
 __all__ = ["MODELS", "hours", "page", "tokens"]
@@ -46,17 +48,10 @@ def _measured() -> dict[str, float]:
     return (sums["value"] / sums["n"]).to_dict()
 
 
-def _asks(name: str, method, m: dict[str, float]) -> tuple[int, float, int]:
-    """Requests and prompt tokens a question, and the texts they bring."""
-    document = min(PASSAGE, getattr(method, "words", 0) * m["tokens a word"])
-    if name == "csqe":
-        read = m["csqe_knowledge"] + m["csqe_extract"] + method.depth * document
-        return 2, read, 2 * method.samples
-    if name == "thinkqe":
-        read = method.rounds * (m["thinkqe_passage"] + method.shown * document)
-        return method.rounds, read, method.rounds * method.samples
-    prompt = {"query2doc": "query2doc_4shot", "chr": "chr_hypotheses"}.get(name, "hyde_passage")
-    return 1, m[prompt], getattr(method, "samples", 1)
+def _read(budget: Budget, m: dict[str, float]) -> float:
+    """Prompt tokens of a question's requests. KeyError for a prompt that nobody has counted."""
+    document = min(PASSAGE, budget.words * m["tokens a word"])
+    return sum(m[prompt] + shown * document for prompt, shown in budget.prompts)
 
 
 def tokens(p: Profile) -> pd.DataFrame:
@@ -68,13 +63,12 @@ def tokens(p: Profile) -> pd.DataFrame:
     m, methods, rows = _measured(), methods_of(p), []
     printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
     text = (printed["output_tokens"] / printed["llm_calls"]).to_dict()
-    for name, method in methods.items():
-        if method.needs_llm and name != "hplus":  # which has chr's
-            requests, read, texts = _asks(name, method, m)
-            each = min(text[PAPER_NAMES.get(name, "HyDE")], method.max_tokens)
-            rows.append(
-                (f"expand: {name}", p.llm, requests, read, texts * each, texts * method.max_tokens)
-            )
+    for name, budget in _asked_once(methods).items():
+        most = budget.max_tokens
+        # A method whose length the paper does not print is costed at its cap.
+        each = min(text.get(budget.length_as, most), most)
+        counts = len(budget.prompts), _read(budget, m)
+        rows.append((f"expand: {name}", p.llm, *counts, budget.texts * each, budget.texts * most))
     searched = len(methods) + len(CONTROLS) + 2  # and CHR at the chosen lambda, random passages
     told = recorded(RECORDINGS / "smollm2-answers.jsonl").set_index("method")
     told = told[told.index.str.endswith("JSON")].sum(numeric_only=True)
@@ -88,6 +82,17 @@ def tokens(p: Profile) -> pd.DataFrame:
     table["model"] = table["model"].str.rpartition("openai:")[2]
     table[columns[2:]] = (table[columns[2:]] * sum(SIZES[q] for q in p.questions)).astype(int)
     return table
+
+
+def _asked_once(methods: Mapping[str, Method]) -> dict[str, Budget]:
+    """The budgets of methods that ask an LLM; of several with the same requests CHR's or the first
+    one's."""
+    by_budget: dict[Budget, str] = {}
+    for name, method in methods.items():
+        budget = method.budget()
+        if budget is not None and (budget not in by_budget or name == "chr"):
+            by_budget[budget] = name
+    return {name: budget for budget, name in by_budget.items()}
 
 
 def hours(p: Profile) -> pd.DataFrame:

@@ -36,6 +36,9 @@ class Benchmark:
     copied: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
     excluded_sources: frozenset[str] = frozenset()
+    topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    errata: frozenset[str] = frozenset()
+    code: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     """Names of the data files behind it, as ``lib.base.provenance.data_hash`` takes them."""
     counts: Mapping[str, int] = field(default_factory=dict)

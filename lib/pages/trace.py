@@ -11,13 +11,13 @@ from lib.data import load_benchmark
 from lib.data.questions import load_questions
 from lib.llm.connect import connect
 from lib.methods import METHODS
-from lib.methods.base import Dense, Text
 from lib.profiles import load_profile
 from lib.readers import EvidenceReader
 from lib.run import Retriever, run_retrieval
 from lib.search.contrast import cosine, rotation
 from lib.search.corpus_index import build_index, corpus_store
 from lib.stats import class_of
+from lib.ways import Text
 
 __all__ = ["COLUMNS", "trace"]
 
@@ -58,7 +58,7 @@ def trace(encoder, qid: str = "medqa-22", *, lam: float = 0.4, k: int = 5) -> pd
         answers.append(("answer", when, f"{letter}. {asked.options[letter]}", right))
     said = told[qid]
     texts = [Text(said[h], tower=method.tower) for h in ("H_plus", "H_minus")]
-    known = way.vectors([Dense(tuple(texts))])
+    known = way.vectors(texts)
     pair = np.stack([known[t.tower, t.text] for t in texts])
     c, author = float(cosine(pair[:1], pair[1:])[0]), said["replies"][0].model
     rows = [

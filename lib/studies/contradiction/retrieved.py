@@ -9,7 +9,9 @@ import pandas as pd
 
 from lib.stats import holm, paired
 from lib.studies.contradiction.cnt import Scorer, strangers
-from lib.studies.lam.study import Condition, retrieve
+from lib.studies.lam.arms import Arm
+from lib.studies.lam.study import found_by
+from lib.ways import Way
 
 __all__ = ["CODE", "mimics"]
 
@@ -35,9 +37,10 @@ def mimics(bench: Any, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.
     arms = {"H+ alone": (0.0, False)}
     for at in (lam, 1.0):
         arms |= {f"CHR, λ = {at:g}": (at, False), f"matched rotation, λ = {at:g}": (at, True)}
-    tall, rows = [], bench.rows(bench.benchmark.test)
+    tall = []
     for arm, (at, rotated) in arms.items():
-        found, _ = retrieve(bench, Condition(rotation=rotated), at, rows, depth=k)
+        arm_way = Arm(Way(lam=at, rotation=rotated))
+        found = found_by(bench, arm_way, bench.benchmark.test, depth=k)
         tall += [(arm, q, *sorted(c)) for q, ids in found.items() for c in combinations(ids, 2)]
     tall = pd.DataFrame(tall, columns=["arm", "qid", "a", "b"])
     wide = tall.merge(_scored(tall, store, score), on=["a", "b"]).drop(columns=["a", "b"])

@@ -13,16 +13,18 @@ from lib.base.paths import ROOT
 from lib.base.provenance import save_result
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss
+from lib.methods.base import Budget
 from lib.profiles import Profile, methods_of
 from lib.readers import Reader, load_reader
-from lib.run import Retriever
+from lib.run import Retriever, execute
 from lib.search import corpus_index
 from lib.search.bm25 import BM25Index
 from lib.search.embed import load_encoder
-from lib.stats import METRICS, measure, summary
-from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid, question_sets
+from lib.stats import METRICS, long_values, measure, summary
+from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.relevance import relevance
+from lib.ways import DRAWS
 
 __all__ = ["CHOSEN", "NAMED", "Experiment", "open_experiment"]
 
@@ -69,13 +71,11 @@ class Experiment:
         Calls that are recorded already cost nothing; the cap is calls times ``max_tokens``. Broken
         JSON is asked for once more, which is not counted.
         """
-        rows, seen = [], set()
-        for name, method in self.grid.methods.items():
-            n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
-            budget = method.budget()
-            # H+ alone and CHR at another lambda make CHR's requests: asked once.
-            if budget is not None and budget not in seen:
-                seen.add(budget)
+        rows = []
+        budgets = {name: method.budget() for name, method in self.grid.methods.items()}
+        for name, budget in budgets.items():
+            if budget is not None and self._asks_first(name, budgets):
+                n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
                 texts = budget.texts * n
                 rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
         for reader, sample in zip(self.readers, self.samples, strict=True):
@@ -88,6 +88,12 @@ class Experiment:
                 length = 1 if reader.style == "letter" else reader.max_tokens
                 rows.append((f"answer: {reader.name}", calls, calls * length))
         return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
+
+    @staticmethod
+    def _asks_first(name: str, budgets: Mapping[str, Budget | None]) -> bool:
+        """Whether no other method makes the same requests: H+ alone makes CHR's, asked once."""
+        alike = [other for other, budget in budgets.items() if budget == budgets[name]]
+        return name == ("chr" if "chr" in alike else alike[0])
 
     def runs(self, name: str = "runs") -> pd.DataFrame:
         """What every arm that searches retrieved, for every question (see ``Grid.run``)."""
@@ -124,14 +130,33 @@ class Experiment:
         target are left out, so the table is empty where nothing is known.
         """
         columns = ["dataset", "method", *METRICS, "p_at_5_low", "p_at_5_high", "n"]
-        rows = []
+        rows, values = [], []
         for (d, arm), own in runs.groupby(["dataset", "method"], sort=False):
             found = {q: [p for p in r["pid"] if p] for q, r in own.groupby("qid")}
             wanted = {q: targets[q] for q in found if targets.get(q)}
             if wanted:
-                table = measure(found, wanted, mimics, self.grid.k)
+                table = self._measured(d, arm, found, wanted, mimics)
                 rows.append({"dataset": d, "method": arm} | summary(table))
+                values.append(long_values(arm, table).assign(dataset=d))
+        if values:
+            self.save(pd.concat(values, ignore_index=True), f"values_{name}")
         return self.save(pd.DataFrame(rows, columns=None if rows else columns), name)
+
+    def _measured(
+        self, dataset: str, arm: str, found: Mapping, wanted: Mapping, mimics: Mapping
+    ) -> pd.DataFrame:
+        """Per-question metrics of one arm; of a control their mean over all draws of strangers."""
+        k = self.grid.k
+        if arm not in CONTROLS:
+            return measure(found, wanted, mimics, k)
+        asked = self.grid.questions(arm, dataset)
+        tables = []
+        for draw in range(DRAWS):
+            made = self.grid.controlled(arm, dataset, draw)
+            run, _ = execute(arm, asked, made, self.grid.retriever, max(DEPTH, k))
+            drawn = {q: list(rows["pid"]) for q, rows in run.groupby("qid")}
+            tables.append(measure(drawn, wanted, mimics, k))
+        return sum(tables) / len(tables)
 
     def not_run(self) -> pd.DataFrame:
         """Cells without a recording: method, reader, the command that runs them, how many sets."""
@@ -183,7 +208,9 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
     """What is asked, what is searched and who writes the expansions."""
     methods = methods_of(profile)
     methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=lam)
-    retriever = _open_retriever(profile, lexical=any(getattr(m, "needs_bm25", False) for m in methods.values()))
+    retriever = _open_retriever(
+        profile, lexical=any(getattr(m, "needs_bm25", False) for m in methods.values())
+    )
     specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
     recorded = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
     data = corpus_index.files_of(profile.corpora)

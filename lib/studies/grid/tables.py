@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pandas as pd
 
-from lib.methods.base import Dense, Expansion
+from lib.methods.base import Expansion
 from lib.readers import EvidenceReader, Reader
 from lib.report import PAPER_NAMES, reported
 from lib.run import execute
@@ -17,6 +16,7 @@ from lib.studies.grid.experiment import Experiment
 from lib.studies.grid.kept import long_form, save_long
 from lib.studies.grid.shift import shift_table
 from lib.studies.mimics.unread import unread
+from lib.ways import Hypotheses
 
 __all__ = ["claims", "figure5", "read", "table1", "table2", "table3"]
 
@@ -92,8 +92,7 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
     for d in experiment.grid.sets:
         questions = experiment.grid.questions("chr", d)
         for lam in lambdas:
-            method = replace(experiment.grid.methods["chr"], lam=lam)
-            pairs = [_at(e, method.lam) for e in experiment.grid.expansions("chr", d)]
+            pairs = [_at(e, lam) for e in experiment.grid.expansions("chr", d)]
             found, _ = execute(
                 "chr", questions, pairs, experiment.grid.retriever, experiment.grid.k
             )
@@ -161,7 +160,7 @@ def _halves(experiment: Experiment, method: str, dataset: str) -> tuple[dict, di
             texts = e.request.texts if e.request else ()
             own = [t for t in texts if t.role == "passage"][start::2]
             rest = [t for t in texts if t.role != "passage"]
-            some.append(Expansion(Dense((*rest, *own)) if own else None))
+            some.append(Expansion(Hypotheses((*rest, *own)) if own else None))
         found, _ = execute(method, questions, some, experiment.grid.retriever, experiment.grid.k)
         runs.append({q: list(r["pid"]) for q, r in found.groupby("qid")})
     both = runs[0].keys() & runs[1].keys()
@@ -179,9 +178,7 @@ def _at(expansion: Expansion, lam: float) -> Expansion:
     """The same hypotheses at another lambda."""
     if expansion.request is None:
         return expansion
-    plus, minus, *rest = expansion.request.texts
-    texts = (plus, *([replace(minus, weight=-lam)] if lam else ()), *rest)
-    return Expansion(replace(expansion.request, texts=texts))
+    return Expansion(expansion.request.by(lam=lam))
 
 
 def _right(answers: pd.DataFrame, dataset: str, reader: str, method: str) -> pd.Series:

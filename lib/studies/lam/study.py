@@ -76,7 +76,7 @@ def open_study(benchmark: Benchmark, retriever: Retriever, k: int = 5) -> Study:
     drawn = {}
     for part in (benchmark.test, sorted(benchmark.dev)):
         drawn |= with_strangers({qid: written[qid] for qid in part})
-    return Study(benchmark, retriever.with_hubs(written.values()), drawn, k)
+    return Study(benchmark, retriever.knowing(written.values()), drawn, k)
 
 
 def found_by(

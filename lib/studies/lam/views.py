@@ -60,9 +60,7 @@ def pair_table(study: Study, lam: float) -> pd.DataFrame:
     return pd.DataFrame({"qid": study.benchmark.qids, "c": cosines} | turns)
 
 
-def curves_of(
-    curves: pd.DataFrame, wanted: Mapping[str, str | tuple[str, str]]
-) -> pd.DataFrame:
+def curves_of(curves: pd.DataFrame, wanted: Mapping[str, str | tuple[str, str]]) -> pd.DataFrame:
     """Some curves under the names a figure gives them, with the name as first column, ``label``.
 
     ``wanted`` is {label: family}, or {label: (family, subset)}. A curve that a benchmark does not

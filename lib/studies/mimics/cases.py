@@ -15,11 +15,12 @@ import pandas as pd
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
 from lib.data.ddx_mini import build
-from lib.methods.base import Text
+from lib.methods.chr import written_pair
 from lib.profiles import load_profile
 from lib.stats import class_of
 from lib.studies.grid.experiment import Experiment, open_experiment
-from lib.studies.mimics.items import expanded, shifted
+from lib.studies.mimics.items import expanded
+from lib.ways import Way
 
 __all__ = [
     "CASES",
@@ -55,8 +56,9 @@ def _searches(experiment: Experiment, lambdas: Sequence[float]) -> Iterator[tupl
         name, (q, made) = case["case"], own[case["qid"]]
         yield name, HYDE, q, np.nan, hyde[q.qid][1].request
         for pair, texts in ((REBUILT, case), (OWN, made.trace)):
-            plus, minus = Text(texts["H_plus"]), Text(texts["H_minus"])
-            yield from ((name, pair, q, lam, shifted(plus, minus, lam)) for lam in lambdas)
+            written = written_pair(q.text, texts["H_plus"], texts["H_minus"], Way())
+            for lam in lambdas:
+                yield name, pair, q, lam, written.by(lam=lam)
 
 
 def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame:

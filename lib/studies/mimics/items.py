@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from lib.data.questions import Question
-from lib.methods.base import Dense, Expansion, Text, question_alone
+from lib.methods.base import Expansion, question_alone
 from lib.search.contrast import cosine
 from lib.studies.grid.experiment import Experiment
 from lib.studies.mimics.naming import YES_NO, named_option
+from lib.ways import Hypotheses
 
-__all__ = ["collapses", "copied", "expanded", "items", "shifted"]
+__all__ = ["collapses", "copied", "expanded", "items"]
 
 
 def expanded(experiment: Experiment, arm: str) -> list[tuple[str, Question, Expansion]]:
@@ -26,11 +27,6 @@ def expanded(experiment: Experiment, arm: str) -> list[tuple[str, Question, Expa
         for q, e in zip(grid.questions(arm, d), grid.expansions(arm, d), strict=True)
         if e.request
     ]
-
-
-def shifted(plus: Text, minus: Text, lam: float) -> Dense:
-    """The search with h+ - lambda h- (H+ alone at lambda 0)."""
-    return Dense((plus, replace(minus, weight=-lam)) if lam else (plus,))
 
 
 def copied(text: str, source: str, n: int = 3) -> float:
@@ -63,7 +59,7 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
     rows = []
     for dataset, q, e in expanded(experiment, "chr"):
         yes_no = {o.lower() for o in q.options.values()} <= YES_NO
-        row, pair = {"dataset": dataset, "qid": q.qid, "exam": not yes_no}, []
+        row = {"dataset": dataset, "qid": q.qid, "exam": not yes_no}
         for side in ("plus", "minus"):
             text = e.trace[f"H_{side}"]
             letter = named_option(text, q.options)
@@ -71,29 +67,29 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
                 f"{side}_option": letter,
                 f"{side}_right": letter == q.answer if letter else None,
             }
-            pair.append(Text(text, 1.0, e.request.texts[0].tower))
-        rows.append(row | _measured(experiment, q, pair, targets.get(q.qid)))
+        rows.append(row | _measured(experiment, q, e.request, targets.get(q.qid)))
     if not rows:
         raise ValueError("no question has hypotheses that could be read; see 02_hypotheses")
     return pd.DataFrame(rows)
 
 
 def _measured(
-    experiment: Experiment, question: Question, pair: Sequence[Text], relevant: frozenset | None
+    experiment: Experiment, question: Question, pair: Hypotheses, relevant: frozenset | None
 ) -> dict[str, float]:
     """What the vectors say of one question."""
-    retriever, k, (plus, minus) = experiment.grid.retriever, experiment.grid.k, pair
+    retriever, k = experiment.grid.retriever, experiment.grid.k
+    (plus,), (minus,) = pair.of("target"), pair.of("mimic")
     lambdas = {"hplus": 0.0, "chosen": experiment.lam, "one": 1.0}
-    searches = {at: shifted(plus, minus, lam) for at, lam in lambdas.items()}
-    searches |= {"minus": Dense((minus,)), "standard": question_alone(question)}
+    searches = {at: pair.by(lam=lam) for at, lam in lambdas.items()}
+    searches["minus"] = Hypotheses((replace(minus, role="target"),))
+    searches["standard"] = question_alone(question)
     top = {
         at: [] if isinstance(hits, str) else hits.rows[0].tolist()
         for at, hits in zip(searches, retriever.search_many([*searches.values()], k), strict=True)
     }
     known = retriever.vectors([])
-    h_plus, h_minus, asked = (
-        known[t.tower, t.text][None] for t in (plus, minus, *searches["standard"].texts)
-    )
+    (stem,) = searches["standard"].texts
+    h_plus, h_minus, asked = (known[t.tower, t.text][None] for t in (plus, minus, stem))
     row = {"c": float(cosine(h_plus, h_minus)[0]), "copied": copied(minus.text, plus.text)}
     row["shared"] = len({*top["hplus"]} & {*top["minus"]}) / k
     for at in ("standard", *lambdas):

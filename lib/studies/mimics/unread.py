@@ -19,10 +19,10 @@ def unread(experiment: Experiment, judge: Reader) -> list[pd.DataFrame]:
     out = []
     for d, questions in experiment.grid.sets.items():
         gold = pd.Series([q.answer for q in questions])
-        own = experiment.grid.answers("hypotheses as context", d, judge)
+        own = experiment.grid.answers("hypotheses_as_context", d, judge)
         base = pd.DataFrame({"dataset": d, "qid": [q.qid for q in questions], "gold": gold})
         most = gold.mode()[0]
-        out.append(base.assign(method="always the commonest letter", letter=most, mirage=most))
+        out.append(base.assign(method="majority", letter=most, mirage=most))
         if own is not None:
             asked = experiment.grid.questions("chr", d)
             letters = dict(
