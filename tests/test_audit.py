@@ -471,41 +471,58 @@ def test_where_no_count_prints_so_the_two_nearest_stand_in():
 
 def world(seed: int, reading: str) -> Tables:
     """Tables 1 and 2 as a paper would print them that did what ``reading`` says, with real data."""
-    rng, tables = np.random.default_rng(seed), TABLES
+    rng = np.random.default_rng(seed)
     right = {}
-    for g, d in product(GENERATORS, DATASETS):
-        n = margins.question_count(TABLES, d)
-        shares = []
-        for m in (*BASELINES, "CHR"):
-            right[g, d, m] = rng.random(n) < rng.uniform(0.2, 0.9)
-            text = rounded(Fraction(100 * int(right[g, d, m].sum()), n), 1)
-            tables = tables.changed(T1, text, generator=g, method=m, dataset=d)
-    for g, m in product(GENERATORS, (*BASELINES, "CHR")):
-        shares = [Fraction(100 * int(right[g, d, m].sum()), len(right[g, d, m])) for d in DATASETS]
-        text = rounded(sum(shares) / 3, 1)
-        tables = tables.changed(T1, text, generator=g, method=m, dataset="Avg.")
+    for generator, dataset in product(GENERATORS, DATASETS):
+        n = margins.question_count(TABLES, dataset)
+        for method in (*BASELINES, "CHR"):
+            right[generator, dataset, method] = rng.random(n) < rng.uniform(0.2, 0.9)
     overlaps = {}
-    for s, d in overlap.TABLE1_NAMES.items():
-        case = np.array([right[g, d, "CHR"] & ~right[g, d, "HyDE"] for g in GENERATORS])
-        many = case.sum(axis=0)
-        n = {
-            "sum": many.sum(),
-            "union": (many > 0).sum(),
-            "two": (many > 1).sum(),
-            "all": (many > 2).sum(),
-        }.get(reading)
-        n = case[GENERATORS.index(reading)].sum() if n is None else n
-        overlaps[s] = rng.binomial(5, rng.uniform(0, 0.5), size=max(1, n)) / 5
+    for name, dataset in overlap.TABLE1_NAMES.items():
+        wins = {g: right[g, dataset, "CHR"] & ~right[g, dataset, "HyDE"] for g in GENERATORS}
+        n = max(1, pooled(wins, reading))
+        overlaps[name] = rng.binomial(5, rng.uniform(0, 0.5), size=n) / 5
     overlaps["Combined"] = np.concatenate(list(overlaps.values()))
-    for s, x in overlaps.items():
-        shared = Fraction(int(round(5 * x.sum())), 5)
-        zero = Fraction(100 * int((x == 0).sum()), len(x))
-        for metric, text in (
-            ("n", str(len(x))),
-            ("zero_overlap", rounded(zero, 1)),
-            ("mean_overlap", rounded(shared / len(x), 2)),
-        ):
-            tables = tables.changed(T2, text, dataset=s, metric=metric)
+    return with_overlaps(with_accuracies(TABLES, right), overlaps)
+
+
+def pooled(wins: dict[str, np.ndarray], reading: str) -> int:
+    """How many cases there are, if pooled as ``reading`` says; a generator's name is its own."""
+    generators = np.sum(list(wins.values()), axis=0)
+    if reading == "sum":
+        return int(generators.sum())
+    if reading == "union":
+        return int((generators >= 1).sum())
+    if reading == "two":
+        return int((generators >= 2).sum())
+    if reading == "all":
+        return int((generators == 3).sum())
+    return int(wins[reading].sum())
+
+
+def with_accuracies(tables: Tables, right: dict[tuple, np.ndarray]) -> Tables:
+    """Table 1 as printed of these right answers."""
+    for generator, method in product(GENERATORS, (*BASELINES, "CHR")):
+        shares = []
+        for dataset in DATASETS:
+            answers = right[generator, dataset, method]
+            shares.append(Fraction(100 * int(answers.sum()), len(answers)))
+        printed = [*shares, sum(shares) / 3]
+        for dataset, share in zip((*DATASETS, "Avg."), printed, strict=True):
+            keys = {"generator": generator, "method": method, "dataset": dataset}
+            tables = tables.changed(T1, rounded(share, 1), **keys)
+    return tables
+
+
+def with_overlaps(tables: Tables, overlaps: dict[str, np.ndarray]) -> Tables:
+    """Table 2 as printed of these shares of five documents, one for each case."""
+    for dataset, shares in overlaps.items():
+        n = len(shares)
+        none = Fraction(100 * int((shares == 0).sum()), n)
+        shared = Fraction(round(5 * shares.sum()), 5)
+        tables = tables.changed(T2, str(n), dataset=dataset, metric="n")
+        tables = tables.changed(T2, rounded(none, 1), dataset=dataset, metric="zero_overlap")
+        tables = tables.changed(T2, rounded(shared / n, 2), dataset=dataset, metric="mean_overlap")
     return tables
 
 
