@@ -158,9 +158,9 @@ def _falls_of_models(tables: Tables) -> Iterable[dict]:
 def _most_stable(tables: Tables) -> Iterable[dict]:
     """Is GPT-OSS the most consistent model?
 
-    The text quotes its fall of ROUGE-1, so this measure decides first. If another model falls less
-    by it, but none by some other measure of Table 2, the statement is true of that one: IN TENSION.
-    Only a model that is first by no measure cannot be the most consistent: IMPOSSIBLE.
+    The text quotes its fall of ROUGE-1. CONSISTENT if no model falls less by that measure. IN
+    TENSION if one does, but GPT-OSS changes least by another measure of Table 2: the sentence may
+    mean that one. IMPOSSIBLE if it changes least by none.
     """
     falls = _falls(tables, "rouge1")
     cases = {

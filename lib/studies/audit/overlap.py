@@ -97,7 +97,7 @@ class Limits:
     least: int
     most: int
 
-    def allow(self, cases: Fraction | int) -> bool:
+    def include(self, cases: Fraction | int) -> bool:
         """Whether there may be so many cases."""
         return self.least <= cases <= self.most
 
@@ -141,25 +141,27 @@ def _pool(tables: Tables) -> Iterable[dict]:
         alone = {generator: case_limits(tables, generator, table1_name) for generator in GENERATORS}
         n = question_count(tables, table1_name)
         pooled = _limits_of_pools(list(alone.values()), n)
-        for reading, own in (pooled | alone).items():
-            limits[reading][dataset] = own
+        for reading, allowed in (pooled | alone).items():
+            limits[reading][dataset] = allowed
 
     printed = _column(tables, "n")
     misfits = {
         reading: [
-            dataset for dataset, own in by_set.items() if not own.allow(printed[dataset].middle)
+            dataset
+            for dataset, allowed in by_dataset.items()
+            if not allowed.include(printed[dataset].middle)
         ]
-        for reading, by_set in limits.items()
+        for reading, by_dataset in limits.items()
     }
     fitting_generators = [generator for generator in GENERATORS if not misfits[generator]]
-    for reading, by_set in limits.items():
+    for reading, by_dataset in limits.items():
         is_generator = reading in GENERATORS
         fits = not misfits[reading]
         working = (
             "cases that Table 1 allows (at least CHR's right answers less HyDE's): "
             + "; ".join(
-                f"{dataset} {own.least} to {own.most}, {printed[dataset]} printed"
-                for dataset, own in by_set.items()
+                f"{dataset} {allowed.least} to {allowed.most}, {printed[dataset]} printed"
+                for dataset, allowed in by_dataset.items()
             )
         )
         if is_generator:
