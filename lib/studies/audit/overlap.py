@@ -132,8 +132,8 @@ def _limits_of_pools(each: list[Limits], n: int) -> dict[str, Limits]:
     }
 
 
-def _pool(tables: Tables) -> Iterable[dict]:
-    """Whose are the cases? One row for each way to pool them, and one for each generator alone."""
+def _limits_by_reading(tables: Tables) -> dict[str, dict[str, Limits]]:
+    """By reading (a way to pool the cases, or a generator alone), then by data set."""
     limits: dict[str, dict[str, Limits]] = {
         reading: {} for reading in ("sum", "union", "two", "all", *GENERATORS)
     }
@@ -143,8 +143,14 @@ def _pool(tables: Tables) -> Iterable[dict]:
         pooled = _limits_of_pools(list(alone.values()), n)
         for reading, allowed in (pooled | alone).items():
             limits[reading][dataset] = allowed
+    return limits
 
+
+def _pool(tables: Tables) -> Iterable[dict]:
+    """Whose are the cases? One row for each way to pool them, and one for each generator alone."""
     printed = _column(tables, "n")
+    printed_sum = " + ".join(f"{printed[dataset]}" for dataset in TABLE1_NAMES)
+    limits = _limits_by_reading(tables)
     misfits = {
         reading: [
             dataset
@@ -153,41 +159,35 @@ def _pool(tables: Tables) -> Iterable[dict]:
         ]
         for reading, by_dataset in limits.items()
     }
-    fitting_generators = [generator for generator in GENERATORS if not misfits[generator]]
+    fitting = [generator for generator in GENERATORS if not misfits[generator]]
     for reading, by_dataset in limits.items():
-        is_generator = reading in GENERATORS
         fits = not misfits[reading]
-        working = (
-            "cases that Table 1 allows (at least CHR's right answers less HyDE's): "
-            + "; ".join(
-                f"{dataset} {allowed.least} to {allowed.most}, {printed[dataset]} printed"
-                for dataset, allowed in by_dataset.items()
+        allowed_cases = "; ".join(
+            f"{dataset} {allowed.least} to {allowed.most}, {printed[dataset]} printed"
+            for dataset, allowed in by_dataset.items()
+        )
+        columns = {
+            "printed": f"{printed_sum} = {printed['Combined']}",
+            "recomputed": "fits Table 1" if fits else f"does not fit {', '.join(misfits[reading])}",
+            "working": "cases that Table 1 allows (at least CHR's right answers less HyDE's): "
+            + allowed_cases,
+        }
+        if reading not in GENERATORS:
+            # Every case, counted once or once a generator, is what the paper's words say.
+            stated = reading in ("sum", "union")
+            columns["verdict"] = judge(fits, strained=not stated)
+            yield finding(tables, f"chr.pool.{reading}", **columns)
+            continue
+        # The paper says "pooled" and names no generator. That one alone is meant is a guess of the
+        # reader's, and a guess is contradicted only when no generator is left for it.
+        columns["verdict"] = judge(bool(fitting), strained=True)
+        if fitting and not fits:
+            columns["working"] += (
+                f". So the cases are not those of {reading} alone. But the paper nowhere says that "
+                f"they are, and with {' or '.join(fitting)} the reading (one generator) fits: no "
+                "printed statement is contradicted"
             )
-        )
-        if is_generator:
-            # The paper says "pooled" and names no generator. That one alone is meant is a guess of
-            # the reader's, and a guess is contradicted only when no generator is left for it.
-            possible = bool(fitting_generators)
-            if possible and not fits:
-                working += (
-                    f". So the cases are not those of {reading} alone. But the paper nowhere says "
-                    f"that they are, and with {' or '.join(fitting_generators)} the reading (one "
-                    "generator) fits: no printed statement is contradicted"
-                )
-        else:
-            possible = fits
-        yield finding(
-            tables,
-            "chr.pool.one" if is_generator else f"chr.pool.{reading}",
-            printed=" + ".join(f"{printed[dataset]}" for dataset in TABLE1_NAMES)
-            + f" = {printed['Combined']}",
-            recomputed="fits Table 1" if fits else f"does not fit {', '.join(misfits[reading])}",
-            # All cases, counted once or once a generator, is what the paper's words say.
-            verdict=judge(possible, strained=reading not in ("sum", "union")),
-            working=working,
-            name=short(reading) if is_generator else "",
-            **({"generator": reading} if is_generator else {}),
-        )
+        yield finding(tables, "chr.pool.one", **columns, name=short(reading), generator=reading)
 
 
 def _implied_p(tables: Tables) -> Iterable[dict]:
