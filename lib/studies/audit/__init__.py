@@ -1,8 +1,15 @@
 """The papers against themselves: every number that follows from other printed numbers, recomputed.
 
-Verdicts: IMPOSSIBLE, no values within the rounding of what is printed satisfy the claim under the
-assumption beside it; IN TENSION, some do, but only with something the paper does not say, or says
-otherwise; CONSISTENT. A claim that can be read in several ways has a row for each reading.
+Each claim gets one of three verdicts:
+
+- IMPOSSIBLE: no values within the rounding of what is printed satisfy the claim, under the
+  assumption beside it.
+- IN TENSION: some do, but only with something the paper does not say, or says otherwise. A word
+  such as "consistently" or "most stable" is no more than in tension while some measure, or some
+  average, that the paper prints makes it true. So is a reading that the paper does not state.
+- CONSISTENT: the rest.
+
+A claim that can be read in several ways has a row for each reading.
 """
 
 from __future__ import annotations
@@ -12,17 +19,21 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base.paths import REPORTED
-from lib.studies.audit import chr, contradiction, margins, overlap, rag2, slhyde
+from lib.studies.audit import chr as chr_paper
+from lib.studies.audit import contradiction, margins, overlap, rag2, slhyde
 from lib.studies.audit.reported import COLUMNS, Tables, read_tables
 
 __all__ = ["CHECKS", "audit", "read_tables", "sources"]
 
 CHECKS = [
-    check
-    for paper in (chr, overlap, margins, rag2, slhyde, contradiction)
-    for check in paper.CHECKS
+    *chr_paper.CHECKS,
+    *overlap.CHECKS,
+    *margins.CHECKS,
+    *rag2.CHECKS,
+    *slhyde.CHECKS,
+    *contradiction.CHECKS,
 ]
-"""One small function for each kind of claim: tables in, rows out."""
+"""One function for each kind of claim. It takes the tables and yields rows of the audit."""
 
 
 def sources() -> list[str]:
@@ -31,8 +42,11 @@ def sources() -> list[str]:
 
 
 def audit(reported: Path | Tables = REPORTED) -> pd.DataFrame:
-    """One row for each claim and reading, columns ``COLUMNS``; ``reported`` is a folder of the
-    papers' tables, or the tables, maybe with a number changed."""
+    """One row for each claim and reading, with the columns ``COLUMNS``.
+
+    ``reported`` is a folder of the papers' tables, or the tables themselves, maybe with a number
+    changed (``Tables.changed``).
+    """
     tables = reported if isinstance(reported, Tables) else read_tables(reported)
     rows = [row for check in CHECKS for row in check(tables)]
     return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -1,7 +1,7 @@
 """Arithmetic on printed numbers: exact fractions with the range that rounding leaves, exact tests.
 
 A printed 38.2 stands for every value from 38.15 to 38.25. Sums, quotients and means carry such
-ranges on, and both ends belong to them, so no rule for halves is taken for granted.
+ranges on. Both ends belong to a range, so no rule for rounding halves is taken for granted.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from fractions import Fraction
 
 __all__ = [
     "Range",
-    "change",
-    "counts",
     "exactly",
     "largest_discordance",
-    "mcnemar",
+    "mcnemar_p",
     "mean",
-    "printed",
+    "possible_counts",
+    "printed_range",
+    "relative_change",
     "total",
 ]
 
-_MEASURED = {
+_MEASURED_UNITS = {
     "percent",
     "ratio",
     "score",
@@ -35,7 +35,7 @@ _MEASURED = {
     "billion",
     "tokens_per_sample",
 }
-"""Units in which a whole number is rounded; in every other it is a count, and exact."""
+"""Units in which even a whole number is rounded; in every other unit it is a count, and exact."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Range:
 
     @property
     def middle(self) -> Fraction:
-        """Halfway, which for a printed number is the number."""
+        """Halfway from low to high. For a printed number this is the number itself."""
         return (self.low + self.high) / 2
 
     def __sub__(self, other: Range) -> Range:
@@ -68,18 +68,20 @@ class Range:
         return Range(min(ends), max(ends))
 
     def __format__(self, spec: str) -> str:
-        return format(float(self.middle), spec or ".4g") if spec or not self.text else self.text
+        if self.text and not spec:
+            return self.text
+        return format(float(self.middle), spec or ".4g")
 
     def span(self, spec: str = ".2f") -> str:
         """Both ends, as "67.98 to 68.08"."""
         return f"{float(self.low):{spec}} to {float(self.high):{spec}}"
 
-    def meets(self, other: Range) -> bool:
-        """Whether some value is in both: whether the two may be the same number."""
+    def may_equal(self, other: Range) -> bool:
+        """Whether some value is in both ranges: the two may be the same number."""
         return self.low <= other.high and other.low <= self.high
 
     def may_exceed(self, other: Range) -> bool:
-        """Whether a value of this one is larger than some value of the other."""
+        """Whether some value of this range is larger than some value of the other."""
         return self.high > other.low
 
 
@@ -88,62 +90,78 @@ def exactly(number: Fraction | int) -> Range:
     return Range(Fraction(number), Fraction(number))
 
 
-def printed(text: str, unit: str = "", kind: str = "exact") -> Range:
-    """A number as printed, with half a unit of its last digit to either side.
+def printed_range(text: str, unit: str = "", kind: str = "exact") -> Range:
+    """What a printed number may stand for: half a unit of its last digit to either side.
 
-    For ``approx`` that is the last digit that is not 0; a count has nothing to either side.
+    With ``kind="approx"`` the last digit is the last one that is not 0: "about 400000" is rounded
+    to hundred thousands. A count ("172", in no measured unit) stands for itself only.
     """
     try:
         value = Decimal(text)
     except InvalidOperation as error:
         raise ValueError(f"{text!r} is not a number as the papers print them, like 68.1") from error
-    shown = value.normalize() if kind == "approx" else value
-    places = shown.as_tuple().exponent
-    count = places >= 0 and kind != "approx" and unit not in _MEASURED
-    half = Fraction(0) if count else Fraction(Decimal(5).scaleb(places - 1))
+    approximate = kind == "approx"
+    # normalize() strips zeros at the end, and so moves the last digit: 400000 becomes 4E+5.
+    shown = value.normalize() if approximate else value
+    exponent = shown.as_tuple().exponent
+    is_whole = exponent >= 0
+    if is_whole and not approximate and unit not in _MEASURED_UNITS:
+        half = Fraction(0)
+    else:
+        half = Fraction(Decimal(5).scaleb(exponent - 1))
     return Range(Fraction(value) - half, Fraction(value) + half, text)
 
 
 def total(parts: Sequence[Range]) -> Range:
     """The sum of ranges."""
-    return Range(sum(p.low for p in parts), sum(p.high for p in parts))
+    return Range(sum(part.low for part in parts), sum(part.high for part in parts))
 
 
 def mean(parts: Sequence[Range], weights: Sequence[Fraction | int] = ()) -> Range:
-    """The (weighted) mean of ranges."""
+    """The mean of ranges, weighted if there are ``weights`` (one for each part)."""
     weights = list(weights) or [1] * len(parts)
-    whole = total([p * w for p, w in zip(parts, weights, strict=True)])
-    return whole * (1 / Fraction(sum(weights)))
+    weighted = [part * weight for part, weight in zip(parts, weights, strict=True)]
+    return total(weighted) * (1 / Fraction(sum(weights)))
 
 
-def change(old: Range, new: Range) -> Range:
-    """Relative change from ``old`` to ``new`` in percent; a fall is negative."""
+def relative_change(old: Range, new: Range) -> Range:
+    """Change from ``old`` to ``new`` in percent of ``old``; a fall is negative."""
     ratio = new / old
     return Range((ratio.low - 1) * 100, (ratio.high - 1) * 100)
 
 
-def counts(percent: Range, n: int) -> range:
-    """How many of ``n`` a printed percentage may stand for; if no number, the two nearest."""
-    ends = math.ceil(percent.low * n / 100), math.floor(percent.high * n / 100)
-    return range(min(ends), max(ends) + 1)
+def possible_counts(percent: Range, n: int) -> range:
+    """How many of ``n`` a printed percentage may stand for.
+
+    If no whole number prints so, the two nearest stand in: the one below and the one above.
+    """
+    least = math.ceil(percent.low * n / 100)
+    most = math.floor(percent.high * n / 100)
+    # Where no whole number fits, rounding up and down cross over, and least is above most.
+    return range(min(least, most), max(least, most) + 1)
 
 
-def mcnemar(wins: int, losses: int) -> float:
-    """Exact two-sided McNemar p-value: are wins and losses a fair coin's?"""
+def mcnemar_p(wins: int, losses: int) -> float:
+    """Exact two-sided McNemar p-value: could a fair coin have split wins and losses so?"""
     from scipy.stats import binom
 
     return min(1.0, 2 * float(binom.cdf(min(wins, losses), wins + losses, 0.5)))
 
 
-def largest_discordance(more: int, n: int, level: float = 0.05) -> int:
-    """The most discordant questions of ``n`` with which ``more`` wins than losses has p <= level.
+def largest_discordance(difference: int, n: int, level: float = 0.05) -> int:
+    """The most discordant questions of ``n`` that leave p at ``level`` or below; 0 if none do.
 
-    0 if none has. For a given difference p grows with discordance, so this is a bisection.
+    ``difference`` is wins minus losses. At a given difference, p grows with every further pair of
+    a win and a loss, so the last number of losses that is significant is found by bisection.
     """
-    if more < 1 or mcnemar(more, 0) > level:
+    if difference < 1 or mcnemar_p(difference, 0) > level:
         return 0
-    low, high = 0, (n - more) // 2  # losses
-    while low < high:
-        half = (low + high + 1) // 2
-        low, high = (half, high) if mcnemar(more + half, half) <= level else (low, half - 1)
-    return more + 2 * low
+    fewest_losses = 0
+    most_losses = (n - difference) // 2
+    while fewest_losses < most_losses:
+        losses = (fewest_losses + most_losses + 1) // 2
+        if mcnemar_p(losses + difference, losses) <= level:
+            fewest_losses = losses
+        else:
+            most_losses = losses - 1
+    return difference + 2 * fewest_losses

@@ -1,7 +1,7 @@
-"""CHR's margins in Table 1, and the number nobody printed: how often two methods differ.
+"""CHR's margins in its Table 1, and the number nobody printed: how often two methods differ.
 
-An exact McNemar test of a margin needs the discordance, the questions that one method has right and
-the other wrong. The margin fixes only wins minus losses; p grows with their sum.
+An exact McNemar test of a margin needs the *discordant* questions: those that one method has right
+and the other wrong. A margin fixes only wins minus losses, and p grows with their sum.
 """
 
 from __future__ import annotations
@@ -11,8 +11,15 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from lib.studies.audit.arithmetic import Range, counts, largest_discordance, mcnemar
-from lib.studies.audit.reported import IN_TENSION, Tables, finding, holds, judge
+from lib.studies.audit.arithmetic import Range, largest_discordance, mcnemar_p, possible_counts
+from lib.studies.audit.reported import (
+    IN_TENSION,
+    Case,
+    Tables,
+    finding,
+    holds_for_all,
+    judge,
+)
 
 __all__ = [
     "BASELINES",
@@ -20,11 +27,12 @@ __all__ = [
     "DATASETS",
     "GENERATORS",
     "accuracy",
-    "curve",
+    "extra_right",
     "margins",
-    "more",
     "next_best",
-    "size",
+    "p_by_discordance",
+    "question_count",
+    "short",
 ]
 
 GENERATORS = ("Llama-3-8B-Instruct", "Qwen2.5-7B-Instruct", "Gemma-2-9B-It")
@@ -32,97 +40,122 @@ DATASETS = ("MMLU-Med", "MedQA-US", "BioASQ-Y/N")
 BASELINES = ("Standard RAG", "HyDE", "Query2Doc", "CSQE", "ThinkQE")
 
 
-def accuracy(t: Tables, generator: str, method: str, dataset: str) -> Range:
-    """A cell of Table 1, in percent."""
-    return t.number("chr_table1_accuracy", generator=generator, method=method, dataset=dataset)
+def short(name: str) -> str:
+    """The first part of a printed name: "Llama" of "Llama-3-8B-Instruct"."""
+    return name.split("-")[0]
 
 
-def size(t: Tables, dataset: str) -> int:
-    """Questions of a data set."""
-    return int(t.said(f"questions.{dataset}").middle)
+def accuracy(tables: Tables, generator: str, method: str, dataset: str) -> Range:
+    """A cell of CHR's Table 1, in percent."""
+    return tables.number("chr_table1_accuracy", generator=generator, method=method, dataset=dataset)
 
 
-def more(t: Tables, generator: str, baseline: str, dataset: str) -> tuple[int, int]:
+def question_count(tables: Tables, dataset: str) -> int:
+    """How many questions a data set has."""
+    return int(tables.text_number(f"questions.{dataset}").middle)
+
+
+def extra_right(tables: Tables, generator: str, baseline: str, dataset: str) -> tuple[int, int]:
     """How many more questions CHR has right than a baseline: least and most within rounding."""
-    n = size(t, dataset)
-    ours, theirs = (counts(accuracy(t, generator, m, dataset), n) for m in ("CHR", baseline))
-    return ours[0] - theirs[-1], ours[-1] - theirs[0]
+    n = question_count(tables, dataset)
+    chr_right = possible_counts(accuracy(tables, generator, "CHR", dataset), n)
+    baseline_right = possible_counts(accuracy(tables, generator, baseline, dataset), n)
+    least = chr_right[0] - baseline_right[-1]
+    most = chr_right[-1] - baseline_right[0]
+    return least, most
 
 
-def margins(t: Tables) -> pd.DataFrame:
-    """One row per margin: generator, dataset, baseline, n, margin (points), more (questions, the
-    most that rounding allows), and three numbers of discordant questions.
+def margins(tables: Tables) -> pd.DataFrame:
+    """One row for each of CHR's margins over a baseline, with what a test of it would need.
 
-    ``forced`` is the least there can be, that of a CHR which loses nothing; ``limit`` the most with
-    p <= 0.05 (0: none); ``independent`` that of answers which have nothing to do with each other.
-    The same reader answering the same questions is discordant on fewer.
+    Columns: ``generator``, ``dataset``, ``baseline``; ``n`` questions; ``margin`` in points;
+    ``extra_right``, the most questions that it can be within rounding; and three numbers of
+    discordant questions:
+
+    - ``fewest_discordant``: the least there can be, those of a CHR that loses no question.
+    - ``most_significant``: the most there can be with p <= 0.05; 0 if there is no such number.
+    - ``independent``: how many there would be if the two methods' answers had nothing to do with
+      each other. The same reader, asked the same questions, is discordant on fewer.
     """
     rows = []
-    for generator, dataset, baseline in (
-        (g, d, b) for g in GENERATORS for d in DATASETS for b in BASELINES
-    ):
-        n, (_, most) = size(t, dataset), more(t, generator, baseline, dataset)
-        ours, theirs = (accuracy(t, generator, m, dataset) for m in ("CHR", baseline))
-        a, b = float(ours.middle) / 100, float(theirs.middle) / 100
-        rows.append(
-            {
-                "generator": generator,
-                "dataset": dataset,
-                "baseline": baseline,
-                "n": n,
-                "margin": float((ours - theirs).middle),
-                "more": most,
-                "forced": abs(most),
-                "limit": largest_discordance(most, n),
-                "independent": round(n * (a * (1 - b) + b * (1 - a))),
-            }
-        )
+    for generator in GENERATORS:
+        for dataset in DATASETS:
+            for baseline in BASELINES:
+                rows.append(_margin(tables, generator, dataset, baseline))
     return pd.DataFrame(rows)
 
 
-def curve(more: int, n: int) -> pd.DataFrame:
-    """p over discordance for a difference of ``more``: columns ``discordant, share, p``."""
+def _margin(tables: Tables, generator: str, dataset: str, baseline: str) -> dict:
+    n = question_count(tables, dataset)
+    _, most = extra_right(tables, generator, baseline, dataset)
+    chr_accuracy = accuracy(tables, generator, "CHR", dataset)
+    baseline_accuracy = accuracy(tables, generator, baseline, dataset)
+    p = float(chr_accuracy.middle) / 100
+    q = float(baseline_accuracy.middle) / 100
+    return {
+        "generator": generator,
+        "dataset": dataset,
+        "baseline": baseline,
+        "n": n,
+        "margin": float((chr_accuracy - baseline_accuracy).middle),
+        "extra_right": most,
+        "fewest_discordant": abs(most),
+        "most_significant": largest_discordance(most, n),
+        "independent": round(n * (p * (1 - q) + q * (1 - p))),
+    }
+
+
+def p_by_discordance(extra_right: int, n: int) -> pd.DataFrame:
+    """McNemar's p for a difference of ``extra_right`` questions, over how many are discordant.
+
+    Columns ``discordant`` (questions), ``share`` (of ``n``) and ``p``. Discordance goes up in steps
+    of 2, a win and a loss.
+    """
     from scipy.stats import binom
 
-    discordant = np.arange(abs(more), n + 1, 2)
-    p = np.minimum(1, 2 * binom.cdf((discordant - abs(more)) // 2, discordant, 0.5))
+    discordant = np.arange(abs(extra_right), n + 1, 2)
+    fewer = (discordant - abs(extra_right)) // 2  # losses, or wins if CHR has fewer right
+    p = np.minimum(1, 2 * binom.cdf(fewer, discordant, 0.5))
     return pd.DataFrame({"discordant": discordant, "share": discordant / n, "p": p})
 
 
 def next_best(margins: pd.DataFrame) -> pd.DataFrame:
-    """The smallest margin of each setting, that over the next best method."""
-    return margins.loc[margins.groupby(["generator", "dataset"], sort=False)["margin"].idxmin()]
+    """The smallest margin of each generator and data set: that over the next best method."""
+    smallest = margins.groupby(["generator", "dataset"], sort=False)["margin"].idxmin()
+    return margins.loc[smallest]
 
 
-def _chance(t: Tables) -> Iterable[dict]:
-    every = margins(t)
+def _all_margins(tables: Tables) -> Iterable[dict]:
     cases = {
-        f"{r.generator}, {r.dataset}, {r.baseline}": (
-            f"{r.margin:.1f} points, p ≤ 0.05 from {r.forced} up to {r.limit} of {r.n}, "
-            f"independent {r.independent}",
-            r.limit >= r.independent,
+        f"{row.generator}, {row.dataset}, {row.baseline}": Case(
+            f"{row.margin:.1f} points, p ≤ 0.05 from {row.fewest_discordant} up to "
+            f"{row.most_significant} of {row.n}, independent {row.independent}",
+            row.most_significant >= row.independent,
         )
-        for r in every.itertuples()
+        for row in margins(tables).itertuples()
     }
-    yield holds(t, "chr.margins", cases, IN_TENSION, told=f"{len(cases)} margins")
-    for row in next_best(every).itertuples():
-        limit, independent = (
-            f"{x} ({100 * x / row.n:.1f} %)" for x in (row.limit, row.independent)
-        )
+    yield holds_for_all(tables, "chr.margins", cases, IN_TENSION, printed=f"{len(cases)} margins")
+
+
+def _smallest_margins(tables: Tables) -> Iterable[dict]:
+    for row in next_best(margins(tables)).itertuples():
+        limit = f"{row.most_significant} ({100 * row.most_significant / row.n:.1f} %)"
+        independent = f"{row.independent} ({100 * row.independent / row.n:.1f} %)"
         yield finding(
-            t,
+            tables,
             "chr.margin",
-            f"{row.margin:.1f} points",
-            f"p ≤ 0.05 up to {row.limit} discordant of {row.n:,}",
-            judge(True, row.limit < row.independent),
-            f"{row.margin:.1f} points of {row.n:,} are at most {row.more} questions. Least "
-            f"discordance {row.forced}: p = {mcnemar(row.forced, 0):.2g}. p ≤ 0.05 (exact McNemar) "
-            f"up to {limit}. Independent answers would differ on {independent}",
-            f"{row.generator.split('-')[0]} {row.dataset.split('-')[0]}",
+            printed=f"{row.margin:.1f} points",
+            recomputed=f"p ≤ 0.05 up to {row.most_significant} discordant of {row.n:,}",
+            verdict=judge(True, row.most_significant < row.independent),
+            working=f"{row.margin:.1f} points of {row.n:,} are at most {row.extra_right} "
+            f"questions. Least discordance {row.fewest_discordant}: "
+            f"p = {mcnemar_p(row.fewest_discordant, 0):.2g}. p ≤ 0.05 (exact McNemar) up to "
+            f"{limit}. Independent answers would differ on {independent}",
+            name=f"{short(row.generator)} {short(row.dataset)}",
             generator=row.generator,
             set=row.dataset,
             baseline=row.baseline,
         )
 
 
-CHECKS = [_chance]
+CHECKS = [_all_margins, _smallest_margins]

@@ -6,88 +6,157 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from lib.studies.audit.arithmetic import Range, mean, total
-from lib.studies.audit.reported import IN_TENSION, Tables, family, finding, holds, judge
+from lib.studies.audit.reported import (
+    IN_TENSION,
+    Case,
+    Comparison,
+    Tables,
+    compare_all,
+    finding,
+    holds_for_all,
+    judge,
+)
 
 __all__ = ["CHECKS"]
 
-_MODELS = ("Llama-3-8B-Instruct", "Meerkat-7B", "GPT-4o")
-_SETS = ("MedQA", "MedMCQA", "MMLU-Med")
-_MILLIONS = {"million": Fraction(1), "thousand": Fraction(1, 1000), "count": Fraction(1, 10**6)}
+_LLAMA = "Llama-3-8B-Instruct"
+_MEERKAT = "Meerkat-7B"
+_GPT = "GPT-4o"
+_MODELS = (_LLAMA, _MEERKAT, _GPT)
+_DATASETS = ("MedQA", "MedMCQA", "MMLU-Med")
+_IN_MILLIONS = {
+    "million": Fraction(1),
+    "thousand": Fraction(1, 1000),
+    "count": Fraction(1, 10**6),
+}
+"""Table A1 prints parts in several units, and totals in millions (sizes are all in GB)."""
 
 
-def _cell(t: Tables, model: str, method: str, dataset: str) -> Range:
-    return t.number("rag2_table2", model=model, method=method, dataset=dataset)
+def _cell(tables: Tables, model: str, method: str, dataset: str) -> Range:
+    """A cell of Table 2, in percent."""
+    return tables.number("rag2_table2", model=model, method=method, dataset=dataset)
 
 
-def _gain(t: Tables, model: str, dataset: str, over: str = "no retrieval") -> Range:
-    return _cell(t, model, "RAG2", dataset) - _cell(t, model, over, dataset)
+def _gain(tables: Tables, model: str, dataset: str, over: str = "no retrieval") -> Range:
+    """Points that RAG² gains over another row of Table 2."""
+    return _cell(tables, model, "RAG2", dataset) - _cell(tables, model, over, dataset)
 
 
-def _averages(t: Tables) -> Iterable[dict]:
-    rows = [(r["model"], r["method"]) for r in t.rows("rag2_table2", dataset="Average")]
-    members = [
-        (f"{m}, {how}", _cell(t, m, how, "Average"), mean([_cell(t, m, how, d) for d in _SETS]))
-        for m, how in rows
-    ]
-    yield from family(t, "rag2.table2.averages", members)
+def _averages(tables: Tables) -> Iterable[dict]:
+    """Is each row's average the mean of its three accuracies?"""
+    comparisons = []
+    for row in tables.rows("rag2_table2", dataset="Average"):
+        model = row["model"]
+        method = row["method"]
+        cells = [_cell(tables, model, method, dataset) for dataset in _DATASETS]
+        average = _cell(tables, model, method, "Average")
+        comparisons.append(Comparison(f"{model}, {method}", average, mean(cells)))
+    yield from compare_all(tables, "rag2.table2.averages", comparisons)
 
 
-def _gains(t: Tables) -> Iterable[dict]:
-    gain = {m: _gain(t, m, "Average") for m in _MODELS}
-    members = [(f"{m}, average", t.said(f"rag2.gain.{m}"), gain[m]) for m in _MODELS]
-    for m in _MODELS[:2]:
-        members.append((f"{m}, MMLU-Med", t.said(f"rag2.mmlu.{m}"), _gain(t, m, "MMLU-Med")))
-    over = _gain(t, _MODELS[0], "Average", "MedRAG")
-    members.append(("over MedRAG, Llama", t.said("rag2.medrag"), over))
-    for d in _SETS[:2]:
-        ours, other = (
-            t.number("rag2_table3", filter=f, dataset=d)
-            for f in ("Rationale-guided Filtering", "Adaptive-RAG")
+def _gains(tables: Tables) -> Iterable[dict]:
+    """Are the gains that the text quotes those of the tables?"""
+    comparisons = [
+        Comparison(
+            f"{model}, average",
+            tables.text_number(f"rag2.gain.{model}"),
+            _gain(tables, model, "Average"),
         )
-        members.append((f"filter over Adaptive-RAG, {d}", t.said(f"rag2.filter.{d}"), ours - other))
-    yield from family(t, "rag2.text.gains", members, spec=".1f")
-    order = {m: (t.said(f"rag2.order.{m}"), gain[m]) for m in (_MODELS[2], *_MODELS[:2])}
-    told, again = (", ".join(f"{x[i]:.1f}" for x in order.values()) for i in (0, 1))
-    yield finding(
-        t,
-        "rag2.text.order",
-        told,
-        again,
-        judge(all(a.meets(b) for a, b in order.values())),
-        "; ".join(f"{m}: {a} said, {b:.1f} in Table 2" for m, (a, b) in order.items()),
+        for model in _MODELS
+    ]
+    for model in (_LLAMA, _MEERKAT):
+        comparisons.append(
+            Comparison(
+                f"{model}, MMLU-Med",
+                tables.text_number(f"rag2.mmlu.{model}"),
+                _gain(tables, model, "MMLU-Med"),
+            )
+        )
+    over_medrag = _gain(tables, _LLAMA, "Average", over="MedRAG")
+    comparisons.append(
+        Comparison("over MedRAG, Llama", tables.text_number("rag2.medrag"), over_medrag)
     )
-    cells = {f"{m}, {d}": _gain(t, m, d) for m in _MODELS for d in _SETS}
-    cases = {k: (f"{x:+.1f}", x.high >= 0) for k, x in cells.items()}
-    yield holds(t, "rag2.text.every", cases, IN_TENSION)
-    best = [
-        (f"{m}, {d}", t.said(f"rag2.figure3.{m}.{d}"), _gain(t, m, d))
-        for m in _MODELS[:2]
-        for d in _SETS[:2]
-    ]
-    yield from family(t, "rag2.figure3", best, spec=".1f", otherwise=IN_TENSION)
-
-
-def _balanced(t: Tables) -> Iterable[dict]:
-    cases = {}
-    for r in t.rows("rag2_table4", retrieval="balanced retrieval"):
-        a, b = (
-            t.number("rag2_table4", retrieval=how, model=r["model"], dataset=r["dataset"])
-            for how in ("balanced retrieval", "MedRAG")
+    for dataset in ("MedQA", "MedMCQA"):
+        ours = tables.number("rag2_table3", filter="Rationale-guided Filtering", dataset=dataset)
+        other = tables.number("rag2_table3", filter="Adaptive-RAG", dataset=dataset)
+        comparisons.append(
+            Comparison(
+                f"filter over Adaptive-RAG, {dataset}",
+                tables.text_number(f"rag2.filter.{dataset}"),
+                ours - other,
+            )
         )
-        cases[f"{r['model']}, {r['dataset']}"] = (f"{a} against {b}", a.may_exceed(b))
-    yield holds(t, "rag2.table4.best", cases)
+    yield from compare_all(tables, "rag2.text.gains", comparisons, spec=".1f")
 
 
-def _totals(t: Tables) -> Iterable[dict]:
-    members = []
+def _order_of_gains(tables: Tables) -> Iterable[dict]:
+    """Are three gains given "respectively" in the order of the models they are said of?"""
+    ordered = [
+        Comparison(
+            model, tables.text_number(f"rag2.order.{model}"), _gain(tables, model, "Average")
+        )
+        for model in (_GPT, _LLAMA, _MEERKAT)
+    ]
+    yield finding(
+        tables,
+        "rag2.text.order",
+        printed=", ".join(f"{c.printed:.1f}" for c in ordered),
+        recomputed=", ".join(f"{c.recomputed:.1f}" for c in ordered),
+        verdict=judge(all(c.agrees for c in ordered)),
+        working="; ".join(
+            f"{c.name}: {c.printed} said, {c.recomputed:.1f} in Table 2" for c in ordered
+        ),
+    )
+
+
+def _every_gain(tables: Tables) -> Iterable[dict]:
+    """Does every model gain on every data set?"""
+    cases = {}
+    for model in _MODELS:
+        for dataset in _DATASETS:
+            gain = _gain(tables, model, dataset)
+            cases[f"{model}, {dataset}"] = Case(f"{gain:+.1f}", gain.high >= 0)
+    yield holds_for_all(tables, "rag2.text.every", cases, IN_TENSION)
+
+
+def _figure3(tables: Tables) -> Iterable[dict]:
+    """Are the best gains quoted from Figure 3 those of Table 2?"""
+    comparisons = []
+    for model in (_LLAMA, _MEERKAT):
+        for dataset in ("MedQA", "MedMCQA"):
+            printed = tables.text_number(f"rag2.figure3.{model}.{dataset}")
+            gain = _gain(tables, model, dataset)
+            comparisons.append(Comparison(f"{model}, {dataset}", printed, gain))
+    yield from compare_all(tables, "rag2.figure3", comparisons, spec=".1f", otherwise=IN_TENSION)
+
+
+def _balanced(tables: Tables) -> Iterable[dict]:
+    """Is balanced retrieval above MedRAG's everywhere?"""
+    cases = {}
+    for row in tables.rows("rag2_table4", retrieval="balanced retrieval"):
+        where = {"model": row["model"], "dataset": row["dataset"]}
+        balanced = tables.number("rag2_table4", retrieval="balanced retrieval", **where)
+        medrag = tables.number("rag2_table4", retrieval="MedRAG", **where)
+        cases[f"{row['model']}, {row['dataset']}"] = Case(
+            f"{balanced} against {medrag}", balanced.may_exceed(medrag)
+        )
+    yield holds_for_all(tables, "rag2.table4.best", cases)
+
+
+def _totals(tables: Tables) -> Iterable[dict]:
+    """Are Table A1's totals the sums of the corpora?"""
+    comparisons = []
     for collection in ("MedCorp", "RAG2 corpus"):
         for metric in ("raw_documents", "chunks", "index_size"):
             keys = {"collection": collection, "metric": metric}
-            own = t.numbers("rag2_tableA1", "corpus", **keys)
-            units = {r["corpus"]: r["unit"] for r in t.rows("rag2_tableA1", **keys)}
-            parts = [x * _MILLIONS.get(units[c], 1) for c, x in own.items() if c != "Total"]
-            members.append((f"{collection}, {metric}", own["Total"], total(parts)))
-    yield from family(t, "rag2.tableA1.totals", members)
+            numbers = tables.numbers("rag2_tableA1", "corpus", **keys)
+            printed_total = numbers.pop("Total")
+            units = {row["corpus"]: row["unit"] for row in tables.rows("rag2_tableA1", **keys)}
+            parts = [
+                number * _IN_MILLIONS.get(units[corpus], 1) for corpus, number in numbers.items()
+            ]
+            comparisons.append(Comparison(f"{collection}, {metric}", printed_total, total(parts)))
+    yield from compare_all(tables, "rag2.tableA1.totals", comparisons)
 
 
-CHECKS = [_averages, _gains, _balanced, _totals]
+CHECKS = [_averages, _gains, _order_of_gains, _every_gain, _figure3, _balanced, _totals]

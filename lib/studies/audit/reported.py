@@ -1,7 +1,7 @@
-"""The papers' printed numbers (``data/reported``), and rows of the audit.
+"""The papers' printed numbers (``data/reported``), and the rows of the audit made from them.
 
-What a row asks (where, claim, assumption) stands in ``audit_texts.csv``; numbers that only the
-papers' texts print stand in ``claims.csv``.
+The words of a row (where, claim, assumption) stand in ``audit_texts.csv``. Numbers that a paper
+prints in its text, and in no table, stand in ``claims.csv``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lib.base.paths import REPORTED
-from lib.studies.audit.arithmetic import Range, printed
+from lib.studies.audit.arithmetic import Range, printed_range
 
 __all__ = [
     "COLUMNS",
     "CONSISTENT",
     "IMPOSSIBLE",
     "IN_TENSION",
+    "Case",
+    "Comparison",
     "Tables",
-    "family",
+    "compare_all",
     "finding",
-    "holds",
+    "holds_for_all",
     "judge",
     "read_tables",
 ]
@@ -39,8 +41,11 @@ COLUMNS = (
     "verdict",
     "working",
 )
-IMPOSSIBLE, IN_TENSION, CONSISTENT = "IMPOSSIBLE", "IN TENSION", "CONSISTENT"
+IMPOSSIBLE = "IMPOSSIBLE"
+IN_TENSION = "IN TENSION"
+CONSISTENT = "CONSISTENT"
 _PAPERS = {"chr": "CHR", "rag2": "RAG²", "slhyde": "SL-HyDE", "contra": "Contradiction study"}
+"""The first part of a row's id, and the paper it names."""
 
 
 @dataclass(frozen=True)
@@ -51,40 +56,42 @@ class Tables:
 
     def rows(self, name: str, **keys: str) -> list[dict[str, str]]:
         """The rows of a table whose columns have these values; KeyError if there are none."""
-        found = [r for r in self.files[name] if all(r[k] == v for k, v in keys.items())]
+        found = [row for row in self.files[name] if _matches(row, keys)]
         if not found:
             raise KeyError(f"no row of {name}.csv has {keys}; look into data/reported")
         return found
 
     def values(self, name: str, column: str, **keys: str) -> list[str]:
         """What stands in a column, each value once, in order."""
-        return list(dict.fromkeys(r[column] for r in self.rows(name, **keys)))
+        return list(dict.fromkeys(row[column] for row in self.rows(name, **keys)))
 
     def numbers(self, name: str, by: str, **keys: str) -> dict[str, Range]:
         """The numbers of the rows that have ``keys``, by the value of column ``by``."""
         return {
-            r[by]: printed(r["value"], r["unit"], r.get("kind", "exact"))
-            for r in self.rows(name, **keys)
+            row[by]: printed_range(row["value"], row["unit"], row.get("kind", "exact"))
+            for row in self.rows(name, **keys)
         }
 
     def number(self, name: str, **keys: str) -> Range:
         """The number of the only row that has ``keys``."""
         if len(self.rows(name, **keys)) > 1:
             raise KeyError(f"more than one row of {name}.csv has {keys}; look into data/reported")
-        return next(iter(self.numbers(name, "value", **keys).values()))
+        (number,) = self.numbers(name, "value", **keys).values()
+        return number
 
-    def said(self, id: str) -> Range:
-        """A number of the papers' texts."""
+    def text_number(self, id: str) -> Range:
+        """A number of the papers' texts, by its id in ``claims.csv``."""
         return self.number("claims", id=id)
 
     def changed(self, name: str, value: str, **keys: str) -> Tables:
         """The same tables but for one number: what would the audit say?"""
-        self.number(name, **keys)
-        rows = [
-            r | {"value": value} if all(r[k] == v for k, v in keys.items()) else r
-            for r in self.files[name]
-        ]
+        self.number(name, **keys)  # refuses keys that fit no row, or several
+        rows = [{**row, "value": value} if _matches(row, keys) else row for row in self.files[name]]
         return Tables({**self.files, name: rows})
+
+
+def _matches(row: Mapping[str, str], keys: Mapping[str, str]) -> bool:
+    return all(row[column] == value for column, value in keys.items())
 
 
 def read_tables(folder: Path = REPORTED) -> Tables:
@@ -97,97 +104,142 @@ def read_tables(folder: Path = REPORTED) -> Tables:
 
 
 def judge(possible: bool, strained: bool = False) -> str:
-    """IMPOSSIBLE if no values within the rounding fit; IN TENSION if they fit only with something
-    that the paper does not say, or says otherwise; else CONSISTENT."""
-    return IMPOSSIBLE if not possible else IN_TENSION if strained else CONSISTENT
+    """The verdict: IMPOSSIBLE if no values within the rounding fit; IN TENSION if some fit, but
+    only with something that the paper does not say, or says otherwise; else CONSISTENT."""
+    if not possible:
+        return IMPOSSIBLE
+    if strained:
+        return IN_TENSION
+    return CONSISTENT
 
 
 def finding(
-    t: Tables,
+    tables: Tables,
     id: str,
-    told: object,
-    again: object,
+    printed: object,
+    recomputed: object,
     verdict: str,
     working: str,
     name: str = "",
-    **names: str,
+    **words: str,
 ) -> dict[str, str]:
-    """A row: what is printed, what comes out, the verdict, the arithmetic.
+    """One row of the audit: what is printed, what comes out, the verdict, the arithmetic.
 
-    ``name`` tells rows of one kind apart; ``names`` go into the claim's text.
+    ``id`` finds the claim's text in ``audit_texts.csv``. ``name`` tells rows of one text apart.
+    ``words`` are put into the text where it has braces; without any, ``name`` is added to it.
     """
-    text = t.rows("audit_texts", id=id)[0]
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    claim = text["claim"].format(**names) + (f": {name}" if name and not names else "")
-    values = (
-        f"{id}.{slug}" if slug else id,
-        _PAPERS[id.split(".")[0]],
-        text["where"],
-        claim,
-        f"{told}",
-        f"{again}",
-        text["assumption"],
-        verdict,
-        working,
-    )
-    return dict(zip(COLUMNS, values, strict=True))
+    text = tables.rows("audit_texts", id=id)[0]
+    claim = text["claim"].format(**words)
+    row_id = id
+    if name:
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        row_id = f"{id}.{slug}"
+        if not words:
+            claim = f"{claim}: {name}"
+    paper = id.split(".")[0]
+    return {
+        "id": row_id,
+        "paper": _PAPERS[paper],
+        "where": text["where"],
+        "claim": claim,
+        "printed": f"{printed}",
+        "recomputed": f"{recomputed}",
+        "assumption": text["assumption"],
+        "verdict": verdict,
+        "working": working,
+    }
 
 
-def holds(
-    t: Tables,
+@dataclass(frozen=True)
+class Case:
+    """One case of a claim about many: its numbers as text, and whether the claim holds there."""
+
+    numbers: str
+    holds: bool
+
+
+def holds_for_all(
+    tables: Tables,
     id: str,
-    cases: Mapping[str, tuple[str, bool]],
+    cases: Mapping[str, Case],
     otherwise: str = IMPOSSIBLE,
     note: str = "",
-    told: str = "all",
+    printed: str = "all",
 ) -> dict[str, str]:
-    """A claim about many cases: name -> (its numbers, whether it holds). ``otherwise`` if one does
-    not."""
-    out, kept = ([f"{k} {x}" for k, (x, ok) in cases.items() if ok == so] for so in (False, True))
-    parts = [note, f"not so: {'; '.join(out) or 'nowhere'}", f"so: {'; '.join(kept) or 'nowhere'}"]
+    """One row for a claim about many cases, by their names.
+
+    CONSISTENT if every case holds, else the verdict ``otherwise``. ``note`` opens the working.
+    """
+    failing = [f"{name} {case.numbers}" for name, case in cases.items() if not case.holds]
+    holding = [f"{name} {case.numbers}" for name, case in cases.items() if case.holds]
+    parts = [
+        note,
+        f"not so: {'; '.join(failing) or 'nowhere'}",
+        f"so: {'; '.join(holding) or 'nowhere'}",
+    ]
     return finding(
-        t,
+        tables,
         id,
-        told,
-        f"so in {len(kept)} of {len(cases)}",
-        otherwise if out else CONSISTENT,
-        ". ".join(p for p in parts if p),
+        printed=printed,
+        recomputed=f"so in {len(holding)} of {len(cases)}",
+        verdict=otherwise if failing else CONSISTENT,
+        working=". ".join(part for part in parts if part),
     )
 
 
-def family(
-    t: Tables,
+@dataclass(frozen=True)
+class Comparison:
+    """A number of which a paper prints a value that other printed numbers give too.
+
+    A number that stands alone needs no name.
+    """
+
+    name: str
+    printed: Range
+    recomputed: Range
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two are the same within rounding."""
+        return self.printed.may_equal(self.recomputed)
+
+
+def compare_all(
+    tables: Tables,
     id: str,
-    members: Sequence[tuple[str, Range, Range]],
-    apart: Sequence[str] = (),
+    comparisons: Sequence[Comparison],
+    always_alone: Sequence[str] = (),
     spec: str = ".2f",
     otherwise: str = IMPOSSIBLE,
 ) -> Iterable[dict[str, str]]:
-    """Many numbers of one kind: (name, printed, recomputed) each.
+    """Rows for many numbers of one kind: those that agree share a row, others have one each.
 
-    Those that agree share a row; each that does not has its own, and so has each in ``apart`` (a
-    single number without a name, for one).
+    A number has a row of its own also if it has no name, or is named in ``always_alone``.
+    ``otherwise`` is the verdict where the two differ; ``spec`` formats what is recomputed.
     """
-    agree = [m for m in members if m[1].meets(m[2]) and m[0] not in ("", *apart)]
-    if agree:
-        lines = [f"{name}: {told} printed, {again:{spec}}" for name, told, again in agree]
-        rest = f" (of {len(members)})" if len(agree) < len(members) else ""
+    alone = {"", *always_alone}
+    together = [c for c in comparisons if c.agrees and c.name not in alone]
+    if together:
+        lines = [f"{c.name}: {c.printed} printed, {c.recomputed:{spec}}" for c in together]
+        of_all = "" if len(together) == len(comparisons) else f" (of {len(comparisons)})"
         yield finding(
-            t,
+            tables,
             id,
-            f"{len(agree)} numbers{rest}",
-            "the same to rounding",
-            CONSISTENT,
-            "; ".join(lines),
+            printed=f"{len(together)} numbers{of_all}",
+            recomputed="the same to rounding",
+            verdict=CONSISTENT,
+            working="; ".join(lines),
         )
-    for name, told, again in (m for m in members if m not in agree):
+    for c in comparisons:
+        if c in together:
+            continue
         yield finding(
-            t,
+            tables,
             id,
-            told,
-            f"{again:{spec}}",
-            CONSISTENT if told.meets(again) else otherwise,
-            f"{again:{spec}} from the numbers as printed; their rounding leaves "
-            f"{again.span('.3f')}, and {told} stands for {told.span('.3f')}",
-            name,
+            printed=c.printed,
+            recomputed=f"{c.recomputed:{spec}}",
+            verdict=CONSISTENT if c.agrees else otherwise,
+            working=f"{c.recomputed:{spec}} from the numbers as printed; their rounding leaves "
+            f"{c.recomputed.span('.3f')}, and {c.printed} stands for {c.printed.span('.3f')}",
+            name=c.name,
         )

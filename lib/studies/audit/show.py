@@ -8,53 +8,55 @@ import pandas as pd
 
 from lib.studies.audit.reported import CONSISTENT, IMPOSSIBLE, IN_TENSION
 
-__all__ = ["COLOURS", "moved", "summary", "table"]
+__all__ = ["COLOURS", "count_verdicts", "html_table", "what_moved"]
 
 COLOURS = {IMPOSSIBLE: "#D55E00", IN_TENSION: "#E69F00", CONSISTENT: "#009E73"}
-"""Okabe-Ito, as everywhere; the word stands beside the colour."""
+"""A colour for each verdict, safe for colour-blind readers; the word stands beside the colour."""
 _SHOWN = ("claim", "where", "printed", "recomputed")
 
 
-def table(audit: pd.DataFrame) -> str:
+def html_table(audit: pd.DataFrame) -> str:
     """HTML of the rows, paper by paper; a row's claim opens to its assumption and working."""
-    head = "".join(f"<th>{c}</th>" for c in ("verdict", *_SHOWN))
-    rows = []
-    for paper, own in audit.groupby("paper", sort=False):
-        rows.append(f'<tr><th colspan="5">{escape(paper)}</th></tr>')
-        rows += [_row(r) for r in own.to_dict("records")]
-    return "\n".join(["<table>", f"<tr>{head}</tr>", *rows, "</table>"])
+    heads = "".join(f"<th>{column}</th>" for column in ("verdict", *_SHOWN))
+    lines = ["<table>", f"<tr>{heads}</tr>"]
+    for paper, rows in audit.groupby("paper", sort=False):
+        lines.append(f'<tr><th colspan="5">{escape(paper)}</th></tr>')
+        lines += [_html_row(row) for row in rows.to_dict("records")]
+    lines.append("</table>")
+    return "\n".join(lines)
 
 
-def _row(row: dict[str, str]) -> str:
-    text = {k: escape(v) for k, v in row.items()}
+def _html_row(row: dict[str, str]) -> str:
+    text = {column: escape(value) for column, value in row.items()}
     colour = COLOURS[row["verdict"]]
     verdict = f'<b style="border-left:8px solid {colour};padding-left:4px">{text["verdict"]}</b>'
-    opened = "<br>".join(
-        (
-            f"<b>Assumption:</b> {text['assumption']}",
-            f"<b>Working:</b> {text['working']}",
-            f"<code>{text['id']}</code>",
-        )
-    )
-    claim = f"<details><summary>{text['claim']}</summary>{opened}</details>"
-    cells = (verdict, claim, *(text[c] for c in _SHOWN[1:]))
-    return "<tr>" + "".join(f'<td style="text-align:left">{c}</td>' for c in cells) + "</tr>"
+    details = [
+        f"<b>Assumption:</b> {text['assumption']}",
+        f"<b>Working:</b> {text['working']}",
+        f"<code>{text['id']}</code>",
+    ]
+    claim = f"<details><summary>{text['claim']}</summary>{'<br>'.join(details)}</details>"
+    cells = [verdict, claim, text["where"], text["printed"], text["recomputed"]]
+    return "<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>"
 
 
-def summary(audit: pd.DataFrame) -> pd.DataFrame:
-    """Rows by paper and verdict."""
+def count_verdicts(audit: pd.DataFrame) -> pd.DataFrame:
+    """How many rows: one line for each paper, one column for each verdict."""
     counts = audit.groupby(["paper", "verdict"], sort=False).size().unstack(fill_value=0)
     return counts.reindex(columns=list(COLOURS), fill_value=0).rename_axis(columns=None)
 
 
-def moved(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose verdict or arithmetic differs between two audits, by id; "" where one has no
-    such row."""
+def what_moved(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose verdict or arithmetic differs between two audits, by id.
+
+    Columns: printed, recomputed and verdict, each before and after. A side without the row has "".
+    """
     shown = ["printed", "recomputed", "verdict"]
-    sides = [a.set_index("id")[["claim", *shown]] for a in (before, after)]
-    both = sides[0].join(sides[1], how="outer", lsuffix=" before", rsuffix=" after").fillna("")
-    differ = [both[f"{c} before"] != both[f"{c} after"] for c in shown]
-    return both.loc[
-        pd.concat(differ, axis=1).any(axis=1),
-        [f"{c} {x}" for c in shown for x in ("before", "after")],
-    ]
+    old = before.set_index("id")[shown]
+    new = after.set_index("id")[shown]
+    both = old.join(new, how="outer", lsuffix=" before", rsuffix=" after").fillna("")
+    differs = pd.Series(False, index=both.index)
+    for column in shown:
+        differs |= both[f"{column} before"] != both[f"{column} after"]
+    columns = [f"{column} {side}" for column in shown for side in ("before", "after")]
+    return both.loc[differs, columns]

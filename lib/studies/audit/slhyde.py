@@ -1,13 +1,26 @@
-"""The derived numbers of SL-HyDE: averages over ten data sets and five tasks, relative gains."""
+"""The derived numbers of SL-HyDE: averages over ten data sets and five tasks, relative gains.
+
+And its prompts: two that are for different steps are the same text.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable
 
-from lib.studies.audit.arithmetic import Range, change, exactly, mean
-from lib.studies.audit.reported import Tables, family, holds
+from lib.studies.audit.arithmetic import Range, exactly, mean, relative_change
+from lib.studies.audit.reported import (
+    Case,
+    Comparison,
+    Tables,
+    compare_all,
+    finding,
+    holds_for_all,
+    judge,
+)
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "fingerprint"]
 
 _TASKS = {
     "Knowledge": ("MedExam", "DuBaike", "DXYDisease"),
@@ -16,86 +29,197 @@ _TASKS = {
     "Post": ("IIYiPost",),
     "Literature": ("CSLCite", "CSLRel"),
 }
-_SETS = [d for some in _TASKS.values() for d in some]
-_WITH, _BASE = "with hypothetical documents", "base retrievers"
-_RUN = {"2": ["part", "model"], "8": ["model"], "12": ["model"], "13": ["configuration", "method"]}
-"""Tables with a column a data set, and what names a row; Tables 3 to 6 have a column a task."""
+"""The tasks, and the data sets of each."""
+_DATASETS = [dataset for datasets in _TASKS.values() for dataset in datasets]
+_WITH_HYPOTHESES = "with hypothetical documents"
+_WITHOUT = "base retrievers"
+"""The two parts of Table 2."""
+_BY_DATASET = {
+    "2": ["part", "model"],
+    "8": ["model"],
+    "12": ["model"],
+    "13": ["configuration", "method"],
+}
+"""Tables with a column for each data set, and the keys that name their rows."""
+_BY_TASK = ("3", "4", "5", "6")
+"""Tables with a column for each task; "configuration" and "method" name their rows."""
+
+RowName = tuple[str, ...]
 
 
-def _scores(t: Tables, n: str, by: str, keys: list[str]) -> dict[tuple[str, ...], dict[str, Range]]:
-    """Every row of Table ``n``: its names, and its scores by data set or task."""
-    name, rows = f"slhyde_table{n}", t.rows(f"slhyde_table{n}")
-    scored = (r for r in rows if r["metric"] != "relative_improvement")
-    names = dict.fromkeys(tuple(r[k] for k in keys) for r in scored)
-    return {own: t.numbers(name, by, **dict(zip(keys, own, strict=True))) for own in names}
+def _scores(
+    tables: Tables, n: str, column: str, keys: list[str]
+) -> dict[RowName, dict[str, Range]]:
+    """Every row of Table ``n`` by its name: its scores by ``column`` (data set or task)."""
+    table = f"slhyde_table{n}"
+    names = [
+        tuple(row[key] for key in keys)
+        for row in tables.rows(table)
+        if row["metric"] != "relative_improvement"
+    ]
+    return {
+        name: tables.numbers(table, column, **dict(zip(keys, name, strict=True)))
+        for name in dict.fromkeys(names)
+    }
 
 
-def _averages(t: Tables) -> Iterable[dict]:
-    averages, tasks, by_set = [], [], {n: _scores(t, n, "dataset", k) for n, k in _RUN.items()}
-    for n, rows in by_set.items():
-        for names, row in rows.items():
-            again = mean([x for d, x in row.items() if d != "Average"])
-            averages.append((f"Table {n}, {', '.join(names)}", row["Average"], again))
-    for n in "3456":
-        for (model, method), row in _scores(t, n, "task", ["configuration", "method"]).items():
-            label, weights = f"Table {n}, {model}, {method}", [len(d) for d in _TASKS.values()]
-            again = mean([row[task] for task in _TASKS], weights)
-            averages.append((label, row["Average(All)"], again))
-            own = by_set["13" if n in "34" else "2"].get((model if n in "34" else _WITH, method))
-            if own:
-                tasks += [
-                    (f"{label}, {task}", row[task], mean([own[d] for d in some]))
-                    for task, some in _TASKS.items()
-                ]
-    yield from family(t, "slhyde.averages", averages)
-    yield from family(t, "slhyde.tasks", tasks)
+def _averages(tables: Tables) -> Iterable[dict]:
+    """Is each average over data sets the mean of the row?"""
+    comparisons = []
+    for n, keys in _BY_DATASET.items():
+        for name, row in _scores(tables, n, "dataset", keys).items():
+            again = mean([score for dataset, score in row.items() if dataset != "Average"])
+            comparisons.append(Comparison(f"Table {n}, {', '.join(name)}", row["Average"], again))
+    sizes = [len(datasets) for datasets in _TASKS.values()]
+    for n in _BY_TASK:
+        for name, row in _scores(tables, n, "task", ["configuration", "method"]).items():
+            again = mean([row[task] for task in _TASKS], sizes)
+            comparisons.append(
+                Comparison(f"Table {n}, {', '.join(name)}", row["Average(All)"], again)
+            )
+    yield from compare_all(tables, "slhyde.averages", comparisons)
 
 
-def _improvements(t: Tables) -> Iterable[dict]:
-    members = []
-    for n, by, model, method in (
+def _tasks(tables: Tables) -> Iterable[dict]:
+    """Is each task's number the mean of its data sets, which stand in other tables?"""
+    table2 = _scores(tables, "2", "dataset", _BY_DATASET["2"])
+    table13 = _scores(tables, "13", "dataset", _BY_DATASET["13"])
+    comparisons = []
+    for n in _BY_TASK:
+        for name, row in _scores(tables, n, "task", ["configuration", "method"]).items():
+            if n in ("3", "4"):
+                by_dataset = table13.get(name)
+            else:
+                _, method = name
+                by_dataset = table2.get((_WITH_HYPOTHESES, method))
+            if by_dataset is None:  # a variant that no table shows by data set
+                continue
+            for task, datasets in _TASKS.items():
+                again = mean([by_dataset[dataset] for dataset in datasets])
+                label = f"Table {n}, {', '.join(name)}, {task}"
+                comparisons.append(Comparison(label, row[task], again))
+    yield from compare_all(tables, "slhyde.tasks", comparisons)
+
+
+def _improvements(tables: Tables) -> Iterable[dict]:
+    """Do the relative improvements follow from the scores of HyDE and SL-HyDE?"""
+    comparisons = []
+    for n, column, group, method in (
         ("2", "dataset", "part", "model"),
         ("3", "task", "configuration", "method"),
         ("4", "task", "configuration", "method"),
         ("13", "dataset", "configuration", "method"),
     ):
-        for r in t.rows(f"slhyde_table{n}", metric="relative_improvement"):
-            keys = {model: r[model], by: r[by]}
-            old, new, told = (
-                t.number(f"slhyde_table{n}", **keys, **{method: m})
-                for m in ("HyDE", "SL-HyDE", r[method])
-            )
-            members.append((f"Table {n}, {r[model]}, {r[by]}", told, change(old, new)))
-    rows = {
-        m: t.number("slhyde_table2", part=_WITH, model=m, dataset="Average")
-        for m in ("SL-HyDE", "HyDE", "BGE(large)")
+        table = f"slhyde_table{n}"
+        for row in tables.rows(table, metric="relative_improvement"):
+            cell = {group: row[group], column: row[column]}
+            old = tables.number(table, **cell, **{method: "HyDE"})
+            new = tables.number(table, **cell, **{method: "SL-HyDE"})
+            printed = tables.number(table, **cell, **{method: row[method]})
+            label = f"Table {n}, {row[group]}, {row[column]}"
+            comparisons.append(Comparison(label, printed, relative_change(old, new)))
+    average = {
+        model: tables.number("slhyde_table2", part=_WITH_HYPOTHESES, model=model, dataset="Average")
+        for model in ("SL-HyDE", "HyDE", "BGE(large)")
     }
-    for m in ("HyDE", "BGE(large)"):
-        members.append(
-            (f"text, over {m}", t.said(f"slhyde.gain.{m}"), change(rows[m], rows["SL-HyDE"]))
-        )
-    yield from family(t, "slhyde.improvements", members)
+    for model in ("HyDE", "BGE(large)"):
+        printed = tables.text_number(f"slhyde.gain.{model}")
+        again = relative_change(average[model], average["SL-HyDE"])
+        comparisons.append(Comparison(f"text, over {model}", printed, again))
+    yield from compare_all(tables, "slhyde.improvements", comparisons)
 
 
-def _best(t: Tables) -> Iterable[dict]:
-    columns = {d: t.numbers("slhyde_table2", "model", part=_BASE, dataset=d) for d in _SETS}
-    best = [max(c, key=lambda m, c=c: c[m].middle) for c in columns.values()]
-    ids = [i for i in t.values("claims", "id") if i.startswith("slhyde.best.")]
-    members = [(i.split(".")[-1], t.said(i), exactly(best.count(i.split(".")[-1]))) for i in ids]
-    yield from family(t, "slhyde.best", members, spec=".0f")
+def _best_retrievers(tables: Tables) -> Iterable[dict]:
+    """On how many data sets is each base retriever the best?"""
+    winners = []
+    for dataset in _DATASETS:
+        scores = tables.numbers("slhyde_table2", "model", part=_WITHOUT, dataset=dataset)
+        winners.append(_highest(scores))
+    prefix = "slhyde.best."
+    ids = [id for id in tables.values("claims", "id") if id.startswith(prefix)]
+    comparisons = []
+    for id in ids:
+        model = id.removeprefix(prefix)
+        wins = exactly(winners.count(model))
+        comparisons.append(Comparison(model, tables.text_number(id), wins))
+    yield from compare_all(tables, "slhyde.best", comparisons, spec=".0f")
+
+
+def _highest(scores: dict[str, Range]) -> str:
+    return max(scores, key=lambda name: scores[name].middle)
+
+
+def _above_hyde(tables: Tables) -> Iterable[dict]:
+    """Is SL-HyDE above HyDE on every data set?"""
     ours, hyde = (
-        t.numbers("slhyde_table2", "dataset", part=_WITH, model=m) for m in ("SL-HyDE", "HyDE")
+        tables.numbers("slhyde_table2", "dataset", part=_WITH_HYPOTHESES, model=model)
+        for model in ("SL-HyDE", "HyDE")
     )
-    fell = t.rows("slhyde_table13", metric="relative_improvement")
-    fell = [r["value"].startswith("-") for r in fell if r["dataset"] != "Average"]
-    note = f"with other models (Table 13) lower on {sum(fell)} of {len(fell)}, as printed there"
-    cases = {d: (f"{ours[d]} against {hyde[d]}", ours[d].may_exceed(hyde[d])) for d in _SETS}
-    yield holds(t, "slhyde.every", cases, note=note)
-    members = []
-    for d in (*_SETS, "Average"):
-        column = t.numbers("slhyde_table12", "model", dataset=d).values()
-        members.append((d, t.said(f"slhyde.bold.{d}"), max(column, key=lambda x: x.middle)))
-    yield from family(t, "slhyde.table12.bold", members)
+    improvements = tables.rows("slhyde_table13", metric="relative_improvement")
+    by_dataset = [row["value"] for row in improvements if row["dataset"] != "Average"]
+    falls = [value for value in by_dataset if value.startswith("-")]
+    cases = {
+        dataset: Case(
+            f"{ours[dataset]} against {hyde[dataset]}", ours[dataset].may_exceed(hyde[dataset])
+        )
+        for dataset in _DATASETS
+    }
+    yield holds_for_all(
+        tables,
+        "slhyde.every",
+        cases,
+        note=f"with other models (Table 13) lower on {len(falls)} of {len(by_dataset)}, as printed "
+        "there",
+    )
 
 
-CHECKS = [_averages, _improvements, _best]
+def _bold(tables: Tables) -> Iterable[dict]:
+    """Does Table 12 print the highest number of each column in bold?"""
+    comparisons = []
+    for dataset in (*_DATASETS, "Average"):
+        column = tables.numbers("slhyde_table12", "model", dataset=dataset)
+        in_bold = tables.text_number(f"slhyde.bold.{dataset}")
+        comparisons.append(Comparison(dataset, in_bold, column[_highest(column)]))
+    yield from compare_all(tables, "slhyde.table12.bold", comparisons)
+
+
+def fingerprint(text: str) -> str:
+    """Two texts have the same fingerprint if they are the same word for word.
+
+    The sha256 of the words (letters and digits, in lower case, one space between them), so that
+    line breaks, punctuation and markup do not count. The prompts of ``slhyde_prompts.csv`` are
+    known by it: a paper's text may be compared here, but not reprinted.
+    """
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()
+
+
+def _prompts(tables: Tables) -> Iterable[dict]:
+    """Has each step of the data processing a prompt of its own?"""
+    names: dict[str, list[str]] = {}
+    for row in tables.rows("slhyde_prompts", metric="fingerprint"):
+        names.setdefault(row["value"], []).append(f"{row['prompt']} (Figure {row['figure']})")
+    words = tables.numbers("slhyde_prompts", "prompt", metric="words")
+    same = [" and ".join(prompts) for prompts in names.values() if len(prompts) > 1]
+    working = "number of words: " + "; ".join(f"{name} {n}" for name, n in words.items())
+    if same:
+        working += f". Word for word the same: {'; '.join(same)}"
+    yield finding(
+        tables,
+        "slhyde.prompts",
+        printed=f"{len(words)} prompts",
+        recomputed=f"{len(names)} different texts",
+        verdict=judge(True, strained=bool(same)),
+        working=working,
+    )
+
+
+CHECKS = [
+    _averages,
+    _tasks,
+    _improvements,
+    _best_retrievers,
+    _above_hyde,
+    _bold,
+    _prompts,
+]
