@@ -234,8 +234,9 @@ def claims(values: pd.DataFrame, pairs: Iterable[Pair]) -> pd.DataFrame:
 
     ``values`` has columns ``arm, qid, metric, value``. Columns: claim, metric, arm, against,
     value, value_against, difference, low, high, p, n, least, status, p_holm, verdict. Holm is over
-    the primary pairs; exploratory ones have neither ``p_holm`` nor a verdict. Raises LookupError
-    for an arm and metric that nobody measured.
+    the primary pairs; exploratory ones have neither ``p_holm`` nor a verdict. The order of the rows
+    does not matter. Raises LookupError for an arm and metric that nobody measured, ValueError for
+    a question that one arm has twice.
     """
     outcomes = values.set_index(["arm", "metric"]).sort_index()
     rows = []
@@ -266,4 +267,9 @@ def _outcome(outcomes: pd.DataFrame, arm: str, metric: str) -> pd.Series:
     if (arm, metric) not in outcomes.index:
         raise LookupError(f"nobody measured {metric} of {arm}")
     found = outcomes.loc[[(arm, metric)]]
-    return found.set_index("qid")["value"].dropna()
+    found = found.set_index("qid")["value"].dropna()
+    twice = found.index[found.index.duplicated()]
+    if len(twice):
+        raise ValueError(f"{arm} has {metric} of {twice[0]} twice")
+    # By id: resampling draws by position, so the order of a file would move intervals and p.
+    return found.sort_index()
