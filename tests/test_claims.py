@@ -144,6 +144,13 @@ def test_a_claim_is_the_paired_test_of_its_two_arms():
     assert table["p"][2] == pytest.approx(binomial(wins, losses))
 
 
+def test_the_order_of_rows_changes_nothing():
+    values = values_of()
+    for seed in range(3):
+        shuffled = values.sample(frac=1, random_state=seed)
+        pd.testing.assert_frame_equal(claims(shuffled, PAIRS), claims(values, PAIRS))
+
+
 def test_holm_is_over_primary_pairs_and_only_they_get_a_verdict():
     table = claims(values_of(), PAIRS)
     primary = table["status"] == "primary"
