@@ -20,7 +20,8 @@ from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder
 from lib.methods import METHODS
-from lib.methods.base import Dense, Expansion, Text
+from lib.methods.base import Expansion
+from lib.methods.chr import written_pair
 from lib.plots import mimics as plots
 from lib.report import reported
 from lib.run import Retriever
@@ -28,7 +29,7 @@ from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.experiment import CHOSEN
 from lib.studies.mimics import cases, tables
-from lib.studies.mimics.items import collapses, copied, items, shifted
+from lib.studies.mimics.items import collapses, copied, items
 from lib.studies.mimics.judge import GRADE, judged
 from lib.studies.mimics.naming import named_option
 from lib.studies.mimics.tiers import (
@@ -39,6 +40,7 @@ from lib.studies.mimics.tiers import (
     rank_correlation,
     tier_tests,
 )
+from lib.ways import Way
 
 # statistics --------------------------------------------------------------------------------------
 
@@ -222,10 +224,10 @@ def lab(places, questions, texts, lam=0.4, k=3):
         (side, t): unit(v)[0] for t, v in places.items() for side in ("query", "article")
     }
     made = [
-        Expansion(Dense((Text(a), Text(b, -1.0))), {"H_plus": a, "H_minus": b})
+        Expansion(written_pair(q.text, a, b, Way(lam=1.0)), {"H_plus": a, "H_minus": b})
         if a
         else Expansion(None)
-        for a, b in texts
+        for q, (a, b) in zip(questions, texts, strict=True)
     ]
     grid = SimpleNamespace(
         sets={"mine": questions},
@@ -297,7 +299,6 @@ def test_equal_hypotheses_have_no_direction_and_retrieve_nothing():
     row = items(lab(PLACES, QUESTIONS[:1], same), {"q1": frozenset({"p0"})}).iloc[0]
     assert (row["shared"], row["kept_one"], row["p_one"]) == (1, 0, 0) and np.isnan(row["near_one"])
     assert row["kept_chosen"] == 1 and row["collapsed_one"] and not row["collapsed_chosen"]
-    assert shifted(Text("a"), Text("b"), 0.0).texts == (Text("a"),)
 
 
 # the judge ---------------------------------------------------------------------------------------
