@@ -174,7 +174,7 @@ def test_the_evidence_reader_encodes_a_text_once(own_folders):
 def test_a_reader_that_knows_an_index_takes_its_vectors_and_answers_the_same(own_folders):
     alone, knows = EvidenceReader(Towers()), EvidenceReader(Towers())
     vectors = Towers().encode([(p.title, p.text) for p in PASSAGES], "article")
-    knows.know(DenseIndex([vectors[::-1].copy()], [p.pid for p in PASSAGES][::-1]))
+    knows.use_vectors_of(DenseIndex([vectors[::-1].copy()], [p.pid for p in PASSAGES][::-1]))
     stranger = Passage("H_plus", "", "colchicine for gout", "hypothesis", {})
     contexts = [[*PASSAGES, stranger], PASSAGES[:1]]
     assert knows.answer_all([QUESTION] * 2, contexts) == alone.answer_all([QUESTION] * 2, contexts)

@@ -42,6 +42,7 @@ def build(encoder) -> Benchmark:
         name="bioasq",
         title="BioASQ yes/no questions, ideal answers as hypotheses",
         corpora=("bioasq",),
+        code=("lib.data.bioasq",),
         files=CORPORA["bioasq"].files,
         questions=tuple(q.text for q in kept),
         qids=tuple(q.qid for q in kept),

@@ -60,7 +60,9 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
         name="ddx-mini",
         title="ddx-mini: bundled target/mimic questions, reference hypotheses",
         corpora=("ddx-mini",),
-        files=tuple(f"ddx-mini/{name}.jsonl" for name in FILES if name != "expansions"),
+        files=tuple(
+            f"ddx-mini/{name}.jsonl" for name in (*FILES, "known_errors") if name != "expansions"
+        ),
         qids=qids,
         questions=tuple(question["question"] for question in questions),
         h_plus=tuple(hypotheses[qid]["H_plus"] for qid in qids),
@@ -71,6 +73,9 @@ def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchma
         targets={qid: frozenset(judged[qid, "target"] | judged[qid, "both"]) for qid in qids},
         mimics={qid: frozenset(judged[qid, "mimic"] | judged[qid, "both"]) for qid in qids},
         dev=frozenset(question["qid"] for question in questions if question["split"] == "dev"),
+        topics={q["qid"]: frozenset((q["target"], q["mimic"])) for q in questions},
+        errata=known_errors(folder),
+        code=("lib.data.ddx_mini",),
         counts={"passages": len(read("passages", folder)), "questions": len(qids)},
     )
 

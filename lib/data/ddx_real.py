@@ -49,6 +49,7 @@ def build(encoder) -> Benchmark:
         name="ddx-real",
         title="ddx-real: diseases described by independent NIH institutes",
         corpora=OPEN_CORPUS,
+        code=("lib.data.ddx_real",),
         files=tuple(file for name in OPEN_CORPUS for file in CORPORA[name].files),
         questions=tuple(f"What is {name}?" for name in names),
         qids=tuple(cuis),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base import paths
-from lib.base.compare import TABLES, differences
+from lib.base.compare import differences, tables
 from lib.base.files import atomic_write
 from lib.pages.committed import PROFILES, markdown, whole
 
@@ -137,7 +137,7 @@ def add_row(profile: str, made: Path, note: str = "") -> dict[str, str]:
     FileNotFoundError when there is nothing to compare, naming the command that makes it.
     """
     command = f"make figures PROFILE={profile}"
-    fresh = [p for p in sorted(paths.committed(profile).glob(TABLES)) if (made / p.name).exists()]
+    fresh = [p for p in tables(paths.committed(profile)) if (made / p.name).exists()]
     if not fresh:
         how = f'{command} CHR_OUT="$PWD/build/check"'
         raise FileNotFoundError(f"nothing to compare in {paths.shown(made)}; run: {how}")
