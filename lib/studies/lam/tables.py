@@ -52,13 +52,13 @@ CHOICE = "p_at_5"
 def question_table(study: Study) -> pd.DataFrame:
     """What is known of each question: qid, split, c = cos(h+, h-), and who would leave it out.
 
-    ``copied``, ``shared``, ``errata`` and ``hardest`` (the tenth of the test questions with the
+    ``copied``, ``shared``, ``doubtful``, ``errata`` and ``hardest`` (the tenth of the test questions with the
     highest c) are 0 or 1.
     """
     b = study.benchmark
     table = pd.DataFrame({"qid": b.qids, "c": study.cosines(b.qids)})
     table.insert(1, "split", ["dev" if qid in b.dev else "test" for qid in b.qids])
-    for mark in ("copied", "shared", "errata"):
+    for mark in ("copied", "shared", "doubtful", "errata"):
         table[mark] = [int(qid in getattr(b, mark)) for qid in b.qids]
     tested = table["split"] == "test"
     table["hardest"] = 0
@@ -155,6 +155,7 @@ def _points(benchmark: Benchmark, tested: pd.DataFrame, lambdas: Sequence[float]
     for subset, mark, wanted in (
         ("copied text left out", "copied", 0),
         ("shared documents left out", "shared", 0),
+        ("doubtful targets left out", "doubtful", 0),
         ("known errors left out", "errata", 0),
         ("hardest tenth", "hardest", 1),
     ):
