@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -20,6 +21,7 @@ import pytest
 
 from lib.base import downloads
 from lib.base.downloads import DownloadError, fetch, load_registry, members
+from lib.base.paths import ROOT
 
 COMMIT = "c0ffee" + "0" * 34
 FILE = bytes(range(256)) * 400
@@ -74,16 +76,19 @@ def server(monkeypatch):
 
 
 def archive(files: dict[str, bytes], prefix: str = "", extra=()) -> bytes:
-    """A tar.gz of files below a prefix; ``extra`` are further TarInfo entries without content."""
+    """A tar.gz of files below a prefix; ``extra`` are further TarInfo entries without content.
+
+    Equal files give equal bytes: ``w:gz`` would write the time of day into the head.
+    """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in files.items():
             entry = tarfile.TarInfo(prefix + name)
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
         for entry in extra:
             tar.addfile(entry)
-    return buffer.getvalue()
+    return gzip.compress(buffer.getvalue(), mtime=0)
 
 
 def listing(files: dict[str, bytes]) -> str:
@@ -410,7 +415,7 @@ def test_registry_is_complete_and_says_nothing_of_a_machine():
 
 def make_data(mirror: Path) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "lib.base.downloads"]  # what "make data" runs
-    where = {"cwd": Path(downloads.__file__).parent.parent, "capture_output": True, "text": True}
+    where = {"cwd": ROOT, "capture_output": True, "text": True}
     return subprocess.run(command, env=os.environ | {"CHR_MIRROR": str(mirror)}, **where)
 
 

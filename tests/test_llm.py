@@ -352,7 +352,7 @@ def test_the_bundled_model_says_when_a_prompt_is_too_long(small):
 
 
 def test_the_bundled_model_is_quiet_from_start_to_exit():
-    code = "from lib.llm.chat import connect; print(connect('small').generate([{'role': 'user', "
+    code = "from lib.llm.connect import connect; print(connect('small').generate([{'role': 'user', "
     code += "'content': 'Hi'}], max_tokens=3)[0].output_tokens)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120

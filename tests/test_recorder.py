@@ -174,7 +174,7 @@ def test_a_miss_names_method_question_and_the_command_that_records_it(file):
     absent = Recorder(None, file.with_name("absent.jsonl"), "replay")
     with pytest.raises(RecordingMiss, match="absent.jsonl.*=small"):
         absent.generate(ASK)
-    assert sorted(p.name for p in file.parent.iterdir()) == ["r.jsonl", "r.times.jsonl"]
+    assert sorted(p.name for p in file.parent.glob("*.jsonl")) == ["r.jsonl", "r.times.jsonl"]
 
 
 def test_reference_text_has_an_author_and_neither_tokens_nor_latency(file):

@@ -1,6 +1,6 @@
 """What a recording cost, by method and model, and whether the server's own log says the same.
 
-python -m lib.cost.ledger data/cache/recordings/paper.jsonl
+python -m lib.cost.ledger data/recordings/live/paper.jsonl
 """
 
 from __future__ import annotations
