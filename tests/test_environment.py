@@ -96,6 +96,44 @@ def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch)
     assert re.fullmatch(r"\d+ cores, \d+ GiB of memory, (no|\d+) GPUs?", environment.machine())
 
 
+def test_make_clean_removes_caches_and_keeps_what_was_paid_for(tmp_path):
+    kept = [
+        "data/recordings/live/paper.jsonl",
+        "data/recordings/live/paper.times.jsonl",
+        "data/recordings/reference.jsonl",
+        "data/results/mini/table1.csv",
+        "data/cache/recordings/from an older version.jsonl",
+        "figures/mini/00_story.png",
+    ]
+    removed = ["build/notebooks/mini/00.ipynb", "data/cache/vectors/a/b.npy", "data/cache/.x"]
+    for name in kept + removed:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    shutil.copy(paths.ROOT / "Makefile", tmp_path)
+    for _ in range(2):  # and where there is nothing left to clean
+        done = subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+        assert left == {*kept, "Makefile"}
+    assert "data/recordings/live" in done.stdout, "says where profiles read recordings now"
+    shutil.rmtree(tmp_path / "data" / "cache")
+    subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, check=True)
+
+
+def live_recordings() -> set[str]:
+    """Every file that a built-in profile, its answerers or its studies record to."""
+    text = "\n".join(p.read_text() for p in Path(profiles.__file__).parent.glob("*.toml"))
+    return set(re.findall(r"record:([^=\"]+)=", text))
+
+
+def test_what_live_models_say_is_kept_by_clean_and_not_committed():
+    ignored = (paths.ROOT / ".gitignore").read_text().splitlines()
+    assert live_recordings() and "data/recordings/live/" in ignored
+    for file in live_recordings():
+        assert Path(file).parent == Path("data/recordings/live")
+
+
 # weights -----------------------------------------------------------------------------------------
 
 
