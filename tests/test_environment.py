@@ -129,6 +129,28 @@ def test_what_live_models_say_is_kept_by_clean_and_not_committed():
         assert Path(file).parent == Path("data/recordings/live")
 
 
+# commands ----------------------------------------------------------------------------------------
+
+
+def named_commands() -> dict[str, str]:
+    """Every ``python -m ...`` of this project that a text names, and one file that names it."""
+    found = {}
+    for pattern in ("Makefile", "README.md", "lib/**/*.*", "data/*/README.md", ".ci/*"):
+        for path in paths.ROOT.glob(pattern):
+            if path.suffix in (".py", ".md", ".toml", "") and path.is_file():
+                for name in re.findall(r"-m ((?:lib|tests)[\w.]*\w)", path.read_text()):
+                    found[name] = paths.shown(path)
+    return found
+
+
+@pytest.mark.parametrize("name", named_commands())
+def test_a_command_that_is_named_anywhere_can_be_run(name):
+    base = paths.ROOT.joinpath(*name.split("."))
+    module = base / "__main__.py" if base.is_dir() else base.with_suffix(".py")
+    assert module.is_file(), f"{named_commands()[name]} names python -m {name}"
+    assert 'if __name__ == "__main__":' in module.read_text(), f"{name} does nothing when it is run"
+
+
 # weights -----------------------------------------------------------------------------------------
 
 

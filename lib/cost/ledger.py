@@ -19,7 +19,7 @@ COUNTS = ["calls", "prompt_tokens", "output_tokens"]
 
 
 def recorded(recording: Path) -> pd.DataFrame:
-    """The ledger of a recording (see ``lib.llm.ledger``), by method and the model asked for.
+    """The ledger of a recording (see ``lib.llm.chat.ledger``), by method and the model asked for.
 
     The method is that for which a generation was asked first; others that need the same have it
     for nothing.
