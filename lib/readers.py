@@ -28,6 +28,7 @@ __all__ = [
     "ChatReader",
     "ChoiceReader",
     "EvidenceReader",
+    "READERS",
     "Reader",
     "answer_messages",
     "load_reader",
@@ -231,6 +232,14 @@ class ChoiceReader(ChatReader):
         return Answer(question.qid, letter, "log-probability", letter, cut, (reply,))
 
 
+READERS: dict[str, type] = {
+    "evidence": EvidenceReader,
+    "choice": ChoiceReader,
+    "chat": ChatReader,
+}
+"""Every kind of reader, by the name that a profile's ``answerers`` give as ``kind``."""
+
+
 def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reader:
     """The reader a profile names: ``kind`` (evidence, choice, chat), ``name`` and its settings.
 
@@ -244,4 +253,4 @@ def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reade
     llm = spec["llm"]
     if live and llm.startswith("replay:"):
         llm = f"record:{llm.removeprefix('replay:')}=small"
-    return {"choice": ChoiceReader, "chat": ChatReader}[spec["kind"]](connect(llm), **settings)
+    return READERS[spec["kind"]](connect(llm), **settings)

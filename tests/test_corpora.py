@@ -115,9 +115,8 @@ MEDQUAD = b"""<?xml version="1.0" encoding="UTF-8"?>
 
 
 def medquad(monkeypatch, subset: str, path: str, data: bytes) -> list[Document]:
-    monkeypatch.setattr(
-        "lib.data.passages.load_registry", lambda prefix: {f"{prefix}{subset}": None}
-    )
+    registered = {f"medquad-{subset}": None}
+    monkeypatch.setattr("lib.data.passages.load_registry", lambda prefix: registered)
     monkeypatch.setattr(corpora, "members", lambda name: [(path, data)])
     return list(corpora._READERS["medquad"]())
 

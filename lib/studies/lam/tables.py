@@ -52,8 +52,8 @@ CHOICE = "p_at_5"
 def question_table(study: Study) -> pd.DataFrame:
     """What is known of each question: qid, split, c = cos(h+, h-), and who would leave it out.
 
-    ``copied``, ``shared``, ``doubtful``, ``errata`` and ``hardest`` (the tenth of the test questions with the
-    highest c) are 0 or 1.
+    ``copied``, ``shared``, ``doubtful``, ``errata`` and ``hardest`` (the tenth of the test
+    questions with the highest c) are 0 or 1.
     """
     b = study.benchmark
     table = pd.DataFrame({"qid": b.qids, "c": study.cosines(b.qids)})
