@@ -25,7 +25,8 @@ class Benchmark:
     because its H+ was written from them; a question that is not in it may find everything.
     ``names`` has what the answer of a question is called: the name first, then synonyms. ``topics``
     says what H+ and H- are about, ``errata`` has questions with a known error in a hypothesis, and
-    ``code`` the modules that made the benchmark, for the results that stand on it.
+    ``code`` the modules that made the benchmark, for the results that stand on it. ``chosen_on``
+    names the benchmark whose dev questions choose every parameter, for one without dev questions.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Benchmark:
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
     errata: frozenset[str] = frozenset()
     code: tuple[str, ...] = ()
+    chosen_on: str = ""
     excluded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     files: tuple[str, ...] = ()

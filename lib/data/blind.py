@@ -101,6 +101,7 @@ def blind(benchmark: Benchmark) -> Benchmark:
         benchmark,
         name=f"{benchmark.name}-blind",
         code=(*benchmark.code, "lib.data.blind"),
+        chosen_on=f"{benchmark.chosen_on}-blind" if benchmark.chosen_on else "",
         title=f"{benchmark.title}, names struck",
         questions=tuple(f"{_ASKED} {text}" for text in h_plus),
         h_plus=h_plus,

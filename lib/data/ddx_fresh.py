@@ -77,6 +77,7 @@ def build(encoder) -> Benchmark:
         encoder,
         name="ddx-fresh",
         code=("lib.data.ddx_fresh",),
+        chosen_on="ddx-real",
         title="ddx-fresh: diseases nothing was tuned on, each institute in turn",
         excluded={d.cui: d.excluded for d in diseases},
         doubtful=frozenset(doubtful),
