@@ -1,4 +1,4 @@
-"""The lambda study of a profile: every benchmark it names, each with what its dev questions chose."""
+"""The lambda study of a profile: each of its benchmarks, with what dev questions chose for it."""
 
 from __future__ import annotations
 
