@@ -18,6 +18,7 @@ from lib.data.benchmark import Benchmark
 from lib.search.contrast import hardest_tenth, spectrum
 from lib.stats import CLASSES, claims, class_of, long_values, summary
 from lib.studies.lam.arms import (
+    CONTROL_LAMBDAS,
     QUESTION,
     RANDOM,
     Arm,
@@ -116,9 +117,19 @@ def test_arms(
     """
     arms = [QUESTION, RANDOM]
     for way in families(benchmark).values():
-        arms += [Arm(replace(way, lam=float(lam))) for lam in lambdas]
+        arms += [Arm(replace(way, lam=float(lam))) for lam in _steps(way, lambdas)]
+    if "one mimic" in dev:
+        lam = dev["one mimic"].way.lam
+        arms += [Arm(Way(lam=lam, rotation=True)), Arm(Way(lam=lam, mimic="stranger"))]
     arms += list(dev.values())
     return {arm.name: arm for arm in arms}
+
+
+def _steps(way: Way, lambdas: Sequence[float]) -> list[float]:
+    """The lambdas at which a family is measured: a control's are fewer."""
+    if Arm(replace(way, lam=1.0)).is_control:
+        return [lam for lam in lambdas if lam in CONTROL_LAMBDAS]
+    return list(lambdas)
 
 
 def curves(
@@ -150,7 +161,7 @@ def _points(benchmark: Benchmark, tested: pd.DataFrame, lambdas: Sequence[float]
     for arm in (QUESTION, RANDOM):
         yield arm.name, 0.0, "all", arm, everyone
     for family, way in families(benchmark).items():
-        for lam in lambdas:
+        for lam in _steps(way, lambdas):
             yield family, lam, "all", Arm(replace(way, lam=float(lam))), everyone
     for subset, mark, wanted in (
         ("copied text left out", "copied", 0),
