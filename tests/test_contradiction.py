@@ -742,6 +742,32 @@ def test_the_studys_results_know_what_they_are_read_from():
 # figures -----------------------------------------------------------------------------------------
 
 
+def test_the_quality_of_every_model_is_drawn_where_it_is_and_beside_chance():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    rows = []
+    for place, name in enumerate(("one", "two")):
+        for backend, auroc in (("head", 0.6), ("cosine", 0.7 + place / 10)):
+            low, high = auroc - 0.1, auroc + 0.05
+            row = {"backend": backend, "set": name, "auroc": auroc, "n": 10 + place}
+            rows.append(row | {"auroc_low": low, "auroc_high": high})
+    (axis,) = plots.plot_quality(pd.DataFrame(rows)).axes
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["one, n = 10", "two, n = 11"]
+    heights = {
+        t.get_text(): y for t, y in zip(axis.get_yticklabels(), axis.get_yticks(), strict=True)
+    }
+    drawn = {box.get_label(): box for box in axis.containers}
+    assert set(drawn) == {"head", "cosine"}
+    points, _, (bars,) = drawn["cosine"]
+    assert points.get_xdata().tolist() == pytest.approx([0.7, 0.8])
+    for name, y in zip(("one, n = 10", "two, n = 11"), points.get_ydata(), strict=True):
+        assert abs(heights[name] - y) < 0.5
+    ends = [segment[:, 0].tolist() for segment in bars.get_segments()]
+    assert np.allclose(ends, [[0.6, 0.75], [0.7, 0.85]])
+    assert any(np.allclose(line.get_xdata(), 0.5) for line in axis.lines)
+
+
 def test_figures_show_every_number(lab):
     import matplotlib
 

@@ -39,6 +39,7 @@ from lib.studies.nli.labelled import (
     quality,
     quality_table,
     scifact,
+    side_by_side,
 )
 from lib.studies.nli.models import load_backend, sentences
 from lib.studies.nli.scores import plan, rates, score_pairs
@@ -418,6 +419,10 @@ def test_every_labelled_set_is_measured_and_the_harder_half_has_no_neutral(monke
     no = [max(p(x.a, x.b), p(x.b, x.a)) for x in pairs if x.label == "entailment"]
     wins = np.mean([y > n for y in yes for n in no])
     assert table.loc[2, "auroc"] == pytest.approx(wins)
+    read = side_by_side(table.iloc[::-1])  # whatever the order, each value in its place
+    assert list(read) == ["set", "n", "contradictions", "cosine", "head"]
+    assert read["set"].tolist() == ["small, no neutral", "small"]
+    assert read.loc[0, "head"].startswith(f"{wins:.3f} [") and read["n"].tolist() == [10, 15]
 
 
 def test_bundled_pairs_are_those_on_which_both_readers_agree():

@@ -39,6 +39,7 @@ __all__ = [
     "quality",
     "quality_table",
     "scifact",
+    "side_by_side",
 ]
 
 NEAREST = DATA / "nli-head" / "nearest.csv"
@@ -175,6 +176,20 @@ FILES = {
 def quality_table(backends: Sequence[Backend], sets: Sequence[str] = MEASURED) -> pd.DataFrame:
     """``quality`` of every backend on every set, one row each; the sets in the order given."""
     return pd.DataFrame([quality(backend, name) for name in sets for backend in backends])
+
+
+def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
+    """``quality_table`` to be read: one row a set, one column a model, "AUROC [95 % interval]"."""
+    shown = []
+    for row in table.itertuples():
+        shown.append(f"{row.auroc:.3f} [{row.auroc_low:.3f}, {row.auroc_high:.3f}]")
+    texts = table.assign(shown=shown)
+    keys = ["set", "n", "positives"]
+    wide = texts.pivot(index=keys, columns="backend", values="shown")
+    in_order = list(dict.fromkeys(table[keys].itertuples(index=False, name=None)))
+    models = list(dict.fromkeys(table["backend"]))
+    wide = wide.loc[in_order, models].reset_index().rename_axis(columns=None)
+    return wide.rename(columns={"positives": "contradictions"})
 
 
 def quality(backend: Backend, name: str, *, draws: int = 1000, seed: int = 0) -> dict[str, Any]:
