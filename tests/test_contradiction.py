@@ -98,15 +98,12 @@ def test_its_card_says_what_is_there():
     for name in FIELDS:
         assert f"| `{name}.jsonl` | {len(read(name))} |" in card
     labels = read("labels")
-    counted, both = (
-        Counter(row["label"] for row in labels),
-        sum(bool(row["label"]) for row in labels),
-    )
-    said = re.search(r"\(contradiction (\d+), entailment\s(\d+), neutral (\d+)\)", card)
-    assert [counted[x] for x in ("contradiction", "entailment", "neutral")] == [
-        *map(int, said.groups())
-    ]
-    assert f"agree on {both} of 210, Cohen's kappa {kappa(labels):.2f}" in card
+    of_label = Counter(row["label"] for row in labels)
+    agreed = sum(bool(row["label"]) for row in labels)
+    on_card = re.search(r"\(contradiction (\d+), entailment\s(\d+), neutral (\d+)\)", card)
+    numbers = [int(number) for number in on_card.groups()]
+    assert [of_label[x] for x in ("contradiction", "entailment", "neutral")] == numbers
+    assert f"agree on {agreed} of 210, Cohen's kappa {kappa(labels):.2f}" in card
     sides = Counter(d["stance"] for d in read("abstracts"))
     assert all(f"{side} {n}" in " ".join(card.split()) for side, n in sides.items())
 
@@ -301,13 +298,8 @@ def test_pools_and_cnt_against_brute_force(lab):
             ]
             assert row.cnt == pytest.approx(np.mean(others))
         assert pool["score"].is_monotonic_decreasing
-    assert len(lab.pairs) == sum(
-        n * (n - 1) // 2
-        for n in lab.ranked.groupby("id")["qid"]
-        .first()
-        .pipe(lambda x: Counter(lab.evidence[i].medicine for i in x.index))
-        .values()
-    )
+    of_medicine = Counter(lab.evidence[i].medicine for i in set(lab.ranked["id"]))
+    assert len(lab.pairs) == sum(n * (n - 1) // 2 for n in of_medicine.values())
 
 
 def small(monkeypatch, found: dict[str, list[str]], texts: dict[str, str]):
@@ -371,9 +363,10 @@ def test_what_will_be_scored_is_said_before_and_algorithm_1_has_its_switches(
 
 def test_another_ranking_keeps_pools_and_cnt(lab):
     again = study.reranked(lab, ENCODER, mmr="greedy", temporal="none")
-    for part in (["qid", "id", "cnt"],):
-        a, b = (t[part].sort_values(["qid", "id"], ignore_index=True) for t in (lab.ranked, again))
-        pd.testing.assert_frame_equal(a, b)
+    columns = ["qid", "id", "cnt"]
+    before = lab.ranked[columns].sort_values(["qid", "id"], ignore_index=True)
+    after = again[columns].sort_values(["qid", "id"], ignore_index=True)
+    pd.testing.assert_frame_equal(before, after)
     assert not again["id"].equals(lab.ranked["id"])
 
 
@@ -752,7 +745,7 @@ def test_the_quality_of_every_model_is_drawn_where_it_is_and_beside_chance():
             low, high = auroc - 0.1, auroc + 0.05
             row = {"backend": backend, "set": name, "auroc": auroc, "n": 10 + place}
             rows.append(row | {"auroc_low": low, "auroc_high": high})
-    (axis,) = plots.plot_quality(pd.DataFrame(rows)).axes
+    (axis,) = plots.plot_quality(pd.DataFrame(rows), "x").axes
     assert [t.get_text() for t in axis.get_yticklabels()] == ["one, n = 10", "two, n = 11"]
     heights = {
         t.get_text(): y for t, y in zip(axis.get_yticklabels(), axis.get_yticks(), strict=True)

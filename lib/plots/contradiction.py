@@ -12,7 +12,7 @@ from lib.plots.style import pyplot
 
 __all__ = ["CAUTION", "plot_heatmap", "plot_quality", "plot_s_cnt", "plot_timeline"]
 
-CAUTION = "through P(contradiction), not shown to be an instrument: no conclusion"
+CAUTION = "CNT comes from P(contradiction), which is not shown to be an instrument: no conclusion"
 """What every figure says whose numbers go through the NLI model."""
 
 _SIDES = {
@@ -28,10 +28,11 @@ _SIDES = {
 _BACKENDS = {"head": "#0072B2", "cosine": "#E69F00", "cues": GREY}
 
 
-def plot_quality(table: pd.DataFrame):
+def plot_quality(table: pd.DataFrame, title: str):
     """AUROC of every NLI model on every labelled set, with its interval; a line at chance.
 
-    ``table``: backend, set, auroc, auroc_low, auroc_high, n; sets from the top in their order.
+    ``title`` says whose results they are. ``table``: backend, set, auroc, auroc_low, auroc_high, n;
+    sets from the top in their order.
     """
     sets = list(dict.fromkeys(table["set"]))
     backends = list(dict.fromkeys(table["backend"]))
@@ -49,7 +50,7 @@ def plot_quality(table: pd.DataFrame):
     counts = table.drop_duplicates("set")["n"]
     labels = [f"{name}, n = {n}" for name, n in zip(sets, counts, strict=True)]
     axis.set_yticks(range(len(sets))[::-1], labels)
-    axis.set(xlabel="AUROC, 95 % interval; 0.5 is guessing")
+    axis.set(xlabel="AUROC, 95 % interval; 0.5 is guessing", title=title)
     figure.legend(ncol=len(backends), loc="outside upper center")
     return figure
 
@@ -83,7 +84,7 @@ def plot_heatmap(table: pd.DataFrame, title: str):
         _panel(left, counts, f"{name}: documents, n = {total.sum():,.0f}", share=False)
         _panel(right, shares, f"{name}: share of each period's documents", share=True)
         left.set(ylabel="published")
-    figure.supxlabel(f"contradiction score CNT, {CAUTION}", fontsize=8)
+    figure.supxlabel(f"contradiction score CNT\n{CAUTION}", fontsize=8)
     return figure
 
 
@@ -100,7 +101,7 @@ def plot_s_cnt(table: pd.DataFrame, title: str):
         cells = rows.pivot(index="cnt_bin", columns="score_bin", values=column)[::-1]
         _panel(axis, cells, f"{name}, n = {cells.to_numpy().sum():,.0f}", share=False)
     axes[0].set(ylabel="CNT")
-    figure.supxlabel(f"score S. CNT: {CAUTION}", fontsize=8)
+    figure.supxlabel(f"score S\n{CAUTION}", fontsize=8)
     return figure
 
 
@@ -138,7 +139,7 @@ def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: i
         _draw_link(axis, points.loc[link.a], points.loc[link.b], number)
     axis.set_yticks(range(len(sides)), sides[::-1])
     axis.set(ylim=(-0.6, len(sides) - 0.3))
-    axis.set_title(f"{title}, n = {len(nodes)} abstracts; lines {CAUTION}", loc="left", fontsize=8)
+    axis.set_title(f"{title} n = {len(nodes)} abstracts\n{CAUTION}", loc="left", fontsize=8)
     below.axis("off")
     below.text(0, 1, "\n".join(lines), va="top", fontsize=7, family="DejaVu Sans Mono")
     return figure
