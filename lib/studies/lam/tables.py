@@ -15,6 +15,7 @@ import pandas as pd
 
 from lib.base.provenance import result
 from lib.data.benchmark import Benchmark
+from lib.profiles import Profile
 from lib.search.contrast import hardest_tenth, spectrum
 from lib.stats import CLASSES, claims, class_of, long_values, summary
 from lib.studies.lam.arms import (
@@ -68,23 +69,30 @@ def question_table(study: Study) -> pd.DataFrame:
 
 
 def values_table(
-    study: Study, lambdas: Sequence[float], dev: Mapping | None = None
+    study: Study,
+    lambdas: Sequence[float],
+    dev: Mapping | None = None,
+    *,
+    progress: bool = False,
 ) -> pd.DataFrame:
     """``arm, qid, metric, value``: what every arm scores on every question it is measured on.
 
     On dev questions the metric that chooses alone, for every arm that could be chosen; on test
     questions all metrics. ``dev`` names the arms chosen elsewhere, for a benchmark without dev
-    questions of its own.
+    questions of its own. ``progress`` shows a bar over the arms.
     """
+    from tqdm.auto import tqdm
+
     b = study.benchmark
     tried, own_dev = _tried(study, lambdas), sorted(b.dev)
     parts = []
     if own_dev:
         every = {arm.name: arm for arms in tried.values() for arm in arms}
-        for name, arm in every.items():
+        for name, arm in tqdm(every.items(), f"{b.name}, dev", disable=not progress):
             parts.append(long_values(name, measured(study, arm, own_dev, [CHOICE])[[CHOICE]]))
         dev = choose(pd.concat(parts), tried, own_dev)
-    for name, arm in test_arms(b, lambdas, dev or {}).items():
+    arms = test_arms(b, lambdas, dev or {})
+    for name, arm in tqdm(arms.items(), f"{b.name}, test", disable=not progress):
         parts.append(long_values(name, measured(study, arm, b.test)))
     return pd.concat(parts, ignore_index=True)
 
@@ -194,7 +202,9 @@ def choice_table(values: pd.DataFrame, dev: Mapping[str, Arm], qids: Iterable[st
     return pd.DataFrame(rows)
 
 
-def study_results(study: Study, profile, elsewhere: Mapping | None = None) -> dict:
+def study_results(
+    study: Study, profile: Profile, elsewhere: Mapping | None = None, *, progress: bool = False
+) -> dict:
     """All tables of a benchmark, kept in the profile's results and reused while they hold.
 
     ``values``, ``questions``, ``choices``, ``curves`` (as ``<benchmark>_lambda.csv``) and
@@ -217,7 +227,9 @@ def study_results(study: Study, profile, elsewhere: Mapping | None = None) -> di
     def kept(make, name: str) -> pd.DataFrame:
         return result(make, name, profile.name, **settings)
 
-    values = kept(lambda: values_table(study, lambdas, elsewhere), f"values_{stem}")
+    values = kept(
+        lambda: values_table(study, lambdas, elsewhere, progress=progress), f"values_{stem}"
+    )
     questions = kept(lambda: question_table(study), f"questions_{stem}")
     own_dev = sorted(b.dev)
     dev = choose(values, _tried(study, lambdas), own_dev) if own_dev else dict(elsewhere or {})
