@@ -83,5 +83,9 @@ lab: $(READY)  ## open JupyterLab on the notebooks
 data: $(READY)  ## fetch and verify the open data (or read it from MIRROR=folder)
 	@$(PY) -m lib.base.downloads
 
-clean:  ## remove caches and build files; keeps .venv, results and figures
-	rm -rf build data/cache .hypothesis .ruff_cache
+# What a model was paid to say is no cache: data/recordings is never touched, nor is the place in
+# data/cache where recordings were kept before.
+clean:  ## remove caches and build files; keeps .venv, results, figures and every recording
+	rm -rf build .hypothesis .ruff_cache
+	@if [ -d data/cache ]; then find data/cache -mindepth 1 -maxdepth 1 ! -name recordings -exec rm -rf {} +; fi
+	@if [ -d data/cache/recordings ]; then echo "kept: data/cache/recordings. Profiles now read data/recordings/live: mkdir -p data/recordings/live && mv -n data/cache/recordings/* data/recordings/live/"; fi

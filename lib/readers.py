@@ -28,6 +28,7 @@ __all__ = [
     "ChatReader",
     "ChoiceReader",
     "EvidenceReader",
+    "READERS",
     "Reader",
     "answer_messages",
     "load_reader",
@@ -94,17 +95,17 @@ class EvidenceReader:
         """See Reader."""
         asked = [_stem(q) for q in questions]
         asked += [f"{_stem(q)} {option}" for q in questions for option in q.options.values()]
-        self._learn("query", asked)
+        self._encode("query", asked)
         passages = [p for context in contexts for p in context]
-        self._recall(passages)
-        self._learn("article", [(p.title, p.text) for p in passages])
+        self._take_vectors(passages)
+        self._encode("article", [(p.title, p.text) for p in passages])
         return [self._one(q, c) for q, c in zip(questions, contexts, strict=True)]
 
-    def know(self, index: DenseIndex) -> None:
+    def use_vectors_of(self, index: DenseIndex) -> None:
         """Take the vectors of the index's passages from it, instead of encoding them once more."""
         self._index = index
 
-    def _recall(self, passages: Sequence[Passage]) -> None:
+    def _take_vectors(self, passages: Sequence[Passage]) -> None:
         if self._index is None:
             return
         keys = {p.pid: ("article", (p.title, p.text)) for p in passages}
@@ -112,7 +113,7 @@ class EvidenceReader:
         vectors = self._index.vectors(np.array(list(rows), dtype=int))
         self._known |= {keys[pid]: v for pid, v in zip(rows.values(), vectors, strict=True)}
 
-    def _learn(self, tower: str, texts: Sequence) -> None:
+    def _encode(self, tower: str, texts: Sequence) -> None:
         new = [t for t in dict.fromkeys(texts) if (tower, t) not in self._known]
         rows = encode_small(new, self.encoder, tower) if new else []
         self._known |= {(tower, t): row for t, row in zip(new, rows, strict=True)}
@@ -231,6 +232,14 @@ class ChoiceReader(ChatReader):
         return Answer(question.qid, letter, "log-probability", letter, cut, (reply,))
 
 
+READERS: dict[str, type] = {
+    "evidence": EvidenceReader,
+    "choice": ChoiceReader,
+    "chat": ChatReader,
+}
+"""Every kind of reader, by the name that a profile's ``answerers`` give as ``kind``."""
+
+
 def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reader:
     """The reader a profile names: ``kind`` (evidence, choice, chat), ``name`` and its settings.
 
@@ -244,4 +253,4 @@ def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reade
     llm = spec["llm"]
     if live and llm.startswith("replay:"):
         llm = f"record:{llm.removeprefix('replay:')}=small"
-    return {"choice": ChoiceReader, "chat": ChatReader}[spec["kind"]](connect(llm), **settings)
+    return READERS[spec["kind"]](connect(llm), **settings)

@@ -25,6 +25,7 @@ __all__ = [
     "holm",
     "judged",
     "long_values",
+    "mcnemar_p",
     "mean_interval",
     "measure",
     "paired",
@@ -157,15 +158,17 @@ def exact_mcnemar(a: np.ndarray, b: np.ndarray) -> float:
 
     1 where they never differ; NaN without any question.
     """
-    from scipy.stats import binomtest
-
     a, b = np.asarray(a, bool), np.asarray(b, bool)
     if not len(a):
         return float("nan")
-    wins, losses = int((a & ~b).sum()), int((~a & b).sum())
-    if wins + losses == 0:
-        return 1.0
-    return float(binomtest(wins, wins + losses).pvalue)
+    return mcnemar_p(int((a & ~b).sum()), int((~a & b).sum()))
+
+
+def mcnemar_p(wins: int, losses: int) -> float:
+    """Exact two-sided p of McNemar's test: could a fair coin have split wins and losses so?"""
+    from scipy.stats import binom
+
+    return min(1.0, 2 * float(binom.cdf(min(wins, losses), wins + losses, 0.5)))
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

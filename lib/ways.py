@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from lib.base.parameters import check_lam
 from lib.search.embed import Tower
 
 __all__ = ["DRAWS", "Form", "Hypotheses", "Space", "Text", "Way", "with_strangers"]
@@ -105,6 +106,7 @@ class Way:
     def __post_init__(self) -> None:
         if self.form not in get_args(Form):
             raise ValueError(f"no form {self.form!r}; there are: {', '.join(get_args(Form))}")
+        check_lam(self.lam)
         if self.space not in get_args(Space):
             raise ValueError(f"no space {self.space!r}; there are: {', '.join(get_args(Space))}")
         for name in ("lam", "question_weight", "margin", "tau", "shrink"):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base import paths
-from lib.base.compare import TABLES, differences
+from lib.base.compare import differences, tables
 from lib.base.files import read_manifest
 from lib.base.provenance import code_hash, data_hash
 
@@ -24,7 +24,7 @@ __all__ = ["check"]
 def _compared(old: Path, new: Path, name: str) -> list[str]:
     """Every table of one folder against that of the same name in the other."""
     problems = []
-    for path in sorted(old.glob(TABLES)):
+    for path in tables(old):
         if not (new / path.name).exists():
             problems.append(f"{name}/{path.name}: committed but no longer made")
             continue
@@ -32,7 +32,7 @@ def _compared(old: Path, new: Path, name: str) -> list[str]:
         problems += [f"{name}/{path.name}: {d}" for d in found]
     return problems + [
         f"{name}/{path.name}: made but not committed"
-        for path in sorted(new.glob(TABLES))
+        for path in tables(new)
         if not (old / path.name).exists()
     ]
 
@@ -45,7 +45,8 @@ def check(made: Path) -> list[str]:
     problems += _compared(paths.ROOT / "figures" / "mini", drawn, "figures/mini")
     stored = paths.DATA / "results"
     # The audit belongs to no profile.
-    for path in sorted([*stored.glob("audit.csv"), *stored.glob(f"*/{TABLES}")]):
+    folders = [folder for folder in sorted(stored.iterdir()) if folder.is_dir()]
+    for path in [stored / "audit.csv", *(path for folder in folders for path in tables(folder))]:
         manifest = read_manifest(path)
         name = path.relative_to(stored).as_posix()
         if manifest is None:

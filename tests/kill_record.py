@@ -49,13 +49,28 @@ def run(file: Path, order: int) -> None:
         in_parallel(one, questions, workers=4)
 
 
-def attempt(file: Path, order: int, seconds: float) -> bool:
-    """True when the child was killed at work, False when it was done before."""
+def recorded(file: Path) -> int:
+    """How many lines the file has."""
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def attempt(file: Path, order: int, lines: int, seconds: float) -> bool:
+    """True when the child was killed at work, False when it was done before.
+
+    It is killed so many seconds after it recorded so many lines: on a slow machine, too, there is
+    something to kill, and something kept.
+    """
+    aim = recorded(file) + lines
     pid = os.fork()
     if pid == 0:
         warnings.simplefilter("ignore")
         run(file, order)
         os._exit(0)
+    while recorded(file) < aim:
+        time.sleep(0.001)
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.WIFSIGNALED(status)
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
@@ -66,11 +81,11 @@ def main() -> None:
     file, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     chance, hit, torn = random.Random(seed), 0, 0
     while hit < kills:
-        hit += attempt(file, chance.random(), chance.uniform(0.0, 0.08))
+        hit += attempt(file, chance.random(), chance.randrange(12), chance.uniform(0.0, 0.01))
         if chance.random() < 0.4 and file.exists() and (size := file.stat().st_size) > 2000:
             os.truncate(file, size - chance.randrange(1, 2000))
             torn += 1
-    kept = file.read_bytes().count(b"\n") if file.exists() else 0
+    kept = recorded(file)
     run(file, seed)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     print(json.dumps({"hit": hit, "torn": torn, "kept": kept, "sha256": digest}))

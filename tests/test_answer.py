@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 
 from lib.data.passages import Passage
 from lib.data.questions import Question
-from lib.llm import chat as llm_module
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.profiles import load_profile
 from lib.readers import (
@@ -26,6 +26,9 @@ from lib.readers import (
 )
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
+
+connecting = import_module("lib.llm.connect")
+"""The module: ``lib.llm`` gives its function under the same name."""
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "D": "febuxostat", "C": "rest in bed"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
@@ -174,7 +177,7 @@ def test_the_evidence_reader_encodes_a_text_once(own_folders):
 def test_a_reader_that_knows_an_index_takes_its_vectors_and_answers_the_same(own_folders):
     alone, knows = EvidenceReader(Towers()), EvidenceReader(Towers())
     vectors = Towers().encode([(p.title, p.text) for p in PASSAGES], "article")
-    knows.know(DenseIndex([vectors[::-1].copy()], [p.pid for p in PASSAGES][::-1]))
+    knows.use_vectors_of(DenseIndex([vectors[::-1].copy()], [p.pid for p in PASSAGES][::-1]))
     stranger = Passage("H_plus", "", "colchicine for gout", "hypothesis", {})
     contexts = [[*PASSAGES, stranger], PASSAGES[:1]]
     assert knows.answer_all([QUESTION] * 2, contexts) == alone.answer_all([QUESTION] * 2, contexts)
@@ -305,7 +308,7 @@ def test_the_choice_reader_takes_the_likeliest_letter_and_the_first_of_equals(sc
 
 
 def test_a_profiles_answerers_are_read_with_their_settings(monkeypatch, own_folders):
-    monkeypatch.setattr(llm_module, "connect", lambda spec: spec)
+    monkeypatch.setattr(connecting, "connect", lambda spec: spec)
     kinds = {"evidence": EvidenceReader, "chat": ChatReader, "choice": ChoiceReader}
     for name in ("mini", "open", "paper"):
         for spec in load_profile(name).answerers:
@@ -317,7 +320,7 @@ def test_a_profiles_answerers_are_read_with_their_settings(monkeypatch, own_fold
 
 
 def test_live_lets_the_small_model_answer_what_its_recording_lacks(monkeypatch):
-    monkeypatch.setattr(llm_module, "connect", lambda spec: spec)
+    monkeypatch.setattr(connecting, "connect", lambda spec: spec)
     spec = {"kind": "chat", "name": "x", "llm": "replay:data/r.jsonl"}
     assert load_reader(spec, None, live=True).llm == "record:data/r.jsonl=small"
     assert load_reader(spec, None).llm == "replay:data/r.jsonl"

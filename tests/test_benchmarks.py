@@ -719,7 +719,7 @@ def chunks(*texts: str, kind: str = "information") -> list:
 
 
 def test_a_description_is_whole_words_of_one_answer():
-    described = ddx_real._description
+    described = ddx_real.description
     assert described(chunks("Gout is an arthritis."), 700) == ("Gout is an arthritis.", "Gout")
     assert described(chunks("Gout is", "an arthritis."), 700)[0] == "Gout is an arthritis."
     assert described(chunks("Gout is an arthritis."), 13)[0] == "Gout is an"

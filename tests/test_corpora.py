@@ -104,7 +104,8 @@ def test_xml_may_name_a_dtd():
 MEDQUAD = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Document id="other" source="GARD" url="https://example.org/aaa"><Focus>Aneurysm</Focus>
 <FocusAnnotations><UMLS><CUIs><CUI>C01</CUI><CUI>C02</CUI></CUIs>
-<SemanticGroup>Disorders</SemanticGroup></UMLS></FocusAnnotations>
+<SemanticGroup>Disorders</SemanticGroup></UMLS>
+<Synonyms><Synonym>Bulge of  an artery</Synonym><Synonym>AN</Synonym></Synonyms></FocusAnnotations>
 <QAPairs><QAPair pid="1"><Question qid="x-1" qtype="information">What is (are) Aneurysm ?</Question>
 <Answer>A  bulge &quot;here&quot;.
     More.</Answer></QAPair>
@@ -114,7 +115,8 @@ MEDQUAD = b"""<?xml version="1.0" encoding="UTF-8"?>
 
 
 def medquad(monkeypatch, subset: str, path: str, data: bytes) -> list[Document]:
-    monkeypatch.setattr(corpora, "load_registry", lambda prefix: {f"{prefix}{subset}": None})
+    registered = {f"medquad-{subset}": None}
+    monkeypatch.setattr("lib.data.passages.load_registry", lambda prefix: registered)
     monkeypatch.setattr(corpora, "members", lambda name: [(path, data)])
     return list(corpora._READERS["medquad"]())
 
@@ -126,6 +128,7 @@ def test_medquad_form(monkeypatch):
     assert first.meta == {
         "focus": "Aneurysm",
         "cuis": ["C01", "C02"],
+        "synonyms": ["Bulge of an artery", "AN"],
         "group": "Disorders",
         "subset": "2_GARD_QA",
         "document": "0000006",
@@ -139,7 +142,7 @@ def test_medquad_form(monkeypatch):
 def test_medquad_without_concepts(monkeypatch):
     data = re.sub(rb"<FocusAnnotations>.*</FocusAnnotations>", b"", MEDQUAD, flags=re.DOTALL)
     first, _ = medquad(monkeypatch, "4_X", "1.xml", data)
-    assert first.meta["cuis"] == [] and first.meta["group"] == ""
+    assert first.meta["cuis"] == first.meta["synonyms"] == [] and first.meta["group"] == ""
 
 
 COLLECTION = b"""<col:collection xmlns:col="http://cnx.rice.edu/collxml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -20,6 +21,7 @@ import pytest
 
 from lib.base import downloads
 from lib.base.downloads import DownloadError, fetch, load_registry, members
+from lib.base.paths import ROOT
 
 COMMIT = "c0ffee" + "0" * 34
 FILE = bytes(range(256)) * 400
@@ -74,16 +76,19 @@ def server(monkeypatch):
 
 
 def archive(files: dict[str, bytes], prefix: str = "", extra=()) -> bytes:
-    """A tar.gz of files below a prefix; ``extra`` are further TarInfo entries without content."""
+    """A tar.gz of files below a prefix; ``extra`` are further TarInfo entries without content.
+
+    Equal files give equal bytes: ``w:gz`` would write the time of day into the head.
+    """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in files.items():
             entry = tarfile.TarInfo(prefix + name)
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
         for entry in extra:
             tar.addfile(entry)
-    return buffer.getvalue()
+    return gzip.compress(buffer.getvalue(), mtime=0)
 
 
 def listing(files: dict[str, bytes]) -> str:
@@ -158,11 +163,19 @@ def in_cache(own_folders: Path) -> set[str]:
     return {p.name for p in (own_folders / "cache" / "downloads").rglob("*") if p.is_file()}
 
 
+def age(path: Path) -> None:
+    """Let a file be an hour old: file systems count time in steps of some milliseconds, and what
+    is changed within the same step looks unchanged."""
+    os.utime(path, (time.time() - 3600,) * 2)
+
+
 def mirror_of(own_folders, monkeypatch, **files: bytes) -> Path:
     folder = own_folders / "mirror"
     (folder / "a").mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        (folder / {"file": "a/file.bin"}.get(name, f"{name}.tar.gz")).write_bytes(data)
+        path = folder / {"file": "a/file.bin"}.get(name, f"{name}.tar.gz")
+        path.write_bytes(data)
+        age(path)
     monkeypatch.setenv("CHR_MIRROR", str(folder))
     return folder
 
@@ -190,7 +203,10 @@ def test_a_registry_that_changed_is_read_again(registry):
 
 
 def test_damaged_file_in_the_cache_is_replaced(registry, server):
-    fetch("file").write_bytes(FILE[:-1] + b"?")
+    path = fetch("file")
+    age(path)  # looked at again, found whole, and noted with its new age
+    assert fetch("file") == path and server.asked == ["/file.bin"]
+    path.write_bytes(FILE[:-1] + b"?")
     assert fetch("file").read_bytes() == FILE
     assert server.asked == ["/file.bin"] * 2
 
@@ -291,6 +307,15 @@ def test_mirror_and_repository_archive_give_the_same_members(
     mirror_of(own_folders, monkeypatch, folder=archive(FOLDER))
     monkeypatch.setenv("CHR_CACHE", str(own_folders / "other_cache"))
     assert list(members("folder")) == wanted
+
+
+def test_a_folder_is_packed_into_the_same_bytes_whenever_it_is_packed(registry, monkeypatch):
+    packed = []
+    for now in (1e9, 1.5e9):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        packed.append((fetch("folder").read_bytes(), archive(FOLDER)))
+        fetch("folder").unlink()
+    assert packed[0] == packed[1]
 
 
 def test_checked_members_are_kept_and_a_damaged_pack_is_made_again(registry, server):
@@ -410,7 +435,7 @@ def test_registry_is_complete_and_says_nothing_of_a_machine():
 
 def make_data(mirror: Path) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "lib.base.downloads"]  # what "make data" runs
-    where = {"cwd": Path(downloads.__file__).parent.parent, "capture_output": True, "text": True}
+    where = {"cwd": ROOT, "capture_output": True, "text": True}
     return subprocess.run(command, env=os.environ | {"CHR_MIRROR": str(mirror)}, **where)
 
 

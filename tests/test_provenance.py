@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -71,7 +72,11 @@ def project(tmp_path, monkeypatch) -> Path:
 def edit(project: Path, old: str, new: str, name: str = "lib/first.py") -> None:
     text = (project / name).read_text()
     assert old in text
-    (project / name).write_text(text.replace(old, new))
+    path = project / name
+    before = path.stat().st_mtime_ns
+    path.write_text(text.replace(old, new))
+    # Written within the same step of the file system's clock, it would look unchanged.
+    os.utime(path, ns=(before, before + 1_000_000_000))
 
 
 # code --------------------------------------------------------------------------------------------

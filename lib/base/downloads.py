@@ -11,6 +11,7 @@ promise, so the files inside are checked. Nothing is unpacked to disk.
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import sys
@@ -140,14 +141,14 @@ def _repack(item: Resource, path: Path) -> None:
         source.unlink()  # of no use: the next run downloads it again
         raise
 
-    def write(temporary: Path) -> None:
-        with tarfile.open(temporary, "w:gz") as archive:
-            for name, data in found.items():
-                entry = tarfile.TarInfo(name)
-                entry.size = len(data)
-                archive.addfile(entry, io.BytesIO(data))
-
-    atomic_write(path, write)
+    packed = io.BytesIO()  # a few MB
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, data in found.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    # Without a time in its head: the same files make the same archive, whenever it is made.
+    atomic_write(path, gzip.compress(packed.getvalue(), mtime=0))
 
 
 def _unzip(item: Resource, path: Path) -> None:

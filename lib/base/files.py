@@ -6,11 +6,13 @@ count, the sha256 of the bytes and the settings that made them.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ __all__ = [
     "StaleInput",
     "atomic_write",
     "canonical_json",
+    "locked",
     "sha256_bytes",
     "sha256_file",
     "read_jsonl",
@@ -68,6 +71,24 @@ def atomic_write(path: Path, content: bytes | str | Callable[[Path], None]) -> P
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait until no other process or thread holds the lock of ``path``, then hold it.
+
+    The lock is on an empty file beside it, ``.<name>.lock``: ``path`` itself may be replaced while
+    the lock is held. The system takes a lock back from a process that dies. The empty file stays,
+    because removing it would let two processes lock two different files.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f".{path.name}.lock"), "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            # Said, not left to closing: a process forked meanwhile holds the same open file.
+            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def read_jsonl(path: Path) -> Iterator[dict]:

@@ -1,6 +1,6 @@
 """What a recording cost, by method and model, and whether the server's own log says the same.
 
-python -m lib.cost.ledger data/cache/recordings/paper.jsonl
+python -m lib.cost.ledger data/recordings/live/paper.jsonl
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNTS = ["calls", "prompt_tokens", "output_tokens"]
 
 
 def recorded(recording: Path) -> pd.DataFrame:
-    """The ledger of a recording (see ``lib.llm.ledger``), by method and the model asked for.
+    """The ledger of a recording (see ``lib.llm.chat.ledger``), by method and the model asked for.
 
     The method is that for which a generation was asked first; others that need the same have it
     for nothing.

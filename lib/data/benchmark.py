@@ -6,20 +6,27 @@ in for them.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Benchmark", "grams", "shares_8gram"]
+__all__ = ["Benchmark", "grams", "name_words", "shares_8gram"]
 
 
 @dataclass(frozen=True)
 class Benchmark:
     """One set of questions with hypotheses and relevance; every list is in ``qids`` order.
 
-    ``h_minus`` holds one mimic per question for each way of choosing it ("nearest", "middle",
-    "random"); ``mimics`` has the ids of the passages on the nearest. ``several`` holds the m
+    ``h_minus`` holds one mimic per question for each way of choosing it ("nearest", "middle");
+    ``mimics`` has the ids of the passages on the nearest. ``several`` holds the m
     nearest mimics, for differentials. ``dev`` are the questions parameters may be chosen on;
-    results are on the others. ``copied`` and ``shared`` mark questions a sceptic would leave out.
+    results are on the others. ``copied``, ``shared`` and ``doubtful`` mark questions a sceptic
+    would leave out. ``excluded`` holds, by question, the passages that may not be found for it,
+    because its H+ was written from them; a question that is not in it may find everything.
+    ``names`` has what the answer of a question is called: the name first, then synonyms. ``topics``
+    says what H+ and H- are about, ``errata`` has questions with a known error in a hypothesis, and
+    ``code`` the modules that made the benchmark, for the results that stand on it. ``chosen_on``
+    names the benchmark whose dev questions choose every parameter, for one without dev questions.
     """
 
     name: str
@@ -35,10 +42,14 @@ class Benchmark:
     dev: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
+    doubtful: frozenset[str] = frozenset()
     excluded_sources: frozenset[str] = frozenset()
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
     errata: frozenset[str] = frozenset()
     code: tuple[str, ...] = ()
+    chosen_on: str = ""
+    excluded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     """Names of the data files behind it, as ``lib.base.provenance.data_hash`` takes them."""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -50,6 +61,9 @@ class Benchmark:
                 raise ValueError(f"{self.name}: {name} has {len(values)} rows, qids {n}")
         if missing := [q for q in self.qids if not self.targets.get(q)]:
             raise ValueError(f"{self.name}: no target passage for {', '.join(missing[:5])}")
+        for qid, excluded in self.excluded.items():
+            if both := sorted(excluded & self.targets[qid]):
+                raise ValueError(f"{self.name}: {both[0]} is a target of {qid} and excluded for it")
 
     @property
     def test(self) -> tuple[str, ...]:
@@ -67,3 +81,21 @@ def grams(text: str) -> set[tuple[str, ...]]:
     """The 8-word sequences of a text, lower case, punctuation dropped."""
     words = "".join(c.lower() if c.isalnum() else " " for c in text).split()
     return {tuple(words[i : i + 8]) for i in range(len(words) - 7)}
+
+
+def name_words(text: str) -> tuple[str, ...]:
+    """The words of a name as names are compared: "Behçet's Diseases" is behcet, disease.
+
+    Lower case, without accents, punctuation and possessive; words of four or more letters also
+    without their plural ("-ies" is "-y", and a last "s" falls even where it is no plural).
+    """
+    letters = unicodedata.normalize("NFKD", text.lower())
+    bare = "".join(c for c in letters if not unicodedata.combining(c))
+    words = "".join(c if c.isalnum() else " " for c in bare).split()
+    return tuple(_singular(word) for word in words if word != "s")
+
+
+def _singular(word: str) -> str:
+    if len(word) < 4 or not word.endswith("s"):
+        return word
+    return word[:-3] + "y" if word.endswith("ies") else word[:-1]

@@ -1,7 +1,7 @@
 """The BioASQ curve: real questions, the experts' ideal answers standing in for hypotheses.
 
-H+ is the question's own ideal answer, H- the ideal answer of another question: near, middle or
-random by the cosine of the question embeddings. Targets are the question's own gold snippets,
+H+ is the question's own ideal answer, H- the ideal answer of another question: near or middle
+by the cosine of the question embeddings. Targets are the question's own gold snippets,
 mimic passages the other question's. Read it for what it is: a near-oracle H+ (many ideal answers
 copy their snippets) against an adversarial H-.
 """
@@ -42,6 +42,7 @@ def build(encoder) -> Benchmark:
         name="bioasq",
         title="BioASQ yes/no questions, ideal answers as hypotheses",
         corpora=("bioasq",),
+        code=("lib.data.bioasq",),
         files=CORPORA["bioasq"].files,
         questions=tuple(q.text for q in kept),
         qids=tuple(q.qid for q in kept),

@@ -82,7 +82,8 @@ def _pubmedqa() -> Iterator[Document]:
 def _medquad() -> Iterator[Document]:
     """Answers to consumers' health questions from nine NIH sites, one file for each topic.
 
-    ``meta`` has the UMLS concepts (cuis) and the UMLS semantic group or MedlinePlus category.
+    ``meta`` has the UMLS concepts (cuis), the UMLS semantic group or MedlinePlus category, and what
+    else the topic is called (synonyms).
     """
     for name in CORPORA["medquad"].files:
         subset = name.removeprefix("medquad-")
@@ -93,6 +94,9 @@ def _medquad() -> Iterator[Document]:
             shared = {
                 "focus": focus,
                 "cuis": [tidy(cui.text or "") for cui in root.iterfind("FocusAnnotations//CUI")],
+                "synonyms": [
+                    tidy(name.text or "") for name in root.iterfind("FocusAnnotations//Synonym")
+                ],
                 "group": root.findtext(".//SemanticGroup") or root.findtext(".//Category") or "",
                 "subset": subset,
                 "document": stem,

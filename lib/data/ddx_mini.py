@@ -18,7 +18,6 @@ Beside them, written later:
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from pathlib import Path
 
@@ -45,32 +44,33 @@ def known_errors(folder: Path = paths.DDX_MINI) -> frozenset[str]:
     return frozenset(row["qid"] for row in read("known_errors", folder))
 
 
-def build(encoder=None, folder: Path = paths.DDX_MINI, seed: int = 0) -> Benchmark:
-    """The set as a benchmark: "nearest" is the written mimic, "random" another pair's.
+def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
+    """The set as a benchmark, with the mimics that were written for it.
 
     ``encoder`` is taken as every benchmark's maker takes one, and not used: the mimics are written,
-    not searched for. ``seed`` draws the random mimics.
+    not searched for.
     """
     questions = read("questions", folder)
     hypotheses = {row["qid"]: row for row in read("hypotheses", folder)}
     judged = _judged_passages(folder)
     qids = tuple(question["qid"] for question in questions)
-    stranger = _strangers(questions, seed)
     return Benchmark(
         name="ddx-mini",
         title="ddx-mini: bundled target/mimic questions, reference hypotheses",
         corpora=("ddx-mini",),
-        files=tuple(f"ddx-mini/{name}.jsonl" for name in FILES if name != "expansions"),
+        files=tuple(
+            f"ddx-mini/{name}.jsonl" for name in (*FILES, "known_errors") if name != "expansions"
+        ),
         qids=qids,
         questions=tuple(question["question"] for question in questions),
         h_plus=tuple(hypotheses[qid]["H_plus"] for qid in qids),
-        h_minus={
-            "nearest": tuple(hypotheses[qid]["H_minus"] for qid in qids),
-            "random": tuple(hypotheses[stranger[qid]]["H_minus"] for qid in qids),
-        },
+        h_minus={"nearest": tuple(hypotheses[qid]["H_minus"] for qid in qids)},
         targets={qid: frozenset(judged[qid, "target"] | judged[qid, "both"]) for qid in qids},
         mimics={qid: frozenset(judged[qid, "mimic"] | judged[qid, "both"]) for qid in qids},
         dev=frozenset(question["qid"] for question in questions if question["split"] == "dev"),
+        topics={q["qid"]: frozenset((q["target"], q["mimic"])) for q in questions},
+        errata=known_errors(folder),
+        code=("lib.data.ddx_mini",),
         counts={"passages": len(read("passages", folder)), "questions": len(qids)},
     )
 
@@ -81,14 +81,3 @@ def _judged_passages(folder: Path) -> dict[tuple[str, str], set[str]]:
     for row in read("qrels", folder):
         judged[row["qid"], row["class"]].add(row["pid"])
     return judged
-
-
-def _strangers(questions: list[dict], seed: int) -> dict[str, str]:
-    """For each question the id of another one that shares neither its target nor its mimic."""
-    rng = random.Random(seed)
-    topics = {question["qid"]: {question["target"], question["mimic"]} for question in questions}
-    strangers = {}
-    for qid, own in topics.items():
-        others = [other for other in sorted(topics) if not topics[other] & own]
-        strangers[qid] = rng.choice(others)
-    return strangers

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from lib.data.benchmark import Benchmark, shares_8gram
+from lib.data.benchmark import Benchmark, name_words, shares_8gram
 from lib.data.corpora import load_passages
 from lib.data.neighbours import neighbour_ranks, pick
 from lib.data.passages import CORPORA, OPEN_CORPUS, Passage
 from lib.search.vectors import encode_small
 
-__all__ = ["build"]
+__all__ = [
+    "Disease",
+    "Institutes",
+    "as_benchmark",
+    "build",
+    "description",
+    "diseases_of",
+    "names_of",
+    "passages_by_disease",
+]
 
 HYPOTHESIS_SUBSET = "3_GHR_QA"
 DESCRIBES = ("information", "symptoms")
@@ -29,59 +41,120 @@ its target passages."""
 CHARACTERS = 700
 """Length of a hypothesis: the first 700 characters, about what an LLM writes."""
 
+Institutes = Mapping[str, Sequence[Passage]]
+"""The passages on one disease by institute (MedQuAD's subset), each in the corpus' order."""
+
+
+@dataclass(frozen=True)
+class Disease:
+    """One disease of a benchmark: its description (H+), its names, and the passages on it.
+
+    ``names`` begins with that of the document that H+ is from. ``excluded`` are the passages that
+    may not be found for it.
+    """
+
+    cui: str
+    text: str
+    names: tuple[str, ...]
+    targets: frozenset[str]
+    excluded: frozenset[str] = frozenset()
+
 
 def build(encoder) -> Benchmark:
     """Diseases (first UMLS CUI) described here and found elsewhere; half, by CUI hash, are dev."""
-    ours, theirs = _by_disease()
-    described = {cui: _description(ours[cui]) for cui in sorted(ours) if cui in theirs}
-    described = {cui: found for cui, found in described.items() if found}
-    cuis = [
-        cui
-        for cui, (text, _) in described.items()
-        if shares_8gram(text, [p.text for p in theirs[cui]]) <= COPIED
-    ]
-    texts, names = zip(*(described[cui] for cui in cuis), strict=True)
-    targets = {cui: frozenset(p.pid for p in theirs[cui]) for cui in cuis}
-    ranks = neighbour_ranks(encode_small(texts, encoder, "article"))
-    by_name = neighbour_ranks(encode_small(names, encoder, "query"))
-    chosen = pick(ranks) | {"by name": by_name[:, 0]}
-    return Benchmark(
+    diseases, described = diseases_of(passages_by_disease())
+    return as_benchmark(
+        diseases,
+        encoder,
         name="ddx-real",
         title="ddx-real: diseases described by independent NIH institutes",
-        corpora=OPEN_CORPUS,
-        files=tuple(file for name in OPEN_CORPUS for file in CORPORA[name].files),
-        questions=tuple(f"What is {name}?" for name in names),
-        qids=tuple(cuis),
-        h_plus=texts,
-        h_minus={d: tuple(texts[j] for j in rows) for d, rows in chosen.items()},
-        several=tuple(tuple(texts[j] for j in row[:5]) for row in ranks),
-        targets=targets,
-        mimics={c: targets[cuis[j]] for c, j in zip(cuis, ranks[:, 0], strict=True)},
-        dev=frozenset(c for c in cuis if hashlib.sha256(c.encode()).digest()[0] % 2),
+        code=("lib.data.ddx_real",),
+        dev=frozenset(d.cui for d in diseases if hashlib.sha256(d.cui.encode()).digest()[0] % 2),
         excluded_sources=frozenset({f"medquad:{HYPOTHESIS_SUBSET}"}),
         counts={
-            "described": len(described),
-            "copied_left_out": len(described) - len(cuis),
-            "diseases": len(cuis),
-            "median_targets": int(np.median([*map(len, targets.values())])),
+            "described": described,
+            "copied_left_out": described - len(diseases),
+            "diseases": len(diseases),
+            "median_targets": int(np.median([len(d.targets) for d in diseases])),
         },
     )
 
 
-def _by_disease() -> tuple[dict[str, list[Passage]], dict[str, list[Passage]]]:
-    """MedQuAD chunks by first CUI: the hypothesis institute's, and everyone else's."""
-    ours, theirs = defaultdict(list), defaultdict(list)
+def diseases_of(by_disease: Mapping[str, Institutes]) -> tuple[list[Disease], int]:
+    """The diseases of ddx-real in the order of their CUIs, and how many there were with copies."""
+    diseases, described = [], 0
+    for cui, institutes in sorted(by_disease.items()):
+        others = [p for name, own in institutes.items() if name != HYPOTHESIS_SUBSET for p in own]
+        found = description(institutes.get(HYPOTHESIS_SUBSET, ()))
+        if not (found and others):
+            continue
+        described += 1
+        text, name = found
+        if shares_8gram(text, [p.text for p in others]) <= COPIED:
+            names = names_of(name, institutes)
+            diseases.append(Disease(cui, text, names, frozenset(p.pid for p in others)))
+    return diseases, described
+
+
+def as_benchmark(diseases: Sequence[Disease], encoder, **fields: Any) -> Benchmark:
+    """The benchmark of these diseases over the open corpus, each a possible mimic of every other.
+
+    Who is near whom is the cosine of their descriptions, or of their names for "by name".
+    ``fields`` are the fields of Benchmark that differ between the sets made this way.
+    """
+    texts = tuple(d.text for d in diseases)
+    ranks = neighbour_ranks(encode_small(texts, encoder, "article"))
+    by_name = neighbour_ranks(encode_small([d.names[0] for d in diseases], encoder, "query"))
+    chosen = pick(ranks) | {"by name": by_name[:, 0]}
+    nearest = zip(diseases, ranks[:, 0], strict=True)
+    return Benchmark(
+        corpora=OPEN_CORPUS,
+        files=tuple(file for name in OPEN_CORPUS for file in CORPORA[name].files),
+        questions=tuple(f"What is {d.names[0]}?" for d in diseases),
+        qids=tuple(d.cui for d in diseases),
+        h_plus=texts,
+        h_minus={way: tuple(texts[j] for j in rows) for way, rows in chosen.items()},
+        several=tuple(tuple(texts[j] for j in row[:5]) for row in ranks),
+        targets={d.cui: d.targets for d in diseases},
+        mimics={d.cui: diseases[j].targets for d, j in nearest},
+        names={d.cui: d.names for d in diseases},
+        **fields,
+    )
+
+
+def passages_by_disease() -> dict[str, dict[str, list[Passage]]]:
+    """MedQuAD's passages by first CUI, and by institute within it; topics without one are left."""
+    found: dict[str, dict[str, list[Passage]]] = defaultdict(lambda: defaultdict(list))
     for passage in load_passages("medquad"):
         if cuis := passage.meta["cuis"]:
-            side = ours if passage.meta["subset"] == HYPOTHESIS_SUBSET else theirs
-            side[cuis[0]].append(passage)
-    return ours, theirs
+            found[cuis[0]][passage.meta["subset"]].append(passage)
+    return found
 
 
-def _description(chunks: list[Passage], characters: int = CHARACTERS) -> tuple[str, str] | None:
-    """(first characters of the describing answer, disease name), or None without one."""
-    for kind in DESCRIBES:
-        if of_kind := [p for p in chunks if p.meta["question_type"] == kind]:
+def names_of(name: str, institutes: Institutes) -> tuple[str, ...]:
+    """What a disease is called: ``name``, then the titles and synonyms of its other documents.
+
+    Names that differ only in case, punctuation or plural are one name.
+    """
+    found = {name_words(name): name}
+    for passage in (p for own in institutes.values() for p in own):
+        for other in (passage.meta["focus"], *passage.meta["synonyms"]):
+            found.setdefault(name_words(other), other)
+    return tuple(other for words, other in found.items() if words)
+
+
+def description(
+    passages: Iterable[Passage],
+    characters: int = CHARACTERS,
+    kinds: Sequence[str] = DESCRIBES,
+) -> tuple[str, str] | None:
+    """(first characters of the describing answer, disease name), or None without one.
+
+    It is the first answer to a question of the first of the ``kinds`` that there is.
+    """
+    passages = list(passages)
+    for kind in kinds:
+        if of_kind := [p for p in passages if p.meta["question_type"] == kind]:
             first = of_kind[0].meta
             text = " ".join(p.text for p in of_kind if p.meta["doc"] == first["doc"])
             if len(text) > characters:

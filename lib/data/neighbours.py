@@ -1,4 +1,4 @@
-"""Who is a near, middle or random mimic of whom, by the cosine of unit vectors."""
+"""Who is a near or a middling mimic of whom, by the cosine of unit vectors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def neighbour_ranks(vectors: np.ndarray) -> np.ndarray:
 
 
 def pick(ranks: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
-    """One other row for each row, by distance: the nearest, one of ranks 10 to 49, or any other."""
-    (n, depth), draw = ranks.shape, np.random.default_rng
-    middle = draw(seed).integers(min(9, depth - 1), min(49, depth), size=n)
-    any_other = (np.arange(n) + draw(seed).integers(1, n, size=n)) % n
-    return {"nearest": ranks[:, 0], "middle": ranks[np.arange(n), middle], "random": any_other}
+    """One other row for each row, by distance: the nearest, or one of ranks 10 to 49."""
+    n, depth = ranks.shape
+    generator = np.random.default_rng(seed)
+    middle = generator.integers(min(9, depth - 1), min(49, depth), size=n)
+    return {"nearest": ranks[:, 0], "middle": ranks[np.arange(n), middle]}

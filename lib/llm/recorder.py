@@ -5,6 +5,9 @@ A recording is JSON Lines sorted by ``key`` (see ``recording_key``), one generat
 ``sample``, ``reply``. What differs between two runs (latency, time, who asked) stands beside it in
 ``<name>.times.jsonl``: the recording is the same bytes whatever the order of the calls or the
 number of kills.
+
+Whoever writes to the two files holds one lock (``lib.base.files.locked``). So a torn line is that
+of a writer who is dead, and nobody writes into a file that another is replacing.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ import warnings
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
-from lib.base.files import atomic_write, canonical_json, sha256_bytes
+from lib.base.files import atomic_write, canonical_json, locked, sha256_bytes
 from lib.base.paths import shown
 from lib.llm.chat import REFERENCE, ChatModel, Message, Reply, current_tag, sample_seed
 
@@ -40,13 +43,107 @@ def recording_key(model: str, request: dict, sample: int) -> str:
     return sha256_bytes(canonical_json([model, request, sample]).encode())
 
 
+class _Lines:
+    """The lines of one file by key, as far as they were read; those that write hold the lock."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self.rows: dict[str, dict] = {}
+        self._stream: BinaryIO | None = None
+        self._bytes_read = 0
+        self._lines_read = 0
+
+    def let_go(self) -> None:
+        """Close the file; when it is read next, it is read from its start."""
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = None
+        self._bytes_read = 0
+        self._lines_read = 0
+
+    def catch_up(self) -> bool:
+        """Read the lines that were added since the last time; True when the last one is torn."""
+        if not self.file.exists():
+            return False
+        if self._stream is None or self._was_replaced():
+            self.let_go()
+            self._stream = self.file.open("rb", buffering=0)
+        self._stream.seek(self._bytes_read)
+        data = self._stream.read()
+        whole = data.rfind(b"\n") + 1
+        for line in data[:whole].splitlines():
+            self._lines_read += 1
+            row = self._parsed(line)
+            self.rows[row["key"]] = row
+        self._bytes_read += whole
+        return whole < len(data)
+
+    def _was_replaced(self) -> bool:
+        """Whether another process closed its recording since: a sorted file is in its place.
+
+        The old file is kept open until then, so that no new one can be given its number.
+        """
+        return not os.path.samestat(os.fstat(self._stream.fileno()), os.stat(self.file))
+
+    def _parsed(self, line: bytes) -> dict:
+        try:
+            row = json.loads(line)
+            asked = (row.get("model"), row.get("request"), row.get("sample"))
+            if asked[1] and row["key"] != recording_key(*asked):
+                raise ValueError("edited by hand")
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            where = f"{shown(self.file)}, line {self._lines_read}"
+            raise ValueError(f"{where}: no recording ({error!r})") from error
+        return row
+
+    def mend(self) -> bool:
+        """Cut a torn last line off, under the lock: its writer was killed; True when there was."""
+        if not self.file.exists():
+            return False
+        with open(self.file, "rb+") as stream:
+            whole = _end_of_last_line(stream)
+            torn = whole < stream.seek(0, os.SEEK_END)
+            if torn:
+                stream.truncate(whole)
+        return torn
+
+    def append(self, rows: dict[str, dict]) -> None:
+        """Add lines, under the lock, and wait until the disk has them."""
+        if not rows:
+            return
+        self.mend()  # else the first new line would be glued to the torn one
+        # Opened anew, for ``close`` replaces the file.
+        with open(self.file, "ab") as stream:
+            stream.write(_text(rows))
+            stream.flush()
+            os.fsync(stream.fileno())
+        self.rows |= rows
+
+    def is_sorted(self) -> bool:
+        """Whether the file is in order and holds all that is known here; True where it is none."""
+        return not self.file.exists() or self._in_order() == self.file.read_bytes()
+
+    def sort(self) -> None:
+        """Put the lines in order, under the lock, with what every process appended."""
+        if not self.is_sorted():
+            atomic_write(self.file, self._in_order())
+        self.let_go()
+
+    def _in_order(self) -> bytes:
+        there = _Lines(self.file)
+        there.catch_up()
+        there.let_go()
+        return _text(self.rows | there.rows)
+
+
 class Recorder(ChatModel, AbstractContextManager):
     """A ChatModel that keeps what another one says in ``path``; any number may write one file.
 
     ``mode`` "record" asks ``model`` for what is missing; "replay" (``model`` None) never asks and
     raises RecordingMiss; "refresh" asks once more for all it is asked. Lines are fsynced as they
     come, so a killed run goes on where it stopped; ``close`` (also at exit, or ``with``) sorts the
-    file. In replay, ``name`` chooses among the file's models when there are several.
+    file. When two processes ask the same at once, both get what was written first. In replay,
+    ``name`` chooses among the file's models when there are several.
     """
 
     def __init__(
@@ -60,20 +157,38 @@ class Recorder(ChatModel, AbstractContextManager):
         if mode not in (("record", "refresh") if model else ("replay",)):
             raise ValueError(f"no mode {mode!r} {'with' if model else 'without'} a model")
         self.model, self.path, self.mode = model, Path(path), mode
-        files = self.path.with_suffix(".times.jsonl"), self.path
-        self._rows = {file: _load(file, mend=bool(model)) for file in files}
         self._lock = threading.Lock()
-        known = sorted({line["model"] for line in self._rows[self.path].values()})
+        self._times = _Lines(self.path.with_suffix(".times.jsonl"))
+        self._lines = _Lines(self.path)
+        for lines in (self._times, self._lines):
+            self._read(lines)
+        known = sorted({row["model"] for row in self._lines.rows.values()})
         if not model and not name and len(known) > 1:
             raise ValueError(f"{shown(path)} holds {known}: pass name= to choose one")
         self.name = model.name if model else name or (known or ["nothing recorded"])[0]
+        if mode != "record":  # only a recorder goes on reading what others add
+            self._times.let_go()
+            self._lines.let_go()
         if mode == "refresh":
-            self._rows = {file: {} for file in files}
+            self._times.rows, self._lines.rows = {}, {}
         if model:
             atexit.register(self.close)
 
+    def _read(self, lines: _Lines) -> None:
+        """Read what there is. Replay never writes; else a torn last line is cut off the file."""
+        torn = lines.catch_up()
+        if torn and self.model:
+            # It may also be another process's, half way: that is known once the lock is held.
+            with locked(self.path):
+                torn = lines.mend()
+                lines.catch_up()
+        if torn:
+            warnings.warn(
+                f"{shown(lines.file)}: dropped a torn last line (a killed run)", stacklevel=3
+            )
+
     def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
-        times, lines = self._rows.values()
+        times, lines = self._times.rows, self._lines.rows
         request = {"messages": messages, "options": options}
         keys = [recording_key(self.name, request, i) for i in range(n)]
         if missing := [i for i, key in enumerate(keys) if key not in lines]:
@@ -101,11 +216,14 @@ class Recorder(ChatModel, AbstractContextManager):
         # The key alone tells whether a request is the one recorded, so a long one is left out.
         spelled_out = {"request": request} if len(canonical_json(request)) < LONG else {}
         now = {"at": datetime.now(UTC).isoformat(timespec="seconds")} | current_tag()
-        with self._lock:
-            times, lines = new = {}, {}
+        with self._lock, locked(self.path):
+            if self.mode == "record":  # while "refresh" takes nothing from the file
+                self._times.catch_up()
+                self._lines.catch_up()
+            times, lines = {}, {}
             for i, reply in zip(missing, replies, strict=True):
-                if (key := keys[i]) in self._rows[self.path]:
-                    continue  # another thread asked the same meanwhile: what was first stays
+                if (key := keys[i]) in self._lines.rows:
+                    continue  # another thread or process asked the same: what was first stays
                 told = {k: v for k, v in vars(reply).items() if k not in _VOLATILE}
                 lines[key] = {
                     "key": key,
@@ -116,9 +234,8 @@ class Recorder(ChatModel, AbstractContextManager):
                 } | spelled_out
                 if reply.latency_s is not None:
                     times[key] = now | {"key": key, "latency_s": round(reply.latency_s, 4)}
-            for (file, rows), added in zip(self._rows.items(), new, strict=True):
-                _append(file, added)  # times first: a recording never lacks its latency
-                rows |= added
+            self._times.append(times)  # first: a recording never lacks its latency
+            self._lines.append(lines)
 
     def _miss(self, sample: int) -> str:
         asked, file = current_tag(), shown(self.path)
@@ -133,13 +250,13 @@ class Recorder(ChatModel, AbstractContextManager):
         )
 
     def close(self) -> None:
-        """Rewrite the recording sorted by key, atomically; what other processes appended stays."""
+        """Rewrite the recording sorted by key, atomically, with what other processes appended."""
         atexit.unregister(self.close)
-        for file, mine in self._rows.items() if self.model else ():
-            with self._lock:
-                text = _text(mine | _load(file, mend=False))
-                if file.exists() and text != file.read_bytes():
-                    atomic_write(file, text)
+        if self.model is None or (self._times.is_sorted() and self._lines.is_sorted()):
+            return
+        with self._lock, locked(self.path):
+            self._times.sort()
+            self._lines.sort()
 
     def __exit__(self, *_) -> None:
         self.close()
@@ -149,32 +266,14 @@ def _text(rows: dict[str, dict]) -> bytes:
     return "".join(canonical_json(rows[key]) + "\n" for key in sorted(rows)).encode()
 
 
-def _append(file: Path, rows: dict[str, dict]) -> None:
-    """Add lines and wait until the disk has them; opened anew, for ``close`` replaces the file."""
-    if rows:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with open(file, "ab") as stream:
-            stream.write(_text(rows))
-            stream.flush()
-            os.fsync(stream.fileno())
-
-
-def _load(file: Path, *, mend: bool) -> dict[str, dict]:
-    """Lines by key, the last of each; a torn last line is dropped (``mend``: from the file too)."""
-    data = file.read_bytes() if file.exists() else b""
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        warnings.warn(f"{shown(file)}: dropped a torn last line (a killed run)", stacklevel=3)
-        if mend:
-            os.truncate(file, whole)
-    rows = {}
-    for number, line in enumerate(data[:whole].splitlines(), 1):
-        try:
-            row = json.loads(line)
-            rows[row["key"]] = row
-            asked = (row.get("model"), row.get("request"), row.get("sample"))
-            if asked[1] and row["key"] != recording_key(*asked):
-                raise ValueError("edited by hand")
-        except (ValueError, LookupError, TypeError) as error:
-            raise ValueError(f"{shown(file)}, line {number}: no recording ({error!r})") from error
-    return rows
+def _end_of_last_line(stream: BinaryIO) -> int:
+    """How many bytes of a file are whole lines; read from its end, block by block."""
+    end = stream.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - 65536)
+        stream.seek(start)
+        found = stream.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

@@ -1,99 +1,68 @@
 """Profiles: which data, corpus, encoder, LLM and sizes. Code never asks which profile it is.
 
 A profile is the file ``<name>.toml`` beside this one, or a file of your own whose ``base`` names
-the profile it changes; keyword arguments override its fields.
+the profile it changes; keyword arguments override its fields. A file that is put beside this one
+is a built-in profile: nothing else lists them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from lib.base.paths import ROOT
+from lib.base.parameters import check_limit, refuse_unknown
+from lib.base.paths import ROOT, shown
+from lib.profiles.profile import FIELDS, Profile, check_methods
 
-__all__ = ["Profile", "load_profile", "methods_of", "profile_table"]
+__all__ = ["Profile", "load_profile", "methods_of", "profile_names", "profile_table"]
+
+_FOLDER = Path(__file__).parent
+
+_OTHER_RESULTS = ("scale",)
+"""Folders of ``data/results`` that belong to no profile."""
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Everything that differs between a laptop run and a paper-scale run."""
-
-    name: str
-    title: str
-    """What tables and figures of this profile are headed with."""
-    questions: tuple[str, ...]
-    """Names for ``load_questions``."""
-    sample: int
-    """Questions per set; 0 = all."""
-    asked: int
-    """Questions per set that an LLM is asked about; 0 = all of them."""
-    corpora: tuple[str, ...]
-    """Names for ``load_passages``, in index order."""
-    limit: int
-    """Passages per corpus and questions per set; 0 = all. For quick looks and CI."""
-    encoder: str
-    encoder_options: dict
-    llm: str
-    """A ``connect`` spec; ``replay`` = the committed recordings."""
-    benchmarks: tuple[str, ...]
-    """Which target/mimic benchmarks the lambda study runs on."""
-    k: int
-    lambdas: tuple[float, ...]
-    vectors: str
-    """Stored as float32 or float16."""
-    methods: dict
-    """Settings of retrieval methods that differ from their defaults, by method."""
-    skip: tuple[str, ...]
-    """Retrieval methods that are not run."""
-    workers: int
-    """Requests to an LLM server in flight at once."""
-    answerers: tuple[dict, ...]
-    """Who answers: settings for ``lib.readers.load_reader``, and ``sample`` questions per set."""
-    generated: dict
-    """What a model really writes: its ``llm``, the ``sample`` per set, ``methods`` settings."""
-    evidence: dict
-    """For the contradiction study: ``name`` of its evidence, ``nli`` model, ``answerers``."""
-    backend: str
-    devices: tuple[str, ...]
-    """``()`` = the CPU, or every CUDA device when there is one."""
-    needs: str
-    """What a run needs, in a sentence, shown before it starts."""
+def profile_names() -> tuple[str, ...]:
+    """The built-in profiles, by name: one for each TOML file of this folder."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 def load_profile(name: str | None = None, **overrides) -> Profile:
     """The profile of that name (default: ``CHR_PROFILE``, else mini), with fields replaced.
 
-    A name that ends in ``.toml`` is a file, from the project's root; what it leaves out is taken
-    from its ``base``.
-    Overrides that are None are ignored, so a notebook can pass its parameters as they are. A limit
-    becomes part of the name, and so of where results go. Raises
-    ValueError naming the profiles or fields there are.
+    A name that ends in ``.toml`` is a file, from the project's root. What it leaves out is taken
+    from its ``base``: tables are merged, at any depth; a list replaces the base's list.
+    Overrides that are None are ignored, so a notebook can pass its parameters as they are, and what
+    it leaves None is the profile's own. A limit becomes part of the name, and so of where results
+    go. Raises ValueError, in one line, naming what is unknown and what there is.
     """
     name = name or os.environ.get("CHR_PROFILE") or "mini"
-    folder = Path(__file__).parent
-    path = ROOT / name if name.endswith(".toml") else folder / f"{name}.toml"
+    path = ROOT / name if name.endswith(".toml") else _FOLDER / f"{name}.toml"
     if not path.exists():
-        known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+        known = ", ".join(profile_names())
         raise ValueError(f"no profile {name!r}; there are: {known}. Run: make figures PROFILE=mini")
-    settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    if base := settings.pop("base", ""):
-        settings = tomllib.loads((folder / f"{base}.toml").read_text(encoding="utf-8")) | settings
-    profile = Profile(name=path.stem, **{k: _frozen(v) for k, v in settings.items()})
-    given = {k: _frozen(v) for k, v in overrides.items() if v is not None}
-    if unknown := set(given) - {f.name for f in fields(Profile)}:
-        raise ValueError(f"a profile has no field {', '.join(sorted(unknown))}")
-    if given.get("limit"):
+    profile = Profile(name=path.stem, **_settings(path))
+    given = {field: _frozen(value) for field, value in overrides.items() if value is not None}
+    refuse_unknown("a profile has no field", given, FIELDS)
+    if check_limit(given.get("limit")):
         # A quick look must not overwrite the results of the whole profile.
         given["name"] = f"{profile.name}-{given['limit']}"
     return replace(profile, **given)
 
 
 def methods_of(profile: Profile, **settings) -> dict:
-    """``lib.methods.METHODS`` with the profile's settings, and ``settings`` = {method: {...}}."""
+    """``lib.methods.METHODS`` with the profile's settings, and ``settings`` = {method: {...}}.
+
+    Raises ValueError for a method or a setting that there is not.
+    """
     from lib.methods import METHODS
 
+    check_methods("methods_of", settings)
     return {
         name: replace(method, **profile.methods.get(name, {}) | settings.get(name, {}))
         for name, method in METHODS.items()
@@ -102,10 +71,10 @@ def methods_of(profile: Profile, **settings) -> dict:
 
 
 def profile_table():
-    """What each profile runs on and needs, as a DataFrame."""
+    """What each built-in profile runs on and needs, as a DataFrame."""
     import pandas as pd
 
-    rows = [load_profile(name) for name in ("mini", "open", "paper")]
+    rows = [load_profile(name) for name in profile_names()]
     return pd.DataFrame(
         {
             "profile": p.name,
@@ -118,5 +87,52 @@ def profile_table():
     )
 
 
-def _frozen(value):
+def _settings(path: Path) -> dict[str, Any]:
+    """Every field but the name: as the file says, and where it is silent, as its base does."""
+    settings = _read(path)
+    if not path.resolve().is_relative_to(_FOLDER.resolve()):
+        _check_own_name(path)
+    base = settings.pop("base", None)
+    known = [field for field in FIELDS if field != "name"]
+    refuse_unknown(f"{shown(path)}: a profile has no field", settings, ["base", *known])
+    if base is not None:
+        refuse_unknown(f"{shown(path)}: base names no built-in profile", [base], profile_names())
+        settings = _merged(_settings(_FOLDER / f"{base}.toml"), settings)
+    if missing := [field for field in known if field not in settings]:
+        raise ValueError(
+            f'{shown(path)} does not say {", ".join(missing)}; begin it with: base = "mini"'
+        )
+    return {field: _frozen(value) for field, value in settings.items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{shown(path)} is not TOML: {error}") from None
+
+
+def _check_own_name(path: Path) -> None:
+    """Results go to a folder of the profile's name: it must not be one that is taken.
+
+    Capitals do not count: on some file systems they do not tell two folders apart.
+    """
+    name = path.stem.casefold()
+    for taken in (*profile_names(), *_OTHER_RESULTS):
+        if name == taken or re.fullmatch(rf"{re.escape(taken)}-\d+", name):
+            raise ValueError(
+                f"{shown(path)}: its results would overwrite those of {name}; rename the file"
+            )
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with what ``own`` says instead, table by table at any depth."""
+    merged = dict(base)
+    for key, value in own.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged
+
+
+def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value

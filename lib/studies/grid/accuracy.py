@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from lib import stats
 from lib.report import PAPER_NAMES, reported, verdict
-from lib.stats import holm, judged, paired
+from lib.stats import Pair
 
-__all__ = ["COSTS", "accuracy_table", "claims", "cost_table", "mcnemar", "paper_set"]
+__all__ = ["COSTS", "accuracy_table", "answer_values", "claims", "cost_table", "paper_set"]
 
 COSTS = ("calls", "retrieval_rounds", "prompt_tokens", "output_tokens", "latency_s")
 """Of a question's expansion: LLM requests, searches, tokens, seconds of waiting for replies."""
@@ -43,15 +44,13 @@ def accuracy_table(
     is wrong), accuracy_answered (without those), accuracy_mirage (MIRAGE's parser), unparsed, and
     for yes/no sets yes_rate and balanced_accuracy; intervals are Wilson's, for the last one joined
     from those of the two recalls (Newcombe's square and add). ``visible`` says which methods'
-    expansions saw the options. ``p_holm`` compares accuracy with CHR's on the same questions (exact
-    McNemar), Holm over the table; missing where CHR was not run.
+    expansions saw the options. Differences from CHR on the same questions are in ``claims``.
     """
     rows = []
     for (dataset, reader, method), own in answers.groupby(
         ["dataset", "reader", "method"], sort=False
     ):
         label = {"dataset": dataset, "answerer": reader, "method": method}
-        base = _of(answers, dataset, reader, "chr")
         for metric, *parts in _metrics(own):
             value, low, high = _share(parts)
             row = label | {"metric": metric, "value": value, "low": low, "high": high}
@@ -59,23 +58,8 @@ def accuracy_table(
             if metric == "accuracy":
                 row["reported"] = _printed(method, dataset, reader)
                 row["verdict"] = verdict(value, (high - low) / 2, row["reported"], same_setup)
-                row["p"] = mcnemar(_right(own), _right(base)) if method != "chr" else np.nan
             rows.append(row)
-    table = pd.DataFrame(rows)
-    table["p_holm"] = np.nan
-    tested = table["p"].notna()
-    if tested.any():
-        table.loc[tested, "p_holm"] = holm(table.loc[tested, "p"])
-    return table.drop(columns="p")
-
-
-def _of(answers: pd.DataFrame, dataset: str, reader: str, method: str) -> pd.DataFrame:
-    same = (answers["dataset"] == dataset) & (answers["reader"] == reader)
-    return answers[same & (answers["method"] == method)]
-
-
-def _right(answers: pd.DataFrame) -> pd.Series:
-    return (answers["letter"] == answers["gold"]).set_axis(answers["qid"])
+    return pd.DataFrame(rows)
 
 
 def _metrics(own: pd.DataFrame) -> Iterable[tuple]:
@@ -106,42 +90,35 @@ def _share(parts: Sequence[np.ndarray]) -> tuple[float, float, float]:
     return value, max(value - float(down), 0.0), min(value + float(up), 1.0)
 
 
-def mcnemar(a: pd.Series, b: pd.Series) -> float:
-    """Exact two-sided McNemar p-value of two series of right answers, on the questions of both.
-
-    NaN when they share no question.
-    """
-    from scipy.stats import binomtest
-
-    a, b = a.align(b, join="inner")
-    wins, losses = int((a & ~b).sum()), int((~a & b).sum())
-    if not wins + losses:
-        return 1.0 if len(a) else np.nan
-    return float(binomtest(wins, wins + losses).pvalue)
+def answer_values(answers: pd.DataFrame, dataset: str, reader: str) -> pd.DataFrame:
+    """``arm, qid, metric, value`` of one question set and reader: right (1) or not (0)."""
+    one = answers[(answers["dataset"] == dataset) & (answers["reader"] == reader)]
+    right = (one["letter"] == one["gold"]).astype(float)
+    columns = {"arm": one["method"], "qid": one["qid"], "metric": "right", "value": right}
+    return pd.DataFrame(columns).reset_index(drop=True)
 
 
 def claims(answers: pd.DataFrame) -> pd.DataFrame:
     """CHR against each of the paper's baselines, for every question set and answerer that ran both.
 
-    Columns: claim, dataset, answerer, difference, low, high, p, p_holm, n, least, verdict (see
-    ``judged``; Holm over all of them); ``least`` is the smallest difference n could have shown.
+    Columns: dataset, answerer, then those of ``lib.stats.claims``. All are exploratory: these
+    questions have been looked at before.
     """
-    rows = []
-    baselines = [m for m in PAPER_NAMES if m != "chr"]
-    for (dataset, reader), some in answers.groupby(["dataset", "reader"], sort=False):
-        ours = _right(_of(some, dataset, reader, "chr"))
-        for method in (m for m in baselines if m in set(some["method"])):
-            theirs = _right(_of(some, dataset, reader, method))
-            a, b = ours.align(theirs, join="inner")
-            if not len(a):
-                continue
-            row = {"claim": f"CHR > {PAPER_NAMES[method]}", "dataset": dataset, "answerer": reader}
-            rows.append(row | paired(a, b) | {"p": mcnemar(a, b)})
-    table = pd.DataFrame(rows)
-    if len(table):
-        table.insert(table.columns.get_loc("p") + 1, "p_holm", holm(table["p"]))
-        table["verdict"] = judged(table)
-    return table
+    parts = []
+    for (dataset, reader), _ in answers.groupby(["dataset", "reader"], sort=False):
+        values = answer_values(answers, dataset, reader)
+        measured = set(values["arm"])
+        pairs = [
+            Pair(f"chr > {method}", "right", "chr", method)
+            for method in PAPER_NAMES
+            if method != "chr" and {"chr", method} <= measured
+        ]
+        tested = stats.claims(values, pairs)
+        if len(tested):
+            tested.insert(0, "answerer", reader)
+            tested.insert(0, "dataset", dataset)
+            parts.append(tested)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:

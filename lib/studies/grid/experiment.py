@@ -200,7 +200,7 @@ def open_experiment(
         if reader.needs_llm:
             reader.workers = profile.workers
         else:
-            reader.know(grid.retriever.index)
+            reader.use_vectors_of(grid.retriever.index)
     return Experiment(profile, grid, readers, [s.get("sample", 0) for s in profile.answerers], lam)
 
 

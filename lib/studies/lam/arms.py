@@ -22,7 +22,16 @@ from lib.search.adaptive import (
 )
 from lib.ways import Way
 
-__all__ = ["Arm", "QUESTION", "RANDOM", "candidates", "families", "family_of", "rules"]
+__all__ = [
+    "CONTROL_LAMBDAS",
+    "Arm",
+    "QUESTION",
+    "RANDOM",
+    "candidates",
+    "families",
+    "family_of",
+    "rules",
+]
 
 _SAME_AT_ZERO = ("single", "mean", "max", "softmax", "margin", "lda", "csls")
 """Forms that search with H+ alone when lambda is 0."""
@@ -94,6 +103,12 @@ def family_of(way: Way) -> str:
     return "+".join(parts)
 
 
+_FINE = ("one mimic", "question added", "maximum of several")
+"""Forms whose lambda is chosen among all steps of the profile."""
+
+CONTROL_LAMBDAS = (0.0, 0.2, 0.4, 0.6, 1.0)
+"""Where the controls' curves are measured: each point is twenty searches."""
+
 QUESTION, RANDOM = Arm(Way(form="question")), Arm(Way(form="random"))
 
 
@@ -121,7 +136,9 @@ def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list
 
     In each list smaller lambdas come first, so that the first of equals has the smallest.
     """
-    steps = sorted(lambdas)
+    fine = sorted(lambdas)
+    # Forms with a parameter of their own, and those that score every passage, take coarser steps.
+    coarse = [lam for lam in fine if lam <= 1 and round(10 * lam) % 2 == 0]
     forms: dict[str, list[Way]] = {
         "one mimic": [Way()],
         "question added": [Way(question_weight=1.0)],
@@ -142,7 +159,7 @@ def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list
                 Way(form="softmax", mimic=SEVERAL, tau=tau) for tau in (0.02, 0.05, 0.2)
             ],
         }
-    return {form: _at_each(ways, steps) for form, ways in forms.items()}
+    return {form: _at_each(ways, fine if form in _FINE else coarse) for form, ways in forms.items()}
 
 
 def _at_each(ways: Iterable[Way], lambdas: Sequence[float]) -> list[Arm]:

@@ -1,174 +1,232 @@
-"""Does contrast help the answer? ddx-real read by the reader without an LLM.
+"""Does contrast help the answer? The diseases of a benchmark, read by the reader without an LLM.
 
-Each disease is asked for by its own description, the words of its name struck out, among five: it
-and the diseases described most like it, so what H- rules out is one of the wrong options.
+Each disease is asked for by its own description, the words of its name struck out, among five
+options. This reader is no instrument that a headline can rest on: H+ mostly contains the right
+option's name, its encoder is the retriever's, and it is often right where nothing relevant was
+retrieved. So every accuracy stands beside the same one where a target was retrieved and where none
+was, beside options that are near and options drawn at random, and beside answers that need no
+retrieval at all.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
-from lib.base.provenance import load_result, result
-from lib.data import load_benchmark
+from lib.base.provenance import result
+from lib.data.passages import Passage
 from lib.data.questions import Question
-from lib.methods import METHODS
+from lib.methods import standard
 from lib.readers import EvidenceReader
-from lib.run import Retriever, run_retrieval
-from lib.search.corpus_index import only, without
-from lib.stats import holm, judged, mean_interval, measure, paired
+from lib.run import execute, expand_all
+from lib.stats import long_values, mean_interval, measure
+from lib.studies.lam.arms import RANDOM, Arm
 from lib.studies.lam.corruption import exchanged
-from lib.studies.lam.study import Condition, Study, prepare, retrieve
-from lib.studies.lam.tables import best_lambda
+from lib.studies.lam.study import Study, found_by
+from lib.studies.naming import named_option
+from lib.ways import DRAWS, Way
 
-__all__ = ["asked", "read_arms", "reading_claims", "reading_results", "reading_table"]
+__all__ = ["OPTIONS", "asked", "read_arms", "reading_results", "reading_table"]
 
-WITHOUT_LLM = {"standard": "question, dense", "bm25": "question, BM25", "rrf": "question, RRF"}
+OPTIONS = ("near", "random")
+"""How the four wrong options are drawn: the diseases described most like it, or any others."""
+
+METHODS_READ = {
+    "asked_dense": standard.Standard("asked_dense"),
+    "asked_bm25": standard.Standard("asked_bm25", sparse=True),
+    "asked_rrf": standard.Hybrid("asked_rrf"),
+}
+"""The reader's own question as the search: the description, its name struck out."""
+
 SHARES = (0.2, 0.4)
 """How many of the hypothesis pairs are exchanged, to see what good hypotheses are worth."""
 
+EXCHANGES = 5
+"""Random choices of whose hypotheses are exchanged."""
 
-def asked(study: Study, options: int = 5) -> list[Question]:
-    """The test diseases as questions, in row order: ``options`` names, letters drawn by id."""
-    b, out = study.benchmark, []
-    names = [re.fullmatch(r"What is (.*)\?", q).group(1) for q in b.questions]
-    name_of = dict(zip(b.h_plus, names, strict=True))
-    for i in study.rows(b.test):
-        shown = list(dict.fromkeys([names[i], *map(name_of.get, b.several[i])]))[:options]
-        random.Random(b.qids[i]).shuffle(shown)
+
+def asked(study: Study, options: str, number: int = 5) -> list[Question]:
+    """The test diseases as questions, in order: ``number`` names, letters drawn by id."""
+    b = study.benchmark
+    name_of = {text: b.names[qid][0] for qid, text in zip(b.qids, b.h_plus, strict=True)}
+    everyone = sorted({b.names[qid][0] for qid in b.qids})
+    questions = []
+    for i, qid in enumerate(b.qids):
+        if qid in b.dev:
+            continue
+        right = b.names[qid][0]
+        if options == "near":
+            wrong = [name_of[text] for text in b.several[i] if text in name_of]
+        else:
+            wrong = random.Random(f"options {qid}").sample(everyone, number + 1)
+        others = [name for name in dict.fromkeys(wrong) if name != right]
+        shown = [right, *others[: number - 1]]
+        random.Random(qid).shuffle(shown)
         letters = dict(zip("ABCDEFGH", shown, strict=False))
-        (answer,) = (x for x, name in letters.items() if name == names[i])
-        text = f"Which condition is this? {_struck(b.h_plus[i], names[i])}"
-        out.append(Question(b.qids[i], text, letters, answer, b.name))
-    return out
+        (answer,) = (letter for letter, name in letters.items() if name == right)
+        text = f"Which condition is this? {_struck(b.h_plus[i], right)}"
+        questions.append(Question(qid, text, letters, answer, b.name))
+    return questions
 
 
 def _struck(text: str, name: str) -> str:
     """The description without the words of the disease's name (four letters or more)."""
-    words = "|".join(re.escape(w) for w in re.findall(r"\w{4,}", name))
+    words = "|".join(re.escape(word) for word in re.findall(r"\w{4,}", name))
     return re.sub(rf"\b(?:{words})\w*", "…", text, flags=re.IGNORECASE) if words else text
 
 
-def read_arms(
-    study: Study, retriever: Retriever, star: float, k: int = 5, draws: int = 5
-) -> pd.DataFrame:
-    """One row per arm and question: ``arm, qid, right, p_at_5, mimic_at_5``.
+@dataclass(frozen=True)
+class _Contexts:
+    """What an arm gives the reader: the passages of each question, one mapping for each draw."""
 
-    ``star`` is the lambda that dev chose. Where hypotheses are exchanged, a row is the mean over
-    ``draws`` random choices of whose.
+    name: str
+    draws: Sequence[Mapping[str, Sequence[Passage]]]
+    retrieved: bool = True
+
+
+def read_arms(study: Study, lambdas: Sequence[float], best: Sequence[Arm]) -> pd.DataFrame:
+    """``arm, qid, metric, value``: right with near and with random options, and what was found.
+
+    Metrics: ``right_near`` and ``right_random`` (0 or 1, or the mean over draws), ``p_at_5``,
+    ``mimic_at_5`` and ``found`` (1 where a target is among the k passages). ``lambdas`` are those
+    of contrast and its controls, ``best`` further arms that dev chose.
     """
-    b, questions = study.benchmark, asked(study)
-    reader = EvidenceReader(retriever.encoder)
-    reader.know(study.index)
-    targets, out = {q.qid: b.targets[q.qid] for q in questions}, []
-    for arm, runs in _arms(study, retriever, questions, star, k, draws):
+    b, reader = study.benchmark, EvidenceReader(study.retriever.encoder)
+    reader.use_vectors_of(study.index)
+    questions = {kind: asked(study, kind) for kind in OPTIONS}
+    targets = {question.qid: b.targets[question.qid] for question in questions["near"]}
+    parts = []
+    for arm in _contexts(study, questions["near"], lambdas, best):
         tables = []
-        for found in runs:
-            contexts = [retriever.store.get_many(found.get(q.qid, [])[:k]) for q in questions]
-            told = reader.answer_all(questions, contexts)
-            right = [float(a.letter == q.answer) for a, q in zip(told, questions, strict=True)]
-            table = measure(found, targets, b.mimics, k)[["p_at_5", "mimic_at_5"]]
-            tables.append(table.assign(right=right))
-        out.append((sum(tables) / len(tables)).reset_index().assign(arm=arm))
-    return pd.concat(out, ignore_index=True)[["arm", "qid", "right", "p_at_5", "mimic_at_5"]]
+        for contexts in arm.draws:
+            table = _outcomes(contexts, targets, b.mimics, study.k)
+            if not arm.retrieved:
+                table = table.iloc[:, :0]
+            for kind in OPTIONS:
+                given = [list(contexts.get(q.qid, [])) for q in questions[kind]]
+                answers = reader.answer_all(questions[kind], given)
+                pairs = zip(answers, questions[kind], strict=True)
+                table[f"right_{kind}"] = [float(a.letter == q.answer) for a, q in pairs]
+            tables.append(table)
+        parts.append(long_values(arm.name, sum(tables) / len(tables)))
+    parts += [_named(study, questions)]
+    return pd.concat(parts, ignore_index=True)
 
 
-def _arms(
-    study: Study,
-    retriever: Retriever,
-    questions: Sequence[Question],
-    star: float,
-    k: int,
-    draws: int,
-) -> Iterator[tuple[str, list[dict]]]:
-    """(name, runs: one, or one a draw) of every way to retrieve."""
-    rows = study.rows(study.benchmark.test)
-    for name, label in WITHOUT_LLM.items():
-        run, _ = run_retrieval(METHODS[name], questions, retriever, k=k)
-        yield label, [{q: list(own["pid"]) for q, own in run.groupby("qid")}]
+def _outcomes(contexts: Mapping, targets: Mapping, mimics: Mapping, k: int) -> pd.DataFrame:
+    found = {qid: [passage.pid for passage in passages] for qid, passages in contexts.items()}
+    table = measure(found, targets, mimics, k)
+    return table[["p_at_5", "mimic_at_5"]].assign(found=table["hit_at_5"])
 
-    def at(condition: Condition, lam: float, of: Study = study) -> dict:
-        return retrieve(of, condition, lam, rows, depth=k)[0]
 
-    yield "random passages", [at(Condition(form="random"), 0.0)]
-    yield "H+ alone", [at(Condition(), 0.0)]
-    for lam in sorted({star, 0.4, 1.0}):
-        yield f"contrast, λ = {lam:g}", [at(Condition(), lam)]
-        yield f"matched rotation, λ = {lam:g}", [at(Condition(rotation=True), lam)]
-        yield f"random mimic, λ = {lam:g}", [at(Condition(mimic="random"), lam)]
-    yield "maximum over 5 mimics, λ = 0.5", [at(Condition(form="max"), 0.5)]
+def _contexts(
+    study: Study, questions: Sequence[Question], lambdas: Sequence[float], best: Sequence[Arm]
+) -> Iterator[_Contexts]:
+    """Every arm with the passages it gives the reader."""
+    store, qids, k = study.retriever.store, [q.qid for q in questions], study.k
+
+    def passages(found: Mapping[str, Sequence[str]]) -> dict[str, list[Passage]]:
+        return {qid: store.get_many(list(pids)[:k]) for qid, pids in found.items()}
+
+    for name, method in METHODS_READ.items():
+        expansions = expand_all(method, questions)
+        run, _ = execute(name, questions, expansions, study.retriever, k)
+        found = {qid: list(rows["pid"]) for qid, rows in run.groupby("qid")}
+        yield _Contexts(name, [passages(found)])
+    h_plus = {qid: study.hypotheses[qid].of("target")[0].text for qid in qids}
+    alone = {q: [Passage(f"H+ {q}", "", text, "hypothesis", {})] for q, text in h_plus.items()}
+    yield _Contexts("hplus_as_passage", [alone], retrieved=False)
+    for arm in _searched(lambdas, best):
+        draws = range(DRAWS if arm.is_control else 1)
+        found = [found_by(study, arm, qids, depth=k, draw=draw) for draw in draws]
+        yield _Contexts(arm.name, [passages(own) for own in found])
     for share in SHARES:
-        wrong = [exchanged(study, share, seed) for seed in range(draws)]
-        for lam in (0.0, star, 1.0):
-            yield f"{share:.0%} exchanged, λ = {lam:g}", [at(Condition(), lam, s) for s in wrong]
+        wrong = [exchanged(study, share, seed) for seed in range(EXCHANGES)]
+        for lam in (0.0, *lambdas):
+            arm = Arm(Way(lam=lam))
+            found = [found_by(some, arm, qids, depth=k) for some in wrong]
+            yield _Contexts(f"{arm.name}+exchanged{share:g}", [passages(own) for own in found])
 
 
-def reading_table(read: pd.DataFrame) -> pd.DataFrame:
-    """One row an arm: ``arm, p_at_5, mimic_at_5, accuracy, low, high, n``, bootstrap intervals."""
+def _searched(lambdas: Sequence[float], best: Sequence[Arm]) -> list[Arm]:
+    arms = [RANDOM, Arm(Way())]
+    for lam in lambdas:
+        ways = Way(lam=lam), Way(lam=lam, rotation=True), Way(lam=lam, mimic="stranger")
+        arms += [Arm(way) for way in ways]
+    arms += best
+    return list({arm.name: arm for arm in arms}.values())
+
+
+def _named(study: Study, questions: Mapping[str, Sequence[Question]]) -> pd.DataFrame:
+    """The option that H+ names, by its words alone; one that names none or two is wrong."""
+    table = pd.DataFrame(index=[q.qid for q in questions["near"]])
+    for kind, some in questions.items():
+        texts = [str(study.hypotheses[q.qid].of("target")[0].text) for q in some]
+        letters = [named_option(text, q.options) for text, q in zip(texts, some, strict=True)]
+        pairs = zip(letters, some, strict=True)
+        table[f"right_{kind}"] = [float(letter == q.answer) for letter, q in pairs]
+    return long_values("named_option", table)
+
+
+def reading_table(values: pd.DataFrame) -> pd.DataFrame:
+    """One row an arm and kind of options: accuracy, and the same by whether a target was found.
+
+    Columns ``arm, options, accuracy, low, high, n, p_at_5, found, accuracy_found, n_found,
+    accuracy_not_found, n_not_found``. A question counts as found in the share of draws in which a
+    target was among its passages. The last five are missing for what retrieves nothing.
+    """
+    wide = values.pivot(index=["arm", "qid"], columns="metric", values="value")
     rows = []
-    for arm, own in read.groupby("arm", sort=False):
-        value, low, high = mean_interval(own["right"])
-        means = own[["p_at_5", "mimic_at_5"]].mean().to_dict()
-        row = {"arm": arm} | means | {"accuracy": value, "low": low, "high": high}
-        rows.append(row | {"n": len(own)})
+    for arm in dict.fromkeys(values["arm"]):
+        table = wide.loc[arm]
+        for kind in OPTIONS:
+            right = table[f"right_{kind}"]
+            accuracy, low, high = mean_interval(right.to_numpy())
+            row = {"arm": arm, "options": kind, "accuracy": accuracy, "low": low, "high": high}
+            rows.append(row | {"n": len(table)} | _by_found(table, right))
     return pd.DataFrame(rows)
 
 
-def reading_claims(read: pd.DataFrame, star: float) -> pd.DataFrame:
-    """Does the reader answer better? Paired on the same questions, Holm over the family.
-
-    Columns ``claim, difference, low, high, p, n, least, p_holm, verdict``.
-    """
-    right = {arm: own.set_index("qid")["right"] for arm, own in read.groupby("arm")}
-    several, rows = "maximum over 5 mimics, λ = 0.5", []
-    for one, other in [
-        *((f"contrast, λ = {lam:g}", "H+ alone") for lam in sorted({star, 0.4, 1.0})),
-        *(
-            (f"contrast, λ = {lam:g}", f"{control}, λ = {lam:g}")
-            for lam in sorted({star, 0.4, 1.0})
-            for control in ("matched rotation", "random mimic")
-        ),
-        (several, "H+ alone"),
-        (several, "contrast, λ = 0.4"),
-        (f"20% exchanged, λ = {star:g}", "20% exchanged, λ = 0"),
-        ("20% exchanged, λ = 1", "20% exchanged, λ = 0"),
-    ]:
-        a, b = right[one].align(right[other], join="inner")
-        rows.append({"claim": f"{one} > {other}"} | paired(a, b))
-    table = pd.DataFrame(rows)
-    table["p_holm"] = holm(table["p"])
-    return table.assign(verdict=judged(table))
-
-
-def reading_results(profile, retriever: Retriever) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Table and claims, kept as ``ddx_real_reading_table|claims.csv`` beside the answers.
-
-    A profile without ddx-real gets the committed ones of ``open``.
-    """
-    names = ("ddx_real_reading_table", "ddx_real_reading_claims")
-    if "ddx-real" not in profile.benchmarks:
-        return tuple(load_result(name, "open", committed=True)[0] for name in names)
-    benchmark = load_benchmark("ddx-real", retriever.encoder)
-    index = without(only(retriever.index, benchmark.corpora), benchmark.excluded_sources)
-    study = prepare(benchmark, index, retriever.encoder)
-    own = replace(retriever, index=index, bm25=retriever.bm25.subset(index.kept))
-    star = best_lambda(study, profile.lambdas, profile.k)
-    behind = {
-        "k": profile.k,
-        "star": star,
-        "encoder": study.encoder,
-        "limit": profile.limit,
-        "code": ["lib.studies.lam.reading", "lib.search.corpus_index"],
-        "data": benchmark.files,
+def _by_found(table: pd.DataFrame, right: pd.Series) -> dict[str, float]:
+    if table["found"].isna().any():
+        return {}
+    found = table["found"] >= 0.5
+    return {
+        "p_at_5": table["p_at_5"].mean(),
+        "found": table["found"].mean(),
+        "accuracy_found": right[found].mean() if found.any() else np.nan,
+        "n_found": int(found.sum()),
+        "accuracy_not_found": right[~found].mean() if (~found).any() else np.nan,
+        "n_not_found": int((~found).sum()),
     }
-    read = result(
-        lambda: read_arms(study, own, star, profile.k), "ddx_real_reading", profile.name, **behind
+
+
+def reading_results(study: Study, profile, dev: Mapping[str, Arm]) -> dict[str, pd.DataFrame]:
+    """``values`` and ``table`` of a benchmark's reading, kept as ``values_<benchmark>_reading`` and
+    ``<benchmark>_reading_table``. ``dev`` says what dev chose for each form."""
+    stem = study.benchmark.name.replace("-", "_")
+    chosen = dev["one mimic"].way.lam
+    lambdas = sorted({chosen, 0.4, 1.0} - {0.0})
+    best = [dev[form] for form in ("maximum of several", "question added") if form in dev]
+    settings = {
+        "k": study.k,
+        "lambdas": lambdas,
+        "chosen": [arm.name for arm in best],
+        "encoder": study.retriever.encoder.fingerprint,
+        "limit": profile.limit,
+        "code": ["lib.studies.lam.reading", "lib.search.corpus_index", *study.benchmark.code],
+        "data": study.benchmark.files,
+    }
+    values = result(
+        lambda: read_arms(study, lambdas, best),
+        f"values_{stem}_reading",
+        profile.name,
+        **settings,
     )
-    makers = (lambda: reading_table(read), lambda: reading_claims(read, star))
-    return tuple(
-        result(make, name, profile.name, **behind) for make, name in zip(makers, names, strict=True)
-    )
+    table = result(lambda: reading_table(values), f"{stem}_reading_table", profile.name, **settings)
+    return {"values": values, "table": table}

@@ -12,7 +12,7 @@ from lib.data.questions import Question
 from lib.methods.base import Expansion, question_alone
 from lib.search.contrast import cosine
 from lib.studies.grid.experiment import Experiment
-from lib.studies.mimics.naming import YES_NO, named_option
+from lib.studies.naming import YES_NO, named_option
 from lib.ways import Hypotheses
 
 __all__ = ["collapses", "copied", "expanded", "items"]

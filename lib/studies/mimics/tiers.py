@@ -47,7 +47,7 @@ def freeman_halton(hits: Sequence[int], n: Sequence[int]) -> float:
 
 
 def tier_tests(hits: Mapping[str, int], n: Mapping[str, int]) -> pd.DataFrame:
-    """Any difference, then each pair: test, difference, low, high, p, p_holm, least, n, verdict.
+    """Any difference, then each pair: test, difference, low, high, p, p_holm, least, n.
 
     Holm is over the three pairs, ``low`` and ``high`` are Newcombe's interval, ``least`` is the
     smallest difference that n would have shown with 80 % power (2.8 standard errors). A pair with
@@ -71,9 +71,7 @@ def tier_tests(hits: Mapping[str, int], n: Mapping[str, int]) -> pd.DataFrame:
     table["p_holm"] = table["p"]
     if (pairs := table["p"].notna() & (table.index > 0)).any():
         table.loc[pairs, "p_holm"] = holm(table.loc[pairs, "p"])
-    way = np.where(table["difference"] < 0, "AGAINST", "SUPPORTED")
-    clear = np.where(table["p_holm"] < 0.05, way, "INCONCLUSIVE")
-    return table.assign(verdict=np.where(table["p"].isna(), "NOT RUN", clear))
+    return table
 
 
 def agreement(a: pd.Series, b: pd.Series) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pandas as pd
 from lib.methods.base import Expansion
 from lib.readers import Reader
 from lib.studies.grid.experiment import NAMED, Experiment
-from lib.studies.mimics.naming import named_option
+from lib.studies.naming import named_option
 
 __all__ = ["unread"]
 

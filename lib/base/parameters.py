@@ -1,0 +1,61 @@
+"""The strict checks of what a reader may set: one refusal, in one line, before anything is run.
+
+Python would take ``k = True`` or ``k = 2.5`` for a number and go on; what comes out would then be
+saved over the results of a whole profile.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
+
+__all__ = ["check_count", "check_k", "check_lam", "check_limit", "refuse_unknown"]
+
+
+def check_k(k: Any) -> int:
+    """How many passages are retrieved: a whole number, at least 1; else ValueError."""
+    return check_count("k", k, least=1)
+
+
+def check_limit(limit: Any) -> int | None:
+    """How many are read at most: a whole number, at least 0 (= all), or None; else ValueError."""
+    return None if limit is None else check_count("limit", limit, least=0)
+
+
+def check_count(name: str, value: Any, least: int) -> int:
+    """A whole number (Python's or numpy's) of at least ``least``, as an int; else ValueError."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)
+
+
+def check_lam(lam: Any) -> float:
+    """The weight of the mimic, as a float: any finite number, else ValueError.
+
+    Below zero the mimic is added in place of subtracted. That is a control, and a warning says so.
+    """
+    number = isinstance(lam, Real) and not isinstance(lam, bool)
+    if not number or not math.isfinite(lam):
+        raise ValueError(f"lam must be a finite number, not {lam!r}")
+    if lam < 0:
+        warnings.warn(f"lam = {lam:g} adds the mimic instead of subtracting it", stacklevel=2)
+    return float(lam)
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    """ValueError that names the first of ``given`` that is not ``known``, and what there is.
+
+    ``what`` says what the names are of, and where: "mine.toml: no method".
+    """
+    for name in given:
+        if name in known:
+            continue
+        near = get_close_matches(str(name), known, n=1)
+        guess = f" (did you mean {near[0]!r}?)" if near else ""
+        there = ", ".join(known) or "none"
+        raise ValueError(f"{what} {name!r}{guess}; there are: {there}")

@@ -1,0 +1,316 @@
+"""The same questions without the names: what a search can do that cannot match a disease by name.
+
+From every text of a question (H+, every H-, the question itself) the names of every disease of that
+question are struck: the target's and those of all its mimics, each with its titles and synonyms in
+MedQuAD, and the abbreviations that its description introduces in brackets ("cystic fibrosis (CF)").
+They are struck from all texts alike, so that H+ is one text in every arm. A "…" stands in their
+place: unlike "this condition" it gives an encoder or BM25 no word, none that H+ and H- would share.
+
+The rules, for whole words:
+
+- Case, accents, plural and possessive do not matter, nor do hyphens, spaces and punctuation between
+  the words of a name. "Anemia, sickle cell" is also "sickle cell anemia".
+- A name of two to four letters and digits that has two capitals or a digit (AS, CF, A-T, NF1) is
+  struck as it is written only, so that "as" stays. One letter alone ("C") is never struck.
+- A title with a bracket, slash or colon has several names: "Hypertension (High Blood Pressure)".
+- An ordinary word that is the name of a disease (Gas, Stroke) is struck where that disease is the
+  target or a mimic. Names made of GENERIC words alone ("syndrome") are not.
+- A proper noun in a name (Cushing) is struck by itself too, as it is written.
+- A bracket that follows directly on a name says it again and falls with it, whatever it holds: an
+  abbreviation, how it is spoken, another name.
+
+``names_left`` looks for what was missed with a rule of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+
+from lib.data.benchmark import Benchmark, name_words
+
+__all__ = ["GENERIC", "STRUCK", "blind", "names_left", "strike"]
+
+STRUCK = "…"
+"""What stands where a name was."""
+
+_ASKED = "Which condition is this?"
+GENERIC = frozenset(
+    ["anomaly", "condition", "defect", "disease", "disorder", "health", "illness", "infection"]
+    + ["malformation", "problem", "syndrome", "type"]
+)
+"""A name of these words alone (in singular) names no disease."""
+
+_SHORT = 4
+"""Names of at most so many letters and digits may be abbreviations, struck as they are written."""
+_BETWEEN = r"[\W_]{0,5}"
+"""What may stand between two words of a name: a hyphen, a space, brackets, but no word.
+
+Five, as MedQuAD has lost its Greek letters: "dopamine beta ()-hydroxylase deficiency".
+"""
+_POSSESSIVE = r"(?:['’]s?)?"
+_BRACKET = r"(?:[\"”]?\s*(?:\([^()]*\)|\[[^\[\]]*\]))?"
+_NO_LETTER_BEFORE = r"(?<![^\W_])"
+_NO_LETTER_AFTER = r"(?![^\W_])"
+
+
+def blind(benchmark: Benchmark) -> Benchmark:
+    """The benchmark "<name>-blind": no text of a question names a disease of that question.
+
+    Who is whose mimic, and what is right to find, stays as it was. A question is no longer
+    "What is (name)?" but H+ without its names. ``counts`` says how many texts (H+ and mimics, one
+    for each question that shows it) were read, how many of them had a name, and how many names
+    were struck. ValueError if ``names`` lacks a disease or a mimic is no other question's H+.
+    """
+    shown = _diseases_shown(benchmark)
+    introduced = {
+        qid: _introduced(text, benchmark.names[qid])
+        for qid, text in zip(benchmark.qids, benchmark.h_plus, strict=True)
+    }
+    names_of = {
+        qid: tuple(
+            dict.fromkeys(
+                name
+                for other in shown[qid]
+                for name in (*benchmark.names[other], *introduced[other])
+            )
+        )
+        for qid in benchmark.qids
+    }
+    strikes: list[int] = []
+
+    def without(qid: str, text: str) -> str:
+        struck, n = strike(text, names_of[qid])
+        strikes.append(n)
+        return struck
+
+    def column(texts: Iterable[str]) -> tuple[str, ...]:
+        return tuple(without(qid, text) for qid, text in zip(benchmark.qids, texts, strict=True))
+
+    h_plus = column(benchmark.h_plus)
+    in_h_plus = sum(n > 0 for n in strikes)
+    h_minus = {way: column(texts) for way, texts in benchmark.h_minus.items()}
+    several = tuple(
+        tuple(without(qid, text) for text in texts)
+        for qid, texts in zip(benchmark.qids, benchmark.several, strict=bool(benchmark.several))
+    )
+    return replace(
+        benchmark,
+        name=f"{benchmark.name}-blind",
+        code=(*benchmark.code, "lib.data.blind"),
+        chosen_on=f"{benchmark.chosen_on}-blind" if benchmark.chosen_on else "",
+        title=f"{benchmark.title}, names struck",
+        questions=tuple(f"{_ASKED} {text}" for text in h_plus),
+        h_plus=h_plus,
+        h_minus=h_minus,
+        several=several,
+        counts=dict(benchmark.counts)
+        | {
+            "texts": len(strikes),
+            "texts_with_a_name": sum(n > 0 for n in strikes),
+            "h_plus_with_a_name": in_h_plus,
+            "names_struck": sum(strikes),
+        },
+    )
+
+
+def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
+    """The text with "…" where one of the names stood, and how many places were struck."""
+    names = list(names)
+    lower = _unaccented(text).lower()
+    patterns = [_pattern(other) for name in names for other in _spellings(name)]
+    patterns = [pattern for part, pattern in patterns if part in lower]
+    patterns += [re.compile(_whole(noun) + _BRACKET) for noun in _proper_nouns(text, names)]
+    struck = 0
+    # Again until nothing is found: what falls inside a name may leave a shorter name behind.
+    while spans := _merged(m.span() for p in patterns for m in p.finditer(_unaccented(text))):
+        struck += len(spans)
+        for start, end in reversed(spans):
+            text = f"{text[:start]}{STRUCK}{text[end:]}"
+    text = re.sub(rf"{STRUCK}(?:[\s/–-]*{STRUCK})+", STRUCK, text)
+    return text, struck
+
+
+def names_left(blinded: Benchmark, named: Benchmark) -> list[tuple[str, str, str]]:
+    """Names that still stand in a text of ``blinded``: (qid, which text, name); should be empty.
+
+    ``named`` is the benchmark it was made from. Independent of how names are struck: a name is left
+    when its words (``name_words``) follow each other in the text; an abbreviation when its letters
+    do as they are written. Abbreviations are those that follow a name in brackets.
+    """
+    shown = _diseases_shown(named)
+    every_name = dict(named.names)
+    for qid, text in zip(named.qids, named.h_plus, strict=True):
+        every_name[qid] = (*named.names[qid], *_bracketed(text, named.names[qid]))
+    words_of = cache(lambda name: f" {' '.join(name_words(name))} ")
+    left = []
+    for i, qid in enumerate(blinded.qids):
+        texts = {"question": blinded.questions[i], "H+": blinded.h_plus[i]}
+        texts |= {f"H- {way}": column[i] for way, column in blinded.h_minus.items()}
+        if blinded.several:
+            texts |= {f"several {j}": text for j, text in enumerate(blinded.several[i])}
+        for where, text in texts.items():
+            words, letters = words_of(text), f" {' '.join(_tokens(text))} "
+            for name in dict.fromkeys(name for other in shown[qid] for name in every_name[other]):
+                if not _names_something(name):
+                    continue
+                if _is_abbreviation(name):
+                    found = f" {' '.join(_tokens(name))} " in letters
+                else:
+                    found = words_of(name) in words
+                if found:
+                    left.append((qid, where, name))
+    return left
+
+
+def _diseases_shown(benchmark: Benchmark) -> dict[str, list[str]]:
+    """For each question its own qid, then the qids of the diseases its mimics describe."""
+    if missing := [qid for qid in benchmark.qids if not benchmark.names.get(qid)]:
+        raise ValueError(f"{benchmark.name}: no names for {', '.join(missing[:5])}")
+    disease_of = dict(zip(benchmark.h_plus, benchmark.qids, strict=True))
+    shown = {}
+    for i, qid in enumerate(benchmark.qids):
+        texts = [column[i] for column in benchmark.h_minus.values()]
+        if benchmark.several:
+            texts += benchmark.several[i]
+        if unknown := [text for text in texts if text not in disease_of]:
+            raise ValueError(
+                f"{benchmark.name}: a mimic of {qid} is no other question's H+, so its names are "
+                f"not known: {unknown[0][:60]!r}"
+            )
+        shown[qid] = list(dict.fromkeys([qid, *(disease_of[text] for text in texts)]))
+    return shown
+
+
+@cache
+def _spellings(name: str) -> tuple[str, ...]:
+    """The name, and the names in it: around and in brackets, beside a slash or colon, inverted."""
+    outside = re.sub(r"\([^()]*\)", " ", name)
+    found = [name, outside, *re.findall(r"\(([^()]*)\)", name), *re.split(r"[/:]", outside)]
+    if name.count(", ") == 1:
+        found.append(" ".join(reversed(name.split(", "))))
+    found = [other.strip() for other in found]
+    # Of a part, one word alone is often no name: "(childhood)", "sensory/motor neuropathy".
+    parts = [other for other in found[1:] if _is_abbreviation(other) or len(_tokens(other)) > 1]
+    return tuple(other for other in dict.fromkeys([name, *parts]) if _names_something(other))
+
+
+def _names_something(name: str) -> bool:
+    """Whether a name is struck at all: more than one letter, and not of generic words alone."""
+    return len("".join(_tokens(name))) > 1 and not GENERIC.issuperset(name_words(name))
+
+
+def _is_abbreviation(name: str) -> bool:
+    """Whether a name is struck as it is written only."""
+    letters = "".join(_tokens(name))
+    capitals = sum(c.isupper() for c in letters)
+    return 1 < len(letters) <= _SHORT and (capitals > 1 or any(c.isdigit() for c in letters))
+
+
+@cache
+def _pattern(name: str) -> tuple[str, re.Pattern]:
+    """Where a name stands in an unaccented text, with a bracket that follows directly on it.
+
+    Before it, for speed: lower-case letters that every text with the name has.
+    """
+    words = _tokens(_unaccented(name))
+    if _is_abbreviation(name):
+        words[-1] = words[-1].removesuffix("s")  # "CMs" is the plural of "CM"
+        body, flags = _BETWEEN.join(map(re.escape, words)) + "s?" + _POSSESSIVE, re.NOFLAG
+        part = words[0].lower()
+    else:
+        words = [word for word in words if word != "s"]  # of "Cushing's", which _POSSESSIVE has
+        body, flags = _BETWEEN.join(map(_any_number, words)), re.IGNORECASE
+        longest = max(words, key=len).lower()
+        part = longest[:-3] or longest  # singular and plural differ in three letters at most
+    pattern = re.compile(_NO_LETTER_BEFORE + body + _NO_LETTER_AFTER + _BRACKET, flags)
+    return part, pattern
+
+
+def _whole(word: str) -> str:
+    """A pattern of the word as it is written, its possessive included."""
+    return _NO_LETTER_BEFORE + re.escape(word) + "s?" + _POSSESSIVE + _NO_LETTER_AFTER
+
+
+def _any_number(word: str) -> str:
+    """A pattern of the word in singular and plural, its possessive included."""
+    word = word.lower()
+    if len(word) < 3 or not word.isalpha():
+        return re.escape(word) + _POSSESSIVE
+    singular = {word}
+    if word.endswith("ies"):
+        singular.add(word[:-3] + "y")
+    elif word.endswith("es"):
+        singular |= {word[:-1], word[:-2], word[:-2] + "is"}
+    elif word.endswith("s") and not word.endswith(("is", "ss", "us")):
+        singular.add(word[:-1])
+    forms = set(singular)
+    for one in singular:
+        forms |= {one + "s", one + "es"}
+        if one.endswith("y"):
+            forms.add(one[:-1] + "ies")
+        if one.endswith("is"):
+            forms.add(one[:-2] + "es")
+    longest_first = sorted(forms, key=lambda form: (-len(form), form))
+    return f"(?:{'|'.join(longest_first)}){_POSSESSIVE}"
+
+
+def _proper_nouns(text: str, names: Iterable[str]) -> list[str]:
+    """Words of the names that the text writes with a capital in the middle of a sentence."""
+    inside = set(re.findall(r"(?<=[a-z,] )[A-Z][a-z]{3,}", _unaccented(text)))
+    inside = {word for word in inside if not GENERIC.issuperset(name_words(word))}
+    if not inside:
+        return []
+    words = set().union(*map(_lower_words, names))
+    return sorted(w for w in inside if words & {w.lower(), w.lower().removesuffix("s")})
+
+
+@cache
+def _lower_words(name: str) -> frozenset[str]:
+    return frozenset(_tokens(_unaccented(name.lower())))
+
+
+def _introduced(text: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Abbreviations in the brackets that follow directly on a name: words with two capitals."""
+    found = []
+    for spelling in (other for name in names for other in _spellings(name)):
+        for match in _pattern(spelling)[1].finditer(_unaccented(text)):
+            bracket = re.search(r"[(\[](.*)[)\]]$", match.group())
+            inside = re.findall(r"[^\W_](?:[\w-]*[^\W_])?", bracket.group(1)) if bracket else ()
+            found += [word for word in inside if sum(c.isupper() for c in word) > 1]
+    return tuple(dict.fromkeys(found))
+
+
+def _bracketed(text: str, names: Iterable[str]) -> list[str]:
+    """The same for ``names_left``, simply: "(ABC)" after the words of a name."""
+    every_name = [name_words(name) for name in names if _names_something(name)]
+    found = []
+    for match in re.finditer(r"\(([A-Z0-9]{2,})s?\)", text):
+        before = name_words(text[: match.start()])
+        if any(before[-len(words) :] == words for words in every_name):
+            found.append(match.group(1))
+    return found
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans that overlap made one, from left to right."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _tokens(text: str) -> list[str]:
+    """The runs of letters and digits of a text, as they are written."""
+    return re.findall(r"[^\W_]+", text)
+
+
+def _unaccented(text: str) -> str:
+    """The text without accents, character by character: places in it are places in the text."""
+    return "".join(unicodedata.normalize("NFKD", c)[0] if c.isalpha() else c for c in text)

@@ -1,0 +1,180 @@
+"""ddx-fresh: diseases that nothing was tuned on, to confirm on once what ddx-real suggests.
+
+Made as ddx-real is, of MedQuAD's diseases that its H+ institute (Genetics Home Reference) has
+nothing on. Here every disease draws its own institute: the one whose description is H+ is chosen by
+a hash of the disease's CUI among those whose description is not copied from the others, so that no
+institute's style is the style of all hypotheses. The other institutes' passages on the disease are
+its targets. As that institute is a target of other diseases, its passages stay in the corpus, and
+only those on this disease are excluded, for this question alone (``Benchmark.excluded``).
+
+MedQuAD's concepts are assigned by machine, so a document's first concept is at times not its topic
+("Loin pain hematuria syndrome" is filed under hematuria). ``Benchmark.doubtful`` has the diseases
+none of whose target documents has a name or synonym in common with the document behind H+.
+
+The passages behind a question's mimics are excluded for it too (``apart_from_mimics``): else H-
+would stand word for word in the corpus, which is easier to subtract than anything written, and
+which ddx-real, whose institute of hypotheses is left out whole, does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lib.data.benchmark import Benchmark, name_words, shares_8gram
+from lib.data.ddx_real import (
+    COPIED,
+    HYPOTHESIS_SUBSET,
+    Disease,
+    Institutes,
+    as_benchmark,
+    description,
+    diseases_of,
+    names_of,
+    passages_by_disease,
+)
+from lib.data.passages import Passage
+
+__all__ = ["apart_from_mimics", "build"]
+
+DESCRIBES = ("information",)
+"""Answers to "What is ...?" alone: many on symptoms are a form that was filled in by machine."""
+
+
+def build(encoder) -> Benchmark:
+    """All diseases are test: parameters come from the dev half of ddx-real.
+
+    Left out, in this order and each counted: diseases that no institute describes, those where
+    every description is copied (ddx-real's rule), and those that ddx-real has under another CUI.
+    """
+    by_disease = passages_by_disease()
+    candidates = {
+        cui: institutes
+        for cui, institutes in sorted(by_disease.items())
+        if len(institutes) > 1 and HYPOTHESIS_SUBSET not in institutes
+    }
+    described = {cui: own for cui, own in candidates.items() if any(map(_described, own.values()))}
+    written = {cui: _hypothesis(cui, own) for cui, own in described.items()}
+    written = {cui: found for cui, found in written.items() if found}
+    known = [by_disease[d.cui] for d in diseases_of(by_disease)[0]]
+    known_titles = set().union(*map(_titles, known))
+    known_names = set().union(*map(_names, known))
+
+    def is_known(institutes: Institutes) -> bool:
+        """Whether the title of a document of one is a title or synonym of the other."""
+        return bool(_titles(institutes) & known_names or _names(institutes) & known_titles)
+
+    kept = {cui: found for cui, found in written.items() if not is_known(candidates[cui])}
+    diseases = [_disease(cui, found, candidates[cui]) for cui, found in kept.items()]
+    institutes = Counter(found.institute for found in kept.values())
+    doubtful = {cui for cui, found in kept.items() if not _named_alike(found, candidates[cui])}
+    benchmark = as_benchmark(
+        diseases,
+        encoder,
+        name="ddx-fresh",
+        code=("lib.data.ddx_fresh",),
+        chosen_on="ddx-real",
+        title="ddx-fresh: diseases nothing was tuned on, each institute in turn",
+        excluded={d.cui: d.excluded for d in diseases},
+        doubtful=frozenset(doubtful),
+        counts={
+            "candidates": len(candidates),
+            "described": len(described),
+            "copied_left_out": len(described) - len(written),
+            "in_ddx_real_left_out": len(written) - len(kept),
+            "diseases": len(diseases),
+            "doubtful": len(doubtful),
+            "median_targets": int(np.median([len(d.targets) for d in diseases])),
+            "median_excluded": int(np.median([len(d.excluded) for d in diseases])),
+        }
+        | {f"h_plus_from_{name}": institutes[name] for name in sorted(institutes)},
+    )
+    return apart_from_mimics(benchmark)
+
+
+def apart_from_mimics(benchmark: Benchmark) -> Benchmark:
+    """The same questions, where the passages behind a question's mimics may not be found either.
+
+    So no hypothesis of a question, H+ or any H-, has the text of a passage that it can find.
+    """
+    disease_of = dict(zip(benchmark.h_plus, benchmark.qids, strict=True))
+    excluded = {}
+    for i, qid in enumerate(benchmark.qids):
+        mimics = [texts[i] for texts in benchmark.h_minus.values()]
+        if benchmark.several:
+            mimics += benchmark.several[i]
+        behind = {qid, *(disease_of[text] for text in mimics)}
+        excluded[qid] = frozenset().union(*(benchmark.excluded[other] for other in behind))
+    return replace(benchmark, excluded=excluded)
+
+
+@dataclass(frozen=True)
+class _Hypothesis:
+    """The description chosen for a disease: its text, its document's title, its institute."""
+
+    text: str
+    name: str
+    institute: str
+
+
+def _described(passages: Sequence[Passage]) -> tuple[str, str] | None:
+    """Text and name of an institute's description of a disease, or None without one."""
+    return description(passages, kinds=DESCRIBES)
+
+
+def _hypothesis(cui: str, institutes: Institutes) -> _Hypothesis | None:
+    """One of the descriptions that are not copied, by the hash of the CUI; None if there is none.
+
+    The institutes stand in the order of their names, and the number that the first 8 bytes of
+    SHA-256 make, modulo how many there are, says which.
+    """
+    able = []
+    for institute in sorted(institutes):
+        found = _described(institutes[institute])
+        others = [p.text for p in _passages(institutes, but=institute)]
+        if found and shares_8gram(found[0], others) <= COPIED:
+            able.append(_Hypothesis(*found, institute))
+    if not able:
+        return None
+    number = int.from_bytes(hashlib.sha256(cui.encode()).digest()[:8], "big")
+    return able[number % len(able)]
+
+
+def _disease(cui: str, chosen: _Hypothesis, institutes: Institutes) -> Disease:
+    return Disease(
+        cui,
+        chosen.text,
+        names_of(chosen.name, institutes),
+        targets=frozenset(p.pid for p in _passages(institutes, but=chosen.institute)),
+        excluded=frozenset(p.pid for p in institutes[chosen.institute]),
+    )
+
+
+def _passages(institutes: Institutes, but: str) -> list[Passage]:
+    """The passages of every institute except one."""
+    return [p for name, own in institutes.items() if name != but for p in own]
+
+
+def _named_alike(chosen: _Hypothesis, institutes: Institutes) -> bool:
+    """Whether a target document shares a name with the document that H+ is from."""
+    own = [p for p in institutes[chosen.institute] if p.meta["focus"] == chosen.name]
+    targets = {name: of for name, of in institutes.items() if name != chosen.institute}
+    return bool(_names({chosen.institute: own}) & _names(targets))
+
+
+def _titles(institutes: Institutes) -> set[tuple[str, ...]]:
+    return {name_words(p.meta["focus"]) for own in institutes.values() for p in own}
+
+
+def _names(institutes: Institutes) -> set[tuple[str, ...]]:
+    synonyms = {
+        name_words(other)
+        for own in institutes.values()
+        for p in own
+        for other in p.meta["synonyms"]
+    }
+    return (_titles(institutes) | synonyms) - {()}

@@ -1,0 +1,159 @@
+"""Names are struck from every text of a question, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.data import ddx_fresh, ddx_real
+from lib.data.benchmark import Benchmark, name_words
+from lib.data.blind import blind, names_left, strike
+from lib.search.embed import HashEncoder
+
+CUSHING = "People with … are ill, … said."
+FIBROSIS = ("cystic fibrosis", "CF", "mucoviscidosis")
+
+
+def made_up(**changed) -> Benchmark:
+    """Three diseases, each the mimic of another."""
+    h_plus = (
+        "Cystic fibrosis (CF) is inherited. In CF, mucus is thick.",
+        "Cushing's disease (hypercortisolism) is rare. A tumor is the cause of Cushing's.",
+        "Gout is unlike cystic-fibrosis. It hurts.",
+    )
+    first, second, third = h_plus
+    fields = {
+        "name": "made-up",
+        "title": "made up",
+        "corpora": ("ddx-mini",),
+        "qids": ("C1", "C2", "C3"),
+        "questions": ("What is CF?", "What is Cushing's disease?", "What is Gout?"),
+        "h_plus": h_plus,
+        "h_minus": {"nearest": (third, first, first), "random": (second, third, second)},
+        "several": ((third, second), (first, third), (first, second)),
+        "targets": {qid: frozenset({f"{qid}-target"}) for qid in ("C1", "C2", "C3")},
+        "mimics": {},
+        "names": {"C1": ("cystic fibrosis",), "C2": ("Cushing's Disease",), "C3": ("Gout",)},
+    }
+    return Benchmark(**(fields | changed))
+
+
+# one text ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "struck"),
+    [
+        ("Cystic fibrosis is inherited.", FIBROSIS, "… is inherited."),
+        ("In CYSTIC-FIBROSIS and cysticfibrosis", FIBROSIS, "In … and …"),
+        ("Cystic fibrosis (see-EF) hurts (much).", FIBROSIS, "… hurts (much)."),
+        ("a fibrosis, cystic lungs", ["cystic fibrosis"], "a fibrosis, cystic lungs"),
+        ("a fibrosis, cystic, of lungs", ["Fibrosis, cystic"], "a …, of lungs"),
+        ("Anemia, sickle cell", ["sickle cell anemia"], "Anemia, sickle cell"),
+        ("Sickle-cell anemias", ["Anemia, sickle cell"], "…"),
+        ("the thrombosis, two thromboses", ["thrombosis"], "the …, two …"),
+        ("one leukodystrophy", ["Leukodystrophies"], "one …"),
+        ("a thalassemia", ["Thalassemias"], "a …"),
+        ("Behçet's and Behcet disease", ["Behcet's disease", "Behcet"], "… and …"),
+        ("Sjögren syndrome", ["Sjogren's syndrome"], "…"),
+        ("Alzheimers disease", ["Alzheimer's disease"], "…"),
+        ("High blood pressure", ["Hypertension (High Blood Pressure)"], "…"),
+        ("childhood cancer", ["Astrocytoma (childhood)"], "childhood cancer"),
+        ("dopamine beta ()-hydroxylase deficiency", ["dopamine beta-hydroxylase deficiency"], "…"),
+        ('"Diabetic heart disease" (DHD)', ["diabetic heart disease"], '"…'),
+        ("People with Cushing's are ill, Cushing said.", ["Cushing disease"], CUSHING),
+        ("AS is as bad as ASD.", ["AS"], "… is as bad as ASD."),
+        ("vitamin C", ["C"], "vitamin C"),
+        (
+            "a syndrome, a genetic disease",
+            ["Disease", "syndromes"],
+            "a syndrome, a genetic disease",
+        ),
+        ("gas is a gasp", ["Gas"], "… is a gasp"),
+        ("Two CMs, one CM", ["CMs"], "Two …, one …"),
+    ],
+)
+def test_what_is_struck_and_what_stays(text, names, struck):
+    assert strike(text, names)[0] == struck
+
+
+def test_places_are_counted():
+    assert strike("CF, CF and mucoviscidosis.", FIBROSIS) == ("…, … and ….", 3)
+    assert strike("Nothing here.", FIBROSIS) == ("Nothing here.", 0)
+
+
+WORDS = st.lists(st.sampled_from(["red", "lung", "marrow", "fever", "x-ray"]), max_size=8)
+
+
+@given(WORDS, WORDS, st.sampled_from(["-", " ", ", ", "/"]), st.booleans())
+def test_a_name_is_found_in_any_surroundings_and_only_the_name_goes(before, after, join, upper):
+    name = join.join(["grey", "spotted", "lung"])
+    text = " ".join([*before, name.upper() if upper else name, *after])
+    struck, n = strike(text, ["Grey spotted lung"])
+    assert (struck, n) == (" ".join([*before, "…", *after]), 1)
+
+
+# a benchmark -------------------------------------------------------------------------------------
+
+
+def test_target_and_mimics_are_struck_from_every_text_of_the_question():
+    named = made_up()
+    b = blind(named)
+    assert b.name == "made-up-blind" and b.names == named.names and b.targets == named.targets
+    assert b.h_plus[0] == "… is inherited. In …, mucus is thick."
+    assert b.h_plus[2] == "… is unlike …. It hurts."
+    assert b.h_plus[1] == "… is rare. A tumor is the cause of …."
+    # A mimic loses the target's names as well as its own.
+    assert b.h_minus["nearest"][0] == b.h_plus[2] and b.several[0][0] == b.h_plus[2]
+    assert all(q.endswith(text) for q, text in zip(b.questions, b.h_plus, strict=True))
+    assert names_left(b, named) == []
+    assert b.counts["texts"] == 3 + 6 + 6 == b.counts["texts_with_a_name"]
+    assert b.counts["h_plus_with_a_name"] == 3
+    # 2 places in the first and the second description, 2 in the third; each is shown 5 times.
+    assert b.counts["names_struck"] == 5 * (2 + 2 + 2)
+
+
+def test_what_is_left_is_found():
+    named = made_up()
+    b = blind(named)
+    assert ("C1", "question", "cystic fibrosis") in names_left(
+        replace(b, questions=("Cystic, fibrosis?", *b.questions[1:])), named
+    )
+    several = (("…", "It is no GOUT."), *b.several[1:])
+    assert names_left(replace(b, several=several), named) == [("C1", "several 1", "Gout")]
+    mimic = b.h_minus | {"nearest": ("In CF.", *b.h_minus["nearest"][1:])}
+    assert names_left(replace(b, h_minus=mimic), named) == [("C1", "H- nearest", "CF")]
+    assert {qid for qid, _, _ in names_left(named, named)} == {"C1", "C2", "C3"}
+
+
+def test_names_that_are_not_known_are_refused():
+    with pytest.raises(ValueError, match="no names for C2"):
+        blind(made_up(names={"C1": ("CF",), "C3": ("gout",)}))
+    texts = made_up().h_plus
+    with pytest.raises(ValueError, match="no other question's H"):
+        blind(made_up(h_minus={"nearest": ("unknown", texts[0], texts[1])}))
+
+
+def test_name_words():
+    assert name_words("Behçet's  Diseases (BD)") == ("behcet", "disease", "bd")
+    assert name_words("Injuries") == name_words("injury") and name_words("–") == ()
+
+
+@pytest.mark.mirror
+def test_no_name_is_left_in_the_real_sets(mirror, own_folders, monkeypatch):
+    read = list(ddx_real.load_passages("medquad"))
+    monkeypatch.setattr(ddx_real, "load_passages", lambda name: iter(read))
+    for module in (ddx_real, ddx_fresh):
+        named = module.build(HashEncoder())
+        b = blind(named)
+        assert names_left(b, named) == []
+        assert b.qids == named.qids and b.excluded == named.excluded and b.dev == named.dev
+        # The check sees names where there are some.
+        seen = {qid for qid, where, _ in names_left(named, named) if where == "H+"}
+        assert len(seen) > 0.9 * len(named.qids)
+        # Texts are still descriptions.
+        kept = [len(x) / len(y) for x, y in zip(b.h_plus, named.h_plus, strict=True)]
+        assert min(kept) > 0.4 and b.counts["h_plus_with_a_name"] > 0.9 * len(b.qids)
