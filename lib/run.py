@@ -5,7 +5,6 @@ A run is a DataFrame with columns ``RUN_COLUMNS``, one row per question and rank
 
 from __future__ import annotations
 
-import numbers
 import random
 import threading
 from collections import defaultdict
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from lib.base.parameters import check_k
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.llm.chat import in_parallel
@@ -138,8 +138,7 @@ class Retriever:
 
         Requests searched in the same way share one search. Raises ValueError unless k is a count.
         """
-        if not isinstance(k, numbers.Integral) or k < 1:
-            raise ValueError(f"k is {k!r}: ask for at least one passage")
+        check_k(k)
         groups: dict[object, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             groups[_group(request, i)].append(i)

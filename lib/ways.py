@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from lib.base.parameters import check_lam
+from lib.base.parameters import check_count, check_lam
 from lib.search.embed import Tower
 
 __all__ = ["DRAWS", "Form", "Hypotheses", "Space", "Text", "Way", "with_strangers"]
@@ -109,14 +109,12 @@ class Way:
         check_lam(self.lam)
         if self.space not in get_args(Space):
             raise ValueError(f"no space {self.space!r}; there are: {', '.join(get_args(Space))}")
-        for name in ("lam", "question_weight", "margin", "tau", "shrink"):
+        for name in ("question_weight", "margin", "tau", "shrink"):
             value = getattr(self, name)
             if not isinstance(value, numbers.Real) or not math.isfinite(value):
                 raise ValueError(f"{name} is {value!r}: it must be a finite number")
-        for name in ("pool", "draw"):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < 0:
-                raise ValueError(f"{name} is {value!r}: it must be a whole number from 0")
+        check_count("pool", self.pool, least=0)
+        check_count("draw", self.draw, least=0)
         if not 0 < self.shrink <= 1 or self.tau <= 0:
             raise ValueError(f"shrink {self.shrink} is to be in (0, 1], tau {self.tau} above 0")
         if self.pool and self.form not in ("single", "mean", "lda", "question"):
