@@ -1,5 +1,6 @@
 """Every figure, drawn from a result table alone: one style, one palette, one file a study."""
 
+from lib.plots.labels import label_of, pair_label, with_labels
 from lib.plots.lam import (
     plot_cosines,
     plot_differences,
@@ -13,6 +14,8 @@ from lib.plots.lam import (
 from lib.plots.style import save
 
 __all__ = [
+    "label_of",
+    "pair_label",
     "plot_cosines",
     "plot_differences",
     "plot_lambda",
@@ -22,4 +25,5 @@ __all__ = [
     "plot_spectrum",
     "plot_trade_off",
     "save",
+    "with_labels",
 ]
