@@ -6,9 +6,11 @@ from lib.plots.lam import (
     plot_differences,
     plot_lambda,
     plot_lines,
+    plot_reading,
     plot_reported_lambda,
     plot_sizes,
     plot_spectrum,
+    plot_studies,
     plot_trade_off,
 )
 from lib.plots.style import save
@@ -20,9 +22,11 @@ __all__ = [
     "plot_differences",
     "plot_lambda",
     "plot_lines",
+    "plot_reading",
     "plot_reported_lambda",
     "plot_sizes",
     "plot_spectrum",
+    "plot_studies",
     "plot_trade_off",
     "save",
     "with_labels",

@@ -18,6 +18,8 @@ __all__ = [
     "plot_lines",
     "plot_sizes",
     "plot_spectrum",
+    "plot_studies",
+    "plot_reading",
     "plot_differences",
     "plot_reported_lambda",
     "plot_cosines",
@@ -68,6 +70,61 @@ def plot_lambda(
         axis.set(xlabel="λ", ylabel=name, ylim=(0, None))
     axes[0].set(ylabel=f"P@{k}, 95 % band")
     legend_below(figure, axes[0], f"{title}, {count_label(curves['n'])}; dotted: λ = {lam:g}")
+    return figure
+
+
+def plot_studies(curves: pd.DataFrame, by: str = "family", k: int = 5, lam: float = 0.4):
+    """P@k over lambda with its 95 % band, a panel for each value of the column ``study``.
+
+    All panels have one scale, so that they can be compared; lines are as in ``plot_lambda``.
+    """
+    studies = list(dict.fromkeys(curves["study"]))
+    columns = min(len(studies), 2)
+    rows = -(-len(studies) // columns)
+    size = 4.4 * columns, 2.9 * rows + 0.5
+    figure, axes = pyplot().subplots(
+        rows, columns, figsize=size, sharey=True, sharex=True, squeeze=False
+    )
+    for axis, study in zip(axes.flat, studies, strict=False):
+        own = curves[curves["study"] == study]
+        for label, line, colour in _coloured(own, by):
+            _lines(axis, line, "lambda", "p_at_5", colour, label)
+        mark_lambda(axis, lam)
+        axis.set(title=f"{study}, {count_label(own['n'])}", ylim=(0, None))
+    for axis in axes[-1]:
+        axis.set(xlabel="λ")
+    for axis in axes[:, 0]:
+        axis.set(ylabel=f"P@{k}, 95 % band")
+    for axis in axes.flat[len(studies) :]:
+        axis.axis("off")
+    legend_below(figure, axes[0, 0], f"dotted: λ = {lam:g}")
+    return figure
+
+
+def plot_reading(table: pd.DataFrame):
+    """A reader's accuracy by what was retrieved: a row an arm, a panel for each ``study``.
+
+    Columns ``study, label, accuracy, low, high, accuracy_found, accuracy_not_found``. A reader that
+    is worth its name is right where a target was found, and no better than chance where none was.
+    """
+    studies = list(dict.fromkeys(table["study"]))
+    labels = list(dict.fromkeys(table["label"]))
+    size = 3.2 + 2.6 * len(studies), 0.3 * len(labels) + 1.4
+    figure, axes = pyplot().subplots(1, len(studies), figsize=size, sharey=True, squeeze=False)
+    split = {"accuracy_found": ("^", "a target was found"), "accuracy_not_found": ("v", "none was")}
+    for axis, study in zip(axes[0], studies, strict=True):
+        own = table[table["study"] == study]
+        y = own["label"].map(labels.index)
+        error = [own["accuracy"] - own["low"], own["high"] - own["accuracy"]]
+        told = "all questions, 95 %"
+        axis.errorbar(own["accuracy"], y, xerr=error, fmt="o", color="black", ms=4, label=told)
+        for column, (marker, name) in split.items():
+            colour = COLOURS["target"] if column == "accuracy_found" else COLOURS["mimic"]
+            axis.plot(own[column], y, marker, color=colour, ms=6, mfc="none", label=name)
+        axis.set(title=f"{study}, {count_label(own['n'])}", xlabel="accuracy", xlim=(0, 1.03))
+    axes[0, 0].set_yticks(range(len(labels)), labels)
+    axes[0, 0].invert_yaxis()
+    legend_below(figure, axes[0, 0])
     return figure
 
 
