@@ -120,6 +120,7 @@ def test_every_row_of_the_grid_has_words_of_its_own():
             "CHR, L1 linear (λ at most = 0.4, γ = 1, c0 = 0.626)",
         ),
         ("chr@0.2+exchanged0.4", "CHR, λ = 0.2, 40 % of the pairs exchanged"),
+        ("hplus+exchanged0.2", "H+ alone, 20 % of the pairs exchanged"),
         ("one mimic", "one mimic"),
         ("ddx-real", "ddx-real"),
     ],

@@ -40,9 +40,10 @@ def plot_accuracy(table: pd.DataFrame, metric: str = "accuracy"):
         asked = rows[rows["answerer"] == reader].groupby("dataset")["n"].max().reindex(sets)
         _heat(axis, values.astype(float), n, _texts(values, n, metric, asked))
         labels = [f"{d.split()[-1]}\nn = {asked.fillna(0)[d]:.0f}" for d in sets]
-        axis.set_xticks(np.arange(len(sets)) + 0.5, labels, fontsize=7)
+        axis.set_xticks(np.arange(len(sets)) + 0.5, labels, fontsize=7, rotation=0)
         axis.set_title(reader, fontsize=8)
         axis.set(xlabel="", ylabel="")
+        axis.grid(visible=False)
     axes[0, 0].set_yticks(np.arange(len(methods)) + 0.5, map(label_of, methods), fontsize=8)
     label = f"{metric} (unread replies are wrong)" if metric == "accuracy" else metric
     shown = axes[0, -1].collections[0]

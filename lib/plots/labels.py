@@ -21,7 +21,7 @@ _WHOLE = {
     "chr_given": "CHR, given λ",
     "bm25": "BM25",
     "rrf": "dense and BM25, fused",
-    "fusion": "question and HyDE, fused",
+    "fusion": "HyDE, fused",
     "random": "random passages",
     "question": "the question alone",
     "closed_book": "closed book",
@@ -121,9 +121,10 @@ def _family(family: str) -> str:
         return getattr(METHODS.get(family), "paper_name", "") or (
             family if family in METHODS else ""
         )
-    if form == "hplus" and not more:
-        return "H+ alone"
-    return ", ".join([_FORMS[form], *map(_said, more)])
+    first = _FORMS[form]
+    if form == "hplus" and all(part.startswith("exchanged") for part in more):
+        first = "H+ alone"
+    return ", ".join([first, *map(_said, more)])
 
 
 def _said(part: str) -> str:

@@ -101,11 +101,12 @@ def plot_studies(curves: pd.DataFrame, by: str = "family", k: int = 5, lam: floa
     return figure
 
 
-def plot_reading(table: pd.DataFrame):
+def plot_reading(table: pd.DataFrame, chance: float = 0.2):
     """A reader's accuracy by what was retrieved: a row an arm, a panel for each ``study``.
 
-    Columns ``study, label, accuracy, low, high, accuracy_found, accuracy_not_found``. A reader that
-    is worth its name is right where a target was found, and no better than chance where none was.
+    Columns ``study, label, accuracy, low, high, n, accuracy_found, accuracy_not_found``. A reader
+    that is an instrument is right where a target was found, and at ``chance`` (the dashed line, of
+    five options) where none was.
     """
     studies = list(dict.fromkeys(table["study"]))
     labels = list(dict.fromkeys(table["label"]))
@@ -121,6 +122,7 @@ def plot_reading(table: pd.DataFrame):
         for column, (marker, name) in split.items():
             colour = COLOURS["target"] if column == "accuracy_found" else COLOURS["mimic"]
             axis.plot(own[column], y, marker, color=colour, ms=6, mfc="none", label=name)
+        axis.axvline(chance, color="black", lw=0.8, ls="--", label="chance")
         axis.set(title=f"{study}, {count_label(own['n'])}", xlabel="accuracy", xlim=(0, 1.03))
     axes[0, 0].set_yticks(range(len(labels)), labels)
     axes[0, 0].invert_yaxis()
@@ -223,6 +225,7 @@ def plot_differences(table: pd.DataFrame, xlabel: str):
     axis.axvline(0, color="black", lw=0.8, zorder=1)
     each = table["n"].map(", n = {:.0f}".format) if table["n"].nunique() > 1 else ""
     axis.set_yticks(y, table["label"] + each)
+    axis.set_ylim(-0.6, len(table) - 0.4)
     bars = "95 % intervals, uncorrected; " if (table["n"] >= 6).any() else ""
     figure.supxlabel(f"{xlabel}\n{bars}{count_label(table['n'])}", fontsize=9)
     figure.legend(ncol=4, loc="outside upper center")

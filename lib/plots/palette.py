@@ -48,7 +48,13 @@ _OF_METHODS = {name: getattr(method, "colour", "") for name, method in METHODS.i
 COLOURS = {name: colour for name, colour in _OF_METHODS.items() if colour} | _OWN
 """By key: methods (each brings its own), arms, parts of a set, classes of passages, verdicts."""
 
-SETS = {"mmlu": "#44AA99", "medqa": "#B8860B", "bioasq": "#117733", "ddx-real": "#77AADD"}
+SETS = {
+    "mmlu": "#44AA99",
+    "medqa": "#B8860B",
+    "bioasq": "#117733",
+    "ddx-real": "#77AADD",
+    "ddx-fresh": "#CC6677",
+}
 """Question sets in the paper's order, by the last word of their name."""
 _OTHERS = ("#228833", "#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#EE6677")
 
