@@ -339,7 +339,7 @@ def test_the_papers_run_is_planned_from_what_was_measured(capsys):
 
 def test_a_rate_counts_each_pair_once_and_what_a_model_encodes_as_sentences(monkeypatch):
     clock = [0.0]  # a machine that does nothing but this, at a known speed
-    monkeypatch.setattr(kept, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(stored, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     class Slow(HashEncoder):
         def encode(self, texts, tower="article", **options):
