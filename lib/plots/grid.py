@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from lib.plots.labels import label_of
 from lib.plots.palette import COLOURS, GREY, colour_of, in_order
 from lib.plots.style import count_label, legend_below, mark_lambda, nothing_drawn, pyplot
 
@@ -37,29 +38,46 @@ def plot_accuracy(table: pd.DataFrame, metric: str = "accuracy"):
         own = rows[(rows["answerer"] == reader) | alone].set_index(["method", "dataset"])
         values, n = (own[c].unstack().reindex(index=methods, columns=sets) for c in ("value", "n"))
         asked = rows[rows["answerer"] == reader].groupby("dataset")["n"].max().reindex(sets)
-        shown = axis.imshow(values.mask(n < FEW), vmin=0, vmax=1, cmap="cividis", aspect="auto")
-        for (i, j), value in np.ndenumerate(values.to_numpy(dtype=float)):
-            if not np.isnan(value):
-                text = _cell(value, n.iloc[i, j], metric, asked.iloc[j])
-                dark = n.iloc[i, j] >= FEW and value <= 0.55
-                axis.text(
-                    j,
-                    i,
-                    text,
-                    ha="center",
-                    va="center",
-                    fontsize=6 if "\n" in text else 7,
-                    linespacing=0.95,
-                    color="white" if dark else "black",
-                )
+        _heat(axis, values.astype(float), n, _texts(values, n, metric, asked))
         labels = [f"{d.split()[-1]}\nn = {asked.fillna(0)[d]:.0f}" for d in sets]
-        axis.set_xticks(range(len(sets)), labels, fontsize=7)
-        axis.set_yticks(range(len(methods)), methods, fontsize=8)
+        axis.set_xticks(np.arange(len(sets)) + 0.5, labels, fontsize=7, rotation=0)
         axis.set_title(reader, fontsize=8)
+        axis.set(xlabel="", ylabel="")
         axis.grid(visible=False)
+    axes[0, 0].set_yticks(np.arange(len(methods)) + 0.5, map(label_of, methods), fontsize=8)
     label = f"{metric} (unread replies are wrong)" if metric == "accuracy" else metric
+    shown = axes[0, -1].collections[0]
     figure.colorbar(shown, ax=axes[0], label=label, shrink=0.7)
     return figure
+
+
+def _heat(axis, values: pd.DataFrame, n: pd.DataFrame, texts: pd.DataFrame) -> None:
+    """Values as colours from 0 to 1 with their texts; what rests on few has a text alone."""
+    import seaborn
+    from matplotlib.colors import ListedColormap
+
+    few = (n < FEW) | values.isna()
+    looks = {"ax": axis, "fmt": "", "cbar": False, "vmin": 0, "vmax": 1, "yticklabels": False}
+    size = {"fontsize": 7, "linespacing": 0.95}
+    seaborn.heatmap(values, mask=few, annot=texts, cmap="cividis", annot_kws=size, **looks)
+    # Cells without a colour: seaborn leaves out the text of what it masks.
+    white, size = ListedColormap(["white"]), size | {"color": "black"}
+    unsure = ~few | values.isna()
+    seaborn.heatmap(values, mask=unsure, annot=texts, cmap=white, annot_kws=size, **looks)
+    for text in axis.texts:
+        if "\n" in text.get_text():
+            text.set_fontsize(6)
+
+
+def _texts(values: pd.DataFrame, n: pd.DataFrame, metric: str, asked: pd.Series) -> pd.DataFrame:
+    """What each cell says, "" where there is nothing."""
+    texts = values.astype(object)
+    for method in values.index:
+        for dataset in values.columns:
+            value, count = values.at[method, dataset], n.at[method, dataset]
+            told = "" if pd.isna(value) else _cell(value, count, metric, asked[dataset])
+            texts.at[method, dataset] = told
+    return texts
 
 
 def _cell(value: float, n: float, metric: str, asked: float) -> str:
@@ -84,7 +102,8 @@ def plot_overlap(table: pd.DataFrame, k: int):
         rows = table[table["dataset"] == dataset]
         own = rows.set_index("method")["count"]
         counts = own.reindex(methods)
-        axis.barh(methods, counts, color=[COLOURS.get(m, GREY) for m in methods])
+        names = [label_of(method) for method in methods]
+        axis.barh(names, counts, color=[COLOURS.get(m, GREY) for m in methods])
         for y, count in enumerate(counts):
             text, x = ("NOT RUN", 0) if np.isnan(count) else (f"{count:.1f}", count)
             axis.annotate(
@@ -119,7 +138,7 @@ def plot_cost(table: pd.DataFrame, measure: str):
         at, left = (row.output_tokens, row.value), place % 2 == 0
         axis.plot(*at, "o", ms=7, color=COLOURS.get(row.method, GREY), mec="black", mew=0.5)
         axis.annotate(
-            row.method,
+            label_of(row.method),
             at,
             fontsize=8,
             xytext=(-6 if left else 6, 0),
@@ -163,7 +182,7 @@ def plot_corruption(table: pd.DataFrame):
     """P@k over the share of questions whose H+ and H- are exchanged, one line per lambda."""
     plt = pyplot()
     given = table.get("lambda_marked", pd.Series(0.4, table.index)).iloc[0]
-    names = {f"λ = {given:g}": "chr, given λ", "λ = 0": "hplus", "λ = 1": "chr"}
+    names = {f"λ = {given:g}": "chr_given", "λ = 0": "hplus", "λ = 1": "chr"}
     figure, axis = plt.subplots(figsize=(5.2, 3.6))
     for i, (label, rows) in enumerate(table.groupby("series", sort=False)):
         _band(axis, rows, "wrong", "p_at_5", colour_of(names.get(label, label), i), label)

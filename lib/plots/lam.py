@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from lib.plots.labels import label_of, with_labels
 from lib.plots.palette import COLOURS, GREY, colour_of, in_order
 from lib.plots.style import count_label, legend_below, mark_lambda, nothing_drawn, pyplot
 from lib.stats import CLASSES
@@ -17,6 +18,8 @@ __all__ = [
     "plot_lines",
     "plot_sizes",
     "plot_spectrum",
+    "plot_studies",
+    "plot_reading",
     "plot_differences",
     "plot_reported_lambda",
     "plot_cosines",
@@ -24,6 +27,9 @@ __all__ = [
 
 
 def _lines(axis, rows: pd.DataFrame, x: str, y: str, colour: str, label: str) -> None:
+    if x == "lambda" and len(rows) == 1:
+        axis.axhline(rows[y].iloc[0], color=colour, lw=1.2, ls="--", label=label)
+        return
     axis.plot(rows[x], rows[y], marker="o", markersize=3, color=colour, label=label)
     if x == "lambda" and f"{y}_low" in rows:  # only P@k has an interval
         axis.fill_between(
@@ -36,7 +42,7 @@ def _measures(k: int) -> dict[str, str]:
     return {
         "p_at_5": f"P@{k}",
         "contamination_at_5": f"{share}\non the nearest mimic",
-        "neither_at_5": f"{share}\noff the topic",
+        "neither_at_5": f"{share}\non neither, or not judged",
     }
 
 
@@ -44,13 +50,17 @@ def _coloured(curves: pd.DataFrame, by: str):
     """Label, rows and colour of every curve; the label says n where the curves differ in it."""
     for i, (label, rows) in enumerate(curves.groupby(by, sort=False)):
         n = f", {count_label(rows['n'])}" if curves["n"].nunique() > 1 else ""
-        yield f"{label}{n}", rows, colour_of(label, i)
+        yield f"{label_of(label)}{n}", rows, colour_of(label, i)
 
 
-def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = "", lam: float = 0.4):
+def plot_lambda(
+    curves: pd.DataFrame, by: str = "family", k: int = 5, title: str = "", lam: float = 0.4
+):
     """P@k with its 95 % band, mimic share and off-topic share over lambda, one line per ``by``.
 
-    ``lam`` is the reader's lambda: a dotted line.
+    ``by`` is a column of keys: their colours are the palette's, their names ``label_of``'s. What
+    has one row only, such as the question alone, is a level line. ``lam`` is the reader's lambda:
+    a dotted line.
     """
     figure, axes = pyplot().subplots(1, 3, figsize=(9.6, 3.6))
     for axis, (metric, name) in zip(axes, _measures(k).items(), strict=True):
@@ -63,8 +73,66 @@ def plot_lambda(curves: pd.DataFrame, by: str, k: int = 5, title: str = "", lam:
     return figure
 
 
-def plot_trade_off(curves: pd.DataFrame, by: str, k: int = 5):
-    """P@k against contamination, and against off-topic share: what one buys costs the other."""
+def plot_studies(curves: pd.DataFrame, by: str = "family", k: int = 5, lam: float = 0.4):
+    """P@k over lambda with its 95 % band, a panel for each value of the column ``study``.
+
+    All panels have one scale, so that they can be compared; lines are as in ``plot_lambda``.
+    """
+    studies = list(dict.fromkeys(curves["study"]))
+    columns = min(len(studies), 2)
+    rows = -(-len(studies) // columns)
+    size = 4.4 * columns, 2.9 * rows + 0.5
+    figure, axes = pyplot().subplots(
+        rows, columns, figsize=size, sharey=True, sharex=True, squeeze=False
+    )
+    for axis, study in zip(axes.flat, studies, strict=False):
+        own = curves[curves["study"] == study]
+        for label, line, colour in _coloured(own, by):
+            _lines(axis, line, "lambda", "p_at_5", colour, label)
+        mark_lambda(axis, lam)
+        axis.set(title=f"{study}, {count_label(own['n'])}", ylim=(0, None))
+    for axis in axes[-1]:
+        axis.set(xlabel="λ")
+    for axis in axes[:, 0]:
+        axis.set(ylabel=f"P@{k}, 95 % band")
+    for axis in axes.flat[len(studies) :]:
+        axis.axis("off")
+    legend_below(figure, axes[0, 0], f"dotted: λ = {lam:g}")
+    return figure
+
+
+def plot_reading(table: pd.DataFrame, chance: float = 0.2):
+    """A reader's accuracy by what was retrieved: a row an arm, a panel for each ``study``.
+
+    Columns ``study, label, accuracy, low, high, n, accuracy_found, accuracy_not_found``. A reader
+    that is an instrument is right where a target was found, and at ``chance`` (the dashed line, of
+    five options) where none was.
+    """
+    studies = list(dict.fromkeys(table["study"]))
+    labels = list(dict.fromkeys(table["label"]))
+    size = 3.2 + 2.6 * len(studies), 0.3 * len(labels) + 1.4
+    figure, axes = pyplot().subplots(1, len(studies), figsize=size, sharey=True, squeeze=False)
+    split = {"accuracy_found": ("^", "a target was found"), "accuracy_not_found": ("v", "none was")}
+    for axis, study in zip(axes[0], studies, strict=True):
+        own = table[table["study"] == study]
+        y = own["label"].map(labels.index)
+        error = [own["accuracy"] - own["low"], own["high"] - own["accuracy"]]
+        told = "all questions, 95 %"
+        axis.errorbar(own["accuracy"], y, xerr=error, fmt="o", color="black", ms=4, label=told)
+        for column, (marker, name) in split.items():
+            colour = COLOURS["target"] if column == "accuracy_found" else COLOURS["mimic"]
+            axis.plot(own[column], y, marker, color=colour, ms=6, mfc="none", label=name)
+        axis.axvline(chance, color="black", lw=0.8, ls="--", label="chance")
+        axis.set(title=f"{study}, {count_label(own['n'])}", xlabel="accuracy", xlim=(0, 1.03))
+    axes[0, 0].set_yticks(range(len(labels)), labels)
+    axes[0, 0].invert_yaxis()
+    legend_below(figure, axes[0, 0])
+    return figure
+
+
+def plot_trade_off(curves: pd.DataFrame, by: str = "family", k: int = 5):
+    """P@k against contamination, and against the share on neither: what one buys costs the
+    other."""
     figure, axes = pyplot().subplots(1, 2, figsize=(8, 3.9), sharey=True)
     (y, y_name), *shares = _measures(k).items()
     for axis, (x, name) in zip(axes, shares, strict=True):
@@ -135,15 +203,18 @@ def plot_spectrum(spectrum: pd.DataFrame, k: int, lam: float = 0.4):
 def plot_differences(table: pd.DataFrame, xlabel: str):
     """Forest plot of paired differences: columns ``label, difference, low, high, n``.
 
-    Coloured by ``verdict``, else by ``p_holm``; differences of fewer than six have no interval.
+    Without ``label`` a row is called by its ``arm`` and ``against``. A colour is a verdict: that of
+    ``verdict``, else what ``p_holm`` leaves. A row with neither is exploratory, and grey: nothing
+    is concluded from it. Differences of fewer than six questions have no interval.
     """
     if table.empty:
         return nothing_drawn(xlabel)
+    if "label" not in table:
+        table = with_labels(table)
     if "dataset" in table:
         table = table.sort_values("dataset", key=lambda d: d.map(in_order(d).index), kind="stable")
-    sure = table.get("p_holm", pd.Series(1.0, table.index)) < 0.05
-    kinds = table.get("verdict", sure.map({True: "p < 0.05 (Holm)", False: "p ≥ 0.05 (Holm)"}))
-    kinds, y = kinds.mask(table["n"] < 6, "TOO FEW (n < 6)"), np.arange(len(table))[::-1]
+    kinds = _kinds(table)
+    y = np.arange(len(table))[::-1]
     figure, axis = pyplot().subplots(figsize=(6.8, 0.3 * len(table) + 1.2))
     for kind, rows in table.groupby(kinds):
         colour, few = COLOURS.get(kind, GREY), kind.startswith("TOO FEW")
@@ -154,10 +225,28 @@ def plot_differences(table: pd.DataFrame, xlabel: str):
     axis.axvline(0, color="black", lw=0.8, zorder=1)
     each = table["n"].map(", n = {:.0f}".format) if table["n"].nunique() > 1 else ""
     axis.set_yticks(y, table["label"] + each)
+    axis.set_ylim(-0.6, len(table) - 0.4)
     bars = "95 % intervals, uncorrected; " if (table["n"] >= 6).any() else ""
     figure.supxlabel(f"{xlabel}\n{bars}{count_label(table['n'])}", fontsize=9)
     figure.legend(ncol=4, loc="outside upper center")
     return figure
+
+
+EXPLORATORY = "exploratory: no verdict"
+"""What the legend calls a difference that nobody declared before looking."""
+
+
+def _kinds(table: pd.DataFrame) -> pd.Series:
+    """What the legend calls each row of a forest plot."""
+    kinds = pd.Series(EXPLORATORY, table.index)
+    if "p_holm" in table:
+        tested = table["p_holm"].notna()
+        clear = table["p_holm"] < 0.05
+        kinds = kinds.mask(tested, "p ≥ 0.05 (Holm)").mask(clear, "p < 0.05 (Holm)")
+    if "verdict" in table:
+        verdicts = table["verdict"].fillna("")
+        kinds = kinds.mask(verdicts != "", verdicts)
+    return kinds.mask(table["n"] < 6, "TOO FEW (n < 6)")
 
 
 def plot_reported_lambda(
@@ -211,14 +300,18 @@ def plot_sizes(passages: pd.DataFrame):
 def plot_cosines(values: Mapping[str, Sequence[float]], xlabel: str):
     """Distributions of c = cos(h+, h-), one box per way of choosing the mimic."""
     figure, axis = pyplot().subplots(figsize=(6, 0.45 * len(values) + 0.9))
-    labels = list(values)[::-1]
-    axis.boxplot(
-        [values[v] for v in labels],
-        orientation="horizontal",
-        tick_labels=labels,
-        widths=0.6,
-        medianprops={"color": "black", "lw": 2},
-        flierprops={"markersize": 2},
+    import seaborn
+
+    seaborn.boxplot(
+        dict(values),
+        orient="h",
+        width=0.6,
+        color=GREY,
+        fill=False,
+        linewidth=1,
+        medianprops={"color": "black", "linewidth": 2},
+        fliersize=2,
+        ax=axis,
     )
     axis.set(xlabel=xlabel)
     return figure

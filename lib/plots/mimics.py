@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from lib.plots.labels import label_of
 from lib.plots.palette import COLOURS, GREY
 from lib.plots.style import pyplot
 from lib.stats import CLASSES
@@ -46,7 +47,7 @@ def _points(axis, rows: pd.DataFrame, by: str, colours: dict[str, str]) -> None:
         error = [own["value"] - own["low"], own["high"] - own["value"]]
         looks = {"fmt": "D", "mfc": "white"} if name == PHYSICIAN else {"fmt": "o"}
         axis.errorbar(
-            x, own["value"], error, color=colours[name], ms=5, lw=1.3, label=name, **looks
+            x, own["value"], error, color=colours[name], ms=5, lw=1.3, label=label_of(name), **looks
         )
         for at, value, n in zip(x, own["value"], own["n"], strict=True):
             axis.annotate(
@@ -77,14 +78,16 @@ def plot_cases(ranks: pd.DataFrame, printed: pd.DataFrame, k: int, lambdas: Sequ
             hits = here["class"].isin(["target", "both"]).groupby(here["pair"] == PAPER)
             counts = {paper: f"{own.sum()} of {len(own)}" for paper, own in hits}
             paper = f"\npaper: {counts[True]}" if True in counts else "\n"
-            labels.append(f"{f'λ = {lam:g}' if lam else 'H+ only'}\n{counts.get(False)}{paper}")
+            labels.append(f"{f'λ = {lam:g}' if lam else 'H+ alone'}\n{counts.get(False)}{paper}")
         axis.set_xticks(range(len(lambdas)), labels, fontsize=7)
         axis.axhspan(0.5, k + 0.5, color="#f2f2f2", zorder=0)
         axis.set(
             ylim=(last + 0.8 * k + 1, 0.5), xlim=(-0.3, len(lambdas) - 0.7), yticks=[1, k, 2 * k]
         )
         axis.set_title(name, loc="left")
-    axes[0, 0].set(ylabel="rank"), axes[1, 0].set(ylabel="rank"), axes[1, 2].axis("off")
+    for axis in axes[:, 0]:
+        axis.set(ylabel="rank")
+    axes[1, 2].axis("off")
     for name in CLASSES:
         axes[1, 2].plot([], [], marker="o", color=COLOURS[name], label=name)
     title = f"The passage is on\n(grey: the top {k};\nnumbers inside: ranks beyond {2 * k};\n"

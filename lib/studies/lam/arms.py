@@ -27,6 +27,7 @@ __all__ = [
     "Arm",
     "QUESTION",
     "RANDOM",
+    "at_zero",
     "candidates",
     "families",
     "family_of",
@@ -38,6 +39,9 @@ _SAME_AT_ZERO = ("single", "mean", "max", "softmax", "margin", "lda", "csls")
 
 SEVERAL = "several"
 """The kind of mimic text that a differential's forms use."""
+
+_OF_SEVERAL = ("mean", "max", "softmax")
+"""Forms that are always of several mimics, so that their names need not say so."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,15 @@ def at_zero(way: Way) -> Way:
     """The same search in its plainest words: at lambda 0 no mimic and no form of it matters."""
     if way.lam or way.form not in _SAME_AT_ZERO:
         return way
-    return replace(way, form="single", mimic="", rotation=False, pool=0, draw=0)
+    # A form's own parameters go with the form: only the space and the question still matter.
+    plain = Way(question_weight=way.question_weight, space=way.space)
+    return replace(plain, shrink=way.shrink) if way.space == "whitened" else plain
 
 
 def family_of(way: Way) -> str:
     """The name of a curve over lambda: the form, and whatever differs from plain CHR."""
     parts = ["chr" if way.form == "single" else way.form]
-    if way.mimic and way.mimic != SEVERAL:
+    if way.mimic and not (way.mimic == SEVERAL and way.form in _OF_SEVERAL):
         parts.append(way.mimic.replace(" ", "_"))
     if way.rotation:
         parts.append("rotation")
@@ -138,7 +144,7 @@ def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list
     """
     fine = sorted(lambdas)
     # Forms with a parameter of their own, and those that score every passage, take coarser steps.
-    coarse = [lam for lam in fine if lam <= 1 and round(10 * lam) % 2 == 0]
+    coarse = [lam for lam in fine if lam <= 1 and round(10 * lam) % 2 == 0] or fine
     forms: dict[str, list[Way]] = {
         "one mimic": [Way()],
         "question added": [Way(question_weight=1.0)],
@@ -168,13 +174,18 @@ def _at_each(ways: Iterable[Way], lambdas: Sequence[float]) -> list[Arm]:
 
 
 def rules(dev_cosines: np.ndarray) -> dict[str, list[Arm]]:
-    """The rules that turn c into a lambda for each question, with the parameters dev may choose."""
+    """The rules that turn c into a lambda for each question, with the parameters dev may choose.
+
+    In each list the weaker contrast comes first, so that the first of equals is the weakest.
+    """
     grid = (0.4, 0.6, 0.8, 1.0)
+    # The larger gamma is, and the nearer rho is to 1, the smaller is lambda.
+    gammas, rhos = (2.0, 1.0, 0.5), (0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.5)
     made: Mapping[str, list[Rule]] = {
         "fixed": [fixed(x) for x in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)],
-        "L1": [attenuated(m, g, dev_cosines) for m in grid for g in (0.5, 1.0, 2.0)],
-        "L1 linear": [attenuated_linear(m, g, dev_cosines) for m in grid for g in (0.5, 1.0, 2.0)],
+        "L1": [attenuated(m, g, dev_cosines) for m in grid for g in gammas],
+        "L1 linear": [attenuated_linear(m, g, dev_cosines) for m in grid for g in gammas],
         "L2": [orthogonal(x) for x in grid],
-        "L3": [drift_budget(1.0, r) for r in (0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)],
+        "L3": [drift_budget(1.0, r) for r in rhos],
     }
     return {name: [Arm(Way(), rule) for rule in some] for name, some in made.items()}

@@ -23,6 +23,7 @@ from lib.studies.lam.arms import (
     QUESTION,
     RANDOM,
     Arm,
+    at_zero,
     candidates,
     families,
     family_of,
@@ -109,9 +110,13 @@ def _tried(study: Study, lambdas: Sequence[float]) -> dict[str, list[Arm]]:
 def choose(
     values: pd.DataFrame, tried: Mapping[str, Sequence[Arm]], dev: Iterable[str]
 ) -> dict[str, Arm]:
-    """For each form the arm with the best mean on the dev questions, the first of equals."""
+    """For each form the arm with the best mean on the dev questions, the first of equals.
+
+    Values count as the stored table has them, with 3 decimals, so that whoever chooses from the
+    file chooses the same.
+    """
     chosen = values[(values["metric"] == CHOICE) & values["qid"].isin(set(dev))]
-    means = chosen.groupby("arm")["value"].mean().round(9)
+    means = chosen["value"].round(3).groupby(chosen["arm"]).mean().round(9)
     return {form: max(arms, key=lambda arm: means[arm.name]) for form, arms in tried.items()}
 
 
@@ -121,7 +126,8 @@ def test_arms(
     """Every arm that is measured on test questions, by name.
 
     The question alone, random passages, every family at every lambda, and what dev chose for each
-    form, with the two controls at the lambdas that dev chose for one mimic.
+    form, with the two controls at the lambdas that dev chose for one mimic. Raises ValueError where
+    two different ways would stand under one name.
     """
     arms = [QUESTION, RANDOM]
     for way in families(benchmark).values():
@@ -130,7 +136,12 @@ def test_arms(
         lam = dev["one mimic"].way.lam
         arms += [Arm(Way(lam=lam, rotation=True)), Arm(Way(lam=lam, mimic="stranger"))]
     arms += list(dev.values())
-    return {arm.name: arm for arm in arms}
+    named: dict[str, Arm] = {}
+    for arm in arms:
+        other = named.setdefault(arm.name, arm)
+        if arm.rule is None and at_zero(arm.way) != at_zero(other.way):
+            raise ValueError(f"two ways have the name {arm.name}: {arm.way} and {other.way}")
+    return named
 
 
 def _steps(way: Way, lambdas: Sequence[float]) -> list[float]:
@@ -199,7 +210,7 @@ def choice_table(values: pd.DataFrame, dev: Mapping[str, Arm], qids: Iterable[st
         }
         for form, arm in dev.items()
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["form", "arm", "lambda", "dev_p_at_5", "n"])
 
 
 def study_results(
