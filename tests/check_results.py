@@ -46,7 +46,8 @@ def check(made: Path) -> list[str]:
     stored = paths.DATA / "results"
     # The audit belongs to no profile.
     folders = [folder for folder in sorted(stored.iterdir()) if folder.is_dir()]
-    for path in [stored / "audit.csv", *(path for folder in folders for path in tables(folder))]:
+    audit = stored.glob("audit.csv")
+    for path in [*audit, *(path for folder in folders for path in tables(folder))]:
         manifest = read_manifest(path)
         name = path.relative_to(stored).as_posix()
         if manifest is None:

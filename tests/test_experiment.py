@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,30 +18,33 @@ import pytest
 
 from lib.base import paths, provenance
 from lib.data import ddx_mini
+from lib.data.benchmark import Benchmark
 from lib.data.passages import Passage
 from lib.data.questions import Question, load_questions
 from lib.data.store import PassageStore
 from lib.llm.chat import ChatModel, Reply, ScriptedChat, current_tag
 from lib.llm.recorder import Recorder, RecordingMiss
-from lib.methods import METHODS, Dense, Text
+from lib.methods import METHODS, Budget, Hypotheses, Text
 from lib.methods.base import Expansion, question_alone
 from lib.plots import grid as grid_plots
-from lib.plots.palette import COLOURS
+from lib.plots.palette import COLOURS, colour_of
 from lib.profiles import load_profile, methods_of
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
-from lib.run import Retriever
+from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import mean_interval
+from lib.studies.grid import controls, reference, unread
 from lib.studies.grid import tables as paper_tables
-from lib.studies.grid.cells import ARMS, Grid
+from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid
+from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
 from lib.studies.grid.kept import COLUMNS
-from lib.studies.lam import corruption, reference
-from lib.studies.lam.study import Condition, measured
-from lib.studies.mimics import unread
-from tests.test_benchmarks import QIDS, directly, made
+from lib.studies.lam import corruption
+from lib.studies.lam.arms import Arm
+from lib.studies.lam.study import Study, measured, open_study
+from lib.ways import DRAWS, Way
 
 UNRECORDED = {"csqe", "thinkqe"}
 """Under the hash encoder they are shown other passages than the recorded requests hold."""
@@ -55,86 +59,115 @@ def one_hash_of_the_code(monkeypatch):
 # wrong hypotheses --------------------------------------------------------------------------------
 
 SHARES, LAMBDAS, K = (0, 0.25, 0.5, 1.0), (0.0, 0.4, 1.0), 4
+DISEASES = [f"disease{i}" for i in range(12)]
+
+
+def study_of(folder) -> Study:
+    """Twelve diseases in pairs, each with five passages of its own and one on both of a pair."""
+    texts, targets = [], {name: set() for name in DISEASES}
+    for i, name in enumerate(DISEASES):
+        for part in range(5):
+            targets[name].add(len(texts))
+            texts.append(f"{name} sign{part} with finding{i % 5} in joint{part} and fever")
+        if i % 2:
+            targets[name].add(len(texts))
+            targets[DISEASES[i - 1]].add(len(texts))
+            texts.append(f"{name} or {DISEASES[i - 1]} with fever")
+    ids = [f"p{i:03d}" for i in range(len(texts))]
+    other = {name: DISEASES[i + 1 - 2 * (i % 2)] for i, name in enumerate(DISEASES)}
+    found = {name: frozenset(ids[i] for i in rows) for name, rows in targets.items()}
+    benchmark = Benchmark(
+        "made",
+        "made up",
+        (),
+        tuple(DISEASES),
+        tuple(f"which has sign{i % 5}" for i in range(12)),
+        tuple(f"{name} with fever and sign0" for name in DISEASES),
+        {"nearest": tuple(f"{other[name]} with fever and sign1" for name in DISEASES)},
+        found,
+        {name: found[other[name]] for name in DISEASES},
+        dev=frozenset(DISEASES[8:]),
+    )
+    encoder = HashEncoder(dim=64)
+    index = DenseIndex([encoder.encode(texts, "article")], ids)
+    return open_study(benchmark, Retriever(index, encoder), K)
 
 
 @pytest.fixture(scope="module")
-def corrupted():
+def corrupted(tmp_path_factory):
     """The table, the made-up study, and every study that was measured on the way."""
-    lab, seen = made()[0], []
+    seen = []
 
-    def spy(study, condition, lam, rows, k):
-        seen.append((study, condition, lam, tuple(rows), k))
-        return measured(study, condition, lam, rows, k)
+    def spy(study, arm, qids, metrics):
+        seen.append((study, arm, tuple(qids)))
+        return measured(study, arm, qids, metrics)
 
     with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("corrupted")
+        patch.setenv("CHR_CACHE", str(folder))
         patch.setattr(corruption, "measured", spy)
-        table = corruption.corruption_table(lab, LAMBDAS, SHARES, k=K, draws=3)
-    return table, lab, seen
+        lab = study_of(folder)
+        yield corruption.corruption_table(lab, LAMBDAS, SHARES, draws=3), lab, seen
 
 
-def wrong_of(lab, study) -> frozenset[int]:
+def wrong_of(lab: Study, study: Study) -> frozenset[str]:
     """Whose H+ and H- are exchanged; any other change of a hypothesis is an error."""
-    plus, minus = lab.h_plus, lab.h_minus["nearest"]
     wrong = set()
-    for i in range(len(QIDS)):
-        own, other = study.h_plus[i], study.h_minus["nearest"][i]
-        if not np.array_equal(own, plus[i]):
-            assert np.array_equal(own, minus[i]) and np.array_equal(other, plus[i])
-            wrong.add(i)
-        else:
-            assert np.array_equal(other, minus[i])
+    for qid, before in lab.hypotheses.items():
+        after = study.hypotheses[qid]
+        (plus,), (minus,) = before.of("target"), before.of("mimic")
+        if after != before:
+            assert [t.text for t in after.of("target")] == [minus.text]
+            assert [t.text for t in after.of("mimic")] == [plus.text]
+            assert after.of("question") == before.of("question")
+            assert after.of("mimic", "stranger") == before.of("mimic", "stranger")
+            wrong.add(qid)
     return frozenset(wrong)
 
 
-def by_hand(lab, lam: float, exchanged: bool) -> np.ndarray:
-    """P@k and the mimic's share of every question, from the definitions."""
-    plus, minus = lab.h_plus, lab.h_minus["nearest"]
-    if exchanged:
-        lab = replace(lab, h_plus=minus, h_minus={"nearest": plus})
-    b, out = lab.benchmark, []
-    for i, qid in enumerate(QIDS):
-        top = directly(lab, Condition(), lam, i)[:K]
-        target, mimic = b.targets[qid], b.mimics[qid]
-        out.append(
-            (
-                sum(p in target for p in top) / K,
-                sum(p in mimic and p not in target for p in top) / K,
-            )
-        )
-    return np.array(out)
+def by_hand(lab: Study, qid: str, lam: float, exchanged: bool) -> tuple[float, float]:
+    """P@k and the mimic's share of one question, from the definitions."""
+    encoder, index = HashEncoder(dim=64), lab.index
+    docs = index.vectors(np.arange(len(index))).astype(np.float64)
+    own = lab.hypotheses[qid]
+    texts = [own.of(role)[0].text for role in ("target", "mimic")]
+    plus, minus = encoder.encode(texts[::-1] if exchanged else texts, "article")
+    scores = np.round(docs @ plus - lam * (docs @ minus), 5)
+    top = index.ids[np.lexsort((index.ids, -scores))[:K]].tolist()
+    target, mimic = lab.benchmark.targets[qid], lab.benchmark.mimics[qid]
+    spoilt = sum(p in mimic and p not in target for p in top)
+    return sum(p in target for p in top) / K, spoilt / K
 
 
 def test_corruption_is_the_direct_computation_on_nested_shares(corrupted):
     table, lab, seen = corrupted
-    tested = {QIDS.index(q) for q in lab.benchmark.test}
+    tested = lab.benchmark.test
     draws = [1 if share == 0 else 3 for share in SHARES for _ in LAMBDAS]
     assert len(seen) == sum(draws)
     calls, chosen = iter(seen), {}
     for (share, lam), n in zip([(s, x) for s in SHARES for x in LAMBDAS], draws, strict=True):
         each = []
         for draw in range(n):
-            study, condition, used, rows, k = next(calls)
-            assert (condition, used, set(rows), k) == (Condition(), lam, tested, K)
+            study, arm, qids = next(calls)
+            assert (arm, qids) == (Arm(Way(lam=lam)), tested)
             wrong = wrong_of(lab, study)
-            assert len(wrong) == round(share * len(tested)) and wrong <= tested
+            assert len(wrong) == round(share * len(tested)) and wrong <= set(tested)
             assert chosen.setdefault((share, draw), wrong) == wrong  # the same for every lambda
-            right, exchanged = by_hand(lab, lam, False), by_hand(lab, lam, True)
-            each.append([(exchanged if i in wrong else right)[i] for i in sorted(tested)])
+            each.append([by_hand(lab, qid, lam, qid in wrong) for qid in tested])
         p, mimic = np.mean(each, axis=0).T
         row = table[(table["wrong"] == share) & (table["lambda"] == lam)].squeeze()
         assert row["n"] == len(tested)
         assert row["mimic_at_5"] == pytest.approx(mimic.mean())
         assert tuple(row[["p_at_5", "low", "high"]]) == pytest.approx(mean_interval(p))
     for draw in range(3):
-        assert chosen[0.25, draw] < chosen[0.5, draw] < chosen[1.0, draw] == tested
+        assert chosen[0.25, draw] < chosen[0.5, draw] < chosen[1.0, draw] == set(tested)
     assert len({chosen[0.25, draw] for draw in range(3)}) > 1
 
 
 def test_nobody_wrong_is_the_plain_curve_and_everybody_wrong_is_worse(corrupted):
     table, lab, _ = corrupted
-    rows = lab.rows(lab.benchmark.test)
     for lam in LAMBDAS:
-        plain = measured(lab, Condition(), lam, rows, K)[0]
+        plain = measured(lab, Arm(Way(lam=lam)), lab.benchmark.test)
         own = table[table["lambda"] == lam].set_index("wrong")
         assert own.loc[0, "p_at_5"] == pytest.approx(plain["p_at_5"].mean())
         assert own.loc[0, "mimic_at_5"] == pytest.approx(plain["mimic_at_5"].mean())
@@ -314,20 +347,19 @@ def accuracy(table: pd.DataFrame, method: str, answerer: str) -> dict[str, float
 
 
 def test_what_is_not_recorded_is_not_run_named_and_never_filled_in(whole):
-    arms = [*ARMS, CHOSEN]
+    arms = [*METHODS, CHOSEN, *CONTROLS, RANDOM, *NO_RETRIEVAL]
     assert sorted(whole.lab.arms) == sorted(arms)
-    searched = set(arms) - {"closed book", "hypotheses as context"} - UNRECORDED
+    searched = set(arms) - {"closed_book", "hypotheses_as_context"} - UNRECORDED
     assert set(whole.runs["method"]) == searched
     counts = whole.runs.groupby(["dataset", "method"])["qid"].nunique()
     assert len(counts) == 3 * len(searched) and set(counts) == {3}
     told = whole.answers.groupby("reader")["method"].unique()
-    assert set(told["evidence reader"]) == searched | {"hypotheses as context"}
-    assert set(told["chat"]) == {"closed book"}
+    assert set(told["evidence reader"]) == searched | {"hypotheses_as_context"}
+    assert set(told["chat"]) == {"closed_book"}
     for table in (whole.expanded, whole.table1, whole.table2, whole.table3, whole.quality):
         assert len(table) and UNRECORDED.isdisjoint(table["method"])
-    assert set(whole.claims["claim"]) == {
-        f"CHR > {m}" for m in ("Standard RAG", "HyDE", "Query2Doc")
-    }
+    assert set(whole.claims["against"]) == {"standard", "hyde", "query2doc"}
+    assert set(whole.claims["status"]) == {"exploratory"}
     assert not [p.name for p in whole.out.rglob("*") if re.search("csqe|thinkqe", p.name)]
 
 
@@ -339,7 +371,7 @@ def test_every_cell_that_was_not_run_says_which_command_runs_it(whole):
     expected = {
         (m, r): small_model for m in UNRECORDED for r in ("", "expanded", "evidence reader", "chat")
     }
-    others = set(whole.lab.arms) - UNRECORDED - {"closed book"}
+    others = set(whole.lab.arms) - UNRECORDED - {"closed_book"}
     expected |= {(m, "chat"): heard for m in others}
     assert rows["how"].to_dict() == expected
 
@@ -387,11 +419,11 @@ def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
 
 def test_who_saw_the_options_is_said_of_every_arm_that_somebody_wrote_for(whole):
     seen = whole.table1.groupby("method")["options_visible"].agg(lambda x: set(x.dropna()))
-    for arm in ("chr", CHOSEN, "hplus", "chr, matched rotation", NAMED, "hypotheses as context"):
+    for arm in ("chr", CHOSEN, "hplus", "chr+rotation", NAMED, "hypotheses_as_context"):
         assert seen[arm] == {True}, arm
     for arm in ("standard", "hyde", "query2doc"):
         assert seen[arm] == {False}, arm
-    for arm in ("closed book", "random passages", "always the commonest letter"):
+    for arm in ("closed_book", RANDOM, "majority"):
         assert seen[arm] == set(), arm
     assert whole.claims["options_visible"].all()
     assert not whole.claims["options_visible_against"].any()
@@ -401,7 +433,7 @@ def test_who_saw_the_options_is_said_of_every_arm_that_somebody_wrote_for(whole)
 
 
 def test_the_majoritys_row_is_the_commonest_letter_of_each_set(whole):
-    rows = accuracy(whole.table1, "always the commonest letter", "no reader")
+    rows = accuracy(whole.table1, "majority", "no reader")
     for d, questions in whole.lab.grid.sets.items():
         counts = Counter(q.answer for q in questions)
         assert rows[d] == max(counts.values()) / len(questions)
@@ -419,7 +451,7 @@ def test_a_cell_is_the_share_of_right_letters_and_the_closed_book_is_the_readers
                 right = [a == b for a, b in zip(rows["letter"], rows["gold"], strict=True)]
                 assert shown.pop(d) == pytest.approx(np.mean(right))
             assert not shown
-    closed = whole.table1[whole.table1["method"] == "closed book"]
+    closed = whole.table1[whole.table1["method"] == "closed_book"]
     assert set(closed["answerer"]) == {"chat"} and set(closed["n"]) <= {0, 2}
 
 
@@ -442,13 +474,13 @@ def test_the_expanders_own_answer_is_the_option_that_h_plus_names(own_folders):
         own_folders, cases(6, **options), ScriptedChat(rules), {"chr": METHODS["chr"]}, [reader]
     )
     questions = lab.grid.sets["mine"]
-    by_reader = lab.grid.answers("hypotheses as context", "mine", reader)["letter"]
+    by_reader = lab.grid.answers("hypotheses_as_context", "mine", reader)["letter"]
     assert set(by_reader[2:5]) <= {"A", "B"}
     wanted = [by_reader[i] if x is None else x for i, (_, x) in enumerate(said.values())]
     right = np.mean([x == q.answer for x, q in zip(wanted, questions, strict=True)])
     table = paper_tables.table1(lab, lab.answers())
-    assert accuracy(table, "the expander's own answer", "no reader") == {"mine": right}
-    own = table[table["method"] == "the expander's own answer"].set_index("metric")["value"]
+    assert accuracy(table, NAMED, "no reader") == {"mine": right}
+    own = table[table["method"] == NAMED].set_index("metric")["value"]
     assert own["unparsed"] == pytest.approx(1 / 6)
 
 
@@ -482,7 +514,7 @@ def test_a_profile_without_a_reader_of_its_own_still_has_every_row(own_folders):
     llm = Counts()
     lab = small(own_folders, cases(4), llm, {"chr": METHODS["chr"]}, [ChatReader(llm, "chat")])
     table = paper_tables.table1(lab, lab.answers())
-    assert accuracy(table, "the expander's own answer", "no reader") == {"mine": 0.5}
+    assert accuracy(table, NAMED, "no reader") == {"mine": 0.5}
     five = paper_tables.figure5(lab, (0.0, 1.0), {})
     assert set(five["metric"]) == {"accuracy, evidence reader"} and len(five) == 2
 
@@ -530,7 +562,7 @@ def top(whole, method: str, qid: str) -> set[str]:
 def test_overlap_is_what_anyone_counts_in_the_runs(whole):
     everything = whole.table2[whole.table2["reader"] == ""].set_index(["dataset", "method"])
     for d, questions in whole.lab.grid.sets.items():
-        for method in ("standard", "hyde", CHOSEN, "random passages", "chr, matched rotation"):
+        for method in ("standard", "hyde", CHOSEN, RANDOM, "chr+rotation"):
             shared = [len(top(whole, "chr", q.qid) & top(whole, method, q.qid)) for q in questions]
             row = everything.loc[(d, method)]
             assert row["count"] == pytest.approx(np.mean(shared))
@@ -578,7 +610,7 @@ def test_the_noise_floor_is_hyde_from_disjoint_samples(whole):
         shared = []
         for q in questions:
             first, second = (
-                Dense((Text(q.text, 1.0, "query"), *(Text(t) for t in some)))
+                Hypotheses((Text(q.text, 1.0, "query"), *(Text(t) for t in some)))
                 for some in (written[q.qid][::2], written[q.qid][1::2])
             )
             found = [retriever.search(request, 5) for request in (first, second)]
@@ -639,6 +671,9 @@ def test_what_a_model_generated_is_counted(own_folders):
     assert table.loc["csqe", "calls"] == 2 and table.loc["thinkqe", "calls"] == 3
 
 
+# newcomers ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Advised:
     """A method of a reader's own, in one file: the question, and what a model says to it."""
@@ -646,18 +681,66 @@ class Advised:
     name: str = "advised"
     needs_llm: bool = True
     options_visible: bool = False
+    max_tokens: int = 77
+    colour: ClassVar[str] = "#123456"
+
+    def budget(self) -> Budget:
+        """One request for one text."""
+        return Budget((("advised", 1),), 1, self.max_tokens)
 
     def expand(self, question, llm, search) -> Expansion:
         found = search(question_alone(question), 1)
         replies = llm.generate([{"role": "user", "content": found[0][1]}])
         texts = (Text(question.text, 1.0, "query"), Text(replies[0].text, 0.5))
-        return Expansion(Dense(texts), {"replies": replies})
+        return Expansion(Hypotheses(texts), {"replies": replies})
 
 
-def test_a_method_of_a_readers_own_is_in_every_table_with_its_cost(own_folders, monkeypatch):
-    monkeypatch.setitem(METHODS, "advised", Advised())
+def newcomers_lab(folder) -> Experiment:
     methods = methods_of(load_profile("mini"))
-    lab = small(own_folders, cases(6), Counts(), methods, [EvidenceReader(HashEncoder(dim=64))])
+    return small(folder, cases(6), Counts(), methods, [EvidenceReader(HashEncoder(dim=64))])
+
+
+def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folders, monkeypatch):
+    monkeypatch.setitem(METHODS, "advised", Advised())
+    lab = newcomers_lab(own_folders)
+    runs, answers = lab.runs(), lab.answers()
+    targets = {q.qid: {"01", "03"} for q in lab.grid.sets["mine"]}
+    table1 = paper_tables.table1(lab, answers)
+    quality = lab.quality(runs, targets, {})
+    tables = (
+        runs,
+        answers,
+        table1,
+        paper_tables.table2(lab, answers),
+        paper_tables.read(lab),
+        quality,
+        provenance.load_result("values_retrieval", "test")[0].rename(columns={"arm": "method"}),
+    )
+    assert all("advised" in set(table["method"]) for table in tables)
+    cost = paper_tables.table3(lab).set_index("method").loc["advised"]
+    assert (cost["calls"], cost["retrieval_rounds"], cost["output_tokens"]) == (1, 2, 5)
+    assert cost["latency_s"] == pytest.approx(0.1)
+    assert pd.isna(cost["reported_calls"])  # no paper prints it
+    planned = lab.plan().set_index("who").loc["expand: advised"]
+    assert planned.tolist() == [6, 6 * 77]
+    assert not lab.visible["advised"] and lab.visible["chr+rotation"]
+    assert colour_of("advised") == Advised.colour
+    figure = grid_plots.plot_accuracy(table1)
+    assert "advised" in {t.get_text() for t in figure.axes[0].get_yticklabels()}
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_tokens": 5}])
+def test_a_profile_sets_and_skips_a_newcomer_like_any_other(settings, monkeypatch):
+    monkeypatch.setitem(METHODS, "advised", Advised())
+    profile = load_profile("mini", methods={"advised": settings} if settings else {})
+    assert methods_of(profile)["advised"] == Advised(**settings)
+    assert "advised" not in methods_of(replace(profile, skip=("advised",)))
+
+
+def test_a_control_of_one_way_is_in_every_table(own_folders, monkeypatch):
+    """One line: CHR in a pool of four, with a stranger's mimic."""
+    monkeypatch.setitem(controls.CONTROLS, "chr+pool4", {"mimic": "stranger", "pool": 4})
+    lab = newcomers_lab(own_folders)
     runs, answers = lab.runs(), lab.answers()
     targets = {q.qid: {"01", "03"} for q in lab.grid.sets["mine"]}
     tables = (
@@ -665,15 +748,33 @@ def test_a_method_of_a_readers_own_is_in_every_table_with_its_cost(own_folders, 
         answers,
         paper_tables.table1(lab, answers),
         paper_tables.table2(lab, answers),
-        paper_tables.read(lab),
         lab.quality(runs, targets, {}),
     )
-    assert all("advised" in set(table["method"]) for table in tables)
-    cost = paper_tables.table3(lab).set_index("method").loc["advised"]
-    assert (cost["calls"], cost["retrieval_rounds"], cost["output_tokens"]) == (1, 2, 5)
-    assert cost["latency_s"] == pytest.approx(0.1)
-    assert "expand: advised" in set(lab.plan()["who"])
-    assert not lab.visible["advised"] and lab.visible["chr, matched rotation"]
+    assert all("chr+pool4" in set(table["method"]) for table in tables)
+    assert "chr+pool4" in lab.arms and lab.visible["chr+pool4"]
+    plan = lab.plan()
+    assert not plan["who"].str.contains("pool4").any()  # it asks nobody for anything
+    found = runs[runs["method"] == "chr+pool4"].groupby("qid").size()
+    assert set(found) == {4}
+
+
+def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
+    """Each draw by itself: what is published under its name is no single draw's luck."""
+    lab = newcomers_lab(own_folders)
+    targets = {q.qid: frozenset({"01", "03", "08"}) for q in lab.grid.sets["mine"]}
+    table = lab.quality(lab.runs(), targets, {}).set_index("method")
+    values = provenance.load_result("values_retrieval", "test")[0]
+    for arm in CONTROLS:
+        each = []
+        for draw in range(DRAWS):
+            made = lab.grid.controlled(arm, "mine", draw)
+            run, _ = execute(arm, lab.grid.sets["mine"], made, lab.grid.retriever, 10)
+            found = {q: list(r["pid"])[:3] for q, r in run.groupby("qid")}
+            each.append([len(targets[q] & set(found[q])) / 3 for q in targets])
+        mean = np.mean(each, axis=0)
+        assert table.loc[arm, "p_at_5"] == pytest.approx(mean.mean())
+        own = values[(values["arm"] == arm) & (values["metric"] == "p_at_5")].set_index("qid")
+        assert own["value"].reindex(list(targets)).tolist() == pytest.approx(mean, abs=6e-4)
 
 
 # the README's ten lines --------------------------------------------------------------------------
@@ -737,7 +838,7 @@ def test_the_heat_map_shows_every_cell_and_nothing_where_nothing_was_run():
             ("standard", "ddx-mini b", "reads", 0.25, 32),
             ("chr", "ddx-mini b", "reads", 0.75, 32),
             ("chr", "ddx-mini a", "reads", 0.5, 32),
-            ("closed book", "ddx-mini b", "asks", 0.5, 4),
+            ("closed_book", "ddx-mini b", "asks", 0.5, 4),
             ("chr", "ddx-mini b", "asks", 0.25, 4),
             ("majority", "ddx-mini a", "no reader", 0.4, 5),
             ("majority", "ddx-mini b", "no reader", 0.3, 32),
@@ -755,7 +856,7 @@ def test_the_heat_map_shows_every_cell_and_nothing_where_nothing_was_run():
     assert colours == [[nan, 0.25], [0.5, 0.75], [nan, nan], [nan, 0.3]]
     texts, colours = heat(asks)
     majority["majority", "b"] = "0.30\nn = 32"  # not its column's n
-    assert texts == majority | {("closed book", "b"): "2 of 4", ("chr", "b"): "1 of 4"}
+    assert texts == majority | {("closed_book", "b"): "2 of 4", ("chr", "b"): "1 of 4"}
     assert colours == [[nan] * 2, [nan] * 2, [nan] * 2, [nan, 0.3]]
     assert [t.get_text() for t in reads.get_xticklabels()] == ["a\nn = 32", "b\nn = 32"]
     assert [t.get_text() for t in asks.get_xticklabels()] == ["a\nn = 0", "b\nn = 4"]
@@ -775,10 +876,10 @@ def test_the_heat_map_of_the_small_experiment_is_its_table(whole):
     figure = grid_plots.plot_accuracy(whole.table1)
     reads, asks = figure.axes[:2]
     assert [a.get_title() for a in (reads, asks)] == ["evidence reader", "chat"]
-    alone = {"always the commonest letter", "the expander's own answer"}
+    alone = {"majority", NAMED}
     for axis, methods in (
-        (reads, set(whole.answers["method"]) - {"closed book"}),
-        (asks, {"closed book"}),
+        (reads, set(whole.answers["method"]) - {"closed_book"}),
+        (asks, {"closed_book"}),
     ):
         texts = heat(axis)[0]
         assert {m for m, _ in texts} == methods | alone
@@ -870,7 +971,7 @@ def test_corruption_is_one_line_a_lambda(corrupted):
         assert line.get_ydata().tolist() == rows["p_at_5"].tolist()
     assert axis.get_ylabel() == "P@4, 95 % band"
     assert [x.get_color() for x in axis.lines] == [
-        COLOURS[x] for x in ("hplus", "chr, given λ", "chr")
+        COLOURS[x] for x in ("hplus", "chr_given", "chr")
     ]
     (legend,) = axis.figure.legends
     assert legend.get_title().get_text().startswith(f"n = {table['n'].iloc[0]};")

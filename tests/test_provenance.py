@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -29,6 +30,7 @@ FILES = {
     "lib/__init__.py": "",
     "lib/first.py": '''
 """First."""
+from lib.base.files import atomic_write
 from lib.second import helper
 
 LIMIT = 3
@@ -45,10 +47,16 @@ def run(x: int) -> int:
 
     return inner() + LIMIT
 ''',
-    "lib/second.py": "import json\n\n\ndef helper():\n    return json\n",
+    "lib/second.py": (
+        "import json\nfrom lib.pack import third\n\n\ndef helper():\n    return json\n"
+    ),
+    "lib/base/__init__.py": "",
+    "lib/base/files.py": "def atomic_write():\n    return 1\n",
     "lib/pack/__init__.py": "from lib.pack import third\n",
     "lib/pack/third.py": "def deep(x):\n    return x\n",
-    "lib/fourth.py": "from lib.first import run\n",
+    "lib/fourth.py": "import lib.first\n",
+    "lib/circle.py": "from lib.round import a\n",
+    "lib/round.py": "from lib.circle import b\n",
     "lib/stranger.py": "A = 1\n",
 }
 
@@ -82,17 +90,38 @@ def edit(project: Path, old: str, new: str, name: str = "lib/first.py") -> None:
 # code --------------------------------------------------------------------------------------------
 
 
-def test_modules_are_followed_into_functions_packages_and_round_in_circles(project):
-    behind = ["lib.first", "lib.fourth", "lib.pack.third", "lib.second"]
-    assert modules_behind(["lib.first"]) == behind
+def test_modules_are_followed_through_packages_and_circles_but_not_into_functions(project):
+    # lib.fourth is imported in a function alone: a plot or a client, which moves no number.
+    assert modules_behind(["lib.first"]) == ["lib.first", "lib.pack.third", "lib.second"]
+    assert modules_behind(["lib.fourth"]) == ["lib.first", "lib.fourth", *SECOND]
     assert modules_behind(["lib.pack"]) == ["lib.pack", "lib.pack.third"]
-    assert modules_behind(["lib.stranger", "lib.second"]) == ["lib.second", "lib.stranger"]
+    assert modules_behind(["lib.stranger", "lib.second"]) == [*SECOND, "lib.stranger"]
+    assert modules_behind(["lib.circle"]) == ["lib.circle", "lib.round"]
 
 
-def test_the_study_stands_on_the_contrast_and_the_index_but_on_no_notebook_runner():
+SECOND = ["lib.pack.third", "lib.second"]
+
+
+def test_how_files_are_written_is_behind_no_result(project):
+    assert modules_behind(["lib.base.files", "lib.stranger"]) == ["lib.stranger"]
+    before = code_hash(["lib.first"])
+    edit(project, "return 1", "return 2", "lib/base/files.py")
+    assert code_hash(["lib.first"]) == before
+
+
+def test_what_is_imported_in_a_function_leaves_the_hash(project):
+    before = code_hash(["lib.first"])
+    edit(project, "import lib.first", "import lib.first\nA = 5", "lib/fourth.py")
+    assert code_hash(["lib.first"]) == before
+
+
+def test_the_study_stands_on_the_contrast_and_the_index_but_on_no_method_or_plot():
     behind = set(modules_behind(["lib.studies.lam", "lib.studies.lam.tables"]))
-    assert {"lib.search.contrast", "lib.search.index", "lib.stats", "lib.data.ddx_real"} <= behind
-    assert "lib.notebooks" not in behind and "lib.plots.lam" not in behind
+    numeric = {"lib.search.contrast", "lib.search.index", "lib.stats", "lib.run", "lib.ways"}
+    assert numeric <= behind
+    drawn = {name for name in behind if name.startswith(("lib.plots", "lib.pages", "lib.base"))}
+    methods = {name for name in behind if name.startswith("lib.methods")}
+    assert not drawn and methods <= {"lib.methods.base"} and "lib.notebooks" not in behind
 
 
 SAME = {
@@ -118,7 +147,7 @@ OTHER = {
     "operator": ("+ LIMIT", "- LIMIT", "lib/first.py"),
     "default argument": ("x: int", "x: int = 2", "lib/first.py"),
     "a module it imports": ("return json", "return 5", "lib/second.py"),
-    "a module imported in a function": ("return x", "return x + 1", "lib/pack/third.py"),
+    "a module that one of them imports": ("return x", "return x + 1", "lib/pack/third.py"),
     "a text that is used": ("return json", 'return "json"', "lib/second.py"),
 }
 
@@ -210,6 +239,58 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
     get(lambdas=(0.0, 0.4))
     assert len(made) == 6
     assert load_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
+
+
+LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3})
+
+
+def test_a_large_result_is_packed_and_comes_back_the_same(project):
+    path = save(table=LONG)
+    assert path.name == "curve.csv.gz" and gzip.decompress(path.read_bytes()).count(b"\n") == 90_001
+    assert path.stat().st_size < 1_000_000
+    table, settings = load_result("curve", "mini")
+    assert list(table["qid"]) == list(LONG["qid"]) and set(table["value"]) == {0.333}
+    assert settings["k"] == 5 and read_manifest(path)["rows"] == 90_000
+    # A kill's remains, the size of the file and its name move; its bytes do not.
+    again = save(table=LONG)
+    assert again == path and again.read_bytes() == path.read_bytes()
+
+
+def test_a_packed_result_is_the_same_bytes_whatever_the_clock(project, monkeypatch):
+    one = save(table=LONG).read_bytes()
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    assert save(table=LONG).read_bytes() == one
+
+
+def test_a_result_that_crosses_the_size_leaves_no_other_self(project):
+    def files() -> set[str]:
+        return {p.name for p in paths.results("mini").iterdir()}
+
+    save()
+    assert files() == {"curve.csv", "curve.csv.manifest.json"}
+    save(table=LONG)
+    assert files() == {"curve.csv.gz", "curve.csv.gz.manifest.json"}
+    assert len(load_result("curve", "mini")[0]) == 90_000
+    save()
+    assert files() == {"curve.csv", "curve.csv.manifest.json"}
+    assert len(load_result("curve", "mini")[0]) == 2
+
+
+def test_a_packed_result_is_made_once_and_again_when_broken(project):
+    made = []
+
+    def get() -> pd.DataFrame:
+        return result(lambda: made.append(1) or LONG, "curve", "mini", **BEHIND)
+
+    first = get()
+    pd.testing.assert_frame_equal(get(), first)
+    assert made == [1] and list(first["qid"][:2]) == ["00000", "00001"]
+    path = paths.results("mini") / "curve.csv.gz"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(FileNotFoundError, match="make figures PROFILE=mini"):
+        load_result("curve", "mini")
+    pd.testing.assert_frame_equal(get(), first)
+    assert made == [1, 1]
 
 
 def test_an_incomplete_result_names_the_command(project, monkeypatch, tmp_path):
