@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from lib.base.parameters import check_k
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.llm.chat import in_parallel
@@ -55,7 +56,7 @@ class Retriever:
     everyone: tuple[Text, ...] = field(default=(), repr=False)
     _known: dict = field(default_factory=dict, repr=False)
     _spaces: dict = field(default_factory=dict, repr=False)
-    _lock: object = field(default_factory=threading.Lock, repr=False)
+    _lock: object = field(default_factory=threading.RLock, repr=False)
 
     # vectors -------------------------------------------------------------------------------------
 
@@ -91,44 +92,53 @@ class Retriever:
         targets = tuple(target for h in hypotheses for target in h.of("target")[:1])
         return replace(self, everyone=targets, _spaces={})
 
-    def _hubs(self, neighbours: int = 10) -> np.ndarray:
-        """How near each passage is to the nearest H+ of all questions, (rows,). Made once."""
+    def _hubs(self, way: Way, neighbours: int = 10) -> np.ndarray:
+        """How near each passage is to the nearest H+ of all questions in the way's space, (rows,).
+
+        Made once for each space.
+        """
         if not self.everyone:
             raise ValueError("the form csls needs all questions: use retriever.knowing(hypotheses)")
         known = self.vectors(self.everyone)
+        key = ("hubs", *_space_key(way))
         with self._lock:
-            if "hubs" not in self._spaces:
-                plus = np.stack([_vector(target, known) for target in self.everyone])
+            if key not in self._spaces:
+                index, to_space = self.space_of(way)
+                plus = to_space(np.stack([_vector(target, known) for target in self.everyone]))
                 nearest = min(neighbours, len(plus))
-                self._spaces["hubs"] = forms.hubness(self.index, plus, nearest)
-            return self._spaces["hubs"]
+                self._spaces[key] = forms.hubness(index, plus, nearest)
+            return self._spaces[key]
 
     def space_of(self, way: Way) -> tuple[DenseIndex, Callable[[np.ndarray], np.ndarray]]:
         """The index in the way's space, and what takes vectors there. Made once, then kept."""
         if way.space == "cosine":
             return self.index, _as_it_is
-        key = (way.space, way.shrink if way.space == "whitened" else 0.0)
+        key = _space_key(way)
         with self._lock:
             if key not in self._spaces:
-                moments = self._moments()
+                moments = self._moments(replace(way, space="cosine"))
                 space = spaces.centred(moments)
                 if way.space == "whitened":
                     space = spaces.whitened(moments, way.shrink)
                 self._spaces[key] = spaces.transformed(self.index, space), space.apply
             return self._spaces[key]
 
-    def _moments(self) -> spaces.Moments:
-        if "moments" not in self._spaces:
-            self._spaces["moments"] = spaces.moments(self.index)
-        return self._spaces["moments"]
+    def _moments(self, way: Way) -> spaces.Moments:
+        """Mean and covariance of the passages in the way's space. Made once for each space."""
+        key = ("moments", *_space_key(way))
+        with self._lock:
+            if key not in self._spaces:
+                self._spaces[key] = spaces.moments(self.space_of(way)[0])
+            return self._spaces[key]
 
     # searching -----------------------------------------------------------------------------------
 
     def search_many(self, requests: Sequence[Request], k: int) -> list[Hits | Unranked]:
         """One Hits (of one row) per request, or the reason why a request could not be ranked.
 
-        Requests searched in the same way share one search.
+        Requests searched in the same way share one search. Raises ValueError unless k is a count.
         """
+        check_k(k)
         groups: dict[object, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             groups[_group(request, i)].append(i)
@@ -156,6 +166,8 @@ class Retriever:
             return [hits[i] for i in range(len(hits))]
         if isinstance(first, Fusion):
             return [self._fused(request, k) for request in requests]
+        if first.way.form == "random":
+            return [self._random(h, k) for h in requests]
         # Passages that may not be found are looked up too, and dropped: they are few.
         spare = max(len(h.excluded) for h in requests)
         found = self._search_hypotheses(requests, k + spare)
@@ -166,63 +178,75 @@ class Retriever:
 
     def _search_hypotheses(self, asked: Sequence[Hypotheses], k: int) -> list[Hits | Unranked]:
         way = asked[0].way
-        if way.form == "random":
-            return [self._random(h, k) for h in asked]
         if way.form == "lexical":
-            weights = [_terms(h) for h in asked]
-            hits = self._lexical_index().search_weighted(weights, k)
-            return [hits[i] for i in range(len(hits))]
+            return [self._by_words(h, k) for h in asked]
         if way.form == "fused":
             parts = [(h.by(form="single"), h.by(form="lexical")) for h in asked]
             return [self._fused(Fusion(pair, depth=_FUSED_DEPTH), k) for pair in parts]
         known = self.vectors(t for h in asked for t in h.texts)
-        index, to_space = self.space_of(way)
-        vectors = [self._query(h, known, to_space) for h in asked]
-        results: list[Hits | Unranked] = list(vectors)
-        good = [i for i, v in enumerate(vectors) if not isinstance(v, Unranked)]
-        if good:
-            stacked = np.stack([vectors[i] for i in good])
-            lam = np.array([asked[i].way.lam for i in good])
-            hits = self._ranked(way, index, stacked, lam, k)
-            for row, i in enumerate(good):
+        _, to_space = self.space_of(way)
+        results: list[Hits | Unranked] = [NO_DIRECTION] * len(asked)
+        queries: dict[int, np.ndarray] = {}
+        for i, h in enumerate(asked):
+            try:
+                queries[i] = _vectors(h, known, to_space)
+            except LookupError as missing:
+                results[i] = str(missing.args[0])
+        if not queries:
+            return results
+        ready = np.array(list(queries))
+        lam = np.array([asked[i].way.lam for i in ready])
+        vectors = self._joined(way, np.stack(list(queries.values())), lam)
+        clear = ~contrast.is_degenerate(vectors).any(axis=1)
+        if clear.any():
+            excluded = [asked[i].excluded for i in ready[clear]]
+            hits = self._ranked(way, vectors[clear], lam[clear], k, excluded)
+            for row, i in enumerate(ready[clear]):
                 results[i] = hits[row]
         return results
 
-    def _query(self, h: Hypotheses, known: Mapping, to_space: Callable) -> np.ndarray | Unranked:
-        """What one question is searched with, (m, d), or why it cannot be.
-
-        The first m - 1 or all of them are inner products that ``_ranked`` puts together. With a
-        pool, the vector that chooses the pool comes first.
-        """
-        try:
-            vectors = _vectors(h, known, to_space)
-        except LookupError as missing:
-            return str(missing.args[0])
-        if contrast.is_degenerate(vectors).any():
-            return NO_DIRECTION
-        return vectors
+    def _joined(self, way: Way, vectors: np.ndarray, lam: np.ndarray) -> np.ndarray:
+        """Queries (n, m, d) with h+ and its mimics' mean made one, for the form ``lda``."""
+        alone = 2 if way.pool else 1
+        if way.form != "lda" or vectors.shape[1] == alone:
+            return vectors
+        moments = self._moments(way)
+        query = spaces.lda_query(vectors[:, -2], vectors[:, -1], moments, way.shrink, lam)
+        return np.concatenate([vectors[:, :-2], query[:, None]], axis=1)
 
     def _ranked(
-        self, way: Way, index: DenseIndex, vectors: np.ndarray, lam: np.ndarray, k: int
+        self,
+        way: Way,
+        vectors: np.ndarray,
+        lam: np.ndarray,
+        k: int,
+        excluded: Sequence[frozenset[str]],
     ) -> Hits:
-        """Top k of the passages, exactly, for queries (n, m, d) and their lambdas (n,)."""
+        """Top k of the passages, exactly, for queries (n, m, d) and their lambdas (n,).
+
+        With a pool, the vector that chooses it comes first; ``excluded`` passages are not in it.
+        """
+        index, _ = self.space_of(way)
         if way.pool:
-            return forms.rerank_pool(index, vectors[:, 0], vectors[:, 1], way.pool, k)
+            return forms.rerank_pool(index, vectors[:, 0], vectors[:, 1], way.pool, k, excluded)
         if way.form == "csls":
-            return forms.search_with_penalty(index, vectors[:, 0], self._hubs(), lam, k)
+            return forms.search_with_penalty(index, vectors[:, 0], self._hubs(way), lam, k)
         if vectors.shape[1] == 1:
             return index.search(vectors[:, 0], k)
         if way.form == "softmax":
             return forms.search_scored(index, vectors, forms.log_sum_exp(lam, way.tau), k)
-        if way.form == "lda":
-            pairs = vectors[:, 0], vectors[:, 1]
-            query = spaces.lda_query(*pairs, self._moments(), way.shrink, lam)
-            return index.search(query, k)
         offsets = np.zeros(vectors.shape[:2])
         if way.form == "margin":
             offsets[:, 1] = -lam * way.margin
         pairs = zip(vectors, offsets, strict=True)
         return forms.search_forms(index, [forms.LinearForms(v, b) for v, b in pairs], k)
+
+    def _by_words(self, h: Hypotheses, k: int) -> Hits | Unranked:
+        try:
+            weights = _terms(h)
+        except LookupError as missing:
+            return str(missing.args[0])
+        return self._lexical_index().search_weighted([weights], k)[0]
 
     def _fused(self, request: Fusion, k: int) -> Hits | Unranked:
         parts = self.search_many(request.requests, request.depth or 2 * k)
@@ -234,8 +258,9 @@ class Retriever:
         return merge_scores(parts, k)
 
     def _random(self, h: Hypotheses, k: int) -> Hits:
-        """Any k passages, drawn by the question's id and the draw."""
+        """Any k passages that may be found, drawn by the question's id and the draw."""
         ids = np.sort(self.index.ids[self.index.kept])
+        ids = ids[~np.isin(ids, list(h.excluded))]
         seed = f"random {h.qid}" + (f" {h.way.draw}" if h.way.draw else "")
         picked = random.Random(seed).sample(range(len(ids)), min(k, len(ids)))
         rows = np.full((1, len(picked)), -1)
@@ -252,10 +277,15 @@ class Retriever:
 def _group(request: Request, place: int) -> object:
     """What requests must share to be searched together."""
     if isinstance(request, Hypotheses):
-        kinds = len(_chosen_mimics(request)) if request.way.searches_many else 0
+        # Vectors are stacked: as many mimics each, all with one or all without.
+        mimics = len(_chosen_mimics(request)) if request.way.searches_many else 0
         alike = replace(request.way, lam=0.0, draw=0, question_weight=0.0)
-        return alike, kinds, bool(request.way.lam)
+        return alike, mimics, bool(request.of("mimic")), bool(request.way.lam)
     return type(request) if isinstance(request, Sparse) else place
+
+
+def _space_key(way: Way) -> tuple[str, float]:
+    return way.space, way.shrink if way.space == "whitened" else 0.0
 
 
 def _as_it_is(vectors: np.ndarray) -> np.ndarray:
@@ -274,41 +304,71 @@ def _chosen_mimics(h: Hypotheses) -> tuple[Text, ...]:
     return mimics if h.way.searches_many else mimics[:1]
 
 
+def _subtracted(h: Hypotheses) -> tuple[Text, ...]:
+    """The mimics to subtract: none at lambda 0, or where nobody wrote any.
+
+    LookupError where there are mimics, but not of the kind that the way asks for.
+    """
+    if not h.way.lam or not h.of("mimic"):
+        return ()
+    mimics = _chosen_mimics(h)
+    if not mimics:
+        raise LookupError(f"no mimic of the kind {h.way.mimic!r} among the texts to search with")
+    return mimics
+
+
 def _vectors(h: Hypotheses, known: Mapping, to_space: Callable) -> np.ndarray:
-    """The vectors (m, d) of one question under its way; LookupError where a text is missing."""
+    """The vectors (m, d) of one question under its way, for ``Retriever._ranked``.
+
+    With a pool, the vector that chooses the pool comes first. LookupError where a text is missing
+    or nothing is left to search with.
+    """
 
     def embedded(texts: Sequence[Text]) -> np.ndarray:
         return to_space(np.stack([_vector(text, known) for text in texts]))
 
     way = h.way
-    question = h.of("question")
+    question = h.of("question")[:1]
     if way.form == "question":
         if not question:
             raise LookupError("no question among the texts to search with")
-        return embedded(question[:1])
-    plus = _written_sum(h, embedded)
-    vectors = plus[None]
-    mimics = _chosen_mimics(h)
-    wanted = way.lam != 0 and way.form != "csls" and bool(h.of("mimic"))
-    if wanted and not mimics:
-        raise LookupError(f"no mimic of the kind {way.mimic!r} among the texts to search with")
-    if wanted:
-        minus = embedded(mimics)
-        if way.rotation:
-            minus = _rotated(h, embedded, minus)
-        vectors = _contrasted(way, plus, minus)
-    if way.question_weight and question:
-        vectors = vectors + np.float32(way.question_weight) * embedded(question[:1])
+        vectors = embedded(question)
+    else:
+        vectors = _written_sum(h, embedded)[None]
+        mimics = () if way.form == "csls" else _subtracted(h)
+        if mimics:
+            minus = embedded(mimics)
+            if way.rotation:
+                minus = _rotated(h, embedded, minus)
+            vectors = _contrasted(way, vectors[0], minus)
+        if way.question_weight and question:
+            vectors = _with_question(way, vectors, embedded(question))
+        if way.form == "softmax" and mimics:
+            # Where each mimic alone takes H+ away, so do all of them together.
+            alone = contrast.shifted_query(vectors[:1], vectors[1:], way.lam)
+            if contrast.is_degenerate(alone).all():
+                raise LookupError(NO_DIRECTION)
     if way.pool:
         target = h.of("target")[:1]
-        chooses = embedded(target) if target else plus[None]
+        chooses = embedded(target) if target else vectors[:1]
         vectors = np.concatenate([chooses, vectors])
     return vectors.astype(np.float32)
+
+
+def _with_question(way: Way, vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
+    """The question's vector (1, d) added to what is searched with, (m, d)."""
+    added = np.float32(way.question_weight) * question
+    if way.form == "softmax":
+        # Only H+ comes with it: the other vectors are the mimics themselves.
+        return np.concatenate([vectors[:1] + added, vectors[1:]])
+    return vectors + added
 
 
 def _written_sum(h: Hypotheses, embedded: Callable) -> np.ndarray:
     """v = sum of weight times e(text) over all texts but mimics, shape (d,)."""
     texts = [t for t in h.texts if t.role != "mimic" and t.weight]
+    if not texts:
+        raise LookupError("no text to search with")
     weights = np.array([t.weight for t in texts], np.float32)
     return np.sum(weights[:, None] * embedded(texts), axis=0, dtype=np.float32)
 
@@ -346,7 +406,7 @@ def _contrasted(way: Way, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
 def _terms(h: Hypotheses) -> dict[str, float]:
     """Words of H+ with their weights; of the question where there is no H+."""
     target = [str(t.text) for t in h.texts if t.role != "mimic" and t.weight]
-    mimics = " ".join(str(t.text) for t in _chosen_mimics(h))
+    mimics = " ".join(str(t.text) for t in _subtracted(h))
     return contrast_terms(" ".join(target), mimics, h.way.lam)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "holm",
     "judged",
     "long_values",
+    "mcnemar_p",
     "mean_interval",
     "measure",
     "paired",
@@ -157,15 +158,17 @@ def exact_mcnemar(a: np.ndarray, b: np.ndarray) -> float:
 
     1 where they never differ; NaN without any question.
     """
-    from scipy.stats import binomtest
-
     a, b = np.asarray(a, bool), np.asarray(b, bool)
     if not len(a):
         return float("nan")
-    wins, losses = int((a & ~b).sum()), int((~a & b).sum())
-    if wins + losses == 0:
-        return 1.0
-    return float(binomtest(wins, wins + losses).pvalue)
+    return mcnemar_p(int((a & ~b).sum()), int((~a & b).sum()))
+
+
+def mcnemar_p(wins: int, losses: int) -> float:
+    """Exact two-sided p of McNemar's test: could a fair coin have split wins and losses so?"""
+    from scipy.stats import binom
+
+    return min(1.0, 2 * float(binom.cdf(min(wins, losses), wins + losses, 0.5)))
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -234,8 +237,9 @@ def claims(values: pd.DataFrame, pairs: Iterable[Pair]) -> pd.DataFrame:
 
     ``values`` has columns ``arm, qid, metric, value``. Columns: claim, metric, arm, against,
     value, value_against, difference, low, high, p, n, least, status, p_holm, verdict. Holm is over
-    the primary pairs; exploratory ones have neither ``p_holm`` nor a verdict. Raises LookupError
-    for an arm and metric that nobody measured.
+    the primary pairs; exploratory ones have neither ``p_holm`` nor a verdict. The order of the rows
+    does not matter. Raises LookupError for an arm and metric that nobody measured, ValueError for
+    a question that one arm has twice.
     """
     outcomes = values.set_index(["arm", "metric"]).sort_index()
     rows = []
@@ -266,4 +270,9 @@ def _outcome(outcomes: pd.DataFrame, arm: str, metric: str) -> pd.Series:
     if (arm, metric) not in outcomes.index:
         raise LookupError(f"nobody measured {metric} of {arm}")
     found = outcomes.loc[[(arm, metric)]]
-    return found.set_index("qid")["value"].dropna()
+    found = found.set_index("qid")["value"].dropna()
+    twice = found.index[found.index.duplicated()]
+    if len(twice):
+        raise ValueError(f"{arm} has {metric} of {twice[0]} twice")
+    # By id: resampling draws by position, so the order of a file would move intervals and p.
+    return found.sort_index()

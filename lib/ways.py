@@ -8,12 +8,14 @@ control of contrast is a way, so it shares texts, index and measures with what i
 from __future__ import annotations
 
 import hashlib
+import math
+import numbers
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from lib.base.parameters import check_lam
+from lib.base.parameters import check_count, check_lam
 from lib.search.embed import Tower
 
 __all__ = ["DRAWS", "Form", "Hypotheses", "Space", "Text", "Way", "with_strangers"]
@@ -107,8 +109,21 @@ class Way:
         check_lam(self.lam)
         if self.space not in get_args(Space):
             raise ValueError(f"no space {self.space!r}; there are: {', '.join(get_args(Space))}")
+        for name in ("question_weight", "margin", "tau", "shrink"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or not math.isfinite(value):
+                raise ValueError(f"{name} is {value!r}: it must be a finite number")
+        check_count("pool", self.pool, least=0)
+        check_count("draw", self.draw, least=0)
+        if not 0 < self.shrink <= 1 or self.tau <= 0:
+            raise ValueError(f"shrink {self.shrink} is to be in (0, 1], tau {self.tau} above 0")
         if self.pool and self.form not in ("single", "mean", "lda", "question"):
             raise ValueError(f"a pool is re-ranked by one vector; the form {self.form!r} has more")
+        if self.rotation and self.form in ("lexical", "fused"):
+            raise ValueError(f"a turned vector has no words for the form {self.form!r}")
+        if self.lam < 0 and self.form in ("max", "margin"):
+            # With the sign turned they are no minimum of inner products any more.
+            raise ValueError(f"lambda is {self.lam}: the form {self.form!r} needs lambda >= 0")
 
     @property
     def searches_many(self) -> bool:
@@ -153,7 +168,9 @@ def with_strangers(
     offered: dict[str, tuple[Text, frozenset[str]]] = {}
     for _, hypotheses in sorted(population.items()):
         for mimic in hypotheses.of("mimic")[:1]:
-            offered.setdefault(_plain(mimic), (mimic, hypotheses.topics))
+            # The same text may be the mimic of several questions: it has the topics of all.
+            first, topics = offered.get(_plain(mimic), (mimic, frozenset()))
+            offered[_plain(mimic)] = (first, topics | hypotheses.topics)
     found = {}
     for qid, hypotheses in population.items():
         said = {_plain(t) for t in (*hypotheses.of("target"), *hypotheses.of("mimic"))}

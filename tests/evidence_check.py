@@ -41,12 +41,11 @@ def read(name: str, folder: Path = FOLDER) -> list[dict]:
 
 def kappa(labels: list[dict]) -> float:
     """Cohen's kappa of the two readers."""
-    n, said = (
-        len(labels),
-        [Counter(row[reader] for row in labels) for reader in ("first", "second")],
-    )
+    n = len(labels)
+    first = Counter(row["first"] for row in labels)
+    second = Counter(row["second"] for row in labels)
     same = sum(row["first"] == row["second"] for row in labels) / n
-    chance = sum(said[0][name] * said[1][name] for name in LABELS) / n**2
+    chance = sum(first[name] * second[name] for name in LABELS) / n**2
     return (same - chance) / (1 - chance)
 
 
@@ -90,7 +89,8 @@ def _questions(questions: list[dict], medicines: set[str]) -> list[str]:
 
 
 def _abstracts(abstracts: list[dict]) -> list[str]:
-    problems, owner = [], {}
+    problems = []
+    first_with: dict[tuple[str, ...], str] = {}  # eight words, and the abstract that has them first
     for d in abstracts:
         if not 120 <= len(d["text"].split()) <= 200:
             problems.append(f"{d['id']}: {len(d['text'].split())} words")
@@ -99,24 +99,24 @@ def _abstracts(abstracts: list[dict]) -> list[str]:
         if d["stance"] not in ("for", "against", "mixed", "background"):
             problems.append(f"{d['id']}: stance {d['stance']!r}")
         for gram in grams(d["text"]):
-            first = owner.setdefault(gram, d["id"])
+            first = first_with.setdefault(gram, d["id"])
             if first != d["id"]:
                 problems.append(f"{first} and {d['id']} share the words '{' '.join(gram)}'")
     for medicine in sorted({d["medicine"] for d in abstracts}):
         years = {d["year"] for d in abstracts if d["medicine"] == medicine}
         if len(years) < 9:
             problems.append(f"{medicine}: {len(years)} distinct years, wanted 9")
-    held = {max((p for p in PERIODS if p <= d["year"]), default=0) for d in abstracts}
-    return problems + [f"no abstract from {p} on" for p in PERIODS[:-1] if p not in held]
+    periods = {max((p for p in PERIODS if p <= d["year"]), default=0) for d in abstracts}
+    return problems + [f"no abstract from {p} on" for p in PERIODS[:-1] if p not in periods]
 
 
 def _pairs(pairs: list[dict], abstracts: dict[str, dict]) -> list[str]:
     problems = []
     for p in pairs:
-        sides = [(abstracts.get(p[f"{s}_id"]), p[s]) for s in ("a", "b")]
-        if any(d is None or said not in d["text"] for d, said in sides):
+        a, b = abstracts.get(p["a_id"]), abstracts.get(p["b_id"])
+        if a is None or b is None or p["a"] not in a["text"] or p["b"] not in b["text"]:
             problems.append(f"{p['pid']}: a sentence does not stand in its abstract")
-        elif p["a_id"] == p["b_id"] or len({d["medicine"] for d, _ in sides}) > 1:
+        elif p["a_id"] == p["b_id"] or a["medicine"] != b["medicine"]:
             problems.append(f"{p['pid']}: wanted two abstracts of one medicine")
     return problems
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from lib.base import paths, provenance
 from lib.base.files import read_manifest
+from lib.stats import mcnemar_p
 from lib.studies.audit import CHECKS, audit, margins, overlap, read_tables, show, slhyde, sources
 from lib.studies.audit import chr as chr_paper
 from lib.studies.audit.arithmetic import (
     Range,
     exactly,
     largest_discordance,
-    mcnemar_p,
     mean,
     possible_counts,
     printed_range,

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.studies.lam.statements import statements_table
 
 from lib.base import paths, provenance
 from lib.data import bioasq, ddx_real, load_benchmark
@@ -25,7 +26,6 @@ from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import METRICS, measure
 from lib.studies.lam import study, tables, views
-from lib.studies.lam.statements import statements_table
 from lib.studies.lam.study import Condition, Study, measured, retrieve
 from lib.studies.lam.tables import CURVE_COLUMNS, all_curves
 

@@ -159,16 +159,18 @@ def test_an_unknown_switch_is_refused():
 def test_the_threshold_is_the_studys_and_not_the_calls(found, percentile):
     score = fitted(found, sentence_filter="percentile", percentile=percentile)
     assert score(found) == [score([couple])[0] for couple in found]
-    assert score.fitted(found).least == score.least, "the switches still say where it came from"
+    assert score.fitted(found).threshold == score.threshold, (
+        "the switches still say where it came from"
+    )
 
 
 def test_a_large_study_fits_its_threshold_on_a_sample_that_does_not_change(monkeypatch, capsys):
     texts = [f"{a} {b} {c}.".capitalize() for a, b, c in product(WORDS, WORDS, WORDS)]
     found = list(product(texts[:20], texts[20:50]))
-    whole = fitted(found, sentence_filter="percentile").least
+    whole = fitted(found, sentence_filter="percentile").threshold
     assert "600 pairs of abstracts, about 600 pairs of sentences" in capsys.readouterr().err
     monkeypatch.setattr(cnt, "_SAMPLE", 150)
-    some = [fitted(found, sentence_filter="percentile").least for _ in range(2)]
+    some = [fitted(found, sentence_filter="percentile").threshold for _ in range(2)]
     assert some[0] == some[1] == pytest.approx(whole, abs=0.1)
     assert "about 600 pairs of sentences" in capsys.readouterr().err
 

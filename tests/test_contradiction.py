@@ -98,15 +98,12 @@ def test_its_card_says_what_is_there():
     for name in FIELDS:
         assert f"| `{name}.jsonl` | {len(read(name))} |" in card
     labels = read("labels")
-    counted, both = (
-        Counter(row["label"] for row in labels),
-        sum(bool(row["label"]) for row in labels),
-    )
-    said = re.search(r"\(contradiction (\d+), entailment\s(\d+), neutral (\d+)\)", card)
-    assert [counted[x] for x in ("contradiction", "entailment", "neutral")] == [
-        *map(int, said.groups())
-    ]
-    assert f"agree on {both} of 210, Cohen's kappa {kappa(labels):.2f}" in card
+    of_label = Counter(row["label"] for row in labels)
+    agreed = sum(bool(row["label"]) for row in labels)
+    on_card = re.search(r"\(contradiction (\d+), entailment\s(\d+), neutral (\d+)\)", card)
+    numbers = [int(number) for number in on_card.groups()]
+    assert [of_label[x] for x in ("contradiction", "entailment", "neutral")] == numbers
+    assert f"agree on {agreed} of 210, Cohen's kappa {kappa(labels):.2f}" in card
     sides = Counter(d["stance"] for d in read("abstracts"))
     assert all(f"{side} {n}" in " ".join(card.split()) for side, n in sides.items())
 
@@ -301,13 +298,8 @@ def test_pools_and_cnt_against_brute_force(lab):
             ]
             assert row.cnt == pytest.approx(np.mean(others))
         assert pool["score"].is_monotonic_decreasing
-    assert len(lab.pairs) == sum(
-        n * (n - 1) // 2
-        for n in lab.ranked.groupby("id")["qid"]
-        .first()
-        .pipe(lambda x: Counter(lab.evidence[i].medicine for i in x.index))
-        .values()
-    )
+    of_medicine = Counter(lab.evidence[i].medicine for i in set(lab.ranked["id"]))
+    assert len(lab.pairs) == sum(n * (n - 1) // 2 for n in of_medicine.values())
 
 
 def small(monkeypatch, found: dict[str, list[str]], texts: dict[str, str]):
@@ -360,7 +352,7 @@ def test_what_will_be_scored_is_said_before_and_algorithm_1_has_its_switches(
     made = study.open_study("tga:x", ENCODER, score)
     assert "tga:x: 1 of 6 questions have abstracts" in told[0]
     assert "190 pairs of abstracts, about 760 pairs of sentences" in told[0]
-    assert "scored by silent" in told[0] and made.score.least is not None
+    assert "scored by silent" in told[0] and made.score.threshold is not None
     assert made.pairs["passed"].sum() == sum(
         s.passed
         for s in made.score([(texts[a], texts[b]) for a, b in made.pairs[["a", "b"]].to_numpy()])
@@ -371,9 +363,10 @@ def test_what_will_be_scored_is_said_before_and_algorithm_1_has_its_switches(
 
 def test_another_ranking_keeps_pools_and_cnt(lab):
     again = study.reranked(lab, ENCODER, mmr="greedy", temporal="none")
-    for part in (["qid", "id", "cnt"],):
-        a, b = (t[part].sort_values(["qid", "id"], ignore_index=True) for t in (lab.ranked, again))
-        pd.testing.assert_frame_equal(a, b)
+    columns = ["qid", "id", "cnt"]
+    before = lab.ranked[columns].sort_values(["qid", "id"], ignore_index=True)
+    after = again[columns].sort_values(["qid", "id"], ignore_index=True)
+    pd.testing.assert_frame_equal(before, after)
     assert not again["id"].equals(lab.ranked["id"])
 
 
@@ -430,7 +423,7 @@ def test_contexts_and_extracts(lab, own_folders):
     for row in said.itertuples():
         whole = " ".join(lab.evidence[i].text for i in row.ids)
         assert len(row.answer.split()) <= 60 and row.answer[:40] in whole
-    table = outcomes.described(lab, chosen).set_index("condition")
+    table = outcomes.describe_contexts(lab, chosen).set_index("condition")
     for name, own in chosen.groupby("condition"):
         years = [lab.evidence[i].year for ids in own["ids"] for i in ids]
         assert table.loc[name, "year"] == pytest.approx(np.mean(years))
@@ -474,7 +467,7 @@ def test_a_chat_answer_and_its_absence(lab, monkeypatch):
     ],
 )
 def test_what_kind_of_answer_it_is(text, finish, kind):
-    assert outcomes.kind_of(text, "Why am I using aspirin?", finish) == kind
+    assert outcomes.kind_of_answer(text, "Why am I using aspirin?", finish) == kind
     assert kind in outcomes.KINDS
 
 
@@ -490,11 +483,13 @@ def test_answers_that_are_none_are_counted(lab, own_folders, monkeypatch):
 
     monkeypatch.setattr(outcomes, "connect", lambda spec: Model())
     chosen = outcomes.contexts(lab, 2)
-    scored = outcomes.answered(lab, chosen, ENCODER, [{"name": "m", "llm": "x", "workers": 1}])
+    scored = outcomes.measured_answers(
+        lab, chosen, ENCODER, [{"name": "m", "llm": "x", "workers": 1}]
+    )
     own = scored[scored["answerer"] == "m"]
     assert Counter(own["kind"]) == {"empty": 1, "echo": 1, "insufficient": 1, "answer": 7}
     assert own["rouge1"].isna().sum() == 1, "what has a word is measured"
-    table = outcomes.kinds(scored)
+    table = outcomes.kinds_of_answers(scored)
     assert list(table) == list(outcomes.KINDS) and table.to_numpy().sum() == len(scored)
     assert table.loc["m"].sum().to_dict() == dict.fromkeys(outcomes.KINDS, 0) | Counter(own["kind"])
     table2 = outcomes.table2(scored)
@@ -513,7 +508,7 @@ def through_a_file(table, folder):
 
 def test_table_2_and_its_tests(lab, own_folders, tmp_path):
     chats = [{"name": "model", "llm": "replay:data/recordings/none.jsonl"}]
-    made = outcomes.answered(lab, outcomes.contexts(lab, 3), ENCODER, chats)
+    made = outcomes.measured_answers(lab, outcomes.contexts(lab, 3), ENCODER, chats)
     scored = through_a_file(made, tmp_path)
     table = outcomes.table2(scored)
     assert len(table) == 2 * 5 * len(quality.METRICS)
@@ -542,7 +537,7 @@ def test_table_2_and_its_tests(lab, own_folders, tmp_path):
 
 
 def test_a_model_of_the_paper_stands_beside_its_own_numbers(lab, own_folders):
-    scored = outcomes.answered(lab, outcomes.contexts(lab, 3), ENCODER, [])
+    scored = outcomes.measured_answers(lab, outcomes.contexts(lab, 3), ENCODER, [])
     table = outcomes.table2(scored.assign(answerer="Gemma-3"))
     row = table[(table["condition"] == CONDITIONS[1]) & (table["metric"] == "kld")].iloc[0]
     assert (row["reported"], row["reported_of"]) == (2.290, "Gemma-3")
@@ -603,24 +598,24 @@ def test_the_papers_claims_have_a_verdict():
 # checks ------------------------------------------------------------------------------------------
 
 
-def test_agreement_against_all_couples():
+def test_auroc_against_all_couples():
     rng = np.random.default_rng(0)
     values, positive = rng.integers(0, 5, 40) / 5, rng.random(40) < 0.4
-    row = checks.agreement("x", values, positive, rng.integers(0, 8, 40))
+    row = checks.auroc_row("x", values, positive, rng.integers(0, 8, 40))
     wins = [(a > b) + (a == b) / 2 for a in values[positive] for b in values[~positive]]
     assert row["auroc"] == pytest.approx(np.mean(wins))
     assert row["low"] <= row["auroc"] <= row["high"] and row["groups"] == 8
-    clear = checks.agreement("x", positive + 0.0, positive, range(40))
+    clear = checks.auroc_row("x", positive + 0.0, positive, range(40))
     assert (clear["auroc"], clear["low"], clear["verdict"]) == (1, 1, "ABOVE CHANCE")
-    assert checks.agreement("x", values, [True] * 40, range(40))["verdict"] == "NOT RUN"
-    assert checks.agreement("x", [], [], [])["verdict"] == "NOT RUN"
+    assert checks.auroc_row("x", values, [True] * 40, range(40))["verdict"] == "NOT RUN"
+    assert checks.auroc_row("x", [], [], [])["verdict"] == "NOT RUN"
 
 
 def test_stances_are_compared_within_a_topic(lab, monkeypatch):
     monkeypatch.setattr(
-        checks, "_labelled", lambda backend: checks.agreement("sentences", [], [], [])
+        checks, "_sentences_row", lambda backend: checks.auroc_row("sentences", [], [], [])
     )
-    table = checks.checks(lab).set_index("check")
+    table = checks.all_checks(lab).set_index("check")
     docs = [d for d in lab.evidence.values() if d.id in set(lab.ranked["id"])]
     both = {"for", "against"}
     couples = [
@@ -641,7 +636,7 @@ def test_stances_are_compared_within_a_topic(lab, monkeypatch):
     assert table.loc["length", "mean_negative"] == pytest.approx(np.mean(values))
     assert table.loc["length", "mean_positive"] == pytest.approx(lab.pairs["value"].mean())
     one = replace(lab, ranked=lab.ranked[lab.ranked["qid"].isin(list(lab.needs)[:6])])
-    assert {r["verdict"] for r in checks._lengths(one)} == {"NOT RUN"}
+    assert {r["verdict"] for r in checks._length_rows(one)} == {"NOT RUN"}
 
 
 def test_maxima_say_how_far_cnt_counts_opportunities(lab, own_folders):
@@ -675,7 +670,7 @@ def test_statements_state_an_effect_and_turn_it_round(lab):
         ("d", effect("oxygen", "death", "increased")),
         ("a", effect("aspirin daily", "stroke", "decreased")),
     ]
-    row = checks._statements(found, replace(lab, evidence=docs))
+    row = checks._statement_row(found, replace(lab, evidence=docs))
     assert (row["positives"], row["negatives"], row["groups"]) == (4, 4, 3)
 
 
@@ -708,14 +703,14 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
 
 def test_the_studys_results_know_what_they_are_read_from():
     score = study.Scorer(type("B", (), {"fingerprint": "x"}), ENCODER, {"percentile": 90})
-    mini = study.behind("evidence-mini", score, labelled=["evidence-mini pairs"], k=5)
+    mini = study.provenance("evidence-mini", score, labelled=["evidence-mini pairs"], k=5)
     assert {
         "evidence-mini/labels.jsonl",
         "nli-head/weights.npz",
         "reported/contradiction_table2.csv",
     } <= set(mini["data"])
     sets = ["scifact held-out", "bioclaim", "evidence-mini pairs"]
-    both = study.behind("open", score, labelled=sets)
+    both = study.provenance("open", score, labelled=sets)
     assert {
         "scifact-claims",
         "bioclaim-val",
@@ -727,7 +722,8 @@ def test_the_studys_results_know_what_they_are_read_from():
     assert data_hash(both["data"]) != data_hash(mini["data"])
     own = modules_behind(mini["code"])
     assert not any(m.startswith("lib.studies.lam") or m == "lib.search.corpus_index" for m in own)
-    more = modules_behind([*mini["code"], *retrieved.CODE])
+    # A benchmark is made by a module of its own, which "lib.data" imports when it is asked for.
+    more = modules_behind([*mini["code"], *retrieved.CODE, "lib.data"])
     assert {
         "lib.data.bioasq",
         "lib.search.corpus_index",
@@ -737,6 +733,32 @@ def test_the_studys_results_know_what_they_are_read_from():
 
 
 # figures -----------------------------------------------------------------------------------------
+
+
+def test_the_quality_of_every_model_is_drawn_where_it_is_and_beside_chance():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    rows = []
+    for place, name in enumerate(("one", "two")):
+        for backend, auroc in (("head", 0.6), ("cosine", 0.7 + place / 10)):
+            low, high = auroc - 0.1, auroc + 0.05
+            row = {"backend": backend, "set": name, "auroc": auroc, "n": 10 + place}
+            rows.append(row | {"auroc_low": low, "auroc_high": high})
+    (axis,) = plots.plot_quality(pd.DataFrame(rows), "x").axes
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["one, n = 10", "two, n = 11"]
+    heights = {
+        t.get_text(): y for t, y in zip(axis.get_yticklabels(), axis.get_yticks(), strict=True)
+    }
+    drawn = {box.get_label(): box for box in axis.containers}
+    assert set(drawn) == {"head", "cosine"}
+    points, _, (bars,) = drawn["cosine"]
+    assert points.get_xdata().tolist() == pytest.approx([0.7, 0.8])
+    for name, y in zip(("one, n = 10", "two, n = 11"), points.get_ydata(), strict=True):
+        assert abs(heights[name] - y) < 0.5
+    ends = [segment[:, 0].tolist() for segment in bars.get_segments()]
+    assert np.allclose(ends, [[0.6, 0.75], [0.7, 0.85]])
+    assert any(np.allclose(line.get_xdata(), 0.5) for line in axis.lines)
 
 
 def test_figures_show_every_number(lab):

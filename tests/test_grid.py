@@ -23,15 +23,16 @@ from lib.data.questions import Question, load_questions
 from lib.data.store import PassageStore
 from lib.llm.chat import REFERENCE, ChatModel, Reply, ScriptedChat
 from lib.llm.recorder import Recorder
-from lib.methods import METHODS, Dense, Expansion, Sparse, Text
+from lib.methods import METHODS, Budget, Expansion, Hypotheses, Sparse, Text
 from lib.profiles import load_profile, methods_of
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
-from lib.run import Retriever
+from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.accuracy import accuracy_table, cost_table
-from lib.studies.grid.cells import ARMS, DEPTH, Grid, question_sets, sampled
+from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets, sampled
+from lib.studies.grid.controls import CONTROLS
 
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
 IDS = [f"{i:03d}" for i in range(30)]
@@ -42,6 +43,9 @@ SET = [
     for i in range(6)
 ]
 """Ids of questions and passages that look like numbers, as MedQA's and PubMed's do."""
+
+
+ARMS = (*METHODS, *CONTROLS, RANDOM, *NO_RETRIEVAL)
 
 
 class Says(ChatModel):
@@ -144,7 +148,7 @@ def found(arm: str, question: Question) -> int:
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_gives_runs_contexts_and_answers(arm, make):
     grid = make()
-    searched = arm not in ("closed book", "hypotheses as context")
+    searched = arm not in NO_RETRIEVAL
     contexts = grid.contexts(arm, "mine", SET)
     if searched:
         run = grid.run(arm, "mine")
@@ -156,7 +160,7 @@ def test_every_arm_gives_runs_contexts_and_answers(arm, make):
             assert own["pid"].is_unique and own["score"].is_monotonic_decreasing
             assert [p.pid for p in context] == list(own["pid"])[:3]
             assert all(p.text == TEXTS[int(p.pid)] for p in context)
-    elif arm == "closed book":
+    elif arm == "closed_book":
         assert contexts == [[]] * len(SET)
     else:
         assert [[p.text for p in c] for c in contexts] == [
@@ -164,7 +168,7 @@ def test_every_arm_gives_runs_contexts_and_answers(arm, make):
         ]
     for reader in readers_of(Says()):
         told = grid.answers(arm, "mine", reader)
-        if arm == "closed book" and not reader.needs_llm:
+        if arm == "closed_book" and not reader.needs_llm:
             assert told is None
             continue
         assert list(told["qid"]) == [q.qid for q in SET]
@@ -177,15 +181,15 @@ def test_every_arm_gives_runs_contexts_and_answers(arm, make):
 
 def test_a_larger_k_is_read_whole(make):
     grid = make(k=DEPTH + 4)
-    for arm in ("standard", "random passages"):
+    for arm in ("standard", RANDOM):
         assert {len(c) for c in grid.contexts(arm, "mine", SET)} == {DEPTH + 4}
     small = make(k=99)
-    assert {len(c) for c in small.contexts("random passages", "mine", SET)} == {len(TEXTS)}
+    assert {len(c) for c in small.contexts(RANDOM, "mine", SET)} == {len(TEXTS)}
 
 
 def test_random_passages_are_the_questions_own_and_stay_the_same(make):
-    one = make().run("random passages", "mine")
-    two = make(profile="other", sets={"mine": SET[::-1]}).run("random passages", "mine")
+    one = make().run(RANDOM, "mine")
+    two = make(profile="other", sets={"mine": SET[::-1]}).run(RANDOM, "mine")
     columns = ["qid", "rank", "pid"]
     assert one[columns].equals(two[columns].sort_values(["qid", "rank"], ignore_index=True))
     assert len(set(one.groupby("qid")["pid"].agg(tuple))) == len(SET)
@@ -197,11 +201,11 @@ def test_random_passages_are_the_questions_own_and_stay_the_same(make):
 def test_a_second_grid_reads_its_cells_and_asks_nobody(make):
     grid = make()
     llm = Says()
-    first = [grid.run(a, "mine") for a in ("standard", "chr", "csqe", "chr, matched rotation")]
+    first = [grid.run(a, "mine") for a in ("standard", "chr", "csqe", "chr+rotation")]
     first += [grid.expanded("chr", "mine")]
     first += [grid.answers("chr", "mine", reader) for reader in readers_of(llm)]
     again = make(llm=Silent())
-    second = [again.run(a, "mine") for a in ("standard", "chr", "csqe", "chr, matched rotation")]
+    second = [again.run(a, "mine") for a in ("standard", "chr", "csqe", "chr+rotation")]
     second += [again.expanded("chr", "mine")]
     second += [again.answers("chr", "mine", reader) for reader in readers_of(Silent())]
     for a, b in zip(first, second, strict=True):
@@ -219,12 +223,16 @@ class Mine:
     needs_llm: bool = True
     options_visible: bool = False
 
+    def budget(self) -> Budget:
+        """One request for one text."""
+        return Budget((("mine", 0),), 1, 256)
+
     def expand(self, question, llm, search) -> Expansion:
         """Ask for advice and put it beside the question."""
         replies = llm.generate([{"role": "user", "content": question.text}])
         texts = [Text(question.text, 1.0, "query", "question")]
         texts += [Text(w, self.weight) for w in (*self.words, replies[0].text)]
-        return Expansion(Dense(tuple(texts)), {"replies": replies})
+        return Expansion(Hypotheses(tuple(texts)), {"replies": replies})
 
 
 CHANGES = {
@@ -310,14 +318,14 @@ def test_a_miss_is_not_run_with_one_row_and_its_command(make, tmp_path):
         assert grid.missing == [{"dataset": "mine", "method": "chr", "reader": "", "how": how}]
     assert len(grid.run("standard", "mine")) == DEPTH * len(SET)
     reader = EvidenceReader(HashEncoder(dim=64))
-    assert grid.answers("chr, matched rotation", "mine", reader) is None
-    assert grid.answers("hypotheses as context", "mine", reader) is None
+    assert grid.answers("chr+rotation", "mine", reader) is None
+    assert grid.answers("hypotheses_as_context", "mine", reader) is None
     assert grid.answers("standard", "mine", ChatReader(recorder, "chat")) is None
     assert {(m["method"], m["reader"]) for m in grid.missing} == {
         ("chr", ""),
-        ("chr, matched rotation", ""),
-        ("chr, matched rotation", "evidence reader"),
-        ("hypotheses as context", "evidence reader"),
+        ("chr+rotation", ""),
+        ("chr+rotation", "evidence reader"),
+        ("hypotheses_as_context", "evidence reader"),
         ("standard", "chat"),
     }
     assert len(grid.missing) == 5 and {m["how"] for m in grid.missing} == {how}
@@ -353,9 +361,9 @@ def test_what_fails_or_finds_nothing_has_a_row_of_rank_0_and_an_empty_context(ma
     assert {q: len(c) for q, c in contexts.items()} == {
         q.qid: 0 if q.qid in ("0002", "0004") else 3 for q in SET
     }
-    hypotheses = grid.contexts("hypotheses as context", "mine", SET)
+    hypotheses = grid.contexts("hypotheses_as_context", "mine", SET)
     assert [len(c) for c in hypotheses] == [2, 2, 0, 2, 0, 2]
-    control = grid.run("chr, another question's mimic", "mine")
+    control = grid.run("chr+stranger", "mine")
     assert set(control[control["rank"] == 0]["qid"]) == {"0002", "0004"}
     assert (grid.expanded("chr", "mine")["error"] != "").sum() == 2
 
@@ -423,6 +431,59 @@ def test_another_seed_is_another_sample():
     assert sampled(many, 10, 0) != sampled(many, 10, 1)
 
 
+# controls ----------------------------------------------------------------------------------------
+
+
+def test_strangers_come_from_all_sets_and_never_from_the_question_itself(make):
+    sets = {"one": SET[:2], "two": SET[2:]}
+    grid = make(sets=sets)
+    mimics = {f"sepsis not case {i}" for i in range(6)}
+    for name, questions in sets.items():
+        for question, made in zip(questions, grid.controlled("chr+stranger", name), strict=True):
+            own = f"sepsis not case {int(question.qid)}"
+            drawn = {t.text for t in made.request.of("mimic", "stranger")}
+            assert drawn == mimics - {own} and made.request.way.mimic == "stranger"
+            assert made.trace["H_minus"] == own
+            (first,) = made.request.of("mimic")
+            assert first.text == own
+    draws = {
+        tuple(grid.run("chr+stranger", "one")["pid"]),
+        *(
+            tuple(execute("x", sets["one"], made, grid.retriever, DEPTH)[0]["pid"])
+            for made in (grid.controlled("chr+stranger", "one", draw) for draw in range(5))
+        ),
+    }
+    assert len(draws) == 5  # the first draw is the run's
+
+
+def test_a_control_is_made_anew_when_any_set_changes_and_chr_is_not(make):
+    sets = {"one": SET[:2], "two": SET[2:]}
+    first = make(sets=sets)
+    own = {arm: first.run(arm, "one") for arm in ("chr", *CONTROLS)}
+    fewer = make(sets=sets | {"two": SET[2:3]})
+    for arm in CONTROLS:
+        fewer.run(arm, "one")
+    assert fewer.llm.asked.total() == 3
+    again = make(sets=sets | {"two": SET[2:3]}, llm=Silent())
+    assert again.run("chr", "one").equals(own["chr"])
+    again.run("chr+stranger", "one")
+
+
+def test_an_unknown_control_is_refused_with_those_there_are(make):
+    with pytest.raises(ValueError, match="no control 'noise'; there are: chr.stranger"):
+        make().controlled("noise", "mine")
+
+
+def test_a_question_alone_has_no_control_and_retrieves_nothing(make):
+    grid = make(sets={"mine": SET[:1]})
+    for arm in CONTROLS:
+        run = grid.run(arm, "mine")
+        assert list(run["rank"]) == [0] and list(run["pid"]) == [""]
+        (made,) = grid.expansions(arm, "mine")
+        _, traces = execute(arm, SET[:1], [made], grid.retriever)
+        assert "stranger" in traces["0000"]["error"] or "control" in traces["0000"]["error"]
+
+
 # a new method ------------------------------------------------------------------------------------
 
 
@@ -440,7 +501,7 @@ def test_a_method_that_is_registered_is_in_every_table(make, monkeypatch):
     table = accuracy_table(answers, {a: m.options_visible for a, m in methods.items()})
     own = table[(table["method"] == "mine") & (table["metric"] == "accuracy")]
     assert list(own["answerer"]) == ["evidence reader", "chat"] and set(own["n"]) == {len(SET)}
-    assert own["p_holm"].between(0, 1).all() and not own["options_visible"].any()
+    assert not own["options_visible"].any()
     costs = cost_table(pd.concat([grid.expanded(a, "mine") for a in arms]))
     mine = costs.set_index("method").loc["mine"]
     assert (mine["calls"], mine["output_tokens"], mine["n"], mine["failed"]) == (1, 7, 6, 0)
@@ -449,7 +510,7 @@ def test_a_method_that_is_registered_is_in_every_table(make, monkeypatch):
 
 def test_a_grid_needs_no_chr(make):
     grid = make(methods={"standard": METHODS["standard"]}, llm=None)
-    for arm in ("standard", "random passages"):
+    for arm in ("standard", RANDOM):
         assert len(grid.run(arm, "mine")) == DEPTH * len(SET)
 
 
@@ -471,13 +532,13 @@ def test_what_asks_an_llm_is_run_on_a_sample_and_the_rest_on_every_question(make
     few = {q.qid for q in sampled(SET, 2)}
     for arm in ARMS:
         llm = (
-            arm == "hypotheses as context"
+            arm == "hypotheses_as_context"
             or "chr" in arm
             or getattr(METHODS.get(arm), "needs_llm", False)
         )
         wanted = few if llm else {q.qid for q in SET}
         assert {q.qid for q in grid.questions(arm, "mine")} == wanted, arm
-        if arm not in ("closed book", "hypotheses as context"):
+        if arm not in NO_RETRIEVAL:
             assert set(grid.run(arm, "mine")["qid"]) == wanted
     reader = readers_of(Says())[0]
     assert set(grid.answers("standard", "mine", reader)["qid"]) == {q.qid for q in SET}

@@ -20,9 +20,11 @@ from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.expansion import hypotheses, validity
 from lib.llm.chat import REFERENCE, Reply, ScriptedChat, current_tag, sample_seed, tag
+from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, is_in, quoted
-from lib.methods import METHODS, Dense, Expansion, Forms, Fusion, Method, Sparse, Text
+from lib.methods import METHODS, Budget, Expansion, Fusion, Hypotheses, Method, Sparse, Text, Way
 from lib.methods.base import stem
+from lib.profiles import load_profile, methods_of
 from lib.run import Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
@@ -89,13 +91,11 @@ def asked_of(method: Method, question: Question = QUESTION) -> tuple[Expansion, 
 def texts_of(request) -> list[str]:
     """Every text of a request, whatever its kind."""
     match request:
-        case Dense():
-            inner = [*request.texts, *(request.pool.texts if request.pool else ())]
-            return [t if isinstance(t, str) else " ".join(t) for t in (x.text for x in inner)]
+        case Hypotheses():
+            inner = [x.text for x in request.texts]
+            return [t if isinstance(t, str) else " ".join(t) for t in inner]
         case Sparse():
             return [request.text]
-        case Forms():
-            return [t for form in request.forms for t in texts_of(form)]
         case Fusion():
             return [t for part in request.requests for t in texts_of(part)]
 
@@ -151,14 +151,17 @@ def test_expand_never_looks_at_the_answer_or_what_experts_found(method):
 
 def test_a_request_is_of_a_known_kind_with_weights_and_towers(method):
     request = asked_of(method)[0].request
-    assert isinstance(request, (Dense, Sparse, Forms, Fusion))
+    assert isinstance(request, (Hypotheses, Sparse, Fusion))
     assert texts_of(request) and all(text.strip() for text in texts_of(request))
     parts = request.requests if isinstance(request, Fusion) else (request,)
-    assert all(isinstance(part, (Dense, Sparse)) for part in parts)
-    for part in (part for part in parts if isinstance(part, Dense)):
+    assert all(isinstance(part, (Hypotheses, Sparse)) for part in parts)
+    for part in (part for part in parts if isinstance(part, Hypotheses)):
         assert all(isinstance(t, Text) and t.role for t in part.texts)
         assert {t.tower for t in part.texts} <= {"query", "article"}
-        assert all(math.isfinite(t.weight) and t.weight for t in part.texts)
+        assert all(math.isfinite(t.weight) for t in part.texts)
+        # A question of weight 0 is there for a way that adds it.
+        assert all(t.weight or t.role == "question" for t in part.texts)
+        assert any(t.weight for t in part.texts if t.role != "mimic")
 
 
 @pytest.mark.parametrize("visible", [False, True])
@@ -218,8 +221,69 @@ def test_every_call_says_which_method_and_question_it_is_for(name):
 
     asked = [replace(QUESTION, qid=f"q{i}") for i in range(20)]
     expand_all(METHODS[name], asked, Tagged(), Given(), workers=4)
-    calls = {"csqe": 2, "thinkqe": 3}.get(name, 1)
+    calls = len(METHODS[name].budget().prompts)
     assert Counter(seen) == {(name, q.qid): calls for q in asked}
+
+
+SETTINGS = {name: METHODS[name] for name in ASKING} | {
+    "csqe, single call": replace(METHODS["csqe"], mode="single_call", samples=1),
+    "csqe, three samples": replace(METHODS["csqe"], samples=3, depth=1, words=7),
+    "thinkqe, two rounds": replace(METHODS["thinkqe"], rounds=2, samples=1, shown=1),
+    "thinkqe, prompted": replace(METHODS["thinkqe"], thinking="prompted"),
+    "query2doc, no examples": replace(METHODS["query2doc"], shots=0, max_tokens=512),
+    "hyde, one": replace(METHODS["hyde"], samples=1, temperature=0.2, seed=5),
+    "a profile's": methods_of(replace(load_profile("mini"), **load_profile("mini").generated))[
+        "csqe"
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_budget_is_what_is_really_asked_for(name):
+    method = SETTINGS[name]
+    budget = method.budget()
+    assert isinstance(budget, Budget) and hash(budget)
+    llm = asked_of(method)[1]
+    assert len(llm.asked) == len(budget.prompts)
+    assert sum(options["n"] for options in llm.options) == budget.texts
+    assert {o["max_tokens"] for o in llm.options} == {budget.max_tokens}
+    assert {o["temperature"] for o in llm.options} == {budget.temperature}
+    assert llm.options[0]["seed"] == budget.seed
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_budget_names_the_prompts_and_the_passages_they_show(name):
+    many = [(f"d{i}", f"marked{i} " + "word " * 300) for i in range(40)]
+    llm = Script()
+    SETTINGS[name].expand(QUESTION, llm, lambda request, k: many[:k])
+    budget = SETTINGS[name].budget()
+    for messages, (prompt, shown) in zip(llm.asked, budget.prompts, strict=True):
+        said = "\n".join(m["content"] for m in messages)
+        # What stands in the prompt's file before its first blank is in what was asked.
+        blank = {"question": "\0", "documents": "\0"}
+        wanted = {v for v in ("question", "documents") if "{" + v + "}" in str(load_prompt(prompt))}
+        start = load_prompt(prompt).messages(**{v: blank[v] for v in wanted or {"question"}})
+        assert start[0]["content"].split("\0")[0] in said
+        listed = [i for i in range(40) if f"marked{i} " in said]
+        # ThinkQE shows at most as many; where the same come again, fewer.
+        assert len(listed) <= shown and (messages is not llm.asked[0] or not shown or listed)
+        if listed:
+            line = next(x for x in said.split("\n") if "marked" in x)
+            assert len(line.split()) <= budget.words + 1  # its number
+
+
+def test_methods_that_ask_nobody_have_no_budget(method):
+    assert (method.budget() is None) == (not method.needs_llm)
+
+
+def test_methods_with_one_budget_make_the_same_requests():
+    same = [n for n in ASKING if METHODS[n].budget() == METHODS["chr"].budget()]
+    assert same == ["hplus", "chr"]
+    one, two = (asked_of(METHODS[n])[1] for n in same)
+    assert one.asked == two.asked and one.options == two.options
+    assert replace(METHODS["chr"], lam=0.3).budget() == METHODS["chr"].budget()
+    for changed in ({"seed": 1}, {"temperature": 0.5}, {"max_tokens": 9}):
+        assert replace(METHODS["chr"], **changed).budget() != METHODS["chr"].budget()
 
 
 @pytest.mark.parametrize("name", ASKING)
@@ -297,7 +361,7 @@ def test_the_stem_lists_options_by_letter():
 
 def test_standard_is_the_question_on_the_query_tower_or_for_bm25():
     dense = asked_of(METHODS["standard"])[0].request
-    assert dense == Dense((Text(QUESTION.text, 1.0, "query", "question"),))
+    assert dense == Hypotheses((Text(QUESTION.text, 1.0, "query", "question"),))
     sparse = asked_of(methods.standard.Standard(sparse=True))[0].request
     assert sparse == Sparse(QUESTION.text)
 
@@ -305,26 +369,29 @@ def test_standard_is_the_question_on_the_query_tower_or_for_bm25():
 # CHR and its control -----------------------------------------------------------------------------
 
 
-def weights(request: Dense) -> list[tuple[str, float, str]]:
+def weights(request: Hypotheses) -> list[tuple[str, float, str]]:
     return [(t.role, t.weight, t.tower) for t in request.texts]
+
+
+PAIR = [("target", 1.0, "article"), ("mimic", 1.0, "article"), ("question", 0.0, "query")]
 
 
 @pytest.mark.parametrize("lam", [1.0, 0.4])
 def test_chr_is_h_plus_minus_lambda_h_minus_from_one_call(lam):
     expansion, llm = asked_of(replace(METHODS["chr"], lam=lam))
-    assert weights(expansion.request) == [("H+", 1.0, "article"), ("H-", -lam, "article")]
+    assert weights(expansion.request) == PAIR and expansion.request.way == Way(lam=lam)
     assert [t.text for t in expansion.request.texts] == [
         "H_plus is gout of the toe",
         "H_minus is gout of the toe",
+        QUESTION.text,
     ]
-    assert expansion.request.pool is None and len(llm.asked) == 1
+    assert len(llm.asked) == 1
     assert METHODS["chr"].lam == 1.0 and llm.options[0]["temperature"] == 0.0
 
 
-def test_the_control_has_the_identical_target_and_no_mimic():
+def test_the_control_has_the_identical_texts_and_subtracts_nothing():
     chr_, plus = (asked_of(METHODS[name])[0] for name in ("chr", "hplus"))
-    assert plus.request.texts == chr_.request.texts[:1]
-    assert weights(plus.request) == [("H+", 1.0, "article")]
+    assert plus.request == chr_.request.by(lam=0.0)
     zero, llm = asked_of(replace(METHODS["chr"], lam=0.0))
     assert zero.request == plus.request
     assert llm.asked == asked_of(METHODS["hplus"])[1].asked  # so one recording serves both
@@ -334,12 +401,26 @@ def test_chr_with_the_question_a_pool_and_another_tower():
     chr_ = replace(METHODS["chr"], lam=0.5, question_weight=0.3, pool=50, tower="query")
     request = asked_of(chr_)[0].request
     assert weights(request) == [
-        ("H+", 1.0, "query"),
-        ("H-", -0.5, "query"),
-        ("question", 0.3, "query"),
+        ("target", 1.0, "query"),
+        ("mimic", 1.0, "query"),
+        ("question", 0.0, "query"),
     ]
     assert request.texts[2].text == QUESTION.text
-    assert weights(request.pool) == [("H+", 1.0, "query")] and request.pool_size == 50
+    assert request.way == Way(lam=0.5, question_weight=0.3, pool=50)
+
+
+@pytest.mark.parametrize("settings", [{}, {"lam": 0.4}, {"question_weight": 0.7}, {"lam": -0.5}])
+def test_chr_finds_what_its_equation_says(settings, retriever):
+    method = replace(METHODS["chr"], **settings)
+    said = json.dumps({"H_plus": "gout toe number 3", "H_minus": "sepsis number 4"})
+    run, _ = run_retrieval(method, [QUESTION], retriever, Script(said), k=12)
+    encoder = Towers()
+    plus, minus = encoder.encode(["gout toe number 3", "sepsis number 4"], "article")
+    (asked,) = encoder.encode([QUESTION.text], "query")
+    vector = plus - method.lam * minus + method.question_weight * asked
+    scores = dict(zip(IDS, encoder.encode(TEXTS, "article") @ vector, strict=True))
+    assert run["score"].tolist() == pytest.approx([scores[pid] for pid in run["pid"]], abs=1e-5)
+    assert run["score"].tolist() == pytest.approx(sorted(scores.values())[::-1], abs=1e-5)
 
 
 GOOD = json.dumps({"H_plus": "It is gout.", "H_minus": "It is pseudogout."})
@@ -550,7 +631,7 @@ def test_csqe_asks_two_prompts_for_two_samples_each_about_the_first_documents():
     csqe = METHODS["csqe"]
     llm = Script("p1", "p2", "none", '"x"')
     trace = csqe.expand(QUESTION, llm, search).trace
-    assert searched == [(Dense((Text(Q, 1.0, "query", "question"),)), 10)]
+    assert searched == [(Hypotheses((Text(Q, 1.0, "query", "question"),)), 10)]
     assert [(o["n"], o["temperature"], o["max_tokens"]) for o in llm.options] == [
         (2, 1.0, 1024)
     ] * 2
@@ -748,7 +829,8 @@ def test_only_prompted_thinking_is_asked_for():
 
 MINE = '''
 from dataclasses import dataclass
-from lib.methods.base import Dense, Expansion, Fusion, Text
+from lib.methods.base import Expansion, Fusion
+from lib.ways import Hypotheses, Text
 
 @dataclass(frozen=True)
 class Echo:
@@ -759,9 +841,13 @@ class Echo:
 
     def expand(self, question, llm, search):
         """Read the first result."""
-        first = Dense((Text(question.text, 1.0, "query"),))
+        first = Hypotheses((Text(question.text, 1.0, "query"),))
         pid, text = search(first, 1)[0]
-        return Expansion(Fusion((first, Dense((Text(text),)))), {"read": pid})
+        return Expansion(Fusion((first, Hypotheses((Text(text),)))), {"read": pid})
+
+    def budget(self):
+        """Nobody is asked."""
+        return None
 '''
 
 

@@ -20,7 +20,8 @@ from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder
 from lib.methods import METHODS
-from lib.methods.base import Dense, Expansion, Text
+from lib.methods.base import Expansion
+from lib.methods.chr import written_pair
 from lib.plots import mimics as plots
 from lib.report import reported
 from lib.run import Retriever
@@ -28,9 +29,8 @@ from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.experiment import CHOSEN
 from lib.studies.mimics import cases, tables
-from lib.studies.mimics.items import collapses, copied, items, shifted
+from lib.studies.mimics.items import collapses, copied, items
 from lib.studies.mimics.judge import GRADE, judged
-from lib.studies.naming import named_option
 from lib.studies.mimics.tiers import (
     TIERS,
     agreement,
@@ -39,6 +39,8 @@ from lib.studies.mimics.tiers import (
     rank_correlation,
     tier_tests,
 )
+from lib.studies.naming import named_option
+from lib.ways import Way
 
 # statistics --------------------------------------------------------------------------------------
 
@@ -93,20 +95,21 @@ def test_what_the_papers_own_table_shows_by_exact_test():
     ].tolist()
     tests = tier_tests(hits, n).set_index("test")
     assert tests.loc["Excellent > Poor", "p"] == pytest.approx(0.347, abs=0.001)
-    assert (tests["verdict"] == "INCONCLUSIVE").all() and tests["n"].iloc[0] == 47
+    assert (tests["p_holm"] > 0.05).all() and tests["n"].iloc[0] == 47
     assert tests.loc["Excellent > Good", "p_holm"] == pytest.approx(3 * 0.2552, abs=0.001)
 
 
-def test_a_clear_difference_is_told_in_both_directions_and_an_empty_tier_is_not_run():
+def test_a_clear_difference_is_told_in_both_directions_and_an_empty_tier_has_no_test():
     n = {"Excellent": 40, "Good": 40}
     up, down = (tier_tests(dict(zip(n, x, strict=True)), n) for x in ((38, 10), (10, 38)))
-    assert up["verdict"].tolist() == ["SUPPORTED", "SUPPORTED", "NOT RUN", "NOT RUN"]
-    assert down["verdict"].tolist()[1] == "AGAINST"
+    for told in (up, down):
+        assert (told["p_holm"].iloc[:2] < 0.001).all() and told["p_holm"].iloc[2:].isna().all()
+    assert down["difference"].iloc[1] == -up["difference"].iloc[1]
     row = up.iloc[1]
     assert row["difference"] == pytest.approx(0.7) and row["low"] < 0.7 < row["high"]
     assert up[["difference", "p", "p_holm", "least"]].iloc[2:].isna().all(axis=None)
     nobody = tier_tests({}, {})
-    assert (nobody["verdict"] == "NOT RUN").all() and nobody["n"].sum() == 0
+    assert nobody["p"].isna().all() and nobody["n"].sum() == 0
 
 
 def test_kappa_is_chance_corrected_and_needs_two_grades():
@@ -222,10 +225,10 @@ def lab(places, questions, texts, lam=0.4, k=3):
         (side, t): unit(v)[0] for t, v in places.items() for side in ("query", "article")
     }
     made = [
-        Expansion(Dense((Text(a), Text(b, -1.0))), {"H_plus": a, "H_minus": b})
+        Expansion(written_pair(q.text, a, b, Way(lam=1.0)), {"H_plus": a, "H_minus": b})
         if a
         else Expansion(None)
-        for a, b in texts
+        for q, (a, b) in zip(questions, texts, strict=True)
     ]
     grid = SimpleNamespace(
         sets={"mine": questions},
@@ -297,7 +300,6 @@ def test_equal_hypotheses_have_no_direction_and_retrieve_nothing():
     row = items(lab(PLACES, QUESTIONS[:1], same), {"q1": frozenset({"p0"})}).iloc[0]
     assert (row["shared"], row["kept_one"], row["p_one"]) == (1, 0, 0) and np.isnan(row["near_one"])
     assert row["kept_chosen"] == 1 and row["collapsed_one"] and not row["collapsed_chosen"]
-    assert shifted(Text("a"), Text("b"), 0.0).texts == (Text("a"),)
 
 
 # the judge ---------------------------------------------------------------------------------------

@@ -28,9 +28,19 @@ from lib.search.vectors import encode_small
 from lib.studies.contradiction import cnt
 from lib.studies.contradiction.cnt import pair_scores
 from lib.studies.nli import models, train_head
-from lib.studies.nli import scores as kept
+from lib.studies.nli import scores as stored
 from lib.studies.nli.head import CUES, HEAD, FeatureBackend, features, opposites
-from lib.studies.nli.labelled import FILES, NEAREST, SETS, Labelled, quality, scifact
+from lib.studies.nli.labelled import (
+    FILES,
+    MEASURED,
+    NEAREST,
+    SETS,
+    LabelledPair,
+    quality,
+    quality_table,
+    scifact,
+    side_by_side,
+)
 from lib.studies.nli.models import load_backend, sentences
 from lib.studies.nli.scores import plan, rates, score_pairs
 from tests.tiny_models import save_bert
@@ -281,7 +291,7 @@ def test_each_pair_is_scored_once_in_every_direction(tmp_path_factory, pairs):
 
 
 def test_a_run_that_died_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "_CHUNK", 10)
+    monkeypatch.setattr(stored, "_CHUNK", 10)
     pairs = [(f"sentence {i}", "other") for i in range(45)]
     first = Fake(dies_at=4)
     with pytest.raises(RuntimeError, match="killed"):
@@ -352,7 +362,7 @@ def test_a_rate_counts_each_pair_once_and_what_a_model_encodes_as_sentences(monk
 @pytest.mark.parametrize("pools", [1, 8])
 def test_memory_and_disk_of_the_plan_are_those_of_a_run(monkeypatch, tmp_path, pools):
     monkeypatch.setenv("CHR_CACHE", str(tmp_path))
-    for module in (cnt, kept):
+    for module in (cnt, stored):
         monkeypatch.setattr(module, "BLOCK", 56)  # two pools of eight
     docs = [
         [" ".join(f"Word{i}x{j}x{q} {'and more ' * 9}end." for j in range(8)) for i in range(8)]
@@ -378,7 +388,7 @@ def test_memory_and_disk_of_the_plan_are_those_of_a_run(monkeypatch, tmp_path, p
 def test_quality_is_what_counting_pairs_says(monkeypatch, tmp_path):
     monkeypatch.setenv("CHR_CACHE", str(tmp_path))
     kinds = ("contradiction", "entailment", "neutral")
-    pairs = [Labelled(f"a{i}", f"b{i % 3}", kinds[i * 7 % 3], f"g{i // 4}") for i in range(40)]
+    pairs = [LabelledPair(f"a{i}", f"b{i % 3}", kinds[i * 7 % 3], f"g{i // 4}") for i in range(40)]
     monkeypatch.setitem(SETS, "small", lambda: pairs)
     row, score = quality(Fake(), "small", draws=200), lambda x: max(p(x.a, x.b), p(x.b, x.a))
     yes = [score(x) for x in pairs if x.label == "contradiction"]
@@ -396,6 +406,27 @@ def test_quality_is_what_counting_pairs_says(monkeypatch, tmp_path):
     )
     perfect = quality(right, "small", draws=50)
     assert perfect["auroc"] == perfect["ap"] == perfect["auroc_low"] == 1
+
+
+def test_every_labelled_set_is_measured_and_the_harder_half_has_no_neutral(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path))
+    assert {name.removesuffix(", no neutral") for name in MEASURED} == set(SETS)
+    kinds = ["contradiction", "entailment", "neutral"] * 5
+    pairs = [LabelledPair(f"a{i}", f"b{i}", kind, f"g{i}") for i, kind in enumerate(kinds)]
+    monkeypatch.setitem(SETS, "small", lambda: pairs)
+    head, baseline = Fake("one"), Fake("two")
+    head.name, baseline.name = "head", "cosine"
+    table = quality_table([head, baseline], ["small", "small, no neutral"])
+    assert table["backend"].tolist() == ["head", "cosine"] * 2
+    assert table["n"].tolist() == [15, 15, 10, 10] and set(table["positives"]) == {5}
+    yes = [max(p(x.a, x.b), p(x.b, x.a)) for x in pairs if x.label == "contradiction"]
+    no = [max(p(x.a, x.b), p(x.b, x.a)) for x in pairs if x.label == "entailment"]
+    wins = np.mean([y > n for y in yes for n in no])
+    assert table.loc[2, "auroc"] == pytest.approx(wins)
+    read = side_by_side(table.iloc[::-1])  # whatever the order, each value in its place
+    assert list(read) == ["set", "n", "contradictions", "cosine", "head"]
+    assert read["set"].tolist() == ["small, no neutral", "small"]
+    assert read.loc[0, "head"].startswith(f"{wins:.3f} [") and read["n"].tolist() == [10, 15]
 
 
 def test_bundled_pairs_are_those_on_which_both_readers_agree():
@@ -422,8 +453,8 @@ def test_the_card_of_the_head_counts_its_cue_words():
 
 def test_a_claim_turned_around_changes_sides():
     def one(claim: str, label: str = "contradiction") -> list[tuple[str, str]]:
-        pair = Labelled(claim, "evidence", label, "g")
-        return [(x.a, x.label) for x in train_head.flipped([pair]) if x.b == "evidence"]
+        pair = LabelledPair(claim, "evidence", label, "g")
+        return [(x.a, x.label) for x in train_head.turned_around([pair]) if x.b == "evidence"]
 
     assert one("Aspirin reduces risk.") == [("Aspirin increases risk.", "entailment")]
     assert one("Aspirin does not help.", "entailment") == [("Aspirin help.", "contradiction")]
@@ -463,7 +494,7 @@ def test_the_sentence_of_a_neutral_pair_is_the_nearest_of_its_abstract(scifact_r
 def test_the_head_trained_again_is_the_shipped_one(scifact_read, minilm):
     with np.load(HEAD, allow_pickle=False) as saved:
         check = saved["check"]
-    weight, _ = train_head.fit(scifact(held_out=False)[: train_head.SLICE], minilm)
+    weight, _ = train_head.fit(scifact(held_out=False)[: train_head.CHECKED_PAIRS], minilm)
     # Vectors differ in their last digits with the batch they were encoded in.
     assert np.corrcoef(weight.ravel(), check.ravel())[0, 1] > 0.999
 

@@ -12,15 +12,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lib.data.questions import Question
-from lib.methods import METHODS, Dense, Expansion, Text
+from lib.methods import METHODS, Expansion, Hypotheses, Way
 from lib.report import PAPER_NAMES, reported, verdict
 from lib.run import Retriever, execute
 from lib.search.contrast import matched_rotation, shifted_query
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
-from lib.stats import holm
-from lib.studies.grid.accuracy import accuracy_table, claims, cost_table, mcnemar
-from lib.studies.grid.controls import CONTROLS, controlled
+from lib.stats import mcnemar_p, paired
+from lib.studies.grid.accuracy import accuracy_table, answer_values, claims, cost_table
+from lib.studies.grid.controls import CONTROLS, controlled, with_drawn_strangers
 from lib.studies.grid.shift import OUTCOMES, overlap, rbo, shift_table
 
 share = st.floats(0, 1)
@@ -147,17 +147,10 @@ def binomial(wins: int, losses: int) -> float:
     return min(1.0, 2 * sum(math.comb(n, i) for i in range(least + 1)) / 2**n)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60), st.randoms())
+@given(st.integers(0, 80), st.integers(0, 80))
 @settings(deadline=None)
-def test_mcnemar_is_the_direct_binomial_sum_by_question(pairs, rng):
-    a, b = (pd.Series(column) for column in zip(*pairs, strict=True))
-    wins, losses = sum(x and not y for x, y in pairs), sum(y and not x for x, y in pairs)
-    order = list(b.index)
-    rng.shuffle(order)
-    assert mcnemar(a, b[order]) == pytest.approx(binomial(wins, losses))
-    assert mcnemar(b, a) == pytest.approx(mcnemar(a, b))
-    extra = pd.Series([True], index=[-1])
-    assert mcnemar(pd.concat([a, extra]), b) == mcnemar(a, b)
+def test_mcnemars_p_of_two_counts_is_the_direct_binomial_sum(wins, losses):
+    assert mcnemar_p(wins, losses) == pytest.approx(binomial(wins, losses))
 
 
 RIGHT, WRONG = "A" * 40, "B" * 40
@@ -177,35 +170,41 @@ LETTERS = {
 }
 
 
-def test_p_values_are_against_chr_on_the_same_questions_with_holm_over_the_table():
-    table = accuracy_table(family(LETTERS), {})
-    rows = table[table["metric"] == "accuracy"].set_index("method")["p_holm"]
-    raw = {"hyde": (0, 12), "standard": (0, 1), "csqe": (10, 0), "mine": (10, 5)}
-    adjusted = holm([binomial(*raw[m]) for m in raw])
-    assert [rows[m] for m in raw] == pytest.approx(list(adjusted)) and np.isnan(rows["chr"])
-    assert table["p_holm"].notna().sum() == len(raw)
-
-
-def test_without_chr_there_is_nothing_to_compare_with():
-    some = pd.concat([family({"hyde": RIGHT}, "other"), family(LETTERS)])
-    table = accuracy_table(some, {})
-    assert table.loc[table["answerer"] == "other", "p_holm"].isna().all()
-    assert set(claims(some)["answerer"]) == {"me"}
-    assert len(claims(family({"hyde": RIGHT}))) == 0
+def test_answers_are_outcomes_of_one_set_and_reader():
+    answers = pd.concat([family(LETTERS), family({"chr": WRONG}, "other")])
+    values = answer_values(answers, "medqa", "me")
+    assert list(values.columns) == ["arm", "qid", "metric", "value"]
+    right = values.groupby("arm")["value"].sum().to_dict()
+    assert right == {"chr": 30, "hyde": 18, "standard": 29, "csqe": 40, "mine": 35}
+    assert answer_values(answers, "medqa", "other")["value"].sum() == 0
+    silent = family({"chr": "-" * 40})
+    assert answer_values(silent, "medqa", "me")["value"].sum() == 0
 
 
 # claims ------------------------------------------------------------------------------------------
 
 
-def test_claims_have_a_row_for_each_baseline_of_the_paper_with_holm_over_all():
-    table = claims(family(LETTERS)).set_index("claim")
-    assert list(table.index) == ["CHR > Standard RAG", "CHR > HyDE", "CHR > CSQE"]
-    assert list(table["verdict"]) == ["INCONCLUSIVE", "SUPPORTED", "AGAINST"]
+def test_claims_have_a_row_for_each_baseline_of_the_paper():
+    table = claims(family(LETTERS)).set_index("against")
+    assert list(table.index) == ["standard", "hyde", "csqe"] and set(table["arm"]) == {"chr"}
     assert list(table["difference"]) == pytest.approx([1 / 40, 12 / 40, -10 / 40])
-    p = [binomial(1, 0), binomial(12, 0), binomial(0, 10)]
-    assert list(table["p"]) == pytest.approx(p)
-    assert list(table["p_holm"]) == pytest.approx(list(holm(p))) and set(table["n"]) == {40}
+    assert list(table["p"]) == pytest.approx([binomial(1, 0), binomial(12, 0), binomial(0, 10)])
+    assert set(table["n"]) == {40} and set(table["answerer"]) == {"me"}
     assert (table["low"] <= table["difference"]).all() and (table["least"] > 0).all()
+
+
+def test_what_was_looked_at_before_gets_no_verdict_however_clear():
+    table = claims(family({"chr": RIGHT, "hyde": WRONG}))
+    assert list(table["status"]) == ["exploratory"] and list(table["verdict"]) == [""]
+    assert table["p"].iloc[0] < 1e-9 and table["p_holm"].isna().all()
+
+
+def test_every_set_and_reader_has_its_own_claims_and_without_chr_there_are_none():
+    some = pd.concat([family({"hyde": RIGHT}, "other"), family(LETTERS)])
+    both = pd.concat([some, family(LETTERS, "third")])
+    assert set(claims(some)["answerer"]) == {"me"}
+    assert list(claims(both)["answerer"]) == ["me"] * 3 + ["third"] * 3
+    assert len(claims(family({"hyde": RIGHT}))) == 0
 
 
 @pytest.mark.parametrize("wins, losses, ties", [(12, 1, 9), (3, 2, 1), (4, 4, 0), (0, 0, 5)])
@@ -219,14 +218,13 @@ def test_exchanged_arms_give_the_opposite_claim(wins, losses, ties):
         return claims(pd.concat(arms)).iloc[0]
 
     here, there = claim(one, two), claim(two, one)
-    opposite = {"SUPPORTED": "AGAINST", "AGAINST": "SUPPORTED"}
-    assert there["verdict"] == opposite.get(here["verdict"], here["verdict"])
-    assert (here["verdict"] == "TOO FEW") == (len(pairs) < 6)
     for a, b in (("difference", "difference"), ("low", "high"), ("high", "low")):
         assert there[a] == pytest.approx(-here[b])
-    for same in ("p", "p_holm", "least", "n"):
+    for same in ("p", "least", "n"):
         assert there[same] == pytest.approx(here[same])
-    assert (here["verdict"] == "SUPPORTED") == (wins == 12)
+    assert here["p"] == pytest.approx(binomial(wins, losses))
+    series = (np.array([p[i] for p in pairs], float) for i in (0, 1))
+    assert here["low"] == pytest.approx(paired(*series)["low"])
 
 
 # cost --------------------------------------------------------------------------------------------
@@ -374,105 +372,96 @@ class Told:
         return [Reply(text, "stop", 1, 1, 0.1, "told")]
 
 
-def made(plus=PLUS, minus=MINUS, **how) -> list[Expansion]:
+QUESTIONS = [Question(f"q{i}", "What is it?", {"A": "gout"}, "A", "mine") for i in range(5)]
+
+
+def made(plus=PLUS, minus=MINUS, **how) -> list[tuple[str, Expansion]]:
     method = replace(METHODS["chr"], **how)
-    question = Question("q", "What is it?", {"A": "gout"}, "A", "mine")
-    return [method.expand(question, Told(a, b), None) for a, b in zip(plus, minus, strict=True)]
+    return [
+        (q.qid, method.expand(q, Told(a, b), None))
+        for q, a, b in zip(QUESTIONS, plus, minus, strict=False)
+    ]
 
 
-def vector(request: Dense) -> np.ndarray:
-    """sum_i w_i e(text_i), one text at a time."""
+def turned(kind: str, own: list, draw: int = 0) -> list[Expansion]:
+    return controlled(kind, own, with_drawn_strangers({"mine": own}), draw)
+
+
+def vector(request: Hypotheses, lam: float, weight: float, rotation: bool) -> np.ndarray:
+    """h+ - lambda h- + w q with the first stranger in place of h-, or h- turned towards it."""
     encoder = Towers(dim=64)
-    return sum(
-        t.weight * encoder.encode([t.text], t.tower)[0].astype(np.float64) for t in request.texts
-    )
+    (target,), (mimic,) = request.of("target"), request.of("mimic")
+    stranger = request.of("mimic", "stranger")[request.way.draw]
+    texts = [target.text, mimic.text, stranger.text]
+    plus, minus, other = encoder.encode(texts, "article")[:, None]
+    if rotation:
+        other = matched_rotation(plus, minus, other)
+    asked = encoder.encode(["What is it?"], "query")
+    return (shifted_query(plus, other, lam) + weight * asked)[0]
 
 
 @pytest.mark.parametrize("lam", [0.4, 1.0])
 @pytest.mark.parametrize("weight", [0.0, 0.5])
 @pytest.mark.parametrize("kind", CONTROLS)
-def test_a_control_is_chr_with_the_mimic_of_another_question(kind, lam, weight, retriever):
+def test_a_control_is_chrs_own_way_with_another_mimic(kind, lam, weight, retriever):
     own = made(lam=lam, question_weight=weight)
-    encoder = Towers(dim=64)
-    h, m = (encoder.encode(texts, "article") for texts in (PLUS, MINUS))
-    q = encoder.encode(["What is it?"], "query")
-    others = []
-    for i, control in enumerate(controlled(kind, own, retriever)):
-        j = MINUS.index(control.request.texts[1].text)
-        others.append(j)
-        row, theirs = slice(i, i + 1), slice(j, j + 1)
-        mimic = m[theirs]
-        if kind == "matched rotation":
-            mimic = matched_rotation(h[row], m[row], mimic)
-        expected = (shifted_query(h[row], mimic, lam) + weight * q)[0]
-        np.testing.assert_allclose(vector(control.request), expected, atol=2e-6)
-        assert control.request.texts[2:] == own[i].request.texts[2:]
-        assert control.trace == own[i].trace
-    assert sorted(others) == list(range(5)) and all(i != j for i, j in enumerate(others))
+    docs = Towers(dim=64).encode(PASSAGES, "article").astype(np.float64)
+    for draw in (0, 2):
+        for (_, before), after in zip(own, turned(kind, own, draw), strict=True):
+            way = after.request.way
+            assert replace(way, mimic="", rotation=False, draw=0) == before.request.way
+            assert way.draw == draw and after.trace == before.trace
+            query = vector(after.request, lam, weight, kind == "chr+rotation")
+            (hits,) = retriever.search_many([after.request], 6)
+            best = np.sort(docs @ query.astype(np.float64))[::-1][:6]
+            np.testing.assert_allclose(hits.scores[0], best, atol=2e-5)
 
 
-@given(st.integers(2, 5), st.integers(0, 50), st.sets(st.integers(0, 4)))
-@settings(max_examples=40, deadline=None)
-def test_never_its_own_mimic_and_failures_stay_failures(n, seed, failed):
-    import tempfile
-
-    expansions = [
-        Expansion(None, {"error": "broken"}) if i in failed else e for i, e in enumerate(made()[:n])
+@given(st.integers(2, 5), st.sets(st.integers(0, 4)))
+@settings(max_examples=20, deadline=None)
+def test_never_its_own_mimic_and_failures_stay_failures(n, failed):
+    own = [
+        (qid, Expansion(None, {"error": "broken"}) if i in failed else e)
+        for i, (qid, e) in enumerate(made()[:n])
     ]
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setenv("CHR_CACHE", folder)
-        shelf = Retriever(None, Towers(dim=64))
-        out = controlled(CONTROLS[0], expansions, shelf, seed)
-        assert out == controlled(CONTROLS[0], expansions, shelf, seed)
-    alive = [i for i in range(n) if i not in failed]
-    for i, (before, after) in enumerate(zip(expansions, out, strict=True)):
+    alive = {MINUS[i] for i in range(n) if i not in failed}
+    for i, ((_, before), after) in enumerate(zip(own, turned("chr+stranger", own), strict=True)):
         if i in failed:
             assert after is before
-        elif len(alive) == 1:
-            assert after.request is None and "no control" in after.trace["error"]
         else:
-            taken = MINUS.index(after.request.texts[1].text)
-            assert taken in alive and taken != i
-
-
-def test_another_seed_takes_another_mimic(retriever):
-    taken = {
-        tuple(e.request.texts[1].text for e in controlled(CONTROLS[0], made(), retriever, seed))
-        for seed in range(20)
-    }
-    assert len(taken) == 4  # every turn of five questions but the whole one
+            drawn = {t.text for t in after.request.of("mimic", "stranger")}
+            assert drawn == alive - {MINUS[i]}
 
 
 @pytest.mark.parametrize("kind", CONTROLS)
 def test_without_contrast_there_is_nothing_to_control(kind, retriever):
     for own in (made(lam=0.0), made(lam=0.0, question_weight=0.5)):
-        assert controlled(kind, own, retriever) == own
+        alone, after = ([e.request for _, e in own], [e.request for e in turned(kind, own)])
+        pairs = zip(retriever.search_many(alone, 5), retriever.search_many(after, 5), strict=True)
+        for one, two in pairs:
+            assert one.ids.tolist() == two.ids.tolist()
 
 
 @pytest.mark.parametrize("kind", CONTROLS)
 def test_an_others_mimic_that_is_the_questions_own_text_is_no_control(kind, retriever):
-    same = controlled(kind, made(minus=[MINUS[0]] * 5), retriever)
-    assert all(e.request is None and "no control" in e.trace["error"] for e in same)
-    swapped = controlled(kind, made(PLUS[:2], [PLUS[1], PLUS[0]]), retriever)
-    assert all(e.request is None for e in swapped)
+    for own in (made(minus=[MINUS[0]] * 5), made(PLUS[:2], [PLUS[1], PLUS[0]])):
+        after = turned(kind, own)
+        _, traces = execute("x", QUESTIONS[: len(own)], after, retriever)
+        assert all("control" in t["error"] or "stranger" in t["error"] for t in traces.values())
 
 
 def test_a_mimic_that_is_h_plus_itself_is_degenerate_as_ever_and_the_rest_goes_on(retriever):
     own = made(minus=[PLUS[0], *MINUS[1:]])
-    questions = [Question(f"q{i}", "", {}, "A", "mine") for i in range(5)]
-    found, traces = execute(
-        "x", questions, controlled("matched rotation", own, retriever), retriever
-    )
+    found, traces = execute("x", QUESTIONS, turned("chr+rotation", own), retriever)
+    # Turned by the angle of its own mimic, which is none: nothing is left to search with.
     assert "zero or tiny" in traces["q0"]["error"]
-    # The question that was given q0's mimic lost its control only if that is its own H+.
     assert set(found["qid"]) == {"q1", "q2", "q3", "q4"}
     assert np.isfinite(found["score"]).all()
 
 
-def test_the_pool_and_unknown_kinds(retriever):
+def test_a_pool_stays_and_unknown_kinds_are_refused(retriever):
     own = made(pool=7)
-    for before, after in zip(own, controlled(CONTROLS[1], own, retriever), strict=True):
-        assert after.request.pool == before.request.pool and after.request.pool_size == 7
-        assert before.request.pool.texts == (Text(before.trace["H_plus"], 1.0, "article", "H+"),)
-    with pytest.raises(ValueError, match="no control 'noise'.*matched rotation"):
-        controlled("noise", made(), retriever)
+    for after in turned("chr+rotation", own):
+        assert after.request.way == Way(lam=1.0, pool=7, rotation=True)
+    with pytest.raises(ValueError, match="no control 'noise'.*rotation"):
+        turned("noise", made())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.data.store import PassageStore
-from lib.methods import METHODS, Dense, Expansion, Forms, Fusion, Sparse, Text
-from lib.run import RUN_COLUMNS, Retriever, run_retrieval
+from lib.methods import METHODS, Expansion, Fusion, Hypotheses, Sparse, Text, Way
+from lib.run import RUN_COLUMNS, Retriever, expand_all, run_retrieval
 from lib.search import corpus_index
 from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
@@ -65,9 +65,15 @@ def embedded(text, tower: str = "article") -> np.ndarray:
     return np.roll(row, 1) if tower == "query" else row
 
 
-def dense_scores(request: Dense) -> np.ndarray:
-    """w_1 cos(d, text_1) + w_2 cos(d, text_2) + ..., one cosine at a time."""
-    return sum(t.weight * (DOCS @ embedded(t.text, t.tower)) for t in request.texts)
+def dense_scores(request: Hypotheses, lam: float | None = None) -> np.ndarray:
+    """w_1 cos(d, text_1) + w_2 cos(d, text_2) + ..., one cosine at a time; a mimic's w is -lambda.
+
+    The other forms of a way have tests of their own.
+    """
+    lam = request.way.lam if lam is None else lam
+    weights = [-lam if t.role == "mimic" else t.weight for t in request.texts]
+    cosines = [DOCS @ embedded(t.text, t.tower) for t in request.texts]
+    return sum(w * c for w, c in zip(weights, cosines, strict=True))
 
 
 def bm25_scores(query: str) -> np.ndarray:
@@ -92,16 +98,11 @@ def best(scores: np.ndarray, k: int, among=None) -> list[tuple[str, float]]:
 
 def brute(request, k: int) -> list[tuple[str, float]]:
     match request:
-        case Dense(pool=None):
+        case Hypotheses(way=Way(pool=0)):
             return best(dense_scores(request), k)
-        case Dense():
-            pool = best(dense_scores(request.pool), request.pool_size)
+        case Hypotheses():
+            pool = best(dense_scores(request, 0.0), request.way.pool)
             return best(dense_scores(request), k, [IDS.index(pid) for pid, _ in pool])
-        case Forms():
-            each = [
-                dense_scores(f) + b for f, b in zip(request.forms, request.offsets, strict=True)
-            ]
-            return best(np.min(each, axis=0), k)
         case Sparse():
             scores = bm25_scores(request.text)
             return best(scores, k, np.flatnonzero(scores > 0))
@@ -118,31 +119,31 @@ def brute(request, k: int) -> list[tuple[str, float]]:
             return [(pid, total[pid]) for pid in order[:k]]
 
 
-def dense(*parts: tuple[str, float], pool: str = "", n: int = 0) -> Dense:
-    texts = tuple(Text(text, weight) for text, weight in parts)
-    return Dense(texts, Dense((Text(pool),)) if pool else None, n)
+def dense(*parts: tuple[str, float]) -> Hypotheses:
+    return Hypotheses(tuple(Text(text, weight) for text, weight in parts))
+
+
+def contrasted(target: str, mimic: str, **way) -> Hypotheses:
+    return Hypotheses((Text(target, role="target"), Text(mimic, role="mimic")), Way(**way))
 
 
 PLUS, MINUS, THIRD = "word1 word2 word3", "word3 word4 word5", "word6 word7"
 REQUESTS = {
     "one text": dense((PLUS, 1.0)),
-    "contrast": dense((PLUS, 1.0), (MINUS, -0.7)),
+    "contrast": contrasted(PLUS, MINUS, lam=0.7),
+    "contrast by weights": dense((PLUS, 1.0), (MINUS, -0.7)),
     "mean of three": dense((PLUS, 1.0), (MINUS, 1.0), (THIRD, 1.0)),
-    "query tower": Dense((Text(PLUS, 1.0, "query"), Text(THIRD, 0.4, "article"))),
-    "titles are not read": Dense((Text(("word9", PLUS)),)),
-    "pool": dense((PLUS, 1.0), (MINUS, -1.0), pool=PLUS, n=12),
-    "whole pool": dense((PLUS, 1.0), (MINUS, -1.0), pool=PLUS, n=500),
-    "maximum over mimics": Forms(
-        (dense((PLUS, 1.0), (MINUS, -0.8)), dense((PLUS, 1.0), (THIRD, -0.8))), (0.0, 0.0)
-    ),
-    "margin": Forms((dense((PLUS, 1.0)), dense((PLUS, 1.6), (MINUS, -0.6))), (0.0, -0.06)),
+    "query tower": Hypotheses((Text(PLUS, 1.0, "query"), Text(THIRD, 0.4, "article"))),
+    "titles are not read": Hypotheses((Text(("word9", PLUS)),)),
+    "pool": contrasted(PLUS, MINUS, lam=1.0, pool=12),
+    "whole pool": contrasted(PLUS, MINUS, lam=1.0, pool=500),
     "sparse": Sparse("word1 word2 word2 word8"),
     "sparse, nothing found": Sparse("unheard of"),
     "rrf": Fusion((dense((PLUS, 1.0)), Sparse("word1 word9"), dense((THIRD, 1.0)))),
     "rrf, shallow": Fusion((dense((PLUS, 1.0)), Sparse("word1")), rrf_k=1, depth=3),
     "score": Fusion((dense((PLUS, 1.0)), dense((THIRD, 0.5), (MINUS, -0.2))), "score"),
     "fusion of fusions": Fusion(
-        (Fusion((dense((PLUS, 1.0)), Sparse("word3"))), dense((MINUS, 1.0), pool=THIRD, n=9)),
+        (Fusion((dense((PLUS, 1.0)), Sparse("word3"))), contrasted(MINUS, THIRD, lam=0.5, pool=9)),
     ),
 }
 
@@ -213,6 +214,9 @@ class Given:
     needs_llm: bool = False
     options_visible: bool = False
 
+    def budget(self) -> None:
+        return None
+
     def expand(self, question, llm, search) -> Expansion:
         request = self.requests[int(question.qid)]
         return Expansion(request, {"seen": question.qid} | ({} if request else {"error": "broken"}))
@@ -235,10 +239,10 @@ def test_a_run_has_one_row_per_question_and_rank(retriever):
 
 TWINS = dense((PLUS, 1.0), (PLUS, -1.0))
 DEGENERATE = {
-    "H+ = H-": TWINS,
-    "in a pool": dense((PLUS, 1.0), (PLUS, -1.0), pool=PLUS, n=9),
+    "weights that cancel": TWINS,
+    "H+ = H-": contrasted(PLUS, PLUS, lam=1.0),
+    "in a pool": contrasted(PLUS, PLUS, lam=1.0, pool=9),
     "nearly": dense((PLUS, 1.0), (PLUS, -0.9995)),
-    "a form": Forms((dense((PLUS, 1.0)), TWINS), (0.0, 0.0)),
     "in a fusion": Fusion((dense((PLUS, 1.0)), TWINS)),
 }
 
@@ -253,6 +257,39 @@ def test_a_query_without_direction_has_no_rows_and_an_error(retriever, name):
     assert alone.empty and tuple(alone.columns) == RUN_COLUMNS
 
 
+def test_hypotheses_of_a_run_know_whose_they_are(retriever):
+    """Random passages are drawn by the question, strangers by its topics."""
+    asked = [replace(q, target="gout", mimic=m) for q, m in zip(ask(2), ("", "lupus"), strict=True)]
+    made = expand_all(Given((REQUESTS["contrast"], REQUESTS["sparse"])), asked)
+    assert made[0].request == replace(REQUESTS["contrast"], qid="0", topics=frozenset({"gout"}))
+    assert made[1].request == REQUESTS["sparse"]
+    made = expand_all(Given((REQUESTS["contrast"],) * 2), asked)
+    assert made[1].request.topics == {"gout", "lupus"}
+
+
+def test_cosines_are_those_of_each_pair_and_missing_without_one(retriever):
+    asked = [REQUESTS["contrast"], REQUESTS["one text"], contrasted(PLUS, THIRD)]
+    found = retriever.cosines(asked)
+    assert found[0] == pytest.approx(embedded(PLUS) @ embedded(MINUS))
+    assert found[2] == pytest.approx(embedded(PLUS) @ embedded(THIRD))
+    assert np.isnan(found[1])
+
+
+def test_the_index_of_words_is_built_when_it_is_first_searched(retriever):
+    built = []
+
+    def build() -> BM25Index:
+        built.append(1)
+        return retriever.bm25
+
+    mine = Retriever(retriever.index, retriever.encoder, bm25=build)
+    mine.search_many([REQUESTS["contrast"]], 3)
+    assert not built
+    for _ in range(2):
+        (hits,) = mine.search_many([Sparse("word1")], 3)
+    assert built == [1] and hits.ids[0].tolist() == [p for p, _ in brute(Sparse("word1"), 3)]
+
+
 def test_failed_expansions_have_no_rows_and_keep_their_error(retriever):
     given_ = Given((None, REQUESTS["contrast"], None))
     run, traces = run_retrieval(given_, ask(3), retriever, k=2)
@@ -265,7 +302,7 @@ def test_failed_expansions_have_no_rows_and_keep_their_error(retriever):
 def test_standard_retrieval_needs_no_llm(retriever):
     run, _ = run_retrieval(METHODS["standard"], ask(3), retriever, k=2)
     for question in ask(3):
-        want = [pid for pid, _ in brute(Dense((Text(question.text, 1.0, "query"),)), 2)]
+        want = [pid for pid, _ in brute(Hypotheses((Text(question.text, 1.0, "query"),)), 2)]
         assert run[run["qid"] == question.qid]["pid"].tolist() == want
 
 

@@ -132,7 +132,7 @@ def test_static_and_greedy_against_brute_force(temporal, seed, n):
 
 
 def test_two_near_duplicates_sink_together_in_the_static_form_only():
-    """C1: each is the other's nearest; greedily one of them stays on top."""
+    """As printed: each is the other's nearest; greedily one of them stays on top."""
     query = np.array([1.0, 0.0, 0.0])
     vectors = np.array([[0.9, 0.436, 0], [0.9, 0.436, 0], [0.8, 0, 0.6], [0.75, -0.66, 0]])
     static, greedy = (

@@ -1,17 +1,25 @@
 """Questions, passages and the benchmarks made of them: one file for each set."""
 
-__all__ = ["load_benchmark"]
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lib.data.benchmark import Benchmark
+
+__all__ = ["benchmark_makers", "load_benchmark"]
 
 
-def load_benchmark(name: str, encoder=None):
-    """A benchmark by name; all but ddx-mini use ``encoder`` to find near mimics.
+def benchmark_makers() -> dict[str, Callable[..., Benchmark]]:
+    """What makes each benchmark, by name: a function of an encoder.
 
     A new question set is one file with a ``build(encoder)`` and one line here.
     """
     from lib.data import bioasq, ddx_fresh, ddx_mini, ddx_real
     from lib.data.blind import blind
 
-    makers = {
+    return {
         "ddx-mini": ddx_mini.build,
         "ddx-real": ddx_real.build,
         "bioasq": bioasq.build,
@@ -19,6 +27,11 @@ def load_benchmark(name: str, encoder=None):
         "ddx-real-blind": lambda encoder: blind(ddx_real.build(encoder)),
         "ddx-fresh-blind": lambda encoder: blind(ddx_fresh.build(encoder)),
     }
+
+
+def load_benchmark(name: str, encoder=None) -> Benchmark:
+    """A benchmark by name; all but ddx-mini use ``encoder`` to find near mimics."""
+    makers = benchmark_makers()
     if name not in makers:
         raise ValueError(f"no benchmark {name!r}; there are: {', '.join(makers)}")
     return makers[name](encoder)

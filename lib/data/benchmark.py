@@ -59,6 +59,8 @@ class Benchmark:
         for name, values in (lists | dict(self.h_minus)).items():
             if len(values) != n:
                 raise ValueError(f"{self.name}: {name} has {len(values)} rows, qids {n}")
+        if self.several and len(self.several) != n:
+            raise ValueError(f"{self.name}: several has {len(self.several)} rows, qids {n}")
         if missing := [q for q in self.qids if not self.targets.get(q)]:
             raise ValueError(f"{self.name}: no target passage for {', '.join(missing[:5])}")
         for qid, excluded in self.excluded.items():

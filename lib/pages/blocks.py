@@ -8,16 +8,17 @@ from dataclasses import replace
 import pandas as pd
 
 from lib.base import paths
-from lib.methods import METHODS
+from lib.methods import METHODS, Method
 from lib.pages.committed import PROFILES, folded, markdown, read
-from lib.pages.findings import audit, claims, contradiction, story
+from lib.pages.findings import audit, claims, contradiction, reading, story
+from lib.pages.summary import summary
 from lib.profiles import Profile, load_profile, methods_of
 
 __all__ = ["BLOCKS"]
 
 FEW = 6
 """Below this many questions no share is shown, as no test is made (``lib.stats.judged``)."""
-MAJORITY, RANDOM = "always the commonest letter", "random passages"
+MAJORITY, RANDOM = "majority", "random"
 
 
 def table1() -> str:
@@ -53,9 +54,9 @@ def _table1(profile: Profile) -> str:
 
 def _arm(method: str, lam: float) -> str:
     """A row's name with its lambda: the controls are the paper's CHR with another mimic."""
-    if method.endswith(" λ"):
-        return f"{method} = {lam:g}"
-    return f"{method} (λ = {METHODS['chr'].lam:g})" if method.split(",")[0] == "chr" else method
+    if method == "chr_given":
+        return f"chr, λ = {lam:g}"
+    return f"{method} (λ = {METHODS['chr'].lam:g})" if method.startswith("chr") else method
 
 
 def _chance(shown: pd.DataFrame, reader: str) -> str:
@@ -115,22 +116,22 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _texts(method) -> str | None:
-    """How many texts a method asks an LLM for, in how many rounds.
-
-    CSQE writes each sample's passage and quotes apart, or one of both in a single call.
-    """
-    if not method.needs_llm:
+def _texts(method: Method) -> str | None:
+    """How many texts a method asks an LLM for, in how many requests."""
+    budget = method.budget()
+    if budget is None:
         return None
-    rounds, mode = getattr(method, "rounds", 1), getattr(method, "mode", "")
-    n = {"original": 2, "single_call": 0}.get(mode, 1) * getattr(method, "samples", 1) * rounds or 1
-    aside = [f"{rounds} rounds"] * (rounds > 1) + [mode] * (mode not in ("", "original"))
-    return f"{n}" + (f" ({', '.join(aside)})" if aside else "")
+    requests = len(budget.prompts)
+    return f"{budget.texts}" + (f" ({requests} requests)" if requests > 1 else "")
 
 
-def _asked(method) -> str | None:
-    n, space, aside = (_texts(method) or "").partition(" ")
-    return f"{n} × {method.max_tokens:,}{space}{aside}" if n else None
+def _asked(method: Method) -> str | None:
+    """The same with the cap on the tokens of each text."""
+    budget = method.budget()
+    if budget is None:
+        return None
+    texts, space, requests = (_texts(method) or "").partition(" ")
+    return f"{texts} × {budget.max_tokens:,}{space}{requests}"
 
 
 def _spent(method: str, tables: list[pd.DataFrame]) -> list[str | None]:
@@ -181,6 +182,18 @@ def needs() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    f.__name__: f for f in (story, table1, claims, contradiction, audit, cost, needs, notebooks)
+    made.__name__: made
+    for made in (
+        summary,
+        story,
+        reading,
+        table1,
+        claims,
+        contradiction,
+        audit,
+        cost,
+        needs,
+        notebooks,
+    )
 }
 """By the name in the README's markers."""

@@ -16,7 +16,7 @@ PROFILES = ("mini", "open")
 """Whose results are committed; ``paper`` needs GPUs and a model hub, and is shown as NOT RUN."""
 _MAKES = {
     "": "make notebooks",
-    "scale": "make setup && .venv/bin/python -m lib.cost.needs measure",
+    "scale": "make setup && .venv/bin/python -m lib.cost.measure",
 }
 """What makes results of no profile."""
 
@@ -24,13 +24,15 @@ _MAKES = {
 def whole(name: str, profile: str = "") -> dict:
     """The manifest of a committed result; FileNotFoundError with the command that makes it."""
     path = paths.committed(profile) / f"{name}.csv"
-    if (manifest := read_manifest(path)) is None:
-        how = _MAKES.get(profile, f"make figures PROFILE={profile}")
-        raise FileNotFoundError(
-            f"{path.relative_to(paths.DATA.parent)} is missing or does not match its manifest; "
-            f"run: {how}"
-        )
-    return manifest
+    for stored in (path, path.with_suffix(".csv.gz")):
+        manifest = read_manifest(stored)
+        if manifest is not None:
+            return manifest
+    how = _MAKES.get(profile, f"make figures PROFILE={profile}")
+    raise FileNotFoundError(
+        f"{path.relative_to(paths.DATA.parent)} is missing or does not match its manifest; "
+        f"run: {how}"
+    )
 
 
 def read(name: str, profile: str = "") -> tuple[pd.DataFrame, dict]:

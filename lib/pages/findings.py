@@ -8,159 +8,114 @@ import pandas as pd
 
 from lib.base import paths
 from lib.pages.committed import between, folded, markdown, read
-from lib.report import PAPER_NAMES
+from lib.plots.labels import label_of
 
-__all__ = ["audit", "claims", "contradiction", "story"]
+__all__ = ["audit", "claims", "contradiction", "reading", "story"]
 
-CLAIMS = (
-    ("mini", "claims"),
-    ("mini", "ddx_mini_claims"),
-    ("open", "claims"),
-    ("open", "bioasq_claims"),
-    ("open", "ddx_real_claims"),
-    ("open", "ddx_real_reading_claims"),
-)
-VERDICTS = ("SUPPORTED", "AGAINST", "INCONCLUSIVE", "TOO FEW")
-VERDICTS_OF_AUDIT = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
-METRICS = {
-    "p_at_5": ("P@{k}", "higher"),
-    "mimic_at_5": ("share on the mimic", "lower"),
-    "neither_at_5": ("off-topic share", "lower"),
+STUDIES = {
+    "ddx_fresh": "ddx-fresh: diseases nothing was tuned on, declared tests",
+    "ddx_real": "ddx-real: re-analysis",
+    "ddx_real_blind": "ddx-real with every name struck: re-analysis",
+    "ddx_fresh_blind": "ddx-fresh with every name struck: exploratory",
+    "bioasq": "BioASQ, experts' ideal answers as hypotheses: re-analysis",
 }
-"""What a claim is about, and which way is better; where a file names no metric, it is accuracy."""
-CONTROLS = ("H+ alone", "matched rotation", "random mimic")
-MOST = "maximum over 5 mimics, λ = 0.5"
+"""Claims of the open profile, in reading order."""
+VERDICTS_OF_AUDIT = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
+SHOWN = ("p_at_5", "mimic_at_5", "neither_at_5")
+"""Metrics of the story's table."""
 
 
 def story() -> str:
-    """ddx-real on ``open``: what each way to search retrieves, what is answered from it, tests."""
-    curves, _ = read("ddx_real_lambda", "open")
-    told, behind = read("ddx_real_reading_table", "open")
-    lams, rows = sorted({behind["star"], 0.4, 1.0}), []
-    for label, curve, arm in _ways(behind["star"], lams):
-        found, answer = _curve(curves, *curve) if curve else None, _arm(told, arm) if arm else None
-        # The reader's own questions have no curve: P@k and the mimic's share are in its table.
-        own = found or answer
-        right = answer and between(answer["accuracy"], answer["low"], answer["high"])
-        at = found and between(own["p_at_5"], own["p_at_5_low"], own["p_at_5_high"])
-        neither = found and f"{own['neither_at_5']:.3f}"
-        rows.append(
-            (label, at or f"{own['p_at_5']:.3f}", f"{own['mimic_at_5']:.3f}", neither, right)
-        )
-    head = (
-        "searched with",
-        f"P@{behind['k']}",
-        "on the mimic",
-        "on neither, or not judged",
-        "answers right",
-    )
-    n = f"{int(told['n'].iloc[0])} diseases, 95 % intervals."
-    return "\n\n".join((markdown(head, rows), n, _answers(lams)))
+    """P@5, share on the mimic and the rest, by way to search, on ddx-fresh and ddx-real."""
+    parts = []
+    for study, title in (("ddx_fresh", "ddx-fresh"), ("ddx_real", "ddx-real, test half")):
+        curves, _ = read(f"{study}_lambda", "open")
+        curves = curves[curves["subset"] == "all"].set_index("arm")
+        curves = curves[~curves.index.duplicated()]
+        rows = []
+        for arm in _told(curves):
+            row = curves.loc[arm]
+            p = between(row["p_at_5"], row["p_at_5_low"], row["p_at_5_high"])
+            shares = (f"{row[metric]:.3f}" for metric in SHOWN[1:])
+            rows.append((label_of(arm), f"`{arm}`", p, *shares))
+        head = ("searched with", "arm", "P@5", "on the mimic", "on neither, or not judged")
+        n = int(curves["n"].max())
+        parts.append(f"**{title}**, {n} diseases, 95 % intervals\n\n{markdown(head, rows)}")
+    return "\n\n".join(parts)
 
 
-def _ways(star: float, lams: list[float]) -> list[tuple]:
-    """(label, curve or None, the reader's arm or None) of every row."""
-    none, full, added = "none", ("nearest", "full search"), ("nearest", "question added, weight 1")
-    said = {star: " (chosen on dev)", 1.0: " (the paper's)"}
-    ways = [
-        ("random passages", (none, "random passages", 0.0), "random passages"),
-        ("the question: *What is (name)?*", (none, "question alone", 0.0), None),
-        ("the question: the description, its name struck out", None, "question, dense"),
-        ("the same, by BM25", None, "question, BM25"),
-        ("H+ alone (λ = 0)", (*full, 0.0), "H+ alone"),
-        ("H+ and *What is (name)?* (λ = 0)", (*added, 0.0), None),
-    ]
-    for x in lams:
-        arms = [f"{arm}, λ = {x:g}" for arm in ("contrast", *CONTROLS[1:])]
-        ways += [
-            (f"**{arms[0]}**{said.get(x, '')}", (*full, x), arms[0]),
-            (f"{arms[1]}: the same turn, a wrong mimic", ("nearest", CONTROLS[1], x), arms[1]),
-            (f"{arms[2]}", ("random", full[1], x), arms[2]),
-        ]
-    ways.append((f"contrast and *What is (name)?*, λ = {star:g}", (*added, star), None))
-    ways.append((MOST, ("5 nearest", "maximum over mimics", 0.5), MOST))
-    for x in sorted({0.0, star, 1.0}):
-        wrong = f"H+ and H− exchanged in 20 % of the questions, λ = {x:g}"
-        ways.append((wrong, None, f"20% exchanged, λ = {x:g}"))
-    return ways
-
-
-def _curve(curves: pd.DataFrame, hypotheses: str, mode: str, lam: float) -> dict:
-    same = (curves["hypotheses"] == hypotheses) & (curves["mode"] == mode)
-    (row,) = curves[same & (curves["lambda"].round(6) == round(lam, 6))].to_dict("records")
-    return row
-
-
-def _arm(told: pd.DataFrame, arm: str) -> dict:
-    (row,) = told[told["arm"] == arm].to_dict("records")
-    return row
-
-
-def _answers(lams: list[float]) -> str:
-    """Every test of the answers: contrast against each control at its λ; then the others."""
-    name = "ddx_real_reading_claims"
-    left = {row["claim"]: row for row in read(name, "open")[0].to_dict("records")}
-    rows = []
-    for x in lams:
-        cells = []
-        for control in CONTROLS:
-            other = control if control == CONTROLS[0] else f"{control}, λ = {x:g}"
-            row = left.pop(f"contrast, λ = {x:g} > {other}")
-            difference = between(row["difference"], row["low"], row["high"], sign="+")
-            cells.append(f"{difference} {row['verdict']}")
-        rows.append((f"λ = {x:g}", *cells))
-    head = (
-        "answers right: contrast against",
-        "H+ alone",
-        "matched rotation, same λ",
-        "random mimic, same λ",
-    )
-    values = _values(name, "open")
-    lines = [f"- {_claim(row, values)}" for row in left.values()]
-    return "\n\n".join((markdown(head, rows), "\n".join(lines)))
-
-
-def _values(name: str, profile: str) -> dict[tuple, float]:
-    """Accuracies by (arm, dataset, answerer) behind claims whose file holds only differences."""
-    if name.endswith("reading_claims"):
-        table, _ = read("ddx_real_reading_table", profile)
-        return {(row.arm,): row.accuracy for row in table.itertuples()}
-    if name != "claims":
-        return {}
-    table, _ = read("table1", profile)
-    table = table[table["metric"] == "accuracy"]
-    return {(PAPER_NAMES.get(r.method), r.dataset, r.answerer): r.value for r in table.itertuples()}
-
-
-def _claim(row: dict, values: dict[tuple, float], k: int = 5) -> str:
-    """One claim as a line: metric, from what to what, which way is better, n, verdict."""
-    where = [str(row[c]) for c in ("dataset", "answerer") if c in row]
-    ends = [values.get((arm, *where)) for arm in row["claim"].split(" > ")]
-    a, b = ends if len(ends) == 2 else (row.get("a"), row.get("b"))
-    metric, better = METRICS.get(row.get("metric"), ("accuracy", "higher"))
-    span = "" if a is None or b is None else f" from {b:.3f} to {a:.3f},"
-    difference = between(row["difference"], row["low"], row["high"], sign="+")
-    claim = row["claim"] + (f" ({', '.join(where)})" if where else "")
-    return (
-        f"{claim}: {metric.format(k=k)}{span} {difference}; {better} is better; "
-        f"n = {row['n']}, {row['verdict']}"
-    )
+def _told(curves: pd.DataFrame) -> list[str]:
+    """The arms of the story: no hypotheses, H+ alone, contrast and its controls at some lambdas."""
+    dev = read("choices_ddx_real", "open")[0].set_index("form")
+    lambdas = sorted({float(dev.loc["one mimic", "lambda"]), 0.4, 1.0} - {0.0})
+    arms = ["random", "question", "hplus", "hplus+question1"]
+    for lam in lambdas:
+        arms += [f"chr@{lam:g}", f"chr+rotation@{lam:g}", f"chr+stranger@{lam:g}"]
+    return [arm for arm in arms if arm in curves.index]
 
 
 def claims() -> str:
-    """How many claims are clear, by result file; those that are, one line each."""
-    counts, clear = [], []
-    for profile, name in CLAIMS:
-        table, behind = read(name, profile)
-        numbers = table["verdict"].value_counts()
-        counts.append((f"`{profile}/{name}`", *(numbers.get(v, 0) for v in VERDICTS)))
-        own, values = table[table["verdict"].isin(VERDICTS[:2])], _values(name, profile)
-        clear += [
-            f"- `{profile}/{name}`: {_claim(row, values, behind['k'])}"
-            for row in own.to_dict("records")
-        ]
-    listed = folded(f"The {len(clear)} clear ones", "\n".join(clear))
-    return f"{markdown(('claims', *VERDICTS), counts)}\n\n{listed}"
+    """Every claim of the open studies: a table a study, primary tests first."""
+    parts = []
+    for study, title in STUDIES.items():
+        table, _ = read(f"claims_{study}", "open")
+        primary = (table["status"] == "primary").sum()
+        head = ("arm", "against", "metric", "", "", "difference", "n", "p", "verdict")
+        rows = [_claim(row) for row in table.to_dict("records")]
+        counted = f"{primary} primary, " if primary else ""
+        text = markdown(head, rows)
+        parts.append(folded(f"{title}: {counted}{len(table) - primary} exploratory", text))
+    return "\n\n".join(parts)
+
+
+def _claim(row: dict) -> tuple:
+    difference = between(row["difference"], row["low"], row["high"], sign="+")
+    primary = row["status"] == "primary"
+    p = f"{row['p_holm']:.3f} (Holm)" if primary else f"{row['p']:.3f}"
+    values = (f"{row['value']:.3f}", f"{row['value_against']:.3f}")
+    verdict = row["verdict"] if primary else None
+    arms = (f"`{row['arm']}`", f"`{row['against']}`")
+    return (*arms, row["metric"], *values, difference, row["n"], p, verdict)
+
+
+def reading() -> str:
+    """The reader without an LLM on ddx-real, beside what shows that it is no instrument."""
+    parts = []
+    for study, title in (("ddx_real", "names as they stand"), ("ddx_real_blind", "names struck")):
+        table, _ = read(f"{study}_reading_table", "open")
+        near = table[table["options"] == "near"]
+        wanted = [arm for arm in _READ if arm in set(near["arm"])]
+        rows = []
+        for row in near.set_index("arm").loc[wanted].reset_index().to_dict("records"):
+            right = between(row["accuracy"], row["low"], row["high"])
+            split = (_share(row, "found"), _share(row, "not_found"))
+            rows.append((label_of(row["arm"]), f"`{row['arm']}`", right, *split))
+        head = ("passages of", "arm", "right", "where a target was found", "where none was")
+        parts.append(f"**ddx-real, {title}**\n\n{markdown(head, rows)}")
+    return "\n\n".join(parts)
+
+
+_READ = (
+    "named_option",
+    "hplus_as_passage",
+    "random",
+    "asked_dense",
+    "asked_bm25",
+    "hplus",
+    "chr@0.2",
+    "chr@0.4",
+    "chr+rotation@0.4",
+    "chr+stranger@0.4",
+    "chr@1",
+    "chr+rotation@1",
+    "chr+stranger@1",
+)
+"""Arms of the reading that are shown."""
+
+
+def _share(row: dict, side: str) -> str | None:
+    value, n = row[f"accuracy_{side}"], row[f"n_{side}"]
+    return None if pd.isna(value) else f"{value:.3f}, n = {n:.0f}"
 
 
 STATEMENTS = {
@@ -169,14 +124,11 @@ STATEMENTS = {
     "chr.pool.p": "margins",
     "chr.margin": "margins",
     "chr.pool": "whose the 587 cases are",
+    "chr.table1.comparisons": "what the 18 comparisons are",
 }
 """Rows of the audit whose ids begin with these are readings or cases of one statement; others are
 of one statement when the first three parts of their ids are the same."""
-CASES = {
-    "contra.most_stable": "other models",
-    "contra.kld": "models",
-    "contra.figure2.rises": "periods",
-}
+CASES = {"contra.figure2.rises": "periods"}
 _CHANCE = "more than chance"
 
 

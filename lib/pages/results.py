@@ -39,12 +39,13 @@ HOLDS = {
     "mimic_claims": "tests between the tiers of mimics",
     "mimic_proxies": "what predicts a good mimic without a grader",
     "mimic_collapse": "whether collapse tells wrong answers from right ones",
-    "*_adaptive": "rules that choose λ, chosen on dev, measured on test",
-    "*_reading": "ddx-real read: right or wrong, a row an arm and question",
-    "*_reading_table": "ddx-real read: accuracy of every arm",
-    "*_reading_claims": "ddx-real read: paired tests of the answers",
-    "*_statements": "what a prototype had stated of ddx-real, as paired tests",
-    "*_claims": "paired tests of what contrast does",
+    "values_*_reading": "ddx diseases read: right or wrong, a row an arm, question and metric",
+    "values_retrieval*": "what every arm of the grid scores on every question",
+    "values_*": "what every arm scores on every question: all curves, choices and claims follow",
+    "questions_*": "dev or test, cos(H+, H-) and marks of every question",
+    "choices_*": "what dev chose for every form of contrast",
+    "claims_*": "paired tests: primary ones with a verdict, the others exploratory",
+    "*_reading_table": "ddx diseases read: accuracy of every arm, by what was found",
     "*_lambda": "curves over λ: precision, mimic share, off-topic share",
     "figure5": "accuracy and P@k over λ, as the paper's Figure 5",
     "nli_quality": "how well each model ranks contradictions, on labelled pairs",
@@ -54,7 +55,8 @@ HOLDS = {
     "runs*": "every retrieved passage, by rank and score",
     "table1": "accuracy of every arm and reader, beside the paper's",
     "table2": "overlap of CHR's passages with each method's",
-    "table3": "calls, searches, tokens and seconds a question, beside the paper's",
+    "table3_seconds": "seconds a question, of one machine: not compared",
+    "table3": "calls, searches and tokens a question, beside the paper's",
     "table4": "accuracy by the quality of the mimic, beside the paper's",
     "table5": "one case in full, as the paper's Table 5",
     "validity": "how many replies were valid hypotheses",
@@ -82,9 +84,11 @@ def page() -> str:
         "`code` and `data` are hashes of what stands behind it.",
     ]
     for profile in ("", *PROFILES, "scale"):
-        files = paths.committed(profile).glob("[!.]*.csv")
+        folder = paths.committed(profile)
+        files = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.gz")]
+        names = sorted(path.name.split(".")[0] for path in files)
         # Runs hold passages, not numbers, and those of large profiles are not committed.
-        found = [p.stem for p in files if p.stem != "log" and not p.stem.startswith("runs")]
+        found = [name for name in names if name != "log" and not name.startswith("runs")]
         title, rows = TITLES.get(profile, f"Profile `{profile}`"), sorted(found)
         head = ("file", "rows", "holds", "settings", "code", "data")
         parts += [f"## {title}", markdown(head, [_row(name, profile) for name in rows])]

@@ -10,7 +10,10 @@ import pandas as pd
 from lib.plots.palette import COLOURS, GREY
 from lib.plots.style import pyplot
 
-__all__ = ["plot_heatmap", "plot_s_cnt", "plot_timeline"]
+__all__ = ["CAUTION", "plot_heatmap", "plot_quality", "plot_s_cnt", "plot_timeline"]
+
+CAUTION = "CNT comes from P(contradiction), which is not shown to be an instrument: no conclusion"
+"""What every figure says whose numbers go through the NLI model."""
 
 _SIDES = {
     "for": COLOURS["SUPPORTED"],
@@ -20,6 +23,36 @@ _SIDES = {
     "PubMedQA": "#009E73",
     "Evidence Inference": "#56B4E9",
 }
+"""Sides in the order they are drawn, from the top, and their colours."""
+
+_BACKENDS = {"head": "#0072B2", "cosine": "#E69F00", "cues": GREY}
+
+
+def plot_quality(table: pd.DataFrame, title: str):
+    """AUROC of every NLI model on every labelled set, with its interval; a line at chance.
+
+    ``title`` says whose results they are. ``table``: backend, set, auroc, auroc_low, auroc_high, n;
+    sets from the top in their order.
+    """
+    sets = list(dict.fromkeys(table["set"]))
+    backends = list(dict.fromkeys(table["backend"]))
+    figure, axis = pyplot().subplots(figsize=(6.8, 0.62 * len(sets) + 1.2))
+    for place, backend in enumerate(backends):
+        rows = table[table["backend"] == backend].set_index("set")
+        shift = 0.24 * ((len(backends) - 1) / 2 - place)  # the first one on top
+        heights = [len(sets) - 1 - sets.index(name) + shift for name in rows.index]
+        error = [rows["auroc"] - rows["auroc_low"], rows["auroc_high"] - rows["auroc"]]
+        colour = _BACKENDS.get(backend, "black")
+        axis.errorbar(
+            rows["auroc"], heights, xerr=error, fmt="o", ms=4, lw=1.4, color=colour, label=backend
+        )
+    axis.axvline(0.5, color="black", lw=0.8, zorder=1)
+    counts = table.drop_duplicates("set")["n"]
+    labels = [f"{name}, n = {n}" for name, n in zip(sets, counts, strict=True)]
+    axis.set_yticks(range(len(sets))[::-1], labels)
+    axis.set(xlabel="AUROC, 95 % interval; 0.5 is guessing", title=title)
+    figure.legend(ncol=len(backends), loc="outside upper center")
+    return figure
 
 
 def _panel(axis, cells: pd.DataFrame, title: str, *, share: bool) -> None:
@@ -27,10 +60,11 @@ def _panel(axis, cells: pd.DataFrame, title: str, *, share: bool) -> None:
     values = cells.to_numpy(dtype=float)
     top = np.nanmax(values) or 1
     axis.imshow(values, cmap="cividis", vmin=0, vmax=top, aspect="auto")
-    for (i, j), value in np.ndenumerate(values):
-        text = "–" if np.isnan(value) else f"{value:.0%}" if share else f"{value:,.0f}"
-        dark = "white" if value < 0.55 * top else "black"  # NaN is drawn on white
-        axis.text(j, i, text, ha="center", va="center", fontsize=7, color=dark)
+    for (row, column), value in np.ndenumerate(values):
+        number = f"{value:.0%}" if share else f"{value:,.0f}"
+        text = "–" if np.isnan(value) else number
+        colour = "white" if value < 0.55 * top else "black"  # NaN is drawn on white
+        axis.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
     axis.set_xticks(range(cells.shape[1]), cells.columns, fontsize=7, rotation=30, ha="right")
     axis.set_yticks(range(cells.shape[0]), cells.index, fontsize=7)
     axis.set_title(title, fontsize=8)
@@ -41,89 +75,104 @@ def plot_heatmap(table: pd.DataFrame, title: str):
     """Figure 2: period (rows) by CNT; counts, and each period's shares; here and in the paper."""
     figure, axes = pyplot().subplots(2, 2, figsize=(8.2, 5.4), sharex=True)
     periods = list(dict.fromkeys(table["period"]))
-    for pair, column, name in zip(axes, ("documents", "reported"), (title, "paper"), strict=True):
-        cells = table.pivot(index="period", columns="cnt_bin", values=column).loc[periods]
-        total = cells.sum(axis=1)
-        shares = cells.div(total.where(total > 0), axis=0)
+    for panels, column, name in zip(axes, ("documents", "reported"), (title, "paper"), strict=True):
+        counts = table.pivot(index="period", columns="cnt_bin", values=column).loc[periods]
+        total = counts.sum(axis=1)
+        shares = counts.div(total.where(total > 0), axis=0)
         shares.index = [f"n = {n:,.0f}" for n in total]
-        _panel(pair[0], cells, f"{name}: documents, n = {total.sum():,.0f}", share=False)
-        _panel(pair[1], shares, f"{name}: share of each period's documents", share=True)
-        pair[0].set(ylabel="published")
-    figure.supxlabel("contradiction score CNT", fontsize=9)
+        left, right = panels
+        _panel(left, counts, f"{name}: documents, n = {total.sum():,.0f}", share=False)
+        _panel(right, shares, f"{name}: share of each period's documents", share=True)
+        left.set(ylabel="published")
+    figure.supxlabel(f"contradiction score CNT\n{CAUTION}", fontsize=8)
     return figure
 
 
 def plot_s_cnt(table: pd.DataFrame, title: str):
     """Table 3: documents by CNT (rows) and S; in the paper's bins, in quintiles, and the paper."""
     figure, axes = pyplot().subplots(1, 3, figsize=(9.8, 3), sharey=True)
-    parts = (
+    panels = (
         ("fixed", "documents", f"{title}, the paper's bins"),
         ("quintile", "documents", f"{title}, quintiles of S"),
         ("fixed", "reported", "paper"),
     )
-    for axis, (binning, column, name) in zip(axes, parts, strict=True):
-        own = table[table["binning"] == binning]
-        cells = own.pivot(index="cnt_bin", columns="score_bin", values=column)[::-1]
+    for axis, (binning, column, name) in zip(axes, panels, strict=True):
+        rows = table[table["binning"] == binning]
+        cells = rows.pivot(index="cnt_bin", columns="score_bin", values=column)[::-1]
         _panel(axis, cells, f"{name}, n = {cells.to_numpy().sum():,.0f}", share=False)
     axes[0].set(ylabel="CNT")
-    figure.supxlabel("score S", fontsize=9)
+    figure.supxlabel(f"score S\n{CAUTION}", fontsize=8)
     return figure
 
 
 def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: int = 118):
-    """One question's abstracts by year and side; lines join the pairs that conflict most.
+    """One question's abstracts by year and side; lines join the pairs with the highest CNT.
 
-    ``nodes``: id, year, cnt, side; a larger point has a higher CNT(d). ``links``, most
-    contradictory first: a, b, value, sentence_a, sentence_b; their sentences stand below.
+    ``nodes``: id, year, cnt, side; a larger point has a higher CNT(d). ``links``, highest first:
+    a, b, value, sentence_a, sentence_b; their sentences stand below, ``width`` letters a line.
     """
-    there = list(dict.fromkeys(nodes["side"]))  # of PubMed: its own name, in black
-    sides = sorted(there, key=[*_SIDES, *there].index)
-    crowd = nodes.groupby(["side", "year"]).cumcount() * 0.25
-    at = nodes.assign(y=nodes["side"].map(sides[::-1].index) + crowd).set_index("id")
-    lines = []
-    for n, row in enumerate(links.itertuples(), 1):
-        for lead, who, said in (
-            (f"{n}  CNT {row.value:.2f}", row.a, row.sentence_a),
-            (" " * 11, row.b, row.sentence_b),
-        ):
-            text = f"{lead}  {at.year[who]}, {who}: “{said}”"
-            lines += textwrap.wrap(text, width, subsequent_indent=" " * 13)
+    in_nodes = list(dict.fromkeys(nodes["side"]))
+    # A side that _SIDES does not know (of PubMed: its own name) comes last, in black.
+    sides = sorted(in_nodes, key=[*_SIDES, *in_nodes].index)
+    crowd = nodes.groupby(["side", "year"]).cumcount() * 0.25  # one year's points side by side
+    height = nodes["side"].map(sides[::-1].index) + crowd
+    points = nodes.assign(y=height).set_index("id")
+    lines = _sentences_below(links, points["year"], width)
     heights = [0.9 + 0.5 * len(sides), 0.155 * len(lines)]
     figure, (axis, below) = pyplot().subplots(
         2, 1, figsize=(8.6, sum(heights) + 0.7), height_ratios=heights
     )
-    size = 20 + 100 * at["cnt"] / (at["cnt"].max() or 1)
-    colour = [_SIDES.get(side, "black") for side in at["side"]]
-    axis.scatter(at["year"], at["y"], s=size, color=colour, zorder=3)
-    for row in at.itertuples():
+    size = 20 + 100 * points["cnt"] / (points["cnt"].max() or 1)
+    colour = [_SIDES.get(side, "black") for side in points["side"]]
+    axis.scatter(points["year"], points["y"], s=size, color=colour, zorder=3)
+    for point in points.itertuples():
         axis.annotate(
-            row.Index.rpartition("-")[2],
-            (row.year, row.y),
+            point.Index.rpartition("-")[2],
+            (point.year, point.y),
             fontsize=7,
             ha="center",
             xytext=(0, 7),
             textcoords="offset points",
             zorder=4,
         )
-    for n, row in enumerate(links.itertuples(), 1):
-        (x, y), (u, v) = at.loc[[row.a, row.b], ["year", "y"]].to_numpy()
-        t = np.linspace(0, 1, 40)
-        bend = 1.4 * t * (1 - t) * (abs(y - v) < 0.5)  # two of one side: an arc below the points
-        axis.plot(x + (u - x) * t, y + (v - y) * t - bend, color="black", lw=0.9, zorder=2)
-        axis.text(
-            (x + u) / 2,
-            (y + v) / 2 - bend[20],
-            f"{n}",
-            fontsize=8,
-            weight="bold",
-            ha="center",
-            va="center",
-            zorder=5,
-            bbox={"boxstyle": "circle,pad=0.15", "fc": "white", "lw": 0.6},
-        )
+    for number, link in enumerate(links.itertuples(), 1):
+        _draw_link(axis, points.loc[link.a], points.loc[link.b], number)
     axis.set_yticks(range(len(sides)), sides[::-1])
     axis.set(ylim=(-0.6, len(sides) - 0.3))
-    axis.set_title(f"{title}, n = {len(nodes)} abstracts", loc="left", fontsize=9)
+    axis.set_title(f"{title} n = {len(nodes)} abstracts\n{CAUTION}", loc="left", fontsize=8)
     below.axis("off")
     below.text(0, 1, "\n".join(lines), va="top", fontsize=7, family="DejaVu Sans Mono")
     return figure
+
+
+def _sentences_below(links: pd.DataFrame, year: pd.Series, width: int) -> list[str]:
+    """The lines of text under a timeline: of each link both abstracts and the two sentences."""
+    lines = []
+    for number, link in enumerate(links.itertuples(), 1):
+        first = f"{number}  CNT {link.value:.2f}  {year[link.a]}, {link.a}: “{link.sentence_a}”"
+        second = f"{' ' * 13}{year[link.b]}, {link.b}: “{link.sentence_b}”"
+        for text in (first, second):
+            lines += textwrap.wrap(text, width, subsequent_indent=" " * 13)
+    return lines
+
+
+def _draw_link(axis, start: pd.Series, end: pd.Series, number: int) -> None:
+    """A numbered line between two points; between points of one side an arc below them."""
+    along = np.linspace(0, 1, 40)
+    x = start["year"] + (end["year"] - start["year"]) * along
+    y = start["y"] + (end["y"] - start["y"]) * along
+    bend = np.zeros_like(along)
+    if abs(start["y"] - end["y"]) < 0.5:
+        bend = 1.4 * along * (1 - along)
+    axis.plot(x, y - bend, color="black", lw=0.9, zorder=2)
+    axis.text(
+        (start["year"] + end["year"]) / 2,
+        (start["y"] + end["y"]) / 2 - bend[20],
+        f"{number}",
+        fontsize=8,
+        weight="bold",
+        ha="center",
+        va="center",
+        zorder=5,
+        bbox={"boxstyle": "circle,pad=0.15", "fc": "white", "lw": 0.6},
+    )

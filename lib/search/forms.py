@@ -182,16 +182,27 @@ def search_with_penalty(
     return _best_of_blocks(index, scores, len(vectors), k)
 
 
-def rerank_pool(index, pool: np.ndarray, query: np.ndarray, n: int, k: int) -> Hits:
+def rerank_pool(
+    index: DenseIndex,
+    pool: np.ndarray,
+    query: np.ndarray,
+    n: int,
+    k: int,
+    excluded: Sequence[frozenset[str]] = (),
+) -> Hits:
     """Top k by ``query`` among the top n by ``pool`` (both (q, d)): CHR read as re-ranking.
 
     This is another ranking than the full search, not an approximation of it (ambiguity A3).
+    ``excluded`` are ids, a set a query, that the pool of that query leaves out.
     """
-    first = index.search(pool, min(n, len(index)))
-    parts = [
-        top_rows(index.score(query[i : i + 1], rows), rows, index, k)
-        for i, rows in enumerate(first.rows)
-    ]
+    excluded = excluded or [frozenset()] * len(pool)
+    spare = max(map(len, excluded))
+    first = index.search(pool, min(n + spare, len(index)))
+    parts = []
+    for i, rows in enumerate(first.rows):
+        allowed = [pid not in excluded[i] for pid in first.ids[i].tolist()]
+        rows = rows[allowed][:n]
+        parts.append(top_rows(index.score(query[i : i + 1], rows), rows, index, k))
     return Hits.stack(parts)
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
+from lib.stats import mcnemar_p
+
 __all__ = [
     "Range",
     "exactly",
     "largest_discordance",
-    "mcnemar_p",
     "mean",
     "possible_counts",
     "printed_range",
@@ -139,13 +140,6 @@ def possible_counts(percent: Range, n: int) -> range:
     most = math.floor(percent.high * n / 100)
     # Where no whole number fits, rounding up and down cross over, and least is above most.
     return range(min(least, most), max(least, most) + 1)
-
-
-def mcnemar_p(wins: int, losses: int) -> float:
-    """Exact two-sided McNemar p-value: could a fair coin have split wins and losses so?"""
-    from scipy.stats import binom
-
-    return min(1.0, 2 * float(binom.cdf(min(wins, losses), wins + losses, 0.5)))
 
 
 def largest_discordance(difference: int, n: int, level: float = 0.05) -> int:

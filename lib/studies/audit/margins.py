@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from lib.studies.audit.arithmetic import Range, largest_discordance, mcnemar_p, possible_counts
+from lib.stats import mcnemar_p
+from lib.studies.audit.arithmetic import Range, largest_discordance, possible_counts
 from lib.studies.audit.reported import (
     IN_TENSION,
     Case,

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from lib.studies.audit.arithmetic import Range, exactly, mcnemar_p, mean, possible_counts
+from lib.stats import mcnemar_p
+from lib.studies.audit.arithmetic import Range, exactly, mean, possible_counts
 from lib.studies.audit.margins import (
     GENERATORS,
     accuracy,

@@ -19,89 +19,129 @@ from lib.studies.nli.labelled import SETS
 from lib.studies.nli.models import Backend
 from lib.studies.nli.scores import score_pairs
 
-__all__ = ["agreement", "checks", "maxima", "precision"]
+__all__ = ["all_checks", "auroc_row", "maxima", "precision"]
 
-_SAMPLE, _SIDES = 2000, {"for", "against"}
+_SAMPLE = 2000
+_OPPOSITE_SIDES = {"for", "against"}
 
 
-def checks(study: Study) -> pd.DataFrame:
-    """Every check that the evidence allows, one row each (see ``agreement``).
+def all_checks(study: Study) -> pd.DataFrame:
+    """Every check that the evidence allows, one row each (see ``auroc_row``).
 
     *sentences*: contradictions against entailments of the labelled pairs of evidence-mini.
-    *length* (C8): abstracts of one pool against as long ones of another pool; of those few
-    sentences are near enough to be compared, so beside it *length, as many compared* takes as many
-    of their sentence pairs, the nearest. *stance*: abstracts on one topic that take opposite sides
-    against the same side. *statement*: an abstract and a sentence that turns its effect round
-    against one that states it (written by a template, so that intervention and outcome are the
-    same).
+    *length*: abstracts of one pool against as long ones of another pool; of those few sentences are
+    near enough to be compared, so beside it *length, as many compared* takes as many of their
+    sentence pairs, the nearest. *stance*: abstracts on one topic that take opposite sides against
+    the same side. *statement*: an abstract and a sentence that turns its effect round against one
+    that states it (written by a template, so that intervention and outcome are the same).
     """
-    known = study.evidence
-    rows = [_labelled(study.score.backend), *_lengths(study)]
-    sides = [(known[pair.a], known[pair.b], pair.value) for pair in study.pairs.itertuples()]
-    same = [
-        (value, a.meta["stance"] != b.meta["stance"], a.medicine)
-        for a, b, value in sides
-        if a.topic == b.topic != "" and {a.meta.get("stance"), b.meta.get("stance")} <= _SIDES
-    ]
-    if same:
-        rows.append(agreement("stance", *zip(*same, strict=True)))
-    found = [
-        (i, e)
-        for i, d in known.items()
-        for e in d.meta.get("effects", ())
-        if e["effect"] != DIRECTIONS["0"]
-    ]
-    return pd.DataFrame([*rows, _statements(found, study)] if found else rows)
+    rows = [_sentences_row(study.score.backend), *_length_rows(study)]
+    rows += _stance_rows(study)
+    effects = _reported_effects(study)
+    if effects:
+        rows.append(_statement_row(effects, study))
+    return pd.DataFrame(rows)
+
+
+def _sentences_row(backend: Backend) -> dict[str, Any]:
+    """The NLI model alone: labelled sentence pairs, without those on different matters."""
+    pairs = [pair for pair in SETS["evidence-mini pairs"]() if pair.label != "neutral"]
+    values = score_pairs([(pair.a, pair.b) for pair in pairs], backend)
+    contradicts = [pair.label == "contradiction" for pair in pairs]
+    return auroc_row("sentences", values, contradicts, [pair.group for pair in pairs])
 
 
 def _sample(study: Study) -> pd.DataFrame:
     return study.pairs.sample(min(_SAMPLE, len(study.pairs)), random_state=0)
 
 
-def _lengths(study: Study) -> list[dict[str, Any]]:
+def _length_rows(study: Study) -> list[dict[str, Any]]:
     """Real couples against couples that only length makes alike, compared in both ways."""
-    pairs, texts = _sample(study), {i: d.text for i, d in study.evidence.items()}
-    pools, names = study.pools(), ("length", "length, as many compared")
-    if len(set(map(frozenset, pools))) < 2:  # one medicine alone has no strangers
-        return [agreement(name, [], [], []) for name in names]
-    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, pools)
-    others = [(texts[a], texts[b]) for a, b in couples]
-    where = [study.evidence[a].medicine or a for a in pairs["a"]] * 2
-    real, rows = np.repeat([True, False], len(pairs)), []
+    names = ("length", "length, as many compared")
+    different_pools = {frozenset(pool) for pool in study.pools()}
+    if len(different_pools) < 2:  # one medicine alone has no strangers
+        return [auroc_row(name, [], [], []) for name in names]
+    pairs = _sample(study)
+    texts = {i: abstract.text for i, abstract in study.evidence.items()}
+    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, study.pools())
+    null_texts = [(texts[a], texts[b]) for a, b in couples]
+    group_of = [study.evidence[i].medicine or i for i in pairs["a"]]
+    is_real = np.repeat([True, False], len(pairs))
+    rows = []
     for name, counts in zip(names, (None, pairs["passed"].tolist()), strict=True):
-        values = [*pairs["value"], *(s.value for s in study.score(others, counts))]
-        rows.append(agreement(name, values, real, where))
+        null_values = [score.value for score in study.score(null_texts, counts)]
+        values = [*pairs["value"], *null_values]
+        rows.append(auroc_row(name, values, is_real, group_of * 2))
     return rows
 
 
+def _stance_rows(study: Study) -> list[dict[str, Any]]:
+    """One row, or none where no two abstracts of one topic have a known stance."""
+    values, opposite, medicines = [], [], []
+    for pair in study.pairs.itertuples():
+        a, b = study.evidence[pair.a], study.evidence[pair.b]
+        stances = {a.meta.get("stance"), b.meta.get("stance")}
+        if a.topic and a.topic == b.topic and stances <= _OPPOSITE_SIDES:
+            values.append(pair.value)
+            opposite.append(len(stances) == 2)
+            medicines.append(a.medicine)
+    return [auroc_row("stance", values, opposite, medicines)] if values else []
+
+
+def _reported_effects(study: Study) -> list[tuple[str, dict[str, str]]]:
+    """(id, effect) of every effect that doctors read off an abstract and that has a direction."""
+    found = []
+    for i, abstract in study.evidence.items():
+        for effect in abstract.meta.get("effects", ()):
+            if effect["effect"] != DIRECTIONS["0"]:
+                found.append((i, effect))
+    return found
+
+
+def _statement_row(effects: list[tuple[str, dict[str, str]]], study: Study) -> dict[str, Any]:
+    """Each abstract with a sentence that states its effect and with one that turns it round."""
+    pairs, turned, articles = [], [], []
+    for i, effect in effects:
+        for direction in (DIRECTIONS["1"], DIRECTIONS["-1"]):
+            claim = f"{effect['intervention']} significantly {direction} {effect['outcome']}"
+            sentence = f"{claim} compared with {effect['comparator']}."
+            pairs.append((study.evidence[i].text, sentence))
+            turned.append(direction != effect["effect"])
+            articles.append(i)
+    values = [score.value for score in study.score(pairs)]
+    return auroc_row("statement", values, turned, articles)
+
+
 def maxima(study: Study, tops: Sequence[int] = (1, 3)) -> pd.DataFrame:
-    """C8: CNT of the same couples as the mean of the ``tops`` highest scores.
+    """CNT of the same couples as the mean of the ``tops`` highest scores.
 
     Columns: top, mean, with_compared (rank correlation with how many sentence pairs were compared:
     how far CNT counts opportunities), with_top_1 (rank correlation with the paper's maximum), n.
     """
-    pairs, score = _sample(study), study.score
-    couples, found = pairs[["a", "b"]].to_numpy().tolist(), {}
+    pairs = _sample(study)
+    couples = pairs[["a", "b"]].to_numpy().tolist()
+    scored: dict[int, pd.DataFrame] = {}
     for top in dict.fromkeys((1, *tops)):
-        own = replace(score, switches={**score.switches, "top": top})
-        found[top] = score_couples(couples, study.evidence, own)
-    ranks = {top: table["value"].rank() for top, table in found.items()}
-    compared = found[1]["passed"].rank()
-    return pd.DataFrame(
-        [
+        score = replace(study.score, switches={**study.score.switches, "top": top})
+        scored[top] = score_couples(couples, study.evidence, score)
+    rank_of_compared = scored[1]["passed"].rank()
+    rank_of_maximum = scored[1]["value"].rank()
+    rows = []
+    for top in tops:
+        ranks = scored[top]["value"].rank()
+        rows.append(
             {
                 "top": top,
-                "mean": found[top]["value"].mean(),
-                "with_compared": ranks[top].corr(compared),
-                "with_top_1": ranks[top].corr(ranks[1]),
+                "mean": scored[top]["value"].mean(),
+                "with_compared": ranks.corr(rank_of_compared),
+                "with_top_1": ranks.corr(rank_of_maximum),
                 "n": len(pairs),
             }
-            for top in tops
-        ]
-    )
+        )
+    return pd.DataFrame(rows)
 
 
-def agreement(
+def auroc_row(
     check: str,
     values: Sequence[float],
     positive: Sequence[bool],
@@ -113,12 +153,12 @@ def agreement(
 
     NOT RUN without both kinds. Draws of groups that lack one kind are left out of the interval.
     """
-    v, p = np.asarray(values, float), np.asarray(positive, bool)
-    names, code = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
+    values, positive = np.asarray(values, float), np.asarray(positive, bool)
+    names, group_of = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     row = {
         "check": check,
-        "positives": int(p.sum()),
-        "negatives": int((~p).sum()),
+        "positives": int(positive.sum()),
+        "negatives": int((~positive).sum()),
         "groups": len(names),
         "mean_positive": np.nan,
         "mean_negative": np.nan,
@@ -127,67 +167,78 @@ def agreement(
         "high": np.nan,
         "verdict": "NOT RUN",
     }
-    if p.all() or not p.any():
+    if positive.all() or not positive.any():
         return row
-    higher = (v[p][:, None] > v[~p]) + (v[p][:, None] == v[~p]) / 2
-    one, other = (np.eye(len(names))[code[some]] for some in (p, ~p))  # whose group each is
-    drawn = np.random.default_rng(seed).multinomial(
-        len(names), [1 / len(names)] * len(names), draws
-    )
-    wins = ((drawn @ (one.T @ higher @ other)) * drawn).sum(axis=1)
-    met = (drawn @ one.sum(axis=0)) * (drawn @ other.sum(axis=0))
-    low, high = np.percentile(wins[met > 0] / met[met > 0], [2.5, 97.5])
-    clear = "ABOVE CHANCE" if low > 0.5 else "BELOW CHANCE" if high < 0.5 else "INCONCLUSIVE"
+    above, below = values[positive][:, None], values[~positive]
+    wins = (above > below) + (above == below) / 2  # shape (positives, negatives)
+    low, high = _interval(wins, group_of[positive], group_of[~positive], len(names), draws, seed)
+    verdict = "INCONCLUSIVE"
+    if low > 0.5:
+        verdict = "ABOVE CHANCE"
+    elif high < 0.5:
+        verdict = "BELOW CHANCE"
     return row | {
-        "mean_positive": v[p].mean(),
-        "mean_negative": v[~p].mean(),
+        "mean_positive": values[positive].mean(),
+        "mean_negative": values[~positive].mean(),
         "low": low,
         "high": high,
-        "auroc": higher.mean(),
-        "verdict": clear,
+        "auroc": wins.mean(),
+        "verdict": verdict,
     }
 
 
-def _labelled(backend: Backend) -> dict[str, Any]:
-    some = [p for p in SETS["evidence-mini pairs"]() if p.label != "neutral"]
-    values = score_pairs([(p.a, p.b) for p in some], backend)
-    opposite = [p.label == "contradiction" for p in some]
-    return agreement("sentences", values, opposite, [p.group for p in some])
+def _interval(
+    wins: np.ndarray,
+    group_of_positive: np.ndarray,
+    group_of_negative: np.ndarray,
+    n_groups: int,
+    draws: int,
+    seed: int,
+) -> tuple[float, float]:
+    """The 95 % interval of the mean of ``wins`` when groups are drawn again, with replacement.
+
+    A couple counts as often as both its groups were drawn. Summed by couples of groups first, a
+    draw is two small products of matrices instead of a pass over all couples.
+    """
+    membership_positive = np.eye(n_groups)[group_of_positive]
+    membership_negative = np.eye(n_groups)[group_of_negative]
+    wins_of_groups = membership_positive.T @ wins @ membership_negative
+    times_drawn = np.random.default_rng(seed).multinomial(
+        n_groups, [1 / n_groups] * n_groups, draws
+    )
+    won = ((times_drawn @ wins_of_groups) * times_drawn).sum(axis=1)
+    positives = times_drawn @ membership_positive.sum(axis=0)
+    negatives = times_drawn @ membership_negative.sum(axis=0)
+    couples = positives * negatives
+    low, high = np.percentile(won[couples > 0] / couples[couples > 0], [2.5, 97.5])
+    return low, high
 
 
 def precision(backend: Backend, tops: Sequence[int] = (10, 25, 50, 100)) -> pd.DataFrame:
-    """Of the labelled pairs of evidence-mini that score highest, how many contradict (C10).
+    """Of the labelled pairs of evidence-mini that score highest, how many contradict.
 
     Columns: backend, top, right, value, low, high (Wilson), base (the share among all), n.
     """
     from statsmodels.stats.proportion import proportion_confint
 
     pairs = SETS["evidence-mini pairs"]()
-    order = np.argsort(-score_pairs([(p.a, p.b) for p in pairs], backend), kind="stable")
-    right, rows = np.array([pairs[i].label == "contradiction" for i in order]), []
+    scores = score_pairs([(pair.a, pair.b) for pair in pairs], backend)
+    highest_first = np.argsort(-scores, kind="stable")
+    contradicts = np.array([pairs[i].label == "contradiction" for i in highest_first])
+    rows = []
     for top in tops:
-        low, high = proportion_confint(right[:top].sum(), top, method="wilson")
+        right = contradicts[:top].sum()
+        low, high = proportion_confint(right, top, method="wilson")
         rows.append(
             {
                 "backend": backend.name,
                 "top": top,
-                "right": int(right[:top].sum()),
-                "value": right[:top].mean(),
+                "right": int(right),
+                "value": contradicts[:top].mean(),
                 "low": low,
                 "high": high,
-                "base": right.mean(),
+                "base": contradicts.mean(),
                 "n": len(pairs),
             }
         )
     return pd.DataFrame(rows)
-
-
-def _statements(found: list, study: Study) -> dict[str, Any]:
-    pairs, turned, known = [], [], study.evidence
-    for i, e in found:
-        for effect in (DIRECTIONS["1"], DIRECTIONS["-1"]):
-            said = f"{e['intervention']} significantly {effect} {e['outcome']}"
-            pairs.append((known[i].text, f"{said} compared with {e['comparator']}."))
-            turned.append(effect != e["effect"])
-    articles = [i for i, _ in found for _ in range(2)]
-    return agreement("statement", [s.value for s in study.score(pairs)], turned, articles)

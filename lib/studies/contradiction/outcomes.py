@@ -7,7 +7,6 @@ five: the unit of every interval and test is therefore the medicine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,24 +27,29 @@ from lib.studies.nli.models import sentences
 __all__ = [
     "EXTRACT",
     "KINDS",
-    "answered",
     "chat_answers",
     "contexts",
-    "described",
+    "describe_contexts",
     "extracts",
-    "kind_of",
-    "kinds",
+    "kind_of_answer",
+    "kinds_of_answers",
+    "measured_answers",
     "table2",
     "tests",
 ]
 
 EXTRACT = "extractive, no LLM"
-KINDS = ("answer", "truncated", "echo", "insufficient", "empty", "not run")
-"""What an answer is: see ``kind_of``; "not run" where nobody recorded it."""
+"""The name of the answerer of ``extracts``."""
 
-_AGAINST = (CONDITIONS[1::-1], CONDITIONS[1:], CONDITIONS[2::-2], MATCHED)
+KINDS = ("answer", "truncated", "echo", "insufficient", "empty", "not run")
+"""What an answer is: see ``kind_of_answer``; "not run" where nobody recorded it."""
+
+_SIMILAR, _MOST, _LEAST = CONDITIONS
+_COMPARED = ((_MOST, _SIMILAR), (_MOST, _LEAST), (_LEAST, _SIMILAR), MATCHED)
+"""The conditions that are compared: the first of each couple against the second."""
+
 _CLAIMED = dict.fromkeys(METRICS, "lower") | {"kld": "higher", "jsd": ""}
-"""What the paper says of each first condition of _AGAINST against the second (section 4): JSD is
+"""What the paper says of each first condition of _COMPARED against the second (section 4): JSD is
 said to be stable; that it holds at the same relevance is our reading of it."""
 
 
@@ -53,24 +57,25 @@ def contexts(study: Study, k: int = 5) -> pd.DataFrame:
     """Each question's contexts: qid, medicine, condition, ids; means of relevance, year, cnt."""
     rows = []
     for qid, pool in study.ranked.groupby("qid", sort=False):
-        own = pool.set_index("id")
-        for name, ids in conditions(pool, own["cnt"], k).items():
-            label = {"qid": qid, "medicine": study.needs[qid].medicine, "condition": name}
-            means = own.loc[ids, ["relevance", "year", "cnt"]].mean().to_dict()
-            rows.append(label | {"ids": ids} | means)
+        by_id = pool.set_index("id")
+        for name, ids in conditions(pool, by_id["cnt"], k).items():
+            row = {"qid": qid, "medicine": study.needs[qid].medicine, "condition": name, "ids": ids}
+            means = by_id.loc[ids, ["relevance", "year", "cnt"]].mean()
+            rows.append(row | means.to_dict())
     return pd.DataFrame(rows)
 
 
-def described(study: Study, chosen: pd.DataFrame) -> pd.DataFrame:
+def describe_contexts(study: Study, chosen: pd.DataFrame) -> pd.DataFrame:
     """What distinguishes the conditions: condition, contexts, mean relevance, CNT and year, and
-    the years below which 10, 50 and 90 % of the contexts' abstracts are (C2)."""
-    kinds = chosen.groupby("condition", sort=False)
-    table = kinds[["relevance", "cnt", "year"]].mean()
-    table.insert(0, "contexts", kinds.size())
-    every = chosen[["condition", "ids"]].explode("ids")
-    years = every["ids"].map(lambda i: study.evidence[i].year).groupby(every["condition"])
-    for share in (10, 50, 90):
-        table[f"year_{share}"] = years.quantile(share / 100)
+    the years below which 10, 50 and 90 % of the contexts' abstracts are (S prefers new ones)."""
+    by_condition = chosen.groupby("condition", sort=False)
+    table = by_condition[["relevance", "cnt", "year"]].mean()
+    table.insert(0, "contexts", by_condition.size())
+    abstracts = chosen[["condition", "ids"]].explode("ids")
+    year = abstracts["ids"].map(lambda i: study.evidence[i].year)
+    years = year.groupby(abstracts["condition"])
+    for percent in (10, 50, 90):
+        table[f"year_{percent}"] = years.quantile(percent / 100)
     return table.reset_index()
 
 
@@ -82,23 +87,25 @@ def extracts(study: Study, chosen: pd.DataFrame, encoder: Any, words: int = 100)
     """
     answers = []
     for qid, ids in zip(chosen["qid"], chosen["ids"], strict=True):
-        said = [s for i in ids for s in sentences(study.evidence[i].text)]
+        available = [sentence for i in ids for sentence in sentences(study.evidence[i].text)]
         (query,) = encode_small([study.needs[qid].question], encoder, "query")
-        order = np.argsort(-(encode_small(said, encoder, "article") @ query), kind="stable")
-        fits = np.cumsum([len(said[i].split()) for i in order]) <= words
-        answers.append(" ".join(said[i] for i in sorted(order[: max(1, fits.sum())])))
+        cosines = encode_small(available, encoder, "article") @ query
+        nearest_first = np.argsort(-cosines, kind="stable")
+        words_so_far = np.cumsum([len(available[i].split()) for i in nearest_first])
+        n_taken = max(1, (words_so_far <= words).sum())
+        answers.append(" ".join(available[i] for i in sorted(nearest_first[:n_taken])))
     return chosen.assign(answerer=EXTRACT, answer=answers, kind="answer", how="")
 
 
-def kind_of(text: str, question: str, finish: str = "stop") -> str:
+def kind_of_answer(text: str, question: str, finish: str = "stop") -> str:
     """empty (no word), insufficient (the prompt's token for that), echo (no word that is not in the
     question or in "the answer is"), truncated (cut at the token limit), or answer."""
-    said = words(text)
-    if not said:
+    answer_words = words(text)
+    if not answer_words:
         return "empty"
-    if said[:2] == ["insufficient", "evidence"] or "INSUFFICIENT EVIDENCE" in text:
+    if answer_words[:2] == ["insufficient", "evidence"] or "INSUFFICIENT EVIDENCE" in text:
         return "insufficient"
-    if {*said} <= {*words(question), "the", "answer", "is", "question"}:
+    if set(answer_words) <= {*words(question), "the", "answer", "is", "question"}:
         return "echo"
     return "truncated" if finish == "length" else "answer"
 
@@ -117,32 +124,44 @@ def chat_answers(
     ``llm`` is a ``connect`` spec. One question a medicine is asked, the next heading each time, or
     ``every`` one. What is not recorded is a missing answer, and ``how`` says how to record it.
     """
-    turn = {m: 1 + i % 6 for i, m in enumerate(dict.fromkeys(chosen["medicine"]))}
-    asked = [
-        every or study.needs[q].heading == turn[study.needs[q].medicine] for q in chosen["qid"]
-    ]
-    model, prompt, chosen = connect(llm), load_prompt("evidence_answer"), chosen[asked]
+    if not every:
+        chosen = chosen[_one_question_a_medicine(study, chosen)]
+    model = connect(llm)
+    prompt = load_prompt("evidence_answer")
 
     def ask(context: tuple[str, list[str]]) -> tuple[str | None, str, str]:
-        (qid, ids), question = context, study.needs[context[0]].question
-        texts = [
-            f"[{n}] ({study.evidence[i].year}) {study.evidence[i].text}"
-            for n, i in enumerate(ids, 1)
-        ]
-        request = prompt.messages(abstracts="\n".join(texts), question=question)
+        qid, ids = context
+        question = study.needs[qid].question
+        abstracts = []
+        for n, i in enumerate(ids, 1):
+            abstract = study.evidence[i]
+            abstracts.append(f"[{n}] ({abstract.year}) {abstract.text}")
+        request = prompt.messages(abstracts="\n".join(abstracts), question=question)
         try:
             with model.tag("contradiction", qid):
                 reply = model.generate(request, max_tokens=256)[0]
-            return reply.text, kind_of(reply.text, question, reply.finish_reason), ""
         except RecordingMiss as miss:
             return None, "not run", str(miss).partition("Next: ")[2]
+        return reply.text, kind_of_answer(reply.text, question, reply.finish_reason), ""
 
-    done = in_parallel(ask, zip(chosen["qid"], chosen["ids"], strict=True), workers)
-    answers, kind, how = zip(*done, strict=True)
-    return chosen.assign(answerer=name, answer=answers, kind=kind, how=how)
+    replies = in_parallel(ask, zip(chosen["qid"], chosen["ids"], strict=True), workers)
+    return chosen.assign(
+        answerer=name,
+        answer=[answer for answer, _, _ in replies],
+        kind=[kind for _, kind, _ in replies],
+        how=[how for _, _, how in replies],
+    )
 
 
-def answered(
+def _one_question_a_medicine(study: Study, chosen: pd.DataFrame) -> list[bool]:
+    """Which rows are asked about: heading 1 of the first medicine, heading 2 of the second, ..."""
+    medicines = list(dict.fromkeys(chosen["medicine"]))
+    heading_of = {medicine: 1 + i % 6 for i, medicine in enumerate(medicines)}
+    needs = [study.needs[qid] for qid in chosen["qid"]]
+    return [need.heading == heading_of[need.medicine] for need in needs]
+
+
+def measured_answers(
     study: Study,
     chosen: pd.DataFrame,
     encoder: Any,
@@ -156,20 +175,23 @@ def answered(
     vectors are trained on the abstracts and the leaflets' answers. ``bert`` and ``divergence`` as
     for ``score_answers``. Whatever has a word is measured, of whichever ``kind`` it is.
     """
-    wanted = {q: n.answer for q, n in study.needs.items()}
-    vectors = word_vectors([d.text for d in study.evidence.values()] + list(wanted.values()))
-    said = [extracts(study, chosen, encoder), *(chat_answers(study, chosen, **c) for c in chats)]
-    table = pd.concat(said, ignore_index=True)
+    references = {qid: need.answer for qid, need in study.needs.items()}
+    abstracts = [abstract.text for abstract in study.evidence.values()]
+    vectors = word_vectors([*abstracts, *references.values()])
+    parts = [extracts(study, chosen, encoder)]
+    parts += [chat_answers(study, chosen, **chat) for chat in chats]
+    table = pd.concat(parts, ignore_index=True)
     table["words"] = [len(words(text)) for text in table["answer"].fillna("")]
-    table = score_answers(table, wanted, encoder, vectors, bert, **divergence)
+    table = score_answers(table, references, encoder, vectors, bert, **divergence)
     return table.drop(columns=["ids", "answer", "relevance", "year", "cnt"])
 
 
-def kinds(scored: pd.DataFrame) -> pd.DataFrame:
+def kinds_of_answers(scored: pd.DataFrame) -> pd.DataFrame:
     """How many answers of each answerer and condition are of each of KINDS."""
-    order = scored[["answerer", "condition"]].drop_duplicates()
+    in_order = scored[["answerer", "condition"]].drop_duplicates()
     table = pd.crosstab([scored["answerer"], scored["condition"]], scored["kind"])
-    return table.reindex(pd.MultiIndex.from_frame(order)).reindex(columns=KINDS, fill_value=0)
+    table = table.reindex(pd.MultiIndex.from_frame(in_order))
+    return table.reindex(columns=KINDS, fill_value=0)
 
 
 def table2(scored: pd.DataFrame) -> pd.DataFrame:
@@ -179,24 +201,40 @@ def table2(scored: pd.DataFrame) -> pd.DataFrame:
     ``reported`` is the number of the same model in the paper (``reported_of``), or else the mean
     of its five.
     """
-    printed, rows = reported("table2"), []
-    models = set(printed["model"])
-    for (who, name), own in scored.groupby(["answerer", "condition"], sort=False):
-        said, how = own[own["words"] > 0], own["how"].fillna("").max()
-        told = printed[printed["model"] == who] if who in models else printed
-        told = told[told["retrieval"] == name].groupby("metric")["value"].mean()
+    paper = reported("table2")
+    models = set(paper["model"])
+    rows = []
+    for (answerer, condition), answers in scored.groupby(["answerer", "condition"], sort=False):
+        with_words = answers[answers["words"] > 0]
+        how_to_record = answers["how"].fillna("").max()
+        in_paper = answerer in models
+        printed = paper[paper["model"] == answerer] if in_paper else paper
+        printed = printed[printed["retrieval"] == condition].groupby("metric")["value"].mean()
         for metric in METRICS:
-            means = said.groupby("medicine")[metric].mean().dropna().to_numpy()
-            value, low, high = mean_interval(means) if len(means) else (np.nan,) * 3
-            row = {"answerer": who, "condition": name, "metric": metric, "value": value}
-            row |= {"low": low, "high": high, "n": len(means), "answers": len(said)}
-            row |= {
-                "reported": told.get(metric, np.nan),
-                "reported_of": who if who in models else f"mean of {len(models)}",
-            }
-            row["verdict"] = verdict(value, np.nan, row["reported"], same_setup=False)
-            missing = metric == "bertscore" and not len(means)
-            rows.append(row | {"how": how or missing * "set measures['bert'] to a folder"})
+            means = with_words.groupby("medicine")[metric].mean().dropna().to_numpy()
+            value = low = high = np.nan
+            if len(means):
+                value, low, high = mean_interval(means)
+            how = how_to_record
+            if not how and metric == "bertscore" and not len(means):
+                how = "set measures['bert'] to a folder"
+            printed_value = printed.get(metric, np.nan)
+            rows.append(
+                {
+                    "answerer": answerer,
+                    "condition": condition,
+                    "metric": metric,
+                    "value": value,
+                    "low": low,
+                    "high": high,
+                    "n": len(means),
+                    "answers": len(with_words),
+                    "reported": printed_value,
+                    "reported_of": answerer if in_paper else f"mean of {len(models)}",
+                    "verdict": verdict(value, np.nan, printed_value, same_setup=False),
+                    "how": how,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -209,18 +247,24 @@ def tests(scored: pd.DataFrame) -> pd.DataFrame:
     (``lib.stats.judged``); Holm over the table.
     """
     rows = []
-    for (who, metric), (first, second) in product(
-        product(scored["answerer"].unique(), METRICS), _AGAINST
-    ):
-        wide = scored[scored["answerer"] == who].pivot(
-            index=["medicine", "qid"], columns="condition", values=metric
-        )
-        both = wide.reindex(columns=[first, second]).dropna().groupby("medicine").mean()
-        if len(both):
-            label = f"{first} − {second.removesuffix(', matched')}".replace("_", " ")
-            row = {"answerer": who, "metric": metric, "label": label, "claim": _CLAIMED[metric]}
-            rows.append(row | paired(both[first], both[second]))
+    for answerer in scored["answerer"].unique():
+        answers = scored[scored["answerer"] == answerer]
+        for metric in METRICS:
+            wide = answers.pivot(index=["medicine", "qid"], columns="condition", values=metric)
+            for first, second in _COMPARED:
+                both = wide.reindex(columns=[first, second]).dropna().groupby("medicine").mean()
+                if both.empty:
+                    continue
+                label = f"{first} − {second.removesuffix(', matched')}".replace("_", " ")
+                row = {
+                    "answerer": answerer,
+                    "metric": metric,
+                    "label": label,
+                    "claim": _CLAIMED[metric],
+                }
+                rows.append(row | paired(both[first], both[second]))
     table = pd.DataFrame(rows)
     table["p_holm"] = holm(table["p"])
-    sign = table["claim"].map({"lower": -1.0, "higher": 1.0, "": np.nan})
-    return table.assign(verdict=np.where(sign.isna(), "", judged(table, sign)))
+    expected_sign = table["claim"].map({"lower": -1.0, "higher": 1.0, "": np.nan})
+    verdicts = np.where(expected_sign.isna(), "", judged(table, expected_sign))
+    return table.assign(verdict=verdicts)

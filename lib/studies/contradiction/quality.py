@@ -1,9 +1,9 @@
-"""How near an answer is to the leaflet's own: the measures of seed 004's Table 2 (section 4).
+"""How near an answer is to the leaflet's own: the measures of the paper's Table 2 (section 4).
 
 ROUGE comes from rouge-score (F1, no stemming); cosines are of unit sentence vectors; Word2Vec is
 trained on the corpus at hand. JSD and KLD compare unigrams; their base, direction and smoothing,
-which the paper does not state, are arguments (C14). A dot product of unit vectors is the cosine
-again (C13), so it is not repeated.
+which the paper does not state, are arguments. The paper also gives a dot product; of unit vectors
+that is the cosine again, so it is not repeated.
 """
 
 from __future__ import annotations
@@ -45,13 +45,17 @@ def divergences(
     from scipy.spatial.distance import jensenshannon
     from scipy.stats import entropy
 
-    counts = Counter(words(reference)), Counter(words(answer))
-    if not all(counts) or direction not in ("reference", "answer"):
+    of_reference, of_answer = Counter(words(reference)), Counter(words(answer))
+    if not of_reference or not of_answer or direction not in ("reference", "answer"):
         raise ValueError(f"a text without words, or no direction {direction!r}")
-    known = sorted(counts[0] | counts[1])
-    p, q = (np.array([c[w] for w in known], float) for c in counts)
-    smooth = p + epsilon, q + epsilon  # scipy normalises
-    kld = entropy(*(smooth if direction == "reference" else smooth[::-1]), base=base)
+    vocabulary = sorted(of_reference | of_answer)
+    p = np.array([of_reference[word] for word in vocabulary], float)
+    q = np.array([of_answer[word] for word in vocabulary], float)
+    # scipy normalises the counts to shares
+    if direction == "reference":
+        kld = entropy(p + epsilon, q + epsilon, base=base)
+    else:
+        kld = entropy(q + epsilon, p + epsilon, base=base)
     return {"jsd": float(jensenshannon(p, q, base=base) ** 2), "kld": float(kld)}
 
 
@@ -64,7 +68,7 @@ def word_vectors(texts: Sequence[str], *, size: int = 100, seed: int = 0) -> Any
     from gensim.models import Word2Vec
 
     return Word2Vec(
-        [words(t) for t in texts],
+        [words(text) for text in texts],
         vector_size=size,
         window=5,
         min_count=2,
@@ -77,10 +81,11 @@ def word_vectors(texts: Sequence[str], *, size: int = 100, seed: int = 0) -> Any
 
 def vsim(answer: str, reference: str, vectors: Any) -> float:
     """Cosine of the mean word vectors of two texts, over the words that have one; NaN for none."""
-    means = [[vectors[w] for w in words(text) if w in vectors] for text in (answer, reference)]
-    if not all(means):
+    rows_a = [vectors[word] for word in words(answer) if word in vectors]
+    rows_b = [vectors[word] for word in words(reference) if word in vectors]
+    if not rows_a or not rows_b:
         return float("nan")
-    a, b = (np.mean(rows, axis=0) for rows in means)
+    a, b = np.mean(rows_a, axis=0), np.mean(rows_b, axis=0)
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
@@ -92,14 +97,20 @@ def bertscore(answers: Sequence[str], references: Sequence[str], model: str) -> 
     from sentence_transformers import SentenceTransformer
 
     texts = sorted({*answers, *references})
-    rows = SentenceTransformer(model, device="cpu").encode(
+    encoded = SentenceTransformer(model, device="cpu").encode(
         texts, output_value="token_embeddings", show_progress_bar=False, batch_size=8
     )
-    unit = [r / np.linalg.norm(r, axis=1, keepdims=True) for r in (x.numpy()[1:-1] for x in rows)]
-    tokens = dict(zip(texts, unit, strict=True))
-    near = [tokens[a] @ tokens[b].T for a, b in zip(answers, references, strict=True)]
-    precision, recall = (np.array([m.max(axis=x).mean() for m in near]) for x in (1, 0))
-    return 2 * precision * recall / (precision + recall)
+    tokens = {}
+    for text, rows in zip(texts, encoded, strict=True):
+        rows = rows.numpy()[1:-1]  # without [CLS] and [SEP]
+        tokens[text] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    f1 = []
+    for answer, reference in zip(answers, references, strict=True):
+        cosines = tokens[answer] @ tokens[reference].T
+        precision = cosines.max(axis=1).mean()  # of each token of the answer, its nearest
+        recall = cosines.max(axis=0).mean()
+        f1.append(2 * precision * recall / (precision + recall))
+    return np.array(f1)
 
 
 def score_answers(
@@ -112,27 +123,31 @@ def score_answers(
 ) -> pd.DataFrame:
     """``answers`` (columns qid, answer, ...) with a column for each of METRICS.
 
-    Missing values where an answer or its reference has no word. ``bert`` is the folder of
-    BERTScore's model, without one that column is missing values; ``divergence`` goes to
-    ``divergences``.
+    ``references`` are by qid. Missing values where an answer or its reference has no word. ``bert``
+    is the folder of BERTScore's model, without one that column is missing values; ``divergence``
+    goes to ``divergences``.
     """
     from rouge_score.rouge_scorer import RougeScorer
 
-    spoken = [
-        bool(words(a)) and bool(words(references[q]))
-        for q, a in zip(answers["qid"], answers["answer"].fillna(""), strict=True)
+    texts = answers["answer"].fillna("")
+    has_words = [
+        bool(words(text)) and bool(words(references[qid]))
+        for qid, text in zip(answers["qid"], texts, strict=True)
     ]
-    some = answers[spoken]
-    if some.empty:
+    measurable = answers[has_words]
+    if measurable.empty:
         return answers.assign(**dict.fromkeys(METRICS, np.nan))
-    said, wanted = some["answer"].tolist(), [references[q] for q in some["qid"]]
-    scorer, rows = RougeScorer(["rouge1", "rouge2", "rougeL"]), []
-    for pair in zip(said, wanted, strict=True):
-        rouge = {k: v.fmeasure for k, v in scorer.score(*pair[::-1]).items()}
-        known = divergences(*pair, **divergence)
-        rows.append(rouge | known | {"vsim_cosine": vsim(*pair, vectors)})
-    a, b = (encode_small(texts, encoder, "article") for texts in (said, wanted))
-    more = {"bert_cosine": (a * b).sum(axis=1), "bertscore": np.nan}
-    if bert:
-        more["bertscore"] = bertscore(said, wanted, bert)
-    return answers.join(pd.DataFrame(rows, index=some.index).assign(**more)[list(METRICS)])
+    given = measurable["answer"].tolist()
+    wanted = [references[qid] for qid in measurable["qid"]]
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
+    rows = []
+    for answer, reference in zip(given, wanted, strict=True):
+        rouge = {name: s.fmeasure for name, s in scorer.score(reference, answer).items()}
+        row = rouge | divergences(answer, reference, **divergence)
+        rows.append(row | {"vsim_cosine": vsim(answer, reference, vectors)})
+    measured = pd.DataFrame(rows, index=measurable.index)
+    vectors_given = encode_small(given, encoder, "article")
+    vectors_wanted = encode_small(wanted, encoder, "article")
+    measured["bert_cosine"] = (vectors_given * vectors_wanted).sum(axis=1)
+    measured["bertscore"] = bertscore(given, wanted, bert) if bert else np.nan
+    return answers.join(measured[list(METRICS)])

@@ -10,54 +10,60 @@ import pandas as pd
 from lib.stats import holm, paired
 from lib.studies.contradiction.cnt import Scorer, strangers
 from lib.studies.lam.arms import Arm
-from lib.studies.lam.study import found_by
+from lib.studies.lam.study import Study, found_by
 from lib.ways import Way
 
 __all__ = ["CODE", "mimics"]
 
 CODE = (
     "lib.studies.contradiction.retrieved",
-    "lib.studies.lam",
     "lib.studies.lam.place",
     "lib.data.corpora",
 )
-"""What its results depend on beside the study's own code."""
+"""What its results depend on beside the study's own code and the benchmark's."""
+
+DRAWS = 3
+"""Strangers that the matched rotation is averaged over: every pair of passages is scored."""
 
 
-def mimics(bench: Any, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.DataFrame:
+def mimics(study: Study, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.DataFrame:
     """Mean pairwise CNT among the top k of a benchmark's test questions, H+ alone against contrast.
 
     Columns: benchmark, measure, arm, against, value and passed (share of sentence pairs that were
     compared) of both, and the paired test of the difference; Holm over the table. ``excess`` is CNT
-    less that of a passage as long (C8) that was retrieved for other questions alone, of which as
-    many sentence pairs are compared, the nearest: passages with less in common have fewer of them,
-    and so a lower maximum; without any, CNT and ``excess`` are 0. The matched rotation turns the
-    query as far towards another question's mimic. Questions without two passages drop out.
+    less that of a passage as long that was retrieved for other questions alone, of which as many
+    sentence pairs are compared, the nearest: passages with less in common have fewer of them, and
+    so a lower maximum; without any, CNT and ``excess`` are 0. The matched rotation turns the query
+    as far towards another question's mimic. Questions without two passages drop out.
     """
-    arms = {"H+ alone": (0.0, False)}
-    for at in (lam, 1.0):
-        arms |= {f"CHR, λ = {at:g}": (at, False), f"matched rotation, λ = {at:g}": (at, True)}
-    tall = []
-    for arm, (at, rotated) in arms.items():
-        arm_way = Arm(Way(lam=at, rotation=rotated))
-        found = found_by(bench, arm_way, bench.benchmark.test, depth=k)
-        tall += [(arm, q, *sorted(c)) for q, ids in found.items() for c in combinations(ids, 2)]
-    tall = pd.DataFrame(tall, columns=["arm", "qid", "a", "b"])
-    wide = tall.merge(_scored(tall, store, score), on=["a", "b"]).drop(columns=["a", "b"])
-    wide, out = wide.groupby(["qid", "arm"]).mean().unstack().dropna(), []
-    for arm in (x for x in arms if x.startswith("CHR")):
-        for other in ("H+ alone", arm.replace("CHR", "matched rotation")):
+    lambdas = (lam, 1.0)
+    arms = [Arm(Way())]
+    for at in lambdas:
+        arms += [Arm(Way(lam=at)), Arm(Way(lam=at, rotation=True))]
+    couples = []
+    for arm in arms:
+        for draw in range(DRAWS if arm.is_control else 1):
+            found = found_by(study, arm, study.benchmark.test, depth=k, draw=draw)
+            for qid, pids in found.items():
+                couples += [(arm.name, qid, *sorted(pair)) for pair in combinations(pids, 2)]
+    couples = pd.DataFrame(couples, columns=["arm", "qid", "a", "b"])
+    scored = couples.merge(_scored(couples, store, score), on=["a", "b"]).drop(columns=["a", "b"])
+    wide = scored.groupby(["qid", "arm"]).mean().unstack().dropna()
+    rows = []
+    for at in lambdas:
+        arm = f"chr@{at:g}"
+        for against in ("hplus", f"chr+rotation@{at:g}"):
             for measure in ("cnt", "excess"):
-                row = {"benchmark": bench.benchmark.name, "measure": measure, "arm": arm}
-                row |= {
-                    "against": other,
-                    "value": wide[measure, arm].mean(),
-                    "value_against": wide[measure, other].mean(),
-                    "passed": wide["passed", arm].mean(),
-                    "passed_against": wide["passed", other].mean(),
-                }
-                out.append(row | paired(wide[measure, arm], wide[measure, other]))
-    return pd.DataFrame(out).assign(p_holm=holm([row["p"] for row in out]))
+                rows.append(_compared(wide, study.benchmark.name, measure, arm, against))
+    return pd.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows]))
+
+
+def _compared(wide: pd.DataFrame, name: str, measure: str, arm: str, against: str) -> dict:
+    row = {"benchmark": name, "measure": measure, "arm": arm, "against": against}
+    for suffix, which in (("", arm), ("_against", against)):
+        row[f"value{suffix}"] = wide[measure, which].mean()
+        row[f"passed{suffix}"] = wide["passed", which].mean()
+    return row | paired(wide[measure, arm], wide[measure, against])
 
 
 def _scored(tall: pd.DataFrame, store: Any, score: Scorer) -> pd.DataFrame:

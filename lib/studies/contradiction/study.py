@@ -31,10 +31,10 @@ __all__ = [
     "PERIODS",
     "Scorer",
     "Study",
-    "behind",
     "documents",
     "heatmap",
     "open_study",
+    "provenance",
     "reported",
     "reranked",
     "score_couples",
@@ -44,14 +44,21 @@ __all__ = [
 ]
 
 BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
+"""The paper's bins of CNT and of S."""
+
 PERIODS = ("<2000", "2000-2005", "2005-2010", "2010-2015", "2015-2020", "2020-2025")
+"""The paper's periods; the first year belongs to a period, the last to the next one."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """``ranked``: what ``rank`` gives for every question with evidence, with ``qid`` and ``cnt``,
-    CNT(d) in its pool. ``pairs``: a, b and the PairScore of every two abstracts that share a pool.
-    ``score``: what scored them, its threshold set."""
+    """One set of evidence, with every question's abstracts ranked and every couple scored.
+
+    ``evidence`` by id, ``needs`` (the questions) by qid. ``ranked``: what ``rank`` gives for every
+    question with evidence, with ``qid`` and ``cnt``, CNT(d) in its pool. ``pairs``: a, b and the
+    PairScore of every two abstracts that share a pool. ``score``: what scored them, its threshold
+    set.
+    """
 
     evidence: Mapping[str, Evidence]
     needs: Mapping[str, Need]
@@ -74,56 +81,79 @@ def open_study(
     selection: Mapping[str, Any] = MappingProxyType({}),
     **ranking: Any,
 ) -> Study:
-    """Pools by Algorithm 1, ranked by Algorithm 2 (``ranking`` goes to ``rank``), scored by CNT.
+    """Each question's abstracts, chosen (``balanced``), ranked (``rank``), scored by CNT.
 
     Candidates are what PubMed found for the question (``tga:``), all abstracts on its medicine
-    (evidence-mini), or the ``nearest`` to it (open). A question without any has no pool.
-    ``selection`` goes to ``balanced``; ``limit`` takes the first questions (0 = all).
+    (evidence-mini), or the ``nearest`` to it (open). A question without any has no pool; ValueError
+    where no question has one. ``selection`` goes to ``balanced``, ``ranking`` to ``rank``;
+    ``limit`` takes the first questions (0 = all).
     """
     needs = load_needs(name)[: limit or None]
     evidence = load_evidence(name, needs)
-    found = zip(needs, _candidates(name, needs, evidence, encoder, nearest), strict=True)
-    kept = {n.qid: sorted(d.id for d in balanced(some, **selection)) for n, some in found}
-    pools = {qid: ids for qid, ids in kept.items() if ids}
+    pools: dict[str, list[str]] = {}
+    for need, abstracts in zip(
+        needs, _candidates(name, needs, evidence, encoder, nearest), strict=True
+    ):
+        chosen = balanced(abstracts, **selection)
+        if chosen:
+            pools[need.qid] = sorted(abstract.id for abstract in chosen)
     if not pools:
         raise ValueError(f"{name}: no abstract was found for any of {len(needs)} questions")
-    known = {d.id: d for d in evidence}
-    couples = list(dict.fromkeys(c for ids in pools.values() for c in combinations(ids, 2)))
     print(f"{name}: {len(pools):,} of {len(needs):,} questions have abstracts", file=sys.stderr)
-    score = score.fitted([(known[a].text, known[b].text) for a, b in sorted(couples)])
-    pairs = score_couples(couples, known, score, progress=True)
+    by_id = {abstract.id: abstract for abstract in evidence}
+    couples = _couples(pools.values())
+    score = score.fitted([(by_id[a].text, by_id[b].text) for a, b in sorted(couples)])
+    pairs = score_couples(couples, by_id, score, progress=True)
     value = pairs.set_index(["a", "b"])["value"].to_dict()
-    cnt = [(q, d, v) for q, ids in pools.items() for d, v in document_cnt(value, ids).items()]
-    cnt = pd.DataFrame(cnt, columns=["qid", "id", "cnt"])
-    unranked = Study(known, {n.qid: n for n in needs}, cnt, pairs, score)
+    rows = []
+    for qid, ids in pools.items():
+        rows += [(qid, i, cnt) for i, cnt in document_cnt(value, ids).items()]
+    with_cnt = pd.DataFrame(rows, columns=["qid", "id", "cnt"])
+    unranked = Study(by_id, {need.qid: need for need in needs}, with_cnt, pairs, score)
     return replace(unranked, ranked=reranked(unranked, encoder, **ranking))
+
+
+def _couples(pools: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
+    """Every two ids that share a pool, once, in the order of the pools."""
+    found: dict[tuple[str, str], None] = {}  # a set that keeps its order
+    for ids in pools:
+        found |= dict.fromkeys(combinations(ids, 2))
+    return list(found)
 
 
 def _candidates(
     name: str, needs: list[Need], evidence: list[Evidence], encoder: Encoder, nearest: int
 ) -> Iterator[list[Evidence]]:
     """Of each need the abstracts that Algorithm 1 chooses from."""
-    key = "topic" if name.startswith("tga:") else "medicine"
-    if key == "topic" or all(n.medicine for n in needs):
-        by = defaultdict(list)
-        for d in evidence:
-            by[getattr(d, key)].append(d)
-        yield from (by[n.qid if key == "topic" else n.medicine] for n in needs)
-        return
-    rows = encode_small([d.text for d in evidence], encoder, "article")
-    for query in encode_small([n.question for n in needs], encoder, "query"):
-        near = np.argsort(-(rows @ query), kind="stable")[:nearest]
-        yield [evidence[i] for i in near]
+    if name.startswith("tga:"):  # PubMed was asked question by question
+        of_topic = defaultdict(list)
+        for abstract in evidence:
+            of_topic[abstract.topic].append(abstract)
+        for need in needs:
+            yield of_topic[need.qid]
+    elif all(need.medicine for need in needs):
+        of_medicine = defaultdict(list)
+        for abstract in evidence:
+            of_medicine[abstract.medicine].append(abstract)
+        for need in needs:
+            yield of_medicine[need.medicine]
+    else:
+        vectors = encode_small([abstract.text for abstract in evidence], encoder, "article")
+        for query in encode_small([need.question for need in needs], encoder, "query"):
+            nearest_first = np.argsort(-(vectors @ query), kind="stable")
+            yield [evidence[i] for i in nearest_first[:nearest]]
 
 
 def reranked(study: Study, encoder: Encoder, **ranking: Any) -> pd.DataFrame:
-    """``study.ranked`` under other settings of ``rank``."""
+    """``study.ranked`` under other settings of ``rank``; pools and CNT stay as they are."""
     parts = []
     for qid, pool in study.ranked.groupby("qid", sort=False):
-        some = [study.evidence[i] for i in pool["id"]]
+        abstracts = [study.evidence[i] for i in pool["id"]]
         (query,) = encode_small([study.needs[qid].question], encoder, "query")
-        rows = encode_small([d.text for d in some], encoder, "article")
-        table = rank(query, rows, [d.id for d in some], [d.year for d in some], **ranking)
+        vectors = encode_small([abstract.text for abstract in abstracts], encoder, "article")
+        ids = [abstract.id for abstract in abstracts]
+        years = [abstract.year for abstract in abstracts]
+        table = rank(query, vectors, ids, years, **ranking)
         parts.append(table.assign(qid=qid).merge(pool[["id", "cnt"]], on="id"))
     return pd.concat(parts, ignore_index=True)
 
@@ -134,23 +164,26 @@ def score_couples(
     score: Scorer,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """a, b and the fields of PairScore for each couple of ids, sorted; scored in the order given,
-    since couples of one pool in one block share their sentences."""
+    """a, b and the fields of PairScore for each couple of ids, sorted by a and b.
+
+    They are scored in the order given: couples of one pool in one block share their sentences.
+    """
     texts = [(evidence[a].text, evidence[b].text) for a, b in couples]
     scores = pd.DataFrame(score(texts, progress=progress), columns=PairScore._fields)
-    found = pd.DataFrame(couples, columns=["a", "b"]).join(scores)
-    return found.sort_values(["a", "b"], ignore_index=True)
+    table = pd.DataFrame(couples, columns=["a", "b"]).join(scores)
+    return table.sort_values(["a", "b"], ignore_index=True)
 
 
 def documents(study: Study) -> pd.DataFrame:
     """Unique documents: id, year, period, score and cnt (means over its pools), cnt_bin."""
     table = study.ranked.groupby("id", as_index=False)[["year", "score", "cnt"]].mean()
-    ends = [0, *range(1999, 2020, 5), 9999]
-    table["period"] = pd.cut(table["year"], ends, labels=PERIODS)
+    last_years = [0, *range(1999, 2020, 5), 9999]
+    table["period"] = pd.cut(table["year"], last_years, labels=PERIODS)
     return table.assign(cnt_bin=_binned(table["cnt"]))
 
 
 def _binned(values: pd.Series) -> pd.Series:
+    """The bin of each value; what is below 0 or above 1 is in the first or the last."""
     return pd.cut(values, [-np.inf, 0.2, 0.4, 0.6, 0.8, np.inf], right=False, labels=BINS)
 
 
@@ -166,57 +199,62 @@ def table1(study: Study) -> pd.DataFrame:
     The average is over questions that have documents; how many have none is a row of its own.
     """
     needs, ranked = study.needs, study.ranked
-    years = [d.year for d in study.evidence.values()]
+    years = [abstract.year for abstract in study.evidence.values()]
+    medicines = {need.medicine for need in needs.values()}
+    with_documents = {needs[qid].medicine for qid in ranked["qid"]}
+    n_pools = ranked["qid"].nunique()
     measured = {
-        "medicines_tga": len({n.medicine for n in needs.values()} - {""}),
+        "medicines_tga": len(medicines - {""}),
         "queries": len(needs),
         "abstract_year_first": min(years),
         "abstract_year_last": max(years),
         "pubmed_documents_raw": len(years),
-        "medicines_with_documents": len({needs[q].medicine for q in ranked["qid"]} - {""}),
+        "medicines_with_documents": len(with_documents - {""}),
         "pmids_after_selection": len(ranked),
         "unique_pmids": ranked["id"].nunique(),
-        "avg_documents_per_query": len(ranked) / ranked["qid"].nunique(),
-        "queries_without_documents": len(needs) - ranked["qid"].nunique(),
+        "avg_documents_per_query": len(ranked) / n_pools,
+        "queries_without_documents": len(needs) - n_pools,
     }
-    told = reported("table1").set_index("statistic")["value"].reindex(list(measured))
+    paper = reported("table1").set_index("statistic")["value"].reindex(list(measured))
     table = pd.DataFrame(measured.items(), columns=["statistic", "value"])
-    return table.assign(reported=told.to_numpy())
+    return table.assign(reported=paper.to_numpy())
 
 
 def heatmap(table: pd.DataFrame) -> pd.DataFrame:
     """Figure 2 of ``documents``: cnt_bin, period, documents, share (of a period), reported."""
-    out = _counted(table["cnt_bin"], table["period"], "fig2_heatmap", "year_bin")
-    total = out.groupby("period")["documents"].transform("sum")
-    out.insert(3, "share", out["documents"] / total)
-    return out
+    cells = _cells(table["cnt_bin"], table["period"], "fig2_heatmap", "year_bin")
+    of_period = cells.groupby("period")["documents"].transform("sum")
+    cells.insert(3, "share", cells["documents"] / of_period)
+    return cells
 
 
 def table3(table: pd.DataFrame) -> pd.DataFrame:
     """Table 3 of ``documents``: binning, cnt_bin, score_bin, documents, reported.
 
-    C3: under the paper's encoder S hardly reaches 0.6, so it is binned by its own quintiles too,
-    which the paper does not do. The first of the fixed bins holds what is below 0 as well.
+    Under the paper's encoder S hardly reaches 0.6, so its last bins are empty. S is therefore
+    binned by its own quintiles too, which the paper does not do. The first of the fixed bins holds
+    what is below 0 as well.
     """
-    fifths = pd.qcut(table["score"], 5)
-    fifths = fifths.cat.rename_categories(lambda x: f"{x.left:.2f} to {x.right:.2f}")
-    binned = {"fixed": _binned(table["score"]), "quintile": fifths}
-    parts = [
-        _counted(table["cnt_bin"], bins.rename("score_bin"), "table3", "score_bin").assign(
-            binning=b
-        )
-        for b, bins in binned.items()
-    ]
+    quintiles = pd.qcut(table["score"], 5)
+    quintiles = quintiles.cat.rename_categories(lambda x: f"{x.left:.2f} to {x.right:.2f}")
+    parts = []
+    for binning, bins in (("fixed", _binned(table["score"])), ("quintile", quintiles)):
+        cells = _cells(table["cnt_bin"], bins.rename("score_bin"), "table3", "score_bin")
+        parts.append(cells.assign(binning=binning))
     columns = ["binning", "cnt_bin", "score_bin", "documents", "reported"]
     return pd.concat(parts, ignore_index=True)[columns]
 
 
-def _counted(rows: pd.Series, columns: pd.Series, paper: str, key: str) -> pd.DataFrame:
-    """Documents in every cell, in long form, with what the paper's table has there."""
-    out = pd.crosstab(rows, columns, dropna=False).stack().rename("documents").reset_index()
-    out = out.astype({rows.name: str, columns.name: str})
-    told = reported(paper).set_index(["cnt_bin", key])["value"]
-    return out.assign(reported=told.reindex(pd.MultiIndex.from_frame(out.iloc[:, :2])).to_numpy())
+def _cells(rows: pd.Series, columns: pd.Series, paper_table: str, key: str) -> pd.DataFrame:
+    """Documents in every cell, in long form, with what the paper's table has there.
+
+    ``key`` is the paper's name for the columns.
+    """
+    counts = pd.crosstab(rows, columns, dropna=False).stack().rename("documents")
+    cells = counts.reset_index().astype({rows.name: str, columns.name: str})
+    paper = reported(paper_table).set_index(["cnt_bin", key])["value"]
+    places = pd.MultiIndex.from_frame(cells[[rows.name, columns.name]])
+    return cells.assign(reported=paper.reindex(places).to_numpy())
 
 
 def timeline(study: Study, qid: str = "", top: int = 3) -> tuple[str, pd.DataFrame, pd.DataFrame]:
@@ -225,16 +263,21 @@ def timeline(study: Study, qid: str = "", top: int = 3) -> tuple[str, pd.DataFra
     Without ``qid`` the first question whose pool has the most contradictory pair of all. ``side``
     is an abstract's stance where that is known, else its source.
     """
-    pools = study.ranked.groupby("qid", sort=False)["id"].agg(set)
-    best = study.pairs.sort_values(["value", "a", "b"], ascending=[False, True, True])
-    qid = qid or next(q for q, pool in pools.items() if {*best.iloc[0][["a", "b"]]} <= pool)
+    most_first = study.pairs.sort_values(["value", "a", "b"], ascending=[False, True, True])
+    if not qid:
+        most = {most_first["a"].iloc[0], most_first["b"].iloc[0]}
+        pools = study.ranked.groupby("qid", sort=False)["id"].agg(set)
+        qid = next(name for name, pool in pools.items() if most <= pool)
     nodes = study.ranked.loc[study.ranked["qid"] == qid, ["id", "year", "cnt"]]
-    sides = [d.meta.get("stance", d.source) for d in map(study.evidence.get, nodes["id"])]
-    inside = best["a"].isin(nodes["id"]) & best["b"].isin(nodes["id"])
-    return study.needs[qid].question, nodes.assign(side=sides), best[inside].head(top)
+    sides = []
+    for i in nodes["id"]:
+        abstract = study.evidence[i]
+        sides.append(abstract.meta.get("stance", abstract.source))
+    inside = most_first["a"].isin(nodes["id"]) & most_first["b"].isin(nodes["id"])
+    return study.needs[qid].question, nodes.assign(side=sides), most_first[inside].head(top)
 
 
-def behind(
+def provenance(
     name: str,
     score: Scorer,
     answerers: Iterable[Mapping[str, Any]] = (),
@@ -243,23 +286,25 @@ def behind(
 ) -> dict[str, Any]:
     """What results of the study depend on, as ``lib.base.provenance.result`` takes it.
 
-    ``labelled`` are the sets of labelled pairs that are read.
+    ``name`` of the evidence, the ``answerers`` (each with ``name`` and ``llm``), and the
+    ``labelled`` sets that are read; ``settings`` are passed on.
     """
-    replayed = (a["llm"].partition("replay:data/")[2] for a in answerers)
+    answerers = list(answerers)
     files = {*files_of(name), "nli-head/weights.npz", "nli-head/cues.toml"}
-    files |= {f for f in replayed if f and (DATA / f).exists()}
-    files |= {f for each in labelled for f in FILES[each]}
-    files |= {f"reported/{path.name}" for path in REPORTED.glob("contradiction_*.csv")}
-    known = {
-        "evidence": name,
-        "nli": score.backend.fingerprint,
-        "switches": {**score.switches},
-        "sentence_encoder": score.encoder.fingerprint,
-        "answerers": {a["name"]: a["llm"] for a in answerers},
-    }
+    for answerer in answerers:
+        recording = answerer["llm"].partition("replay:data/")[2]
+        if recording and (DATA / recording).exists():
+            files.add(recording)
+    for labelled_set in labelled:
+        files.update(FILES[labelled_set])
+    files.update(f"reported/{path.name}" for path in REPORTED.glob("contradiction_*.csv"))
     return {
         "code": ["lib.studies.contradiction.checks", "lib.studies.contradiction.outcomes"],
         "data": sorted(files),
-        **known,
+        "evidence": name,
+        "nli": score.backend.fingerprint,
+        "switches": dict(score.switches),
+        "sentence_encoder": score.encoder.fingerprint,
+        "answerers": {answerer["name"]: answerer["llm"] for answerer in answerers},
         **settings,
     }

@@ -62,12 +62,15 @@ def read_cmi(text: str, qid: str, medicine: str = "") -> list[Need]:
     ``medicine`` its name is read from the first heading that has one. Raises ValueError if no
     heading is found, or no name.
     """
-    hits, answers = list(_HEADING.finditer(text)), defaultdict(str)
-    ends = [*(hit.start() for hit in hits[1:]), len(text)]
-    for hit, end in zip(hits, ends, strict=False):
-        heading, body = int(hit.lastgroup[1:]), tidy(text[hit.end() : end])
+    headings = list(_HEADING.finditer(text))
+    ends = [*(match.start() for match in headings[1:]), len(text)]
+    answers: dict[int, str] = defaultdict(str)
+    for match, end in zip(headings, ends, strict=False):  # without a heading there is one end
+        heading = int(match.lastgroup[1:])  # the group h3 is the third heading
+        body = tidy(text[match.end() : end])
         answers[heading] = max(answers[heading], body, key=len)
-        if not medicine and heading == 1 and (name := _NAME.search(hit[0])):
+        name = _NAME.search(match[0])
+        if name and heading == 1 and not medicine:
             medicine = tidy(name[1])
     return _needs(qid, medicine, answers)
 
@@ -79,36 +82,57 @@ def read_label(data: bytes, qid: str) -> list[Need]:
     "when using"), except a boxed text, which some labels use as a frame. The medicine is its active
     moieties, as papers call it. Raises ValueError if no section, or no name, is found.
     """
-    root, answers = parse_xml(data, qid), defaultdict(str)
+    root = parse_xml(data, qid)
+    answers: dict[int, str] = defaultdict(str)
     for section in root.iterfind("component/structuredBody/component/section"):
-        _read(section, 0, answers)
-    moieties = (tidy(inner_text(e)).lower() for e in root.iterfind(".//activeMoiety/name"))
-    return _needs(qid, " and ".join(dict.fromkeys(moieties)), answers)
+        _collect(section, 0, answers)
+    names = [tidy(inner_text(name)).lower() for name in root.iterfind(".//activeMoiety/name")]
+    medicine = " and ".join(dict.fromkeys(names))  # each once
+    return _needs(qid, medicine, answers)
 
 
 def load_labels() -> list[Need]:
     """The needs of the six real labels of the registry, downloaded or from the mirror."""
-    names = load_registry("openfda-")
-    return [need for name in names for need in read_label(fetch(name).read_bytes(), name)]
+    needs = []
+    for name in load_registry("openfda-"):
+        needs += read_label(fetch(name).read_bytes(), name)
+    return needs
 
 
-def _read(section: Element, inherited: int, answers: dict[int, str]) -> None:
-    """Add the text of a section and of those inside it to the headings they belong to."""
-    code = next((e.get("code") for e in section.iterfind("code")), "")
-    heading = inherited if inherited and code == _BOXED else _CODES.get(code, inherited)
+def _collect(section: Element, outer_heading: int, answers: dict[int, str]) -> None:
+    """Add the text of a section and of those inside it to the headings they belong to.
+
+    ``outer_heading`` is that of the section around it, 0 without one.
+    """
+    code = next((element.get("code") for element in section.iterfind("code")), "")
+    heading = _CODES.get(code, outer_heading)
+    if outer_heading and code == _BOXED:  # a frame around a text of the outer section
+        heading = outer_heading
     if heading:
-        parts = [tidy(inner_text(e)) for e in section.iterfind("text")]
-        if inherited:  # "4.1 Nitrates"; an outermost title says what the heading says
-            titles = (tidy(inner_text(e)).lstrip("0123456789. ") for e in section.iterfind("title"))
-            parts = [f"{title.rstrip('.:')}:" for title in titles if title] + parts
+        parts = [tidy(inner_text(text)) for text in section.iterfind("text")]
+        if outer_heading:  # "4.1 Nitrates"; an outermost title says what the heading says
+            parts = [*_inner_titles(section), *parts]
         answers[heading] = " ".join(filter(None, (answers[heading], *parts)))
     for inner in section.iterfind("component/section"):
-        _read(inner, heading, answers)
+        _collect(inner, heading, answers)
+
+
+def _inner_titles(section: Element) -> list[str]:
+    """A section's title without its number, with a colon: "Nitrates:"; nothing if it has none."""
+    titles = [tidy(inner_text(title)) for title in section.iterfind("title")]
+    without_number = [title.lstrip("0123456789. ") for title in titles]
+    return [f"{title.rstrip('.:')}:" for title in without_number if title]
 
 
 def _needs(qid: str, medicine: str, answers: dict[int, str]) -> list[Need]:
-    asked = {n: question.format(medicine) for n, question in HEADINGS.items() if answers.get(n)}
-    if not asked or not medicine:
-        missing = "name of the medicine; pass medicine=" if asked else "heading of the six"
-        raise ValueError(f"{qid}: found no {missing}")
-    return [Need(f"{qid}-{n}", medicine, n, asked[n], answers[n]) for n in asked]
+    """One need for each heading that has an answer; ValueError without any, or without a name."""
+    there = [heading for heading in HEADINGS if answers.get(heading)]
+    if not there:
+        raise ValueError(f"{qid}: found no heading of the six")
+    if not medicine:
+        raise ValueError(f"{qid}: found no name of the medicine; pass medicine=")
+    needs = []
+    for heading in there:
+        question = HEADINGS[heading].format(medicine)
+        needs.append(Need(f"{qid}-{heading}", medicine, heading, question, answers[heading]))
+    return needs

@@ -12,7 +12,7 @@ import csv
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from lib.studies.evidence.records import Evidence, Need, inner_text
 __all__ = ["DIRECTIONS", "FILES", "files_of", "load_evidence", "load_needs"]
 
 DIRECTIONS = {"1": "increased", "-1": "decreased", "0": "no difference"}
-"""Label Code of Evidence Inference: what the intervention did to the outcome."""
+"""What the intervention did to the outcome, by Evidence Inference's Label Code."""
 
 _MINI = "evidence-mini"
 _ARTICLES = "evidence-inference-articles"
@@ -46,10 +46,13 @@ FILES = {
 
 def files_of(name: str) -> list[str]:
     """What a set is read from, as ``data_hash`` takes it; of ``tga:<folder>`` its leaflets."""
+    files = list(FILES.get(name, ()))
     folder = name.partition("tga:")[2]
-    found = [path.resolve() for path in _leaflets(folder)] if folder else []
-    inside = [str(path.relative_to(DATA) if path.is_relative_to(DATA) else path) for path in found]
-    return [*FILES.get(name, ()), *inside]
+    if folder:
+        for path in _leaflets(folder):
+            path = path.resolve()
+            files.append(str(path.relative_to(DATA) if path.is_relative_to(DATA) else path))
+    return files
 
 
 def load_evidence(name: str, needs: Sequence[Need] | None = None) -> list[Evidence]:
@@ -58,16 +61,24 @@ def load_evidence(name: str, needs: Sequence[Need] | None = None) -> list[Eviden
     PubMed is asked about ``needs`` alone where they are given.
     """
     kind, _, folder = name.partition(":")
-    readers = {_MINI: (_mini,), "open": (_pubmedqa, _evidence_inference)}
     if kind == "tga" and folder:
-        client, needs = PubMed(), load_needs(name) if needs is None else needs
-        asked = _read(((need.qid, need) for need in needs), tiers, "questions")
-        found = [d for need, queries in asked for d in gather(client, need, queries)]
-        print(f"PubMed: {dict(sorted(client.counts.items()))}", file=sys.stderr)
-        return found
+        return _from_pubmed(load_needs(name) if needs is None else needs)
+    readers = {_MINI: (_mini,), "open": (_pubmedqa, _evidence_inference)}
     if name not in readers:
         raise ValueError(f"no evidence {name!r}; there are: {', '.join(readers)}, tga:<folder>")
-    return sorted((d for read in readers[name] for d in read()), key=lambda d: d.id)
+    abstracts = [abstract for reader in readers[name] for abstract in reader()]
+    return sorted(abstracts, key=lambda abstract: abstract.id)
+
+
+def _from_pubmed(needs: Sequence[Need]) -> list[Evidence]:
+    """What PubMed has on each need; how much was asked and dropped is printed."""
+    client = PubMed()
+    named_needs = [(need.qid, need) for need in needs]
+    found = []
+    for need, queries in _readable(named_needs, tiers, "questions"):
+        found += gather(client, need, queries)
+    print(f"PubMed: {dict(sorted(client.counts.items()))}", file=sys.stderr)
+    return found
 
 
 def load_needs(name: str) -> list[Need]:
@@ -84,38 +95,52 @@ def load_needs(name: str) -> list[Need]:
             raise FileNotFoundError(
                 f"no leaflets: put TGA leaflets as *.txt into {folder}, or set evidence = '{_MINI}'"
             )
-
-        def read(file: Path) -> list[Need]:
-            return read_cmi(file.read_text(encoding="utf-8"), file.stem)
-
-        return [n for _, own in _read(((f.name, f) for f in files), read, "leaflets") for n in own]
+        named_files = [(file.name, file) for file in files]
+        needs = []
+        for _, of_leaflet in _readable(named_files, _read_leaflet, "leaflets"):
+            needs += of_leaflet
+        return needs
     if name == _MINI:
         return [Need(**row) for row in read_jsonl(DATA / _MINI / "questions.jsonl")]
-    return [Need(d.id, "", 0, d.title, d.meta.get("conclusion", "")) for d in load_evidence(name)]
+    needs = []
+    for abstract in load_evidence(name):
+        conclusion = abstract.meta.get("conclusion", "")
+        needs.append(Need(abstract.id, "", 0, abstract.title, conclusion))
+    return needs
 
 
 def _leaflets(folder: str) -> list[Path]:
     return sorted((ROOT / folder).glob("*.txt"))
 
 
-def _read(items: Iterable[tuple[str, Any]], read: Callable, what: str) -> list[tuple[Any, Any]]:
-    """Each item with what ``read`` makes of it; those it refuses (ValueError) are named."""
-    out, refused, why = [], [], ""
-    for name, item in items:
+def _read_leaflet(file: Path) -> list[Need]:
+    return read_cmi(file.read_text(encoding="utf-8"), file.stem)
+
+
+def _readable(
+    named_items: Sequence[tuple[str, Any]], reader: Callable, what: str
+) -> list[tuple[Any, Any]]:
+    """Each item with what ``reader`` makes of it; those it refuses (ValueError) are named.
+
+    ValueError where it refuses all.
+    """
+    found, refused = [], {}
+    for name, item in named_items:
         try:
-            out.append((item, read(item)))
+            found.append((item, reader(item)))
         except ValueError as error:
-            refused.append(name)
-            why = why or str(error)
-    if refused and not out:
-        raise ValueError(f"none of {len(refused)} {what} can be read; the first: {why}")
-    if refused:
-        print(
-            f"{len(refused)} of {len(refused) + len(out)} {what} are left out: "
-            f"{', '.join(refused)}; the first because {why}",
-            file=sys.stderr,
-        )
-    return out
+            refused[name] = str(error)
+    if not refused:
+        return found
+    first_reason = next(iter(refused.values()))
+    if not found:
+        raise ValueError(f"none of {len(refused)} {what} can be read; the first: {first_reason}")
+    print(
+        f"{len(refused)} of {len(named_items)} {what} are left out: {', '.join(refused)};"
+        f" the first because {first_reason}",
+        file=sys.stderr,
+    )
+    return found
 
 
 def _mini() -> Iterator[Evidence]:
@@ -130,12 +155,12 @@ def _pubmedqa() -> Iterator[Evidence]:
         conclusion = tidy(row["LONG_ANSWER"])
         text = " ".join([*map(tidy, row["CONTEXTS"]), conclusion])
         meta = {"decision": row["final_decision"], "conclusion": conclusion}
-        if row["YEAR"]:
+        if row["YEAR"]:  # a few have none
             yield Evidence(
-                f"pubmed:{pmid}",
-                tidy(row["QUESTION"]),
-                text,
-                int(row["YEAR"]),
+                id=f"pubmed:{pmid}",
+                title=tidy(row["QUESTION"]),
+                text=text,
+                year=int(row["YEAR"]),
                 source="PubMedQA",
                 meta=meta,
             )
@@ -147,18 +172,18 @@ def _evidence_inference() -> Iterator[Evidence]:
         meta = parse_xml(data, f"Evidence Inference {path}").find(".//article-meta")
         # Some have more than one; the abstract itself is the one without a type.
         abstracts = sorted(meta.findall("abstract"), key=lambda e: "abstract-type" in e.attrib)
-        name, years = path.removesuffix(".nxml"), meta.findall("pub-date/year")
-        if abstracts:
-            text = tidy(" ".join(inner_text(p) for p in abstracts[0].iter("p")))
-            title = tidy(inner_text(meta.find(".//article-title")))
-            yield Evidence(
-                f"pmc:{name}",
-                title,
-                text,
-                min(int(y.text) for y in years),
-                source="Evidence Inference",
-                meta={"effects": effects.get(name.removeprefix("PMC"), [])},
-            )
+        if not abstracts:
+            continue
+        name = path.removesuffix(".nxml")
+        years = [int(year.text) for year in meta.findall("pub-date/year")]
+        yield Evidence(
+            id=f"pmc:{name}",
+            title=tidy(inner_text(meta.find(".//article-title"))),
+            text=tidy(" ".join(inner_text(p) for p in abstracts[0].iter("p"))),
+            year=min(years),  # in print and online: the first
+            source="Evidence Inference",
+            meta={"effects": effects.get(name.removeprefix("PMC"), [])},
+        )
 
 
 def _effects() -> dict[str, list[dict]]:
@@ -166,17 +191,23 @@ def _effects() -> dict[str, list[dict]]:
 
     A reading counts when the doctor who checked it accepted both its label and its reasoning.
     """
-    asked, read = (_table(f"evidence-inference-{kind}") for kind in ("prompts", "annotations"))
-    codes = defaultdict(set)
-    for row in read:
+    codes_of_prompt = defaultdict(set)
+    for row in _table("evidence-inference-annotations"):
         if row["Valid Label"] == row["Valid Reasoning"] == "True":
-            codes[row["PromptID"]].add(row["Label Code"])
-    found = defaultdict(list)
-    for row in asked:
-        if len(own := codes[row["PromptID"]]) == 1:
-            said = {k.lower(): tidy(row[k]) for k in ("Outcome", "Intervention", "Comparator")}
-            found[row["PMCID"]].append(said | {"effect": DIRECTIONS[own.pop()]})
-    return found
+            codes_of_prompt[row["PromptID"]].add(row["Label Code"])
+    effects = defaultdict(list)
+    for row in _table("evidence-inference-prompts"):
+        codes = codes_of_prompt[row["PromptID"]]
+        if len(codes) == 1:
+            (code,) = codes
+            effect = {
+                "outcome": tidy(row["Outcome"]),
+                "intervention": tidy(row["Intervention"]),
+                "comparator": tidy(row["Comparator"]),
+                "effect": DIRECTIONS[code],
+            }
+            effects[row["PMCID"]].append(effect)
+    return effects
 
 
 def _table(name: str) -> list[dict[str, str]]:

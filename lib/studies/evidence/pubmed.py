@@ -32,8 +32,11 @@ __all__ = ["PubMed", "PubMedError", "gather"]
 
 EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 ICITE = "https://icite.od.nih.gov/api"
-LIMIT, BATCH, ICITE_BATCH = 9_999, 300, 200  # PubMed's most a search, the paper's, iCite's most
-_FAULTS = (OSError, HTTPException, ValueError, LookupError, TypeError)  # of the line or the reply
+LIMIT = 9_999  # records that PubMed lists of one search at most
+BATCH = 300  # records a request, as in the paper
+ICITE_BATCH = 200  # iCite's most a request
+# What a bad line or a broken reply raises while it is received or read.
+_FAULTS = (OSError, HTTPException, ValueError, LookupError, TypeError)
 _DATES = ("PubDate/Year", "PubDate/MedlineDate", "ArticleDate/Year")
 
 
@@ -61,13 +64,20 @@ class PubMed:
         wait_s: float = 1,
         timeout_s: float = 60,
     ):
-        self._key, email = os.environ.get("NCBI_API_KEY", ""), email or os.environ.get("NCBI_EMAIL")
+        self._key = os.environ.get("NCBI_API_KEY", "")
+        email = email or os.environ.get("NCBI_EMAIL", "")
         if not email:
             raise PubMedError("NCBI asks who asks: set NCBI_EMAIL to your address, or pass email=")
         self._who = {"tool": "chr-companion", "email": email}
-        self._who |= {"api_key": self._key} if self._key else {}
-        self._folder, self._eutils, self._icite = folder or cache("pubmed"), eutils, icite
-        self._tries, self._wait_s, self._timeout_s, self._next = tries, wait_s, timeout_s, 0.0
+        if self._key:
+            self._who["api_key"] = self._key
+        self._folder = folder or cache("pubmed")
+        self._eutils = eutils
+        self._icite = icite
+        self._tries = tries
+        self._wait_s = wait_s
+        self._timeout_s = timeout_s
+        self._next_request_at = 0.0
         self.counts: Counter[str] = Counter()
 
     def records(self, term: str, years: tuple[int, int] = (1975, 2025)) -> Iterator[Evidence]:
@@ -78,34 +88,54 @@ class PubMed:
         Records come from the session of the search on the history server; by id, if that is old or
         fails.
         """
-        seen, form = set(), {"db": "pubmed", "retmode": "xml"}
+        seen: set[str] = set()
         for ids, session in self._searches(term, years):
             for start in range(0, len(ids), BATCH):
-                part = ids[start : start + BATCH]
-                asked = form | {"id": ",".join(part)}
-                page = form | session | {"retstart": start, "retmax": len(part)}
-                read, send = partial(_articles, part), page if session else asked
-                found, day, _ = self._ask("efetch", asked, read, send)
-                self.counts["not returned"] += len(part) - len(found)
-                for pmid in (pmid for pmid in part if pmid in found and pmid not in seen):
+                batch = ids[start : start + BATCH]
+                articles, day = self._fetch(batch, start, session)
+                for pmid in batch:
+                    if pmid in seen or pmid not in articles:
+                        continue
                     seen.add(pmid)
-                    one = _evidence(pmid, found[pmid], day)
-                    self.counts["without abstract"] += not one.text
-                    self.counts["without year"] += not one.year
-                    yield from [one] * bool(one.text and one.year)
+                    abstract = _evidence(pmid, articles[pmid], day)
+                    self.counts["without abstract"] += not abstract.text
+                    self.counts["without year"] += not abstract.year
+                    if abstract.text and abstract.year:
+                        yield abstract
+
+    def _fetch(
+        self, batch: list[str], start: int, session: dict[str, str]
+    ) -> tuple[dict[str, Element], str]:
+        """(articles by PMID, the day they were fetched) of the search's records from ``start`` on.
+
+        They are named by their ids in the cache, and asked for by session where there is one.
+        """
+        form = {"db": "pubmed", "retmode": "xml"}
+        by_id = form | {"id": ",".join(batch)}
+        by_session = form | session | {"retstart": start, "retmax": len(batch)}
+        send = by_session if session else by_id
+        articles, day, _ = self._ask("efetch", by_id, partial(_articles, batch), send)
+        self.counts["not returned"] += len(batch) - len(articles)
+        return articles, day
 
     def citations(self, pmids: Iterable[str]) -> dict[str, tuple[int, str]]:
         """(citation count, date asked) of each PMID; UNKNOWN where iCite has no count."""
-        wanted, counted = sorted(set(pmids), key=int), {}
+        wanted = sorted(set(pmids), key=int)
+        citations = {}
         for start in range(0, len(wanted), ICITE_BATCH):
-            part = wanted[start : start + ICITE_BATCH]
-            asked = {"pmids": ",".join(part), "fl": "pmid,citation_count"}
-            found, day, _ = self._ask("icite", asked, _citation_counts, asked)
-            counted |= {pmid: (found.get(pmid, UNKNOWN), day) for pmid in part}
-        return counted
+            batch = wanted[start : start + ICITE_BATCH]
+            asked = {"pmids": ",".join(batch), "fl": "pmid,citation_count"}
+            counts, day, _ = self._ask("icite", asked, _citation_counts, asked)
+            for pmid in batch:
+                citations[pmid] = (counts.get(pmid, UNKNOWN), day)
+        return citations
 
     def _searches(self, term: str, span: tuple[int | str, int | str]) -> Iterator[tuple]:
-        """(PMIDs, session) of a search, or of its parts; the session of a kept reply is empty."""
+        """(PMIDs, session) of a search, or of its parts.
+
+        A session on the history server does not last, so that of a reply from the cache is empty.
+        ``span`` are years, or months ("2001/05") when a year had to be split.
+        """
         asked = {"db": "pubmed", "term": term, "retmode": "json", "usehistory": "y"}
         asked |= {"retmax": LIMIT, "datetype": "pdat", "mindate": span[0], "maxdate": span[1]}
         (count, ids, session), _, new = self._ask("esearch", asked, _found, asked)
@@ -113,42 +143,49 @@ class PubMed:
         if count <= LIMIT or isinstance(span[0], str):
             yield ids, session if new else {}
             return
-        first, last, middle = *span, sum(span) // 2
-        parts, left = [(first, middle), (middle + 1, last)], count
+        first, last = span
         if first == last:
-            parts = [(f"{first}/{m:02}", f"{first}/{m:02}") for m in range(1, 13)]
+            months = [f"{first}/{month:02}" for month in range(1, 13)]
+            parts = [(month, month) for month in months]
+        else:
+            middle = (first + last) // 2
+            parts = [(first, middle), (middle + 1, last)]
+        missing = count
         for part in parts:
             for ids, session in self._searches(term, part):
-                left -= len(ids)
+                missing -= len(ids)
                 yield ids, session
-        self.counts[f"left out of a year with over {LIMIT:,}"] += left * (first == last)
+        if first == last:
+            self.counts[f"left out of a year with over {LIMIT:,}"] += missing
 
-    def _ask(self, kind: str, asked: dict, read: Callable, send: dict) -> tuple:
-        """(what ``read`` makes of the reply, its date, whether it is new) of one request.
+    def _ask(self, kind: str, asked: dict, parse: Callable, send: dict) -> tuple:
+        """(what ``parse`` makes of the reply, its date, whether it is new) of one request.
 
         ``asked`` names the reply in the cache; ``send``, another way to ask for it, is tried first.
         """
         path = self._folder / kind / f"{sha256_bytes(canonical_json(asked).encode())[:32]}.json"
         if path.is_file():
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            return read(kept["reply"]), kept["date"], False
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            return parse(stored["reply"]), stored["date"], False
         pause, problem = 0.0, ""
         for attempt in range(self._tries):
             sleep(pause)
             try:
                 text = self._send(kind, asked if attempt else send)
-                value, day = read(text), date.today().isoformat()
+                value = parse(text)
             except _FAULTS as error:
                 problem = f"{type(error).__name__}: {error}"
                 if getattr(error, "code", 500) < 500 and error.code != 429:
                     problem += f" {error.read(300).decode(errors='replace')}"
                     if attempt or send == asked:
                         break  # our fault: the same again would not help
-                after = str(getattr(error, "headers", {}).get("Retry-After", ""))
-                pause = max(self._wait_s * 2**attempt, float(after) if after.isdigit() else 0)
+                retry_after = str(getattr(error, "headers", {}).get("Retry-After", ""))
+                asked_pause = float(retry_after) if retry_after.isdigit() else 0
+                pause = max(self._wait_s * 2**attempt, asked_pause)
             else:
-                kept = {"date": day, "kind": kind, "asked": asked, "reply": self._clean(text)}
-                atomic_write(path, json.dumps(kept, ensure_ascii=False))
+                day = date.today().isoformat()
+                stored = {"date": day, "kind": kind, "asked": asked, "reply": self._clean(text)}
+                atomic_write(path, json.dumps(stored, ensure_ascii=False))
                 return value, day, True
         problem = self._clean(f"{kind}: no good reply ({problem}) to {canonical_json(asked)[:200]}")
         raise PubMedError(f"{problem}; run the same command later, it goes on from what is kept")
@@ -156,10 +193,12 @@ class PubMed:
     def _send(self, kind: str, params: dict) -> str:
         """One reply; NCBI is asked by POST, since a key in a URL ends up in logs."""
         now = monotonic()
-        sleep(max(0, self._next - now))
-        self._next = max(self._next, now) + 1 / (10 if self._key else 3)
-        url, body = f"{self._icite}/pubs?{urlencode(params)}", None
-        if kind != "icite":
+        sleep(max(0, self._next_request_at - now))
+        requests_per_s = 10 if self._key else 3
+        self._next_request_at = max(self._next_request_at, now) + 1 / requests_per_s
+        if kind == "icite":
+            url, body = f"{self._icite}/pubs?{urlencode(params)}", None
+        else:
             url, body = f"{self._eutils}/{kind}.fcgi", urlencode(params | self._who).encode()
         self.counts[f"{kind} asked"] += 1
         request = Request(url, body, {"User-Agent": self._who["tool"]})
@@ -167,6 +206,7 @@ class PubMed:
             return reply.read().decode("utf-8")
 
     def _clean(self, text: str) -> str:
+        """A text that may be stored or shown: without the key."""
         return text.replace(self._key, "***") if self._key else text
 
 
@@ -178,39 +218,50 @@ def gather(
     years: tuple[int, int] = (1975, 2025),
     sentences: Callable[[str], list[str]] | None = None,
 ) -> list[Evidence]:
-    """What the queries of a need find, once each, by PMID, with iCite's counts; ``meta`` has the
-    tiers and the dates. ``sentences`` (default: that of ``lib.studies.nli``) cuts a text, so that
-    words of ``Query.together`` can be seen to share a sentence; other records are dropped and
-    counted.
+    """What the queries of a need find, once each, by PMID, with iCite's counts.
+
+    ``meta`` has the tiers of the queries that found it, and the dates of the requests.
+    ``sentences`` (default: that of ``lib.studies.nli``) cuts a text, so that words of
+    ``Query.together`` can be seen to share a sentence; other records are dropped and counted.
     """
     if sentences is None:
         from lib.studies.nli.models import sentences
     found: dict[str, Evidence] = {}
     for query in queries:
-        words = [re.compile(rf"(?<!\w){re.escape(w)}(?!\w)", re.I) for w in query.together]
-        for one in client.records(query.term, years):
-            lines = (one.title, *sentences(one.text)) if words else ("",)
-            if not any(all(word.search(line) for word in words) for line in lines):
-                client.counts["not in one sentence"] += 1
-                continue
-            known = found.get(one.meta["pmid"], one)
-            tiers = [*known.meta.get("tiers", []), query.tier]
-            found[one.meta["pmid"]] = replace(known, meta=known.meta | {"tiers": tiers})
-    return [
-        replace(
+        for record in client.records(query.term, years):
+            if query.together:
+                lines = [record.title, *sentences(record.text)]
+                if not any(_has_all_words(line, query.together) for line in lines):
+                    client.counts["not in one sentence"] += 1
+                    continue
+            pmid = record.meta["pmid"]
+            abstract = found.get(pmid, record)
+            tiers = [*abstract.meta.get("tiers", []), query.tier]
+            found[pmid] = replace(abstract, meta=abstract.meta | {"tiers": tiers})
+    with_citations = []
+    for pmid, (count, day) in client.citations(found).items():
+        abstract = replace(
             found[pmid],
             citations=count,
             medicine=need.medicine,
             topic=need.qid,
             meta=found[pmid].meta | {"cited": day},
         )
-        for pmid, (count, day) in client.citations(found).items()
-    ]
+        with_citations.append(abstract)
+    return with_citations
+
+
+def _has_all_words(line: str, words: Iterable[str]) -> bool:
+    """Whether each of the words stands in the line as a whole word, in any case."""
+    return all(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line, re.I) for word in words)
 
 
 def _found(text: str) -> tuple[int, list[str], dict[str, str]]:
-    """(count, PMIDs, session) of an esearch reply; count -1 if PubMed does not know a phrase: it
-    would leave it out and find too much, where every term is needed and nothing is the answer."""
+    """(count, PMIDs, session) of an esearch reply; count -1 if PubMed does not know a phrase.
+
+    PubMed leaves such a phrase out and finds too much. Here every term is needed, so the right
+    answer is that nothing was found.
+    """
     reply = json.loads(text, strict=False)["esearchresult"]  # its errors hold bare line breaks
     if "ERROR" in reply:
         raise ValueError(f"esearch says {reply['ERROR']}")
@@ -220,13 +271,15 @@ def _found(text: str) -> tuple[int, list[str], dict[str, str]]:
     count, ids = int(reply["count"]), reply["idlist"]
     if len(ids) != min(count, LIMIT):
         raise ValueError(f"esearch counts {count} records and lists {len(ids)}")
-    return count, ids, {"WebEnv": reply["webenv"], "query_key": reply["querykey"]} if ids else {}
+    session = {"WebEnv": reply["webenv"], "query_key": reply["querykey"]} if ids else {}
+    return count, ids, session
 
 
 def _articles(wanted: list[str], text: str) -> dict[str, Element]:
     """The articles of an efetch reply by PMID; books and deleted records are not among them."""
     root = parse_xml(text.encode(), "efetch reply")
-    found = {e.findtext("MedlineCitation/PMID", ""): e for e in root.iterfind("PubmedArticle")}
+    articles = root.iterfind("PubmedArticle")
+    found = {article.findtext("MedlineCitation/PMID", ""): article for article in articles}
     if root.tag != "PubmedArticleSet" or not len(root) or not found.keys() <= set(wanted):
         raise ValueError(f"efetch sent {root.tag} of {len(root)}, not the records asked for")
     return found
@@ -236,23 +289,29 @@ def _evidence(pmid: str, article: Element, day: str) -> Evidence:
     """An article's record, labels of structured abstracts kept; "" or 0 for what it has not."""
     texts = []
     for part in article.iterfind("MedlineCitation/Article/Abstract/AbstractText"):
-        label, text = part.get("Label", "UNLABELLED"), tidy(inner_text(part))
-        texts += [text if label == "UNLABELLED" else f"{label}: {text}"] * bool(text)
+        label = part.get("Label", "UNLABELLED")
+        text = tidy(inner_text(part))
+        if text:
+            texts.append(text if label == "UNLABELLED" else f"{label}: {text}")
     dates = " ".join(article.findtext(f".//{path}", "") for path in _DATES)
     year = re.search(r"\b(?:18|19|20)\d\d\b", dates)
     title = article.find("MedlineCitation/Article/ArticleTitle")
     kinds = [e.text for e in article.iterfind(".//PublicationType")]
     return Evidence(
-        f"pubmed:{pmid}",
-        "" if title is None else tidy(inner_text(title)),
-        " ".join(texts),
-        int(year[0]) if year else 0,
-        UNKNOWN,
+        id=f"pubmed:{pmid}",
+        title="" if title is None else tidy(inner_text(title)),
+        text=" ".join(texts),
+        year=int(year[0]) if year else 0,
+        citations=UNKNOWN,
         source="pubmed",
         meta={"pmid": pmid, "fetched": day, "types": kinds},
     )
 
 
 def _citation_counts(text: str) -> dict[str, int]:
-    rows = json.loads(text)["data"]
-    return {str(r["pmid"]): r["citation_count"] for r in rows if r["citation_count"] is not None}
+    """Citation counts by PMID of an iCite reply; a record without one is left out."""
+    counts = {}
+    for row in json.loads(text)["data"]:
+        if row["citation_count"] is not None:
+            counts[str(row["pmid"])] = row["citation_count"]
+    return counts

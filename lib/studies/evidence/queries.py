@@ -1,4 +1,4 @@
-"""Three tiers of PubMed queries for one need (seed 004, section 3.2; METHODS 10.3).
+"""Three tiers of PubMed queries for one need (*When Evidence Contradicts*, section 3.2).
 
 PubMed has no sentence operator and no NEAR. Its proximity form is ``"w1 w2"[tiab:~N]``: all words,
 in any order, at most N others between them, in the title (ti), title or abstract (tiab) or the
@@ -60,13 +60,16 @@ def terms(question: str, by: str = "pos", drop_stop_verbs: bool = True) -> list[
         except ImportError as error:
             remedy = "run: pip install -r requirements.txt, or choose by='stopwords'"
             raise ImportError(f"terms by part of speech need textblob; {remedy}") from error
-        tag = PatternTagger().tag  # takes every word with a hyphen for an adjective
-        tagged = [
-            (w, tag(w.rpartition("-")[2])[0][1] if "-" in w[1:-1] else kind)
-            for w, kind in tag(question)
-            if _WORD.fullmatch(w)
-        ]
-        found = [word for word, kind in tagged if kind.startswith(("NN", "VB"))]
+        tag = PatternTagger().tag
+        found = []
+        for word, kind in tag(question):
+            if not _WORD.fullmatch(word):
+                continue
+            if "-" in word[1:-1]:  # the tagger takes every word with a hyphen for an adjective
+                last_part = word.rpartition("-")[2]
+                kind = tag(last_part)[0][1]
+            if kind.startswith(("NN", "VB")):
+                found.append(word)
     elif by != "stopwords":
         raise ValueError(f"terms by {by!r}: choose 'pos' or 'stopwords'")
     words = dict.fromkeys(word.lower() for word in found)
@@ -91,26 +94,34 @@ def tiers(
     stop verbs nothing but the medicine is left of headings 1, 2, 4 and 5: those four then ask the
     same. Raises ValueError for a medicine whose name is nothing but a maker's.
     """
-    question, name = (
-        _MAKERS.sub("", _DOSE.sub("", text)) for text in (need.question, need.medicine.lower())
-    )
+    question = _without_maker_and_dose(need.question)
+    name = _without_maker_and_dose(need.medicine.lower())
     medicine = [word for word in _WORD.findall(name) if word not in ("and", "with")]
     if not medicine:
         raise ValueError(f"{need.qid}: no words left of the medicine {need.medicine!r}")
-    parts = {*medicine, *re.findall(r"\w+", name)}  # a tagger cuts John's in two
+    parts_of_name = {*medicine, *re.findall(r"\w+", name)}  # a tagger cuts John's in two
 
     def with_name(kind: str) -> list[str]:
         words = terms(question, kind, drop_stop_verbs)
-        return [*(word for word in words if word not in parts), *dict.fromkeys(medicine)]
+        others = [word for word in words if word not in parts_of_name]
+        return [*others, *dict.fromkeys(medicine)]
 
-    wanted, content = with_name(by), with_name("stopwords")
-    first = Query(1, _near(wanted, "tiab", 15))
+    wanted = with_name(by)
     if exact_sentence:
-        first = Query(1, " AND ".join(f'"{word}"[tiab]' for word in wanted), tuple(wanted))
-    second = f"{_near(wanted, 'tiab', near)} AND {_near(medicine, 'ti', 0)}"
-    return [first, Query(2, second), Query(3, _near(content, "tiab", near))]
+        every_word = " AND ".join(f'"{word}"[tiab]' for word in wanted)
+        first = Query(1, every_word, together=tuple(wanted))
+    else:
+        first = Query(1, _near(wanted, "tiab", 15))
+    second = Query(2, f"{_near(wanted, 'tiab', near)} AND {_near(medicine, 'ti', 0)}")
+    third = Query(3, _near(with_name("stopwords"), "tiab", near))
+    return [first, second, third]
+
+
+def _without_maker_and_dose(text: str) -> str:
+    return _MAKERS.sub("", _DOSE.sub("", text))
 
 
 def _near(words: list[str], field: str, distance: int) -> str:
     """Words near each other in PubMed's form, which needs two; one word is asked for as it is."""
-    return f'"{" ".join(words)}"[{field}{f":~{distance}" if len(words) > 1 else ""}]'
+    proximity = f":~{distance}" if len(words) > 1 else ""
+    return f'"{" ".join(words)}"[{field}{proximity}]'

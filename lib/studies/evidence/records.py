@@ -19,7 +19,7 @@ HEADINGS = {
     5: "What should I know while using {}?",
     6: "Are there any side effects of {}?",
 }
-"""The question of each heading of a TGA leaflet, with room for the medicine (seed 004, note 1)."""
+"""The question of each heading of a TGA leaflet, with room for the medicine."""
 
 _BLOCKS = {"br", "caption", "item", "list", "paragraph", "table", "td", "th", "tr"}
 
@@ -54,6 +54,10 @@ def inner_text(element: Element) -> str:
     """All text of an element, blocks kept apart by spaces; 10<sup>9</sup> becomes 10^9."""
     text = element.text or ""
     for child in element:
-        text += "^" * (child.tag == "sup" and text[-1:].isdigit())
-        text += inner_text(child) + " " * (child.tag in _BLOCKS) + (child.tail or "")
+        if child.tag == "sup" and text[-1:].isdigit():
+            text += "^"
+        text += inner_text(child)
+        if child.tag in _BLOCKS:
+            text += " "
+        text += child.tail or ""
     return text

@@ -22,13 +22,26 @@ from lib.search.adaptive import (
 )
 from lib.ways import Way
 
-__all__ = ["Arm", "QUESTION", "RANDOM", "candidates", "families", "family_of", "rules"]
+__all__ = [
+    "CONTROL_LAMBDAS",
+    "Arm",
+    "QUESTION",
+    "RANDOM",
+    "at_zero",
+    "candidates",
+    "families",
+    "family_of",
+    "rules",
+]
 
 _SAME_AT_ZERO = ("single", "mean", "max", "softmax", "margin", "lda", "csls")
 """Forms that search with H+ alone when lambda is 0."""
 
 SEVERAL = "several"
 """The kind of mimic text that a differential's forms use."""
+
+_OF_SEVERAL = ("mean", "max", "softmax")
+"""Forms that are always of several mimics, so that their names need not say so."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +80,15 @@ def at_zero(way: Way) -> Way:
     """The same search in its plainest words: at lambda 0 no mimic and no form of it matters."""
     if way.lam or way.form not in _SAME_AT_ZERO:
         return way
-    return replace(way, form="single", mimic="", rotation=False, pool=0, draw=0)
+    # A form's own parameters go with the form: only the space and the question still matter.
+    plain = Way(question_weight=way.question_weight, space=way.space)
+    return replace(plain, shrink=way.shrink) if way.space == "whitened" else plain
 
 
 def family_of(way: Way) -> str:
     """The name of a curve over lambda: the form, and whatever differs from plain CHR."""
     parts = ["chr" if way.form == "single" else way.form]
-    if way.mimic and way.mimic != SEVERAL:
+    if way.mimic and not (way.mimic == SEVERAL and way.form in _OF_SEVERAL):
         parts.append(way.mimic.replace(" ", "_"))
     if way.rotation:
         parts.append("rotation")
@@ -93,6 +108,12 @@ def family_of(way: Way) -> str:
         parts.append(f"margin{way.margin:g}")
     return "+".join(parts)
 
+
+_FINE = ("one mimic", "question added", "maximum of several")
+"""Forms whose lambda is chosen among all steps of the profile."""
+
+CONTROL_LAMBDAS = (0.0, 0.2, 0.4, 0.6, 1.0)
+"""Where the controls' curves are measured: each point is twenty searches."""
 
 QUESTION, RANDOM = Arm(Way(form="question")), Arm(Way(form="random"))
 
@@ -121,7 +142,9 @@ def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list
 
     In each list smaller lambdas come first, so that the first of equals has the smallest.
     """
-    steps = sorted(lambdas)
+    fine = sorted(lambdas)
+    # Forms with a parameter of their own, and those that score every passage, take coarser steps.
+    coarse = [lam for lam in fine if lam <= 1 and round(10 * lam) % 2 == 0] or fine
     forms: dict[str, list[Way]] = {
         "one mimic": [Way()],
         "question added": [Way(question_weight=1.0)],
@@ -142,7 +165,7 @@ def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list
                 Way(form="softmax", mimic=SEVERAL, tau=tau) for tau in (0.02, 0.05, 0.2)
             ],
         }
-    return {form: _at_each(ways, steps) for form, ways in forms.items()}
+    return {form: _at_each(ways, fine if form in _FINE else coarse) for form, ways in forms.items()}
 
 
 def _at_each(ways: Iterable[Way], lambdas: Sequence[float]) -> list[Arm]:
@@ -151,13 +174,18 @@ def _at_each(ways: Iterable[Way], lambdas: Sequence[float]) -> list[Arm]:
 
 
 def rules(dev_cosines: np.ndarray) -> dict[str, list[Arm]]:
-    """The rules that turn c into a lambda for each question, with the parameters dev may choose."""
+    """The rules that turn c into a lambda for each question, with the parameters dev may choose.
+
+    In each list the weaker contrast comes first, so that the first of equals is the weakest.
+    """
     grid = (0.4, 0.6, 0.8, 1.0)
+    # The larger gamma is, and the nearer rho is to 1, the smaller is lambda.
+    gammas, rhos = (2.0, 1.0, 0.5), (0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.5)
     made: Mapping[str, list[Rule]] = {
         "fixed": [fixed(x) for x in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)],
-        "L1": [attenuated(m, g, dev_cosines) for m in grid for g in (0.5, 1.0, 2.0)],
-        "L1 linear": [attenuated_linear(m, g, dev_cosines) for m in grid for g in (0.5, 1.0, 2.0)],
+        "L1": [attenuated(m, g, dev_cosines) for m in grid for g in gammas],
+        "L1 linear": [attenuated_linear(m, g, dev_cosines) for m in grid for g in gammas],
         "L2": [orthogonal(x) for x in grid],
-        "L3": [drift_budget(1.0, r) for r in (0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)],
+        "L3": [drift_budget(1.0, r) for r in rhos],
     }
     return {name: [Arm(Way(), rule) for rule in some] for name, some in made.items()}

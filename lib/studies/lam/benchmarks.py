@@ -17,10 +17,14 @@ __all__ = ["Benchmarks"]
 
 @dataclass
 class Benchmarks:
-    """A profile's benchmarks, opened and measured when they are first asked for."""
+    """A profile's benchmarks, opened and measured when they are first asked for.
+
+    ``progress`` shows a bar while one is measured, which takes minutes on the open corpora.
+    """
 
     profile: Profile
     encoder: Encoder
+    progress: bool = False
     _studies: dict = field(default_factory=dict, repr=False)
     _results: dict = field(default_factory=dict, repr=False)
 
@@ -38,7 +42,9 @@ class Benchmarks:
             study = self.study(name)
             chosen_on = study.benchmark.chosen_on
             elsewhere = self.results(chosen_on)["dev"] if chosen_on else None
-            self._results[name] = study_results(study, self.profile, elsewhere)
+            self._results[name] = study_results(
+                study, self.profile, elsewhere, progress=self.progress
+            )
         return self._results[name]
 
     def reading(self, name: str) -> dict:

@@ -33,7 +33,7 @@ def declared_pairs(name: str, dev: Mapping[str, Arm]) -> list[Pair]:
 
     A test whose lambda dev chose to be 0 compares a search with itself: it is void and left out.
     One that names the same two arms as another, because dev chose the paper's lambda, counts once.
-    Raises KeyError for a form that dev did not choose for.
+    Raises KeyError for a form that dev did not choose for, ValueError for the lambda of a rule.
     """
     pairs = {}
     for test in primary_tests().get(name, {}).get("test", []):
@@ -48,7 +48,11 @@ def _resolved(written: str, dev: Mapping[str, Arm]) -> str:
     """An arm's name with what dev chose filled in; every search at lambda 0 is H+ alone."""
 
     def chosen(match: re.Match) -> str:
+        if match[1] not in dev:
+            raise KeyError(f"a primary test names the form {match[1]!r}; dev chose for {[*dev]}")
         arm = dev[match[1]]
+        if match[2] and arm.rule is not None:
+            raise ValueError(f"a primary test names the lambda of {match[1]!r}, which has many")
         return f"{arm.way.lam:g}" if match[2] else arm.name
 
     name = _CHOSEN.sub(chosen, written)

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.provenance import result
+from lib.data.benchmark import Benchmark
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.methods import standard
@@ -53,6 +54,7 @@ EXCHANGES = 5
 def asked(study: Study, options: str, number: int = 5) -> list[Question]:
     """The test diseases as questions, in order: ``number`` names, letters drawn by id."""
     b = study.benchmark
+    _check_readable(b, number)
     name_of = {text: b.names[qid][0] for qid, text in zip(b.qids, b.h_plus, strict=True)}
     everyone = sorted({b.names[qid][0] for qid in b.qids})
     questions = []
@@ -61,7 +63,7 @@ def asked(study: Study, options: str, number: int = 5) -> list[Question]:
             continue
         right = b.names[qid][0]
         if options == "near":
-            wrong = [name_of[text] for text in b.several[i] if text in name_of]
+            wrong = [name_of[text] for text in b.several[i]]
         else:
             wrong = random.Random(f"options {qid}").sample(everyone, number + 1)
         others = [name for name in dict.fromkeys(wrong) if name != right]
@@ -72,6 +74,20 @@ def asked(study: Study, options: str, number: int = 5) -> list[Question]:
         text = f"Which condition is this? {_struck(b.h_plus[i], right)}"
         questions.append(Question(qid, text, letters, answer, b.name))
     return questions
+
+
+def _check_readable(b: Benchmark, number: int) -> None:
+    """ValueError where the benchmark lacks what makes its diseases questions with options."""
+    if unnamed := [qid for qid in b.qids if not b.names.get(qid)]:
+        raise ValueError(f"{b.name} cannot be read: no names for {', '.join(unnamed[:3])}")
+    if not b.several:
+        raise ValueError(f"{b.name} cannot be read: no several mimics, the near options")
+    described = set(b.h_plus)
+    for qid, mimics in zip(b.qids, b.several, strict=True):
+        if not described.issuperset(mimics):
+            raise ValueError(f"{b.name} cannot be read: a mimic of {qid} is no other one's H+")
+    if len({names[0] for names in b.names.values()}) <= number:
+        raise ValueError(f"{b.name} cannot be read: too few diseases for {number} options")
 
 
 def _struck(text: str, name: str) -> str:
@@ -135,8 +151,14 @@ def _contexts(
 
     for name, method in METHODS_READ.items():
         expansions = expand_all(method, questions)
-        run, _ = execute(name, questions, expansions, study.retriever, k)
-        found = {qid: list(rows["pid"]) for qid, rows in run.groupby("qid")}
+        # Passages that may not be found for a question are looked up too, and dropped.
+        excluded = {qid: study.hypotheses[qid].excluded for qid in qids}
+        spare = max(map(len, excluded.values()))
+        run, _ = execute(name, questions, expansions, study.retriever, k + spare)
+        found = {
+            qid: [pid for pid in rows["pid"] if pid not in excluded[qid]]
+            for qid, rows in run.groupby("qid")
+        }
         yield _Contexts(name, [passages(found)])
     h_plus = {qid: study.hypotheses[qid].of("target")[0].text for qid in qids}
     alone = {q: [Passage(f"H+ {q}", "", text, "hypothesis", {})] for q, text in h_plus.items()}
@@ -177,8 +199,8 @@ def reading_table(values: pd.DataFrame) -> pd.DataFrame:
     """One row an arm and kind of options: accuracy, and the same by whether a target was found.
 
     Columns ``arm, options, accuracy, low, high, n, p_at_5, found, accuracy_found, n_found,
-    accuracy_not_found, n_not_found``. A question counts as found in the share of draws in which a
-    target was among its passages. The last five are missing for what retrieves nothing.
+    accuracy_not_found, n_not_found``. A question counts as found where a target was among its
+    passages in at least half of the draws. The last six are missing for what retrieves nothing.
     """
     wide = values.pivot(index=["arm", "qid"], columns="metric", values="value")
     rows = []
@@ -208,7 +230,12 @@ def _by_found(table: pd.DataFrame, right: pd.Series) -> dict[str, float]:
 
 def reading_results(study: Study, profile, dev: Mapping[str, Arm]) -> dict[str, pd.DataFrame]:
     """``values`` and ``table`` of a benchmark's reading, kept as ``values_<benchmark>_reading`` and
-    ``<benchmark>_reading_table``. ``dev`` says what dev chose for each form."""
+    ``<benchmark>_reading_table``.
+
+    ``dev`` says what dev chose for each form; ValueError where it chose no lambda.
+    """
+    if "one mimic" not in dev:
+        raise ValueError(f"{study.benchmark.name} cannot be read: no dev questions chose a lambda")
     stem = study.benchmark.name.replace("-", "_")
     chosen = dev["one mimic"].way.lam
     lambdas = sorted({chosen, 0.4, 1.0} - {0.0})

@@ -15,12 +15,15 @@ import pandas as pd
 
 from lib.base.provenance import result
 from lib.data.benchmark import Benchmark
+from lib.profiles import Profile
 from lib.search.contrast import hardest_tenth, spectrum
 from lib.stats import CLASSES, claims, class_of, long_values, summary
 from lib.studies.lam.arms import (
+    CONTROL_LAMBDAS,
     QUESTION,
     RANDOM,
     Arm,
+    at_zero,
     candidates,
     families,
     family_of,
@@ -67,23 +70,30 @@ def question_table(study: Study) -> pd.DataFrame:
 
 
 def values_table(
-    study: Study, lambdas: Sequence[float], dev: Mapping | None = None
+    study: Study,
+    lambdas: Sequence[float],
+    dev: Mapping | None = None,
+    *,
+    progress: bool = False,
 ) -> pd.DataFrame:
     """``arm, qid, metric, value``: what every arm scores on every question it is measured on.
 
     On dev questions the metric that chooses alone, for every arm that could be chosen; on test
     questions all metrics. ``dev`` names the arms chosen elsewhere, for a benchmark without dev
-    questions of its own.
+    questions of its own. ``progress`` shows a bar over the arms.
     """
+    from tqdm.auto import tqdm
+
     b = study.benchmark
     tried, own_dev = _tried(study, lambdas), sorted(b.dev)
     parts = []
     if own_dev:
         every = {arm.name: arm for arms in tried.values() for arm in arms}
-        for name, arm in every.items():
+        for name, arm in tqdm(every.items(), f"{b.name}, dev", disable=not progress):
             parts.append(long_values(name, measured(study, arm, own_dev, [CHOICE])[[CHOICE]]))
         dev = choose(pd.concat(parts), tried, own_dev)
-    for name, arm in test_arms(b, lambdas, dev or {}).items():
+    arms = test_arms(b, lambdas, dev or {})
+    for name, arm in tqdm(arms.items(), f"{b.name}, test", disable=not progress):
         parts.append(long_values(name, measured(study, arm, b.test)))
     return pd.concat(parts, ignore_index=True)
 
@@ -100,9 +110,13 @@ def _tried(study: Study, lambdas: Sequence[float]) -> dict[str, list[Arm]]:
 def choose(
     values: pd.DataFrame, tried: Mapping[str, Sequence[Arm]], dev: Iterable[str]
 ) -> dict[str, Arm]:
-    """For each form the arm with the best mean on the dev questions, the first of equals."""
+    """For each form the arm with the best mean on the dev questions, the first of equals.
+
+    Values count as the stored table has them, with 3 decimals, so that whoever chooses from the
+    file chooses the same.
+    """
     chosen = values[(values["metric"] == CHOICE) & values["qid"].isin(set(dev))]
-    means = chosen.groupby("arm")["value"].mean().round(9)
+    means = chosen["value"].round(3).groupby(chosen["arm"]).mean().round(9)
     return {form: max(arms, key=lambda arm: means[arm.name]) for form, arms in tried.items()}
 
 
@@ -112,13 +126,29 @@ def test_arms(
     """Every arm that is measured on test questions, by name.
 
     The question alone, random passages, every family at every lambda, and what dev chose for each
-    form, with the two controls at the lambdas that dev chose for one mimic.
+    form, with the two controls at the lambdas that dev chose for one mimic. Raises ValueError where
+    two different ways would stand under one name.
     """
     arms = [QUESTION, RANDOM]
     for way in families(benchmark).values():
-        arms += [Arm(replace(way, lam=float(lam))) for lam in lambdas]
+        arms += [Arm(replace(way, lam=float(lam))) for lam in _steps(way, lambdas)]
+    if "one mimic" in dev:
+        lam = dev["one mimic"].way.lam
+        arms += [Arm(Way(lam=lam, rotation=True)), Arm(Way(lam=lam, mimic="stranger"))]
     arms += list(dev.values())
-    return {arm.name: arm for arm in arms}
+    named: dict[str, Arm] = {}
+    for arm in arms:
+        other = named.setdefault(arm.name, arm)
+        if arm.rule is None and at_zero(arm.way) != at_zero(other.way):
+            raise ValueError(f"two ways have the name {arm.name}: {arm.way} and {other.way}")
+    return named
+
+
+def _steps(way: Way, lambdas: Sequence[float]) -> list[float]:
+    """The lambdas at which a family is measured: a control's are fewer."""
+    if Arm(replace(way, lam=1.0)).is_control:
+        return [lam for lam in lambdas if lam in CONTROL_LAMBDAS]
+    return list(lambdas)
 
 
 def curves(
@@ -150,7 +180,7 @@ def _points(benchmark: Benchmark, tested: pd.DataFrame, lambdas: Sequence[float]
     for arm in (QUESTION, RANDOM):
         yield arm.name, 0.0, "all", arm, everyone
     for family, way in families(benchmark).items():
-        for lam in lambdas:
+        for lam in _steps(way, lambdas):
             yield family, lam, "all", Arm(replace(way, lam=float(lam))), everyone
     for subset, mark, wanted in (
         ("copied text left out", "copied", 0),
@@ -180,10 +210,12 @@ def choice_table(values: pd.DataFrame, dev: Mapping[str, Arm], qids: Iterable[st
         }
         for form, arm in dev.items()
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["form", "arm", "lambda", "dev_p_at_5", "n"])
 
 
-def study_results(study: Study, profile, elsewhere: Mapping | None = None) -> dict:
+def study_results(
+    study: Study, profile: Profile, elsewhere: Mapping | None = None, *, progress: bool = False
+) -> dict:
     """All tables of a benchmark, kept in the profile's results and reused while they hold.
 
     ``values``, ``questions``, ``choices``, ``curves`` (as ``<benchmark>_lambda.csv``) and
@@ -206,7 +238,9 @@ def study_results(study: Study, profile, elsewhere: Mapping | None = None) -> di
     def kept(make, name: str) -> pd.DataFrame:
         return result(make, name, profile.name, **settings)
 
-    values = kept(lambda: values_table(study, lambdas, elsewhere), f"values_{stem}")
+    values = kept(
+        lambda: values_table(study, lambdas, elsewhere, progress=progress), f"values_{stem}"
+    )
     questions = kept(lambda: question_table(study), f"questions_{stem}")
     own_dev = sorted(b.dev)
     dev = choose(values, _tried(study, lambdas), own_dev) if own_dev else dict(elsewhere or {})

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,47 +20,62 @@ from lib.base.files import sha256_file
 from lib.search.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 
-__all__ = ["CUES", "FeatureBackend", "HEAD", "features", "opposites"]
+__all__ = ["CUES", "FeatureBackend", "HEAD", "any_of", "features", "opposites"]
 
 HEAD = paths.DATA / "nli-head" / "weights.npz"
+"""The trained weights."""
+
 CUES = paths.DATA / "nli-head" / "cues.toml"
+"""The cue words: pairs of opposites, and words that deny."""
+
 _BASELINES = {"cosine": 0, "cues": 1}
 """Columns of ``features`` that are scores by themselves."""
-_ROWS = 4096
-_WORD, _NUMBER = re.compile(r"[a-z][a-z0-9-]{3,}"), re.compile(r"\d+(?:\.\d+)?")
+
+_N_CUES = 12
+_BATCH = 4096
+_WORD = re.compile(r"[a-z][a-z0-9-]{3,}")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class FeatureBackend:
     """``head``: logistic regression on ``features``; ``cosine``, ``cues``: one column of them.
 
-    ``note`` says how good the head is on pairs held out from its training. ValueError when its
-    weights were trained on another encoder or other cue words.
+    ``note`` says how good the head is on pairs held out from its training; ``inputs`` names the
+    encoder and the cue words that ``features`` are made with. ValueError when the weights were
+    trained on another encoder or other cue words.
     """
 
-    symmetric, note = True, "a baseline, not trained"
+    symmetric = True
+    note = "a baseline, not trained"
 
     def __init__(self, name: str, encoder: Encoder | None = None, file: Path = HEAD):
         if name != "head" and name not in _BASELINES:
             raise ValueError(f"no NLI model {name!r}: pubmedbert, hub:<name>, head, cosine or cues")
-        self.name, self._encoder = name, encoder or load_encoder("minilm", precision="float32")
-        self.sees = f"{self._encoder.fingerprint}|cues {sha256_file(CUES)[:16]}"
-        self.fingerprint = f"{name}|{self.sees}"
-        if name != "head":
-            return
+        self.name = name
+        self._encoder = encoder or load_encoder("minilm", precision="float32")
+        self.inputs = f"{self._encoder.fingerprint}|cues {sha256_file(CUES)[:16]}"
+        self.fingerprint = f"{name}|{self.inputs}"
+        if name == "head":
+            self._load_weights(file)
+
+    def _load_weights(self, file: Path) -> None:
         with np.load(file, allow_pickle=False) as saved:
-            self._weight, self._bias = saved["weight"].astype(float), float(saved["bias"])
-            self.note, trained_on = str(saved["note"]), str(saved["sees"])
+            self._weight = saved["weight"].astype(float)
+            self._bias = float(saved["bias"])
+            self.note = str(saved["note"])
+            trained_on = str(saved["sees"])
         self.fingerprint += f"|{sha256_file(file)[:16]}"
-        if trained_on != self.sees:
+        if trained_on != self.inputs:
             raise ValueError(
-                f"{file.name} was trained on {trained_on}, not on {self.sees}; run: "
+                f"{file.name} was trained on {trained_on}, not on {self.inputs}; run: "
                 "python -m lib.studies.nli.train_head"
             )
 
     def contradiction(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         """See ``lib.studies.nli.models.Backend``."""
-        parts = [pairs[start : start + _ROWS] for start in range(0, len(pairs), _ROWS)]
-        return np.concatenate([np.zeros(0), *map(self._score, parts)])
+        batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
+        scores = [self._score(batch) for batch in batches]
+        return np.concatenate([np.zeros(0), *scores])
 
     def _score(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         rows = features(pairs, self._encoder).astype(float)
@@ -69,51 +85,82 @@ class FeatureBackend:
 
 
 def features(pairs: list[tuple[str, str]], encoder: Encoder) -> np.ndarray:
-    """float32 (n, 13 + 2 dim), the same for (b, a): (1 + cosine) / 2; do the two say opposite
-    directions; eleven more of words, negations, numbers; the products u v; |u - v|."""
-    place = {text: i for i, text in enumerate(dict.fromkeys(t for pair in pairs for t in pair))}
-    rows = encode_small(list(place), encoder, "article")
-    u, v = (rows[[place[pair[side]] for pair in pairs]] for side in (0, 1))
+    """What the head sees of each pair of sentences: float32, shape (n, 13 + 2 dim).
+
+    With u and v the unit vectors of the two sentences, the columns are: (1 + u·v) / 2; the twelve
+    of ``_cues``, of which the first says that the two go in opposite directions; the dim products
+    of u and v; the dim differences abs(u - v). All are the same for (a, b) and (b, a).
+    """
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    row_of = {text: row for row, text in enumerate(texts)}
+    vectors = encode_small(texts, encoder, "article")
+    u = vectors[[row_of[a] for a, _ in pairs]]
+    v = vectors[[row_of[b] for _, b in pairs]]
     cosine = (1 + (u * v).sum(axis=1, keepdims=True)) / 2
-    cues = np.array([_cues(a, b) for a, b in pairs], np.float32).reshape(len(pairs), 12)
+    cues = np.array([_cues(a, b) for a, b in pairs], np.float32).reshape(len(pairs), _N_CUES)
     return np.hstack([cosine, cues, u * v, np.abs(u - v)])
 
 
+class _Reading(NamedTuple):
+    """What is read off one sentence without a model.
+
+    ``direction`` is 1 where words that go up (increases) outnumber those that go down (reduces),
+    -1 the other way round, else 0; ``denies`` says that it holds a word such as "not".
+    """
+
+    direction: int
+    denies: bool
+    words: frozenset[str]
+    numbers: frozenset[str]
+
+
 def _cues(a: str, b: str) -> list[float]:
-    (goes_a, not_a, words_a, numbers_a), (goes_b, not_b, words_b, numbers_b) = _said(a), _said(b)
-    one, shared = not_a != not_b, len(words_a & words_b)
-    agree = goes_a * goes_b * (-1 if one else 1)
+    """Twelve simple signs of agreement and disagreement, each 0 or 1 but for the last two.
+
+    "Reduces" against "does not increase" agree: one denial turns the product of the directions.
+    """
+    one, other = _reading(a), _reading(b)
+    one_denies = one.denies != other.denies
+    product = one.direction * other.direction
+    agreement = -product if one_denies else product
+    shared_words = len(one.words & other.words)
+    shared_numbers = one.numbers & other.numbers
     return [
-        agree < 0,
-        agree > 0,
-        one,
-        not_a or not_b,
-        not_a and not_b,
-        goes_a * goes_b < 0,
-        goes_a + goes_b == 2,
-        goes_a + goes_b == -2,
-        one and (goes_a != 0 or goes_b != 0),
-        bool(numbers_a and numbers_b and not numbers_a & numbers_b),
-        shared / max(1, len(words_a | words_b)),
-        shared / max(1, min(len(words_a), len(words_b))),
+        agreement < 0,
+        agreement > 0,
+        one_denies,
+        one.denies or other.denies,
+        one.denies and other.denies,
+        product < 0,
+        one.direction + other.direction == 2,
+        one.direction + other.direction == -2,
+        one_denies and (one.direction != 0 or other.direction != 0),
+        bool(one.numbers and other.numbers and not shared_numbers),
+        shared_words / max(1, len(one.words | other.words)),
+        shared_words / max(1, min(len(one.words), len(other.words))),
     ]
 
 
 @lru_cache(maxsize=100_000)
-def _said(text: str) -> tuple[int, bool, frozenset[str], frozenset[str]]:
-    """Up (1), down (-1) or neither (0); is anything denied; long words; numbers."""
+def _reading(text: str) -> _Reading:
     up, down, denial = _patterns()
     text = text.lower()
-    goes = int(np.sign(len(up.findall(text)) - len(down.findall(text))))
-    words, numbers = frozenset(_WORD.findall(text)), frozenset(_NUMBER.findall(text))
-    return goes, bool(denial.search(text)), words, numbers
+    return _Reading(
+        direction=int(np.sign(len(up.findall(text)) - len(down.findall(text)))),
+        denies=bool(denial.search(text)),
+        words=frozenset(_WORD.findall(text)),
+        numbers=frozenset(_NUMBER.findall(text)),
+    )
 
 
 @cache
 def opposites() -> dict[str, str]:
     """Cue words, each with its opposite (the first that ``CUES`` gives it)."""
-    pairs = _lexicon()["opposites"]
-    return {a: b for one, other in reversed(pairs) for a, b in ((one, other), (other, one))}
+    found: dict[str, str] = {}
+    for one, other in _lexicon()["opposites"]:
+        found.setdefault(one, other)
+        found.setdefault(other, one)
+    return found
 
 
 @cache
@@ -122,11 +169,16 @@ def _lexicon() -> dict[str, list]:
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], ...]:
-    up, down = zip(*_lexicon()["opposites"], strict=True)
-    return any_of(up), any_of(down), re.compile(any_of(_lexicon()["negations"]).pattern + r"|n't\b")
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """What finds words that go up, words that go down, and denials."""
+    pairs = _lexicon()["opposites"]
+    up = any_of(rising for rising, _ in pairs)
+    down = any_of(falling for _, falling in pairs)
+    denial = re.compile(any_of(_lexicon()["negations"]).pattern + r"|n't\b")
+    return up, down, denial
 
 
 def any_of(words: Iterable[str]) -> re.Pattern[str]:
     """A pattern that finds any of the words, the longest first."""
-    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(set(words), key=len)[::-1]))})\b")
+    longest_first = sorted(set(words), key=len)[::-1]
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\b")

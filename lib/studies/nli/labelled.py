@@ -12,10 +12,10 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,16 +26,33 @@ from lib.base.paths import DATA
 from lib.studies.nli.models import Backend
 from lib.studies.nli.scores import score_pairs
 
-__all__ = ["FILES", "Labelled", "NEAREST", "SETS", "cited", "quality", "scifact"]
+if TYPE_CHECKING:
+    from scipy.cluster.hierarchy import DisjointSet
+
+__all__ = [
+    "FILES",
+    "LabelledPair",
+    "MEASURED",
+    "NEAREST",
+    "SETS",
+    "cited_abstracts",
+    "quality",
+    "quality_table",
+    "scifact",
+    "side_by_side",
+]
 
 NEAREST = DATA / "nli-head" / "nearest.csv"
 """claim, doc, sentence: in each abstract that a claim without evidence cites, the number (from 0)
 of the sentence nearest to the claim by MiniLM's cosine, found once (``train_head``)."""
 
-_NAMES = {"SUPPORT": "entailment", "CONTRADICT": "contradiction", "": "neutral"}
+_LABELS = {"SUPPORT": "entailment", "CONTRADICT": "contradiction", "": "neutral"}
+"""SciFact's names of the labels, and ours."""
+
+_WITHOUT_NEUTRAL = ", no neutral"
 
 
-class Labelled(NamedTuple):
+class LabelledPair(NamedTuple):
     """Two sentences; contradiction, entailment or neutral; and what they are resampled with."""
 
     a: str
@@ -44,81 +61,104 @@ class Labelled(NamedTuple):
     group: str
 
 
-def scifact(held_out: bool) -> list[Labelled]:
+def scifact(held_out: bool) -> list[LabelledPair]:
     """SciFact's pairs held out from training (``data/nli-head/held_out.txt``), or the others.
 
     Pairs of one group share a claim or an abstract, directly or by way of other pairs; a group is
     on one side only, so no claim and no abstract is on both.
     """
-    out = {*_numbers((DATA / "nli-head" / "held_out.txt").read_text(encoding="utf-8"))}
-    return [pair for claim, pair in _scifact() if (claim in out) == held_out]
+    listed = (DATA / "nli-head" / "held_out.txt").read_text(encoding="utf-8")
+    held_out_claims = set(_numbers(listed))
+    return [pair for claim, pair in _scifact() if (claim in held_out_claims) == held_out]
 
 
 @cache
-def cited() -> tuple[tuple[Any, str, list[str]], ...]:
+def cited_abstracts() -> tuple[tuple[Any, str, list[str]], ...]:
     """(a claim's row, an abstract's id, its sentences): the abstracts with evidence on the claim,
     or, where it has none, those it cites."""
     corpus = _table("scifact-corpus").set_index("doc_id")["abstract"]
-    return tuple(
-        (row, doc, _sentences(corpus[doc]))
-        for row in _table("scifact-claims").itertuples()
-        for doc in _numbers(row.evidence_doc_id)
-        or sorted({*_numbers(row.cited_doc_ids)} & {*corpus.index})
-    )
+    found = []
+    for claim in _table("scifact-claims").itertuples():
+        in_corpus = set(_numbers(claim.cited_doc_ids)) & set(corpus.index)
+        for doc in _numbers(claim.evidence_doc_id) or sorted(in_corpus):
+            found.append((claim, doc, _sentences(corpus[doc])))
+    return tuple(found)
 
 
 @cache
-def _scifact() -> tuple[tuple[str, Labelled], ...]:
+def _scifact() -> tuple[tuple[str, LabelledPair], ...]:
     """Every pair with the id of its claim."""
+    groups = _linked_claims()
+    nearest = pd.read_csv(NEAREST, dtype=str).set_index(["claim", "doc"])["sentence"]
+    pairs = []
+    for claim, doc, sentences in cited_abstracts():
+        if claim.evidence_doc_id:
+            numbers = _numbers(claim.evidence_sentences)
+        else:
+            numbers = _numbers(nearest.loc[claim.id, doc])
+        text = " ".join(sentences[int(number)] for number in numbers)
+        group = min(groups.subset(claim.claim))
+        pair = LabelledPair(claim.claim, text, _LABELS[claim.evidence_label], group)
+        pairs.append((claim.id, pair))
+    return tuple(pairs)
+
+
+def _linked_claims() -> DisjointSet:
+    """Claims and abstracts, joined where a claim cites an abstract."""
     from scipy.cluster.hierarchy import DisjointSet
 
-    parts, nearest = DisjointSet(), pd.read_csv(NEAREST, dtype=str).set_index(["claim", "doc"])
-    for row in _table("scifact-claims").itertuples():
-        for key in (row.claim, *_numbers(f"{row.cited_doc_ids} {row.evidence_doc_id}")):
-            parts.add(key)
-            parts.merge(row.claim, key)
-    out = []
-    for row, doc, said in cited():
-        evident = row.evidence_doc_id != ""
-        marked = row.evidence_sentences if evident else nearest.loc[(row.id, doc), "sentence"]
-        text = " ".join(said[int(i)] for i in _numbers(marked))
-        group = min(parts.subset(row.claim))
-        out.append((row.id, Labelled(row.claim, text, _NAMES[row.evidence_label], group)))
-    return tuple(out)
+    groups = DisjointSet()
+    for claim in _table("scifact-claims").itertuples():
+        groups.add(claim.claim)
+        for doc in _numbers(f"{claim.cited_doc_ids} {claim.evidence_doc_id}"):
+            groups.add(doc)
+            groups.merge(claim.claim, doc)
+    return groups
 
 
-def _bioclaim() -> list[Labelled]:
+def _bioclaim() -> list[LabelledPair]:
     """Of each research question: a claim of either side whose words are marked as contradictory is
     a contradiction, two claims of one side answer it alike; the few unmarked pairs are left out."""
-    out = []
+    pairs = []
     for group, rows in _table("bioclaim-val").groupby("group_no"):
         for row in rows.itertuples():
             if "1" in row.sent1_contradiction and "1" in row.sent2_contradiction:
-                out.append(Labelled(row.sent1, row.sent2, "contradiction", group))
+                pairs.append(LabelledPair(row.sent1, row.sent2, "contradiction", group))
         for side in ("sent1", "sent2"):
-            alike = combinations(sorted(set(rows[side])), 2)
-            out += [Labelled(a, b, "entailment", group) for a, b in alike]
-    return out
+            for a, b in combinations(sorted(set(rows[side])), 2):
+                pairs.append(LabelledPair(a, b, "entailment", group))
+    return pairs
 
 
-def _mini() -> list[Labelled]:
+def _evidence_mini() -> list[LabelledPair]:
     """The bundled pairs on whose label both readers (language models) agree, by medicine."""
     folder = DATA / "evidence-mini"
     labels = {row["pid"]: row["label"] for row in read_jsonl(folder / "labels.jsonl")}
-    return [
-        Labelled(p["a"], p["b"], labels[p["pid"]], p["a_id"].rpartition("-")[0])
-        for p in read_jsonl(folder / "pairs.jsonl")
-        if labels[p["pid"]]
-    ]
+    pairs = []
+    for row in read_jsonl(folder / "pairs.jsonl"):
+        medicine = row["a_id"].rpartition("-")[0]
+        label = labels[row["pid"]]  # empty where the two readers disagree
+        if label:
+            pairs.append(LabelledPair(row["a"], row["b"], label, medicine))
+    return pairs
 
 
-SETS: dict[str, Callable[[], list[Labelled]]] = {
+SETS: dict[str, Callable[[], list[LabelledPair]]] = {
     "scifact held-out": lambda: scifact(held_out=True),
     "bioclaim": _bioclaim,
-    "evidence-mini pairs": _mini,
+    "evidence-mini pairs": _evidence_mini,
 }
-"""What ``quality`` measures on, also with ", no neutral" behind the name, which leaves out what is
-on another matter: the harder half, where the cosine cannot help. Only the last set is bundled."""
+"""Every labelled set, by name. Only the last is bundled, the others need the open data."""
+
+MEASURED = (
+    "scifact held-out",
+    "scifact held-out, no neutral",
+    "bioclaim",
+    "evidence-mini pairs",
+    "evidence-mini pairs, no neutral",
+)
+"""What a model is measured on. ", no neutral" leaves out the pairs on different matters: the harder
+half, since the cosine cannot know a contradiction from an agreement. BioClaim has no neutral."""
 
 FILES = {
     "scifact held-out": (
@@ -133,48 +173,83 @@ FILES = {
 """What each set is read from, as ``lib.base.provenance.data_hash`` takes it."""
 
 
+def quality_table(backends: Sequence[Backend], sets: Sequence[str] = MEASURED) -> pd.DataFrame:
+    """``quality`` of every backend on every set, one row each; the sets in the order given."""
+    return pd.DataFrame([quality(backend, name) for name in sets for backend in backends])
+
+
+def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
+    """``quality_table`` to be read: one row a set, one column a model, "AUROC [95 % interval]"."""
+    shown = []
+    for row in table.itertuples():
+        shown.append(f"{row.auroc:.3f} [{row.auroc_low:.3f}, {row.auroc_high:.3f}]")
+    texts = table.assign(shown=shown)
+    keys = ["set", "n", "positives"]
+    wide = texts.pivot(index=keys, columns="backend", values="shown")
+    in_order = list(dict.fromkeys(table[keys].itertuples(index=False, name=None)))
+    models = list(dict.fromkeys(table["backend"]))
+    wide = wide.loc[in_order, models].reset_index().rename_axis(columns=None)
+    return wide.rename(columns={"positives": "contradictions"})
+
+
 def quality(backend: Backend, name: str, *, draws: int = 1000, seed: int = 0) -> dict[str, Any]:
     """How well P(contradiction) ranks the contradictions of a set above its other pairs.
 
-    backend, set, auroc, ap (average precision; its chance level is positives / n), n, positives,
-    and auroc_low, auroc_high: the 95 % interval of a bootstrap over groups of pairs that share a
-    text or a topic. Scores are the higher of both directions, as CNT takes them.
+    ``name`` is one of SETS or MEASURED. Returns backend, set, auroc, ap (average precision; its
+    chance level is positives / n), n, positives, and auroc_low, auroc_high: the 95 % interval of a
+    bootstrap over groups of pairs that share a text or a topic. A pair's score is the higher of
+    both directions, as CNT takes it.
     """
     from sklearn.metrics import average_precision_score
 
-    base, part, _ = name.partition(", no neutral")
-    pairs = [p for p in SETS[base]() if not part or p.label != "neutral"]
-    scores = score_pairs([(p.a, p.b) for p in pairs], backend)
-    wanted = np.array([p.label == "contradiction" for p in pairs])
-    groups = [
-        rows.to_numpy()
-        for _, rows in pd.Series(range(len(pairs))).groupby([p.group for p in pairs])
-    ]
-    rng, drawn = np.random.default_rng(seed), []
-    for _ in range(draws):
-        rows = np.concatenate([groups[i] for i in rng.integers(0, len(groups), len(groups))])
-        if 0 < wanted[rows].sum() < len(rows):
-            drawn.append(_auroc(wanted[rows], scores[rows]))
-    low, high = np.percentile(drawn, [2.5, 97.5])
+    pairs = SETS[name.removesuffix(_WITHOUT_NEUTRAL)]()
+    if name.endswith(_WITHOUT_NEUTRAL):
+        pairs = [pair for pair in pairs if pair.label != "neutral"]
+    scores = score_pairs([(pair.a, pair.b) for pair in pairs], backend)
+    contradicts = np.array([pair.label == "contradiction" for pair in pairs])
+    group_of = [pair.group for pair in pairs]
+    low, high = _auroc_interval(contradicts, scores, group_of, draws, seed)
     return {
         "backend": backend.name,
         "set": name,
-        "auroc": _auroc(wanted, scores),
-        "ap": float(average_precision_score(wanted, scores)),
+        "auroc": _auroc(contradicts, scores),
+        "ap": float(average_precision_score(contradicts, scores)),
         "n": len(pairs),
-        "positives": int(wanted.sum()),
-        "auroc_low": float(low),
-        "auroc_high": float(high),
+        "positives": int(contradicts.sum()),
+        "auroc_low": low,
+        "auroc_high": high,
     }
 
 
-def _auroc(wanted: np.ndarray, scores: np.ndarray) -> float:
-    """The share of (positive, negative) couples in the right order, ties half: from the ranks, as
-    sklearn's takes milliseconds to check its input, and a bootstrap asks a thousand times."""
+def _auroc_interval(
+    positive: np.ndarray, scores: np.ndarray, group_of: Sequence[str], draws: int, seed: int
+) -> tuple[float, float]:
+    """The 95 % interval of the AUROC when whole groups are drawn again, with replacement."""
+    numbers = pd.Series(range(len(scores)))
+    groups = [rows.to_numpy() for _, rows in numbers.groupby(list(group_of))]
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(draws):
+        drawn = rng.integers(0, len(groups), len(groups))
+        rows = np.concatenate([groups[i] for i in drawn])
+        if 0 < positive[rows].sum() < len(rows):  # else there is nothing to rank
+            found.append(_auroc(positive[rows], scores[rows]))
+    low, high = np.percentile(found, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _auroc(positive: np.ndarray, scores: np.ndarray) -> float:
+    """The share of (positive, negative) couples in the right order, ties half.
+
+    It is computed from ranks: sklearn's takes milliseconds to check its input, and a bootstrap asks
+    a thousand times.
+    """
     from scipy.stats import rankdata
 
-    n, negatives = wanted.sum(), (~wanted).sum()
-    return float((rankdata(scores)[wanted].sum() - n * (n + 1) / 2) / (n * negatives))
+    positives = positive.sum()
+    negatives = (~positive).sum()
+    wins = rankdata(scores)[positive].sum() - positives * (positives + 1) / 2
+    return float(wins / (positives * negatives))
 
 
 def _table(name: str) -> pd.DataFrame:

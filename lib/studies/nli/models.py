@@ -18,8 +18,11 @@ from lib.studies.nli.head import FeatureBackend
 __all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
 
 Pairs = Sequence[tuple[str, str]]
+"""Pairs of texts: of sentences for a model, of whole abstracts for CNT."""
 
 _PUBMEDBERT = "pritamdeka/PubMedBERT-MNLI-MedNLI"
+# A contradiction and an entailment that any NLI model must tell apart: they show whether the column
+# taken for "contradiction" is the right one.
 _PROBE = (
     ("The drug lowers blood pressure.", "The drug does not lower blood pressure."),
     ("The drug lowers blood pressure.", "The drug lowers blood pressure."),
@@ -27,21 +30,28 @@ _PROBE = (
 
 
 class Backend(Protocol):
-    """An NLI model. ``fingerprint`` names all that moves a score; ``symmetric`` says that the order
-    of a pair does not. ``contradiction``: (premise, hypothesis) -> P in [0, 1], float64 (n,)."""
+    """An NLI model.
+
+    ``fingerprint`` names everything that can move a score; ``symmetric`` says that the order of a
+    pair cannot.
+    """
 
     name: str
     fingerprint: str
     symmetric: bool
 
-    def contradiction(self, pairs: Pairs) -> np.ndarray: ...
+    def contradiction(self, pairs: Pairs) -> np.ndarray:
+        """P(contradiction) of each (premise, hypothesis): in [0, 1], float64, shape (n,)."""
+        ...
 
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text in order, with single spaces; the library segtok finds their ends."""
     from segtok.segmenter import split_single
 
-    return [s for part in split_single(" ".join(text.split())) if (s := part.strip())]
+    single_spaced = " ".join(text.split())
+    parts = [part.strip() for part in split_single(single_spaced)]
+    return [part for part in parts if part]
 
 
 def load_backend(name: str, **options: Any) -> Backend:
@@ -75,26 +85,28 @@ class HubBackend:
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         quiet()
-        folder, self.name, self._batch = model_folder(model), name, batch_size
+        folder = model_folder(model)
+        self.name = name
+        self._batch_size = batch_size
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         net = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
         self._net = net.to(self._device).eval()
-        self._read = AutoTokenizer.from_pretrained(folder, model_max_length=max_tokens)
+        self._tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=max_tokens)
         labels = {int(i): str(label).lower() for i, label in net.config.id2label.items()}
-        named = [i for i, label in labels.items() if label.startswith("contradict")]
-        if column is None and len(named) != 1:
+        candidates = [i for i, label in labels.items() if label.startswith("contradict")]
+        if column is None and len(candidates) != 1:
             raise ValueError(
                 f"{model}: its config has the labels {labels}; see its model card and "
                 "pass column=<the number of contradiction>"
             )
-        self._column = named[0] if column is None else column
+        self._column = candidates[0] if column is None else column
         self.fingerprint = f"{digest(folder)}|column {self._column}|{max_tokens} tokens|float32"
-        says = self._probabilities(_PROBE).argmax(axis=1).tolist()
-        if says[0] != self._column or says[1] == self._column:
+        likeliest = self._probabilities(_PROBE).argmax(axis=1).tolist()
+        if likeliest[0] != self._column or likeliest[1] == self._column:
             raise ValueError(
                 f"{model}: column {self._column} of {labels} should be contradiction, but for "
-                f"{_PROBE} the likeliest are {says}: the labels are in another order, or this is "
-                "no NLI model; see its model card, then pass column=<number> or another model"
+                f"{_PROBE} the likeliest are {likeliest}: the labels are in another order, or this "
+                "is no NLI model; see its model card, then pass column=<number> or another model"
             )
 
     def contradiction(self, pairs: Pairs) -> np.ndarray:
@@ -104,11 +116,17 @@ class HubBackend:
     def _probabilities(self, pairs: Pairs) -> np.ndarray:
         import torch
 
-        out = [np.zeros((0, self._net.config.num_labels))]
-        for start in range(0, len(pairs), self._batch):
-            a, b = map(list, zip(*pairs[start : start + self._batch], strict=True))
-            read = self._read(a, b, truncation="longest_first", padding=True, return_tensors="pt")
+        parts = [np.zeros((0, self._net.config.num_labels))]
+        for start in range(0, len(pairs), self._batch_size):
+            batch = pairs[start : start + self._batch_size]
+            tokens = self._tokenizer(
+                [premise for premise, _ in batch],
+                [hypothesis for _, hypothesis in batch],
+                truncation="longest_first",
+                padding=True,
+                return_tensors="pt",
+            )
             with torch.no_grad():
-                logits = self._net(**read.to(self._device)).logits
-            out.append(logits.double().softmax(dim=1).cpu().numpy())
-        return np.concatenate(out)
+                logits = self._net(**tokens.to(self._device)).logits
+            parts.append(logits.double().softmax(dim=1).cpu().numpy())
+        return np.concatenate(parts)

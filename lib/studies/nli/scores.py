@@ -20,58 +20,75 @@ from lib.studies.nli.models import Backend, Pairs
 __all__ = ["BLOCK", "DIRECTIONS", "Plan", "plan", "rates", "score_pairs"]
 
 DIRECTIONS = ("max", "mean", "forward")
-"""C7: the larger or the mean of P(a, b) and P(b, a); forward is the paper's P(a, b) alone."""
+"""Which order of a pair counts: the larger or the mean of P(a, b) and P(b, a), or P(a, b) alone
+(``forward``, as in the paper)."""
 
 BLOCK = 1000
 """Couples of texts whose sentence pairs are in memory at a time."""
 
-_CHUNK, _LOOKUP = 1024, 65_536  # pairs between two commits; pairs looked up at a time
+_CHUNK = 1024  # pairs scored between two commits: at most so many are lost when a run is killed
+_LOOKUP = 65_536  # pairs looked up at a time
 
 
 def score_pairs(
     pairs: Pairs, backend: Backend, *, direction: str = "max", cache_dir: Path | None = None
 ) -> np.ndarray:
-    """P(contradiction) of each pair, float64 (n,); see DIRECTIONS.
+    """P(contradiction) of each pair, float64, shape (n,); ``direction`` is one of DIRECTIONS.
 
-    A pair is scored once and kept in one SQLite file by its texts and the model's fingerprint: a
-    run that was killed goes on where it stopped.
+    A pair is scored once and stored in one SQLite file under its texts and the model's fingerprint:
+    a run that was killed goes on where it stopped. ValueError for another direction, or when the
+    model gives something that is no probability.
     """
     if direction not in DIRECTIONS:
         raise ValueError(f"no direction {direction!r}; there are: {', '.join(DIRECTIONS)}")
     file = (cache_dir or paths.cache("nli")) / "pairs.sqlite"
-    there = _kept(pairs, backend, file)
+    forward = _scores_one_way(pairs, backend, file)
     if direction == "forward" or backend.symmetric:
-        return there
-    back = _kept([(b, a) for a, b in pairs], backend, file)
-    return np.maximum(there, back) if direction == "max" else (there + back) / 2
+        return forward
+    backward = _scores_one_way([(b, a) for a, b in pairs], backend, file)
+    if direction == "max":
+        return np.maximum(forward, backward)
+    return (forward + backward) / 2
 
 
-def _kept(pairs: Pairs, backend: Backend, file: Path) -> np.ndarray:
+def _scores_one_way(pairs: Pairs, backend: Backend, file: Path) -> np.ndarray:
+    """P(contradiction) of each pair in the order given, from the file or made and stored there."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    parts = [pairs[start : start + _LOOKUP] for start in range(0, len(pairs), _LOOKUP)]
+    columns = "(key BLOB PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID"
+    parts = [np.zeros(0)]
     with closing(sqlite3.connect(file, timeout=600)) as store:
-        table = "score (key BLOB PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID"
-        store.execute(f"CREATE TABLE IF NOT EXISTS {table}")
-        return np.concatenate([np.zeros(0), *(_block(part, backend, store) for part in parts)])
+        store.execute(f"CREATE TABLE IF NOT EXISTS score {columns}")
+        for start in range(0, len(pairs), _LOOKUP):
+            parts.append(_look_up_or_score(pairs[start : start + _LOOKUP], backend, store))
+    return np.concatenate(parts)
 
 
-def _block(pairs: Pairs, backend: Backend, store: sqlite3.Connection) -> np.ndarray:
-    made_by, find = backend.fingerprint, "SELECT value FROM score WHERE key = ?"
-    keys = [bytes.fromhex(sha256_bytes(canonical_json([made_by, *p]).encode())[:32]) for p in pairs]
-    found = {k: v for k in dict.fromkeys(keys) for (v,) in store.execute(find, (k,))}
-    missing = {k: p for k, p in zip(keys, pairs, strict=True) if k not in found}
+def _look_up_or_score(pairs: Pairs, backend: Backend, store: sqlite3.Connection) -> np.ndarray:
+    keys = [_key(pair, backend) for pair in pairs]
+    values: dict[bytes, float] = {}
+    for key in dict.fromkeys(keys):
+        row = store.execute("SELECT value FROM score WHERE key = ?", (key,)).fetchone()
+        if row is not None:
+            values[key] = row[0]
+    missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in values}
     # Pairs of one length together: a batch is as slow as its longest pair.
-    todo = sorted(missing.items(), key=lambda item: (len("".join(item[1])), item))
-    for start in range(0, len(todo), _CHUNK):
-        part = todo[start : start + _CHUNK]
-        scores = backend.contradiction([pair for _, pair in part])
+    to_score = sorted(missing.items(), key=lambda item: (len("".join(item[1])), item))
+    for start in range(0, len(to_score), _CHUNK):
+        chunk = to_score[start : start + _CHUNK]
+        scores = backend.contradiction([pair for _, pair in chunk])
         if not ((scores >= 0) & (scores <= 1)).all():  # NaN fails too
             raise ValueError(f"{backend.name} gave a probability that is not in [0, 1]")
-        rows = [(k, float(s)) for (k, _), s in zip(part, scores, strict=True)]
+        rows = [(key, float(score)) for (key, _), score in zip(chunk, scores, strict=True)]
         store.executemany("INSERT OR REPLACE INTO score VALUES (?, ?)", rows)
         store.commit()
-        found |= dict(rows)
-    return np.array([found[key] for key in keys], dtype=np.float64)
+        values.update(rows)
+    return np.array([values[key] for key in keys], dtype=np.float64)
+
+
+def _key(pair: tuple[str, str], backend: Backend) -> bytes:
+    """What a score is stored under: 128 bits of a hash of the model and both texts."""
+    text = canonical_json([backend.fingerprint, *pair])
+    return bytes.fromhex(sha256_bytes(text.encode())[:32])
 
 
 def rates(backend: Backend, encoder: Encoder, pairs: Pairs) -> tuple[float, float]:
@@ -80,23 +97,27 @@ def rates(backend: Backend, encoder: Encoder, pairs: Pairs) -> tuple[float, floa
     Scoring is timed as a run does it, by ``score_pairs``, in a cache of its own; what the model
     itself has to encode is encoded before, since that is counted as sentences.
     """
-    some = list(dict.fromkeys(pairs))
-    texts = list(dict.fromkeys(text for pair in some for text in pair))
+    different = list(dict.fromkeys(pairs))
+    texts = list(dict.fromkeys(text for pair in different for text in pair))
     with TemporaryDirectory() as folder:
-        score_pairs(some, backend, direction="forward", cache_dir=Path(folder) / "warm")
+        score_pairs(different, backend, direction="forward", cache_dir=Path(folder) / "warm")
         start = time.perf_counter()
-        score_pairs(some, backend, direction="forward", cache_dir=Path(folder) / "timed")
-        scored = time.perf_counter() - start
-    encoder.encode(texts[:2], "article", progress=False)
+        score_pairs(different, backend, direction="forward", cache_dir=Path(folder) / "timed")
+        scoring_s = time.perf_counter() - start
+    encoder.encode(texts[:2], "article", progress=False)  # the first call loads what it needs
     start = time.perf_counter()
     encoder.encode(texts, "article", progress=False)
-    return len(some) / scored, len(texts) / (time.perf_counter() - start)
+    encoding_s = time.perf_counter() - start
+    return len(different) / scoring_s, len(texts) / encoding_s
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run costs at most: ``scores`` made, ``sentences`` encoded, time, memory beside the
-    model and the abstracts, and both caches."""
+    """What a run costs at most.
+
+    ``scores`` made and ``sentences`` encoded; ``memory_bytes`` beside the model and the abstracts;
+    ``disk_bytes`` of the caches of scores and of vectors together.
+    """
 
     scores: int
     sentences: int
@@ -119,26 +140,31 @@ def plan(
     """Say, before a run starts, its time and memory from the measured ``rates`` (see there).
 
     ``documents`` are the different ones (0: no two queries share any), ``pass_rate`` the share of
-    sentence pairs that is scored. Pairs that queries share are scored once, so it is the most it
-    can be. Memory is that of the vectors and scores of one block, and of all pairs' results.
+    sentence pairs that is scored, ``dim`` the size of a sentence vector. Pairs that queries share
+    are scored once, so it is the most it can be. Memory is that of the vectors and scores of one
+    block, and of all pairs' results; bytes a score or a result were measured, not derived.
     """
+    scores_per_s, sentences_per_s = rates
     couples = n_queries * docs_per_query * (docs_per_query - 1) / 2
-    per_couple = sentences_per_doc**2 * pass_rate * directions
-    texts = (documents or n_queries * docs_per_query) * sentences_per_doc
-    block = min(1, BLOCK / couples) * n_queries * docs_per_query * sentences_per_doc
-    memory = block * dim * 4 * 3 + min(BLOCK, couples) * per_couple * 350 + couples * 600
+    scores_per_couple = sentences_per_doc**2 * pass_rate * directions
+    scores = couples * scores_per_couple
+    sentences = (documents or n_queries * docs_per_query) * sentences_per_doc
+    share_in_block = min(1, BLOCK / couples)
+    block_sentences = share_in_block * n_queries * docs_per_query * sentences_per_doc
+    vectors_bytes = block_sentences * dim * 4 * 3  # float32; three copies while cosines are taken
+    block_scores_bytes = min(BLOCK, couples) * scores_per_couple * 350
     made = Plan(
-        round(couples * per_couple),
-        round(texts),
-        couples * per_couple / rates[0] + texts / rates[1],
-        round(memory),
-        round(texts * (dim * 4 + 100) + couples * per_couple * 40),
+        scores=round(scores),
+        sentences=round(sentences),
+        seconds=scores / scores_per_s + sentences / sentences_per_s,
+        memory_bytes=round(vectors_bytes + block_scores_bytes + couples * 600),
+        disk_bytes=round(sentences * (dim * 4 + 100) + scores * 40),
     )
     print(
         f"{n_queries:,} queries x {docs_per_query:g} documents x {sentences_per_doc:g} sentences:"
-        f" {made.scores:,} scores at {rates[0]:,.0f}/s and {made.sentences:,} sentences to encode"
-        f" at {rates[1]:,.0f}/s: {made.seconds / 3600:.2f} h, {made.memory_bytes / 1e6:,.0f} MB "
-        f"of memory, {made.disk_bytes / 1e9:.2f} GB of cache",
+        f" {made.scores:,} scores at {scores_per_s:,.0f}/s and {made.sentences:,} sentences to"
+        f" encode at {sentences_per_s:,.0f}/s: {made.seconds / 3600:.2f} h,"
+        f" {made.memory_bytes / 1e6:,.0f} MB of memory, {made.disk_bytes / 1e9:.2f} GB of cache",
         file=sys.stderr,
         flush=True,
     )

@@ -21,52 +21,63 @@ from lib.base.files import atomic_write
 from lib.search.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 from lib.studies.nli.head import HEAD, FeatureBackend, any_of, features, opposites
-from lib.studies.nli.labelled import NEAREST, SETS, Labelled, cited, quality, scifact
+from lib.studies.nli.labelled import (
+    NEAREST,
+    LabelledPair,
+    cited_abstracts,
+    quality,
+    quality_table,
+    scifact,
+)
 
-__all__ = ["SLICE", "fit", "flipped", "nearest", "save", "validation"]
+__all__ = ["CHECKED_PAIRS", "fit", "nearest", "save", "turned_around", "validation"]
 
-SLICE = 120
-_SEES = {
+CHECKED_PAIRS = 120
+"""How many of the training pairs a test trains on again (see ``save``)."""
+
+_COLUMNS = {
     "cosine": slice(0, 1),
     "cues": slice(1, 13),
     "vectors": slice(13, None),
     "all": slice(None),
 }
-_TURN = {"contradiction": "entailment", "entailment": "contradiction"}
+"""The columns of ``features`` that were tried alone and together."""
+
+_OPPOSITE_LABEL = {"contradiction": "entailment", "entailment": "contradiction"}
 
 
 def nearest(encoder: Encoder, first: int | None = None) -> pd.DataFrame:
     """What ``NEAREST`` holds, computed, or its ``first`` rows."""
-    neutral = [c for c in cited() if not c[0].evidence_doc_id][:first]
-    texts = list(dict.fromkeys(t for row, _, said in neutral for t in (row.claim, *said)))
-    vector = dict(zip(texts, encode_small(texts, encoder, "article"), strict=True))
-    rows = [
-        (row.id, doc, int(np.argmax([vector[s] @ vector[row.claim] for s in said])))
-        for row, doc, said in neutral
-    ]
+    neutral = [entry for entry in cited_abstracts() if not entry[0].evidence_doc_id][:first]
+    texts: dict[str, None] = {}  # a set that keeps its order
+    for claim, _, sentences in neutral:
+        texts |= dict.fromkeys([claim.claim, *sentences])
+    vector = dict(zip(texts, encode_small(list(texts), encoder, "article"), strict=True))
+    rows = []
+    for claim, doc, sentences in neutral:
+        cosines = [vector[sentence] @ vector[claim.claim] for sentence in sentences]
+        rows.append((claim.id, doc, int(np.argmax(cosines))))
     return pd.DataFrame(rows, columns=["claim", "doc", "sentence"])
 
 
-def flipped(pairs: Sequence[Labelled]) -> list[Labelled]:
+def turned_around(pairs: Sequence[LabelledPair]) -> list[LabelledPair]:
     """Claims turned around, by a denial less or a cue word for its opposite: what contradicted is
     entailed and the other way round, so a head cannot just learn which claims are false ones."""
-    deny, cue, words = (
-        re.compile(r"\b(?:(?:does|do|did) not|not|no) "),
-        any_of(opposites()),
-        opposites(),
-    )
-    out = []
-    for p in pairs:
-        claim = deny.sub("", p.a, count=1)
-        if claim == p.a:
-            claim = cue.sub(lambda found: words[found[0]], p.a, count=1)
-        if claim != p.a and p.label in _TURN:
-            out.append(p._replace(a=claim, label=_TURN[p.label]))
-    return out
+    denial = re.compile(r"\b(?:(?:does|do|did) not|not|no) ")
+    opposite = opposites()
+    cue = any_of(opposite)
+    turned = []
+    for pair in pairs:
+        claim = denial.sub("", pair.a, count=1)
+        if claim == pair.a:
+            claim = cue.sub(lambda match: opposite[match[0]], pair.a, count=1)
+        if claim != pair.a and pair.label in _OPPOSITE_LABEL:
+            turned.append(pair._replace(a=claim, label=_OPPOSITE_LABEL[pair.label]))
+    return turned
 
 
 def fit(
-    pairs: Sequence[Labelled],
+    pairs: Sequence[LabelledPair],
     encoder: Encoder,
     *,
     C: float = 3e-4,
@@ -75,68 +86,82 @@ def fit(
 ) -> tuple[np.ndarray, float]:
     """Weights (float32, one a feature) and bias of the logistic regression on ``features``.
 
-    Columns are standardised, and that is folded into the weights; those outside ``columns`` weigh
-    0. The problem is convex and solved to 1e-8, so there is one answer and no seed.
+    ``C`` is sklearn's inverse penalty; ``flips`` adds the claims turned around. Columns are
+    standardised, and that is folded into the weights; those outside ``columns`` weigh 0. The
+    problem is convex and solved to 1e-8, so there is one answer and no seed.
     """
     from sklearn.linear_model import LogisticRegression
 
-    pairs = [*pairs, *flipped(pairs)] if flips else pairs
-    rows = features([(p.a, p.b) for p in pairs], encoder).astype(float)
-    mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-9
-    used, wanted = np.zeros(rows.shape[1]), [p.label == "contradiction" for p in pairs]
+    if flips:
+        pairs = [*pairs, *turned_around(pairs)]
+    rows = _features_of(pairs, encoder)
+    contradicts = [pair.label == "contradiction" for pair in pairs]
+    mean = rows.mean(axis=0)
+    scale = rows.std(axis=0) + 1e-9
+    used = np.zeros(rows.shape[1])
     used[columns] = 1
     model = LogisticRegression(C=C, tol=1e-8, max_iter=10_000)
-    weight = model.fit((rows - mean) / scale * used, wanted).coef_[0] * used / scale
+    model.fit((rows - mean) / scale * used, contradicts)
+    weight = model.coef_[0] * used / scale
     return weight.astype(np.float32), float(model.intercept_[0] - mean @ weight)
 
 
+def _features_of(pairs: Sequence[LabelledPair], encoder: Encoder) -> np.ndarray:
+    return features([(pair.a, pair.b) for pair in pairs], encoder).astype(float)
+
+
 def _folds(
-    pairs: Sequence[Labelled], encoder: Encoder, **how: Any
+    pairs: Sequence[LabelledPair], encoder: Encoder, **how: Any
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Five folds over groups: which of ``pairs`` contradict, and their logits by the others."""
     from sklearn.model_selection import GroupKFold
 
-    rows = features([(p.a, p.b) for p in pairs], encoder).astype(float)
-    wanted = np.array([p.label == "contradiction" for p in pairs])
-    split = GroupKFold(5, shuffle=True, random_state=0).split
-    for train, test in split(rows, wanted, [p.group for p in pairs]):
+    rows = _features_of(pairs, encoder)
+    contradicts = np.array([pair.label == "contradiction" for pair in pairs])
+    groups = [pair.group for pair in pairs]
+    folds = GroupKFold(5, shuffle=True, random_state=0)
+    for train, test in folds.split(rows, contradicts, groups):
         weight, bias = fit([pairs[i] for i in train], encoder, **how)
-        yield wanted[test], rows[test] @ weight + bias
+        yield contradicts[test], rows[test] @ weight + bias
 
 
-def validation(pairs: Sequence[Labelled], encoder: Encoder) -> pd.DataFrame:
+def validation(pairs: Sequence[LabelledPair], encoder: Encoder) -> pd.DataFrame:
     """What the head was chosen by: sees, flips, C, and mean AUROC over the folds of ``pairs``."""
     from sklearn.metrics import roc_auc_score
 
-    out = []
-    for (sees, columns), flips, C in product(_SEES.items(), (False, True), (1e-4, 3e-4, 1e-3)):
-        folds = _folds(pairs, encoder, C=C, flips=flips, columns=columns)
-        auroc = np.mean([roc_auc_score(*fold) for fold in folds])
-        out.append({"sees": sees, "flips": flips, "C": C, "auroc": auroc})
-    return pd.DataFrame(out)
+    rows = []
+    for sees, flips, C in product(_COLUMNS, (False, True), (1e-4, 3e-4, 1e-3)):
+        folds = _folds(pairs, encoder, C=C, flips=flips, columns=_COLUMNS[sees])
+        auroc = np.mean([roc_auc_score(contradicts, logits) for contradicts, logits in folds])
+        rows.append({"sees": sees, "flips": flips, "C": C, "auroc": auroc})
+    return pd.DataFrame(rows)
 
 
-def save(pairs: Sequence[Labelled], encoder: Encoder, file: Path = HEAD) -> None:
+def save(pairs: Sequence[LabelledPair], encoder: Encoder, file: Path = HEAD) -> None:
     """Train on ``pairs``, measure on those held out, write the weights with that note.
 
     The penalty shrinks the logits, so they are stretched to be probabilities on pairs that a fold
     has not seen (Platt scaling), which changes no order. ``check`` are the weights of the first
-    ``SLICE`` pairs, by which a test sees that data, features and training are still the same.
+    ``CHECKED_PAIRS`` pairs, by which a test sees that data, features and training are still the
+    same.
     """
     from sklearn.linear_model import LogisticRegression
 
     weight, bias = fit(pairs, encoder)
-    wanted, logits = map(np.concatenate, zip(*_folds(pairs, encoder), strict=True))
-    stretch = LogisticRegression(C=np.inf, tol=1e-8).fit(logits[:, None], wanted)
-    slope, shift = stretch.coef_[0, 0], stretch.intercept_[0]
+    folds = list(_folds(pairs, encoder))
+    contradicts = np.concatenate([fold[0] for fold in folds])
+    logits = np.concatenate([fold[1] for fold in folds])
+    stretch = LogisticRegression(C=np.inf, tol=1e-8).fit(logits[:, None], contradicts)
+    slope = stretch.coef_[0, 0]
+    shift = stretch.intercept_[0]
     parts = {
         "weight": weight * np.float32(slope),
         "bias": bias * slope + shift,
         "note": "",
-        "check": fit(pairs[:SLICE], encoder)[0],
-        "sees": FeatureBackend("cues", encoder).sees,
+        "check": fit(pairs[:CHECKED_PAIRS], encoder)[0],
+        "sees": FeatureBackend("cues", encoder).inputs,
     }
-    for _ in range(2):  # the second time with the note
+    for _ in range(2):  # the note is measured with the file, so it is written a second time
         atomic_write(file, partial(_write, parts))
         q = quality(FeatureBackend("head", encoder, file), "scifact held-out")
         parts["note"] = (
@@ -157,6 +182,4 @@ if __name__ == "__main__":
     print(validation(training, minilm).round({"auroc": 3}).to_string(index=False), flush=True)
     save(training, minilm)
     models = [FeatureBackend(name, minilm) for name in ("head", "cosine", "cues")]
-    names = [*SETS, "scifact held-out, no neutral", "evidence-mini pairs, no neutral"]
-    table = pd.DataFrame([quality(model, name) for name in names for model in models])
-    print(table.round(3).to_string(index=False))
+    print(quality_table(models).round(3).to_string(index=False))

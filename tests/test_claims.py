@@ -1,0 +1,240 @@
+"""One long table of outcomes and the one function that tests: against sums that anyone can do."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from lib.stats import (
+    METRICS,
+    Pair,
+    claims,
+    exact_mcnemar,
+    holm,
+    long_values,
+    mean_interval,
+    measure,
+    paired,
+)
+
+
+def binomial(wins: int, losses: int) -> float:
+    """Twice the smaller tail of n fair coins, at most 1."""
+    n, least = wins + losses, min(wins, losses)
+    return min(1.0, 2 * sum(math.comb(n, i) for i in range(least + 1)) / 2**n)
+
+
+def sign_flip(difference: np.ndarray) -> float:
+    """The share of all sign flips whose mean is as large."""
+    every = itertools.product((1, -1), repeat=len(difference))
+    flips = np.array([abs(np.mean(difference * np.array(signs))) for signs in every])
+    return float(np.mean(flips >= abs(difference.mean()) - 1e-12))
+
+
+# paired tests ------------------------------------------------------------------------------------
+
+outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60)
+
+
+@given(outcomes)
+@settings(max_examples=100, deadline=None)
+def test_mcnemar_is_the_binomial_test_of_the_questions_that_differ(pairs):
+    a, b = np.array(pairs).T
+    wins, losses = int((a & ~b).sum()), int((b & ~a).sum())
+    p = exact_mcnemar(a, b)
+    assert p == pytest.approx(binomial(wins, losses)) == pytest.approx(exact_mcnemar(b, a))
+    if wins + losses:
+        assert p == pytest.approx(binomtest(wins, wins + losses, 0.5).pvalue)
+    assert exact_mcnemar(a, a) == 1.0
+    found = paired(a, b)
+    assert found["p"] == p and found["n"] == len(pairs)
+    assert found["difference"] == pytest.approx((wins - losses) / len(pairs))
+
+
+def test_mcnemar_by_hand():
+    a = np.array([1] * 9 + [0] + [1] * 5, bool)
+    b = np.array([0] * 9 + [1] + [1] * 5, bool)
+    assert exact_mcnemar(a, b) == pytest.approx(2 * (1 + 10) / 2**10)
+    assert math.isnan(exact_mcnemar(np.array([]), np.array([])))
+
+
+def test_one_and_zero_are_tested_exactly_whatever_the_seed():
+    """Monte-Carlo noise gave a verdict once: exact outcomes leave no place for it."""
+    rng = np.random.default_rng(4)
+    a, b = rng.random(213) < 0.62, rng.random(213) < 0.5
+    found = {paired(a, b, seed=seed, resamples=99)["p"] for seed in range(5)}
+    assert found == {exact_mcnemar(a, b)}
+
+
+@given(st.lists(st.sampled_from([-0.4, -0.2, 0.0, 0.2, 0.6, 0.8]), min_size=1, max_size=9))
+@settings(max_examples=40, deadline=None)
+def test_shares_are_tested_by_every_flip_of_their_signs(values):
+    difference = np.array(values)
+    found = paired(0.5 + difference, np.full(len(values), 0.5))
+    assert found["p"] == pytest.approx(sign_flip(difference))
+    mean, low, high = mean_interval(difference)
+    assert (found["difference"], found["low"], found["high"]) == pytest.approx((mean, low, high))
+
+
+# the long table ----------------------------------------------------------------------------------
+
+
+def test_long_values_have_a_row_a_metric_and_hold_the_same():
+    targets = {"q1": frozenset("ab"), "q2": frozenset("c")}
+    table = measure({"q1": list("abxvw"), "q2": list("ycvwz")}, targets, {})
+    long = long_values("chr@1", table)
+    assert list(long.columns) == ["arm", "qid", "metric", "value"]
+    assert len(long) == 2 * len(METRICS) and set(long["arm"]) == {"chr@1"}
+    back = long.pivot(index="qid", columns="metric", values="value")[list(METRICS)]
+    pd.testing.assert_frame_equal(back, table, check_names=False)
+
+
+# claims ------------------------------------------------------------------------------------------
+
+N = 24
+RNG = np.random.default_rng(7)
+SERIES = {
+    ("a", "p_at_5"): RNG.integers(2, 6, N) / 5,
+    ("b", "p_at_5"): RNG.integers(0, 4, N) / 5,
+    ("c", "p_at_5"): RNG.integers(0, 6, N) / 5,
+    ("a", "right"): RNG.random(N) < 0.8,
+    ("b", "right"): RNG.random(N) < 0.4,
+    ("c", "right"): RNG.random(N) < 0.7,
+}
+
+
+def values_of(series: dict = SERIES) -> pd.DataFrame:
+    rows = [
+        (arm, f"q{i:02d}", metric, float(value))
+        for (arm, metric), column in series.items()
+        for i, value in enumerate(column)
+    ]
+    return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
+
+
+PAIRS = [
+    Pair("a finds more than b", "p_at_5", "a", "b", primary=True),
+    Pair("a finds more than c", "p_at_5", "a", "c"),
+    Pair("a is right more often than b", "right", "a", "b", primary=True),
+    Pair("b is right more often than c", "right", "b", "c"),
+    Pair("a finds less than c", "p_at_5", "a", "c", sign=-1.0, primary=True),
+]
+
+
+def test_a_claim_is_the_paired_test_of_its_two_arms():
+    table = claims(values_of().sample(frac=1, random_state=1), PAIRS)
+    assert list(table["claim"]) == [pair.claim for pair in PAIRS]
+    for pair, row in zip(PAIRS, table.itertuples(), strict=True):
+        one, other = (SERIES[arm, pair.metric] for arm in (pair.arm, pair.against))
+        want = paired(one, other)
+        assert row.value == pytest.approx(np.mean(one))
+        assert row.value_against == pytest.approx(np.mean(other))
+        for name, value in want.items():
+            assert getattr(row, name) == pytest.approx(value), name
+        assert (row.metric, row.arm, row.against) == (pair.metric, pair.arm, pair.against)
+    wins = int((SERIES["a", "right"] & ~SERIES["b", "right"]).sum())
+    losses = int((~SERIES["a", "right"] & SERIES["b", "right"]).sum())
+    assert table["p"][2] == pytest.approx(binomial(wins, losses))
+
+
+def test_the_order_of_rows_changes_nothing():
+    values = values_of()
+    for seed in range(3):
+        shuffled = values.sample(frac=1, random_state=seed)
+        pd.testing.assert_frame_equal(claims(shuffled, PAIRS), claims(values, PAIRS))
+
+
+def test_holm_is_over_primary_pairs_and_only_they_get_a_verdict():
+    table = claims(values_of(), PAIRS)
+    primary = table["status"] == "primary"
+    assert primary.tolist() == [pair.primary for pair in PAIRS]
+    assert set(table.loc[~primary, "status"]) == {"exploratory"}
+    assert table.loc[primary, "p_holm"].tolist() == pytest.approx(
+        holm(table.loc[primary, "p"]).tolist()
+    )
+    assert table.loc[~primary, "p_holm"].isna().all()
+    assert (table.loc[~primary, "verdict"] == "").all()
+    # Exploratory pairs cost the primary ones nothing, however many there are.
+    alone = claims(values_of(), [pair for pair in PAIRS if pair.primary])
+    more = claims(values_of(), [*PAIRS, *[Pair("x", "p_at_5", "b", "c")] * 20])
+    for other in (alone, more[more["status"] == "primary"]):
+        assert other["p_holm"].tolist() == table.loc[primary, "p_holm"].tolist()
+        assert other["verdict"].tolist() == table.loc[primary, "verdict"].tolist()
+
+
+def test_without_a_primary_pair_there_is_no_verdict_at_all():
+    table = claims(values_of(), [pair for pair in PAIRS if not pair.primary])
+    assert set(table["verdict"]) == {""} and table["p_holm"].isna().all()
+    assert table["p"].notna().all() and (table["low"] <= table["high"]).all()
+
+
+def test_no_pair_is_an_empty_table():
+    assert claims(values_of(), []).empty
+
+
+@pytest.mark.parametrize(
+    ("arm", "against", "sign", "verdict"),
+    [
+        ("more", "less", 1.0, "SUPPORTED"),
+        ("more", "less", -1.0, "AGAINST"),
+        ("less", "more", 1.0, "AGAINST"),
+        ("less", "more", -1.0, "SUPPORTED"),
+        ("more", "same", 1.0, "INCONCLUSIVE"),
+    ],
+)
+def test_a_verdict_says_whether_it_went_where_it_was_to_go(arm, against, sign, verdict):
+    more = np.ones(20)
+    less, same = more.copy(), more.copy()
+    less[:15] = 0
+    same[0] = 0
+    series = {("more", "m"): more, ("less", "m"): less, ("same", "m"): same}
+    (row,) = claims(values_of(series), [Pair("c", "m", arm, against, sign, True)]).itertuples()
+    assert row.verdict == verdict
+    few = {key: column[:5] for key, column in series.items()}
+    (row,) = claims(values_of(few), [Pair("c", "m", arm, against, sign, True)]).itertuples()
+    assert row.verdict == "TOO FEW" and row.n == 5
+
+
+@pytest.mark.parametrize("pair", [Pair("x", "p_at_5", "a", "z"), Pair("x", "mrr", "a", "b")])
+def test_what_nobody_measured_is_an_error_that_names_it(pair):
+    with pytest.raises(LookupError, match="nobody measured (p_at_5 of z|mrr of a)"):
+        claims(values_of(), [pair])
+
+
+def test_arms_with_different_questions_are_compared_on_those_they_share():
+    values = values_of()
+    gone = (values["arm"] == "a") & values["qid"].isin(["q00", "q01"])
+    also = (values["arm"] == "b") & values["qid"].isin(["q01", "q05"])
+    (row,) = claims(values[~gone & ~also], [PAIRS[0]]).itertuples()
+    shared = [i for i in range(N) if i not in (0, 1, 5)]
+    one, other = SERIES["a", "p_at_5"][shared], SERIES["b", "p_at_5"][shared]
+    assert row.n == N - 3 and row.difference == pytest.approx((one - other).mean())
+    assert row.value == pytest.approx(one.mean())
+    assert row.p == pytest.approx(paired(one, other)["p"])
+    # A value that is missing is a question that is missing.
+    holes = values.assign(value=values["value"].mask(gone | also))
+    pd.testing.assert_frame_equal(
+        claims(holes, [PAIRS[0]]), claims(values[~gone & ~also], PAIRS[:1])
+    )
+
+
+def test_arms_that_share_no_question_cannot_be_compared():
+    values = values_of()
+    odd = values["qid"].str[-1].isin(list("13579"))
+    values = values[(values["arm"] == "a") & odd | (values["arm"] == "b") & ~odd]
+    with pytest.raises(LookupError, match="a and b share no question"):
+        claims(values, [PAIRS[0]])
+
+
+def test_a_question_measured_twice_is_an_error():
+    """Joined by id it would count as four."""
+    values = values_of()
+    with pytest.raises(ValueError, match="a has p_at_5 of q00 twice"):
+        claims(pd.concat([values, values.iloc[:1]]), [PAIRS[0]])
