@@ -121,6 +121,8 @@ def test_every_row_of_the_grid_has_words_of_its_own():
         ),
         ("chr@0.2+exchanged0.4", "CHR, λ = 0.2, 40 % of the pairs exchanged"),
         ("hplus+exchanged0.2", "H+ alone, 20 % of the pairs exchanged"),
+        ("lda+several+shrink0.1@1", "LDA contrast, several mimics, ρ = 0.1, λ = 1"),
+        ("chr+my_own_kind@1", "CHR, my own kind, λ = 1"),
         ("one mimic", "one mimic"),
         ("ddx-real", "ddx-real"),
     ],
