@@ -121,6 +121,8 @@ def test_every_row_of_the_grid_has_words_of_its_own():
         ),
         ("chr@0.2+exchanged0.4", "CHR, λ = 0.2, 40 % of the pairs exchanged"),
         ("hplus+exchanged0.2", "H+ alone, 20 % of the pairs exchanged"),
+        ("lda+several+shrink0.1@1", "LDA contrast, several mimics, ρ = 0.1, λ = 1"),
+        ("chr+my_own_kind@1", "CHR, my own kind, λ = 1"),
         ("one mimic", "one mimic"),
         ("ddx-real", "ddx-real"),
     ],
@@ -232,6 +234,33 @@ def test_curves_say_their_n_and_what_has_a_band():
     assert "not judged" in figure.axes[2].get_ylabel()
     (legend,) = plots.plot_trade_off(curves(chr=9)).legends
     assert [t.get_text() for t in legend.get_texts()] == ["CHR", "λ = 0", "λ = 1"]
+
+
+def test_studies_stand_side_by_side_on_one_scale_each_with_its_n():
+    both = [curves(chr=9, question=9).assign(study="one"), curves(chr=5).assign(study="two")]
+    both[1]["p_at_5"] = 0.1
+    figure = plots.plot_studies(pd.concat(both), lam=0.2)
+    one, two = figure.axes
+    assert [one.get_title(), two.get_title()] == ["one, n = 9", "two, n = 5"]
+    assert one.get_ylim() == two.get_ylim()
+    assert one.lines[0].get_color() == two.lines[0].get_color() == COLOURS["chr"]
+    assert two.lines[0].get_ydata().tolist() == [0.1] * 3
+    assert all(0.2 in axis.lines[-1].get_xdata() for axis in figure.axes)
+    three = pd.concat([*both, both[0].assign(study="three")])
+    assert [axis.axison for axis in plots.plot_studies(three).axes] == [True, True, True, False]
+
+
+def test_a_readers_accuracy_stands_beside_the_same_where_nothing_was_found():
+    rows = {"label": ["H+ alone", "no passages"], "study": "named", "n": 9, "accuracy": [0.6, 0.9]}
+    table = pd.DataFrame(
+        rows | {"accuracy_found": [0.8, np.nan], "accuracy_not_found": [0.5, np.nan]}
+    )
+    table = table.assign(low=table["accuracy"] - 0.1, high=table["accuracy"] + 0.1)
+    (axis,) = plots.plot_reading(table).axes
+    drawn = {line.get_label(): np.array(line.get_xdata(), float).tolist() for line in axis.lines}
+    assert drawn["a target was found"][0] == 0.8 and drawn["none was"][0] == 0.5
+    assert np.isnan(drawn["none was"][1]) and drawn["chance"] == [0.2, 0.2]
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["H+ alone", "no passages"]
 
 
 def test_the_papers_figure_5_stands_beside_bands_of_ours():

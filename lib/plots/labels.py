@@ -53,6 +53,7 @@ _FORMS = {
 _MORE: dict[str, Callable[[str], str]] = {
     "middle": lambda _: "a mimic of ranks 10 to 50",
     "by_name": lambda _: "the mimic by name",
+    "several": lambda _: "several mimics",
     "stranger": lambda _: "another question's mimic",
     "rotation": lambda _: "matched rotation",
     "pool": lambda number: f"pool of {number}",
@@ -128,9 +129,12 @@ def _family(family: str) -> str:
 
 
 def _said(part: str) -> str:
-    """The words for one part of a key, such as pool100."""
-    name, number = re.fullmatch(r"([a-z_]+)([\d.]*)", part).groups()
-    return _MORE[name](number)
+    """The words for one part of a key, such as pool100; a part without words is its own."""
+    found = re.fullmatch(r"([a-z_]+)([\d.]*)", part)
+    if found is None or found[1] not in _MORE:
+        # A mimic may be of any kind that its benchmark names.
+        return part.replace("_", " ")
+    return _MORE[found[1]](found[2])
 
 
 def _lambda(at: str) -> str:

@@ -78,7 +78,10 @@ def count_label(counts: pd.Series) -> str:
 
 
 def legend_below(figure, axis, title: str = "", columns: int = 6) -> None:
-    """One legend below all panels, where it covers nothing."""
+    """One legend below all panels, where it covers nothing and is no wider than the figure."""
     handles, labels = axis.get_legend_handles_labels()
-    columns = 3 if sum(map(len, labels)) > 90 else columns  # else it is wider than the figure
+    # An inch holds about 16 letters; a handle and the gap behind a name take as much as seven.
+    longest = max((len(label) + 7 for label in labels), default=1)
+    fitting = int(16 * figure.get_figwidth() / longest)
+    columns = max(1, min(columns, fitting))
     figure.legend(handles, labels, title=title, ncol=columns, loc="outside lower center")
