@@ -354,7 +354,7 @@ def test_without_any_recording_the_error_names_the_command(own_folders, tmp_path
 
 def test_tables_are_kept_with_what_they_depend_on(whole):
     for name in ("runs", "answers", "table1", "table2", "table3", "claims", "figure5", "retrieval"):
-        table, settings = provenance.load_result(name, "mini")
+        table, settings = provenance.read_result(name, "mini")
         assert (
             len(table) == json.loads((whole.out / f"{name}.csv.manifest.json").read_text())["rows"]
         )
@@ -369,7 +369,7 @@ def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
         ("table3", whole.table3),
         ("figure5", whole.figure5),
     ):
-        stored, _ = provenance.load_result(name, "mini")
+        stored, _ = provenance.read_result(name, "mini")
         assert tuple(stored)[: len(COLUMNS)] == COLUMNS and stored["setup"].nunique() == 1
         assert stored["setup"][0] == "mini, hash, reference text, k = 5"
         assert (stored["verdict"].notna() == stored["reported"].notna()).all(), name
@@ -378,7 +378,7 @@ def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
         metrics = stored["metric"].nunique() if name in ("table2", "table3") else 1
         assert len(stored) == len(shown) * metrics
     count = whole.table2.set_index(["dataset", "method", "reader", "outcome"])["count"]
-    stored = provenance.load_result("table2", "mini")[0].fillna({"answerer": ""})
+    stored = provenance.read_result("table2", "mini")[0].fillna({"answerer": ""})
     stored = stored[stored["metric"] == "count"]
     for row in stored.dropna(subset=["value"]).itertuples():
         key = row.dataset, row.method, row.answerer, row.outcome

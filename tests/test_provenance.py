@@ -18,10 +18,10 @@ from lib.base.files import read_manifest, sha256_file
 from lib.base.provenance import (
     code_hash,
     data_hash,
-    load_result,
+    make_or_reuse,
     modules_behind,
-    result,
-    save_result,
+    read_result,
+    write_result,
 )
 from tests.check_results import check
 
@@ -159,12 +159,12 @@ BEHIND = {"code": ["lib.first"], "data": ["own.jsonl"]}
 
 
 def save(profile: str = "mini", name: str = "curve", table: pd.DataFrame = TABLE) -> Path:
-    return save_result(table, name, profile, **BEHIND, k=5, encoder="hash")
+    return write_result(table, name, profile, **BEHIND, k=5, encoder="hash")
 
 
 def test_a_result_comes_back_with_its_settings(project):
     path = save()
-    table, settings = load_result("curve", "mini")
+    table, settings = read_result("curve", "mini")
     rounded = TABLE.assign(p_at_5=[0.123, 0.5])
     pd.testing.assert_frame_equal(table, rounded, check_dtype=False)
     assert path.read_text().splitlines()[1] == "a,0.123,3,True,"
@@ -190,7 +190,7 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
             made.append(1)
             return TABLE
 
-        return result(make, "curve", "mini", **BEHIND, **{"lambdas": (0.0, 1.0)} | settings)
+        return make_or_reuse(make, "curve", "mini", **BEHIND, **{"lambdas": (0.0, 1.0)} | settings)
 
     first = get()
     assert made == [1] and first["p_at_5"].tolist() == [0.123, 0.5]
@@ -209,23 +209,23 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
         assert len(made) == number
     get(lambdas=(0.0, 0.4))
     assert len(made) == 6
-    assert load_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
+    assert read_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
 
 
 def test_an_incomplete_result_names_the_command(project, monkeypatch, tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"curve\.csv is missing .*make figures PROFILE=open"
     ):
-        load_result("curve", "open")
+        read_result("curve", "open")
     path = save()
     path.write_text(path.read_text().replace("0.123", "0.999"))
     with pytest.raises(FileNotFoundError, match="does not match its manifest"):
-        load_result("curve", "mini")
+        read_result("curve", "mini")
     save()
     monkeypatch.setenv("CHR_OUT", str(tmp_path / "elsewhere"))
-    assert load_result("curve", "mini", committed=True)[0]["n"].sum() == 7
+    assert read_result("curve", "mini", committed=True)[0]["n"].sum() == 7
     with pytest.raises(FileNotFoundError):
-        load_result("curve", "mini")
+        read_result("curve", "mini")
 
 
 # the check of the committed results --------------------------------------------------------------

@@ -28,9 +28,9 @@ __all__ = [
     "data_hash",
     "modules_behind",
     "named",
-    "save_result",
-    "result",
-    "load_result",
+    "write_result",
+    "make_or_reuse",
+    "read_result",
 ]
 
 
@@ -111,7 +111,7 @@ LARGE = 1_000_000
 """Bytes from which a result is kept gzipped."""
 
 
-def save_result(
+def write_result(
     table: pd.DataFrame,
     name: str,
     profile: str,
@@ -152,12 +152,14 @@ def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) 
     return json.loads(files.canonical_json(origin | settings))
 
 
-def result(make: Callable[[], pd.DataFrame], name: str, profile: str, **behind) -> pd.DataFrame:
-    """The stored result if ``behind`` (code, data, settings, as for ``save_result``) is the same,
+def make_or_reuse(
+    make: Callable[[], pd.DataFrame], name: str, profile: str, **behind
+) -> pd.DataFrame:
+    """The stored result if ``behind`` (code, data, settings, as for ``write_result``) is the same,
     else ``make()``, saved; either way as the file has it, with 3 decimals."""
     path, manifest = _stored(paths.results(profile), name)
     if manifest is None or manifest["settings"] != _origin(profile, **behind):
-        path = save_result(make(), name, profile, **behind)
+        path = write_result(make(), name, profile, **behind)
     return _table(path)
 
 
@@ -178,7 +180,7 @@ def _table(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
 
 
-def load_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
+def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
     """A result and its settings; FileNotFoundError naming the command when it is not complete."""
     folder = (paths.committed if committed else paths.results)(profile)
     path, manifest = _stored(folder, name)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from lib.base.provenance import result
+from lib.base.provenance import make_or_reuse
 from lib.data.benchmark import Benchmark
 from lib.search.contrast import hardest_tenth, spectrum
 from lib.stats import CLASSES, claims, class_of, long_values, summary
@@ -215,7 +215,7 @@ def study_results(study: Study, profile, elsewhere: Mapping | None = None) -> di
     }
 
     def kept(make, name: str) -> pd.DataFrame:
-        return result(make, name, profile.name, **settings)
+        return make_or_reuse(make, name, profile.name, **settings)
 
     values = kept(lambda: values_table(study, lambdas, elsewhere), f"values_{stem}")
     questions = kept(lambda: question_table(study), f"questions_{stem}")
