@@ -42,25 +42,29 @@ def machine() -> str:
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpus = torch.cuda.device_count()
-    found = f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {gpus or 'no'} GPU"
-    return found + "s" * (gpus > 1)
+    gpu_text = f"{gpus or 'no'} GPU" + ("s" if gpus > 1 else "")
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {gpu_text}"
 
 
 def check_weights() -> list[str]:
-    """What is wrong with the bundled weights, each with the next command; empty if nothing is."""
+    """What is wrong with the bundled weights, one line a problem, each with the next command.
+
+    Empty if both models' weights are there and have the sha256 they should have.
+    """
     from lib.llm.small_model import weights
     from lib.search.model_files import minilm_folder
 
     problems = []
-    for find in (minilm_folder, weights):
+    for check in (minilm_folder, weights):
         try:
-            find()
+            check()
         except (OSError, ValueError, RuntimeError) as error:
             problems.append(str(error))
     return problems
 
 
 if __name__ == "__main__":
-    wrong = check_weights()
-    print(*wrong or ["all-MiniLM-L6-v2 and SmolLM2-135M-Instruct: sha256 right."], sep="\n")
-    sys.exit(bool(wrong))
+    problems = check_weights()
+    for line in problems or ["all-MiniLM-L6-v2 and SmolLM2-135M-Instruct: sha256 right."]:
+        print(line)
+    sys.exit(1 if problems else 0)

@@ -20,17 +20,17 @@ __all__ = ["Parsed", "parse_answer", "parse_mirage"]
 KEY = "answer_choice"
 """The field of MIRAGE's JSON that holds the letter."""
 
-_SAYS = (
+_ANSWER_IS = (
     r"(?:answer|choice|conclusion|option(?=\s+is|\s*:))(?:\s+choice)?"
     r"(?:is\b|would be\b|[\s:=*])*[\"'(\[*]*"
 )
 _LETTER = r"([A-Z])(?![A-Za-z])[\"')\].:*]*"
 _ANNOUNCED = [
     re.compile(start + _LETTER, re.IGNORECASE)
-    for start in (rf"{_SAYS}(?:option\s+)?", r"option[\s\"'(\[*]*")
+    for start in (rf"{_ANSWER_IS}(?:option\s+)?", r"option[\s\"'(\[*]*")
 ]
 """What settles on a letter, then what only names one: "the answer is C, not option D"."""
-_SAID = re.compile(rf"{_SAYS}(yes|no|maybe)\b", re.IGNORECASE)
+_ANSWER_IS_YES_OR_NO = re.compile(rf"{_ANSWER_IS}(yes|no|maybe)\b", re.IGNORECASE)
 
 
 class Parsed(NamedTuple):
@@ -43,80 +43,119 @@ class Parsed(NamedTuple):
 def parse_answer(text: str, options: Mapping[str, str]) -> Parsed:
     """The option a reply chose; ``letter`` is a key of ``options`` or empty (rule "none")."""
     for rule, find in _RULES.items():
-        if letter := find(text, options):
+        letter = find(text, options)
+        if letter:
             return Parsed(letter, rule)
     return Parsed("", "none")
 
 
 def _json(text: str, options: Mapping[str, str]) -> str:
+    """A reply that is JSON and nothing else."""
     try:
-        return _value(json.loads(text), options)
+        return _answer_field(json.loads(text), options)
     except ValueError:
         return ""
 
 
 def _mended(text: str, options: Mapping[str, str]) -> str:
     """JSON inside other text, or with single quotes, a fence, a missing end; the last object."""
-    return next((x for found in read_objects(text) if (x := _value(found, options))), "")
+    for found in read_objects(text):  # the likeliest first
+        letter = _answer_field(found, options)
+        if letter:
+            return letter
+    return ""
 
 
-def _value(found: Any, options: Mapping[str, str]) -> str:
+def _answer_field(found: Any, options: Mapping[str, str]) -> str:
     """The letter that the answer field holds, alone, with its text, or as the text alone."""
-    value = found.get(KEY) if isinstance(found, dict) else None
-    return _named(value.strip(), options) if isinstance(value, str) else ""
+    if not isinstance(found, dict):
+        return ""
+    value = found.get(KEY)
+    if not isinstance(value, str):
+        return ""
+    return _letter_or_text(value.strip(), options)
 
 
-def _named(value: str, options: Mapping[str, str]) -> str:
-    alone = re.fullmatch(r"[(\[\"']*([A-Za-z])[)\]\"'.:]*(?:\s+.*)?", value, re.DOTALL)
-    letter = alone.group(1).upper() if alone else ""
-    rest = re.sub(r"^\W*\w\W*", "", value).lower()
-    # "A febrile seizure" begins with an article: a bare letter needs its own option's text, if any.
-    if letter in options and (not rest or rest == options[letter].lower() or value[1:2] in ".):"):
-        return letter
-    return _option(value, options)
+def _letter_or_text(value: str, options: Mapping[str, str]) -> str:
+    """ "C", "(c)", "C. its text" or its text alone: the letter of the option that is meant."""
+    starts = re.fullmatch(r"[(\[\"']*([A-Za-z])[)\]\"'.:]*(?:\s+.*)?", value, re.DOTALL)
+    letter = starts.group(1).upper() if starts else ""
+    if letter in options:
+        rest = re.sub(r"^\W*\w\W*", "", value).lower()
+        own_text = rest == options[letter].lower()
+        marked = value[1:2] in ".):"
+        # "A febrile seizure" begins with an article: a letter before other words counts only when
+        # these are its option's text, or when it is marked as a letter, as in "A." or "A)".
+        if not rest or own_text or marked:
+            return letter
+    return _option_text(value, options)
 
 
 def _letter(text: str, options: Mapping[str, str]) -> str:
     """A reply of one line that is a letter, alone or with its option's text."""
-    return _named(text.strip(), options) if re.match(r"\W*[A-Za-z]\W", text.strip() + " ") else ""
+    text = text.strip()
+    # The space lets a letter at the very end be followed by something too.
+    if not re.match(r"\W*[A-Za-z]\W", text + " "):
+        return ""
+    return _letter_or_text(text, options)
 
 
 def _announced(text: str, options: Mapping[str, str]) -> str:
     """The last "the answer is (C)", else the only "option C"; an article "a" is no answer."""
-    settled, named = (
-        [
-            m[1].upper()
-            for m in pattern.finditer(text)
-            if m[1].upper() in options and (m[1].isupper() or not text[m.end() :][:2].strip())
-        ]
-        for pattern in _ANNOUNCED
-    )
-    return settled[-1] if settled else named[0] if len(set(named)) == 1 else ""
+    answer_is, option_named = _ANNOUNCED
+    settled = _letters_found(answer_is, text, options)
+    if settled:
+        return settled[-1]
+    mentioned = set(_letters_found(option_named, text, options))
+    return mentioned.pop() if len(mentioned) == 1 else ""
 
 
-def _option(text: str, options: Mapping[str, str]) -> str:
+def _letters_found(pattern: re.Pattern, text: str, options: Mapping[str, str]) -> list[str]:
+    """The options' letters that the pattern finds, in order.
+
+    A small letter counts only where two blanks, or the end, follow: else it may be an article.
+    """
+    letters = []
+    for match in pattern.finditer(text):
+        letter = match[1].upper()
+        two_after = text[match.end() :][:2]
+        may_be_article = match[1].islower() and two_after.strip()
+        if letter in options and not may_be_article:
+            letters.append(letter)
+    return letters
+
+
+def _option_text(text: str, options: Mapping[str, str]) -> str:
     """The option whose text is all there is, or the only one whose text occurs."""
-    tidy = text.strip().strip(".\"' ").lower()
-    exact = [letter for letter, option in options.items() if option.lower() == tidy]
-    if exact or _yes_no(options):
-        return exact[0] if len(exact) == 1 else ""
-    inside = [letter for letter, option in options.items() if _occurs(option, text)]
-    return inside[0] if len(inside) == 1 else ""
+    bare_text = text.strip().strip(".\"' ").lower()
+    exact = [letter for letter, option in options.items() if option.lower() == bare_text]
+    # "no" occurs in many a sentence that does not answer with it.
+    if exact or _are_yes_no(options):
+        return _only(exact)
+    return _only([letter for letter, option in options.items() if _occurs(option, text)])
 
 
-def _words(text: str, options: Mapping[str, str]) -> str:
+def _only(letters: list[str]) -> str:
+    """The letter, if there is exactly one."""
+    return letters[0] if len(letters) == 1 else ""
+
+
+def _yes_or_no(text: str, options: Mapping[str, str]) -> str:
     """For yes/no questions: the option that the reply announces last, or begins with, as a word."""
-    said = re.findall(r"^\W*(\w+)", text) + _SAID.findall(text)
-    said = [word.lower() for word in said] if _yes_no(options) else []
-    letters = [x for word in said for x, option in options.items() if option.lower() == word]
+    if not _are_yes_no(options):
+        return ""
+    letter_of = {option.lower(): letter for letter, option in options.items()}
+    words = re.findall(r"^\W*(\w+)", text) + _ANSWER_IS_YES_OR_NO.findall(text)
+    letters = [letter_of[word.lower()] for word in words if word.lower() in letter_of]
     return letters[-1] if letters else ""
 
 
-def _yes_no(options: Mapping[str, str]) -> bool:
-    return {o.lower() for o in options.values()} <= {"yes", "no", "maybe"}
+def _are_yes_no(options: Mapping[str, str]) -> bool:
+    return {option.lower() for option in options.values()} <= {"yes", "no", "maybe"}
 
 
 def _occurs(option: str, text: str) -> bool:
+    """Whether the option's text stands in the text as whole words."""
     return bool(re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text, re.IGNORECASE))
 
 
@@ -125,8 +164,8 @@ _RULES = {
     "mended json": _mended,
     "letter": _letter,
     "announced": _announced,
-    "option text": _option,
-    "yes or no": _words,
+    "option text": _option_text,
+    "yes or no": _yes_or_no,
 }
 
 
@@ -142,13 +181,14 @@ _MIRAGE = (
     r"^\s*([A-D])\"",
     r"^\s*([A-D]):",
 )
-"""What MIRAGE's scorer looks for, in its order (METHODS 6.6); the first pattern that fits wins."""
+"""What MIRAGE's scorer looks for, in its order; the first pattern that fits wins."""
 
 
 def parse_mirage(text: str) -> str:
     """The letter that MIRAGE's scorer would read: always one of A to D, and "A" for a failure."""
     tail = text.rsplit(f'"{KEY}": "', 1)[-1]
     for pattern in _MIRAGE:
-        if found := re.search(pattern, tail):
+        found = re.search(pattern, tail)
+        if found:
             return found.group(1)
     return "A"

@@ -87,51 +87,69 @@ class EvidenceReader:
     name: str = "evidence reader"
     needs_llm: bool = False
     _index: DenseIndex | None = field(default=None, repr=False)
-    _known: dict = field(default_factory=dict, repr=False)
+    _vectors: dict = field(default_factory=dict, repr=False)
 
     def answer_all(
         self, questions: Sequence[Question], contexts: Sequence[Sequence[Passage]]
     ) -> list[Answer]:
         """See Reader."""
-        asked = [_stem(q) for q in questions]
-        asked += [f"{_stem(q)} {option}" for q in questions for option in q.options.values()]
-        self._encode("query", asked)
-        passages = [p for context in contexts for p in context]
+        # Everything is encoded at once, before the first question is answered.
+        query_texts = [_stem(question) for question in questions]
+        for question in questions:
+            query_texts += _with_options(question)
+        self._encode("query", query_texts)
+        passages = [passage for context in contexts for passage in context]
         self._take_vectors(passages)
-        self._encode("article", [(p.title, p.text) for p in passages])
-        return [self._one(q, c) for q, c in zip(questions, contexts, strict=True)]
+        self._encode("article", [(passage.title, passage.text) for passage in passages])
+        pairs = zip(questions, contexts, strict=True)
+        return [self._answer(question, context) for question, context in pairs]
 
     def use_vectors_of(self, index: DenseIndex) -> None:
         """Take the vectors of the index's passages from it, instead of encoding them once more."""
         self._index = index
 
     def _take_vectors(self, passages: Sequence[Passage]) -> None:
+        """The vectors of those passages that the index has, if there is one."""
         if self._index is None:
             return
-        keys = {p.pid: ("article", (p.title, p.text)) for p in passages}
-        rows = {i: pid for i, pid in enumerate(self._index.ids.tolist()) if pid in keys}
-        vectors = self._index.vectors(np.array(list(rows), dtype=int))
-        self._known |= {keys[pid]: v for pid, v in zip(rows.values(), vectors, strict=True)}
+        wanted = {passage.pid: (passage.title, passage.text) for passage in passages}
+        pids = self._index.ids.tolist()
+        rows = [row for row, pid in enumerate(pids) if pid in wanted]
+        vectors = self._index.vectors(np.array(rows, dtype=int))
+        for row, vector in zip(rows, vectors, strict=True):
+            self._vectors["article", wanted[pids[row]]] = vector
 
     def _encode(self, tower: str, texts: Sequence) -> None:
-        new = [t for t in dict.fromkeys(texts) if (tower, t) not in self._known]
-        rows = encode_small(new, self.encoder, tower) if new else []
-        self._known |= {(tower, t): row for t, row in zip(new, rows, strict=True)}
+        """Encode those texts that no vector is known of."""
+        new = [text for text in dict.fromkeys(texts) if (tower, text) not in self._vectors]
+        if not new:
+            return
+        vectors = encode_small(new, self.encoder, tower)
+        for text, vector in zip(new, vectors, strict=True):
+            self._vectors[tower, text] = vector
 
-    def _one(self, question: Question, context: Sequence[Passage]) -> Answer:
-        letters, stem = sorted(question.options), _stem(question)
-        asked = [f"{stem} {question.options[x]}" for x in letters]
-        vectors = np.stack([self._known["query", text] for text in [stem, *asked]])
+    def _answer(self, question: Question, context: Sequence[Passage]) -> Answer:
+        letters = sorted(question.options)
         support = np.zeros(len(letters))
         if context:
-            passages = np.stack([self._known["article", (p.title, p.text)] for p in context])
-            likeness = vectors.astype(np.float64) @ passages.T.astype(np.float64)
-            support = (likeness[1:] - likeness[0]).max(axis=1)
+            texts = [_stem(question), *_with_options(question)]
+            asked = [self._vectors["query", text] for text in texts]
+            read = [self._vectors["article", (p.title, p.text)] for p in context]
+            cosines = np.stack(asked).astype(np.float64) @ np.stack(read).T.astype(np.float64)
+            # Row 0 is the question alone, the others are the question with each option.
+            support = (cosines[1:] - cosines[0]).max(axis=1)
         best = letters[int(np.argmax(np.round(support, 5)))]
         return Answer(question.qid, best, "support", best)
 
 
+def _with_options(question: Question) -> list[str]:
+    """The question with each of its options put behind it, in the order of the letters."""
+    stem = _stem(question)
+    return [f"{stem} {question.options[letter]}" for letter in sorted(question.options)]
+
+
 def _stem(question: Question) -> str:
+    """The last words of a question, where exam questions ask what they ask."""
     return " ".join(question.text.split()[-STEM_WORDS:])
 
 
@@ -151,26 +169,32 @@ def answer_messages(
     user's turn, for templates without one (Gemma-2). ``style`` "answer" asks for reasoning in JSON,
     "letter" for a letter alone.
     """
-    options = "\n".join(f"{x}. {question.options[x]}" for x in sorted(question.options))
+    lines = [f"{letter}. {question.options[letter]}" for letter in sorted(question.options)]
+    options = "\n".join(lines)
     prompt = load_prompt(f"{style}_with_documents" if context else f"{style}_closed_book")
 
-    def made(**documents: str) -> list[dict[str, str]]:
+    def filled(**documents: str) -> list[dict[str, str]]:
         messages = prompt.messages(question=question.text, options=options, **documents)
         if system_role:
             return messages
-        return [{"role": "user", "content": "\n\n".join(m["content"] for m in messages)}]
+        contents = [message["content"] for message in messages]
+        return [{"role": "user", "content": "\n\n".join(contents)}]
 
     if not context:
-        return made(), 0
-    around = sum(len(m["content"]) for m in made(documents=""))
-    room = int((context_tokens - max_tokens) * CHARACTERS_PER_TOKEN) - around
-    whole = [f"Document [{i}] (Title: {p.title}) {p.text}" for i, p in enumerate(context)]
+        return filled(), 0
+    prompt_chars = sum(len(message["content"]) for message in filled(documents=""))
+    chars_left = int((context_tokens - max_tokens) * CHARACTERS_PER_TOKEN) - prompt_chars
     shown = []
-    for text in whole:
-        shown.append(text[: max(room, 0)])
-        room -= len(text) + 1
-    cut = sum(a != b for a, b in zip(shown, whole, strict=True))
-    return made(documents="\n".join(text for text in shown if text)), cut
+    documents_cut = 0
+    for i, passage in enumerate(context):
+        document = f"Document [{i}] (Title: {passage.title}) {passage.text}"
+        fitting = document[: max(chars_left, 0)]
+        if fitting:
+            shown.append(fitting)
+        if fitting != document:
+            documents_cut += 1
+        chars_left -= len(document) + 1  # and the line break after it
+    return filled(documents="\n".join(shown)), documents_cut
 
 
 @dataclass
@@ -194,9 +218,9 @@ class ChatReader:
     ) -> list[Answer]:
         """See Reader."""
         pairs = list(zip(questions, contexts, strict=True))
-        return in_parallel(self._one, pairs, workers=self.workers)
+        return in_parallel(self._answer, pairs, workers=self.workers)
 
-    def _one(self, pair: tuple[Question, Sequence[Passage]]) -> Answer:
+    def _answer(self, pair: tuple[Question, Sequence[Passage]]) -> Answer:
         question, context = pair
         messages, cut = answer_messages(
             question,
@@ -210,6 +234,7 @@ class ChatReader:
             return self._ask(question, messages, cut)
 
     def _ask(self, question: Question, messages: list[dict], cut: int) -> Answer:
+        """One call of the model, and what its reply says; ``cut`` counts shortened documents."""
         (reply,) = self.llm.generate(messages, temperature=0.0, max_tokens=self.max_tokens)
         letter, rule = parse_answer(reply.text, question.options)
         return Answer(question.qid, letter, rule, parse_mirage(reply.text), cut, (reply,))
@@ -227,8 +252,9 @@ class ChoiceReader(ChatReader):
     def _ask(self, question: Question, messages: list[dict], cut: int) -> Answer:
         letters = sorted(question.options)
         (reply,) = self.llm.generate(messages, choices=letters)
-        scores = json.loads(reply.text)
-        letter = max(letters, key=lambda x: (scores[x], -ord(x)))
+        log_probabilities = json.loads(reply.text)
+        # ``max`` keeps the first of equals, and letters are sorted.
+        letter = max(letters, key=lambda option: log_probabilities[option])
         return Answer(question.qid, letter, "log-probability", letter, cut, (reply,))
 
 
@@ -247,7 +273,8 @@ def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reade
     """
     from lib.llm.connect import connect
 
-    settings = {k: v for k, v in spec.items() if k not in ("kind", "llm", "sample")}
+    not_settings = ("kind", "llm", "sample")
+    settings = {name: value for name, value in spec.items() if name not in not_settings}
     if spec["kind"] == "evidence":
         return EvidenceReader(encoder, **settings)
     llm = spec["llm"]

@@ -696,7 +696,7 @@ def test_the_sizes_are_those_of_the_benchmark(mirror):
 
 def test_the_table_is_stored_with_the_code_and_data_that_made_it(own_folders):
     origin = {"code": ["lib.studies.audit"], "data": sources()}
-    table = provenance.result(lambda: audit(TABLES), "audit", "", **origin)
+    table = provenance.make_or_reuse(lambda: audit(TABLES), "audit", "", **origin)
     path = own_folders / "out" / "results" / "audit.csv"
     assert path.exists() and tuple(table.columns) == COLUMNS
     assert read_manifest(path)["settings"]["data_files"] == sources()

@@ -498,7 +498,7 @@ def test_answers_that_are_none_are_counted(lab, own_folders, monkeypatch):
 
 
 def through_a_file(table, folder):
-    """As ``lib.base.provenance.result`` gives it back."""
+    """As ``lib.base.provenance.make_or_reuse`` gives it back."""
     from lib.base.provenance import _table
 
     file = folder / "table.csv"

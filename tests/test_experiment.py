@@ -386,7 +386,7 @@ def test_without_any_recording_the_error_names_the_command(own_folders, tmp_path
 
 def test_tables_are_kept_with_what_they_depend_on(whole):
     for name in ("runs", "answers", "table1", "table2", "table3", "claims", "figure5", "retrieval"):
-        table, settings = provenance.load_result(name, "mini")
+        table, settings = provenance.read_result(name, "mini")
         assert (
             len(table) == json.loads((whole.out / f"{name}.csv.manifest.json").read_text())["rows"]
         )
@@ -401,7 +401,7 @@ def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
         ("table3", whole.table3),
         ("figure5", whole.figure5),
     ):
-        stored, _ = provenance.load_result(name, "mini")
+        stored, _ = provenance.read_result(name, "mini")
         assert tuple(stored)[: len(COLUMNS)] == COLUMNS and stored["setup"].nunique() == 1
         assert stored["setup"][0] == "mini, hash, reference text, k = 5"
         assert (stored["verdict"].notna() == stored["reported"].notna()).all(), name
@@ -410,7 +410,7 @@ def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
         metrics = stored["metric"].nunique() if name in ("table2", "table3") else 1
         assert len(stored) == len(shown) * metrics
     count = whole.table2.set_index(["dataset", "method", "reader", "outcome"])["count"]
-    stored = provenance.load_result("table2", "mini")[0].fillna({"answerer": ""})
+    stored = provenance.read_result("table2", "mini")[0].fillna({"answerer": ""})
     stored = stored[stored["metric"] == "count"]
     for row in stored.dropna(subset=["value"]).itertuples():
         key = row.dataset, row.method, row.answerer, row.outcome
@@ -714,7 +714,7 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folder
         paper_tables.table2(lab, answers),
         paper_tables.read(lab),
         quality,
-        provenance.load_result("values_retrieval", "test")[0].rename(columns={"arm": "method"}),
+        provenance.read_result("values_retrieval", "test")[0].rename(columns={"arm": "method"}),
     )
     assert all("advised" in set(table["method"]) for table in tables)
     cost = paper_tables.table3(lab).set_index("method").loc["advised"]
@@ -763,7 +763,7 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
     lab = newcomers_lab(own_folders)
     targets = {q.qid: frozenset({"01", "03", "08"}) for q in lab.grid.sets["mine"]}
     table = lab.quality(lab.runs(), targets, {}).set_index("method")
-    values = provenance.load_result("values_retrieval", "test")[0]
+    values = provenance.read_result("values_retrieval", "test")[0]
     for arm in CONTROLS:
         each = []
         for draw in range(DRAWS):

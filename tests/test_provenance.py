@@ -19,10 +19,10 @@ from lib.base.files import read_manifest, sha256_file
 from lib.base.provenance import (
     code_hash,
     data_hash,
-    load_result,
+    make_or_reuse,
     modules_behind,
-    result,
-    save_result,
+    read_result,
+    write_result,
 )
 from tests.check_results import check
 
@@ -188,12 +188,12 @@ BEHIND = {"code": ["lib.first"], "data": ["own.jsonl"]}
 
 
 def save(profile: str = "mini", name: str = "curve", table: pd.DataFrame = TABLE) -> Path:
-    return save_result(table, name, profile, **BEHIND, k=5, encoder="hash")
+    return write_result(table, name, profile, **BEHIND, k=5, encoder="hash")
 
 
 def test_a_result_comes_back_with_its_settings(project):
     path = save()
-    table, settings = load_result("curve", "mini")
+    table, settings = read_result("curve", "mini")
     rounded = TABLE.assign(p_at_5=[0.123, 0.5])
     pd.testing.assert_frame_equal(table, rounded, check_dtype=False)
     assert path.read_text().splitlines()[1] == "a,0.123,3,True,"
@@ -219,7 +219,7 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
             made.append(1)
             return TABLE
 
-        return result(make, "curve", "mini", **BEHIND, **{"lambdas": (0.0, 1.0)} | settings)
+        return make_or_reuse(make, "curve", "mini", **BEHIND, **{"lambdas": (0.0, 1.0)} | settings)
 
     first = get()
     assert made == [1] and first["p_at_5"].tolist() == [0.123, 0.5]
@@ -238,7 +238,7 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
         assert len(made) == number
     get(lambdas=(0.0, 0.4))
     assert len(made) == 6
-    assert load_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
+    assert read_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
 
 
 LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3})
@@ -248,7 +248,7 @@ def test_a_large_result_is_packed_and_comes_back_the_same(project):
     path = save(table=LONG)
     assert path.name == "curve.csv.gz" and gzip.decompress(path.read_bytes()).count(b"\n") == 90_001
     assert path.stat().st_size < 1_000_000
-    table, settings = load_result("curve", "mini")
+    table, settings = read_result("curve", "mini")
     assert list(table["qid"]) == list(LONG["qid"]) and set(table["value"]) == {0.333}
     assert settings["k"] == 5 and read_manifest(path)["rows"] == 90_000
     # A kill's remains, the size of the file and its name move; its bytes do not.
@@ -270,17 +270,17 @@ def test_a_result_that_crosses_the_size_leaves_no_other_self(project):
     assert files() == {"curve.csv", "curve.csv.manifest.json"}
     save(table=LONG)
     assert files() == {"curve.csv.gz", "curve.csv.gz.manifest.json"}
-    assert len(load_result("curve", "mini")[0]) == 90_000
+    assert len(read_result("curve", "mini")[0]) == 90_000
     save()
     assert files() == {"curve.csv", "curve.csv.manifest.json"}
-    assert len(load_result("curve", "mini")[0]) == 2
+    assert len(read_result("curve", "mini")[0]) == 2
 
 
 def test_a_packed_result_is_made_once_and_again_when_broken(project):
     made = []
 
     def get() -> pd.DataFrame:
-        return result(lambda: made.append(1) or LONG, "curve", "mini", **BEHIND)
+        return make_or_reuse(lambda: made.append(1) or LONG, "curve", "mini", **BEHIND)
 
     first = get()
     pd.testing.assert_frame_equal(get(), first)
@@ -288,7 +288,7 @@ def test_a_packed_result_is_made_once_and_again_when_broken(project):
     path = paths.results("mini") / "curve.csv.gz"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(FileNotFoundError, match="make figures PROFILE=mini"):
-        load_result("curve", "mini")
+        read_result("curve", "mini")
     pd.testing.assert_frame_equal(get(), first)
     assert made == [1, 1]
 
@@ -297,16 +297,16 @@ def test_an_incomplete_result_names_the_command(project, monkeypatch, tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"curve\.csv is missing .*make figures PROFILE=open"
     ):
-        load_result("curve", "open")
+        read_result("curve", "open")
     path = save()
     path.write_text(path.read_text().replace("0.123", "0.999"))
     with pytest.raises(FileNotFoundError, match="does not match its manifest"):
-        load_result("curve", "mini")
+        read_result("curve", "mini")
     save()
     monkeypatch.setenv("CHR_OUT", str(tmp_path / "elsewhere"))
-    assert load_result("curve", "mini", committed=True)[0]["n"].sum() == 7
+    assert read_result("curve", "mini", committed=True)[0]["n"].sum() == 7
     with pytest.raises(FileNotFoundError):
-        load_result("curve", "mini")
+        read_result("curve", "mini")
 
 
 # the check of the committed results --------------------------------------------------------------

@@ -25,13 +25,21 @@ def differences(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:
     """Where they differ: shape, texts, or numbers by more than one unit in the third decimal."""
     if list(old.columns) != list(new.columns) or len(old) != len(new):
         return [f"shape or columns differ: {old.shape} committed, {new.shape} made"]
-    found, t = [], pd.api.types
+    found = []
     for column in old:
-        a, b = old[column], new[column]
-        if all(t.is_numeric_dtype(x) and not t.is_bool_dtype(x) for x in (a, b)):
+        before = old[column]
+        after = new[column]
+        if _is_number(before) and _is_number(after):
             # One unit in the third decimal: a value on a rounding edge may fall either way.
-            same = ((a - b).abs() < 0.00101) | (a.isna() & b.isna())
+            same = (before - after).abs() < 0.00101
         else:
-            same = (a == b) | (a.isna() & b.isna())
-        found += [f"{column}, row {i}: {a[i]} committed, {b[i]} made" for i in same[~same].index]
+            same = before == after
+        same |= before.isna() & after.isna()
+        for row in same[~same].index:
+            found.append(f"{column}, row {row}: {before[row]} committed, {after[row]} made")
     return found
+
+
+def _is_number(column: pd.Series) -> bool:
+    """Whether a column holds numbers; to pandas, True and False are numbers too."""
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)

@@ -31,7 +31,7 @@ from lib.base.paths import REGISTRY, cache
 
 __all__ = ["Resource", "DownloadError", "load_registry", "fetch", "members", "download"]
 
-_AGAIN = "run: make data PROFILE=open"
+_NEXT_COMMAND = "run: make data PROFILE=open"
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,19 @@ class DownloadError(RuntimeError):
 
 
 def load_registry(prefix: str = "") -> dict[str, Resource]:
-    """The downloads of ``data/registry.toml`` whose names start so, in the file's order."""
+    """The downloads of ``data/registry.toml`` whose names start with ``prefix``, in its order."""
     items = _resources(REGISTRY, REGISTRY.stat().st_mtime_ns)
     return {item.name: item for item in items if item.name.startswith(prefix)}
 
 
 @lru_cache
 def _resources(registry: Path, changed: int) -> list[Resource]:
-    """Read once for each state of the file: every result asks what data is behind it."""
-    return [Resource(**row) for row in tomllib.loads(registry.read_text("utf-8"))["download"]]
+    """All entries; the file is read again only when ``changed``, its time of change, is another.
+
+    Every result asks for the hashes of its data, so this is called often.
+    """
+    rows = tomllib.loads(registry.read_text("utf-8"))["download"]
+    return [Resource(**row) for row in rows]
 
 
 def fetch(name: str) -> Path:
@@ -77,17 +81,21 @@ def fetch(name: str) -> Path:
     A file that was verified once is not hashed again while its path, size and time of change stay.
     Raises DownloadError with the file, what was expected, what was found and the next command.
     """
-    item, mirror = load_registry()[name], os.environ.get("CHR_MIRROR")
-    path = (Path(mirror) if mirror else cache("downloads")) / item.path
-    note = cache("verified") / f"{name}.json"
-    if path.is_file() and note.is_file() and note.read_text() == _mark(path, item):
+    item = load_registry()[name]
+    mirror = os.environ.get("CHR_MIRROR")
+    folder = Path(mirror) if mirror else cache("downloads")
+    path = folder / item.path
+    verified = cache("verified") / f"{name}.json"
+    if path.is_file() and verified.is_file() and verified.read_text() == _state(path, item):
         return path
     if mirror:
-        found = f"has sha256 {sha256_file(path)}" if path.is_file() else "is missing"
-        if not found.endswith(item.sha256):
+        sha256 = sha256_file(path) if path.is_file() else ""
+        if sha256 != item.sha256:
+            found = f"has sha256 {sha256}" if sha256 else "is missing"
             raise DownloadError(
-                f"{name}: CHR_MIRROR is set, but {path} {found}, expected {item.sha256}; put "
-                f"the file there, or unset CHR_MIRROR to download it from {item.url}, then {_AGAIN}"
+                f"{name}: CHR_MIRROR is set, but {path} {found}, expected {item.sha256}; put the "
+                f"file there, or unset CHR_MIRROR to download it from {item.url}, "
+                f"then {_NEXT_COMMAND}"
             )
     elif item.archive:
         _repack(item, path)
@@ -95,14 +103,14 @@ def fetch(name: str) -> Path:
         _unzip(item, path)
     else:
         download(item.url, path, f"sha256:{item.sha256}")
-    atomic_write(note, _mark(path, item))
+    atomic_write(verified, _state(path, item))
     return path
 
 
 def members(name: str) -> Iterator[tuple[str, bytes]]:
     """The files of a folder download: (path inside the folder, bytes), sorted by path."""
     item = load_registry()[name]
-    for path, data in _read(fetch(name), item).items():
+    for path, data in _files_inside(fetch(name), item).items():
         yield path.removeprefix(f"{item.folder}/"), data
 
 
@@ -123,10 +131,13 @@ def download(url: str, path: Path, known_hash: str | None) -> None:
     try:
         pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, progressbar=True)
     except (OSError, ValueError) as error:  # no connection, 404, cut short; or a wrong hash
-        raise DownloadError(f"could not download {url} to {path}: {error}; {_AGAIN}") from error
+        raise DownloadError(
+            f"could not download {url} to {path}: {error}; {_NEXT_COMMAND}"
+        ) from error
 
 
-def _mark(path: Path, item: Resource) -> str:
+def _state(path: Path, item: Resource) -> str:
+    """What stays the same while a verified file is not touched, and its registered hash."""
     stat = path.stat()
     return canonical_json([str(path), stat.st_size, stat.st_mtime_ns, item.sha256])
 
@@ -136,7 +147,8 @@ def _repack(item: Resource, path: Path) -> None:
     source = cache("downloads", "archives") / f"{item.commit}.tar.gz"
     download(item.archive, source, known_hash=None)
     try:
-        found = _read(source, item, strip=1)
+        # The host puts everything in one more folder, named after the commit.
+        found = _files_inside(source, item, strip=1)
     except DownloadError:
         source.unlink()  # of no use: the next run downloads it again
         raise
@@ -153,32 +165,39 @@ def _repack(item: Resource, path: Path) -> None:
 
 def _unzip(item: Resource, path: Path) -> None:
     """Take the one selected file out of the zip at the item's url, if it is the registered one."""
+    wanted = item.select[0]
     source = cache("downloads", "archives") / f"{sha256_bytes(item.url.encode())[:16]}.zip"
     download(item.url, source, known_hash=None)
     try:
         with zipfile.ZipFile(source) as archive:
-            (name,) = (i for i in archive.infolist() if i.filename.endswith(item.select[0]))
-            data = archive.read(name) if name.file_size == item.bytes else b""
+            (entry,) = [e for e in archive.infolist() if e.filename.endswith(wanted)]
+            # The size is checked first, so that nothing larger is unpacked into memory.
+            data = archive.read(entry) if entry.file_size == item.bytes else b""
         if sha256_bytes(data) != item.sha256:
-            raise ValueError(f"its {item.select[0]} is not the registered one")
+            raise ValueError(f"its {wanted} is not the registered one")
     except (zipfile.BadZipFile, ValueError) as error:
         source.unlink()  # of no use: the next run downloads it again
-        raise DownloadError(f"{item.name}: {source}: {error}; {_AGAIN}") from error
+        raise DownloadError(f"{item.name}: {source}: {error}; {_NEXT_COMMAND}") from error
     atomic_write(path, data)
 
 
-def _read(source: Path, item: Resource, strip: int = 0) -> dict[str, bytes]:
-    """The wanted files of a tar.gz, a few MB, sorted by path; ``strip`` leading folders go."""
-    found, room = {}, item.members_bytes
+def _files_inside(source: Path, item: Resource, strip: int = 0) -> dict[str, bytes]:
+    """The wanted files of a tar.gz, a few MB, sorted by path, if they are the registered ones.
+
+    ``strip`` is how many leading folders are taken off each path.
+    """
+    found = {}
+    bytes_left = item.members_bytes
     try:
         with tarfile.open(source, "r|gz") as archive:
             for entry in archive:
                 path = entry.name.split("/", strip)[-1]
-                if entry.isdir() or not any(fnmatchcase(path, wanted) for wanted in item.select):
+                wanted = any(fnmatchcase(path, pattern) for pattern in item.select)
+                if entry.isdir() or not wanted:
                     continue
-                room -= entry.size
-                climbs = path.startswith("/") or ".." in path.split("/")
-                if not entry.isfile() or climbs or room < 0:
+                bytes_left -= entry.size
+                leaves_folder = path.startswith("/") or ".." in path.split("/")
+                if not entry.isfile() or leaves_folder or bytes_left < 0:
                     raise ValueError(
                         f"refused {entry.name!r}: only regular files below the folder, "
                         f"{item.members_bytes} bytes in all, belong there"
@@ -193,13 +212,15 @@ def _read(source: Path, item: Resource, strip: int = 0) -> dict[str, bytes]:
                 f"expected {item.members_sha256}"
             )
     except (tarfile.TarError, OSError, ValueError) as error:
-        raise DownloadError(f"{item.name}: {source}: {error}; delete it, then {_AGAIN}") from error
+        raise DownloadError(
+            f"{item.name}: {source}: {error}; delete it, then {_NEXT_COMMAND}"
+        ) from error
     return found
 
 
 if __name__ == "__main__":
     try:
-        for each in load_registry():
-            print(f"{each}: {fetch(each)}")
+        for download_name in load_registry():
+            print(f"{download_name}: {fetch(download_name)}")
     except DownloadError as problem:
         sys.exit(f"error: {problem}")

@@ -102,22 +102,28 @@ def read_jsonl(path: Path) -> Iterator[dict]:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
 
 
-def _beside(path: Path) -> Path:
+def _manifest_path(path: Path) -> Path:
     return path.with_name(path.name + ".manifest.json")
 
 
 def write_manifest(path: Path, *, rows: int, settings: dict) -> None:
     """Record rows, bytes, sha256 and settings of a finished file beside it."""
-    size, sha256 = path.stat().st_size, sha256_file(path)
-    manifest = {"rows": rows, "bytes": size, "sha256": sha256, "settings": settings}
+    manifest = {
+        "rows": rows,
+        "bytes": path.stat().st_size,
+        "sha256": sha256_file(path),
+        "settings": settings,
+    }
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False)
-    atomic_write(_beside(path), text + "\n")
+    atomic_write(_manifest_path(path), text + "\n")
 
 
 def remove_with_manifest(path: Path) -> None:
-    """Delete a file and its manifest, if they are there: the manifest first, so that a kill in
-    between leaves no file that counts as complete."""
-    _beside(path).unlink(missing_ok=True)
+    """Delete a file and its manifest, if they are there.
+
+    The manifest goes first, so that a kill in between leaves no file that counts as complete.
+    """
+    _manifest_path(path).unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 
 
@@ -127,9 +133,14 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
     ``verify=False`` compares the size only, for files too large to hash at every start.
     """
     try:
-        manifest = json.loads(_beside(path).read_text(encoding="utf-8"))
-        whole = {"rows", "settings"} <= set(manifest) and manifest["bytes"] == path.stat().st_size
-        same = whole and (not verify or manifest["sha256"] == sha256_file(path))
-        return manifest if same else None
+        manifest = json.loads(_manifest_path(path).read_text(encoding="utf-8"))
+        if not {"rows", "settings"} <= set(manifest):
+            return None
+        if manifest["bytes"] != path.stat().st_size:
+            return None
+        if verify and manifest["sha256"] != sha256_file(path):
+            return None
+        return manifest
+    # Missing, not JSON, without a field, or JSON that is no object.
     except (OSError, ValueError, KeyError, TypeError):
         return None

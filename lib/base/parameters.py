@@ -48,14 +48,14 @@ def check_lam(lam: Any) -> float:
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
-    """ValueError that names the first of ``given`` that is not ``known``, and what there is.
+    """Raises ValueError naming the first of ``given`` that is not ``known``, and all known names.
 
     ``what`` says what the names are of, and where: "mine.toml: no method".
     """
     for name in given:
         if name in known:
             continue
-        near = get_close_matches(str(name), known, n=1)
-        guess = f" (did you mean {near[0]!r}?)" if near else ""
-        there = ", ".join(known) or "none"
-        raise ValueError(f"{what} {name!r}{guess}; there are: {there}")
+        similar = get_close_matches(str(name), known, n=1)
+        guess = f" (did you mean {similar[0]!r}?)" if similar else ""
+        names = ", ".join(known) or "none"
+        raise ValueError(f"{what} {name!r}{guess}; there are: {names}")

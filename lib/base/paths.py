@@ -39,8 +39,10 @@ def cache(*parts: str) -> Path:
 
 
 def _output(kind: str, default: Path, profile: str) -> Path:
+    """A profile's folder below ``default``, or below ``<CHR_OUT>/<kind>``; made if missing."""
     moved = os.environ.get("CHR_OUT")
-    folder = (Path(moved) / kind if moved else default) / profile
+    parent = Path(moved) / kind if moved else default
+    folder = parent / profile
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

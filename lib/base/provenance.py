@@ -28,9 +28,9 @@ __all__ = [
     "data_hash",
     "modules_behind",
     "named",
-    "save_result",
-    "result",
-    "load_result",
+    "write_result",
+    "make_or_reuse",
+    "read_result",
 ]
 
 
@@ -39,59 +39,74 @@ def modules_behind(roots: Iterable[str]) -> list[str]:
 
     Sorted names of project modules, without ``lib.base``.
     """
-    seen, todo = set(), list(roots)
+    found = set()
+    todo = list(roots)
     while todo:
         name = todo.pop()
-        if name in seen or name.startswith("lib.base"):
+        if name in found or name.startswith("lib.base"):
             continue
         path = _source(name)
         if path is not None:
-            seen.add(name)
-            todo += _read(path, path.stat().st_mtime_ns)[0]
-    return sorted(seen)
+            found.add(name)
+            imported, _ = _imports_and_hash(path, path.stat().st_mtime_ns)
+            todo += imported
+    return sorted(found)
 
 
 @cache
-def _read(path: Path, changed: int) -> tuple[list[str], str]:
-    """The project modules that a module imports at its top, and the hash of what it does: of its
-    syntax tree without what it only says."""
+def _imports_and_hash(path: Path, changed: int) -> tuple[list[str], str]:
+    """The project modules that a module imports at its top, and the hash of what it does.
+
+    That is the hash of its syntax tree without comments and docstrings. ``changed``, its time of
+    change, makes the cache forget a file that was edited.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = []
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module:
-            found = [f"{node.module}.{name.name}" for name in node.names]
-            # From a package its modules are taken; its __init__ counts only if it has the name.
-            modules = [name for name in found if _source(name)]
-            imported += modules if len(modules) == len(found) else [node.module, *modules]
+            names = [f"{node.module}.{name.name}" for name in node.names]
+            modules = [name for name in names if _source(name)]
+            imported += modules
+            # A name that is no module is defined in the package's __init__, which counts then.
+            if len(modules) < len(names):
+                imported.append(node.module)
         elif isinstance(node, ast.Import):
             imported += [name.name for name in node.names]
-    meaning = ast.dump(_Meaning().visit(tree))
-    return [name for name in imported if _source(name)], files.sha256_bytes(meaning.encode())
+    of_project = [name for name in imported if _source(name)]
+    without_docstrings = ast.dump(_DropDocstrings().visit(tree))
+    return of_project, files.sha256_bytes(without_docstrings.encode())
 
 
 def _source(module: str) -> Path | None:
+    """The file of a module or package of this project; None for any other name."""
     if module.split(".")[0] != "lib":
         return None
-    base = paths.ROOT.joinpath(*module.split("."))
-    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.exists()), None)
+    path = paths.ROOT.joinpath(*module.split("."))
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if candidate.exists():
+            return candidate
+    return None
 
 
-class _Meaning(ast.NodeTransformer):
-    """Drops what is said and not done: docstrings, also those under constants and fields."""
+class _DropDocstrings(ast.NodeTransformer):
+    """Removes texts that stand alone: docstrings, also those under constants and fields."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         return None if isinstance(node.value, ast.Constant) else node
 
 
 def code_hash(roots: Iterable[str]) -> str:
-    """Hash of what everything in ``modules_behind(roots)`` does: syntax trees without docstrings,
-    and the prompts of a package (its ``.txt`` files)."""
+    """Hash of what everything in ``modules_behind(roots)`` does.
+
+    Counted are the syntax trees without docstrings, and a package's prompts (its ``.txt`` files).
+    """
     parts = {}
     for name in modules_behind(roots):
         path = _source(name)
-        parts[name] = _read(path, path.stat().st_mtime_ns)[1]
+        _, parts[name] = _imports_and_hash(path, path.stat().st_mtime_ns)
         if path.name == "__init__.py":
-            parts |= {f"{name}/{p.name}": p.read_text() for p in sorted(path.parent.glob("*.txt"))}
+            for prompt in sorted(path.parent.glob("*.txt")):
+                parts[f"{name}/{prompt.name}"] = prompt.read_text()
     return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
 
 
@@ -100,10 +115,12 @@ def data_hash(names: Iterable[str]) -> str:
     from lib.base.downloads import load_registry
 
     registry = load_registry()
-    parts = {
-        name: registry[name].sha256 if name in registry else files.sha256_file(paths.DATA / name)
-        for name in names
-    }
+    parts = {}
+    for name in names:
+        if name in registry:
+            parts[name] = registry[name].sha256
+        else:
+            parts[name] = files.sha256_file(paths.DATA / name)
     return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
 
 
@@ -111,7 +128,7 @@ LARGE = 1_000_000
 """Bytes from which a result is kept gzipped."""
 
 
-def save_result(
+def write_result(
     table: pd.DataFrame,
     name: str,
     profile: str,
@@ -125,23 +142,29 @@ def save_result(
     ``code`` are the root modules and ``data`` the files behind it; ``settings`` are kept as given.
     A table of more than ``LARGE`` bytes becomes ``<name>.csv.gz``, the same bytes every time.
     """
-    text = table.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode()
+    content = table.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode()
     plain = paths.results(profile) / f"{name}.csv"
     packed = plain.with_suffix(".csv.gz")
-    path, other = (packed, plain) if len(text) > LARGE else (plain, packed)
-    files.atomic_write(path, gzip.compress(text, mtime=0) if path == packed else text)
+    if len(content) > LARGE:
+        path, old = packed, plain
+        # Without a time in its head: the same table gives the same bytes, whenever it is written.
+        content = gzip.compress(content, mtime=0)
+    else:
+        path, old = plain, packed
+    files.atomic_write(path, content)
     files.write_manifest(path, rows=len(table), settings=_origin(profile, code, data, **settings))
     # A table that crossed the size would leave its old self beside it.
-    files.remove_with_manifest(other)
+    files.remove_with_manifest(old)
     return path
 
 
 def named(settings: dict) -> str:
-    """One line under a figure that says which run it shows: of a result's settings."""
+    """The line under a figure that says which run it shows, made of a result's settings."""
     return f"profile {settings['profile']}, code {settings['code']}, data {settings['data']}"
 
 
 def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) -> dict:
+    """What a manifest keeps as settings, in the form in which JSON gives it back."""
     origin = {
         "profile": profile,
         "code_roots": sorted(code),
@@ -152,12 +175,17 @@ def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) 
     return json.loads(files.canonical_json(origin | settings))
 
 
-def result(make: Callable[[], pd.DataFrame], name: str, profile: str, **behind) -> pd.DataFrame:
-    """The stored result if ``behind`` (code, data, settings, as for ``save_result``) is the same,
-    else ``make()``, saved; either way as the file has it, with 3 decimals."""
+def make_or_reuse(
+    make: Callable[[], pd.DataFrame], name: str, profile: str, **origin
+) -> pd.DataFrame:
+    """The stored result where it still holds, else what ``make()`` gives, written and read back.
+
+    It holds while ``origin`` (code, data and settings, as ``write_result`` takes them) is what its
+    manifest has. Either way the numbers are those of the file, with 3 decimals.
+    """
     path, manifest = _stored(paths.results(profile), name)
-    if manifest is None or manifest["settings"] != _origin(profile, **behind):
-        path = save_result(make(), name, profile, **behind)
+    if manifest is None or manifest["settings"] != _origin(profile, **origin):
+        path = write_result(make(), name, profile, **origin)
     return _table(path)
 
 
@@ -174,13 +202,16 @@ def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
 def _table(path: Path) -> pd.DataFrame:
     """A result as it was: ids stay text (0007 is no number), and "N/A" is a text too."""
     columns = pd.read_csv(path, nrows=0).columns
-    texts = {c: str for c in columns if c in TEXTS}
+    texts = {column: str for column in columns if column in TEXTS}
     return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
 
 
-def load_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
-    """A result and its settings; FileNotFoundError naming the command when it is not complete."""
-    folder = (paths.committed if committed else paths.results)(profile)
+def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
+    """A result and its settings, from the working folder or, if ``committed``, the committed one.
+
+    FileNotFoundError, with the command that makes it, when it is missing or incomplete.
+    """
+    folder = paths.committed(profile) if committed else paths.results(profile)
     path, manifest = _stored(folder, name)
     if manifest is None:
         raise FileNotFoundError(

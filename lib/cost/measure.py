@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from lib.base.downloads import load_registry
-from lib.base.provenance import save_result
+from lib.base.provenance import write_result
 from lib.data.medrag import read_records
 from lib.data.questions import Question
 from lib.data.store import PassageStore
@@ -131,7 +131,7 @@ def main() -> None:
         rows.append((what, "this machine", 1, value))
     table = pd.DataFrame(rows, columns=["what", "set", "n", "value"])
     files = [file for name in sets for file in load_registry(f"{name}-")]
-    save_result(table, "needs", "scale", code=["lib.llm.prompts"], data=files)
+    write_result(table, "needs", "scale", code=["lib.llm.prompts"], data=files)
 
 
 if __name__ == "__main__":

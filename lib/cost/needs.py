@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base.paths import RECORDINGS
-from lib.base.provenance import load_result
+from lib.base.provenance import read_result
 from lib.cost.ledger import recorded
 from lib.cost.measure import ENCODER, PASSAGE
 from lib.data.medrag import estimate
@@ -43,7 +43,7 @@ each of many in flight keeps."""
 
 def _measured() -> dict[str, float]:
     """Means over the questions of all sets, and this machine's speeds."""
-    table, _ = load_result("needs", "scale", committed=True)
+    table, _ = read_result("needs", "scale", committed=True)
     sums = table.assign(value=table["value"] * table["n"]).groupby("what")[["value", "n"]].sum()
     return (sums["value"] / sums["n"]).to_dict()
 

@@ -21,39 +21,58 @@ __all__ = ["build"]
 
 
 def build(encoder) -> Benchmark:
-    """The 618 yes/no questions as test, and as dev those of the other types that share no document
-    with them; mimics come from all 2,310 questions."""
+    """The benchmark: 618 yes/no questions as test, and other types of question as dev.
+
+    A dev question shares no document with a test question. Mimics come from all 2,310 questions.
+    """
     everything = load_bioasq_all()
-    pids = defaultdict(set)
+    passages_of = defaultdict(set)
     for passage in load_passages("bioasq"):
         for qid in passage.meta["qids"]:
-            pids[qid].add(passage.pid)
+            passages_of[qid].add(passage.pid)
+    dev = {question.qid for question in load_bioasq_dev()}
+
+    # Row i of ``ranks`` is about question i of ``everything``, so positions are kept beside it.
     ranks = neighbour_ranks(encode_small([q.text for q in everything], encoder, "query"))
-    dev = {q.qid for q in load_bioasq_dev()}
-    keep = [
-        i
-        for i, q in enumerate(everything)
-        if (q.options or q.qid in dev) and q.ideal_answer and pids[q.qid]
-    ]
-    kept = [everything[i] for i in keep]
-    mimic_of = {d: [everything[rows[i]] for i in keep] for d, rows in pick(ranks).items()}
-    nearest = list(zip(kept, mimic_of["nearest"], strict=True))
+    positions = []
+    for i, question in enumerate(everything):
+        has_role = bool(question.options) or question.qid in dev
+        if has_role and question.ideal_answer and passages_of[question.qid]:
+            positions.append(i)
+    questions = [everything[i] for i in positions]
+    mimics_at = {}
+    for distance, rows in pick(ranks).items():
+        mimics_at[distance] = [everything[rows[i]] for i in positions]
+    with_nearest = list(zip(questions, mimics_at["nearest"], strict=True))
+    five_nearest = [[everything[j].ideal_answer for j in ranks[i][:5]] for i in positions]
+
+    copied = set()
+    for question in questions:
+        if shares_8gram(question.ideal_answer, question.gold_snippets) > 0:
+            copied.add(question.qid)
+    shared = set()
+    for question, mimic in with_nearest:
+        if set(question.snippet_pmids) & set(mimic.snippet_pmids):
+            shared.add(question.qid)
     return Benchmark(
         name="bioasq",
         title="BioASQ yes/no questions, ideal answers as hypotheses",
         corpora=("bioasq",),
         code=("lib.data.bioasq",),
         files=CORPORA["bioasq"].files,
-        questions=tuple(q.text for q in kept),
-        qids=tuple(q.qid for q in kept),
-        h_plus=tuple(q.ideal_answer for q in kept),
-        h_minus={d: tuple(m.ideal_answer for m in of) for d, of in mimic_of.items()},
-        several=tuple(tuple(everything[j].ideal_answer for j in ranks[i][:5]) for i in keep),
-        targets={q.qid: frozenset(pids[q.qid]) for q in kept},
-        mimics={q.qid: frozenset(pids[m.qid]) for q, m in nearest},
-        dev=frozenset(q.qid for q in kept if q.qid in dev),
-        copied=frozenset(q.qid for q in kept if shares_8gram(q.ideal_answer, q.gold_snippets) > 0),
-        shared=frozenset(q.qid for q, m in nearest if set(q.snippet_pmids) & set(m.snippet_pmids)),
+        questions=tuple(q.text for q in questions),
+        qids=tuple(q.qid for q in questions),
+        h_plus=tuple(q.ideal_answer for q in questions),
+        h_minus={
+            distance: tuple(mimic.ideal_answer for mimic in mimics)
+            for distance, mimics in mimics_at.items()
+        },
+        several=tuple(tuple(answers) for answers in five_nearest),
+        targets={q.qid: frozenset(passages_of[q.qid]) for q in questions},
+        mimics={q.qid: frozenset(passages_of[mimic.qid]) for q, mimic in with_nearest},
+        dev=frozenset(q.qid for q in questions if q.qid in dev),
+        copied=frozenset(copied),
+        shared=frozenset(shared),
         counts={
             "all": len(everything),
             "yes_no": sum(bool(q.options) for q in everything),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from itertools import islice
+from xml.etree.ElementTree import Element
 
 from lib.base.downloads import fetch, members
 from lib.base.files import read_jsonl
@@ -41,10 +42,13 @@ def cut(text: str) -> list[str]:
     from semantic_text_splitter import TextSplitter
 
     text = tidy(text)
-    return [text] if len(text) <= PASSAGE_CHARS else TextSplitter(PASSAGE_CHARS).chunks(text)
+    if len(text) <= PASSAGE_CHARS:
+        return [text]
+    return TextSplitter(PASSAGE_CHARS).chunks(text)
 
 
 def _passages(source: str) -> Iterator[Passage]:
+    """The documents of a corpus, each cut into its passages."""
     for document in _READERS[source]():
         # BioASQ experts cut their snippets and judged them whole: each stays one passage.
         pieces = [tidy(document.text)] if source == "bioasq" else cut(document.text)
@@ -59,13 +63,16 @@ def _bioasq() -> Iterator[Document]:
 
     Some differ in white space and markup only: 20,519 different texts once they are tidied.
     """
-    found: dict[str, tuple[dict, dict]] = {}
+    # Dictionaries without values are sets that keep the order in which things were found.
+    pmids_of: dict[str, dict[str, None]] = {}
+    qids_of: dict[str, dict[str, None]] = {}
     for question in load_bioasq_all():
         for text, pmid in zip(question.gold_snippets, question.snippet_pmids, strict=True):
-            pmids, qids = found.setdefault(text, ({}, {}))
-            pmids[pmid] = qids[question.qid] = None
-    for i, (text, (pmids, qids)) in enumerate(found.items()):
-        yield Document(f"bioasq:{i:06d}", "", text, {"pmids": list(pmids), "qids": list(qids)})
+            pmids_of.setdefault(text, {})[pmid] = None
+            qids_of.setdefault(text, {})[question.qid] = None
+    for i, text in enumerate(pmids_of):
+        meta = {"pmids": list(pmids_of[text]), "qids": list(qids_of[text])}
+        yield Document(f"bioasq:{i:06d}", "", text, meta)
 
 
 def _pubmedqa() -> Iterator[Document]:
@@ -93,21 +100,25 @@ def _medquad() -> Iterator[Document]:
             focus = tidy(root.findtext("Focus") or "")
             shared = {
                 "focus": focus,
-                "cuis": [tidy(cui.text or "") for cui in root.iterfind("FocusAnnotations//CUI")],
-                "synonyms": [
-                    tidy(name.text or "") for name in root.iterfind("FocusAnnotations//Synonym")
-                ],
+                "cuis": _texts(root, "FocusAnnotations//CUI"),
+                "synonyms": _texts(root, "FocusAnnotations//Synonym"),
                 "group": root.findtext(".//SemanticGroup") or root.findtext(".//Category") or "",
                 "subset": subset,
                 "document": stem,
                 "url": root.get("url"),
             }
             for pair in root.iter("QAPair"):
-                question, answer = pair.find("Question"), tidy(pair.findtext("Answer") or "")
+                question = pair.find("Question")
+                answer = tidy(pair.findtext("Answer") or "")
                 about = {"question": tidy(question.text), "question_type": question.get("qtype")}
                 if answer:
                     doc = f"medquad:{subset}/{stem}-{pair.get('pid')}"
                     yield Document(doc, focus, answer, shared | about)
+
+
+def _texts(root: Element, path: str) -> list[str]:
+    """The tidy texts of all elements at a path."""
+    return [tidy(element.text or "") for element in root.iterfind(path)]
 
 
 def _openstax() -> Iterator[Document]:
@@ -117,8 +128,8 @@ def _openstax() -> Iterator[Document]:
 
 def _ddx_mini() -> Iterator[Document]:
     for row in read_jsonl(DDX_MINI / "passages.jsonl"):
-        meta = {k: v for k, v in row.items() if k not in ("pid", "title", "text")}
-        yield Document(row["pid"], row["title"], row["text"], meta)
+        pid, title, text = row.pop("pid"), row.pop("title"), row.pop("text")
+        yield Document(pid, title, text, meta=row)
 
 
 _READERS: dict[str, Callable[[], Iterator[Document]]] = {

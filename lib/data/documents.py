@@ -32,7 +32,9 @@ def tidy(text: str, keep_lines: bool = False) -> str:
     questions); 10<sup>3</sup> becomes 10^3, since 103 would be another number.
     """
     text = html.unescape(html.unescape(text))  # PubMed text holds &amp;quot; too
-    text = _INLINE.sub("", _BREAK.sub(" ", _POWER.sub("^", text)))
+    text = _POWER.sub("^", text)
+    text = _BREAK.sub(" ", text)
+    text = _INLINE.sub("", text)
     lines = text.splitlines() if keep_lines else [text]
     return "\n".join(" ".join(line.split()) for line in lines).strip()
 
@@ -49,5 +51,5 @@ def parse_xml(data: bytes, what: str) -> ElementTree.Element:
     except ElementTree.ParseError as error:
         raise ValueError(f"{what}: not well-formed XML ({error})") from error
     for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
+        _, _, element.tag = element.tag.rpartition("}")  # "{namespace}tag"
     return root

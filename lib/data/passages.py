@@ -29,7 +29,10 @@ class Passage:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A source of passages: its licence, how many it has, and what it is read from."""
+    """A source of passages: its licence, how many it has, and what it is read from.
+
+    ``read_from`` is a path below the data folder (with a "/") or how its registry names begin.
+    """
 
     licence: str
     passages: int
@@ -38,8 +41,11 @@ class Corpus:
     @property
     def files(self) -> tuple[str, ...]:
         """What it is read from: names in the registry, or a path below the data folder."""
-        path = self.read_from
-        return (path,) if "/" in path else tuple(load_registry(path)) if path else ()
+        if not self.read_from:  # what is read from the hub or NCBI is not in the registry
+            return ()
+        if "/" in self.read_from:
+            return (self.read_from,)
+        return tuple(load_registry(self.read_from))
 
 
 CORPORA = {

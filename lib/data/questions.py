@@ -24,7 +24,8 @@ __all__ = ["Question", "SIZES", "load_questions", "load_bioasq_all", "load_bioas
 
 SIZES = {"mmlu": 1089, "medqa": 1273, "bioasq": 618, "medmcqa": 4183, "pubmedqa": 500}
 
-_lines = partial(tidy, keep_lines=True)
+_tidy_lines = partial(tidy, keep_lines=True)
+"""Cleaned text whose line breaks stay, as in the laboratory tables of exam questions."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def load_bioasq_all() -> list[Question]:
     return [
         _bioasq_question(row, name.removeprefix("bioasq-"))
         for name in load_registry("bioasq-")
-        for row in _json(name)["questions"]
+        for row in _fetch_json(name)["questions"]
     ]
 
 
@@ -91,41 +92,53 @@ def load_bioasq_dev() -> list[Question]:
 
     They are not yes/no, and no document of theirs belongs to one of the 618 test questions.
     """
-    # A few snippets are from documents that are not listed.
-    documents = [(q, {*q.gold_pmids, *q.snippet_pmids}) for q in load_bioasq_all()]
-    tested = set().union(*(found for q, found in documents if q.options))
-    return [q for q, found in documents if not q.options and tested.isdisjoint(found)]
+    everything = load_bioasq_all()
+    tested: set[str] = set()
+    for question in everything:
+        if question.options:
+            tested |= _documents(question)
+    return [q for q in everything if not q.options and tested.isdisjoint(_documents(q))]
+
+
+def _documents(question: Question) -> set[str]:
+    """The PubMed ids of all its documents: a few snippets are from some that are not listed."""
+    return {*question.gold_pmids, *question.snippet_pmids}
 
 
 def _bioasq_question(row: dict, batch: str) -> Question:
-    words = ["yes", "no"] if row["type"] == "yesno" else []
-    answer = "AB"[words.index(row["exact_answer"].lower())] if words else ""
-    snippets = [s for s in row["snippets"] if s["text"].strip()]
+    options, answer = {}, ""
+    if row["type"] == "yesno":
+        options = {"A": "yes", "B": "no"}
+        answer = {"yes": "A", "no": "B"}[row["exact_answer"].lower()]
+    pmids = [_pmid(address) for address in row["documents"]]
+    snippets = [snippet for snippet in row["snippets"] if snippet["text"].strip()]
     return Question(
-        row["id"],
-        _lines(row["body"]),
-        _lettered(words),
-        answer,
-        "bioasq",
-        batch,
-        gold_pmids=tuple(dict.fromkeys(map(_pmid, row["documents"]))),
-        gold_snippets=tuple(s["text"] for s in snippets),
-        snippet_pmids=tuple(_pmid(s["document"]) for s in snippets),
+        qid=row["id"],
+        text=_tidy_lines(row["body"]),
+        options=options,
+        answer=answer,
+        dataset="bioasq",
+        subset=batch,
+        gold_pmids=tuple(dict.fromkeys(pmids)),  # each once, in their order
+        gold_snippets=tuple(snippet["text"] for snippet in snippets),
+        snippet_pmids=tuple(_pmid(snippet["document"]) for snippet in snippets),
         ideal_answer=tidy(row["ideal_answer"][0]),
         question_type=row["type"],
     )
 
 
 def _pmid(address: str) -> str:
+    """The PubMed id at the end of a document's address."""
     return address.rsplit("/", 1)[-1]
 
 
-def _json(name: str) -> dict:
+def _fetch_json(name: str) -> dict:
     return json.loads(fetch(name).read_text(encoding="utf-8"))
 
 
 def _lettered(texts: Iterable[str]) -> dict[str, str]:
-    return dict(zip("ABCDE", map(_lines, texts), strict=False))
+    """Options under the letters A, B, ... in their order."""
+    return {letter: _tidy_lines(text) for letter, text in zip("ABCDE", texts, strict=False)}
 
 
 def _mmlu() -> Iterator[Question]:
@@ -133,19 +146,25 @@ def _mmlu() -> Iterator[Question]:
         subject = name.removeprefix("mmlu-")
         with open(fetch(name), encoding="utf-8", newline="") as stream:
             for i, (text, *options, answer) in enumerate(csv.reader(stream)):
-                qid = f"{subject}-{i:03d}"
-                yield Question(qid, _lines(text), _lettered(options), answer, "mmlu", subject)
+                yield Question(
+                    qid=f"{subject}-{i:03d}",
+                    text=_tidy_lines(text),
+                    options=_lettered(options),
+                    answer=answer,
+                    dataset="mmlu",
+                    subset=subject,
+                )
 
 
 def _medqa() -> Iterator[Question]:
     for i, row in enumerate(read_jsonl(fetch("medqa-test"))):
         options = _lettered(text for _, text in sorted(row["options"].items()))
         yield Question(
-            f"{i:04d}",
-            _lines(row["question"]),
-            options,
-            row["answer_idx"],
-            "medqa",
+            qid=f"{i:04d}",
+            text=_tidy_lines(row["question"]),
+            options=options,
+            answer=row["answer_idx"],
+            dataset="medqa",
             question_type=row["meta_info"],
         )
 
@@ -154,26 +173,25 @@ def _medmcqa() -> Iterator[Question]:
     for row in read_jsonl(fetch("medmcqa-dev")):
         options = _lettered(row[f"op{letter}"] for letter in "abcd")
         yield Question(
-            row["id"],
-            _lines(row["question"]),
-            options,
-            " ABCD"[row["cop"]],
-            "medmcqa",
-            row["subject_name"],
+            qid=row["id"],
+            text=_tidy_lines(row["question"]),
+            options=options,
+            answer=" ABCD"[row["cop"]],  # its correct option, counted from 1
+            dataset="medmcqa",
+            subset=row["subject_name"],
             question_type=row["choice_type"],
         )
 
 
 def _pubmedqa() -> Iterator[Question]:
-    words = ["yes", "no", "maybe"]
-    for pmid, row in _json("pubmedqa-test").items():
-        answer = "ABC"[words.index(row["final_decision"])]
+    letter_of = {"yes": "A", "no": "B", "maybe": "C"}
+    for pmid, row in _fetch_json("pubmedqa-test").items():
         yield Question(
-            pmid,
-            _lines(row["QUESTION"]),
-            _lettered(words),
-            answer,
-            "pubmedqa",
+            qid=pmid,
+            text=_tidy_lines(row["QUESTION"]),
+            options=_lettered(letter_of),
+            answer=letter_of[row["final_decision"]],
+            dataset="pubmedqa",
             gold_pmids=(pmid,),
             gold_snippets=tuple(map(tidy, row["CONTEXTS"])),
             snippet_pmids=(pmid,) * len(row["CONTEXTS"]),
@@ -183,8 +201,10 @@ def _pubmedqa() -> Iterator[Question]:
 
 def _ddx_mini() -> Iterator[Question]:
     for row in read_jsonl(DDX_MINI / "questions.jsonl"):
-        row |= {"text": row.pop("question"), "subset": row.pop("style"), "dataset": "ddx-mini"}
-        yield Question(**row)
+        # Its other fields are called as those of Question.
+        text = row.pop("question")
+        subset = row.pop("style")
+        yield Question(text=text, subset=subset, dataset="ddx-mini", **row)
 
 
 _LOADERS = {

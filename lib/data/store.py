@@ -59,8 +59,11 @@ class PassageStore:
 
     def get_many(self, pids: Sequence[str]) -> list[Passage]:
         """Passages by id, in the order asked; KeyError names the first unknown id."""
-        file, query = self._connect(), f"{_SELECT} WHERE pid = ?"
-        found = {pid: _passage(fields) for pid in pids for fields in file.execute(query, (pid,))}
+        file = self._connect()
+        found = {}
+        for pid in pids:
+            for fields in file.execute(f"{_SELECT} WHERE pid = ?", (pid,)):
+                found[pid] = _passage(fields)
         return [found[pid] for pid in pids]
 
     def _connect(self) -> sqlite3.Connection:
@@ -72,10 +75,13 @@ class PassageStore:
 
 
 def _passage(fields: Sequence) -> Passage:
-    return Passage(*fields[:4], json.loads(fields[4]))
+    """A passage from one selected row."""
+    pid, title, text, source, meta = fields
+    return Passage(pid, title, text, source, json.loads(meta))
 
 
 def _write(path: Path, passages: Iterable[Passage]) -> None:
+    """Write the whole file; no journal is needed, because a file that is half written is lost."""
     rows = (
         (i, p.pid, p.title, p.text, p.source, json.dumps(p.meta, ensure_ascii=False))
         for i, p in enumerate(passages)
@@ -84,8 +90,9 @@ def _write(path: Path, passages: Iterable[Passage]) -> None:
         file.execute("PRAGMA journal_mode = OFF")
         file.execute(f"CREATE TABLE passage (row INTEGER PRIMARY KEY, {_FIELDS})")
         file.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows)
-        twice = "SELECT pid FROM passage GROUP BY pid HAVING count(*) > 1 LIMIT 1"
-        for (pid,) in file.execute(twice):
-            raise ValueError(f"two passages have the id {pid!r}; nothing was written")
+        repeated = "SELECT pid FROM passage GROUP BY pid HAVING count(*) > 1 LIMIT 1"
+        row = file.execute(repeated).fetchone()
+        if row is not None:
+            raise ValueError(f"two passages have the id {row[0]!r}; nothing was written")
         file.execute("CREATE UNIQUE INDEX by_pid ON passage (pid)")
         file.commit()

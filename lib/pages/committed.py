@@ -8,7 +8,7 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.files import read_manifest
-from lib.base.provenance import load_result
+from lib.base.provenance import read_result
 
 __all__ = ["PROFILES", "between", "folded", "markdown", "read", "whole"]
 
@@ -38,7 +38,7 @@ def whole(name: str, profile: str = "") -> dict:
 def read(name: str, profile: str = "") -> tuple[pd.DataFrame, dict]:
     """A committed result and its settings; raises as ``whole`` does."""
     whole(name, profile)
-    return load_result(name, profile, committed=True)
+    return read_result(name, profile, committed=True)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence]) -> str:

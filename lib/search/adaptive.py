@@ -1,8 +1,9 @@
 """Adaptive lambda: how much contrast a pair (H+, H-) can bear (CHR's future work, made exact).
 
-Each rule maps c = cos(h+, h-), shape (n,), to one lambda per question, shape (n,). Parameters are
-chosen on development questions only. Rule L4 works per passage, not per question, and lives in
-``lib.search.contrast.margin_forms``.
+The closer a mimic is to its target, the more of the target is lost by subtracting it. Each rule
+maps c = cos(h+, h-), shape (n,), to one lambda per question, shape (n,). Parameters are chosen on
+development questions only. L1 to L4 number the rules; L4 works per passage, not per question, and
+lives in ``lib.search.contrast.margin_forms``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Rule:
     @property
     def label(self) -> str:
         """Name and parameters as tables and legends show them."""
-        return f"{self.name} ({', '.join(f'{k}={v:g}' for k, v in self.parameters.items())})"
+        values = [f"{name}={value:g}" for name, value in self.parameters.items()]
+        return f"{self.name} ({', '.join(values)})"
 
 
 def fixed(lam: float) -> Rule:
@@ -42,21 +44,23 @@ def attenuated(lam_max: float, gamma: float, c_dev: np.ndarray) -> Rule:
 
     Percentiles make it free of the encoder's scale of cosines.
     """
-    known, parameters = np.sort(c_dev), {"lambda_max": lam_max, "gamma": gamma}
+    sorted_dev = np.sort(c_dev)
 
     def apply(c: np.ndarray) -> np.ndarray:
-        return lam_max * (1 - np.searchsorted(known, c, side="right") / len(known)) ** gamma
+        percentile = np.searchsorted(sorted_dev, c, side="right") / len(sorted_dev)
+        return lam_max * (1 - percentile) ** gamma
 
-    return Rule("L1 attenuated", parameters, apply)
+    return Rule("L1 attenuated", {"lambda_max": lam_max, "gamma": gamma}, apply)
 
 
 def attenuated_linear(lam_max: float, gamma: float, c_dev: np.ndarray) -> Rule:
     """L1's parametric twin: lambda_max clip((1 - c) / (1 - c0), 0, 1)^gamma, c0 the dev median."""
     c0 = float(np.median(c_dev))
-    parameters = {"lambda_max": lam_max, "gamma": gamma, "c0": c0}
-    return Rule(
-        "L1 linear", parameters, lambda c: lam_max * np.clip((1 - c) / (1 - c0), 0, 1) ** gamma
-    )
+
+    def apply(c: np.ndarray) -> np.ndarray:
+        return lam_max * np.clip((1 - c) / (1 - c0), 0, 1) ** gamma
+
+    return Rule("L1 linear", {"lambda_max": lam_max, "gamma": gamma, "c0": c0}, apply)
 
 
 def orthogonal(lam: float) -> Rule:
@@ -78,15 +82,15 @@ def drift_budget(lam_max: float, rho: float) -> Rule:
     """L3: the largest lambda <= lambda_max that keeps cos(query, h+) >= rho, 0 < rho <= 1.
 
     min(lambda_max, t / (sqrt(1 - c^2) + c t)) with t = sqrt(1 - rho^2) / rho. For c so negative
-    that the bottom is not positive, subtracting h- never turns the query that far.
+    that this denominator is not positive, subtracting h- never turns the query that far.
     """
     if not 0 < rho <= 1:
         raise ValueError(f"rho is a cosine in (0, 1], not {rho}")
     t = np.sqrt(1 - rho * rho) / rho
 
     def apply(c: np.ndarray) -> np.ndarray:
-        bottom = np.sqrt(np.clip(1 - c * c, 0, None)) + c * t
+        denominator = np.sqrt(np.clip(1 - c * c, 0, None)) + c * t
         with np.errstate(divide="ignore"):
-            return np.where(bottom > 0, np.minimum(lam_max, t / bottom), lam_max)
+            return np.where(denominator > 0, np.minimum(lam_max, t / denominator), lam_max)
 
     return Rule("L3 drift budget", {"lambda_max": lam_max, "rho": rho}, apply)

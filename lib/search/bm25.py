@@ -30,11 +30,16 @@ class BM25Index(PassageIndex):
         model = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
         model.index(_tokenized(texts, return_ids=True), show_progress=False)
         # bm25s scores every word in every passage beforehand: a column a word, a row a passage.
-        parts = model.scores["data"], model.scores["indices"], model.scores["indptr"]
-        columns = len(model.scores["indptr"]) - 1
-        index._scores = csc_array(parts, shape=(len(index.ids), columns))
+        matrix = model.scores
+        n_columns = len(matrix["indptr"]) - 1
+        index._scores = csc_array(
+            (matrix["data"], matrix["indices"], matrix["indptr"]),
+            shape=(len(index.ids), n_columns),
+        )
         # The empty word that bm25s adds to its vocabulary has no column.
-        index._columns = {w: i for w, i in model.vocab_dict.items() if w and i < columns}
+        index._column_of = {
+            word: column for word, column in model.vocab_dict.items() if word and column < n_columns
+        }
         return index
 
     def search(self, texts: Sequence[str], k: int) -> Hits:
@@ -57,15 +62,16 @@ class BM25Index(PassageIndex):
         return Hits.stack([self._best(query, k) for query in queries])
 
     def _best(self, query: Mapping[str, float], k: int) -> Hits:
-        known = [word for word in query if word in self._columns]
+        known = [word for word in query if word in self._column_of]
         weights = np.array([query[word] for word in known], dtype=np.float64)
         if not np.isfinite(weights).all():
             raise ValueError(f"weights must be finite: {dict(query)}")
-        columns = np.array([self._columns[word] for word in known], dtype=np.int64)
+        columns = np.array([self._column_of[word] for word in known], dtype=np.int64)
         # A sum in float64, so that the order of the words changes no rounded score.
         scores = np.round(self._scores[:, columns] @ weights, 5) * self.kept
-        kth = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
-        rows = np.flatnonzero((scores >= kth) & (scores > 0))
+        # All that tie with the k-th best stay: their ids decide, in ``top_rows``.
+        kth_score = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
+        rows = np.flatnonzero((scores >= kth_score) & (scores > 0))
         return top_rows(scores[None, rows], rows, self, k)
 
 
@@ -75,6 +81,7 @@ def words(text: str) -> list[str]:
 
 
 def _tokenized(texts: Sequence[str], return_ids: bool):
+    """The words of each text: as bm25s numbers them to index them, or as lists of strings."""
     import bm25s
 
     # One letter is a word too: hepatitis B, vitamin K.

@@ -43,7 +43,8 @@ def shifted_query(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarr
 
     Both may have further axes before the last, as ``max_mimic_forms`` uses it.
     """
-    lam = np.reshape(np.asarray(lam, np.float32), (-1,) + (1,) * (h_plus.ndim - 1))
+    one_per_question = (-1,) + (1,) * (h_plus.ndim - 1)
+    lam = np.reshape(np.asarray(lam, np.float32), one_per_question)
     return h_plus - lam * h_minus
 
 
@@ -95,29 +96,35 @@ def spectrum(
     one inside, so the next change is the least of k x n crossings. Every swap raises the sum of
     slopes inside, so the walk ends. At a breakpoint itself the two passages tie.
     """
-    height, slope = np.asarray(s_plus, np.float64), -np.asarray(s_minus, np.float64)
+    height = np.asarray(s_plus, np.float64)
+    slope = -np.asarray(s_minus, np.float64)
     inside = np.lexsort((np.arange(len(height)), -height))[:k]
-    lam, segments = 0.0, []
+    lam = 0.0
+    segments = []
     while True:
-        rise = slope[None, :] - slope[inside, None]
+        # Where each line catches up with each line inside, from the present lambda on.
+        catches_up = slope[None, :] - slope[inside, None]
         gap = height[inside, None] - height[None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
-            crossing = np.where(rise > 0, np.maximum(gap / rise, lam), np.inf)
+            crossing = np.where(catches_up > 0, np.maximum(gap / catches_up, lam), np.inf)
         crossing[:, inside] = np.inf
-        out, new = np.unravel_index(np.argmin(crossing), crossing.shape)
-        end = min(float(crossing[out, new]), lam_max)
+        leaving, entering = np.unravel_index(np.argmin(crossing), crossing.shape)
+        next_change = float(crossing[leaving, entering])
+        end = min(next_change, lam_max)
         if end > lam or not segments:
             segments.append(Segment(lam, end, tuple(sorted(inside.tolist()))))
-        if crossing[out, new] >= lam_max:
-            return [s for s in segments if s.end > s.start] or segments
+        if next_change >= lam_max:
+            with_length = [segment for segment in segments if segment.end > segment.start]
+            return with_length or segments
         lam = end
-        inside[out] = new
+        inside[leaving] = entering
 
 
 def max_mimic_forms(h_plus: np.ndarray, mimics: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
     """S = cos(d, H+) - lambda max_j cos(d, H_j-): the least of CHR's scores with each mimic.
 
-    ``mimics`` (n, m, d) gives forms (n, m, d); a passage is judged by the mimic nearest to it.
+    ``mimics`` (n, m, d) holds m mimics per question. The forms, (n, m, d), are one shifted query
+    for each; a passage is judged by the mimic nearest to it.
     """
     return shifted_query(h_plus[:, None], mimics, lam)
 
@@ -127,16 +134,17 @@ def margin_forms(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rule L4: S = cos(d, H+) - lambda max(0, cos(d, H-) - cos(d, H+) + margin).
 
-    Only passages closer to the mimic than to the target pay (or nearly so, with a margin above 0).
-    S is the lower of h+ . d and ((1 + lambda) h+ - lambda h-) . d - lambda margin, so it needs no
-    pool: forms (n, 2, d) and their offsets (n, 2). Raises ValueError for a lambda below 0, which
-    would make S the higher of the two.
+    Only passages closer to the mimic than to the target lose score (or nearly so, with a margin
+    above 0). S is the lower of h+ . d and ((1 + lambda) h+ - lambda h-) . d - lambda margin, so the
+    whole corpus can be searched exactly, no first list of candidates is needed. Returns the two
+    forms (n, 2, d) and their offsets (n, 2). Raises ValueError for a lambda below 0, which would
+    make S the higher of the two.
     """
     lam = np.reshape(np.asarray(lam, np.float64), (-1, 1))
     if (lam < 0).any():
         raise ValueError(f"lambda is {lam.min()}: the margin rule needs lambda >= 0")
-    steep = (1 + lam) * h_plus - lam * h_minus
-    forms = np.stack([h_plus, steep.astype(np.float32)], axis=1)
+    contrasted = (1 + lam) * h_plus - lam * h_minus
+    forms = np.stack([h_plus, contrasted.astype(np.float32)], axis=1)
     offsets = np.zeros(forms.shape[:2])
     offsets[:, 1:] = -lam * margin
     return forms, offsets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
 import pandas as pd
 
@@ -12,7 +12,7 @@ from lib.base import paths
 from lib.base.files import canonical_json, read_manifest, sha256_bytes
 from lib.base.provenance import code_hash, data_hash
 from lib.data.corpora import load_passages
-from lib.data.passages import CORPORA
+from lib.data.passages import CORPORA, Passage
 from lib.data.store import PassageStore
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
@@ -42,16 +42,19 @@ def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
     path = paths.cache("passages") / f"{key}.sqlite"
     if read_manifest(path, verify=False) is None:
         print(f"reading {', '.join(corpora)} ...", file=sys.stderr)
-        passages = (p for name in corpora for p in load_passages(name, limit or None))
+        passages = chain.from_iterable(load_passages(name, limit or None) for name in corpora)
         return PassageStore.build(path, passages, settings)
     return PassageStore.open(path)
 
 
 def corpus_table(store: PassageStore) -> pd.DataFrame:
     """Passages, mean and 95th percentile of characters, and licence of each corpus in the store."""
-    sizes = pd.DataFrame(((p.source, len(p.text)) for p in store), columns=["corpus", "characters"])
-    groups = sizes.groupby("corpus", sort=False)["characters"]
-    table = groups.agg(passages="size", mean_chars="mean", p95_chars=lambda x: x.quantile(0.95))
+    rows = [(passage.source, len(passage.text)) for passage in store]
+    sizes = pd.DataFrame(rows, columns=["corpus", "characters"])
+    by_corpus = sizes.groupby("corpus", sort=False)["characters"]
+    table = by_corpus.agg(
+        passages="size", mean_chars="mean", p95_chars=lambda lengths: lengths.quantile(0.95)
+    )
     table = table.round(0).astype(int).reset_index()
     table["licence"] = [CORPORA[c].licence if c in CORPORA else "" for c in table["corpus"]]
     return table
@@ -72,22 +75,33 @@ def build_index(
     ``torch`` backend searches on ``devices``, or else where the encoder runs.
     """
     shards = []
-    for name, passages in groupby(store, key=lambda p: p.pid.rpartition(":")[0].partition(":")[0]):
-        while block := [(p.title, p.text) for p in islice(passages, _BLOCK)]:
+    for corpus, passages in groupby(store, key=_corpus_of):
+        block = [(p.title, p.text) for p in islice(passages, _BLOCK)]
+        while block:
+            label = corpus or "ddx-mini"
             shards += encode_cached(
-                block, encoder, "article", label=name or "ddx-mini", dtype=dtype, progress=progress
+                block, encoder, "article", label=label, dtype=dtype, progress=progress
             )
+            block = [(p.title, p.text) for p in islice(passages, _BLOCK)]
     if backend == "torch" and not devices:
         devices = getattr(encoder, "devices", ())
     return DenseIndex(shards, store.ids(), backend=backend, devices=devices)
 
 
+def _corpus_of(passage: Passage) -> str:
+    """The corpus that a pid begins with: "medquad:CDC/1" is of "medquad"; "" for ddx-mini's."""
+    corpus, colon, _ = passage.pid.partition(":")
+    return corpus if colon else ""
+
+
 def only(index: DenseIndex, corpora: Sequence[str]) -> DenseIndex:
     """The index of these corpora alone; bundled passages, whose ids have no corpus, always stay."""
-    starts = tuple(f"{name}:" for name in corpora)
-    return index.subset([":" not in pid or pid.startswith(starts) for pid in index.ids.tolist()])
+    prefixes = tuple(f"{name}:" for name in corpora)
+    keep = [":" not in pid or pid.startswith(prefixes) for pid in index.ids.tolist()]
+    return index.subset(keep)
 
 
 def without(index: DenseIndex, sources: Sequence[str]) -> DenseIndex:
     """The index without passages whose id begins with one of ``sources`` (a corpus or a subset)."""
-    return index.subset([not pid.startswith(tuple(sources)) for pid in index.ids.tolist()])
+    prefixes = tuple(sources)
+    return index.subset([not pid.startswith(prefixes) for pid in index.ids.tolist()])

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -27,9 +28,11 @@ Item = str | tuple[str, str]
 
 
 class Encoder(Protocol):
-    """What every encoder offers. ``fingerprint`` names all that moves a number: hash of the model's
-    files, pooling, tokens, normalisation, precision; ``fingerprints`` does so per tower, so that
-    another query length does not make the vectors of a whole corpus stale.
+    """What every encoder offers.
+
+    ``fingerprint`` names all that moves a number: hash of the model's files, pooling, tokens,
+    normalisation, precision; ``fingerprints`` does so per tower, so that another query length does
+    not make the vectors of a whole corpus stale.
     """
 
     name: str
@@ -63,7 +66,9 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     if name == "medcpt":
         query = options.pop("query_model", "ncbi/MedCPT-Query-Encoder")
         article = options.pop("article_model", "ncbi/MedCPT-Article-Encoder")
-        tokens = options.pop("query_tokens", 512), options.pop("article_tokens", 512)
+        query_tokens = options.pop("query_tokens", 512)
+        article_tokens = options.pop("article_tokens", 512)
+        tokens = (query_tokens, article_tokens)
         return ModelEncoder(name, query, article, max_tokens=tokens, cls_pairs=True, **options)
     if name.startswith("st:"):
         return ModelEncoder(name, name.removeprefix("st:"), **options)
@@ -74,11 +79,12 @@ class ModelEncoder:
     """sentence-transformers models as towers; one model for both when ``article`` is not given.
 
     ``cls_pairs`` (MedCPT) takes the CLS vector of a plain BERT and reads pairs as two segments; an
-    article without a title is a pair with an empty one. Too long, a (title, text) pair loses the
-    end of its longer part, a (question, text) pair the end of its text first. A model is opened
-    for the first text whose vector is not in the cache (or at once where ``max_tokens`` is to be
-    learnt from it), so that a run that finds all of them is spared the import of torch; until then
-    its folder may not change.
+    article without a title is a pair with an empty one. Where it is too long, a (title, text) pair
+    loses the end of its longer part, a (question, text) pair the end of its text first.
+
+    A model is opened for the first text whose vector is not in the cache (or at once where
+    ``max_tokens`` is to be learnt from it), so that a run that finds all of them is spared the
+    import of torch; until then its folder may not change.
     """
 
     def __init__(
@@ -93,35 +99,55 @@ class ModelEncoder:
         precision: str | None = None,
         batch_size: int | None = None,
     ):
-        self.devices = [device] if isinstance(device, str) else list(device or _gpus() or ["cpu"])
+        if isinstance(device, str):
+            self.devices = [device]
+        else:
+            self.devices = list(device or _gpus() or ["cpu"])
         on_gpu = self.devices[0].startswith("cuda")
         self._precision = precision or ("float16" if on_gpu else "float32")
         if self._precision not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"unknown precision {precision!r}: use float32, bfloat16 or float16")
-        self.name, self.pairs, self._opened, self._lock = name, cls_pairs, {}, threading.Lock()
+        self.name = name
+        self.pairs = cls_pairs
         self.batch_size = batch_size or (256 if on_gpu else 8)
-        limits = max_tokens if isinstance(max_tokens, tuple) else (max_tokens, max_tokens)
-        folders = {
-            source: model_folder(source) for source in dict.fromkeys([query, article or query])
+        self._lock = threading.Lock()
+        # By folder and token limit: towers that share both share one model.
+        self._opened: dict[tuple[Path, int | None], Any] = {}
+
+        if not isinstance(max_tokens, tuple):
+            max_tokens = (max_tokens, max_tokens)
+        query_folder = model_folder(query)
+        one_model = not article or article == query
+        article_folder = query_folder if one_model else model_folder(article)
+        self._folder_and_tokens = {
+            "query": (query_folder, max_tokens[0]),
+            "article": (article_folder, max_tokens[1]),
         }
-        files = {folder: digest(folder) for folder in folders.values()}
-        self._places = {"query": (folders[query], limits[0])}
-        self._places["article"] = (folders[article or query], limits[1])
-        self.fingerprints = {t: self._made_by(t, files[f]) for t, (f, _) in self._places.items()}
+        # Hashing the weights takes seconds, so one folder is hashed once.
+        digests = {folder: digest(folder) for folder in {query_folder, article_folder}}
+        self.fingerprints = {
+            "query": self._made_by("query", digests[query_folder]),
+            "article": self._made_by("article", digests[article_folder]),
+        }
         self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
 
-    def _made_by(self, tower: Tower, files: str) -> str:
-        tokens = self._places[tower][1] or self._model(tower).max_seq_length
-        how = f"{'cls' if self.pairs else 'own'} pooling|{tokens} tokens|unit"
-        return f"{self.name.split(':')[0]}|{files}|{how}|{self._precision}"
+    def _made_by(self, tower: Tower, files_digest: str) -> str:
+        """The fingerprint of a tower."""
+        _, max_tokens = self._folder_and_tokens[tower]
+        tokens = max_tokens or self._model(tower).max_seq_length
+        family = self.name.split(":")[0]
+        pooling = "cls" if self.pairs else "own"
+        return f"{family}|{files_digest}|{pooling} pooling|{tokens} tokens|unit|{self._precision}"
 
     def _model(self, tower: Tower) -> Any:
         """The model of a tower, opened when it is first needed."""
-        place = self._places[tower]
+        folder, tokens = key = self._folder_and_tokens[tower]
         with self._lock:
-            if place not in self._opened:
-                self._opened[place] = _open(*place, self.pairs, self.devices[0], self._precision)
-            return self._opened[place]
+            if key not in self._opened:
+                self._opened[key] = _open(
+                    folder, tokens, self.pairs, self.devices[0], self._precision
+                )
+            return self._opened[key]
 
     @cached_property
     def dim(self) -> int:
@@ -135,34 +161,44 @@ class ModelEncoder:
         if not len(items):
             return np.zeros((0, self.dim), dtype=np.float32)
         model = self._model(tower)
-        run = model.encode_query if tower == "query" else model.encode_document
+        encode = model.encode_query if tower == "query" else model.encode_document
         texts = [self._as_read(item, tower) for item in items]
+        options = {"batch_size": self.batch_size, "show_progress_bar": progress}
         # A list makes one process a device, so only where there are several.
-        several = {"device": self.devices} if len(self.devices) > 1 else {}
-        rows = run(texts, batch_size=self.batch_size, show_progress_bar=progress, **several)
-        return _unit(np.asarray(rows, dtype=np.float32))
+        if len(self.devices) > 1:
+            options["device"] = self.devices
+        vectors = encode(texts, **options)
+        return _unit(np.asarray(vectors, dtype=np.float32))
 
     def _as_read(self, item: Item, tower: Tower) -> Item:
+        """What the model is given for an item: one text, or for MedCPT a pair of segments."""
         if not self.pairs:
             return _single(item, tower)
         if isinstance(item, str):
             return ("", item) if tower == "article" else item
         if tower == "article":
             return item
+        # The tokenizer would shorten the longer segment: the question is to stay whole.
         room = self._model("query").max_seq_length - 3  # [CLS] and two [SEP]
-        question, used = self._clip(item[0], room)
-        return question, self._clip(item[1], room - used)[0]
+        question, text = item
+        question, used = self._clip(question, room)
+        text, _ = self._clip(text, room - used)
+        return question, text
 
     def _clip(self, text: str, tokens: int) -> tuple[str, int]:
         """The start of ``text`` that fills at most ``tokens`` tokens, and how many it fills."""
-        spans = self._model("query").tokenizer(
+        encoded = self._model("query").tokenizer(
             text,
             add_special_tokens=False,
             return_offsets_mapping=True,
             truncation=True,
             max_length=max(tokens, 1),
-        )["offset_mapping"][:tokens]
-        return (text[: spans[-1][1]] if spans else ""), len(spans)
+        )
+        spans = encoded["offset_mapping"][:tokens]
+        if not spans:
+            return "", 0
+        _, end = spans[-1]
+        return text[:end], len(spans)
 
 
 class HashEncoder:
@@ -177,13 +213,15 @@ class HashEncoder:
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
     ) -> np.ndarray:
         """See Encoder. A text without a word has no direction: ValueError names the item."""
-        out = np.zeros((len(items), self.dim), dtype=np.float32)
-        for row, item in zip(out, items, strict=True):
+        vectors = np.zeros((len(items), self.dim), dtype=np.float32)
+        for vector, item in zip(vectors, items, strict=True):
             words = re.findall(r"\w+", _single(item, tower).lower())
-            for gram in [*words, *map(" ".join, zip(words, words[1:], strict=False))]:
+            word_pairs = [" ".join(pair) for pair in pairwise(words)]
+            for gram in words + word_pairs:
                 code = zlib.crc32(gram.encode())
-                row[code % self.dim] += 1 if code >> 31 else -1
-        return _unit(out)
+                # The highest of 32 bits decides the sign, the remainder the bucket.
+                vector[code % self.dim] += 1 if code >> 31 else -1
+        return _unit(vectors)
 
 
 def _gpus() -> list[str]:
@@ -196,12 +234,14 @@ def _gpus() -> list[str]:
 
 
 def _single(item: Item, tower: Tower) -> str:
+    """An item as one text: an article without its title, a question and its text joined."""
     if isinstance(item, str):
         return item
     return item[1] if tower == "article" else " ".join(item)
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
+    """Every row at length 1; a ValueError for one that has no direction."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     bad = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
     if len(bad):
@@ -210,6 +250,7 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 
 def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precision: str) -> Any:
+    """Load a sentence-transformers model; with ``cls``, a plain BERT that gives its CLS vector."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer

@@ -1,7 +1,9 @@
 """Search for scores that are not one inner product: minima, log-sum-exps, penalties, pools.
 
-All are exact. A corpus is scored whole, block by block, so that memory stays flat; a large one is
-searched for a minimum of linear forms by candidate sets that prove nothing is missing.
+A linear form is an inner product with the passage plus a constant; CHR's score is one. The scores
+here combine several. All searches are exact: a corpus is scored whole, block by block, so that
+memory stays flat; for a minimum of linear forms, a large one is searched by candidate lists that
+are long enough to prove that nothing is missing.
 """
 
 from __future__ import annotations
@@ -25,8 +27,11 @@ __all__ = [
     "search_with_penalty",
 ]
 
-BLOCK, WHOLE = 4096, 200_000
-"""Passages scored at a time at most, and how many are scored whole for a minimum of forms."""
+BLOCK = 4096
+"""Passages scored at a time, at most."""
+
+WHOLE = 200_000
+"""Up to so many passages, all are scored for a minimum of forms; beyond, candidates are."""
 
 PRODUCTS = 2**24
 """Inner products in memory at a time (128 MiB): many vectors make the blocks smaller."""
@@ -92,21 +97,27 @@ def search_certified(
     is missing; else that question is searched four times as deep.
     """
     best: list[Hits | None] = [None] * len(forms)
-    todo, n = list(range(len(forms))), min(max(candidates, k), len(index))
+    todo = list(range(len(forms)))
+    depth = min(max(candidates, k), len(index))
     while todo:
-        hits = index.search(np.concatenate([forms[i].vectors for i in todo]), n)
-        ends = np.cumsum([len(forms[i].vectors) for i in todo])
+        # One search for the forms of all questions: each question has some rows of the hits.
+        hits = index.search(np.concatenate([forms[i].vectors for i in todo]), depth)
+        end = 0
         unsure = []
-        for i, end in zip(todo, ends, strict=True):
-            form, part = forms[i], slice(end - len(forms[i].vectors), end)
-            rows = np.unique(hits.rows[part])
+        for i in todo:
+            form = forms[i]
+            start, end = end, end + len(form.vectors)
+            rows = np.unique(hits.rows[start:end])
             exact = (index.score(form.vectors, rows) + form.offsets[:, None]).min(axis=0)
             best[i] = top_rows(exact[None], rows, index, min(k, len(rows)))
-            # The margin keeps rounding of scores (1e-5) from certifying a tie.
-            unseen = float((hits.scores[part, -1] + form.offsets).min()) + 2e-5
-            if best[i].scores[0, -1] <= unseen and n < len(index):
+            # The most an unseen passage can score; the margin keeps rounding of scores (1e-5)
+            # from certifying a tie.
+            last_scores = hits.scores[start:end, -1] + form.offsets
+            unseen = float(last_scores.min()) + 2e-5
+            if best[i].scores[0, -1] <= unseen and depth < len(index):
                 unsure.append(i)
-        todo, n = unsure, min(4 * n, len(index))
+        todo = unsure
+        depth = min(4 * depth, len(index))
     return Hits.stack(best)
 
 
@@ -129,8 +140,8 @@ def log_sum_exp(lam: float | np.ndarray, tau: float) -> Combine:
         nearest = minus.max(axis=1)
         # From the nearest mimic on, by log1p and expm1: exact for the least and largest tau too,
         # where log(sum(exp)) - log(m) would lose the digits that tau multiplies.
-        below = np.expm1((minus - nearest[:, None]) / tau).mean(axis=1)
-        return plus - lam * (nearest + tau * np.log1p(below))
+        mean_shortfall = np.expm1((minus - nearest[:, None]) / tau).mean(axis=1)
+        return plus - lam * (nearest + tau * np.log1p(mean_shortfall))
 
     return combine
 
@@ -146,12 +157,12 @@ def hubness(index: DenseIndex, vectors: np.ndarray, neighbours: int = 10) -> np.
     n = len(vectors)
     if not 1 <= neighbours <= n:
         raise ValueError(f"{neighbours} neighbours among {n} vectors: ask for 1 to {n}")
-    found = np.full(len(index.kept), np.nan)
+    mean_cosine = np.full(len(index.kept), np.nan)
     for rows in _blocks(index, n):
         cosines = index.score(vectors, rows)
         nearest = np.partition(cosines, n - neighbours, axis=0)[n - neighbours :]
-        found[rows] = nearest.mean(axis=0)
-    return found
+        mean_cosine[rows] = nearest.mean(axis=0)
+    return mean_cosine
 
 
 def search_with_penalty(
@@ -192,25 +203,27 @@ def rerank_pool(
 ) -> Hits:
     """Top k by ``query`` among the top n by ``pool`` (both (q, d)): CHR read as re-ranking.
 
-    This is another ranking than the full search, not an approximation of it (ambiguity A3).
-    ``excluded`` are ids, a set a query, that the pool of that query leaves out.
+    This is another ranking than the full search, not an approximation of it: the paper calls CHR
+    both one search and a re-ranking, and does not say of how many passages. ``excluded`` are ids,
+    a set a query, that the pool of that query leaves out.
     """
     excluded = excluded or [frozenset()] * len(pool)
     spare = max(map(len, excluded))
-    first = index.search(pool, min(n + spare, len(index)))
+    candidates = index.search(pool, min(n + spare, len(index)))
     parts = []
-    for i, rows in enumerate(first.rows):
-        allowed = [pid not in excluded[i] for pid in first.ids[i].tolist()]
+    for i, rows in enumerate(candidates.rows):
+        allowed = [pid not in excluded[i] for pid in candidates.ids[i].tolist()]
         rows = rows[allowed][:n]
-        parts.append(top_rows(index.score(query[i : i + 1], rows), rows, index, k))
+        scores = index.score(query[i : i + 1], rows)
+        parts.append(top_rows(scores, rows, index, k))
     return Hits.stack(parts)
 
 
 def _padded(form: LinearForms, width: int) -> LinearForms:
     """The same score with ``width`` forms: the first is repeated, which changes no minimum."""
-    which = np.zeros(width, dtype=int)
-    which[: len(form.vectors)] = np.arange(len(form.vectors))
-    return LinearForms(form.vectors[which], form.offsets[which])
+    order = np.zeros(width, dtype=int)
+    order[: len(form.vectors)] = np.arange(len(form.vectors))
+    return LinearForms(form.vectors[order], form.offsets[order])
 
 
 def _blocks(index: DenseIndex, vectors: int) -> list[np.ndarray]:
@@ -227,5 +240,6 @@ def _best_of_blocks(
     if k < 1:
         raise ValueError(f"k is {k}: ask for at least one passage")
     parts = [top_rows(scores(rows), rows, index, k) for rows in _blocks(index, vectors)]
-    best = np.concatenate([part.scores for part in parts], axis=1)
-    return top_rows(best, np.concatenate([part.rows for part in parts], axis=1), index, k)
+    best_scores = np.concatenate([part.scores for part in parts], axis=1)
+    best_rows = np.concatenate([part.rows for part in parts], axis=1)
+    return top_rows(best_scores, best_rows, index, k)

@@ -28,9 +28,10 @@ class PassageIndex:
     def __init__(self, ids: Sequence[str]):
         self.ids = np.asarray(ids, dtype=str)
         order = np.argsort(self.ids, kind="stable")
-        twice = np.flatnonzero(self.ids[order[1:]] == self.ids[order[:-1]])
-        if len(twice):
-            raise ValueError(f"passage id {str(self.ids[order[twice[0]]])!r} occurs twice")
+        in_order = self.ids[order]
+        repeated = in_order[1:][in_order[1:] == in_order[:-1]]
+        if len(repeated):
+            raise ValueError(f"passage id {str(repeated[0])!r} occurs twice")
         self.ranks = np.argsort(order)
         self.kept = np.ones(len(self.ids), dtype=bool)
 
@@ -89,15 +90,16 @@ class DenseIndex(PassageIndex):
         """The stored vectors of some rows, float32 (m, d)."""
         rows = np.asarray(rows, dtype=np.int64)
         found = np.empty((len(rows), self.dim), dtype=np.float32)
-        shard = np.searchsorted(self._starts, rows, side="right") - 1
-        for i in np.unique(shard):
-            found[shard == i] = self._shards[i][rows[shard == i] - self._starts[i]]
+        shard_of = np.searchsorted(self._starts, rows, side="right") - 1
+        for i in np.unique(shard_of):
+            here = shard_of == i
+            found[here] = self._shards[i][rows[here] - self._starts[i]]
         return found
 
     def score(self, vectors: np.ndarray, which: Sequence[str] | np.ndarray) -> np.ndarray:
         """Inner products, float64 (n, m), with the passages ``which``: row numbers or ids."""
         rows = np.asarray(which)
-        if rows.dtype.kind in "UO":
+        if rows.dtype.kind in "UO":  # texts: ids, not row numbers
             row_of = {pid: row for row, pid in enumerate(self.ids.tolist())}
             rows = np.array([row_of[pid] for pid in rows.tolist()])
         return np.asarray(vectors, np.float64) @ self.vectors(rows).T.astype(np.float64)
@@ -115,36 +117,49 @@ class DenseIndex(PassageIndex):
         if len(bad):
             raise ValueError(f"query row {bad[0]} is zero or not finite: it has no direction")
         starts = range(0, max(len(queries), 1), batch)
-        return Hits.stack([self._certain(queries[i : i + batch], k) for i in starts])
+        return Hits.stack([self._exact_top(queries[i : i + batch], k) for i in starts])
 
-    def _certain(self, queries: np.ndarray, k: int) -> Hits:
+    def _exact_top(self, queries: np.ndarray, k: int) -> Hits:
         """The exact top k: the candidates grow until no passage outside can be among them."""
         k = min(k, len(self))
         scores = np.empty((len(queries), k), dtype=np.float32)
         rows = np.empty((len(queries), k), dtype=np.int64)
         # How far a float32 product can be off, generously, and half a step of rounding twice.
         slack = 1e-5 * np.maximum(1, np.linalg.norm(queries, axis=1)) + 1e-5
-        todo, depth = np.arange(len(queries)), min(k + 16, len(self))
+        todo = np.arange(len(queries))
+        depth = min(k + 16, len(self))
         while len(todo):
-            least, candidates = self._candidates(queries[todo], depth)
-            pairs = zip(queries[todo, None], candidates, strict=True)
-            exact = np.concatenate([self.score(query, own) for query, own in pairs])
+            candidates, worst_score = self._candidates(queries[todo], depth)
+            exact = np.empty(candidates.shape)
+            for position, query in enumerate(todo):
+                query_row = queries[query : query + 1]
+                exact[position] = self.score(query_row, candidates[position])[0]
             best = top_rows(exact, candidates, self, k)
-            scores[todo], rows[todo] = best.scores, best.rows
-            unsure = (least + slack[todo] >= best.scores[:, -1]) & (depth < len(self))
-            todo, depth = todo[unsure], min(4 * depth, len(self))
+            scores[todo] = best.scores
+            rows[todo] = best.rows
+            # A passage outside scores at most as much as the worst candidate, and the slack.
+            unsure = (worst_score + slack[todo] >= best.scores[:, -1]) & (depth < len(self))
+            todo = todo[unsure]
+            depth = min(4 * depth, len(self))
         return Hits(scores, rows, self.ids[rows])
 
     def _candidates(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (n, depth) of the best float32 scores over all shards, and the least score."""
-        kept = enumerate(np.split(self.kept, self._starts[1:-1]))
-        picks = [(i, np.flatnonzero(own)) for i, own in kept if own.any()]
-        found = self._backend.top(queries, picks, depth)
-        scores = np.concatenate([own for own, _ in found], axis=1)
-        blocks = [self._starts[i] + local[f[1]] for (i, local), f in zip(picks, found, strict=True)]
-        rows = np.concatenate(blocks, axis=1)
+        """Rows (n, depth) of the best float32 scores over all shards, and the worst of these
+        scores (n,)."""
+        searched = []
+        for i, kept_here in enumerate(np.split(self.kept, self._starts[1:-1])):
+            if kept_here.any():
+                searched.append((i, np.flatnonzero(kept_here)))
+        scores, rows = [], []
+        found = self._backend.top(queries, searched, depth)
+        for (i, kept_rows), (best_scores, positions) in zip(searched, found, strict=True):
+            scores.append(best_scores)
+            rows.append(self._starts[i] + kept_rows[positions])
+        scores = np.concatenate(scores, axis=1)
+        rows = np.concatenate(rows, axis=1)
         best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
-        return np.take_along_axis(scores, best, 1).min(axis=1), np.take_along_axis(rows, best, 1)
+        worst_score = np.take_along_axis(scores, best, axis=1).min(axis=1)
+        return np.take_along_axis(rows, best, axis=1), worst_score
 
 
 class _Faiss:
@@ -155,13 +170,18 @@ class _Faiss:
             raise ValueError(f"backend faiss runs on the CPU, not {devices}: use backend='torch'")
         self._shards = shards
 
-    def top(self, queries, picks, depth):
+    def top(
+        self, queries: np.ndarray, searched: list[tuple[int, np.ndarray]], depth: int
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """As ``lib.search.devices.TorchSearch.top``."""
         import faiss
 
         found = []
-        for i, local in picks:
-            block = self._shards[i]
-            block = np.ascontiguousarray(block[local] if len(local) < len(block) else block, "f4")
-            k = min(depth, len(block))
-            found.append(faiss.knn(queries, block, k, metric=faiss.METRIC_INNER_PRODUCT))
+        for i, rows in searched:
+            shard = self._shards[i]
+            if len(rows) < len(shard):
+                shard = shard[rows]
+            shard = np.ascontiguousarray(shard, dtype=np.float32)
+            k = min(depth, len(shard))
+            found.append(faiss.knn(queries, shard, k, metric=faiss.METRIC_INNER_PRODUCT))
         return found

@@ -16,7 +16,9 @@ __all__ = ["contrast_terms"]
 def contrast_terms(
     target: str, mimic: str, lam: float = 1.0, *, smoothing: float = 0.5
 ) -> dict[str, float]:
-    """Words of H+ (as BM25 reads them) with weight y+ max(0, 1 + lambda delta); those above 0 only.
+    """The words of H+ (as BM25 reads them), weighted by y+ max(0, 1 + lambda delta).
+
+    Words whose weight is 0 are left out.
 
     delta is the log-odds of the word in H+ against H-, with a Dirichlet prior of ``smoothing`` for
     each of the V words of both texts (Monroe, Colaresi & Quinn 2008, *Fightin' Words*, their
@@ -39,8 +41,8 @@ def contrast_terms(
         return {word: float(count) for word, count in plus.items()}
 
     def log_odds(count: int, total: int) -> float:
-        others = total - count + smoothing * (vocabulary - 1)
-        return math.log((count + smoothing) / others)
+        all_other_words = total - count + smoothing * (vocabulary - 1)
+        return math.log((count + smoothing) / all_other_words)
 
     weights = {}
     for word, count in plus.items():

@@ -34,21 +34,29 @@ class Hits:
     def __getitem__(self, i: int) -> Hits:
         """Query i alone, as a Hits with one row and without padding."""
         found = self.ids[i] != ""
-        return Hits(*(column[i][found][None] for column in (self.scores, self.rows, self.ids)))
+        return Hits(
+            scores=self.scores[i, found][None],
+            rows=self.rows[i, found][None],
+            ids=self.ids[i, found][None],
+        )
 
     @classmethod
     def stack(cls, parts: Sequence[Hits]) -> Hits:
         """The queries of one or more parts below each other, padded to the longest list."""
-        gaps = [max(p.ids.shape[1] for p in parts) - p.ids.shape[1] for p in parts]
+        longest = max(part.ids.shape[1] for part in parts)
 
-        def column(name: str, filler: float | str) -> np.ndarray:
-            padded = (
-                np.pad(getattr(part, name), ((0, 0), (0, gap)), constant_values=filler)
-                for part, gap in zip(parts, gaps, strict=True)
-            )
-            return np.concatenate(list(padded))
+        def stacked(arrays: Sequence[np.ndarray], filler: float | str) -> np.ndarray:
+            padded = []
+            for array in arrays:
+                gap = longest - array.shape[1]
+                padded.append(np.pad(array, ((0, 0), (0, gap)), constant_values=filler))
+            return np.concatenate(padded)
 
-        return cls(column("scores", -np.inf), column("rows", -1), column("ids", ""))
+        return cls(
+            scores=stacked([part.scores for part in parts], -np.inf),
+            rows=stacked([part.rows for part in parts], -1),
+            ids=stacked([part.ids for part in parts], ""),
+        )
 
 
 def merge_scores(parts: Sequence[Hits], k: int) -> Hits:
@@ -73,27 +81,33 @@ def merge_balanced(parts: Sequence[Hits], k: int) -> Hits:
     RAG2's balanced retrieval: with k = m x len(parts) and disjoint sources each gives its best m; a
     source that runs out leaves its turns to the others. Scores are minus the turn, so they fall.
     """
-    sources = [
-        Hits(np.full(p.scores.shape, i, np.float32), p.rows, p.ids) for i, p in enumerate(parts)
+    # The number of its list in place of each score: a turn depends on rank and list alone.
+    numbered = [
+        Hits(np.full(part.scores.shape, i, np.float32), part.rows, part.ids)
+        for i, part in enumerate(parts)
     ]
-    return _merged(sources, k, lambda rank, source: -(rank * len(parts) + source), max)
+    return _merged(numbered, k, lambda rank, source: -(rank * len(parts) + source), max)
 
 
 def _merged(parts: Sequence[Hits], k: int, points: Callable, joined: Callable) -> Hits:
-    """``points(rank, score)`` of a passage in each list it is in, ``joined`` to its one score."""
+    """The k passages of each query that have the best merged score.
+
+    A passage gets ``points(rank, score)`` from every list it is in, ranks from 1; ``joined`` makes
+    one score of them, such as their maximum or sum.
+    """
     if k < 1 or not parts or len({len(p) for p in parts}) != 1:
         raise ValueError(f"cannot merge lists of {[len(p) for p in parts]} queries to k = {k}")
-    rows = []
-    for lists in zip(*parts, strict=True):
-        given = defaultdict(list)
-        for own in lists:
-            pairs = zip(own.ids[0].tolist(), own.scores[0].tolist(), strict=True)
-            for rank, (pid, score) in enumerate(pairs, 1):
-                given[pid].append(points(rank, score))
+    merged = []
+    for lists_of_query in zip(*parts, strict=True):
+        points_of = defaultdict(list)
+        for hits in lists_of_query:
+            results = zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True)
+            for rank, (pid, score) in enumerate(results, 1):
+                points_of[pid].append(points(rank, score))
         # Twelve digits: the order in which equal terms were added must not decide.
-        found = [(round(joined(some), 12), pid) for pid, some in given.items()]
-        best = sorted(found, key=lambda item: (-item[0], item[1]))[:k]
-        ids = np.array([[pid for _, pid in best]], dtype=str)
-        scores = np.array([[score for score, _ in best]], dtype=np.float32)
-        rows.append(Hits(scores, np.full(ids.shape, -1), ids))
-    return Hits.stack(rows)
+        score_of = {pid: round(joined(given), 12) for pid, given in points_of.items()}
+        best = sorted(score_of, key=lambda pid: (-score_of[pid], pid))[:k]
+        ids = np.array([best], dtype=str)
+        scores = np.array([[score_of[pid] for pid in best]], dtype=np.float32)
+        merged.append(Hits(scores, np.full(ids.shape, -1), ids))
+    return Hits.stack(merged)

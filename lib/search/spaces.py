@@ -48,10 +48,12 @@ class Space:
         moved = shifted @ self.matrix
         length = np.linalg.norm(moved, axis=-1)
         # Stored vectors are known to about 1e-7: what is nearer to the mean is rounding.
-        good = (np.linalg.norm(shifted, axis=-1) > 1e-6) & np.isfinite(length) & (length > 0)
-        if not good.all():
+        away_from_mean = np.linalg.norm(shifted, axis=-1) > 1e-6
+        has_direction = away_from_mean & np.isfinite(length) & (length > 0)
+        if not has_direction.all():
+            row = np.flatnonzero(~has_direction)[0]
             raise ValueError(
-                f"vector row {np.flatnonzero(~good)[0]} is not finite or equals the corpus mean:"
+                f"vector row {row} is not finite or equals the corpus mean:"
                 " it has no direction in this space"
             )
         return (moved / length[..., None]).astype(np.float32)
@@ -126,11 +128,13 @@ def lda_query(
     """
     beta = np.reshape(np.asarray(beta, dtype=np.float64), (-1, 1))
     difference = np.asarray(h_plus, dtype=np.float64) - h_minus_mean
-    nowhere = np.linalg.norm(difference, axis=1, keepdims=True) < TINY
-    direction = np.linalg.solve(_shrunk(of, rho), np.where(nowhere, 1.0, difference).T).T
+    no_direction = np.linalg.norm(difference, axis=1, keepdims=True) < TINY
+    # Ones stand in where there is no direction, so that nothing is divided by zero.
+    difference = np.where(no_direction, 1.0, difference)
+    direction = np.linalg.solve(_shrunk(of, rho), difference.T).T
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     query = h_plus + beta * direction
-    return np.where(nowhere & (beta != 0), 0.0, query).astype(np.float32)
+    return np.where(no_direction & (beta != 0), 0.0, query).astype(np.float32)
 
 
 def _shrunk(of: Moments, rho: float) -> np.ndarray:

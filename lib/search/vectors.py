@@ -44,19 +44,22 @@ def encode_cached(
     if dtype not in ("float32", "float16"):
         raise ValueError(f"vectors are stored as float32 or float16, not {dtype!r}")
     folder = cache_dir or paths.cache("vectors")
-    files, missing = [], {}
+    files: list[Path] = []
+    missing: dict[Path, range] = {}
     for start in range(0, len(items), shard_rows):
         block = items[start : start + shard_rows]
-        files.append(folder / f"{_key(block, encoder, tower, dtype)}.npy")
-        if read_manifest(files[-1]) is None:
-            missing[files[-1]] = range(start, start + len(block))
-            if files[-1].exists():
-                print(f"{files[-1]} is broken: its texts are encoded again", file=sys.stderr)
+        file = folder / f"{_key(block, encoder, tower, dtype)}.npy"
+        files.append(file)
+        if read_manifest(file) is None:
+            missing[file] = range(start, start + len(block))
+            if file.exists():
+                print(f"{file} is broken: its texts are encoded again", file=sys.stderr)
     if missing and progress:
-        size = sum(map(len, missing.values())) * encoder.dim * np.dtype(dtype).itemsize
-        found = f"{label}: {len(missing)} of {len(files)} shards missing, {size / 1e9:.3f} GB"
+        n_missing = sum(len(rows) for rows in missing.values())
+        gigabytes = n_missing * encoder.dim * np.dtype(dtype).itemsize / 1e9
+        what = f"{label}: {len(missing)} of {len(files)} shards missing, {gigabytes:.3f} GB"
         expected = _expected_time(list(missing.values()), items, encoder, tower)
-        print(found + expected, file=sys.stderr, flush=True)
+        print(what + expected, file=sys.stderr, flush=True)
     _encode_missing(missing, items, encoder, tower, dtype, label, progress)
     return [np.load(file, mmap_mode="r") for file in files]
 
@@ -71,12 +74,13 @@ def encode_small(
     """
     file = (cache_dir or paths.cache("vectors")) / "texts.sqlite"
     file.parent.mkdir(parents=True, exist_ok=True)
-    for last in (False, True):
+    for second_try in (False, True):
         try:
             with closing(sqlite3.connect(file, timeout=600)) as store:
                 return _from_store(store, texts, encoder, tower)
         except sqlite3.DatabaseError as error:
-            if last or isinstance(error, sqlite3.OperationalError):
+            # Locked or not writable is no reason to delete anything: only a broken file is.
+            if second_try or isinstance(error, sqlite3.OperationalError):
                 raise
             print(f"{file} is broken: its texts are encoded again ({error})", file=sys.stderr)
             file.unlink()
@@ -85,27 +89,31 @@ def encode_small(
 def _from_store(
     store: sqlite3.Connection, texts: Sequence[Item], encoder: Encoder, tower: Tower
 ) -> np.ndarray:
+    """The vectors of the texts, (n, dim); those that the file lacks are encoded and added to it."""
     store.execute("CREATE TABLE IF NOT EXISTS vector (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
     keys = [_key([text], encoder, tower, "float32") for text in texts]
-    found = {
-        key: np.frombuffer(value, np.float32)
-        for key in dict.fromkeys(keys)
-        for (value,) in store.execute("SELECT value FROM vector WHERE key = ?", (key,))
-    }
-    missing = [(k, t) for k, t in zip(keys, texts, strict=True) if k not in found]
-    missing = list(dict(missing).items())
+    text_of = dict(zip(keys, texts, strict=True))
+    vector_of: dict[str, np.ndarray] = {}
+    for key in text_of:
+        row = store.execute("SELECT value FROM vector WHERE key = ?", (key,)).fetchone()
+        if row is not None:
+            vector_of[key] = np.frombuffer(row[0], np.float32)
+    missing = [key for key in text_of if key not in vector_of]
     for start in range(0, len(missing), _CHUNK):
-        part = missing[start : start + _CHUNK]
-        rows = encoder.encode([text for _, text in part], tower, progress=False)
-        found |= {key: row for (key, _), row in zip(part, rows, strict=True)}
-        values = [(key, row.tobytes()) for (key, _), row in zip(part, rows, strict=True)]
-        store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", values)
+        chunk = missing[start : start + _CHUNK]
+        vectors = encoder.encode([text_of[key] for key in chunk], tower, progress=False)
+        vector_of.update(zip(chunk, vectors, strict=True))
+        added = [(key, vector_of[key].tobytes()) for key in chunk]
+        store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", added)
+        # A chunk at a time, so that a run that is killed keeps what it has.
         store.commit()
-    rows = [found[key] for key in keys]
-    return np.stack(rows) if rows else np.zeros((0, encoder.dim), np.float32)
+    if not keys:
+        return np.zeros((0, encoder.dim), np.float32)
+    return np.stack([vector_of[key] for key in keys])
 
 
 def _key(block: Sequence[Item], encoder: Encoder, tower: Tower, dtype: str) -> str:
+    """A hash of everything that decides the stored bytes of these texts' vectors."""
     made_by = encoder.fingerprints[tower]
     return sha256_bytes(canonical_json([list(block), tower, made_by, dtype]).encode())
 
@@ -113,13 +121,18 @@ def _key(block: Sequence[Item], encoder: Encoder, tower: Tower, dtype: str) -> s
 def _expected_time(
     missing: list[range], items: Sequence[Item], encoder: Encoder, tower: Tower
 ) -> str:
-    """Measured on 64 items spread over the missing ones; nothing is said of a short job."""
-    total = sum(map(len, missing))
+    """How many texts and about how many minutes; nothing is said of a short job.
+
+    Measured on 64 texts that are spread evenly over the missing ones.
+    """
+    total = sum(len(rows) for rows in missing)
     if total < 500:
         return ""
-    size = len(missing[0])  # only the very last shard can be shorter
-    picks = np.linspace(0, total - 1, 64).astype(int)
-    sample = [items[missing[p // size][p % size]] for p in picks]
+    shard_rows = len(missing[0])  # only the very last shard can be shorter
+    sample = []
+    for position in np.linspace(0, total - 1, 64).astype(int):
+        rows = missing[position // shard_rows]
+        sample.append(items[rows[position % shard_rows]])
     encoder.encode(sample[:2], tower, progress=False)  # to warm up
     start = time.perf_counter()
     encoder.encode(sample, tower, progress=False)
@@ -127,10 +140,19 @@ def _expected_time(
     return f", {total:,} texts, about {max(minutes, 0.1):.1f} min"
 
 
-def _encode_missing(missing, items, encoder, tower, dtype, label, progress) -> None:
+def _encode_missing(
+    missing: dict[Path, range],
+    items: Sequence[Item],
+    encoder: Encoder,
+    tower: Tower,
+    dtype: str,
+    label: str,
+    progress: bool,
+) -> None:
+    """Encode and write each missing shard: its file and the rows of ``items`` that belong in it."""
     from tqdm.auto import tqdm
 
-    total = sum(map(len, missing.values()))
+    total = sum(len(rows) for rows in missing.values())
     with tqdm(total=total, desc=label, unit="text", disable=not (progress and missing)) as bar:
         for file, rows in missing.items():
             parts = []
@@ -140,11 +162,11 @@ def _encode_missing(missing, items, encoder, tower, dtype, label, progress) -> N
                 bar.update(len(chunk))
             shard = np.concatenate(parts).astype(dtype)
             norms = np.linalg.norm(shard.astype(np.float32), axis=1)
-            # float16 keeps three digits; NaN fails too.
-            if len(bad := np.flatnonzero(~(np.abs(norms - 1) < 2e-3))):
-                raise ValueError(
-                    f"{encoder.name} on {label}: row {rows.start + bad[0]} is not of length 1"
-                )
+            # float16 keeps three digits. A NaN is not close either, so it is found too.
+            unit_length = np.abs(norms - 1) < 2e-3
+            if not unit_length.all():
+                bad = rows.start + np.flatnonzero(~unit_length)[0]
+                raise ValueError(f"{encoder.name} on {label}: row {bad} is not of length 1")
             atomic_write(file, lambda temporary, shard=shard: np.save(temporary, shard))
             settings = {
                 "encoder": encoder.fingerprints[tower],

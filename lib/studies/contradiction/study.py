@@ -284,7 +284,7 @@ def provenance(
     labelled: Iterable[str] = (),
     **settings: Any,
 ) -> dict[str, Any]:
-    """What results of the study depend on, as ``lib.base.provenance.result`` takes it.
+    """What results of the study depend on, as ``lib.base.provenance.make_or_reuse`` takes it.
 
     ``name`` of the evidence, the ``answerers`` (each with ``name`` and ``llm``), and the
     ``labelled`` sets that are read; ``settings`` are passed on.

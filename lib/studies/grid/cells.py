@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 
 import pandas as pd
 
-from lib.base.provenance import result
+from lib.base.provenance import make_or_reuse
 from lib.data.passages import Passage
 from lib.data.questions import Question, load_questions
 from lib.llm.chat import REFERENCE, ChatModel, Reply
@@ -225,7 +225,7 @@ class Grid:
             "questions": self._everyone_behind(arm, dataset),
         }
         try:
-            table = result(
+            table = make_or_reuse(
                 make,
                 f"cells/{name}",
                 self.profile,

@@ -10,7 +10,7 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.files import sha256_file
 from lib.base.paths import ROOT
-from lib.base.provenance import save_result
+from lib.base.provenance import write_result
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Budget
@@ -170,7 +170,7 @@ class Experiment:
         if "method" in table and "options_visible" not in table:
             table = table.assign(options_visible=table["method"].map(self.visible))
         behind = {**grid.behind, "k": grid.k, "lam": self.lam}
-        save_result(
+        write_result(
             table, name, grid.profile, code=["lib.studies.grid.tables"], data=grid.data, **behind
         )
         return table

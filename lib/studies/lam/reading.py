@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lib.base.provenance import result
+from lib.base.provenance import make_or_reuse
 from lib.data.benchmark import Benchmark
 from lib.data.passages import Passage
 from lib.data.questions import Question
@@ -249,11 +249,13 @@ def reading_results(study: Study, profile, dev: Mapping[str, Arm]) -> dict[str, 
         "code": ["lib.studies.lam.reading", "lib.search.corpus_index", *study.benchmark.code],
         "data": study.benchmark.files,
     }
-    values = result(
+    values = make_or_reuse(
         lambda: read_arms(study, lambdas, best),
         f"values_{stem}_reading",
         profile.name,
         **settings,
     )
-    table = result(lambda: reading_table(values), f"{stem}_reading_table", profile.name, **settings)
+    table = make_or_reuse(
+        lambda: reading_table(values), f"{stem}_reading_table", profile.name, **settings
+    )
     return {"values": values, "table": table}

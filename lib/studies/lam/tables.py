@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from lib.base.provenance import result
+from lib.base.provenance import make_or_reuse
 from lib.data.benchmark import Benchmark
 from lib.profiles import Profile
 from lib.search.contrast import hardest_tenth, spectrum
@@ -236,7 +236,7 @@ def study_results(
     }
 
     def kept(make, name: str) -> pd.DataFrame:
-        return result(make, name, profile.name, **settings)
+        return make_or_reuse(make, name, profile.name, **settings)
 
     values = kept(
         lambda: values_table(study, lambdas, elsewhere, progress=progress), f"values_{stem}"

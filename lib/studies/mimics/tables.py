@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from lib.base.provenance import save_result
+from lib.base.provenance import write_result
 from lib.data.ddx_mini import read
 from lib.report import reported, verdict
 from lib.stats import holm, mean_interval
@@ -38,7 +38,7 @@ def save(experiment: Experiment, table: pd.DataFrame, name: str, **settings) -> 
     grid, code = experiment.grid, [judge.__name__, __name__]
     settings |= {**grid.behind, "k": grid.k, "lam": experiment.lam}
     data = [*grid.data, CASES, "ddx-mini/mimic_grades.jsonl"]
-    save_result(table, name, grid.profile, code=code, data=data, **settings)
+    write_result(table, name, grid.profile, code=code, data=data, **settings)
     return table
 
 
