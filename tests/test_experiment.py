@@ -36,10 +36,10 @@ from lib.stats import mean_interval
 from lib.studies.grid import tables as paper_tables
 from lib.studies.grid.cells import ARMS, Grid
 from lib.studies.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
-from lib.studies.grid.kept import COLUMNS
+from lib.studies.grid.long_tables import COLUMNS
+from lib.studies.grid.no_reader import named_letters
 from lib.studies.lam import corruption, reference
 from lib.studies.lam.study import Condition, measured
-from lib.studies.mimics import unread
 from tests.test_benchmarks import QIDS, directly, made
 
 UNRECORDED = {"csqe", "thinkqe"}
@@ -472,9 +472,10 @@ def test_no_is_not_named_by_every_word_that_holds_it(own_folders):
         {"chr": METHODS["chr"]},
         [reader],
     )
-    judged = pd.DataFrame({"qid": ["q0", "q1", "q2", "q3"], "letter": list("AAAA")})
+    by_reader = dict.fromkeys(("q0", "q1", "q2", "q3"), "A")
     expansions = lab.grid.expansions("chr", "mine")
-    assert unread._named(lab.grid.sets["mine"], expansions, judged) == ["A", "A", "B", "A"]
+    letters = named_letters(lab.grid.sets["mine"], expansions, by_reader)
+    assert list(letters.values()) == ["A", "A", "B", "A"]
 
 
 def test_a_profile_without_a_reader_of_its_own_still_has_every_row(own_folders):
@@ -665,7 +666,7 @@ def test_a_method_of_a_readers_own_is_in_every_table_with_its_cost(own_folders, 
         answers,
         paper_tables.table1(lab, answers),
         paper_tables.table2(lab, answers),
-        paper_tables.read(lab),
+        paper_tables.accuracy_without_llm(lab),
         lab.quality(runs, targets, {}),
     )
     assert all("advised" in set(table["method"]) for table in tables)

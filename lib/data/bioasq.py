@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lib.data.benchmark import Benchmark, shares_8gram
+from lib.data.benchmark import Benchmark, shared_ngrams
 from lib.data.corpora import load_passages
 from lib.data.neighbours import neighbour_ranks, pick
 from lib.data.passages import CORPORA
@@ -52,7 +52,7 @@ def build(encoder) -> Benchmark:
         targets={q.qid: frozenset(pids[q.qid]) for q in kept},
         mimics={q.qid: frozenset(pids[m.qid]) for q, m in nearest},
         dev=frozenset(q.qid for q in kept if q.qid in dev),
-        copied=frozenset(q.qid for q in kept if shares_8gram(q.ideal_answer, q.gold_snippets) > 0),
+        copied=frozenset(q.qid for q in kept if shared_ngrams(q.ideal_answer, q.gold_snippets) > 0),
         shared=frozenset(q.qid for q, m in nearest if set(q.snippet_pmids) & set(m.snippet_pmids)),
         counts={
             "all": len(everything),
