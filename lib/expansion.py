@@ -10,47 +10,51 @@ from lib.data.questions import Question
 from lib.llm.chat import REFERENCE, ChatModel, ledger
 from lib.methods.base import Method
 from lib.run import expand_all
+from lib.studies.naming import YES_NO, names_option
 
 __all__ = ["hypotheses", "validity"]
+
+_COSTS = ("calls", "prompt_tokens", "output_tokens")
 
 
 def hypotheses(method: Method, questions: Sequence[Question], llm: ChatModel) -> pd.DataFrame:
     """One row per question: qid, H_plus, H_minus, repaired, cut, error, names_answer, replies.
 
-    ``names_answer``: H+ contains the right option's text (missing for yes/no questions, where every
-    hypothesis would). A failed question has empty hypotheses and its error.
+    ``names_answer``: H+ has the right option's text as whole words. It is missing for yes/no
+    questions, whose options are no names. A failed question has empty hypotheses and its error.
     """
-    out = []
+    rows = []
     for question, expansion in zip(questions, expand_all(method, questions, llm), strict=True):
         row = {"qid": question.qid, "H_plus": "", "H_minus": ""} | expansion.trace
-        right = question.options[question.answer].lower()
-        named = right in row["H_plus"].lower() if right not in ("yes", "no", "maybe") else None
-        out.append(row | {"names_answer": named})
-    return pd.DataFrame(out)
+        right_option = question.options[question.answer]
+        row["names_answer"] = None
+        if right_option.lower() not in YES_NO:
+            row["names_answer"] = names_option(row["H_plus"], right_option)
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def validity(replies: Mapping[str, pd.DataFrame], author: str) -> pd.DataFrame:
     """Per question set: n, valid, repaired, cut, names_answer, calls, prompt_tokens, output_tokens.
 
-    The last three are sums, empty for reference text. Latency is in the ledger: it varies.
+    ``replies`` has a table of ``hypotheses`` for each set, and ``author`` is who wrote them.
+    ``names_answer`` is a share, and the last three columns are sums, empty for reference text.
+    Latency is left to the ledger: it is never the same twice.
     """
-    out = []
+    rows = []
     for dataset, table in replies.items():
-        cost = ledger(r for row in table["replies"] for r in row).sum(numeric_only=True)
-        free = author == REFERENCE
-        out.append(
-            {
-                "dataset": dataset,
-                "author": author,
-                "n": len(table),
-                "valid": int((table["error"] == "").sum()),
-                "repaired": int(table["repaired"].sum()),
-                "cut": int(table["cut"].sum()),
-                "names_answer": table["names_answer"].dropna().mean(),
-                **{
-                    c: None if free else cost[c]
-                    for c in ("calls", "prompt_tokens", "output_tokens")
-                },
-            }
-        )
-    return pd.DataFrame(out)
+        row = {
+            "dataset": dataset,
+            "author": author,
+            "n": len(table),
+            "valid": int((table["error"] == "").sum()),
+            "repaired": int(table["repaired"].sum()),
+            "cut": int(table["cut"].sum()),
+            "names_answer": table["names_answer"].dropna().mean(),
+        }
+        all_replies = [reply for of_question in table["replies"] for reply in of_question]
+        cost = ledger(all_replies).sum(numeric_only=True)
+        for name in _COSTS:
+            row[name] = None if author == REFERENCE else cost[name]
+        rows.append(row)
+    return pd.DataFrame(rows)

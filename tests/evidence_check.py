@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
-from lib.data.benchmark import grams
+from lib.data.benchmark import ngrams
 from lib.studies.evidence.records import HEADINGS
 
 __all__ = ["FIELDS", "kappa", "read", "validate"]
@@ -98,7 +98,7 @@ def _abstracts(abstracts: list[dict]) -> list[str]:
             problems.append(f"{d['id']}: year, citations or source is not plausible")
         if d["stance"] not in ("for", "against", "mixed", "background"):
             problems.append(f"{d['id']}: stance {d['stance']!r}")
-        for gram in grams(d["text"]):
+        for gram in ngrams(d["text"]):
             first = first_with.setdefault(gram, d["id"])
             if first != d["id"]:
                 problems.append(f"{first} and {d['id']} share the words '{' '.join(gram)}'")

@@ -14,7 +14,7 @@ from lib.studies.lam.statements import statements_table
 
 from lib.base import paths, provenance
 from lib.data import bioasq, ddx_real, load_benchmark
-from lib.data.benchmark import Benchmark, shares_8gram
+from lib.data.benchmark import Benchmark, shared_ngrams
 from lib.data.corpora import load_passages
 from lib.data.neighbours import neighbour_ranks, pick
 from lib.data.questions import load_bioasq_all, load_bioasq_dev, load_questions
@@ -669,7 +669,7 @@ def test_bioasq_has_its_618_questions_and_a_dev_set_of_its_own(mirror, cached):
             assert others, "H- is another question's ideal answer"
             assert distance != "nearest" or b.mimics[qid] in [pids[o] for o in others]
         assert b.several[i][0] == b.h_minus["nearest"][i] and len(b.several[i]) == 5
-        copied = shares_8gram(q.ideal_answer, q.gold_snippets) > 0
+        copied = shared_ngrams(q.ideal_answer, q.gold_snippets) > 0
         assert (qid in b.copied) == copied
     assert 0 < len(b.shared) < len(b.copied) < len(b.qids) and all(b.mimics.values())
 
@@ -696,7 +696,7 @@ def test_ddx_real_keeps_hypotheses_and_targets_of_different_institutes(mirror, c
         assert {passages[pid].meta["cuis"][0] for pid in b.targets[cui]} == {cui}
         assert b.h_plus[i] in " ".join(written[cui]) and len(b.h_plus[i]) <= ddx_real.CHARACTERS
         texts = [passages[pid].text for pid in b.targets[cui]]
-        assert shares_8gram(b.h_plus[i], texts) <= ddx_real.COPIED
+        assert shared_ngrams(b.h_plus[i], texts) <= ddx_real.COPIED
     # What the benchmark excludes is what its hypotheses are from, and nothing else.
     few = [pid for pid in passages if pid.startswith(source)][:20] + sorted(b.targets[b.qids[0]])
     index = without(

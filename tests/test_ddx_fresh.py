@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from lib.data import ddx_fresh, ddx_real, load_benchmark
-from lib.data.benchmark import Benchmark, name_words, shares_8gram
+from lib.data.benchmark import Benchmark, name_words, shared_ngrams
 from lib.data.passages import OPEN_CORPUS
 from lib.search.embed import HashEncoder
 
@@ -178,7 +178,7 @@ def test_the_real_set_is_fresh(mirror, own_folders, monkeypatch):
         (institute,) = {passages[pid].meta["subset"] for pid in b.excluded[cui]}
         assert institute not in {passages[pid].meta["subset"] for pid in b.targets[cui]}
         texts = [passages[pid].text for pid in b.targets[cui]]
-        assert shares_8gram(text, texts) <= ddx_real.COPIED
+        assert shared_ngrams(text, texts) <= ddx_real.COPIED
         # H+ is from its own institute's passages, which keep their order.
         assert text[:60] in " ".join(p.text for p in read if p.pid in b.excluded[cui])
     shares = [n for name, n in b.counts.items() if name.startswith("h_plus_from_")]

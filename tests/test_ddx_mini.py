@@ -18,7 +18,7 @@ import pytest
 from lib.base import paths
 from lib.base.files import sha256_file
 from lib.data import ddx_mini, load_benchmark
-from lib.data.benchmark import grams, shares_8gram
+from lib.data.benchmark import ngrams, shared_ngrams
 from lib.data.ddx_mini import FILES, read
 from lib.data.questions import load_questions
 from lib.expansion import hypotheses
@@ -374,12 +374,12 @@ def test_a_set_that_was_never_frozen_is_not_accepted(copy):
 
 def test_shared_words_are_counted_without_case_and_punctuation():
     text_ = "One two, three (four) five-six seven eight; nine."
-    assert len(grams(text_)) == 2 and grams("seven words are too few for one") == set()
-    assert shares_8gram(text_, ["ONE TWO THREE FOUR FIVE SIX SEVEN EIGHT"]) == 0.5
-    assert shares_8gram(text_, [text_, "other"]) == 1.0
-    assert shares_8gram(text_, []) == shares_8gram("short", [text_]) == 0.0
+    assert len(ngrams(text_)) == 2 and ngrams("seven words are too few for one") == set()
+    assert shared_ngrams(text_, ["ONE TWO THREE FOUR FIVE SIX SEVEN EIGHT"]) == 0.5
+    assert shared_ngrams(text_, [text_, "other"]) == 1.0
+    assert shared_ngrams(text_, []) == shared_ngrams("short", [text_]) == 0.0
     halves = ["one two three four", "five six seven eight nine"]
-    assert shares_8gram(text_, halves) == 0.0  # a sequence does not run from text to text
+    assert shared_ngrams(text_, halves) == 0.0  # a sequence does not run from text to text
 
 
 # real or not -------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def test_statistics_are_per_question(own_folders):
         assert table.loc[i, "cos(H+, H-)"] == pytest.approx(
             lab.h_plus[i] @ lab.h_minus["nearest"][i], abs=1e-5
         )
-        share = shares_8gram(lab.benchmark.h_plus[i], [p.text for p in golds])
+        share = shared_ngrams(lab.benchmark.h_plus[i], [p.text for p in golds])
         assert table.loc[i, "copied 8-grams"] == share
 
 

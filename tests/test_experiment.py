@@ -35,12 +35,13 @@ from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import mean_interval
-from lib.studies.grid import controls, reference, unread
+from lib.studies.grid import controls, reference
 from lib.studies.grid import tables as paper_tables
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
-from lib.studies.grid.kept import COLUMNS
+from lib.studies.grid.long_tables import COLUMNS
+from lib.studies.grid.no_reader import named_letters
 from lib.studies.lam import corruption
 from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, measured, open_study
@@ -504,9 +505,10 @@ def test_no_is_not_named_by_every_word_that_holds_it(own_folders):
         {"chr": METHODS["chr"]},
         [reader],
     )
-    judged = pd.DataFrame({"qid": ["q0", "q1", "q2", "q3"], "letter": list("AAAA")})
+    by_reader = dict.fromkeys(("q0", "q1", "q2", "q3"), "A")
     expansions = lab.grid.expansions("chr", "mine")
-    assert unread._named(lab.grid.sets["mine"], expansions, judged) == ["A", "A", "B", "A"]
+    letters = named_letters(lab.grid.sets["mine"], expansions, by_reader)
+    assert list(letters.values()) == ["A", "A", "B", "A"]
 
 
 def test_a_profile_without_a_reader_of_its_own_still_has_every_row(own_folders):
@@ -748,6 +750,7 @@ def test_a_control_of_one_way_is_in_every_table(own_folders, monkeypatch):
         answers,
         paper_tables.table1(lab, answers),
         paper_tables.table2(lab, answers),
+        paper_tables.accuracy_without_llm(lab),
         lab.quality(runs, targets, {}),
     )
     assert all("chr+pool4" in set(table["method"]) for table in tables)

@@ -897,6 +897,13 @@ def test_hypotheses_are_a_table_with_failures_and_whether_the_answer_is_named():
     assert shown[["calls", "prompt_tokens", "output_tokens"]].isna().all()
 
 
+@pytest.mark.parametrize(("said", "named"), [("Colchicine", True), ("Colchicinelike", False)])
+def test_an_answer_inside_another_word_is_not_named(said, named):
+    rules = [{"match": QUESTION.text, "text": GOOD.replace("It is gout", f"Give {said}")}]
+    table = hypotheses(METHODS["chr"], [QUESTION], ScriptedChat(rules))
+    assert table["names_answer"].tolist() == [named]
+
+
 def test_costs_stand_beside_real_generations_only():
     table = hypotheses(METHODS["chr"], [QUESTION, replace(QUESTION, qid="q2")], Script("bad"))
     shown = validity({"mine": table}, "script").iloc[0]

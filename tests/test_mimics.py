@@ -15,6 +15,7 @@ from scipy import stats
 from lib.base import paths
 from lib.base.files import read_manifest
 from lib.data import ddx_mini
+from lib.data.benchmark import shared_ngrams
 from lib.data.questions import Question
 from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import load_prompt
@@ -29,9 +30,9 @@ from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.experiment import CHOSEN
 from lib.studies.mimics import cases, tables
-from lib.studies.mimics.items import collapses, copied, items
+from lib.studies.mimics.items import collapses, items
 from lib.studies.mimics.judge import GRADE, judged
-from lib.studies.mimics.tiers import (
+from lib.studies.mimics.tier_statistics import (
     TIERS,
     agreement,
     exact_share,
@@ -175,8 +176,9 @@ def test_yes_and_no_are_named_only_at_the_beginning():
 
 
 def test_copied_words_are_counted_in_threes():
-    assert copied("a b c d", "x A, b c! y") == pytest.approx(1 / 2)
-    assert copied("a b c d", "a b c d") == 1 and copied("a b", "a b") == 0
+    assert shared_ngrams("a b c d", ["x A, b c! y"], 3) == pytest.approx(1 / 2)
+    assert shared_ngrams("a b c d", ["a b c d"], 3) == 1
+    assert shared_ngrams("a b", ["a b"], 3) == 0
 
 
 @pytest.mark.parametrize(
@@ -532,7 +534,7 @@ def test_the_cases_are_our_own_labelled_text_on_the_papers_pairs():
     starling = cases.read_cases()[3]
     own = next(h for h in ddx_mini.read("hypotheses") if h["qid"] == starling["qid"])
     assert (
-        copied(starling["H_minus"], starling["H_plus"])
+        shared_ngrams(starling["H_minus"], [starling["H_plus"]], 3)
         > 0.3
-        > copied(own["H_minus"], own["H_plus"])
+        > shared_ngrams(own["H_minus"], [own["H_plus"]], 3)
     )

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Benchmark", "grams", "name_words", "shares_8gram"]
+__all__ = ["Benchmark", "name_words", "ngrams", "shared_ngrams"]
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,23 @@ class Benchmark:
         return tuple(q for q in self.qids if q not in self.dev)
 
 
-def shares_8gram(text: str, others: Sequence[str]) -> float:
-    """Share of the text's 8-word sequences that stand in any of ``others``; 0 for short texts."""
-    mine, theirs = grams(text), set().union(*map(grams, others))
-    return len(mine & theirs) / max(len(mine), 1)
+def shared_ngrams(text: str, others: Sequence[str], n: int = 8) -> float:
+    """Share of the text's n-word sequences that stand in any of ``others``; 0 for short texts.
+
+    A sequence does not run from one of the others into the next.
+    """
+    found = ngrams(text, n)
+    elsewhere = set()
+    for other in others:
+        elsewhere |= ngrams(other, n)
+    return len(found & elsewhere) / max(len(found), 1)
 
 
-def grams(text: str) -> set[tuple[str, ...]]:
-    """The 8-word sequences of a text, lower case, punctuation dropped."""
-    words = "".join(c.lower() if c.isalnum() else " " for c in text).split()
-    return {tuple(words[i : i + 8]) for i in range(len(words) - 7)}
+def ngrams(text: str, n: int = 8) -> set[tuple[str, ...]]:
+    """The n-word sequences of a text, lower case, punctuation dropped; none in a shorter text."""
+    letters = [c.lower() if c.isalnum() else " " for c in text]
+    words = "".join(letters).split()
+    return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
 
 
 def name_words(text: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lib.data.benchmark import Benchmark, shares_8gram
+from lib.data.benchmark import Benchmark, shared_ngrams
 from lib.data.corpora import load_passages
 from lib.data.neighbours import neighbour_ranks, pick
 from lib.data.passages import CORPORA
@@ -48,7 +48,7 @@ def build(encoder) -> Benchmark:
 
     copied = set()
     for question in questions:
-        if shares_8gram(question.ideal_answer, question.gold_snippets) > 0:
+        if shared_ngrams(question.ideal_answer, question.gold_snippets) > 0:
             copied.add(question.qid)
     shared = set()
     for question, mimic in with_nearest:

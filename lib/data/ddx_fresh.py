@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lib.data.benchmark import Benchmark, name_words, shares_8gram
+from lib.data.benchmark import Benchmark, name_words, shared_ngrams
 from lib.data.ddx_real import (
     COPIED,
     HYPOTHESIS_SUBSET,
@@ -136,7 +136,7 @@ def _hypothesis(cui: str, institutes: Institutes) -> _Hypothesis | None:
     for institute in sorted(institutes):
         found = _described(institutes[institute])
         others = [p.text for p in _passages(institutes, but=institute)]
-        if found and shares_8gram(found[0], others) <= COPIED:
+        if found and shared_ngrams(found[0], others) <= COPIED:
             able.append(_Hypothesis(*found, institute))
     if not able:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lib.data.benchmark import Benchmark, name_words, shares_8gram
+from lib.data.benchmark import Benchmark, name_words, shared_ngrams
 from lib.data.corpora import load_passages
 from lib.data.neighbours import neighbour_ranks, pick
 from lib.data.passages import CORPORA, OPEN_CORPUS, Passage
@@ -90,7 +90,7 @@ def diseases_of(by_disease: Mapping[str, Institutes]) -> tuple[list[Disease], in
             continue
         described += 1
         text, name = found
-        if shares_8gram(text, [p.text for p in others]) <= COPIED:
+        if shared_ngrams(text, [p.text for p in others]) <= COPIED:
             names = names_of(name, institutes)
             diseases.append(Disease(cui, text, names, frozenset(p.pid for p in others)))
     return diseases, described

@@ -12,7 +12,7 @@ from lib.plots.style import pyplot
 from lib.stats import CLASSES
 from lib.studies.mimics.cases import PAPER, crossing
 from lib.studies.mimics.tables import PHYSICIAN
-from lib.studies.mimics.tiers import TIERS
+from lib.studies.mimics.tier_statistics import TIERS
 
 __all__ = ["plot_cases", "plot_tiers"]
 

@@ -13,20 +13,22 @@ from lib.run import execute
 from lib.stats import mean_interval
 from lib.studies.grid import accuracy
 from lib.studies.grid.experiment import Experiment
-from lib.studies.grid.kept import long_form, save_long
+from lib.studies.grid.long_tables import long_form, save_long
+from lib.studies.grid.no_reader import answers_without_reader
 from lib.studies.grid.shift import shift_table
-from lib.studies.grid.unread import unread
 from lib.ways import Hypotheses
 
-SECONDS = "latency_s"
+__all__ = ["accuracy_without_llm", "claims", "figure5", "table1", "table2", "table3"]
 
-__all__ = ["claims", "figure5", "read", "table1", "table2", "table3"]
+SECONDS = "latency_s"
+"""The cost that no two runs share."""
 
 
 def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
-    told = pd.concat([answers, *unread(experiment, _without_llm(experiment))], ignore_index=True)
-    table = accuracy.accuracy_table(told, experiment.visible)
+    further = answers_without_reader(experiment, _reader_without_llm(experiment))
+    all_answers = pd.concat([answers, *further], ignore_index=True)
+    table = accuracy.accuracy_table(all_answers, experiment.visible)
     save_long(experiment, table.fillna({"verdict": ""}), "table1")
     return table
 
@@ -34,30 +36,37 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
 def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """CHR > each baseline, as paired tests (see ``lib.studies.grid.accuracy.claims``)."""
     table = accuracy.claims(answers)
-    for side, name in (("arm", "options_visible"), ("against", "options_visible_against")):
-        table[name] = table[side].map(experiment.visible)
+    table["options_visible"] = table["arm"].map(experiment.visible)
+    table["options_visible_against"] = table["against"].map(experiment.visible)
     return experiment.save(table, "claims")
 
 
 def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -> pd.DataFrame:
     """Overlap of CHR's passages with each method's; by outcome and reader for ``other``."""
-    rows, k = [], experiment.grid.k
-    for d in experiment.grid.sets:
-        ours = _ids(experiment, "chr", d)
-        for arm in [a for a in experiment.searched if a != "chr"]:
-            if (theirs := _ids(experiment, arm, d)) and ours:
-                rows.append(shift_table(ours, theirs, k).assign(dataset=d, method=arm, reader=""))
-        if halves := _halves(experiment, other, d):
-            floor = shift_table(*halves, k)
-            rows.append(floor.assign(dataset=d, method="noise floor", reader=""))
+    parts = []
+    k = experiment.grid.k
+    for dataset in experiment.grid.sets:
+        ours = _passage_ids(experiment, "chr", dataset)
+        for arm in experiment.searched:
+            theirs = _passage_ids(experiment, arm, dataset)
+            if arm != "chr" and ours and theirs:
+                table = shift_table(ours, theirs, k)
+                parts.append(table.assign(dataset=dataset, method=arm, reader=""))
+        halves = _runs_of_half_the_samples(experiment, other, dataset)
+        if halves is not None:
+            table = shift_table(*halves, k)
+            parts.append(table.assign(dataset=dataset, method="noise floor", reader=""))
         for reader in experiment.readers:
-            right = [_right(answers, d, reader.name, m) for m in ("chr", other)]
-            if all(len(r) for r in right) and ours:
-                read = {q: ours[q] for q in right[0].index}
-                some = shift_table(read, _ids(experiment, other, d), k, tuple(right))
-                rows.append(some.assign(dataset=d, method=other, reader=reader.name))
-    table = pd.concat(rows, ignore_index=True)
-    save_long(experiment, _beside_overlap(table), "table2")
+            ours_right = _right_answers(answers, dataset, reader.name, "chr")
+            theirs_right = _right_answers(answers, dataset, reader.name, other)
+            if ours and len(ours_right) and len(theirs_right):
+                # A reader may have answered only a sample of the questions.
+                answered = {qid: ours[qid] for qid in ours_right.index}
+                theirs = _passage_ids(experiment, other, dataset)
+                table = shift_table(answered, theirs, k, (ours_right, theirs_right))
+                parts.append(table.assign(dataset=dataset, method=other, reader=reader.name))
+    table = pd.concat(parts, ignore_index=True)
+    save_long(experiment, _beside_the_papers(table), "table2")
     return table
 
 
@@ -65,24 +74,26 @@ def table3(experiment: Experiment) -> pd.DataFrame:
     """What the expansions that a model generated cost a question, beside the paper's."""
     table = accuracy.cost_table(experiment.expanded())
     printed = {"calls": "reported_calls", "output_tokens": "reported_output_tokens"}
-    counted = [cost for cost in accuracy.COSTS if cost != SECONDS]
-    save_long(experiment, long_form(table, [*counted, "failed"], printed), "table3")
+    costs = [cost for cost in accuracy.COSTS if cost != SECONDS]
+    save_long(experiment, long_form(table, [*costs, "failed"], printed), "table3")
     # A machine's seconds are no two times the same: in a file of their own, which is not compared.
     save_long(experiment, long_form(table, [SECONDS]), "table3_seconds")
     return table
 
 
-def read(experiment: Experiment) -> pd.DataFrame:
+def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
     """method, value, value_n: accuracy of the reader without an LLM, over all question sets."""
-    reader = _without_llm(experiment)
-    found = (
-        experiment.grid.answers(arm, d, reader)
-        for arm in experiment.grid.methods
-        for d in experiment.grid.sets
-    )
-    told = pd.concat([table for table in found if table is not None])
-    right = (told["letter"] == told["gold"]).groupby(told["method"], sort=False)
-    return right.agg(value="mean", value_n="size").reset_index()
+    reader = _reader_without_llm(experiment)
+    tables = []
+    for arm in experiment.grid.methods:
+        for dataset in experiment.grid.sets:
+            table = experiment.grid.answers(arm, dataset, reader)
+            if table is not None:
+                tables.append(table)
+    answers = pd.concat(tables)
+    right = answers["letter"] == answers["gold"]
+    by_method = right.groupby(answers["method"], sort=False)
+    return by_method.agg(value="mean", value_n="size").reset_index()
 
 
 def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) -> pd.DataFrame:
@@ -91,31 +102,22 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
     ``targets`` are the relevant passages of each question id; P@k is over the questions that have
     any, and a set without one has no P@k.
     """
-    rows, reader = [], _without_llm(experiment)
-    store = experiment.grid.retriever.store
-    for d in experiment.grid.sets:
-        questions = experiment.grid.questions("chr", d)
+    reader = _reader_without_llm(experiment)
+    rows = []
+    for dataset in experiment.grid.sets:
         for lam in lambdas:
-            pairs = [_at(e, lam) for e in experiment.grid.expansions("chr", d)]
-            found, _ = execute(
-                "chr", questions, pairs, experiment.grid.retriever, experiment.grid.k
-            )
-            ids = {q: list(r["pid"]) for q, r in found.groupby("qid")}
-            contexts = [store.get_many(ids.get(q.qid, [])) for q in questions]
-            told = reader.answer_all(questions, contexts)
-            right = [a.letter == q.answer for a, q in zip(told, questions, strict=True)]
-            hits = [
-                sum(p in targets[q.qid] for p in ids.get(q.qid, [])) / experiment.grid.k
-                for q in questions
-                if targets.get(q.qid)
-            ]
-            for metric, values in ((f"accuracy, {reader.name}", right), ("P@k", hits)):
+            found = _found_at(experiment, dataset, lam)
+            outcomes = {
+                f"accuracy, {reader.name}": _answered_right(experiment, dataset, reader, found),
+                "P@k": _precisions(experiment, dataset, found, targets),
+            }
+            for metric, values in outcomes.items():
                 if not values:
                     continue
                 value, low, high = mean_interval(values)
                 rows.append(
                     {
-                        "series": d,
+                        "series": dataset,
                         "metric": metric,
                         "lambda": lam,
                         "value": value,
@@ -126,66 +128,117 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
                 )
     table = pd.DataFrame(rows)
     long = table.rename(columns={"series": "dataset"}).assign(method="chr", answerer="")
-    read = long["metric"] != "P@k"
-    long.loc[read, ["metric", "answerer"]] = ["accuracy", reader.name]
+    is_accuracy = long["metric"] != "P@k"
+    long.loc[is_accuracy, ["metric", "answerer"]] = ["accuracy", reader.name]
     save_long(experiment, long, "figure5")
     return table
 
 
-def _beside_overlap(table: pd.DataFrame) -> pd.DataFrame:
+def _found_at(experiment: Experiment, dataset: str, lam: float) -> dict[str, list[str]]:
+    """CHR's passages at another lambda: ids, best first, by question id."""
+    grid = experiment.grid
+    expansions = []
+    for expansion in grid.expansions("chr", dataset):
+        if expansion.request is not None:
+            expansion = Expansion(expansion.request.by(lam=lam))
+        expansions.append(expansion)
+    run, _ = execute("chr", grid.questions("chr", dataset), expansions, grid.retriever, grid.k)
+    return _ids_by_question(run)
+
+
+def _answered_right(
+    experiment: Experiment, dataset: str, reader: Reader, found: Mapping[str, list[str]]
+) -> list[bool]:
+    """Whether a reader answers each question right from the passages found for it."""
+    questions = experiment.grid.questions("chr", dataset)
+    store = experiment.grid.retriever.store
+    contexts = [store.get_many(found.get(question.qid, [])) for question in questions]
+    answers = reader.answer_all(questions, contexts)
+    pairs = zip(answers, questions, strict=True)
+    return [answer.letter == question.answer for answer, question in pairs]
+
+
+def _precisions(
+    experiment: Experiment, dataset: str, found: Mapping[str, list[str]], targets: Mapping
+) -> list[float]:
+    """P@k of each question with a relevant passage."""
+    precisions = []
+    for question in experiment.grid.questions("chr", dataset):
+        relevant = targets.get(question.qid)
+        if relevant:
+            hits = [pid in relevant for pid in found.get(question.qid, [])]
+            precisions.append(sum(hits) / experiment.grid.k)
+    return precisions
+
+
+def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
     """Table 2 in long form; the paper prints count and zero for what CHR has right and HyDE not."""
     table = table.rename(columns={"reader": "answerer"})
-    theirs = (table["method"] == "hyde") & (table["outcome"] == "only the first right")
-    rows = reported("table2_overlap").pivot(index="dataset", columns="metric", values="value")
-    for name, printed, unit in (("count", "mean_overlap", 1), ("zero", "zero_overlap", 100)):
-        table[f"printed_{name}"] = (
-            table["dataset"].map(accuracy.paper_set).map(rows[printed] / unit).where(theirs)
-        )
-    beside = {"count": "printed_count", "zero": "printed_zero"}
-    return long_form(table, ("count", "fraction", "jaccard", "zero", "rbo"), beside)
+    is_printed = (table["method"] == "hyde") & (table["outcome"] == "only the first right")
+    paper = reported("table2_overlap").pivot(index="dataset", columns="metric", values="value")
+    # The paper's zero is in per cent, ours is a share.
+    for metric, column, unit in (("count", "mean_overlap", 1), ("zero", "zero_overlap", 100)):
+        of_set = table["dataset"].map(accuracy.paper_set).map(paper[column] / unit)
+        table[f"printed_{metric}"] = of_set.where(is_printed)
+    metrics = ("count", "fraction", "jaccard", "zero", "rbo")
+    return long_form(table, metrics, {"count": "printed_count", "zero": "printed_zero"})
 
 
-def _ids(experiment: Experiment, arm: str, dataset: str) -> dict[str, list[str]]:
-    found = experiment.grid.run(arm, dataset)
-    if found is None:
-        return {}
-    return {q: [p for p in r["pid"] if p] for q, r in found.groupby("qid")}
+def _passage_ids(experiment: Experiment, arm: str, dataset: str) -> dict[str, list[str]]:
+    """What an arm found, best first, by question id; empty if it is NOT RUN."""
+    run = experiment.grid.run(arm, dataset)
+    return {} if run is None else _ids_by_question(run)
 
 
-def _halves(experiment: Experiment, method: str, dataset: str) -> tuple[dict, dict] | None:
-    """Two runs of a method that samples, from its odd and its even samples: of the questions that
-    have both, None if there are none."""
-    if experiment.grid.run(method, dataset) is None:
+def _ids_by_question(run: pd.DataFrame) -> dict[str, list[str]]:
+    """Passage ids of a run by question id; an empty id stands for "nothing was found"."""
+    by_question = {}
+    for qid, rows in run.groupby("qid"):
+        by_question[qid] = [pid for pid in rows["pid"] if pid]
+    return by_question
+
+
+def _runs_of_half_the_samples(
+    experiment: Experiment, method: str, dataset: str
+) -> tuple[dict, dict] | None:
+    """Two runs of a method that samples, from its odd and from its even samples.
+
+    They hold the questions that both runs have; None if there are none.
+    """
+    grid = experiment.grid
+    if grid.run(method, dataset) is None:
         return None
-    questions, runs = experiment.grid.questions(method, dataset), []
+    questions = grid.questions(method, dataset)
+    runs = []
     for start in (0, 1):
-        some = []
-        for e in experiment.grid.expansions(method, dataset):
-            texts = e.request.texts if e.request else ()
-            own = [t for t in texts if t.role == "passage"][start::2]
-            rest = [t for t in texts if t.role != "passage"]
-            some.append(Expansion(Hypotheses((*rest, *own)) if own else None))
-        found, _ = execute(method, questions, some, experiment.grid.retriever, experiment.grid.k)
-        runs.append({q: list(r["pid"]) for q, r in found.groupby("qid")})
-    both = runs[0].keys() & runs[1].keys()
-    first, second = ({q: run[q] for q in sorted(both)} for run in runs)
-    return (first, second) if both else None
+        expansions = [_every_second(e, start) for e in grid.expansions(method, dataset)]
+        run, _ = execute(method, questions, expansions, grid.retriever, grid.k)
+        runs.append(_ids_by_question(run))
+    odd, even = runs
+    in_both = sorted(odd.keys() & even.keys())
+    if not in_both:
+        return None
+    return {qid: odd[qid] for qid in in_both}, {qid: even[qid] for qid in in_both}
 
 
-def _without_llm(experiment: Experiment) -> Reader:
+def _every_second(expansion: Expansion, start: int) -> Expansion:
+    """An expansion with every second of its sampled passages; without one it has no request."""
+    texts = expansion.request.texts if expansion.request else ()
+    sampled = [text for text in texts if text.role == "passage"][start::2]
+    others = [text for text in texts if text.role != "passage"]
+    return Expansion(Hypotheses((*others, *sampled)) if sampled else None)
+
+
+def _reader_without_llm(experiment: Experiment) -> Reader:
     """The profile's reader that needs no LLM, or one on the encoder that searches."""
-    own = (r for r in experiment.readers if not r.needs_llm)
-    return next(own, None) or EvidenceReader(experiment.grid.retriever.encoder)
+    for reader in experiment.readers:
+        if not reader.needs_llm:
+            return reader
+    return EvidenceReader(experiment.grid.retriever.encoder)
 
 
-def _at(expansion: Expansion, lam: float) -> Expansion:
-    """The same hypotheses at another lambda."""
-    if expansion.request is None:
-        return expansion
-    return Expansion(expansion.request.by(lam=lam))
-
-
-def _right(answers: pd.DataFrame, dataset: str, reader: str, method: str) -> pd.Series:
-    own = answers[(answers["dataset"] == dataset) & (answers["reader"] == reader)]
-    own = own[own["method"] == method]
-    return (own["letter"] == own["gold"]).set_axis(own["qid"])
+def _right_answers(answers: pd.DataFrame, dataset: str, reader: str, method: str) -> pd.Series:
+    """Whether each question was answered right (bool by question id)."""
+    rows = answers[answers["dataset"] == dataset]
+    rows = rows[(rows["reader"] == reader) & (rows["method"] == method)]
+    return (rows["letter"] == rows["gold"]).set_axis(rows["qid"])

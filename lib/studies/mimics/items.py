@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from lib.data.benchmark import shared_ngrams
 from lib.data.questions import Question
 from lib.methods.base import Expansion, question_alone
 from lib.search.contrast import cosine
@@ -15,25 +16,23 @@ from lib.studies.grid.experiment import Experiment
 from lib.studies.naming import YES_NO, named_option
 from lib.ways import Hypotheses
 
-__all__ = ["collapses", "copied", "expanded", "items"]
+__all__ = ["collapses", "expanded", "items"]
+
+_COPIED_WORDS = 3
+"""Words in a row that count as copied from one hypothesis into the other."""
 
 
 def expanded(experiment: Experiment, arm: str) -> list[tuple[str, Question, Expansion]]:
     """(set, question, expansion) of every question of an arm whose expansion did not fail."""
     grid = experiment.grid
-    return [
-        (d, q, e)
-        for d in grid.sets
-        for q, e in zip(grid.questions(arm, d), grid.expansions(arm, d), strict=True)
-        if e.request
-    ]
-
-
-def copied(text: str, source: str, n: int = 3) -> float:
-    """The share of the text's n-word sequences that stand in ``source`` too; 0 for short texts."""
-    split = ("".join(c.lower() if c.isalnum() else " " for c in t).split() for t in (text, source))
-    own, other = ({tuple(w[i : i + n]) for i in range(len(w) - n + 1)} for w in split)
-    return len(own & other) / max(len(own), 1)
+    found = []
+    for dataset in grid.sets:
+        questions = grid.questions(arm, dataset)
+        expansions = grid.expansions(arm, dataset)
+        for question, expansion in zip(questions, expansions, strict=True):
+            if expansion.request:
+                found.append((dataset, question, expansion))
+    return found
 
 
 def collapses(shared: float, kept: float) -> bool:
@@ -57,17 +56,19 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
     Standard RAG's), kept and collapsed.
     """
     rows = []
-    for dataset, q, e in expanded(experiment, "chr"):
-        yes_no = {o.lower() for o in q.options.values()} <= YES_NO
-        row = {"dataset": dataset, "qid": q.qid, "exam": not yes_no}
+    for dataset, question, expansion in expanded(experiment, "chr"):
+        option_texts = {option.lower() for option in question.options.values()}
+        row = {
+            "dataset": dataset,
+            "qid": question.qid,
+            "exam": not option_texts <= YES_NO,
+        }
         for side in ("plus", "minus"):
-            text = e.trace[f"H_{side}"]
-            letter = named_option(text, q.options)
-            row |= {
-                f"{side}_option": letter,
-                f"{side}_right": letter == q.answer if letter else None,
-            }
-        rows.append(row | _measured(experiment, q, e.request, targets.get(q.qid)))
+            letter = named_option(expansion.trace[f"H_{side}"], question.options)
+            row[f"{side}_option"] = letter
+            row[f"{side}_right"] = letter == question.answer if letter else None
+        relevant = targets.get(question.qid)
+        rows.append(row | _measured(experiment, question, expansion.request, relevant))
     if not rows:
         raise ValueError("no question has hypotheses that could be read; see 02_hypotheses")
     return pd.DataFrame(rows)
@@ -76,28 +77,45 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
 def _measured(
     experiment: Experiment, question: Question, pair: Hypotheses, relevant: frozenset | None
 ) -> dict[str, float]:
-    """What the vectors say of one question."""
+    """The proxies of one question that come from its texts, vectors and searches."""
     retriever, k = experiment.grid.retriever, experiment.grid.k
-    (plus,), (minus,) = pair.of("target"), pair.of("mimic")
+    (plus,) = pair.of("target")
+    (minus,) = pair.of("mimic")
+    asked = question_alone(question)
     lambdas = {"hplus": 0.0, "chosen": experiment.lam, "one": 1.0}
-    searches = {at: pair.by(lam=lam) for at, lam in lambdas.items()}
+
+    searches = {name: pair.by(lam=lam) for name, lam in lambdas.items()}
     searches["minus"] = Hypotheses((replace(minus, role="target"),))
-    searches["standard"] = question_alone(question)
-    top = {
-        at: [] if isinstance(hits, str) else hits.rows[0].tolist()
-        for at, hits in zip(searches, retriever.search_many([*searches.values()], k), strict=True)
-    }
+    searches["standard"] = asked
+    results = retriever.search_many([*searches.values()], k)
+    top_rows = {}
+    for name, hits in zip(searches, results, strict=True):
+        # A text in place of hits says why nothing could be ranked.
+        top_rows[name] = [] if isinstance(hits, str) else hits.rows[0].tolist()
+
     known = retriever.vectors([])
-    (stem,) = searches["standard"].texts
-    h_plus, h_minus, asked = (known[t.tower, t.text][None] for t in (plus, minus, stem))
-    row = {"c": float(cosine(h_plus, h_minus)[0]), "copied": copied(minus.text, plus.text)}
-    row["shared"] = len({*top["hplus"]} & {*top["minus"]}) / k
-    for at in ("standard", *lambdas):
-        near = retriever.index.score(asked, np.array(top[at])).mean() if top[at] else np.nan
-        row[f"near_{at}"] = float(near)
-    for at in lambdas:
-        ids = retriever.index.ids[top[at]].tolist() if top[at] else []
-        row[f"p_{at}"] = sum(p in relevant for p in ids) / k if relevant else np.nan
-        row[f"kept_{at}"] = kept = len({*top["hplus"]} & {*top[at]}) / k
-        row[f"collapsed_{at}"] = collapses(row["shared"], kept)
+    h_plus = known[plus.tower, plus.text][None]
+    h_minus = known[minus.tower, minus.text][None]
+    (stem,) = asked.texts
+    q = known[stem.tower, stem.text][None]
+
+    def kept_of_hplus(name: str) -> float:
+        return len(set(top_rows["hplus"]) & set(top_rows[name])) / k
+
+    row = {
+        "c": float(cosine(h_plus, h_minus)[0]),
+        "copied": shared_ngrams(minus.text, [plus.text], _COPIED_WORDS),
+        "shared": kept_of_hplus("minus"),
+    }
+    for name in ("standard", *lambdas):
+        rows = top_rows[name]
+        near = retriever.index.score(q, np.array(rows)).mean() if rows else np.nan
+        row[f"near_{name}"] = float(near)
+    for name in lambdas:
+        rows = top_rows[name]
+        pids = retriever.index.ids[rows].tolist() if rows else []
+        hits = sum(pid in relevant for pid in pids) if relevant else np.nan
+        row[f"p_{name}"] = hits / k
+        row[f"kept_{name}"] = kept_of_hplus(name)
+        row[f"collapsed_{name}"] = collapses(row["shared"], row[f"kept_{name}"])
     return row

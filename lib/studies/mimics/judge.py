@@ -10,7 +10,7 @@ from lib.llm.recorder import RecordingMiss
 from lib.llm.replies import ask_json
 from lib.studies.grid.experiment import Experiment
 from lib.studies.mimics.items import expanded
-from lib.studies.mimics.tiers import TIERS
+from lib.studies.mimics.tier_statistics import TIERS
 
 __all__ = ["GRADE", "judged"]
 

@@ -12,7 +12,7 @@ from lib.data.ddx_mini import read
 from lib.report import reported, verdict
 from lib.stats import holm, mean_interval
 from lib.studies.grid.experiment import CHOSEN, Experiment
-from lib.studies.mimics import judge, tiers
+from lib.studies.mimics import judge, tier_statistics
 from lib.studies.mimics.cases import CASES, printed
 
 __all__ = [
@@ -80,15 +80,18 @@ def table4(told: pd.DataFrame, grades: Mapping[str, pd.Series]) -> pd.DataFrame:
     paper = reported("table4_mimic_quality")
     paper = paper.pivot(index="quality", columns="metric", values="value")
     label = {"grader": PHYSICIAN, "measure": "accuracy", "method": "chr"}
-    counts = paper[["correct", "n"]].loc[list(tiers.TIERS)].astype(int)
-    rows = [label | {"tier": t} | tiers.exact_share(*counts.loc[t].tolist()) for t in tiers.TIERS]
+    counts = paper[["correct", "n"]].loc[list(tier_statistics.TIERS)].astype(int)
+    rows = [
+        label | {"tier": t} | tier_statistics.exact_share(*counts.loc[t].tolist())
+        for t in tier_statistics.TIERS
+    ]
     for grader, grade in grades.items():
         for (measure, method), own in told.groupby(["measure", "method"], sort=False):
-            for tier in tiers.TIERS:
+            for tier in tier_statistics.TIERS:
                 values = own.loc[own["qid"].map(grade) == tier, "value"]
                 row = {"grader": grader, "measure": measure, "method": method, "tier": tier}
                 if measure.startswith(_ACCURACY):
-                    row |= tiers.exact_share(int(values.sum()), len(values))
+                    row |= tier_statistics.exact_share(int(values.sum()), len(values))
                     row |= {"reported": paper.at[tier, "accuracy"] / 100} if method == "chr" else {}
                 else:
                     row |= _mean(values)
@@ -110,7 +113,9 @@ def tier_claims(table: pd.DataFrame) -> pd.DataFrame:
     accuracy = table[table["measure"].str.startswith("accuracy")]
     for label, own in accuracy.groupby(names, sort=False):
         hits, n = (own.set_index("tier")[c].astype(int).to_dict() for c in ("hits", "n"))
-        parts.append(tiers.tier_tests(hits, n).assign(**dict(zip(names, label, strict=True))))
+        parts.append(
+            tier_statistics.tier_tests(hits, n).assign(**dict(zip(names, label, strict=True)))
+        )
     found = pd.concat(parts, ignore_index=True)
     return found[[*names, *(c for c in found if c not in names)]]
 
@@ -125,7 +130,7 @@ def proxies(
     """
     wide = told.pivot(index="qid", columns=["measure", "method"], values="value")
     qids, rows = items["qid"], []
-    points = dict(zip(tiers.TIERS, (2, 1, 0), strict=True))
+    points = dict(zip(tier_statistics.TIERS, (2, 1, 0), strict=True))
     wanted = {"tier": sum(qids.map(grades[g]).map(points) for g in ("first", "second")) / 2}
     measures = list(dict.fromkeys(told["measure"]))
     for measure in dict.fromkeys((measures[-1], measures[0])):
@@ -138,7 +143,7 @@ def proxies(
     for outcome, reached in wanted.items():
         for proxy, values in tried.items():
             row = {"outcome": outcome, "proxy": proxy}
-            rows.append(row | tiers.rank_correlation(values, reached))
+            rows.append(row | tier_statistics.rank_correlation(values, reached))
     return _with_holm(pd.DataFrame(rows))
 
 
@@ -160,13 +165,15 @@ def collapse(items: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
             & (items[f"near_{at}"] < items["near_standard"].quantile(0.1)),
         }.items():
             wrong, right = (
-                tiers.exact_share(int(hit[answer == x].sum()), int((answer == x).sum()))
+                tier_statistics.exact_share(int(hit[answer == x].sum()), int((answer == x).sum()))
                 for x in (0, 1)
             )
             row = {"criterion": criterion, "method": _ARMS[at], "items": len(items)}
             row |= {"hits": int(hit.sum())} | {f"wrong_{c}": wrong[c] for c in wrong if c != "hits"}
             row |= {"right_n": right["n"], "right_value": right["value"]}
-            p = tiers.freeman_halton([wrong["hits"], right["hits"]], [wrong["n"], right["n"]])
+            p = tier_statistics.freeman_halton(
+                [wrong["hits"], right["hits"]], [wrong["n"], right["n"]]
+            )
             rows.append(row | {"p": p})
     return _with_holm(pd.DataFrame(rows))
 
