@@ -43,48 +43,59 @@ def read_book(book: str, members: Iterable[tuple[str, bytes]]) -> Iterator[Docum
     The title is "module -- section -- subsection"; ``meta`` has the book, the chapter and the
     module. ``members`` must give the collection (the table of contents) before the modules.
     """
-    title, chapters = book, {}
+    title = book
+    chapter_of: dict[str, str] = {}  # by the id of a module
     for path, data in members:
         if path.startswith("collections/"):
             contents = parse_xml(data, path)
             title = tidy(contents.findtext(".//title"))
             for chapter in contents.iter("subcollection"):  # an inner one comes after its outer one
                 name = tidy(chapter.findtext("title"))
-                chapters |= {module.get("document"): name for module in chapter.iter("module")}
+                for module in chapter.iter("module"):
+                    chapter_of[module.get("document")] = name
         elif path.startswith("modules/"):
             module = path.split("/")[1]
-            meta = {"book": title, "chapter": chapters.get(module, title), "module": module}
+            meta = {"book": title, "chapter": chapter_of.get(module, title), "module": module}
             root = _cleaned(parse_xml(data, f"{book} {path}"))
             titles = [_title(root)]
             if titles == ["Introduction"]:  # 149 modules are called that and nothing more
                 titles = [meta["chapter"], *titles]
-            for i, (found, text) in enumerate(_sections(root, titles)):
-                yield Document(f"openstax:{book}/{module}/{i}", " -- ".join(found), text, meta)
+            for i, (section_titles, text) in enumerate(_sections(root, titles)):
+                doc = f"openstax:{book}/{module}/{i}"
+                yield Document(doc, " -- ".join(section_titles), text, meta)
 
 
 def _cleaned(root: Element) -> Element:
     """Empties what is left out, and gives cross-references without text the word printed there."""
-    kinds = {e.get("id"): e.tag for e in root.iter()}
-    for e in list(root.iter()):
-        if _LEFT_OUT & {e.tag, *e.get("class", "").split()}:
-            tail = e.tail
-            e.clear()
-            e.tag, e.tail = "nothing", tail
-        elif e.tag == "link" and not (e.text or len(e)):
-            e.text = kinds.get(e.get("target-id", ""), "").capitalize()
+    tag_of = {element.get("id"): element.tag for element in root.iter()}
+    for element in list(root.iter()):
+        names = {element.tag, *element.get("class", "").split()}
+        if names & _LEFT_OUT:
+            # The text after it belongs to the sentence around it, and stays.
+            tail = element.tail
+            element.clear()
+            element.tag = "nothing"
+            element.tail = tail
+        elif element.tag == "link" and not (element.text or len(element)):
+            # A link to a figure or a table is printed as "Figure" or "Table".
+            element.text = tag_of.get(element.get("target-id", ""), "").capitalize()
     return root
 
 
 def _sections(element: Element, titles: list[str]) -> Iterator[tuple[list[str], str]]:
     """(titles from the module down to the section, text) of every section that has any text."""
-    prose = (child for child in element if child.tag != "title")
-    text = tidy(" ".join(_stop(block) for child in prose for block in _blocks(child)))
+    sentences = []
+    for child in element:
+        if child.tag != "title":
+            sentences += [_ended(block) for block in _blocks(child)]
+    text = tidy(" ".join(sentences))
     if text:
         yield titles, _EMPTY.sub("", text)
     for inner in element:
         if inner.tag in _SECTIONS:
             title = "Key terms" if inner.tag == "glossary" else _title(inner)
-            yield from _sections(inner, titles + [title] * (title not in ("", titles[-1])))
+            says_more = title not in ("", titles[-1])
+            yield from _sections(inner, [*titles, title] if says_more else titles)
 
 
 def _blocks(element: Element) -> Iterator[str]:
@@ -93,7 +104,8 @@ def _blocks(element: Element) -> Iterator[str]:
         for child in element:
             yield from _blocks(child)
     elif element.tag == "row":
-        yield " | ".join(filter(None, (_text(cell).strip() for cell in element)))
+        cells = [_text(cell).strip() for cell in element]
+        yield " | ".join(cell for cell in cells if cell)
     elif element.tag == "caption":
         yield _CREDIT.sub("", _text(element))
     elif element.tag == "definition":
@@ -105,25 +117,31 @@ def _blocks(element: Element) -> Iterator[str]:
 def _text(element: Element) -> str:
     """The running text of an element: lists joined by semicolons, formulas on one line."""
     if element.tag == "list":
-        *items, last = map(_text, element.findall("item"))
-        return " ".join(["", *(_stop(item, ";") for item in items), last, ""])
+        *items, last = [_text(item) for item in element.findall("item")]
+        separated = [_ended(item, ";") for item in items]
+        # The empty ends keep a list apart from the words around it.
+        return " ".join(["", *separated, last, ""])
     text = element.text or ""
     for child in element:
         if child.tag == "sup" and text[-1:].isdigit():  # 10^3, but Ca2+
             text += "^"
         text += _math(child) if child.tag == "math" else _text(child)
-        text += " " * (child.tag == "newline") + (child.tail or "")
+        if child.tag == "newline":
+            text += " "
+        text += child.tail or ""
     return text
 
 
 def _math(element: Element) -> str:
     """MathML as one line of text: a/b, x^2, sqrt(x); subscripts follow their letter."""
-    tag, parts = element.tag, [_math(child) for child in element]
+    tag = element.tag
+    parts = [_math(child) for child in element]
     if not parts:
         text = (element.text or "").strip()
-        return f" {text} " if text in _OPERATORS or tag == "mspace" else text
+        spaced = text in _OPERATORS or tag == "mspace"
+        return f" {text} " if spaced else text
     if tag == "mfrac":
-        return "/".join(map(_grouped, parts))
+        return "/".join(_grouped(part) for part in parts)
     if tag in ("msup", "msubsup"):
         return "".join(parts[:-1]) + "^" + _grouped(parts[-1])
     if tag == "msqrt":
@@ -132,20 +150,25 @@ def _math(element: Element) -> str:
         return f"({', '.join(parts)})"
     if tag in ("munder", "mover"):
         return parts[0]
-    return {"mtable": "; ", "mtr": " "}.get(tag, "").join(parts)
+    separators = {"mtable": "; ", "mtr": " "}
+    return separators.get(tag, "").join(parts)
 
 
 def _grouped(formula: str) -> str:
+    """A formula in brackets if it has several terms, so that a/(b + c) stays what it is."""
     formula = formula.strip()
     return f"({formula})" if " " in formula else formula
 
 
 def _title(element: Element) -> str:
+    """The title of a module or section; empty without one."""
     title = element.find("title")
     return "" if title is None else tidy(_text(title))
 
 
-def _stop(text: str, mark: str = ".") -> str:
-    """``text`` ended by a mark, unless it ends with one: so that sentences stay apart."""
+def _ended(text: str, punctuation: str = ".") -> str:
+    """The text with punctuation at its end, unless it has some: so that sentences stay apart."""
     text = text.strip()
-    return text if not text or text[-1] in ".?!:;" else text + mark
+    if not text or text[-1] in ".?!:;":
+        return text
+    return text + punctuation

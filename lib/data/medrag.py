@@ -26,7 +26,8 @@ from lib.data.passages import CORPORA, Passage
 __all__ = ["Estimate", "SOURCES", "estimate", "load_medrag", "read_records", "cut_statpearls"]
 
 STATPEARLS = "https://ftp.ncbi.nlm.nih.gov/pub/litarch/3d/12/statpearls_NBK430685.tar.gz"
-_SHORT, _LONG = 200, 1000  # characters: a paragraph that is appended, a passage that is full
+_SHORT = 200  # characters: a shorter paragraph is appended to the passage before it
+_LONG = 1000  # characters: a passage stays shorter than this
 _MAX_ARTICLE = 20_000_000  # bytes of one article's XML
 
 SOURCES = ("pubmed", "textbooks", "wikipedia", "statpearls")
@@ -49,9 +50,17 @@ class Estimate:
 def estimate(source: str, dim: int = 768) -> Estimate:
     """Size of a source before anything is downloaded; print it and ask before you start."""
     rows = CORPORA[source].passages
-    size = rows * _TOKENS[source] * _BYTES_PER_TOKEN if source in _TOKENS else _STATPEARLS_BYTES
-    gigabytes = [round(b / 1e9, 2) for b in (rows * dim * 4, rows * dim * 2, size)]
-    return Estimate(source, rows, *gigabytes)
+    if source in _TOKENS:
+        download_bytes = rows * _TOKENS[source] * _BYTES_PER_TOKEN
+    else:
+        download_bytes = _STATPEARLS_BYTES
+    return Estimate(
+        source,
+        rows,
+        float32_gb=round(rows * dim * 4 / 1e9, 2),
+        float16_gb=round(rows * dim * 2 / 1e9, 2),
+        download_gb=round(download_bytes / 1e9, 2),
+    )
 
 
 def load_medrag(
@@ -87,7 +96,8 @@ def read_records(source: str, lines: Iterable[str], name: str) -> Iterator[Passa
             )
         try:
             row = json.loads(line)
-            pid, text = f"{source}:{row['id']}", row["content"]
+            pid = f"{source}:{row['id']}"
+            text = row["content"]
         except (ValueError, KeyError) as error:
             raise DownloadError(f"{source}: {name}, line {number}: no record ({error})") from error
         meta = {"pmids": [str(row["PMID"])]} if row.get("PMID") else {}
@@ -95,6 +105,7 @@ def read_records(source: str, lines: Iterable[str], name: str) -> Iterator[Passa
 
 
 def _chunk_files(source: str, folder: Path | None, revision: str) -> Iterator[Path]:
+    """The JSON Lines files of a source, sorted: local ones, or downloaded one after the other."""
     if folder is not None:
         paths = sorted(Path(folder).glob("chunk/*.jsonl"))
         if not paths:
@@ -113,6 +124,7 @@ def _chunk_files(source: str, folder: Path | None, revision: str) -> Iterator[Pa
 
 
 def _download_statpearls() -> Path:
+    """NCBI's archive, downloaded once; its manifest keeps the date and the sha256."""
     path = cache("downloads", "statpearls") / STATPEARLS.rsplit("/", 1)[1]
     if read_manifest(path, verify=False) is None:
         download(STATPEARLS, path, known_hash=None)
@@ -153,38 +165,48 @@ def cut_statpearls(article: str, data: bytes) -> Iterator[Passage]:
 
 
 def _section(section: Element, heading: str) -> Iterator[tuple[str, str]]:
-    """(title, text) of the passages of one section, from its own children only."""
-    title, open_title, last, after_subtitle = heading, "", "", False
+    """(title, text) of the passages of one section, from its own children only.
+
+    The last passage stays open, because what follows may be appended to it.
+    """
+    title = heading
+    open_title = open_text = ""
+    after_subtitle = False
     for child in section:
         subtitle = _is_subtitle(child)
         if subtitle:
-            yield from _filled(open_title, last)
-            title, last = f"{heading} -- {_text(child)}", ""
+            yield from _unless_empty(open_title, open_text)
+            title = f"{heading} -- {_text(child)}"
+            open_text = ""
         elif child.tag in ("p", "list"):
-            parts = [_text(child)] if child.tag == "p" else [_text(item) for item in child]
+            is_list = child.tag == "list"
+            parts = [_text(item) for item in child] if is_list else [_text(child)]
             text = " ".join(parts)
-            joins = child.tag == "list" or len(text) < _SHORT
-            if last and joins and len(last) + len(text) < _LONG:
-                last = f"{last} {text}"
+            may_join = is_list or len(text) < _SHORT
+            if open_text and may_join and len(open_text) + len(text) < _LONG:
+                open_text = f"{open_text} {text}"
             else:
-                yield from _filled(open_title, last)
-                open_title, last = title, text
-                if child.tag == "list" and len(text) >= _LONG:
+                yield from _unless_empty(open_title, open_text)
+                open_title = title
+                open_text = text
+                if is_list and len(text) >= _LONG:
                     for part in parts:
-                        yield from _filled(title, part)
-                    last = ""
-            if child.tag == "list" and after_subtitle:  # the subtitle was this list's alone
+                        yield from _unless_empty(title, part)
+                    open_text = ""
+            if is_list and after_subtitle:  # the subtitle was this list's alone
                 title = heading
         after_subtitle = subtitle
-    yield from _filled(open_title, last)
+    yield from _unless_empty(open_title, open_text)
 
 
-def _filled(title: str, text: str) -> Iterator[tuple[str, str]]:
+def _unless_empty(title: str, text: str) -> Iterator[tuple[str, str]]:
+    """The one passage, or none if it has no text."""
     if text:
         yield title, text
 
 
 def _is_subtitle(element: Element) -> bool:
+    """Whether it is a paragraph that is bold from its first letter to its last."""
     return (
         element.tag == "p"
         and [e.tag for e in element] == ["bold"]
@@ -194,6 +216,7 @@ def _is_subtitle(element: Element) -> bool:
 
 
 def _text(element: Element | None) -> str:
+    """All text inside an element, tidied; empty without one."""
     return "" if element is None else tidy("".join(_runs(element)))
 
 
