@@ -119,7 +119,10 @@ QUESTION, RANDOM = Arm(Way(form="question")), Arm(Way(form="random"))
 
 
 def families(benchmark: Benchmark) -> dict[str, Way]:
-    """Every curve over lambda that the benchmark can show, by name; lambda is still to be set."""
+    """Every curve over lambda that the benchmark can show, by name; lambda is still to be set.
+
+    Add a control: one ``Way`` here. Raises ValueError where two ways have one name.
+    """
     ways = [Way()]
     for kind in benchmark.h_minus:
         if kind != "nearest":
@@ -134,7 +137,11 @@ def families(benchmark: Benchmark) -> dict[str, Way]:
     ]
     if benchmark.several:
         ways += [Way(form="mean", mimic=SEVERAL), Way(form="max", mimic=SEVERAL)]
-    return {family_of(way): way for way in ways}
+    named = {family_of(way): way for way in ways}
+    for way in ways:
+        if named[family_of(way)] != way:
+            raise ValueError(f"two ways have one name: {way} and {named[family_of(way)]}")
+    return named
 
 
 def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list[Arm]]:

@@ -63,7 +63,8 @@ def exploratory_pairs(measured: Collection[str], dev: Mapping[str, Arm]) -> list
     """Every comparison that a reader of the study asks for, of arms that were measured.
 
     Contrast at the lambda dev chose, at 0.4 and at the paper's 1 against H+ alone, the two
-    controls, and the question; then every form at what dev chose for it against H+ alone.
+    controls, and the question; then every form at what dev chose for it against H+ alone, and
+    whatever else was measured at one of these lambdas.
     """
     lambdas = {0.4, 1.0}
     if "one mimic" in dev:
@@ -84,6 +85,8 @@ def exploratory_pairs(measured: Collection[str], dev: Mapping[str, Arm]) -> list
     wanted += [("hplus", "question", P), ("hplus+question1", "hplus", P)]
     wanted += [(arm.name, "hplus", P) for arm in dev.values()]
     wanted += [(arm.name, "hplus+question1", P) for arm in dev.values() if arm.way.question_weight]
+    at_these = tuple(f"@{lam:g}" for lam in lambdas)
+    wanted += [(arm, "hplus", P) for arm in sorted(measured) if arm.endswith(at_these)]
     pairs = {}
     for arm, against, metric in wanted:
         if arm != against and {arm, against} <= set(measured):
