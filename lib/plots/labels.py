@@ -128,9 +128,11 @@ def _family(family: str) -> str:
 
 
 def _said(part: str) -> str:
-    """The words for one part of a key, such as pool100."""
-    name, number = re.fullmatch(r"([a-z_]+)([\d.]*)", part).groups()
-    return _MORE[name](number)
+    """The words for one part of a key, such as pool100; a part that nobody named is its own."""
+    found = re.fullmatch(r"([a-z_]+)([\d.]*)", part)
+    if found is None or found[1] not in _MORE:
+        return part
+    return _MORE[found[1]](found[2])
 
 
 def _lambda(at: str) -> str:
