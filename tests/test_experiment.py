@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import subprocess
@@ -27,6 +26,7 @@ from lib.llm.recorder import Recorder, RecordingMiss
 from lib.methods import METHODS, Budget, Hypotheses, Text
 from lib.methods.base import Expansion, question_alone
 from lib.plots import grid as grid_plots
+from lib.plots.labels import label_of
 from lib.plots.palette import COLOURS, colour_of
 from lib.profiles import load_profile, methods_of
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
@@ -34,7 +34,7 @@ from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
-from lib.stats import mean_interval
+from lib.stats import Pair, claims, long_values, mean_interval
 from lib.studies.grid import controls, reference
 from lib.studies.grid import tables as paper_tables
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid
@@ -697,9 +697,20 @@ class Advised:
         return Expansion(Hypotheses(texts), {"replies": replies})
 
 
+class Distinct(Counts):
+    """Every case has hypotheses of its own, so that there are strangers."""
+
+    def _say(self, messages, n, options):
+        said = super()._say(messages, n, options)
+        text = messages[-1]["content"]
+        case = next((c for c in (f"case {i}" for i in range(9)) if c in text), "")
+        kind = f"in {case} of part {case[-1:]}"
+        return [replace(reply, text=reply.text.replace("of the", kind)) for reply in said]
+
+
 def newcomers_lab(folder) -> Experiment:
     methods = methods_of(load_profile("mini"))
-    return small(folder, cases(6), Counts(), methods, [EvidenceReader(HashEncoder(dim=64))])
+    return small(folder, cases(6), Distinct(), methods, [EvidenceReader(HashEncoder(dim=64))])
 
 
 def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folders, monkeypatch):
@@ -729,6 +740,15 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folder
     assert colour_of("advised") == Advised.colour
     figure = grid_plots.plot_accuracy(table1)
     assert "advised" in {t.get_text() for t in figure.axes[0].get_yticklabels()}
+    cost = cost_points(lab, quality)
+    assert "advised" in {
+        text.get_text() for text in grid_plots.plot_cost(cost, "P@3").axes[0].texts
+    }
+
+
+def cost_points(lab: Experiment, quality: pd.DataFrame) -> pd.DataFrame:
+    cost = paper_tables.table3(lab)
+    return cost.assign(value=cost["method"].map(quality.set_index("method")["p_at_5"]))
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_tokens": 5}])
@@ -758,7 +778,10 @@ def test_a_control_of_one_way_is_in_every_table(own_folders, monkeypatch):
     plan = lab.plan()
     assert not plan["who"].str.contains("pool4").any()  # it asks nobody for anything
     found = runs[runs["method"] == "chr+pool4"].groupby("qid").size()
-    assert set(found) == {4}
+    assert set(found) == {4} and (runs["rank"] > 0).all()
+    labels = [t.get_text() for t in grid_plots.plot_accuracy(tables[2]).axes[0].get_yticklabels()]
+    assert len([x for x in labels if "pool of 4" in x]) == 1
+    assert label_of("chr+own_idea7") == "CHR, own_idea7"  # a control that nobody named
 
 
 def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
@@ -780,31 +803,42 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
         assert own["value"].reindex(list(targets)).tolist() == pytest.approx(mean, abs=6e-4)
 
 
-# the README's ten lines --------------------------------------------------------------------------
+# the README's script -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("made", ["here", "committed"])
-def test_the_readmes_script_prints_every_cell_that_a_reader_answered(made, whole, tmp_path):
-    source = whole.out if made == "here" else paths.committed("mini")
+def test_the_readmes_script_recomputes_means_and_verdicts_from_committed_values(whole, tmp_path):
     (script,) = re.findall(r"```python\n(.*?)```", (paths.ROOT / "README.md").read_text(), re.S)
-    target = tmp_path / "data" / "results" / "mini" / "answers.csv"
-    target.parent.mkdir(parents=True)
-    target.write_bytes((source / "answers.csv").read_bytes())
+    assert len(script.strip().splitlines()) <= 25
+    (tmp_path / "lib").symlink_to(paths.ROOT / "lib")
+    folder = tmp_path / "data" / "results" / "mini"
+    folder.mkdir(parents=True)
+    (folder / "values_retrieval.csv").write_bytes((whole.out / "values_retrieval.csv").read_bytes())
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"hit_at_5": rng.random(40) < 0.9, "p_at_5": rng.integers(3, 6, 40) / 5})
+    more = table.rename_axis("qid").rename(index="q{}".format).astype(float)
+    less = more.assign(p_at_5=(more["p_at_5"] - 0.6).clip(0), hit_at_5=0.0)
+    values = pd.concat([long_values("chr@1", more), long_values("hplus", less)])
+    pairs = [
+        Pair("finds more", "p_at_5", "chr@1", "hplus", primary=True),
+        Pair("hits more", "hit_at_5", "chr@1", "hplus"),
+    ]
+    told = claims(values, pairs)
+    assert list(told["verdict"]) == ["SUPPORTED", ""]
+    for name in ("one", "two"):
+        told.to_csv(folder / f"claims_{name}.csv", index=False, float_format="%.3f")
+        told["verdict"] = ["AGAINST", ""]  # the second file says what is not so
+    values.to_csv(folder / "values_one.csv", index=False)
+    values.to_csv(folder / "values_two.csv.gz", index=False)
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    printed = {
-        tuple(cell): value
-        for *cell, value in (line.split(" | ") for line in run.stdout.splitlines())
-    }
-    with open(source / "table1.csv", encoding="utf-8", newline="") as stream:
-        rows = [
-            r
-            for r in csv.DictReader(stream)
-            if r["metric"] == "accuracy" and r["answerer"] != "no reader"
-        ]
-    shown = {(r["dataset"], r["answerer"], r["method"]): r["value"] for r in rows}
-    assert len(shown) > 30 and printed == shown
+    lines = run.stdout.splitlines()
+    assert "data/results/mini/claims_one.csv True True" in lines
+    assert "data/results/mini/claims_two.csv True False" in lines
+    printed = {tuple(line.split()) for line in lines}
+    for row in whole.quality.itertuples():
+        shown = {x[-1] for x in printed if len(x) > 1 and x[-2] == "p_at_5"}
+        assert any(abs(float(x) - row.p_at_5) < 6e-4 for x in shown), row.method
 
 
 # figures -----------------------------------------------------------------------------------------
@@ -824,15 +858,21 @@ def cells(*rows) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).assign(metric="accuracy")
 
 
+ROWS = (*METHODS, CHOSEN, *CONTROLS, RANDOM, *NO_RETRIEVAL, "majority", NAMED)
+KEYS = {label_of(arm): arm for arm in ROWS}
+"""Which row is meant by what a figure calls it."""
+
+
 def heat(axis) -> tuple[dict, list[list[float]]]:
     """Texts by (method, set), and the colours' values, nan where there is none."""
-    names = [t.get_text() for t in axis.figure.axes[0].get_yticklabels()]
+    names = [KEYS[t.get_text()] for t in axis.figure.axes[0].get_yticklabels()]
     sets = [t.get_text().split("\n")[0] for t in axis.get_xticklabels()]
     texts = {}
     for text in axis.texts:
         x, y = text.get_position()
-        texts[names[y], sets[x]] = text.get_text()
-    return texts, axis.images[0].get_array().filled(np.nan).tolist()
+        texts[names[int(y)], sets[int(x)]] = text.get_text()
+    values = np.ma.filled(axis.collections[0].get_array().astype(float), np.nan)
+    return texts, values.reshape(len(names), len(sets)).tolist()
 
 
 def test_the_heat_map_shows_every_cell_and_nothing_where_nothing_was_run():
@@ -906,7 +946,7 @@ def test_overlap_bars_are_as_long_as_the_counts_beside_the_noise_floor():
     assert [bar.get_width() for bar in a.patches] == [3.5, 2.0]
     assert b.patches[0].get_width() == 0.0 and np.isnan(b.patches[1].get_width())
     assert [t.get_text() for t in b.texts] == ["0.0", "NOT RUN"] and b.get_title() == "b, n = 9"
-    assert [t.get_text() for t in a.get_yticklabels()] == ["standard", "hyde"]
+    assert [t.get_text() for t in a.get_yticklabels()] == ["Standard RAG", "HyDE"]
     assert a.lines[0].get_xdata() == [4.0, 4.0] and not b.lines
     assert a.get_xlim() == b.get_xlim() == (0, 5)
     (legend,) = figure.legends
@@ -921,7 +961,7 @@ def test_cost_has_a_named_point_for_each_method_that_was_measured(recwarn):
     figure.draw_without_rendering()
     (axis,) = figure.axes
     points = {text.get_text(): text.xy for text in axis.texts}
-    assert points == {"hyde": (900.0, 0.5), "chr": (200.0, 0.4)}
+    assert points == {"HyDE": (900.0, 0.5), "CHR": (200.0, 0.4)}
     assert [(*x.get_xdata(), *x.get_ydata()) for x in axis.lines] == list(points.values())
     assert axis.get_ylabel() == "P@5, mean" and axis.get_ylim()[0] < 0
     assert axis.get_title(loc="left") == "tokens: n = 6 questions"

@@ -3,7 +3,8 @@
 Every result is a CSV with a manifest, gzipped where it is large. The manifest's ``code`` is a hash
 of the modules the result names and of those they import at their top, without comments and
 docstrings: only a change that could move a number makes a result stale. What is imported inside a
-function (plots, models, clients) and how files are written (``lib.base``) does not count.
+function (plots, models, clients), how files are written (``lib.base``) and how a model is reached
+(``lib.llm``, but for prompts and the reading of replies) does not count.
 ``data`` is a hash of the registered files it read.
 """
 
@@ -34,16 +35,30 @@ __all__ = [
 ]
 
 
+_CARRIES = (
+    "lib.base",
+    "lib.profiles",
+    "lib.data.store",
+    "lib.llm.chat",
+    "lib.llm.connect",
+    "lib.llm.openai_chat",
+    "lib.llm.recorder",
+    "lib.llm.small_engine",
+    "lib.llm.small_model",
+)
+"""Modules that carry texts and settings about, and compute no number of a result."""
+
+
 def modules_behind(roots: Iterable[str]) -> list[str]:
     """``roots`` (like "lib.search.contrast") and what they import at their top, directly or not.
 
-    Sorted names of project modules, without ``lib.base``.
+    Sorted names of project modules, without those that only carry texts and settings about.
     """
     found = set()
     todo = list(roots)
     while todo:
         name = todo.pop()
-        if name in found or name.startswith("lib.base"):
+        if name in found or name.startswith(_CARRIES):
             continue
         path = _source(name)
         if path is not None:
