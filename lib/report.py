@@ -10,7 +10,7 @@ from lib.methods import METHODS
 
 __all__ = ["PAPER_NAMES", "reported", "verdict"]
 
-PAPER_NAMES = {
+PAPER_NAMES: dict[str, str] = {
     name: method.paper_name for name, method in METHODS.items() if getattr(method, "paper_name", "")
 }
 """Our names of the methods, and the paper's; each method brings its own."""
@@ -31,8 +31,12 @@ def verdict(
         return ""
     if not same_setup:
         return "DIFFERENT SETUP"
-    off = abs(measured - printed)
-    return "MATCH" if off <= half_width else "CLOSE" if off <= 2 * half_width else "OFF"
+    difference = abs(measured - printed)
+    if difference <= half_width:
+        return "MATCH"
+    if difference <= 2 * half_width:
+        return "CLOSE"
+    return "OFF"
 
 
 def reported(table: str) -> pd.DataFrame:

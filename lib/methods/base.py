@@ -25,11 +25,11 @@ __all__ = [
     "Search",
     "Sparse",
     "check_choices",
-    "counted",
     "first_words",
     "numbered",
     "passages_of",
     "question_alone",
+    "reply_trace",
     "stem",
 ]
 
@@ -128,16 +128,22 @@ def question_alone(question: Question) -> Hypotheses:
     return Hypotheses((Text(question.text, 1.0, "query", "question"),))
 
 
-def counted(replies: Sequence[Reply], kept: int) -> dict:
-    """What every trace says of its replies: them, how many gave nothing, how many were cut."""
+def reply_trace(replies: Sequence[Reply], used: int) -> dict:
+    """The part of a trace about replies: the replies, and how many of them were empty or cut.
+
+    ``used`` is how many gave a text to search with; a reply is cut when it reached ``max_tokens``.
+    """
     cut = sum(reply.finish_reason == "length" for reply in replies)
-    return {"replies": list(replies), "empty": len(replies) - kept, "cut": cut}
+    return {"replies": list(replies), "empty": len(replies) - used, "cut": cut}
 
 
 def passages_of(replies: Sequence[Reply]) -> tuple[list[str], dict]:
-    """Sampled passages without the empty ones, and their trace: ``counted`` and ``passages``."""
-    passages = [text for text in (reply.text.strip() for reply in replies) if text]
-    return passages, counted(replies, len(passages)) | {"passages": passages}
+    """Sampled passages without the empty ones, and a trace: ``reply_trace`` and ``passages``."""
+    texts = [reply.text.strip() for reply in replies]
+    passages = [text for text in texts if text]
+    trace = reply_trace(replies, used=len(passages))
+    trace["passages"] = passages
+    return passages, trace
 
 
 def first_words(found: Sequence[Hit], words: int) -> list[Hit]:
@@ -147,7 +153,9 @@ def first_words(found: Sequence[Hit], words: int) -> list[Hit]:
 
 def numbered(found: Sequence[Hit]) -> str:
     """What a search returned as a prompt lists it: a line each, numbered from 1."""
-    return "\n".join(f"[{i}] {text}" for i, (_, text) in enumerate(found, 1)) or "(no passages)"
+    if not found:
+        return "(no passages)"
+    return "\n".join(f"[{number}] {text}" for number, (_, text) in enumerate(found, 1))
 
 
 def check_choices(method: Method) -> None:

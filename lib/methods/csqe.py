@@ -82,39 +82,47 @@ class CSQE:
         documents = base.first_words(search(first, self.depth), self.words)
         shown = base.stem(question, self.options_visible)
         passages, quotes, trace = self._ask(llm, shown, base.numbered(documents))
-        spans = [checked(own, question.text, dict(documents).values()) for own in quotes]
-        kept = [[s for s, found in own if found or not self.verify_extracts] for own in spans]
-        extracts = [" ".join(own) for own in kept]
+        texts = dict(documents).values()
+        # For each reply: its quotes, and whether the documents really have them.
+        spans = [checked(of_reply, question.text, texts) for of_reply in quotes]
+        extracts = [self._extract(of_reply) for of_reply in spans]
+        is_found = [found for of_reply in spans for _, found in of_reply]
         trace |= {
             "documents": documents,
             "passages": passages,
             "spans": spans,
             "extracts": extracts,
-            "found_share": fmean(ok for own in spans for _, ok in own) if any(spans) else None,
+            "found_share": fmean(is_found) if is_found else None,
             "empty_passages": passages.count(""),
             "empty_extracts": extracts.count(""),
-            "cut": sum(r.finish_reason == "length" for r in trace["replies"]),
+            "cut": sum(reply.finish_reason == "length" for reply in trace["replies"]),
         }
-        parts = [Text(p, 1.0, self.tower, "passage") for p in passages if p]
-        parts += [Text(e, 1.0, self.tower, "extract") for e in extracts if e]
+        parts = [Text(passage, 1.0, self.tower, "passage") for passage in passages if passage]
+        parts += [Text(extract, 1.0, self.tower, "extract") for extract in extracts if extract]
         if not parts:
             return Expansion(None, {"error": "every passage and extract was empty"} | trace)
         parts.insert(0, Text(question.text, float(len(passages)), "query", "question"))
         return Expansion(Hypotheses(tuple(parts)), trace)
 
+    def _extract(self, spans: list[tuple[str, bool]]) -> str:
+        """The quotes of one reply as one text, without invented ones if extracts are verified."""
+        return " ".join(span for span, found in spans if found or not self.verify_extracts)
+
     def _ask(self, llm, question: str, documents: str) -> tuple[list, list, dict]:
         """Passages, quoted spans and trace: of two prompts, or of one JSON object."""
         options = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         if self.mode == "single_call":
-            asked = load_prompt("csqe_single_call").messages(question=question, documents=documents)
-            reply = ask_json(llm, asked, KEY_SENTENCES, seed=self.seed, **options)
+            prompt = load_prompt("csqe_single_call")
+            messages = prompt.messages(question=question, documents=documents)
+            reply = ask_json(llm, messages, KEY_SENTENCES, seed=self.seed, **options)
             value = reply.value or {"passage": "", "sentences": []}
             trace = {"replies": [*reply.replies], "repaired": reply.repaired, "error": reply.error}
             return [value["passage"].strip()], [value["sentences"]], trace
         options |= {"n": self.samples, "top_p": 1.0}
-        asked = load_prompt("csqe_knowledge").messages(question=question)
-        said = llm.generate(asked, seed=self.seed, **options)
-        asked = load_prompt("csqe_extract").messages(question=question, documents=documents)
-        cited = llm.generate(asked, seed=sample_seed(self.seed, self.samples), **options)
-        passages = [r.text.strip() for r in said]
-        return passages, [quoted(r.text) for r in cited], {"replies": [*said, *cited]}
+        messages = load_prompt("csqe_knowledge").messages(question=question)
+        knowledge = llm.generate(messages, seed=self.seed, **options)
+        messages = load_prompt("csqe_extract").messages(question=question, documents=documents)
+        extracts = llm.generate(messages, seed=sample_seed(self.seed, self.samples), **options)
+        passages = [reply.text.strip() for reply in knowledge]
+        quotes = [quoted(reply.text) for reply in extracts]
+        return passages, quotes, {"replies": [*knowledge, *extracts]}

@@ -61,7 +61,7 @@ class HyDE:
         passages, trace = passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "every sampled passage was empty"})
-        texts = [Text(p, 1.0, self.tower, "passage") for p in passages]
+        texts = [Text(passage, 1.0, self.tower, "passage") for passage in passages]
         if self.include_question:
             texts.insert(0, Text(question.text, 1.0, "query", "question"))
         return Expansion(Hypotheses(tuple(texts)), trace)

@@ -70,12 +70,15 @@ class Query2Doc:
         passages, trace = base.passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "the sampled passage was empty"})
-        pair = (question.text, passages[0])
         if self.sparse:
-            return Expansion(Sparse(" ".join([question.text] * self.repeats + passages)), trace)
+            repeated = [question.text] * self.repeats
+            return Expansion(Sparse(" ".join([*repeated, *passages])), trace)
         if self.dense == "mean":
-            parts = zip(pair, ("query", "article"), ("question", "passage"), strict=True)
-            texts = [Text(text, 1.0, tower, role) for text, tower, role in parts]
+            texts = [
+                Text(question.text, 1.0, "query", "question"),
+                Text(passages[0], 1.0, "article", "passage"),
+            ]
         else:
+            pair = (question.text, passages[0])
             texts = [Text(pair, 1.0, self.dense.removeprefix("pair_"), "question and passage")]
         return Expansion(Hypotheses(tuple(texts)), trace)

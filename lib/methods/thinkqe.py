@@ -56,15 +56,22 @@ class ThinkQE:
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Search, show the LLM what is new, add what it writes to the query; again."""
-        prompt = load_prompt(f"thinkqe_{'think' if self.thinking == 'prompted' else 'passage'}")
-        asked, request = base.stem(question, self.options_visible), base.question_alone(question)
-        texts, replies, rounds, previous, blacklist = [], [], [], {}, set()
+        kind = "think" if self.thinking == "prompted" else "passage"
+        prompt = load_prompt(f"thinkqe_{kind}")
+        asked = base.stem(question, self.options_visible)
+        request = base.question_alone(question)
+        texts: list[str] = []
+        replies: list[Reply] = []
+        rounds: list[dict] = []
+        previous: dict[str, str] = {}
+        blacklist: set[str] = set()
         for i in range(self.rounds):
             # Deep enough for the filter, which skips at most ``shown`` more with every round.
             ranking = search(request, self.shown * self.rounds)
             new = new_passages(ranking, previous, blacklist, self.shown)
-            shown, previous = base.first_words(new, self.words), dict(ranking[: self.shown])
-            said = llm.generate(
+            shown = base.first_words(new, self.words)
+            previous = dict(ranking[: self.shown])
+            new_replies = llm.generate(
                 prompt.messages(question=asked, documents=base.numbered(shown)),
                 n=self.samples,
                 temperature=self.temperature,
@@ -72,19 +79,23 @@ class ThinkQE:
                 max_tokens=self.max_tokens,
                 seed=sample_seed(self.seed, i * self.samples),
             )
-            written = [self._written(reply) for reply in said]
+            written = [self._written(reply) for reply in new_replies]
             rounds.append({"shown": shown, "texts": written})
-            texts, replies = texts + [t for t in written if t], replies + said
+            texts += [text for text in written if text]
+            replies += new_replies
             if texts:
-                each = (1 - self.question_share) / len(texts)
-                own = Text(question.text, self.question_share, "query", "question")
-                request = Hypotheses(
-                    (own, *(Text(t, each, self.tower, "expansion") for t in texts))
-                )
-        trace = base.counted(replies, len(texts)) | {"rounds": rounds}
+                request = self._request(question, texts)
+        trace = base.reply_trace(replies, used=len(texts)) | {"rounds": rounds}
         if not texts:
             return Expansion(None, trace | {"error": f"all empty, {trace['cut']} replies were cut"})
         return Expansion(request, trace)
+
+    def _request(self, question: Question, texts: list[str]) -> Hypotheses:
+        """The question with its share of the weight, and all texts with equal parts of the rest."""
+        weight = (1 - self.question_share) / len(texts)
+        parts = [Text(question.text, self.question_share, "query", "question")]
+        parts += [Text(text, weight, self.tower, "expansion") for text in texts]
+        return Hypotheses(tuple(parts))
 
     def _written(self, reply: Reply) -> str:
         """What follows the thinking; nothing when the reply ended before that did."""

@@ -32,7 +32,7 @@ NO_RETRIEVAL = ("closed_book", "hypotheses_as_context")
 """Arms whose context is no passage at all, and CHR's H+ and H- without any search."""
 RANDOM = "random"
 """The arm whose passages are any."""
-_WORDS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
+_TEXT_COLUMNS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
 
 
 def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
@@ -46,7 +46,7 @@ def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, 
             if question.split != "dev":
                 label = f"{name} {question.subset}" if name == "ddx-mini" else name
                 sets.setdefault(label, []).append(question)
-    return {label: sampled(some, n, seed) for label, some in sets.items()}
+    return {label: sampled(questions, n, seed) for label, questions in sets.items()}
 
 
 def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Question]:
@@ -61,7 +61,7 @@ def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Questi
 
 @dataclass
 class Grid:
-    """One profile's grid. ``behind`` are settings and ``data`` files that every cell depends on.
+    """One profile's grid; every cell depends on the settings ``behind`` and the ``data`` files.
 
     Arms that need an LLM are run on ``asked`` questions of each set (0 = all).
     """
@@ -84,9 +84,13 @@ class Grid:
     def questions(self, arm: str, dataset: str, n: int = 0) -> Sequence[Question]:
         """The questions of a set that an arm is run on, at most ``n`` (0 = all)."""
         method = self.methods.get(arm)
-        free = arm in (RANDOM, "closed_book") if method is None else not method.needs_llm
-        limits = [x for x in (n, 0 if free else self.asked) if x]
-        return sampled(self.sets[dataset], min(limits, default=0))
+        if method is None:  # a control of CHR, or an arm without any expansion
+            expanded_by_llm = arm not in (RANDOM, "closed_book")
+        else:
+            expanded_by_llm = method.needs_llm
+        limits = [n, self.asked if expanded_by_llm else 0]
+        least = min((limit for limit in limits if limit), default=0)
+        return sampled(self.sets[dataset], least)
 
     def expansions(self, arm: str, dataset: str) -> list[Expansion]:
         """What the arm searches with, for each of its questions."""
@@ -144,18 +148,20 @@ class Grid:
         def make() -> pd.DataFrame:
             rows = []
             asked = self.questions(arm, dataset)
-            for question, e in zip(asked, self.expansions(arm, dataset), strict=True):
+            for question, expansion in zip(asked, self.expansions(arm, dataset), strict=True):
+                trace = expansion.trace
+                last_search = float(expansion.request is not None)
                 rows.append(
                     {
                         "dataset": dataset,
                         "method": arm,
                         "qid": question.qid,
-                        "error": e.trace.get("error", ""),
-                        "cut": int(e.trace.get("cut", 0)),
-                        **_cost(e.trace.get("replies", ())),
-                        "retrieval_rounds": e.trace.get("searches", 0)
-                        + float(e.request is not None),
-                        **{h: e.trace.get(h, "") for h in ("H_plus", "H_minus")},
+                        "error": trace.get("error", ""),
+                        "cut": int(trace.get("cut", 0)),
+                        **_cost(trace.get("replies", ())),
+                        "retrieval_rounds": trace.get("searches", 0) + last_search,
+                        "H_plus": trace.get("H_plus", ""),
+                        "H_minus": trace.get("H_minus", ""),
                     }
                 )
             return pd.DataFrame(rows)
@@ -172,9 +178,10 @@ class Grid:
         questions = self.questions(arm, dataset, n)
 
         def make() -> pd.DataFrame:
-            told = reader.answer_all(questions, self.contexts(arm, dataset, questions))
-            columns = ("qid", "letter", "rule", "mirage", "documents_cut")
-            table = pd.DataFrame([[getattr(a, c) for c in columns] for a in told], columns=columns)
+            answers = reader.answer_all(questions, self.contexts(arm, dataset, questions))
+            columns = ["qid", "letter", "rule", "mirage", "documents_cut"]
+            rows = [[getattr(answer, column) for column in columns] for answer in answers]
+            table = pd.DataFrame(rows, columns=columns)
             table.insert(1, "gold", [q.answer for q in questions])
             return table.assign(dataset=dataset, method=arm, reader=reader.name)
 
@@ -185,22 +192,15 @@ class Grid:
         if arm == "closed_book":
             return [[] for _ in questions]
         if arm == "hypotheses_as_context":
-            asked = [q.qid for q in self.questions("chr", dataset)]
-            made = dict(zip(asked, self.expansions("chr", dataset), strict=True))
-            return [
-                [
-                    Passage(h, "", made[q.qid].trace[h], "hypothesis", {})
-                    for h in ("H_plus", "H_minus")
-                    if made[q.qid].trace.get(h)
-                ]
-                for q in questions
-            ]
-        found = self.run(arm, dataset)
-        if found is None:
-            cell = {"dataset": dataset, "method": arm, "reader": ""}
-            raise RecordingMiss(next(m["how"] for m in self.missing if cell.items() <= m.items()))
-        found = found[found["rank"].between(1, self.k)]
-        pids = {q: rows["pid"].tolist() for q, rows in found.groupby("qid")}
+            expansions = dict(self._chr_pairs(dataset))
+            return [_hypotheses_as_passages(expansions[question.qid]) for question in questions]
+        run = self.run(arm, dataset)
+        if run is None:
+            for cell in self.missing:
+                if (cell["dataset"], cell["method"], cell["reader"]) == (dataset, arm, ""):
+                    raise RecordingMiss(cell["how"])
+        top = run[run["rank"].between(1, self.k)]
+        pids = {qid: rows["pid"].tolist() for qid, rows in top.groupby("qid")}
         return [self.retriever.store.get_many(pids.get(q.qid, [])) for q in questions]
 
     def _everyone_behind(self, arm: str, dataset: str) -> list[str]:
@@ -236,9 +236,20 @@ class Grid:
         except RecordingMiss as miss:
             how = str(miss).rsplit("Next: ", 1)[-1]
             row = {"dataset": dataset, "method": arm, "reader": kind, "how": how}
-            self.missing += [] if row in self.missing else [row]
+            if row not in self.missing:
+                self.missing.append(row)
             return None
-        return table.fillna(dict.fromkeys(_WORDS, ""))
+        return table.fillna(dict.fromkeys(_TEXT_COLUMNS, ""))
+
+
+def _hypotheses_as_passages(expansion: Expansion) -> list[Passage]:
+    """H+ and H- as if they had been retrieved; none of a failed expansion."""
+    passages = []
+    for name in ("H_plus", "H_minus"):
+        text = expansion.trace.get(name)
+        if text:
+            passages.append(Passage(name, "", text, "hypothesis", {}))
+    return passages
 
 
 def _random_passages(question: Question) -> Expansion:
@@ -248,11 +259,11 @@ def _random_passages(question: Question) -> Expansion:
 
 def _cost(replies: Sequence[Reply]) -> dict[str, float]:
     """Requests, tokens and seconds of one expansion; NaN where one reply was not measured."""
-    told = {"calls": float(sum(reply.choice == 0 for reply in replies))}
-    for count in ("prompt_tokens", "output_tokens", "latency_s"):
-        each = [getattr(reply, count) for reply in replies]
-        told[count] = float("nan") if None in each else float(sum(each))
-    return told
+    cost = {"calls": float(sum(reply.choice == 0 for reply in replies))}
+    for name in ("prompt_tokens", "output_tokens", "latency_s"):
+        of_replies = [getattr(reply, name) for reply in replies]
+        cost[name] = float("nan") if None in of_replies else float(sum(of_replies))
+    return cost
 
 
 def _written_by(method: Method | None) -> list[str]:
@@ -262,11 +273,14 @@ def _written_by(method: Method | None) -> list[str]:
 
 def _settings(thing: Method | Reader) -> dict:
     """What a method or reader is set to: its kind and fields."""
-    told = {f.name: _told(getattr(thing, f.name)) for f in fields(thing) if f.repr}
-    return {"kind": type(thing).__name__} | told
+    settings = {"kind": type(thing).__name__}
+    for field_ in fields(thing):
+        if field_.repr:
+            settings[field_.name] = _setting(getattr(thing, field_.name))
+    return settings
 
 
-def _told(value: object) -> object:
+def _setting(value: object) -> object:
     """A setting as a manifest holds it: an encoder by its fingerprint, an LLM by its name."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
