@@ -60,7 +60,9 @@ def attenuated_linear(lam_max: float, gamma: float, c_dev: np.ndarray) -> Rule:
     def apply(c: np.ndarray) -> np.ndarray:
         return lam_max * np.clip((1 - c) / (1 - c0), 0, 1) ** gamma
 
-    return Rule("L1 linear", {"lambda_max": lam_max, "gamma": gamma, "c0": c0}, apply)
+    # Rounded where it is shown: labels are keys, and processors agree on cosines to about 1e-6.
+    shown = {"lambda_max": lam_max, "gamma": gamma, "c0": round(c0, 3)}
+    return Rule("L1 linear", shown, apply)
 
 
 def orthogonal(lam: float) -> Rule:

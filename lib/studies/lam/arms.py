@@ -64,6 +64,11 @@ class Arm:
         return way.rotation or way.mimic == "stranger"
 
     @property
+    def without_mimic(self) -> Arm:
+        """The same form at lambda 0: what it finds by itself, before any contrast."""
+        return Arm(replace(self.way, lam=0.0))
+
+    @property
     def name(self) -> str:
         """The key of this arm in every table."""
         if self.rule is not None:

@@ -83,8 +83,9 @@ def exploratory_pairs(measured: Collection[str], dev: Mapping[str, Arm]) -> list
             (contrast, "hplus", "mimic_at_5"),
         ]
     wanted += [("hplus", "question", P), ("hplus+question1", "hplus", P)]
-    wanted += [(arm.name, "hplus", P) for arm in dev.values()]
-    wanted += [(arm.name, "hplus+question1", P) for arm in dev.values() if arm.way.question_weight]
+    for arm in dev.values():
+        # Against H+ alone, and against what the form finds without any contrast.
+        wanted += [(arm.name, "hplus", P), (arm.name, arm.without_mimic.name, P)]
     at_these = tuple(f"@{lam:g}" for lam in lambdas)
     wanted += [(arm, "hplus", P) for arm in sorted(measured) if arm.endswith(at_these)]
     pairs = {}

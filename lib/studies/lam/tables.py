@@ -126,8 +126,8 @@ def test_arms(
     """Every arm that is measured on test questions, by name.
 
     The question alone, random passages, every family at every lambda, and what dev chose for each
-    form, with the two controls at the lambdas that dev chose for one mimic. Raises ValueError where
-    two different ways would stand under one name.
+    form, also at lambda 0, with the two controls at the lambda that dev chose for one mimic. Raises
+    ValueError where two different ways would stand under one name.
     """
     arms = [QUESTION, RANDOM]
     for way in families(benchmark).values():
@@ -135,7 +135,8 @@ def test_arms(
     if "one mimic" in dev:
         lam = dev["one mimic"].way.lam
         arms += [Arm(Way(lam=lam, rotation=True)), Arm(Way(lam=lam, mimic="stranger"))]
-    arms += list(dev.values())
+    for arm in dev.values():
+        arms += [arm, arm.without_mimic]
     named: dict[str, Arm] = {}
     for arm in arms:
         other = named.setdefault(arm.name, arm)
