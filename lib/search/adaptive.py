@@ -53,7 +53,8 @@ def attenuated(lam_max: float, gamma: float, c_dev: np.ndarray) -> Rule:
 def attenuated_linear(lam_max: float, gamma: float, c_dev: np.ndarray) -> Rule:
     """L1's parametric twin: lambda_max clip((1 - c) / (1 - c0), 0, 1)^gamma, c0 the dev median."""
     c0 = float(np.median(c_dev))
-    parameters = {"lambda_max": lam_max, "gamma": gamma, "c0": c0}
+    # Rounded where it is shown: labels are keys, and processors agree on cosines to about 1e-6.
+    parameters = {"lambda_max": lam_max, "gamma": gamma, "c0": round(c0, 3)}
     return Rule(
         "L1 linear", parameters, lambda c: lam_max * np.clip((1 - c) / (1 - c0), 0, 1) ** gamma
     )
