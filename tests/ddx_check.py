@@ -12,7 +12,7 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.files import read_jsonl, sha256_file
-from lib.data.benchmark import ngrams, shared_ngrams
+from lib.data.benchmark import grams, shared_ngrams
 from lib.data.ddx_mini import FILES, build, read
 
 __all__ = ["validate", "frozen_problems", "text_statistics", "real_ranges", "range_problems"]
@@ -207,7 +207,7 @@ def _british(text: str) -> list[str]:
     return [m.group(0) for m in BRITISH.finditer(text)]
 
 
-_grams = cache(ngrams)
+_grams = cache(grams)
 
 
 def frozen_problems(folder: Path = paths.DDX_MINI) -> list[str]:
@@ -236,13 +236,16 @@ def text_statistics(study, store) -> pd.DataFrame:
     """Per question: the best cos(H+, target passage), cos(H+, H-), and the share of H+'s 8-word
     sequences that stand in target passages (``store`` gives their texts)."""
     benchmark, rows = study.benchmark, []
+    targets = [study.hypotheses[qid].of("target")[0] for qid in benchmark.qids]
+    known = study.retriever.vectors(targets)
     for i, qid in enumerate(benchmark.qids):
         pids = sorted(benchmark.targets[qid])
         texts = [p.text for p in store.get_many(pids)]
-        best = study.index.score(study.h_plus[i : i + 1], pids).max()
+        h_plus = known["article", targets[i].text]
+        best = study.index.score(h_plus[None], pids).max()
         rows.append((best, shared_ngrams(benchmark.h_plus[i], texts)))
     table = pd.DataFrame(rows, columns=["cos(H+, gold)", "copied 8-grams"])
-    return table.assign(**{"cos(H+, H-)": study.c()})
+    return table.assign(**{"cos(H+, H-)": study.cosines(benchmark.qids)})
 
 
 def real_ranges(statistics: dict[str, pd.DataFrame]) -> pd.DataFrame:

@@ -50,6 +50,15 @@ def test_attenuation_falls_from_lambda_max_to_zero_as_the_pair_merges():
     assert half == pytest.approx(0.5, abs=0.02)
 
 
+def test_a_label_does_not_tell_processors_apart():
+    """Cosines differ in the last digits from machine to machine; labels are keys of tables."""
+    dev = np.linspace(0.2, 0.8, 61)
+    for shift in (1e-6, -1e-6):
+        here, there = (adaptive.attenuated_linear(1.0, 0.5, c) for c in (dev, dev + shift))
+        assert here.label == there.label == "L1 linear (lambda_max=1, gamma=0.5, c0=0.5)"
+        assert here(dev) != pytest.approx(there(dev), abs=1e-9)
+
+
 def test_fixed_is_the_papers_rule_and_labels_say_the_parameters():
     assert adaptive.fixed(1.0)(np.array([0.1, 0.9])).tolist() == [1.0, 1.0]
     assert adaptive.drift_budget(1.0, 0.8).label == "L3 drift budget (lambda_max=1, rho=0.8)"

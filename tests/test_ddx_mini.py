@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +19,20 @@ import pytest
 from lib.base import paths
 from lib.base.files import sha256_file
 from lib.data import ddx_mini, load_benchmark
-from lib.data.benchmark import ngrams, shared_ngrams
-from lib.data.ddx_mini import FILES, read
+from lib.data.benchmark import grams, shared_ngrams
+from lib.data.ddx_mini import FILES, known_errors, read
 from lib.data.questions import load_questions
 from lib.expansion import hypotheses
 from lib.llm.chat import REFERENCE
 from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
+from lib.run import Retriever
 from lib.search.corpus_index import build_index, corpus_store
 from lib.search.embed import HashEncoder, load_encoder
 from lib.studies.grid.reference import record_reference
-from lib.studies.lam.study import prepare
+from lib.studies.lam.study import Study, hypotheses_of, open_study
+from lib.ways import DRAWS, with_strangers
 from tests.ddx_check import frozen_problems, range_problems, real_ranges, text_statistics, validate
 
 
@@ -90,7 +93,10 @@ def test_known_errors_are_the_questions_listed_and_do_not_change_the_set(copy):
     write_jsonl(copy / "known_errors.jsonl", [rows[0], both_parts])
     assert validate(copy) == []  # one question may be wrong in both parts
     assert ddx_mini.known_errors(copy) == {rows[0]["qid"]}
-    assert ddx_mini.build(folder=copy) == ddx_mini.build()
+    # An error is marked, and nothing else of the set changes.
+    fewer = ddx_mini.build(folder=copy)
+    assert fewer.errata == {rows[0]["qid"]}
+    assert replace(fewer, errata=ddx_mini.known_errors()) == ddx_mini.build()
 
 
 def target_of(qid: str) -> str:
@@ -122,9 +128,10 @@ def test_as_a_benchmark_every_list_is_that_of_its_question():
     topic = {p["pid"]: p["topic"] for p in read("passages")}
     classes = {(r["qid"], r["pid"]): r["class"] for r in read("qrels")}
     assert b.qids == tuple(questions) and set(b.dev) | set(b.test) == set(b.qids)
-    behind = [name for name in FILES if name != "expansions"]  # no curve depends on those
+    # No curve depends on what other methods wrote; which questions are left out depends on errors.
+    behind = [name for name in FILES if name != "expansions"] + ["known_errors"]
     assert b.files == tuple(f"ddx-mini/{name}.jsonl" for name in behind)
-    written = {h["H_minus"]: qid for qid, h in rows.items()}
+    assert set(b.h_minus) == {"nearest"} and not b.several and b.errata == known_errors()
     for i, qid in enumerate(b.qids):
         q = questions[qid]
         assert b.questions[i] == q["question"] and b.h_plus[i] == rows[qid]["H_plus"]
@@ -132,24 +139,26 @@ def test_as_a_benchmark_every_list_is_that_of_its_question():
         of = {p: c for (asked, p), c in classes.items() if asked == qid}
         assert b.targets[qid] == {p for p, c in of.items() if c in ("target", "both")}
         assert b.mimics[qid] == {p for p, c in of.items() if c in ("mimic", "both")}
-        # The random mimic is another pair's, on neither topic; no passage on it is judged here.
-        other = questions[written[b.h_minus["random"][i]]]
-        assert not {other["target"], other["mimic"]} & {q["target"], q["mimic"]}
-        assert not b.mimics[other["qid"]] & (b.targets[qid] | b.mimics[qid])
+        assert b.topics[qid] == {q["target"], q["mimic"]}
         assert {topic[p] for p, c in of.items() if c == "target"} == {q["target"]}
         assert {topic[p] for p, c in of.items() if c == "mimic"} == {q["mimic"]}
     assert ddx_mini.build() == b
 
 
-def test_a_random_mimic_is_a_strangers_whatever_the_seed():
+def test_a_strangers_mimic_is_on_neither_topic_of_the_question():
+    b = load_benchmark("ddx-mini")
     questions = {q["qid"]: q for q in read("questions")}
-    written = {h["H_minus"]: questions[h["qid"]] for h in read("hypotheses")}
-    drawn = [ddx_mini.build(seed=seed).h_minus["random"] for seed in range(6)]
-    assert len(set(drawn)) == 6
-    for texts in drawn:
-        for q, text_ in zip(questions.values(), texts, strict=True):
-            other = written[text_]
+    written: dict[str, list[dict]] = {}
+    for h in read("hypotheses"):
+        written.setdefault(h["H_minus"], []).append(questions[h["qid"]])
+    drawn = with_strangers(hypotheses_of(b))
+    for qid, q in questions.items():
+        strangers = drawn[qid].of("mimic", "stranger")
+        assert len({text.text for text in strangers}) == DRAWS
+        for other in (other for text in strangers for other in written[text.text]):
             assert not {other["target"], other["mimic"]} & {q["target"], q["mimic"]}
+            # No passage on it is judged here.
+            assert not b.mimics[other["qid"]] & (b.targets[qid] | b.mimics[qid])
 
 
 # every rule of the validator ---------------------------------------------------------------------
@@ -374,7 +383,7 @@ def test_a_set_that_was_never_frozen_is_not_accepted(copy):
 
 def test_shared_words_are_counted_without_case_and_punctuation():
     text_ = "One two, three (four) five-six seven eight; nine."
-    assert len(ngrams(text_)) == 2 and ngrams("seven words are too few for one") == set()
+    assert len(grams(text_)) == 2 and grams("seven words are too few for one") == set()
     assert shared_ngrams(text_, ["ONE TWO THREE FOUR FIVE SIX SEVEN EIGHT"]) == 0.5
     assert shared_ngrams(text_, [text_, "other"]) == 1.0
     assert shared_ngrams(text_, []) == shared_ngrams("short", [text_]) == 0.0
@@ -385,20 +394,26 @@ def test_shared_words_are_counted_without_case_and_punctuation():
 # real or not -------------------------------------------------------------------------------------
 
 
+def opened(store, encoder) -> Study:
+    """The bundled set, ready to be searched."""
+    index = build_index(store, encoder, progress=False)
+    return open_study(load_benchmark("ddx-mini"), Retriever(index, encoder, store))
+
+
 def test_statistics_are_per_question(own_folders):
     encoder = HashEncoder()
     store = corpus_store(["ddx-mini"])
-    lab = prepare(load_benchmark("ddx-mini"), build_index(store, encoder, progress=False), encoder)
+    lab = opened(store, encoder)
     table = text_statistics(lab, store)
     assert len(table) == len(lab.benchmark.qids)
     for i in (0, 11):
         qid = lab.benchmark.qids[i]
         golds = store.get_many(sorted(lab.benchmark.targets[qid]))
-        cosines = encoder.encode([p.text for p in golds]) @ lab.h_plus[i]
+        b = lab.benchmark
+        h_plus, h_minus = encoder.encode([b.h_plus[i], b.h_minus["nearest"][i]])
+        cosines = encoder.encode([p.text for p in golds]) @ h_plus
         assert table.loc[i, "cos(H+, gold)"] == pytest.approx(cosines.max(), abs=1e-5)
-        assert table.loc[i, "cos(H+, H-)"] == pytest.approx(
-            lab.h_plus[i] @ lab.h_minus["nearest"][i], abs=1e-5
-        )
+        assert table.loc[i, "cos(H+, H-)"] == pytest.approx(h_plus @ h_minus, abs=1e-5)
         share = shared_ngrams(lab.benchmark.h_plus[i], [p.text for p in golds])
         assert table.loc[i, "copied 8-grams"] == share
 
@@ -408,8 +423,9 @@ def test_the_bundled_set_lies_within_what_real_sets_show():
     if not measured.exists():
         pytest.skip("ranges.csv was not measured yet: it comes with the open profile's curves")
     encoder, store = load_encoder("minilm"), corpus_store(["ddx-mini"])
-    lab = prepare(load_benchmark("ddx-mini"), build_index(store, encoder, progress=False), encoder)
-    assert range_problems(text_statistics(lab, store), pd.read_csv(measured)) == []
+    assert (
+        range_problems(text_statistics(opened(store, encoder), store), pd.read_csv(measured)) == []
+    )
 
 
 def test_a_median_outside_what_real_sets_show_is_named():

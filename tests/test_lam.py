@@ -58,7 +58,7 @@ def results(study) -> dict:
 @pytest.fixture(scope="module")
 def stored(results) -> pd.DataFrame:
     """The one table of outcomes, read from its file."""
-    table, _ = provenance.load_result("values_made_up", "mini")
+    table, _ = provenance.read_result("values_made_up", "mini")
     return table
 
 

@@ -301,9 +301,9 @@ def test_the_tables_are_kept_under_their_names(study, own_folders, monkeypatch):
     dev = {"one mimic": Arm(Way(lam=0.2)), "question added": Arm(Way(lam=0.4, question_weight=1.0))}
     found = reading.reading_results(study, profile, dev)
     assert set(found) == {"values", "table"}
-    table, settings = provenance.load_result("made_diseases_reading_table", "mini")
+    table, settings = provenance.read_result("made_diseases_reading_table", "mini")
     assert settings["lambdas"] == [0.2, 0.4, 1.0] and settings["chosen"] == ["chr+question1@0.4"]
-    values, _ = provenance.load_result("values_made_diseases_reading", "mini")
+    values, _ = provenance.read_result("values_made_diseases_reading", "mini")
     pd.testing.assert_frame_equal(values, found["values"])
     pd.testing.assert_frame_equal(table, found["table"])
     assert {"chr@0.2", "chr+rotation@0.2", "chr+question1@0.4", "hplus"} <= set(table["arm"])

@@ -14,25 +14,28 @@ from lib.data.benchmark import Benchmark
 from lib.data.corpora import load_passages
 from lib.data.neighbours import neighbour_ranks
 from lib.data.questions import load_questions
+from lib.run import Retriever
 from lib.search.embed import load_encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached, encode_small
 from lib.stats import paired
-from lib.studies.lam.study import Condition, Study, measured, prepare
+from lib.studies.lam.arms import QUESTION, Arm
+from lib.studies.lam.study import Study, measured, open_study
+from lib.ways import Way
 
 pytestmark = pytest.mark.mirror
 
 QUESTIONS, PASSAGES = 100, 3000
 
 MEASURED = {
-    "question alone": (0.0, Condition(form="question"), 0.716, 0.044),
-    "H+ alone": (0.0, Condition(), 0.700, 0.046),
-    "0.2": (0.2, Condition(), 0.698, 0.018),
-    "0.4": (0.4, Condition(), 0.690, 0.012),
-    "1.0": (1.0, Condition(), 0.590, 0.004),
-    "0.4, matched rotation": (0.4, Condition(rotation=True), 0.694, 0.044),
+    "question alone": (QUESTION, 0.716, 0.044),
+    "H+ alone": (Arm(Way()), 0.700, 0.046),
+    "0.2": (Arm(Way(lam=0.2)), 0.698, 0.018),
+    "0.4": (Arm(Way(lam=0.4)), 0.690, 0.012),
+    "1.0": (Arm(Way(lam=1.0)), 0.590, 0.004),
+    "0.4, matched rotation": (Arm(Way(lam=0.4, rotation=True)), 0.694, 0.044),
 }
-"""Lambda, condition, P@5 and the share of the mimic in the top five, measured once."""
+"""Arm, P@5 and the share of the mimic in the top five, measured once."""
 
 
 def cache() -> Path:
@@ -42,7 +45,7 @@ def cache() -> Path:
 
 
 @pytest.fixture(scope="session")
-def lab(mirror) -> Study:
+def study(mirror) -> Study:
     """The first 100 yes/no questions by id; H+ is the ideal answer, H- that of the nearest of them.
 
     The passages are the gold snippets of all 100, and the shortest others up to 3,000, which are
@@ -74,27 +77,28 @@ def lab(mirror) -> Study:
             h_minus={"nearest": tuple(m.ideal_answer for m in near)},
             mimics={q.qid: of[m.qid] for q, m in zip(questions, near, strict=True)},
         )
-        yield prepare(benchmark, DenseIndex(shards, [p.pid for p in kept]), encoder)
+        index = DenseIndex(shards, [p.pid for p in kept])
+        yield open_study(benchmark, Retriever(index, encoder))
 
 
-def at(lab: Study, lam: float, condition: Condition | None = None) -> pd.DataFrame:
-    rows = lab.rows(lab.benchmark.qids)
-    table, degenerate = measured(lab, condition or Condition(), lam, rows)
-    assert (len(table), len(lab.index), degenerate) == (QUESTIONS, PASSAGES, 0)
+def at(study: Study, arm: Arm) -> pd.DataFrame:
+    table = measured(study, arm, study.benchmark.qids)
+    assert (len(table), len(study.index)) == (QUESTIONS, PASSAGES)
+    assert (table["unranked"] == 0).all()
     return table
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_the_numbers_are_those_measured(lab, name):
-    lam, condition, p_at_5, mimic = MEASURED[name]
-    table = at(lab, lam, condition)
+def test_the_numbers_are_those_measured(study, name):
+    arm, p_at_5, mimic = MEASURED[name]
+    table = at(study, arm)
     assert table["p_at_5"].mean() == pytest.approx(p_at_5, abs=0.01)
     assert table["mimic_at_5"].mean() == pytest.approx(mimic, abs=0.01)
 
 
-def test_the_papers_lambda_leaves_the_topic(lab):
+def test_the_papers_lambda_leaves_the_topic(study):
     """P@5 falls clearly, and what fills the place is on neither topic."""
-    zero, one = at(lab, 0.0), at(lab, 1.0)
+    zero, one = at(study, Arm(Way())), at(study, Arm(Way(lam=1.0)))
     lost = paired(one["p_at_5"], zero["p_at_5"])
     assert lost["high"] < -0.05 and lost["p"] < 0.001
     strayed = paired(one["neither_at_5"], zero["neither_at_5"])
@@ -102,14 +106,15 @@ def test_the_papers_lambda_leaves_the_topic(lab):
 
 
 @pytest.mark.parametrize("lam", [0.2, 0.4])
-def test_a_little_contrast_avoids_the_mimic_and_costs_no_precision(lab, lam):
-    zero, here = at(lab, 0.0), at(lab, lam)
+def test_a_little_contrast_avoids_the_mimic_and_costs_no_precision(study, lam):
+    zero, here = at(study, Arm(Way())), at(study, Arm(Way(lam=lam)))
     fewer = paired(here["mimic_at_5"], zero["mimic_at_5"])
     assert fewer["high"] < 0 and fewer["p"] < 0.05
     assert abs(paired(here["p_at_5"], zero["p_at_5"])["difference"]) < 0.03
 
 
-def test_the_same_turn_towards_a_wrong_mimic_does_not_avoid_it(lab):
-    right, wrong = at(lab, 0.4), at(lab, 0.4, Condition(rotation=True))
+def test_the_same_turn_towards_a_wrong_mimic_does_not_avoid_it(study):
+    right = at(study, Arm(Way(lam=0.4)))
+    wrong = at(study, Arm(Way(lam=0.4, rotation=True)))
     fewer = paired(right["mimic_at_5"], wrong["mimic_at_5"])
     assert fewer["high"] < 0 and fewer["p"] < 0.05
