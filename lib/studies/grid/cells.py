@@ -84,11 +84,9 @@ class Grid:
     def questions(self, arm: str, dataset: str, n: int = 0) -> Sequence[Question]:
         """The questions of a set that an arm is run on, at most ``n`` (0 = all)."""
         method = self.methods.get(arm)
-        if method is None:  # a control of CHR, or an arm without any expansion
-            expanded_by_llm = arm not in (RANDOM, "closed_book")
-        else:
-            expanded_by_llm = method.needs_llm
-        limits = [n, self.asked if expanded_by_llm else 0]
+        # Without a method it is a control of CHR's, or an arm that nobody expands anything for.
+        by_llm = method.needs_llm if method else arm not in (RANDOM, "closed_book")
+        limits = [n, self.asked if by_llm else 0]
         least = min((limit for limit in limits if limit), default=0)
         return sampled(self.sets[dataset], least)
 
