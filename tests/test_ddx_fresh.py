@@ -75,7 +75,7 @@ def test_one_institute_describes_and_the_others_are_targets(fresh):
         (subset,) = (s for s in (GARD, PLUS, NINDS) if text == sentence(cui, s))
         own = {p.pid for p in corpus() if p.meta["cuis"] == [cui]}
         institute = {pid for pid in own if pid.startswith(f"medquad:{subset}/")}
-        assert fresh.excluded[cui] == institute and len(institute) == 2
+        assert fresh.excluded[cui] & own == institute and len(institute) == 2
         assert fresh.targets[cui] == own - institute
         assert (
             fresh.names[cui][0] == f"Disease number {cui[1:]}" and f"N{cui[1:]}" in fresh.names[cui]
@@ -109,7 +109,8 @@ def test_a_description_that_is_copied_or_a_form_gives_the_turn_to_another(own_fo
     read = [*corpus(), copied, own, copy, form, plain]
     monkeypatch.setattr(ddx_real, "load_passages", lambda name: iter(read))
     b = ddx_fresh.build(HashEncoder())
-    assert "X" in b.qids and b.excluded["X"] == {own.pid, copy.pid}
+    on_x = {copied.pid, own.pid, copy.pid}
+    assert "X" in b.qids and b.excluded["X"] & on_x == {own.pid, copy.pid}
     assert b.h_plus[b.qids.index("X")] == own.text and b.targets["X"] == {copied.pid}
     assert b.h_plus[b.qids.index("Y")] == plain.text and b.targets["Y"] == {form.pid}
 
@@ -127,10 +128,14 @@ def test_doubtful_are_those_whose_targets_have_another_name(own_folders, monkeyp
     assert b.doubtful == {"D"} and b.counts["doubtful"] == 1
 
 
-def test_mimics_are_other_diseases_and_their_passages_can_be_excluded_too(fresh):
+def test_what_h_plus_and_any_mimic_were_taken_from_may_not_be_found(fresh, monkeypatch):
+    """The set as it is made, against the same without the passages behind the mimics."""
+    apart_from_mimics = ddx_fresh.apart_from_mimics
+    monkeypatch.setattr(ddx_fresh, "apart_from_mimics", lambda benchmark: benchmark)
+    plain = ddx_fresh.build(HashEncoder())
+    assert apart_from_mimics(plain) == fresh
     disease_of = dict(zip(fresh.h_plus, fresh.qids, strict=True))
-    apart = ddx_fresh.apart_from_mimics(fresh)
-    assert set(fresh.h_minus) >= {"nearest", "middle", "random"}
+    assert set(fresh.h_minus) == {"nearest", "middle", "by name"}
     for i, cui in enumerate(fresh.qids):
         assert len(fresh.several[i]) == 5
         nearest = disease_of[fresh.h_minus["nearest"][i]]
@@ -138,7 +143,9 @@ def test_mimics_are_other_diseases_and_their_passages_can_be_excluded_too(fresh)
         assert fresh.mimics[cui] == fresh.targets[nearest]
         shown = {disease_of[texts[i]] for texts in fresh.h_minus.values()}
         shown |= {cui, *(disease_of[text] for text in fresh.several[i])}
-        assert apart.excluded[cui] == {pid for other in shown for pid in fresh.excluded[other]}
+        assert fresh.excluded[cui] == {pid for other in shown for pid in plain.excluded[other]}
+        assert plain.excluded[cui] < fresh.excluded[cui]
+        assert not fresh.excluded[cui] & (fresh.targets[cui] | fresh.mimics[cui])
 
 
 def test_a_target_may_not_be_excluded():
@@ -173,13 +180,14 @@ def test_the_real_set_is_fresh(mirror, own_folders, monkeypatch):
     assert not any(text in known.h_plus for text in b.h_plus)
     for cui, text in zip(b.qids, b.h_plus, strict=True):
         own = {p.pid for p in read if p.meta["cuis"][:1] == [cui]}
-        assert b.targets[cui] | b.excluded[cui] == own and not b.targets[cui] & b.excluded[cui]
+        assert b.targets[cui] | (b.excluded[cui] & own) == own
+        assert not b.targets[cui] & b.excluded[cui]
         assert not any(pid.startswith(source) for pid in own)
-        (institute,) = {passages[pid].meta["subset"] for pid in b.excluded[cui]}
+        (institute,) = {passages[pid].meta["subset"] for pid in b.excluded[cui] & own}
         assert institute not in {passages[pid].meta["subset"] for pid in b.targets[cui]}
         texts = [passages[pid].text for pid in b.targets[cui]]
         assert shared_ngrams(text, texts) <= ddx_real.COPIED
         # H+ is from its own institute's passages, which keep their order.
-        assert text[:60] in " ".join(p.text for p in read if p.pid in b.excluded[cui])
+        assert text[:60] in " ".join(p.text for p in read if p.pid in b.excluded[cui] & own)
     shares = [n for name, n in b.counts.items() if name.startswith("h_plus_from_")]
     assert sum(shares) == len(b.qids) and max(shares) < len(b.qids) / 3
