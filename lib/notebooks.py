@@ -77,6 +77,23 @@ def prepare(profile: str, parameters: dict) -> None:
     build_index(store, load_encoder(p.encoder, **p.encoder_options), dtype=p.vectors)
 
 
+def measure_benchmarks(profile: str, parameters: dict) -> None:
+    """Measure every benchmark of the lambda study: the longest part, with a bar in this terminal.
+
+    What is stored and still holds is not measured again; notebooks 04 and 08 read it.
+    """
+    from lib.profiles import load_profile
+    from lib.search.embed import load_encoder
+    from lib.studies.lam.benchmarks import Benchmarks
+
+    p = load_profile(profile, **parameters)
+    encoder = load_encoder(p.encoder, **p.encoder_options)
+    benchmarks = Benchmarks(p, encoder, progress=True)
+    for name in p.benchmarks:
+        print(f"lambda study: {name}", file=sys.stderr, flush=True)
+        benchmarks.results(name)
+
+
 def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
     """Every notebook in order; executed copies go to ``build/notebooks/<profile>``.
 
@@ -86,6 +103,7 @@ def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
     from lib.profiles import load_profile
 
     prepare(profile, parameters)
+    measure_benchmarks(profile, parameters)
     made = load_profile(profile, **parameters).name
     build = paths.ROOT / "build" / "notebooks" / made
     for name in ORDER:
