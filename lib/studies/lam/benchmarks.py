@@ -49,4 +49,6 @@ class Benchmarks:
 
     def reading(self, name: str) -> dict:
         """What the reader without an LLM makes of a benchmark's diseases."""
-        return reading_results(self.study(name), self.profile, self.results(name)["dev"])
+        # Options have names, also where the texts have none.
+        named = self.study(name.removesuffix("-blind")).benchmark
+        return reading_results(self.study(name), self.profile, self.results(name)["dev"], named)

@@ -23,6 +23,7 @@ from lib.data.benchmark import Benchmark
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.methods import standard
+from lib.profiles import Profile
 from lib.readers import EvidenceReader
 from lib.run import execute, expand_all
 from lib.stats import long_values, mean_interval, measure
@@ -51,11 +52,18 @@ EXCHANGES = 5
 """Random choices of whose hypotheses are exchanged."""
 
 
-def asked(study: Study, options: str, number: int = 5) -> list[Question]:
-    """The test diseases as questions, in order: ``number`` names, letters drawn by id."""
-    b = study.benchmark
-    _check_readable(b, number)
-    name_of = {text: b.names[qid][0] for qid, text in zip(b.qids, b.h_plus, strict=True)}
+def asked(
+    study: Study, options: str, number: int = 5, named: Benchmark | None = None
+) -> list[Question]:
+    """The test diseases as questions, in order: ``number`` names, letters drawn by id.
+
+    ``named`` is the benchmark with its names unstruck, for one whose texts name nothing: the
+    options are drawn by its texts.
+    """
+    b, named = study.benchmark, named or study.benchmark
+    _check_readable(named, number)
+    texts = zip(named.qids, named.h_plus, strict=True)
+    name_of = {text: named.names[qid][0] for qid, text in texts}
     everyone = sorted({b.names[qid][0] for qid in b.qids})
     questions = []
     for i, qid in enumerate(b.qids):
@@ -63,7 +71,7 @@ def asked(study: Study, options: str, number: int = 5) -> list[Question]:
             continue
         right = b.names[qid][0]
         if options == "near":
-            wrong = [name_of[text] for text in b.several[i]]
+            wrong = [name_of[text] for text in named.several[i]]
         else:
             wrong = random.Random(f"options {qid}").sample(everyone, number + 1)
         others = [name for name in dict.fromkeys(wrong) if name != right]
@@ -105,16 +113,21 @@ class _Contexts:
     retrieved: bool = True
 
 
-def read_arms(study: Study, lambdas: Sequence[float], best: Sequence[Arm]) -> pd.DataFrame:
+def read_arms(
+    study: Study,
+    lambdas: Sequence[float],
+    best: Sequence[Arm],
+    named: Benchmark | None = None,
+) -> pd.DataFrame:
     """``arm, qid, metric, value``: right with near and with random options, and what was found.
 
     Metrics: ``right_near`` and ``right_random`` (0 or 1, or the mean over draws), ``p_at_5``,
     ``mimic_at_5`` and ``found`` (1 where a target is among the k passages). ``lambdas`` are those
-    of contrast and its controls, ``best`` further arms that dev chose.
+    of contrast and its controls, ``best`` further arms that dev chose; ``named`` as for ``asked``.
     """
     b, reader = study.benchmark, EvidenceReader(study.retriever.encoder)
     reader.use_vectors_of(study.index)
-    questions = {kind: asked(study, kind) for kind in OPTIONS}
+    questions = {kind: asked(study, kind, named=named) for kind in OPTIONS}
     targets = {question.qid: b.targets[question.qid] for question in questions["near"]}
     parts = []
     for arm in _contexts(study, questions["near"], lambdas, best):
@@ -228,11 +241,14 @@ def _by_found(table: pd.DataFrame, right: pd.Series) -> dict[str, float]:
     }
 
 
-def reading_results(study: Study, profile, dev: Mapping[str, Arm]) -> dict[str, pd.DataFrame]:
+def reading_results(
+    study: Study, profile: Profile, dev: Mapping[str, Arm], named: Benchmark | None = None
+) -> dict[str, pd.DataFrame]:
     """``values`` and ``table`` of a benchmark's reading, kept as ``values_<benchmark>_reading`` and
     ``<benchmark>_reading_table``.
 
-    ``dev`` says what dev chose for each form; ValueError where it chose no lambda.
+    ``dev`` says what dev chose for each form; ValueError where it chose no lambda. ``named`` as for
+    ``asked``.
     """
     if "one mimic" not in dev:
         raise ValueError(f"{study.benchmark.name} cannot be read: no dev questions chose a lambda")
@@ -250,7 +266,7 @@ def reading_results(study: Study, profile, dev: Mapping[str, Arm]) -> dict[str, 
         "data": study.benchmark.files,
     }
     values = make_or_reuse(
-        lambda: read_arms(study, lambdas, best),
+        lambda: read_arms(study, lambdas, best, named),
         f"values_{stem}_reading",
         profile.name,
         **settings,
