@@ -56,9 +56,9 @@ def prepare(profile: str, parameters: dict) -> None:
 
     The notebooks then find the vectors in the cache.
     """
+    from lib.data.corpus_index import build_index, corpus_store, corpus_table
     from lib.data.medrag import SOURCES, estimate
     from lib.profiles import load_profile
-    from lib.search.corpus_index import build_index, corpus_store, corpus_table
     from lib.search.embed import load_encoder
     from lib.studies.evidence.load import load_needs
 

@@ -676,28 +676,32 @@ def test_statements_state_an_effect_and_turn_it_round(lab):
 
 def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
     from lib.data import load_benchmark
-    from lib.search.corpus_index import build_index, corpus_store
-    from lib.studies.lam import study as lambda_study
+    from lib.data.corpus_index import build_index, corpus_store
+    from lib.run import Retriever
+    from lib.studies.lam.arms import Arm
+    from lib.studies.lam.study import found_by, open_study
+    from lib.ways import Way
 
     store = corpus_store(["ddx-mini"])
     index = build_index(store, ENCODER, progress=False)
-    bench = lambda_study.prepare(load_benchmark("ddx-mini", ENCODER), index, ENCODER)
-    table = retrieved.mimics(bench, store, ByWords(), 0.4, k=3)
-    assert list(table["arm"]) == ["CHR, λ = 0.4"] * 4 + ["CHR, λ = 1"] * 4
+    study = open_study(load_benchmark("ddx-mini"), Retriever(index, ENCODER, store))
+    table = retrieved.mimics(study, store, ByWords(), 0.4, k=3)
+    assert list(table["arm"]) == ["chr@0.4"] * 4 + ["chr@1"] * 4
     assert set(table["measure"]) == {"cnt", "excess"} and table["against"].nunique() == 3
-    rows = bench.rows(bench.benchmark.test)
-    means = {}
-    for lam in (0.0, 0.4):
-        found, _ = lambda_study.retrieve(bench, lambda_study.Condition(), lam, rows, depth=3)
-        texts = {
-            p.pid: p.text for p in store.get_many(sorted({i for x in found.values() for i in x}))
-        }
-        couples = {
-            q: [(texts[a], texts[b]) for a, b in combinations(x, 2)] for q, x in found.items()
-        }
-        means[lam] = [np.mean([s.value for s in ByWords()(c)]) for c in couples.values()]
-    assert table.loc[0, "value"] == pytest.approx(np.mean(means[0.4]))
-    assert table.loc[0, "value_against"] == pytest.approx(np.mean(means[0.0]))
+
+    def mean_of_pairs(way: Way, draw: int = 0) -> float:
+        found = found_by(study, Arm(way), study.benchmark.test, depth=3, draw=draw)
+        means = []
+        for pids in found.values():
+            texts = [passage.text for passage in store.get_many(pids)]
+            means.append(np.mean([s.value for s in ByWords()(list(combinations(texts, 2)))]))
+        return float(np.mean(means))
+
+    assert table.loc[0, "value"] == pytest.approx(mean_of_pairs(Way(lam=0.4)))
+    assert table.loc[0, "value_against"] == pytest.approx(mean_of_pairs(Way()))
+    turned = table[table["against"] == "chr+rotation@0.4"].iloc[0]
+    each = [mean_of_pairs(Way(lam=0.4, rotation=True), draw) for draw in range(retrieved.DRAWS)]
+    assert turned["value_against"] == pytest.approx(np.mean(each))
     assert (table["n"] == 96).all() and table["passed"].tolist() == pytest.approx([1 / 3] * 8)
 
 
@@ -721,12 +725,12 @@ def test_the_studys_results_know_what_they_are_read_from():
     } <= set(both["data"])
     assert data_hash(both["data"]) != data_hash(mini["data"])
     own = modules_behind(mini["code"])
-    assert not any(m.startswith("lib.studies.lam") or m == "lib.search.corpus_index" for m in own)
+    assert not any(m.startswith("lib.studies.lam") or m == "lib.data.corpus_index" for m in own)
     # A benchmark is made by a module of its own, which "lib.data" imports when it is asked for.
     more = modules_behind([*mini["code"], *retrieved.CODE, "lib.data"])
     assert {
         "lib.data.bioasq",
-        "lib.search.corpus_index",
+        "lib.data.corpus_index",
         "lib.data.corpora",
         "lib.search.index",
     } <= set(more)

@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.data import load_benchmark
+from lib.data import corpus_index, load_benchmark
 from lib.profiles import load_profile
-from lib.search import corpus_index
 from lib.search.embed import load_encoder
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
 from lib.studies.grid.experiment import open_experiment

@@ -15,12 +15,12 @@ import pytest
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
 from lib.data import ddx_mini
+from lib.data.corpus_index import build_index, corpus_store
 from lib.data.questions import load_questions
 from lib.pages import __main__ as command
 from lib.pages import blocks, findings, overview, readme, results
 from lib.pages.committed import read
 from lib.profiles import load_profile
-from lib.search.corpus_index import build_index, corpus_store
 from lib.search.embed import load_encoder
 
 

@@ -14,6 +14,7 @@ import pytest
 from lib import profiles
 from lib.base import paths
 from lib.base.parameters import check_k, check_lam, check_limit
+from lib.data import benchmark_makers
 from lib.data.passages import CORPORA
 from lib.methods import METHODS
 from lib.profiles import load_profile, methods_of, profile_names, profile_table
@@ -27,11 +28,7 @@ from lib.search.index import DenseIndex
 def test_every_profile_names_only_what_there_is(name):
     p = load_profile(name)
     assert p.name == name and p.title.startswith(f"{name}: ") and p.needs
-    assert set(p.corpora) <= set(CORPORA) and set(p.benchmarks) <= {
-        "ddx-mini",
-        "ddx-real",
-        "bioasq",
-    }
+    assert set(p.corpora) <= set(CORPORA) and set(p.benchmarks) <= set(benchmark_makers())
     assert 0.0 in p.lambdas and 1.0 in p.lambdas and list(p.lambdas) == sorted(p.lambdas)
     kind, _, rest = p.llm.partition(":")
     assert kind in ("replay", "record") and (kind == "record" or (paths.ROOT / rest).is_file())

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.data import corpus_index
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.methods import METHODS, Expansion, Fusion, Hypotheses, Sparse, Text, Way
 from lib.run import RUN_COLUMNS, Retriever, expand_all, run_retrieval
-from lib.search import corpus_index
 from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lib.data import load_benchmark
+from lib.data.corpus_index import build_index, corpus_store
 from lib.data.questions import load_questions
 from lib.llm.connect import connect
 from lib.methods import METHODS
@@ -15,7 +16,6 @@ from lib.profiles import load_profile
 from lib.readers import EvidenceReader
 from lib.run import Retriever, run_retrieval
 from lib.search.contrast import cosine, rotation
-from lib.search.corpus_index import build_index, corpus_store
 from lib.stats import class_of
 from lib.ways import Text
 

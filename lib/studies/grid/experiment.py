@@ -11,13 +11,13 @@ from lib.base.downloads import load_registry
 from lib.base.files import sha256_file
 from lib.base.paths import ROOT
 from lib.base.provenance import write_result
+from lib.data import corpus_index
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Budget
 from lib.profiles import Profile, methods_of
 from lib.readers import Reader, load_reader
 from lib.run import Retriever, execute
-from lib.search import corpus_index
 from lib.search.bm25 import BM25Index
 from lib.search.embed import load_encoder
 from lib.stats import METRICS, long_values, measure, summary

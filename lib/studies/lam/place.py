@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lib.data.benchmark import Benchmark
+from lib.data.corpus_index import build_index, corpus_store, only, without
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
-from lib.search.corpus_index import build_index, corpus_store, only, without
 from lib.search.embed import Encoder
 
 __all__ = ["retriever_for"]
