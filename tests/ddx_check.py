@@ -12,7 +12,7 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.files import read_jsonl, sha256_file
-from lib.data.benchmark import grams, shared_ngrams
+from lib.data.benchmark import ngrams, shared_ngrams
 from lib.data.ddx_mini import FILES, build, read
 
 __all__ = ["validate", "frozen_problems", "text_statistics", "real_ranges", "range_problems"]
@@ -207,7 +207,7 @@ def _british(text: str) -> list[str]:
     return [m.group(0) for m in BRITISH.finditer(text)]
 
 
-_grams = cache(grams)
+_grams = cache(ngrams)
 
 
 def frozen_problems(folder: Path = paths.DDX_MINI) -> list[str]:

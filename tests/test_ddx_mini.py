@@ -19,7 +19,7 @@ import pytest
 from lib.base import paths
 from lib.base.files import sha256_file
 from lib.data import ddx_mini, load_benchmark
-from lib.data.benchmark import grams, shared_ngrams
+from lib.data.benchmark import ngrams, shared_ngrams
 from lib.data.ddx_mini import FILES, known_errors, read
 from lib.data.questions import load_questions
 from lib.expansion import hypotheses
@@ -383,7 +383,7 @@ def test_a_set_that_was_never_frozen_is_not_accepted(copy):
 
 def test_shared_words_are_counted_without_case_and_punctuation():
     text_ = "One two, three (four) five-six seven eight; nine."
-    assert len(grams(text_)) == 2 and grams("seven words are too few for one") == set()
+    assert len(ngrams(text_)) == 2 and ngrams("seven words are too few for one") == set()
     assert shared_ngrams(text_, ["ONE TWO THREE FOUR FIVE SIX SEVEN EIGHT"]) == 0.5
     assert shared_ngrams(text_, [text_, "other"]) == 1.0
     assert shared_ngrams(text_, []) == shared_ngrams("short", [text_]) == 0.0

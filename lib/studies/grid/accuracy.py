@@ -31,8 +31,10 @@ def _printed(method: str, dataset: str, reader: str) -> float:
     # The paper's Table 1 calls its row "HyDE (H+ only)"; elsewhere HyDE is eight texts.
     name = PAPER_NAMES.get("hyde" if method == "hplus" else method)
     rows = rows[(rows["method"] == name) & (rows["dataset"] == kind)]
-    own = rows[rows["generator"] == reader]
-    return (own if len(own) else rows)["value"].mean() / 100
+    of_reader = rows[rows["generator"] == reader]
+    if len(of_reader):
+        rows = of_reader
+    return rows["value"].mean() / 100
 
 
 def accuracy_table(
@@ -47,11 +49,10 @@ def accuracy_table(
     expansions saw the options. Differences from CHR on the same questions are in ``claims``.
     """
     rows = []
-    for (dataset, reader, method), own in answers.groupby(
-        ["dataset", "reader", "method"], sort=False
-    ):
+    cells = answers.groupby(["dataset", "reader", "method"], sort=False)
+    for (dataset, reader, method), of_cell in cells:
         label = {"dataset": dataset, "answerer": reader, "method": method}
-        for metric, *parts in _metrics(own):
+        for metric, *parts in _metrics(of_cell):
             value, low, high = _share(parts)
             row = label | {"metric": metric, "value": value, "low": low, "high": high}
             row |= {"n": sum(map(len, parts)), "options_visible": visible.get(method)}
@@ -62,15 +63,17 @@ def accuracy_table(
     return pd.DataFrame(rows)
 
 
-def _metrics(own: pd.DataFrame) -> Iterable[tuple]:
+def _metrics(answers: pd.DataFrame) -> Iterable[tuple]:
     """A metric's name and hits, a bool a question; for balanced accuracy, by right letter."""
-    gold, letter = own["gold"].to_numpy(), own["letter"].fillna("").to_numpy()
-    right, read = letter == gold, letter != ""
+    gold = answers["gold"].to_numpy()
+    letter = answers["letter"].fillna("").to_numpy()
+    right = letter == gold
+    parsed = letter != ""
     yield "accuracy", right
-    yield "accuracy_answered", right[read]
-    yield "accuracy_mirage", own["mirage"].to_numpy() == gold
-    yield "unparsed", ~read
-    if own["dataset"].iloc[0].split()[-1] == "bioasq":
+    yield "accuracy_answered", right[parsed]
+    yield "accuracy_mirage", answers["mirage"].to_numpy() == gold
+    yield "unparsed", ~parsed
+    if answers["dataset"].iloc[0].split()[-1] == "bioasq":
         yield "yes_rate", letter == "A"
         yield "balanced_accuracy", *(right[gold == g] for g in np.unique(gold))
 
@@ -85,9 +88,10 @@ def _share(parts: Sequence[np.ndarray]) -> tuple[float, float, float]:
     low, high = proportion_confint(
         [hits.sum() for hits in parts], [len(hits) for hits in parts], method="wilson"
     )
-    down, up = (np.linalg.norm(shares - end) / len(parts) for end in (low, high))
+    down = float(np.linalg.norm(shares - low)) / len(parts)
+    up = float(np.linalg.norm(shares - high)) / len(parts)
     value = float(shares.mean())
-    return value, max(value - float(down), 0.0), min(value + float(up), 1.0)
+    return value, max(value - down, 0.0), min(value + up, 1.0)
 
 
 def answer_values(answers: pd.DataFrame, dataset: str, reader: str) -> pd.DataFrame:

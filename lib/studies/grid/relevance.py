@@ -34,24 +34,26 @@ def relevance(profile: Profile, encoder: Encoder, store: PassageStore) -> tuple[
 
 
 def _by_document(known: Benchmark, store: PassageStore) -> tuple[Judged, Judged]:
-    lists = known.targets, known.mimics
-    judged = {pid for judgments in lists for pids in judgments.values() for pid in pids}
+    """The judgments of a benchmark, carried over to passages of the same PubMed documents."""
+    judged = frozenset().union(*known.targets.values(), *known.mimics.values())
     documents = {
         p.pid: p.meta["pmids"]
         for corpus in known.corpora
         for p in load_passages(corpus)
         if p.pid in judged and p.meta.get("pmids")
     }
-    here: dict[str, list[str]] = {pmid: [] for pmids in documents.values() for pmid in pmids}
-    for passage in store if here else ():
-        for pmid in passage.meta.get("pmids", ()):
-            if pmid in here:
-                here[pmid].append(passage.pid)
+    searched: dict[str, list[str]] = {pmid: [] for pmids in documents.values() for pmid in pmids}
+    if searched:  # else the pass through the store would be for nothing
+        for passage in store:
+            for pmid in passage.meta.get("pmids", ()):
+                if pmid in searched:
+                    searched[pmid].append(passage.pid)
 
-    def found(judgments: Judged) -> Judged:
-        return {
-            q: frozenset(p for pid in pids for d in documents.get(pid, ()) for p in here[d])
-            for q, pids in judgments.items()
-        }
+    def carried_over(judgments: Judged) -> Judged:
+        found = {}
+        for qid, pids in judgments.items():
+            pmids = {pmid for pid in pids for pmid in documents.get(pid, ())}
+            found[qid] = frozenset().union(*(searched[pmid] for pmid in pmids))
+        return found
 
-    return found(lists[0]), found(lists[1])
+    return carried_over(known.targets), carried_over(known.mimics)

@@ -1,7 +1,7 @@
 """How far two methods retrieve different passages (the paper's Table 2), with what it leaves out.
 
 The paper looks only at questions that CHR answers and HyDE does not, and prints a "mean overlap
-ratio" that can only be a mean count (METHODS A6). Here every outcome has its row, the overlap is a
+ratio" that can only be a mean count. Here every outcome has its row, the overlap is a
 count, a fraction and a Jaccard index, rank-biased overlap stands beside it, and so does the overlap
 of HyDE with itself from other samples, the noise floor.
 """
@@ -66,14 +66,21 @@ def shift_table(
     table = pd.DataFrame({q: overlap(first[q], second.get(q, ()), k) for q in first}).T
     masks = {"all": pd.Series(True, index=table.index)}
     if right is not None:
-        a, b = (r.reindex(table.index).astype("boolean") for r in right)
-        cells = (a & b, a & ~b, ~a & b, ~a & ~b)
-        masks |= dict(zip(OUTCOMES[1:], cells, strict=True))
+        a = right[0].reindex(table.index).astype("boolean")
+        b = right[1].reindex(table.index).astype("boolean")
+        masks["both right"] = a & b
+        masks["only the first right"] = a & ~b
+        masks["only the second right"] = ~a & b
+        masks["both wrong"] = ~a & ~b
     rows = []
     for outcome, mask in masks.items():
-        own = table[mask.fillna(False).astype(bool)]
-        row = {"outcome": outcome, "n": len(own)} | own.mean().to_dict()
-        for measure in own if len(own) else ():
-            _, row[f"{measure}_low"], row[f"{measure}_high"] = mean_interval(own[measure])
+        # A question that one run did not answer is in no outcome but "all".
+        questions = table[mask.fillna(False).astype(bool)]
+        row = {"outcome": outcome, "n": len(questions)} | questions.mean().to_dict()
+        if len(questions):
+            for measure in questions:
+                _, low, high = mean_interval(questions[measure])
+                row[f"{measure}_low"] = low
+                row[f"{measure}_high"] = high
         rows.append(row)
     return pd.DataFrame(rows)

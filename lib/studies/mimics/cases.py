@@ -51,14 +51,16 @@ def bundled(lam: float, k: int) -> Experiment:
 
 def _searches(experiment: Experiment, lambdas: Sequence[float]) -> Iterator[tuple]:
     """(case, pair, question, lambda, request) of every search; lambda is missing for HyDE."""
-    own, hyde = ({q.qid: (q, e) for _, q, e in expanded(experiment, a)} for a in ("chr", "hyde"))
+    questions = {q.qid: q for _, q, _ in expanded(experiment, "chr")}
+    by_chr = {q.qid: expansion for _, q, expansion in expanded(experiment, "chr")}
+    by_hyde = {q.qid: expansion for _, q, expansion in expanded(experiment, "hyde")}
     for case in read_cases():
-        name, (q, made) = case["case"], own[case["qid"]]
-        yield name, HYDE, q, np.nan, hyde[q.qid][1].request
-        for pair, texts in ((REBUILT, case), (OWN, made.trace)):
+        q = questions[case["qid"]]
+        yield case["case"], HYDE, q, np.nan, by_hyde[q.qid].request
+        for pair, texts in ((REBUILT, case), (OWN, by_chr[q.qid].trace)):
             written = written_pair(q.text, texts["H_plus"], texts["H_minus"], Way())
             for lam in lambdas:
-                yield name, pair, q, lam, written.by(lam=lam)
+                yield case["case"], pair, q, lam, written.by(lam=lam)
 
 
 def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame:
@@ -74,8 +76,8 @@ def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame
     for (case, pair, q, lam, _), hits in zip(searches, found, strict=True):
         ids = [] if isinstance(hits, str) else hits.ids[0].tolist()
         passages = grid.retriever.store.get_many(ids)
-        (told,) = reader.answer_all([q], [passages[: grid.k]])
-        right = told.letter == q.answer if len(q.options) > 2 else None
+        (answer,) = reader.answer_all([q], [passages[: grid.k]])
+        right = answer.letter == q.answer if len(q.options) > 2 else None
         for rank, p in enumerate(passages, 1):
             kind = class_of(p.pid, b.targets[q.qid], b.mimics[q.qid])
             rows.append((case, pair, q.qid, lam, rank, p.pid, kind, p.title, right))
@@ -85,9 +87,10 @@ def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame
 
 def crossing(ranks: pd.DataFrame, k: int, lambdas: Sequence[float] = ()) -> pd.DataFrame:
     """The rows (at ``lambdas``, or all) of the passages that are in the top k in one of them."""
-    some = ranks[ranks["lambda"].isin(lambdas)] if lambdas else ranks
-    best = some.groupby(["case", "pair", "pid"])["rank"].transform("min")
-    return some[best <= k].reset_index(drop=True)
+    if lambdas:
+        ranks = ranks[ranks["lambda"].isin(lambdas)]
+    best = ranks.groupby(["case", "pair", "pid"])["rank"].transform("min")
+    return ranks[best <= k].reset_index(drop=True)
 
 
 def printed() -> pd.DataFrame:

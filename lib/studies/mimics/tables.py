@@ -14,6 +14,7 @@ from lib.stats import holm, mean_interval
 from lib.studies.grid.experiment import CHOSEN, Experiment
 from lib.studies.mimics import judge, tier_statistics
 from lib.studies.mimics.cases import CASES, printed
+from lib.studies.mimics.tier_statistics import TIERS
 
 __all__ = [
     "PHYSICIAN",
@@ -42,7 +43,7 @@ def save(experiment: Experiment, table: pd.DataFrame, name: str, **settings) -> 
     return table
 
 
-def graders(told: pd.DataFrame, name: str) -> dict[str, pd.Series]:
+def graders(judged: pd.DataFrame, name: str) -> dict[str, pd.Series]:
     """Grades by question id: ddx-mini's two graders, both where they agree, the judge ``name``."""
     rows = pd.DataFrame(read("mimic_grades")).set_index("qid")
     both = rows["first"].where(rows["first"] == rows["second"], "")
@@ -50,7 +51,7 @@ def graders(told: pd.DataFrame, name: str) -> dict[str, pd.Series]:
         "first": rows["first"],
         "second": rows["second"],
         "both agree": both,
-        name: told.set_index("qid")["grade"],
+        name: judged.set_index("qid")["grade"],
     }
 
 
@@ -60,18 +61,18 @@ def outcomes(items: pd.DataFrame, answers: pd.DataFrame, k: int) -> pd.DataFrame
     A right answer (1 or 0) of every reader to exam questions only, as in the paper's Table 4; then
     P@k of questions whose relevance is known.
     """
-    told = answers[answers["method"].isin(_ARMS.values())]
-    told = told[told["qid"].isin(items.loc[items["exam"], "qid"])]
-    right = told.assign(measure=_ACCURACY + told["reader"], value=told["letter"] == told["gold"])
-    parts = [right] + [
-        items.assign(measure=f"P@{k}", method=method, value=items[f"p_{at}"])
-        for at, method in _ARMS.items()
-    ]
+    exam = items.loc[items["exam"], "qid"]
+    read = answers[answers["method"].isin(_ARMS.values()) & answers["qid"].isin(exam)]
+    right = read["letter"] == read["gold"]
+    parts = [read.assign(measure=_ACCURACY + read["reader"], value=right)]
+    for suffix, method in _ARMS.items():
+        precision = items[f"p_{suffix}"]
+        parts.append(items.assign(measure=f"P@{k}", method=method, value=precision))
     parts = [part[["measure", "method", "qid", "value"]].dropna() for part in parts]
     return pd.concat(parts, ignore_index=True).astype({"value": float})
 
 
-def table4(told: pd.DataFrame, grades: Mapping[str, pd.Series]) -> pd.DataFrame:
+def table4(outcomes: pd.DataFrame, grades: Mapping[str, pd.Series]) -> pd.DataFrame:
     """Table 4 in long form from ``outcomes``: grader, measure, method, tier, n, hits, value, ...
 
     low and high are exact for accuracy, a bootstrap's for P@k (from n = 10 on). ``reported`` and
@@ -80,102 +81,135 @@ def table4(told: pd.DataFrame, grades: Mapping[str, pd.Series]) -> pd.DataFrame:
     paper = reported("table4_mimic_quality")
     paper = paper.pivot(index="quality", columns="metric", values="value")
     label = {"grader": PHYSICIAN, "measure": "accuracy", "method": "chr"}
-    counts = paper[["correct", "n"]].loc[list(tier_statistics.TIERS)].astype(int)
-    rows = [
-        label | {"tier": t} | tier_statistics.exact_share(*counts.loc[t].tolist())
-        for t in tier_statistics.TIERS
-    ]
+    rows = []
+    for tier in TIERS:
+        correct, n = int(paper.at[tier, "correct"]), int(paper.at[tier, "n"])
+        rows.append(label | {"tier": tier} | tier_statistics.exact_share(correct, n))
     for grader, grade in grades.items():
-        for (measure, method), own in told.groupby(["measure", "method"], sort=False):
-            for tier in tier_statistics.TIERS:
-                values = own.loc[own["qid"].map(grade) == tier, "value"]
+        for (measure, method), of_method in outcomes.groupby(["measure", "method"], sort=False):
+            for tier in TIERS:
+                values = of_method.loc[of_method["qid"].map(grade) == tier, "value"]
                 row = {"grader": grader, "measure": measure, "method": method, "tier": tier}
                 if measure.startswith(_ACCURACY):
                     row |= tier_statistics.exact_share(int(values.sum()), len(values))
-                    row |= {"reported": paper.at[tier, "accuracy"] / 100} if method == "chr" else {}
+                    if method == "chr":
+                        row["reported"] = paper.at[tier, "accuracy"] / 100
                 else:
                     row |= _mean(values)
-                half, stated = (row["high"] - row["low"]) / 2, row.get("reported")
-                rows.append(row | {"verdict": verdict(row["value"], half, stated, False)})
+                half_width = (row["high"] - row["low"]) / 2
+                row["verdict"] = verdict(row["value"], half_width, row.get("reported"), False)
+                rows.append(row)
     columns = [*label, "tier", "n", "hits", "value", "low", "high", "reported", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _mean(values: pd.Series) -> dict[str, float]:
-    few = len(values) < 10
-    value, low, high = (values.mean(), np.nan, np.nan) if few else mean_interval(values)
+    """n, value, low, high; no interval for fewer than ten values."""
+    if len(values) < 10:
+        value, low, high = values.mean(), np.nan, np.nan
+    else:
+        value, low, high = mean_interval(values)
     return {"n": len(values), "value": value, "low": low, "high": high}
 
 
 def tier_claims(table: pd.DataFrame) -> pd.DataFrame:
     """Fisher's tests between the tiers of every accuracy in Table 4, the paper's among them."""
-    names, parts = ["grader", "measure", "method"], []
+    names = ["grader", "measure", "method"]
+    parts = []
     accuracy = table[table["measure"].str.startswith("accuracy")]
-    for label, own in accuracy.groupby(names, sort=False):
-        hits, n = (own.set_index("tier")[c].astype(int).to_dict() for c in ("hits", "n"))
-        parts.append(
-            tier_statistics.tier_tests(hits, n).assign(**dict(zip(names, label, strict=True)))
-        )
+    for label, rows in accuracy.groupby(names, sort=False):
+        by_tier = rows.set_index("tier")
+        hits = by_tier["hits"].astype(int).to_dict()
+        n = by_tier["n"].astype(int).to_dict()
+        tests = tier_statistics.tier_tests(hits, n)
+        parts.append(tests.assign(**dict(zip(names, label, strict=True))))
     found = pd.concat(parts, ignore_index=True)
-    return found[[*names, *(c for c in found if c not in names)]]
+    others = [column for column in found if column not in names]
+    return found[[*names, *others]]
 
 
 def proxies(
-    items: pd.DataFrame, told: pd.DataFrame, grades: Mapping[str, pd.Series]
+    items: pd.DataFrame, outcomes: pd.DataFrame, grades: Mapping[str, pd.Series]
 ) -> pd.DataFrame:
     """Rank correlation of each proxy with what it should predict, Holm over the table.
 
     Outcomes: the graders' tiers (2, 1 or 0, their mean), and what contrast gains over H+ only in
     P@k and in the first reader's right answers.
     """
-    wide = told.pivot(index="qid", columns=["measure", "method"], values="value")
-    qids, rows = items["qid"], []
-    points = dict(zip(tier_statistics.TIERS, (2, 1, 0), strict=True))
-    wanted = {"tier": sum(qids.map(grades[g]).map(points) for g in ("first", "second")) / 2}
-    measures = list(dict.fromkeys(told["measure"]))
+    qids = items["qid"]
+    points = {"Excellent": 2, "Good": 1, "Poor": 0}
+    first = qids.map(grades["first"]).map(points)
+    second = qids.map(grades["second"]).map(points)
+    wanted = {"tier": (first + second) / 2}
+
+    wide = outcomes.pivot(index="qid", columns=["measure", "method"], values="value")
+    measures = list(dict.fromkeys(outcomes["measure"]))
+    # P@k is the last measure, and the first reader's answers are the first; they may be the same.
     for measure in dict.fromkeys((measures[-1], measures[0])):
         for method, lam in ((CHOSEN, "given λ"), ("chr", "λ = 1")):
             gain = wide[measure, method] - wide[measure, "hplus"]
             wanted[f"Δ {measure.partition(',')[0]}, {lam}"] = qids.map(gain)
-    tried = {c: items[c] for c in ("c", "shared", "copied")}
+
+    tried = {column: items[column] for column in ("c", "shared", "copied")}
     for side, sign in (("plus", "+"), ("minus", "−")):
-        tried[f"H{sign} names an option"] = (items[f"{side}_option"] != "").where(items["exam"])
-    for outcome, reached in wanted.items():
-        for proxy, values in tried.items():
-            row = {"outcome": outcome, "proxy": proxy}
-            rows.append(row | tier_statistics.rank_correlation(values, reached))
+        names_one = items[f"{side}_option"] != ""
+        tried[f"H{sign} names an option"] = names_one.where(items["exam"])
+
+    rows = []
+    for outcome, outcome_values in wanted.items():
+        for proxy, proxy_values in tried.items():
+            correlation = tier_statistics.rank_correlation(proxy_values, outcome_values)
+            rows.append({"outcome": outcome, "proxy": proxy} | correlation)
     return _with_holm(pd.DataFrame(rows))
 
 
-def collapse(items: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
+def collapse(items: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
     """Does collapse tell the first reader's wrong answers from its right ones? By criterion.
 
     criterion, method, items, hits, wrong_n, wrong_value (the share of wrong answers that it hits),
     wrong_low, wrong_high (exact), right_n, right_value, p (Fisher) and p_holm over the table.
     """
-    rows, alike = [], items["c"] > items["c"].quantile(0.9)
-    for at in ("chosen", "one"):
-        own = told[(told["measure"] == told["measure"].iloc[0]) & (told["method"] == _ARMS[at])]
-        answer, lost = items["qid"].map(own.set_index("qid")["value"]), items[f"kept_{at}"] < 0.5
-        for criterion, hit in {
-            "shared > 1/2, kept < 1/2": items[f"collapsed_{at}"],
+    rows = []
+    alike = items["c"] > items["c"].quantile(0.9)
+    far_from_question = items["near_standard"].quantile(0.1)
+    first_reader = outcomes[outcomes["measure"] == outcomes["measure"].iloc[0]]
+    for suffix in ("chosen", "one"):
+        method = _ARMS[suffix]
+        of_method = first_reader[first_reader["method"] == method]
+        answer = items["qid"].map(of_method.set_index("qid")["value"])
+        lost = items[f"kept_{suffix}"] < 0.5
+        far = items[f"near_{suffix}"] < far_from_question
+        criteria = {
+            "shared > 1/2, kept < 1/2": items[f"collapsed_{suffix}"],
             "shared > 1/4, kept < 1/2": (items["shared"] > 0.25) & lost,
             "kept < 1/2, whatever is shared": lost,
-            "c in the top tenth, far from the question": alike
-            & (items[f"near_{at}"] < items["near_standard"].quantile(0.1)),
-        }.items():
-            wrong, right = (
-                tier_statistics.exact_share(int(hit[answer == x].sum()), int((answer == x).sum()))
-                for x in (0, 1)
+            "c in the top tenth, far from the question": alike & far,
+        }
+        for criterion, is_hit in criteria.items():
+            wrong = _share_hit(is_hit[answer == 0])
+            right = _share_hit(is_hit[answer == 1])
+            hits, n = [wrong["hits"], right["hits"]], [wrong["n"], right["n"]]
+            rows.append(
+                {
+                    "criterion": criterion,
+                    "method": method,
+                    "items": len(items),
+                    "hits": int(is_hit.sum()),
+                    "wrong_n": wrong["n"],
+                    "wrong_value": wrong["value"],
+                    "wrong_low": wrong["low"],
+                    "wrong_high": wrong["high"],
+                    "right_n": right["n"],
+                    "right_value": right["value"],
+                    "p": tier_statistics.freeman_halton(hits, n),
+                }
             )
-            row = {"criterion": criterion, "method": _ARMS[at], "items": len(items)}
-            row |= {"hits": int(hit.sum())} | {f"wrong_{c}": wrong[c] for c in wrong if c != "hits"}
-            row |= {"right_n": right["n"], "right_value": right["value"]}
-            p = tier_statistics.freeman_halton(
-                [wrong["hits"], right["hits"]], [wrong["n"], right["n"]]
-            )
-            rows.append(row | {"p": p})
     return _with_holm(pd.DataFrame(rows))
+
+
+def _share_hit(is_hit: pd.Series) -> dict[str, float]:
+    """The share of some answers that a criterion hits, with its exact interval."""
+    return tier_statistics.exact_share(int(is_hit.sum()), len(is_hit))
 
 
 def _with_holm(table: pd.DataFrame) -> pd.DataFrame:

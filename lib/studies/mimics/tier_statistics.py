@@ -35,14 +35,21 @@ def freeman_halton(hits: Sequence[int], n: Sequence[int]) -> float:
     if len(groups) < 2:
         return np.nan
     ways = [[comb(m, x) for x in range(m + 1)] for _, m in groups]
-    seen = prod(own[h] for own, (h, _) in zip(ways, groups, strict=True))
+
+    def weight(table: Sequence[int]) -> int:
+        return prod(of_group[x] for of_group, x in zip(ways, table, strict=True))
+
+    seen = weight([h for h, _ in groups])
+    all_hits = sum(h for h, _ in groups)
+    last_size = groups[-1][1]
     total, unlikely = 0, 0
-    for some in product(*(range(m + 1) for _, m in groups[:-1])):
-        last = sum(h for h, _ in groups) - sum(some)
-        if 0 <= last <= groups[-1][1]:
-            weight = prod(own[x] for own, x in zip(ways, (*some, last), strict=True))
-            total += weight
-            unlikely += weight if weight <= seen else 0
+    for first in product(*(range(m + 1) for _, m in groups[:-1])):
+        last = all_hits - sum(first)  # the margins leave the last group no choice
+        if 0 <= last <= last_size:
+            this = weight([*first, last])
+            total += this
+            if this <= seen:
+                unlikely += this
     return unlikely / total
 
 
@@ -55,7 +62,8 @@ def tier_tests(hits: Mapping[str, int], n: Mapping[str, int]) -> pd.DataFrame:
     """
     from statsmodels.stats.proportion import confint_proportions_2indep
 
-    h, m = ([x.get(tier, 0) for tier in TIERS] for x in (hits, n))
+    h = [hits.get(tier, 0) for tier in TIERS]
+    m = [n.get(tier, 0) for tier in TIERS]
     rows = [{"test": "any difference", "p": freeman_halton(h, m), "n": sum(m)}]
     for a, b in ((0, 1), (1, 2), (0, 2)):
         row = {"test": f"{TIERS[a]} > {TIERS[b]}", "n": m[a] + m[b]}
@@ -69,7 +77,8 @@ def tier_tests(hits: Mapping[str, int], n: Mapping[str, int]) -> pd.DataFrame:
     columns = ["test", "difference", "low", "high", "p", "p_holm", "least", "n"]
     table = pd.DataFrame(rows, columns=columns)
     table["p_holm"] = table["p"]
-    if (pairs := table["p"].notna() & (table.index > 0)).any():
+    pairs = table["p"].notna() & (table.index > 0)
+    if pairs.any():
         table.loc[pairs, "p_holm"] = holm(table.loc[pairs, "p"])
     return table
 
@@ -99,10 +108,10 @@ def rank_correlation(x: Sequence, y: Sequence) -> dict[str, float]:
     """
     from scipy.stats import spearmanr
 
-    kept = pd.DataFrame({"x": x, "y": y}).dropna().astype(float)
-    n = len(kept)
-    if n < 4 or (kept.nunique() < 2).any():
+    both = pd.DataFrame({"x": x, "y": y}).dropna().astype(float)
+    n = len(both)
+    if n < 4 or (both.nunique() < 2).any():
         return dict.fromkeys(("rho", "low", "high", "p"), np.nan) | {"n": n}
-    rho, p = (float(v) for v in spearmanr(kept["x"], kept["y"]))
+    rho, p = (float(v) for v in spearmanr(both["x"], both["y"]))
     ends = np.arctanh(rho) + np.array([-1.96, 1.96]) * np.sqrt((1 + rho**2 / 2) / (n - 3))
     return {"rho": rho, "low": np.tanh(ends[0]), "high": np.tanh(ends[1]), "p": p, "n": n}
