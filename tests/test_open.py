@@ -16,12 +16,12 @@ from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
 from lib.studies.grid.cells import RANDOM
-from lib.studies.grid.experiment import open_experiment
+from lib.studies.grid.experiment import NAMED, open_experiment
 from lib.studies.grid.tables import table1
 from lib.studies.lam.arms import QUESTION, Arm
 from lib.studies.lam.benchmarks import Benchmarks
 from lib.studies.lam.study import measured
-from lib.studies.nli.labelled import SETS, quality
+from lib.studies.nli.labelled import quality_table
 from lib.studies.nli.models import load_backend
 from lib.ways import Way
 
@@ -106,17 +106,16 @@ def test_committed_grid_regenerates_but_for_what_a_model_wrote(mirror, tmp_path,
     assert agree("retrieval", quality, ["dataset", "method"], numbers) == 4
     table = table1(lab, lab.answers())
     keys = ["dataset", "answerer", "method", "metric"]
-    made = table[table["method"] != "the expander's own answer"]
+    made = table[table["method"] != NAMED]
     assert agree("table1", made, keys, ["value", "low", "high", "n"]) == len(made) >= 60
 
 
 def test_committed_contradictions_regenerate(mirror):
-    encoder, backends = (
-        load_encoder("minilm"),
-        [load_backend(b) for b in ("head", "cosine", "cues")],
-    )
-    made = pd.DataFrame([quality(b, name) for name in SETS for b in backends])
-    assert agree("nli_quality", made, ["backend", "set"], ["auroc", "ap", "n", "positives"]) == 9
+    encoder = load_encoder("minilm")
+    backends = [load_backend(name) for name in ("head", "cosine", "cues")]
+    made = quality_table(backends)
+    numbers = ["auroc", "ap", "n", "positives"]
+    assert agree("nli_quality", made, ["backend", "set"], numbers) == len(made) == 15
     filtered = {"sentence_filter": "percentile", "percentile": 90}
     lab = open_study("open", encoder, Scorer(backends[0], encoder, filtered))
     heat = heatmap(documents(lab))
