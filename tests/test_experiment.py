@@ -725,7 +725,7 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folder
         answers,
         table1,
         paper_tables.table2(lab, answers),
-        paper_tables.read(lab),
+        paper_tables.accuracy_without_llm(lab),
         quality,
         provenance.read_result("values_retrieval", "test")[0].rename(columns={"arm": "method"}),
     )

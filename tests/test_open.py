@@ -5,57 +5,80 @@ Minutes with warm vectors, about an hour of embedding before that on two cores.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.data import corpus_index, load_benchmark
+from lib.base.compare import differences
+from lib.base.provenance import read_result
+from lib.data import load_benchmark
 from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
-from lib.studies.grid.experiment import open_experiment
+from lib.studies.grid.cells import RANDOM
+from lib.studies.grid.experiment import NAMED, open_experiment
 from lib.studies.grid.tables import table1
-from lib.studies.lam import study, tables
-from lib.studies.lam.reading import reading_results
-from lib.studies.nli.labelled import SETS, quality
+from lib.studies.lam.arms import QUESTION, Arm
+from lib.studies.lam.benchmarks import Benchmarks
+from lib.studies.lam.study import measured
+from lib.studies.nli.labelled import quality_table
 from lib.studies.nli.models import load_backend
+from lib.ways import Way
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]
 
 INDEPENDENT = {0.0: 0.578, 0.2: 0.580, 0.6: 0.544, 1.0: 0.391, 1.4: 0.181}
 """P@5 on BioASQ with the nearest question's ideal answer as H-, measured by another program."""
 
+STUDIES = load_profile("open").benchmarks
+TABLES = {
+    "values": "values_{}",
+    "questions": "questions_{}",
+    "choices": "choices_{}",
+    "curves": "{}_lambda",
+    "claims": "claims_{}",
+}
+"""Under which name each table of a study is committed."""
+
 
 @pytest.fixture(scope="module")
-def labs(mirror):
-    profile = load_profile("open")
-    encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    store = corpus_index.corpus_store(profile.corpora)
-    whole = corpus_index.build_index(store, encoder)
-    made = {}
-    for name in profile.benchmarks:
-        benchmark = load_benchmark(name, encoder)
-        part = corpus_index.only(whole, benchmark.corpora)
-        part = corpus_index.without(part, benchmark.excluded_sources)
-        made[name] = study.prepare(benchmark, part, encoder)
-    return made
+def benchmarks(mirror, tmp_path_factory):
+    """Every study of the open profile, measured afresh: nothing stored is reused."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHR_OUT", str(tmp_path_factory.mktemp("open")))
+        profile = load_profile("open")
+        yield Benchmarks(profile, load_encoder(profile.encoder, **profile.encoder_options))
 
 
-def test_bioasq_agrees_with_the_independent_figures(labs):
-    lab = labs["bioasq"]
-    rows = lab.rows(lab.benchmark.test)
-    assert len(rows) == 618
-    alone, _ = study.measured(lab, study.Condition(form="question"), 0.0, rows)
+def test_bioasq_agrees_with_the_independent_figures(benchmarks):
+    study = benchmarks.study("bioasq")
+    tested = study.benchmark.test
+    assert len(tested) == 618
+    alone = measured(study, QUESTION, tested)
     assert alone["p_at_5"].mean() == pytest.approx(0.570, abs=0.005)
     assert alone["hit_at_5"].mean() == pytest.approx(0.921, abs=0.005)
     for lam, expected in INDEPENDENT.items():
-        here, _ = study.measured(lab, study.Condition(), lam, rows)
+        here = measured(study, Arm(Way(lam=lam)), tested)
         assert here["p_at_5"].mean() == pytest.approx(expected, abs=0.005), f"lambda {lam}"
         if lam in (0.0, 1.0):
             wanted = {0.0: 0.094, 1.0: 0.007}[lam]
             assert here["mimic_at_5"].mean() == pytest.approx(wanted, abs=0.005)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_committed_studies_regenerate_to_three_decimals(benchmarks, name):
+    """Every outcome, choice, curve and claim of a study, row by row."""
+    made = benchmarks.results(name)
+    for kind, pattern in TABLES.items():
+        committed, _ = read_result(pattern.format(name.replace("-", "_")), "open", committed=True)
+        assert differences(committed, made[kind]) == [], kind
+
+
+def test_committed_reading_of_real_diseases_regenerates(benchmarks):
+    made = benchmarks.reading("ddx-real")
+    for kind, name in (("values", "values_ddx_real_reading"), ("table", "ddx_real_reading_table")):
+        committed, _ = read_result(name, "open", committed=True)
+        assert differences(committed, made[kind]) == [], kind
 
 
 def agree(name: str, made: pd.DataFrame, keys: list[str], numbers: list[str]) -> int:
@@ -69,14 +92,6 @@ def agree(name: str, made: pd.DataFrame, keys: list[str], numbers: list[str]) ->
     return len(both)
 
 
-@pytest.mark.parametrize("name", ["bioasq", "ddx-real"])
-def test_committed_curves_regenerate_to_three_decimals(labs, name):
-    made = tables.all_curves(labs[name], load_profile("open").lambdas)
-    numbers = [c for c in made.select_dtypes("number").columns if c != "lambda"]
-    keys = ["hypotheses", "mode", "lambda"]
-    assert agree(f"{name.replace('-', '_')}_lambda", made, keys, numbers) == len(made)
-
-
 def test_committed_grid_regenerates_but_for_what_a_model_wrote(mirror, tmp_path, monkeypatch):
     """Everything that asks no LLM: three ways to search, random passages, the evidence reader."""
     monkeypatch.setenv("CHR_OUT", str(tmp_path))
@@ -86,33 +101,21 @@ def test_committed_grid_regenerates_but_for_what_a_model_wrote(mirror, tmp_path,
     lab = open_experiment(profile)
     known = load_benchmark("bioasq", lab.grid.retriever.encoder)
     quality = lab.quality(lab.runs(), known.targets, known.mimics)
-    assert set(quality["method"]) == {"standard", "bm25", "rrf", "random passages"}
+    assert set(quality["method"]) == {"standard", "bm25", "rrf", RANDOM}
     numbers = ["p_at_5", "p_at_5_low", "p_at_5_high", "hit_at_5", "ndcg_at_10", "n"]
     assert agree("retrieval", quality, ["dataset", "method"], numbers) == 4
     table = table1(lab, lab.answers())
     keys = ["dataset", "answerer", "method", "metric"]
-    made = table[table["method"] != "the expander's own answer"]
+    made = table[table["method"] != NAMED]
     assert agree("table1", made, keys, ["value", "low", "high", "n"]) == len(made) >= 60
 
 
-def test_committed_reading_of_real_diseases_regenerates(mirror, tmp_path, monkeypatch):
-    monkeypatch.setenv("CHR_OUT", str(tmp_path))
-    profile = load_profile("open")
-    retriever = open_experiment(replace(profile, llm="replay:nothing.jsonl")).grid.retriever
-    table, claims = reading_results(profile, retriever)
-    assert agree("ddx_real_reading_table", table, ["arm"], ["p_at_5", "accuracy", "low"]) == len(
-        table
-    )
-    assert agree("ddx_real_reading_claims", claims, ["claim"], ["difference", "low"]) == len(claims)
-
-
 def test_committed_contradictions_regenerate(mirror):
-    encoder, backends = (
-        load_encoder("minilm"),
-        [load_backend(b) for b in ("head", "cosine", "cues")],
-    )
-    made = pd.DataFrame([quality(b, name) for name in SETS for b in backends])
-    assert agree("nli_quality", made, ["backend", "set"], ["auroc", "ap", "n", "positives"]) == 9
+    encoder = load_encoder("minilm")
+    backends = [load_backend(name) for name in ("head", "cosine", "cues")]
+    made = quality_table(backends)
+    numbers = ["auroc", "ap", "n", "positives"]
+    assert agree("nli_quality", made, ["backend", "set"], numbers) == len(made) == 15
     filtered = {"sentence_filter": "percentile", "percentile": 90}
     lab = open_study("open", encoder, Scorer(backends[0], encoder, filtered))
     heat = heatmap(documents(lab))
