@@ -770,7 +770,6 @@ def test_a_control_of_one_way_is_in_every_table(own_folders, monkeypatch):
         answers,
         paper_tables.table1(lab, answers),
         paper_tables.table2(lab, answers),
-        paper_tables.accuracy_without_llm(lab),
         lab.quality(runs, targets, {}),
     )
     assert all("chr+pool4" in set(table["method"]) for table in tables)
