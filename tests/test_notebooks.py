@@ -93,7 +93,7 @@ def student(tmp_path_factory):
     return executed
 
 
-COMMITTED_ONLY = {"04_ddx_real"}
+COMMITTED_ONLY = {"04_ddx_real", "08_fresh"}
 """Drawn from the committed real result: a laptop's lambda and k have no part in it."""
 
 
@@ -110,8 +110,8 @@ def test_a_student_who_changes_lambda_and_k_sees_every_figure_move(name, student
 
 
 def test_a_students_lambda_and_k_are_in_the_results(student):
-    curves = pd.read_csv(student("08_lambda") / "results" / "mini" / "ddx_mini_lambda.csv")
-    assert set(curves["k"]) == {7}
+    path = student("08_lambda") / "results" / "mini" / "ddx_mini_lambda.csv"
+    assert read_manifest(path)["settings"]["k"] == 7
     for name, result in (("03_run_methods", "retrieval"), ("04_accuracy_grid", "table1")):
         path = student(name) / "results" / "mini" / f"{result}.csv"
         settings = read_manifest(path)["settings"]
@@ -131,10 +131,10 @@ def test_what_is_not_recorded_for_a_students_settings_is_not_run_and_named(stude
     out = student("03_run_methods")
     answers = pd.read_csv(out / "results" / "mini" / "answers.csv")
     read = answers.groupby(["method", "reader"])["dataset"].nunique().to_dict()
-    sets, without = answers["dataset"].nunique(), {"closed book", "hypotheses as context"}
+    sets, without = answers["dataset"].nunique(), {"closed_book", "hypotheses_as_context"}
     llm = {s["name"] for s in load_profile("mini").answerers if s["kind"] != "evidence"}
     searched = set(answers["method"]) - without
-    alone = {(arm, "evidence reader") for arm in searched | {"hypotheses as context"}}
+    alone = {(arm, "evidence reader") for arm in searched | {"hypotheses_as_context"}}
     assert read == dict.fromkeys({(arm, r) for arm in without for r in llm} | alone, sets)
     missing = rows_shown(out / "03_run_methods.ipynb", "lab.not_run()")
     assert {(arm, r) for arm, r, *_ in missing} == {(arm, r) for arm in searched for r in llm}
@@ -165,14 +165,14 @@ def test_a_changed_result_fails_the_notebook_check(tmp_path):
     for file in listed:
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(paths.ROOT / file, copy / file)
-    path = copy / "data/results/open/ddx_real_claims.csv"
+    path = copy / "data/results/open/ddx_fresh_lambda.csv"
     table = pd.read_csv(path)
-    table.loc[0, "difference"] += 0.01
+    table.loc[table["arm"] == "hplus", "p_at_5"] += 0.01
     table.to_csv(path, index=False)
     write_manifest(path, rows=len(table), settings={})
     name = copy / "notebooks/00_start_here.ipynb"
     book = nbformat.read(name, 4)
-    (shown,) = [i for i, c in enumerate(book.cells) if "ddx_real_claims" in c.source]
+    (shown,) = [i for i, c in enumerate(book.cells) if "story_rows" in c.source]
     book.cells = book.cells[: shown + 1]  # what comes after takes long and reads other results
     nbformat.write(book, name)
     command = [

@@ -40,10 +40,15 @@ def _answer() -> str:
     against = (primary["verdict"] == "AGAINST").sum()
     open_ = len(primary) - held - against
     n = int(primary["n"].max())
+    answer = "Not as tested here"
+    if held:
+        answer = "Yes, as tested here" if held == len(primary) else "In part"
     return (
-        f"**Does it work?** On {n} diseases that nothing was tuned on, {len(primary)} statements "
-        f"about contrast were declared beforehand and tested once: {held} held, {against} came out "
-        f"the other way round, {open_} could not be told from chance."
+        f"**Does it work? {answer}.** On {n} diseases that nothing was tuned on, {len(primary)} "
+        f"statements about contrast were declared beforehand and tested once: {held} held, "
+        f"{against} came out the other way round, {open_} could not be told from chance. This says "
+        "nothing yet about hypotheses that a language model writes for exam questions, which is "
+        "what the paper's claim is about: nobody has written those here."
     )
 
 
