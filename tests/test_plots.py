@@ -321,3 +321,17 @@ def test_a_cost_figure_without_any_point_is_drawn_and_says_so():
     )
     (axis,) = grid_plots.plot_cost(table, "P@5").axes
     assert axis.get_title(loc="left") == "tokens: n = 3 questions; P@5: n = 0" and not axis.lines
+
+
+def test_panels_that_share_a_scale_show_all_of_every_study():
+    """The second study is higher than the first: its band must not be cut off."""
+    rows = [
+        {"study": study, "family": "chr", "lambda": lam, "p_at_5": p, "n": 9}
+        | {"p_at_5_low": p - 0.05, "p_at_5_high": p + 0.05}
+        for study, p in (("low", 0.2), ("high", 0.6))
+        for lam in (0.0, 1.0)
+    ]
+    figure = plots.plot_studies(pd.DataFrame(rows))
+    for axis in figure.axes[:2]:
+        bottom, top = axis.get_ylim()
+        assert bottom == 0 and top >= 0.65

@@ -90,7 +90,9 @@ def plot_studies(curves: pd.DataFrame, by: str = "family", k: int = 5, lam: floa
         for label, line, colour in _coloured(own, by):
             _lines(axis, line, "lambda", "p_at_5", colour, label)
         mark_lambda(axis, lam)
-        axis.set(title=f"{study}, {count_label(own['n'])}", ylim=(0, None))
+        axis.set(title=f"{study}, {count_label(own['n'])}")
+    # Once all is drawn: the panels share the scale, and a limit set early would cut the others.
+    axes[0, 0].set(ylim=(0, None))
     for axis in axes[-1]:
         axis.set(xlabel="λ")
     for axis in axes[:, 0]:
