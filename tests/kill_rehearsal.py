@@ -20,7 +20,7 @@ from lib.base.files import atomic_write
 from lib.cost import ledger
 from lib.profiles import load_profile
 from lib.studies.grid import experiment, tables  # noqa: F401
-from lib.studies.lam import corruption, place, study, views  # noqa: F401
+from lib.studies.lam import benchmarks, corruption, views  # noqa: F401
 from tests.rehearsal import run as rehearsal
 
 every_set = experiment.question_sets

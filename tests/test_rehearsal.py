@@ -37,7 +37,7 @@ from lib.plots.lam import plot_differences
 from lib.profiles import load_profile
 from lib.search.embed import HashEncoder, load_encoder
 from lib.studies.grid import relevance
-from lib.studies.lam.place import place
+from lib.studies.lam.place import retriever_for
 from tests.rehearsal import run as rehearsal
 from tests.rehearsal import stand_ins
 from tests.rehearsal.server import Generated, LogServer, limits
@@ -378,8 +378,9 @@ def test_a_benchmark_is_searched_where_its_passages_are(own_folders, monkeypatch
     known = load_benchmark("ddx-mini")
     for corpora in (("ddx-mini",), ("pubmed",)):
         profile = replace(load_profile("mini"), corpora=corpora)
-        store, index = place(known, profile, encoder)
-        assert len(store) == len(index) == 624 and known.targets["medqa-01"] <= set(index.ids)
+        found = retriever_for(known, profile, encoder)
+        assert len(found.store) == len(found.index) == 624
+        assert known.targets["medqa-01"] <= set(found.index.ids)
 
 
 def test_what_nothing_is_known_about_is_said_and_not_drawn_as_zero():

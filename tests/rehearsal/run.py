@@ -188,10 +188,16 @@ def interrupted(start: Callable[[], Popen], log: Path, at: Sequence[int]) -> int
 
 def undrawn(profile: Profile) -> list[str]:
     """Result tables of a whole run that are missing, or not what their manifests say."""
-    kinds = ("lambda", "adaptive", "claims")
-    studies = [f"{b.replace('-', '_')}_{kind}" for b in profile.benchmarks for kind in kinds]
+    stems = [name.replace("-", "_") for name in profile.benchmarks]
+    studies = [f"{stem}_lambda" for stem in stems]
+    studies += [f"{kind}_{stem}" for stem in stems for kind in ("values", "choices", "claims")]
     folder = paths.results(profile.name)
-    return [t for t in (*TABLES, *studies) if read_manifest(folder / f"{t}.csv") is None]
+
+    def is_whole(table: str) -> bool:
+        path = folder / f"{table}.csv"
+        return any(read_manifest(p) for p in (path, path.with_suffix(".csv.gz")))
+
+    return [table for table in (*TABLES, *studies) if not is_whole(table)]
 
 
 def _lines(log: Path) -> int:
