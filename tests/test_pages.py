@@ -18,7 +18,7 @@ from lib.data import ddx_mini
 from lib.data.corpus_index import build_index, corpus_store
 from lib.data.questions import load_questions
 from lib.pages import __main__ as command
-from lib.pages import blocks, findings, overview, readme, results
+from lib.pages import blocks, overview, readme, results
 from lib.pages.committed import read
 from lib.profiles import load_profile
 from lib.search.embed import load_encoder
@@ -79,11 +79,13 @@ def test_the_committed_pages_are_what_the_result_files_say():
 
 
 CHANGES = [
-    ("story", "open/ddx_real_lambda", more("p_at_5")),
-    ("story", "open/ddx_real_reading_table", more("accuracy")),
+    ("summary", "open/claims_ddx_fresh", other_verdict),
+    ("summary", "open/claims_bioasq", more("difference")),
+    ("story", "open/ddx_fresh_lambda", more("p_at_5")),
+    ("reading", "open/ddx_real_reading_table", more("accuracy")),
     ("table1", "mini/table1", more("value")),
     ("table1", "open/retrieval", more("p_at_5")),
-    ("claims", "mini/ddx_mini_claims", other_verdict),
+    ("claims", "open/claims_ddx_real", more("difference")),
     ("audit", "audit", impossible),
     ("cost", "mini/table3", more("value", 10)),
     ("cost", "open/passages", lambda table: table.drop(index=0, inplace=True)),
@@ -114,7 +116,7 @@ def test_writing_mends_the_blocks_and_leaves_the_prose(project, monkeypatch):
 
 def test_a_number_typed_by_hand_fails_the_check(project, monkeypatch, capsys):
     path = project / "README.md"
-    path.write_text(path.read_text().replace("TOO FEW |\n", "TOO FEW! |\n", 1))
+    path.write_text(path.read_text().replace("| AGAINST |\n", "| AGAINST! |\n", 1))
     assert run(monkeypatch, "--check") == 1
     assert capsys.readouterr().out.startswith("README.md, block claims: ")
 
@@ -132,7 +134,7 @@ def test_a_result_that_is_not_whole_names_the_block_and_the_command(
     for arguments in ((), ("--check",)):
         assert run(monkeypatch, *arguments) == 1
         told = capsys.readouterr().err
-        assert "block story" in told and path.name in told
+        assert "block reading" in told and path.name in told
         assert told.strip().endswith("run: make figures PROFILE=open")
     assert (project / "README.md").read_bytes() == before
 
@@ -156,102 +158,55 @@ def rows_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_two_queries_for_one_disease_are_two_rows():
-    named, described = (r for r in rows_of(blocks.BLOCKS["story"]()) if "the question:" in r[0])
-    told = read("ddx_real_reading_table", "open")[0].set_index("arm").loc["question, dense"]
-    assert named[-1] == "–", "no reader is asked with the name of the disease in the question"
-    assert described[1] == f"{told['p_at_5']:.3f}" and described[-1].startswith(
-        f"{told['accuracy']:.3f}"
-    )
-    assert named[1] != described[1]
+def test_the_summary_says_what_every_primary_test_says_and_gives_no_other_verdict():
+    text = blocks.BLOCKS["summary"]()
+    table, _ = read("claims_ddx_fresh", "open")
+    primary = table[table["status"] == "primary"]
+    assert len(primary) >= 4
+    for row in primary.to_dict("records"):
+        difference = f"{row['difference']:+.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        (line,) = [x for x in text.splitlines() if row["claim"] in x]
+        assert difference in line and line.endswith(f"**{row['verdict']}**")
+    declared, _, looked_at = text.partition("Looked at many times")
+    counts = primary["verdict"].value_counts()
+    assert f"{counts.get('SUPPORTED', 0)} held, {counts.get('AGAINST', 0)} came out" in declared
+    words = ("SUPPORTED", "AGAINST", "INCONCLUSIVE")
+    assert looked_at and not any(word in looked_at for word in words)
 
 
-def test_the_story_shows_every_control_and_every_test_with_its_verdict():
-    text = blocks.BLOCKS["story"]()
-    told, behind = read("ddx_real_reading_table", "open")
-    for lam in {behind["star"], 0.4, 1.0}:
-        for control in ("contrast", "matched rotation", "random mimic"):
-            own = told.set_index("arm").loc[f"{control}, λ = {lam:g}"]
-            (row,) = [
-                r
-                for r in rows_of(text)
-                if f"{control}, λ = {lam:g}" in r[0].strip("*") and "What is" not in r[0]
-            ]
-            assert row[-1].startswith(f"{own['accuracy']:.3f} ({own['low']:.3f}")
-    claims, _ = read("ddx_real_reading_claims", "open")
-    for row in claims.to_dict("records"):
-        told = f"{row['difference']:+.3f} ({row['low']:.3f} to {row['high']:.3f})"
-        assert re.search(rf"{re.escape(told)}.*{row['verdict']}", text), row["claim"]
-
-
-def test_what_the_first_screen_says_is_what_the_result_files_say():
-    """Prose is written by hand: should a sentence stop being so, this says which."""
-    table, behind = read("ddx_real_reading_table", "open")
-    right, found = (table.set_index("arm")[c] for c in ("accuracy", "p_at_5"))
-    says = read("ddx_real_reading_claims", "open")[0].set_index("claim")["verdict"]
-    star, alone = behind["star"], "H+ alone"
-    assert star == 0.2
-    for x in (star, 0.4):
-        arm = f"contrast, λ = {x:g}"
-        assert says[f"{arm} > {alone}"] == "SUPPORTED" and found[arm] - found[alone] < 0.05
-        for control in ("matched rotation", "random mimic"):
-            other = f"{control}, λ = {x:g}"
-            assert says[f"{arm} > {other}"] == "INCONCLUSIVE"
-            assert right[other] - right[alone] > (right[arm] - right[alone]) / 3
-    assert says["contrast, λ = 1 > matched rotation, λ = 1"] == "SUPPORTED"
-    assert says["contrast, λ = 1 > random mimic, λ = 1"] == "INCONCLUSIVE"
-    assert 0.6 < found["contrast, λ = 1"] / found[alone] < 0.72, "a third is lost"
-    for x in (0, star, 1):
-        assert 0.58 < right[f"20% exchanged, λ = {x:g}"] < 0.72, "about two thirds"
-
-    def p(name: str, profile: str, mode: str, lam: float, hypotheses: str = "nearest") -> float:
-        return findings._curve(read(f"{name}_lambda", profile)[0], hypotheses, mode, lam)["p_at_5"]
-
-    plain = p("ddx_real", "open", "question alone", 0, "none")
-    added = "question added, weight 1"
-    for x in (star, 0.4):
-        ours = p("ddx_real", "open", "full search", x)
-        assert abs(plain - ours) < 0.01 and p("ddx_real", "open", added, 0) > ours
-    gain = p("ddx_real", "open", added, star) - p("ddx_real", "open", added, 0)
-    assert abs(gain) < 0.005
-    says = read("ddx_real_claims", "open")[0].set_index("claim")["verdict"]
-    for claim in ("the mimic beats the matched rotation", "the nearest mimic beats one random"):
-        assert says[f"{claim} at λ = {star:g}"] == "SUPPORTED"
-    chosen = {"bioasq": ("open", 0.0), "ddx_mini": ("mini", 0.1)}
-    for name, (profile, lam) in chosen.items():
-        assert read(f"{name}_adaptive", profile)[0]["rule"][0] == f"fixed (lambda={lam:g})"
-        grid = [x for x in load_profile(profile).lambdas if x]
-        base = p(name, profile, "full search", 0)
-        assert max(p(name, profile, "full search", x) for x in grid) - base < 0.01
-        for x in (x for x in grid if x >= 0.4):
-            ours = p(name, profile, "full search", x)
-            assert ours < p(name, profile, "matched rotation", x)
-            assert ours < p(name, profile, "full search", x, "random")
+def test_the_first_screen_has_the_answer_before_anything_to_do():
     text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
-    assert text.index("**What it finds**") < text.index("**To start**") < 4000
+    assert text.index("**Does it work?") < text.index("**To start**") < 5000
 
 
-def test_a_claim_says_its_metric_and_which_way_is_better(project):
-    def few(table):
-        table.loc[0, ["verdict", "n", "claim"]] = ["TOO FEW", 2, "seen by two"]
+def test_the_story_shows_contrast_and_both_controls_at_each_lambda():
+    text = blocks.BLOCKS["story"]()
+    for study in ("ddx_fresh", "ddx_real"):
+        curves = read(f"{study}_lambda", "open")[0]
+        curves = curves[curves["subset"] == "all"].drop_duplicates("arm").set_index("arm")
+        for arm in ("hplus", "chr@0.4", "chr+rotation@0.4", "chr+stranger@0.4", "chr@1"):
+            row = curves.loc[arm]
+            cell = f"{row['p_at_5']:.3f} ({row['p_at_5_low']:.3f} to {row['p_at_5_high']:.3f})"
+            assert any(r[1] == f"`{arm}`" and r[2] == cell for r in rows_of(text)), arm
 
-    changed(project, "open/claims", few)
-    text = blocks.BLOCKS["claims"]()
-    lines = [line for line in text.splitlines() if line.startswith("- ")]
-    assert lines and "seen by two" not in text
-    for line in lines:
-        assert re.search(
-            r": (P@5|accuracy|share on the mimic|off-topic share) from [\d.]+ to "
-            r"[\d.]+, [-+][\d.]+ \(.*\); (higher|lower) is better; n = \d+, "
-            r"(SUPPORTED|AGAINST)$",
-            line,
-        ), line
-        a, b = map(float, re.search(r"from ([\d.]+) to ([\d.]+),", line).groups())
-        better = b > a if "higher is better" in line else b < a
-        assert better == line.endswith("SUPPORTED"), line
-    (row,) = [r for r in rows_of(text) if r[0] == "`open/claims`"]
-    counts = read("claims", "open")[0]["verdict"].value_counts()
-    assert row[1:] == [str(counts.get(v, 0)) for v in findings.VERDICTS] and int(row[-1]) >= 1
+
+def test_the_reading_stands_beside_what_needs_no_search():
+    text = blocks.BLOCKS["reading"]()
+    for study in ("ddx_real", "ddx_real_blind"):
+        table = read(f"{study}_reading_table", "open")[0]
+        near = table[table["options"] == "near"].set_index("arm")
+        for arm in ("named_option", "hplus_as_passage", "random", "hplus"):
+            row = near.loc[arm]
+            cell = f"{row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+            assert any(r[1] == f"`{arm}`" and r[2] == cell for r in rows_of(text)), (study, arm)
+
+
+def test_only_a_primary_claim_has_a_verdict():
+    shown = rows_of(blocks.BLOCKS["claims"]())
+    verdicts = [row[-1] for row in shown if len(row) == 9 and row[0].startswith("`")]
+    primary = (read("claims_ddx_fresh", "open")[0]["status"] == "primary").sum()
+    assert sum(v in ("SUPPORTED", "AGAINST", "INCONCLUSIVE") for v in verdicts) == primary
+    assert set(verdicts) <= {"SUPPORTED", "AGAINST", "INCONCLUSIVE", "–"}
 
 
 def test_no_share_of_fewer_than_six_questions_is_shown_and_every_chr_says_its_lambda(project):
@@ -274,9 +229,8 @@ def test_the_audit_counts_rows_and_statements(project):
     for paper, own in table.groupby("paper"):
         n = (own["verdict"] == "IMPOSSIBLE").sum()
         assert rows[paper][0].startswith(f"{n} rows, ")
-    assert rows["CHR"][0] == "8 rows, 3 statements"
-    assert "587 cases are (4 rows IMPOSSIBLE, 3 IN TENSION)" in text
-    assert "so in" not in text and "holds for 4 of 5 models" in text
+    assert rows["CHR"][0] == "6 rows, 3 statements"
+    assert "587 cases are (2 rows IMPOSSIBLE, 5 IN TENSION)" in text and "so in" not in text
 
 
 def test_the_cost_table_says_what_was_asked_for_and_what_failed():
@@ -286,7 +240,7 @@ def test_the_cost_table_says_what_was_asked_for_and_what_failed():
     mini, made, own = "mini, Table 1", "mini, generated", "open, generated (and Table 1)"
     assert [asked["hyde"][c] for c in (mini, made, own)] == ["3", "8 × 256", "2 × 256"]
     assert [asked["thinkqe"][c].split()[0] for c in (mini, made, own)] == ["3", "6", "1"]
-    assert asked["csqe"][own] == "1 × 256 (single_call)"
+    assert asked["csqe"][own] == "1 × 256"
     table = read("table3", "open")[0]
     failed = table[table["metric"] == "failed"].set_index("method")["value"].astype(int)
     spent = {r[0]: r[-1] for r in rows if len(r) == 4}
@@ -313,7 +267,7 @@ def test_the_contradiction_block_waits_for_its_files_and_then_shows_them(project
     assert blocks.BLOCKS["contradiction"]().startswith("NOT RUN on `open` yet")
     quality = {
         "backend": ["head", "cosine"],
-        "set": findings.HELD_OUT,
+        "set": "scifact held-out",
         "auroc": [0.673, 0.508],
         "n": 346,
         "positives": 91,
@@ -336,9 +290,10 @@ def test_the_contradiction_block_waits_for_its_files_and_then_shows_them(project
         pd.DataFrame(columns).to_csv(folder / f"{name}.csv", index=False)
         write_manifest(folder / f"{name}.csv", rows=2, settings={"code": "", "data": ""})
     text = blocks.BLOCKS["contradiction"]()
-    assert "346 sentence pairs" in text and "`head` 0.673 (0.600 to 0.700)" in text
-    assert [r[-1] for r in rows_of(text)[2:]] == ["ABOVE CHANCE", "NOT RUN"]
-    assert rows_of(text)[-1][2:4] == ["–", "5"]
+    assert ["346 (91)", "0.673 (0.600 to 0.700)", "0.508 (0.600 to 0.700)"] in [
+        row[1:] for row in rows_of(text)
+    ]
+    assert rows_of(text)[-1][2:4] == ["–", "5"] and "CHANCE" not in text
 
 
 def test_a_relative_folder_for_results_is_one_of_the_project():

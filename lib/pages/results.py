@@ -73,7 +73,7 @@ _FIRST = {
     "recordings": "replayed",
     "sample": "questions a set",
 }
-_ASIDE = ("code", "data", "code_roots", "data_files", "profile", "corpora", "counts")
+_ASIDE = ("code", "data", "code_roots", "data_files", "profile", "corpora", "counts", "chosen")
 
 
 def page() -> str:
