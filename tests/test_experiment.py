@@ -780,7 +780,7 @@ def test_a_control_of_one_way_is_in_every_table(own_folders, monkeypatch):
     assert set(found) == {4} and (runs["rank"] > 0).all()
     labels = [t.get_text() for t in grid_plots.plot_accuracy(tables[2]).axes[0].get_yticklabels()]
     assert len([x for x in labels if "pool of 4" in x]) == 1
-    assert label_of("chr+own_idea7") == "CHR, own_idea7"  # a control that nobody named
+    assert label_of("chr+own_idea7") == "CHR, own idea7"  # a control that nobody named
 
 
 def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
