@@ -9,7 +9,8 @@ import pandas as pd
 
 from lib.data import load_benchmark
 from lib.data.corpus_index import build_index, corpus_store
-from lib.data.questions import load_questions
+from lib.data.passages import Passage
+from lib.data.questions import Question, load_questions
 from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
@@ -43,39 +44,48 @@ def trace(encoder, qid: str = "medqa-22", *, lam: float = 0.4, k: int = 5) -> pd
     ``passage``: the k best by H+ alone (rank ``before``) and by contrast (rank ``after``), with
     s = cos(d, H+), cos(d, H-) and score = s_plus - lambda s_minus. KeyError for an unknown ``qid``.
     """
-    b, store = load_benchmark("ddx-mini"), corpus_store(("ddx-mini",))
-    index = build_index(store, encoder, progress=False)
-    way, reader = Retriever(index, encoder, store), EvidenceReader(encoder)
+    benchmark, store = load_benchmark("ddx-mini"), corpus_store(("ddx-mini",))
+    retriever = Retriever(build_index(store, encoder, progress=False), encoder, store)
+    question = {q.qid: q for q in load_questions("ddx-mini")}[qid]
     llm = connect(load_profile("mini").llm)
-    asked = {q.qid: q for q in load_questions("ddx-mini")}[qid]
-    ranks, answers = {}, []
-    for when, x in (("before", 0.0), ("after", lam)):
-        method = replace(METHODS["chr"], lam=x)
-        found, told = run_retrieval(method, [asked], way, llm, k)
+    ranks, answers, trace_of = {}, [], {}
+    for when, lam_here in (("before", 0.0), ("after", lam)):
+        method = replace(METHODS["chr"], lam=lam_here)
+        found, trace_of = run_retrieval(method, [question], retriever, llm, k)
         ranks[when] = dict(zip(found["pid"], found["rank"], strict=True))
-        (letter,) = (a.letter for a in reader.answer_all([asked], [store.get_many(found["pid"])]))
-        right = "right" if letter == asked.answer else "wrong"
-        answers.append(("answer", when, f"{letter}. {asked.options[letter]}", right))
-    said = told[qid]
-    texts = [Text(said[h], tower=method.tower) for h in ("H_plus", "H_minus")]
-    known = way.vectors(texts)
-    pair = np.stack([known[t.tower, t.text] for t in texts])
-    c, author = float(cosine(pair[:1], pair[1:])[0]), said["replies"][0].model
+        answers.append(_answer(question, when, store.get_many(found["pid"]), encoder))
+    written = trace_of[qid]
+    author = written["replies"][0].model
+    target, mimic = (Text(written[side], tower=method.tower) for side in ("H_plus", "H_minus"))
+    known = retriever.vectors([target, mimic])
+    pair = np.stack([known[text.tower, text.text] for text in (target, mimic)])
+    c = float(cosine(pair[:1], pair[1:])[0])
     rows = [
-        ("question", qid, asked.text),
-        ("H+", author, texts[0].text, "target", 1.0),
-        ("H-", author, texts[1].text, "mimic", c),
-        ("lambda", "", "", "", lam),
-        ("turn", "", "", "", float(rotation(c, lam))),
+        {"part": "question", "name": qid, "text": question.text},
+        {"part": "H+", "name": author, "text": target.text, "class": "target", "value": 1.0},
+        {"part": "H-", "name": author, "text": mimic.text, "class": "mimic", "value": c},
+        {"part": "lambda", "value": lam},
+        {"part": "turn", "value": float(rotation(c, lam))},
         *answers,
     ]
     pids = list(ranks["before"] | ranks["after"])
     titles = {p.pid: p.title or p.text for p in store.get_many(pids)}
-    for pid, plus, minus in zip(pids, *index.score(pair, pids), strict=True):
-        kind = class_of(pid, b.targets[qid], b.mimics[qid])
-        places = ranks["before"].get(pid), ranks["after"].get(pid)
-        row = ("passage", pid, titles[pid], kind, None, plus, minus, plus - lam * minus, *places)
-        rows.append(row)
-    table = pd.DataFrame([(*r, *[None] * (len(COLUMNS) - len(r))) for r in rows], columns=COLUMNS)
+    scores = zip(pids, *retriever.index.score(pair, pids), strict=True)
+    for pid, s_plus, s_minus in scores:
+        row = {"part": "passage", "name": pid, "text": titles[pid]}
+        row["class"] = class_of(pid, benchmark.targets[qid], benchmark.mimics[qid])
+        row |= {"s_plus": s_plus, "s_minus": s_minus, "score": s_plus - lam * s_minus}
+        rows.append(row | {when: rank.get(pid) for when, rank in ranks.items()})
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    # What draws these rows writes every text of them: what has none is empty, not missing.
+    table[["name", "text", "class"]] = table[["name", "text", "class"]].fillna("")
     table = table.astype(dict.fromkeys(("value", "s_plus", "s_minus", "score"), float))
     return table.astype({"before": "Int64", "after": "Int64"})
+
+
+def _answer(question: Question, when: str, passages: list[Passage], encoder) -> dict[str, str]:
+    """What the reader without an LLM takes from these passages, and whether it is right."""
+    (answer,) = EvidenceReader(encoder).answer_all([question], [passages])
+    right = "right" if answer.letter == question.answer else "wrong"
+    shown = f"{answer.letter}. {question.options[answer.letter]}"
+    return {"part": "answer", "name": when, "text": shown, "class": right}
