@@ -29,27 +29,44 @@ def table1() -> str:
 
 
 def _table1(profile: Profile) -> str:
-    table, behind = read("table1", profile.name)
-    k, lam = behind["k"], behind["lam"]
+    table, settings = read("table1", profile.name)
+    k, lam = settings["k"], settings["lam"]
     reader = next(a["name"] for a in profile.answerers if a["kind"] == "evidence")
     shown = table[(table["metric"] == "accuracy") & table["answerer"].isin([reader, "no reader"])]
-    shown = shown.merge(read("retrieval", profile.name)[0][["dataset", "method", "p_at_5"]], "left")
-    enough = shown["n"] >= FEW
-    shares = (100 * shown[["value", "low", "high"]]).itertuples(index=False)
-    shown["right, %"] = [f"{value:.1f} ({low:.0f}–{high:.0f})" for value, low, high in shares]
-    few = "n = " + shown["n"].astype(str) + ": too few"
-    shown["right, %"] = shown["right, %"].where(enough, few)
-    shown["paper, %"] = [None if pd.isna(x) else f"{100 * x:.1f}" for x in shown["reported"]]
-    shown[f"P@{k}"] = [None if pd.isna(x) else f"{x:.2f}" for x in shown["p_at_5"].where(enough)]
-    sets, heads, rows = shown["dataset"].unique(), ("right, %", f"P@{k}", "paper, %"), []
-    for method, own in shown.groupby("method", sort=False):
-        n = " / ".join(f"{x:,}" for x in own["n"].unique())
-        at = own.set_index("dataset").reindex(sets)
-        verdict = " / ".join(own.loc[own["n"] >= FEW, "verdict"].dropna().unique())
-        rows.append((_arm(method, lam), n, *at[list(heads)].to_numpy().ravel(), verdict))
-    named = [f"{d.split()[-1]}: {h}" if h == heads[0] else h for d in sets for h in heads]
-    text = markdown(("method", "n", *named, "verdict"), rows)
+    retrieval = read("retrieval", profile.name)[0]
+    shown = shown.merge(retrieval[["dataset", "method", "p_at_5"]], "left")
+    heads = ("right, %", f"P@{k}", "paper, %")
+    for head, column in zip(heads, _cells(shown), strict=True):
+        shown[head] = column
+    sets = shown["dataset"].unique()
+    rows = []
+    for method, of_method in shown.groupby("method", sort=False):
+        by_set = of_method.set_index("dataset").reindex(sets)
+        cells = by_set[list(heads)].to_numpy().ravel()
+        n = " / ".join(f"{x:,}" for x in of_method["n"].unique())
+        judged = of_method.loc[of_method["n"] >= FEW, "verdict"].dropna()
+        rows.append((_arm(method, lam), n, *cells, " / ".join(judged.unique())))
+    # The set's name stands once, over the first of its three columns.
+    columns = []
+    for dataset in sets:
+        columns += [f"{dataset.split()[-1]}: {heads[0]}", *heads[1:]]
+    text = markdown(("method", "n", *columns, "verdict"), rows)
     return f"{folded(f'<b>{profile.title}</b>', text)}\n\n{_chance(shown, reader)}"
+
+
+def _cells(shown: pd.DataFrame) -> tuple[list, list, list]:
+    """The three columns of Table 1, as texts: right in % with its interval, P@k, the paper's %.
+
+    Of fewer than ``FEW`` questions neither share is shown.
+    """
+    right, precise, printed = [], [], []
+    for row in shown.itertuples():
+        enough = row.n >= FEW
+        value, low, high = (100 * x for x in (row.value, row.low, row.high))
+        right.append(f"{value:.1f} ({low:.0f}–{high:.0f})" if enough else f"n = {row.n}: too few")
+        precise.append(f"{row.p_at_5:.2f}" if enough and pd.notna(row.p_at_5) else None)
+        printed.append(None if pd.isna(row.reported) else f"{100 * row.reported:.1f}")
+    return right, precise, printed
 
 
 def _arm(method: str, lam: float) -> str:
@@ -61,17 +78,17 @@ def _arm(method: str, lam: float) -> str:
 
 def _chance(shown: pd.DataFrame, reader: str) -> str:
     """Is the reader any better with the question's own passages than without reading?"""
-    told, better = [], []
-    for d, own in shown.groupby("dataset", sort=False):
-        at = own.set_index("method")
-        three = [f"{100 * at.loc[m, 'value']:.1f}" for m in ("standard", RANDOM, MAJORITY)]
-        told.append(f"{d.split()[-1]} {', '.join(three)}")
-        if at.loc["standard", "low"] > at.loc[MAJORITY, "value"]:
-            better.append(d.split()[-1])
+    shares, better = [], []
+    for dataset, of_set in shown.groupby("dataset", sort=False):
+        name, by_method = dataset.split()[-1], of_set.set_index("method")
+        values = [by_method.loc[method, "value"] for method in ("standard", RANDOM, MAJORITY)]
+        shares.append(f"{name} {', '.join(f'{100 * value:.1f}' for value in values)}")
+        if by_method.loc["standard", "low"] > by_method.loc[MAJORITY, "value"]:
+            better.append(name)
     where = f"only on {' and '.join(better)}" if better else "on none of these sets"
     return (
         f"The {reader}, right in % with the passages of `standard`, with random passages, and by "
-        f"always the commonest letter: {'; '.join(told)}. "
+        f"always the commonest letter: {'; '.join(shares)}. "
         f"It is clearly above the commonest letter {where}."
     )
 
