@@ -484,7 +484,8 @@ def synthetic_dev(lam: float) -> dict[str, Arm]:
 
 def test_what_was_declared_names_arms_that_are_measured():
     declared = claims.primary_tests()
-    assert set(declared) <= set(benchmark_makers())
+    assert set(declared) - set(benchmark_makers()) == {"real"}  # a study of its own: test_real
+    declared = {name: declared[name] for name in declared if name in benchmark_makers()}
     mini = load_benchmark("ddx-mini")
     b = replace(mini, several=tuple((text,) for text in mini.h_plus))
     lambdas = load_profile("open").lambdas

@@ -13,6 +13,7 @@ of a writer who is dead, and nobody writes into a file that another is replacing
 from __future__ import annotations
 
 import atexit
+import gzip
 import json
 import os
 import threading
@@ -68,6 +69,8 @@ class _Lines:
         if self._stream is None or self._was_replaced():
             self.let_go()
             self._stream = self.file.open("rb", buffering=0)
+            if self.file.suffix == ".gz":
+                self._stream = gzip.GzipFile(fileobj=self._stream)
         self._stream.seek(self._bytes_read)
         data = self._stream.read()
         whole = data.rfind(b"\n") + 1
@@ -143,7 +146,8 @@ class Recorder(ChatModel, AbstractContextManager):
     raises RecordingMiss; "refresh" asks once more for all it is asked. Lines are fsynced as they
     come, so a killed run goes on where it stopped; ``close`` (also at exit, or ``with``) sorts the
     file. When two processes ask the same at once, both get what was written first. In replay,
-    ``name`` chooses among the file's models when there are several.
+    ``name`` chooses among the file's models when there are several; ``path`` may be gzipped, and
+    its name a pattern that several files fit ("real-*.jsonl.gz").
     """
 
     def __init__(
@@ -158,10 +162,14 @@ class Recorder(ChatModel, AbstractContextManager):
             raise ValueError(f"no mode {mode!r} {'with' if model else 'without'} a model")
         self.model, self.path, self.mode = model, Path(path), mode
         self._lock = threading.Lock()
+        if model and (self.path.suffix == ".gz" or "*" in self.path.name):
+            raise ValueError(f"{shown(path)} can be replayed, not written: name one .jsonl file")
         self._times = _Lines(self.path.with_suffix(".times.jsonl"))
         self._lines = _Lines(self.path)
         for lines in (self._times, self._lines):
             self._read(lines)
+        if "*" in self.path.name:
+            self._read_all()
         known = sorted({row["model"] for row in self._lines.rows.values()})
         if not model and not name and len(known) > 1:
             raise ValueError(f"{shown(path)} holds {known}: pass name= to choose one")
@@ -186,6 +194,17 @@ class Recorder(ChatModel, AbstractContextManager):
             warnings.warn(
                 f"{shown(lines.file)}: dropped a torn last line (a killed run)", stacklevel=3
             )
+
+    def _read_all(self) -> None:
+        """Read every file whose name fits the pattern, as one recording."""
+        files = sorted(self.path.parent.glob(self.path.name))
+        if not files:
+            raise FileNotFoundError(f"no recording fits {shown(self.path)}")
+        for file in files:
+            lines = _Lines(file)
+            self._read(lines)
+            lines.let_go()
+            self._lines.rows |= lines.rows
 
     def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
         times, lines = self._times.rows, self._lines.rows

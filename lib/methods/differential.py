@@ -1,0 +1,68 @@
+"""A differential diagnosis as contrast: one H+, and several mimics in place of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from lib.data.questions import Question
+from lib.llm.prompts import load_prompt
+from lib.llm.replies import ask_json
+from lib.methods.base import Budget, Expansion, Search, stem
+from lib.methods.chr import CHR
+from lib.ways import Hypotheses, Text
+
+__all__ = ["MIMICS", "Differential"]
+
+MIMICS = {
+    "type": "object",
+    "properties": {
+        "mimics": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 4}
+    },
+    "required": ["mimics"],
+    "additionalProperties": False,
+}
+"""JSON schema of the reply."""
+
+
+@dataclass(frozen=True)
+class Differential(CHR):
+    """CHR's own H+, against up to four mimics asked for in a request of their own.
+
+    A passage pays for the mimic it is nearest to (the form ``max``), so that one wrong mimic among
+    several costs little. Our addition: no paper of this companion has it. Questions for which
+    either reply stays broken fail and are counted.
+    """
+
+    name: str = "differential"
+    lam: float = 0.4
+    mimics_prompt: str = "differential"
+    paper_name: ClassVar[str] = ""
+    colour: ClassVar[str] = "#8C564B"
+
+    def budget(self) -> Budget:
+        """CHR's request, and one for the mimics."""
+        return replace(
+            super().budget(), prompts=((self.prompt, 0), (self.mimics_prompt, 0)), texts=2
+        )
+
+    def expand(self, question: Question, llm, search: Search) -> Expansion:
+        """CHR's hypotheses, with H- replaced by every mimic of the differential."""
+        shown = stem(question, self.options_visible)
+        reply = ask_json(
+            llm,
+            load_prompt(self.mimics_prompt).messages(question=shown),
+            MIMICS,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+        )
+        made = super().expand(question, llm, search)
+        replies = [*made.trace["replies"], *reply.replies]
+        trace = made.trace | {"replies": replies, "mimics": (reply.value or {}).get("mimics", [])}
+        if made.request is None or reply.value is None:
+            return Expansion(None, trace | {"error": made.trace["error"] or reply.error})
+        others = tuple(t for t in made.request.texts if t.role != "mimic")
+        mimics = tuple(Text(text, 1.0, self.tower, "mimic") for text in trace["mimics"])
+        way = replace(made.request.way, form="max")
+        return Expansion(Hypotheses((*others, *mimics), way), trace)
