@@ -1,0 +1,140 @@
+"""The arms of the real sample: what is searched with, each under a name that stays.
+
+An arm takes the texts of one writer and, where they are hypotheses, a way to search with them. The
+names are those of the lambda study (``hplus``, ``chr@0.4``, ``chr+rotation@1``); what was written
+without seeing the options says ``-stem``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lib.data.questions import Question
+from lib.data.real import EXAMS
+from lib.methods.base import Expansion, Fusion, Request, Sparse, question_alone
+from lib.studies.lam import arms as lam_arms
+from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
+
+__all__ = ["Arm", "EXAM_DRAWS", "LAMBDAS", "OPTIONS_DEPTH", "arms_of", "bases_of", "with_options"]
+
+LAMBDAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
+"""Where contrast with one mimic is measured and, on exam questions, judged."""
+
+EXAM_DRAWS = 3
+"""Draws of a control on exam questions, where every passage has to be judged."""
+
+OPTIONS_DEPTH = 3
+"""Passages pooled for the question with each of its options."""
+
+SEVERAL = "several"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to search. ``of`` says whose texts, a key of ``bases_of``; without a ``way`` they are
+    searched as their method means it."""
+
+    name: str
+    of: str
+    way: Way | None = None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether chance decides what is searched with: measured as a mean over draws."""
+        way = self.way
+        return way is not None and (way.rotation or way.mimic == "stranger" or way.form == "random")
+
+    def draws(self, dataset: str) -> int:
+        """How many draws are averaged on a set: one where nothing is drawn."""
+        if not self.is_control:
+            return 1
+        return EXAM_DRAWS if dataset in EXAMS else DRAWS
+
+    def request(self, base: Request, draw: int = 0) -> Request:
+        """What to search with for one question."""
+        return base if self.way is None else base.by(**vars(replace(self.way, draw=draw)))
+
+
+def arms_of(chosen: Sequence[float] = ()) -> list[Arm]:
+    """Every arm; ``chosen`` are the lambdas that dev chose, at which the controls are run too."""
+    ways = [Way(lam=lam) for lam in LAMBDAS]
+    ways += [Way(lam=lam, question_weight=1.0) for lam in (0.0, 0.4)]
+    ways += [Way(lam=0.4, form=form, mimic=SEVERAL) for form in ("max", "mean")]
+    ways += [Way(lam=lam, space="whitened") for lam in (0.0, 0.4)]
+    ways += [Way(lam=lam) for lam in (-0.4, -1.0)]
+    for lam in sorted({0.4, 1.0, *chosen} - {0.0}):
+        ways += [Way(lam=lam, rotation=True), Way(lam=lam, mimic="stranger")]
+    ways.append(Way(form="random"))
+    arms = [Arm(lam_arms.Arm(way).name, "hypotheses", way) for way in ways]
+    for lam in (0.0, 0.4, 1.0):
+        name = lam_arms.Arm(Way(lam=lam)).name
+        family, at, rest = name.partition("@")
+        arms.append(Arm(f"{family}-stem{at}{rest}", "hypotheses-stem", Way(lam=lam)))
+    methods = ["question", "bm25", "rrf", "hyde", "hyde-options", "fusion"]
+    methods += ["query2doc", "csqe", "thinkqe", "rationale"]
+    sums = ["hplus+hplus-stem", "hplus+hyde"]
+    return arms + [Arm(name, name) for name in (*methods, *sums)]
+
+
+def bases_of(
+    questions: Sequence[Question], written: Mapping[str, Mapping[str, Expansion]], draws: int
+) -> dict[str, dict[str, Request]]:
+    """What each arm's texts are, by arm key and question id; a question without them is missing.
+
+    ``written`` are the expansions by kind (see ``texts.KINDS``) and question id. Strangers are
+    drawn among these questions, ``draws`` for each.
+    """
+
+    def requests(kind: str) -> dict[str, Request]:
+        found = written.get(kind, {})
+        return {qid: e.request for qid, e in found.items() if e.request is not None}
+
+    bases: dict[str, dict[str, Request]] = {
+        "question": {q.qid: question_alone(q) for q in questions},
+        "bm25": {q.qid: Sparse(q.text) for q in questions},
+    }
+    bases["rrf"] = {
+        qid: Fusion((request, bases["bm25"][qid])) for qid, request in bases["question"].items()
+    }
+    seen = {qid: replace(h, qid=qid) for qid, h in requests("hypotheses").items()}
+    for qid, request in requests("differential").items():
+        if qid in seen:
+            mimics = tuple(replace(text, kind=SEVERAL) for text in request.of("mimic"))
+            seen[qid] = replace(seen[qid], texts=(*seen[qid].texts, *mimics))
+    bases["hypotheses"] = with_strangers(seen, draws)
+    bases["hypotheses-stem"] = requests("hypotheses-stem")
+    for name in ("hyde", "query2doc", "csqe", "thinkqe", "rationale"):
+        bases[name] = requests(name)
+    passages = {qid: request.of("passage") for qid, request in requests("hyde").items()}
+    bases["hyde-options"] = {
+        qid: Hypotheses(request.of("passage")) for qid, request in requests("hyde-options").items()
+    }
+    bases["fusion"] = {
+        qid: Fusion((bases["question"][qid], Hypotheses(texts[:1])))
+        for qid, texts in passages.items()
+    }
+    stem = {qid: h.of("target") for qid, h in requests("hypotheses-stem").items()}
+    bases["hplus+hplus-stem"] = _sums(seen, stem)
+    bases["hplus+hyde"] = _sums(seen, passages)
+    return bases
+
+
+def _sums(
+    seen: Mapping[str, Hypotheses], others: Mapping[str, tuple[Text, ...]]
+) -> dict[str, Request]:
+    """H+ with other texts of as much weight together: the same budget without a mimic."""
+    found: dict[str, Request] = {}
+    for qid in seen.keys() & others.keys():
+        share = 1.0 / len(others[qid])
+        more = tuple(replace(text, weight=share) for text in others[qid])
+        found[qid] = Hypotheses((*seen[qid].of("target"), *more))
+    return found
+
+
+def with_options(question: Question) -> list[Request]:
+    """The question with each of its options: searches that favour no method, for the pool alone."""
+    return [
+        Hypotheses((Text(f"{question.text} {option}", 1.0, "query", "question"),))
+        for _, option in sorted(question.options.items())
+    ]

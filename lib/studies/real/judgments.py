@@ -1,0 +1,108 @@
+"""Judged evidence: the labels of every pass, and what they say together.
+
+``data/judgments/real.jsonl.gz`` has one row for a question, a passage (or planted item) and a pass:
+``qid, pid, judge, on_topic, supports, contradicts, start, length, lost``. ``judge`` is the pass:
+"first", "second" (other order of options and passages) or "single" (one passage by itself).
+``on_topic`` is 0 to 3, or null where the item is unjudged. ``start`` and ``length`` are lists, one
+entry for each letter of ``supports`` and then of ``contradicts``: where the words stand in
+``shown_text``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib.base.files import atomic_write, canonical_json
+from lib.base.paths import DATA
+from lib.data.passages import Passage
+from lib.studies.real.sheets import Label, Sheet
+
+__all__ = ["JUDGMENTS", "Evidence", "add_labels", "evidence", "read_judgments", "shown_text"]
+
+JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of one passage for one question.
+
+    ``supports`` and ``contradicts`` are letters on which every pass that saw it agrees; what is
+    said by some pass alone is silent here and stands in ``supports_any``.
+    """
+
+    on_topic: float
+    supports: frozenset[str] = frozenset()
+    contradicts: frozenset[str] = frozenset()
+    supports_any: frozenset[str] = frozenset()
+
+
+def shown_text(passage: Passage) -> str:
+    """A passage as a judge sees it: its title, if it has one, above its text."""
+    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
+
+
+def read_judgments(path: Path = JUDGMENTS) -> list[dict]:
+    """All rows; none where nothing was judged yet."""
+    if not path.exists():
+        return []
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]
+
+
+def add_labels(
+    sheets: Iterable[tuple[Sheet, list[Label]]], judge: str, path: Path = JUDGMENTS
+) -> int:
+    """Add the labels of one pass; how many rows are new.
+
+    Raises ValueError for an item that the same pass has judged otherwise.
+    """
+    rows = {(row["qid"], row["pid"], row["judge"]): row for row in read_judgments(path)}
+    before = len(rows)
+    for sheet, labels in sheets:
+        for label in labels:
+            row = {
+                "qid": sheet.qid,
+                "pid": label.item,
+                "judge": judge,
+                "on_topic": label.on_topic,
+                "supports": label.supports,
+                "contradicts": label.contradicts,
+                "start": [start for start, _ in label.spans],
+                "length": [length for _, length in label.spans],
+                "lost": label.lost,
+            }
+            key = (sheet.qid, label.item, judge)
+            if rows.get(key, row) != row:
+                raise ValueError(f"{path.name}: {key} was judged otherwise before")
+            rows[key] = row
+    lines = "".join(canonical_json(rows[key]) + "\n" for key in sorted(rows))
+    atomic_write(path, gzip.compress(lines.encode(), mtime=0))
+    return len(rows) - before
+
+
+def evidence(rows: Iterable[Mapping]) -> dict[tuple[str, str], Evidence]:
+    """What the first and second pass say together, by (question id, passage id).
+
+    A letter counts when every pass that judged the item gave it. Items that no pass judged are
+    missing. The topic is the mean of the passes.
+    """
+    passes = defaultdict(list)
+    for row in rows:
+        if row["judge"] in ("first", "second") and row["on_topic"] is not None:
+            passes[row["qid"], row["pid"]].append(row)
+    found = {}
+    for key, judged in passes.items():
+        supports = [frozenset(row["supports"]) for row in judged]
+        contradicts = [frozenset(row["contradicts"]) for row in judged]
+        found[key] = Evidence(
+            on_topic=sum(row["on_topic"] for row in judged) / len(judged),
+            supports=frozenset.intersection(*supports),
+            contradicts=frozenset.intersection(*contradicts),
+            supports_any=frozenset.union(*supports),
+        )
+    return found

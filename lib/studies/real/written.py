@@ -1,0 +1,91 @@
+"""The texts of the real sample as expansions, and what they retrieve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from lib.data.questions import Question
+from lib.data.real import EXAMS
+from lib.llm.chat import ChatModel, tag
+from lib.llm.recorder import RecordingMiss
+from lib.methods.base import Expansion, Request
+from lib.run import Retriever, Unranked
+from lib.studies.real.arms import OPTIONS_DEPTH, Arm, bases_of, with_options
+from lib.studies.real.texts import KINDS, questions_for, writers_of
+from lib.ways import DRAWS
+
+__all__ = ["DEPTH", "RUN_COLUMNS", "option_runs", "runs_of", "written_for"]
+
+DEPTH = 10
+"""Passages retrieved: judging looks at five, nDCG at ten."""
+
+RUN_COLUMNS = ("dataset", "arm", "draw", "qid", "rank", "pid")
+
+
+def written_for(
+    questions: Sequence[Question], llm: ChatModel, retriever: Retriever
+) -> dict[str, dict[str, Expansion]]:
+    """Expansions by kind and question id; a question whose text nobody recorded is missing."""
+    found: dict[str, dict[str, Expansion]] = {}
+    for name, kind in KINDS.items():
+        made = found[name] = {}
+        for question in questions_for(kind, questions):
+            method = writers_of(kind, question)
+            with tag(method=method.name, qid=question.qid):
+                try:
+                    made[question.qid] = method.expand(question, llm, retriever.search)
+                except RecordingMiss:
+                    continue
+    return found
+
+
+def runs_of(
+    questions: Sequence[Question],
+    written: Mapping[str, Mapping[str, Expansion]],
+    arms: Sequence[Arm],
+    retriever: Retriever,
+) -> pd.DataFrame:
+    """What every arm retrieves, columns ``RUN_COLUMNS``: ``DEPTH`` passages a question and draw.
+
+    Strangers are drawn within exam questions and within BioASQ. A question for which an arm has no
+    text, or no direction to search in, has no rows there.
+    """
+    rows = []
+    for group in (EXAMS, ("bioasq",)):
+        asked = [q for q in questions if q.dataset in group]
+        dataset_of = {q.qid: q.dataset for q in asked}
+        bases = bases_of(asked, written, DRAWS)
+        for arm in arms:
+            of = bases.get(arm.of, {})
+            for draw in range(arm.draws(group[0])):
+                requests = {qid: arm.request(base, draw) for qid, base in of.items()}
+                for qid, pids in _found(requests, retriever, DEPTH).items():
+                    rows += [
+                        (dataset_of[qid], arm.name, draw, qid, rank, pid)
+                        for rank, pid in enumerate(pids, 1)
+                    ]
+    return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+
+
+def option_runs(questions: Sequence[Question], retriever: Retriever) -> dict[str, list[str]]:
+    """The passages found by an exam question with each of its options, for the pool."""
+    found = {}
+    for question in questions:
+        if question.dataset in EXAMS:
+            hits = retriever.search_many(with_options(question), OPTIONS_DEPTH)
+            pids = [pid for hit in hits for pid in hit.ids[0].tolist()]
+            found[question.qid] = list(dict.fromkeys(pids))
+    return found
+
+
+def _found(
+    requests: Mapping[str, Request], retriever: Retriever, depth: int
+) -> dict[str, list[str]]:
+    hits = retriever.search_many(list(requests.values()), depth)
+    return {
+        qid: found.ids[0].tolist()
+        for qid, found in zip(requests, hits, strict=True)
+        if not isinstance(found, Unranked)
+    }
