@@ -18,6 +18,8 @@ from lib.llm.quotes import checked, quoted
 from lib.methods import METHODS
 from lib.methods.chr import HYPOTHESES
 from lib.methods.csqe import KEY_SENTENCES
+from lib.methods.differential import MIMICS
+from lib.studies.real.texts import KINDS as REAL_KINDS
 
 FOLDER = Path(prompts.__file__).parent
 NAMES = sorted(p.stem for p in FOLDER.glob("*.txt"))
@@ -72,6 +74,7 @@ SETTINGS = [
     replace(METHODS["query2doc"], shots=0),
     replace(METHODS["csqe"], mode="single_call"),
     replace(METHODS["thinkqe"], thinking="prompted"),
+    *(kind.method for kind in REAL_KINDS.values()),
 ]
 
 
@@ -87,12 +90,18 @@ def test_every_prompt_of_a_method_is_asked_by_one_of_its_settings(monkeypatch):
     for method in SETTINGS:
         method.expand(Question("q", "Why?", {}, "", "mine"), llm, lambda request, k: [])
     owners = {name.split("_")[0] for name in asked}
-    assert owners == {"chr", "csqe", "hyde", "query2doc", "thinkqe"}
+    assert owners == {"chr", "csqe", "hyde", "query2doc", "thinkqe", "differential", "rationale"}
     assert asked == {name for name in NAMES if name.split("_")[0] in owners}
 
 
 @pytest.mark.parametrize(
-    ("name", "schema"), [("chr_hypotheses", HYPOTHESES), ("csqe_single_call", KEY_SENTENCES)]
+    ("name", "schema"),
+    [
+        ("chr_hypotheses", HYPOTHESES),
+        ("chr_hypotheses_stem", HYPOTHESES),
+        ("csqe_single_call", KEY_SENTENCES),
+        ("differential", MIMICS),
+    ],
 )
 def test_a_prompt_for_json_names_the_keys_of_its_schema(name, schema):
     prompt = load_prompt(name)

@@ -44,7 +44,9 @@ def test_a_sheet_hides_arm_rank_key_and_the_options_order(sheet):
     assert not any(pid in asked for pid in TEXTS)
     for letter, own in sheet.letters.items():
         assert f"{letter}. {QUESTION.options[own]}" in asked
-    orders = {tuple(make_sheet(f"s{i}", QUESTION, list(TEXTS), "x").letters.items()) for i in range(9)}
+    orders = {
+        tuple(make_sheet(f"s{i}", QUESTION, list(TEXTS), "x").letters.items()) for i in range(9)
+    }
     assert len(orders) > 3  # another sheet, another order
     assert make_sheet("s1", QUESTION, list(TEXTS)[::-1], "seed") == sheet
 

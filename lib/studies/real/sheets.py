@@ -129,7 +129,7 @@ def find_words(words: str, text: str) -> tuple[int, int] | None:
 
 
 def _plain(text: str) -> tuple[str, list[int]]:
-    """The text in lower case with single spaces and plain marks, and the place of each character."""
+    """The text in lower case, with single spaces and plain marks, and where each character was."""
     plain, places = [], []
     for place, character in enumerate(text):
         for c in unicodedata.normalize("NFKC", character).casefold():
@@ -142,5 +142,5 @@ def _plain(text: str) -> tuple[str, list[int]]:
     return "".join(plain), places
 
 
-_MARKS = {mark: "'" for mark in "‘’‚‛`´\"“”„"} | {mark: "-" for mark in "‐‑‒–—−"}
+_MARKS = dict.fromkeys('‘’‚‛`´"“”„', "'") | dict.fromkeys("‐‑‒–—−", "-")
 """Quotation marks and dashes in their plainest shape."""

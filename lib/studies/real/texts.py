@@ -46,7 +46,7 @@ KINDS: Mapping[str, Kind] = {
     "hyde-options": Kind(
         HyDE("hyde_options", samples=1, options_visible=True), exams_only=True, on_dev=True
     ),
-    "query2doc": Kind(Query2Doc(), all_of_bioasq=True),
+    "query2doc": Kind(Query2Doc(max_tokens=512), all_of_bioasq=True),
     "csqe": Kind(CSQE(samples=1)),
     "differential": Kind(Differential(), on_dev=True),
     "rationale": Kind(Rationale()),

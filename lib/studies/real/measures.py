@@ -1,0 +1,79 @@
+"""What the top five of every arm say: for the right option, for a wrong one, or on the topic.
+
+On exam questions by blind judging, on BioASQ by the experts' snippets. One long table holds every
+outcome, a row for a question: ``dataset, arm, qid, metric, value``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from lib.data.questions import Question
+from lib.data.real import EXAMS
+from lib.stats import measure
+from lib.studies.real.judgments import Evidence
+
+__all__ = ["EXAM_METRICS", "BIOASQ_METRICS", "ON_TOPIC", "TOP", "exam_outcome", "values_of"]
+
+TOP = 5
+ON_TOPIC = 2
+"""From which label on a passage counts as on topic."""
+
+EXAM_METRICS = (
+    "supports_right_at_5",
+    "supports_wrong_at_5",
+    "on_topic_at_5",
+    "hit_right",
+    "misled",
+    "judged_share",
+)
+BIOASQ_METRICS = ("p_at_5", "ndcg_at_10")
+
+Judged = Mapping[tuple[str, str], Evidence]
+
+
+def exam_outcome(question: Question, pids: Sequence[str], judged: Judged) -> dict[str, float]:
+    """``EXAM_METRICS`` of one ranked list: shares of five places, and whether there is any.
+
+    A place that is empty or unjudged says nothing and counts as a place all the same;
+    ``judged_share`` tells how many of those that were filled were judged.
+    """
+    found = [judged.get((question.qid, pid)) for pid in pids[:TOP]]
+    seen = [evidence for evidence in found if evidence is not None]
+    right = sum(question.answer in evidence.supports for evidence in seen)
+    wrong = sum(bool(evidence.supports - {question.answer}) for evidence in seen)
+    on_topic = sum(evidence.on_topic >= ON_TOPIC for evidence in seen)
+    values = (right / TOP, wrong / TOP, on_topic / TOP, float(right > 0), float(wrong > 0))
+    return dict(zip(EXAM_METRICS, (*values, len(seen) / max(len(found), 1)), strict=True))
+
+
+def values_of(
+    questions: Sequence[Question],
+    runs: pd.DataFrame,
+    judged: Judged,
+    targets: Mapping[str, frozenset[str]],
+) -> pd.DataFrame:
+    """Every outcome of every arm (columns dataset, arm, qid, metric, value).
+
+    ``runs`` are ranked lists (``written.RUN_COLUMNS``), ``targets`` the passages that the experts
+    gave, by BioASQ question. What was drawn several times has the mean of its draws.
+    """
+    by_qid = {question.qid: question for question in questions}
+    rows = []
+    ordered = runs.sort_values("rank")
+    for (dataset, arm), own in ordered.groupby(["dataset", "arm"], sort=True):
+        tables = []
+        for _, drawn in own.groupby("draw"):
+            found = drawn.groupby("qid")["pid"].agg(list).to_dict()
+            if dataset in EXAMS:
+                made = {qid: exam_outcome(by_qid[qid], pids, judged) for qid, pids in found.items()}
+                tables.append(pd.DataFrame.from_dict(made, orient="index"))
+            else:
+                table = measure(found, {qid: targets[qid] for qid in found}, {}, TOP)
+                tables.append(table[list(BIOASQ_METRICS)])
+        mean = pd.concat(tables).groupby(level=0).mean().rename_axis("qid")
+        long = mean.reset_index().melt("qid", var_name="metric")
+        rows.append(long.assign(dataset=dataset, arm=arm))
+    return pd.concat(rows, ignore_index=True)[["dataset", "arm", "qid", "metric", "value"]]
