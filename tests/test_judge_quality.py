@@ -1,0 +1,151 @@
+"""Whether a judge is an instrument: measured on judges whose faults are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.data.questions import Question
+from lib.studies.real.plants import KINDS, plants_for, wrong_option
+from lib.studies.real.quality import (
+    agreement,
+    is_instrument,
+    known_truth,
+    planted_errors,
+    read_again,
+    read_alone,
+)
+
+QUESTIONS = {
+    f"q{i}": Question(f"q{i}", "Why?", dict.fromkeys("ABCD", "x"), "A", "medqa") for i in range(40)
+}
+
+
+def row(qid: str, pid: str, judge: str, supports: str = "", topic: int | None = 0) -> dict:
+    text = {"qid": qid, "pid": pid, "judge": judge, "on_topic": topic}
+    return text | {"supports": supports, "contradicts": ""}
+
+
+def two_passes(says_again) -> list[dict]:
+    """Each question has two passages that speak, for A, and twenty that do not; ``says_again`` is
+    what the second pass says of each, by the first's word."""
+    rows = []
+    for qid in QUESTIONS:
+        for i in range(22):
+            said = "A" if i < 2 else ""
+            one = row(qid, f"p{i}", "first", said, 3 if said else 0)
+            rows.append(one)
+            if read_again(one):
+                rows.append(row(qid, f"p{i}", "second", says_again(said, i), 3 if said else 0))
+    return rows
+
+
+def kappa_of(rows: list[dict], label: str = "supports") -> float:
+    table = agreement(rows, QUESTIONS)
+    return table.set_index(["check", "label"])["value"]["kappa of first and second pass", label]
+
+
+def test_a_judge_who_says_the_same_again_has_kappa_1():
+    assert kappa_of(two_passes(lambda said, i: said)) == pytest.approx(1.0)
+
+
+def test_kappa_is_that_of_all_items_although_silent_ones_are_sampled():
+    # The second pass keeps one of two labels and adds none: known 2 x 2 table per question.
+    found = kappa_of(two_passes(lambda said, i: said if i == 0 else ""))
+    # Items x options for one question: 1 both, 1 first only, 0 second only, 86 neither.
+    both, first, neither = 1, 1, 86
+    n = both + first + neither
+    chance = ((both + first) * both + (n - both - first) * (n - both)) / n**2
+    expected = ((both + neither) / n - chance) / (1 - chance)
+    assert found == pytest.approx(expected, abs=0.02)
+
+
+def test_a_judge_who_guesses_has_kappa_near_0():
+    drawn = np.random.default_rng(0)
+    rows = [
+        row(qid, f"p{i}", judge, "".join(x for x in "ABCD" if drawn.random() < 0.3), 3)
+        for qid in QUESTIONS
+        for i in range(20)
+        for judge in ("first", "second")
+    ]
+    assert abs(kappa_of(rows)) < 0.1
+
+
+def test_everything_that_speaks_is_judged_again_and_a_tenth_of_the_rest():
+    silent = [row("q", f"p{i}", "first") for i in range(4000)]
+    assert 0.08 < np.mean([read_again(one) for one in silent]) < 0.12
+    assert 0.03 < np.mean([read_alone(one) for one in silent]) < 0.07
+    for one in (row("q", "p", "first", "A"), row("q", "plant:words:q", "first")):
+        assert read_again(one)
+    assert read_again(row("q", "p", "first", topic=None))
+
+
+def planted():
+    pool = {f"p{i}": f"text {i}" for i in range(9)}
+    made = []
+    for place, question in enumerate(QUESTIONS.values()):
+        made += plants_for(question, place, pool, ["a stranger"], "false words")
+    return made
+
+
+def labels_of(plants, faults=()) -> list[dict]:
+    """What a careful judge says, but for the kinds in ``faults``, where he does the contrary."""
+    rows = [
+        row(qid, f"p{i}", "first", "A" if i == 3 else "") for qid in QUESTIONS for i in range(9)
+    ]
+    for plant in plants:
+        said = plant.supports or ("A" if plant.like == "p3" else "")
+        if plant.kind in faults:
+            said = "" if said else "B"
+        rows.append(row(plant.qid, plant.item, "first", said, 3))
+    return rows
+
+
+def test_every_kind_is_planted_and_a_careful_judge_makes_no_error():
+    plants = planted()
+    assert {plant.kind for plant in plants} == set(KINDS)
+    assert planted_errors(labels_of(plants), plants)["value"].eq(0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_shows_in_its_own_kind(kind):
+    plants = planted()
+    table = planted_errors(labels_of(plants, {kind}), plants).set_index("check")["value"]
+    assert table.pop(f"planted: {kind}") == 1 and 0 < table.pop("planted: all planted items") < 1
+    assert table.eq(0).all()
+
+
+def test_an_unjudged_plant_is_an_error():
+    plants = planted()
+    rows = [one | {"on_topic": None} for one in labels_of(plants)]
+    assert planted_errors(rows, plants)["value"].eq(1).all()
+
+
+def test_a_counterfactual_is_never_written_for_the_right_option():
+    assert all(wrong_option(question) != question.answer for question in QUESTIONS.values())
+    assert len({wrong_option(question) for question in QUESTIONS.values()}) == 3
+
+
+def test_known_truth_tells_sensitivity_and_specificity():
+    rows = [row("q0", "p0", "first", "A", 3), row("q0", "p1", "first", "", 1)]
+    rows.append(row("q1", "p0", "first", "B", 2))
+    classes = {("q0", "p0"): "expert", ("q0", "p1"): "other", ("q1", "p0"): "expert"}
+    table = known_truth(rows, QUESTIONS, classes).set_index(["check", "label"])["value"]
+    assert table["medqa: expert", "on topic"] == 1 and table["medqa: other", "on topic"] == 0
+    assert table["medqa: expert", "supports right"] == 0.5
+    assert table["medqa: expert", "supports wrong"] == 0.5
+
+
+def test_the_instrument_is_refused_for_kappa_and_for_either_kind_of_error():
+    def quality(kappa=0.7, planted=0.01, counterfactual=0.03):
+        rows = [
+            ("kappa of first and second pass", "supports", kappa),
+            ("planted: all planted items", "error", planted),
+            ("planted: counterfactual", "error", counterfactual),
+        ]
+        return pd.DataFrame(rows, columns=["check", "label", "value"])
+
+    assert is_instrument(quality())
+    for fault in ({"kappa": 0.59}, {"planted": 0.06}, {"counterfactual": 0.06}):
+        assert not is_instrument(quality(**fault))
