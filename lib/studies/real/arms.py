@@ -88,7 +88,8 @@ def bases_of(
 
     def requests(kind: str) -> dict[str, Request]:
         found = written.get(kind, {})
-        return {qid: e.request for qid, e in found.items() if e.request is not None}
+        expansions = {q.qid: found[q.qid] for q in questions if q.qid in found}
+        return {qid: e.request for qid, e in expansions.items() if e.request is not None}
 
     bases: dict[str, dict[str, Request]] = {
         "question": {q.qid: question_alone(q) for q in questions},
