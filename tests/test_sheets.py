@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.data.questions import Question
-from lib.studies.real.sheets import find_words, make_sheet, read_labels, sheet_messages
+from lib.studies.real.sheets import (
+    alone_messages,
+    find_words,
+    make_sheet,
+    read_alone_labels,
+    read_labels,
+    sheet_messages,
+)
 
 QUESTION = Question(
     "q1",
@@ -107,3 +114,18 @@ def test_any_stretch_of_a_text_is_found_where_it_stands(text, data):
     at = data.draw(st.integers(0, len(words) - 3))
     span = find_words(" ".join(words[at : at + 3]), text)
     assert span is None or 0 <= span[0] < span[0] + span[1] <= len(text)
+
+
+def test_passages_judged_by_themselves_come_back_to_their_own_sheets():
+    sheets = [make_sheet(f"alone-{item}", QUESTION, [item], "seed") for item in TEXTS]
+    asked = alone_messages(sheets, {"q1": QUESTION}, TEXTS)[-1]["content"]
+    assert all(f"[{n}] {text}" in asked for n, text in enumerate(TEXTS.values(), 1))
+    b = shown(sheets[0], "B")
+    reply = f"1 topic 3\n+{b} nonsteroidal drug in full dose\n2 topic 2\n3 topic 1"
+    labels = [label for _, own in read_alone_labels(reply, sheets, TEXTS) for label in own]
+    assert [(x.item, x.on_topic, x.supports) for x in labels] == [
+        ("p1", 3, "B"),
+        ("p2", 2, ""),
+        ("p3", 1, ""),
+    ]
+    assert read_alone_labels("2 topic 1", sheets, TEXTS)[0][1][0].on_topic is None

@@ -16,7 +16,16 @@ from dataclasses import dataclass
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
 
-__all__ = ["Label", "Sheet", "find_words", "make_sheet", "read_labels", "sheet_messages"]
+__all__ = [
+    "Label",
+    "Sheet",
+    "alone_messages",
+    "find_words",
+    "make_sheet",
+    "read_alone_labels",
+    "read_labels",
+    "sheet_messages",
+]
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,44 @@ def sheet_messages(sheet: Sheet, question: Question, texts: Mapping[str, str]) -
     passages = "\n\n".join(f"[{n}] {texts[item]}" for n, item in enumerate(sheet.items, 1))
     prompt = load_prompt("judge_evidence")
     return prompt.messages(question=question.text, options=options, passages=passages)
+
+
+def alone_messages(
+    sheets: Sequence[Sheet], questions: Mapping[str, Question], texts: Mapping[str, str]
+) -> list[dict]:
+    """Many sheets of one passage each in one request: question n has passage n and no other.
+
+    Judging a question's passages together may leak from one to the next; these tell how much.
+    """
+    parts = []
+    for number, sheet in enumerate(sheets, 1):
+        (item,) = sheet.items
+        question = questions[sheet.qid]
+        options = [f"{shown}. {question.options[own]}" for shown, own in sheet.letters.items()]
+        listed = "\n".join(options)
+        parts.append(f"Question {number}: {question.text}\n{listed}\n[{number}] {texts[item]}")
+    return load_prompt("judge_evidence").messages(
+        question="There are several here, each with its own options and one passage of its number.",
+        options="They stand below each question.",
+        passages="\n\n".join(parts),
+    )
+
+
+def read_alone_labels(
+    reply: str, sheets: Sequence[Sheet], texts: Mapping[str, str]
+) -> list[tuple[Sheet, list[Label]]]:
+    """The label of each one-passage sheet, from a reply to ``alone_messages``."""
+    blocks: dict[int, list[str]] = {}
+    lines: list[str] = []
+    for line in reply.splitlines():
+        if head := _HEAD.match(line):
+            lines = blocks.setdefault(int(head[1]), [])
+            line = f"1 topic {head[2]}"
+        lines.append(line)
+    return [
+        (sheet, read_labels("\n".join(blocks.get(number, [])), sheet, texts))
+        for number, sheet in enumerate(sheets, 1)
+    ]
 
 
 _HEAD = re.compile(r"^\W*(\d+)\W*topic\W*([0-3])\b(.*)$", re.IGNORECASE)
