@@ -7,14 +7,20 @@ what it knows itself (``counterfactual``: passages written to support a wrong op
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from lib.base.files import sha256_bytes
+from lib.base.files import atomic_write, canonical_json, sha256_bytes
+from lib.base.paths import DATA
 from lib.data.questions import Question
 
-__all__ = ["KINDS", "Plant", "plants_for", "wrong_option"]
+__all__ = ["KINDS", "Plant", "plants_for", "read_plants", "save_plants", "wrong_option"]
+
+_FILE = DATA / "judgments" / "plants.jsonl.gz"
 
 KINDS = ("repeat", "padding", "words", "order", "counterfactual")
 """``repeat``: a passage of the question once more. ``padding``: one with a stranger in front.
@@ -81,3 +87,22 @@ def wrong_option(question: Question) -> str:
     """The wrong option that a counterfactual passage is written for, by the hash of the id."""
     wrong = sorted(set(question.options) - {question.answer})
     return wrong[int(sha256_bytes(f"wrong {question.qid}".encode()), 16) % len(wrong)]
+
+
+def save_plants(plants: Iterable[Plant], path: Path = _FILE) -> None:
+    """Add plants to the file. Only counterfactual passages keep their text: the others are made of
+    passages and questions, which are not ours."""
+    kept = {plant.item: plant for plant in read_plants(path)}
+    for plant in plants:
+        text = plant.text if plant.kind == "counterfactual" else ""
+        kept[plant.item] = replace(plant, text=text)
+    lines = "".join(canonical_json(asdict(kept[item])) + "\n" for item in sorted(kept))
+    atomic_write(path, gzip.compress(lines.encode(), mtime=0))
+
+
+def read_plants(path: Path = _FILE) -> list[Plant]:
+    """The plants that were judged; none where there is no file."""
+    if not path.exists():
+        return []
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        return [Plant(**json.loads(line)) for line in stream]

@@ -1,0 +1,128 @@
+"""The real sample, put together: texts, what they retrieve, labels, outcomes, and the tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lib.base.paths import RECORDINGS
+from lib.data import ddx_mini
+from lib.data.corpus_index import build_index, corpus_store
+from lib.data.questions import Question, load_questions
+from lib.data.real import Split, load_real
+from lib.data.store import PassageStore
+from lib.llm.recorder import Recorder
+from lib.profiles import Profile
+from lib.run import Retriever
+from lib.search.bm25 import BM25Index
+from lib.search.embed import Encoder
+from lib.studies.real.arms import arms_of
+from lib.studies.real.judgments import evidence, read_judgments
+from lib.studies.real.measures import values_of
+from lib.studies.real.plants import Plant, read_plants
+from lib.studies.real.quality import Key, Row, agreement, known_truth, planted_errors
+from lib.studies.real.texts import WRITER
+from lib.studies.real.written import runs_of, written_for
+
+__all__ = [
+    "Sample",
+    "experts_passages",
+    "judge_quality",
+    "open_sample",
+    "recorded",
+    "retriever_for",
+]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One half of the real sample, searched and measured.
+
+    ``runs`` are ranked lists (``written.RUN_COLUMNS``), ``values`` every outcome (``dataset, arm,
+    qid, metric, value``).
+    """
+
+    split: Split
+    questions: Sequence[Question]
+    runs: pd.DataFrame
+    values: pd.DataFrame
+
+
+def recorded() -> Recorder:
+    """The recordings of the real sample, as a chat model that replays them."""
+    return Recorder(None, RECORDINGS / "real-*.jsonl.gz", "replay", name=WRITER)
+
+
+def retriever_for(profile: Profile, encoder: Encoder) -> Retriever:
+    """The profile's passages, by meaning and, once that is asked for, by words."""
+    store = corpus_store(profile.corpora, profile.limit)
+    index = build_index(
+        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
+    )
+
+    def words() -> BM25Index:
+        return BM25Index.build([f"{p.title} {p.text}" for p in store], store.ids())
+
+    return Retriever(index, encoder, store, words)
+
+
+def open_sample(split: Split, retriever: Retriever, chosen: Sequence[float] = ()) -> Sample:
+    """Retrieve with every arm whose texts are recorded, and measure.
+
+    ``chosen`` are the lambdas that dev chose, where the controls are run too.
+    """
+    questions = load_real(split)
+    written = written_for(questions, recorded(), retriever)
+    runs = runs_of(questions, written, arms_of(chosen), retriever)
+    targets = experts_passages(retriever.store)
+    values = values_of(questions, runs, evidence(read_judgments()), targets)
+    return Sample(split, questions, runs, values)
+
+
+def experts_passages(store: PassageStore) -> dict[str, frozenset[str]]:
+    """The passages that BioASQ's experts gave, by question id."""
+    found = defaultdict(set)
+    for passage in store:
+        if passage.pid.startswith("bioasq:"):
+            for qid in passage.meta["qids"]:
+                found[qid].add(passage.pid)
+    return {qid: frozenset(pids) for qid, pids in found.items()}
+
+
+def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
+    """Everything that tells whether the judge of a half is an instrument (see ``quality``).
+
+    Columns: check, label, value, low, high, n. The sets of known truth were judged once, with dev.
+    """
+    rows = read_judgments()
+    of_split = {question.qid: question for question in load_real(split)}
+    own = [row for row in rows if row["qid"] in of_split]
+    plants: list[Plant] = [plant for plant in read_plants() if plant.qid in of_split]
+    known, classes = _known(rows, store)
+    judged = [row for row in rows if (row["qid"], row["pid"]) in classes]
+    alone = agreement(own, of_split, "single")
+    parts = [agreement(own, of_split), alone, planted_errors(own, plants)]
+    return pd.concat([*parts, known_truth(judged, known, classes)], ignore_index=True)
+
+
+def _known(
+    rows: Sequence[Row], store: PassageStore
+) -> tuple[dict[str, Question], Mapping[Key, str]]:
+    """Questions whose passages have known classes, and the class of each one judged."""
+    questions = {q.qid: q for q in load_questions("ddx-mini") + load_questions("bioasq")}
+    of_mini = {(row["qid"], row["pid"]): row["class"] for row in ddx_mini.read("qrels")}
+    experts = experts_passages(store)
+    classes = {}
+    for row in rows:
+        key = (row["qid"], row["pid"])
+        question = questions.get(row["qid"])
+        if question is None:
+            continue
+        if question.dataset == "bioasq":
+            classes[key] = "expert" if row["pid"] in experts[row["qid"]] else "other"
+        else:
+            classes[key] = of_mini.get(key, "neither")
+    return questions, classes
