@@ -61,13 +61,13 @@ def test_a_test_at_lambda_0_is_void_and_one_that_became_another_counts_once():
 
 def test_every_declared_arm_is_among_the_arms_that_are_searched():
     for lam in LAMBDAS[1:]:
-        names = {arm.name for arm in arms_of([lam])}
+        names = {arm.name for arm in arms_of(lam)}
         for pair in declared_pairs({"exams": lam, "bioasq": lam}):
             assert {pair.arm, pair.against} <= names
 
 
 def test_names_of_arms_are_unique():
-    names = [arm.name for arm in arms_of([0.2])]
+    names = [arm.name for arm in arms_of(0.2)]
     assert len(names) == len(set(names))
 
 

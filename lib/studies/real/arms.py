@@ -16,7 +16,19 @@ from lib.methods.base import Expansion, Fusion, Request, Sparse, question_alone
 from lib.studies.lam import arms as lam_arms
 from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
 
-__all__ = ["Arm", "EXAM_DRAWS", "LAMBDAS", "OPTIONS_DEPTH", "arms_of", "bases_of", "with_options"]
+__all__ = [
+    "Arm",
+    "EXAM_DRAWS",
+    "GROUPS",
+    "LAMBDAS",
+    "OPTIONS_DEPTH",
+    "arms_of",
+    "bases_of",
+    "with_options",
+]
+
+GROUPS: Mapping[str, tuple[str, ...]] = {"exams": EXAMS, "bioasq": ("bioasq",)}
+"""The sets that are measured together: exams by judging, BioASQ by the experts' snippets."""
 
 LAMBDAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
 """Where contrast with one mimic is measured and, on exam questions, judged."""
@@ -45,25 +57,25 @@ class Arm:
         way = self.way
         return way is not None and (way.rotation or way.mimic == "stranger" or way.form == "random")
 
-    def draws(self, dataset: str) -> int:
-        """How many draws are averaged on a set: one where nothing is drawn."""
+    def draws(self, group: str) -> int:
+        """How many draws are averaged in a group of sets: one where nothing is drawn."""
         if not self.is_control:
             return 1
-        return EXAM_DRAWS if dataset in EXAMS else DRAWS
+        return EXAM_DRAWS if group == "exams" else DRAWS
 
     def request(self, base: Request, draw: int = 0) -> Request:
         """What to search with for one question."""
         return base if self.way is None else base.by(**vars(replace(self.way, draw=draw)))
 
 
-def arms_of(chosen: Sequence[float] = ()) -> list[Arm]:
-    """Every arm; ``chosen`` are the lambdas that dev chose, at which the controls are run too."""
+def arms_of(chosen: float = 0.0) -> list[Arm]:
+    """Every arm; the controls are also run at ``chosen``, the lambda of dev, unless it is 0."""
     ways = [Way(lam=lam) for lam in LAMBDAS]
     ways += [Way(lam=lam, question_weight=1.0) for lam in (0.0, 0.4)]
     ways += [Way(lam=0.4, form=form, mimic=SEVERAL) for form in ("max", "mean")]
     ways += [Way(lam=lam, space="whitened") for lam in (0.0, 0.4)]
     ways += [Way(lam=lam) for lam in (-0.4, -1.0)]
-    for lam in sorted({0.4, 1.0, *chosen} - {0.0}):
+    for lam in sorted({0.4, 1.0, chosen} - {0.0}):
         ways += [Way(lam=lam, rotation=True), Way(lam=lam, mimic="stranger")]
     ways.append(Way(form="random"))
     arms = [Arm(lam_arms.Arm(way).name, "hypotheses", way) for way in ways]

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from lib.data.real import EXAMS
 from lib.stats import Pair
 from lib.studies.lam.claims import primary_tests
-from lib.studies.real.arms import LAMBDAS
+from lib.studies.real.arms import GROUPS, LAMBDAS
 
 __all__ = ["CHOSEN_BY", "choices", "declared_pairs", "lambda_table", "least_differences"]
 
@@ -56,13 +55,9 @@ def choices(table: pd.DataFrame) -> dict[str, float]:
 
 def _by_lambda(values: pd.DataFrame, group: str, metric: str) -> pd.DataFrame:
     """One row a question, one column a lambda."""
-    own = values[(values["metric"] == metric) & values["dataset"].isin(_sets(group))]
+    own = values[(values["metric"] == metric) & values["dataset"].isin(GROUPS[group])]
     wide = own.pivot(index="qid", columns="arm", values="value")
     return wide[["hplus" if lam == 0 else f"chr@{lam:g}" for lam in LAMBDAS]].sort_index()
-
-
-def _sets(group: str) -> tuple[str, ...]:
-    return EXAMS if group == "exams" else ("bioasq",)
 
 
 def declared_pairs(chosen: Mapping[str, float]) -> list[Pair]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lib.base.paths import RECORDINGS
+from lib.base.downloads import load_registry
+from lib.base.paths import DATA, RECORDINGS
+from lib.base.provenance import write_result
 from lib.data import ddx_mini
-from lib.data.corpus_index import build_index, corpus_store
+from lib.data.corpus_index import build_index, corpus_store, files_of
 from lib.data.questions import Question, load_questions
 from lib.data.real import Split, load_real
 from lib.data.store import PassageStore
@@ -19,8 +21,9 @@ from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
-from lib.studies.real.arms import arms_of
-from lib.studies.real.judgments import evidence, read_judgments
+from lib.studies.real.arms import GROUPS, arms_of
+from lib.studies.real.choice import choices, lambda_table, least_differences
+from lib.studies.real.judgments import JUDGMENTS, evidence, read_judgments
 from lib.studies.real.measures import values_of
 from lib.studies.real.plants import Plant, read_plants
 from lib.studies.real.quality import Key, Row, agreement, known_truth, planted_errors
@@ -29,8 +32,10 @@ from lib.studies.real.written import runs_of, written_for
 
 __all__ = [
     "Sample",
+    "dev_results",
     "experts_passages",
     "judge_quality",
+    "keep",
     "open_sample",
     "recorded",
     "retriever_for",
@@ -69,17 +74,58 @@ def retriever_for(profile: Profile, encoder: Encoder) -> Retriever:
     return Retriever(index, encoder, store, words)
 
 
-def open_sample(split: Split, retriever: Retriever, chosen: Sequence[float] = ()) -> Sample:
+def open_sample(split: Split, retriever: Retriever, chosen: Mapping[str, float]) -> Sample:
     """Retrieve with every arm whose texts are recorded, and measure.
 
-    ``chosen`` are the lambdas that dev chose, where the controls are run too.
+    ``chosen`` is the lambda that dev chose in each group, where the controls are run too; groups
+    that are not in it have none.
     """
     questions = load_real(split)
     written = written_for(questions, recorded(), retriever)
-    runs = runs_of(questions, written, arms_of(chosen), retriever)
+    arms = {group: arms_of(chosen.get(group, 0.0)) for group in GROUPS}
+    runs = runs_of(questions, written, arms, retriever)
     targets = experts_passages(retriever.store)
     values = values_of(questions, runs, evidence(read_judgments()), targets)
     return Sample(split, questions, runs, values)
+
+
+def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+    """What dev says: which lambda, how firmly, and the least difference each test could show.
+
+    Tables by name: ``real_dev_lambda``, ``real_least``, ``real_dev`` (the mean of every arm:
+    on dev nothing is tested). They are kept as results of the profile.
+    """
+    values = open_sample("dev", retriever, {}).values
+    table = lambda_table(values)
+    chosen = choices(table)
+    values = open_sample("dev", retriever, {"bioasq": chosen["bioasq"]}).values
+    asked = load_real("test")
+    n = {group: sum(q.dataset in sets for q in asked) for group, sets in GROUPS.items()}
+    means = values.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
+    tables = {
+        "real_dev_lambda": table,
+        "real_least": least_differences(values, chosen, n),
+        "real_dev": means.reset_index().rename(columns={"mean": "value", "size": "n"}),
+    }
+    for name, one in tables.items():
+        keep(one, name, profile, retriever)
+    return tables
+
+
+def keep(table: pd.DataFrame, name: str, profile: Profile, retriever: Retriever) -> None:
+    """Write a table as a result of the profile, with all that it depends on."""
+    recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
+    ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS)]
+    sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
+    write_result(
+        table,
+        name,
+        profile.name,
+        code=["lib.studies.real.study"],
+        data=[*files_of(profile.corpora), *sets, *ours],
+        encoder=retriever.encoder.fingerprint,
+        limit=profile.limit,
+    )
 
 
 def experts_passages(store: PassageStore) -> dict[str, frozenset[str]]:

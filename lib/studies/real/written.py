@@ -12,7 +12,7 @@ from lib.llm.chat import ChatModel, tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Request
 from lib.run import Retriever, Unranked
-from lib.studies.real.arms import OPTIONS_DEPTH, Arm, bases_of, with_options
+from lib.studies.real.arms import GROUPS, OPTIONS_DEPTH, Arm, bases_of, with_options
 from lib.studies.real.texts import KINDS, questions_for, writers_of
 from lib.ways import DRAWS
 
@@ -44,22 +44,22 @@ def written_for(
 def runs_of(
     questions: Sequence[Question],
     written: Mapping[str, Mapping[str, Expansion]],
-    arms: Sequence[Arm],
+    arms: Mapping[str, Sequence[Arm]],
     retriever: Retriever,
 ) -> pd.DataFrame:
     """What every arm retrieves, columns ``RUN_COLUMNS``: ``DEPTH`` passages a question and draw.
 
-    Strangers are drawn within exam questions and within BioASQ. A question for which an arm has no
-    text, or no direction to search in, has no rows there.
+    ``arms`` are those of each group of sets (``GROUPS``); strangers are drawn within a group. A
+    question for which an arm has no text, or no direction to search in, has no rows there.
     """
     rows = []
-    for group in (EXAMS, ("bioasq",)):
-        asked = [q for q in questions if q.dataset in group]
+    for group, sets in GROUPS.items():
+        asked = [q for q in questions if q.dataset in sets]
         dataset_of = {q.qid: q.dataset for q in asked}
         bases = bases_of(asked, written, DRAWS)
-        for arm in arms:
+        for arm in arms[group]:
             of = bases.get(arm.of, {})
-            for draw in range(arm.draws(group[0])):
+            for draw in range(arm.draws(group)):
                 requests = {qid: arm.request(base, draw) for qid, base in of.items()}
                 for qid, pids in _found(requests, retriever, DEPTH).items():
                     rows += [
