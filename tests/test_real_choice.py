@@ -16,7 +16,7 @@ from lib.studies.real.choice import (
     least_differences,
 )
 from lib.studies.real.judgments import Evidence, evidence
-from lib.studies.real.measures import exam_outcome, values_of
+from lib.studies.real.measures import exam_outcome, headroom, read_option, values_of
 
 
 def arm_at(lam: float) -> str:
@@ -101,9 +101,9 @@ def judged(**by_pid) -> dict:
 
 def test_an_outcome_counts_five_places_and_says_how_many_were_judged():
     labels = judged(
-        a=Evidence(3, frozenset("B")),
-        b=Evidence(2, frozenset("BC")),
-        c=Evidence(1),
+        a=Evidence(3, frozenset("B"), supports_any=frozenset("B")),
+        b=Evidence(2, frozenset("BC"), supports_any=frozenset("BC")),
+        c=Evidence(1, supports_any=frozenset("D")),
         f=Evidence(3, frozenset("B")),
     )
     found = exam_outcome(QUESTION, ["a", "b", "c", "d", "e", "f"], labels)
@@ -113,6 +113,10 @@ def test_an_outcome_counts_five_places_and_says_how_many_were_judged():
         "on_topic_at_5": 0.4,
         "hit_right": 1.0,
         "misled": 1.0,
+        "hit_right_any": 1.0,
+        "misled_any": 1.0,
+        "reads_right": 1.0,
+        "abstains": 0.0,
         "judged_share": 0.6,
     }
     assert exam_outcome(QUESTION, [], {})["hit_right"] == 0.0
@@ -137,3 +141,20 @@ def test_values_average_the_draws_of_a_control():
     labels = judged(a=Evidence(3, frozenset("B")), b=Evidence(0))
     values = values_of([QUESTION], runs, labels, {}).set_index("metric")["value"]
     assert values["hit_right"] == 0.5 and values["supports_right_at_5"] == pytest.approx(0.1)
+
+
+def test_the_judged_reader_takes_the_most_support_by_rank_and_else_abstains():
+    def at(letters: str) -> Evidence:
+        return Evidence(3, frozenset(letters))
+
+    assert read_option([at("A"), at("B")]) == "A"  # 1 against 1/2
+    assert read_option([at(""), at("A"), at("B"), at("B"), None]) == "B"  # 1/2 against 7/12
+    assert read_option([at("AB"), at("")]) is None and read_option([None]) is None
+
+
+def test_headroom_is_what_the_whole_pool_holds_without_what_was_planted():
+    labels = judged(a=Evidence(3, frozenset("B"))) | {
+        ("q", "plant:counterfactual:q"): Evidence(3, frozenset("C"))
+    }
+    found = headroom([QUESTION], labels).set_index("metric")["value"]
+    assert found.to_dict() == {"hit_right": 1.0, "misled": 0.0}

@@ -15,7 +15,17 @@ from lib.data.real import EXAMS
 from lib.stats import measure
 from lib.studies.real.judgments import Evidence
 
-__all__ = ["EXAM_METRICS", "BIOASQ_METRICS", "ON_TOPIC", "TOP", "exam_outcome", "values_of"]
+__all__ = [
+    "BIOASQ_METRICS",
+    "EXAM_METRICS",
+    "ON_TOPIC",
+    "POOL",
+    "TOP",
+    "exam_outcome",
+    "headroom",
+    "read_option",
+    "values_of",
+]
 
 TOP = 5
 ON_TOPIC = 2
@@ -27,9 +37,18 @@ EXAM_METRICS = (
     "on_topic_at_5",
     "hit_right",
     "misled",
+    "hit_right_any",
+    "misled_any",
+    "reads_right",
+    "abstains",
     "judged_share",
 )
+"""Of a question's top five. ``..._any`` counts what a single pass said, too: the bound on the other
+side. ``reads_right`` and ``abstains`` are the judged reader's (see ``read_option``)."""
 BIOASQ_METRICS = ("p_at_5", "ndcg_at_10")
+
+POOL = "whole pool"
+"""The arm that returns everything that any arm found: no ranking of it, and no arm to compare."""
 
 Judged = Mapping[tuple[str, str], Evidence]
 
@@ -45,8 +64,57 @@ def exam_outcome(question: Question, pids: Sequence[str], judged: Judged) -> dic
     right = sum(question.answer in evidence.supports for evidence in seen)
     wrong = sum(bool(evidence.supports - {question.answer}) for evidence in seen)
     on_topic = sum(evidence.on_topic >= ON_TOPIC for evidence in seen)
-    values = (right / TOP, wrong / TOP, on_topic / TOP, float(right > 0), float(wrong > 0))
-    return dict(zip(EXAM_METRICS, (*values, len(seen) / max(len(found), 1)), strict=True))
+    said = frozenset[str]().union(*(evidence.supports_any for evidence in seen))
+    option = read_option(found)
+    values = (
+        right / TOP,
+        wrong / TOP,
+        on_topic / TOP,
+        right > 0,
+        wrong > 0,
+        question.answer in said,
+        bool(said - {question.answer}),
+        option == question.answer,
+        option is None,
+        len(seen) / max(len(found), 1),
+    )
+    return dict(zip(EXAM_METRICS, map(float, values), strict=True))
+
+
+def read_option(found: Sequence[Evidence | None]) -> str | None:
+    """What the judged reader answers from ranked evidence: the option with the most support.
+
+    A passage at rank r gives 1/r to each option it supports. Without any support, or between
+    equals, the reader abstains (None).
+    """
+    support: dict[str, float] = {}
+    for rank, evidence in enumerate(found, 1):
+        for letter in evidence.supports if evidence else ():
+            support[letter] = support.get(letter, 0.0) + 1 / rank
+    best = max(support.values(), default=0.0)
+    leaders = [letter for letter, total in support.items() if total == best]
+    return leaders[0] if len(leaders) == 1 else None
+
+
+def headroom(questions: Sequence[Question], judged: Judged) -> pd.DataFrame:
+    """Whether anything in a question's whole pool supports the right option, or a wrong one.
+
+    Outcomes as ``values_of`` has them, under the arm ``POOL``: what no ranking can exceed.
+    """
+    said: dict[str, set[str]] = {q.qid: set() for q in questions if q.dataset in EXAMS}
+    for (qid, pid), evidence in judged.items():
+        if qid in said and not pid.startswith("plant:"):
+            said[qid] |= evidence.supports
+    rows = []
+    for question in questions:
+        if question.dataset in EXAMS:
+            letters = said[question.qid]
+            for metric, value in (
+                ("hit_right", question.answer in letters),
+                ("misled", bool(letters - {question.answer})),
+            ):
+                rows.append((question.dataset, POOL, question.qid, metric, float(value)))
+    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
 
 
 def values_of(
