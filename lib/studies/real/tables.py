@@ -19,7 +19,7 @@ __all__ = [
     "exploratory_pairs",
     "judged_share",
     "lambda_rows",
-    "tested",
+    "claims_table",
 ]
 
 LAMBDA_COLUMNS = (
@@ -82,7 +82,9 @@ def _described(arm: Arm) -> dict:
     return {"form": form, "mimic": mimic, "visibility": visibility, "lambda": way.lam}
 
 
-def tested(values: pd.DataFrame, chosen: Mapping[str, float], instrument: bool) -> pd.DataFrame:
+def claims_table(
+    values: pd.DataFrame, chosen: Mapping[str, float], instrument: bool
+) -> pd.DataFrame:
     """Every declared test with its verdict, then what is exploratory (see ``stats.claims``).
 
     On exams there are no verdict words where the judge was no instrument. The column ``excludes``
