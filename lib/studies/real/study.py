@@ -10,7 +10,7 @@ import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
-from lib.base.provenance import write_result
+from lib.base.provenance import read_result, write_result
 from lib.data import ddx_mini
 from lib.data.corpus_index import build_index, corpus_store, files_of
 from lib.data.questions import Question, load_questions
@@ -24,9 +24,17 @@ from lib.search.embed import Encoder
 from lib.studies.real.arms import GROUPS, arms_of
 from lib.studies.real.choice import choices, lambda_table, least_differences
 from lib.studies.real.judgments import JUDGMENTS, evidence, read_judgments
-from lib.studies.real.measures import values_of
+from lib.studies.real.measures import headroom, values_of
 from lib.studies.real.plants import Plant, read_plants
-from lib.studies.real.quality import Key, Row, agreement, known_truth, planted_errors
+from lib.studies.real.quality import (
+    Key,
+    Row,
+    agreement,
+    is_instrument,
+    known_truth,
+    planted_errors,
+)
+from lib.studies.real.tables import arm_table, claims_table, lambda_rows
 from lib.studies.real.texts import WRITER
 from lib.studies.real.written import runs_of, written_for
 
@@ -39,6 +47,7 @@ __all__ = [
     "open_sample",
     "recorded",
     "retriever_for",
+    "test_results",
 ]
 
 
@@ -106,6 +115,31 @@ def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFram
         "real_dev_lambda": table,
         "real_least": least_differences(values, chosen, n),
         "real_dev": means.reset_index().rename(columns={"mean": "value", "size": "n"}),
+    }
+    for name, one in tables.items():
+        keep(one, name, profile, retriever)
+    return tables
+
+
+def test_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+    """The tables of the test half, by name, kept as results of the profile.
+
+    ``values_real`` (every outcome), ``real_arms`` (means), ``real_lambda`` (curves) and
+    ``claims_real``. Lambdas are those of the stored ``real_dev_lambda``; exams have verdicts only
+    if the stored ``judge_quality`` of the test half allows them.
+    """
+    chosen = choices(read_result("real_dev_lambda", profile.name)[0])
+    quality, _ = read_result("judge_quality", profile.name)
+    sample = open_sample("test", retriever, chosen)
+    judged = evidence(read_judgments())
+    pool = headroom(sample.questions, judged)
+    table = arm_table(pd.concat([sample.values, pool], ignore_index=True))
+    instrument = is_instrument(quality[quality["split"] == "test"])
+    tables = {
+        "values_real": sample.values,
+        "real_arms": table,
+        "real_lambda": lambda_rows(table, chosen),
+        "claims_real": claims_table(sample.values, chosen, instrument),
     }
     for name, one in tables.items():
         keep(one, name, profile, retriever)
