@@ -21,6 +21,7 @@ from lib.llm.recorder import RecordingMiss, recording_key
 
 __all__ = [
     "Collector",
+    "Nothing",
     "Pending",
     "add_replies",
     "pending",
@@ -40,6 +41,16 @@ class Pending:
     sample: int
     method: str
     qid: str
+
+
+class Nothing(ChatModel):
+    """A recording in which nothing is: it is asked for everything."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
+        raise RecordingMiss(f"nothing of {self.name} is recorded")
 
 
 class Collector(ChatModel):

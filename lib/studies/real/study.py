@@ -47,7 +47,7 @@ __all__ = [
     "open_sample",
     "recorded",
     "retriever_for",
-    "test_results",
+    "results_of_test",
 ]
 
 
@@ -121,7 +121,7 @@ def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFram
     return tables
 
 
-def test_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     """The tables of the test half, by name, kept as results of the profile.
 
     ``values_real`` (every outcome), ``real_arms`` (means), ``real_lambda`` (curves) and

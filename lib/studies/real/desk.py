@@ -1,0 +1,311 @@
+"""The desk: sheets for whoever writes or judges by hand or in a conversation, and their return.
+
+A writer or judge is given a folder with a README and sheets as plain text, and nothing else; the
+key to what stands in them stays in ``keys/`` beside the folders. A sheet that was answered is taken
+in whole or refused; what is missing is simply given out again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from lib.base.files import atomic_write, canonical_json, sha256_bytes
+from lib.base.paths import RECORDINGS
+from lib.data.questions import Question
+from lib.data.real import EXAMS, Split, load_real
+from lib.data.store import PassageStore
+from lib.llm.batch import Pending, add_replies, pending, read_sheet, sheet
+from lib.llm.chat import ChatModel, tag
+from lib.studies.real.judgments import add_labels, read_judgments, shown_text
+from lib.studies.real.plants import Plant, plants_for
+from lib.studies.real.quality import read_again, read_alone
+from lib.studies.real.sheets import (
+    Sheet,
+    alone_messages,
+    make_sheet,
+    read_alone_labels,
+    read_labels,
+    sheet_messages,
+)
+from lib.studies.real.texts import KINDS, WRITER, questions_for, writers_of
+
+__all__ = [
+    "AUTHOR",
+    "again_sheets",
+    "asked_for",
+    "first_sheets",
+    "give_sheets",
+    "give_texts",
+    "pool_of",
+    "take_labels",
+    "take_texts",
+]
+
+AUTHOR = (
+    "a large language model, by the prompts of lib/llm/prompts, up to 25 questions in a "
+    "conversation; not re-runnable from here"
+)
+"""Who wrote, as every recorded text of the real sample says."""
+
+QUESTIONS = 25
+"""Requests in one conversation, at most."""
+
+CHARACTERS = 190_000
+"""Of a conversation's judging sheets together, at most."""
+
+WRITER_README = """\
+INSTRUCTIONS. You play a language model that answers requests. The file requests.txt beside this \
+one holds numbered, independent requests. Answer each one as if it were the only one you had been \
+given, from your own medical knowledge, following exactly what that request asks (its form, its \
+length). Write every reply yourself, word by word; no script or template may write or edit a text. \
+Read no other file, search for nothing. Write all replies to replies.txt in this same folder: for \
+each request a line "@@@ <number>" and below it the reply alone, in order, starting with @@@ 1, \
+none left out. When the file is written, end with the single word: done.
+"""
+
+JUDGE_README = """\
+INSTRUCTIONS. You are a careful judge of evidence. This folder has the files {files}. Each holds \
+{what}, and says how to label them. Take the files one after the other: read one in full, judge \
+its passages one by one by reading them yourself, and write your reply for it to the file of the \
+same name that ends in .labels (so q1.txt gives q1.labels). No script may choose or write a \
+label, no passage may be left out, and no other file may be read. Reply nothing but the blocks \
+asked for. When all are written, end with the single word: done.
+"""
+
+
+# texts -------------------------------------------------------------------------------------------
+
+
+def asked_for(
+    split: Split, name: str, llm: ChatModel, search: Callable | None = None
+) -> list[Pending]:
+    """What no recording answers yet of a kind of text (see ``texts.KINDS``), each request once.
+
+    Kinds that read first results need ``search``; without one they are shown nothing, which serves
+    for the part of CSQE that is written before any search.
+    """
+    kind = KINDS[name]
+    found: dict[str, Pending] = {}
+    for question in questions_for(kind, load_real(split)):
+        method = writers_of(kind, question)
+
+        def expand(model: ChatModel, method=method, question=question) -> None:
+            with tag(method=method.name, qid=question.qid):
+                method.expand(question, model, search or _nothing)
+
+        found |= {request.key: request for request in pending(expand, llm)}
+    return list(found.values())
+
+
+def _nothing(request, k: int) -> list:
+    return []
+
+
+def give_texts(requests: Sequence[Pending], name: str, folder: Path) -> list[str]:
+    """Write sheets of up to ``QUESTIONS`` requests, samples apart, each in a folder of its own.
+
+    The folders' names say nothing; what was asked stays in ``keys/``.
+    """
+    made = []
+    for sample in sorted({request.sample for request in requests}):
+        own = [request for request in requests if request.sample == sample]
+        sheets = -(-len(own) // QUESTIONS)
+        for i in range(sheets):
+            part = own[i::sheets]
+            place = sha256_bytes(canonical_json([r.key for r in part]).encode())[:8]
+            atomic_write(folder / place / "README.txt", WRITER_README)
+            atomic_write(folder / place / "requests.txt", sheet(part))
+            key = canonical_json({"kind": name, "requests": [asdict(r) for r in part]})
+            atomic_write(folder / "keys" / f"{place}.json", key)
+            made.append(place)
+    return made
+
+
+def take_texts(name: str, folder: Path) -> tuple[int, list[str]]:
+    """Add the replies of every answered sheet of a kind to its recording.
+
+    Returns how many texts were new, and the folders that have no replies yet.
+    """
+    new, waiting = 0, []
+    for path in sorted((folder / "keys").glob("*.json")):
+        key = json.loads(path.read_text(encoding="utf-8"))
+        if key.get("kind") != name:
+            continue
+        replies = folder / path.stem / "replies.txt"
+        if not replies.exists():
+            waiting.append(path.stem)
+            continue
+        requests = [Pending(**request) for request in key["requests"]]
+        try:
+            texts = read_sheet(replies.read_text(encoding="utf-8"), requests)
+        except ValueError as error:
+            raise ValueError(f"{replies}: {error}; mend it or give the sheet out again") from None
+        file = RECORDINGS / f"real-{name}.jsonl.gz"
+        new += add_replies(file, WRITER, AUTHOR, requests, texts)
+    return new, waiting
+
+
+# judging -----------------------------------------------------------------------------------------
+
+
+Work = tuple[Sheet, Question, dict[str, str]]
+"""A sheet, its question, and the texts of its items by id."""
+
+
+def pool_of(
+    questions: Sequence[Question], runs: Iterable[tuple[str, str]], more: dict[str, list[str]]
+) -> dict[str, set[str]]:
+    """The passages to be judged, by exam question: of ``runs`` (question id, passage id) and the
+    searches with each option (``written.option_runs``)."""
+    pools = {q.qid: set(more.get(q.qid, ())) for q in questions if q.dataset in EXAMS}
+    for qid, pid in runs:
+        if qid in pools:
+            pools[qid].add(pid)
+    return pools
+
+
+def first_sheets(
+    questions: Sequence[Question],
+    pools: dict[str, set[str]],
+    store: PassageStore,
+    counterfactuals: dict[str, str],
+) -> tuple[list[Work], list[Plant]]:
+    """A sheet for each question with its pool and what is planted in it, and the plants.
+
+    Passages that the first pass has judged already are left out, with no plants beside them.
+    """
+    judged = {(row["qid"], row["pid"]) for row in read_judgments() if row["judge"] == "first"}
+    exams = [q for q in questions if q.qid in pools]
+    every = sorted({pid for pool in pools.values() for pid in pool})
+    texts = {passage.pid: shown_text(passage) for passage in store.get_many(every)}
+    drawn = random.Random(f"strangers {exams[0].split}").sample(every, min(400, len(every)))
+    work, planted = [], []
+    for place, question in enumerate(exams):
+        new = {pid for pid in pools[question.qid] if (question.qid, pid) not in judged}
+        if not new:
+            continue
+        shown = {pid: texts[pid] for pid in sorted(new)}
+        if len(new) == len(pools[question.qid]):
+            strangers = [texts[pid] for pid in drawn if pid not in pools[question.qid]]
+            own = plants_for(
+                question, place, shown, strangers, counterfactuals.get(question.qid, "")
+            )
+            planted += own
+            shown |= {plant.item: plant.text for plant in own}
+        work.append((_sheet("first", question, shown), question, shown))
+    return work, planted
+
+
+def again_sheets(work: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+    """The second pass and the items judged by themselves, for first sheets that were taken.
+
+    One sheet a question with all that is ``read_again``; one sheet an item that is ``read_alone``.
+    """
+    rows = {(row["qid"], row["pid"]): row for row in read_judgments() if row["judge"] == "first"}
+    second, alone = [], []
+    for sheet_, question, texts in work:
+        own = [rows[question.qid, item] for item in sheet_.items]
+        again = {row["pid"]: texts[row["pid"]] for row in own if read_again(row)}
+        if again:
+            second.append((_sheet("second", question, again), question, again))
+        for row in own:
+            if read_alone(row):
+                one = {row["pid"]: texts[row["pid"]]}
+                alone.append((_sheet("single", question, one), question, one))
+    return second, alone
+
+
+def _sheet(judge: str, question: Question, texts: dict[str, str]) -> Sheet:
+    """A sheet whose name, and so whose order, follows from the pass and what is on it."""
+    what = sha256_bytes(canonical_json(sorted(texts)).encode())[:8]
+    return make_sheet(f"{judge}-{question.qid}-{what}", question, list(texts), "judging")
+
+
+def give_sheets(work: Sequence[Work], judge: str, folder: Path) -> list[str]:
+    """Write judging sheets: some questions a conversation, each in a file of its own.
+
+    Of the pass "single" a file holds many questions with one passage each. Texts and keys stay in
+    ``keys/``.
+    """
+    files = []
+    if judge == "single":
+        mixed = random.Random("alone").sample(list(work), len(work))
+        for start in range(0, len(mixed), _ALONE):
+            part = mixed[start : start + _ALONE]
+            texts = {item: text for _, _, own in part for item, text in own.items()}
+            questions = {question.qid: question for _, question, _ in part}
+            asked = alone_messages([sheet_ for sheet_, _, _ in part], questions, texts)
+            files.append((_joined(asked), part))
+    else:
+        for one in work:
+            files.append((_joined(sheet_messages(*one)), [one]))
+    made = []
+    for group in _conversations(files):
+        place = sha256_bytes("".join(text for text, _ in group).encode())[:8]
+        names = [f"q{number}" for number in range(1, len(group) + 1)]
+        what = "one question with its passages"
+        if judge == "single":
+            what = "many questions with one passage each"
+        readme = JUDGE_README.format(files=", ".join(f"{n}.txt" for n in names), what=what)
+        atomic_write(folder / place / "README.txt", readme)
+        key = {}
+        for name, (text, part) in zip(names, group, strict=True):
+            atomic_write(folder / place / f"{name}.txt", text)
+            key[name] = [{"sheet": asdict(sheet_), "texts": texts} for sheet_, _, texts in part]
+        atomic_write(folder / "keys" / f"{place}.json", canonical_json({"judge": judge} | key))
+        made.append(place)
+    return made
+
+
+_ALONE = 45
+"""Passages judged by themselves in one file."""
+
+
+def _joined(messages: Sequence[dict]) -> str:
+    return "\n\n".join(message["content"] for message in messages)
+
+
+def _conversations(files: Sequence[tuple[str, list[Work]]]) -> list[list]:
+    """Files in groups of at most ``CHARACTERS`` characters and nine files."""
+    groups: list[list] = []
+    size = 0
+    for file in files:
+        if not groups or size + len(file[0]) > CHARACTERS or len(groups[-1]) == 9:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += len(file[0])
+    return groups
+
+
+def take_labels(judge: str, folder: Path) -> tuple[int, list[str]]:
+    """Add the labels of every answered sheet of a pass to the judgments.
+
+    Returns how many labels were new, and the files that have no reply yet.
+    """
+    taken, waiting = [], []
+    for path in sorted((folder / "keys").glob("*.json")):
+        key = json.loads(path.read_text(encoding="utf-8"))
+        if key.pop("judge", "") != judge:
+            continue
+        for name, part in key.items():
+            reply = folder / path.stem / f"{name}.labels"
+            if not reply.exists():
+                waiting.append(f"{path.stem}/{name}")
+                continue
+            said = reply.read_text(encoding="utf-8")
+            sheets = [_from_key(one["sheet"]) for one in part]
+            texts = {item: text for one in part for item, text in one["texts"].items()}
+            if judge == "single":
+                taken += read_alone_labels(said, sheets, texts)
+            else:
+                taken.append((sheets[0], read_labels(said, sheets[0], texts)))
+    return add_labels(taken, judge), waiting
+
+
+def _from_key(fields: dict) -> Sheet:
+    return Sheet(**fields | {"items": tuple(fields["items"])})
