@@ -121,3 +121,33 @@ def test_committed_contradictions_regenerate(mirror):
     heat = heatmap(documents(lab))
     keys = ["cnt_bin", "period"]
     assert agree("contradiction_heatmap", heat, keys, ["documents", "share"]) == len(heat) == 30
+
+
+# the real sample ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(mirror, tmp_path_factory):
+    """The dev half of the real sample, replayed, searched and measured afresh."""
+    from lib.studies.real.study import dev_results, judge_quality, retriever_for
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHR_OUT", str(tmp_path_factory.mktemp("real")))
+        profile = load_profile("open")
+        retriever = retriever_for(profile, load_encoder(profile.encoder))
+        quality = judge_quality("dev", retriever.store).assign(split="dev")
+        yield dev_results(profile, retriever) | {"judge_quality": quality}
+
+
+@pytest.mark.parametrize("name", ["real_dev_lambda", "real_least", "real_dev", "judge_quality"])
+def test_the_real_sample_is_what_its_recordings_and_labels_make(real, name):
+    committed, _ = read_result(name, "open", committed=True)
+    if name == "judge_quality":
+        committed = committed[committed["split"] == "dev"].reset_index(drop=True)
+    fresh = real[name][list(committed.columns)]
+    assert differences(fresh, committed) == []
+
+
+def test_dev_of_the_real_sample_is_judged_whole(real):
+    share = real["real_dev"].query("metric == 'judged_share'")
+    assert len(share) and share["value"].min() >= 0.99
