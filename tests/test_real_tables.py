@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lib.data.questions import Question
+from lib.methods.base import Expansion
 from lib.studies.real.tables import (
     LAMBDA_COLUMNS,
     arm_table,
@@ -13,6 +15,8 @@ from lib.studies.real.tables import (
     judged_share,
     lambda_rows,
 )
+from lib.studies.real.texts_table import texts_table
+from lib.ways import Hypotheses
 
 ARMS = ("hplus", "chr@1", "chr+rotation@1", "hyde-options", "hplus+hplus-stem", "question")
 
@@ -90,3 +94,26 @@ def test_the_least_judged_arm_comes_first():
     share = values(lambda arm, metric, i: 1).assign(metric="judged_share")
     share.loc[share["arm"] == "hplus", "value"] = np.float64(0.5)
     assert judged_share(arm_table(share))["arm"].iloc[0] == "hplus"
+
+
+# what was written --------------------------------------------------------------------------------
+
+
+def test_texts_are_counted_by_length_repeats_validity_and_copied_words():
+    asked = [
+        Question(f"q{i}", "one two three four five six seven eight nine", {}, "", "mmlu")
+        for i in range(2)
+    ]
+    pair = {"H_plus": "gout hurts", "H_minus": "gout hurts", "replies": []}
+    written = {
+        "hypotheses": {"q0": Expansion(Hypotheses(()), pair), "q1": Expansion(None, {})},
+        "hyde": {"q0": Expansion(Hypotheses(()), {"passages": [asked[0].text]})},
+        "differential": {"q0": Expansion(Hypotheses(()), pair | {"mimics": ["a", "b c"]})},
+        "csqe": {},
+    }
+    table = texts_table(asked, written).set_index("kind")
+    assert list(table.index) == ["hypotheses", "hyde", "differential"]
+    own = table.loc["hypotheses"]
+    assert (own["questions"], own["texts"], own["invalid"], own["repeated"]) == (2, 2, 1, 2)
+    assert own["words"] == 2 and own["copied"] == 0 and table.loc["hyde", "copied"] == 1
+    assert (table.loc["differential", "texts"], table.loc["differential", "longest"]) == (2, 2)
