@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lib.base.files import atomic_write, canonical_json
 from lib.llm.chat import ChatModel, Message, Reply, current_tag
-from lib.llm.recorder import RecordingMiss, recording_key
+from lib.llm.recorder import Recorder, RecordingMiss, recording_key
 
 __all__ = [
     "Collector",
@@ -52,29 +52,30 @@ class Nothing(ChatModel):
     def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
         raise RecordingMiss(f"nothing of {self.name} is recorded")
 
+    def missing(self, request: dict, n: int) -> list[int]:
+        """Every sample."""
+        return list(range(n))
+
 
 class Collector(ChatModel):
     """Answers from a recording; what is not there is kept in ``asked`` and raises RecordingMiss."""
 
-    def __init__(self, recorded: ChatModel):
+    def __init__(self, recorded: Recorder | Nothing):
         self.recorded, self.name = recorded, recorded.name
         self.asked: dict[str, Pending] = {}
 
     def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
-        try:
-            return self.recorded._say(messages, n, options)
-        except RecordingMiss:
-            request = {"messages": messages, "options": options}
-            for sample in range(n):
-                key = recording_key(self.name, request, sample)
-                tag = current_tag()
-                self.asked[key] = Pending(
-                    key, tuple(messages), options, sample, tag["method"], tag["qid"]
-                )
-            raise
+        request = {"messages": messages, "options": options}
+        tag = current_tag()
+        for sample in self.recorded.missing(request, n):
+            key = recording_key(self.name, request, sample)
+            self.asked[key] = Pending(
+                key, tuple(messages), options, sample, tag["method"], tag["qid"]
+            )
+        return self.recorded._say(messages, n, options)
 
 
-def pending(expand: Callable[[ChatModel], object], recorded: ChatModel) -> list[Pending]:
+def pending(expand: Callable[[ChatModel], object], recorded: Recorder | Nothing) -> list[Pending]:
     """What ``expand(llm)`` still asks for, after what is recorded; empty once all is there."""
     collector = Collector(recorded)
     with suppress(RecordingMiss):

@@ -210,7 +210,7 @@ class Recorder(ChatModel, AbstractContextManager):
         times, lines = self._times.rows, self._lines.rows
         request = {"messages": messages, "options": options}
         keys = [recording_key(self.name, request, i) for i in range(n)]
-        if missing := [i for i, key in enumerate(keys) if key not in lines]:
+        if missing := self.missing(request, n):
             self._record(request, keys, missing)
         return [
             Reply(
@@ -220,6 +220,11 @@ class Recorder(ChatModel, AbstractContextManager):
             )
             for key in keys
         ]
+
+    def missing(self, request: dict, n: int) -> list[int]:
+        """Which of the samples 0 to n - 1 of a request nobody has recorded."""
+        keys = [recording_key(self.name, request, i) for i in range(n)]
+        return [i for i, key in enumerate(keys) if key not in self._lines.rows]
 
     def _record(self, request: dict, keys: list[str], missing: list[int]) -> None:
         """Generate the missing samples, all at once or, after a kill, the rest one by one."""

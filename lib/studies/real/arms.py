@@ -117,12 +117,9 @@ def bases_of(
             seen[qid] = replace(seen[qid], texts=(*seen[qid].texts, *mimics))
     bases["hypotheses"] = with_strangers(seen, draws)
     bases["hypotheses-stem"] = requests("hypotheses-stem")
-    for name in ("hyde", "query2doc", "csqe", "thinkqe", "rationale"):
+    for name in ("hyde", "hyde-options", "query2doc", "csqe", "thinkqe", "rationale"):
         bases[name] = requests(name)
     passages = {qid: request.of("passage") for qid, request in requests("hyde").items()}
-    bases["hyde-options"] = {
-        qid: Hypotheses(request.of("passage")) for qid, request in requests("hyde-options").items()
-    }
     bases["fusion"] = {
         qid: Fusion((bases["question"][qid], Hypotheses(texts[:1])))
         for qid, texts in passages.items()

@@ -18,8 +18,9 @@ from lib.base.paths import RECORDINGS
 from lib.data.questions import Question
 from lib.data.real import EXAMS, Split, load_real
 from lib.data.store import PassageStore
-from lib.llm.batch import Pending, add_replies, pending, read_sheet, sheet
+from lib.llm.batch import Nothing, Pending, add_replies, pending, read_sheet, sheet
 from lib.llm.chat import ChatModel, tag
+from lib.llm.recorder import Recorder
 from lib.studies.real.judgments import add_labels, read_judgments, shown_text
 from lib.studies.real.plants import Plant, plants_for
 from lib.studies.real.quality import read_again, read_alone
@@ -81,7 +82,7 @@ asked for. When all are written, end with the single word: done.
 
 
 def asked_for(
-    split: Split, name: str, llm: ChatModel, search: Callable | None = None
+    split: Split, name: str, llm: Recorder | Nothing, search: Callable | None = None
 ) -> list[Pending]:
     """What no recording answers yet of a kind of text (see ``texts.KINDS``), each request once.
 

@@ -26,7 +26,8 @@ def bioasq_values(profile: Profile, encoder: str, split: Split, chosen: float) -
     """Outcomes of every arm on BioASQ's snippets alone (see ``measures.values_of``).
 
     ``chosen`` is the lambda that dev chose with the profile's own encoder: nothing is tuned anew.
-    Methods that read first results are shown the recorded ones, so they are left out here.
+    CSQE and ThinkQE are left out: their requests hold what the profile's own encoder found, and
+    nobody wrote for what another one finds.
     """
     alone = replace(profile, corpora=("bioasq",), limit=0)
     retriever = retriever_for(alone, load_encoder(encoder))

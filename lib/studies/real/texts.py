@@ -17,7 +17,6 @@ from lib.methods.csqe import CSQE
 from lib.methods.differential import Differential
 from lib.methods.hyde import HyDE
 from lib.methods.query2doc import Query2Doc
-from lib.methods.rationale import Rationale
 from lib.methods.thinkqe import ThinkQE
 
 __all__ = ["KINDS", "Kind", "WRITER", "questions_for", "writers_of"]
@@ -26,6 +25,16 @@ WRITER = "a large language model"
 """The name under which the texts of the real sample are recorded, in place of a model's."""
 
 _SEEN = CHR()
+_HYDE_SEEN = HyDE("hyde_options", samples=1, include_question=False, options_visible=True)
+_RATIONALE = HyDE(
+    "rationale",
+    samples=1,
+    temperature=0.0,
+    include_question=False,
+    prompt="rationale",
+    options_visible=True,
+)
+"""RAG2's query (Sohn et al. 2025): how one would answer, searched with in place of the question."""
 _STEM = CHR("chr_stem", options_visible=False, prompt="chr_hypotheses_stem")
 
 
@@ -43,13 +52,11 @@ KINDS: Mapping[str, Kind] = {
     "hypotheses": Kind(_SEEN, on_dev=True, all_of_bioasq=True),
     "hypotheses-stem": Kind(_STEM, exams_only=True, on_dev=True),
     "hyde": Kind(HyDE(samples=2), on_dev=True, all_of_bioasq=True),
-    "hyde-options": Kind(
-        HyDE("hyde_options", samples=1, options_visible=True), exams_only=True, on_dev=True
-    ),
+    "hyde-options": Kind(_HYDE_SEEN, exams_only=True, on_dev=True),
     "query2doc": Kind(Query2Doc(max_tokens=512), all_of_bioasq=True),
     "csqe": Kind(CSQE(samples=1)),
     "differential": Kind(Differential(), on_dev=True),
-    "rationale": Kind(Rationale()),
+    "rationale": Kind(_RATIONALE),
     "thinkqe": Kind(ThinkQE(rounds=3, samples=1)),
 }
 """Every kind by the name of its recording, ``real-<kind>.jsonl.gz``."""
