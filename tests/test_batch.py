@@ -6,8 +6,9 @@ import gzip
 
 import pytest
 
+from lib.base.files import read_jsonl
 from lib.data.questions import Question
-from lib.llm.batch import Nothing, add_replies, pending, read_recording, read_sheet, sheet
+from lib.llm.batch import Nothing, add_replies, pending, read_sheet, sheet
 from lib.llm.chat import ScriptedChat, tag
 from lib.llm.recorder import Recorder, RecordingMiss
 from lib.methods.chr import CHR
@@ -84,7 +85,7 @@ def test_a_recording_keeps_no_word_of_the_question_and_is_the_same_bytes_again(p
     requests = asked(CHR(), Nothing(NAME))
     answer(path, requests, [PAIR])
     first = path.read_bytes()
-    assert b"toe" not in gzip.decompress(first) and len(read_recording(path)) == 1
+    assert b"toe" not in gzip.decompress(first) and len(list(read_jsonl(path))) == 1
     assert answer(path, requests, [PAIR]) == 0 and path.read_bytes() == first
 
 

@@ -7,11 +7,12 @@ count, the sha256 of the bytes and the settings that made them.
 from __future__ import annotations
 
 import fcntl
+import gzip
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = [
     "sha256_bytes",
     "sha256_file",
     "read_jsonl",
+    "write_jsonl_gz",
     "remove_with_manifest",
     "write_manifest",
     "read_manifest",
@@ -92,14 +94,24 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def read_jsonl(path: Path) -> Iterator[dict]:
-    """Rows of a JSON Lines file, one at a time; a broken line is named with its number."""
-    with open(path, encoding="utf-8") as stream:
+    """Rows of a JSON Lines file, one at a time; a broken line is named with its number.
+
+    A file whose name ends in ".gz" is read as gzip.
+    """
+    opened = gzip.open if path.name.endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8") as stream:
         for number, line in enumerate(stream, 1):
             try:
                 if line.strip():
                     yield json.loads(line)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
+
+
+def write_jsonl_gz(path: Path, rows: Iterable[dict]) -> None:
+    """Write rows as gzipped JSON Lines, in their order: the same rows give the same bytes."""
+    lines = "".join(canonical_json(row) + "\n" for row in rows)
+    atomic_write(path, gzip.compress(lines.encode(), mtime=0))
 
 
 def _manifest_path(path: Path) -> Path:

@@ -7,15 +7,13 @@ that asks again after it has read (ThinkQE, CSQE's extraction) is simply asked a
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib.base.files import atomic_write, canonical_json
+from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.llm.chat import ChatModel, Message, Reply, current_tag
 from lib.llm.recorder import Recorder, RecordingMiss, recording_key
 
@@ -25,7 +23,6 @@ __all__ = [
     "Pending",
     "add_replies",
     "pending",
-    "read_recording",
     "read_sheet",
     "sheet",
 ]
@@ -94,7 +91,7 @@ def add_replies(
     asked = {request.key: request for request in requests}
     if unknown := sorted(set(texts) - set(asked)):
         raise LookupError(f"{path.name}: nobody asked for {unknown[0]}")
-    rows = {row["key"]: row for row in read_recording(path)}
+    rows = {row["key"]: row for row in read_jsonl(path)} if path.exists() else {}
     new = 0
     for key, text in texts.items():
         reply = {
@@ -116,17 +113,8 @@ def add_replies(
             raise ValueError(f"{path.name}: {key} is recorded with another text")
         new += key not in rows
         rows[key] = row
-    lines = "".join(canonical_json(rows[key]) + "\n" for key in sorted(rows))
-    atomic_write(path, gzip.compress(lines.encode(), mtime=0))
+    write_jsonl_gz(path, (rows[key] for key in sorted(rows)))
     return new
-
-
-def read_recording(path: Path) -> list[dict]:
-    """The rows of a gzipped recording; none where there is no file."""
-    if not path.exists():
-        return []
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        return [json.loads(line) for line in stream]
 
 
 def sheet(requests: Sequence[Pending]) -> str:

@@ -10,14 +10,12 @@ entry for each letter of ``supports`` and then of ``contradicts``: where the wor
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib.base.files import atomic_write, canonical_json
+from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.base.paths import DATA
 from lib.data.passages import Passage
 from lib.studies.real.sheets import Label, Sheet
@@ -48,10 +46,7 @@ def shown_text(passage: Passage) -> str:
 
 def read_judgments(path: Path = JUDGMENTS) -> list[dict]:
     """All rows; none where nothing was judged yet."""
-    if not path.exists():
-        return []
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        return [json.loads(line) for line in stream]
+    return list(read_jsonl(path)) if path.exists() else []
 
 
 def add_labels(
@@ -80,8 +75,7 @@ def add_labels(
             if rows.get(key, row) != row:
                 raise ValueError(f"{path.name}: {key} was judged otherwise before")
             rows[key] = row
-    lines = "".join(canonical_json(rows[key]) + "\n" for key in sorted(rows))
-    atomic_write(path, gzip.compress(lines.encode(), mtime=0))
+    write_jsonl_gz(path, (rows[key] for key in sorted(rows)))
     return len(rows) - before
 
 

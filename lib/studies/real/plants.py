@@ -7,14 +7,12 @@ what it knows itself (``counterfactual``: passages written to support a wrong op
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from lib.base.files import atomic_write, canonical_json, sha256_bytes
+from lib.base.files import read_jsonl, sha256_bytes, write_jsonl_gz
 from lib.base.paths import DATA
 from lib.data.questions import Question
 
@@ -96,13 +94,9 @@ def save_plants(plants: Iterable[Plant], path: Path = _FILE) -> None:
     for plant in plants:
         text = plant.text if plant.kind == "counterfactual" else ""
         kept[plant.item] = replace(plant, text=text)
-    lines = "".join(canonical_json(asdict(kept[item])) + "\n" for item in sorted(kept))
-    atomic_write(path, gzip.compress(lines.encode(), mtime=0))
+    write_jsonl_gz(path, (asdict(kept[item]) for item in sorted(kept)))
 
 
 def read_plants(path: Path = _FILE) -> list[Plant]:
     """The plants that were judged; none where there is no file."""
-    if not path.exists():
-        return []
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        return [Plant(**json.loads(line)) for line in stream]
+    return [Plant(**row) for row in read_jsonl(path)] if path.exists() else []

@@ -21,7 +21,7 @@ from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
-from lib.studies.real.arms import GROUPS, arms_of
+from lib.studies.real.arms import GROUPS, Arm, arms_of
 from lib.studies.real.choice import choices, lambda_table, least_differences
 from lib.studies.real.judgments import JUDGMENTS, evidence, read_judgments
 from lib.studies.real.measures import headroom, values_of
@@ -83,15 +83,10 @@ def retriever_for(profile: Profile, encoder: Encoder) -> Retriever:
     return Retriever(index, encoder, store, words)
 
 
-def open_sample(split: Split, retriever: Retriever, chosen: Mapping[str, float]) -> Sample:
-    """Retrieve with every arm whose texts are recorded, and measure.
-
-    ``chosen`` is the lambda that dev chose in each group, where the controls are run too; groups
-    that are not in it have none.
-    """
+def open_sample(split: Split, retriever: Retriever, arms: Mapping[str, Sequence[Arm]]) -> Sample:
+    """Retrieve with the arms of each group whose texts are recorded, and measure."""
     questions = load_real(split)
     written = written_for(questions, recorded(), retriever)
-    arms = {group: arms_of(chosen.get(group, 0.0)) for group in GROUPS}
     runs = runs_of(questions, written, arms, retriever)
     targets = experts_passages(retriever.store)
     values = values_of(questions, runs, evidence(read_judgments()), targets)
@@ -104,10 +99,14 @@ def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFram
     Tables by name: ``real_dev_lambda``, ``real_least``, ``real_dev`` (the mean of every arm:
     on dev nothing is tested). They are kept as results of the profile.
     """
-    values = open_sample("dev", retriever, {}).values
+    values = open_sample("dev", retriever, dict.fromkeys(GROUPS, arms_of())).values
     table = lambda_table(values)
     chosen = choices(table)
-    values = open_sample("dev", retriever, {"bioasq": chosen["bioasq"]}).values
+    # BioASQ's labels are complete, so the controls at the chosen lambda can be measured there too.
+    more = [arm for arm in arms_of(chosen["bioasq"]) if arm not in arms_of()]
+    if more:
+        controls = open_sample("dev", retriever, {"exams": [], "bioasq": more}).values
+        values = pd.concat([values, controls], ignore_index=True)
     asked = load_real("test")
     n = {group: sum(q.dataset in sets for q in asked) for group, sets in GROUPS.items()}
     means = values.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
@@ -130,7 +129,8 @@ def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
     """
     chosen = choices(read_result("real_dev_lambda", profile.name)[0])
     quality, _ = read_result("judge_quality", profile.name)
-    sample = open_sample("test", retriever, chosen)
+    arms = {group: arms_of(lam) for group, lam in chosen.items()}
+    sample = open_sample("test", retriever, arms)
     judged = evidence(read_judgments())
     pool = headroom(sample.questions, judged)
     table = arm_table(pd.concat([sample.values, pool], ignore_index=True))
