@@ -203,6 +203,25 @@ def test_score_takes_rows_or_ids_in_any_order():
         index.score(queries, ["p99"])
 
 
+@given(
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.sampled_from([1.0, 1e-4, 1e15]),
+    st.integers(0, 2**32 - 1),
+)
+def test_top_rows_is_a_sort_by_rounded_score_then_id(m, k, scale, seed):
+    """Of few different values, so that ties abound, and of any size, beyond 64 bits too."""
+    random = np.random.default_rng(seed)
+    index = PassageIndex([f"p{i:03d}" for i in random.permutation(60)])
+    scores = random.integers(-3, 4, size=(3, m)) * scale + random.choice([0.0, 3e-6], size=(3, m))
+    rows = random.permutation(60)[:m]
+    hits = top_rows(scores, rows, index, k)
+    for i in range(3):
+        by_id = sorted(range(m), key=lambda j: (-np.round(scores[i, j], 5), index.ids[rows[j]]))
+        assert hits.rows[i].tolist() == rows[by_id[:k]].tolist()
+        assert hits.scores[i] == pytest.approx(np.round(scores[i, by_id[:k]], 5), rel=1e-6)
+
+
 def test_top_rows_rounds_before_it_breaks_ties():
     three = PassageIndex(["b", "a", "c"])
     scores = np.array([[0.500001, 0.5, 0.7], [-1e-9, 0.0, -0.1]])
