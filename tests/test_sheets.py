@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lib.data.questions import Question
 from lib.studies.real.sheets import (
     alone_messages,
-    find_words,
     make_sheet,
     read_alone_labels,
     read_labels,
@@ -96,24 +91,6 @@ def test_for_and_against_the_same_option_says_nothing(sheet):
     reply = f"{n} topic 3\n+{b} {words}\n-{b} {words}"
     label = next(x for x in read_labels(reply, sheet, TEXTS) if x.item == "p1")
     assert (label.supports, label.contradicts) == ("", "")
-
-
-def test_words_are_found_whatever_the_marks_and_spaces():
-    text = TEXTS["p3"]
-    start, length = find_words('"regular exercise" - at any', text)
-    assert text[start : start + length] == "regular\nexercise” – at any"
-    assert find_words("at any", text) is None  # two words carry nothing
-    assert find_words("improves with yoga", text) is None
-
-
-@given(st.text(alphabet="ab \n“”–Éß", min_size=1, max_size=60), st.data())
-def test_any_stretch_of_a_text_is_found_where_it_stands(text, data):
-    words = re.findall(r"\S+", text)
-    if len(words) < 3:
-        return
-    at = data.draw(st.integers(0, len(words) - 3))
-    span = find_words(" ".join(words[at : at + 3]), text)
-    assert span is None or 0 <= span[0] < span[0] + span[1] <= len(text)
 
 
 def test_passages_judged_by_themselves_come_back_to_their_own_sheets():

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from lib.data.questions import Question
 from lib.llm.chat import sample_seed
 from lib.llm.prompts import load_prompt
-from lib.llm.quotes import checked, quoted
+from lib.llm.quotes import checked, quoted, with_words
 from lib.llm.replies import ask_json
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
@@ -77,11 +77,9 @@ class CSQE:
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Search, let the LLM answer and quote, and search with all of it."""
-        bm25 = self.first_stage == "bm25"
-        first = Sparse(question.text) if bm25 else base.question_alone(question)
-        documents = base.first_words(search(first, self.depth), self.words)
+        documents = self.first_results(question, search)
         shown = base.stem(question, self.options_visible)
-        passages, quotes, trace = self._ask(llm, shown, base.numbered(documents))
+        passages, quotes, trace = self._ask(llm, shown, documents)
         texts = dict(documents).values()
         # For each reply: its quotes, and whether the documents really have them.
         spans = [checked(of_reply, question.text, texts) for of_reply in quotes]
@@ -104,12 +102,19 @@ class CSQE:
         parts.insert(0, Text(question.text, float(len(passages)), "query", "question"))
         return Expansion(Hypotheses(tuple(parts)), trace)
 
+    def first_results(self, question: Question, search: Search) -> list[base.Hit]:
+        """What is shown to whoever extracts: the first words of the first results."""
+        by_words = self.first_stage == "bm25"
+        first = Sparse(question.text) if by_words else base.question_alone(question)
+        return base.first_words(search(first, self.depth), self.words)
+
     def _extract(self, spans: list[tuple[str, bool]]) -> str:
         """The quotes of one reply as one text, without invented ones if extracts are verified."""
         return " ".join(span for span, found in spans if found or not self.verify_extracts)
 
-    def _ask(self, llm, question: str, documents: str) -> tuple[list, list, dict]:
+    def _ask(self, llm, question: str, shown: list[base.Hit]) -> tuple[list, list, dict]:
         """Passages, quoted spans and trace: of two prompts, or of one JSON object."""
+        documents = base.numbered(shown)
         options = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         if self.mode == "single_call":
             prompt = load_prompt("csqe_single_call")
@@ -124,5 +129,6 @@ class CSQE:
         messages = load_prompt("csqe_extract").messages(question=question, documents=documents)
         extracts = llm.generate(messages, seed=sample_seed(self.seed, self.samples), **options)
         passages = [reply.text.strip() for reply in knowledge]
-        quotes = [quoted(reply.text) for reply in extracts]
+        # Where quotes were recorded by their places, the words are put back.
+        quotes = [quoted(with_words(reply.text, dict(shown))) for reply in extracts]
         return passages, quotes, {"replies": [*knowledge, *extracts]}

@@ -20,9 +20,10 @@ from lib.data.real import EXAMS, Split, load_real
 from lib.data.store import PassageStore
 from lib.llm.batch import Nothing, Pending, add_replies, pending, read_sheet, sheet
 from lib.llm.chat import ChatModel, tag
+from lib.llm.quotes import as_places
 from lib.llm.recorder import Recorder
 from lib.studies.real.judgments import add_labels, read_judgments, shown_text
-from lib.studies.real.plants import Plant, plants_for
+from lib.studies.real.plants import Plant, counterfactual, is_planted, plants_for
 from lib.studies.real.quality import read_again, read_alone
 from lib.studies.real.sheets import (
     Sheet,
@@ -38,10 +39,13 @@ __all__ = [
     "AUTHOR",
     "again_sheets",
     "asked_for",
+    "counterfactuals",
+    "counterfactuals_asked",
     "first_sheets",
     "give_sheets",
     "give_texts",
     "pool_of",
+    "quotes_as_places",
     "take_labels",
     "take_texts",
 ]
@@ -106,6 +110,25 @@ def _nothing(request, k: int) -> list:
     return []
 
 
+def counterfactuals_asked(split: Split, llm: Recorder | Nothing) -> list[Pending]:
+    """The counterfactual passages of a half that no recording has, as ``asked_for`` gives texts."""
+    found: list[Pending] = []
+    for question in _with_counterfactual(split):
+        with tag(method="counterfactual", qid=question.qid):
+            found += pending(lambda model, of=question: counterfactual(of, model), llm)
+    return found
+
+
+def counterfactuals(split: Split, llm: ChatModel) -> dict[str, str]:
+    """The recorded counterfactual passages of a half by question id (see ``plants``)."""
+    return {q.qid: counterfactual(q, llm) for q in _with_counterfactual(split)}
+
+
+def _with_counterfactual(split: Split) -> list[Question]:
+    exams = [question for question in load_real(split) if question.dataset in EXAMS]
+    return [q for place, q in enumerate(exams) if is_planted("counterfactual", place)]
+
+
 def give_texts(requests: Sequence[Pending], name: str, folder: Path) -> list[str]:
     """Write sheets of up to ``QUESTIONS`` requests, samples apart, each in a folder of its own.
 
@@ -126,10 +149,14 @@ def give_texts(requests: Sequence[Pending], name: str, folder: Path) -> list[str
     return made
 
 
-def take_texts(name: str, folder: Path) -> tuple[int, list[str]]:
+def take_texts(
+    name: str, folder: Path, kept: Callable[[str, Pending], str] | None = None
+) -> tuple[int, list[str]]:
     """Add the replies of every answered sheet of a kind to its recording.
 
-    Returns how many texts were new, and the folders that have no replies yet.
+    ``name`` is a kind of text, or "counterfactual". ``kept`` says in what form a reply is recorded,
+    as ``quotes_as_places`` does; without it the reply is recorded as it came. Returns how many
+    texts were new, and the folders that have no replies yet.
     """
     new, waiting = 0, []
     for path in sorted((folder / "keys").glob("*.json")):
@@ -145,9 +172,25 @@ def take_texts(name: str, folder: Path) -> tuple[int, list[str]]:
             texts = read_sheet(replies.read_text(encoding="utf-8"), requests)
         except ValueError as error:
             raise ValueError(f"{replies}: {error}; mend it or give the sheet out again") from None
+        if kept is not None:
+            asked = {request.key: request for request in requests}
+            texts = {key: kept(text, asked[key]) for key, text in texts.items()}
         file = RECORDINGS / f"real-{name}.jsonl.gz"
         new += add_replies(file, WRITER, AUTHOR, requests, texts)
     return new, waiting
+
+
+def quotes_as_places(split: Split, search: Callable) -> Callable[[str, Pending], str]:
+    """For ``take_texts`` of CSQE: extracts of passages are kept as places, for the words of the
+    passages are not ours."""
+    kind = KINDS["csqe"]
+    questions = {q.qid: q for q in questions_for(kind, load_real(split))}
+
+    def kept(reply: str, request: Pending) -> str:
+        shown = kind.method.first_results(questions[request.qid], search)
+        return as_places(reply, dict(shown))
+
+    return kept
 
 
 # judging -----------------------------------------------------------------------------------------

@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lib.base.files import read_jsonl, sha256_bytes, write_jsonl_gz
 from lib.base.paths import DATA
 from lib.data.questions import Question
+from lib.llm.chat import ChatModel
+from lib.llm.prompts import load_prompt
 
-__all__ = ["KINDS", "Plant", "plants_for", "read_plants", "save_plants", "wrong_option"]
+__all__ = [
+    "KINDS",
+    "Plant",
+    "counterfactual",
+    "is_planted",
+    "plants_for",
+    "read_plants",
+    "save_plants",
+    "wrong_option",
+]
 
 _FILE = DATA / "judgments" / "plants.jsonl.gz"
 
@@ -58,7 +69,7 @@ def plants_for(
     pids = sorted(pool)
     made = []
     for kind in KINDS:
-        if place % _EVERY[kind] != (KINDS.index(kind) % _EVERY[kind]):
+        if not is_planted(kind, place):
             continue
         item = f"plant:{kind}:{question.qid}"
         pid, stranger = generator.choice(pids), generator.choice(strangers)
@@ -81,6 +92,23 @@ def plants_for(
     return made
 
 
+def is_planted(kind: str, place: int) -> bool:
+    """Whether the question at this place of its set gets an item of the kind."""
+    return place % _EVERY[kind] == KINDS.index(kind) % _EVERY[kind]
+
+
+def counterfactual(question: Question, llm: ChatModel) -> str:
+    """A passage that supports the question's ``wrong_option``; its writer is not told the key."""
+    options = "\n".join(f"{letter}. {text}" for letter, text in sorted(question.options.items()))
+    messages = load_prompt("counterfactual_passage").messages(
+        question=question.text,
+        options=options,
+        option=question.options[wrong_option(question)],
+    )
+    (reply,) = llm.generate(messages, max_tokens=256)
+    return reply.text.strip()
+
+
 def wrong_option(question: Question) -> str:
     """The wrong option that a counterfactual passage is written for, by the hash of the id."""
     wrong = sorted(set(question.options) - {question.answer})
@@ -88,15 +116,13 @@ def wrong_option(question: Question) -> str:
 
 
 def save_plants(plants: Iterable[Plant], path: Path = _FILE) -> None:
-    """Add plants to the file. Only counterfactual passages keep their text: the others are made of
-    passages and questions, which are not ours."""
-    kept = {plant.item: plant for plant in read_plants(path)}
-    for plant in plants:
-        text = plant.text if plant.kind == "counterfactual" else ""
-        kept[plant.item] = replace(plant, text=text)
-    write_jsonl_gz(path, (asdict(kept[item]) for item in sorted(kept)))
+    """Add plants to the file, without their texts: those are made of passages and questions, which
+    are not ours, or stand in the recording of counterfactual passages."""
+    kept = {plant.item: plant for plant in [*read_plants(path), *plants]}
+    rows = [asdict(kept[item]) for item in sorted(kept)]
+    write_jsonl_gz(path, ({k: v for k, v in row.items() if k != "text"} for row in rows))
 
 
 def read_plants(path: Path = _FILE) -> list[Plant]:
-    """The plants that were judged; none where there is no file."""
-    return [Plant(**row) for row in read_jsonl(path)] if path.exists() else []
+    """The plants that were judged, without their texts; none where there is no file."""
+    return [Plant(text="", **row) for row in read_jsonl(path)] if path.exists() else []

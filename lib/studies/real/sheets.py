@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import random
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
+from lib.llm.quotes import find_words
 
 __all__ = [
     "Label",
     "Sheet",
     "alone_messages",
-    "find_words",
     "make_sheet",
     "read_alone_labels",
     "read_labels",
@@ -156,38 +155,3 @@ def _label(item: str, topic: int, marks: list, letters: Mapping[str, str], text:
     spans = [kept[True, letter] for letter in supports]
     spans += [kept[False, letter] for letter in contradicts]
     return Label(item, topic, "".join(supports), "".join(contradicts), tuple(spans), lost)
-
-
-def find_words(words: str, text: str) -> tuple[int, int] | None:
-    """Where these words stand in the text, as (start, length); None where they do not.
-
-    Case, white space and the shapes of quotation marks and dashes do not matter; letters do. A
-    stretch of fewer than three words carries nothing.
-    """
-    wanted, _ = _plain(words.strip().strip("\"'“”‘’ ."))
-    if len(wanted.split()) < 3:
-        return None
-    plain, places = _plain(text)
-    at = plain.find(wanted)
-    if at < 0:
-        return None
-    start, end = places[at], places[at + len(wanted) - 1] + 1
-    return start, end - start
-
-
-def _plain(text: str) -> tuple[str, list[int]]:
-    """The text in lower case, with single spaces and plain marks, and where each character was."""
-    plain, places = [], []
-    for place, character in enumerate(text):
-        for c in unicodedata.normalize("NFKC", character).casefold():
-            if c.isspace():
-                if plain and plain[-1] == " ":
-                    continue
-                c = " "
-            plain.append(_MARKS.get(c, c))
-            places.append(place)
-    return "".join(plain), places
-
-
-_MARKS = dict.fromkeys('‘’‚‛`´"“”„', "'") | dict.fromkeys("‐‑‒–—−", "-")
-"""Quotation marks and dashes in their plainest shape."""

@@ -1,0 +1,61 @@
+"""Quotes: found in the passages they are from, and kept as places in them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.llm.quotes import as_places, find_words, quoted, with_words
+
+PASSAGE = "It improves with “regular\nexercise” – at any age. Rest does no good at all."
+
+
+def test_words_are_found_whatever_the_marks_and_spaces():
+    start, length = find_words('"regular exercise" - at any', PASSAGE)
+    assert PASSAGE[start : start + length] == "regular\nexercise” – at any"
+    assert find_words("at any", PASSAGE) is None  # two words carry nothing
+    assert find_words("improves with yoga", PASSAGE) is None
+
+
+@given(st.text(alphabet="ab \n“”–Éß", min_size=1, max_size=60), st.data())
+def test_any_stretch_of_a_text_is_found_where_it_stands(text, data):
+    words = re.findall(r"\S+", text)
+    if len(words) < 3:
+        return
+    at = data.draw(st.integers(0, len(words) - 3))
+    span = find_words(" ".join(words[at : at + 3]), text)
+    assert span is None or 0 <= span[0] < span[0] + span[1] <= len(text)
+
+
+def test_quotes_kept_as_places_come_back_word_for_word():
+    documents = {"a:1": "Nothing of the kind is known here.", "b:2": PASSAGE}
+    reply = (
+        '[2] "Rest does no good at all." "It heals by itself in a week."\n[1] “nothing of the kind”'
+    )
+    kept = as_places(reply, documents)
+    assert "Rest" not in kept and "heals" not in kept and kept.count("⟨not found⟩") == 1
+    assert quoted(with_words(kept, documents)) == [
+        "Rest does no good at all",
+        "Nothing of the kind",
+    ]
+
+
+def test_a_quote_with_quotes_in_it_stays_one_quote():
+    kept = as_places(
+        '"improves with regular exercise"', {"p": PASSAGE.replace("“", "").replace("”", "")}
+    )
+    shifted = {"p": PASSAGE.replace("“", '"').replace("”", '"')}
+    assert len(quoted(with_words(kept, shifted))) == 1
+
+
+def test_a_reply_without_places_is_left_as_it_is():
+    reply = '[1] "Rest does no good at all."'
+    assert with_words(reply, {}) == reply
+
+
+def test_a_place_in_a_passage_that_was_not_shown_is_refused():
+    with pytest.raises(LookupError, match="b:2"):
+        with_words('"⟨b:2 0 4⟩"', {"a:1": "text"})
