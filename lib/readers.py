@@ -1,6 +1,6 @@
-"""From retrieved passages to an answer: three kinds of reader behind one interface.
+"""From retrieved passages to an answer: four kinds of reader behind one interface.
 
-``EvidenceReader`` needs no LLM, ``ChatReader`` follows MIRAGE's protocol with any chat model, and
+``EvidenceReader`` and ``JudgedReader`` need no LLM, ``ChatReader`` follows MIRAGE's protocol with any chat model, and
 ``ChoiceReader`` asks the same model only how likely each letter is. A reader is given contexts, the
 passages of each question, best first; an empty context is the closed book.
 """
@@ -14,10 +14,12 @@ from typing import Protocol
 
 import numpy as np
 
+from lib.base.files import sha256_file
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.llm.chat import ChatModel, Reply, in_parallel
 from lib.llm.prompts import load_prompt
+from lib.llm.recorder import RecordingMiss
 from lib.parse import parse_answer, parse_mirage
 from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
@@ -28,6 +30,7 @@ __all__ = [
     "ChatReader",
     "ChoiceReader",
     "EvidenceReader",
+    "JudgedReader",
     "READERS",
     "Reader",
     "answer_messages",
@@ -140,6 +143,51 @@ class EvidenceReader:
             support = (cosines[1:] - cosines[0]).max(axis=1)
         best = letters[int(np.argmax(np.round(support, 5)))]
         return Answer(question.qid, best, "support", best)
+
+
+@dataclass
+class JudgedReader:
+    """No LLM: the option that judged passages support most (see ``lib.studies.real.measures``).
+
+    It reads the labels of ``data/judgments``, never a text; without any support, or between equals,
+    it abstains: no letter, and wrong. Passages have to be judged, ``least`` of them at the least;
+    else the cell is NOT RUN.
+    """
+
+    name: str = "judged reader"
+    least: float = 0.99
+    needs_llm: bool = False
+    judgments: str = field(default="", init=False)
+    """Which labels were read: the hash of their file."""
+
+    def __post_init__(self) -> None:
+        from lib.studies.real.judgments import JUDGMENTS
+
+        self.judgments = sha256_file(JUDGMENTS)[:16]
+
+    def answer_all(
+        self, questions: Sequence[Question], contexts: Sequence[Sequence[Passage]]
+    ) -> list[Answer]:
+        """See Reader. Raises RecordingMiss where too few of the passages are judged."""
+        from lib.studies.real.judgments import evidence, read_judgments
+        from lib.studies.real.measures import read_option
+
+        known = evidence(read_judgments())
+        read = []
+        for question, context in zip(questions, contexts, strict=True):
+            read.append([known.get((question.qid, passage.pid)) for passage in context])
+        passages = [one for of_question in read for one in of_question]
+        judged = sum(one is not None for one in passages) / max(len(passages), 1)
+        if judged < self.least:
+            raise RecordingMiss(
+                f"only {judged:.0%} of these passages are judged. "
+                "Next: judge them as data/judgments/README.md says"
+            )
+        letters = [read_option(of_question) or "" for of_question in read]
+        return [
+            Answer(question.qid, letter, "judged support" if letter else "abstains", letter)
+            for question, letter in zip(questions, letters, strict=True)
+        ]
 
 
 def _with_options(question: Question) -> list[str]:
@@ -260,6 +308,7 @@ class ChoiceReader(ChatReader):
 
 READERS: dict[str, type] = {
     "evidence": EvidenceReader,
+    "judged": JudgedReader,
     "choice": ChoiceReader,
     "chat": ChatReader,
 }
@@ -267,7 +316,7 @@ READERS: dict[str, type] = {
 
 
 def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reader:
-    """The reader a profile names: ``kind`` (evidence, choice, chat), ``name`` and its settings.
+    """The reader a profile names: ``kind`` (evidence, judged, choice, chat), ``name`` and its settings.
 
     ``live`` lets the bundled small model answer what its recording lacks, instead of replaying it.
     """
@@ -277,6 +326,8 @@ def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reade
     settings = {name: value for name, value in spec.items() if name not in not_settings}
     if spec["kind"] == "evidence":
         return EvidenceReader(encoder, **settings)
+    if spec["kind"] == "judged":
+        return JudgedReader(**settings)
     llm = spec["llm"]
     if live and llm.startswith("replay:"):
         llm = f"record:{llm.removeprefix('replay:')}=small"

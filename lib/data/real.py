@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -18,10 +18,13 @@ from lib.base.files import sha256_bytes
 from lib.base.paths import DATA
 from lib.data.questions import Question, load_bioasq_dev, load_questions
 
-__all__ = ["EXAMS", "Split", "asks_for_the_exception", "in_full", "load_real", "pictures"]
+__all__ = ["EXAMS", "GROUPS", "Split", "asks_for_the_exception", "in_full", "load_real", "pictures"]
 
 EXAMS = ("medqa", "mmlu")
 """The sets with four options; BioASQ's are yes and no."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {"exams": EXAMS, "bioasq": ("bioasq",)}
+"""The sets that are measured together: exams by judging, BioASQ by the experts' snippets."""
 
 Split = Literal["dev", "test"]
 

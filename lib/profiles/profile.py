@@ -137,7 +137,7 @@ def _check_answerer(where: str, answerer: Any) -> None:
     kind = answerer.get("kind")
     refuse_unknown(f"{where}: no kind of answerer", [kind], tuple(READERS))
     # The encoder and the number of workers are the profile's, for all of its answerers.
-    own = [f.name for f in fields(READERS[kind]) if not f.name.startswith("_")]
+    own = [f.name for f in fields(READERS[kind]) if f.init and not f.name.startswith("_")]
     own = [name for name in own if name not in ("encoder", "needs_llm", "workers")]
     refuse_unknown(
         f"{where}: the {kind} answerer has no setting", answerer, ["kind", "sample"] + own

@@ -38,13 +38,18 @@ _TEXT_COLUMNS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
 def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
     """Test questions by set and sorted by id, ``n`` of each (0 = all).
 
-    ddx-mini gives one set for each of its three styles; its dev questions are left out.
+    ddx-mini gives one set for each of its three styles; its dev questions are left out. The real
+    sample gives one set for each that it is drawn from.
     """
     sets: dict[str, list[Question]] = {}
     for name in names:
         for question in load_questions(name):
             if question.split != "dev":
-                label = f"{name} {question.subset}" if name == "ddx-mini" else name
+                label = name
+                if name == "ddx-mini":
+                    label = f"{name} {question.subset}"
+                elif name == "real":
+                    label = question.dataset
                 sets.setdefault(label, []).append(question)
     return {label: sampled(questions, n, seed) for label, questions in sets.items()}
 
@@ -76,6 +81,8 @@ class Grid:
     data: Sequence[str]
     asked: int = 0
     workers: int = 8
+    alike: Sequence[Sequence[str]] = ()
+    """Sets among which strangers are drawn, such as exams and yes/no questions apart; () = all."""
     missing: list[dict] = field(default_factory=list)
     """Cells that are NOT RUN: dataset, method, reader and the command that would run them."""
     _expanded: dict = field(default_factory=dict, repr=False)
@@ -108,11 +115,12 @@ class Grid:
     def controlled(self, control: str, dataset: str, draw: int = 0) -> list[Expansion]:
         """CHR's expansions searched as a control says, with one draw of strangers.
 
-        Strangers come from the questions of all sets.
+        Strangers come from the questions of all sets that are ``alike``.
         """
         if not self._drawn:
-            pairs = {name: self._chr_pairs(name) for name in self.sets}
-            self._drawn = with_drawn_strangers(pairs)
+            for group in self.alike or [list(self.sets)]:
+                pairs = {name: self._chr_pairs(name) for name in group if name in self.sets}
+                self._drawn |= with_drawn_strangers(pairs)
         return controlled(control, self._chr_pairs(dataset), self._drawn, draw)
 
     def _chr_pairs(self, dataset: str) -> list[tuple[str, Expansion]]:

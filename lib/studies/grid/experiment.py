@@ -12,11 +12,12 @@ from lib.base.files import sha256_file
 from lib.base.paths import ROOT
 from lib.base.provenance import write_result
 from lib.data import corpus_index
+from lib.data.real import GROUPS
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Budget
 from lib.profiles import Profile, methods_of
-from lib.readers import Reader, load_reader
+from lib.readers import EvidenceReader, Reader, load_reader
 from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
 from lib.search.embed import load_encoder
@@ -199,7 +200,7 @@ def open_experiment(
     for reader in readers:
         if reader.needs_llm:
             reader.workers = profile.workers
-        else:
+        elif isinstance(reader, EvidenceReader):
             reader.use_vectors_of(grid.retriever.index)
     return Experiment(profile, grid, readers, [s.get("sample", 0) for s in profile.answerers], lam)
 
@@ -212,16 +213,17 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
         profile, lexical=any(getattr(m, "needs_bm25", False) for m in methods.values())
     )
     specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
-    recorded = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
+    replayed = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
+    # What is replayed may be a pattern that several files fit.
+    recorded = [path for p in replayed for path in sorted(p.parent.glob(p.name))]
     data = corpus_index.files_of(profile.corpora)
     for name in profile.questions:
-        own = name == "ddx-mini"
-        data += ["ddx-mini/questions.jsonl"] if own else list(load_registry(f"{name}-"))
+        data += _files_of_questions(name)
     behind = {
         "encoder": retriever.encoder.fingerprint,
         "limit": profile.limit,
         "corpora": list(profile.corpora),
-        "recordings": {p.name: sha256_file(p)[:16] for p in recorded if p.exists()},
+        "recordings": {path.name: sha256_file(path)[:16] for path in recorded},
     }
     return Grid(
         profile.name,
@@ -234,7 +236,16 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
         data,
         profile.asked,
         profile.workers,
+        alike=tuple(GROUPS.values()) if "real" in profile.questions else (),
     )
+
+
+def _files_of_questions(name: str) -> list[str]:
+    """The registered files that a question set is read from."""
+    if name == "ddx-mini":
+        return ["ddx-mini/questions.jsonl"]
+    sets = [d for group in GROUPS.values() for d in group] if name == "real" else [name]
+    return [file for one in sets for file in load_registry(f"{one}-")]
 
 
 def _open_retriever(profile: Profile, lexical: bool) -> Retriever:

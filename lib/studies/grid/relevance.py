@@ -24,8 +24,9 @@ def relevance(profile: Profile, encoder: Encoder, store: PassageStore) -> tuple[
     PubMed document (MedRAG's records have PMIDs), which costs one pass through the store. Where
     there is no such passage nothing is known: a question without judged passages is left out.
     """
-    for name in ("ddx-mini", "bioasq"):
-        if name in profile.questions:
+    sources = {"ddx-mini": "ddx-mini", "bioasq": "bioasq", "real": "bioasq"}
+    for asked, name in sources.items():
+        if asked in profile.questions:
             known = load_benchmark(name, encoder)
             if set(known.corpora) <= set(profile.corpora):
                 return known.targets, known.mimics

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lib.data.questions import Question
-from lib.data.real import EXAMS
 from lib.methods.base import Expansion, Fusion, Request, Sparse, question_alone
 from lib.studies.lam import arms as lam_arms
 from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
@@ -19,16 +18,12 @@ from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
 __all__ = [
     "Arm",
     "EXAM_DRAWS",
-    "GROUPS",
     "LAMBDAS",
     "OPTIONS_DEPTH",
     "arms_of",
     "bases_of",
     "with_options",
 ]
-
-GROUPS: Mapping[str, tuple[str, ...]] = {"exams": EXAMS, "bioasq": ("bioasq",)}
-"""The sets that are measured together: exams by judging, BioASQ by the experts' snippets."""
 
 LAMBDAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
 """Where contrast with one mimic is measured and, on exam questions, judged."""

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from lib.data.real import GROUPS
 from lib.stats import Pair
 from lib.studies.lam.claims import primary_tests
-from lib.studies.real.arms import GROUPS, LAMBDAS
+from lib.studies.real.arms import LAMBDAS
 
 __all__ = ["CHOSEN_BY", "choices", "declared_pairs", "lambda_table", "least_differences"]
 

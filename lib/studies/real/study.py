@@ -14,14 +14,14 @@ from lib.base.provenance import read_result, write_result
 from lib.data import ddx_mini
 from lib.data.corpus_index import build_index, corpus_store, files_of
 from lib.data.questions import Question, load_questions
-from lib.data.real import Split, load_real
+from lib.data.real import GROUPS, Split, load_real
 from lib.data.store import PassageStore
 from lib.llm.recorder import Recorder
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
-from lib.studies.real.arms import GROUPS, Arm, arms_of
+from lib.studies.real.arms import Arm, arms_of
 from lib.studies.real.choice import choices, lambda_table, least_differences
 from lib.studies.real.judgments import JUDGMENTS, evidence, read_judgments
 from lib.studies.real.measures import headroom, values_of

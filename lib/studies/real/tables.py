@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 
 import pandas as pd
 
-from lib.data.real import EXAMS
+from lib.data.real import EXAMS, GROUPS
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.lam.claims import primary_tests
-from lib.studies.real.arms import GROUPS, Arm, arms_of
+from lib.studies.real.arms import Arm, arms_of
 from lib.studies.real.choice import declared_pairs
 from lib.studies.real.measures import POOL
 

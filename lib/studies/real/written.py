@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib.data.questions import Question
-from lib.data.real import EXAMS
+from lib.data.real import EXAMS, GROUPS
 from lib.llm.chat import ChatModel, tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Request
 from lib.run import Retriever, Unranked
-from lib.studies.real.arms import GROUPS, OPTIONS_DEPTH, Arm, bases_of, with_options
+from lib.studies.real.arms import OPTIONS_DEPTH, Arm, bases_of, with_options
 from lib.studies.real.texts import KINDS, questions_for, writers_of
 from lib.ways import DRAWS
 
