@@ -1,8 +1,8 @@
 """From retrieved passages to an answer: four kinds of reader behind one interface.
 
-``EvidenceReader`` and ``JudgedReader`` need no LLM, ``ChatReader`` follows MIRAGE's protocol with any chat model, and
-``ChoiceReader`` asks the same model only how likely each letter is. A reader is given contexts, the
-passages of each question, best first; an empty context is the closed book.
+``EvidenceReader`` and ``JudgedReader`` need no LLM, ``ChatReader`` follows MIRAGE's protocol with
+any chat model, and ``ChoiceReader`` asks the same model only how likely each letter is. A reader is
+given contexts, the passages of each question, best first; an empty context is the closed book.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from lib.base.files import sha256_file
+from lib.data.judgments import JUDGMENTS, evidence, read_judgments, read_option
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.llm.chat import ChatModel, Reply, in_parallel
@@ -159,23 +160,21 @@ class JudgedReader:
     needs_llm: bool = False
     judgments: str = field(default="", init=False)
     """Which labels were read: the hash of their file."""
+    _known: dict = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        from lib.studies.real.judgments import JUDGMENTS
-
         self.judgments = sha256_file(JUDGMENTS)[:16]
 
     def answer_all(
         self, questions: Sequence[Question], contexts: Sequence[Sequence[Passage]]
     ) -> list[Answer]:
         """See Reader. Raises RecordingMiss where too few of the passages are judged."""
-        from lib.studies.real.judgments import evidence, read_judgments
-        from lib.studies.real.measures import read_option
 
-        known = evidence(read_judgments())
+        if not self._known:
+            self._known |= evidence(read_judgments())
         read = []
         for question, context in zip(questions, contexts, strict=True):
-            read.append([known.get((question.qid, passage.pid)) for passage in context])
+            read.append([self._known.get((question.qid, passage.pid)) for passage in context])
         passages = [one for of_question in read for one in of_question]
         judged = sum(one is not None for one in passages) / max(len(passages), 1)
         if judged < self.least:
@@ -316,7 +315,7 @@ READERS: dict[str, type] = {
 
 
 def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reader:
-    """The reader a profile names: ``kind`` (evidence, judged, choice, chat), ``name`` and its settings.
+    """The reader a profile names: ``kind`` (a key of ``READERS``), ``name`` and its settings.
 
     ``live`` lets the bundled small model answer what its recording lacks, instead of replaying it.
     """

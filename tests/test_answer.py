@@ -12,15 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib import readers
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.llm.chat import ChatModel, Reply, current_tag
+from lib.llm.recorder import RecordingMiss
 from lib.profiles import load_profile
 from lib.readers import (
     CHARACTERS_PER_TOKEN,
     ChatReader,
     ChoiceReader,
     EvidenceReader,
+    JudgedReader,
     answer_messages,
     load_reader,
 )
@@ -309,7 +312,12 @@ def test_the_choice_reader_takes_the_likeliest_letter_and_the_first_of_equals(sc
 
 def test_a_profiles_answerers_are_read_with_their_settings(monkeypatch, own_folders):
     monkeypatch.setattr(connecting, "connect", lambda spec: spec)
-    kinds = {"evidence": EvidenceReader, "chat": ChatReader, "choice": ChoiceReader}
+    kinds = {
+        "evidence": EvidenceReader,
+        "judged": JudgedReader,
+        "chat": ChatReader,
+        "choice": ChoiceReader,
+    }
     for name in ("mini", "open", "paper"):
         for spec in load_profile(name).answerers:
             reader = load_reader(spec, "the encoder")
@@ -326,3 +334,38 @@ def test_live_lets_the_small_model_answer_what_its_recording_lacks(monkeypatch):
     assert load_reader(spec, None).llm == "replay:data/r.jsonl"
     spec["llm"] = "record:f.jsonl=openai:m"
     assert load_reader(spec, None, live=True).llm == spec["llm"]
+
+
+# judged passages ---------------------------------------------------------------------------------
+
+
+def judged_as(monkeypatch, said: dict[str, str]) -> JudgedReader:
+    """A reader for which each passage id supports these letters of the question."""
+    rows = [
+        {"qid": "q1", "pid": pid, "judge": "first", "on_topic": 2, "contradicts": ""}
+        | {"supports": letters}
+        for pid, letters in said.items()
+    ]
+    monkeypatch.setattr(readers, "read_judgments", lambda: rows)
+    return JudgedReader()
+
+
+def test_the_judged_reader_takes_the_option_with_most_support_by_rank(monkeypatch):
+    # B has 1/2 + 1/3, A has 1/1: a first place is worth more than a second and a third.
+    reader = judged_as(monkeypatch, {"p0": "A", "p1": "B", "p2": "B", "p3": "", "p4": ""})
+    (answer,) = reader.answer_all([QUESTION], [PASSAGES])
+    assert answer.letter == "A"
+    (answer,) = reader.answer_all([QUESTION], [PASSAGES[1:]])
+    assert answer.letter == "B"
+
+
+def test_the_judged_reader_abstains_without_support_and_between_equals(monkeypatch):
+    reader = judged_as(monkeypatch, {"p0": "AB", "p1": ""})
+    equal, none = reader.answer_all([QUESTION] * 2, [PASSAGES[:1], PASSAGES[1:2]])
+    assert (equal.letter, none.letter) == ("", "") and equal.rule == "abstains"
+
+
+def test_passages_that_nobody_judged_are_not_run_and_never_silent(monkeypatch):
+    reader = judged_as(monkeypatch, {"p0": "A"})
+    with pytest.raises(RecordingMiss, match="50% of these passages .*Next: judge them"):
+        reader.answer_all([QUESTION], [PASSAGES[:2]])

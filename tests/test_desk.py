@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from lib.data import real
+from lib.data import judgments, real
+from lib.data.judgments import read_judgments
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.llm.batch import Nothing
 from lib.llm.recorder import Recorder
-from lib.studies.real import desk, judgments
-from lib.studies.real.judgments import read_judgments
+from lib.studies.real import desk
 from lib.studies.real.texts import WRITER
 
 OPTIONS = {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}

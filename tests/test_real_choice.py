@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lib.data.judgments import Evidence, evidence
 from lib.data.questions import Question
 from lib.studies.lam.claims import primary_tests
 from lib.studies.real.arms import LAMBDAS, arms_of
@@ -15,7 +16,6 @@ from lib.studies.real.choice import (
     lambda_table,
     least_differences,
 )
-from lib.studies.real.judgments import Evidence, evidence
 from lib.studies.real.measures import exam_outcome, headroom, read_option, values_of
 
 

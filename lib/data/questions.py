@@ -55,8 +55,7 @@ class Question:
 
 
 def load_questions(name: str, n: int | None = None, seed: int = 0) -> list[Question]:
-    """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa" or "ddx-mini", or "real", the
-    test half of the real sample as far as every text is written for it (see ``lib.data.real``).
+    """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa" or "ddx-mini".
 
     ``n`` asks for a random subset: sorted by qid, sampled with ``random.Random(seed)``, and sorted
     by qid again, so it depends on nothing but the ids, ``n`` and ``seed``. Raises ValueError when
@@ -208,12 +207,6 @@ def _ddx_mini() -> Iterator[Question]:
         yield Question(text=text, subset=subset, dataset="ddx-mini", **row)
 
 
-def _real() -> list[Question]:
-    from lib.data.real import in_full, load_real
-
-    return in_full(load_real("test"))
-
-
 _LOADERS = {
     "mmlu": _mmlu,
     "medqa": _medqa,
@@ -221,5 +214,4 @@ _LOADERS = {
     "medmcqa": _medmcqa,
     "pubmedqa": _pubmedqa,
     "ddx-mini": _ddx_mini,
-    "real": _real,
 }

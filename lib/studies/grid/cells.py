@@ -16,6 +16,7 @@ import pandas as pd
 from lib.base.provenance import make_or_reuse
 from lib.data.passages import Passage
 from lib.data.questions import Question, load_questions
+from lib.data.real import in_full, load_real
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Method
@@ -38,12 +39,13 @@ _TEXT_COLUMNS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
 def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
     """Test questions by set and sorted by id, ``n`` of each (0 = all).
 
-    ddx-mini gives one set for each of its three styles; its dev questions are left out. The real
-    sample gives one set for each that it is drawn from.
+    ddx-mini gives one set for each of its three styles; its dev questions are left out. "real"
+    gives one for each set that it is drawn from, of the questions that every text is written for.
     """
     sets: dict[str, list[Question]] = {}
     for name in names:
-        for question in load_questions(name):
+        asked = in_full(load_real("test")) if name == "real" else load_questions(name)
+        for question in asked:
             if question.split != "dev":
                 label = name
                 if name == "ddx-mini":

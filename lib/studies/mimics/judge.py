@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lib.data.questions import Question
 from lib.llm.chat import ChatModel, in_parallel
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
-from lib.llm.replies import ask_json
+from lib.llm.replies import JsonReply, ask_json
 from lib.studies.grid.experiment import Experiment
 from lib.studies.mimics.items import expanded
 from lib.studies.mimics.tier_statistics import TIERS
 
-__all__ = ["GRADE", "judged"]
+__all__ = ["GRADE", "grade_mimic", "judged"]
 
 GRADE = {
     "type": "object",
@@ -23,28 +24,36 @@ GRADE = {
 """JSON schema of the judge's reply: the reason first, so that the grade follows from it."""
 
 
+def grade_mimic(
+    question: Question, h_plus: str, h_minus: str, llm: ChatModel, max_tokens: int = 200
+) -> JsonReply:
+    """The judge's reply on one mimic; the judge sees the key, as the paper's physician did."""
+    options = "\n".join(f"{x}. {o}" for x, o in sorted(question.options.items()))
+    messages = load_prompt("mimic_judge").messages(
+        question=question.text,
+        options=options,
+        answer=f"{question.answer}. {question.options[question.answer]}",
+        h_plus=h_plus,
+        h_minus=h_minus,
+    )
+    return ask_json(llm, messages, GRADE, max_tokens=max_tokens)
+
+
 def judged(experiment: Experiment, llm: ChatModel, *, max_tokens: int = 200) -> pd.DataFrame:
     """The judge's grade of every question's H-: qid, grade, why, error, how.
 
-    The judge sees the key, as the paper's physician did. ``grade`` is empty where there is none: a
-    reply that stays broken (``error``), or a generation that nobody recorded (``how`` records it).
+    ``grade`` is empty where there is none: a reply that stays broken (``error``), or a generation
+    that nobody recorded (``how`` records it).
     """
-    prompt = load_prompt("mimic_judge")
 
     def one(item: tuple) -> dict:
         _, q, expansion = item
-        options = "\n".join(f"{x}. {o}" for x, o in sorted(q.options.items()))
-        messages = prompt.messages(
-            question=q.text,
-            options=options,
-            answer=f"{q.answer}. {q.options[q.answer]}",
-            h_plus=expansion.trace["H_plus"],
-            h_minus=expansion.trace["H_minus"],
-        )
         row = {"qid": q.qid, "grade": "", "why": "", "error": "", "how": ""}
         try:
             with llm.tag(method="judge of mimics", qid=q.qid):
-                reply = ask_json(llm, messages, GRADE, max_tokens=max_tokens)
+                trace = expansion.trace
+                pair = trace["H_plus"], trace["H_minus"]
+                reply = grade_mimic(q, *pair, llm, max_tokens)
         except RecordingMiss as miss:
             return row | {"how": str(miss).rsplit("Next: ", 1)[-1]}
         return row | {"error": reply.error} | (reply.value or {})

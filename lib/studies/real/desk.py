@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.base.paths import RECORDINGS
+from lib.data.judgments import add_labels, read_judgments, shown_text
 from lib.data.questions import Question
 from lib.data.real import EXAMS, Split, load_real
 from lib.data.store import PassageStore
@@ -22,7 +23,7 @@ from lib.llm.batch import Nothing, Pending, add_replies, pending, read_sheet, sh
 from lib.llm.chat import ChatModel, tag
 from lib.llm.quotes import as_places
 from lib.llm.recorder import Recorder
-from lib.studies.real.judgments import add_labels, read_judgments, shown_text
+from lib.studies.real import probes
 from lib.studies.real.plants import Plant, counterfactual, is_planted, plants_for
 from lib.studies.real.quality import read_again, read_alone
 from lib.studies.real.sheets import (
@@ -45,6 +46,7 @@ __all__ = [
     "give_sheets",
     "give_texts",
     "pool_of",
+    "probes_asked",
     "quotes_as_places",
     "take_labels",
     "take_texts",
@@ -122,6 +124,16 @@ def counterfactuals_asked(split: Split, llm: Recorder | Nothing) -> list[Pending
 def counterfactuals(split: Split, llm: ChatModel) -> dict[str, str]:
     """The recorded counterfactual passages of a half by question id (see ``plants``)."""
     return {q.qid: counterfactual(q, llm) for q in _with_counterfactual(split)}
+
+
+def probes_asked(name: str, llm: Recorder | Nothing) -> list[Pending]:
+    """The replies to a probe of the test half that no recording has (see ``probes``)."""
+    method = KINDS["hypotheses"].method
+    written = {q.qid: method.expand(q, llm, _nothing) for q in load_real("test")}
+    found: list[Pending] = []
+    for _, ask in probes.calls(name, written):
+        found += pending(ask, llm)
+    return found
 
 
 def _with_counterfactual(split: Split) -> list[Question]:
@@ -348,7 +360,8 @@ def take_labels(judge: str, folder: Path) -> tuple[int, list[str]]:
                 taken += read_alone_labels(said, sheets, texts)
             else:
                 taken.append((sheets[0], read_labels(said, sheets[0], texts)))
-    return add_labels(taken, judge), waiting
+    labels = [(sheet_.qid, labels) for sheet_, labels in taken]
+    return add_labels(labels, judge), waiting
 
 
 def _from_key(fields: dict) -> Sheet:

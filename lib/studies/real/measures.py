@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from lib.data.judgments import Evidence, read_option
 from lib.data.questions import Question
 from lib.data.real import EXAMS
 from lib.stats import measure
-from lib.studies.real.judgments import Evidence
 
 __all__ = [
     "BIOASQ_METRICS",
@@ -23,7 +23,6 @@ __all__ = [
     "TOP",
     "exam_outcome",
     "headroom",
-    "read_option",
     "values_of",
 ]
 
@@ -79,21 +78,6 @@ def exam_outcome(question: Question, pids: Sequence[str], judged: Judged) -> dic
         len(seen) / max(len(found), 1),
     )
     return dict(zip(EXAM_METRICS, map(float, values), strict=True))
-
-
-def read_option(found: Sequence[Evidence | None]) -> str | None:
-    """What the judged reader answers from ranked evidence: the option with the most support.
-
-    A passage at rank r gives 1/r to each option it supports. Without any support, or between
-    equals, the reader abstains (None).
-    """
-    support: dict[str, float] = {}
-    for rank, evidence in enumerate(found, 1):
-        for letter in evidence.supports if evidence else ():
-            support[letter] = support.get(letter, 0.0) + 1 / rank
-    best = max(support.values(), default=0.0)
-    leaders = [letter for letter, total in support.items() if total == best]
-    return leaders[0] if len(leaders) == 1 else None
 
 
 def headroom(questions: Sequence[Question], judged: Judged) -> pd.DataFrame:

@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lib.data.judgments import Label
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import find_words
 
 __all__ = [
-    "Label",
     "Sheet",
     "alone_messages",
     "make_sheet",
@@ -36,22 +36,6 @@ class Sheet:
     qid: str
     letters: Mapping[str, str]
     items: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Label:
-    """What a judge says of one passage. ``on_topic`` is 0 to 3, or None where it is unjudged.
-
-    ``supports`` and ``contradicts`` are letters of the question; ``spans`` has (start, length) in
-    the passage for each of them, supports first. ``lost`` counts labels whose words were not found.
-    """
-
-    item: str
-    on_topic: int | None
-    supports: str = ""
-    contradicts: str = ""
-    spans: tuple[tuple[int, int], ...] = ()
-    lost: int = 0
 
 
 def make_sheet(name: str, question: Question, items: Sequence[str], seed: str) -> Sheet:

@@ -13,6 +13,7 @@ from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result, write_result
 from lib.data import ddx_mini
 from lib.data.corpus_index import build_index, corpus_store, files_of
+from lib.data.judgments import JUDGMENTS, evidence, read_judgments
 from lib.data.questions import Question, load_questions
 from lib.data.real import GROUPS, Split, load_real
 from lib.data.store import PassageStore
@@ -23,7 +24,6 @@ from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
 from lib.studies.real.arms import Arm, arms_of
 from lib.studies.real.choice import choices, lambda_table, least_differences
-from lib.studies.real.judgments import JUDGMENTS, evidence, read_judgments
 from lib.studies.real.measures import headroom, values_of
 from lib.studies.real.plants import Plant, read_plants
 from lib.studies.real.quality import (

@@ -11,18 +11,42 @@ entry for each letter of ``supports`` and then of ``contradicts``: where the wor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.base.paths import DATA
 from lib.data.passages import Passage
-from lib.studies.real.sheets import Label, Sheet
 
-__all__ = ["JUDGMENTS", "Evidence", "add_labels", "evidence", "read_judgments", "shown_text"]
+__all__ = [
+    "JUDGMENTS",
+    "Evidence",
+    "Label",
+    "add_labels",
+    "evidence",
+    "read_judgments",
+    "read_option",
+    "shown_text",
+]
 
 JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a judge says of one passage. ``on_topic`` is 0 to 3, or None where it is unjudged.
+
+    ``supports`` and ``contradicts`` are letters of the question; ``spans`` has (start, length) in
+    the passage for each of them, supports first. ``lost`` counts labels whose words were not found.
+    """
+
+    item: str
+    on_topic: int | None
+    supports: str = ""
+    contradicts: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,18 +74,18 @@ def read_judgments(path: Path = JUDGMENTS) -> list[dict]:
 
 
 def add_labels(
-    sheets: Iterable[tuple[Sheet, list[Label]]], judge: str, path: Path = JUDGMENTS
+    judged: Iterable[tuple[str, Sequence[Label]]], judge: str, path: Path = JUDGMENTS
 ) -> int:
-    """Add the labels of one pass; how many rows are new.
+    """Add the labels of one pass, by question id; how many rows are new.
 
     Raises ValueError for an item that the same pass has judged otherwise.
     """
     rows = {(row["qid"], row["pid"], row["judge"]): row for row in read_judgments(path)}
     before = len(rows)
-    for sheet, labels in sheets:
+    for qid, labels in judged:
         for label in labels:
             row = {
-                "qid": sheet.qid,
+                "qid": qid,
                 "pid": label.item,
                 "judge": judge,
                 "on_topic": label.on_topic,
@@ -71,7 +95,7 @@ def add_labels(
                 "length": [length for _, length in label.spans],
                 "lost": label.lost,
             }
-            key = (sheet.qid, label.item, judge)
+            key = (qid, label.item, judge)
             if rows.get(key, row) != row:
                 raise ValueError(f"{path.name}: {key} was judged otherwise before")
             rows[key] = row
@@ -100,3 +124,18 @@ def evidence(rows: Iterable[Mapping]) -> dict[tuple[str, str], Evidence]:
             supports_any=frozenset.union(*supports),
         )
     return found
+
+
+def read_option(found: Sequence[Evidence | None]) -> str | None:
+    """What the judged reader answers from ranked evidence: the option with the most support.
+
+    A passage at rank r gives 1/r to each option it supports. Without any support, or between
+    equals, the reader abstains (None).
+    """
+    support: dict[str, float] = {}
+    for rank, evidence in enumerate(found, 1):
+        for letter in evidence.supports if evidence else ():
+            support[letter] = support.get(letter, 0.0) + 1 / rank
+    best = max(support.values(), default=0.0)
+    leaders = [letter for letter, total in support.items() if total == best]
+    return leaders[0] if len(leaders) == 1 else None
