@@ -39,11 +39,13 @@ EXAM_METRICS = (
     "hit_right_any",
     "misled_any",
     "reads_right",
+    "reads_right_or_guess",
     "abstains",
     "judged_share",
 )
 """Of a question's top five. ``..._any`` counts what a single pass said, too: the bound on the other
-side. ``reads_right`` and ``abstains`` are the judged reader's (see ``read_option``)."""
+side. ``reads_right`` and ``abstains`` are the judged reader's (see ``read_option``), and
+``reads_right_or_guess`` gives it chance where it abstains."""
 BIOASQ_METRICS = ("p_at_5", "ndcg_at_10")
 
 POOL = "whole pool"
@@ -74,6 +76,7 @@ def exam_outcome(question: Question, pids: Sequence[str], judged: Judged) -> dic
         question.answer in said,
         bool(said - {question.answer}),
         option == question.answer,
+        1 / len(question.options) if option is None else option == question.answer,
         option is None,
         len(seen) / max(len(found), 1),
     )
