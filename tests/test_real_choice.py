@@ -116,6 +116,7 @@ def test_an_outcome_counts_five_places_and_says_how_many_were_judged():
         "hit_right_any": 1.0,
         "misled_any": 1.0,
         "reads_right": 1.0,
+        "reads_right_or_guess": 1.0,
         "abstains": 0.0,
         "judged_share": 0.6,
     }
