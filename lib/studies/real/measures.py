@@ -6,6 +6,7 @@ outcome, a row for a question: ``dataset, arm, qid, metric, value``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -18,11 +19,14 @@ from lib.stats import measure
 __all__ = [
     "BIOASQ_METRICS",
     "EXAM_METRICS",
+    "MAJORITY",
     "ON_TOPIC",
+    "OWN_ANSWER",
     "POOL",
     "TOP",
     "exam_outcome",
     "headroom",
+    "own_answers",
     "values_of",
 ]
 
@@ -50,6 +54,10 @@ BIOASQ_METRICS = ("p_at_5", "ndcg_at_10")
 
 POOL = "whole pool"
 """The arm that returns everything that any arm found: no ranking of it, and no arm to compare."""
+
+OWN_ANSWER = "what H+ says"
+MAJORITY = "majority"
+"""Rows without retrieval: the option that H+ speaks for, and always the commonest letter."""
 
 Judged = Mapping[tuple[str, str], Evidence]
 
@@ -101,6 +109,24 @@ def headroom(questions: Sequence[Question], judged: Judged) -> pd.DataFrame:
                 ("misled", bool(letters - {question.answer})),
             ):
                 rows.append((question.dataset, POOL, question.qid, metric, float(value)))
+    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
+
+
+def own_answers(questions: Sequence[Question], read: Mapping[str, str]) -> pd.DataFrame:
+    """Whether the option that H+ speaks for is right, and whether the commonest letter is.
+
+    ``read`` are letters by question id, empty where H+ speaks for none: wrong. Outcomes as
+    ``values_of`` has them, metric ``reads_right``, of the questions in ``read``.
+    """
+    asked = [question for question in questions if question.qid in read]
+    rows = []
+    for dataset in dict.fromkeys(question.dataset for question in asked):
+        own = [question for question in asked if question.dataset == dataset]
+        commonest = Counter(sorted(question.answer for question in own)).most_common(1)[0][0]
+        for question in own:
+            for arm, letter in ((OWN_ANSWER, read[question.qid]), (MAJORITY, commonest)):
+                right = float(letter == question.answer)
+                rows.append((dataset, arm, question.qid, "reads_right", right))
     return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
 
 

@@ -3,23 +3,30 @@ encoder.
 
 BioASQ's labels are complete, so nothing has to be judged: the 21,231 snippets are embedded by
 another encoder, and the texts of the real sample searched there.
+
+    python -m lib.studies.real.second_encoder mpnet --profile open
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 
 import pandas as pd
 
+from lib.base.provenance import read_result
 from lib.data.real import Split, load_real
-from lib.profiles import Profile
+from lib.profiles import Profile, load_profile
 from lib.search.embed import load_encoder
+from lib.stats import Pair, claims
 from lib.studies.real.arms import arms_of
+from lib.studies.real.choice import choices
 from lib.studies.real.measures import values_of
-from lib.studies.real.study import experts_passages, recorded, retriever_for
+from lib.studies.real.study import experts_passages, keep, recorded, retriever_for
+from lib.studies.real.tables import arm_table
 from lib.studies.real.written import runs_of, written_for
 
-__all__ = ["bioasq_values"]
+__all__ = ["bioasq_values", "compared", "measure_encoder"]
 
 
 def bioasq_values(profile: Profile, encoder: str, split: Split, chosen: float) -> pd.DataFrame:
@@ -29,10 +36,53 @@ def bioasq_values(profile: Profile, encoder: str, split: Split, chosen: float) -
     CSQE and ThinkQE are left out: their requests hold what the profile's own encoder found, and
     nobody wrote for what another one finds.
     """
-    alone = replace(profile, corpora=("bioasq",), limit=0)
-    retriever = retriever_for(alone, load_encoder(encoder))
+    retriever = _snippets(profile, encoder)
     questions = [q for q in load_real(split) if q.dataset == "bioasq"]
     written = written_for(questions, recorded(), retriever)
     arms = {"exams": [], "bioasq": arms_of(chosen)}
     runs = runs_of(questions, written, arms, retriever)
-    return values_of(questions, runs, {}, experts_passages(retriever.store)).assign(encoder=encoder)
+    return values_of(questions, runs, {}, experts_passages(retriever.store))
+
+
+def compared(values: pd.DataFrame) -> pd.DataFrame:
+    """Every arm's mean, and its paired difference from H+ alone: arm, metric, value, low, high, n,
+    difference, difference_low, difference_high."""
+    table = arm_table(values).drop(columns="dataset")
+    pairs = [
+        Pair("", row.metric, row.arm, "hplus") for row in table.itertuples() if row.arm != "hplus"
+    ]
+    tested = claims(values, pairs)[["arm", "metric", "difference", "low", "high"]]
+    tested = tested.rename(columns={"low": "difference_low", "high": "difference_high"})
+    return table.merge(tested, on=["arm", "metric"], how="left")
+
+
+def measure_encoder(profile: Profile, encoder: str) -> pd.DataFrame:
+    """``compared`` of the profile's own encoder and of another, by ``encoder``; kept as
+    ``real_<encoder>``."""
+    chosen = choices(read_result("real_dev_lambda", profile.name)[0])["bioasq"]
+    parts = []
+    for name in (profile.encoder, encoder):
+        values = bioasq_values(profile, name, "test", chosen)
+        parts.append(compared(values).assign(encoder=name))
+    table = pd.concat(parts, ignore_index=True)
+    keep(table, f"real_{encoder}", profile, _snippets(profile, encoder))
+    return table
+
+
+def _snippets(profile: Profile, encoder: str):
+    alone = replace(profile, corpora=("bioasq",), limit=0)
+    return retriever_for(alone, load_encoder(encoder))
+
+
+def main() -> None:
+    """Command line: measure one encoder beside the profile's own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("encoder")
+    parser.add_argument("--profile", default="open")
+    given = parser.parse_args()
+    table = measure_encoder(load_profile(given.profile), given.encoder)
+    print(f"real_{given.encoder}: {len(table)} rows")
+
+
+if __name__ == "__main__":
+    main()

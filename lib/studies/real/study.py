@@ -18,14 +18,17 @@ from lib.data.questions import Question, load_questions
 from lib.data.real import GROUPS, Split, load_real
 from lib.data.store import PassageStore
 from lib.llm.recorder import Recorder
+from lib.methods.base import Expansion
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
 from lib.studies.real.arms import Arm, arms_of
+from lib.studies.real.cases import case_counts, case_table
 from lib.studies.real.choice import choices, lambda_table, least_differences
-from lib.studies.real.measures import headroom, values_of
+from lib.studies.real.measures import headroom, own_answers, values_of
 from lib.studies.real.plants import Plant, read_plants
+from lib.studies.real.probes import known_by_heart, options_read
 from lib.studies.real.quality import (
     Key,
     Row,
@@ -36,6 +39,8 @@ from lib.studies.real.quality import (
 )
 from lib.studies.real.tables import arm_table, claims_table, lambda_rows
 from lib.studies.real.texts import WRITER
+from lib.studies.real.texts_table import texts_table
+from lib.studies.real.where import about_questions, where_table
 from lib.studies.real.written import runs_of, written_for
 
 __all__ = [
@@ -55,12 +60,13 @@ __all__ = [
 class Sample:
     """One half of the real sample, searched and measured.
 
-    ``runs`` are ranked lists (``written.RUN_COLUMNS``), ``values`` every outcome (``dataset, arm,
-    qid, metric, value``).
+    ``written`` are the expansions by kind and question id, ``runs`` ranked lists
+    (``written.RUN_COLUMNS``), ``values`` every outcome (``dataset, arm, qid, metric, value``).
     """
 
     split: Split
     questions: Sequence[Question]
+    written: Mapping[str, Mapping[str, Expansion]]
     runs: pd.DataFrame
     values: pd.DataFrame
 
@@ -90,7 +96,7 @@ def open_sample(split: Split, retriever: Retriever, arms: Mapping[str, Sequence[
     runs = runs_of(questions, written, arms, retriever)
     targets = experts_passages(retriever.store)
     values = values_of(questions, runs, evidence(read_judgments()), targets)
-    return Sample(split, questions, runs, values)
+    return Sample(split, questions, written, runs, values)
 
 
 def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
@@ -123,23 +129,33 @@ def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFram
 def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     """The tables of the test half, by name, kept as results of the profile.
 
-    ``values_real`` (every outcome), ``real_arms`` (means), ``real_lambda`` (curves) and
-    ``claims_real``. Lambdas are those of the stored ``real_dev_lambda``; exams have verdicts only
-    if the stored ``judge_quality`` of the test half allows them.
+    ``values_real`` (every outcome), ``real_arms`` (means), ``real_lambda`` (curves),
+    ``claims_real``, ``real_where`` (the difference on parts), ``real_cases`` with
+    ``real_case_counts``, and ``real_texts``. Lambdas are those of the stored ``real_dev_lambda``;
+    exams have verdicts only if the stored ``judge_quality`` of the test half allows them.
     """
     chosen = choices(read_result("real_dev_lambda", profile.name)[0])
     quality, _ = read_result("judge_quality", profile.name)
     arms = {group: arms_of(lam) for group, lam in chosen.items()}
     sample = open_sample("test", retriever, arms)
     judged = evidence(read_judgments())
-    pool = headroom(sample.questions, judged)
-    table = arm_table(pd.concat([sample.values, pool], ignore_index=True))
+    hypotheses = sample.written["hypotheses"]
+    read = options_read(hypotheses, recorded())
+    beside = [headroom(sample.questions, judged), own_answers(sample.questions, read)]
+    table = arm_table(pd.concat([sample.values, *beside], ignore_index=True))
     instrument = is_instrument(quality[quality["split"] == "test"])
+    about = about_questions(
+        sample.questions, hypotheses, read, known_by_heart(hypotheses, recorded()), retriever
+    )
     tables = {
         "values_real": sample.values,
         "real_arms": table,
         "real_lambda": lambda_rows(table, chosen),
         "claims_real": claims_table(sample.values, chosen, instrument),
+        "real_where": where_table(sample.values, about),
+        "real_cases": case_table(sample.questions, sample.runs, sample.values, judged),
+        "real_case_counts": case_counts(sample.values),
+        "real_texts": texts_table(sample.questions, sample.written),
     }
     for name, one in tables.items():
         keep(one, name, profile, retriever)
