@@ -33,6 +33,12 @@ _WHOLE = {
     "asked_bm25": "the description, BM25",
     "asked_rrf": "the description, both fused",
     "noise floor": "HyDE and itself",
+    "hyde-options": "HyDE that saw the options",
+    "rationale": "a rationale that saw the options",
+    "hplus-stem": "H+ alone, options unseen",
+    "hplus+hplus-stem": "H+ and an H+ with options unseen",
+    "hplus+hyde": "H+ and HyDE's passages",
+    "chr-stem": "CHR, options unseen",
 }
 """Keys that are called something of their own, whatever they are put together from."""
 
