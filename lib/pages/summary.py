@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lib.pages.committed import between, read
+from lib.pages.real import tests_of, verdict
 from lib.studies.lam.claims import primary_tests
 
 __all__ = ["summary"]
@@ -15,7 +16,7 @@ P = "p_at_5"
 
 def summary() -> str:
     """The answer first, then what was tested, then what was only looked at; in Markdown."""
-    return "\n\n".join((_answer(), _real_dev(), _tested(), _looked_at()))
+    return "\n\n".join((verdict(), _diseases(), _tested(), _looked_at()))
 
 
 def _claims(study: str, profile: str = "open") -> pd.DataFrame:
@@ -32,40 +33,14 @@ def _chosen(study: str) -> float:
     return float(table.loc["one mimic", "lambda"])
 
 
-def _answer() -> str:
-    """One sentence on whether it works, worded by the verdicts of the primary tests."""
+def _diseases() -> str:
+    """The second act in a sentence: hypotheses that nobody had to guess."""
     primary = _claims(FRESH)
     primary = primary[primary["status"] == "primary"]
-    held = (primary["verdict"] == "SUPPORTED").sum()
-    against = (primary["verdict"] == "AGAINST").sum()
-    open_ = len(primary) - held - against
-    n = int(primary["n"].max())
-    answer = "Not as tested here"
-    if held:
-        answer = "Yes, as tested here" if held == len(primary) else "In part"
     return (
-        f"**Does it work? {answer}.** On {n} diseases that nothing was tuned on, {len(primary)} "
-        f"statements about contrast were declared beforehand and tested once: {held} held, "
-        f"{against} came out the other way round, {open_} could not be told from chance. This says "
-        "nothing yet about hypotheses that a language model writes for exam questions, which is "
-        "what the paper's claim is about."
-    )
-
-
-def _real_dev() -> str:
-    """Where the measurement on real questions stands: what dev chose, before the test is run."""
-    table = read("real_dev_lambda", "open")[0]
-    exams = table[table["group"] == "exams"].set_index("lambda")
-    bioasq = table[table["group"] == "bioasq"].set_index("lambda")
-    chosen, share = (own[own["chosen"]].index[0] for own in (bioasq, exams))
-    tests = len(primary_tests()["real"]["test"])
-    return (
-        f"That is under way: {tests} tests on real exam and BioASQ questions are declared, with "
-        "hypotheses that a capable language model wrote. The test half is not measured yet. On the "
-        f"{exams['n'].iloc[0]} exam questions of dev, where blind judging says what each passage "
-        f"supports, H+ alone fills {exams.loc[0.0, 'value']:.3f} of the top five with support for "
-        f"the right option, contrast at λ = 1 fills {exams.loc[1.0, 'value']:.3f}; dev chose "
-        f"λ = {share:g} there and {chosen:g} on BioASQ."
+        f"**And where H+ is right by construction?** On {int(primary['n'].max())} diseases that "
+        f"nothing was tuned on, {len(primary)} statements about contrast were declared beforehand "
+        f"and tested once: {tests_of(primary['verdict'])}."
     )
 
 

@@ -50,6 +50,7 @@ __all__ = [
     "judge_quality",
     "keep",
     "open_sample",
+    "quality_results",
     "recorded",
     "retriever_for",
     "results_of_test",
@@ -162,6 +163,14 @@ def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
     return tables
 
 
+def quality_results(profile: Profile, retriever: Retriever) -> pd.DataFrame:
+    """``judge_quality`` of both halves, by ``split``, kept as a result of the profile."""
+    halves = [judge_quality(half, retriever.store).assign(split=half) for half in ("dev", "test")]
+    table = pd.concat(halves, ignore_index=True)
+    keep(table, "judge_quality", profile, retriever)
+    return table
+
+
 def keep(table: pd.DataFrame, name: str, profile: Profile, retriever: Retriever) -> None:
     """Write a table as a result of the profile, with all that it depends on."""
     recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
@@ -191,17 +200,20 @@ def experts_passages(store: PassageStore) -> dict[str, frozenset[str]]:
 def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
     """Everything that tells whether the judge of a half is an instrument (see ``quality``).
 
-    Columns: check, label, value, low, high, n. The sets of known truth were judged once, with dev.
+    Columns: check, label, value, low, high, n. The sets of known truth were judged once, with dev,
+    and stand there alone.
     """
     rows = read_judgments()
     of_split = {question.qid: question for question in load_real(split)}
     own = [row for row in rows if row["qid"] in of_split]
     plants: list[Plant] = [plant for plant in read_plants() if plant.qid in of_split]
-    known, classes = _known(rows, store)
-    judged = [row for row in rows if (row["qid"], row["pid"]) in classes]
     alone = agreement(own, of_split, "single")
     parts = [agreement(own, of_split), alone, planted_errors(own, plants)]
-    return pd.concat([*parts, known_truth(judged, known, classes)], ignore_index=True)
+    if split == "dev":
+        known, classes = _known(rows, store)
+        judged = [row for row in rows if (row["qid"], row["pid"]) in classes]
+        parts.append(known_truth(judged, known, classes))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _known(

@@ -1,0 +1,71 @@
+"""The tables of the real sample: made by a profile that asks it, read under any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lib.base.provenance import read_result
+from lib.profiles import Profile
+from lib.search.embed import load_encoder
+from lib.studies.real.choice import choices
+from lib.studies.real.study import (
+    dev_results,
+    quality_results,
+    results_of_test,
+    retriever_for,
+)
+
+__all__ = ["MADE_BY", "RealTables", "TABLES", "real_tables"]
+
+MADE_BY = "open"
+"""The profile whose results everyone sees."""
+
+TABLES = (
+    "judge_quality",
+    "real_dev_lambda",
+    "real_least",
+    "real_dev",
+    "claims_real",
+    "real_arms",
+    "real_lambda",
+    "real_where",
+    "real_cases",
+    "real_case_counts",
+    "real_texts",
+    "real_mpnet",
+)
+
+
+@dataclass(frozen=True)
+class RealTables:
+    """Tables by name (``tables["real_lambda"]``), and where they came from."""
+
+    tables: Mapping[str, pd.DataFrame]
+    origin: dict
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        return self.tables[name]
+
+    @property
+    def chosen(self) -> list[float]:
+        """The lambdas that dev chose, each once."""
+        return sorted(set(choices(self["real_dev_lambda"]).values()))
+
+
+def real_tables(profile: Profile) -> RealTables:
+    """All tables of the real sample (``TABLES``).
+
+    A profile that asks the sample makes them first, from recordings and labels, but for the second
+    encoder's, which has a command of its own (``lib.studies.real.second_encoder``).
+    """
+    if "real" in profile.questions:
+        encoder = load_encoder(profile.encoder, **profile.encoder_options)
+        retriever = retriever_for(profile, encoder)
+        quality_results(profile, retriever)
+        dev_results(profile, retriever)
+        results_of_test(profile, retriever)
+    read = {name: read_result(name, MADE_BY, committed=True) for name in TABLES}
+    return RealTables({name: table for name, (table, _) in read.items()}, read["real_arms"][1])
