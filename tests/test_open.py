@@ -11,18 +11,17 @@ import pytest
 from lib.base import paths
 from lib.base.compare import differences
 from lib.base.provenance import read_result
-from lib.data import load_benchmark
 from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
-from lib.studies.grid.cells import RANDOM
-from lib.studies.grid.experiment import NAMED, open_experiment
+from lib.studies.grid.experiment import open_experiment
 from lib.studies.grid.tables import table1
 from lib.studies.lam.arms import QUESTION, Arm
 from lib.studies.lam.benchmarks import Benchmarks
 from lib.studies.lam.study import measured
 from lib.studies.nli.labelled import quality_table
 from lib.studies.nli.models import load_backend
+from lib.studies.real.results import TABLES as TABLES_OF_REAL
 from lib.ways import Way
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]
@@ -92,22 +91,17 @@ def agree(name: str, made: pd.DataFrame, keys: list[str], numbers: list[str]) ->
     return len(both)
 
 
-def test_committed_grid_regenerates_but_for_what_a_model_wrote(mirror, tmp_path, monkeypatch):
-    """Everything that asks no LLM: three ways to search, random passages, the evidence reader."""
+def test_committed_grid_regenerates(mirror, tmp_path, monkeypatch):
+    """Everything is replayed: what every arm retrieves, and what judged evidence makes of it."""
     monkeypatch.setenv("CHR_OUT", str(tmp_path))
-    nothing = "replay:data/recordings/nothing.jsonl"
-    reader = {"kind": "evidence", "name": "evidence reader"}
-    profile = load_profile("open", llm=nothing, answerers=(reader,))
-    lab = open_experiment(profile)
-    known = load_benchmark("bioasq", lab.grid.retriever.encoder)
-    quality = lab.quality(lab.runs(), known.targets, known.mimics)
-    assert set(quality["method"]) == {"standard", "bm25", "rrf", RANDOM}
+    lab = open_experiment(load_profile("open"))
+    quality = lab.quality(lab.runs(), *lab.relevance())
+    assert set(quality["method"]) == set(lab.searched)
     numbers = ["p_at_5", "p_at_5_low", "p_at_5_high", "hit_at_5", "ndcg_at_10", "n"]
-    assert agree("retrieval", quality, ["dataset", "method"], numbers) == 4
+    assert agree("retrieval", quality, ["dataset", "method"], numbers) == len(quality)
     table = table1(lab, lab.answers())
     keys = ["dataset", "answerer", "method", "metric"]
-    made = table[table["method"] != NAMED]
-    assert agree("table1", made, keys, ["value", "low", "high", "n"]) == len(made) >= 60
+    assert agree("table1", table, keys, ["value", "low", "high", "n"]) == len(table) >= 60
 
 
 def test_committed_contradictions_regenerate(mirror):
@@ -128,26 +122,33 @@ def test_committed_contradictions_regenerate(mirror):
 
 @pytest.fixture(scope="module")
 def real(mirror, tmp_path_factory):
-    """The dev half of the real sample, replayed, searched and measured afresh."""
-    from lib.studies.real.study import dev_results, judge_quality, retriever_for
+    """Both halves of the real sample, replayed, searched and measured afresh."""
+    from lib.studies.real.study import (
+        dev_results,
+        quality_results,
+        results_of_test,
+        retriever_for,
+    )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_OUT", str(tmp_path_factory.mktemp("real")))
         profile = load_profile("open")
         retriever = retriever_for(profile, load_encoder(profile.encoder))
-        quality = judge_quality("dev", retriever.store).assign(split="dev")
-        yield dev_results(profile, retriever) | {"judge_quality": quality}
+        quality = quality_results(profile, retriever)
+        made = dev_results(profile, retriever) | results_of_test(profile, retriever)
+        yield made | {"judge_quality": quality}
 
 
-@pytest.mark.parametrize("name", ["real_dev_lambda", "real_least", "real_dev", "judge_quality"])
+@pytest.mark.parametrize(
+    "name", ["values_real", *(name for name in TABLES_OF_REAL if name != "real_mpnet")]
+)
 def test_the_real_sample_is_what_its_recordings_and_labels_make(real, name):
     committed, _ = read_result(name, "open", committed=True)
-    if name == "judge_quality":
-        committed = committed[committed["split"] == "dev"].reset_index(drop=True)
     fresh = real[name][list(committed.columns)]
     assert differences(fresh, committed) == []
 
 
-def test_dev_of_the_real_sample_is_judged_whole(real):
-    share = real["real_dev"].query("metric == 'judged_share'")
+@pytest.mark.parametrize("name", ["real_dev", "real_arms"])
+def test_the_real_sample_is_judged_whole(real, name):
+    share = real[name].query("metric == 'judged_share'")
     assert len(share) and share["value"].min() >= 0.99

@@ -1,0 +1,89 @@
+"""Your own writer: a reader's model writes H+ and H- for the same sample, beside the recorded one.
+
+    export CHR_LLM_URL=... CHR_LLM_MODEL=...
+    python -m lib.studies.real.own_writer
+
+Its passages may be others than those that were judged, so every row says which share of its top
+five is. A passage that nobody judged counts as silent: with a small share the row is a lower bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import pandas as pd
+
+from lib.base.paths import RECORDINGS
+from lib.data.judgments import evidence, read_judgments
+from lib.data.questions import Question
+from lib.data.real import EXAMS, GROUPS, load_real
+from lib.llm.chat import ChatModel
+from lib.llm.connect import connect
+from lib.llm.recorder import Recorder
+from lib.methods.base import Expansion
+from lib.profiles import load_profile
+from lib.run import Retriever, expand_all
+from lib.search.embed import load_encoder
+from lib.studies.real.arms import arms_of
+from lib.studies.real.measures import values_of
+from lib.studies.real.study import experts_passages, recorded, retriever_for
+from lib.studies.real.tables import arm_table
+from lib.studies.real.texts import KINDS
+from lib.studies.real.written import runs_of, written_for
+
+__all__ = ["beside_the_recorded", "written_by"]
+
+SHOWN = ("hplus", "chr@0.4", "chr@1")
+METRICS = ("hit_right", "misled", "supports_right_at_5", "p_at_5", "judged_share")
+
+
+def written_by(
+    llm: ChatModel, questions: Sequence[Question], workers: int = 8
+) -> dict[str, dict[str, Expansion]]:
+    """A model's hypotheses, as ``written.written_for`` has the recorded ones; none are replaced."""
+    method = KINDS["hypotheses"].method
+    made = expand_all(method, questions, llm, workers=workers, progress=True)
+    return {"hypotheses": {q.qid: one for q, one in zip(questions, made, strict=True)}}
+
+
+def beside_the_recorded(
+    llm: ChatModel, questions: Sequence[Question], retriever: Retriever, workers: int = 8
+) -> pd.DataFrame:
+    """``SHOWN`` with either writer's texts: dataset, arm, metric, value, low, high, n, writer."""
+    arms = [arm for arm in arms_of() if arm.name in SHOWN]
+    judged, targets = evidence(read_judgments()), experts_passages(retriever.store)
+    parts = []
+    for written in (
+        written_for(questions, recorded(), retriever),
+        written_by(llm, questions, workers),
+    ):
+        runs = runs_of(questions, written, dict.fromkeys(GROUPS, arms), retriever)
+        parts.append(arm_table(values_of(questions, runs, judged, targets)))
+    writers = ("recorded", llm.name)
+    tables = [part.assign(writer=name) for part, name in zip(parts, writers, strict=True)]
+    return pd.concat(tables, ignore_index=True)
+
+
+def main() -> None:
+    """Command line: ask the model, record what it says, print both rows."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--profile", default="open")
+    parser.add_argument("--questions", type=int, default=0, help="of each set; all if left out")
+    given = parser.parse_args()
+    profile = load_profile(given.profile)
+    questions = load_real("test")
+    if given.questions:
+        sets = [*EXAMS, "bioasq"]
+        own = {name: [q for q in questions if q.dataset == name] for name in sets}
+        questions = [q for name in sets for q in own[name][: given.questions]]
+    retriever = retriever_for(profile, load_encoder(profile.encoder, **profile.encoder_options))
+    with Recorder(connect(), RECORDINGS / "live" / "own-writer.jsonl") as llm:
+        table = beside_the_recorded(llm, questions, retriever, profile.workers)
+    wide = table[table["metric"].isin(METRICS) & table["dataset"].isin(["exams", "bioasq"])]
+    columns = ["dataset", "metric", "arm"]
+    print(wide.pivot(index=columns, columns="writer", values="value").round(3).to_string())
+
+
+if __name__ == "__main__":
+    main()
