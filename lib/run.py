@@ -92,6 +92,16 @@ class Retriever:
         targets = tuple(target for h in hypotheses for target in h.of("target")[:1])
         return replace(self, everyone=targets, _spaces={})
 
+    def subset(self, index: DenseIndex) -> Retriever:
+        """This retriever on a view of its index: what that view leaves out is found no more."""
+        return replace(
+            self,
+            index=index,
+            bm25=lambda: self._lexical_index().subset(index.kept),
+            _known={},
+            _spaces={},
+        )
+
     def _hubs(self, way: Way, neighbours: int = 10) -> np.ndarray:
         """How near each passage is to the nearest H+ of all questions in the way's space, (rows,).
 
@@ -269,8 +279,9 @@ class Retriever:
     def _lexical_index(self) -> BM25Index:
         if self.bm25 is None:
             raise ValueError("this retriever has no BM25 index: build one with BM25Index.build")
-        if callable(self.bm25):
-            self.bm25 = self.bm25()
+        with self._lock:  # methods that read first results search from several threads
+            if callable(self.bm25):
+                self.bm25 = self.bm25()
         return self.bm25
 
 

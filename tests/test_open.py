@@ -11,6 +11,7 @@ import pytest
 from lib.base import paths
 from lib.base.compare import differences
 from lib.base.provenance import read_result
+from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
@@ -127,13 +128,12 @@ def real(mirror, tmp_path_factory):
         dev_results,
         quality_results,
         results_of_test,
-        retriever_for,
     )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_OUT", str(tmp_path_factory.mktemp("real")))
         profile = load_profile("open")
-        retriever = retriever_for(profile, load_encoder(profile.encoder))
+        retriever = open_retriever(profile, load_encoder(profile.encoder))
         quality = quality_results(profile, retriever)
         made = dev_results(profile, retriever) | results_of_test(profile, retriever)
         yield made | {"judge_quality": quality}

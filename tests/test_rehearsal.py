@@ -32,12 +32,12 @@ from lib.llm.chat import LLMError, tag
 from lib.llm.chat import ledger as ledger_of
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder
+from lib.place import retriever_for
 from lib.plots.grid import plot_accuracy
 from lib.plots.lam import plot_differences
 from lib.profiles import load_profile
 from lib.search.embed import HashEncoder, load_encoder
 from lib.studies.grid import relevance
-from lib.studies.lam.place import retriever_for
 from tests.rehearsal import run as rehearsal
 from tests.rehearsal import stand_ins
 from tests.rehearsal.server import Generated, LogServer, limits

@@ -98,8 +98,8 @@ class Budget:
 class Method(Protocol):
     """A retrieval method: a frozen dataclass whose fields are its settings.
 
-    It may also say its name in the paper (``paper_name``), the colour of its marks (``colour``),
-    and whether it searches by words (``needs_bm25``); it need not.
+    It may also say its name in the paper (``paper_name``) and the colour of its marks (``colour``);
+    it need not.
     """
 
     name: str

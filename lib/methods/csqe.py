@@ -54,11 +54,6 @@ class CSQE:
     colour: ClassVar[str] = "#009E73"
     __post_init__ = base.check_choices
 
-    @property
-    def needs_bm25(self) -> bool:
-        """Whether its first search is by words."""
-        return self.first_stage == "bm25"
-
     def budget(self) -> Budget:
         """Passages and extracts in two requests, or both in one."""
         prompts = (("csqe_knowledge", 0), ("csqe_extract", self.depth))

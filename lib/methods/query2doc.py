@@ -40,11 +40,6 @@ class Query2Doc:
     colour: ClassVar[str] = "#56B4E9"
     __post_init__ = base.check_choices
 
-    @property
-    def needs_bm25(self) -> bool:
-        """Whether it searches by words."""
-        return self.sparse
-
     def budget(self) -> Budget:
         """One request for one passage."""
         return Budget(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lib.data.questions import Question
 from lib.methods.base import Expansion, Fusion, Search, Sparse, stem
@@ -31,11 +30,6 @@ class Standard:
         """Of the dense search's marks."""
         return "" if self.sparse else "#0072B2"
 
-    @property
-    def needs_bm25(self) -> bool:
-        """Whether it searches by words."""
-        return self.sparse
-
     def budget(self) -> None:
         """Nobody is asked."""
         return None
@@ -57,7 +51,6 @@ class Hybrid:
     depth: int = 100
     needs_llm: bool = False
     options_visible: bool = False
-    needs_bm25: ClassVar[bool] = True
 
     def budget(self) -> None:
         """Nobody is asked."""

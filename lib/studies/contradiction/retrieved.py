@@ -17,7 +17,7 @@ __all__ = ["CODE", "mimics"]
 
 CODE = (
     "lib.studies.contradiction.retrieved",
-    "lib.studies.lam.place",
+    "lib.place",
     "lib.data.corpora",
 )
 """What its results depend on beside the study's own code and the benchmark's."""

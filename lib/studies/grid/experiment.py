@@ -16,10 +16,10 @@ from lib.data.real import GROUPS
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Budget
+from lib.place import open_retriever
 from lib.profiles import Profile, methods_of
 from lib.readers import EvidenceReader, Reader, load_reader
-from lib.run import Retriever, execute
-from lib.search.bm25 import BM25Index
+from lib.run import execute
 from lib.search.embed import load_encoder
 from lib.stats import METRICS, long_values, measure, summary
 from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets
@@ -209,9 +209,8 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
     """What is asked, what is searched and who writes the expansions."""
     methods = methods_of(profile)
     methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=lam)
-    retriever = _open_retriever(
-        profile, lexical=any(getattr(m, "needs_bm25", False) for m in methods.values())
-    )
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    retriever = open_retriever(profile, encoder)
     specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
     replayed = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
     # What is replayed may be a pattern that several files fit.
@@ -246,16 +245,6 @@ def _files_of_questions(name: str) -> list[str]:
         return ["ddx-mini/questions.jsonl"]
     sets = [d for group in GROUPS.values() for d in group] if name == "real" else [name]
     return [file for one in sets for file in load_registry(f"{one}-")]
-
-
-def _open_retriever(profile: Profile, lexical: bool) -> Retriever:
-    encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    store = corpus_index.corpus_store(profile.corpora, profile.limit)
-    index = corpus_index.build_index(
-        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
-    )
-    bm25 = BM25Index.build([f"{x.title} {x.text}" for x in store], store.ids()) if lexical else None
-    return Retriever(index, encoder, store, bm25)
 
 
 def _small(spec: str) -> str:

@@ -22,12 +22,13 @@ from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
+from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever, expand_all
 from lib.search.embed import load_encoder
 from lib.studies.real.arms import arms_of
 from lib.studies.real.measures import values_of
-from lib.studies.real.study import experts_passages, recorded, retriever_for
+from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.tables import arm_table
 from lib.studies.real.texts import KINDS
 from lib.studies.real.written import runs_of, written_for
@@ -77,7 +78,7 @@ def main() -> None:
         sets = [*EXAMS, "bioasq"]
         own = {name: [q for q in questions if q.dataset == name] for name in sets}
         questions = [q for name in sets for q in own[name][: given.questions]]
-    retriever = retriever_for(profile, load_encoder(profile.encoder, **profile.encoder_options))
+    retriever = open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))
     with Recorder(connect(), RECORDINGS / "live" / "own-writer.jsonl") as llm:
         table = beside_the_recorded(llm, questions, retriever, profile.workers)
     wide = table[table["metric"].isin(METRICS) & table["dataset"].isin(["exams", "bioasq"])]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lib.base.provenance import read_result
+from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.search.embed import load_encoder
 from lib.studies.real.choice import choices
@@ -15,7 +16,6 @@ from lib.studies.real.study import (
     dev_results,
     quality_results,
     results_of_test,
-    retriever_for,
 )
 
 __all__ = ["MADE_BY", "RealTables", "TABLES", "real_tables"]
@@ -63,7 +63,7 @@ def real_tables(profile: Profile) -> RealTables:
     """
     if "real" in profile.questions:
         encoder = load_encoder(profile.encoder, **profile.encoder_options)
-        retriever = retriever_for(profile, encoder)
+        retriever = open_retriever(profile, encoder)
         quality_results(profile, retriever)
         dev_results(profile, retriever)
         results_of_test(profile, retriever)

@@ -16,13 +16,14 @@ import pandas as pd
 
 from lib.base.provenance import read_result
 from lib.data.real import Split, load_real
+from lib.place import open_retriever
 from lib.profiles import Profile, load_profile
 from lib.search.embed import load_encoder
 from lib.stats import Pair, claims
 from lib.studies.real.arms import arms_of
 from lib.studies.real.choice import choices
 from lib.studies.real.measures import values_of
-from lib.studies.real.study import experts_passages, keep, recorded, retriever_for
+from lib.studies.real.study import experts_passages, keep, recorded
 from lib.studies.real.tables import arm_table
 from lib.studies.real.written import runs_of, written_for
 
@@ -70,8 +71,8 @@ def measure_encoder(profile: Profile, encoder: str) -> pd.DataFrame:
 
 
 def _snippets(profile: Profile, encoder: str):
-    alone = replace(profile, corpora=("bioasq",), limit=0)
-    return retriever_for(alone, load_encoder(encoder))
+    whole = replace(profile, limit=0)
+    return open_retriever(whole, load_encoder(encoder), ("bioasq",))
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result, write_result
 from lib.data import ddx_mini
-from lib.data.corpus_index import build_index, corpus_store, files_of
+from lib.data.corpus_index import files_of
 from lib.data.judgments import JUDGMENTS, evidence, read_judgments
 from lib.data.questions import Question, load_questions
 from lib.data.real import GROUPS, Split, load_real
@@ -21,8 +21,6 @@ from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.search.bm25 import BM25Index
-from lib.search.embed import Encoder
 from lib.studies.real.arms import Arm, arms_of
 from lib.studies.real.cases import case_counts, case_table
 from lib.studies.real.choice import choices, lambda_table, least_differences
@@ -52,7 +50,6 @@ __all__ = [
     "open_sample",
     "quality_results",
     "recorded",
-    "retriever_for",
     "results_of_test",
 ]
 
@@ -75,19 +72,6 @@ class Sample:
 def recorded() -> Recorder:
     """The recordings of the real sample, as a chat model that replays them."""
     return Recorder(None, RECORDINGS / "real-*.jsonl.gz", "replay", name=WRITER)
-
-
-def retriever_for(profile: Profile, encoder: Encoder) -> Retriever:
-    """The profile's passages, by meaning and, once that is asked for, by words."""
-    store = corpus_store(profile.corpora, profile.limit)
-    index = build_index(
-        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
-    )
-
-    def words() -> BM25Index:
-        return BM25Index.build([f"{p.title} {p.text}" for p in store], store.ids())
-
-    return Retriever(index, encoder, store, words)
 
 
 def open_sample(split: Split, retriever: Retriever, arms: Mapping[str, Sequence[Arm]]) -> Sample:

@@ -1,0 +1,42 @@
+"""Where something is searched: in a profile's own corpora, or in a benchmark's alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lib.data.benchmark import Benchmark
+from lib.data.corpus_index import build_index, corpus_store, only, without
+from lib.profiles import Profile
+from lib.run import Retriever
+from lib.search.bm25 import BM25Index
+from lib.search.embed import Encoder
+
+__all__ = ["open_retriever", "retriever_for"]
+
+
+def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) -> Retriever:
+    """The profile's passages, or those of other ``corpora``, by meaning and by words.
+
+    The index of words is built when it is first searched: it takes as long as all else together.
+    """
+    store = corpus_store(corpora or profile.corpora, profile.limit)
+    index = build_index(
+        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
+    )
+
+    def words() -> BM25Index:
+        texts = [f"{passage.title} {passage.text}" for passage in store]
+        return BM25Index.build(texts, store.ids())
+
+    return Retriever(index, encoder, store, words)
+
+
+def retriever_for(benchmark: Benchmark, profile: Profile, encoder: Encoder) -> Retriever:
+    """The passages that the benchmark is searched in, without those that it leaves out.
+
+    A profile whose corpora do not hold the benchmark's passages (MedCorp has no BioASQ snippets)
+    gets a store and an index of the benchmark's own corpora.
+    """
+    here = set(benchmark.corpora) <= set(profile.corpora)
+    whole = open_retriever(profile, encoder, () if here else benchmark.corpora)
+    return whole.subset(without(only(whole.index, benchmark.corpora), benchmark.excluded_sources))
