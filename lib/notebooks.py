@@ -25,6 +25,7 @@ NOTEBOOKS = (
     "08_lambda",
     "09_contradictions",
     "12_paper_audit",
+    "13_real_questions",
 )
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
@@ -94,8 +95,21 @@ def measure_benchmarks(profile: str, parameters: dict) -> None:
         benchmarks.results(name)
 
 
-def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
+def measure_encoder(profile: str, encoder: str) -> None:
+    """The real sample's texts on BioASQ's snippets with another encoder; notebook 13 shows it."""
+    from lib.profiles import load_profile
+    from lib.studies.real import second_encoder
+
+    print(f"second encoder: {encoder}, on BioASQ's snippets", file=sys.stderr, flush=True)
+    second_encoder.measure_encoder(load_profile(profile), encoder)
+
+
+def run_all(
+    profile: str, parameters: dict, in_place: bool = False, encoder: str | None = None
+) -> None:
     """Every notebook in order; executed copies go to ``build/notebooks/<profile>``.
+
+    ``encoder`` is a second one to be measured first (see ``measure_encoder``).
 
     Interrupting is safe: whatever was embedded, downloaded or generated is kept, so the next run
     goes on from there.
@@ -104,6 +118,8 @@ def run_all(profile: str, parameters: dict, in_place: bool = False) -> None:
 
     prepare(profile, parameters)
     measure_benchmarks(profile, parameters)
+    if encoder:
+        measure_encoder(profile, encoder)
     made = load_profile(profile, **parameters).name
     build = paths.ROOT / "build" / "notebooks" / made
     for name in ORDER:
@@ -141,11 +157,12 @@ def main() -> int:
     parser.add_argument("what", choices=["figures", "commit"])
     parser.add_argument("--profile", default=os.environ.get("CHR_PROFILE") or "mini")
     parser.add_argument("--limit", type=int, help="passages per corpus, for a quick look")
+    parser.add_argument("--encoder", help="a second encoder, such as mpnet (make mpnet)")
     given = parser.parse_args()
     profile = "mini" if given.what == "commit" else given.profile
     parameters = {"limit": given.limit} if given.limit else {}
     try:
-        run_all(profile, parameters, in_place=given.what == "commit")
+        run_all(profile, parameters, given.what == "commit", given.encoder)
         if given.what == "commit":
             from lib.pages.readme import write
 

@@ -59,7 +59,7 @@ def real_tables(profile: Profile) -> RealTables:
     """All tables of the real sample (``TABLES``).
 
     A profile that asks the sample makes them first, from recordings and labels, but for the second
-    encoder's, which has a command of its own (``lib.studies.real.second_encoder``).
+    encoder's, which has a command of its own (``make figures PROFILE=open ENCODER=mpnet``).
     """
     if "real" in profile.questions:
         encoder = load_encoder(profile.encoder, **profile.encoder_options)

@@ -2,14 +2,12 @@
 encoder.
 
 BioASQ's labels are complete, so nothing has to be judged: the 21,231 snippets are embedded by
-another encoder, and the texts of the real sample searched there.
-
-    python -m lib.studies.real.second_encoder mpnet --profile open
+another encoder, and the texts of the real sample searched there: ``make figures PROFILE=open
+ENCODER=mpnet``.
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 
 import pandas as pd
@@ -17,7 +15,7 @@ import pandas as pd
 from lib.base.provenance import read_result
 from lib.data.real import Split, load_real
 from lib.place import open_retriever
-from lib.profiles import Profile, load_profile
+from lib.profiles import Profile
 from lib.search.embed import load_encoder
 from lib.stats import Pair, claims
 from lib.studies.real.arms import arms_of
@@ -73,17 +71,3 @@ def measure_encoder(profile: Profile, encoder: str) -> pd.DataFrame:
 def _snippets(profile: Profile, encoder: str):
     whole = replace(profile, limit=0)
     return open_retriever(whole, load_encoder(encoder), ("bioasq",))
-
-
-def main() -> None:
-    """Command line: measure one encoder beside the profile's own."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("encoder")
-    parser.add_argument("--profile", default="open")
-    given = parser.parse_args()
-    table = measure_encoder(load_profile(given.profile), given.encoder)
-    print(f"real_{given.encoder}: {len(table)} rows")
-
-
-if __name__ == "__main__":
-    main()
