@@ -31,7 +31,7 @@ def table1() -> str:
 def _table1(profile: Profile) -> str:
     table, settings = read("table1", profile.name)
     k, lam = settings["k"], settings["lam"]
-    reader = next(a["name"] for a in profile.answerers if a["kind"] == "evidence")
+    reader = next(a["name"] for a in profile.answerers if a["kind"] in ("evidence", "judged"))
     shown = table[(table["metric"] == "accuracy") & table["answerer"].isin([reader, "no reader"])]
     retrieval = read("retrieval", profile.name)[0]
     shown = shown.merge(retrieval[["dataset", "method", "p_at_5"]], "left")
@@ -79,7 +79,8 @@ def _arm(method: str, lam: float) -> str:
 def _chance(shown: pd.DataFrame, reader: str) -> str:
     """Is the reader any better with the question's own passages than without reading?"""
     shares, better = [], []
-    for dataset, of_set in shown.groupby("dataset", sort=False):
+    read = shown.loc[shown["answerer"] == reader, "dataset"].unique()
+    for dataset, of_set in shown[shown["dataset"].isin(read)].groupby("dataset", sort=False):
         name, by_method = dataset.split()[-1], of_set.set_index("method")
         values = [by_method.loc[method, "value"] for method in ("standard", RANDOM, MAJORITY)]
         shares.append(f"{name} {', '.join(f'{100 * value:.1f}' for value in values)}")
@@ -106,9 +107,10 @@ def cost() -> str:
         spent[name] = _wide(read("table3", name)[0])
         if p.llm.startswith("replay:"):  # text of the companion's own has no budget of tokens
             asked[f"{name}, Table 1"] = {n: _texts(m) for n, m in methods_of(p).items()}
-        generated = methods_of(replace(p, **p.generated))
-        also = "" if f"{name}, Table 1" in asked else " (and Table 1)"
-        asked[f"{name}, generated{also}"] = {n: _asked(m) for n, m in generated.items()}
+        if p.generated:
+            generated = methods_of(replace(p, **p.generated))
+            also = "" if f"{name}, Table 1" in asked else " (and Table 1)"
+            asked[f"{name}, generated{also}"] = {n: _asked(m) for n, m in generated.items()}
     head = ("profile", "passages", "how many", "encoder", "LLM", "needs")
     methods = list(dict.fromkeys(m for table in spent.values() for m in table.index))
     budgets = [(m, *(of.get(m) for of in asked.values())) for m in methods]
