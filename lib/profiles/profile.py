@@ -54,6 +54,8 @@ class Profile:
     """Requests to an LLM server in flight at once."""
     answerers: tuple[dict, ...]
     """Who answers: settings for ``lib.readers.load_reader``, and ``sample`` questions per set."""
+    judge: str
+    """Who grades mimics: a ``connect`` spec."""
     generated: dict
     """What a model really writes: its ``llm``, the ``sample`` per set, ``methods`` settings."""
     evidence: dict

@@ -20,6 +20,7 @@ __all__ = [
     "PHYSICIAN",
     "collapse",
     "graders",
+    "independent",
     "outcomes",
     "proxies",
     "save",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 PHYSICIAN = "the paper's physician"
+_BOTH = "both agree"
 _ARMS = {"one": "chr", "chosen": CHOSEN, "hplus": "hplus"}
 """The grid's arms, by suffix of the columns of ``items``."""
 _ACCURACY = "accuracy, "
@@ -44,15 +46,19 @@ def save(experiment: Experiment, table: pd.DataFrame, name: str, **settings) -> 
 
 
 def graders(judged: pd.DataFrame, name: str) -> dict[str, pd.Series]:
-    """Grades by question id: ddx-mini's two graders, both where they agree, the judge ``name``."""
+    """Grades by question id of whoever graded these questions: ddx-mini's two graders, "first" and
+    "second", and both where they agree; the judge ``name``, last."""
+    told = judged.set_index("qid")["grade"]
     rows = pd.DataFrame(read("mimic_grades")).set_index("qid")
+    if not rows.index.isin(told.index).any():
+        return {name: told}
     both = rows["first"].where(rows["first"] == rows["second"], "")
-    return {
-        "first": rows["first"],
-        "second": rows["second"],
-        "both agree": both,
-        name: judged.set_index("qid")["grade"],
-    }
+    return {"first": rows["first"], "second": rows["second"], _BOTH: both, name: told}
+
+
+def independent(grades: Mapping[str, pd.Series]) -> list[str]:
+    """The graders that are no summary of others."""
+    return [grader for grader in grades if grader != _BOTH]
 
 
 def outcomes(items: pd.DataFrame, answers: pd.DataFrame, k: int) -> pd.DataFrame:
@@ -138,9 +144,10 @@ def proxies(
     """
     qids = items["qid"]
     points = {"Excellent": 2, "Good": 1, "Poor": 0}
-    first = qids.map(grades["first"]).map(points)
-    second = qids.map(grades["second"]).map(points)
-    wanted = {"tier": (first + second) / 2}
+    # Two people's grades where there are any, else the judge's.
+    people = [grader for grader in ("first", "second") if grader in grades] or [*grades][-1:]
+    tiers = pd.concat([qids.map(grades[grader]).map(points) for grader in people], axis=1)
+    wanted = {"tier": tiers.mean(axis=1, skipna=False)}
 
     wide = outcomes.pivot(index="qid", columns=["measure", "method"], values="value")
     measures = list(dict.fromkeys(outcomes["measure"]))
