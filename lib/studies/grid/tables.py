@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion
 from lib.readers import EvidenceReader, Reader
 from lib.report import reported
@@ -100,7 +101,8 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
     """Accuracy (the reader without an LLM) and P@k of CHR over lambda: long form, by set.
 
     ``targets`` are the relevant passages of each question id; P@k is over the questions that have
-    any, and a set without one has no P@k.
+    any, and a set without one has no P@k. Where the reader would need what nobody judged, there is
+    no accuracy.
     """
     reader = _reader_without_llm(experiment)
     rows = []
@@ -149,11 +151,15 @@ def _found_at(experiment: Experiment, dataset: str, lam: float) -> dict[str, lis
 def _answered_right(
     experiment: Experiment, dataset: str, reader: Reader, found: Mapping[str, list[str]]
 ) -> list[bool]:
-    """Whether a reader answers each question right from the passages found for it."""
+    """Whether a reader answers each question right from the passages found for it; empty where it
+    cannot read them."""
     questions = experiment.grid.questions("chr", dataset)
     store = experiment.grid.retriever.store
     contexts = [store.get_many(found.get(question.qid, [])) for question in questions]
-    answers = reader.answer_all(questions, contexts)
+    try:
+        answers = reader.answer_all(questions, contexts)
+    except RecordingMiss:
+        return []
     pairs = zip(answers, questions, strict=True)
     return [answer.letter == question.answer for answer, question in pairs]
 
