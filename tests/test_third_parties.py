@@ -1,0 +1,71 @@
+"""No text of third parties stands in what is committed for the real sample."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from lib.base import paths
+from lib.base.files import read_jsonl
+from lib.data.corpora import load_passages
+from lib.data.judgments import JUDGMENTS
+from lib.data.passages import OPEN_CORPUS
+from lib.data.real import load_real
+from lib.studies.real.plants import read_plants
+
+pytestmark = pytest.mark.mirror
+
+RUN = 25
+"""Words in a row that nobody writes twice by chance; terms, names and set phrases are shorter."""
+
+
+def runs(text: str) -> Iterator[int]:
+    words = re.findall(r"\w+", text.casefold())
+    for i in range(len(words) - RUN + 1):
+        yield hash(tuple(words[i : i + RUN]))
+
+
+def copied(ours: dict[str, str], theirs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Which of our texts share a run of words with which of theirs."""
+    places = {run: name for name, text in ours.items() for run in runs(text)}
+    return [(places[run], name) for name, text in theirs for run in runs(text) if run in places]
+
+
+@pytest.fixture(scope="module")
+def ours() -> dict[str, str]:
+    """Every recorded text of the real sample, by file and key."""
+    found = {}
+    for file in sorted(paths.RECORDINGS.glob("real-*.jsonl.gz")):
+        for row in read_jsonl(file):
+            found[f"{file.name} {row['key'][:8]}"] = row["reply"]["text"]
+    assert len(found) > 8000
+    return found
+
+
+def test_recorded_texts_hold_no_passage_of_the_open_corpora(mirror, ours):
+    passages = ((p.pid, p.text) for name in OPEN_CORPUS for p in load_passages(name))
+    assert copied(ours, passages) == []
+
+
+def test_recorded_texts_hold_no_question(mirror, ours):
+    questions = ((q.qid, q.text) for half in ("dev", "test") for q in load_real(half))
+    assert copied(ours, questions) == []
+
+
+def test_a_copy_would_be_found(mirror):
+    question = load_real("test")[0]
+    assert copied({"x": f"It says: {question.text}"}, [(question.qid, question.text)])
+
+
+def test_judgments_and_plants_hold_places_and_no_words():
+    for row in read_jsonl(JUDGMENTS):
+        words = [value for value in row.values() if isinstance(value, str) and " " in value]
+        assert not words, row
+    assert not any(plant.text for plant in read_plants())
+
+
+def test_requests_are_recorded_by_their_keys_alone():
+    for file in paths.RECORDINGS.glob("real-*.jsonl.gz"):
+        assert not any("request" in row for row in read_jsonl(file)), file.name
