@@ -26,6 +26,7 @@ __all__ = [
     "TOP",
     "exam_outcome",
     "headroom",
+    "nothing_found",
     "own_answers",
     "values_of",
 ]
@@ -127,6 +128,18 @@ def own_answers(questions: Sequence[Question], read: Mapping[str, str]) -> pd.Da
             for arm, letter in ((OWN_ANSWER, read[question.qid]), (MAJORITY, commonest)):
                 right = float(letter == question.answer)
                 rows.append((dataset, arm, question.qid, "reads_right", right))
+    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
+
+
+def nothing_found(questions: Sequence[Question], arms: Sequence[str]) -> pd.DataFrame:
+    """Outcomes, as ``values_of`` has them, of questions for which these arms retrieved nothing."""
+    rows = []
+    for question in questions:
+        found = dict.fromkeys(BIOASQ_METRICS, 0.0)
+        if question.dataset in EXAMS:
+            found = exam_outcome(question, [], {})
+        for arm in arms:
+            rows += [(question.dataset, arm, question.qid, *outcome) for outcome in found.items()]
     return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
 
 

@@ -5,6 +5,7 @@
 
 Its passages may be others than those that were judged, so every row says which share of its top
 five is. A passage that nobody judged counts as silent: with a small share the row is a lower bound.
+A question for which the model wrote no hypotheses retrieves nothing, and counts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lib.profiles import load_profile
 from lib.run import Retriever, expand_all
 from lib.search.embed import load_encoder
 from lib.studies.real.arms import arms_of
-from lib.studies.real.measures import values_of
+from lib.studies.real.measures import nothing_found, values_of
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.tables import arm_table
 from lib.studies.real.texts import KINDS
@@ -60,7 +61,11 @@ def beside_the_recorded(
         written_by(llm, questions, workers),
     ):
         runs = runs_of(questions, written, dict.fromkeys(GROUPS, arms), retriever)
-        parts.append(arm_table(values_of(questions, runs, judged, targets)))
+        failed = [q for q in questions if written["hypotheses"][q.qid].request is None]
+        values = [nothing_found(failed, SHOWN)]
+        if len(runs):
+            values.append(values_of(questions, runs, judged, targets))
+        parts.append(arm_table(pd.concat(values, ignore_index=True)))
     writers = ("recorded", llm.name)
     tables = [part.assign(writer=name) for part, name in zip(parts, writers, strict=True)]
     return pd.concat(tables, ignore_index=True)
