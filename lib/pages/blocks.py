@@ -11,6 +11,7 @@ from lib.base import paths
 from lib.methods import METHODS, Method
 from lib.pages.committed import PROFILES, folded, markdown, read
 from lib.pages.findings import audit, claims, contradiction, reading, story
+from lib.pages.real import real
 from lib.pages.summary import summary
 from lib.profiles import Profile, load_profile, methods_of
 
@@ -204,6 +205,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
         summary,
+        real,
         story,
         reading,
         table1,

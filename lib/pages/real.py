@@ -4,10 +4,115 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lib.pages.committed import between, read
-from lib.studies.real.measures import POOL
+from lib.pages.committed import between, folded, markdown, read
+from lib.plots.labels import label_of
+from lib.studies.real.measures import OWN_ANSWER, POOL
 
-__all__ = ["tests_of", "verdict"]
+__all__ = ["real", "tests_of", "verdict"]
+
+_SAW = ("hplus", "chr", "hyde-options", "rationale", OWN_ANSWER)
+"""What begins so was written by somebody who saw the options, unless it ends in -stem."""
+_ARMS = (
+    "random",
+    "question",
+    "bm25",
+    "rrf",
+    "hyde",
+    "query2doc",
+    "csqe",
+    "thinkqe",
+    "fusion",
+    "hplus-stem",
+    "chr-stem@0.4",
+    "chr-stem@1",
+    "hyde-options",
+    "rationale",
+    "hplus",
+    "hplus+question1",
+    "chr@0.2",
+    "chr@0.4",
+    "chr+rotation@0.4",
+    "chr@1",
+    "chr+rotation@1",
+    "chr+stranger@1",
+    "max@0.4",
+    "hplus+hplus-stem",
+    OWN_ANSWER,
+    POOL,
+)
+_COLUMNS = {
+    ("exams", "hit_right"): "some of five supports the right option",
+    ("exams", "misled"): "some supports a wrong one",
+    ("exams", "supports_right_at_5"): "share that supports the right one",
+    ("exams", "on_topic_at_5"): "share on the topic",
+    ("exams", "reads_right"): "judged reader right",
+    ("bioasq", "p_at_5"): "BioASQ: P@5",
+}
+
+
+def real() -> str:
+    """What every arm brought on real questions, every declared test, and whether the judge is one;
+    in Markdown."""
+    arms = read("real_arms", "open")[0].set_index(["dataset", "metric", "arm"])
+    rows = []
+    for arm in _ARMS:
+        cells = [_cell(arms, (*column, arm)) for column in _COLUMNS]
+        rows.append((label_of(arm), f"`{arm}`", "yes" if _saw(arm) else "no", *cells))
+    head = ("searched with", "arm", "options seen", *_COLUMNS.values())
+    tests = folded("Every declared test", markdown(*_tests()))
+    return f"{markdown(head, rows)}\n\n{_judge()}\n\n{tests}"
+
+
+def _saw(arm: str) -> bool:
+    return arm.startswith(_SAW) and "-stem" not in arm.partition("+")[0].partition("@")[0]
+
+
+def _cell(arms: pd.DataFrame, key: tuple) -> str | None:
+    if key not in arms.index:
+        return None
+    row = arms.loc[key]
+    return f"{row['value']:.3f} ({row['low']:.2f}–{row['high']:.2f})"
+
+
+def _tests() -> tuple[tuple, list[tuple]]:
+    """Head and rows of the declared tests."""
+    tested = read("claims_real", "open")[0]
+    primary = tested[tested["status"] == "primary"].fillna("")
+    rows = [
+        (
+            row.claim,
+            row.metric,
+            f"`{row.arm}` against `{row.against}`",
+            between(row.difference, row.low, row.high, sign="+"),
+            f"{row.p_holm:.3g}",
+            row.n,
+            row.verdict,
+        )
+        for row in primary.itertuples()
+    ]
+    return ("statement", "outcome", "arms", "difference", "p (Holm)", "n", "verdict"), rows
+
+
+def _judge() -> str:
+    """One paragraph on the judge's quality on the test half."""
+    quality = read("judge_quality", "open")[0]
+    own = quality[quality["split"] == "test"].set_index(["check", "label"])
+
+    def said(check: str, label: str) -> str:
+        row = own.loc[(check, label)]
+        return f"{row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+
+    passes, alone = "kappa of first and second pass", "kappa of first and single pass"
+    planted = own.loc[("planted: all planted items", "error")]
+    counter = own.loc[("planted: counterfactual", "error")]
+    return (
+        f"The judge, before any result was read: kappa of *supports* between two independent "
+        f"passes {said(passes, 'supports')}, of *contradicts* {said(passes, 'contradicts')}, of on "
+        f"topic {said(passes, 'on_topic')}; a passage among others against the passage alone "
+        f"{said(alone, 'supports')}; errors on {planted['n']:.0f} planted items "
+        f"{100 * planted['value']:.1f} %, on the {counter['n']:.0f} counterfactual ones among them "
+        f"{100 * counter['value']:.1f} %."
+    )
 
 
 def tests_of(verdicts: pd.Series) -> str:
