@@ -134,9 +134,6 @@ def plot_cost(table: pd.DataFrame, measure: str):
 
     figure, axis = plt.subplots(figsize=(5.6, 3.4))
     points = table.dropna(subset=["output_tokens", "value"]).sort_values("output_tokens")
-    if points.empty:
-        plt.close(figure)
-        return nothing_drawn(f"{measure} against output tokens")
     for place, row in enumerate(points.itertuples()):
         at, left = (row.output_tokens, row.value), place % 2 == 0
         axis.plot(*at, "o", ms=7, color=COLOURS.get(row.method, GREY), mec="black", mew=0.5)
