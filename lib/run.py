@@ -269,12 +269,20 @@ class Retriever:
 
     def _random(self, h: Hypotheses, k: int) -> Hits:
         """Any k passages that may be found, drawn by the question's id and the draw."""
-        ids = np.sort(self.index.ids[self.index.kept])
-        ids = ids[~np.isin(ids, list(h.excluded))]
+        ids = self._sorted_ids()
+        if h.excluded:
+            ids = ids[~np.isin(ids, list(h.excluded))]
         seed = f"random {h.qid}" + (f" {h.way.draw}" if h.way.draw else "")
         picked = random.Random(seed).sample(range(len(ids)), min(k, len(ids)))
         rows = np.full((1, len(picked)), -1)
         return Hits(np.zeros(rows.shape, np.float32), rows, ids[picked][None])
+
+    def _sorted_ids(self) -> np.ndarray:
+        """Ids of all passages that can be found, sorted. Made once, then kept."""
+        with self._lock:
+            if "ids" not in self._spaces:
+                self._spaces["ids"] = np.sort(self.index.ids[self.index.kept])
+            return self._spaces["ids"]
 
     def _lexical_index(self) -> BM25Index:
         if self.bm25 is None:
