@@ -67,14 +67,16 @@ def texts_table(
 def _own_texts(expansion: Expansion) -> list[str]:
     """The texts that were written for one question, without the question itself.
 
-    A differential's H+ is another kind's, so that its mimics alone are counted.
+    A differential's H+ is another kind's, so that its mimics alone are counted; CSQE's extracts are
+    quotes, and nobody's own.
     """
     trace = expansion.trace
     if "mimics" in trace:
         return list(trace["mimics"])
     if "H_plus" in trace:
         return [trace["H_plus"], trace["H_minus"]]
-    return [text for text in (*trace.get("passages", ()), *trace.get("extracts", ())) if text]
+    rounds = [text for one in trace.get("rounds", ()) for text in one["texts"]]
+    return [text for text in (*trace.get("passages", ()), *rounds) if text]
 
 
 def _mean(values: Sequence[float]) -> float:
