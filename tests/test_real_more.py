@@ -88,7 +88,8 @@ def outcome_of(hit: str, misled: str, excludes: str) -> pd.DataFrame:
 
 
 ARMS = pd.DataFrame(
-    [("exams", "whole pool", "hit_right", 0.7)], columns=["dataset", "arm", "metric", "value"]
+    [("exams", "whole pool", "hit_right", 0.7), ("exams", "what H+ says", "reads_right", 0.9)],
+    columns=["dataset", "arm", "metric", "value"],
 )
 
 
@@ -96,7 +97,8 @@ ARMS = pd.DataFrame(
     ("hit", "misled", "excludes", "answer", "words"),
     [
         ("AGAINST", "INCONCLUSIVE", "no", "Not as tested here", "does not count as exclusion"),
-        ("AGAINST", "SUPPORTED", "no", "In part", "does not count as exclusion"),
+        ("AGAINST", "SUPPORTED", "no", "Not as tested here", "does not count as exclusion"),
+        ("AGAINST", "SUPPORTED", "yes", "In part", "counts as exclusion"),
         ("SUPPORTED", "SUPPORTED", "yes", "In part", "counts as exclusion"),
     ],
 )

@@ -132,16 +132,19 @@ def verdict() -> str:
     hit, misled, precise = (
         _of(primary, metric, "chr@1", "hplus") for metric in ("hit_right", "misled", "p_at_5")
     )
-    answer = "In part"
-    if (primary["verdict"] == "SUPPORTED").sum() == 0:
-        answer = "Not as tested here"
-    elif (primary["verdict"] == "SUPPORTED").all():
+    # Fewer passages for wrong options are what is claimed only if those for the right one stay.
+    counts = (primary["verdict"] == "SUPPORTED") & (
+        (primary["metric"] != "misled") | (primary["excludes"] == "yes")
+    )
+    answer = "In part" if counts.any() else "Not as tested here"
+    if counts.all():
         answer = "Yes, as tested here"
     excluded = "which counts as exclusion"
     if misled["excludes"] != "yes":
         excluded = "which does not count as exclusion, for support for the right option went too"
     arms = read("real_arms", "open")[0]
     pool = _of_arm(arms, POOL, "hit_right")
+    said = _of_arm(arms, OWN_ANSWER, "reads_right")
     return "\n\n".join(
         (
             f"**Does it work? {answer}.** A large language model wrote H+ and H− for {hit['n']} "
@@ -154,7 +157,8 @@ def verdict() -> str:
             f"{precise['value']:.3f} against {precise['value_against']:.3f}: "
             f"{_difference(precise)}.",
             f"Of {len(primary)} tests declared before any text was written, "
-            f"{tests_of(primary['verdict'])} (`13_real_questions`). What would "
+            f"{tests_of(primary['verdict'])} (`13_real_questions`). It is not for want of a good "
+            f"writer: H+ speaks for the right option in {said:.3f} of the questions. What would "
             "change this: passages that say more (anything that any search found supports the "
             f"right option of only {pool:.3f} of the questions), a stronger encoder, a writer or a "
             "judge of another kind.",
