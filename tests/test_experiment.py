@@ -197,9 +197,11 @@ def plan_of(profile, sets, lam: float = 0.4) -> dict[str, tuple[int, int]]:
 
 
 def test_the_plan_of_mini_is_what_its_settings_ask_for():
+    choice = {"kind": "choice", "name": "letters", "sample": 2}
+    chat = {"kind": "chat", "name": "JSON", "sample": 2, "max_tokens": 256}
     profile = load_profile("mini")
+    profile = replace(profile, answerers=(*profile.answerers, choice, chat))
     sets = {s: range(32) for s in ("medqa", "mmlu", "bioasq")}  # 96 test questions, three styles
-    choice, chat = (s for s in profile.answerers if s["kind"] != "evidence")
     arms = 10 + 1 + 2 + 1 + 2  # methods, CHR at the chosen lambda, controls, random, no retrieval
     one, two = 3 * choice["sample"] * arms, 3 * chat["sample"] * arms
     assert plan_of(profile, sets) == {
