@@ -84,7 +84,7 @@ CHANGES = [
     ("story", "open/ddx_fresh_lambda", more("p_at_5")),
     ("reading", "open/ddx_real_reading_table", more("accuracy")),
     ("table1", "mini/table1", more("value")),
-    ("table1", "open/retrieval", more("p_at_5")),
+    ("table1", "open/table1", more("value")),
     ("claims", "open/claims_ddx_real", more("difference")),
     ("audit", "audit", impossible),
     ("cost", "mini/table3", more("value", 10)),

@@ -95,11 +95,8 @@ def test_every_kind_is_counted_also_where_it_has_no_question():
     ],
 )
 def test_known_by_heart_is_eight_words_in_a_row_of_the_half_not_shown(continuation, known):
-    assert probes.is_known_by_heart(question(0), continuation) is known
-
-
-def test_a_short_question_cannot_be_told():
-    assert probes.is_known_by_heart(question(0, text="Why does it hurt?"), "hurt") is None
+    run = probes.as_run(question(0), continuation)
+    assert run.isdigit() and probes.is_known_by_heart(run) is known
 
 
 def test_the_memory_probe_shows_half_the_question_and_no_option():

@@ -40,6 +40,7 @@ __all__ = [
     "AUTHOR",
     "again_sheets",
     "asked_for",
+    "continuations_as_runs",
     "counterfactuals",
     "counterfactuals_asked",
     "first_sheets",
@@ -203,6 +204,12 @@ def quotes_as_places(split: Split, search: Callable) -> Callable[[str, Pending],
         return as_places(reply, dict(shown))
 
     return kept
+
+
+def continuations_as_runs(split: Split) -> Callable[[str, Pending], str]:
+    """For ``take_texts`` of the memory probe: what is right in a continuation is the question's."""
+    questions = {q.qid: q for q in load_real(split)}
+    return lambda reply, request: probes.as_run(questions[request.qid], reply)
 
 
 # judging -----------------------------------------------------------------------------------------

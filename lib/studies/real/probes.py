@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import SequenceMatcher
 
 from lib.data.questions import Question
 from lib.data.real import EXAMS, in_full, load_real
@@ -16,7 +17,7 @@ from lib.llm.prompts import load_prompt
 from lib.methods.base import Expansion
 from lib.studies.mimics.judge import grade_mimic
 
-__all__ = ["PROBES", "calls", "is_known_by_heart", "known_by_heart", "options_read"]
+__all__ = ["PROBES", "as_run", "calls", "is_known_by_heart", "known_by_heart", "options_read"]
 
 _RUN = 8
 """Words in a row, the same and in order, that nobody continues a question with by chance."""
@@ -48,18 +49,20 @@ def complete_stem(question: Question, llm: ChatModel) -> str:
     return reply.text
 
 
-def is_known_by_heart(question: Question, continuation: str) -> bool | None:
-    """Whether a continuation repeats ``_RUN`` words in a row of what really follows.
+def as_run(question: Question, continuation: str) -> str:
+    """A continuation as it is recorded: how many words in a row are those that really follow.
 
-    None for a question too short to tell.
+    Its words are not kept: where they are right they are the question's, which is not ours.
     """
     _, rest = _halves(question)
-    if not rest:
-        return None
-    written = " ".join(_words(continuation))
-    words = _words(rest)
-    runs = (" ".join(words[i : i + _RUN]) for i in range(len(words) - _RUN + 1))
-    return any(f" {run} " in f" {written} " for run in runs)
+    written, words = _words(continuation), _words(rest)
+    matcher = SequenceMatcher(None, written, words, autojunk=False)
+    return str(matcher.find_longest_match().size)
+
+
+def is_known_by_heart(run: str) -> bool:
+    """Whether ``_RUN`` words in a row or more were the question's (see ``as_run``)."""
+    return int(run) >= _RUN
 
 
 def _halves(question: Question) -> tuple[str, str]:
@@ -120,6 +123,4 @@ def options_read(written: Mapping[str, Expansion], llm: ChatModel) -> dict[str, 
 
 def known_by_heart(written: Mapping[str, Expansion], llm: ChatModel) -> dict[str, bool]:
     """Whether the writer knows each question by heart; those too short to tell are missing."""
-    questions = {question.qid: question for question in _exams()}
-    asked = calls("memory", written)
-    return {qid: bool(is_known_by_heart(questions[qid], ask(llm))) for qid, ask in asked}
+    return {qid: is_known_by_heart(ask(llm)) for qid, ask in calls("memory", written)}
