@@ -40,6 +40,8 @@ _ARMS = (
     OWN_ANSWER,
     POOL,
 )
+_FEW = ("question", "hyde", "hyde-options", "hplus", "chr@0.4", "chr@1", "chr+rotation@1")
+"""What stands on the first screen; the rest is folded."""
 _COLUMNS = {
     ("exams", "hit_right"): "some of five supports the right option",
     ("exams", "misled"): "some supports a wrong one",
@@ -54,13 +56,20 @@ def real() -> str:
     """What every arm brought on real questions, every declared test, and whether the judge is one;
     in Markdown."""
     arms = read("real_arms", "open")[0].set_index(["dataset", "metric", "arm"])
+    few = _table(arms, _FEW)
+    every = folded("Every arm", _table(arms, _ARMS))
+    tests = folded("Every declared test", markdown(*_tests()))
+    said = "Profile `open`; 300 exam questions, 618 of BioASQ (150 for CSQE, ThinkQE, rationale); "
+    said += "means over questions with 95 % bootstrap intervals."
+    return "\n\n".join((few, said, every, tests, folded("Is the judge an instrument?", _judge())))
+
+
+def _table(arms: pd.DataFrame, shown: tuple[str, ...]) -> str:
     rows = []
-    for arm in _ARMS:
+    for arm in shown:
         cells = [_cell(arms, (*column, arm)) for column in _COLUMNS]
         rows.append((label_of(arm), f"`{arm}`", "yes" if _saw(arm) else "no", *cells))
-    head = ("searched with", "arm", "options seen", *_COLUMNS.values())
-    tests = folded("Every declared test", markdown(*_tests()))
-    return f"{markdown(head, rows)}\n\n{_judge()}\n\n{tests}"
+    return markdown(("searched with", "arm", "options seen", *_COLUMNS.values()), rows)
 
 
 def _saw(arm: str) -> bool:
