@@ -148,7 +148,7 @@ class EvidenceReader:
 
 @dataclass
 class JudgedReader:
-    """No LLM: the option that judged passages support most (see ``lib.studies.real.measures``).
+    """No LLM: the option that judged passages support most (``lib.data.judgments.read_option``).
 
     It reads the labels of ``data/judgments``, never a text; without any support, or between equals,
     it abstains: no letter, and wrong. Passages have to be judged, ``least`` of them at the least;
@@ -169,7 +169,6 @@ class JudgedReader:
         self, questions: Sequence[Question], contexts: Sequence[Sequence[Passage]]
     ) -> list[Answer]:
         """See Reader. Raises RecordingMiss where too few of the passages are judged."""
-
         if not self._known:
             self._known |= evidence(read_judgments())
         read = []
