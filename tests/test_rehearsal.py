@@ -144,6 +144,13 @@ def test_killed_twice_and_resumed_every_other_table_is_drawn(performed, here):
     assert (answers.loc[answers["reader"].isin(chat), "documents_cut"] > 0).any()
 
 
+def test_what_a_stand_in_says_is_recorded_in_the_rehearsals_folder_alone(performed, here):
+    profile = load_profile(str(here.profile))
+    specs = [profile.llm, profile.judge, *(s["llm"] for s in profile.answerers if "llm" in s)]
+    assert all(spec.startswith(f"record:{here.recording}=") for spec in specs)
+    assert "judge of mimics" in set(ledger.recorded(here.recording)["method"])
+
+
 def test_the_ledger_is_what_the_server_served_by_its_own_count(performed, here):
     _, log = performed
     table = ledger.compare(here.recording, here.log)

@@ -116,6 +116,7 @@ def prepare(folder: Path, mirror: Path | None, *, sample: int = 1) -> Rehearsal:
         "lambdas": [0.0, 0.4, 1.0],
         "methods": SHORT,
         "llm": recorded(paper.llm),
+        "judge": recorded(paper.judge),
         "answerers": answerers,
         "evidence": {"name": "evidence-mini", "nli": "cues", "answerers": []},  # cues: no vectors
         "encoder_options": {"query_model": str(towers[0]), "article_model": str(towers[1])},
