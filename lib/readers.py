@@ -91,6 +91,7 @@ class EvidenceReader:
     name: str = "evidence reader"
     needs_llm: bool = False
     _index: DenseIndex | None = field(default=None, repr=False)
+    _row_of: dict = field(default_factory=dict, repr=False)
     _vectors: dict = field(default_factory=dict, repr=False)
 
     def answer_all(
@@ -111,17 +112,17 @@ class EvidenceReader:
     def use_vectors_of(self, index: DenseIndex) -> None:
         """Take the vectors of the index's passages from it, instead of encoding them once more."""
         self._index = index
+        self._row_of = {pid: row for row, pid in enumerate(index.ids.tolist())}
 
     def _take_vectors(self, passages: Sequence[Passage]) -> None:
-        """The vectors of those passages that the index has, if there is one."""
+        """The vectors of those passages that the index has, if there is one, and are new here."""
         if self._index is None:
             return
-        wanted = {passage.pid: (passage.title, passage.text) for passage in passages}
-        pids = self._index.ids.tolist()
-        rows = [row for row, pid in enumerate(pids) if pid in wanted]
-        vectors = self._index.vectors(np.array(rows, dtype=int))
-        for row, vector in zip(rows, vectors, strict=True):
-            self._vectors["article", wanted[pids[row]]] = vector
+        texts = {self._row_of.get(p.pid): ("article", (p.title, p.text)) for p in passages}
+        new = {row: key for row, key in texts.items() if key not in self._vectors}
+        new.pop(None, None)  # what is read beside the index's passages
+        vectors = self._index.vectors(np.array(list(new), dtype=int))
+        self._vectors.update(zip(new.values(), vectors, strict=True))
 
     def _encode(self, tower: str, texts: Sequence) -> None:
         """Encode those texts that no vector is known of."""

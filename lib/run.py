@@ -5,6 +5,7 @@ A run is a DataFrame with columns ``RUN_COLUMNS``, one row per question and rank
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections import defaultdict
@@ -151,7 +152,7 @@ class Retriever:
         check_k(k)
         groups: dict[object, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
-            groups[_group(request, i)].append(i)
+            groups[_group(request)].append(i)
         results: list[Hits | Unranked] = [NO_DIRECTION] * len(requests)
         for members in groups.values():
             found = self._search_alike([requests[i] for i in members], k)
@@ -175,7 +176,7 @@ class Retriever:
             hits = self._lexical_index().search([r.text for r in requests], k)
             return [hits[i] for i in range(len(hits))]
         if isinstance(first, Fusion):
-            return [self._fused(request, k) for request in requests]
+            return self._fused(requests, k)
         if first.way.form == "random":
             return [self._random(h, k) for h in requests]
         # Passages that may not be found are looked up too, and dropped: they are few.
@@ -192,7 +193,7 @@ class Retriever:
             return [self._by_words(h, k) for h in asked]
         if way.form == "fused":
             parts = [(h.by(form="single"), h.by(form="lexical")) for h in asked]
-            return [self._fused(Fusion(pair, depth=_FUSED_DEPTH), k) for pair in parts]
+            return self._fused([Fusion(pair, depth=_FUSED_DEPTH) for pair in parts], k)
         known = self.vectors(t for h in asked for t in h.texts)
         _, to_space = self.space_of(way)
         results: list[Hits | Unranked] = [NO_DIRECTION] * len(asked)
@@ -258,14 +259,12 @@ class Retriever:
             return str(missing.args[0])
         return self._lexical_index().search_weighted([weights], k)[0]
 
-    def _fused(self, request: Fusion, k: int) -> Hits | Unranked:
-        parts = self.search_many(request.requests, request.depth or 2 * k)
-        for part in parts:
-            if isinstance(part, Unranked):
-                return part
-        if request.how == "rrf":
-            return merge_rrf(parts, k, request.rrf_k)
-        return merge_scores(parts, k)
+    def _fused(self, requests: Sequence[Fusion], k: int) -> list[Hits | Unranked]:
+        """Fusions of one depth: all their parts are searched together, then merged one by one."""
+        parts = [part for request in requests for part in request.requests]
+        found = iter(self.search_many(parts, requests[0].depth or 2 * k))
+        lists = [list(itertools.islice(found, len(request.requests))) for request in requests]
+        return [_merged(*pair, k) for pair in zip(requests, lists, strict=True)]
 
     def _random(self, h: Hypotheses, k: int) -> Hits:
         """Any k passages that may be found, drawn by the question's id and the draw."""
@@ -293,14 +292,24 @@ class Retriever:
         return self.bm25
 
 
-def _group(request: Request, place: int) -> object:
+def _merged(request: Fusion, parts: Sequence[Hits | Unranked], k: int) -> Hits | Unranked:
+    """The lists of a fusion as one; where a part could not be ranked, its reason."""
+    for part in parts:
+        if isinstance(part, Unranked):
+            return part
+    if request.how == "rrf":
+        return merge_rrf(parts, k, request.rrf_k)
+    return merge_scores(parts, k)
+
+
+def _group(request: Request) -> object:
     """What requests must share to be searched together."""
     if isinstance(request, Hypotheses):
         # Vectors are stacked: as many mimics each, all with one or all without.
         mimics = len(_chosen_mimics(request)) if request.way.searches_many else 0
         alike = replace(request.way, lam=0.0, draw=0, question_weight=0.0)
         return alike, mimics, bool(request.of("mimic")), bool(request.way.lam)
-    return type(request) if isinstance(request, Sparse) else place
+    return (Fusion, request.depth) if isinstance(request, Fusion) else Sparse
 
 
 def _space_key(way: Way) -> tuple[str, float]:

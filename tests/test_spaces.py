@@ -112,10 +112,11 @@ def test_a_vector_that_is_the_mean_has_no_direction(of):
 def test_a_search_in_the_space_is_exact_and_keeps_ids_and_subset(of, rho, devices):
     vectors = narrow(0, 90)
     keep = np.arange(90) % 10 != 0
-    index = index_of(vectors)
-    space = whitened(of, rho)
     backend = "torch" if devices else "faiss"
-    moved = transformed(index.subset(keep), space, backend=backend, devices=devices)
+    index = DenseIndex([vectors], index_of(vectors).ids, backend=backend, devices=devices)
+    space = whitened(of, rho)
+    moved = transformed(index.subset(keep), space)
+    assert (moved.backend, moved.devices) == (backend, list(devices) or ["cpu"])
     assert (moved.ids == index.ids).all() and (moved.kept == keep).all()
     h_plus, h_minus = space.apply(narrow(1, 8)), space.apply(narrow(2, 8))
     hits = moved.search(contrast.shifted_query(h_plus, h_minus, 0.7), 5)

@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from lib.search.devices import pack_linear_layers
 from lib.search.model_files import digest, minilm_folder, model_folder, mpnet_folder, quiet
 
 __all__ = ["Encoder", "HashEncoder", "Item", "ModelEncoder", "Tower", "load_encoder"]
@@ -147,9 +148,10 @@ class ModelEncoder:
         folder, tokens = key = self._folder_and_tokens[tower]
         with self._lock:
             if key not in self._opened:
-                self._opened[key] = _open(
-                    folder, tokens, self.pairs, self.devices[0], self._precision
-                )
+                model = _open(folder, tokens, self.pairs, self.devices[0], self._precision)
+                if len(self.devices) == 1:  # what is packed cannot be sent to another process
+                    pack_linear_layers(model)
+                self._opened[key] = model
             return self._opened[key]
 
     @cached_property
@@ -166,12 +168,14 @@ class ModelEncoder:
         model = self._model(tower)
         encode = model.encode_query if tower == "query" else model.encode_document
         texts = [self._as_read(item, tower) for item in items]
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         options = {"batch_size": self.batch_size, "show_progress_bar": progress}
         # A list makes one process a device, so only where there are several.
         if len(self.devices) > 1:
             options["device"] = self.devices
-        vectors = encode(texts, **options)
-        return _unit(np.asarray(vectors, dtype=np.float32))
+        vectors = encode(list(row_of), **options)
+        rows = _unit(np.asarray(vectors, dtype=np.float32))
+        return rows[[row_of[text] for text in texts]]  # a text that comes twice is read once
 
     def _as_read(self, item: Item, tower: Tower) -> Item:
         """What the model is given for an item: one text, or for MedCPT a pair of segments."""

@@ -105,7 +105,8 @@ class DenseIndex(PassageIndex):
         from lib.search.devices import TorchSearch
 
         search = TorchSearch if backend == "torch" else _Faiss
-        self._backend = search(self._shards, list(devices) or ["cpu"])
+        self.backend, self.devices = backend, list(devices) or ["cpu"]
+        self._search = search(self._shards, self.devices)
         self.dim = self._shards[0].shape[1]
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
@@ -152,10 +153,7 @@ class DenseIndex(PassageIndex):
         depth = min(k + 16, len(self))
         while len(todo):
             candidates, worst_score = self._candidates(queries[todo], depth)
-            exact = np.empty(candidates.shape)
-            for position, query in enumerate(todo):
-                query_row = queries[query : query + 1]
-                exact[position] = self.score(query_row, candidates[position])[0]
+            exact = self._score_each(queries[todo], candidates)
             best = top_rows(exact, candidates, self, k)
             scores[todo] = best.scores
             rows[todo] = best.rows
@@ -165,6 +163,16 @@ class DenseIndex(PassageIndex):
             depth = min(4 * depth, len(self))
         return Hits(scores, rows, self.ids[rows])
 
+    def _score_each(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Inner products, float64 (n, m), of each query (n, d) with rows of its own (n, m)."""
+        exact = np.empty(rows.shape)
+        for start in range(0, len(queries), 64):  # some at a time: vectors take n x m x d x 8 bytes
+            part = slice(start, start + 64)
+            found = self.vectors(rows[part].ravel()).reshape(*rows[part].shape, self.dim)
+            products = found.astype(np.float64) @ queries[part, :, None].astype(np.float64)
+            exact[part] = products[..., 0]
+        return exact
+
     def _candidates(self, queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n, depth) of the best float32 scores over all shards, and the worst of these
         scores (n,)."""
@@ -173,7 +181,7 @@ class DenseIndex(PassageIndex):
             if kept_here.any():
                 searched.append((i, np.flatnonzero(kept_here)))
         scores, rows = [], []
-        found = self._backend.top(queries, searched, depth)
+        found = self._search.top(queries, searched, depth)
         for (i, kept_rows), (best_scores, positions) in zip(searched, found, strict=True):
             scores.append(best_scores)
             rows.append(self._starts[i] + kept_rows[positions])

@@ -8,9 +8,7 @@ those of the corpus; no question or hypothesis is used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -90,25 +88,19 @@ def whitened(of: Moments, rho: float) -> Space:
     return Space(of.mean, (directions / np.sqrt(values)) @ directions.T)
 
 
-def transformed(
-    index: DenseIndex,
-    space: Space,
-    *,
-    backend: Literal["faiss", "torch"] = "faiss",
-    devices: Sequence[str] = (),
-) -> DenseIndex:
+def transformed(index: DenseIndex, space: Space) -> DenseIndex:
     """The same passages, ids and subset, with vectors moved to the space: a search there is exact.
 
     Queries are to be moved by ``space.apply`` before they are combined. One float32 copy of all
-    vectors is held in memory (n x d x 4 bytes), in as many shards as there are ``devices``.
+    vectors is held in memory (n x d x 4 bytes), in as many shards as the index has devices.
     """
     n = len(index.kept)
     vectors = np.empty((n, index.dim), dtype=np.float32)
     for start in range(0, n, BLOCK):
         rows = np.arange(start, min(start + BLOCK, n))
         vectors[rows] = space.apply(index.vectors(rows))
-    shards = np.array_split(vectors, max(1, min(n, len(devices))))
-    moved = DenseIndex(shards, index.ids, backend=backend, devices=devices)
+    shards = np.array_split(vectors, min(n, len(index.devices)))
+    moved = DenseIndex(shards, index.ids, backend=index.backend, devices=index.devices)
     return moved.subset(index.kept)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from lib.stats import holm, paired
 from lib.studies.contradiction.cnt import Scorer, strangers
 from lib.studies.lam.arms import Arm
-from lib.studies.lam.study import Study, found_by
+from lib.studies.lam.study import Study, found_in_draws
 from lib.ways import Way
 
 __all__ = ["CODE", "mimics"]
@@ -42,8 +42,8 @@ def mimics(study: Study, store: Any, score: Scorer, lam: float, k: int = 5) -> p
         arms += [Arm(Way(lam=at)), Arm(Way(lam=at, rotation=True))]
     couples = []
     for arm in arms:
-        for draw in range(DRAWS if arm.is_control else 1):
-            found = found_by(study, arm, study.benchmark.test, depth=k, draw=draw)
+        draws = range(DRAWS if arm.is_control else 1)
+        for found in found_in_draws(study, arm, study.benchmark.test, draws, depth=k):
             for qid, pids in found.items():
                 couples += [(arm.name, qid, *sorted(pair)) for pair in combinations(pids, 2)]
     couples = pd.DataFrame(couples, columns=["arm", "qid", "a", "b"])

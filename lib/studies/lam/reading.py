@@ -29,7 +29,7 @@ from lib.run import execute, expand_all
 from lib.stats import long_values, mean_interval, measure
 from lib.studies.lam.arms import RANDOM, Arm
 from lib.studies.lam.corruption import exchanged
-from lib.studies.lam.study import Study, found_by
+from lib.studies.lam.study import Study, found_by, found_in_draws
 from lib.studies.naming import named_option
 from lib.ways import DRAWS, Way
 
@@ -158,9 +158,13 @@ def _contexts(
 ) -> Iterator[_Contexts]:
     """Every arm with the passages it gives the reader."""
     store, qids, k = study.retriever.store, [q.qid for q in questions], study.k
+    known: dict[str, Passage] = {}
 
     def passages(found: Mapping[str, Sequence[str]]) -> dict[str, list[Passage]]:
-        return {qid: store.get_many(list(pids)[:k]) for qid, pids in found.items()}
+        tops = {qid: list(pids)[:k] for qid, pids in found.items()}
+        new = {pid for top in tops.values() for pid in top} - known.keys()
+        known.update((passage.pid, passage) for passage in store.get_many(sorted(new)))
+        return {qid: [known[pid] for pid in top] for qid, top in tops.items()}
 
     for name, method in METHODS_READ.items():
         expansions = expand_all(method, questions)
@@ -178,7 +182,7 @@ def _contexts(
     yield _Contexts("hplus_as_passage", [alone], retrieved=False)
     for arm in _searched(lambdas, best):
         draws = range(DRAWS if arm.is_control else 1)
-        found = [found_by(study, arm, qids, depth=k, draw=draw) for draw in draws]
+        found = found_in_draws(study, arm, qids, draws, depth=k)
         yield _Contexts(arm.name, [passages(own) for own in found])
     for share in SHARES:
         wrong = [exchanged(study, share, seed) for seed in range(EXCHANGES)]

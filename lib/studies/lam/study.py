@@ -17,7 +17,7 @@ from lib.stats import METRICS, measure
 from lib.studies.lam.arms import Arm
 from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
 
-__all__ = ["Study", "found_by", "hypotheses_of", "measured", "open_study"]
+__all__ = ["Study", "found_by", "found_in_draws", "hypotheses_of", "measured", "open_study"]
 
 DEPTH = 10
 """Passages retrieved for each question, or k if that is more: nDCG and recall look at ten."""
@@ -88,13 +88,25 @@ def found_by(
     study: Study, arm: Arm, qids: Sequence[str], *, depth: int | None = None, draw: int = 0
 ) -> dict[str, list[str]]:
     """Passage ids of each question, best first; a question that cannot be ranked is missing."""
-    requests = _requests(study, arm, qids, draw)
-    hits = study.retriever.search_many(requests, depth or max(DEPTH, study.k))
-    return {
-        qid: found.ids[0].tolist()
-        for qid, found in zip(qids, hits, strict=True)
-        if not isinstance(found, Unranked)
-    }
+    (found,) = found_in_draws(study, arm, qids, [draw], depth=depth)
+    return found
+
+
+def found_in_draws(
+    study: Study, arm: Arm, qids: Sequence[str], draws: Sequence[int], *, depth: int | None = None
+) -> list[dict[str, list[str]]]:
+    """``found_by`` of several draws of a control, in one search: a third of the time of twenty."""
+    requests = [request for draw in draws for request in _requests(study, arm, qids, draw)]
+    hits = iter(study.retriever.search_many(requests, depth or max(DEPTH, study.k)))
+    each = [dict(zip(qids, hits, strict=False)) for _ in draws]
+    return [
+        {
+            qid: found.ids[0].tolist()
+            for qid, found in of_draw.items()
+            if not isinstance(found, Unranked)
+        }
+        for of_draw in each
+    ]
 
 
 def _requests(study: Study, arm: Arm, qids: Sequence[str], draw: int) -> list[Hypotheses]:
@@ -115,12 +127,11 @@ def measured(
     forms are one search, and measure the same. ``unranked`` is 1 where the query was zero or tiny,
     so that nothing was retrieved and every metric is 0.
     """
-    draws = DRAWS if arm.is_control else 1
+    draws = range(DRAWS if arm.is_control else 1)
     targets = {qid: study.benchmark.targets[qid] for qid in qids}
     total: pd.DataFrame | None = None
-    for draw in range(draws):
-        found = found_by(study, arm, qids, draw=draw)
+    for found in found_in_draws(study, arm, qids, draws):
         table = measure(found, targets, study.benchmark.mimics, study.k)[list(metrics)]
         table["unranked"] = [float(qid not in found) for qid in table.index]
         total = table if total is None else total + table
-    return total / draws
+    return total / len(draws)
