@@ -8,9 +8,12 @@ import pytest
 from lib.data.judgments import Evidence
 from lib.data.questions import Question
 from lib.llm.chat import ScriptedChat
+from lib.methods.base import Expansion
+from lib.pages.real import stories
 from lib.studies.real import probes
-from lib.studies.real.cases import KINDS, SHOWN, case_counts, case_table
+from lib.studies.real.cases import KINDS, SHOWN, case_counts, case_table, case_texts
 from lib.studies.real.where import METRICS, PAIRS, where_table
+from lib.ways import Hypotheses, Text
 
 OPTIONS = {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}
 STEM = " ".join(f"word{i}" for i in range(40)) + "?"
@@ -77,6 +80,19 @@ def test_a_case_is_the_first_question_that_fits_its_kind():
     assert set(table["qid"]) == {"medqa-3"}
     says = table[table["says"] != ""]
     assert says[["arm", "rank", "says"]].to_numpy().tolist() == [["chr@1", 2, "right"]]
+
+
+def test_a_story_has_what_was_written_and_what_each_arm_found():
+    kind, columns = "contrast loses the right option", ["kind", "dataset", "qid", "arm", "rank"]
+    said = [("hplus", 1, 3, "right"), ("hplus", 2, 2, "both"), ("hplus", 3, 1, "")]
+    said += [("chr@1", 1, 0, ""), ("chr@1", 2, None, "")]
+    rows = [(kind, "medqa", "medqa-3", arm, rank, *more) for arm, rank, *more in said]
+    cases = pd.DataFrame(rows, columns=[*columns, "on_topic", "says"])
+    texts = (Text("gout", 1.0, "article", "target"), Text("sepsis", 1.0, "article", "mimic"))
+    written = {"medqa-3": Expansion(Hypotheses(texts))}
+    told = stories(cases, case_texts(cases, written))
+    assert told.count("medqa-3") == 1 and "*H+* gout" in told and "*H−* sepsis" in told
+    assert "| H+ alone | 2 | 1 | 2 |" in told and "| CHR, λ = 1 | 0 | 0 | 0 |" in told
 
 
 def test_every_kind_is_counted_also_where_it_has_no_question():

@@ -6,9 +6,9 @@ import pandas as pd
 
 from lib.pages.committed import between, folded, markdown, read
 from lib.plots.labels import label_of
-from lib.studies.real.measures import OWN_ANSWER, POOL
+from lib.studies.real.measures import ON_TOPIC, OWN_ANSWER, POOL
 
-__all__ = ["real", "tests_of", "verdict"]
+__all__ = ["real", "stories", "tests_of", "verdict"]
 
 _SAW = ("hplus", "chr", "hyde-options", "rationale", OWN_ANSWER)
 """What begins so was written by somebody who saw the options, unless it ends in -stem."""
@@ -122,6 +122,27 @@ def _judge() -> str:
         f"{100 * planted['value']:.1f} %, on the {counter['n']:.0f} counterfactual ones among them "
         f"{100 * counter['value']:.1f} %."
     )
+
+
+def stories(cases: pd.DataFrame, texts: pd.DataFrame) -> str:
+    """What was written and what it found, case by case; in Markdown.
+
+    ``cases`` and ``texts`` as ``lib.studies.real.cases`` makes them.
+    """
+    told = []
+    for case in texts.itertuples():
+        same = (cases["kind"] == case.kind) & (cases["qid"] == case.qid)
+        rows = []
+        for arm, own in cases[same].groupby("arm", sort=False):
+            says = own["says"].fillna("")
+            counts = [says.isin([word, "both"]).sum() for word in ("right", "wrong")]
+            rows.append((label_of(arm), *counts, (own["on_topic"] >= ON_TOPIC).sum()))
+        head = ("of five passages", "for the right option", "for a wrong one", "on the topic")
+        told.append(
+            f"**{case.kind[0].upper()}{case.kind[1:]}** (`{case.qid}`)\n\n*H+* {case.h_plus}\n\n"
+            f"*H−* {case.h_minus}\n\n{markdown(head, rows)}"
+        )
+    return "\n\n".join(told)
 
 
 def tests_of(verdicts: pd.Series) -> str:

@@ -53,6 +53,7 @@ HOLDS = {
     "real_arms": "real questions: the mean of every arm on every metric, with intervals",
     "real_where": "real questions: the difference of contrast and H+ alone, by kind of question",
     "real_cases": "real questions: single questions found by a rule, with what was found for each",
+    "real_case_texts": "real questions: H+ and H− of those single questions, by a language model",
     "real_case_counts": "real questions: how many are of each kind of case",
     "real_texts": "real questions: lengths, repeats, validity and copies of what was written",
     "real_mpnet": "BioASQ's snippets with a second encoder: every arm, with intervals",

@@ -13,9 +13,10 @@ import pandas as pd
 from lib.data.judgments import Evidence
 from lib.data.questions import Question
 from lib.data.real import EXAMS
+from lib.methods.base import Expansion
 from lib.studies.real.measures import TOP
 
-__all__ = ["KINDS", "case_table", "case_counts"]
+__all__ = ["KINDS", "case_counts", "case_table", "case_texts"]
 
 KINDS: Mapping[str, tuple[tuple[str, str, float], ...]] = {
     "contrast finds the right option": (("hplus", "hit_right", 0), ("chr@1", "hit_right", 1)),
@@ -67,6 +68,17 @@ def case_table(
                     rows.append((kind, dataset, qid, row.arm, row.rank, row.pid, topic, says))
     columns = ["kind", "dataset", "qid", "arm", "rank", "pid", "on_topic", "says"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def case_texts(cases: pd.DataFrame, hypotheses: Mapping[str, Expansion]) -> pd.DataFrame:
+    """What was written about the question of each case: kind, dataset, qid, h_plus, h_minus.
+
+    ``hypotheses`` are the writer's by question id.
+    """
+    table = cases[["kind", "dataset", "qid"]].drop_duplicates(ignore_index=True)
+    for column, part in (("h_plus", "target"), ("h_minus", "mimic")):
+        table[column] = [hypotheses[qid].request.of(part)[0].text for qid in table["qid"]]
+    return table
 
 
 def _wide(values: pd.DataFrame) -> pd.DataFrame:

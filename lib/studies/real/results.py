@@ -33,6 +33,7 @@ TABLES = (
     "real_lambda",
     "real_where",
     "real_cases",
+    "real_case_texts",
     "real_case_counts",
     "real_texts",
     "real_mpnet",

@@ -22,7 +22,7 @@ from lib.methods.base import Expansion
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.studies.real.arms import Arm, arms_of
-from lib.studies.real.cases import case_counts, case_table
+from lib.studies.real.cases import case_counts, case_table, case_texts
 from lib.studies.real.choice import choices, lambda_table, least_differences
 from lib.studies.real.measures import headroom, own_answers, values_of
 from lib.studies.real.plants import Plant, read_plants
@@ -116,8 +116,9 @@ def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
 
     ``values_real`` (every outcome), ``real_arms`` (means), ``real_lambda`` (curves),
     ``claims_real``, ``real_where`` (the difference on parts), ``real_cases`` with
-    ``real_case_counts``, and ``real_texts``. Lambdas are those of the stored ``real_dev_lambda``;
-    exams have verdicts only if the stored ``judge_quality`` of the test half allows them.
+    ``real_case_texts`` and ``real_case_counts``, and ``real_texts``. Lambdas are those of the
+    stored ``real_dev_lambda``; exams have verdicts only if the stored ``judge_quality`` of the test
+    half allows them.
     """
     chosen = choices(read_result("real_dev_lambda", profile.name)[0])
     quality, _ = read_result("judge_quality", profile.name)
@@ -132,13 +133,15 @@ def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
     about = about_questions(
         sample.questions, hypotheses, read, known_by_heart(hypotheses, recorded()), retriever
     )
+    cases = case_table(sample.questions, sample.runs, sample.values, judged)
     tables = {
         "values_real": sample.values,
         "real_arms": table,
         "real_lambda": lambda_rows(table, chosen),
         "claims_real": claims_table(sample.values, chosen, instrument),
         "real_where": where_table(sample.values, about),
-        "real_cases": case_table(sample.questions, sample.runs, sample.values, judged),
+        "real_cases": cases,
+        "real_case_texts": case_texts(cases, hypotheses),
         "real_case_counts": case_counts(sample.values),
         "real_texts": texts_table(sample.questions, sample.written),
     }
