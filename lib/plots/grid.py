@@ -38,8 +38,9 @@ def plot_accuracy(table: pd.DataFrame, metric: str = "accuracy"):
         own = rows[(rows["answerer"] == reader) | alone].set_index(["method", "dataset"])
         values, n = (own[c].unstack().reindex(index=methods, columns=sets) for c in ("value", "n"))
         asked = rows[rows["answerer"] == reader].groupby("dataset")["n"].max().reindex(sets)
+        counts = [f"n = {asked[d]:.0f}" if asked[d] > 0 else "not run" for d in sets]
         _heat(axis, values.astype(float), n, _texts(values, n, metric, asked))
-        labels = [f"{d.split()[-1]}\nn = {asked.fillna(0)[d]:.0f}" for d in sets]
+        labels = [f"{d.split()[-1]}\n{count}" for d, count in zip(sets, counts, strict=True)]
         axis.set_xticks(np.arange(len(sets)) + 0.5, labels, fontsize=7, rotation=0)
         axis.set_title(reader, fontsize=8)
         axis.set(xlabel="", ylabel="")

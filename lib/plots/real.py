@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -35,13 +35,16 @@ TITLES = (
 
 
 def plot_real_lambda(
-    curves: pd.DataFrame, lam: float, chosen: Sequence[float] = (), mimics: Sequence[str] = ()
+    curves: pd.DataFrame,
+    lam: float,
+    chosen: Mapping[str, float] | None = None,
+    mimics: Sequence[str] = (),
 ):
     """Support for the right and for a wrong option over lambda, and P@5, each with 95 % bands.
 
     ``curves`` are rows of ``real_lambda`` (columns dataset, metric, mimic, lambda, value, low,
     high, n) of one form and visibility. Of the mimics, "own" is a line, any other in ``mimics`` a
-    set of open dots. ``chosen`` are lambdas to mark besides the reader's ``lam``.
+    set of open dots. ``chosen`` are lambdas to mark by dataset, besides the reader's ``lam``.
     """
     figure, axes = pyplot().subplots(1, len(PANELS), figsize=(10, 3.6))
     for axis, title, (dataset, metrics) in zip(axes, TITLES, PANELS, strict=True):
@@ -67,13 +70,14 @@ def plot_real_lambda(
                     lw=0.8,
                     label=f"the same, {mimic}",
                 )
-        for value in chosen:
-            axis.axvline(value, color=COLOURS["neither"], lw=0.8, ls="--")
+        if chosen and dataset in chosen:
+            axis.axvline(chosen[dataset], color=COLOURS["neither"], lw=0.8, ls="--")
         mark_lambda(axis, lam)
         axis.set(title=f"{title}, {count_label(own['n'])}", xlabel="λ", ylim=(0, None))
     axes[0].set(ylabel="share of questions")
     axes[1].set(ylabel="mean share of the top five")
-    _legend(figure, axes, f"dotted: λ = {lam:g}")
+    dashed = "; dashed: the λ that dev chose" if chosen else ""
+    _legend(figure, axes, f"dotted: λ = {lam:g}{dashed}")
     return figure
 
 

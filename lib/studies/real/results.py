@@ -51,9 +51,9 @@ class RealTables:
         return self.tables[name]
 
     @property
-    def chosen(self) -> list[float]:
-        """The lambdas that dev chose, each once."""
-        return sorted(set(choices(self["real_dev_lambda"]).values()))
+    def chosen(self) -> dict[str, float]:
+        """The lambda that dev chose for each group of questions."""
+        return choices(self["real_dev_lambda"])
 
 
 def real_tables(profile: Profile) -> RealTables:
