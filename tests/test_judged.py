@@ -11,8 +11,8 @@ import pytest
 from lib.data.pair_judgments import PairLabel, add_pair_labels, read_pair_judgments, verdicts
 from lib.llm.chat import ScriptedChat
 from lib.studies.evidence.load import load_evidence
-from lib.studies.judged import desk, plants, sample
-from lib.studies.judged.plants import IN_POOLS, plant, turned_pools
+from lib.studies.judged import desk, plants, quality, sample
+from lib.studies.judged.plants import IN_POOLS, Plant, plant, turned_pools
 from lib.studies.judged.sample import Pool, mini_pools, period_of, real_pools
 from lib.studies.judged.sheets import make_sheet, read_pairs, sheet_messages
 
@@ -191,3 +191,54 @@ def test_sheets_go_out_and_come_back(tmp_path, monkeypatch):
     second, _ = desk.again(pools)
     again = {pair for sheet, _ in second for pair in sheet.pairs}
     assert {("query/x", "a", "b"), ("near/y", "y", "z")} <= again
+
+
+def judged(pool, a, b, judge="first", same=True, stance="disagree"):
+    stance = stance if same else ""
+    return {"pool": pool, "a": a, "b": b, "judge": judge, "same": same, "stance": stance}
+
+
+def test_two_passes_that_say_the_same_have_kappa_one_and_a_random_one_has_none():
+    said = [judged(f"query/{n}", "a", "b", same=n % 2 == 0) for n in range(40)]
+    same = [row | {"judge": "second"} for row in said]
+    other = [judged(f"query/{n}", "a", "b", "second", same=n % 4 < 2) for n in range(40)]
+    for second, low, high in ((same, 1.0, 1.0), (other, -0.35, 0.35)):
+        table = quality.pass_agreement(said + second).set_index(["check", "label"])
+        kappa = table.loc[("kappa of first and second pass", "disagree"), "value"]
+        assert low <= kappa <= high
+    assert table.loc[("kappa of first and second pass", "same"), "n"] == 40
+
+
+def test_a_judge_that_obeys_or_forgets_is_found_by_what_was_planted():
+    planted = [Plant("stranger", "query/x", "a", "plant:stranger", "other")]
+    planted += [Plant("order", "query/x", "a", "plant:order", "other")]
+    planted += [Plant("repeat", "query/x", "a", "plant:repeat", "b")]
+    planted += [Plant("turned", "turned/y", "plant:turned", "y", "disagree")]
+    own = [judged("query/x", "a", "b", stance="agree")]
+    good = [judged("query/x", "a", f"plant:{kind}", same=False) for kind in ("stranger", "order")]
+    good += [judged("query/x", "a", "plant:repeat", stance="agree")]
+    good += [judged("turned/y", "plant:turned", "y")]
+    errors = quality.planted_pairs(own + good, planted).set_index("check")["value"]
+    assert (errors == 0).all() and len(errors) == 5
+    bad = [row | {"same": True, "stance": "unclear"} for row in good[:3]]
+    errors = quality.planted_pairs(own + bad, planted).set_index("check")["value"]
+    assert (errors == 1).all()  # the last one is unjudged
+
+
+def test_what_people_said_stands_beside_what_the_judge_says():
+    planted = [Plant("scifact", f"scifact/{n}", "abstract", "claim", "agree") for n in range(4)]
+    rows = [judged(f"scifact/{n}", "abstract", "claim", stance="agree") for n in range(3)]
+    rows += [judged("scifact/3", "abstract", "claim")]
+    table = quality.known_pairs(rows, planted).set_index("label")
+    assert table["value"].to_dict() == {"agree": 0.75, "disagree": 0.25}
+
+
+def test_stances_of_evidence_mini_are_held_against_the_labels():
+    pairs, stance = [], {e.id: e.meta["stance"] for e in load_evidence("evidence-mini")}
+    for pool in mini_pools():
+        for a, b in pool.pairs:
+            apart = {stance[a], stance[b]} == {"for", "against"}
+            pairs.append(judged(pool.name, a, b, stance="disagree" if apart else "agree"))
+    table = quality.stances(pairs).set_index(["check", "label"])["value"]
+    assert table["evidence-mini, opposite stances", "disagree"] == 1
+    assert table["evidence-mini, one stance", "disagree"] == 0

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
+from lib.agreement import agreement_table
 from lib.base.files import sha256_bytes
 from lib.data.questions import Question
 from lib.stats import mean_interval
@@ -77,45 +77,12 @@ def agreement(
             for label in ("supports", "contradicts"):
                 said = (letter in one[label], letter in two[label])
                 pairs.append((label, key[0], weight, *said))
-    table = pd.DataFrame(pairs, columns=["label", "qid", "weight", "one", "two"])
-    made = []
-    for label, own in table.groupby("label", sort=True):
-        counts = _tables(own)
-        for name, measure in (("kappa", _kappa), ("agreement", _agreement)):
-            row = {"check": f"{name} of first and {other} pass", "label": label}
-            made.append(row | _resampled(counts, measure) | {"n": len(own)})
-    return pd.DataFrame(made)
+    said = pd.DataFrame(pairs, columns=["label", "group", "weight", "one", "two"])
+    return agreement_table(said, f"first and {other} pass")
 
 
 def _pass(rows: Iterable[Row], judge: str) -> dict[Key, Row]:
     return {(row["qid"], row["pid"]): row for row in rows if row["judge"] == judge}
-
-
-def _tables(pairs: pd.DataFrame) -> np.ndarray:
-    """The 2 x 2 table of each question, shape (questions, 4): both, first, second, neither."""
-    one, two = pairs["one"].to_numpy(bool), pairs["two"].to_numpy(bool)
-    cells = np.stack([one & two, one & ~two, ~one & two, ~one & ~two], axis=1)
-    weighted = pd.DataFrame(cells * pairs["weight"].to_numpy()[:, None])
-    return weighted.groupby(pairs["qid"].to_numpy()).sum().to_numpy(float)
-
-
-def _kappa(table: np.ndarray) -> float:
-    both, first, second, neither = table / table.sum()
-    yes = (both + first) * (both + second)
-    chance = yes + (1 - both - first) * (1 - both - second)
-    return float((both + neither - chance) / (1 - chance)) if chance < 1 else 1.0
-
-
-def _agreement(table: np.ndarray) -> float:
-    return float((table[0] + table[3]) / table.sum())
-
-
-def _resampled(counts: np.ndarray, measure, seed: int = 0) -> dict[str, float]:
-    n = len(counts)
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=1000)
-    values = [measure(table) for table in drawn @ counts if table.sum()]
-    low, high = np.percentile(values, [2.5, 97.5])
-    return {"value": measure(counts.sum(axis=0)), "low": float(low), "high": float(high)}
 
 
 def planted_errors(rows: Iterable[Row], plants: Sequence[Plant]) -> pd.DataFrame:
