@@ -1,4 +1,4 @@
-"""No text of third parties stands in what is committed for the real sample."""
+"""No text of third parties stands in what was written and judged about it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from lib.base import paths
 from lib.base.files import read_jsonl
 from lib.data.corpora import load_passages
 from lib.data.judgments import JUDGMENTS
+from lib.data.pair_judgments import read_pair_judgments
 from lib.data.passages import OPEN_CORPUS
 from lib.data.real import load_real
+from lib.studies.evidence.load import load_evidence
+from lib.studies.judged.plants import TURNED
 from lib.studies.real.plants import read_plants
 
 pytestmark = pytest.mark.mirror
@@ -35,9 +38,9 @@ def copied(ours: dict[str, str], theirs: Iterable[tuple[str, str]]) -> list[tupl
 
 @pytest.fixture(scope="module")
 def ours() -> dict[str, str]:
-    """Every recorded text of the real sample, by file and key."""
+    """Every recorded text about texts that are not ours, by file and key."""
     found = {}
-    for file in sorted(paths.RECORDINGS.glob("real-*.jsonl.gz")):
+    for file in [*sorted(paths.RECORDINGS.glob("real-*.jsonl.gz")), TURNED]:
         for row in read_jsonl(file):
             found[f"{file.name} {row['key'][:8]}"] = row["reply"]["text"]
     assert len(found) > 8000
@@ -47,6 +50,11 @@ def ours() -> dict[str, str]:
 def test_recorded_texts_hold_no_passage_of_the_open_corpora(mirror, ours):
     passages = ((p.pid, p.text) for name in OPEN_CORPUS for p in load_passages(name))
     assert copied(ours, passages) == []
+
+
+def test_recorded_texts_hold_no_abstract(mirror, ours):
+    abstracts = ((abstract.id, abstract.text) for abstract in load_evidence("open"))
+    assert copied(ours, abstracts) == []
 
 
 def test_recorded_texts_hold_no_question(mirror, ours):
@@ -64,6 +72,13 @@ def test_judgments_and_plants_hold_places_and_no_words():
         words = [value for value in row.values() if isinstance(value, str) and " " in value]
         assert not words, row
     assert not any(plant.text for plant in read_plants())
+
+
+def test_judged_pairs_hold_numbers_and_no_sentence():
+    for row in read_pair_judgments():
+        said = {key: row[key] for key in ("judge", "stance", "reason")}
+        assert not any(" " in value for value in said.values()), row
+        assert isinstance(row["sentence_a"], int) and isinstance(row["sentence_b"], int)
 
 
 def test_requests_are_recorded_by_their_keys_alone():
