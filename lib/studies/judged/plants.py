@@ -9,11 +9,12 @@ people). What is made of texts that are not ours is made again from them, never 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from lib.base.files import sha256_bytes
-from lib.base.paths import RECORDINGS
+from lib.base.files import read_jsonl, sha256_bytes, write_jsonl_gz
+from lib.base.paths import DATA, RECORDINGS
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder
@@ -24,10 +25,13 @@ from lib.studies.nli.models import sentences
 
 __all__ = [
     "IN_POOLS",
+    "PLANTS",
     "Plant",
     "TURNED",
     "plant",
+    "read_plants",
     "recorded",
+    "save_plants",
     "scifact_pools",
     "to_turn",
     "turned",
@@ -37,6 +41,7 @@ __all__ = [
 IN_POOLS = ("stranger", "order", "repeat")
 """Every third pool of three texts or more gets one of a kind, beside two of its own texts."""
 
+PLANTS = DATA / "judgments" / "contradiction_plants.jsonl.gz"
 TURNED = RECORDINGS / "contradiction-turned.jsonl.gz"
 WRITER = "a large language model"
 _TURNED, _SCIFACT = 20, 40
@@ -86,6 +91,17 @@ def plant(pools: Sequence[Pool]) -> tuple[list[Pool], list[Plant]]:
         plants += [Plant(kind, pool.name, *pair, must) for pair in own]
         made[place] = replace(pool, texts=pool.texts | {item: text}, pairs=(*pool.pairs, *own))
     return made, plants
+
+
+def save_plants(plants: Iterable[Plant], path: Path = PLANTS) -> None:
+    """Write down which pairs were planted, and what each must be called."""
+    rows = sorted((asdict(one) for one in plants), key=lambda row: (row["pool"], row["a"]))
+    write_jsonl_gz(path, rows)
+
+
+def read_plants(path: Path = PLANTS) -> list[Plant]:
+    """The pairs that were planted."""
+    return [Plant(**row) for row in read_jsonl(path)]
 
 
 def recorded() -> Recorder:
