@@ -8,10 +8,16 @@ from itertools import combinations
 import pandas as pd
 import pytest
 
-from lib.data.pair_judgments import PairLabel, add_pair_labels, read_pair_judgments, verdicts
+from lib.data.pair_judgments import (
+    PairLabel,
+    Verdict,
+    add_pair_labels,
+    read_pair_judgments,
+    verdicts,
+)
 from lib.llm.chat import ScriptedChat
 from lib.studies.evidence.load import load_evidence
-from lib.studies.judged import desk, plants, quality, sample
+from lib.studies.judged import desk, plants, quality, sample, tables
 from lib.studies.judged.plants import IN_POOLS, Plant, plant, turned_pools
 from lib.studies.judged.sample import Pool, mini_pools, period_of, real_pools
 from lib.studies.judged.sheets import make_sheet, read_pairs, sheet_messages
@@ -242,3 +248,46 @@ def test_stances_of_evidence_mini_are_held_against_the_labels():
     table = quality.stances(pairs).set_index(["check", "label"])["value"]
     assert table["evidence-mini, opposite stances", "disagree"] == 1
     assert table["evidence-mini, one stance", "disagree"] == 0
+
+
+def test_shares_are_of_pairs_and_leave_out_what_was_planted():
+    found = {("query/x", "a", "b"): Verdict(True, "disagree", True)}
+    found |= {("query/x", "a", "c"): Verdict(False, "", True)}
+    found |= {("query/y", "d", "e"): Verdict(True, "agree", False)}
+    found |= {("query/y", "d", "plant:order"): Verdict(True, "disagree", True)}
+    found |= {("scifact/1", "abstract", "claim"): Verdict(True, "disagree", True)}
+    table = tables.shares(found).set_index("measure")
+    assert table["value"].to_dict() == pytest.approx(
+        {"same": 2 / 3, "agree": 1 / 3, "disagree": 1 / 3, "disagree_any": 2 / 3}
+    )
+    assert set(table["n"]) == {3} and set(table["pools"]) == {2}
+
+
+def test_an_abstract_is_contradicted_by_any_other_in_its_own_period():
+    years = {"a": 1998, "b": 2001, "c": 2012}
+    found = {("mini/t", "a", "b"): Verdict(True, "disagree", True)}
+    found |= {("mini/t", "a", "c"): Verdict(True, "agree", False)}
+    mini = tables.by_period(found, years, "mini").set_index("period")["value"].to_dict()
+    assert mini == {"<2000": 1, "2000-2005": 1, "2010-2015": 0}
+    near = {("near/b", "a", "b"): Verdict(True, "disagree", True)}
+    assert tables.by_period(near, years, "near")["period"].tolist() == ["2000-2005"]
+
+
+def test_arms_are_compared_on_the_same_questions():
+    found_by = {"hplus": "abc", "chr@0.4": "abc", "chr@1": "abd"}
+    runs = [
+        (arm, qid, rank, pid)
+        for qid in "qr"
+        for arm, pids in found_by.items()
+        for rank, pid in enumerate(pids, 1)
+    ]
+    table = pd.DataFrame(runs, columns=["arm", "qid", "rank", "pid"])
+    found = {}
+    for qid in "qr":
+        for a, b in combinations("abcd", 2):
+            stance = "disagree" if (qid, a, b) == ("q", "a", "d") else "agree"
+            found[f"real/{qid}", a, b] = Verdict(True, stance, False)
+    made = tables.arms_table(found, table).set_index(["measure", "arm"])
+    assert made.loc[("disagree", "hplus"), "value"] == 0
+    assert made.loc[("disagree", "chr@1"), "difference"] == pytest.approx(1 / 6)
+    assert made.loc[("agree", "chr@0.4"), "difference"] == 0

@@ -1,0 +1,111 @@
+"""What judged contradiction says: how much there is, when, and what contrast does to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from lib.data.pair_judgments import Verdict
+from lib.stats import mean_interval, paired
+from lib.studies.contradiction.study import PERIODS
+from lib.studies.judged.sample import ARMS, period_of
+
+__all__ = ["arms_table", "by_period", "shares"]
+
+Found = Mapping[tuple[str, str, str], Verdict]
+MEASURES = ("same", "agree", "disagree")
+
+
+def shares(found: Found) -> pd.DataFrame:
+    """Of the judged pairs of each group, how many are on one question, agree and disagree.
+
+    Columns: group, measure, value, low, high, n (pairs), pools. Both passes must say so;
+    "disagree_any" is what either says. Planted pairs are left out. The interval resamples pools.
+    """
+    groups = defaultdict(lambda: defaultdict(list))
+    for (pool, a, b), verdict in found.items():
+        group = pool.partition("/")[0]
+        if group in ("mini", "query", "near", "real") and "plant:" not in a + b:
+            groups[group][pool].append(verdict)
+    rows = []
+    for group, pools in sorted(groups.items()):
+        for measure in (*MEASURES, "disagree_any"):
+            counts = np.array([[_count(own, measure), len(own)] for own in pools.values()])
+            value, low, high = _ratio(counts)
+            rows.append((group, measure, value, low, high, int(counts[:, 1].sum()), len(pools)))
+    columns = ["group", "measure", "value", "low", "high", "n", "pools"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _count(verdicts: Iterable[Verdict], measure: str) -> int:
+    if measure == "same":
+        return sum(verdict.same for verdict in verdicts)
+    if measure == "disagree_any":
+        return sum(verdict.disagree_any for verdict in verdicts)
+    return sum(verdict.stance == measure for verdict in verdicts)
+
+
+def _ratio(counts: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
+    """Sum over sum with its 95 % bootstrap interval over rows: (hits, of), shape (pools, 2)."""
+    n = len(counts)
+    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=2000) @ counts
+    low, high = np.percentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
+    hits, of = counts.sum(axis=0)
+    return float(hits / of), float(low), float(high)
+
+
+def by_period(found: Found, years: Mapping[str, int], group: str) -> pd.DataFrame:
+    """Of the abstracts of each period that were judged, the share that some other one contradicts.
+
+    Columns: period, value, low, high, n; periods without any are left out. ``group`` is "mini" or
+    "near": of the latter only the drawn abstracts count, so every period speaks for its own.
+    """
+    contradicted: dict[str, float] = {}
+    for (pool, a, b), verdict in found.items():
+        kind, _, name = pool.partition("/")
+        if kind != group or "plant:" in a + b:
+            continue
+        for i in (a, b):
+            if group == "mini" or i == name:
+                said = float(verdict.stance == "disagree")
+                contradicted[i] = max(contradicted.get(i, 0.0), said)
+    values = defaultdict(list)
+    for i, value in contradicted.items():
+        values[period_of(years[i])].append(value)
+    rows = [
+        (period, *mean_interval(np.array(values[period])), len(values[period]))
+        for period in PERIODS
+        if values[period]
+    ]
+    return pd.DataFrame(rows, columns=["period", "value", "low", "high", "n"])
+
+
+def arms_table(found: Found, runs: pd.DataFrame, against: str = "hplus") -> pd.DataFrame:
+    """What contrast does: of the pairs within each arm's top five, the share on one question, that
+    agree and that disagree, each against H+ alone on the same questions.
+
+    ``runs``: arm, qid, rank, pid. Columns: arm, measure, value, difference, low, high, p, n, least.
+    """
+    top = runs[runs["arm"].isin(ARMS) & (runs["rank"] <= 5)]
+    values = defaultdict(dict)
+    for (qid, arm), rows in top.groupby(["qid", "arm"]):
+        pairs = [tuple(sorted(pair)) for pair in combinations(rows["pid"], 2)]
+        own = [found[key] for a, b in pairs if (key := (f"real/{qid}", a, b)) in found]
+        for measure in MEASURES if len(own) == len(pairs) and pairs else ():
+            values[measure, arm][qid] = _count(own, measure) / len(pairs)
+    return pd.DataFrame(_compared(values, against))
+
+
+def _compared(values: Mapping[tuple[str, str], Mapping[str, float]], against: str) -> Sequence:
+    rows = []
+    for measure in MEASURES:
+        base = pd.Series(values[measure, against])
+        for arm in ARMS:
+            own = pd.Series(values[measure, arm]).reindex(base.index)
+            row = {"arm": arm, "measure": measure, "value": own.mean(), "n": len(own)}
+            rows.append(row if arm == against else row | paired(own.to_numpy(), base.to_numpy()))
+    return rows
