@@ -19,6 +19,7 @@ from lib.llm.chat import ScriptedChat
 from lib.studies.evidence.load import load_evidence
 from lib.studies.judged import desk, plants, quality, sample, tables
 from lib.studies.judged.plants import IN_POOLS, Plant, plant, turned_pools
+from lib.studies.judged.results import judged_tables
 from lib.studies.judged.sample import Pool, mini_pools, period_of, real_pools
 from lib.studies.judged.sheets import make_sheet, read_pairs, sheet_messages
 
@@ -291,3 +292,18 @@ def test_arms_are_compared_on_the_same_questions():
     assert made.loc[("disagree", "hplus"), "value"] == 0
     assert made.loc[("disagree", "chr@1"), "difference"] == pytest.approx(1 / 6)
     assert made.loc[("agree", "chr@0.4"), "difference"] == 0
+
+
+def test_the_committed_labels_make_every_table(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    made = judged_tables("mini", "evidence-mini")
+    judge = made["contradiction_judge"].set_index(["check", "label"])["value"]
+    kappa = judge["kappa of first and second pass", "disagree"]
+    assert kappa >= quality.LEAST_KAPPA
+    assert judge["planted: all planted pairs", "error"] <= quality.MOST_ERRORS
+    judged_pairs = made["contradiction_judged"].set_index(["group", "measure"])["n"]
+    wanted = {"mini": 340, "query": 1260, "near": 340}
+    assert {group: judged_pairs[group, "same"] for group in wanted} == wanted
+    assert made["contradiction_periods"]["n"].sum() == len(
+        {i for pool in mini_pools() for pair in pool.pairs for i in pair}
+    )
