@@ -1,6 +1,6 @@
 """The full real curves (``make test-open``): the independent figures, and the committed results.
 
-Minutes with warm vectors, about an hour of embedding before that on two cores.
+Minutes with warm vectors, a quarter of an hour of embedding before that on two cores.
 """
 
 from __future__ import annotations
