@@ -6,6 +6,7 @@ import pandas as pd
 
 from lib.pages.committed import between, folded, markdown, read
 from lib.plots.labels import label_of
+from lib.studies.real.cases import SHOWN
 from lib.studies.real.measures import ON_TOPIC, OWN_ANSWER, POOL
 
 __all__ = ["real", "stories", "tests_of", "verdict"]
@@ -133,7 +134,8 @@ def stories(cases: pd.DataFrame, texts: pd.DataFrame) -> str:
     for case in texts.itertuples():
         same = (cases["kind"] == case.kind) & (cases["qid"] == case.qid)
         rows = []
-        for arm, own in cases[same].groupby("arm", sort=False):
+        for arm in SHOWN:
+            own = cases[same & (cases["arm"] == arm)]
             says = own["says"].fillna("")
             counts = [says.isin([word, "both"]).sum() for word in ("right", "wrong")]
             rows.append((label_of(arm), *counts, (own["on_topic"] >= ON_TOPIC).sum()))
