@@ -262,6 +262,7 @@ def test_shares_are_of_pairs_and_leave_out_what_was_planted():
         {"same": 2 / 3, "agree": 1 / 3, "disagree": 1 / 3, "disagree_any": 2 / 3}
     )
     assert set(table["n"]) == {3} and set(table["pools"]) == {2}
+    assert table["count"].to_dict() == {"same": 2, "agree": 1, "disagree": 1, "disagree_any": 2}
 
 
 def test_an_abstract_is_contradicted_by_any_other_in_its_own_period():

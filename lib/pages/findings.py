@@ -209,7 +209,29 @@ def contradiction() -> str:
     if gone:
         return f"NOT RUN on `open` yet: {', '.join(gone)}. Run: `make figures PROFILE=open`."
     quality, checks = (read(name, "open")[0] for name in names)
-    return "\n\n".join((_by_set(quality), _by_check(checks)))
+    return "\n\n".join((_judged(), _by_set(quality), _by_check(checks)))
+
+
+def _judged() -> str:
+    """How much contradiction a judge found, and what the judge is worth, in two sentences."""
+    judged = read("contradiction_judged", "open")[0].set_index(["group", "measure"])
+    judge = read("contradiction_judge", "open")[0].set_index(["check", "label"])
+
+    def said(group: str, measure: str) -> str:
+        row = judged.loc[(group, measure)]
+        return f"{row['count']:,.0f} of {row['n']:,.0f}"
+
+    kappa = judge.loc[("kappa of first and second pass", "disagree")]
+    planted = judge.loc[("planted: all planted pairs", "error")]
+    return (
+        "**Judged** by a language model in a blind role. Of the pairs among the real abstracts "
+        f"nearest to one question, {said('query', 'disagree')} disagree; of those that one search "
+        f"brought into one top five for a real exam question, {said('real', 'disagree')} disagree "
+        f"and {said('real', 'agree')} agree; in evidence-mini {said('mini', 'disagree')} disagree. "
+        f"Kappa of *disagree* between two passes is "
+        f"{between(kappa['value'], kappa['low'], kappa['high'])}; of {planted['n']:.0f} planted "
+        f"pairs {planted['value'] * planted['n']:.0f} got a wrong label."
+    )
 
 
 def _by_set(quality: pd.DataFrame) -> str:

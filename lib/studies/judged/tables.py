@@ -23,8 +23,9 @@ MEASURES = ("same", "agree", "disagree")
 def shares(found: Found) -> pd.DataFrame:
     """Of the judged pairs of each group, how many are on one question, agree and disagree.
 
-    Columns: group, measure, value, low, high, n (pairs), pools. Both passes must say so;
-    "disagree_any" is what either says. Planted pairs are left out. The interval resamples pools.
+    Columns: group, measure, count, value, low, high, n (pairs), pools. Both passes must say so;
+    "disagree_any" is what either says. Planted pairs are left out. The interval resamples pools;
+    where none or all are counted it has no width, and says nothing.
     """
     groups = defaultdict(lambda: defaultdict(list))
     for (pool, a, b), verdict in found.items():
@@ -36,8 +37,9 @@ def shares(found: Found) -> pd.DataFrame:
         for measure in (*MEASURES, "disagree_any"):
             counts = np.array([[_count(own, measure), len(own)] for own in pools.values()])
             value, low, high = _ratio(counts)
-            rows.append((group, measure, value, low, high, int(counts[:, 1].sum()), len(pools)))
-    columns = ["group", "measure", "value", "low", "high", "n", "pools"]
+            count, n = counts.sum(axis=0)
+            rows.append((group, measure, count, value, low, high, n, len(pools)))
+    columns = ["group", "measure", "count", "value", "low", "high", "n", "pools"]
     return pd.DataFrame(rows, columns=columns)
 
 
