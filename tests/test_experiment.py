@@ -903,7 +903,7 @@ def test_the_heat_map_shows_every_cell_and_nothing_where_nothing_was_run():
     assert texts == majority | {("closed_book", "b"): "2 of 4", ("chr", "b"): "1 of 4"}
     assert colours == [[nan] * 2, [nan] * 2, [nan] * 2, [nan, 0.3]]
     assert [t.get_text() for t in reads.get_xticklabels()] == ["a\nn = 32", "b\nn = 32"]
-    assert [t.get_text() for t in asks.get_xticklabels()] == ["a\nn = 0", "b\nn = 4"]
+    assert [t.get_text() for t in asks.get_xticklabels()] == ["a\nnot run", "b\nn = 4"]
     assert figure.axes[-1].get_ylabel() == "accuracy (unread replies are wrong)"
     figure.draw_without_rendering()
 
