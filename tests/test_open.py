@@ -123,7 +123,7 @@ def test_committed_contradictions_regenerate(mirror):
 
 @pytest.fixture(scope="module")
 def real(mirror, tmp_path_factory):
-    """Both halves of the real sample, replayed, searched and measured afresh, as files have them."""
+    """Both halves of the real sample, replayed, searched and measured afresh, read from files."""
     from lib.studies.real.study import (
         dev_results,
         quality_results,
