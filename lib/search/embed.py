@@ -59,9 +59,9 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     ``hash``: deterministic word hashing, for tests and demonstrations; option ``dim=256``.
 
     All but the last take ``device``, ``precision`` (float32, bfloat16, float16; by default float32
-    on a CPU, float16 on CUDA) and ``batch_size``; minilm, mpnet and st also ``max_tokens``. On a CPU
-    with bfloat16 of its own MiniLM read BioASQ's 21,231 snippets 1.1 times as fast in it, and .993
-    of the passages in the top five of 618 questions stayed.
+    on a CPU, float16 on CUDA) and ``batch_size``; minilm, mpnet and st also ``max_tokens``. On
+    a CPU with bfloat16 of its own MiniLM read BioASQ's 21,231 snippets 1.1 times as fast in it, and
+    .993 of the passages in the top five of 618 questions stayed.
     """
     if name == "hash":
         return HashEncoder(**options)
