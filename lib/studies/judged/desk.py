@@ -1,19 +1,18 @@
-"""How sheets go out to whoever writes or judges in a conversation, and come back.
+"""What is given to who turns findings round and to who judges pairs, and what is made of it.
 
-A folder has a README and sheets as plain text, and nothing else; the key to what stands in them
-stays in ``keys/`` beside the folders. What is missing is simply given out again.
+How sheets go out and come back is ``lib.llm.desk``'s.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lib.base.files import atomic_write, canonical_json, sha256_bytes
+from lib.base.files import canonical_json, sha256_bytes
 from lib.data.pair_judgments import PairLabel, add_pair_labels, read_pair_judgments
-from lib.llm.batch import Nothing, Pending, add_replies, pending, read_sheet, sheet
+from lib.llm import desk
+from lib.llm.batch import Nothing, Pending, add_replies, pending
 from lib.studies.judged.plants import TURNED, WRITER, recorded, to_turn, turned
 from lib.studies.judged.quality import read_again, read_alone
 from lib.studies.judged.sample import Pool
@@ -27,9 +26,6 @@ AUTHOR = (
 )
 REQUESTS = 20
 """Abstracts turned in one conversation."""
-
-CHARACTERS = 150_000
-"""Of a conversation's judging sheets together, at most."""
 
 PAIRS = 20
 """Pairs of two texts of their own in one sheet, at most."""
@@ -65,29 +61,14 @@ def give_turned(folder: Path) -> list[str]:
     asked: list[Pending] = []
     for i, text in to_turn().items():
         asked += pending(lambda model, i=i, text=text: turned(i, text, model), llm)
-    made = []
-    for start in range(0, len(asked), REQUESTS):
-        part = asked[start : start + REQUESTS]
-        place = _place(request.key for request in part)
-        atomic_write(folder / place / "README.txt", WRITER_README)
-        atomic_write(folder / place / "requests.txt", sheet(part))
-        key = {"turned": [asdict(request) for request in part]}
-        atomic_write(folder / "keys" / f"{place}.json", canonical_json(key))
-        made.append(place)
-    return made
+    parts = [asked[start : start + REQUESTS] for start in range(0, len(asked), REQUESTS)]
+    return [desk.give_requests(part, "turned", WRITER_README, folder) for part in parts]
 
 
 def take_turned(folder: Path) -> int:
     """Add the replies of every answered sheet to the recording; how many were new."""
-    new = 0
-    for path in sorted((folder / "keys").glob("*.json")):
-        replies = folder / path.stem / "replies.txt"
-        key = json.loads(path.read_text(encoding="utf-8"))
-        if "turned" in key and replies.exists():
-            asked = [Pending(**request) for request in key["turned"]]
-            texts = read_sheet(replies.read_text(encoding="utf-8"), asked)
-            new += add_replies(TURNED, WRITER, AUTHOR, asked, texts)
-    return new
+    found = [(asked, texts) for _, asked, texts in desk.answered("turned", folder) if texts]
+    return sum(add_replies(TURNED, WRITER, AUTHOR, asked, texts) for asked, texts in found)
 
 
 # judging -----------------------------------------------------------------------------------------
@@ -145,29 +126,13 @@ def _work(pairs: Sequence[Pair], texts: Mapping[tuple[str, str], str], judge: st
 
 
 def give_pairs(work: Sequence[Work], judge: str, folder: Path) -> list[str]:
-    """Write judging sheets in folders of up to nine; the folders made."""
-    groups: list[list[tuple[str, Sheet]]] = []
-    size = 0
-    for one in work:
-        text = "\n\n".join(message["content"] for message in sheet_messages(*one))
-        if not groups or size + len(text) > CHARACTERS or len(groups[-1]) == 9:
-            groups.append([])
-            size = 0
-        groups[-1].append((text, one))
-        size += len(text)
-    made = []
-    for group in groups:
-        place = _place(text for text, _ in group)
-        names = [f"q{number}" for number in range(1, len(group) + 1)]
-        readme = JUDGE_README.format(files=", ".join(f"{name}.txt" for name in names))
-        atomic_write(folder / place / "README.txt", readme)
-        key: dict = {"judge": judge}
-        for name, (text, (one, texts)) in zip(names, group, strict=True):
-            atomic_write(folder / place / f"{name}.txt", text)
-            key[name] = {"sheet": asdict(one), "texts": [[*item, t] for item, t in texts.items()]}
-        atomic_write(folder / "keys" / f"{place}.json", canonical_json(key))
-        made.append(place)
-    return made
+    """Write judging sheets, some in a conversation; the folders made."""
+    files = []
+    for one, texts in work:
+        text = "\n\n".join(message["content"] for message in sheet_messages(one, texts))
+        shown = [[*item, text] for item, text in texts.items()]
+        files.append((text, {"sheet": asdict(one), "texts": shown}))
+    return desk.give_sheets(files, judge, JUDGE_README, folder)
 
 
 def take_pairs(judge: str, folder: Path) -> tuple[int, list[str], list[PairLabel]]:
@@ -175,27 +140,11 @@ def take_pairs(judge: str, folder: Path) -> tuple[int, list[str], list[PairLabel
 
     Returns how many labels were new, the files that have no reply yet, and the unjudged pairs.
     """
+    found, waiting = desk.replies(judge, folder)
     labels: list[PairLabel] = []
-    waiting = []
-    for path in sorted((folder / "keys").glob("*.json")):
-        key = json.loads(path.read_text(encoding="utf-8"))
-        if key.pop("judge", "") != judge:
-            continue
-        for name, fields in key.items():
-            reply = folder / path.stem / f"{name}.labels"
-            if not reply.exists():
-                waiting.append(f"{path.stem}/{name}")
-                continue
-            parts = {part: tuple(map(tuple, rows)) for part, rows in fields["sheet"].items()}
-            texts = {(pool, i): text for pool, i, text in fields["texts"]}
-            labels += read_pairs(reply.read_text(encoding="utf-8"), Sheet(**parts), texts)
-    return (
-        add_pair_labels(labels, judge),
-        waiting,
-        [label for label in labels if label.same is None],
-    )
-
-
-def _place(parts: Iterable[str]) -> str:
-    """A folder's name, which says nothing."""
-    return sha256_bytes("".join(parts).encode())[:8]
+    for key, said in found:
+        parts = {part: tuple(map(tuple, rows)) for part, rows in key["sheet"].items()}
+        texts = {(pool, i): text for pool, i, text in key["texts"]}
+        labels += read_pairs(said, Sheet(**parts), texts)
+    unjudged = [label for label in labels if label.same is None]
+    return add_pair_labels(labels, judge), waiting, unjudged

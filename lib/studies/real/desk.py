@@ -1,25 +1,23 @@
-"""The desk: sheets for whoever writes or judges by hand or in a conversation, and their return.
+"""What the real sample's writers and judges are given, and what is made of what they return.
 
-A writer or judge is given a folder with a README and sheets as plain text, and nothing else; the
-key to what stands in them stays in ``keys/`` beside the folders. A sheet that was answered is taken
-in whole or refused; what is missing is simply given out again.
+How sheets go out and come back is ``lib.llm.desk``'s.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lib.base.files import atomic_write, canonical_json, sha256_bytes
+from lib.base.files import canonical_json, sha256_bytes
 from lib.base.paths import RECORDINGS
 from lib.data.judgments import add_labels, read_judgments, shown_text
 from lib.data.questions import Question
 from lib.data.real import EXAMS, Split, load_real
 from lib.data.store import PassageStore
-from lib.llm.batch import Nothing, Pending, add_replies, pending, read_sheet, sheet
+from lib.llm import desk
+from lib.llm.batch import Nothing, Pending, add_replies, pending
 from lib.llm.chat import ChatModel, tag
 from lib.llm.quotes import as_places
 from lib.llm.recorder import Recorder
@@ -61,9 +59,6 @@ AUTHOR = (
 
 QUESTIONS = 25
 """Requests in one conversation, at most."""
-
-CHARACTERS = 190_000
-"""Of a conversation's judging sheets together, at most."""
 
 WRITER_README = """\
 INSTRUCTIONS. You play a language model that answers requests. The file requests.txt beside this \
@@ -143,22 +138,13 @@ def _with_counterfactual(split: Split) -> list[Question]:
 
 
 def give_texts(requests: Sequence[Pending], name: str, folder: Path) -> list[str]:
-    """Write sheets of up to ``QUESTIONS`` requests, samples apart, each in a folder of its own.
-
-    The folders' names say nothing; what was asked stays in ``keys/``.
-    """
+    """Write sheets of up to ``QUESTIONS`` requests, samples apart; the folders made."""
     made = []
     for sample in sorted({request.sample for request in requests}):
         own = [request for request in requests if request.sample == sample]
         sheets = -(-len(own) // QUESTIONS)
         for i in range(sheets):
-            part = own[i::sheets]
-            place = sha256_bytes(canonical_json([r.key for r in part]).encode())[:8]
-            atomic_write(folder / place / "README.txt", WRITER_README)
-            atomic_write(folder / place / "requests.txt", sheet(part))
-            key = canonical_json({"kind": name, "requests": [asdict(r) for r in part]})
-            atomic_write(folder / "keys" / f"{place}.json", key)
-            made.append(place)
+            made.append(desk.give_requests(own[i::sheets], name, WRITER_README, folder))
     return made
 
 
@@ -172,19 +158,10 @@ def take_texts(
     texts were new, and the folders that have no replies yet.
     """
     new, waiting = 0, []
-    for path in sorted((folder / "keys").glob("*.json")):
-        key = json.loads(path.read_text(encoding="utf-8"))
-        if key.get("kind") != name:
+    for place, requests, texts in desk.answered(name, folder):
+        if texts is None:
+            waiting.append(place)
             continue
-        replies = folder / path.stem / "replies.txt"
-        if not replies.exists():
-            waiting.append(path.stem)
-            continue
-        requests = [Pending(**request) for request in key["requests"]]
-        try:
-            texts = read_sheet(replies.read_text(encoding="utf-8"), requests)
-        except ValueError as error:
-            raise ValueError(f"{replies}: {error}; mend it or give the sheet out again") from None
         if kept is not None:
             asked = {request.key: request for request in requests}
             texts = {key: kept(text, asked[key]) for key, text in texts.items()}
@@ -291,37 +268,23 @@ def _sheet(judge: str, question: Question, texts: dict[str, str]) -> Sheet:
 def give_sheets(work: Sequence[Work], judge: str, folder: Path) -> list[str]:
     """Write judging sheets: some questions a conversation, each in a file of its own.
 
-    Of the pass "single" a file holds many questions with one passage each. Texts and keys stay in
-    ``keys/``.
+    Of the pass "single" a file holds many questions with one passage each.
     """
-    files = []
+    files, what = [], "one question with its passages"
     if judge == "single":
+        what = "many questions with one passage each"
         mixed = random.Random("alone").sample(list(work), len(work))
         for start in range(0, len(mixed), _ALONE):
             part = mixed[start : start + _ALONE]
             texts = {item: text for _, _, own in part for item, text in own.items()}
             questions = {question.qid: question for _, question, _ in part}
             asked = alone_messages([sheet_ for sheet_, _, _ in part], questions, texts)
-            files.append((_joined(asked), part))
+            files.append((_joined(asked), _key(part)))
     else:
         for one in work:
-            files.append((_joined(sheet_messages(*one)), [one]))
-    made = []
-    for group in _conversations(files):
-        place = sha256_bytes("".join(text for text, _ in group).encode())[:8]
-        names = [f"q{number}" for number in range(1, len(group) + 1)]
-        what = "one question with its passages"
-        if judge == "single":
-            what = "many questions with one passage each"
-        readme = JUDGE_README.format(files=", ".join(f"{n}.txt" for n in names), what=what)
-        atomic_write(folder / place / "README.txt", readme)
-        key = {}
-        for name, (text, part) in zip(names, group, strict=True):
-            atomic_write(folder / place / f"{name}.txt", text)
-            key[name] = [{"sheet": asdict(sheet_), "texts": texts} for sheet_, _, texts in part]
-        atomic_write(folder / "keys" / f"{place}.json", canonical_json({"judge": judge} | key))
-        made.append(place)
-    return made
+            files.append((_joined(sheet_messages(*one)), _key([one])))
+    readme = JUDGE_README.format(files="{files}", what=what)
+    return desk.give_sheets(files, judge, readme, folder)
 
 
 _ALONE = 45
@@ -332,17 +295,8 @@ def _joined(messages: Sequence[dict]) -> str:
     return "\n\n".join(message["content"] for message in messages)
 
 
-def _conversations(files: Sequence[tuple[str, list[Work]]]) -> list[list]:
-    """Files in groups of at most ``CHARACTERS`` characters and nine files."""
-    groups: list[list] = []
-    size = 0
-    for file in files:
-        if not groups or size + len(file[0]) > CHARACTERS or len(groups[-1]) == 9:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += len(file[0])
-    return groups
+def _key(part: Sequence[Work]) -> list[dict]:
+    return [{"sheet": asdict(sheet_), "texts": texts} for sheet_, _, texts in part]
 
 
 def take_labels(judge: str, folder: Path) -> tuple[int, list[str]]:
@@ -350,23 +304,15 @@ def take_labels(judge: str, folder: Path) -> tuple[int, list[str]]:
 
     Returns how many labels were new, and the files that have no reply yet.
     """
-    taken, waiting = [], []
-    for path in sorted((folder / "keys").glob("*.json")):
-        key = json.loads(path.read_text(encoding="utf-8"))
-        if key.pop("judge", "") != judge:
-            continue
-        for name, part in key.items():
-            reply = folder / path.stem / f"{name}.labels"
-            if not reply.exists():
-                waiting.append(f"{path.stem}/{name}")
-                continue
-            said = reply.read_text(encoding="utf-8")
-            sheets = [_from_key(one["sheet"]) for one in part]
-            texts = {item: text for one in part for item, text in one["texts"].items()}
-            if judge == "single":
-                taken += read_alone_labels(said, sheets, texts)
-            else:
-                taken.append((sheets[0], read_labels(said, sheets[0], texts)))
+    found, waiting = desk.replies(judge, folder)
+    taken = []
+    for part, said in found:
+        sheets = [_from_key(one["sheet"]) for one in part]
+        texts = {item: text for one in part for item, text in one["texts"].items()}
+        if judge == "single":
+            taken += read_alone_labels(said, sheets, texts)
+        else:
+            taken.append((sheets[0], read_labels(said, sheets[0], texts)))
     labels = [(sheet_.qid, labels) for sheet_, labels in taken]
     return add_labels(labels, judge), waiting
 
