@@ -201,15 +201,18 @@ CHECKS = {
 
 
 def contradiction() -> str:
-    """How well the small NLI model ranks contradictions on every labelled set, beside the plain
-    cosine; and whether CNT ranks disagreement that is known."""
-    names = ("nli_quality", "contradiction_checks")
+    """How much contradiction was judged; how well the small NLI model ranks contradictions on every
+    labelled set, beside the plain cosine; and whether CNT ranks disagreement that is known."""
+    tables = ("nli_quality", "contradiction_checks")
+    names = (*tables, "contradiction_judged", "contradiction_judge")
     folder = paths.committed("open")
     gone = [name for name in names if not (folder / f"{name}.csv").exists()]
     if gone:
         return f"NOT RUN on `open` yet: {', '.join(gone)}. Run: `make figures PROFILE=open`."
-    quality, checks = (read(name, "open")[0] for name in names)
-    return "\n\n".join((_judged(), _by_set(quality), _by_check(checks)))
+    quality, checks = (read(name, "open")[0] for name in tables)
+    both = "\n\n".join((_by_set(quality), _by_check(checks)))
+    models = folded("Models of contradiction, with the checks of the instrument", both)
+    return "\n\n".join((_judged(), models))
 
 
 def _judged() -> str:
@@ -224,8 +227,8 @@ def _judged() -> str:
     kappa = judge.loc[("kappa of first and second pass", "disagree")]
     planted = judge.loc[("planted: all planted pairs", "error")]
     return (
-        "**Judged** by a language model in a blind role. Of the pairs among the real abstracts "
-        f"nearest to one question, {said('query', 'disagree')} disagree; of those that one search "
+        "**Judged** by a language model in a blind role (profile `open`). Of the pairs among the "
+        f"real abstracts nearest to one question, {said('query', 'disagree')} disagree; of those that one search "
         f"brought into one top five for a real exam question, {said('real', 'disagree')} disagree "
         f"and {said('real', 'agree')} agree; in evidence-mini {said('mini', 'disagree')} disagree. "
         f"Kappa of *disagree* between two passes is "
