@@ -228,7 +228,8 @@ def _judged() -> str:
     planted = judge.loc[("planted: all planted pairs", "error")]
     return (
         "**Judged** by a language model in a blind role (profile `open`). Of the pairs among the "
-        f"real abstracts nearest to one question, {said('query', 'disagree')} disagree; of those that one search "
+        f"real abstracts nearest to one question, {said('query', 'disagree')} disagree; of those "
+        "that one search "
         f"brought into one top five for a real exam question, {said('real', 'disagree')} disagree "
         f"and {said('real', 'agree')} agree; in evidence-mini {said('mini', 'disagree')} disagree. "
         f"Kappa of *disagree* between two passes is "
