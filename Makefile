@@ -24,7 +24,7 @@ export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures notebooks readme log test test-open rehearsal check lint lab data clean mpnet
+.PHONY: help setup figures notebooks readme log test test-open train rehearsal check lint lab data clean mpnet
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -67,6 +67,9 @@ test: $(READY)
 
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
 	@$(PY) -m pytest tests -m open_profile
+
+train: $(READY)  ## train the shipped adapters anew (needs the data; about an hour; goes on where it was stopped)
+	@$(PY) -m lib.studies.nli.adapters
 
 rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
 	@$(PY) -m tests.rehearsal.run

@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from lib.search.adapters import adapter_folder, check_base, merged, read_card
 from lib.search.devices import pack_linear_layers
 from lib.search.model_files import digest, minilm_folder, model_folder, mpnet_folder, quiet
 
@@ -56,6 +57,7 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     ``medcpt``: two BERT towers, CLS vector; options ``query_model``, ``article_model`` (hub name or
     folder), ``query_tokens=512`` (its model card has 64), ``article_tokens=512``.
     ``st:<model>``: any sentence-transformers model or folder, with the prompts it defines.
+    ``<any of these>+<adapter>``: the same with a LoRA adapter of ``data/adapters`` or of a folder.
     ``hash``: deterministic word hashing, for tests and demonstrations; option ``dim=256``.
 
     All but the last take ``device``, ``precision`` (float32, bfloat16, float16; by default float32
@@ -65,6 +67,9 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     """
     if name == "hash":
         return HashEncoder(**options)
+    name, _, adapter = name.partition("+")
+    if adapter:
+        options["adapter"] = adapter_folder(adapter)
     if name == "minilm":
         return ModelEncoder(name, minilm_folder(), **{"max_tokens": 256, **options})
     if name == "mpnet":
@@ -104,6 +109,7 @@ class ModelEncoder:
         device: str | Sequence[str] | None = None,
         precision: str | None = None,
         batch_size: int | None = None,
+        adapter: Path | None = None,
     ):
         if isinstance(device, str):
             self.devices = [device]
@@ -113,7 +119,8 @@ class ModelEncoder:
         self._precision = precision or ("float16" if on_gpu else "float32")
         if self._precision not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"unknown precision {precision!r}: use float32, bfloat16 or float16")
-        self.name = name
+        self._adapter = adapter
+        self.name = f"{name}+{adapter.name}" if adapter else name
         self.pairs = cls_pairs
         self.batch_size = batch_size or (256 if on_gpu else 8)
         self._lock = threading.Lock()
@@ -131,6 +138,8 @@ class ModelEncoder:
         }
         # Hashing the weights takes seconds, so one folder is hashed once.
         digests = {folder: digest(folder) for folder in {query_folder, article_folder}}
+        if adapter:
+            check_base(adapter, set(digests.values()))
         self.fingerprints = {
             "query": self._made_by("query", digests[query_folder]),
             "article": self._made_by("article", digests[article_folder]),
@@ -141,9 +150,13 @@ class ModelEncoder:
         """The fingerprint of a tower."""
         _, max_tokens = self._folder_and_tokens[tower]
         tokens = max_tokens or self._model(tower).max_seq_length
-        family = self.name.split(":")[0]
+        family = self.name.split(":")[0].split("+")[0]
         pooling = "cls" if self.pairs else "own"
-        return f"{family}|{files_digest}|{pooling} pooling|{tokens} tokens|unit|{self._precision}"
+        parts = [family, files_digest, f"{pooling} pooling", f"{tokens} tokens", "unit"]
+        parts.append(self._precision)
+        if self._adapter:
+            parts.append(f"adapter {read_card(self._adapter)['sha256'][:16]}")
+        return "|".join(parts)
 
     def _model(self, tower: Tower) -> Any:
         """The model of a tower, opened when it is first needed."""
@@ -151,6 +164,8 @@ class ModelEncoder:
         with self._lock:
             if key not in self._opened:
                 model = _open(folder, tokens, self.pairs, self.devices[0], self._precision)
+                if self._adapter:
+                    model[0].model = merged(model[0].model, self._adapter)
                 if len(self.devices) == 1:  # what is packed cannot be sent to another process
                     pack_linear_layers(model)
                 self._opened[key] = model

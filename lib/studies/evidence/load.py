@@ -8,7 +8,6 @@ TGA leaflet (``*.txt``) in a folder, relative to the project's root; what cannot
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections import defaultdict
@@ -20,6 +19,7 @@ from lib.base.downloads import fetch, members
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA, ROOT
 from lib.data.documents import parse_xml, tidy
+from lib.data.findings import read_findings
 from lib.studies.evidence.leaflets import read_cmi
 from lib.studies.evidence.pubmed import PubMed, gather
 from lib.studies.evidence.queries import tiers
@@ -187,29 +187,10 @@ def _evidence_inference() -> Iterator[Evidence]:
 
 
 def _effects() -> dict[str, list[dict]]:
-    """By article: outcome, intervention, comparator and effect, where every reading agrees on it.
-
-    A reading counts when the doctor who checked it accepted both its label and its reasoning.
-    """
-    codes_of_prompt = defaultdict(set)
-    for row in _table("evidence-inference-annotations"):
-        if row["Valid Label"] == row["Valid Reasoning"] == "True":
-            codes_of_prompt[row["PromptID"]].add(row["Label Code"])
-    effects = defaultdict(list)
-    for row in _table("evidence-inference-prompts"):
-        codes = codes_of_prompt[row["PromptID"]]
-        if len(codes) == 1:
-            (code,) = codes
-            effect = {
-                "outcome": tidy(row["Outcome"]),
-                "intervention": tidy(row["Intervention"]),
-                "comparator": tidy(row["Comparator"]),
-                "effect": DIRECTIONS[code],
-            }
-            effects[row["PMCID"]].append(effect)
-    return effects
-
-
-def _table(name: str) -> list[dict[str, str]]:
-    with open(fetch(name), encoding="utf-8-sig", newline="") as stream:
-        return list(csv.DictReader(stream))
+    """By article: outcome, intervention, comparator and effect of each prompt."""
+    effects = defaultdict(dict)
+    for row in read_findings():
+        effect = {name: row[name] for name in ("outcome", "intervention", "comparator")}
+        effect["effect"] = DIRECTIONS[str(row["direction"])]
+        effects[row["article"]][row["prompt"]] = effect
+    return {article: list(own.values()) for article, own in effects.items()}

@@ -3,7 +3,8 @@
 SciFact (Wadden et al., 2020): a claim with the sentences of an abstract that support or contradict
 it, or, for a claim without evidence, with the nearest sentence of each abstract it cites. BioClaim
 (Kim et al., 2023; not for commercial use, so only measured on): sentences of cardiology abstracts.
-Both were labelled by people; evidence-mini's pairs by two readers that are language models.
+Both were labelled by people; evidence-mini's pairs by two readers that are language models, and the
+judged ones by the judge of contradiction (``data/judgments/README.md``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tokenize
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,9 @@ import pandas as pd
 from lib.base.downloads import fetch
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
+from lib.studies.nli.findings import held_out_pairs
 from lib.studies.nli.models import Backend
+from lib.studies.nli.pairs import LabelledPair, judged_pairs
 from lib.studies.nli.scores import score_pairs
 
 if TYPE_CHECKING:
@@ -50,15 +53,6 @@ _LABELS = {"SUPPORT": "entailment", "CONTRADICT": "contradiction", "": "neutral"
 """SciFact's names of the labels, and ours."""
 
 _WITHOUT_NEUTRAL = ", no neutral"
-
-
-class LabelledPair(NamedTuple):
-    """Two sentences; contradiction, entailment or neutral; and what they are resampled with."""
-
-    a: str
-    b: str
-    label: str
-    group: str
 
 
 def scifact(held_out: bool) -> list[LabelledPair]:
@@ -143,22 +137,38 @@ def _evidence_mini() -> list[LabelledPair]:
     return pairs
 
 
+def _judged() -> list[LabelledPair]:
+    """The two sentences by which the judge of contradiction says that two abstracts of
+    evidence-mini disagree or agree, by topic."""
+    texts = {row["id"]: row["text"] for row in read_jsonl(DATA / "evidence-mini/abstracts.jsonl")}
+    labels = {"disagree": "contradiction", "agree": "entailment"}
+    return [
+        LabelledPair(pair.sentence_a, pair.sentence_b, labels[pair.stance], pair.pool)
+        for pair in judged_pairs(texts, ("mini",)).itertuples()
+        if pair.stance in labels
+    ]
+
+
 SETS: dict[str, Callable[[], list[LabelledPair]]] = {
     "scifact held-out": lambda: scifact(held_out=True),
+    "evidence inference held-out": held_out_pairs,
     "bioclaim": _bioclaim,
     "evidence-mini pairs": _evidence_mini,
+    "judged": _judged,
 }
-"""Every labelled set, by name. Only the last is bundled, the others need the open data."""
+"""Every labelled set, by name. The last two are bundled, the others need the open data."""
 
 MEASURED = (
     "scifact held-out",
     "scifact held-out, no neutral",
+    "evidence inference held-out",
     "bioclaim",
     "evidence-mini pairs",
     "evidence-mini pairs, no neutral",
+    "judged",
 )
 """What a model is measured on. ", no neutral" leaves out the pairs on different matters: the harder
-half, since the cosine cannot know a contradiction from an agreement. BioClaim has no neutral."""
+half, since the cosine cannot know a contradiction from an agreement. The others have no neutral."""
 
 FILES = {
     "scifact held-out": (
@@ -167,8 +177,13 @@ FILES = {
         "nli-head/held_out.txt",
         "nli-head/nearest.csv",
     ),
+    "evidence inference held-out": (
+        "evidence-inference-prompts",
+        "evidence-inference-annotations",
+    ),
     "bioclaim": ("bioclaim-val",),
     "evidence-mini pairs": ("evidence-mini/pairs.jsonl", "evidence-mini/labels.jsonl"),
+    "judged": ("evidence-mini/abstracts.jsonl", "judgments/contradiction.jsonl.gz"),
 }
 """What each set is read from, as ``lib.base.provenance.data_hash`` takes it."""
 

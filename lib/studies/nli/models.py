@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lib.search.model_files import digest, model_folder, quiet
+from lib.search.adapters import adapter_folder, check_base, merged, read_card
+from lib.search.model_files import digest, minilm_folder, model_folder, quiet
+from lib.studies.nli.agreement import AgreementBackend
 from lib.studies.nli.head import FeatureBackend
 
 __all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
@@ -21,6 +23,11 @@ Pairs = Sequence[tuple[str, str]]
 """Pairs of texts: of sentences for a model, of whole abstracts for CNT."""
 
 _PUBMEDBERT = "pritamdeka/PubMedBERT-MNLI-MedNLI"
+_TUNED = {
+    "bi": "contradiction",
+    "shuffled": "contradiction-shuffled",
+    "claim only": "contradiction-one-text",
+}
 # A contradiction and an entailment that any NLI model must tell apart: they show whether the column
 # taken for "contradiction" is the right one.
 _PROBE = (
@@ -55,10 +62,20 @@ def sentences(text: str) -> list[str]:
 
 
 def load_backend(name: str, **options: Any) -> Backend:
-    """``pubmedbert`` (the paper's), ``hub:<name or folder>``, ``head``, ``cosine`` or ``cues``."""
+    """The NLI model of that name.
+
+    ``pubmedbert`` (the paper's) and ``hub:<name or folder>``: cross-encoders of the hub; ``cross``:
+    MiniLM as one, ``bi``: MiniLM tuned so that sentences that agree are near, both with an adapter
+    of ``data/adapters``; ``shuffled`` and ``claim only``: as ``bi``, trained on labels in disorder
+    and on one text alone; ``head``, ``cosine`` and ``cues``: see ``lib.studies.nli.head``.
+    """
     if name == "pubmedbert" or name.startswith("hub:"):
         model = _PUBMEDBERT if name == "pubmedbert" else name.removeprefix("hub:")
         return HubBackend(name, model, **options)
+    if name == "cross":
+        return HubBackend(name, minilm_folder(), adapter="contradiction-cross", **options)
+    if name in _TUNED:
+        return AgreementBackend(name, _TUNED[name], **options)
     return FeatureBackend(name, **options)
 
 
@@ -66,7 +83,9 @@ class HubBackend:
     """A sequence classifier of the hub, or of a folder, that has a label "contradiction".
 
     Which column that is comes from the config (``column`` where the config has no names) and is
-    then tried on a contradiction and an entailment: ValueError when the model does not agree.
+    then tried on a contradiction and an entailment: ValueError when the model does not agree. With
+    an ``adapter`` of ours the labels are those of its card, and nothing is tried: how good it is,
+    is measured.
     """
 
     symmetric = False
@@ -76,6 +95,7 @@ class HubBackend:
         name: str,
         model: str | Path,
         *,
+        adapter: str | None = None,
         column: int | None = None,
         max_tokens: int = 256,
         batch_size: int = 32,
@@ -89,25 +109,42 @@ class HubBackend:
         self.name = name
         self._batch_size = batch_size
         self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        net = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
-        self._net = net.to(self._device).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=max_tokens)
-        labels = {int(i): str(label).lower() for i, label in net.config.id2label.items()}
+        self.fingerprint = f"{digest(folder)}|{max_tokens} tokens|float32"
+        options = {"dtype": torch.float32}
+        if adapter:
+            changes = adapter_folder(adapter)
+            check_base(changes, {digest(folder)})
+            labels = read_card(changes)["labels"]
+            options["num_labels"] = len(labels)
+            self.fingerprint += f"|adapter {read_card(changes)['sha256'][:16]}"
+        net = AutoModelForSequenceClassification.from_pretrained(folder, **options)
+        if adapter:
+            net = merged(net, changes)
+            self._column = labels.index("contradiction")
+        self._net = net.to(self._device).eval()
+        if not adapter:
+            self._column = self._column_of_hub(model, column)
+        self.fingerprint += f"|column {self._column}"
+
+    def _column_of_hub(self, model: str | Path, column: int | None) -> int:
+        """Which column is contradiction, by the config or as given, once the probe agrees."""
+        labels = {int(i): str(label).lower() for i, label in self._net.config.id2label.items()}
         candidates = [i for i, label in labels.items() if label.startswith("contradict")]
         if column is None and len(candidates) != 1:
             raise ValueError(
                 f"{model}: its config has the labels {labels}; see its model card and "
                 "pass column=<the number of contradiction>"
             )
-        self._column = candidates[0] if column is None else column
-        self.fingerprint = f"{digest(folder)}|column {self._column}|{max_tokens} tokens|float32"
+        column = candidates[0] if column is None else column
         likeliest = self._probabilities(_PROBE).argmax(axis=1).tolist()
-        if likeliest[0] != self._column or likeliest[1] == self._column:
+        if likeliest[0] != column or likeliest[1] == column:
             raise ValueError(
-                f"{model}: column {self._column} of {labels} should be contradiction, but for "
+                f"{model}: column {column} of {labels} should be contradiction, but for "
                 f"{_PROBE} the likeliest are {likeliest}: the labels are in another order, or this "
                 "is no NLI model; see its model card, then pass column=<number> or another model"
             )
+        return column
 
     def contradiction(self, pairs: Pairs) -> np.ndarray:
         """See Backend; of a pair that is too long the longer sentence loses its end."""

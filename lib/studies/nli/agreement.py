@@ -1,0 +1,68 @@
+"""A bi-encoder as an NLI model: sentences on one matter whose tuned vectors are far apart.
+
+MiniLM's own vectors say whether two sentences are on one matter. Tuned by an adapter
+(``lib.studies.nli.adapters``), they say whether the two agree. The product of two vectors does what
+a cross-encoder of this size would have to learn: whether two directions are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lib.search.adapters import adapter_folder, read_card
+from lib.search.embed import load_encoder
+from lib.search.vectors import encode_small
+
+__all__ = ["ALONE", "AgreementBackend"]
+
+ALONE = "finding"
+"""What the adapter that reads one text is given in place of the other."""
+
+
+class AgreementBackend:
+    """P(contradiction) of two sentences by two cosines: MiniLM's own, and of tuned vectors.
+
+    A logistic regression on both, whose three weights stand on the adapter's card, fitted on pairs
+    that the adapter was not trained on. The adapter that reads one text takes the likelier of the
+    two texts.
+    """
+
+    symmetric = True
+
+    def __init__(self, name: str, adapter: str = "contradiction"):
+        folder = adapter_folder(adapter)
+        self.name = name
+        self._base = load_encoder("minilm", precision="float32")
+        self._tuned = load_encoder(f"minilm+{folder}", precision="float32")
+        self._alone = adapter.endswith("one-text")
+        self._weights = np.array(read_card(folder).get("calibration", [0.0, 0.0, -1.0]))
+        weights = ",".join(f"{w:g}" for w in self._weights)
+        self.fingerprint = f"{name}|{self._base.fingerprint}|{self._tuned.fingerprint}|{weights}"
+
+    def contradiction(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """See ``lib.studies.nli.models.Backend``."""
+        if not len(pairs):
+            return np.zeros(0)
+        bias, near, agreeing = self._weights
+        cosines = self.cosines(pairs)
+        return 1 / (1 + np.exp(-(bias + near * cosines[:, 0] + agreeing * cosines[:, 1])))
+
+    def cosines(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """MiniLM's cosine and the tuned one of each pair, shape (n, 2)."""
+        near = _cosines(pairs, self._base)
+        if not self._alone:
+            return np.column_stack([near, _cosines(pairs, self._tuned)])
+        alone = [_cosines([(pair[side], ALONE) for pair in pairs], self._tuned) for side in (0, 1)]
+        return np.column_stack([near, np.minimum(*alone)])
+
+
+def _cosines(pairs: Sequence[tuple[str, str]], encoder: Any) -> np.ndarray:
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    row_of = {text: row for row, text in enumerate(texts)}
+    vectors = encode_small(texts, encoder, "article").astype(float)
+    ones, others = zip(*pairs, strict=True)
+    left, right = ([row_of[text] for text in side] for side in (ones, others))
+    return (vectors[left] * vectors[right]).sum(axis=1)
