@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from lib.data.judgments import Evidence
 from lib.data.pair_judgments import (
+    REASONS,
     PairLabel,
     Verdict,
     add_pair_labels,
@@ -16,12 +19,16 @@ from lib.data.pair_judgments import (
     verdicts,
 )
 from lib.llm.chat import ScriptedChat
+from lib.search.embed import load_encoder
+from lib.studies.contradiction import study
 from lib.studies.evidence.load import load_evidence
-from lib.studies.judged import desk, plants, quality, sample, tables
+from lib.studies.judged import contrast, desk, plants, quality, sample, tables
 from lib.studies.judged.plants import IN_POOLS, Plant, plant, turned_pools
 from lib.studies.judged.results import judged_tables
-from lib.studies.judged.sample import Pool, mini_pools, period_of, real_pools
+from lib.studies.judged.sample import ARMS, Pool, mini_pools, period_of, real_pools
 from lib.studies.judged.sheets import make_sheet, read_pairs, sheet_messages
+from lib.studies.judged.study import by_both, judged_study, most_contradictory
+from lib.studies.nli.models import load_backend
 
 TEXTS = {i: f"Drug {i} was given. It helped {n} of ten." for n, i in enumerate("abcd", 2)}
 POOL = Pool("query/x", TEXTS, tuple(combinations("abcd", 2)))
@@ -270,9 +277,20 @@ def test_an_abstract_is_contradicted_by_any_other_in_its_own_period():
     found = {("mini/t", "a", "b"): Verdict(True, "disagree", True)}
     found |= {("mini/t", "a", "c"): Verdict(True, "agree", False)}
     mini = tables.by_period(found, years, "mini").set_index("period")["value"].to_dict()
-    assert mini == {"<2000": 1, "2000-2005": 1, "2010-2015": 0}
+    assert mini == {"<2000": 1, "2000-2005": 1, "2010-2015": 0, "all": pytest.approx(2 / 3)}
     near = {("near/b", "a", "b"): Verdict(True, "disagree", True)}
-    assert tables.by_period(near, years, "near")["period"].tolist() == ["2000-2005"]
+    assert tables.by_period(near, years, "near")["period"].tolist() == ["2000-2005", "all"]
+
+
+def test_all_periods_together_weigh_as_many_abstracts_as_they_were_drawn_from():
+    years = {"a": 1998, "b": 2001, "c": 2002}
+    found = {("near/a", "a", "x"): Verdict(True, "disagree", True)}
+    found |= {(f"near/{i}", i, "x"): Verdict(True, "agree", False) for i in "bc"}
+    drawn = {"<2000": 1.0, "2000-2005": 0.25}  # one of one, and two of eight
+    table = tables.by_period(found, years | {"x": 2010}, "near", drawn).set_index("period")
+    assert table.loc["all", "value"] == pytest.approx(1 / 9)
+    assert table.loc["all", "low"] == table.loc["all", "high"]  # within a period all are alike
+    assert table.loc["<2000", "low"] < 1 == table.loc["<2000", "high"]  # one abstract says little
 
 
 def test_arms_are_compared_on_the_same_questions():
@@ -295,6 +313,65 @@ def test_arms_are_compared_on_the_same_questions():
     assert made.loc[("agree", "chr@0.4"), "difference"] == 0
 
 
+def test_the_filter_removes_what_disagrees_with_something_better_and_refills_nothing():
+    both, one = Verdict(True, "disagree", True), Verdict(True, "unclear", True)
+    found = {("real/q", "a", "c"): both, ("real/q", "c", "d"): both, ("real/q", "b", "e"): one}
+    assert contrast.filtered("abcde", "q", found, "both passes") == list("abde")  # c is gone first
+    assert contrast.filtered("abcde", "q", found, "any pass") == list("abd")
+    assert contrast.filtered("abcde", "other", found, "any pass") == list("abcde")
+
+
+def test_the_filter_is_scored_by_what_the_rest_supports():
+    question = SimpleNamespace(qid="q", answer="A", options={"A": "", "B": ""})
+    runs = [(arm, "q", rank, pid) for arm in ARMS for rank, pid in enumerate("ab", 1)]
+    runs = pd.DataFrame(runs, columns=["arm", "qid", "rank", "pid"])
+    found = {("real/q", "a", "b"): Verdict(True, "disagree", True)}
+    says = {("q", "a"): frozenset("A"), ("q", "b"): frozenset("B")}
+    judged = {key: Evidence(3, letters, frozenset(), letters) for key, letters in says.items()}
+    table = contrast.filter_table(found, runs, [question], judged).set_index(["arm", "metric"])
+    own = table[table["rule"] == "both passes"].loc["hplus"]
+    assert own["touched"].tolist() == [1] * 4 and own["removed"].tolist() == [1] * 4
+    assert own.loc["misled", ["before", "value"]].tolist() == [1, 0]
+    assert own.loc["hit_right", ["before", "value"]].tolist() == [1, 1]
+    assert own.loc["supports_wrong_at_5", "before"] == pytest.approx(0.2)
+
+
+@pytest.fixture(scope="module")
+def both_studies():
+    encoder = load_encoder("minilm", precision="float32")
+    scorer = study.Scorer(load_backend("cues"), encoder, {"sentence_filter": "percentile"})
+    opened = study.open_study("evidence-mini", encoder, scorer)
+    return opened, judged_study(opened, encoder)
+
+
+def test_judged_values_take_the_place_of_scores_and_nothing_else_changes(both_studies):
+    opened, judged = both_studies
+    columns = ["qid", "id", "relevance", "score"]
+    assert judged.ranked[columns].equals(opened.ranked[columns])
+    assert set(judged.pairs["value"]) == {0, 1}
+    found = verdicts(read_pair_judgments())
+    of_mini = {key[1:]: v for key, v in found.items() if key[0].startswith("mini/")}
+    disagree = {pair for pair, verdict in of_mini.items() if verdict.stance == "disagree"}
+    said = judged.pairs[judged.pairs["value"] == 1]
+    wanted = {pair for pair in disagree if "plant:" not in "".join(pair)}
+    assert set(zip(said["a"], said["b"], strict=True)) == wanted
+    for qid, pool in judged.ranked.groupby("qid"):
+        ids = set(pool["id"])
+        for i, cnt in zip(pool["id"], pool["cnt"], strict=True):
+            against = sum(i in pair and set(pair) <= ids for pair in wanted)
+            assert cnt == pytest.approx(against / (len(ids) - 1)), (qid, i)
+
+
+def test_disagreements_can_be_read(both_studies):
+    _, judged = both_studies
+    table = most_contradictory(judged)
+    assert len(table) == 12 and table["topic"].is_unique and set(table["why"]) <= set(REASONS)
+    assert table[["says_a", "says_b"]].map(len).min().min() > 10
+    both = by_both(lambda s: study.table3(study.documents(s)), judged, judged)
+    assert set(both["contradiction"]) == {"judged", "modelled"}
+    assert both.columns[0] == "contradiction"
+
+
 def test_the_committed_labels_make_every_table(tmp_path, monkeypatch):
     monkeypatch.setenv("CHR_OUT", str(tmp_path))
     made = judged_tables("mini", "evidence-mini")
@@ -305,6 +382,9 @@ def test_the_committed_labels_make_every_table(tmp_path, monkeypatch):
     judged_pairs = made["contradiction_judged"].set_index(["group", "measure"])["n"]
     wanted = {"mini": 340, "query": 1260, "near": 340}
     assert {group: judged_pairs[group, "same"] for group in wanted} == wanted
-    assert made["contradiction_periods"]["n"].sum() == len(
-        {i for pool in mini_pools() for pair in pool.pairs for i in pair}
+    periods = made["contradiction_periods"].set_index("period")["n"]
+    assert (
+        periods["all"]
+        == periods.drop("all").sum()
+        == len({i for pool in mini_pools() for pair in pool.pairs for i in pair})
     )

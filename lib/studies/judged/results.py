@@ -3,6 +3,8 @@ profile can make them; only periods of real abstracts need the open data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from lib.base.paths import DATA
@@ -11,6 +13,7 @@ from lib.data.pair_judgments import PAIR_JUDGMENTS, read_pair_judgments, verdict
 from lib.studies.evidence.load import files_of, load_evidence
 from lib.studies.judged.plants import PLANTS, read_plants
 from lib.studies.judged.quality import pair_quality
+from lib.studies.judged.sample import share_drawn
 from lib.studies.judged.tables import by_period, shares
 
 __all__ = ["judged_tables"]
@@ -37,10 +40,15 @@ def judged_tables(profile: str, evidence: str) -> dict[str, pd.DataFrame]:
     made = {name: make_or_reuse(make, name, profile, **origin) for name, make in makers.items()}
     if group := GROUPS.get(evidence):
         origin["data"] = [*files, *files_of(evidence)]
+        origin["code"] = [*origin["code"], "lib.studies.judged.sample"]
         made["contradiction_periods"] = make_or_reuse(
-            lambda: by_period(found, {e.id: e.year for e in load_evidence(evidence)}, group),
-            "contradiction_periods",
-            profile,
-            **origin,
+            lambda: _periods(found, evidence, group), "contradiction_periods", profile, **origin
         )
     return made
+
+
+def _periods(found: Mapping, evidence: str, group: str) -> pd.DataFrame:
+    """``by_period`` of these abstracts; those of ``open`` were drawn by period."""
+    abstracts = load_evidence(evidence)
+    drawn = share_drawn(abstracts) if group == "near" else None
+    return by_period(found, {e.id: e.year for e in abstracts}, group, drawn)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib.data.pair_judgments import Verdict
-from lib.stats import mean_interval, paired
+from lib.stats import paired
 from lib.studies.contradiction.study import PERIODS
 from lib.studies.judged.sample import ARMS, period_of
 
@@ -60,12 +60,19 @@ def _ratio(counts: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
     return float(hits / of), float(low), float(high)
 
 
-def by_period(found: Found, years: Mapping[str, int], group: str) -> pd.DataFrame:
+def by_period(
+    found: Found, years: Mapping[str, int], group: str, drawn: Mapping[str, float] | None = None
+) -> pd.DataFrame:
     """Of the abstracts of each period that were judged, the share that some other one contradicts.
 
-    Columns: period, value, low, high, n; periods without any are left out. ``group`` is "mini" or
-    "near": of the latter only the drawn abstracts count, so every period speaks for its own.
+    Columns: period, value, low, high, n; periods without any are left out, and "all" comes last.
+    ``group`` is "mini" or "near": of the latter only the drawn abstracts count, so every period
+    speaks for its own. In "all" an abstract stands for as many as it was drawn from: ``drawn`` is
+    the share of each period that was drawn (``sample.share_drawn``; default: all of it). Intervals
+    are Wilson's, that of "all" resamples abstracts within their period.
     """
+    from statsmodels.stats.proportion import proportion_confint
+
     contradicted: dict[str, float] = {}
     for (pool, a, b), verdict in found.items():
         kind, _, name = pool.partition("/")
@@ -78,12 +85,28 @@ def by_period(found: Found, years: Mapping[str, int], group: str) -> pd.DataFram
     values = defaultdict(list)
     for i, value in contradicted.items():
         values[period_of(years[i])].append(value)
-    rows = [
-        (period, *mean_interval(np.array(values[period])), len(values[period]))
-        for period in PERIODS
-        if values[period]
-    ]
+    rows = []
+    for period in (period for period in PERIODS if period in values):
+        count, n = int(sum(values[period])), len(values[period])
+        rows.append((period, count / n, *proportion_confint(count, n, method="wilson"), n))
+    weights = {period: 1 / (drawn or {}).get(period, 1.0) for period in values}
+    rows.append(("all", *_weighted(values, weights), len(contradicted)))
     return pd.DataFrame(rows, columns=["period", "value", "low", "high", "n"])
+
+
+def _weighted(
+    values: Mapping[str, Sequence[float]], weights: Mapping[str, float], seed: int = 0
+) -> tuple[float, float, float]:
+    """The weighted mean of all values and its 95 % interval, resampled within each period."""
+    rng = np.random.default_rng(seed)
+    total = sum(weights[period] * len(own) for period, own in values.items())
+    drawn, mean = np.zeros(2000), 0.0
+    for period, own in sorted(values.items()):
+        share = weights[period] * len(own) / total
+        drawn += share * rng.choice(own, (2000, len(own))).mean(axis=1)
+        mean += share * float(np.mean(own))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return mean, float(low), float(high)
 
 
 def arms_table(found: Found, runs: pd.DataFrame, against: str = "hplus") -> pd.DataFrame:
