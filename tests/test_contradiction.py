@@ -769,14 +769,14 @@ def test_figures_show_every_number(lab):
     import matplotlib
 
     matplotlib.use("Agg")
-    found = study.documents(lab)
-    heat = study.heatmap(found)
-    figure = plots.plot_heatmap(heat, "x")
-    shown = [t.get_text() for axis in figure.axes for t in axis.texts]
-    assert len(shown) == 120 and shown[:5] == [
-        f"{n:,}" for n in heat[heat["period"] == "<2000"].sort_values("cnt_bin")["documents"]
-    ]
-    assert len(plots.plot_s_cnt(study.table3(found), "x").axes) == 3
+    heat = study.heatmap(study.documents(lab))
+    both = [heat.assign(contradiction=name) for name in ("judged", "modelled")]
+    for parts, panels in ((both, 3), (both[1:], 2)):
+        figure = plots.plot_heatmap(pd.concat(parts), "x")
+        shown = [t.get_text() for axis in figure.axes for t in axis.texts]
+        assert len(figure.axes) == panels and len(shown) == 30 * panels
+    first = heat[heat["period"] == "<2000"].sort_values("cnt_bin")["share"]
+    assert shown[:5] == ["–" if np.isnan(value) else f"{value:.0%}" for value in first]
     asked, nodes, links = study.timeline(lab)
     best = lab.pairs["value"].max()
     assert links["value"].iloc[0] == best and len(links) == 3 and asked
@@ -784,3 +784,20 @@ def test_figures_show_every_number(lab):
     plots.plot_timeline(nodes.assign(side="pubmed", cnt=0.0), links, asked)
     text = plots.plot_timeline(nodes, links, asked).axes[1].texts[0].get_text()
     assert all(s in " ".join(text.split()) for s in map(str.strip, links["sentence_a"]))
+    judged = links.assign(reason="population")
+    assert "1  population" in plots.plot_timeline(nodes, judged, asked).axes[1].texts[0].get_text()
+
+
+def test_every_period_and_its_interval_is_drawn_a_line_a_source():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    none = (np.nan, np.nan)
+    rows = [("paper", "p", "<2000", 0.4, *none), ("paper", "p", "2000-2005", 0.5, *none)]
+    rows += [("open", "o", "<2000", 0.0, 0.0, 0.1), ("open", "o", "all", 0.9, 0.8, 1.0)]
+    columns = ["source", "label", "period", "value", "low", "high"]
+    (axis,) = plots.plot_periods(pd.DataFrame(rows, columns=columns), "x").axes
+    assert [t.get_text() for t in axis.get_xticklabels()] == ["<2000", "2000-2005"]
+    assert [t.get_text() for t in axis.texts] == ["p", "o"]
+    drawn = [line.get_ydata().tolist() for line in axis.lines]
+    assert drawn == [[0.4, 0.5], [0.0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -19,15 +20,16 @@ from lib.data.pair_judgments import (
     verdicts,
 )
 from lib.llm.chat import ScriptedChat
+from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 from lib.studies.contradiction import study
 from lib.studies.evidence.load import load_evidence
-from lib.studies.judged import contrast, desk, plants, quality, sample, tables
+from lib.studies.judged import contrast, desk, fresh, plants, quality, sample, tables
 from lib.studies.judged.plants import IN_POOLS, Plant, plant, turned_pools
 from lib.studies.judged.results import judged_tables
 from lib.studies.judged.sample import ARMS, Pool, mini_pools, period_of, real_pools
 from lib.studies.judged.sheets import make_sheet, read_pairs, sheet_messages
-from lib.studies.judged.study import by_both, judged_study, most_contradictory
+from lib.studies.judged.study import by_all, judged_study, most_contradictory, studies_of
 from lib.studies.nli.models import load_backend
 
 TEXTS = {i: f"Drug {i} was given. It helped {n} of ten." for n, i in enumerate("abcd", 2)}
@@ -362,19 +364,50 @@ def test_judged_values_take_the_place_of_scores_and_nothing_else_changes(both_st
             assert cnt == pytest.approx(against / (len(ids) - 1)), (qid, i)
 
 
+def test_where_nothing_was_judged_the_model_stands_alone(both_studies):
+    opened, judged = both_studies
+    strangers = opened.ranked.assign(id="x" + opened.ranked["id"])
+    evidence = {f"x{i}": abstract for i, abstract in opened.evidence.items()}
+    other = replace(opened, evidence=evidence, ranked=strangers)
+    assert list(studies_of(other, None)) == ["modelled"]
+    assert list(studies_of(opened, load_encoder("minilm", precision="float32")))[0] == "judged"
+
+
 def test_disagreements_can_be_read(both_studies):
     _, judged = both_studies
     table = most_contradictory(judged)
     assert len(table) == 12 and table["topic"].is_unique and set(table["why"]) <= set(REASONS)
     assert table[["says_a", "says_b"]].map(len).min().min() > 10
-    both = by_both(lambda s: study.table3(study.documents(s)), judged, judged)
+    both = by_all(
+        lambda s: study.table3(study.documents(s)), {"judged": judged, "modelled": judged}
+    )
     assert set(both["contradiction"]) == {"judged", "modelled"}
     assert both.columns[0] == "contradiction"
 
 
+def test_fresh_pairs_are_scored_and_every_miss_is_named():
+    rows = fresh.fresh_pairs()
+    assert Counter(row["intended"] for row in rows) == {"disagree": 8, "agree": 6, "other": 6}
+    made = fresh.fresh_table([load_backend("cues"), load_backend("cosine")])
+    assert made["pid"].tolist() == [row["pid"] for row in rows]
+    table = pd.DataFrame(
+        {
+            "pid": ["fresh-1", "fresh-2", "fresh-3", "fresh-4"],
+            "intended": ["disagree", "disagree", "agree", "other"],
+            "first": ["disagree", "agree", "agree", "unjudged"],
+            "model": [0.9, 0.3, 0.5, 0.6],
+        }
+    )
+    judge, model = fresh.fresh_summary(table).to_dict("records")
+    assert (judge["by"], judge["right"], judge["missed"]) == ("judge, first pass", 2, "2, 4")
+    assert (model["by"], model["right"], model["missed"]) == ("model", 2, "2, 4")
+    assert model["ranked"] == 0.5  # .9 above .5, .3 below it
+
+
 def test_the_committed_labels_make_every_table(tmp_path, monkeypatch):
     monkeypatch.setenv("CHR_OUT", str(tmp_path))
-    made = judged_tables("mini", "evidence-mini")
+    encoder = load_encoder("hash")
+    made = judged_tables(load_profile("mini"), "evidence-mini", encoder)
     judge = made["contradiction_judge"].set_index(["check", "label"])["value"]
     kappa = judge["kappa of first and second pass", "disagree"]
     assert kappa >= quality.LEAST_KAPPA

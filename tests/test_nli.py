@@ -31,11 +31,13 @@ from lib.studies.nli import models, train_head
 from lib.studies.nli import scores as stored
 from lib.studies.nli.head import CUES, HEAD, FeatureBackend, features, opposites
 from lib.studies.nli.labelled import (
+    AGAINST_AGREEMENT,
     FILES,
     MEASURED,
     NEAREST,
     SETS,
     LabelledPair,
+    instruments,
     quality,
     quality_table,
     scifact,
@@ -522,3 +524,38 @@ def test_bioclaim_pairs_opposite_sides_and_like_sides(mirror):
         else:
             assert rows[x.a] & rows[x.b] and x.a != x.b
     assert len({x.group for x in pairs}) == 11
+
+
+def test_a_model_is_an_instrument_where_its_interval_clears_the_bar():
+    lows, aurocs = (0.7, 0.65, 0.6, 0.66, 0.5), (0.9, 0.75, 0.74, 0.7, 0.6)
+    rows = []
+    for name, low, auroc in zip(AGAINST_AGREEMENT, lows, aurocs, strict=True):
+        rows.append({"backend": "one", "set": name, "auroc": auroc, "auroc_low": low})
+    rows.append({"backend": "one", "set": "scifact held-out", "auroc": 1.0, "auroc_low": 1.0})
+    rows.append({"backend": "two", "set": "judged", "auroc": 0.5, "auroc_low": 0.4})
+    one, two = instruments(pd.DataFrame(rows)).to_dict("records")
+    assert (one["sets"], one["reach_goal"], one["cleared"]) == (5, 2, 2)
+    assert one["names"] == "scifact held-out; evidence-mini pairs"  # a bound of .65 is not above it
+    assert (two["sets"], two["reach_goal"], two["cleared"], two["names"]) == (1, 0, 0, "")
+
+
+def test_probabilities_are_held_against_the_share_of_contradictions(monkeypatch):
+    labels = ["contradiction", "entailment", "entailment", "entailment"] * 10
+    pairs = [LabelledPair(str(i), "x", label, str(i)) for i, label in enumerate(labels)]
+    monkeypatch.setitem(SETS, "made", lambda: pairs)
+
+    def model(value):
+        made = SimpleNamespace(name="m", fingerprint=f"m{value}", symmetric=True)
+        made.contradiction = lambda pairs: np.full(len(pairs), value)
+        return made
+
+    assert quality(model(0.25), "made", draws=5)["off"] == pytest.approx(0)
+    told = quality(model(0.95), "made", draws=5)
+    assert told["off"] == pytest.approx(0.7) and told["mean_p"] == pytest.approx(0.95)
+
+
+def test_judged_pairs_are_the_sentences_that_carry_a_disagreement():
+    pairs = SETS["judged"]()
+    texts = " ".join(" ".join(row["text"].split()) for row in read_jsonl(MINI / "abstracts.jsonl"))
+    assert {pair.label for pair in pairs} == {"contradiction", "entailment"} and len(pairs) > 250
+    assert all(pair.a in texts and pair.b in texts for pair in pairs[:40])

@@ -10,10 +10,10 @@ import pandas as pd
 from lib.plots.palette import COLOURS, GREY
 from lib.plots.style import pyplot
 
-__all__ = ["CAUTION", "plot_heatmap", "plot_quality", "plot_s_cnt", "plot_timeline"]
+__all__ = ["MODELLED", "plot_heatmap", "plot_periods", "plot_quality", "plot_timeline"]
 
-CAUTION = "CNT comes from P(contradiction), which is not shown to be an instrument: no conclusion"
-"""What every figure says whose numbers go through the NLI model."""
+MODELLED = "contradiction as a model sees it, not as a judge does"
+"""What a figure says whose numbers go through an NLI model."""
 
 _SIDES = {
     "for": COLOURS["SUPPORTED"],
@@ -25,21 +25,68 @@ _SIDES = {
 }
 """Sides in the order they are drawn, from the top, and their colours."""
 
-_BACKENDS = {"head": "#0072B2", "cosine": "#E69F00", "cues": GREY}
+_BACKENDS = {
+    "bi": "#0072B2",
+    "cross": "#56B4E9",
+    "head": "#009E73",
+    "cosine": "#E69F00",
+    "cues": GREY,
+    "claim only": "#CC79A7",
+    "shuffled": "black",
+}
+_SOURCES = {
+    "paper": GREY,
+    "open, modelled": "#E69F00",
+    "evidence-mini": COLOURS["AGAINST"],
+    "open": COLOURS["SUPPORTED"],
+}
 
 
-def plot_quality(table: pd.DataFrame, title: str):
+def plot_periods(table: pd.DataFrame, title: str):
+    """Figure 2 in one picture: the share of contradicted abstracts by period, with intervals.
+
+    ``table``: source (one of ``_SOURCES``), label, period, value, low, high, n; a source
+    without intervals is a line alone. Lines are labelled by ``label`` at their last period.
+    """
+    periods = [period for period in dict.fromkeys(table["period"]) if period != "all"]
+    figure, axis = pyplot().subplots(figsize=(7.6, 3.6))
+    for source, colour in _SOURCES.items():
+        rows = table[(table["source"] == source) & (table["period"] != "all")]
+        if rows.empty:
+            continue
+        places = [periods.index(period) for period in rows["period"]]
+        axis.plot(places, rows["value"], color=colour, lw=1.4, marker="o", ms=4)
+        if rows["low"].notna().all():
+            value = rows["value"]
+            error = np.clip([value - rows["low"], rows["high"] - value], 0, None)
+            axis.errorbar(places, rows["value"], yerr=error, fmt="none", color=colour, lw=1.4)
+        axis.annotate(
+            rows["label"].iloc[0],
+            (places[-1], rows["value"].iloc[-1]),
+            xytext=(8, 0),
+            textcoords="offset points",
+            color=colour,
+            fontsize=8,
+            va="center",
+        )
+    axis.set_xticks(range(len(periods)), periods)
+    axis.set(ylim=(-0.03, 1.05), xlim=(-0.4, len(periods) + 1.9), title=title)
+    axis.set(xlabel="published", ylabel="share of abstracts")
+    return figure
+
+
+def plot_quality(table: pd.DataFrame, title: str, marks: tuple[float, ...] = ()):
     """AUROC of every NLI model on every labelled set, with its interval; a line at chance.
 
     ``title`` says whose results they are. ``table``: backend, set, auroc, auroc_low, auroc_high, n;
-    sets from the top in their order.
+    sets from the top in their order. ``marks`` are drawn as dotted lines.
     """
     sets = list(dict.fromkeys(table["set"]))
     backends = list(dict.fromkeys(table["backend"]))
-    figure, axis = pyplot().subplots(figsize=(6.8, 0.62 * len(sets) + 1.2))
+    figure, axis = pyplot().subplots(figsize=(6.8, 0.14 * len(sets) * len(backends) + 1.4))
     for place, backend in enumerate(backends):
         rows = table[table["backend"] == backend].set_index("set")
-        shift = 0.24 * ((len(backends) - 1) / 2 - place)  # the first one on top
+        shift = 0.72 / len(backends) * ((len(backends) - 1) / 2 - place)  # the first one on top
         heights = [len(sets) - 1 - sets.index(name) + shift for name in rows.index]
         error = [rows["auroc"] - rows["auroc_low"], rows["auroc_high"] - rows["auroc"]]
         colour = _BACKENDS.get(backend, "black")
@@ -47,11 +94,13 @@ def plot_quality(table: pd.DataFrame, title: str):
             rows["auroc"], heights, xerr=error, fmt="o", ms=4, lw=1.4, color=colour, label=backend
         )
     axis.axvline(0.5, color="black", lw=0.8, zorder=1)
+    for mark in marks:
+        axis.axvline(mark, color="black", lw=0.8, ls=":", zorder=1)
     counts = table.drop_duplicates("set")["n"]
     labels = [f"{name}, n = {n}" for name, n in zip(sets, counts, strict=True)]
     axis.set_yticks(range(len(sets))[::-1], labels)
     axis.set(xlabel="AUROC, 95 % interval; 0.5 is guessing", title=title)
-    figure.legend(ncol=len(backends), loc="outside upper center")
+    figure.legend(ncol=4, loc="outside lower center")
     return figure
 
 
@@ -72,44 +121,35 @@ def _panel(axis, cells: pd.DataFrame, title: str, *, share: bool) -> None:
 
 
 def plot_heatmap(table: pd.DataFrame, title: str):
-    """Figure 2: period (rows) by CNT; counts, and each period's shares; here and in the paper."""
-    figure, axes = pyplot().subplots(2, 2, figsize=(8.2, 5.4), sharex=True)
+    """Figure 2 as the paper draws it: of each period's documents the share in each bin of CNT.
+
+    ``table``: contradiction (judged or modelled), period, cnt_bin, documents, reported; a panel
+    each, and one for the paper. ``title`` names the evidence.
+    """
+    names = list(dict.fromkeys(table["contradiction"]))
+    panels = [(name, "documents", f"{title}, {name}") for name in names]
+    panels.append((names[-1], "reported", "the paper, modelled"))
+    figure, axes = pyplot().subplots(
+        1, len(panels), figsize=(0.6 + 3.2 * len(panels), 3), sharey=True
+    )
     periods = list(dict.fromkeys(table["period"]))
-    for panels, column, name in zip(axes, ("documents", "reported"), (title, "paper"), strict=True):
-        counts = table.pivot(index="period", columns="cnt_bin", values=column).loc[periods]
+    for axis, (which, column, name) in zip(axes, panels, strict=True):
+        rows = table[table["contradiction"] == which]
+        counts = rows.pivot(index="period", columns="cnt_bin", values=column).loc[periods]
         total = counts.sum(axis=1)
         shares = counts.div(total.where(total > 0), axis=0)
-        shares.index = [f"n = {n:,.0f}" for n in total]
-        left, right = panels
-        _panel(left, counts, f"{name}: documents, n = {total.sum():,.0f}", share=False)
-        _panel(right, shares, f"{name}: share of each period's documents", share=True)
-        left.set(ylabel="published")
-    figure.supxlabel(f"contradiction score CNT\n{CAUTION}", fontsize=8)
-    return figure
-
-
-def plot_s_cnt(table: pd.DataFrame, title: str):
-    """Table 3: documents by CNT (rows) and S; in the paper's bins, in quintiles, and the paper."""
-    figure, axes = pyplot().subplots(1, 3, figsize=(9.8, 3), sharey=True)
-    panels = (
-        ("fixed", "documents", f"{title}, the paper's bins"),
-        ("quintile", "documents", f"{title}, quintiles of S"),
-        ("fixed", "reported", "paper"),
-    )
-    for axis, (binning, column, name) in zip(axes, panels, strict=True):
-        rows = table[table["binning"] == binning]
-        cells = rows.pivot(index="cnt_bin", columns="score_bin", values=column)[::-1]
-        _panel(axis, cells, f"{name}, n = {cells.to_numpy().sum():,.0f}", share=False)
-    axes[0].set(ylabel="CNT")
-    figure.supxlabel(f"score S\n{CAUTION}", fontsize=8)
+        _panel(axis, shares, f"{name}, n = {total.sum():,.0f}", share=True)
+    axes[0].set(ylabel="published")
+    figure.supxlabel("contradiction score CNT; shares of each period's documents", fontsize=8)
     return figure
 
 
 def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: int = 118):
-    """One question's abstracts by year and side; lines join the pairs with the highest CNT.
+    """One question's abstracts by year and side; lines join the pairs that contradict most.
 
     ``nodes``: id, year, cnt, side; a larger point has a higher CNT(d). ``links``, highest first:
-    a, b, value, sentence_a, sentence_b; their sentences stand below, ``width`` letters a line.
+    a, b, value, sentence_a, sentence_b, and ``reason`` where a judge gave one; their sentences
+    stand below, ``width`` letters a line.
     """
     in_nodes = list(dict.fromkeys(nodes["side"]))
     # A side that _SIDES does not know (of PubMed: its own name) comes last, in black.
@@ -139,7 +179,7 @@ def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: i
         _draw_link(axis, points.loc[link.a], points.loc[link.b], number)
     axis.set_yticks(range(len(sides)), sides[::-1])
     axis.set(ylim=(-0.6, len(sides) - 0.3))
-    axis.set_title(f"{title} n = {len(nodes)} abstracts\n{CAUTION}", loc="left", fontsize=8)
+    axis.set_title(f"{title} n = {len(nodes)} abstracts", loc="left", fontsize=8)
     below.axis("off")
     below.text(0, 1, "\n".join(lines), va="top", fontsize=7, family="DejaVu Sans Mono")
     return figure
@@ -149,7 +189,8 @@ def _sentences_below(links: pd.DataFrame, year: pd.Series, width: int) -> list[s
     """The lines of text under a timeline: of each link both abstracts and the two sentences."""
     lines = []
     for number, link in enumerate(links.itertuples(), 1):
-        first = f"{number}  CNT {link.value:.2f}  {year[link.a]}, {link.a}: “{link.sentence_a}”"
+        said = getattr(link, "reason", "") or f"CNT {link.value:.2f}"
+        first = f"{number}  {said}  {year[link.a]}, {link.a}: “{link.sentence_a}”"
         second = f"{' ' * 13}{year[link.b]}, {link.b}: “{link.sentence_b}”"
         for text in (first, second):
             lines += textwrap.wrap(text, width, subsequent_indent=" " * 13)

@@ -19,7 +19,7 @@ from lib.studies.nli.labelled import SETS
 from lib.studies.nli.models import Backend
 from lib.studies.nli.scores import score_pairs
 
-__all__ = ["all_checks", "auroc_row", "maxima", "precision"]
+__all__ = ["all_checks", "auroc_row", "maxima"]
 
 _SAMPLE = 2000
 _OPPOSITE_SIDES = {"for", "against"}
@@ -212,33 +212,3 @@ def _interval(
     couples = positives * negatives
     low, high = np.percentile(won[couples > 0] / couples[couples > 0], [2.5, 97.5])
     return low, high
-
-
-def precision(backend: Backend, tops: Sequence[int] = (10, 25, 50, 100)) -> pd.DataFrame:
-    """Of the labelled pairs of evidence-mini that score highest, how many contradict.
-
-    Columns: backend, top, right, value, low, high (Wilson), base (the share among all), n.
-    """
-    from statsmodels.stats.proportion import proportion_confint
-
-    pairs = SETS["evidence-mini pairs"]()
-    scores = score_pairs([(pair.a, pair.b) for pair in pairs], backend)
-    highest_first = np.argsort(-scores, kind="stable")
-    contradicts = np.array([pairs[i].label == "contradiction" for i in highest_first])
-    rows = []
-    for top in tops:
-        right = contradicts[:top].sum()
-        low, high = proportion_confint(right, top, method="wilson")
-        rows.append(
-            {
-                "backend": backend.name,
-                "top": top,
-                "right": int(right),
-                "value": contradicts[:top].mean(),
-                "low": low,
-                "high": high,
-                "base": contradicts.mean(),
-                "n": len(pairs),
-            }
-        )
-    return pd.DataFrame(rows)

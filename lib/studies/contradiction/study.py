@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.paths import DATA, REPORTED
+from lib.search.adapters import ADAPTERS, CARD
 from lib.search.embed import Encoder
 from lib.search.vectors import encode_small
 from lib.studies.contradiction.cnt import PairScore, Scorer, document_cnt
@@ -291,6 +292,8 @@ def provenance(
     """
     answerers = list(answerers)
     files = {*files_of(name), "nli-head/weights.npz", "nli-head/cues.toml"}
+    # A card has the hash of its adapter's weights.
+    files.update(card.relative_to(DATA).as_posix() for card in ADAPTERS.glob(f"*/{CARD}"))
     for answerer in answerers:
         recording = answerer["llm"].partition("replay:data/")[2]
         if recording and (DATA / recording).exists():

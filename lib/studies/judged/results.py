@@ -3,28 +3,44 @@ profile can make them; only periods of real abstracts need the open data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from lib.base.paths import DATA
-from lib.base.provenance import make_or_reuse
+from lib.base.downloads import load_registry
+from lib.base.paths import DATA, RECORDINGS
+from lib.base.provenance import make_or_reuse, read_result
+from lib.data.corpus_index import files_of as files_of_corpora
+from lib.data.judgments import JUDGMENTS
 from lib.data.pair_judgments import PAIR_JUDGMENTS, read_pair_judgments, verdicts
+from lib.data.real import GROUPS
+from lib.place import open_retriever
+from lib.profiles import Profile
+from lib.search.embed import Encoder
+from lib.studies.contradiction.study import BINS, PERIODS, reported
 from lib.studies.evidence.load import files_of, load_evidence
+from lib.studies.judged.contrast import contrast_tables
 from lib.studies.judged.plants import PLANTS, read_plants
 from lib.studies.judged.quality import pair_quality
 from lib.studies.judged.sample import share_drawn
-from lib.studies.judged.tables import by_period, shares
+from lib.studies.judged.study import beside
+from lib.studies.judged.tables import by_period, reasons, shares
 
-__all__ = ["judged_tables"]
+__all__ = ["figure2", "judged_tables", "with_judgments"]
 
-GROUPS = {"evidence-mini": "mini", "open": "near"}
+JUDGED_GROUPS = {"evidence-mini": "mini", "open": "near"}
 """Which judged group tells of the periods of which evidence."""
 
 
-def judged_tables(profile: str, evidence: str) -> dict[str, pd.DataFrame]:
-    """``contradiction_judge`` (is the judge an instrument?), ``contradiction_judged`` (how much
-    contradiction there is) and, for evidence-mini and open, ``contradiction_periods``."""
+def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str, pd.DataFrame]:
+    """What the judge says, by name; every table has the column ``contradiction``, "judged".
+
+    ``contradiction_judge`` (is the judge an instrument?), ``contradiction_judged`` (how much
+    contradiction there is), ``contradiction_reasons`` (why); for evidence-mini and open
+    ``contradiction_periods``; and where a profile asks the real sample, ``contradiction_arms`` and
+    ``contradiction_filter`` (see ``contrast``).
+    """
     rows = read_pair_judgments()
     found = verdicts(rows)
     files = [path.relative_to(DATA).as_posix() for path in (PAIR_JUDGMENTS, PLANTS)]
@@ -36,15 +52,88 @@ def judged_tables(profile: str, evidence: str) -> dict[str, pd.DataFrame]:
     makers = {
         "contradiction_judge": lambda: pair_quality(rows, read_plants()),
         "contradiction_judged": lambda: shares(found),
+        "contradiction_reasons": lambda: reasons(rows),
     }
-    made = {name: make_or_reuse(make, name, profile, **origin) for name, make in makers.items()}
-    if group := GROUPS.get(evidence):
+    made = {name: _kept(make, name, profile, origin) for name, make in makers.items()}
+    if group := JUDGED_GROUPS.get(evidence):
         origin["data"] = [*files, *files_of(evidence)]
         origin["code"] = [*origin["code"], "lib.studies.judged.sample"]
-        made["contradiction_periods"] = make_or_reuse(
-            lambda: _periods(found, evidence, group), "contradiction_periods", profile, **origin
-        )
+        name = "contradiction_periods"
+        made[name] = _kept(lambda: _periods(found, evidence, group), name, profile, origin)
+    if "real" in profile.questions:
+        made |= _contrast(found, profile, encoder, files)
     return made
+
+
+def _kept(make: Callable[[], pd.DataFrame], name: str, profile: Profile, origin: Mapping) -> Any:
+    return make_or_reuse(lambda: beside({"judged": make()}), name, profile.name, **origin)
+
+
+def _contrast(
+    found: Mapping, profile: Profile, encoder: Encoder, files: Sequence[str]
+) -> dict[str, pd.DataFrame]:
+    """The tables of ``contrast_tables``; both are made once one of them is stale."""
+    recordings = [path.relative_to(DATA).as_posix() for path in RECORDINGS.glob("real-*.jsonl.gz")]
+    sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
+    judged = JUDGMENTS.relative_to(DATA).as_posix()
+    origin = {
+        "code": ["lib.studies.judged.contrast"],
+        "data": sorted({*files, judged, *recordings, *sets, *files_of_corpora(profile.corpora)}),
+        "encoder": encoder.fingerprint,
+    }
+    made: dict[str, pd.DataFrame] = {}
+
+    def table(name: str) -> pd.DataFrame:
+        if not made:
+            made.update(contrast_tables(found, open_retriever(profile, encoder)))
+        return made[name]
+
+    names = ("contradiction_arms", "contradiction_filter")
+    return {name: _kept(lambda name=name: table(name), name, profile, origin) for name in names}
+
+
+def figure2(periods: pd.DataFrame | None, evidence: str) -> pd.DataFrame:
+    """What ``plot_periods`` draws: judged shares of evidence-mini and ``open``, and modelled ones.
+
+    ``periods`` are this profile's own ``contradiction_periods``, if it has any; others are the
+    committed ones. Modelled is the share of documents with a CNT of .6 or more, the paper's and
+    that of ``open``. Columns: source, label, period, value, low, high, n.
+    """
+    labels = {
+        "paper": "the paper, modelled",
+        "open, modelled": "real abstracts, modelled",
+        "evidence-mini": "evidence-mini, judged",
+        "open": "real abstracts, judged",
+    }
+    paper = reported("fig2_heatmap").rename(columns={"value": "documents", "year_bin": "period"})
+    heat = read_result("contradiction_heatmap", "open", committed=True)[0]
+    modelled = heat[heat["contradiction"] == "modelled"]
+    parts = [_high(paper).assign(source="paper"), _high(modelled).assign(source="open, modelled")]
+    for source, profile in (("evidence-mini", "mini"), ("open", "open")):
+        own = periods
+        if source != evidence:
+            own = read_result("contradiction_periods", profile, committed=True)[0]
+        parts.append(own.assign(source=source))
+    table = pd.concat(parts, ignore_index=True)
+    table["label"] = table["source"].map(labels)
+    return table[["source", "label", "period", "value", "low", "high", "n"]]
+
+
+def _high(cells: pd.DataFrame) -> pd.DataFrame:
+    """Of each period's documents, the share in the two highest bins of CNT: period, value, n."""
+    n = cells.groupby("period")["documents"].sum()
+    high = cells[cells["cnt_bin"].isin(BINS[3:])].groupby("period")["documents"].sum()
+    table = pd.DataFrame({"value": high / n, "n": n}).reindex(PERIODS).rename_axis("period")
+    return table[table["n"] > 0].reset_index()
+
+
+def with_judgments(settings: Mapping) -> dict:
+    """What a table of both studies depends on: the modelled one's settings and the judgments."""
+    judgments = PAIR_JUDGMENTS.relative_to(DATA).as_posix()
+    return dict(settings) | {
+        "code": [*settings["code"], "lib.studies.judged.study"],
+        "data": sorted({*settings["data"], judgments}),
+    }
 
 
 def _periods(found: Mapping, evidence: str, group: str) -> pd.DataFrame:

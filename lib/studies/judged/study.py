@@ -6,7 +6,7 @@ share of a pool's other abstracts that contradict d. Whatever reads a ``Study`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -15,19 +15,35 @@ import pandas as pd
 
 from lib.data.pair_judgments import read_pair_judgments
 from lib.search.embed import Encoder
+from lib.studies.contradiction.checks import all_checks as checks_of_models
+from lib.studies.contradiction.checks import auroc_row
 from lib.studies.contradiction.cnt import document_cnt
 from lib.studies.contradiction.study import Study, reranked
 from lib.studies.nli.pairs import judged_pairs
 
-__all__ = ["by_both", "judged_study", "most_contradictory"]
+__all__ = [
+    "all_checks",
+    "beside",
+    "by_all",
+    "each",
+    "judged_study",
+    "most_contradictory",
+    "studies_of",
+]
 
 
-def judged_study(study: Study, encoder: Encoder, **ranking: Any) -> Study:
-    """``study`` with judged couples in place of scored ones.
+def studies_of(modelled: Study, encoder: Encoder, **ranking: Any) -> dict[str, Study]:
+    """The study on judged couples, where any was judged, and the modelled one, in that order."""
+    judged = judged_study(modelled, encoder, **ranking)
+    return {"judged": judged, "modelled": modelled} if judged else {"modelled": modelled}
+
+
+def judged_study(study: Study, encoder: Encoder, **ranking: Any) -> Study | None:
+    """``study`` with judged couples in place of scored ones; None where none of them is judged.
 
     Of evidence-mini every pool stays as it is; a couple on two topics of a medicine is on two
     questions and has the value 0. Of ``open`` the pools are those of the 60 judged queries, each
-    with the seven abstracts that were judged. ValueError where none of a study's couples is judged.
+    with the seven abstracts that were judged.
     """
     texts = {i: abstract.text for i, abstract in study.evidence.items()}
     judged = judged_pairs(texts, ("mini", "query")).drop(columns="pool")
@@ -37,7 +53,7 @@ def judged_study(study: Study, encoder: Encoder, **ranking: Any) -> Study:
     couples = {couple for ids in pools.values() for couple in combinations(ids, 2)}
     pairs = pd.DataFrame(sorted(couples), columns=["a", "b"]).merge(judged, "left", on=["a", "b"])
     if pairs["value"].isna().all():
-        raise ValueError("none of these abstracts was judged: see data/judgments/README.md")
+        return None
     pairs = pairs.assign(value=pairs["value"].fillna(0.0), same=pairs["same"].eq(True))
     pairs = pairs.fillna(dict.fromkeys(("stance", "reason", "sentence_a", "sentence_b"), ""))
     value = pairs.set_index(["a", "b"])["value"].to_dict()
@@ -60,14 +76,36 @@ def _judged_queries(study: Study) -> dict[str, list[str]]:
     return {qid: sorted(ids & study.evidence.keys()) for qid, ids in pools.items()}
 
 
-def by_both(make: Callable[[Study], pd.DataFrame], judged: Study, modelled: Study) -> pd.DataFrame:
-    """A table of either study, one below the other; ``contradiction`` says which is whose."""
-    parts = [
-        make(study).assign(contradiction=name)
-        for name, study in (("judged", judged), ("modelled", modelled))
-    ]
+def beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Tables of one form, one below the other; the column ``contradiction`` says which is which
+    (judged or modelled)."""
+    parts = [table.assign(contradiction=name) for name, table in tables.items()]
     table = pd.concat(parts, ignore_index=True)
     return table[["contradiction", *table.columns.drop("contradiction")]]
+
+
+def by_all(make: Callable[[Study], pd.DataFrame], studies: Mapping[str, Study]) -> pd.DataFrame:
+    """A table of each study, ``beside`` each other."""
+    return beside({name: make(study) for name, study in studies.items()})
+
+
+def each(make: Callable[[pd.DataFrame], pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
+    """What ``make`` makes of the judged rows of a table and of the modelled ones, ``beside``."""
+    parts = table.groupby("contradiction", sort=False)
+    return beside({name: make(rows.drop(columns="contradiction")) for name, rows in parts})
+
+
+def all_checks(modelled: Study) -> pd.DataFrame:
+    """``lib.studies.contradiction.checks.all_checks``, and *judged*: couples of abstracts that the
+    judge says disagree, against those that agree, by CNT."""
+    texts = {i: abstract.text for i, abstract in modelled.evidence.items()}
+    pairs = judged_pairs(texts, ("mini", "query", "near"))
+    pairs = pairs[pairs["stance"].isin(["agree", "disagree"])]
+    couples = pairs[["a", "b"]].to_numpy().tolist()
+    values = [score.value for score in modelled.score([(texts[a], texts[b]) for a, b in couples])]
+    row = auroc_row("judged", values, pairs["value"] == 1, pairs["pool"].tolist())
+    table = pd.concat([checks_of_models(modelled), pd.DataFrame([row])], ignore_index=True)
+    return beside({"modelled": table})
 
 
 def most_contradictory(study: Study, limit: int = 12) -> pd.DataFrame:

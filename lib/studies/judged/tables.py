@@ -9,12 +9,12 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from lib.data.pair_judgments import Verdict
+from lib.data.pair_judgments import Verdict, verdicts
 from lib.stats import paired
 from lib.studies.contradiction.study import PERIODS
 from lib.studies.judged.sample import ARMS, period_of
 
-__all__ = ["arms_table", "by_period", "shares"]
+__all__ = ["arms_table", "by_period", "reasons", "shares"]
 
 Found = Mapping[tuple[str, str, str], Verdict]
 MEASURES = ("same", "agree", "disagree")
@@ -58,6 +58,27 @@ def _ratio(counts: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
     low, high = np.percentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
     hits, of = counts.sum(axis=0)
     return float(hits / of), float(low), float(high)
+
+
+def reasons(rows: Iterable[Mapping]) -> pd.DataFrame:
+    """Why pairs of evidence-mini disagree where both passes say that they do.
+
+    Columns: reason (the first pass's), pairs, share, again (of them the share for which the second
+    pass gave the same reason).
+    """
+    rows = list(rows)
+    found = {key for key, verdict in verdicts(rows).items() if verdict.stance == "disagree"}
+    said = {judge: {} for judge in ("first", "second")}
+    for row in rows:
+        key = (row["pool"], row["a"], row["b"])
+        if key in found and key[0].startswith("mini/") and "plant:" not in key[1] + key[2]:
+            said.get(row["judge"], {})[key] = row["reason"]
+    first = pd.Series(said["first"])
+    same = first == pd.Series(said["second"]).reindex(first.index)
+    table = same.groupby(first.to_numpy()).agg(["size", "mean"]).rename_axis("reason")
+    table = table.sort_values("size", ascending=False).reset_index()
+    table.insert(2, "share", table["size"] / len(first))
+    return table.rename(columns={"size": "pairs", "mean": "again"})
 
 
 def by_period(

@@ -8,18 +8,20 @@ a cross-encoder of this size would have to learn: whether two directions are the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from lib.search.adapters import adapter_folder, read_card
-from lib.search.embed import load_encoder
+from lib.search.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 
 __all__ = ["ALONE", "AgreementBackend"]
 
 ALONE = "finding"
 """What the adapter that reads one text is given in place of the other."""
+
+
+_REMEMBERED = 100_000  # sentences, some 300 MB
 
 
 class AgreementBackend:
@@ -41,6 +43,8 @@ class AgreementBackend:
         self._weights = np.array(read_card(folder).get("calibration", [0.0, 0.0, -1.0]))
         weights = ",".join(f"{w:g}" for w in self._weights)
         self.fingerprint = f"{name}|{self._base.fingerprint}|{self._tuned.fingerprint}|{weights}"
+        # A study asks for the same sentences in thousands of pairs: by encoder, vectors by text.
+        self._vectors: dict[str, dict[str, np.ndarray]] = {}
 
     def contradiction(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """See ``lib.studies.nli.models.Backend``."""
@@ -52,17 +56,21 @@ class AgreementBackend:
 
     def cosines(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """MiniLM's cosine and the tuned one of each pair, shape (n, 2)."""
-        near = _cosines(pairs, self._base)
+        near = self._cosines(pairs, self._base)
         if not self._alone:
-            return np.column_stack([near, _cosines(pairs, self._tuned)])
-        alone = [_cosines([(pair[side], ALONE) for pair in pairs], self._tuned) for side in (0, 1)]
-        return np.column_stack([near, np.minimum(*alone)])
+            return np.column_stack([near, self._cosines(pairs, self._tuned)])
+        alone = [[(pair[side], ALONE) for pair in pairs] for side in (0, 1)]
+        return np.column_stack([near, np.minimum(*(self._cosines(a, self._tuned) for a in alone))])
 
-
-def _cosines(pairs: Sequence[tuple[str, str]], encoder: Any) -> np.ndarray:
-    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-    row_of = {text: row for row, text in enumerate(texts)}
-    vectors = encode_small(texts, encoder, "article").astype(float)
-    ones, others = zip(*pairs, strict=True)
-    left, right = ([row_of[text] for text in side] for side in (ones, others))
-    return (vectors[left] * vectors[right]).sum(axis=1)
+    def _cosines(self, pairs: Sequence[tuple[str, str]], encoder: Encoder) -> np.ndarray:
+        """The cosine of each pair by an encoder, shape (n,)."""
+        known = self._vectors.setdefault(encoder.name, {})
+        if len(known) > _REMEMBERED:
+            known.clear()
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        new = [text for text in texts if text not in known]
+        known.update(zip(new, encode_small(new, encoder, "article"), strict=True))
+        vectors = np.array([known[text] for text in texts], dtype=float)
+        row_of = {text: row for row, text in enumerate(texts)}
+        left, right = ([row_of[pair[side]] for pair in pairs] for side in (0, 1))
+        return (vectors[left] * vectors[right]).sum(axis=1)

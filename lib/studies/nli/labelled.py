@@ -33,12 +33,16 @@ if TYPE_CHECKING:
     from scipy.cluster.hierarchy import DisjointSet
 
 __all__ = [
+    "AGAINST_AGREEMENT",
     "FILES",
+    "GOAL",
+    "LEAST",
     "LabelledPair",
     "MEASURED",
     "NEAREST",
     "SETS",
     "cited_abstracts",
+    "instruments",
     "quality",
     "quality_table",
     "scifact",
@@ -170,6 +174,19 @@ MEASURED = (
 """What a model is measured on. ", no neutral" leaves out the pairs on different matters: the harder
 half, since the cosine cannot know a contradiction from an agreement. The others have no neutral."""
 
+AGAINST_AGREEMENT = (
+    "scifact held-out, no neutral",
+    "evidence inference held-out",
+    "bioclaim",
+    "evidence-mini pairs, no neutral",
+    "judged",
+)
+"""The sets on which contradictions stand against agreements on the same matter alone."""
+
+GOAL, LEAST = 0.75, 0.65
+"""Declared before any adapter was trained: the AUROC that is aimed at against agreement, and what
+the lower end of its interval must exceed for a model to be used on evidence of that kind."""
+
 FILES = {
     "scifact held-out": (
         "scifact-corpus",
@@ -193,6 +210,22 @@ def quality_table(backends: Sequence[Backend], sets: Sequence[str] = MEASURED) -
     return pd.DataFrame([quality(backend, name) for name in sets for backend in backends])
 
 
+def instruments(table: pd.DataFrame) -> pd.DataFrame:
+    """Which models of ``quality_table`` tell a contradiction from an agreement, and on which sets.
+
+    Columns: backend, sets (of AGAINST_AGREEMENT that were measured), reach_goal (AUROC of at least
+    GOAL), cleared (the lower end of the interval above LEAST), and their names.
+    """
+    own = table[table["set"].isin(AGAINST_AGREEMENT)]
+    rows = []
+    for backend, sets in own.groupby("backend", sort=False):
+        cleared = sets[sets["auroc_low"] > LEAST]["set"]
+        row = {"backend": backend, "sets": len(sets)}
+        row |= {"reach_goal": int((sets["auroc"] >= GOAL).sum()), "cleared": len(cleared)}
+        rows.append(row | {"names": "; ".join(cleared.str.removesuffix(_WITHOUT_NEUTRAL))})
+    return pd.DataFrame(rows)
+
+
 def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     """``quality_table`` to be read: one row a set, one column a model, "AUROC [95 % interval]"."""
     shown = []
@@ -213,7 +246,9 @@ def quality(backend: Backend, name: str, *, draws: int = 1000, seed: int = 0) ->
     ``name`` is one of SETS or MEASURED. Returns backend, set, auroc, ap (average precision; its
     chance level is positives / n), n, positives, and auroc_low, auroc_high: the 95 % interval of a
     bootstrap over groups of pairs that share a text or a topic. A pair's score is the higher of
-    both directions, as CNT takes it.
+    both directions, as CNT takes it. ``mean_p`` is the mean score, to be held against positives /
+    n, and ``off`` how far the score is from the share of contradictions on average: the mean
+    distance over ten bins of equal width, by how many pairs are in each.
     """
     from sklearn.metrics import average_precision_score
 
@@ -233,7 +268,16 @@ def quality(backend: Backend, name: str, *, draws: int = 1000, seed: int = 0) ->
         "positives": int(contradicts.sum()),
         "auroc_low": low,
         "auroc_high": high,
+        "mean_p": float(scores.mean()),
+        "off": _off(contradicts, scores),
     }
+
+
+def _off(contradicts: np.ndarray, scores: np.ndarray) -> float:
+    """The expected calibration error over ten bins."""
+    bins = np.minimum((scores * 10).astype(int), 9)
+    distances = pd.Series(scores - contradicts).groupby(bins).sum().abs()
+    return float(distances.sum() / len(scores))
 
 
 def _auroc_interval(
