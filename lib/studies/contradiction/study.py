@@ -21,6 +21,7 @@ from lib.base.paths import DATA, REPORTED
 from lib.search.adapters import ADAPTERS, CARD
 from lib.search.embed import Encoder
 from lib.search.vectors import encode_small
+from lib.studies.contradiction import near
 from lib.studies.contradiction.cnt import PairScore, Scorer, document_cnt
 from lib.studies.contradiction.select import balanced, rank
 from lib.studies.evidence.load import files_of, load_evidence, load_needs
@@ -34,6 +35,7 @@ __all__ = [
     "Study",
     "documents",
     "heatmap",
+    "index_recall",
     "open_study",
     "provenance",
     "reported",
@@ -41,6 +43,7 @@ __all__ = [
     "score_couples",
     "table1",
     "table3",
+    "table4",
     "timeline",
 ]
 
@@ -78,6 +81,7 @@ def open_study(
     score: Scorer,
     *,
     nearest: int = 10,
+    index: str = "exact",
     limit: int = 0,
     selection: Mapping[str, Any] = MappingProxyType({}),
     **ranking: Any,
@@ -85,7 +89,8 @@ def open_study(
     """Each question's abstracts, chosen (``balanced``), ranked (``rank``), scored by CNT.
 
     Candidates are what PubMed found for the question (``tga:``), all abstracts on its medicine
-    (evidence-mini), or the ``nearest`` to it (open). A question without any has no pool; ValueError
+    (evidence-mini), or the ``nearest`` to it by an ``index`` of ``near.INDEXES`` (open, labels). A
+    question without any has no pool; ValueError
     where no question has one. ``selection`` goes to ``balanced``, ``ranking`` to ``rank``;
     ``limit`` takes the first questions (0 = all).
     """
@@ -93,7 +98,7 @@ def open_study(
     evidence = load_evidence(name, needs)
     pools: dict[str, list[str]] = {}
     for need, abstracts in zip(
-        needs, _candidates(name, needs, evidence, encoder, nearest), strict=True
+        needs, _candidates(name, needs, evidence, encoder, nearest, index), strict=True
     ):
         chosen = balanced(abstracts, **selection)
         if chosen:
@@ -123,7 +128,12 @@ def _couples(pools: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _candidates(
-    name: str, needs: list[Need], evidence: list[Evidence], encoder: Encoder, nearest: int
+    name: str,
+    needs: list[Need],
+    evidence: list[Evidence],
+    encoder: Encoder,
+    n: int,
+    index: str,
 ) -> Iterator[list[Evidence]]:
     """Of each need the abstracts that Algorithm 1 chooses from."""
     if name.startswith("tga:"):  # PubMed was asked question by question
@@ -132,17 +142,31 @@ def _candidates(
             of_topic[abstract.topic].append(abstract)
         for need in needs:
             yield of_topic[need.qid]
-    elif all(need.medicine for need in needs):
+    elif all(abstract.medicine for abstract in evidence):
         of_medicine = defaultdict(list)
         for abstract in evidence:
             of_medicine[abstract.medicine].append(abstract)
         for need in needs:
             yield of_medicine[need.medicine]
     else:
-        vectors = encode_small([abstract.text for abstract in evidence], encoder, "article")
-        for query in encode_small([need.question for need in needs], encoder, "query"):
-            nearest_first = np.argsort(-(vectors @ query), kind="stable")
-            yield [evidence[i] for i in nearest_first[:nearest]]
+        for rows in near.nearest(*_vectors(needs, evidence, encoder)[::-1], n, index):
+            yield [evidence[i] for i in rows]
+
+
+def _vectors(
+    needs: Sequence[Need], evidence: Sequence[Evidence], encoder: Encoder
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of the questions and of the abstracts."""
+    return (
+        encode_small([need.question for need in needs], encoder, "query"),
+        encode_small([abstract.text for abstract in evidence], encoder, "article"),
+    )
+
+
+def index_recall(study: Study, encoder: Encoder) -> pd.DataFrame:
+    """What the paper's index finds of the abstracts nearest to each question (``near.recall``)."""
+    queries, vectors = _vectors([*study.needs.values()], [*study.evidence.values()], encoder)
+    return near.recall(vectors, queries)
 
 
 def reranked(study: Study, encoder: Encoder, **ranking: Any) -> pd.DataFrame:
@@ -219,6 +243,17 @@ def table1(study: Study) -> pd.DataFrame:
     paper = reported("table1").set_index("statistic")["value"].reindex(list(measured))
     table = pd.DataFrame(measured.items(), columns=["statistic", "value"])
     return table.assign(reported=paper.to_numpy())
+
+
+def table4(answerers: Iterable[Mapping[str, Any]] = ()) -> pd.DataFrame:
+    """Table 4, the paper's answerers: model, architecture, parameters (billions), context (thousand
+    tokens), license, and ``runs_as``: the model that an answerer of that name is asked as here."""
+    printed = pd.read_csv(REPORTED / "contradiction_table4_models.csv", dtype=str)
+    table = printed.pivot(index="model", columns="metric", values="value")
+    table = table[["architecture", "parameters", "context", "license"]].reset_index()
+    asked = {a["name"].casefold(): a["llm"].rpartition("openai:")[2] for a in answerers}
+    names = table["model"].str.replace(" (MLX)", "", regex=False).str.casefold()
+    return table.assign(runs_as=names.map(asked).fillna("")).rename_axis(columns=None)
 
 
 def heatmap(table: pd.DataFrame) -> pd.DataFrame:

@@ -2,8 +2,9 @@
 
 ``evidence-mini`` is bundled. ``open`` is the PubMedQA abstracts that have a year, each with its
 conclusion, and the Evidence Inference articles that have an abstract, with the effect directions
-that doctors read off them; neither has citation counts. ``tga:<folder>`` asks PubMed about every
-TGA leaflet (``*.txt``) in a folder, relative to the project's root; what cannot be read is named.
+that doctors read off them; neither has citation counts. ``labels`` is the same abstracts, asked the
+six questions of real drug labels. ``tga:<folder>`` asks PubMed about every TGA leaflet (``*.txt``)
+in a folder, relative to the project's root; what cannot be read is named.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.base.downloads import fetch, members
+from lib.base.downloads import fetch, load_registry, members
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA, ROOT
 from lib.data.documents import parse_xml, tidy
 from lib.data.findings import read_findings
-from lib.studies.evidence.leaflets import read_cmi
+from lib.studies.evidence.leaflets import load_labels, read_cmi
 from lib.studies.evidence.pubmed import PubMed, gather
 from lib.studies.evidence.queries import tiers
 from lib.studies.evidence.records import Evidence, Need, inner_text
@@ -31,6 +32,7 @@ DIRECTIONS = {"1": "increased", "-1": "decreased", "0": "no difference"}
 """What the intervention did to the outcome, by Evidence Inference's Label Code."""
 
 _MINI = "evidence-mini"
+_LABELS = "labels"
 _ARTICLES = "evidence-inference-articles"
 FILES = {
     _MINI: tuple(f"{_MINI}/{name}.jsonl" for name in ("abstracts", "questions", "pairs", "labels")),
@@ -46,7 +48,9 @@ FILES = {
 
 def files_of(name: str) -> list[str]:
     """What a set is read from, as ``data_hash`` takes it; of ``tga:<folder>`` its leaflets."""
-    files = list(FILES.get(name, ()))
+    files = list(FILES.get("open" if name == _LABELS else name, ()))
+    if name == _LABELS:
+        files += load_registry("openfda-")
     folder = name.partition("tga:")[2]
     if folder:
         for path in _leaflets(folder):
@@ -63,7 +67,8 @@ def load_evidence(name: str, needs: Sequence[Need] | None = None) -> list[Eviden
     kind, _, folder = name.partition(":")
     if kind == "tga" and folder:
         return _from_pubmed(load_needs(name) if needs is None else needs)
-    readers = {_MINI: (_mini,), "open": (_pubmedqa, _evidence_inference)}
+    real = (_pubmedqa, _evidence_inference)
+    readers = {_MINI: (_mini,), "open": real, _LABELS: real}
     if name not in readers:
         raise ValueError(f"no evidence {name!r}; there are: {', '.join(readers)}, tga:<folder>")
     abstracts = [abstract for reader in readers[name] for abstract in reader()]
@@ -100,6 +105,8 @@ def load_needs(name: str) -> list[Need]:
         for _, of_leaflet in _readable(named_files, _read_leaflet, "leaflets"):
             needs += of_leaflet
         return needs
+    if name == _LABELS:
+        return load_labels()
     if name == _MINI:
         return [Need(**row) for row in read_jsonl(DATA / _MINI / "questions.jsonl")]
     needs = []

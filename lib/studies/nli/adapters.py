@@ -98,14 +98,24 @@ def _one_text(columns: dict[str, list]) -> dict[str, list]:
 
 
 def _calibrated(name: str) -> list[float]:
-    """Bias and two weights of a logistic regression on the calibration part's two cosines."""
+    """Bias and two weights of a logistic regression on the calibration part's two cosines.
+
+    The adapter that reads one text does without MiniLM's cosine, which reads both: its weight is 0.
+    """
     from sklearn.linear_model import LogisticRegression
 
     pairs = part(calibration=True)
     contradicts = [pair.label == "contradiction" for pair in pairs]
     cosines = AgreementBackend("bi", name).cosines([(pair.a, pair.b) for pair in pairs])
-    fitted = LogisticRegression(C=np.inf).fit(cosines, contradicts)
-    return [float(fitted.intercept_[0]), *map(float, fitted.coef_[0])]
+    # Columns of one scale, or the solver stops at once; one that never changes gets no weight.
+    mean, scale = cosines.mean(axis=0), cosines.std(axis=0)
+    scale[scale < 1e-9] = 1
+    used = [0, 1] if name.endswith("one-text") else [1, 1]
+    fitted = LogisticRegression(C=np.inf, tol=1e-8).fit(
+        (cosines - mean) / scale * used, contradicts
+    )
+    weights = fitted.coef_[0] * used / scale
+    return [float(fitted.intercept_[0] - mean @ weights), *map(float, weights)]
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ class AgreementBackend:
         return np.column_stack([near, np.minimum(*(self._cosines(a, self._tuned) for a in alone))])
 
     def _cosines(self, pairs: Sequence[tuple[str, str]], encoder: Encoder) -> np.ndarray:
-        """The cosine of each pair by an encoder, shape (n,)."""
+        """The cosine of each pair by an encoder, shape (n,), to five places: what is behind them
+        differs from processor to processor, and a model that learnt nothing has nothing else."""
         known = self._vectors.setdefault(encoder.name, {})
         if len(known) > _REMEMBERED:
             known.clear()
@@ -73,4 +74,4 @@ class AgreementBackend:
         vectors = np.array([known[text] for text in texts], dtype=float)
         row_of = {text: row for row, text in enumerate(texts)}
         left, right = ([row_of[pair[side]] for pair in pairs] for side in (0, 1))
-        return (vectors[left] * vectors[right]).sum(axis=1)
+        return (vectors[left] * vectors[right]).sum(axis=1).round(5)
