@@ -23,7 +23,7 @@ from lib.plots import contradiction as plots
 from lib.profiles import load_profile
 from lib.search.embed import HashEncoder
 from lib.search.model_files import minilm_folder
-from lib.studies.contradiction import checks, outcomes, quality, retrieved, study
+from lib.studies.contradiction import checks, near, outcomes, quality, retrieved, study
 from lib.studies.contradiction.cnt import PairScore, strangers
 from lib.studies.contradiction.select import CONDITIONS, MATCHED
 from lib.studies.evidence import load as evidence
@@ -120,7 +120,7 @@ def test_evidence_mini_is_loaded_whole():
 
 def test_what_there_is_not_is_said():
     with pytest.raises(
-        ValueError, match="no evidence 'mini'; there are: evidence-mini, open, tga:"
+        ValueError, match="no evidence 'mini'; there are: evidence-mini, open, labels, tga:"
     ):
         evidence.load_evidence("mini")
     with pytest.raises(FileNotFoundError, match="as [*].txt into data/none, or set evidence = "):
@@ -801,3 +801,40 @@ def test_every_period_and_its_interval_is_drawn_a_line_a_source():
     assert [t.get_text() for t in axis.texts] == ["p", "o"]
     drawn = [line.get_ydata().tolist() for line in axis.lines]
     assert drawn == [[0.4, 0.5], [0.0]]
+
+
+# the paper's index --------------------------------------------------------------------------------
+
+
+def test_exact_search_finds_the_nearest_and_hnsw_says_how_many_of_them_it_finds():
+    rng = np.random.default_rng(0)
+    vectors, queries = (rng.normal(size=(n, 16)).astype(np.float32) for n in (400, 30))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    exact = near.nearest(vectors, queries, 7)
+    for row, query in zip(exact, queries, strict=True):
+        assert row.tolist() == sorted(range(400), key=lambda i: -float(vectors[i] @ query))[:7]
+    assert near.nearest(vectors[[0] * 5], queries, 3).tolist() == [[0, 1, 2]] * 30  # ties by row
+    table = near.recall(vectors, queries, 7, (7, 400)).set_index("search")
+    assert table.loc[0, "recall"] == 1 == table.loc[400, "recall"]
+    assert table.loc[7, "worst"] <= table.loc[7, "recall"] <= 1
+    graph = near.nearest(vectors, queries, 7, "hnsw")
+    assert (graph == near.nearest(vectors, queries, 7, "hnsw")).all()
+    found = np.mean([len(set(a) & set(b)) / 7 for a, b in zip(exact, graph, strict=True)])
+    assert near.recall(vectors, queries, 7, (64,))["recall"].iloc[1] == pytest.approx(found)
+    with pytest.raises(ValueError, match="no index 'tree'"):
+        near.nearest(vectors, queries, 7, "tree")
+
+
+def test_real_labels_ask_the_abstracts_of_open(mirror):
+    needs, abstracts = evidence.load_needs("labels"), evidence.load_evidence("labels")
+    assert len({need.medicine for need in needs}) == 5 and all(need.answer for need in needs)
+    assert [a.id for a in abstracts] == [a.id for a in evidence.load_evidence("open")]
+    assert {"openfda-viagra", "pubmedqa-labelled"} <= set(evidence.files_of("labels"))
+
+
+def test_the_papers_answerers_stand_beside_what_is_asked_here():
+    table = study.table4(load_profile("paper").evidence["answerers"]).set_index("model")
+    assert len(table) == 5 and (table["runs_as"] != "").all()
+    assert table.loc["GPT-OSS-20b", ["parameters", "context"]].tolist() == ["21", "128"]
+    assert study.table4()["runs_as"].eq("").all()

@@ -17,6 +17,7 @@ from lib.search.embed import load_encoder
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
 from lib.studies.grid.experiment import open_experiment
 from lib.studies.grid.tables import table1
+from lib.studies.judged.study import by_all, studies_of
 from lib.studies.lam.arms import QUESTION, Arm
 from lib.studies.lam.benchmarks import Benchmarks
 from lib.studies.lam.study import measured
@@ -107,15 +108,15 @@ def test_committed_grid_regenerates(mirror, tmp_path, monkeypatch):
 
 def test_committed_contradictions_regenerate(mirror):
     encoder = load_encoder("minilm")
-    backends = [load_backend(name) for name in ("head", "cosine", "cues")]
+    backends = [load_backend(name) for name in ("bi", "head", "cosine", "cues", "claim only")]
     made = quality_table(backends)
-    numbers = ["auroc", "ap", "n", "positives"]
-    assert agree("nli_quality", made, ["backend", "set"], numbers) == len(made) == 15
+    numbers = ["auroc", "ap", "n", "positives", "mean_p"]
+    assert agree("nli_quality", made, ["backend", "set"], numbers) == len(made) == 35
     filtered = {"sentence_filter": "percentile", "percentile": 90}
     lab = open_study("open", encoder, Scorer(backends[0], encoder, filtered))
-    heat = heatmap(documents(lab))
-    keys = ["cnt_bin", "period"]
-    assert agree("contradiction_heatmap", heat, keys, ["documents", "share"]) == len(heat) == 30
+    heat = by_all(lambda study: heatmap(documents(study)), studies_of(lab, encoder))
+    keys = ["contradiction", "cnt_bin", "period"]
+    assert agree("contradiction_heatmap", heat, keys, ["documents", "share"]) == len(heat) == 60
 
 
 # the real sample ---------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ HOLDS = {
     "contradiction_conditions": "relevance, year and CNT of the kinds of context",
     "contradiction_filter": "a top five without what disagrees with something better",
     "contradiction_heatmap": "documents by contradiction and period, as that paper's Figure 2",
+    "contradiction_hnsw": "what the paper's index finds of the abstracts nearest to a question",
     "contradiction_judge": "is the judge of contradiction an instrument: passes, planted, people",
     "contradiction_judged": "judged pairs: the same question, agree, disagree, by group",
     "contradiction_mimics_*": "contradiction among what CHR retrieves, paired",

@@ -104,15 +104,14 @@ def plot_quality(table: pd.DataFrame, title: str, marks: tuple[float, ...] = ())
     return figure
 
 
-def _panel(axis, cells: pd.DataFrame, title: str, *, share: bool) -> None:
-    """One grid of counts or shares; a cell's number is readable whatever its colour."""
+def _panel(axis, cells: pd.DataFrame, title: str) -> None:
+    """One grid of shares, on a scale from 0 to 1; a cell's number is readable whatever its
+    colour."""
     values = cells.to_numpy(dtype=float)
-    top = np.nanmax(values) or 1
-    axis.imshow(values, cmap="cividis", vmin=0, vmax=top, aspect="auto")
+    axis.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
-        number = f"{value:.0%}" if share else f"{value:,.0f}"
-        text = "–" if np.isnan(value) else number
-        colour = "white" if value < 0.55 * top else "black"  # NaN is drawn on white
+        text = "–" if np.isnan(value) else f"{value:.0%}"
+        colour = "white" if value < 0.55 else "black"  # NaN is drawn on white
         axis.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
     axis.set_xticks(range(cells.shape[1]), cells.columns, fontsize=7, rotation=30, ha="right")
     axis.set_yticks(range(cells.shape[0]), cells.index, fontsize=7)
@@ -138,7 +137,7 @@ def plot_heatmap(table: pd.DataFrame, title: str):
         counts = rows.pivot(index="period", columns="cnt_bin", values=column).loc[periods]
         total = counts.sum(axis=1)
         shares = counts.div(total.where(total > 0), axis=0)
-        _panel(axis, shares, f"{name}, n = {total.sum():,.0f}", share=True)
+        _panel(axis, shares, f"{name}, n = {total.sum():,.0f}")
     axes[0].set(ylabel="published")
     figure.supxlabel("contradiction score CNT; shares of each period's documents", fontsize=8)
     return figure

@@ -7,7 +7,9 @@ a cross-encoder of this size would have to learn: whether two directions are the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -15,10 +17,26 @@ from lib.search.adapters import adapter_folder, read_card
 from lib.search.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 
-__all__ = ["ALONE", "AgreementBackend"]
+__all__ = ["ALONE", "AgreementBackend", "hushed"]
 
 ALONE = "finding"
 """What the adapter that reads one text is given in place of the other."""
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """While an adapter is opened: transformers warns that a head is new, which the adapter brings,
+    and of an older name by which peft asks it."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+            yield
+    finally:
+        logging.set_verbosity(before)
 
 
 _REMEMBERED = 100_000  # sentences, some 300 MB
@@ -70,7 +88,8 @@ class AgreementBackend:
             known.clear()
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         new = [text for text in texts if text not in known]
-        known.update(zip(new, encode_small(new, encoder, "article"), strict=True))
+        with hushed():
+            known.update(zip(new, encode_small(new, encoder, "article"), strict=True))
         vectors = np.array([known[text] for text in texts], dtype=float)
         row_of = {text: row for row, text in enumerate(texts)}
         left, right = ([row_of[pair[side]] for pair in pairs] for side in (0, 1))

@@ -7,6 +7,7 @@ NLI cross-encoders of the hub, such as the paper's PubMedBERT-MNLI-MedNLI, and f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from lib.search.adapters import adapter_folder, check_base, merged, read_card
 from lib.search.model_files import digest, minilm_folder, model_folder, quiet
-from lib.studies.nli.agreement import AgreementBackend
+from lib.studies.nli.agreement import AgreementBackend, hushed
 from lib.studies.nli.head import FeatureBackend
 
 __all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
@@ -118,9 +119,10 @@ class HubBackend:
             labels = read_card(changes)["labels"]
             options["num_labels"] = len(labels)
             self.fingerprint += f"|adapter {read_card(changes)['sha256'][:16]}"
-        net = AutoModelForSequenceClassification.from_pretrained(folder, **options)
+        with hushed() if adapter else nullcontext():
+            net = AutoModelForSequenceClassification.from_pretrained(folder, **options)
+            net = merged(net, changes) if adapter else net
         if adapter:
-            net = merged(net, changes)
             self._column = labels.index("contradiction")
         self._net = net.to(self._device).eval()
         if not adapter:
