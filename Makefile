@@ -68,8 +68,8 @@ test: $(READY)
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
 	@$(PY) -m pytest tests -m open_profile
 
-train: $(READY)  ## train the shipped adapters anew (needs the data; about an hour; goes on where it was stopped)
-	@$(PY) -m lib.studies.nli.adapters
+train: $(READY)  ## train the shipped adapters anew (needs the data; an hour; goes on where it stopped; BASE=mpnet: on that)
+	@$(PY) -m lib.studies.nli.adapters $(if $(BASE),--base $(BASE))
 
 rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
 	@$(PY) -m tests.rehearsal.run

@@ -17,7 +17,7 @@ import pytest
 from lib.search import adapters
 from lib.search.embed import load_encoder
 from lib.studies.nli import findings
-from lib.studies.nli.adapters import LABELS, PLANS, part
+from lib.studies.nli.adapters import LABELS, PLANS, cards, part
 from lib.studies.nli.agreement import AgreementBackend
 from lib.studies.nli.labelled import SETS, scifact
 from lib.studies.nli.models import load_backend
@@ -160,6 +160,15 @@ def test_an_encoder_takes_an_adapter_and_says_so(sentence_adapter):
     assert adapters.read_card(adapter)["sha256"][:16] in tuned.fingerprint
 
 
+def test_models_of_contradiction_take_an_adapter_of_any_base(sentence_adapter, undisturbed):
+    pairs = [("fever pain", "kidney drug"), ("drug dose", "drug test")]
+    for spec in (f"bi:{sentence_adapter[1]}", f"cross:{undisturbed[1]}"):
+        backend = load_backend(spec)
+        scores = backend.contradiction(pairs)
+        assert backend.name == spec and ((scores >= 0) & (scores <= 1)).all()
+        assert scores[0] != scores[1]
+
+
 def test_an_adapter_that_is_not_there_or_not_whole_or_of_another_model_is_refused(
     sentence_adapter, tmp_path
 ):
@@ -187,6 +196,12 @@ def test_every_planned_adapter_is_shipped_small_and_whole():
         card = adapters.read_card(adapters.adapter_folder(name))  # its hash is checked
         assert card["data"] and card["minutes"] > 0 and card["peak_memory_mb"] > 0
         assert card["rank"] == PLANS[name].rank and card["seed"] == PLANS[name].seed
+
+
+def test_the_table_of_cards_has_what_each_cost():
+    table = cards().set_index("adapter")
+    assert list(table.index) == list(PLANS) and (table[["minutes", "memory_mb"]] > 0).all().all()
+    assert table["kilobytes"].sum() < 10_000
 
 
 @pytest.mark.parametrize("name", ["bi", "shuffled", "claim only", "cross"])

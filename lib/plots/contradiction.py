@@ -189,10 +189,10 @@ def _sentences_below(links: pd.DataFrame, year: pd.Series, width: int) -> list[s
     lines = []
     for number, link in enumerate(links.itertuples(), 1):
         said = getattr(link, "reason", "") or f"CNT {link.value:.2f}"
-        first = f"{number}  {said}  {year[link.a]}, {link.a}: “{link.sentence_a}”"
-        second = f"{' ' * 13}{year[link.b]}, {link.b}: “{link.sentence_b}”"
+        first = f"{number}  {said:10}  {year[link.a]}, {link.a}: “{link.sentence_a}”"
+        second = f"{' ' * 15}{year[link.b]}, {link.b}: “{link.sentence_b}”"
         for text in (first, second):
-            lines += textwrap.wrap(text, width, subsequent_indent=" " * 13)
+            lines += textwrap.wrap(text, width, subsequent_indent=" " * 15)
     return lines
 
 

@@ -2,28 +2,34 @@
 
 MiniLM is tuned as a bi-encoder: two sentences that agree get near vectors, two that contradict each
 other far ones. Beside it stand the same trained on shuffled labels, the same that reads one
-sentence alone, and a cross-encoder. ``make train`` trains them all.
+sentence alone, and a cross-encoder. ``make train`` trains them all; ``make train BASE=mpnet``, or
+any model of the hub, trains the same on another model, into the cache.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from lib.base import paths
 from lib.base.files import sha256_bytes
-from lib.search.adapters import ADAPTERS
-from lib.studies.nli.agreement import ALONE, AgreementBackend
+from lib.search.adapters import ADAPTERS, WEIGHTS, read_card
+from lib.studies.nli.agreement import ALONE, AgreementBackend, reads_one_text
 from lib.studies.nli.findings import training_pairs
 from lib.studies.nli.labelled import scifact
 from lib.studies.nli.pairs import LabelledPair
 from lib.studies.nli.train_head import turned_around
 from lib.train.fit import Plan, fit, write_card
 
-__all__ = ["LABELS", "PLANS", "part", "train"]
+__all__ = ["LABELS", "PLANS", "cards", "part", "train"]
 
 LABELS = ("contradiction", "entailment", "neutral")
 
@@ -58,14 +64,19 @@ def _calibrates(pair: LabelledPair) -> bool:
     return share < _CALIBRATION
 
 
-def train(name: str) -> dict[str, Any]:
-    """Train one of PLANS, calibrate it, and return its card (``lib.train.fit``)."""
-    plan, own = PLANS[name], part(calibration=False)
+def train(name: str, base: str = "minilm") -> tuple[Path, dict[str, Any]]:
+    """Train one of PLANS on ``base`` (see ``Plan``) and calibrate it: its folder and its card.
+
+    On MiniLM it is one of those that are shipped; on another model it goes into the cache.
+    """
+    plan, own = replace(PLANS[name], base=base), part(calibration=False)
     out = ADAPTERS / name
+    if base != "minilm":
+        out = paths.cache("adapters") / f"{name}-{Path(base).name}"
     if plan.reads == "pairs":
         from sentence_transformers.cross_encoder.losses import CrossEntropyLoss
 
-        return fit(plan, _columns(own, LABELS.index), CrossEntropyLoss, out, data=_DATA)
+        return out, fit(plan, _columns(own, LABELS.index), CrossEntropyLoss, out, data=_DATA)
     from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 
     pairs = [pair for pair in own if pair.label != "neutral"]
@@ -76,9 +87,23 @@ def train(name: str) -> dict[str, Any]:
         columns = _one_text(columns)
     card = fit(plan, columns, CoSENTLoss, out, data=_DATA)
     write_card(card, out)
-    card["calibration"] = _calibrated(name)
+    card["calibration"] = _calibrated(out)
     write_card(card, out)
-    return card
+    return out, card
+
+
+def cards() -> pd.DataFrame:
+    """What the shipped adapters are and cost, a row each: adapter, reads, examples, minutes,
+    memory_mb (peak), precision, kilobytes."""
+    rows = []
+    for name, plan in PLANS.items():
+        card = read_card(ADAPTERS / name)
+        row = {"adapter": name, "reads": plan.reads}
+        row |= {key: card[key] for key in ("examples", "minutes", "precision")}
+        row["memory_mb"] = card["peak_memory_mb"]
+        row["kilobytes"] = (ADAPTERS / name / WEIGHTS).stat().st_size // 1000
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def _columns(pairs: Sequence[LabelledPair], number: Any) -> dict[str, list]:
@@ -97,7 +122,7 @@ def _one_text(columns: dict[str, list]) -> dict[str, list]:
     return columns | {"other": [ALONE] * len(columns["label"])}
 
 
-def _calibrated(name: str) -> list[float]:
+def _calibrated(folder: Path) -> list[float]:
     """Bias and two weights of a logistic regression on the calibration part's two cosines.
 
     The adapter that reads one text does without MiniLM's cosine, which reads both: its weight is 0.
@@ -106,11 +131,11 @@ def _calibrated(name: str) -> list[float]:
 
     pairs = part(calibration=True)
     contradicts = [pair.label == "contradiction" for pair in pairs]
-    cosines = AgreementBackend("bi", name).cosines([(pair.a, pair.b) for pair in pairs])
+    cosines = AgreementBackend("bi", str(folder)).cosines([(pair.a, pair.b) for pair in pairs])
     # Columns of one scale, or the solver stops at once; one that never changes gets no weight.
     mean, scale = cosines.mean(axis=0), cosines.std(axis=0)
     scale[scale < 1e-9] = 1
-    used = [0, 1] if name.endswith("one-text") else [1, 1]
+    used = [0, 1] if reads_one_text(folder) else [1, 1]
     fitted = LogisticRegression(C=np.inf, tol=1e-8).fit(
         (cosines - mean) / scale * used, contradicts
     )
@@ -118,12 +143,22 @@ def _calibrated(name: str) -> list[float]:
     return [float(fitted.intercept_[0] - mean @ weights), *map(float, weights)]
 
 
-if __name__ == "__main__":
-    names = sys.argv[1:] or list(PLANS)
-    unknown = sorted(set(names) - PLANS.keys())
+def main() -> None:
+    """``python -m lib.studies.nli.adapters [--base MODEL] [NAME ...]``"""
+    parser = argparse.ArgumentParser(prog="make train")
+    parser.add_argument("--base", default="minilm", help="minilm, mpnet, or a model of the hub")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(PLANS)}; default: all")
+    told = parser.parse_args()
+    unknown = sorted(set(told.names) - PLANS.keys())
     if unknown:
         sys.exit(f"error: no adapter {unknown[0]!r}; there are: {', '.join(PLANS)}")
+    names = told.names or list(PLANS)
     for number, name in enumerate(names, 1):
         print(f"[{number}/{len(names)}] {name}", flush=True)
-        made = train(name)
-        print(f"  {made['minutes']} min, {made['peak_memory_mb']} MB of memory", flush=True)
+        folder, card = train(name, told.base)
+        cost = f"{card['minutes']} min, {card['peak_memory_mb']} MB of memory"
+        print(f"  {cost}: {paths.shown(folder)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from lib.search.adapters import adapter_folder, read_card
 from lib.search.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 
-__all__ = ["ALONE", "AgreementBackend", "hushed"]
+__all__ = ["ALONE", "AgreementBackend", "hushed", "reads_one_text"]
 
 ALONE = "finding"
 """What the adapter that reads one text is given in place of the other."""
@@ -42,8 +43,13 @@ def hushed() -> Iterator[None]:
 _REMEMBERED = 100_000  # sentences, some 300 MB
 
 
+def reads_one_text(folder: Path) -> bool:
+    """Whether an adapter was trained on one text of each pair, by its name."""
+    return "-one-text" in folder.name
+
+
 class AgreementBackend:
-    """P(contradiction) of two sentences by two cosines: MiniLM's own, and of tuned vectors.
+    """P(contradiction) of two sentences by two cosines: the model's own, and of tuned vectors.
 
     A logistic regression on both, whose three weights stand on the adapter's card, fitted on pairs
     that the adapter was not trained on. The adapter that reads one text takes the likelier of the
@@ -55,10 +61,12 @@ class AgreementBackend:
     def __init__(self, name: str, adapter: str = "contradiction"):
         folder = adapter_folder(adapter)
         self.name = name
-        self._base = load_encoder("minilm", precision="float32")
-        self._tuned = load_encoder(f"minilm+{folder}", precision="float32")
-        self._alone = adapter.endswith("one-text")
-        self._weights = np.array(read_card(folder).get("calibration", [0.0, 0.0, -1.0]))
+        card = read_card(folder)
+        base = card["base"] if card["base"] in ("minilm", "mpnet") else f"st:{card['base']}"
+        self._base = load_encoder(base, precision="float32")
+        self._tuned = load_encoder(f"{base}+{folder}", precision="float32")
+        self._alone = reads_one_text(folder)
+        self._weights = np.array(card.get("calibration", [0.0, 0.0, -1.0]))
         weights = ",".join(f"{w:g}" for w in self._weights)
         self.fingerprint = f"{name}|{self._base.fingerprint}|{self._tuned.fingerprint}|{weights}"
         # A study asks for the same sentences in thousands of pairs: by encoder, vectors by text.

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from lib.search.adapters import adapter_folder, check_base, merged, read_card
-from lib.search.model_files import digest, minilm_folder, model_folder, quiet
+from lib.search.model_files import digest, model_folder, quiet
 from lib.studies.nli.agreement import AgreementBackend, hushed
 from lib.studies.nli.head import FeatureBackend
+from lib.train.fit import base_folder
 
 __all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
 
@@ -24,7 +25,8 @@ Pairs = Sequence[tuple[str, str]]
 """Pairs of texts: of sentences for a model, of whole abstracts for CNT."""
 
 _PUBMEDBERT = "pritamdeka/PubMedBERT-MNLI-MedNLI"
-_TUNED = {
+_ADAPTERS = {
+    "cross": "contradiction-cross",
     "bi": "contradiction",
     "shuffled": "contradiction-shuffled",
     "claim only": "contradiction-one-text",
@@ -67,16 +69,20 @@ def load_backend(name: str, **options: Any) -> Backend:
 
     ``pubmedbert`` (the paper's) and ``hub:<name or folder>``: cross-encoders of the hub; ``cross``:
     MiniLM as one, ``bi``: MiniLM tuned so that sentences that agree are near, both with an adapter
-    of ``data/adapters``; ``shuffled`` and ``claim only``: as ``bi``, trained on labels in disorder
-    and on one text alone; ``head``, ``cosine`` and ``cues``: see ``lib.studies.nli.head``.
+    of ``data/adapters``, or after a colon with that in a folder; ``shuffled`` and ``claim only``:
+    as ``bi``, trained on labels in disorder and on one text alone; ``head``, ``cosine`` and
+    ``cues``: see ``lib.studies.nli.head``.
     """
     if name == "pubmedbert" or name.startswith("hub:"):
         model = _PUBMEDBERT if name == "pubmedbert" else name.removeprefix("hub:")
         return HubBackend(name, model, **options)
-    if name == "cross":
-        return HubBackend(name, minilm_folder(), adapter="contradiction-cross", **options)
-    if name in _TUNED:
-        return AgreementBackend(name, _TUNED[name], **options)
+    kind, _, adapter = name.partition(":")
+    adapter = adapter or _ADAPTERS.get(kind, "")
+    if kind == "cross":
+        base = base_folder(read_card(adapter_folder(adapter))["base"])
+        return HubBackend(name, base, adapter=adapter, **options)
+    if kind in _ADAPTERS:
+        return AgreementBackend(name, adapter)
     return FeatureBackend(name, **options)
 
 
