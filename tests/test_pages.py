@@ -292,7 +292,7 @@ def test_the_contradiction_block_waits_for_its_files_and_then_shows_them(project
     text = blocks.BLOCKS["contradiction"]()
     assert "judged, 346 (91)" in text
     assert ["`head`", "0.673 (0.600 to 0.700)"] in rows_of(text)
-    assert "on 0 of 1 kinds of sentences" in text  # no interval lies above .65
+    assert "on 0 of 1 sets of held-out sentences" in text  # no interval lies above .65
     assert rows_of(text)[-1][2:4] == ["–", "5"] and "CHANCE" not in text
 
 

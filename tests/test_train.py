@@ -160,9 +160,17 @@ def test_an_encoder_takes_an_adapter_and_says_so(sentence_adapter):
     assert adapters.read_card(adapter)["sha256"][:16] in tuned.fingerprint
 
 
-def test_models_of_contradiction_take_an_adapter_of_any_base(sentence_adapter, undisturbed):
+def test_models_of_contradiction_take_an_adapter_of_any_base(
+    sentence_adapter, undisturbed, tmp_path
+):
     pairs = [("fever pain", "kidney drug"), ("drug dose", "drug test")]
-    for spec in (f"bi:{sentence_adapter[1]}", f"cross:{undisturbed[1]}"):
+    with pytest.raises(ValueError, match="is not calibrated.*make train"):
+        load_backend(f"bi:{sentence_adapter[1]}")
+    whole = tmp_path / "whole"
+    shutil.copytree(sentence_adapter[1], whole)
+    with (whole / adapters.CARD).open("a") as card:
+        card.write("calibration = [0.5, 1.0, -2.0]\n")
+    for spec in (f"bi:{whole}", f"cross:{undisturbed[1]}"):
         backend = load_backend(spec)
         scores = backend.contradiction(pairs)
         assert backend.name == spec and ((scores >= 0) & (scores <= 1)).all()
@@ -248,11 +256,11 @@ def test_no_article_and_no_claim_is_on_two_sides(mirror):
     own = {finding.article for finding in findings.findings(held_out=False)}
     assert 100 < len(held_out) < len(own) and not held_out & own
     fit_on, kept = (part(calibration) for calibration in (False, True))
-    assert not {p.group for p in fit_on} & {p.group for p in kept} - {""}
-    measured = {text for p in (*scifact(True), *findings.held_out_pairs()) for text in (p.a, p.b)}
+    assert not ({p.group for p in fit_on} - {""}) & {p.group for p in kept}
     quotes = {f.sentence for f in findings.findings(held_out=True)}
     assert not {p.a for p in fit_on + kept} & (quotes | {p.a for p in scifact(True)})
-    assert measured
+    of_label = Counter(pair.label for pair in kept)  # a third is on other matters
+    assert of_label["neutral"] > len(kept) // 3 and all(pair.group for pair in kept)
 
 
 def test_no_statement_alone_tells_its_label(mirror):

@@ -36,7 +36,6 @@ _BACKENDS = {
 }
 _SOURCES = {
     "paper": GREY,
-    "open, modelled": "#E69F00",
     "evidence-mini": COLOURS["AGAINST"],
     "open": COLOURS["SUPPORTED"],
 }

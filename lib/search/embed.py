@@ -57,7 +57,7 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     ``medcpt``: two BERT towers, CLS vector; options ``query_model``, ``article_model`` (hub name or
     folder), ``query_tokens=512`` (its model card has 64), ``article_tokens=512``.
     ``st:<model>``: any sentence-transformers model or folder, with the prompts it defines.
-    ``<any of these>+<adapter>``: the same with a LoRA adapter of ``data/adapters`` or of a folder.
+    ``minilm+<adapter>``, also mpnet and st: with a LoRA adapter of ``data/adapters`` or a folder.
     ``hash``: deterministic word hashing, for tests and demonstrations; option ``dim=256``.
 
     All but the last take ``device``, ``precision`` (float32, bfloat16, float16; by default float32

@@ -68,18 +68,18 @@ def fit(
     to the card, which is returned. A processor that multiplies bfloat16 does so (said on the card);
     weights are kept in float32 while they are trained, and written as float16.
     """
-    work = (work or paths.cache("train")) / _name(plan, examples)
+    base = digest(base_folder(plan.base))
+    work = (work or paths.cache("train")) / _name(plan, examples, base, loss)
     bf16 = _has_bf16()
     started = time.monotonic()
     before = _minutes_so_far(work)
     try:
         model = _trained(plan, examples, loss, work, bf16)
-    finally:  # killed or not, the minutes count
+    finally:  # stopped or not, the minutes count; what a kill -9 took is not known
         atomic_write(work / "minutes", f"{before + (time.monotonic() - started) / 60:.2f}")
     _write_adapter(model, out)
-    base = base_folder(plan.base)
     card = {
-        "base_digest": digest(base),
+        "base_digest": base,
         **asdict(plan),
         **trained_on,
         "examples": len(next(iter(examples.values()))),
@@ -183,9 +183,10 @@ def _untrained(plan: Plan) -> tuple[Any, type, type]:
     return model, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
 
-def _name(plan: Plan, examples: Mapping[str, Sequence]) -> str:
-    """A name for this plan on these examples."""
-    text = canonical_json([asdict(plan), {name: list(own) for name, own in examples.items()}])
+def _name(plan: Plan, examples: Mapping[str, Sequence], base: str, loss: Callable) -> str:
+    """A name for this plan, with this loss, on this base and these examples."""
+    columns = {name: list(own) for name, own in examples.items()}
+    text = canonical_json([asdict(plan), base, loss.__name__, columns])
     return sha256_bytes(text.encode())[:16]
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 from lib.studies.contradiction.cnt import strangers
 from lib.studies.contradiction.study import Study, score_couples
 from lib.studies.evidence.load import DIRECTIONS
+from lib.studies.nli.findings import is_held_out
 from lib.studies.nli.labelled import SETS
 from lib.studies.nli.models import Backend
 from lib.studies.nli.scores import score_pairs
@@ -89,9 +90,12 @@ def _stance_rows(study: Study) -> list[dict[str, Any]]:
 
 
 def _reported_effects(study: Study) -> list[tuple[str, dict[str, str]]]:
-    """(id, effect) of every effect that doctors read off an abstract and that has a direction."""
+    """(id, effect) of every effect that doctors read off an abstract and that has a direction, of
+    articles that no model here was trained on."""
     found = []
     for i, abstract in study.evidence.items():
+        if not is_held_out(i.removeprefix("pmc:").removeprefix("PMC")):
+            continue
         for effect in abstract.meta.get("effects", ()):
             if effect["effect"] != DIRECTIONS["0"]:
                 found.append((i, effect))

@@ -44,7 +44,7 @@ def fresh_table(backends: Sequence[Backend]) -> pd.DataFrame:
 
 
 def fresh_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Who got how many right, and which they missed: by, right, of, missed.
+    """Who got how many right, and which they missed: by, right, of, ranked, missed.
 
     A pass of the judge is right where it says what was intended. A model is right on a disagreement
     that it scores above .5, and on any other pair at or below that; as a ranking it is judged by

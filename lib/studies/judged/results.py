@@ -93,22 +93,22 @@ def _contrast(
 
 
 def figure2(periods: pd.DataFrame | None, evidence: str) -> pd.DataFrame:
-    """What ``plot_periods`` draws: judged shares of evidence-mini and ``open``, and modelled ones.
+    """What ``plot_periods`` draws: judged shares of evidence-mini and ``open``, and the paper's.
 
     ``periods`` are this profile's own ``contradiction_periods``, if it has any; others are the
-    committed ones. Modelled is the share of documents with a CNT of .6 or more, the paper's and
-    that of ``open``. Columns: source, label, period, value, low, high, n.
+    committed ones. The paper has no such share: beside them stands that of its documents with a
+    modelled CNT of .6 or more. Columns: source, label, period, value, low, high, n.
     """
     labels = {
-        "paper": "the paper, modelled",
-        "open, modelled": "real abstracts, modelled",
+        "paper": "the paper: modelled, .6 or more",
         "evidence-mini": "evidence-mini, judged",
         "open": "real abstracts, judged",
     }
-    paper = reported("fig2_heatmap").rename(columns={"value": "documents", "year_bin": "period"})
-    heat = read_result("contradiction_heatmap", "open", committed=True)[0]
-    modelled = heat[heat["contradiction"] == "modelled"]
-    parts = [_high(paper).assign(source="paper"), _high(modelled).assign(source="open, modelled")]
+    cells = reported("fig2_heatmap").rename(columns={"year_bin": "period"})
+    n = cells.groupby("period")["value"].sum()
+    share = cells[cells["cnt_bin"].isin(BINS[3:])].groupby("period")["value"].sum() / n
+    paper = pd.DataFrame({"value": share, "n": n}).reindex(PERIODS).rename_axis("period")
+    parts = [paper.reset_index().assign(source="paper")]
     for source, profile in (("evidence-mini", "mini"), ("open", "open")):
         own = periods
         if source != evidence:
@@ -117,14 +117,6 @@ def figure2(periods: pd.DataFrame | None, evidence: str) -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True)
     table["label"] = table["source"].map(labels)
     return table[["source", "label", "period", "value", "low", "high", "n"]]
-
-
-def _high(cells: pd.DataFrame) -> pd.DataFrame:
-    """Of each period's documents, the share in the two highest bins of CNT: period, value, n."""
-    n = cells.groupby("period")["documents"].sum()
-    high = cells[cells["cnt_bin"].isin(BINS[3:])].groupby("period")["documents"].sum()
-    table = pd.DataFrame({"value": high / n, "n": n}).reindex(PERIODS).rename_axis("period")
-    return table[table["n"] > 0].reset_index()
 
 
 def with_judgments(settings: Mapping) -> dict:

@@ -47,12 +47,12 @@ def judged_study(study: Study, encoder: Encoder, **ranking: Any) -> Study | None
     """
     texts = {i: abstract.text for i, abstract in study.evidence.items()}
     judged = judged_pairs(texts, ("mini", "query")).drop(columns="pool")
-    pools = _judged_queries(study) or {
-        qid: sorted(ids) for qid, ids in study.ranked.groupby("qid", sort=False)["id"]
-    }
+    pools = _judged_queries(study)
+    if all(abstract.topic for abstract in study.evidence.values()):
+        pools = {qid: sorted(ids) for qid, ids in study.ranked.groupby("qid", sort=False)["id"]}
     couples = {couple for ids in pools.values() for couple in combinations(ids, 2)}
     pairs = pd.DataFrame(sorted(couples), columns=["a", "b"]).merge(judged, "left", on=["a", "b"])
-    if pairs["value"].isna().all():
+    if pairs["value"].notna().sum() == 0:
         return None
     pairs = pairs.assign(value=pairs["value"].fillna(0.0), same=pairs["same"].eq(True))
     pairs = pairs.fillna(dict.fromkeys(("stance", "reason", "sentence_a", "sentence_b"), ""))

@@ -51,14 +51,17 @@ def reads_one_text(folder: Path) -> bool:
 class AgreementBackend:
     """P(contradiction) of two sentences by two cosines: the model's own, and of tuned vectors.
 
-    A logistic regression on both, whose three weights stand on the adapter's card, fitted on pairs
-    that the adapter was not trained on. The adapter that reads one text takes the likelier of the
+    A logistic regression on both, whose three weights (constant, own, tuned) stand on the adapter's
+    card, fitted on pairs that the adapter was not trained on. ``weights`` take their place;
+    ValueError without either. The adapter that reads one text takes the likelier of the
     two texts.
     """
 
     symmetric = True
 
-    def __init__(self, name: str, adapter: str = "contradiction"):
+    def __init__(
+        self, name: str, adapter: str = "contradiction", weights: Sequence[float] | None = None
+    ):
         folder = adapter_folder(adapter)
         self.name = name
         card = read_card(folder)
@@ -66,7 +69,11 @@ class AgreementBackend:
         self._base = load_encoder(base, precision="float32")
         self._tuned = load_encoder(f"{base}+{folder}", precision="float32")
         self._alone = reads_one_text(folder)
-        self._weights = np.array(card.get("calibration", [0.0, 0.0, -1.0]))
+        if weights is None and "calibration" not in card:
+            raise ValueError(
+                f"{folder} is not calibrated: its training was stopped; run: make train"
+            )
+        self._weights = np.array(card["calibration"] if weights is None else weights)
         weights = ",".join(f"{w:g}" for w in self._weights)
         self.fingerprint = f"{name}|{self._base.fingerprint}|{self._tuned.fingerprint}|{weights}"
         # A study asks for the same sentences in thousands of pairs: by encoder, vectors by text.

@@ -2,8 +2,9 @@
 
 Evidence Inference (DeYoung et al., 2020; annotations MIT) says of an intervention, a comparator and
 an outcome whether the outcome went up, down, or neither, and quotes the sentence. A grammar states
-the same, or another direction, in many wordings: with the arms in either order and with denials, so
-that no single word, nor the statement alone, tells whether it is true. The grammar is ours.
+the same, or another direction, in many wordings: with the arms in either order and with denials.
+Beside a quoted sentence a statement is as often true as not in every wording, so that alone it does
+not tell whether it is true. The grammar is ours.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "WORDINGS",
     "findings",
     "held_out_pairs",
+    "is_held_out",
     "stated",
     "training_pairs",
 ]
@@ -114,7 +116,7 @@ def findings(held_out: bool) -> list[Finding]:
         named = tuple(row[key].strip(" .;,") for key in ("intervention", "comparator", "outcome"))
         if not all(0 < len(name) <= _MOST_NAMED for name in named) or not _is_prose(row["quote"]):
             continue
-        if _is_held_out(row["article"]) == held_out:
+        if is_held_out(row["article"]) == held_out:
             quote = " ".join(row["quote"].split())
             found.append(Finding(row["article"], row["prompt"], quote, *named, row["direction"]))
     return found
@@ -130,7 +132,8 @@ def _is_prose(quote: str) -> bool:
     )
 
 
-def _is_held_out(article: str) -> bool:
+def is_held_out(article: str) -> bool:
+    """Whether an article, by its PMC number, is kept out of training."""
     share = int(sha256_bytes(f"finding {article}".encode())[:12], 16) / 16**12
     return share < _HELD_OUT
 
