@@ -370,6 +370,10 @@ def test_where_nothing_was_judged_the_model_stands_alone(both_studies):
     evidence = {f"x{i}": abstract for i, abstract in opened.evidence.items()}
     other = replace(opened, evidence=evidence, ranked=strangers)
     assert list(studies_of(other, None)) == ["modelled"]
+    # Real abstracts whose queries are not among the judged: a pair that was read elsewhere is no
+    # reason to call the unread ones judged.
+    real = {i: replace(abstract, topic="") for i, abstract in opened.evidence.items()}
+    assert list(studies_of(replace(opened, evidence=real), None)) == ["modelled"]
     assert list(studies_of(opened, load_encoder("minilm", precision="float32")))[0] == "judged"
 
 

@@ -94,6 +94,20 @@ def test_other_examples_are_another_run(base, undisturbed, tmp_path):
     assert len(list(work.iterdir())) == 2
 
 
+def test_a_base_whose_files_changed_is_another_run(base, tmp_path):
+    moved, work = tmp_path / "base", tmp_path / "work"
+    shutil.copytree(base, moved)
+    for note in ("one", "two"):
+        config = json.loads((moved / "config.json").read_text())
+        (moved / "config.json").write_text(json.dumps(config | {"note": note}))
+        fit(
+            kill_train.plan(moved), kill_train.examples(), kill_train.loss(0), tmp_path / note, work
+        )
+    assert len(list(work.iterdir())) == 2
+    cards = [adapters.read_card(tmp_path / note)["base_digest"] for note in ("one", "two")]
+    assert cards[0] != cards[1]
+
+
 def test_the_adapter_moves_the_model_and_its_card_says_how_it_was_made(base, undisturbed):
     from transformers import AutoModelForSequenceClassification
 
