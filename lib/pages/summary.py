@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lib.pages.committed import between, read
+from lib.pages.committed import between, folded, read
 from lib.pages.real import tests_of, verdict
 from lib.studies.lam.claims import primary_tests
 
@@ -15,8 +15,10 @@ P = "p_at_5"
 
 
 def summary() -> str:
-    """The answer first, then what was tested, then what was only looked at; in Markdown."""
-    return "\n\n".join((verdict(), _diseases(), _tested(), _looked_at()))
+    """The answer first; what was tested, and what was only looked at, on a click; in Markdown."""
+    tested = folded("The tests on diseases, one by one", _tested())
+    looked_at = folded("What was looked at many times before", _looked_at())
+    return "\n\n".join((verdict(), _diseases(), tested, looked_at))
 
 
 def _claims(study: str, profile: str = "open") -> pd.DataFrame:

@@ -89,10 +89,9 @@ def open_study(
     """Each question's abstracts, chosen (``balanced``), ranked (``rank``), scored by CNT.
 
     Candidates are what PubMed found for the question (``tga:``), all abstracts on its medicine
-    (evidence-mini), or the ``nearest`` to it by an ``index`` of ``near.INDEXES`` (open, labels). A
-    question without any has no pool; ValueError
-    where no question has one. ``selection`` goes to ``balanced``, ``ranking`` to ``rank``;
-    ``limit`` takes the first questions (0 = all).
+    (evidence-mini), or the ``nearest`` to it by an ``index`` of ``near.INDEXES`` (open, labels).
+    A question without any has no pool; ValueError where no question has one. ``selection`` goes to
+    ``balanced``, ``ranking`` to ``rank``; ``limit`` takes the first questions (0 = all).
     """
     needs = load_needs(name)[: limit or None]
     evidence = load_evidence(name, needs)
