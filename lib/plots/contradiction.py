@@ -48,7 +48,7 @@ def plot_periods(table: pd.DataFrame, title: str):
     without intervals is a line alone. Lines are labelled by ``label`` at their last period.
     """
     periods = [period for period in dict.fromkeys(table["period"]) if period != "all"]
-    figure, axis = pyplot().subplots(figsize=(7.6, 3.6))
+    figure, axis = pyplot().subplots(figsize=(8.2, 3.6))
     for source, colour in _SOURCES.items():
         rows = table[(table["source"] == source) & (table["period"] != "all")]
         if rows.empty:
@@ -69,7 +69,7 @@ def plot_periods(table: pd.DataFrame, title: str):
             va="center",
         )
     axis.set_xticks(range(len(periods)), periods)
-    axis.set(ylim=(-0.03, 1.05), xlim=(-0.4, len(periods) + 1.9), title=title)
+    axis.set(ylim=(-0.03, 1.05), xlim=(-0.4, len(periods) + 2.6), title=title)
     axis.set(xlabel="published", ylabel="share of abstracts")
     return figure
 

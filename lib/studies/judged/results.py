@@ -100,7 +100,7 @@ def figure2(periods: pd.DataFrame | None, evidence: str) -> pd.DataFrame:
     modelled CNT of .6 or more. Columns: source, label, period, value, low, high, n.
     """
     labels = {
-        "paper": "the paper: modelled, .6 or more",
+        "paper": "the paper: scores of .6 or more",
         "evidence-mini": "evidence-mini, judged",
         "open": "real abstracts, judged",
     }
@@ -115,6 +115,8 @@ def figure2(periods: pd.DataFrame | None, evidence: str) -> pd.DataFrame:
             own = read_result("contradiction_periods", profile, committed=True)[0]
         parts.append(own.assign(source=source))
     table = pd.concat(parts, ignore_index=True)
+    n = table[table["period"] != "all"].groupby("source")["n"].sum()
+    labels = {source: f"{label}, n = {n[source]:,.0f}" for source, label in labels.items()}
     table["label"] = table["source"].map(labels)
     return table[["source", "label", "period", "value", "low", "high", "n"]]
 
