@@ -1,0 +1,279 @@
+"""The score rows behind the explorer: made once from the whole corpora, then read from the project.
+
+``data/explorer`` holds three files: ``scores.npy`` (one record a question and passage, fields
+``RECORD``), ``questions.jsonl.gz`` and ``passages.jsonl.gz``. The passages of a question are those
+that stand among its ten best at some lambda in [0, 2] under some form and mimic, and no others are
+needed: ``check_rows`` compares the order with that of lib/ over the whole corpus.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lib.base import paths
+from lib.base.files import (
+    StaleInput,
+    atomic_write,
+    canonical_json,
+    read_jsonl,
+    read_manifest,
+    write_manifest,
+)
+from lib.explorer.lines import CHOICES, COLUMNS, SEVERAL, candidates, lines_of, order_at, way_of
+from lib.run import Retriever, Unranked
+from lib.search.contrast import cosine
+from lib.ways import Hypotheses
+
+__all__ = [
+    "CHECKED",
+    "CLASSES",
+    "DEPTH",
+    "FOLDER",
+    "RECORD",
+    "Explored",
+    "QuestionSet",
+    "check_rows",
+    "put_together",
+    "read_rows",
+    "rows_of",
+    "write_rows",
+]
+
+FOLDER = paths.DATA / "explorer"
+DEPTH = 10
+"""The rows hold the exact top this deep."""
+
+CHECKED = tuple(i / 10 for i in range(21))
+"""The lambdas at which the order is compared with that of lib/."""
+
+CLASSES = ("right", "both", "wrong", "on topic", "neither", "not judged")
+"""What a passage is for a question; what that means in a set is in ``QuestionSet.means``."""
+
+RECORD = np.dtype([("passage", "<i4"), ("class", "u1"), ("score", "<f4", (len(COLUMNS),))])
+"""One record: the place of the passage in ``passages.jsonl.gz``, of its class in ``CLASSES``, and
+its cosines (``COLUMNS``)."""
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """A set of questions with what is searched: its hypotheses by id, in order, and a retriever.
+
+    ``shown`` has what a reader sees of each question (text, options, answer); ``class_of`` says
+    what a passage is for a question; ``judged_to`` is the lambda up to which the top five of H+ and
+    the own mimic were judged, None where every passage has a class.
+    """
+
+    name: str
+    title: str
+    retriever: Retriever
+    hypotheses: Mapping[str, Hypotheses]
+    shown: Mapping[str, Mapping]
+    class_of: Callable[[str, str], str]
+    means: Mapping[str, str]
+    judged_to: float | None = None
+
+
+@dataclass(frozen=True)
+class Explored:
+    """Everything the explorer shows: sets, questions (with the place of their records), passages.
+
+    ``order`` (passages,) is the place of each passage's id in sorted order.
+    """
+
+    sets: Sequence[Mapping]
+    questions: Sequence[Mapping]
+    passages: Sequence[Mapping]
+    records: np.ndarray
+    order: np.ndarray = field(repr=False)
+
+    def of(self, name: str) -> list[Mapping]:
+        """The questions of a set, in order."""
+        return [question for question in self.questions if question["set"] == name]
+
+    def records_of(self, question: Mapping) -> np.ndarray:
+        """The records of a question."""
+        return self.records[question["start"] : question["start"] + question["length"]]
+
+    def choices_of(self, question: Mapping) -> list[tuple[str, str]]:
+        """The pairs of form and mimic that this question has texts for."""
+        known = ~np.isnan(self.records_of(question)["score"]).all(axis=0)
+        there = dict(zip(COLUMNS, known.tolist(), strict=True))
+        return [choice for choice in CHOICES if all(there[column] for column in _needs(*choice))]
+
+
+def _needs(form: str, mimic: str) -> tuple[str, ...]:
+    """The columns that a form and mimic are made of."""
+    if form == "several mimics":
+        return ("plus", "several")
+    needed = ("plus", "own") if mimic == "own" else ("plus", "own", "random")
+    return (*needed, "question") if form == "question added" else needed
+
+
+# making ------------------------------------------------------------------------------------------
+
+
+def rows_of(some: QuestionSet) -> tuple[list[dict], list[list[tuple[str, str, np.ndarray]]]]:
+    """The questions of a set as they are kept, and for each its (passage id, class, scores)."""
+    index = some.retriever.index
+    vectors = index.vectors(np.arange(len(index.ids)))
+    questions, found = [], []
+    for qid, hypotheses in some.hypotheses.items():
+        texts = _texts(hypotheses)
+        known = some.retriever.vectors(text for group in texts.values() for text in group)
+
+        def embedded(column: str, texts=texts, known=known) -> np.ndarray | None:
+            if not texts[column]:
+                return None
+            return np.stack([known[text.tower, text.text] for text in texts[column]])
+
+        rows = {column: embedded(column) for column in COLUMNS}
+        scores = np.full((len(vectors), len(COLUMNS)), np.nan)
+        for place, column in enumerate(COLUMNS):
+            if rows[column] is not None:
+                scores[:, place] = (vectors @ rows[column].T).max(axis=1)
+        scores[~index.kept] = np.nan
+        scores[np.isin(index.ids, list(hypotheses.excluded))] = np.nan
+        c_own, c_random = (_cosine(rows["plus"], rows[column]) for column in ("own", "random"))
+        chosen = np.zeros(len(vectors), dtype=bool)
+        for form, mimic in CHOICES:
+            if all(rows[column] is not None for column in _needs(form, mimic)):
+                height, slope = lines_of(scores, form, mimic, c_own, c_random)
+                chosen[candidates(height, slope, DEPTH)] = True
+        places = np.flatnonzero(chosen)
+        # In the order of H+ alone, which is what most readers look at first.
+        places = places[np.lexsort((index.ranks[places], -scores[places, 0]))]
+        # The products once more in double precision, as lib/ scores the passages it has found.
+        exact = np.full((len(places), len(COLUMNS)), np.nan)
+        for at, column in enumerate(COLUMNS):
+            if rows[column] is not None:
+                exact[:, at] = index.score(rows[column], places).max(axis=0)
+        ids = index.ids[places].tolist()
+        found.append([(p, some.class_of(qid, p), s) for p, s in zip(ids, exact, strict=True)])
+        questions.append(
+            {
+                "set": some.name,
+                "qid": qid,
+                **some.shown[qid],
+                "target": texts["plus"][0].text,
+                "mimic": texts["own"][0].text if texts["own"] else "",
+                "random": texts["random"][0].text if texts["random"] else "",
+                "several": [text.text for text in texts["several"]],
+                "c_own": c_own,
+                "c_random": c_random,
+            }
+        )
+    return questions, found
+
+
+def _texts(hypotheses: Hypotheses) -> dict[str, tuple]:
+    """The texts behind each column."""
+    return {
+        "plus": hypotheses.of("target")[:1],
+        "own": hypotheses.of("mimic")[:1],
+        "question": hypotheses.of("question")[:1],
+        "random": hypotheses.of("mimic", "stranger")[:1],
+        "several": hypotheses.of("mimic", SEVERAL),
+    }
+
+
+def _cosine(plus: np.ndarray, other: np.ndarray | None) -> float | None:
+    return None if other is None else float(cosine(plus[:1], other[:1])[0])
+
+
+def check_rows(some: QuestionSet, explored: Explored) -> dict[str, int]:
+    """The order of every question under every form and mimic at the lambdas ``CHECKED``, compared
+    with what lib/ finds in the whole corpus: how many were ``compared``, how many ``differ``.
+
+    Passages whose scores lib/ rounds to neighbouring steps of 1e-5 may change places: those lists
+    are counted as ``tied``, and are no difference.
+    """
+    counts = {"compared": 0, "tied": 0, "differ": 0}
+    questions = explored.of(some.name)
+    pids = np.array([passage["pid"] for passage in explored.passages])
+    for form, mimic in CHOICES:
+        asked = [q for q in questions if (form, mimic) in explored.choices_of(q)]
+        for lam in CHECKED:
+            way = vars(way_of(form, mimic, lam))
+            requests = [some.hypotheses[q["qid"]].by(**way) for q in asked]
+            for question, hits in zip(
+                asked, some.retriever.search_many(requests, DEPTH), strict=True
+            ):
+                if isinstance(hits, Unranked):
+                    continue
+                records = explored.records_of(question)
+                height, slope = lines_of(
+                    records["score"], form, mimic, question["c_own"], question["c_random"]
+                )
+                ranks = explored.order[records["passage"]]
+                top = order_at(height, slope, lam, DEPTH, ranks)
+                counts["compared"] += 1
+                if pids[records["passage"][top]].tolist() != hits.ids[0].tolist():
+                    score = (height - lam * slope)[top]
+                    near = np.abs(score - hits.scores[0]).max() < 2e-5
+                    counts["tied" if near else "differ"] += 1
+    return counts
+
+
+# keeping -----------------------------------------------------------------------------------------
+
+
+def put_together(
+    sets: Iterable[tuple[QuestionSet, list[dict], list[list[tuple]]]],
+    shown_passage: Callable[[str], Mapping],
+) -> Explored:
+    """Several sets as one: every passage once, in the order of its id."""
+    sets = list(sets)
+    ids = sorted({pid for _, _, found in sets for rows in found for pid, _, _ in rows})
+    place = {pid: i for i, pid in enumerate(ids)}
+    questions, records = [], []
+    for _, asked, found in sets:
+        for question, rows in zip(asked, found, strict=True):
+            questions.append(question | {"start": len(records), "length": len(rows)})
+            records += [(place[pid], CLASSES.index(name), score) for pid, name, score in rows]
+    described = [
+        {"name": s.name, "title": s.title, "means": dict(s.means), "judged_to": s.judged_to}
+        for s, _, _ in sets
+    ]
+    passages = [{"pid": pid} | dict(shown_passage(pid)) for pid in ids]
+    return Explored(
+        described, questions, passages, np.array(records, RECORD), np.arange(len(passages))
+    )
+
+
+def write_rows(explored: Explored, settings: Mapping) -> None:
+    """Write the three files, each whole, with a manifest that holds ``settings``."""
+    buffer = io.BytesIO()
+    np.save(buffer, explored.records, allow_pickle=False)
+    head = {"sets": list(explored.sets)}
+    files = {
+        "scores.npy": (buffer.getvalue(), len(explored.records)),
+        "questions.jsonl.gz": (_lines([head, *explored.questions]), len(explored.questions)),
+        "passages.jsonl.gz": (_lines(explored.passages), len(explored.passages)),
+    }
+    for name, (content, rows) in files.items():
+        atomic_write(FOLDER / name, content)
+        write_manifest(FOLDER / name, rows=rows, settings=dict(settings))
+
+
+def _lines(rows: Iterable[Mapping]) -> bytes:
+    text = "".join(canonical_json(row) + "\n" for row in rows)
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def read_rows() -> Explored:
+    """What is committed; StaleInput, with the command that makes it, where a file is not whole."""
+    for name in ("scores.npy", "questions.jsonl.gz", "passages.jsonl.gz"):
+        if read_manifest(FOLDER / name) is None:
+            raise StaleInput(
+                f"{paths.shown(FOLDER / name)} is missing or does not match its manifest; "
+                "run: git checkout data/explorer, or with the open data: make explorer"
+            )
+    head, *questions = read_jsonl(FOLDER / "questions.jsonl.gz")
+    passages = list(read_jsonl(FOLDER / "passages.jsonl.gz"))
+    records = np.load(FOLDER / "scores.npy", allow_pickle=False)
+    return Explored(head["sets"], questions, passages, records, np.arange(len(passages)))
