@@ -110,9 +110,15 @@ def breakpoints(height: np.ndarray, slope: np.ndarray, k: int) -> list[float]:
 
 
 def candidates(
-    height: np.ndarray, slope: np.ndarray, k: int, *, steps: int = 20, slack: float = 2e-5
+    height: np.ndarray,
+    slope: np.ndarray,
+    k: int,
+    *,
+    lam_max: float = LAM_MAX,
+    steps: int = 20,
+    slack: float = 2e-5,
 ) -> np.ndarray:
-    """Positions of a few passages that hold the k best at every lambda in [0, LAM_MAX], sorted.
+    """Positions of a few passages that hold the k best at every lambda in [0, lam_max], sorted.
 
     Between two steps the k best of the first step score, all of them, at least as much as the
     straight line from their worst score there to their worst score at the next step: the least of
@@ -120,7 +126,7 @@ def candidates(
     in between, so it is among the k best nowhere. ``spectrum`` of what is left is exact.
     ``slack`` keeps what rounding might tie. NaN stays out.
     """
-    stops = np.linspace(0, LAM_MAX, steps + 1)
+    stops = np.linspace(0, lam_max, steps + 1)
     height = np.where(np.isnan(height), -np.inf, height)
     slope = np.nan_to_num(slope)
     k = min(k, int(np.isfinite(height).sum()))
@@ -134,7 +140,7 @@ def candidates(
     rows = np.flatnonzero(kept)
     height, slope = height[rows], slope[rows]
     inside = np.zeros(len(rows), dtype=bool)
-    for segment in spectrum(height, slope, k, LAM_MAX):
+    for segment in spectrum(height, slope, k, lam_max):
         members = list(segment.rows)
         for lam in (segment.start, segment.end):
             score = height - lam * slope

@@ -1,0 +1,214 @@
+"""``docs/explorer.html``: the explorer as one page that opens from the file system.
+
+Numbers, texts, style and script stand in the page. Cosines are kept in steps of 1e-6, the passages
+those of the exact top five, and the texts of passages shortened until the page is small enough.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lib.base import paths
+from lib.base.files import atomic_write
+from lib.base.provenance import read_result
+from lib.explorer.lines import COLUMNS, candidates, lines_of
+from lib.explorer.rows import Explored, read_rows
+from lib.explorer.view import View, median_question
+
+__all__ = ["LIMIT", "PAGE", "TOP", "page", "write_page"]
+
+PAGE = paths.ROOT / "docs" / "explorer.html"
+TOP = 5
+LIMIT = 3_000_000
+"""Bytes that the page may have."""
+
+_TEMPLATE = Path(__file__).parent / "template"
+_SEEN_TO = 1.2
+"""Passages that plain contrast finds up to this lambda are told at more length."""
+
+_LONG, _SHORT = 88, 64
+"""Characters of a passage: of those, and of others that have no title."""
+
+_SOURCES = {
+    "bioasq": ("PubMed, by way of BioASQ", "https://pubmed.ncbi.nlm.nih.gov/*/"),
+    "pubmedqa": ("PubMed, by way of PubMedQA", "https://pubmed.ncbi.nlm.nih.gov/*/"),
+    "medquad": ("MedQuAD", "*"),
+    "openstax": ("OpenStax", "https://openstax.org/details/books/*"),
+    "ddx-mini": ("ddx-mini, written for this companion", ""),
+}
+"""Name of every source, and where its passages are: * stands for what the passage adds."""
+
+_MISSING = 0xFFFFFF
+
+
+def page(explored: Explored) -> str:
+    """The page as text."""
+    payload = _packed(explored)
+    parts = {
+        "/*style*/": (_TEMPLATE / "page.css").read_text(encoding="utf-8"),
+        "/*script*/": (_TEMPLATE / "page.js").read_text(encoding="utf-8"),
+        "<!--lead-->": _lead(explored),
+        "<!--about-->": _ABOUT,
+        "<!--data-->": base64.b64encode(payload).decode(),
+    }
+    text = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
+    for mark, content in parts.items():
+        text = text.replace(mark, content)
+    return text
+
+
+_ABOUT = (
+    "H+ and H− of exam and BioASQ questions were written by a large language model that saw the "
+    "question and its options and no passage; what each passage supports was judged by another "
+    "role of such a model, twice, blind to key, hypotheses and search. Passages are shown by title "
+    "and how they begin; whose they are, and under which licence, is in data/explorer/NOTICE. "
+    "Not medical advice. The first question shown in each set is its median: of the questions for "
+    "which H+ alone finds something right, the one in the middle when they are ordered by what "
+    "is lost at λ = 1. Made from the rows in data/explorer, which give the order of lib/ over the "
+    "whole corpus."
+)
+
+
+def _lead(explored: Explored) -> str:
+    """The finding in two sentences, from the rows."""
+    view = View(explored)
+    told = {}
+    for name in ("medqa", "mmlu", "bioasq"):
+        shares, found, n = view.shares(view.start(name), (0.0, 1.0))
+        told[name] = found, shares[:, 0], n
+    n = told["medqa"][2] + told["mmlu"][2]
+    before, after = (
+        sum(told[name][0][i] * told[name][2] for name in ("medqa", "mmlu")) / n for i in (0, 1)
+    )
+    experts = told["bioasq"][1]
+    return html.escape(
+        f"On {n} real exam questions, H+ alone puts a passage that supports the right answer into "
+        f"the top five of {100 * before:.0f} %. Contrast at the paper's λ = 1 does so for "
+        f"{100 * after:.0f} %. On {told['bioasq'][2]} questions of BioASQ the share of the "
+        f"experts' passages among the five falls from {experts[0]:.2f} to {experts[1]:.2f}."
+    )
+
+
+def _dev_lambdas() -> dict[str, float | None]:
+    """The lambda that dev questions chose for one mimic, by set; None where none was chosen."""
+    from lib.studies.real.choice import choices
+
+    chosen = choices(read_result("real_dev_lambda", "open", committed=True)[0])
+    found: dict[str, float | None] = {name: chosen["exams"] for name in ("mmlu", "medqa")}
+    found["bioasq"] = chosen["bioasq"]
+    # ddx-fresh has no dev questions: ddx-real's chose for it.
+    for name, table, profile in (
+        ("ddx-fresh", "choices_ddx_real", "open"),
+        ("ddx-mini", "choices_ddx_mini", "mini"),
+    ):
+        rows = read_result(table, profile, committed=True)[0].set_index("form")
+        found[name] = float(rows.loc["one mimic", "lambda"])
+    return found
+
+
+def _packed(explored: Explored) -> bytes:
+    """Texts as JSON and numbers as planes of bytes, gzipped."""
+    kept, long = _kept(explored)
+    records = explored.records[np.concatenate(list(kept.values()))]
+    used = np.unique(records["passage"])
+    place = np.zeros(len(explored.passages), np.int64)
+    place[used] = np.arange(len(used))
+    view, dev = View(explored), _dev_lambdas()
+    # Another question's mimic is told by whose it is: its text stands there already.
+    owner = {question["mimic"]: question["qid"] for question in explored.questions}
+    sets, start = [], 0
+    for some in explored.sets:
+        questions = []
+        for question in explored.of(some["name"]):
+            length = len(kept[question["set"], question["qid"]])
+            questions.append(_question(question, start, length, owner))
+            start += length
+        described = {key: some[key] for key in ("name", "title", "means", "judged_to")}
+        described |= {"median": median_question(view, some["name"]), "dev": dev[some["name"]]}
+        sets.append(described | {"questions": questions})
+    sources = list(_SOURCES)
+    texts = {
+        "rows": len(records),
+        "columns": list(COLUMNS),
+        "sets": sets,
+        "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
+        "passages": [_passage(explored.passages[i], i in long, sources) for i in used.tolist()],
+    }
+    head = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
+    numbers = _planes(records, [q["start"] for s in sets for q in s["questions"]], place)
+    return gzip.compress(len(head).to_bytes(4, "big") + head + numbers, 9, mtime=0)
+
+
+def _kept(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray], set[int]]:
+    """The places of the records that hold the top five, by question; and the passages that plain
+    contrast finds up to ``_SEEN_TO``."""
+    kept, long = {}, set()
+    for some in explored.sets:
+        for question in explored.of(some["name"]):
+            records = explored.records_of(question)
+            chosen = np.zeros(len(records), dtype=bool)
+            for form, mimic in explored.choices_of(question):
+                cosines = question["c_own"], question["c_random"]
+                height, slope = lines_of(records["score"], form, mimic, *cosines)
+                chosen[candidates(height, slope, TOP)] = True
+                if (form, mimic) == ("one mimic", "own"):
+                    near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
+                    long.update(records["passage"][near].tolist())
+            places = question["start"] + np.flatnonzero(chosen)
+            kept[question["set"], question["qid"]] = places
+    return kept, long
+
+
+def _question(question: Mapping, start: int, length: int, owner: Mapping[str, str]) -> dict:
+    shown = ("qid", "text", "options", "answer", "target", "mimic", "c_own", "c_random")
+    other = owner.get(question["random"], "")
+    place = {"random_of": other, "start": start, "length": length}
+    return {key: question[key] for key in shown} | place
+
+
+def _passage(passage: Mapping, long: bool, sources: Sequence[str]) -> list:
+    """Title, how it begins, source, and what completes the source's link."""
+    length = _LONG if long else 0 if passage["title"] else _SHORT
+    text = passage["text"]
+    if len(text) > length:
+        text = text[:length].rsplit(" ", 1)[0] + " …" if length else ""
+    before, _, after = _SOURCES[passage["source"]][1].partition("*")
+    key = passage["link"].removeprefix(before).removesuffix(after)
+    return [passage["title"], text, sources.index(passage["source"]), key]
+
+
+def _planes(records: np.ndarray, starts: Sequence[int], place: np.ndarray) -> bytes:
+    """Cosines in steps of 1e-6 from -2, that with H+ as the difference to the row before it in the
+    question; then passages and classes. A number's bytes stand in planes: they pack better."""
+    planes = []
+    steps = np.rint(np.nan_to_num(records["score"].astype(np.float64)) * 1e6).astype(np.int64)
+    first = np.zeros(len(records), dtype=bool)
+    first[list(starts)] = True
+    plus = steps[:, 0]
+    steps[:, 0] = np.where(first, plus, plus - np.roll(plus, 1))
+    values = np.where(np.isnan(records["score"]), _MISSING, steps + 2_000_000)
+    for column in range(len(COLUMNS)):
+        planes += [(values[:, column] >> 8 * byte) & 255 for byte in range(3)]
+    passages = place[records["passage"]]
+    planes += [passages & 255, passages >> 8, records["class"]]
+    return b"".join(plane.astype(np.uint8).tobytes() for plane in planes)
+
+
+def write_page() -> Path:
+    """Write the page from the committed rows; ValueError if it is larger than ``LIMIT``."""
+    text = page(read_rows())
+    if len(text.encode()) > LIMIT:
+        raise ValueError(f"the page has {len(text.encode()):,} bytes, more than {LIMIT:,}")
+    return atomic_write(PAGE, text)
+
+
+if __name__ == "__main__":
+    written = write_page()
+    print("written:", paths.shown(written), f"{written.stat().st_size:,} bytes")
