@@ -24,7 +24,7 @@ export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures notebooks readme log test test-open train rehearsal check lint lab data clean mpnet
+.PHONY: help setup figures notebooks readme log test test-open browser-test train rehearsal check lint lab explorer data clean mpnet
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -52,7 +52,7 @@ figures: $(READY)
 notebooks: $(READY)  ## execute the committed notebooks in place (profile mini)
 	@$(PY) -m lib.notebooks commit
 
-readme: $(READY)  ## write the generated tables of README.md and data/results/README.md
+readme: $(READY)  ## write the generated parts of README.md, docs/ and data/results/README.md
 	@$(PY) -m lib.pages
 
 log: $(READY)  ## one more row in the log of reproductions (after: make figures CHR_OUT=build/check)
@@ -67,6 +67,9 @@ test: $(READY)
 
 test-open: $(READY)  ## the full real curves against the committed ones (needs the data; half an hour the first time)
 	@$(PY) -m pytest tests -m open_profile
+
+browser-test: $(READY)  ## a real browser on docs/explorer.html and on JupyterLab (needs chromium and chromedriver)
+	@$(PY) -m pytest tests -m browser
 
 train: $(READY)  ## train the shipped adapters anew (needs the data; an hour; goes on where it stopped; BASE=mpnet: on that)
 	@$(PY) -m lib.studies.nli.adapters $(if $(BASE),--base $(BASE))
@@ -84,15 +87,19 @@ mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: m
 lint: $(READY)  ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 
-lab: $(READY)  ## open JupyterLab on the notebooks
-	@$(VENV)/bin/jupyter lab notebooks
+lab: $(READY)  ## open JupyterLab on a copy of the notebooks, in build/lab: playing changes nothing committed
+	@$(PY) -m lib.lab
+
+explorer: $(READY)  ## make the explorer's rows and page anew (needs the data; minutes once the corpora are embedded)
+	@$(PY) -m lib.explorer
 
 data: $(READY)  ## fetch and verify the open data (or read it from MIRROR=folder)
 	@$(PY) -m lib.base.downloads
 
 # What a model was paid to say is no cache: data/recordings is never touched, nor is the place in
 # data/cache where recordings were kept before.
-clean:  ## remove caches and build files; keeps .venv, results, figures and every recording
-	rm -rf build .hypothesis .ruff_cache
+clean:  ## remove caches and build files; keeps .venv, results, figures, every recording and your build/lab
+	rm -rf .hypothesis .ruff_cache
+	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name lab -exec rm -rf {} +; fi
 	@if [ -d data/cache ]; then find data/cache -mindepth 1 -maxdepth 1 ! -name recordings -exec rm -rf {} +; fi
 	@if [ -d data/cache/recordings ]; then echo "kept: data/cache/recordings. Profiles now read data/recordings/live: mkdir -p data/recordings/live && mv -n data/cache/recordings/* data/recordings/live/"; fi

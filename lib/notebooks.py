@@ -26,6 +26,7 @@ NOTEBOOKS = (
     "09_contradictions",
     "12_paper_audit",
     "13_real_questions",
+    "14_your_own_question",
 )
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
@@ -131,7 +132,10 @@ def run_all(
 
 
 def _commit(executed: Path, target: Path) -> None:
-    """Copy an executed notebook over its source, without what papermill and the machine left."""
+    """Copy an executed notebook over its source, without what papermill and the machine left.
+
+    Widgets live in a kernel alone: what stays of one is the picture that it brings along.
+    """
     import nbformat
 
     book = nbformat.read(executed, as_version=4)
@@ -145,6 +149,7 @@ def _commit(executed: Path, target: Path) -> None:
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
     text = nbformat.writes(book)
     if left := [str(home) for home in (paths.ROOT, Path.home()) if f"{home}/" in text]:
         raise ValueError(f"{target.name} shows a path of this machine: {left[0]}")
@@ -164,7 +169,7 @@ def main() -> int:
     try:
         run_all(profile, parameters, given.what == "commit", given.encoder)
         if given.what == "commit":
-            from lib.pages.readme import write
+            from lib.pages.weave import write
 
             print(*(f"written: {paths.shown(page)}" for page in write()), sep="\n")
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
 """Are the committed results what the code makes? What ``make check`` runs after ``make figures``.
 
 The mini results, and the numbers its figures are drawn from, are compared with a fresh run, to one
-unit in the third decimal; the results of other profiles, which take hours to make, by the hashes of
-the code and data behind them.
+unit in the third decimal; the results of other profiles, which take hours to make, and the rows of
+the explorer by the hashes of the code and data behind them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lib.base import paths
 from lib.base.compare import differences, tables
 from lib.base.files import read_manifest
 from lib.base.provenance import code_hash, data_hash
+from lib.explorer.store import FILES, FOLDER
 
 __all__ = ["check"]
 
@@ -53,12 +54,20 @@ def check(made: Path) -> list[str]:
         if manifest is None:
             problems.append(f"{name}: does not match its manifest")
         elif path.parent.name != "mini":
-            problems += [f"{name}: {why}" for why in _stale(manifest["settings"])]
+            remade = f"make figures PROFILE={manifest['settings']['profile'] or 'mini'}"
+            problems += [f"{name}: {why}" for why in _stale(manifest["settings"], remade)]
+    for file in FILES:
+        manifest = read_manifest(FOLDER / file)
+        if manifest is None:
+            problems.append(f"explorer/{file}: does not match its manifest")
+        else:
+            why = _stale(manifest["settings"], "make explorer")
+            problems += [f"explorer/{file}: {one}" for one in why]
     return problems
 
 
-def _stale(settings: dict) -> list[str]:
-    again = f"changed; run: make figures PROFILE={settings['profile'] or 'mini'}"
+def _stale(settings: dict, remade: str) -> list[str]:
+    again = f"changed; run: {remade}"
     found = []
     if code_hash(settings["code_roots"]) != settings["code"]:
         found.append(f"its code has {again}")

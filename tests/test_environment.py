@@ -135,7 +135,14 @@ def test_what_live_models_say_is_kept_by_clean_and_not_committed():
 def named_commands() -> dict[str, str]:
     """Every ``python -m ...`` of this project that a text names, and one file that names it."""
     found = {}
-    for pattern in ("Makefile", "README.md", "lib/**/*.*", "data/*/README.md", ".ci/*"):
+    for pattern in (
+        "Makefile",
+        "README.md",
+        "docs/*.md",
+        "lib/**/*.*",
+        "data/*/README.md",
+        ".ci/*",
+    ):
         for path in paths.ROOT.glob(pattern):
             if path.suffix in (".py", ".md", ".toml", "") and path.is_file():
                 for name in re.findall(r"-m ((?:lib|tests)[\w.]*\w)", path.read_text()):

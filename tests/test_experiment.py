@@ -804,11 +804,13 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
         assert own["value"].reindex(list(targets)).tolist() == pytest.approx(mean, abs=6e-4)
 
 
-# the README's script -----------------------------------------------------------------------------
+# the script of docs/reproduce.md -----------------------------------------------------------------
 
 
-def test_the_readmes_script_recomputes_means_and_verdicts_from_committed_values(whole, tmp_path):
-    (script,) = re.findall(r"```python\n(.*?)```", (paths.ROOT / "README.md").read_text(), re.S)
+def test_the_published_script_recomputes_means_and_verdicts_from_committed_values(whole, tmp_path):
+    (script,) = re.findall(
+        r"```python\n(.*?)```", (paths.ROOT / "docs/reproduce.md").read_text(), re.S
+    )
     assert len(script.strip().splitlines()) <= 26
     (tmp_path / "lib").symlink_to(paths.ROOT / "lib")
     folder = tmp_path / "data" / "results" / "mini"

@@ -1,4 +1,4 @@
-"""What is generated to be read: README blocks, the page of results, the log, the overview."""
+"""What is generated to be read: README, docs/, the page of results, the log, the overview."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from lib.data import ddx_mini
 from lib.data.corpus_index import build_index, corpus_store
 from lib.data.questions import load_questions
 from lib.pages import __main__ as command
-from lib.pages import blocks, overview, readme, results
-from lib.pages.committed import read
+from lib.pages import blocks, overview, results, summary, weave
+from lib.pages.committed import chance, read
 from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A copy of the README and the committed results, as the whole project of one test."""
-    shutil.copy(paths.ROOT / "README.md", tmp_path / "README.md")
+    """A copy of the pages and the committed results, as the whole project of one test."""
+    (tmp_path / "docs").mkdir()
+    for page in weave.pages():
+        shutil.copy(page, tmp_path / page.relative_to(paths.ROOT))
     shutil.copytree(
         paths.DATA / "results",
         tmp_path / "data" / "results",
@@ -71,16 +73,25 @@ def impossible(table: pd.DataFrame) -> None:
     table.loc[table["verdict"] == "CONSISTENT", "verdict"] = "IMPOSSIBLE"
 
 
-# README.md ---------------------------------------------------------------------------------------
+def texts_of(project) -> dict[str, str]:
+    """Every page of the project of one test, by its name."""
+    files = [project / "README.md", *(project / "docs").glob("*.md")]
+    return {paths.shown(path): path.read_text(encoding="utf-8") for path in files}
+
+
+# README.md and docs/ ------------------------------------------------------------------------------
 
 
 def test_the_committed_pages_are_what_the_result_files_say():
-    assert readme.stale() == []
+    assert weave.stale() == []
 
 
 CHANGES = [
-    ("summary", "open/claims_ddx_fresh", other_verdict),
-    ("summary", "open/claims_bioasq", more("difference")),
+    ("answer", "open/claims_real", more("value_against")),
+    ("answer", "open/claims_ddx_fresh", other_verdict),
+    ("tests", "open/claims_ddx_fresh", other_verdict),
+    ("tests", "open/claims_bioasq", more("difference")),
+    ("real", "open/real_arms", more("value")),
     ("story", "open/ddx_fresh_lambda", more("p_at_5")),
     ("reading", "open/ddx_real_reading_table", more("accuracy")),
     ("table1", "mini/table1", more("value")),
@@ -93,40 +104,51 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("block, name, change", CHANGES, ids=[f"{b}-{n}" for b, n, _ in CHANGES])
-def test_a_changed_number_fails_the_check_by_the_name_of_its_block(
+def test_a_changed_number_fails_the_check_by_the_name_of_its_page_and_block(
     block, name, change, project, monkeypatch, capsys
 ):
     changed(project, name, change)
-    before = (project / "README.md").read_text()
+    before = texts_of(project)
+    on = [page for page, text in before.items() if f"<!-- begin: {block} -->" in text]
+    assert on
     assert run(monkeypatch, "--check") == 1
-    told = [line for line in capsys.readouterr().out.splitlines() if "README.md, block" in line]
-    assert f"README.md, block {block}: not what the result files say; run: make readme" in told
-    assert (project / "README.md").read_text() == before, "a check writes nothing"
+    told = capsys.readouterr().out.splitlines()
+    for page in on:
+        assert f"{page}, block {block}: not what the result files say; run: make readme" in told
+    assert texts_of(project) == before, "a check writes nothing"
 
 
-def test_writing_mends_the_blocks_and_leaves_the_prose(project, monkeypatch):
+def test_writing_mends_the_blocks_of_every_page_and_leaves_the_prose(project, monkeypatch):
     changed(project, "audit", impossible)
-    before = (project / "README.md").read_text()
+    changed(project, "open/claims_real", more("value_against"))
+    before = texts_of(project)
     assert run(monkeypatch) == 0
-    after = (project / "README.md").read_text()
-    assert after != before
-    assert readme._BLOCK.sub("", after) == readme._BLOCK.sub("", before)
-    assert readme.stale() == []
+    after = texts_of(project)
+    mended = {page for page in after if after[page] != before[page]}
+    assert mended == {"README.md", "docs/results.md", "docs/audit.md"}
+    for page in after:
+        assert weave._BLOCK.sub("", after[page]) == weave._BLOCK.sub("", before[page])
+    assert weave.stale() == []
+
+
+def test_writing_returns_every_page_it_wrote(project):
+    wrote = [paths.shown(path) for path in weave.write()]
+    assert sorted(wrote) == sorted([*texts_of(project), "data/results/README.md"])
 
 
 def test_a_number_typed_by_hand_fails_the_check(project, monkeypatch, capsys):
-    path = project / "README.md"
+    path = project / "docs" / "results.md"
     path.write_text(path.read_text().replace("| AGAINST |\n", "| AGAINST! |\n", 1))
     assert run(monkeypatch, "--check") == 1
-    assert capsys.readouterr().out.startswith("README.md, block real: ")
+    assert capsys.readouterr().out.startswith("docs/results.md, block tests: ")
 
 
 @pytest.mark.parametrize("how", ["missing", "altered"])
-def test_a_result_that_is_not_whole_names_the_block_and_the_command(
+def test_a_result_that_is_not_whole_names_the_page_the_block_and_the_command(
     how, project, monkeypatch, capsys
 ):
     path = project / "data/results/open/ddx_real_reading_table.csv"
-    before = (project / "README.md").read_bytes()
+    before = texts_of(project)
     if how == "missing":
         path.unlink()
     else:
@@ -134,17 +156,109 @@ def test_a_result_that_is_not_whole_names_the_block_and_the_command(
     for arguments in ((), ("--check",)):
         assert run(monkeypatch, *arguments) == 1
         told = capsys.readouterr().err
-        assert "block reading" in told and path.name in told
+        assert "docs/results.md, block reading" in told and path.name in told
         assert told.strip().endswith("run: make figures PROFILE=open")
-    assert (project / "README.md").read_bytes() == before
+    assert texts_of(project) == before, "all pages are made before one is written"
 
 
-@pytest.mark.parametrize("mark", ["<!-- begin: audit -->", "<!-- end: audit -->"])
-def test_a_marker_that_is_gone_is_named(mark, project, monkeypatch, capsys):
-    path = project / "README.md"
-    path.write_text(path.read_text().replace(mark, ""))
+BEGUN, ENDED = "<!-- begin: audit -->\n", "<!-- end: audit -->\n"
+MARKERS = {
+    "not begun": (BEGUN, "", "docs/audit.md: .*begun and ended once"),
+    "not ended": (ENDED, "", "docs/audit.md: .*begun and ended once"),
+    "ended twice": (ENDED, ENDED + ENDED, "docs/audit.md: .*begun and ended once"),
+    "begun in a line": (BEGUN, BEGUN.replace("\n", " "), "docs/audit.md: .*begun and ended once"),
+    "unknown": ("audit -->", "audits -->", "docs/audit.md: no block is called audits"),
+    "on no page": ("<!-- ", "<!-- not ", "block audit stands on no page"),
+}
+
+
+@pytest.mark.parametrize("old, new, told", MARKERS.values(), ids=MARKERS)
+def test_a_block_that_is_not_marked_as_it_must_be_is_named(
+    old, new, told, project, monkeypatch, capsys
+):
+    path = project / "docs" / "audit.md"
+    path.write_text(path.read_text().replace(old, new))
+    for arguments in ((), ("--check",)):
+        assert run(monkeypatch, *arguments) == 1
+        assert re.search(told, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "block, page",
+    [("audit", "docs/status.md"), ("audit", "docs/audit.md"), ("answer", "README.md")],
+)
+def test_a_block_stands_once_but_the_verdict_on_two_pages(
+    block, page, project, monkeypatch, capsys
+):
+    path = project / page
+    path.write_text(path.read_text() + f"\n<!-- begin: {block} -->\n<!-- end: {block} -->\n")
     assert run(monkeypatch) == 1
-    assert "each begun and ended once" in capsys.readouterr().err
+    assert f"block {block} stands more than once: " in capsys.readouterr().err
+
+
+def test_the_readme_has_the_verdict_and_no_other_block():
+    text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
+    assert weave.blocks_on(text, "README.md") == ["answer"]
+
+
+# what a reader of the pages meets -----------------------------------------------------------------
+
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
+
+
+def words_of(text: str) -> int:
+    """How many words a page has outside code blocks: tables and generated text, but no address."""
+    prose = re.sub(r"<!--.*?-->|\]\([^)]*\)", " ", FENCED.sub("", text), flags=re.DOTALL)
+    return len([word for word in prose.split() if re.search(r"\w", word)])
+
+
+def test_words_are_counted_outside_code():
+    assert words_of("# A *b* | c |\n```sh\nmake x\n```\n[d e](f/g.md) <!-- h --> S(d) = 1") == 7
+
+
+def test_the_readme_has_at_most_a_thousand_words():
+    assert words_of((paths.ROOT / "README.md").read_text(encoding="utf-8")) <= 1000
+
+
+def links_of(page) -> list[str]:
+    """Every address on a page that is no other site's."""
+    found = LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+    return [a or b for a, b in found if not re.match(r"[a-z]+:", a or b)]
+
+
+def anchors_of(page) -> set[str]:
+    """The names by which the headings of a page are linked to."""
+    heads = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", weave.pages(), ids=paths.shown)
+def test_every_link_and_picture_of_a_page_is_there(page):
+    links = links_of(page)
+    assert links
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{paths.shown(page)} links to {link}"
+        if anchor:
+            assert anchor in anchors_of(target), f"{paths.shown(page)} links to {link}"
+
+
+def test_every_page_is_reached_from_the_readme_and_leads_back():
+    front, *others = weave.pages()
+    reached, ahead = set(), [front]
+    while ahead:
+        page = ahead.pop()
+        reached.add(page)
+        linked = {(page.parent / link.partition("#")[0]).resolve() for link in links_of(page)}
+        ahead += [other for other in others if other in linked - reached]
+    assert reached == {front, *others}
+    for page in others:
+        assert "../README.md" in links_of(page), paths.shown(page)
+
+
+# what the blocks say ------------------------------------------------------------------------------
 
 
 def test_a_paper_run_is_never_shown_as_measured():
@@ -158,25 +272,97 @@ def rows_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_the_summary_says_what_every_primary_test_says_and_gives_no_other_verdict():
-    text = blocks.BLOCKS["summary"]()
-    table, _ = read("claims_ddx_fresh", "open")
-    primary = table[table["status"] == "primary"]
-    assert len(primary) >= 4
-    for row in primary.to_dict("records"):
+VERDICTS = ("SUPPORTED", "AGAINST", "INCONCLUSIVE")
+
+
+def declared(study: str) -> pd.DataFrame:
+    """The committed primary tests of a study."""
+    table, _ = read(f"claims_{study}", "open")
+    return table[table["status"] == "primary"]
+
+
+def test_the_answer_is_three_sentences_with_the_numbers_and_verdicts_of_declared_tests():
+    text = blocks.BLOCKS["answer"]()
+    lines = [line for line in text.splitlines() if line.startswith("- ")]
+    asked = (("real", "hit_right", "chr@1"), ("real", "p_at_5", "chr@1"))
+    asked += (("ddx_fresh", "p_at_5", "chr@0.2"),)
+    for line, (study, metric, arm) in zip(lines, asked, strict=True):
+        table = declared(study)
+        same = (table["metric"] == metric) & (table["arm"] == arm) & (table["against"] == "hplus")
+        (row,) = table[same].to_dict("records")
+        percent = {c: 100 * row[c] for c in ("value", "value_against", "difference", "low", "high")}
+        assert f"**{row['n']} " in line
+        assert f"{percent['value']:.1f} %" in line and f"{percent['value_against']:.1f} %" in line
+        between = f"{percent['low']:.1f} to {percent['high']:.1f}"
+        assert line.endswith(
+            f"{percent['difference']:+.1f} points ({between}), **{row['verdict']}**."
+        )
+
+
+@pytest.mark.parametrize(
+    "study, metric, said",
+    [
+        (None, None, "Not as tested here"),
+        ("open/claims_real", "hit_right", "In part"),
+        ("open/claims_ddx_fresh", "p_at_5", "In part"),
+        ("open/claims_real", "misled", "Not as tested here"),
+    ],
+)
+def test_whether_it_works_follows_from_the_declared_tests(study, metric, said, project):
+    """Fewer passages for wrong options alone, without exclusion, are not what is claimed."""
+
+    def held(table):
+        primary = table["status"] == "primary"
+        table.loc[primary, "verdict"] = "AGAINST"
+        some = table.index[primary & (table["metric"] == metric)]
+        table.loc[some[:1], "verdict"] = "SUPPORTED"
+
+    for name in ("open/claims_real", "open/claims_ddx_fresh"):
+        changed(project, name, held if name == study else lambda table: None)
+    assert f"**Does it work? {said}.**" in summary.answer()
+
+
+def test_every_declared_test_is_listed_with_its_verdict_and_nothing_else_has_one():
+    text = blocks.BLOCKS["tests"]()
+    told, _, looked_at = text.partition("Looked at many times")
+    listed = [row for row in rows_of(told) if len(row) == 7 and row[-1] in VERDICTS]
+    wanted = [row for study in ("real", "ddx_fresh") for row in declared(study).to_dict("records")]
+    assert len(wanted) >= 12
+    for cells, row in zip(listed, wanted, strict=True):
         difference = f"{row['difference']:+.3f} ({row['low']:.3f} to {row['high']:.3f})"
-        (line,) = [x for x in text.splitlines() if row["claim"] in x]
-        assert difference in line and line.endswith(f"**{row['verdict']}**")
-    declared, _, looked_at = text.partition("Looked at many times")
-    counts = primary["verdict"].value_counts()
-    assert f"{counts.get('SUPPORTED', 0)} held, {counts.get('AGAINST', 0)} came out" in declared
-    words = ("SUPPORTED", "AGAINST", "INCONCLUSIVE")
-    assert looked_at and not any(word in looked_at for word in words)
+        assert cells[0] == row["claim"] and cells[3] == difference and cells[-1] == row["verdict"]
+    for study in ("real", "ddx_fresh"):
+        counts = declared(study)["verdict"].value_counts()
+        counted = f"{counts.get('SUPPORTED', 0)} held, {counts.get('AGAINST', 0)} came out"
+        assert counted in told.partition("<details>")[0]
+    assert looked_at and not any(word in looked_at for word in VERDICTS)
+
+
+def test_the_summary_is_the_answer_and_the_tests():
+    assert summary.summary() == f"{summary.answer()}\n\n{summary.tests()}"
 
 
 def test_the_first_screen_has_the_answer_before_anything_to_do():
     text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
-    assert text.index("**Does it work?") < text.index("**To start**") < 5000
+    assert text.index("**Does it work?") < text.index("make figures")
+    assert words_of(text[: text.index("**Does it work?")]) < 200
+
+
+def test_the_table_of_real_questions_says_for_how_many_each_arm_was_written(project):
+    arms = read("real_arms", "open")[0]
+    precise = arms[(arms["dataset"] == "bioasq") & (arms["metric"] == "p_at_5")].set_index("arm")
+    said = next(x for x in blocks.BLOCKS["real"]().splitlines() if x.startswith("Profile `open`"))
+    assert f"over {precise['n'].max()} of BioASQ" in said
+    assert precise.loc["csqe", "n"] < precise["n"].max()
+    assert re.search(rf"{precise.loc['csqe', 'n']} for [^;)]*CSQE", said)
+    assert "HyDE" not in said
+
+    def more_written(table):
+        table.loc[(table["dataset"] == "bioasq") & (table["arm"] == "csqe"), "n"] = 618
+
+    changed(project, "open/real_arms", more_written)
+    said = next(x for x in blocks.BLOCKS["real"]().splitlines() if x.startswith("Profile `open`"))
+    assert "CSQE" not in said
 
 
 def test_the_story_shows_contrast_and_both_controls_at_each_lambda():
@@ -201,12 +387,26 @@ def test_the_reading_stands_beside_what_needs_no_search():
             assert any(r[1] == f"`{arm}`" and r[2] == cell for r in rows_of(text)), (study, arm)
 
 
-def test_only_a_primary_claim_has_a_verdict():
-    shown = rows_of(blocks.BLOCKS["claims"]())
-    verdicts = [row[-1] for row in shown if len(row) == 9 and row[0].startswith("`")]
-    primary = (read("claims_ddx_fresh", "open")[0]["status"] == "primary").sum()
-    assert sum(v in ("SUPPORTED", "AGAINST", "INCONCLUSIVE") for v in verdicts) == primary
-    assert set(verdicts) <= {"SUPPORTED", "AGAINST", "INCONCLUSIVE", "–"}
+def test_a_comparison_that_was_not_declared_has_no_verdict_and_a_declared_one_stands_elsewhere():
+    text = blocks.BLOCKS["claims"]()
+    assert not any(word in text for word in VERDICTS)
+    rows = [row for row in rows_of(text) if row[0].startswith("`")]
+    studies = ("ddx_fresh", "ddx_real", "ddx_real_blind", "ddx_fresh_blind", "bioasq")
+    tables = [read(f"claims_{study}", "open")[0] for study in studies]
+    compared = ["arm", "against", "metric"]
+    wanted = []
+    for table in tables:
+        primary = table.loc[table["status"] == "primary", compared].assign(declared=True)
+        merged = table.merge(primary, "left", compared)
+        wanted.append(merged[merged["declared"].isna()])
+    assert len(wanted[0]) < (tables[0]["status"] == "exploratory").sum(), "some were declared"
+    for cells, row in zip(rows, pd.concat(wanted).to_dict("records"), strict=True):
+        assert cells[0] == f"`{row['arm']}`" and cells[1] == f"`{row['against']}`"
+        assert cells[5].startswith(f"{row['difference']:+.3f} (")
+
+
+def test_a_p_of_nothing_is_shown_as_less_than_a_thousandth():
+    assert chance(0.0) == "< 0.001" and chance(0.001) == "0.001" and chance(1.0) == "1.000"
 
 
 def test_no_share_of_fewer_than_six_questions_is_shown_and_every_chr_says_its_lambda(project):

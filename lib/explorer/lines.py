@@ -6,7 +6,7 @@ hold every order at every lambda, without an encoder or an index.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 

@@ -19,10 +19,11 @@ from lib.base import paths
 from lib.base.files import atomic_write
 from lib.base.provenance import read_result
 from lib.explorer.lines import COLUMNS, candidates, lines_of
-from lib.explorer.rows import Explored, read_rows
+from lib.explorer.rows import Explored
+from lib.explorer.store import read_rows
 from lib.explorer.view import View, median_question
 
-__all__ = ["LIMIT", "PAGE", "TOP", "page", "write_page"]
+__all__ = ["LIMIT", "PAGE", "TOP", "kept_records", "page", "write_page"]
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -101,7 +102,7 @@ def _dev_lambdas() -> dict[str, float | None]:
     from lib.studies.real.choice import choices
 
     chosen = choices(read_result("real_dev_lambda", "open", committed=True)[0])
-    found: dict[str, float | None] = {name: chosen["exams"] for name in ("mmlu", "medqa")}
+    found: dict[str, float | None] = dict.fromkeys(("mmlu", "medqa"), chosen["exams"])
     found["bioasq"] = chosen["bioasq"]
     # ddx-fresh has no dev questions: ddx-real's chose for it.
     for name, table, profile in (
@@ -115,7 +116,7 @@ def _dev_lambdas() -> dict[str, float | None]:
 
 def _packed(explored: Explored) -> bytes:
     """Texts as JSON and numbers as planes of bytes, gzipped."""
-    kept, long = _kept(explored)
+    kept, long = kept_records(explored)
     records = explored.records[np.concatenate(list(kept.values()))]
     used = np.unique(records["passage"])
     place = np.zeros(len(explored.passages), np.int64)
@@ -146,9 +147,9 @@ def _packed(explored: Explored) -> bytes:
     return gzip.compress(len(head).to_bytes(4, "big") + head + numbers, 9, mtime=0)
 
 
-def _kept(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray], set[int]]:
-    """The places of the records that hold the top five, by question; and the passages that plain
-    contrast finds up to ``_SEEN_TO``."""
+def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray], set[int]]:
+    """The places of the records that the page has, by set and question id, those that hold the
+    top five; and the passages that plain contrast finds up to ``_SEEN_TO``."""
     kept, long = {}, set()
     for some in explored.sets:
         for question in explored.of(some["name"]):
@@ -207,8 +208,3 @@ def write_page() -> Path:
     if len(text.encode()) > LIMIT:
         raise ValueError(f"the page has {len(text.encode()):,} bytes, more than {LIMIT:,}")
     return atomic_write(PAGE, text)
-
-
-if __name__ == "__main__":
-    written = write_page()
-    print("written:", paths.shown(written), f"{written.stat().st_size:,} bytes")

@@ -1,29 +1,17 @@
-"""The score rows behind the explorer: made once from the whole corpora, then read from the project.
+"""The score rows behind the explorer: which passages of a question are needed, and their cosines.
 
-``data/explorer`` holds three files: ``scores.npy`` (one record a question and passage, fields
-``RECORD``), ``questions.jsonl.gz`` and ``passages.jsonl.gz``. The passages of a question are those
-that stand among its ten best at some lambda in [0, 2] under some form and mimic, and no others are
-needed: ``check_rows`` compares the order with that of lib/ over the whole corpus.
+The passages of a question are those that stand among its ten best at some lambda in [0, 2] under
+some form and mimic, and no others are needed: ``check_rows`` compares the order with that of lib/
+over the whole corpus.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from lib.base import paths
-from lib.base.files import (
-    StaleInput,
-    atomic_write,
-    canonical_json,
-    read_jsonl,
-    read_manifest,
-    write_manifest,
-)
 from lib.explorer.lines import CHOICES, COLUMNS, SEVERAL, candidates, lines_of, order_at, way_of
 from lib.run import Retriever, Unranked
 from lib.search.contrast import cosine
@@ -33,18 +21,14 @@ __all__ = [
     "CHECKED",
     "CLASSES",
     "DEPTH",
-    "FOLDER",
     "RECORD",
     "Explored",
     "QuestionSet",
     "check_rows",
     "put_together",
-    "read_rows",
     "rows_of",
-    "write_rows",
 ]
 
-FOLDER = paths.DATA / "explorer"
 DEPTH = 10
 """The rows hold the exact top this deep."""
 
@@ -219,9 +203,6 @@ def check_rows(some: QuestionSet, explored: Explored) -> dict[str, int]:
     return counts
 
 
-# keeping -----------------------------------------------------------------------------------------
-
-
 def put_together(
     sets: Iterable[tuple[QuestionSet, list[dict], list[list[tuple]]]],
     shown_passage: Callable[[str], Mapping],
@@ -243,37 +224,3 @@ def put_together(
     return Explored(
         described, questions, passages, np.array(records, RECORD), np.arange(len(passages))
     )
-
-
-def write_rows(explored: Explored, settings: Mapping) -> None:
-    """Write the three files, each whole, with a manifest that holds ``settings``."""
-    buffer = io.BytesIO()
-    np.save(buffer, explored.records, allow_pickle=False)
-    head = {"sets": list(explored.sets)}
-    files = {
-        "scores.npy": (buffer.getvalue(), len(explored.records)),
-        "questions.jsonl.gz": (_lines([head, *explored.questions]), len(explored.questions)),
-        "passages.jsonl.gz": (_lines(explored.passages), len(explored.passages)),
-    }
-    for name, (content, rows) in files.items():
-        atomic_write(FOLDER / name, content)
-        write_manifest(FOLDER / name, rows=rows, settings=dict(settings))
-
-
-def _lines(rows: Iterable[Mapping]) -> bytes:
-    text = "".join(canonical_json(row) + "\n" for row in rows)
-    return gzip.compress(text.encode(), mtime=0)
-
-
-def read_rows() -> Explored:
-    """What is committed; StaleInput, with the command that makes it, where a file is not whole."""
-    for name in ("scores.npy", "questions.jsonl.gz", "passages.jsonl.gz"):
-        if read_manifest(FOLDER / name) is None:
-            raise StaleInput(
-                f"{paths.shown(FOLDER / name)} is missing or does not match its manifest; "
-                "run: git checkout data/explorer, or with the open data: make explorer"
-            )
-    head, *questions = read_jsonl(FOLDER / "questions.jsonl.gz")
-    passages = list(read_jsonl(FOLDER / "passages.jsonl.gz"))
-    records = np.load(FOLDER / "scores.npy", allow_pickle=False)
-    return Explored(head["sets"], questions, passages, records, np.arange(len(passages)))

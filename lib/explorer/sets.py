@@ -1,31 +1,19 @@
-"""The sets that the explorer offers, opened on their corpora: what ``make explorer`` makes."""
+"""The sets that the explorer offers, opened on their corpora."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 
-from lib.base.files import canonical_json
-from lib.base.provenance import code_hash, data_hash
 from lib.data import load_benchmark
-from lib.data.corpus_index import files_of
-from lib.data.judgments import JUDGMENTS, Evidence, evidence, read_judgments
+from lib.data.judgments import Evidence, evidence, read_judgments
 from lib.data.passages import Passage
 from lib.data.questions import Question, load_questions
 from lib.data.real import GROUPS, load_real
-from lib.explorer.rows import (
-    Explored,
-    QuestionSet,
-    check_rows,
-    put_together,
-    rows_of,
-    write_rows,
-)
-from lib.place import open_retriever, retriever_for
+from lib.explorer.rows import QuestionSet
+from lib.place import retriever_for
 from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.search.embed import Encoder, load_encoder
+from lib.search.embed import Encoder
 from lib.stats import class_of
 from lib.studies.lam.study import open_study
 from lib.studies.real.arms import LAMBDAS, bases_of
@@ -34,13 +22,10 @@ from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import written_for
 from lib.ways import DRAWS
 
-__all__ = ["EXCERPT", "MAKES", "benchmark_set", "class_on_exam", "make", "real_sets", "shown"]
+__all__ = ["EXCERPT", "benchmark_set", "class_on_exam", "real_sets", "shown"]
 
 EXCERPT = 280
 """Characters of a passage that are kept: enough to see what it is about."""
-
-MAKES = ("lib.explorer.sets", "lib.explorer.rows", "lib.explorer.lines")
-"""The modules behind the rows, with what they import."""
 
 _TITLES_ONLY = ("openstax:anatomy-and-physiology", "openstax:microbiology")
 """Passages whose licence asks more than a line of credit (CC BY-NC-SA): title and link alone."""
@@ -64,6 +49,9 @@ _ON_DISEASES = {
     "neither": "on neither",
     "not judged": "on neither, or not judged",
 }
+
+_UNUSED = {"neither": ("not judged",), "not judged": ("neither",)}
+"""A set of diseases has one of the two."""
 
 
 def class_on_exam(question: Question, found: Evidence | None) -> str:
@@ -132,8 +120,7 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
         or {"text": benchmark.questions[place[qid]], "options": {}, "answer": ""}
         for qid in benchmark.test
     }
-    means = {key: words for key, words in _ON_DISEASES.items()}
-    means.pop("not judged" if otherwise == "neither" else "neither")
+    means = {key: words for key, words in _ON_DISEASES.items() if key not in _UNUSED[otherwise]}
     own = {qid: study.hypotheses[qid] for qid in benchmark.test}
     return QuestionSet(name, name, study.retriever, own, shown, classify, means)
 
@@ -157,52 +144,3 @@ def _beginning(text: str) -> str:
     if len(text) <= EXCERPT:
         return text
     return text[:EXCERPT].rsplit(" ", 1)[0] + " …"
-
-
-def make() -> Explored:
-    """Make all rows from the open data, compare them with lib/, and write them.
-
-    Takes minutes once the open corpora are embedded. Raises ValueError if any order differs.
-    """
-    profile = load_profile("open")
-    encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    retriever = open_retriever(profile, encoder)
-    sets = [
-        *real_sets(retriever),
-        benchmark_set("ddx-fresh", "open", encoder),
-        benchmark_set("ddx-mini", "mini", encoder),
-    ]
-    made = []
-    for some in sets:
-        print(f"{some.name}: {len(some.hypotheses)} questions", file=sys.stderr, flush=True)
-        made.append((some, *rows_of(some)))
-    passages = {}
-    for some, _, found in made:
-        wanted = {pid for rows in found for pid, _, _ in rows} - passages.keys()
-        passages |= {p.pid: shown(p) for p in some.retriever.store.get_many(sorted(wanted))}
-    explored = put_together(made, passages.__getitem__)
-    counts = {some.name: check_rows(some, explored) for some in sets}
-    print(json.dumps(counts), file=sys.stderr)
-    if any(count["differ"] for count in counts.values()):
-        raise ValueError(f"the rows do not give lib/'s order: {counts}")
-    recordings = ["recordings/real-hypotheses.jsonl.gz", "recordings/real-differential.jsonl.gz"]
-    judged = [f"judgments/{JUDGMENTS.name}"]
-    data = sorted({*files_of(profile.corpora), *files_of(("ddx-mini",)), *recordings, *judged})
-    settings = {
-        "profile": "open",
-        "encoder": encoder.fingerprint,
-        "code_roots": sorted(MAKES),
-        "code": code_hash(MAKES),
-        "data_files": data,
-        "data": data_hash(data),
-        "compared_with_lib": counts,
-    }
-    write_rows(explored, json.loads(canonical_json(settings)))
-    return explored
-
-
-if __name__ == "__main__":
-    from lib.base.paths import shown as place_of
-    from lib.explorer.rows import FOLDER
-
-    print("written:", place_of(FOLDER), len(make().records), "rows")

@@ -1,4 +1,4 @@
-"""python -m lib.pages: write README.md's blocks and data/results/README.md; --check; log."""
+"""python -m lib.pages: write README.md, docs/ and data/results/README.md; --check; log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from lib.base import paths
-from lib.pages.readme import stale, write
 from lib.pages.results import add_row
+from lib.pages.weave import stale, write
 
 
 def main() -> int:

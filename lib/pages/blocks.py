@@ -1,4 +1,4 @@
-"""The generated blocks of README.md, each a function that reads committed results and no other."""
+"""The generated blocks of README.md and docs/: functions that read committed results alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lib.methods import METHODS, Method
 from lib.pages.committed import PROFILES, folded, markdown, read
 from lib.pages.findings import audit, claims, contradiction, reading, story
 from lib.pages.real import real
-from lib.pages.summary import summary
+from lib.pages.summary import answer, tests
 from lib.profiles import Profile, load_profile, methods_of
 
 __all__ = ["BLOCKS"]
@@ -171,13 +171,13 @@ def _cost(calls: float, tokens: float) -> str | None:
 
 
 def notebooks() -> str:
-    """Every notebook with what its title says."""
+    """Every notebook with what its title says; linked from a page in docs/."""
     import nbformat
 
     rows = []
     for path in sorted((paths.ROOT / "notebooks").glob("[0-9]*.ipynb")):
         title = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
-        rows.append((f"[`{path.stem}`](notebooks/{path.name})", title.lstrip("# 0123456789.")))
+        rows.append((f"[`{path.stem}`](../notebooks/{path.name})", title.lstrip("# 0123456789.")))
     return markdown(("notebook", "what it shows"), rows)
 
 
@@ -197,14 +197,14 @@ def needs() -> str:
     disk = f"{sum(parts.values())} GB ({', '.join(f'{k} {v}' for k, v in parts.items())})"
     weights = sum(2 * billions for billions, *_ in MODELS.values())
     first = f"**Disk in all**: {disk}, and {weights:.0f} GB for the weights of the four models."
-    text = f"{first}\n\n{page().strip()}"
-    return folded("What a run at the paper's scale needs, worked out", text)
+    return f"{first}\n\n{page().strip()}"
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
-        summary,
+        answer,
+        tests,
         real,
         story,
         reading,
@@ -217,4 +217,4 @@ BLOCKS: dict[str, Callable[[], str]] = {
         notebooks,
     )
 }
-"""By the name in the README's markers."""
+"""By the name in the pages' markers."""

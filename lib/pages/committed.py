@@ -10,10 +10,17 @@ from lib.base import paths
 from lib.base.files import read_manifest
 from lib.base.provenance import read_result
 
-__all__ = ["PROFILES", "between", "folded", "markdown", "read", "whole"]
+__all__ = ["OUTCOMES", "PROFILES", "between", "chance", "folded", "markdown", "read", "whole"]
 
 PROFILES = ("mini", "open")
 """Whose results are committed; ``paper`` needs GPUs and a model hub, and is shown as NOT RUN."""
+OUTCOMES = {
+    "hit_right": "some passage for the right option",
+    "misled": "some passage for a wrong option",
+    "p_at_5": "P@5",
+    "mimic_at_5": "share on the mimic",
+}
+"""What a comparison is about, in words, by the metric of its table."""
 _MAKES = {
     "": "make notebooks",
     "scale": "make setup && .venv/bin/python -m lib.cost.measure",
@@ -51,6 +58,11 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence]) -> str:
 def between(value: float, low: float, high: float, sign: str = "") -> str:
     """A number with its interval."""
     return f"{value:{sign}.3f} ({low:.3f} to {high:.3f})"
+
+
+def chance(p: float) -> str:
+    """A p-value with three decimals; results hold no more, so 0.000 is less than a thousandth."""
+    return "< 0.001" if p < 0.0005 else f"{p:.3f}"
 
 
 def folded(title: str, text: str) -> str:

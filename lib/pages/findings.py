@@ -1,4 +1,4 @@
-"""README blocks that say what was found: story, claims, audit, contradiction."""
+"""Blocks that say what was found: story, reading, claims, contradiction, audit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pandas as pd
 
 from lib.base import paths
-from lib.pages.committed import between, folded, markdown, read
+from lib.pages.committed import OUTCOMES, between, chance, folded, markdown, read
 from lib.plots.labels import label_of
 from lib.studies.contradiction.study import BINS
 from lib.studies.nli.labelled import LEAST, instruments
@@ -15,13 +15,13 @@ from lib.studies.nli.labelled import LEAST, instruments
 __all__ = ["audit", "claims", "contradiction", "reading", "story"]
 
 STUDIES = {
-    "ddx_fresh": "ddx-fresh: diseases nothing was tuned on, declared tests",
-    "ddx_real": "ddx-real: re-analysis",
-    "ddx_real_blind": "ddx-real with every name struck: re-analysis",
-    "ddx_fresh_blind": "ddx-fresh with every name struck: exploratory",
-    "bioasq": "BioASQ, experts' ideal answers as hypotheses: re-analysis",
+    "ddx_fresh": "ddx-fresh: diseases nothing was tuned on",
+    "ddx_real": "ddx-real: looked at many times",
+    "ddx_real_blind": "ddx-real with every name struck: looked at many times",
+    "ddx_fresh_blind": "ddx-fresh with every name struck",
+    "bioasq": "BioASQ, experts' ideal answers as hypotheses: looked at many times",
 }
-"""Claims of the open profile, in reading order."""
+"""Comparisons of the open profile, in reading order."""
 VERDICTS_OF_AUDIT = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
 SHOWN = ("p_at_5", "mimic_at_5", "neither_at_5")
 """Metrics of the story's table."""
@@ -40,7 +40,7 @@ def story() -> str:
             p = between(row["p_at_5"], row["p_at_5_low"], row["p_at_5_high"])
             shares = (f"{row[metric]:.3f}" for metric in SHOWN[1:])
             rows.append((label_of(arm), f"`{arm}`", p, *shares))
-        head = ("searched with", "arm", "P@5", "on the mimic", "on neither, or not judged")
+        head = ("searched with", "arm", "P@5", "share on the mimic", "on neither, or not judged")
         n = int(curves["n"].max())
         parts.append((f"{title}, {n} diseases, 95 % intervals", markdown(head, rows)))
     (fresh, first), (looked_at, second) = parts
@@ -59,27 +59,27 @@ def _told(curves: pd.DataFrame) -> list[str]:
 
 
 def claims() -> str:
-    """Every claim of the open studies: a table a study, primary tests first."""
+    """Every comparison of the open studies that was not declared, a table a study; no verdicts.
+
+    (The declared tests are in ``lib.pages.summary.tests``.)
+    """
     parts = []
     for study, title in STUDIES.items():
         table, _ = read(f"claims_{study}", "open")
-        primary = (table["status"] == "primary").sum()
-        head = ("arm", "against", "metric", "", "", "difference", "n", "p", "verdict")
-        rows = [_claim(row) for row in table.to_dict("records")]
-        counted = f"{primary} primary, " if primary else ""
-        text = markdown(head, rows)
-        parts.append(folded(f"{title}: {counted}{len(table) - primary} exploratory", text))
+        pairs = table.set_index(["arm", "against", "metric"]).index
+        declared = pairs.isin(pairs[table["status"] == "primary"])
+        explored = table[~declared]
+        head = ("arm", "against", "outcome", "value", "the other's", "difference", "n", "p")
+        rows = [_claim(row) for row in explored.to_dict("records")]
+        parts.append(folded(f"{title}: {len(rows)}", markdown(head, rows)))
     return "\n\n".join(parts)
 
 
 def _claim(row: dict) -> tuple:
     difference = between(row["difference"], row["low"], row["high"], sign="+")
-    primary = row["status"] == "primary"
-    p = f"{row['p_holm']:.3f} (Holm)" if primary else f"{row['p']:.3f}"
     values = (f"{row['value']:.3f}", f"{row['value_against']:.3f}")
-    verdict = row["verdict"] if primary else None
     arms = (f"`{row['arm']}`", f"`{row['against']}`")
-    return (*arms, row["metric"], *values, difference, row["n"], p, verdict)
+    return (*arms, OUTCOMES[row["metric"]], *values, difference, row["n"], chance(row["p"]))
 
 
 def reading() -> str:
@@ -152,7 +152,7 @@ def audit() -> str:
     notes = []
     for statement, own in bad.groupby("statement", sort=False):
         if others := (odd["statement"] == statement).sum():
-            notes.append(f"{statement} ({len(own)} rows IMPOSSIBLE, {others} IN TENSION)")
+            notes.append(f"{statement} ({_rows(len(own))} IMPOSSIBLE, {others} IN TENSION)")
     also = (
         f"Read in other ways, some of these fit, with something the paper does not say or says "
         f"otherwise: {'; '.join(notes)}. "
@@ -183,7 +183,11 @@ def _statement(id: str) -> str:
 
 def _counted(rows: pd.DataFrame) -> str:
     some = rows["statement"].nunique()
-    return f"{len(rows)} rows, {some} statement{'s' * (some != 1)}" if len(rows) else "0"
+    return f"{_rows(len(rows))}, {some} statement{'s' * (some != 1)}" if len(rows) else "0"
+
+
+def _rows(n: int) -> str:
+    return f"{n} row{'s' * (n != 1)}"
 
 
 def _held(row: dict) -> str:
@@ -260,7 +264,8 @@ def _modelled(quality: pd.DataFrame) -> str:
         f"**Modelled.** `{best['backend']}` tells a contradiction from an agreement on "
         f"{best['cleared']} of {best['sets']} sets of held-out sentences (the lower "
         f"end of its AUROC's interval is above {LEAST}): {best['names'] or 'none'}. Of the same "
-        f"real abstracts {high:.0%} have a score of .6 or more by it, in the paper {printed:.0%}."
+        f"real abstracts {100 * high:.0f} % have a score of .6 or more by it, in the paper "
+        f"{100 * printed:.0f} %."
     )
 
 

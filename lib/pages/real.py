@@ -1,4 +1,4 @@
-"""What was found on real questions, in three sentences made from the results."""
+"""What was found on real questions: every arm, the judge, and the verdict in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lib.plots.labels import label_of
 from lib.studies.real.cases import SHOWN
 from lib.studies.real.measures import ON_TOPIC, OWN_ANSWER, POOL
 
-__all__ = ["real", "stories", "tests_of", "verdict"]
+__all__ = ["real", "stories", "tests_of", "verdict", "why", "works"]
 
 _SAW = ("hplus", "chr", "hyde-options", "rationale", OWN_ANSWER)
 """What begins so was written by somebody who saw the options, unless it ends in -stem."""
@@ -44,9 +44,9 @@ _ARMS = (
 _FEW = ("question", "hyde", "hyde-options", "hplus", "chr@0.4", "chr@1", "chr+rotation@1")
 """What stands on the first screen; the rest is folded."""
 _COLUMNS = {
-    ("exams", "hit_right"): "some of five supports the right option",
-    ("exams", "misled"): "some supports a wrong one",
-    ("exams", "supports_right_at_5"): "share that supports the right one",
+    ("exams", "hit_right"): "some passage for the right option",
+    ("exams", "misled"): "some passage for a wrong option",
+    ("exams", "supports_right_at_5"): "share for the right option",
     ("exams", "on_topic_at_5"): "share on the topic",
     ("exams", "reads_right"): "judged reader right",
     ("bioasq", "p_at_5"): "BioASQ: P@5",
@@ -54,15 +54,33 @@ _COLUMNS = {
 
 
 def real() -> str:
-    """What every arm brought on real questions, every declared test, and whether the judge is one;
-    in Markdown."""
-    arms = read("real_arms", "open")[0].set_index(["dataset", "metric", "arm"])
+    """What every arm brought on real questions, and whether the judge is an instrument; in
+    Markdown."""
+    table = read("real_arms", "open")[0]
+    arms = table.set_index(["dataset", "metric", "arm"])
     few = _table(arms, _FEW)
     every = folded("Every arm", _table(arms, _ARMS))
-    tests = folded("Every declared test", markdown(*_tests()))
-    said = "Profile `open`; 300 exam questions, 618 of BioASQ (150 for CSQE, ThinkQE, rationale); "
-    said += "means over questions with 95 % bootstrap intervals."
-    return "\n\n".join((few, said, every, tests, folded("Is the judge an instrument?", _judge())))
+    judge = folded("Is the judge an instrument?", _judge())
+    return "\n\n".join((few, _asked(table), every, judge))
+
+
+def _asked(arms: pd.DataFrame) -> str:
+    """How many questions stand behind the table, and which arms were written for fewer."""
+    exams = arms.loc[arms["dataset"] == "exams", "n"].max()
+    bioasq = arms[(arms["dataset"] == "bioasq") & (arms["metric"] == "p_at_5")]
+    fewer = bioasq[(bioasq["n"] < bioasq["n"].max()) & bioasq["arm"].isin(_ARMS)]
+    for_some = [f"{n} for {_families(own['arm'])}" for n, own in fewer.groupby("n")]
+    aside = f" ({'; '.join(for_some)})" if for_some else ""
+    return (
+        f"Profile `open`. Means over {exams} exam questions, and over {bioasq['n'].max()} of "
+        f"BioASQ{aside}, with 95 % bootstrap intervals."
+    )
+
+
+def _families(arms: pd.Series) -> str:
+    """What arms are called at any lambda, each once, in the order of the table."""
+    own = set(arms)
+    return ", ".join(dict.fromkeys(label_of(a.partition("@")[0]) for a in _ARMS if a in own))
 
 
 def _table(arms: pd.DataFrame, shown: tuple[str, ...]) -> str:
@@ -82,25 +100,6 @@ def _cell(arms: pd.DataFrame, key: tuple) -> str | None:
         return None
     row = arms.loc[key]
     return f"{row['value']:.3f} ({row['low']:.2f}–{row['high']:.2f})"
-
-
-def _tests() -> tuple[tuple, list[tuple]]:
-    """Head and rows of the declared tests."""
-    tested = read("claims_real", "open")[0]
-    primary = tested[tested["status"] == "primary"].fillna("")
-    rows = [
-        (
-            row.claim,
-            row.metric,
-            f"`{row.arm}` against `{row.against}`",
-            between(row.difference, row.low, row.high, sign="+"),
-            f"{row.p_holm:.3g}",
-            row.n,
-            row.verdict,
-        )
-        for row in primary.itertuples()
-    ]
-    return ("statement", "outcome", "arms", "difference", "p (Holm)", "n", "verdict"), rows
 
 
 def _judge() -> str:
@@ -156,32 +155,47 @@ def tests_of(verdicts: pd.Series) -> str:
     )
 
 
-def verdict() -> str:
-    """The answer and its three numbers, how many tests stand behind it, and what would change it;
-    in Markdown."""
-    tested = read("claims_real", "open")[0]
-    primary = tested[tested["status"] == "primary"].fillna({"verdict": "", "excludes": ""})
-    hit, misled, precise = (
-        _of(primary, metric, "chr@1", "hplus") for metric in ("hit_right", "misled", "p_at_5")
-    )
-    # Fewer passages for wrong options are what is claimed only if those for the right one stay.
+def works(primary: pd.DataFrame) -> str:
+    """Does contrast work? In words, by the verdicts of the primary tests (a row a test).
+
+    Fewer passages for wrong options are what is claimed only if those for the right one stay.
+    """
     counts = (primary["verdict"] == "SUPPORTED") & (
         (primary["metric"] != "misled") | (primary["excludes"] == "yes")
     )
-    answer = "In part" if counts.any() else "Not as tested here"
     if counts.all():
-        answer = "Yes, as tested here"
-    excluded = "which counts as exclusion"
-    if misled["excludes"] != "yes":
-        excluded = "which does not count as exclusion, for support for the right option went too"
+        return "Yes, as tested here"
+    return "In part" if counts.any() else "Not as tested here"
+
+
+def why() -> str:
+    """What the result is not for want of, and what would change it; in Markdown."""
     arms = read("real_arms", "open")[0]
     pool = _of_arm(arms, POOL, "hit_right")
     said = _of_arm(arms, OWN_ANSWER, "reads_right")
+    return (
+        f"It is not for want of a good writer: H+ speaks for the right option in {said:.3f} of the "
+        "questions. What would change this: passages that say more (anything that any search "
+        f"found supports the right option of only {pool:.3f} of the questions), a stronger "
+        "encoder, a writer or a judge of another kind."
+    )
+
+
+def verdict() -> str:
+    """The answer and its three numbers, how many tests stand behind it, and what would change it;
+    in Markdown."""
+    primary = _primary()
+    hit, misled, precise = (
+        _of(primary, metric, "chr@1", "hplus") for metric in ("hit_right", "misled", "p_at_5")
+    )
+    excluded = "which counts as exclusion"
+    if misled["excludes"] != "yes":
+        excluded = "which does not count as exclusion, for support for the right option went too"
     return "\n\n".join(
         (
-            f"**Does it work? {answer}.** A large language model wrote H+ and H− for {hit['n']} "
-            "real exam questions, and blind judging said what each passage supports. Contrast at "
-            "the paper's λ = 1 put a passage for the right option into the top five of "
+            f"**Does it work? {works(primary)}.** A large language model wrote H+ and H− for "
+            f"{hit['n']} real exam questions, and blind judging said what each passage supports. "
+            "Contrast at the paper's λ = 1 put a passage for the right option into the top five of "
             f"{hit['value']:.3f} of them, H+ alone of {hit['value_against']:.3f}: "
             f"{_difference(hit)}. A passage for a wrong option came to {misled['value']:.3f} "
             f"against {misled['value_against']:.3f}: {_difference(misled)}, {excluded}. On "
@@ -189,13 +203,15 @@ def verdict() -> str:
             f"{precise['value']:.3f} against {precise['value_against']:.3f}: "
             f"{_difference(precise)}.",
             f"Of {len(primary)} tests declared before any text was written, "
-            f"{tests_of(primary['verdict'])} (`13_real_questions`). It is not for want of a good "
-            f"writer: H+ speaks for the right option in {said:.3f} of the questions. What would "
-            "change this: passages that say more (anything that any search found supports the "
-            f"right option of only {pool:.3f} of the questions), a stronger encoder, a writer or a "
-            "judge of another kind.",
+            f"{tests_of(primary['verdict'])} (`13_real_questions`). {why()}",
         )
     )
+
+
+def _primary() -> pd.DataFrame:
+    """The declared tests on real questions, a row a test."""
+    tested = read("claims_real", "open")[0]
+    return tested[tested["status"] == "primary"].fillna({"verdict": "", "excludes": ""})
 
 
 def _of(table: pd.DataFrame, metric: str, arm: str, against: str) -> dict:

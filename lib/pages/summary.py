@@ -1,24 +1,133 @@
-"""What was found, in a few lines made from the results: the same words in README and ``00``."""
+"""What was found, made from the results: the same words in README, docs/ and ``00``."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from lib.pages.committed import between, folded, read
-from lib.pages.real import tests_of, verdict
+from lib.pages.committed import OUTCOMES, between, chance, folded, markdown, read
+from lib.pages.real import tests_of, why, works
 from lib.studies.lam.claims import primary_tests
 
-__all__ = ["summary"]
+__all__ = ["answer", "summary", "tests"]
 
-FRESH, REAL, BLIND = "ddx_fresh", "ddx_real", "ddx_real_blind"
-P = "p_at_5"
+QUESTIONS, FRESH, REAL, BLIND = "real", "ddx_fresh", "ddx_real", "ddx_real_blind"
+HIT, P = "hit_right", "p_at_5"
 
 
 def summary() -> str:
-    """The answer first; what was tested, and what was only looked at, on a click; in Markdown."""
-    tested = folded("The tests on diseases, one by one", _tested())
+    """``answer`` and ``tests``, one under the other; in Markdown."""
+    return f"{answer()}\n\n{tests()}"
+
+
+def answer() -> str:
+    """The verdict in three sentences with three numbers; in Markdown.
+
+    Two compare contrast at the paper's lambda with H+ alone, on real questions; the third gives
+    contrast its best case: H+ right by construction, and the lambda that dev chose.
+    """
+    exams = _primary_row(QUESTIONS, HIT, "chr@1")
+    bioasq = _primary_row(QUESTIONS, P, "chr@1")
+    lam = _chosen(REAL)
+    diseases = _primary_row(FRESH, P, f"chr@{lam:g}")
+    declared = pd.concat([_primary(QUESTIONS), _primary(FRESH)])
+    return "\n".join(
+        (
+            f"**Does it work? {works(declared)}.**",
+            "",
+            f"- On **{exams['n']} real exam questions**, with H+ and H− written by a large "
+            "language model, contrast at the paper's λ = 1 finds support for the right option in "
+            f"{_share(exams['value'])} of them, H+ alone in {_share(exams['value_against'])}: "
+            f"{_points(exams)}.",
+            f"- On **{bioasq['n']} questions of BioASQ**, contrast at λ = 1 fills "
+            f"{_share(bioasq['value'])} of the top five with passages that experts chose, H+ alone "
+            f"{_share(bioasq['value_against'])}: {_points(bioasq)}.",
+            f"- On **{diseases['n']} diseases**, where H+ is right by construction, contrast at "
+            f"the λ = {lam:g} that other diseases chose fills {_share(diseases['value'])} of the "
+            "top five with passages on the disease, H+ alone "
+            f"{_share(diseases['value_against'])}: {_points(diseases)}.",
+        )
+    )
+
+
+def tests() -> str:
+    """How the declared tests came out and what would change that; every test, and what was only
+    looked at, on a click; in Markdown."""
+    real, fresh = _primary(QUESTIONS), _primary(FRESH)
+    counted = (
+        f"Of {len(real)} tests on real questions, declared before any text was written, "
+        f"{tests_of(real['verdict'])}. Of {len(fresh)} on diseases that nothing was tuned on, "
+        f"{tests_of(fresh['verdict'])}."
+    )
+    listed = "\n\n".join((_listed(QUESTIONS), _listed(FRESH)))
+    every = folded("Every declared test", listed)
     looked_at = folded("What was looked at many times before", _looked_at())
-    return "\n\n".join((verdict(), _diseases(), tested, looked_at))
+    return "\n\n".join((counted, _ruled_out(), _dev_chose(), why(), every, looked_at))
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _points(row: dict) -> str:
+    """A difference of two shares with its interval and verdict."""
+    difference, low, high = (100 * row[column] for column in ("difference", "low", "high"))
+    return f"{difference:+.1f} points ({low:.1f} to {high:.1f}), **{row['verdict']}**"
+
+
+def _primary(study: str) -> pd.DataFrame:
+    """The declared tests of a study; ``excludes`` is empty where nothing could be excluded."""
+    table = _claims(study)
+    if "excludes" not in table:
+        table = table.assign(excludes="")
+    return table[table["status"] == "primary"].fillna({"verdict": "", "excludes": ""})
+
+
+def _primary_row(study: str, metric: str, arm: str) -> dict:
+    """The declared test of an arm against H+ alone; LookupError where none was."""
+    table = _primary(study)
+    same = (table["arm"] == arm) & (table["against"] == "hplus") & (table["metric"] == metric)
+    if same.sum() != 1:
+        raise LookupError(f"{study}: {same.sum()} declared tests of {arm} against hplus, {metric}")
+    return table[same].iloc[0].to_dict()
+
+
+def _ruled_out() -> str:
+    """Does contrast keep passages for wrong options out, and at what price?"""
+    misled = _primary_row(QUESTIONS, "misled", "chr@1")
+    counts = "This counts as exclusion."
+    if misled["excludes"] != "yes":
+        counts = "This does not count as exclusion: support for the right option went too."
+    difference = between(misled["difference"], misled["low"], misled["high"], sign="+")
+    return (
+        "Does contrast at λ = 1 rule the wrong options out? It finds support for a wrong option "
+        f"in {misled['value']:.3f} of the exam questions, H+ alone in "
+        f"{misled['value_against']:.3f}: {difference}, **{misled['verdict']}**. {counts}"
+    )
+
+
+def _dev_chose() -> str:
+    """Which lambda the dev questions chose on real questions."""
+    table = read("real_dev_lambda", "open")[0]
+    chosen = table[table["chosen"]].set_index("group")["lambda"]
+    words = [f"λ = {lam:g}{' (H+ alone)' if lam == 0 else ''}" for lam in chosen]
+    names = ["exam questions" if name == "exams" else "BioASQ" for name in chosen.index]
+    each = [f"{word} for {name}" for word, name in zip(words, names, strict=True)]
+    return f"Left to choose λ, the dev questions took {' and '.join(each)}."
+
+
+def _listed(study: str) -> str:
+    """Every declared test of a study as a table, under what was declared when."""
+    rows = []
+    for row in _primary(study).to_dict("records"):
+        arms = f"`{row['arm']}` against `{row['against']}`"
+        difference = between(row["difference"], row["low"], row["high"], sign="+")
+        outcome = OUTCOMES[row["metric"]]
+        p = chance(row["p_holm"])
+        rows.append((row["claim"], outcome, arms, difference, p, row["n"], row["verdict"]))
+    head = ("statement", "outcome", "arms", "difference", "p (Holm)", "n", "verdict")
+    title = {QUESTIONS: "Real questions", FRESH: "Diseases (ddx-fresh)"}[study]
+    declared = primary_tests()[study.replace("_", "-")]["declared"]
+    return f"*{title}, declared on {declared}; Holm over them.*\n\n{markdown(head, rows)}"
 
 
 def _claims(study: str, profile: str = "open") -> pd.DataFrame:
@@ -33,37 +142,6 @@ def _row(table: pd.DataFrame, arm: str, against: str, metric: str = P) -> dict:
 def _chosen(study: str) -> float:
     table = read(f"choices_{study}", "open")[0].set_index("form")
     return float(table.loc["one mimic", "lambda"])
-
-
-def _diseases() -> str:
-    """The second act in a sentence: hypotheses that nobody had to guess."""
-    primary = _claims(FRESH)
-    primary = primary[primary["status"] == "primary"]
-    return (
-        f"**And where H+ is right by construction?** On {int(primary['n'].max())} diseases that "
-        f"nothing was tuned on, {len(primary)} statements about contrast were declared beforehand "
-        f"and tested once: {tests_of(primary['verdict'])}."
-    )
-
-
-def _tested() -> str:
-    """Every primary test, one line each."""
-    primary = _claims(FRESH)
-    lines = []
-    for row in primary[primary["status"] == "primary"].to_dict("records"):
-        difference = between(row["difference"], row["low"], row["high"], sign="+")
-        lines.append(
-            f"- {row['claim']} (`{row['arm']}` against `{row['against']}`): P@5 "
-            f"{row['value']:.3f} against {row['value_against']:.3f}, {difference}: "
-            f"**{row['verdict']}**"
-        )
-    declared = primary_tests()["ddx-fresh"]["declared"]
-    head = (
-        f"*ddx-fresh, tests declared on {declared}; Holm over them. P@5 is the share of the five "
-        "best passages that are on the disease. H+ is an institute's own description of the right "
-        "disease: nobody had to guess it.*"
-    )
-    return "\n".join((head, "", *lines))
 
 
 def _looked_at() -> str:

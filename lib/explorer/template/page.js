@@ -349,8 +349,8 @@ function showLambda() {
   const past = changes.filter((at) => at <= place.lam).length;
   const green = marks().length > 1 ? "the paper's λ and the one that dev questions chose" : "the paper's λ";
   by("changes").textContent = `The set of five changes ${changes.length} times between λ = 0 and 2, ${past} of them up to here: the black ticks under the slider. Green: ${green}.`;
-  by("back").disabled = !changes.some((at) => at < place.lam - 1e-4);
-  by("next").disabled = !changes.some((at) => at > place.lam);
+  by("back").disabled = !changes.some((at) => at < place.lam - 1e-6);
+  by("next").disabled = !changes.some((at) => at > place.lam + 1e-6);
   const limit = currentSet().judged_to;
   const beyond = limit !== null && (place.lam > limit || place.form !== "one mimic" || place.mimic !== "own");
   by("beyond").textContent = beyond ? `Judged was what plain contrast finds up to λ = ${limit}; here more passages are “not judged”, which is not “wrong”.` : "";
@@ -469,6 +469,15 @@ function setLambda(lam) {
   });
 }
 
+function beyond(direction) {
+  // A little past the next change, so that rounding cannot tie what changes places there; never
+  // past the change after it.
+  const ends = direction > 0 ? shown.changes : [...shown.changes].reverse();
+  const ahead = ends.filter((at) => direction * (at - place.lam) > 1e-6);
+  const room = ahead.length > 1 ? Math.abs(ahead[1] - ahead[0]) / 2 : 1;
+  return ahead[0] + direction * Math.min(0.002, room);
+}
+
 function listen() {
   by("set").addEventListener("change", (e) => {
     const set = data.sets.find((one) => one.name === e.target.value);
@@ -479,9 +488,8 @@ function listen() {
   by("form").addEventListener("change", (e) => moveTo({ form: e.target.value }));
   by("mimic").addEventListener("change", (e) => moveTo({ mimic: e.target.value }));
   by("lam").addEventListener("input", (e) => setLambda(parseFloat(e.target.value)));
-  // A hair past the change, so that what is shown is what comes after it.
-  by("next").addEventListener("click", () => setLambda(Math.min(...shown.changes.filter((at) => at > place.lam)) + 5e-5));
-  by("back").addEventListener("click", () => setLambda(Math.max(...shown.changes.filter((at) => at < place.lam - 1e-4)) - 5e-5));
+  by("next").addEventListener("click", () => setLambda(beyond(1)));
+  by("back").addEventListener("click", () => setLambda(beyond(-1)));
   window.addEventListener("hashchange", () => {
     readAddress();
     showControls();

@@ -1,0 +1,225 @@
+"""What the explorer shows in a notebook, as HTML: lists, breakpoints, the turn, the whole set.
+
+Plain HTML and SVG without a script, so that it also stands where widgets are absent.
+"""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+from lib.explorer.lines import LAM_MAX
+from lib.explorer.rows import CLASSES
+from lib.explorer.view import GOOD, Place, Seen, View
+
+__all__ = ["COLOURS", "picture", "texts"]
+
+COLOURS = {
+    "right": "#0072B2",
+    "both": "#56B4E9",
+    "wrong": "#882255",
+    "on topic": "#C9A227",
+    "neither": "#B5B5BD",
+    "not judged": "#E2E2E8",
+}
+"""Of the classes; each is also named, so that nobody has to tell colours apart."""
+
+_ACCENT = "#009E73"
+_BOX = (
+    "border:1px solid #bbb;border-left:6px solid {};border-radius:5px;padding:3px 8px;margin:4px 0"
+)
+_SIDE = "display:flex;flex-wrap:wrap;gap:14px;align-items:flex-start"
+_TEXT = "font-family:sans-serif;font-size:11px;fill:currentColor"
+
+
+def picture(view: View, place: Place) -> str:
+    """Everything that changes with lambda, for one place."""
+    before, after = view.list_at(place, 0.0), view.list_at(place)
+    figures = f"{_curve(view, place)}{_turn(view, place)}"
+    lists = _list(
+        "H+ alone, λ = 0", before, set(before.records) - set(after.records), "leaves"
+    ) + _list(
+        f"contrast, λ = {place.lam:.2f}", after, set(after.records) - set(before.records), "new"
+    )
+    return (
+        f'<div style="max-width:960px">{_told(view, place, before, after)}{_ticks(view, place)}'
+        f'<div style="{_SIDE}">{figures}</div>{_beyond(view, place)}'
+        f'<div style="{_SIDE}">{lists}</div></div>'
+    )
+
+
+def _told(view: View, place: Place, before: Seen, after: Seen) -> str:
+    """How many of the k are right, before and after; nothing where nobody judged."""
+    means = view.sets[place.set]["means"].get("right")
+    if means is None:
+        return ""
+    counts = [sum(one in GOOD for one in seen.classes) for seen in (before, after)]
+    return (
+        f"<b>“right” ({escape(means)}): {counts[0]} of {place.k} by H+ alone, "
+        f"{counts[1]} of {place.k} at λ = {place.lam:.2f}</b>"
+    )
+
+
+def _list(head: str, seen: Seen, marked: set[int], mark: str) -> str:
+    """A ranked list; the records in ``marked`` carry a word."""
+    items = []
+    rows = zip(seen.records, seen.scores, seen.classes, seen.passages, strict=True)
+    for rank, (record, score, name, passage) in enumerate(rows, 1):
+        chapter, *sections = passage["title"].split(" -- ")
+        title = " › ".join(sections) or chapter or passage["text"]
+        text = passage["text"] if passage["title"] else ""
+        where = escape(passage["source"])
+        if passage["link"].startswith("https://"):
+            where = f'<a href="{escape(passage["link"])}">{where}</a>'
+        said = f" · {mark}" if record in marked else ""
+        items.append(
+            f'<div style="{_BOX.format(COLOURS[name])}"><small>{rank}. <b>{escape(name)}</b>'
+            f"{said} · S = {score:.3f}</small><br><b>{escape(title)}</b><br>"
+            f"<small>{escape(text)} {where}</small></div>"
+        )
+    return f'<div style="flex:1 1 260px;min-width:0"><b>{escape(head)}</b>{"".join(items)}</div>'
+
+
+def _beyond(view: View, place: Place) -> str:
+    """That what was judged ends here, where it does."""
+    limit = view.sets[place.set]["judged_to"]
+    plain = (place.form, place.mimic) == ("one mimic", "own")
+    if limit is None or (plain and place.lam <= limit and place.k <= 5):
+        return ""
+    return (
+        f"<div><i>Judged were the top fives of plain contrast up to λ = {limit:g}: here more "
+        "passages are “not judged”, which is not “wrong”.</i></div>"
+    )
+
+
+def _ticks(view: View, place: Place) -> str:
+    """The lambdas at which the set changes, on a line as long as the slider's."""
+    changes = view.changes(place)
+    marks = "".join(
+        f'<line x1="{500 * at:.1f}" x2="{500 * at:.1f}" y1="2" y2="10" stroke="currentColor"/>'
+        for at in changes
+    )
+    here = 500 * place.lam
+    said = f"The set of {place.k} changes {len(changes)} times between λ = 0 and {LAM_MAX:g}"
+    at = ", ".join(f"{x:.2f}" for x in changes)
+    return (
+        f'<svg viewBox="0 0 1000 14" style="width:100%;height:14px" preserveAspectRatio="none" '
+        f'role="img" aria-label="{said}: {at}"><line x1="0" x2="1000" y1="6" y2="6" stroke="#999"/>'
+        f'{marks}<circle cx="{here:.1f}" cy="6" r="5" fill="{_ACCENT}"/></svg>'
+        f"<small>{said}: at the marks.</small>"
+    )
+
+
+def _turn(view: View, place: Place) -> str:
+    """The query in the plane of h+ and the mimic, to scale."""
+    turned = view.turn(place)
+    if turned is None:
+        return (
+            '<div style="flex:0 1 220px"><small>The turn of the query is drawn for one mimic '
+            "alone: with the question added, or several mimics, it leaves this plane.</small></div>"
+        )
+    c, degrees = turned
+    side, radius = math.sqrt(max(1 - c * c, 0.0)), 62
+    x, y = -place.lam * side, 1 - place.lam * c
+    scale = min(1.0, 1.4 / max(math.hypot(x, y), 1e-9))
+    arrows = [
+        (0.0, 1.0, COLOURS["right"], "h+", 0, -6),
+        (side, c, COLOURS["wrong"], "mimic", 22, -2),
+        (x * scale, y * scale, _ACCENT, "query", -6, 14 if y < 0 else -6),
+    ]
+    drawn = "".join(
+        f'<line x1="0" y1="0" x2="{a * radius:.1f}" y2="{-b * radius:.1f}" stroke="{colour}" '
+        f'stroke-width="3"/><text x="{a * radius + dx:.1f}" y="{-b * radius + dy:.1f}" '
+        f'text-anchor="middle" style="{_TEXT}">{name}</text>'
+        for a, b, colour, name, dx, dy in (arrows if place.lam else arrows[:2])
+    )
+    said = f"cos(h+, mimic) = {c:.2f}; the query has turned by {degrees:.0f}°"
+    return (
+        f'<div style="flex:0 1 220px"><svg viewBox="-110 -88 220 168" style="width:100%" '
+        f'role="img" aria-label="{said}"><circle r="{radius}" fill="none" stroke="#ccc"/>'
+        f"{drawn}</svg>"
+        f"<small>{said}.</small></div>"
+    )
+
+
+def _curve(view: View, place: Place) -> str:
+    """What the k best are, on average over the set, at every lambda; a dot at the place's."""
+    some = view.sets[place.set]
+    if list(some["means"]) == ["not judged"]:
+        return ""
+    lambdas, shares, found, n = view.over_lambda(place)
+    (_,), (now,), _ = view.shares(place, [place.lam])
+    left, top, width, height = 36, 8, 430, 170
+
+    def at(lam: float, share: float) -> str:
+        return f"{left + width * lam / LAM_MAX:.1f},{top + height * (1 - share):.1f}"
+
+    bands, base, names = "", [0.0] * len(lambdas), []
+    for c, name in enumerate(CLASSES):
+        if not shares[:, c].any():
+            continue
+        above = [low + share for low, share in zip(base, shares[:, c], strict=True)]
+        low = [at(lam, share) for lam, share in zip(lambdas, base, strict=True)]
+        high = [at(lam, share) for lam, share in zip(lambdas, above, strict=True)]
+        points = " ".join([*low, *reversed(high)])
+        bands += f'<polygon points="{points}" fill="{COLOURS[name]}"/>'
+        square = f'<span style="color:{COLOURS[name]}">■</span>'
+        names.append(f"{square} {escape(name)}: {escape(some['means'].get(name, name))}")
+        base = above
+    line = " ".join(at(lam, share) for lam, share in zip(lambdas, found, strict=True))
+    x, y = at(place.lam, now).split(",")
+    axis = "".join(
+        f'<text x="{left - 4}" y="{at(0, s).split(",")[1]}" text-anchor="end" style="{_TEXT}">'
+        f"{100 * s:.0f}%</text>"
+        for s in (0, 0.5, 1)
+    ) + "".join(
+        f'<text x="{at(lam, 0).split(",")[0]}" y="{top + height + 14}" text-anchor="middle" '
+        f'style="{_TEXT}">{lam:g}</text>'
+        for lam in (0, 0.5, 1, 1.5, 2)
+    )
+    said = (
+        f"{some['title']}, {n} questions. Line and dot: a right one among the {place.k} in "
+        f"{_percent(found[0])} of them at λ = 0, in {_percent(now)} at λ = {place.lam:.2f}"
+    )
+    return (
+        f'<div style="flex:1 1 420px;min-width:0"><svg viewBox="0 0 480 200" style="width:100%" '
+        f'role="img" aria-label="{escape(said)}">{bands}'
+        f'<polyline points="{line}" fill="none" stroke="white" stroke-width="4"/>'
+        f'<polyline points="{line}" fill="none" stroke="black" stroke-width="1.6"/>'
+        f'<line x1="{x}" x2="{x}" y1="{top}" y2="{top + height}" stroke="black" '
+        f'stroke-dasharray="3 3"/><circle cx="{x}" cy="{y}" r="5" fill="{_ACCENT}" '
+        f'stroke="white"/>{axis}</svg><small>{escape(said)}. Bands, the share of the {place.k}: '
+        f"{'; '.join(names)}.</small></div>"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def texts(view: View, place: Place) -> str:
+    """The question, its options with the key, H+ and the mimic that is subtracted."""
+    question = view.question(place)
+    options = "".join(
+        f"<li><b>{letter}. {escape(option)} ✓ (the key)</b></li>"
+        if letter == question["answer"]
+        else f"<li>{letter}. {escape(option)}</li>"
+        for letter, option in question["options"].items()
+    )
+    mimics = [question["random" if place.mimic == "random" else "mimic"]]
+    if place.form == "several mimics":
+        mimics = question["several"]
+    cells = (
+        (f"Question {question['qid']}", f"{escape(question['text'])}<ul>{options}</ul>"),
+        ("H+", escape(question["target"])),
+        (
+            "H−" if place.mimic != "random" else "H− of another question",
+            "<br>".join(map(escape, mimics)),
+        ),
+    )
+    columns = "".join(
+        f'<div style="flex:1 1 240px;min-width:0"><b>{escape(head)}</b><br>'
+        f"<small>{text}</small></div>"
+        for head, text in cells
+    )
+    return f'<div style="{_SIDE};max-width:960px">{columns}</div>'

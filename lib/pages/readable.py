@@ -1,0 +1,407 @@
+"""Tables as a notebook shows them: words for column names and keys, one cell for an interval.
+
+Result files keep their names (``p_at_5``, ``hplus``); a reader sees "P@5" and "H+ alone". What a
+column or a cell is called on a screen is said here and, for methods, in ``lib.plots.labels``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from lib.methods import METHODS
+from lib.plots.labels import label_of
+
+__all__ = ["NAMES", "by_method", "caption", "readable", "show", "wide", "words"]
+
+NAMES = {
+    "arm": "searched with",
+    "family": "searched with",
+    # What was retrieved.
+    "p_at_5": "P@{k}",
+    "dev_p_at_5": "P@{k} on dev",
+    "hit_at_5": "hit@{k}",
+    "ndcg_at_10": "nDCG@10",
+    "mrr": "MRR",
+    "mimic_at_5": "share on the mimic",
+    "contamination_at_5": "share on the mimic",
+    "neither_at_5": "on neither, or not judged",
+    "hit_right": "some passage for the right option",
+    "hit_right_any": "the same, if one pass is enough",
+    "misled": "some passage for a wrong option",
+    "misled_any": "for a wrong one, if one pass is enough",
+    "supports_right_at_5": "share for the right option",
+    "supports_wrong_at_5": "share for a wrong option",
+    "on_topic_at_5": "share on the topic",
+    "judged_share": "share judged",
+    # What was answered.
+    "reads_right": "judged reader right",
+    "reads_right_or_guess": "judged reader right, or guessing",
+    "abstains": "judged reader abstains",
+    "accuracy_answered": "of the replies that were read",
+    "accuracy_mirage": "by MIRAGE's parser",
+    "balanced_accuracy": "balanced accuracy",
+    "unparsed": "replies not read",
+    "yes_rate": "says yes",
+    "answerer": "answered by",
+    "reported": "the paper",
+    "accuracy_found": "right, target found",
+    "n_found": "n, target found",
+    "accuracy_not_found": "right, no target found",
+    "n_not_found": "n, no target found",
+    # Tests.
+    "value_against": "the other's",
+    "least": "least to be seen",
+    "least_holm": "least, after Holm",
+    "p_holm": "p (Holm)",
+    "n_dev": "n, dev",
+    "dev_n": "n, dev",
+    "test_n": "n, test",
+    "excludes": "is exclusion",
+    "chosen_in": "chosen in",
+    "status": "kind of test",
+    # Passages, texts and costs.
+    "mean_chars": "characters, mean",
+    "p95_chars": "characters, 95th percentile",
+    "names_answer": "H+ names the right option",
+    "prompt_tokens": "prompt tokens",
+    "output_tokens": "output tokens",
+    "output_tokens_at_most": "output tokens, at most",
+    "max_tokens": "tokens at most",
+    "options_visible": "sees the options",
+    "retrieval_rounds": "searches",
+    "latency_s": "seconds",
+    "reported_calls": "calls, the paper",
+    "reported_output_tokens": "output tokens, the paper",
+    "value_n": "n, value",
+    "who": "part",
+    "fraction": "share",
+    "jaccard": "Jaccard",
+    "zero": "nothing shared",
+    "rbo": "rank-biased overlap",
+    "mean_overlap": "mean overlap",
+    "zero_overlap": "no overlap, %",
+    # Mimics.
+    "kept_chosen": "kept, given λ",
+    "kept_one": "kept, λ = 1",
+    "p_hplus": "P@{k}, H+ alone",
+    "p_chosen": "P@{k}, given λ",
+    "p_one": "P@{k}, λ = 1",
+    "rho": "Spearman's ρ",
+    "wrong_n": "wrong answers",
+    "wrong_value": "collapsed, wrong answers",
+    "right_n": "right answers",
+    "right_value": "collapsed, right answers",
+    # Contradiction.
+    "backend": "model",
+    "reach_goal": "sets at the aim",
+    "cleared": "sets above the bar",
+    "mean_p": "mean probability",
+    "ranked": "couples in order",
+    "pid": "pair",
+    "memory_mb": "memory, MB",
+    "year_a": "first year",
+    "year_b": "second year",
+    "says_a": "the first says",
+    "says_b": "the second says",
+    "disagree_any": "disagree, if one pass is enough",
+    "same": "on the same question",
+    "cnt": "CNT",
+    "cnt_bin": "CNT",
+    "score_bin": "score S",
+    "excess": "CNT above unrelated texts",
+    "auroc": "AUROC",
+    "with_compared": "correlation with what was compared",
+    "with_top_1": "correlation with the maximum",
+    "passed": "sentence pairs compared",
+    "passed_against": "compared, the other",
+    "positives": "pairs to rank high",
+    "negatives": "pairs to rank low",
+    "mean_positive": "mean of the high",
+    "mean_negative": "mean of the low",
+    "hnsw": "HNSW",
+    "year_10": "year, 10 %",
+    "year_50": "year, 50 %",
+    "year_90": "year, 90 %",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "bert_cosine": "BERT cosine",
+    "vsim_cosine": "VSIM",
+    "jsd": "JSD",
+    "kld": "KLD",
+    "how": "what runs it",
+    "runs_as": "asked as",
+    "medicines_tga": "medicines in the register",
+    "pmids_after_selection": "abstracts after selection",
+    "unique_pmids": "different abstracts",
+    "abstract_year_first": "first year",
+    "abstract_year_last": "last year",
+    "pubmed_documents_raw": "documents found",
+    "avg_documents_per_query": "documents a query",
+    # The audit.
+    "extra_right": "questions more",
+    "fewest_discordant": "fewest discordant",
+    "most_significant": "most with p ≤ 0.05",
+    "independent": "if independent",
+    # Sets and encoders.
+    "lambda": "λ",
+    "dataset": "questions",
+    "exams": "both exam sets",
+    "medqa": "MedQA",
+    "mmlu": "MMLU-Med",
+    "bioasq": "BioASQ",
+    "scifact held-out": "SciFact held-out",
+    "evidence inference held-out": "Evidence Inference held-out",
+    "bioclaim": "BioClaim",
+    "minilm": "all-MiniLM-L6-v2",
+    "mpnet": "all-mpnet-base-v2",
+    "h_plus": "H+ speaks for",
+    "asks_for": "asks for",
+    "by_heart": "known by heart",
+}
+"""What a column, or a key in a cell, is called. ``{k}`` is how many passages were retrieved: the
+files say ``p_at_5`` whatever k is."""
+
+_CELLS = {
+    ("group", "mini"): "evidence-mini",
+    ("group", "query"): "abstracts nearest to one question",
+    ("group", "near"): "an abstract and its nearest",
+    ("group", "real"): "passages of one top five",
+    ("measure", "cnt"): "CNT",
+    ("outcome", "only the first right"): "only CHR right",
+    ("outcome", "only the second right"): "only HyDE right",
+}
+"""Keys that have words of their own in one column only, by column and key."""
+_ARMS = ("arm", "against", "family", "method", "label", "searched with", "part")
+"""Columns and levels whose cells are keys of ``label_of``."""
+_COUNTS = ("n", "n_dev", "dev_n", "test_n", "n_found", "n_not_found", "hits", "value_n", "failed")
+"""Columns of whole numbers, also where a missing one has made them decimal."""
+_MIXED = ("value", "reported")
+"""Columns that may hold counts beside shares."""
+_SETS = ("exams", "mmlu", "medqa", "bioasq", "ddx-real", "ddx-fresh")
+"""Question sets in the paper's order; those of several come first."""
+_MISSING = "–"
+
+
+def words(name: object, k: int = 5) -> str:
+    """What a column or a key is called; a name that nobody listed is split at its underscores."""
+    if isinstance(name, float):
+        return f"{name:g}"
+    text = str(name)
+    if text in NAMES:
+        return NAMES[text].format(k=k)
+    parts = [
+        NAMES.get(part) or (part.replace("_", " ") if re.fullmatch(r"\w+", part) else part)
+        for part in re.split(r"(, |; )", text)
+    ]
+    return re.sub(r"@k\b", f"@{k}", "".join(parts)).replace("{k}", str(k))
+
+
+def readable(table: pd.DataFrame, k: int = 5, digits: int = 3) -> pd.DataFrame:
+    """The table as texts for a screen; the table that was given is not changed.
+
+    Columns, levels and keys get words (``NAMES``, ``label_of``), numbers have ``digits`` decimals,
+    a value and its interval stand in one cell, a missing value is a dash. Question sets come in
+    the paper's order. ``k`` is how many passages the table's run retrieved.
+    """
+    table = _sets_in_order(table)
+    intervals = _intervals(table.columns)
+    ends = {end for pair in intervals.values() for end in pair}
+    texts, heads = [], []
+    for place, column in enumerate(table.columns):
+        if column in ends:
+            continue
+        values = table.iloc[:, place]
+        if column in intervals:
+            low, high = intervals[column]
+            sign = "+" if column == "difference" else ""
+            rows = zip(values, table[low], table[high], strict=True)
+            texts.append([_interval(*row, sign, digits) for row in rows])
+            heads.append(f"{words(column, k)} (95 % interval)")
+        else:
+            name = column[0] if isinstance(column, tuple) else column
+            places = 0 if _whole(values, name) else digits
+            texts.append([_cell(value, name, places, k) for value in values])
+            heads.append(column)
+    shown = pd.DataFrame(dict(enumerate(texts)), index=_index(table.index, k))
+    if isinstance(table.columns, pd.MultiIndex):
+        shown.columns = _index(table.columns, k)
+    else:
+        shown.columns = _index(pd.Index(heads, name=table.columns.name), k)
+    return shown
+
+
+def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold: str = "") -> None:
+    """Show a table to a reader: a line above it, then the table as ``readable`` has it.
+
+    The line is ``says`` and every column that has one value only. With ``fold`` the table opens on
+    a click at those words.
+    """
+    from IPython.display import HTML, Markdown, display
+
+    texts = readable(table, k, digits)
+    line = " ".join(part for part in (says, caption(texts)) if part)
+    if line:
+        display(Markdown(line))
+    rest = texts.drop(columns=_alike(texts))
+    with pd.option_context("display.max_colwidth", None, "display.max_rows", 200):
+        if fold:
+            opened = f"<details><summary>{fold}</summary>{rest.to_html()}</details>"
+            display(HTML(opened))
+        else:
+            display(rest)
+
+
+def caption(texts: pd.DataFrame) -> str:
+    """The columns of a readable table that say one thing in all rows, as a line of Markdown."""
+    alike = {column: texts[column].iloc[0] for column in _alike(texts)}
+    said = [f"{column} {value}" for column, value in alike.items() if value != _MISSING]
+    return f"*In every row: {'; '.join(said)}.*" if said else ""
+
+
+def wide(
+    table: pd.DataFrame, rows: str | list[str], columns: str | list[str], value: str = "value"
+) -> pd.DataFrame:
+    """A table with a row a row, as one with a row a method, say, and a column a question set.
+
+    Cells are texts: ``value`` with its interval, of the columns ``<value>_low`` and
+    ``<value>_high`` or ``low`` and ``high``. Rows and columns stay in the order they come in.
+    """
+    low, high = (f"{value}_{end}" if f"{value}_{end}" in table else end for end in ("low", "high"))
+    cells = zip(table[value], table[low], table[high], strict=True)
+    texts = table.assign(text=[_interval(*cell, "", 3) for cell in cells])
+    return texts.pivot_table(
+        index=rows, columns=columns, values="text", aggfunc="first", sort=False
+    ).fillna(_MISSING)
+
+
+def by_method(table: pd.DataFrame, column: str = "method") -> pd.DataFrame:
+    """The rows in one order of methods: baselines, H+ alone, contrast, its controls, the rest.
+
+    ``column`` is a column, or a level of the index, of keys such as ``chr+rotation@1``; rows of one
+    method stay as they were.
+    """
+    before = [name for name in METHODS if name != "chr"]
+    asked = ["question", "asked_dense", "asked_bm25", "asked_rrf"]
+    order = [*asked, *before, "chr", "chr_given", "chr+rotation", "chr+stranger"]
+    keys = table[column] if column in table else table.index.get_level_values(column)
+    families = [key.partition("@")[0] for key in keys]
+    places = [order.index(name) if name in order else len(order) for name in families]
+    return table.iloc[np.argsort(places, kind="stable")]
+
+
+def _alike(texts: pd.DataFrame) -> list[str]:
+    """Columns of one value, where a table has several rows and no grid of names for columns."""
+    if len(texts) < 2 or texts.columns.name or isinstance(texts.columns, pd.MultiIndex):
+        return []
+    alike = [column for column in texts if texts[column].nunique() == 1]
+    return alike if len(alike) < texts.shape[1] else []
+
+
+def _intervals(columns: pd.Index) -> dict[str, tuple[str, str]]:
+    """Columns that have an interval, with the names of its two ends."""
+    names = {name for name in columns if isinstance(name, str)}
+    found = {}
+    for end in names:
+        stem = end.removesuffix("_low")
+        owner = stem if stem in names else f"{stem}_value"
+        if end != stem and owner in names:
+            found[owner] = (end, f"{stem}_high")
+    if {"low", "high"} <= names:
+        # They stand after what they belong to.
+        found[columns[list(columns).index("low") - 1]] = ("low", "high")
+    return found
+
+
+def _interval(value: float, low: float, high: float, sign: str, digits: int) -> str:
+    if pd.isna(value):
+        return _MISSING
+    value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))  # no -0
+    said = f"{value:{sign}.{digits}f}"
+    return said if pd.isna(low) else f"{said} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def _cell(value: object, column: object, digits: int, k: int) -> str:
+    """One value as text."""
+    if isinstance(value, str) and value:
+        return _text(value, column, k)
+    if value is None or value == "" or pd.isna(value):
+        return _MISSING
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if column == "lambda":
+        return f"{value:g}"
+    if column in ("p", "p_holm") and value < 0.001:
+        return "< 0.001"
+    mixed = column in _MIXED and value >= 10 and float(value).is_integer()
+    if isinstance(value, int | np.integer) or mixed:
+        digits = 0
+    return f"{value:,.{digits}f}" if abs(value) >= 10_000 else f"{value:.{digits}f}"
+
+
+def _whole(values: pd.Series, column: object) -> bool:
+    """Whether a decimal column holds counts, decimal only because one of them is missing."""
+    if not pd.api.types.is_float_dtype(values):
+        return False
+    known = values.dropna()
+    whole = bool((known % 1 == 0).all())
+    return whole and (column in _COUNTS or (len(known) > 0 and known.max() >= 10))
+
+
+def _text(value: str, column: object, k: int) -> str:
+    """A key as words."""
+    if column in _ARMS and label_of(value) != value:
+        return label_of(value)
+    if column == "who" and ": " in value:
+        what, whose = value.split(": ")
+        return f"{what}: {label_of(whose)}"
+    return _CELLS.get((column, value)) or words(value, k)
+
+
+def _index(index: pd.Index, k: int) -> pd.Index:
+    """The same index in words; row numbers, which say nothing, are blank."""
+    names = [None if name is None else words(name, k) for name in index.names]
+    if isinstance(index, pd.MultiIndex):
+        entries = [
+            tuple(_label(value, name, k) for value, name in zip(entry, index.names, strict=True))
+            for entry in index
+        ]
+        return pd.MultiIndex.from_tuples(entries, names=names)
+    if index.name is None and pd.api.types.is_integer_dtype(index):
+        return pd.Index([""] * len(index))
+    return pd.Index([_label(value, index.name, k) for value in index], name=names[0])
+
+
+def _label(value: object, level: object, k: int) -> str:
+    return _text(value, level, k) if isinstance(value, str) else words(value, k)
+
+
+def _sets_in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """Question sets in the paper's order: in columns, and in rows that begin with their set."""
+    table = table.iloc[:, _order(table.columns)]
+    if table.index.names[0] == "dataset":
+        return table.iloc[_order(table.index)]
+    if len(table.columns) and table.columns[0] == "dataset":
+        return table.iloc[np.argsort([_place(name) for name in table["dataset"]], kind="stable")]
+    return table
+
+
+def _order(index: pd.Index) -> Sequence[int]:
+    """Places of an index with its question sets in order, and all else as it was."""
+    levels = []
+    for level, name in enumerate(index.names):
+        values = index.get_level_values(level)
+        if name == "dataset":
+            levels.append([_place(value) for value in values])
+        elif "dataset" in index.names:
+            levels.append(list(pd.factorize(values)[0]))
+    return sorted(range(len(index)), key=lambda i: tuple(level[i] for level in levels))
+
+
+def _place(name: str) -> int:
+    known = (place for place, one in enumerate(_SETS) if one in str(name).lower())
+    return next(known, len(_SETS))

@@ -1,0 +1,472 @@
+"""The explorer: its rows give lib/'s order, its page and its widget give the rows'."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import random
+import re
+import shutil
+import time
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.base.files import StaleInput, read_manifest
+from lib.base.provenance import read_result
+from lib.explorer import page as page_module
+from lib.explorer import store as store_module
+from lib.explorer.draw import picture
+from lib.explorer.lines import (
+    CHOICES,
+    COLUMNS,
+    LAM_MAX,
+    breakpoints,
+    candidates,
+    lines_of,
+    order_at,
+    way_of,
+)
+from lib.explorer.page import LIMIT, PAGE, page
+from lib.explorer.rows import CHECKED, CLASSES, DEPTH, check_rows
+from lib.explorer.sets import EXCERPT, benchmark_set, class_on_exam, real_sets, shown
+from lib.explorer.store import FILES, FOLDER, read_rows
+from lib.explorer.view import GOOD, Place, View, median_question
+from lib.explorer.widget import explore
+from lib.place import open_retriever
+from lib.profiles import load_profile
+from lib.run import Retriever
+from lib.search.contrast import cosine, matched_rotation
+from lib.search.embed import load_encoder
+from lib.search.index import DenseIndex
+from lib.ways import Hypotheses, Text
+
+LAMBDAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
+
+
+@pytest.fixture(scope="module")
+def explored():
+    return read_rows()
+
+
+@pytest.fixture(scope="module")
+def view(explored):
+    return View(explored)
+
+
+# lines -------------------------------------------------------------------------------------------
+
+
+class Words:
+    """An encoder of made vectors: a text is the number of its row."""
+
+    name, dim = "made", 6
+
+    def __init__(self, vectors, seed):
+        self.vectors = vectors
+        # Vectors are kept by what made them: another seed makes others.
+        self.fingerprint = f"made {seed}"
+        self.fingerprints = {"query": self.fingerprint, "article": self.fingerprint}
+
+    def encode(self, items, tower="query", progress=True):
+        return self.vectors[[int(item) for item in items]]
+
+
+def made(seed: int, passages: int = 40):
+    """Passages, a question's hypotheses and a retriever, all random."""
+    generator = np.random.default_rng(seed)
+    vectors = generator.normal(size=(passages + 6, Words.dim)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = DenseIndex([vectors[:passages]], [f"p{i:02d}" for i in generator.permutation(passages)])
+    names = [str(passages + i) for i in range(6)]
+    texts = (
+        Text(names[0], 1.0, "article", "target"),
+        Text(names[1], 1.0, "article", "mimic"),
+        Text(names[2], 0.0, "query", "question"),
+        Text(names[3], 1.0, "article", "mimic", "stranger"),
+        Text(names[4], 1.0, "article", "mimic", "several"),
+        Text(names[5], 1.0, "article", "mimic", "several"),
+    )
+    hypotheses = Hypotheses(texts, qid="q", excluded=frozenset({"p03"}))
+    return vectors, index, Retriever(index, Words(vectors, seed)), hypotheses
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_lines_of_a_choice_order_passages_as_the_search_does(own_folders, choice, seed):
+    vectors, index, retriever, hypotheses = made(seed)
+    plus, own, question, random_, *several = vectors[-6:]
+    scores = np.full((len(index.ids), len(COLUMNS)), np.nan)
+    for place, rows in enumerate(([plus], [own], [question], [random_], several)):
+        scores[:, place] = (vectors[:-6] @ np.stack(rows).T).max(axis=1)
+    scores[np.isin(index.ids, ["p03"])] = np.nan
+    height, slope = lines_of(scores, *choice, plus @ own, plus @ random_)
+    for lam in (0.0, 0.37, 1.0, 1.9):
+        (hits,) = retriever.search_many([hypotheses.by(**vars(way_of(*choice, lam)))], 7)
+        top = order_at(height, slope, lam, 7, index.ranks)
+        assert index.ids[top].tolist() == hits.ids[0].tolist()
+
+
+def test_the_turned_mimic_is_that_of_the_control():
+    vectors, *_ = made(3)
+    plus, own, _, other, *_ = vectors[-6:]
+    turned = matched_rotation(plus[None], own[None], other[None])[0]
+    scores = np.stack([vectors @ plus, vectors @ own, vectors @ own, vectors @ other], axis=1)
+    scores = np.column_stack([scores, scores[:, 1]])
+    c, x = cosine(plus[None], own[None])[0], cosine(plus[None], other[None])[0]
+    _, slope = lines_of(scores, "one mimic", "rotation", c, x)
+    assert np.allclose(slope, vectors @ turned, atol=1e-6)
+
+
+def test_a_choice_that_is_not_offered_is_refused():
+    with pytest.raises(ValueError, match="several mimics"):
+        lines_of(np.zeros((3, 5)), "several mimics", "rotation", 0.5, 0.1)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(7, 60), st.booleans())
+def test_the_candidates_hold_every_top_and_breakpoints_are_all_changes(seed, k, n, coarse):
+    generator = np.random.default_rng(seed)
+    height, slope = generator.uniform(-1, 1, size=(2, n))
+    if coarse:  # many ties
+        height, slope = height.round(1), slope.round(1)
+    height[generator.integers(n)] = np.nan
+    ranks = generator.permutation(n)
+    few = candidates(height, slope, k)
+    changes = [0.0, *breakpoints(height[few], slope[few], k), LAM_MAX]
+    for lam in (*np.linspace(0, LAM_MAX, 41), *changes):
+        assert set(order_at(height, slope, lam, k, ranks).tolist()) <= set(few.tolist())
+    assert changes == sorted(changes)
+    if not coarse:
+        for start, end in zip(changes, changes[1:], strict=False):
+            inside = np.linspace(start, end, 5)[1:-1] if end - start > 1e-4 else []
+            tops = {frozenset(order_at(height, slope, at, k, ranks).tolist()) for at in inside}
+            assert len(tops) <= 1
+
+
+# rows --------------------------------------------------------------------------------------------
+
+
+def test_the_rows_are_whole_and_small(explored):
+    assert {some["name"] for some in explored.sets} == {
+        "mmlu",
+        "medqa",
+        "bioasq",
+        "ddx-fresh",
+        "ddx-mini",
+    }
+    counts = {some["name"]: len(explored.of(some["name"])) for some in explored.sets}
+    assert counts == {"mmlu": 150, "medqa": 150, "bioasq": 618, "ddx-fresh": 173, "ddx-mini": 96}
+    for question in explored.questions:
+        records = explored.records_of(question)
+        assert DEPTH <= len(records) == len(set(records["passage"].tolist()))
+        assert records["score"].dtype == np.float32 and not np.isnan(records["score"][:, 0]).any()
+    pids = [passage["pid"] for passage in explored.passages]
+    assert pids == sorted(set(pids))
+    settings = read_manifest(FOLDER / "scores.npy")["settings"]
+    compared = settings["compared_with_lib"]
+    assert all(c["differ"] == 0 and c["compared"] > 1000 * c["tied"] for c in compared.values())
+    lists = sum(len(explored.choices_of(q)) * len(CHECKED) for q in explored.questions)
+    assert sum(c["compared"] for c in compared.values()) == lists
+
+
+def outcomes(view: View, name: str, lam: float, **choice) -> pd.DataFrame:
+    """Whether the top five has a right one, and its share of right ones and wrong ones, by qid."""
+    rows = {}
+    for question in view.explored.of(name):
+        place = Place(name, question["qid"], lam=lam, **choice)
+        if (place.form, place.mimic) in view.explored.choices_of(question):
+            classes = view.list_at(place).classes
+            good, bad = (
+                sum(one in group for one in classes) for group in (GOOD, ("wrong", "both"))
+            )
+            rows[question["qid"]] = good / 5, bad / 5
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["right", "wrong"])
+
+
+REAL_ARMS = [
+    *((lam, {}, "hplus" if lam == 0 else f"chr@{lam:g}") for lam in LAMBDAS),
+    (0.0, {"form": "question added"}, "hplus+question1"),
+    (0.4, {"form": "question added"}, "chr+question1@0.4"),
+    (0.4, {"form": "several mimics"}, "max@0.4"),
+]
+
+
+@pytest.mark.parametrize(("lam", "choice", "arm"), REAL_ARMS, ids=[arm for *_, arm in REAL_ARMS])
+def test_the_rows_give_the_outcomes_that_were_measured_on_real_questions(view, lam, choice, arm):
+    values, _ = read_result("values_real", "open", committed=True)
+    wide = values[values["arm"] == arm].pivot(index="qid", columns="metric", values="value")
+    for name in ("mmlu", "medqa", "bioasq"):
+        ours = outcomes(view, name, lam, **choice)
+        theirs = wide.loc[ours.index]
+        if name == "bioasq":
+            assert np.allclose(ours["right"], theirs["p_at_5"], atol=1e-3)
+        else:
+            assert np.allclose(ours["right"], theirs["supports_right_at_5"], atol=1e-3)
+            assert np.allclose(ours["wrong"], theirs["supports_wrong_at_5"], atol=1e-3)
+            assert ((ours["right"] > 0) == (theirs["hit_right"] > 0.5)).all()
+
+
+@pytest.mark.parametrize(("name", "profile"), [("ddx-fresh", "open"), ("ddx-mini", "mini")])
+def test_the_rows_give_the_outcomes_that_were_measured_on_diseases(view, name, profile):
+    values, _ = read_result(f"values_{name.replace('-', '_')}", profile, committed=True)
+    for lam, choice, arm in (
+        (0.0, {}, "hplus"),
+        (0.4, {}, "chr@0.4"),
+        (1.0, {}, "chr@1"),
+        (0.4, {"form": "question added"}, "chr+question1@0.4"),
+    ):
+        ours = outcomes(view, name, lam, **choice)
+        wide = values[values["arm"] == arm].pivot(index="qid", columns="metric", values="value")
+        assert np.allclose(ours["right"], wide.loc[ours.index, "p_at_5"], atol=1e-3)
+        assert np.allclose(
+            ours["wrong"], wide.loc[ours.index, ["mimic_at_5", "both_at_5"]].sum(axis=1), atol=2e-3
+        )
+
+
+def test_the_bundled_rows_give_the_order_of_lib(explored):
+    profile = load_profile("mini")
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    some = benchmark_set("ddx-mini", "mini", encoder)
+    counts = check_rows(some, explored)
+    assert counts["compared"] == 96 * 6 * len(CHECKED) and counts["differ"] == 0
+
+
+def test_a_wrong_row_would_be_found(explored):
+    profile = load_profile("mini")
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    some = benchmark_set("ddx-mini", "mini", encoder)
+    records = explored.records.copy()
+    start = explored.of("ddx-mini")[0]["start"]
+    records["score"][start, 1] += 0.2
+    assert check_rows(some, replace(explored, records=records))["differ"] > 0
+
+
+@pytest.mark.open_profile
+def test_the_open_rows_give_the_order_of_lib_over_the_whole_corpus(mirror, explored):
+    profile = load_profile("open")
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    sets = [
+        *real_sets(open_retriever(profile, encoder)),
+        benchmark_set("ddx-fresh", "open", encoder),
+    ]
+    assert [check_rows(some, explored)["differ"] for some in sets] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("harm", ["short", "missing", "of another run"])
+def test_broken_rows_are_named_with_the_next_command(harm, tmp_path, monkeypatch):
+    folder = tmp_path / "explorer"
+    shutil.copytree(FOLDER, folder)
+    monkeypatch.setattr(store_module, "FOLDER", folder)
+    file = folder / FILES[1]
+    if harm == "short":
+        file.write_bytes(file.read_bytes()[:-7])
+    elif harm == "missing":
+        file.unlink()
+    else:
+        manifest = folder / f"{FILES[1]}.manifest.json"
+        written = json.loads(manifest.read_text())
+        written["settings"]["together"] = "another"
+        manifest.write_text(json.dumps(written))
+    with pytest.raises(StaleInput, match="git checkout data/explorer"):
+        read_rows()
+
+
+def test_what_a_passage_is_on_an_exam():
+    from lib.data.judgments import Evidence
+    from lib.data.questions import Question
+
+    question = Question("q", "?", {"A": "a", "B": "b"}, "A", "medqa")
+    found = {
+        "not judged": None,
+        "right": Evidence(3, frozenset("A")),
+        "wrong": Evidence(3, frozenset("B")),
+        "both": Evidence(3, frozenset("AB")),
+        "on topic": Evidence(2),
+        "neither": Evidence(1.5),
+    }
+    assert {name: class_on_exam(question, one) for name, one in found.items()} == {
+        name: name for name in found
+    }
+
+
+# licences ----------------------------------------------------------------------------------------
+
+
+def test_texts_are_short_and_kept_only_where_the_licence_permits(explored):
+    closed = ("openstax:anatomy-and-physiology", "openstax:microbiology")
+    seen = set()
+    for passage in explored.passages:
+        assert len(passage["text"]) <= EXCERPT + 2
+        assert passage["title"] or passage["text"]
+        assert passage["link"].startswith("http") or passage["source"] == "ddx-mini"
+        if passage["pid"].startswith(closed):
+            assert not passage["text"]
+        seen.add(passage["source"])
+    notice = (FOLDER / "NOTICE").read_text()
+    names = {"bioasq": "BioASQ", "pubmedqa": "PubMedQA", "medquad": "MedQuAD"}
+    names |= {"openstax": "OpenStax", "ddx-mini": "ddx-mini"}
+    assert seen == set(names) and all(names[source] in notice for source in seen)
+
+
+def test_how_a_passage_is_shown():
+    from lib.data.passages import Passage
+
+    long = Passage("medquad:1", "Title", "word " * 100, "medquad", {"url": "https://x.example/a"})
+    assert len(shown(long)["text"]) <= EXCERPT + 2 and shown(long)["link"] == "https://x.example/a"
+    closed = Passage("openstax:microbiology/m1/0#0", "T", "text", "openstax", {})
+    assert shown(closed)["text"] == "" and shown(closed)["link"].endswith("/books/microbiology")
+    pubmed = Passage("bioasq:1", "", "text", "bioasq", {"pmids": ["12"]})
+    assert shown(pubmed)["link"] == "https://pubmed.ncbi.nlm.nih.gov/12/"
+
+
+# view and widget ---------------------------------------------------------------------------------
+
+
+def test_the_first_question_of_a_set_follows_its_rule(view):
+    """Worked out again from the measured outcomes alone."""
+    values, _ = read_result("values_real", "open", committed=True)
+    own = values[(values["dataset"] == "medqa") & (values["metric"] == "supports_right_at_5")]
+    wide = (
+        (5 * own.pivot(index="qid", columns="arm", values="value"))
+        .round()
+        .astype(int, errors="ignore")
+    )
+    found = wide[wide["hplus"] > 0]
+    rows = sorted((row["chr@1"] - row["hplus"], row["hplus"], qid) for qid, row in found.iterrows())
+    assert median_question(view, "medqa") == rows[(len(rows) - 1) // 2][2]
+
+
+def test_shares_over_lambda_are_those_of_the_single_lists(view):
+    place = view.start("medqa")
+    shares, found, n = view.shares(place, [0.4])
+    lists = [
+        view.list_at(replace(place, qid=q["qid"], lam=0.4)).classes
+        for q in view.explored.of("medqa")
+    ]
+    for c, name in enumerate(CLASSES):
+        assert shares[0, c] == pytest.approx(sum(one.count(name) for one in lists) / 5 / n)
+    assert found[0] == pytest.approx(sum(any(c in GOOD for c in one) for one in lists) / n)
+    assert n == 150 and shares.sum() == pytest.approx(1)
+
+
+def test_a_k_beyond_the_rows_is_refused(view):
+    with pytest.raises(ValueError, match="exact top 10"):
+        view.list_at(view.start("medqa", k=11))
+
+
+def test_moving_the_slider_moves_the_passages_as_the_mathematics_says(explored):
+    seen = explore(explored)
+    assert (seen.place.set, seen.place.lam) == ("medqa", 1.0)
+    question = seen.view.question(seen.place)
+    records = explored.records_of(question)["score"].astype(float)
+    ids = explored.records_of(question)["passage"]
+    for lam in (0.0, 0.4, 1.7):
+        seen.lam.value = lam
+        score = np.round((records[:, 0] - lam * records[:, 1]) * 1e5)
+        best = sorted(range(len(score)), key=lambda i: (-score[i], ids[i]))[:5]
+        titles = [explored.passages[ids[i]]["title"].split(" -- ")[-1] for i in best]
+        listed = seen.shown.value.split("contrast, λ =")[1]
+        found = re.findall(r"</small><br><b>(.*?)</b>", listed)
+        assert [title.split(" › ")[-1] for title in found] == titles
+        assert f"λ = {lam:.2f}" in seen.shown.value
+
+
+def test_controls_offer_what_there_is_and_follow_each_other(explored):
+    seen = explore(explored, lam=0.5)
+    seen.forms.value = "several mimics"
+    assert [value for _, value in seen.mimics.options] == ["own"]
+    seen.forms.value = "one mimic"
+    seen.mimics.value = "rotation"
+    assert seen.place.mimic == "rotation" and seen.place.lam == 0.5
+    seen.sets.value = "ddx-mini"  # nobody wrote several mimics there
+    assert "several mimics" not in seen.forms.options
+    assert seen.place.qid == seen.view.start("ddx-mini").qid == seen.questions.value
+    assert "nobody" not in seen.shown.value and "on the disease" in seen.shown.value
+
+
+def test_where_nobody_judged_the_picture_says_so(view):
+    assert "Judged were" not in picture(view, view.start("medqa", lam=1.2))
+    assert "Judged were" in picture(view, view.start("medqa", lam=1.21))
+    assert "Judged were" in picture(view, view.start("medqa", mimic="rotation"))
+    assert "Judged were" not in picture(view, view.start("ddx-mini", lam=2.0))
+
+
+def test_without_widgets_there_is_a_picture_of_the_same_place(explored):
+    bundle = explore(explored)._repr_mimebundle_()
+    assert {"application/vnd.jupyter.widget-view+json", "text/html"} <= set(bundle)
+    assert "<script" not in bundle["text/html"] and "aria-label" in bundle["text/html"]
+
+
+def test_an_update_takes_less_than_50_ms(explored):
+    seen = explore(explored, set="bioasq")  # the largest
+    generator, times = random.Random(0), []
+    for _ in range(30):
+        start = time.perf_counter()
+        seen.lam.value = generator.uniform(0, 2)
+        times.append(time.perf_counter() - start)
+    assert sorted(times)[len(times) // 2] < 0.05
+
+
+# page --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def unpacked(text: str) -> tuple[dict, bytes]:
+    packed = re.search(r'<script id="data"[^>]*>([^<]+)</script>', text)[1]
+    content = gzip.decompress(base64.b64decode(packed))
+    length = int.from_bytes(content[:4], "big")
+    return json.loads(content[4 : 4 + length]), content[4 + length :]
+
+
+def test_the_committed_page_is_what_the_rows_make(explored, written):
+    assert written == page(explored), "run: make explorer"
+
+
+def test_the_page_stands_alone(written):
+    assert len(written.encode()) <= LIMIT
+    head = re.sub(r'<script id="data".*?</script>', "", written, flags=re.S)
+    assert not re.search(r"<(link|img|iframe|script[^>]*\bsrc)|@import|url\(|fetch\(|XMLHttp", head)
+    assert "prefers-color-scheme: dark" in head and 'role="img"' in head and "<noscript>" in head
+
+
+def test_the_page_has_the_rows_numbers(explored, written):
+    texts, numbers = unpacked(written)
+    n = texts["rows"]
+    planes = np.frombuffer(numbers, np.uint8).reshape(-1, n).astype(np.int64)
+    assert len(planes) == 3 * len(COLUMNS) + 3
+    steps = np.stack(
+        [planes[3 * c] + (planes[3 * c + 1] << 8) + (planes[3 * c + 2] << 16) for c in range(5)]
+    )
+    scores = np.where(steps == 0xFFFFFF, np.nan, (steps - 2e6) / 1e6)
+    passages = planes[15] + (planes[16] << 8)
+    by_key = {(q["set"], q["qid"]): q for q in explored.questions}
+    for some in texts["sets"]:
+        assert some["median"] == median_question(View(explored), some["name"])
+        for question in some["questions"]:
+            here = slice(question["start"], question["start"] + question["length"])
+            ours = explored.records_of(by_key[some["name"], question["qid"]])
+            theirs = np.concatenate([np.cumsum(scores[:1, here], axis=1), scores[1:, here]])
+            # A passage that several records of the page could be is found by its cosine with H+.
+            at = np.searchsorted(-ours["score"][:, 0].astype(float), -theirs[0] - 1e-6)
+            near = [np.nanmin(np.nansum(np.abs(ours["score"] - row), axis=1)) for row in theirs.T]
+            assert max(near) < 5e-6 and len(at) == question["length"]
+            known = set(ours["class"].tolist())
+            assert set(planes[17, here].tolist()) <= known
+    assert passages.max() < len(texts["passages"])
+
+
+def test_a_page_that_grew_too_large_is_not_written(monkeypatch, tmp_path):
+    monkeypatch.setattr(page_module, "LIMIT", 1000)
+    monkeypatch.setattr(page_module, "PAGE", tmp_path / "explorer.html")
+    with pytest.raises(ValueError, match="more than 1,000"):
+        page_module.write_page()
+    assert not (tmp_path / "explorer.html").exists()

@@ -1,0 +1,77 @@
+"""The glossary explains words that a reader meets, each once, where an eye looks for it."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+import pytest
+
+from lib.base import paths
+
+GLOSSARY = paths.ROOT / "docs" / "glossary.md"
+ENTRY = re.compile(r"^- \*\*(.+?)\*\*: (.+?)(?=^- |^$)", re.MULTILINE | re.DOTALL)
+
+
+def entries() -> list[tuple[str, str]]:
+    """Every term of the glossary with what it says of it, in the order of the page."""
+    return ENTRY.findall(GLOSSARY.read_text(encoding="utf-8"))
+
+
+TERMS = [term for term, _ in entries()]
+
+
+def read_elsewhere() -> str:
+    """What a reader meets elsewhere: README, docs/, the prose and output of notebooks."""
+    pages = [paths.ROOT / "README.md", *(paths.ROOT / "docs").glob("*.md")]
+    found = [page.read_text(encoding="utf-8") for page in pages if page != GLOSSARY]
+    for path in (paths.ROOT / "notebooks").glob("*.ipynb"):
+        for cell in nbformat.read(path, 4).cells:
+            found += [cell.source] if cell.cell_type == "markdown" else shown_by(cell)
+    return " ".join(" ".join(found).replace("*", "").split())
+
+
+def shown_by(cell) -> list[str]:
+    """The text that a code cell shows."""
+    data = [output.get("data", {}) for output in cell.get("outputs", [])]
+    return [one[kind] for one in data for kind in ("text/markdown", "text/plain") if kind in one]
+
+
+def is_used(term: str, text: str) -> bool:
+    """Whether a text has the term as whole words; one in capitals is a verdict, only so written."""
+    case = 0 if term.isupper() else re.IGNORECASE
+    return re.search(rf"(?<![\w-]){re.escape(term)}(?:s|es)?(?![\w-])", text, case) is not None
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return read_elsewhere()
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_is_met_outside_the_glossary(term, text):
+    assert is_used(term, text), f"{term}: nobody meets this word; take it out of the glossary"
+
+
+def test_terms_are_unique_and_in_the_order_of_the_alphabet():
+    """λ stands where lambda would."""
+    sorted_by = [term.casefold().replace("λ", "lambda") for term in TERMS]
+    assert len(TERMS) > 50
+    assert len(set(sorted_by)) == len(sorted_by)
+    assert sorted_by == sorted(sorted_by)
+
+
+def test_every_line_of_the_list_is_an_entry_of_one_or_two_sentences():
+    lines = re.findall(r"^- ", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(lines) == len(TERMS)
+    for term, said in entries():
+        sentences = re.findall(r"[.!?](?=\s|$)", said)
+        assert 1 <= len(sentences) <= 2, f"{term}: {said}"
+        assert said.strip().endswith("."), term
+
+
+def test_verdicts_and_whole_words_alone_count_as_use():
+    assert is_used("OFF", "the number is OFF, or far") and not is_used("OFF", "taken off")
+    assert is_used("hit", "a Hit.") and not is_used("hit", "hit_right, white")
+    assert is_used("H+", "with H+ and") and is_used("mimic passage", "Mimic passages fall")
+    assert not is_used("both", "bothers")
