@@ -32,15 +32,14 @@ _SIDE = "display:flex;flex-wrap:wrap;gap:14px;align-items:flex-start"
 _TEXT = "font-family:sans-serif;font-size:11px;fill:currentColor"
 
 
-def picture(view: View, place: Place) -> str:
-    """Everything that changes with lambda, for one place."""
+def picture(view: View, place: Place, letters: int | None = None) -> str:
+    """Everything that changes with lambda, for one place; ``letters`` shortens passages to that."""
     before, after = view.list_at(place, 0.0), view.list_at(place)
     figures = f"{_curve(view, place)}{_turn(view, place)}"
-    lists = _list(
-        "H+ alone, λ = 0", before, set(before.records) - set(after.records), "leaves"
-    ) + _list(
-        f"contrast, λ = {place.lam:.2f}", after, set(after.records) - set(before.records), "new"
-    )
+    gone = set(before.records) - set(after.records)
+    new = set(after.records) - set(before.records)
+    lists = _list("H+ alone, λ = 0", before, gone, "leaves", letters)
+    lists += _list(f"contrast, λ = {place.lam:.2f}", after, new, "new", letters)
     return (
         f'<div style="max-width:960px">{_told(view, place, before, after)}{_ticks(view, place)}'
         f'<div style="{_SIDE}">{figures}</div>{_beyond(view, place)}'
@@ -60,14 +59,15 @@ def _told(view: View, place: Place, before: Seen, after: Seen) -> str:
     )
 
 
-def _list(head: str, seen: Seen, marked: set[int], mark: str) -> str:
+def _list(head: str, seen: Seen, marked: set[int], mark: str, letters: int | None) -> str:
     """A ranked list; the records in ``marked`` carry a word."""
     items = []
     rows = zip(seen.records, seen.scores, seen.classes, seen.passages, strict=True)
     for rank, (record, score, name, passage) in enumerate(rows, 1):
         chapter, *sections = passage["title"].split(" -- ")
-        title = " › ".join(sections) or chapter or passage["text"]
-        text = passage["text"] if passage["title"] else ""
+        begins = _short(passage["text"], letters)
+        title = " › ".join(sections) or chapter or begins
+        text = begins if passage["title"] else ""
         where = escape(passage["source"])
         if passage["link"].startswith("https://"):
             where = f'<a href="{escape(passage["link"])}">{where}</a>'
@@ -78,6 +78,13 @@ def _list(head: str, seen: Seen, marked: set[int], mark: str) -> str:
             f"<small>{escape(text)} {where}</small></div>"
         )
     return f'<div style="flex:1 1 260px;min-width:0"><b>{escape(head)}</b>{"".join(items)}</div>'
+
+
+def _short(text: str, letters: int | None) -> str:
+    """How a text begins; all of it where ``letters`` is None."""
+    if letters is None or len(text) <= letters:
+        return text
+    return text[:letters].rsplit(" ", 1)[0] + " …"
 
 
 def _beyond(view: View, place: Place) -> str:
@@ -197,8 +204,9 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def texts(view: View, place: Place) -> str:
-    """The question, its options with the key, H+ and the mimic that is subtracted."""
+def texts(view: View, place: Place, letters: int | None = None) -> str:
+    """The question, its options with the key, H+ and the mimic that is subtracted; ``letters``
+    shortens the question to that."""
     question = view.question(place)
     options = "".join(
         f"<li><b>{letter}. {escape(option)} ✓ (the key)</b></li>"
@@ -210,7 +218,10 @@ def texts(view: View, place: Place) -> str:
     if place.form == "several mimics":
         mimics = question["several"]
     cells = (
-        (f"Question {question['qid']}", f"{escape(question['text'])}<ul>{options}</ul>"),
+        (
+            f"Question {question['qid']}",
+            f"{escape(_short(question['text'], letters))}<ul>{options}</ul>",
+        ),
         ("H+", escape(question["target"])),
         (
             "H−" if place.mimic != "random" else "H− of another question",

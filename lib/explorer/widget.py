@@ -18,6 +18,9 @@ _MIMICS = {
     "rotation": "matched rotation",
 }
 
+_KEPT_LETTERS = 100
+"""Letters of a passage or question in a picture that stays in a notebook."""
+
 
 class Explorer:
     """Controls above a picture that follows them; ``place`` says where they stand.
@@ -30,7 +33,7 @@ class Explorer:
         import ipywidgets as w
 
         self.view, self.place = view, place
-        wide = w.Layout(width="auto", flex="1 1 auto")
+        wide = w.Layout(width="auto", min_width="0", flex="1 1 0%")
         self.sets = w.Dropdown(description="questions", options=self._set_options())
         self.questions = w.Dropdown(description="question", layout=wide)
         self.forms = w.Dropdown(description="form")
@@ -105,10 +108,12 @@ class Explorer:
         self.mimics.value = place.mimic
 
     def html(self) -> str:
-        """The place as a picture, for where widgets are absent."""
+        """The place as a picture, for where widgets are absent; it is kept in notebooks, so texts
+        that are not ours are shortened."""
         some = self.view.sets[self.place.set]
         head = f"<p><b>{some['title']}</b>, {self.place.form}, λ = {self.place.lam:.2f}</p>"
-        return head + picture(self.view, self.place) + texts(self.view, self.place)
+        shown = picture(self.view, self.place, _KEPT_LETTERS)
+        return head + shown + texts(self.view, self.place, _KEPT_LETTERS)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         bundle = dict(self.box._repr_mimebundle_())

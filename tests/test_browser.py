@@ -1,0 +1,406 @@
+"""A real browser opens the page and JupyterLab, and moves what a reader would move.
+
+``make browser-test``; needs chromium and its driver (Debian: chromium, chromium-driver). What was
+seen is kept in build/browser.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lib import lab
+from lib.base import paths
+from lib.explorer.lines import CHOICES, lines_of, order_at
+from lib.explorer.page import PAGE, TOP, kept_records
+from lib.explorer.rows import CHECKED
+from lib.explorer.store import read_rows
+from lib.explorer.view import Place, View
+
+pytestmark = pytest.mark.browser
+
+SEEN = paths.ROOT / "build" / "browser"
+SIZES = {"wide": (1280, 900), "phone": (390, 844)}
+HARMLESS = ("favicon.ico",)
+
+
+@pytest.fixture(scope="module")
+def explored():
+    return read_rows()
+
+
+@pytest.fixture(scope="module")
+def browse() -> Iterator[Callable]:
+    """browse(width, height, scheme): a browser window of that size; all are closed at the end."""
+    from selenium import webdriver
+
+    programs = {
+        name: next(filter(None, map(shutil.which, names)), None)
+        for name, names in {
+            "browser": ("chromium", "chromium-browser", "google-chrome"),
+            "driver": ("chromedriver",),
+        }.items()
+    }
+    if None in programs.values():
+        pytest.fail(
+            "no chromium or no chromedriver. On Debian: apt install chromium chromium-driver"
+        )
+    opened = []
+
+    def window(width: int, height: int, scheme: str = "light"):
+        options = webdriver.ChromeOptions()
+        options.binary_location = programs["browser"]
+        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        service = webdriver.ChromeService(executable_path=programs["driver"])
+        driver = webdriver.Chrome(options=options, service=service)
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        opened.append(driver)
+        return driver
+
+    SEEN.mkdir(parents=True, exist_ok=True)
+    yield window
+    for driver in opened:
+        driver.quit()
+
+
+def until(what: Callable, seconds: float = 30.0):
+    """What ``what`` gives as soon as it gives something; fails after some seconds without."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.1)
+    pytest.fail(f"nothing after {seconds:g} s")
+
+
+def complaints(driver) -> list[str]:
+    """What the console has at the level of an error."""
+    found = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    return [message for message in found if not any(one in message for one in HARMLESS)]
+
+
+def opened_page(driver, place: str = ""):
+    driver.get("about:blank")
+    driver.get(f"{PAGE.as_uri()}{place}")
+    until(lambda: driver.execute_script("return document.body.dataset.ready"))
+    return driver
+
+
+def listed(driver, which: str = "after") -> list[str]:
+    """The titles in one of the page's two lists."""
+    items = driver.find_elements("css selector", f"#{which} .title")
+    return [re.sub(r"^\d+\. ", "", item.text) for item in items]
+
+
+def expected(view: View, place: Place) -> list[str]:
+    """The same titles from the rows."""
+    titles = []
+    for passage in view.list_at(place).passages:
+        chapter, *sections = passage["title"].split(" -- ")
+        titles.append(" › ".join(sections) or chapter or passage["text"][:30])
+    return titles
+
+
+def same_titles(seen: list[str], wanted: list[str]) -> bool:
+    pairs = zip(seen, wanted, strict=True)
+    # A passage without a title is shown by how it begins, shorter on the page.
+    return all(" ".join(a.split())[:30] == " ".join(b.split())[:30] for a, b in pairs)
+
+
+# the page ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_page_opens_from_the_file_system_at_any_width(browse, explored, size, scheme):
+    driver = opened_page(browse(*SIZES[size], scheme))
+    view = View(explored)
+    assert same_titles(listed(driver), expected(view, view.start("medqa")))
+    assert same_titles(listed(driver, "before"), expected(view, view.start("medqa", lam=0.0)))
+    wide = driver.execute_script("return document.documentElement.scrollWidth")
+    assert wide <= SIZES[size][0], "something is wider than the window"
+    paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+    for picture in driver.find_elements("css selector", "svg[role=img]"):
+        assert picture.get_attribute("aria-label")
+    height = driver.execute_script("return document.documentElement.scrollHeight")
+    shot = {"captureBeyondViewport": True, "format": "png"}
+    shot["clip"] = {"x": 0, "y": 0, "width": SIZES[size][0], "height": height, "scale": 1}
+    save(driver.execute_cdp_cmd("Page.captureScreenshot", shot)["data"], f"page_{size}_{scheme}")
+    assert complaints(driver) == []
+
+
+def save(data: str, name: str) -> None:
+    import base64
+
+    (SEEN / f"{name}.png").write_bytes(base64.b64decode(data))
+
+
+def test_the_slider_moves_the_passages_by_keyboard(browse, explored):
+    from selenium.webdriver.common.keys import Keys
+
+    driver, view = opened_page(browse(*SIZES["wide"])), View(explored)
+    slider = driver.find_element("id", "lam")
+    before = listed(driver)
+    slider.send_keys(*[Keys.ARROW_LEFT] * 60)
+    place = view.start("medqa", lam=0.4)
+    until(lambda: driver.find_element("id", "lamout").text == "0.40")
+    assert same_titles(listed(driver), expected(view, place)) and listed(driver) != before
+    assert "lam=0.4" in driver.current_url
+    _, (found,), n = view.shares(place, [0.4])
+    caption = driver.find_element("id", "curvetext").text
+    assert f"All {n} questions" in caption and f"{100 * found:.0f} % at λ = 0.40" in caption
+    c, turn = view.turn(place)
+    polar = driver.find_element("id", "polartext").text
+    assert f"= {c:.2f}." in polar and f"turned {turn:.0f}°" in polar
+    assert complaints(driver) == []
+
+
+def test_the_buttons_go_from_change_to_change(browse, explored):
+    driver = opened_page(browse(*SIZES["wide"]), "#set=medqa&lam=0")
+    view = View(explored)
+    place = view.start("medqa", lam=0.0)
+    changes = view.changes(place)
+    for at, after in zip(changes[:4], changes[1:5], strict=True):
+        before = set(view.list_at(place).records)
+        driver.find_element("id", "next").click()
+        place = replace(place, lam=at + min(0.002, (after - at) / 2))
+        until(lambda lam=place.lam: f"lam={lam:.4f}".rstrip("0") in driver.current_url)
+        assert same_titles(listed(driver), expected(view, place))
+        assert set(view.list_at(place).records) != before
+    told = driver.find_element("id", "changes").text
+    assert f"changes {len(changes)} times" in told and "4 of them" in told
+
+
+def test_a_link_leads_to_its_place_and_nonsense_to_the_start(browse, explored):
+    view = View(explored)
+    place = Place(
+        "ddx-fresh", view.explored.of("ddx-fresh")[5]["qid"], "one mimic", "rotation", 0.7
+    )
+    link = f"#set=ddx-fresh&q={place.qid}&lam=0.7&mimic=rotation"
+    driver = opened_page(browse(*SIZES["wide"]), link)
+    assert same_titles(listed(driver), expected(view, place))
+    opened_page(driver, "#set=nothing&q=no&lam=77&form=x&mimic=y")
+    assert same_titles(listed(driver), expected(view, view.start("medqa")))
+    opened_page(driver, "#set=ddx-mini&form=several+mimics")
+    assert driver.find_element("id", "form").get_attribute("value") == "one mimic"
+    assert complaints(driver) == []
+
+
+def test_a_reader_can_choose_another_set_form_and_mimic(browse, explored):
+    from selenium.webdriver.support.select import Select
+
+    driver, view = opened_page(browse(*SIZES["phone"])), View(explored)
+    Select(driver.find_element("id", "form")).select_by_value("several mimics")
+    place = view.start("medqa", form="several mimics")
+    until(lambda: same_titles(listed(driver), expected(view, place)))
+    assert "not judged" in driver.find_element("id", "beyond").text
+    Select(driver.find_element("id", "set")).select_by_value("bioasq")
+    Select(driver.find_element("id", "mimic")).select_by_value("random")
+    assert driver.find_element("id", "form").get_attribute("value") == "one mimic"
+    assert same_titles(listed(driver), expected(view, view.start("bioasq", mimic="random")))
+    assert complaints(driver) == []
+
+
+def test_the_page_gives_the_rows_order_for_every_question(browse, explored):
+    """At 21 lambdas, under every form and mimic; passages within a step of rounding may tie."""
+    driver = opened_page(browse(*SIZES["wide"]))
+    kept, _ = kept_records(explored)
+    compared = tied = 0
+    for some in explored.sets:
+        questions = explored.of(some["name"])
+        for form, mimic in CHOICES:
+            lists = driver.execute_script(ALL_LISTS, some["name"], form, mimic, list(CHECKED), TOP)
+            for question, by_lambda in zip(questions, lists, strict=True):
+                offered = (form, mimic) in explored.choices_of(question)
+                assert offered == (by_lambda is not None)
+                if offered:
+                    counts = differences(explored, question, form, mimic, kept, by_lambda)
+                    compared, tied = compared + len(by_lambda), tied + counts
+    assert compared > 160_000 and tied < compared / 1000
+
+
+ALL_LISTS = """
+const [name, form, mimic, lambdas, k] = arguments;
+const set = data.sets.find((one) => one.name === name);
+return set.questions.map((question) => {
+  if (!offers(question, form, mimic)) return null;
+  const lines = linesOf(question, form, mimic);
+  return lambdas.map((lam) => topAt(question, lines, lam, k));
+});
+"""
+
+
+def differences(explored, question, form, mimic, kept, by_lambda) -> int:
+    """How many of one question's lists are equal but for ties; fails where one is not."""
+    records = explored.records_of(question)
+    cosines = question["c_own"], question["c_random"]
+    height, slope = lines_of(records["score"], form, mimic, *cosines)
+    ranks = explored.order[records["passage"]]
+    own = kept[question["set"], question["qid"]] - question["start"]
+    tied = 0
+    for lam, top in zip(CHECKED, by_lambda, strict=True):
+        ours, theirs = order_at(height, slope, lam, TOP, ranks), own[top]
+        if ours.tolist() != theirs.tolist():
+            score = height - lam * slope
+            assert np.abs(score[ours] - score[theirs]).max() < 2e-5, (question["qid"], lam)
+            tied += 1
+    return tied
+
+
+def test_an_update_of_the_page_takes_less_than_50_ms(browse):
+    driver = opened_page(browse(*SIZES["wide"]), "#set=bioasq")
+    script = """
+    const times = [];
+    for (let i = 0; i < 30; i++) {
+      const start = performance.now();
+      place.lam = (i * 0.37) % 2;
+      showLambda();
+      times.push(performance.now() - start);
+    }
+    return times;
+    """
+    times = sorted(driver.execute_script(script))
+    (SEEN / "page_update_ms.json").write_text(json.dumps(times))
+    assert times[len(times) // 2] < 50
+
+
+# JupyterLab --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def jupyter(tmp_path_factory) -> Iterator[tuple[str, Path]]:
+    """The address of a JupyterLab as ``make lab`` starts it, and the copy that it is on."""
+    folder = tmp_path_factory.mktemp("lab")
+    lab.seed(folder)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
+    command += [
+        f"--port={port}",
+        "--ip=127.0.0.1",
+        "--IdentityProvider.token=",
+        "--expose-app-in-browser",
+    ]
+    own = {"JUPYTER_CONFIG_DIR": str(folder / ".config"), "IPYTHONDIR": str(folder / ".ipython")}
+    with open(SEEN / "jupyter.log", "w") as log:
+        server = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=lab.environment_of(folder) | own,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        until(lambda: server.poll() is None and _answers(address), 60)
+        yield address, folder
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(20)
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/api", timeout=2) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
+
+
+def test_in_jupyterlab_the_first_notebook_runs_from_the_menu_and_its_slider_moves(
+    browse, jupyter, explored
+):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    address, folder = jupyter
+    committed = (folder / "notebooks" / "00_start_here.ipynb").read_bytes()
+    driver, view = browse(1280, 1000), View(explored)
+    driver.get(f"{address}/lab/tree/notebooks/00_start_here.ipynb")
+    until(lambda: driver.find_elements("css selector", ".jp-Notebook .jp-Cell"), 90)
+    until(lambda: menu(driver, "Run", "Run All Cells"), 60)
+    handle = until(lambda: scrolled_to(driver, ".jupyter-widgets .noUi-handle"), 240)
+    until(lambda: "λ = 1.00" in shown(driver), 60)
+    before = widget_titles(driver)
+    assert same_titles(before, expected(view, view.start("medqa")))
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", handle)
+    ActionChains(driver).click_and_hold(handle).move_by_offset(-180, 0).release().perform()
+    # The kernel answers a slider when the cells below have run.
+    until(lambda: "contrast, λ = 1.00" not in shown(driver), 120)
+    lam = float(re.search(r"contrast, λ = ([\d.]+)", shown(driver))[1])
+    assert lam < 0.99
+    place = view.start("medqa", lam=lam)
+    assert same_titles(widget_titles(driver), expected(view, place))
+    driver.save_screenshot(str(SEEN / "jupyterlab_00.png"))
+    assert not driver.find_elements("css selector", ".jp-RenderedText[data-mime-type*=error]")
+    assert complaints(driver) == []
+    driver.find_element("css selector", ".jp-Notebook").send_keys(Keys.CONTROL, "s")
+    copy = folder / "notebooks" / "00_start_here.ipynb"
+    until(lambda: copy.read_bytes() != committed, 30)
+    assert (paths.ROOT / "notebooks" / "00_start_here.ipynb").read_bytes() == committed
+
+
+def menu(driver, name: str, item: str) -> bool:
+    """Click an item of JupyterLab's menu bar; False while it is not there."""
+    for label in driver.find_elements("css selector", ".lm-MenuBar-itemLabel"):
+        if label.text == name:
+            label.click()
+            time.sleep(0.5)
+            for one in driver.find_elements("css selector", ".lm-Menu-itemLabel"):
+                if one.text == item:
+                    one.click()
+                    return True
+    return False
+
+
+def scrolled_to(driver, selector: str):
+    """An element of the notebook, brought into view; cells far away are not in the page yet."""
+    found = driver.find_elements("css selector", selector)
+    if found:
+        return found[0]
+    driver.execute_script(
+        "const panel = document.querySelector('.jp-WindowedPanel-outer');"
+        "panel.scrollTop = (panel.scrollTop + 300) % Math.max(panel.scrollHeight, 1);"
+    )
+    return None
+
+
+def shown(driver) -> str:
+    """The text of the widgets."""
+    return " ".join(
+        one.text for one in driver.find_elements("css selector", ".widget-html-content")
+    )
+
+
+def widget_titles(driver) -> list[str]:
+    """The titles of the list under contrast, in the picture that follows the slider."""
+    script = """
+    const heads = [...document.querySelectorAll('.widget-html-content b')];
+    const head = heads.find((one) => one.textContent.startsWith('contrast, λ'));
+    return [...head.parentElement.querySelectorAll('div > b')]
+      .filter((one) => one !== head).map((one) => one.textContent);
+    """
+    return driver.execute_script(script)
