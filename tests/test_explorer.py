@@ -428,7 +428,10 @@ def unpacked(text: str) -> tuple[dict, bytes]:
 
 
 def test_the_committed_page_is_what_the_rows_make(explored, written):
-    assert written == page(explored), "run: make explorer"
+    made = page(explored)
+    assert unpacked(written) == unpacked(made), "run: make explorer"
+    # Without what is packed: another zlib packs the same into other bytes.
+    assert re.sub(r"[\w+/=]{1000,}", "", written) == re.sub(r"[\w+/=]{1000,}", "", made)
 
 
 def test_the_page_stands_alone(written):

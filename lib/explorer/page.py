@@ -34,7 +34,7 @@ _TEMPLATE = Path(__file__).parent / "template"
 _SEEN_TO = 1.2
 """Passages that plain contrast finds up to this lambda are told at more length."""
 
-_LONG, _SHORT = 88, 64
+_LONG, _SHORT = 84, 60
 """Characters of a passage: of those, and of others that have no title."""
 
 _SOURCES = {

@@ -269,7 +269,7 @@ function showTexts() {
   by("mimictitle").textContent = place.mimic === "random" ? "H− of another question" : "H−";
   by("mimictext").textContent = (place.mimic === "random" ? mimicOf(question.random_of) : question.mimic) || "–";
   const set = currentSet();
-  by("means").textContent = CLASSES.filter((one) => set.means[one]).map((one) => `${one}: ${set.means[one]}`).join(" · ");
+  by("means").textContent = CLASSES.filter((one) => set.means[one]).map((one) => (one === set.means[one] ? one : `${one}: ${set.means[one]}`)).join(" · ");
 }
 
 function mimicOf(qid) {
@@ -382,9 +382,11 @@ function showCurve() {
     // thin band's in a corner.
     let [room, atX, atY] = [0, 0, 0];
     points.slice(4, -4).forEach((p, i) => {
-      const middle = base[i + 4] + p.shares[c] / 2;
-      const free = Math.min(p.shares[c] / 2, Math.max(Math.abs(middle - p.found) - 0.01, 0.046));
-      if (free > room) [room, atX, atY] = [free, x(p.lam), y(middle)];
+      for (const part of [0.5, 0.25, 0.75]) {
+        const height = base[i + 4] + p.shares[c] * part;
+        const free = Math.min(p.shares[c] * Math.min(part, 1 - part), Math.abs(height - p.found));
+        if (free > room) [room, atX, atY] = [free, x(p.lam), y(height)];
+      }
     });
     if (room > 0.045) thick.push([name, atX, atY]);
     else thin.push([name, COLOURS[c]]);

@@ -1,0 +1,83 @@
+"""make lab: a copy to play on, which is never overwritten and never overwrites."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from lib import lab
+from lib.base import paths
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A small project with one file of each kind."""
+    root = tmp_path / "project"
+    for name in ("notebooks/a.ipynb", "docs/b.md", "figures/mini/c.png", "data/results/mini/d.csv"):
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"committed {name}")
+    (root / "notebooks" / ".ipynb_checkpoints").mkdir()
+    (root / "notebooks" / ".ipynb_checkpoints" / "a.ipynb").write_text("an editor's")
+    monkeypatch.setattr(lab.paths, "ROOT", root)
+    return root
+
+
+def test_everything_a_notebook_needs_is_copied_and_nothing_of_an_editors(project, tmp_path):
+    folder = tmp_path / "lab"
+    assert lab.seed(folder) == []
+    copied = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    wanted = {"notebooks/a.ipynb", "docs/b.md", "figures/mini/c.png", "results/mini/d.csv"}
+    assert copied == wanted | {".copied.json"}
+
+
+def test_what_a_reader_changed_is_kept_and_named_and_the_rest_renewed(project, tmp_path):
+    folder = tmp_path / "lab"
+    lab.seed(folder)
+    (folder / "notebooks" / "a.ipynb").write_text("mine")
+    for name in ("notebooks/a.ipynb", "docs/b.md"):
+        (project / name).write_text("a newer version")
+    assert lab.seed(folder) == [folder / "notebooks" / "a.ipynb"]
+    assert (folder / "notebooks" / "a.ipynb").read_text() == "mine"
+    assert (folder / "docs" / "b.md").read_text() == "a newer version"
+    (folder / "notebooks" / "a.ipynb").unlink()  # how a reader has the committed one back
+    assert lab.seed(folder) == []
+    assert (folder / "notebooks" / "a.ipynb").read_text() == "a newer version"
+
+
+def test_a_copy_that_was_stopped_goes_on(project, tmp_path, monkeypatch):
+    folder = tmp_path / "lab"
+    write, written = lab.atomic_write, []
+
+    def stopped_after_two(path, content):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(path)
+        return write(path, content)
+
+    monkeypatch.setattr(lab, "atomic_write", stopped_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        lab.seed(folder)
+    monkeypatch.setattr(lab, "atomic_write", write)
+    assert lab.seed(folder) == [] and (folder / "results" / "mini" / "d.csv").exists()
+
+
+def test_what_runs_in_the_copy_writes_below_it(tmp_path):
+    code = (
+        "import lib.base.paths as p; from lib.base.provenance import write_result;"
+        "import pandas as pd; print(p.results('mini'));"
+        "print(write_result(pd.DataFrame({'a': [1]}), 'table1', 'mini', code=[], data=[]))"
+    )
+    before = (paths.committed("mini") / "table1.csv").read_bytes()
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=lab.environment_of(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert all(line.startswith(str(tmp_path)) for line in run.stdout.splitlines())
+    assert (paths.committed("mini") / "table1.csv").read_bytes() == before
