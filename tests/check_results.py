@@ -17,7 +17,6 @@ from lib.base import paths
 from lib.base.compare import differences, tables
 from lib.base.files import read_manifest
 from lib.base.provenance import code_hash, data_hash
-from lib.explorer.store import FILES, FOLDER
 
 __all__ = ["check"]
 
@@ -56,13 +55,14 @@ def check(made: Path) -> list[str]:
         elif path.parent.name != "mini":
             remade = f"make figures PROFILE={manifest['settings']['profile'] or 'mini'}"
             problems += [f"{name}: {why}" for why in _stale(manifest["settings"], remade)]
-    for file in FILES:
-        manifest = read_manifest(FOLDER / file)
+    for file in sorted((paths.DATA / "explorer").glob("*.manifest.json")):
+        path = file.with_name(file.name.removesuffix(".manifest.json"))
+        manifest = read_manifest(path)
+        name = f"explorer/{path.name}"
         if manifest is None:
-            problems.append(f"explorer/{file}: does not match its manifest")
+            problems.append(f"{name}: does not match its manifest")
         else:
-            why = _stale(manifest["settings"], "make explorer")
-            problems += [f"explorer/{file}: {one}" for one in why]
+            problems += [f"{name}: {w}" for w in _stale(manifest["settings"], "make explorer")]
     return problems
 
 

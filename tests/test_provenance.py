@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -441,3 +442,20 @@ def test_the_command_prints_and_fails(tmp_path, monkeypatch):
     beside.write_text(json.dumps(manifest))
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "The committed results are what the code makes.\n")
+
+
+@pytest.mark.parametrize("k", [1, 5, 10, 12])
+def test_a_file_says_the_k_it_was_made_with_and_reads_as_it_was(own_folders, k):
+    values = pd.DataFrame({"metric": ["p_at_5", "ndcg_at_10", "supports_right_at_5", "hit_at_5"]})
+    curves = pd.DataFrame(
+        {"p_at_5": [0.5], "p_at_5_low": [0.4], "ndcg_at_10": [0.1], "dev_p_at_5": 1.0}
+    )
+    for name, table in (("values_x", values.assign(value=0.5)), ("x_lambda", curves)):
+        path = write_result(table, name, "mini", code=["lib.stats"], data=[], k=k)
+        written = path.read_text()
+        assert f"p_at_{k}" in written and "ndcg_at_10" in written
+        assert k == 5 or not re.search(r"\b(p|hit|dev_p)_at_5", written)
+        assert written.count("supports_right_at_5") == (name == "values_x")
+        pd.testing.assert_frame_equal(read_result(name, "mini")[0], table)
+        again = make_or_reuse(lambda: 1 / 0, name, "mini", code=["lib.stats"], data=[], k=k)
+        pd.testing.assert_frame_equal(again, table)

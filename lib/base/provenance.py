@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,8 @@ __all__ = [
     "data_hash",
     "modules_behind",
     "named",
+    "USUAL_K",
+    "with_true_k",
     "write_result",
     "make_or_reuse",
     "read_result",
@@ -139,6 +142,35 @@ def data_hash(names: Iterable[str]) -> str:
     return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
 
 
+USUAL_K = 5
+"""The k whose names the code uses; a file that was made with another k says that one."""
+
+_COUNTED = re.compile(r"\b((?:dev_)?(?:p|hit|target|both|mimic|neither|contamination)_at_)(\d+)")
+"""Names of what is counted among the k passages; nDCG and recall always look at ten."""
+
+
+def with_true_k(table: pd.DataFrame, k: int) -> pd.DataFrame:
+    """A table as it is written: what the code calls ``p_at_5`` is ``p_at_10`` where k is 10."""
+    return _renamed(table, USUAL_K, k)
+
+
+def _renamed(table: pd.DataFrame, before: int, after: int) -> pd.DataFrame:
+    """The table with another k in the names of columns and in the column ``metric``."""
+    if before == after:
+        return table
+
+    def name(text):
+        found = _COUNTED.match(text) if isinstance(text, str) else None
+        if found is None or int(found[2]) != before:
+            return text
+        return f"{found[1]}{after}{text[found.end() :]}"
+
+    renamed = table.rename(columns=name)
+    if "metric" in renamed:
+        renamed = renamed.assign(metric=renamed["metric"].map(name))
+    return renamed
+
+
 LARGE = 1_000_000
 """Bytes from which a result is kept gzipped."""
 
@@ -157,7 +189,8 @@ def write_result(
     ``code`` are the root modules and ``data`` the files behind it; ``settings`` are kept as given.
     A table of more than ``LARGE`` bytes becomes ``<name>.csv.gz``, the same bytes every time.
     """
-    content = table.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode()
+    told = with_true_k(table, settings.get("k", USUAL_K))
+    content = told.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode()
     plain = paths.results(profile) / f"{name}.csv"
     packed = plain.with_suffix(".csv.gz")
     if len(content) > LARGE:
@@ -201,7 +234,7 @@ def make_or_reuse(
     path, manifest = _stored(paths.results(profile), name)
     if manifest is None or manifest["settings"] != _origin(profile, **origin):
         path = write_result(make(), name, profile, **origin)
-    return _table(path)
+    return _table(path, origin.get("k", USUAL_K))
 
 
 def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
@@ -214,11 +247,12 @@ def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
     return plain, None
 
 
-def _table(path: Path) -> pd.DataFrame:
+def _table(path: Path, k: int) -> pd.DataFrame:
     """A result as it was: ids stay text (0007 is no number), and "N/A" is a text too."""
     columns = pd.read_csv(path, nrows=0).columns
     texts = {column: str for column in columns if column in TEXTS}
-    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    return _renamed(table, k, USUAL_K)
 
 
 def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
@@ -233,4 +267,4 @@ def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd
             f"{paths.shown(path)} is missing or does not match its manifest; "
             f"run: make figures PROFILE={profile}"
         )
-    return _table(path), manifest["settings"]
+    return _table(path, manifest["settings"].get("k", USUAL_K)), manifest["settings"]
