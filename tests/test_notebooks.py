@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import nbformat
@@ -17,6 +18,7 @@ import pytest
 from lib import notebooks
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
+from lib.pages.readable import NAMES
 from lib.profiles import load_profile
 from lib.studies.grid.experiment import open_experiment
 
@@ -48,7 +50,16 @@ def test_a_notebook_is_executed_in_order_short_and_clean(name):
 @pytest.mark.parametrize("name", BOOKS)
 def test_every_table_a_reader_sees_is_checked(name):
     """A cell that shows a table is compared by nbval, but for machine and cost."""
-    free = ("machine()", "ledger(", "counts", "dimensions", "p.title", 'passages"', "print(p.")
+    free = (
+        "machine()",
+        "ledger(",
+        "explore(",
+        "counts",
+        "dimensions",
+        "p.title",
+        'passages"',
+        "print(p.",
+    )
     for cell in code_cells(BOOKS[name]):
         shows = any("text/html" in o.get("data", {}) for o in cell.outputs)
         if shows and not any(f in cell.source for f in free):
@@ -63,6 +74,185 @@ def test_a_notebook_has_the_readers_parameters(name):
     assert {"profile", "limit"} <= names
     if name[:2] in ("00", "03", "04", "05", "06", "07", "08"):
         assert {"lam", "k"} <= names
+
+
+def shown_by(cell) -> list[str]:
+    """What a reader sees of a cell: prose, or all that its code has put out."""
+    if cell.cell_type == "markdown":
+        return [cell.source]
+    said = []
+    for output in cell.outputs:
+        said.append(output.get("text", ""))
+        said += [output.get("data", {}).get(f"text/{kind}", "") for kind in ("markdown", "html")]
+    return [text for text in said if text]
+
+
+def opening_lacks(book, name: str, names=notebooks.NOTEBOOKS) -> list[str]:
+    """What the first cell of a notebook does not tell: title, finding, time, the next ones."""
+    first = book.cells[0]
+    text = first.source if first.cell_type == "markdown" else ""
+    minutes = r"(second|minute)s?\b"
+    lacks = []
+    if not re.match(r"# \S", text):
+        lacks.append("a title")
+    if not re.search(r"^\*\*[A-Z].{20,}[.:?]\*\*", text, re.M) and "printed below" not in text:
+        lacks.append("a finding")
+    if not re.search(minutes, text):
+        lacks.append("a time")
+    at = names.index(name)
+    for other in (*names[max(at - 1, 0) : at], *names[at + 1 : at + 2]):
+        exists = (paths.ROOT / "notebooks" / f"{other}.ipynb").exists()
+        if exists and f"]({other}.ipynb)" not in text:
+            lacks.append(f"a link to {other}")
+    return lacks
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_a_notebook_opens_with_its_finding_its_time_and_its_neighbours(name):
+    assert opening_lacks(BOOKS[name], name) == []
+
+
+PRINTED = [name for name in BOOKS if name[:2] not in ("00", "14")]
+"""Notebooks whose finding is made from their results; 00 has its answer, 14 the reader's own."""
+
+
+def finding_lacks(book) -> list[str]:
+    """What a printed finding lacks: results, a check, a number, its place before any figure."""
+    finds = [i for i, c in enumerate(book.cells) if re.search(r"notes\.\w+_found\(", c.source)]
+    draws = [i for i, c in enumerate(book.cells) if "plots.save(" in c.source]
+    if not finds:
+        return ["a finding made from results"]
+    lacks = []
+    found = book.cells[finds[0]]
+    if CHECKED not in tags_of(found):
+        lacks.append("the tag by which it is checked")
+    if not any(re.search(r"\d", text) for text in shown_by(found)):
+        lacks.append("a number")
+    if draws and draws[0] < finds[0]:
+        lacks.append("a finding ahead of the first figure")
+    return lacks
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_finding_opens_with_numbers_made_from_results(name):
+    assert finding_lacks(BOOKS[name]) == []
+
+
+MACHINE = {key for key, words in NAMES.items() if "_" in key and words != key}
+MACHINE |= {"hplus", "chr", "rrf", "bm25", "csqe", "p_holm", "hit_right", "p_at_5"}
+"""What files call their columns and arms, and no reader should have to."""
+ARM = re.compile(r"(chr|hplus|lexical|fused)(_\w+)?([+@]\S+)+")
+
+
+def machine_words(cell) -> list[str]:
+    """Names of columns and arms that a table shown by a cell has, in heads or cells."""
+    found = []
+    for text in shown_by(cell):
+        cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", text, re.S)
+        if cell.cell_type == "code":
+            cells += [x for row in re.findall(r"^\|(.*)\|$", text, re.M) for x in row.split("|")]
+        for one in (unescape(re.sub("<.*?>", "", x)).strip().strip("`") for x in cells):
+            snake = re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", one)
+            if one in MACHINE or snake or ARM.fullmatch(one):
+                found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_no_table_shows_a_machines_word(name):
+    found = {c.id: words for c in BOOKS[name].cells if (words := machine_words(c))}
+    assert not found
+
+
+INTERNAL = (
+    r"\bprototypes?\b",
+    r"\bseed numbers?\b",
+    r"\bissues? \d",
+    r"\bthe lead\b(?! is more)",
+    r"\bsessions?\b",
+    r"\bclaim C\d|\(C\d\)",
+    r"\bL4\b",
+    r"\bagents?\b(?=.{0,40}\b(wrote|made|ran)\b)",
+)
+"""Words of those who make this, and nobody else's."""
+
+
+def internal_words(cell) -> list[str]:
+    """Words of the makers in what a cell tells a reader."""
+    told = shown_by(cell)
+    return [m[0] for text in told for rule in INTERNAL for m in re.finditer(rule, text)]
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_a_notebook_shows_no_word_of_its_makers(name):
+    assert not {c.id: words for c in BOOKS[name].cells if (words := internal_words(c))}
+    told = "".join(text for c in BOOKS[name].cells for text in shown_by(c))
+    for rule in re.findall(r"CHR, (L\d \w+)", told):  # a rule's name is explained where it stands
+        assert f"*{rule}" in told
+
+
+def made(*cells, **outputs):
+    """A small notebook of (kind, source) cells; ``outputs`` are HTML texts by the cell's number."""
+    book = nbformat.v4.new_notebook()
+    for place, (kind, source) in enumerate(cells):
+        cell = getattr(nbformat.v4, f"new_{kind}_cell")(source)
+        if kind == "code" and f"_{place}" in outputs:
+            data = {"text/html": outputs[f"_{place}"]}
+            cell.outputs = [nbformat.v4.new_output("display_data", data)]
+        book.cells.append(cell)
+    return book
+
+
+def test_an_opening_without_finding_time_or_links_is_told():
+    good = BOOKS["05_retrieval_shift"].cells[0].source
+    assert opening_lacks(made(("markdown", good)), "05_retrieval_shift") == []
+    for gone, lack in (
+        ("# 5.", "a title"),
+        ("**", "a finding"),
+        ("seconds", "a time"),
+        ("04_accuracy_grid.ipynb", "a link to 04_accuracy_grid"),
+        ("06_token_cost.ipynb", "a link to 06_token_cost"),
+    ):
+        text = good.replace(gone, "").replace("printed below", "")
+        text = text.replace("minute", "") if gone == "seconds" else text
+        assert opening_lacks(made(("markdown", text)), "05_retrieval_shift") == [lack]
+    assert "a title" in opening_lacks(made(("code", good)), "05_retrieval_shift")
+
+
+def test_a_finding_that_is_late_or_unchecked_or_typed_is_told():
+    figure = ("code", 'plots.save(figure, "a", p.name, table)')
+    found = ("code", "display(Markdown(notes.shift_found(table)))")
+    assert finding_lacks(made(figure)) == ["a finding made from results"]
+    late = finding_lacks(made(figure, found, _1="<b>5 of 7</b>"))
+    assert late == ["the tag by which it is checked", "a finding ahead of the first figure"]
+    silent = made(found, figure, _0="<b>some</b>")
+    silent.cells[0].metadata["tags"] = [CHECKED]
+    assert finding_lacks(silent) == ["a number"]
+
+
+@pytest.mark.parametrize(
+    "word", ["p_at_5", "hplus", "chr+rotation@1", "kept_chosen", "some_new_name"]
+)
+def test_a_machines_word_in_a_table_is_found(word):
+    head = f"<table><tr><th>method</th><th>{word}</th></tr><tr><td>P@5</td></tr></table>"
+    (cell,) = made(("code", "show(table)"), _0=head).cells
+    assert machine_words(cell) == [word]
+    (cell,) = made(("code", "table"), _0=f"<table><tr><td>{word}</td></tr></table>").cells
+    assert machine_words(cell) == [word]
+
+
+def test_readers_words_in_a_table_are_let_pass():
+    row = "".join(f"<td>{word}</td>" for word in ("P@5", "+0.094 (-0.156 to 0.344)", "H+ alone"))
+    (cell,) = made(("code", "show(table)"), _0=f"<table><tr>{row}</tr></table>").cells
+    assert machine_words(cell) == []
+
+
+@pytest.mark.parametrize("said", ["as the prototype had it", "see issue 14", "claim C4", "rule L4"])
+def test_a_makers_word_is_found(said):
+    (cell,) = made(("markdown", f"It is, {said}, so.")).cells
+    assert internal_words(cell)
+    (cell,) = made(("code", "x"), _0=f"<p>{said}</p>").cells
+    assert internal_words(cell)
 
 
 STUDENT = {"profile": "mini", "lam": 0.35, "k": 7}
@@ -121,6 +311,14 @@ def test_a_students_lambda_and_k_are_in_the_results(student):
         path = student(name) / "results" / "mini" / f"{result}.csv"
         settings = read_manifest(path)["settings"]
         assert (settings["k"], settings["lam"]) == (7, 0.35)
+
+
+def test_with_another_k_nothing_is_said_of_five(student):
+    """k = 7: tables and the finding say P@7, and no column keeps the name of its file's."""
+    book = nbformat.read(student("03_run_methods") / "03_run_methods.ipynb", 4)
+    told = "".join(text for c in code_cells(book) for text in shown_by(c))
+    assert "P@7" in told and "hit@7" in told
+    assert not re.search(r"@5\b|_at_5", told)
 
 
 def test_a_reader_without_an_llm_answers_whatever_a_student_sets(student):

@@ -7,7 +7,7 @@ lambda and any k. Each function returns Markdown.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 
 import pandas as pd
@@ -36,6 +36,12 @@ __all__ = [
 
 PAPER, GIVEN = "chr", "chr_given"
 """CHR at the paper's lambda, 1, and at the reader's own: the keys of the grid."""
+
+
+def _not_run(needed: Iterable[str], there: Iterable[str]) -> str:
+    """A sentence that names what a finding needs and a run does not have; "" if it has all."""
+    missing = [label_of(method) for method in needed if method not in set(there)]
+    return f"**NOT RUN here: {'; '.join(missing)}**, so there is no finding." if missing else ""
 
 
 def question_found(table: pd.DataFrame, profile: str, passages: int, k: int) -> str:
@@ -69,6 +75,8 @@ def likeness_found(pairs: pd.DataFrame, name: str, lam: float) -> str:
 def retrieval_found(quality: pd.DataFrame, profile: str, lam: float, k: int) -> str:
     """What each way to search brought; ``quality`` as ``Experiment.quality`` makes it."""
     means = quality.groupby("method", sort=False)["p_at_5"].mean()
+    if missing := _not_run(("standard", "hplus", PAPER, GIVEN), means.index):
+        return missing
     n = int(quality.groupby("method")["n"].sum().max())
     others = means[[method for method in means.index if not method.startswith(PAPER)]]
     best = others.idxmax()
@@ -87,13 +95,16 @@ def retrieval_found(quality: pd.DataFrame, profile: str, lam: float, k: int) -> 
 def accuracy_found(table: pd.DataFrame, profile: str, lam: float) -> str:
     """How often a reader without an LLM is right; ``table`` is Table 1 in long form."""
     rows = table[table["metric"] == "accuracy"]
-    reader = next(name for name in rows["answerer"] if name != "no reader")
+    readers = [name for name in rows["answerer"].unique() if name != "no reader"]
+    reader = readers[0] if readers else ""
     read = rows[(rows["answerer"] == reader) & (rows["method"] == PAPER)]
     # What nobody read is compared on the same sets.
     rows = rows[rows["answerer"].isin([reader, "no reader"])]
     rows = rows[rows["dataset"].isin(read["dataset"])]
     right = (rows["value"] * rows["n"]).groupby(rows["method"]).sum()
     shares = right / rows["n"].groupby(rows["method"]).sum()
+    if missing := _not_run(("standard", "hplus", PAPER, GIVEN, "majority"), shares.index):
+        return missing
     return (
         f"**The {reader} is right in {shares[PAPER]:.3f} of the questions with CHR's passages at "
         f"λ = 1, in {shares['hplus']:.3f} with those of H+ alone, in {shares['standard']:.3f} with "
@@ -109,6 +120,8 @@ def shift_found(table: pd.DataFrame, profile: str, k: int) -> str:
     it, with a row a set, method, reader and outcome."""
     own = table[table["reader"] == ""]
     means = own.groupby("method")[["count", "zero"]].mean()
+    if missing := _not_run(("hyde", "hplus"), means.index):
+        return missing
     n = int(own[own["method"] == "hyde"]["n"].sum())
     said = (
         f"**Of {k} passages CHR at λ = 1 shares {means.loc['hyde', 'count']:.1f} with HyDE, and "
@@ -123,11 +136,14 @@ def shift_found(table: pd.DataFrame, profile: str, k: int) -> str:
 def cost_found(table: pd.DataFrame, who: str) -> str:
     """Calls and tokens of CHR beside HyDE's; ``table`` is Table 3, a row a method."""
     rows = table.set_index("method")
+    if missing := _not_run((PAPER, "hyde"), rows.index):
+        return missing
 
     def said(method: str) -> str:
         row = rows.loc[method]
         tokens = row["output_tokens"]
-        counted = "tokens NOT RUN" if not tokens > 0 else f"{tokens:,.0f} output tokens"
+        known = pd.notna(tokens) and tokens > 0  # recorded texts without a tokenizer have none
+        counted = f"{tokens:,.0f} output tokens" if known else "tokens NOT RUN"
         return f"{_calls(row['calls'])} and {counted}"
 
     return (
@@ -269,7 +285,8 @@ def audit_rows(audit: pd.DataFrame, ids: str | list[str] = "") -> pd.DataFrame:
         rows = audit[audit["id"].str.startswith(ids)]
     order = rows["verdict"].map(_VERDICTS.index).sort_values(kind="stable").index
     shown = rows.loc[order, ["paper", "where", "claim", "printed", "recomputed", "verdict"]]
-    return shown.assign(claim=shown["claim"].map(_in_words))
+    told = {column: shown[column].map(_in_words) for column in ("claim", "recomputed")}
+    return shown.assign(**told)
 
 
 _VERDICTS = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
@@ -279,6 +296,7 @@ _VERDICTS = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
 def _in_words(text: str) -> str:
     """A sentence of the audit with the paper's names for measures."""
     keys = r"\b(rouge[12L]|jsd|kld|[a-z]+(?:_[a-z]+)+)\b"
+    text = re.sub(r"^so in (\d+ of \d+)$", r"holds for \1", text)
     return re.sub(keys, lambda key: words(key[0]), text)
 
 

@@ -149,7 +149,7 @@ NAMES = {
     "independent": "if independent",
     # Sets and encoders.
     "lambda": "λ",
-    "dataset": "questions",
+    "dataset": "question set",
     "exams": "both exam sets",
     "medqa": "MedQA",
     "mmlu": "MMLU-Med",
@@ -171,12 +171,15 @@ _CELLS = {
     ("group", "query"): "abstracts nearest to one question",
     ("group", "near"): "an abstract and its nearest",
     ("group", "real"): "passages of one top five",
+    ("kind", "hypotheses"): "H+ and H−",
+    ("kind", "hypotheses-stem"): "H+ and H−, options unseen",
+    ("kind", "differential"): "several mimics",
     ("measure", "cnt"): "CNT",
     ("outcome", "only the first right"): "only CHR right",
     ("outcome", "only the second right"): "only HyDE right",
 }
 """Keys that have words of their own in one column only, by column and key."""
-_ARMS = ("arm", "against", "family", "method", "label", "searched with", "part")
+_ARMS = ("arm", "against", "family", "method", "label", "kind", "part")
 """Columns and levels whose cells are keys of ``label_of``."""
 _COUNTS = ("n", "n_dev", "dev_n", "test_n", "n_found", "n_not_found", "hits", "value_n", "failed")
 """Columns of whole numbers, also where a missing one has made them decimal."""
@@ -247,7 +250,8 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
     line = " ".join(part for part in (says, caption(texts)) if part)
     if line:
         display(Markdown(line))
-    rest = texts.drop(columns=_alike(texts))
+    once = _alike(texts)
+    rest = texts.iloc[:, [place for place in range(texts.shape[1]) if place not in once]]
     with pd.option_context("display.max_colwidth", None, "display.max_rows", 200):
         if fold:
             opened = f"<details><summary>{fold}</summary>{rest.to_html()}</details>"
@@ -258,8 +262,11 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
 
 def caption(texts: pd.DataFrame) -> str:
     """The columns of a readable table that say one thing in all rows, as a line of Markdown."""
-    alike = {column: texts[column].iloc[0] for column in _alike(texts)}
-    said = [f"{column} {value}" for column, value in alike.items() if value != _MISSING]
+    said = [
+        f"{texts.columns[place]} {texts.iloc[0, place]}"
+        for place in _alike(texts)
+        if texts.iloc[0, place] != _MISSING
+    ]
     return f"*In every row: {'; '.join(said)}.*" if said else ""
 
 
@@ -285,21 +292,25 @@ def by_method(table: pd.DataFrame, column: str = "method") -> pd.DataFrame:
     ``column`` is a column, or a level of the index, of keys such as ``chr+rotation@1``; rows of one
     method stay as they were.
     """
-    before = [name for name in METHODS if name != "chr"]
     asked = ["question", "asked_dense", "asked_bm25", "asked_rrf"]
-    order = [*asked, *before, "chr", "chr_given", "chr+rotation", "chr+stranger"]
+    methods = [name for name in METHODS if name not in ("hplus", "chr")]
+    saw_options = ["hyde-options", "rationale"]
+    ours = ["hplus-stem", "hplus", "chr", "chr_given", "chr+rotation", "chr+stranger"]
+    order = [*asked, *methods, *saw_options, *ours]
     keys = table[column] if column in table else table.index.get_level_values(column)
     families = [key.partition("@")[0] for key in keys]
     places = [order.index(name) if name in order else len(order) for name in families]
     return table.iloc[np.argsort(places, kind="stable")]
 
 
-def _alike(texts: pd.DataFrame) -> list[str]:
-    """Columns of one value, where a table has several rows and no grid of names for columns."""
+def _alike(texts: pd.DataFrame) -> list[int]:
+    """Places of the columns of one value, where a table has several rows, and columns that are not
+    a grid's."""
     if len(texts) < 2 or texts.columns.name or isinstance(texts.columns, pd.MultiIndex):
         return []
-    alike = [column for column in texts if texts[column].nunique() == 1]
-    return alike if len(alike) < texts.shape[1] else []
+    places = range(texts.shape[1])
+    alike = [place for place in places if texts.iloc[:, place].nunique() == 1]
+    return alike if len(alike) < len(places) else []
 
 
 def _intervals(columns: pd.Index) -> dict[str, tuple[str, str]]:

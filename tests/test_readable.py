@@ -1,0 +1,201 @@
+"""Tables and findings as notebooks show them: in words, with their k, from what was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.base.provenance import read_result
+from lib.pages import notes
+from lib.pages.readable import NAMES, by_method, caption, readable, show, wide, words
+
+TABLE = pd.DataFrame(
+    {
+        "dataset": ["bioasq", "medqa", "mmlu"],
+        "method": ["hplus", "hplus", "chr"],
+        "p_at_5": [0.5, 0.25, np.nan],
+        "p_at_5_low": [0.4, 0.2, np.nan],
+        "p_at_5_high": [0.6, 0.3, np.nan],
+        "n": [60.0, 60.0, 60.0],
+    }
+)
+
+
+def of(profile: str, name: str) -> pd.DataFrame:
+    return read_result(name, profile, committed=True)[0]
+
+
+def test_a_table_is_shown_in_words_and_stays_as_it_is():
+    before = TABLE.copy()
+    shown = readable(TABLE)
+    assert list(shown) == ["question set", "method", "P@5 (95 % interval)", "n"]
+    assert shown["method"].tolist() == ["CHR", "H+ alone", "H+ alone"]
+    assert shown["P@5 (95 % interval)"].tolist()[1:] == [
+        "0.250 (0.200 to 0.300)",
+        "0.500 (0.400 to 0.600)",
+    ]
+    assert shown["n"].tolist() == ["60", "60", "60"]
+    pd.testing.assert_frame_equal(TABLE, before)
+
+
+def test_question_sets_come_in_the_papers_order_in_rows_and_columns():
+    assert readable(TABLE)["question set"].tolist() == ["MMLU-Med", "MedQA", "BioASQ"]
+    grid = TABLE.pivot(index="method", columns="dataset", values="n")
+    assert list(readable(grid)) == ["MMLU-Med", "MedQA", "BioASQ"]
+    two = TABLE.pivot(index="method", columns="dataset", values=["n", "p_at_5"])
+    assert list(readable(two).columns)[:3] == [("n", x) for x in ("MMLU-Med", "MedQA", "BioASQ")]
+
+
+def test_another_k_is_in_the_name():
+    names = [key for key in NAMES if key.endswith("at_5") and key[0] in "pdh"]
+    assert {"p_at_5", "dev_p_at_5", "hit_at_5"} <= set(names)
+    for key in names:
+        assert "@10" in words(key, 10) and "@5" not in words(key, 10)
+    assert not [name for name in readable(TABLE, k=10) if "@5" in name]
+    assert "{" not in "".join(words(key, 10) for key in NAMES)
+
+
+def test_a_name_that_nobody_listed_is_told_in_words():
+    table = pd.DataFrame({"a_new_column": [1.0], "plain": ["as_it_is, twice_over"]})
+    shown = readable(table)
+    assert list(shown) == ["a new column", "plain"]
+    assert shown["plain"].tolist() == ["as it is, twice over"]
+
+
+def test_numbers_are_told_as_what_they_are():
+    table = pd.DataFrame(
+        {
+            "lambda": [0.0, 0.4],
+            "p": [0.0001, 0.25],
+            "hits": [3.0, np.nan],
+            "seen": [True, False],
+            "year": [1988, 2001],
+            "tokens": [147456, 12],
+            "difference": [-0.0001, 0.5],
+            "low": [-0.2, 0.1],
+            "high": [0.2, 0.9],
+        }
+    )
+    first, second = readable(table).to_dict("records")
+    assert list(first.values()) == [
+        "0",
+        "< 0.001",
+        "3",
+        "yes",
+        "1988",
+        "147,456",
+        "+0.000 (-0.200 to 0.200)",
+    ]
+    assert second["hits"] == "–" and second["tokens"] == "12"
+
+
+def test_what_all_rows_say_stands_in_the_line_above(capsys):
+    shown = readable(TABLE)
+    assert caption(shown) == "*In every row: n 60.*"
+    assert caption(readable(TABLE.head(1))) == ""  # one row says nothing of all rows
+    show(TABLE, says="Three sets.", fold="All of it")
+    said = capsys.readouterr().out
+    assert "Markdown" in said and "HTML" in said
+
+
+def test_a_wide_table_keeps_the_interval_and_the_order_it_came_in():
+    table = wide(TABLE, "method", "dataset", "p_at_5")
+    assert table.loc["hplus", "bioasq"] == "0.500 (0.400 to 0.600)"
+    assert table.loc["chr", "bioasq"] == "–"
+    assert list(table.index) == ["hplus", "chr"]
+
+
+def test_methods_stand_in_one_order_and_what_is_no_method_last():
+    arms = ["closed_book", "chr+rotation@1", "chr@1", "chr@0.2", "hplus", "hyde", "question"]
+    table = pd.DataFrame({"arm": arms})
+    ordered = ["question", "hyde", "hplus", "chr@1", "chr@0.2", "chr+rotation@1", "closed_book"]
+    assert by_method(table, "arm")["arm"].tolist() == ordered
+    assert list(by_method(table.set_index("arm"), "arm").index) == ordered
+
+
+@pytest.mark.parametrize("profile", ["mini", "open"])
+def test_what_is_found_follows_the_results(profile):
+    """Turned round, the same tables say the opposite."""
+    quality = of(profile, "retrieval")
+    said = notes.retrieval_found(quality, profile, 0.4, 5)
+    means = quality.groupby("method")["p_at_5"].mean()
+    assert f"P@5 {means['chr']:.3f} against {means['hplus']:.3f}" in said and "brings less" in said
+    turned = {"chr": "hplus", "hplus": "chr"}
+    other = notes.retrieval_found(quality.replace({"method": turned}), profile, 0.4, 7)
+    assert "brings more" in other and "P@7" in other and "P@5" not in other
+
+
+def test_lambda_is_compared_with_the_turn_and_with_the_readers_own():
+    curves = of("mini", "ddx_mini_lambda")
+    said = notes.lambda_found(curves, "ddx-mini", 0.6, 5)
+    own = curves[(curves["arm"] == "chr@0.6") & (curves["subset"] == "all")]["p_at_5"].iloc[0]
+    assert f"at λ = 0.6 it is {own:.3f}" in said and "brings less than a wrong one" in said
+    right = curves.assign(p_at_5=curves["p_at_5"].where(curves["family"] != "chr+rotation", 0.0))
+    assert "brings more than a wrong one" in notes.lambda_found(right, "ddx-mini", 0.6, 5)
+
+
+def test_accuracy_without_reading_is_of_the_sets_that_were_read():
+    table = of("open", "table1")
+    rows = table[(table["metric"] == "accuracy") & (table["method"] == "majority")]
+    exams = rows[rows["dataset"] != "bioasq"]
+    share = (exams["value"] * exams["n"]).sum() / exams["n"].sum()
+    said = notes.accuracy_found(table, "open", 0.4)
+    assert f"commonest letter is right in {share:.3f}" in said and "2 sets" in said
+
+
+def test_tiers_differ_only_where_the_test_says_so():
+    table, tests = (of("mini", name) for name in ("table4", "mimic_claims"))
+    assert "could be chance" in notes.tiers_found(table, tests)
+    assert "differ: p = 0.01" in notes.tiers_found(table, tests.assign(p=0.01))
+
+
+def test_contradiction_is_told_with_its_counts():
+    judged, arms = (of("open", f"contradiction_{name}") for name in ("judged", "arms"))
+    periods = pd.DataFrame({"source": ["paper"], "value": [0.5], "n": [10]})
+    said = notes.contradiction_found(judged, arms, periods)
+    assert "none contradict each other" in said and "50 % of its abstracts" in said
+    more = judged.assign(count=judged["count"].where(judged["group"] != "query", 7))
+    assert " 7 contradict each other" in notes.contradiction_found(more, arms, periods)
+
+
+def test_the_audit_shows_what_cannot_be_first_and_no_id():
+    audit = of("", "audit")
+    rows = notes.audit_rows(audit)
+    bad = (audit["verdict"] == "IMPOSSIBLE").sum()
+    assert rows["verdict"].tolist()[:bad] == ["IMPOSSIBLE"] * bad
+    assert "id" not in rows and len(rows) == len(audit)
+    told = notes.audit_list(audit, dict.fromkeys(audit["verdict"], "#000"))
+    assert told.index("IMPOSSIBLE") < told.index("IN TENSION") < told.index("CONSISTENT")
+    assert not [name for name in audit["id"] if f">{name}<" in told]
+    assert "rouge1" not in told and "bert_cosine" not in told and "ROUGE-1" in told
+    assert told.count("<details>") == len(audit)
+
+
+def test_the_readers_sets_of_rows_keep_their_claims():
+    audit = of("", "audit")
+    rows = notes.audit_rows(audit, "chr.table2.")
+    assert len(rows) == audit["id"].str.startswith("chr.table2.").sum() > 0
+    (only,) = notes.audit_rows(audit, ["contra.most_stable"])["recomputed"]
+    assert only.startswith("holds for ")
+    with pytest.raises(KeyError):
+        notes.audit_rows(audit, ["no.such.row"])
+
+
+def test_calls_are_counted_and_tokens_that_nobody_counted_are_not_run():
+    table = pd.DataFrame(
+        {"method": ["chr", "hyde"], "calls": [1.0, 8.0], "output_tokens": [np.nan, 1091.7], "n": 6}
+    )
+    said = notes.cost_found(table, "a model")
+    assert "CHR 1 call and tokens NOT RUN, HyDE 8 calls and 1,092 output tokens" in said
+
+
+def test_a_finding_without_its_methods_is_not_run():
+    quality = of("mini", "retrieval").query("method != 'hplus'")
+    said = notes.retrieval_found(quality, "mini", 0.4, 5)
+    assert said == "**NOT RUN here: H+ alone**, so there is no finding."
+    table = of("mini", "table1").query("method != 'chr'")
+    assert "NOT RUN here: " in notes.accuracy_found(table, "mini", 0.4)
+    assert "NOT RUN" in notes.accuracy_found(table.iloc[:0], "mini", 0.4)
+    costs = pd.DataFrame({"method": ["hyde"], "calls": [8.0], "output_tokens": [None], "n": 6})
+    assert "NOT RUN here: CHR" in notes.cost_found(costs, "a model")
