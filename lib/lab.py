@@ -15,9 +15,12 @@ from pathlib import Path
 from lib.base import paths
 from lib.base.files import atomic_write, sha256_file
 
-__all__ = ["FOLDER", "environment_of", "seed"]
+__all__ = ["COMMAND", "FOLDER", "environment_of", "seed"]
 
 FOLDER = paths.ROOT / "build" / "lab"
+
+COMMAND = (sys.executable, "-m", "jupyter", "lab")
+"""How JupyterLab is started."""
 
 _COPIED = {
     "notebooks": "notebooks",
@@ -82,10 +85,9 @@ def main() -> int:
         f"committed ones stay as they are. {len(changed)} files there are yours and were kept.",
         file=sys.stderr,
     )
-    command = [sys.executable, "-m", "jupyter", "lab", "notebooks/00_start_here.ipynb"]
+    command = [*COMMAND, "notebooks/00_start_here.ipynb", *sys.argv[1:]]
     try:
-        run = subprocess.run([*command, *sys.argv[1:]], cwd=FOLDER, env=environment_of())
-        return run.returncode
+        return subprocess.run(command, cwd=FOLDER, env=environment_of()).returncode
     except KeyboardInterrupt:
         return 0
 
