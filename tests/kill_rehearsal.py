@@ -40,8 +40,8 @@ HEAVY = (
 """What the forked runs import: once, before they fork."""
 
 
-def only_the_table(figure, name: str, profile: str, table) -> Path:
-    """In place of ``lib.plots.lam.save``: drawing takes longer than all the rest."""
+def only_the_table(figure, name: str, profile: str, table, k: int = 5) -> Path:
+    """In place of ``lib.plots.save``: drawing takes longer than all the rest."""
     return atomic_write(paths.figures(profile) / f"{name}.csv", table.to_csv())
 
 

@@ -749,20 +749,21 @@ def test_the_quality_of_every_model_is_drawn_where_it_is_and_beside_chance():
             low, high = auroc - 0.1, auroc + 0.05
             row = {"backend": backend, "set": name, "auroc": auroc, "n": 10 + place}
             rows.append(row | {"auroc_low": low, "auroc_high": high})
-    (axis,) = plots.plot_quality(pd.DataFrame(rows), "x").axes
-    assert [t.get_text() for t in axis.get_yticklabels()] == ["one, n = 10", "two, n = 11"]
-    heights = {
-        t.get_text(): y for t, y in zip(axis.get_yticklabels(), axis.get_yticks(), strict=True)
-    }
-    drawn = {box.get_label(): box for box in axis.containers}
-    assert set(drawn) == {"head", "cosine"}
-    points, _, (bars,) = drawn["cosine"]
-    assert points.get_xdata().tolist() == pytest.approx([0.7, 0.8])
-    for name, y in zip(("one, n = 10", "two, n = 11"), points.get_ydata(), strict=True):
-        assert abs(heights[name] - y) < 0.5
-    ends = [segment[:, 0].tolist() for segment in bars.get_segments()]
-    assert np.allclose(ends, [[0.6, 0.75], [0.7, 0.85]])
-    assert any(np.allclose(line.get_xdata(), 0.5) for line in axis.lines)
+    one, two = plots.plot_quality(pd.DataFrame(rows), "x", (0.65,)).axes
+    titles = [axis.get_title(loc="left").replace("\u00a0", " ") for axis in (one, two)]
+    assert titles == ["one, n = 10", "two, n = 11"]
+    assert [t.get_text() for t in one.get_yticklabels()] == ["head", "cosine"]
+    for axis, place in ((one, 0), (two, 1)):
+        _, (points, _, (bars,)) = axis.containers
+        assert (*points.get_xdata(), *points.get_ydata()) == pytest.approx((0.7 + place / 10, 1))
+        (segment,) = bars.get_segments()
+        assert segment[:, 0].tolist() == pytest.approx([0.6 + place / 10, 0.75 + place / 10])
+        levels = [line.get_xdata()[0] for line in axis.lines if len(line.get_xdata()) == 2]
+        assert levels == [0.5, 0.65]
+    told = plots.said_of_quality(pd.DataFrame(rows), 0.65)
+    assert told == (
+        "“cosine” lies above 0.65 with its whole interval on 1 of 2 sets, no other on any"
+    )
 
 
 def test_figures_show_every_number(lab):
@@ -774,7 +775,8 @@ def test_figures_show_every_number(lab):
     for parts, panels in ((both, 3), (both[1:], 2)):
         figure = plots.plot_heatmap(pd.concat(parts), "x")
         shown = [t.get_text() for axis in figure.axes for t in axis.texts]
-        assert len(figure.axes) == panels and len(shown) == 30 * panels
+        assert len(figure.axes) == panels + 1 and len(shown) == 30 * panels
+        assert figure.axes[-1].get_ylabel() == "share of a period's documents"
     first = heat[heat["period"] == "<2000"].sort_values("cnt_bin")["share"]
     assert shown[:5] == ["–" if np.isnan(value) else f"{value:.0%}" for value in first]
     asked, nodes, links = study.timeline(lab)
@@ -782,10 +784,15 @@ def test_figures_show_every_number(lab):
     assert links["value"].iloc[0] == best and len(links) == 3 and asked
     assert {*links["a"], *links["b"]} <= set(nodes["id"])
     plots.plot_timeline(nodes.assign(side="pubmed", cnt=0.0), links, asked)
-    text = plots.plot_timeline(nodes, links, asked).axes[1].texts[0].get_text()
+    figure = plots.plot_timeline(nodes, links, asked)
+    (text,) = [text.get_text() for text in figure.subfigs[1].texts]
     assert all(s in " ".join(text.split()) for s in map(str.strip, links["sentence_a"]))
+    assert max(map(len, text.splitlines())) <= 108
+    named = [t.get_text() for t in figure.axes[0].texts if not t.get_text().isdigit()]
+    assert len(named) == len({*links["a"], *links["b"]})  # the others are dots alone
     judged = links.assign(reason="population")
-    assert "1  population" in plots.plot_timeline(nodes, judged, asked).axes[1].texts[0].get_text()
+    below = plots.plot_timeline(nodes, judged, asked).subfigs[1].texts[0].get_text()
+    assert "1  population" in below
 
 
 def test_every_period_and_its_interval_is_drawn_a_line_a_source():
@@ -796,11 +803,13 @@ def test_every_period_and_its_interval_is_drawn_a_line_a_source():
     rows = [("paper", "p", "<2000", 0.4, *none), ("paper", "p", "2000-2005", 0.5, *none)]
     rows += [("open", "o", "<2000", 0.0, 0.0, 0.1), ("open", "o", "all", 0.9, 0.8, 1.0)]
     columns = ["source", "label", "period", "value", "low", "high"]
-    (axis,) = plots.plot_periods(pd.DataFrame(rows, columns=columns), "x").axes
+    figure = plots.plot_periods(pd.DataFrame(rows, columns=columns))
+    (axis,) = figure.axes
+    assert figure._suptitle.get_text().endswith("at most 0 % in any period")
     assert [t.get_text() for t in axis.get_xticklabels()] == ["<2000", "2000-2005"]
     assert [t.get_text() for t in axis.texts] == ["p", "o"]
-    drawn = [line.get_ydata().tolist() for line in axis.lines]
-    assert drawn == [[0.4, 0.5], [0.0]]
+    drawn = [list(line.get_ydata()) for line in axis.lines]
+    assert drawn[:2] == [[0.4, 0.5], [0.0]]
 
 
 # the paper's index --------------------------------------------------------------------------------

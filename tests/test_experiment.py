@@ -26,7 +26,8 @@ from lib.llm.recorder import Recorder, RecordingMiss
 from lib.methods import METHODS, Budget, Hypotheses, Text
 from lib.methods.base import Expansion, question_alone
 from lib.plots import grid as grid_plots
-from lib.plots.labels import label_of
+from lib.plots import plot_curves, said
+from lib.plots.labels import grid_label, label_of
 from lib.plots.palette import COLOURS, colour_of
 from lib.profiles import load_profile, methods_of
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
@@ -740,12 +741,12 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folder
     assert planned.tolist() == [6, 6 * 77]
     assert not lab.visible["advised"] and lab.visible["chr+rotation"]
     assert colour_of("advised") == Advised.colour
-    figure = grid_plots.plot_accuracy(table1)
+    right = table1[table1["metric"] == "accuracy"]
+    figure = grid_plots.plot_methods(right, "accuracy", "", 0.4)
     assert "advised" in {t.get_text() for t in figure.axes[0].get_yticklabels()}
     cost = cost_points(lab, quality)
-    assert "advised" in {
-        text.get_text() for text in grid_plots.plot_cost(cost, "P@3").axes[0].texts
-    }
+    figure = grid_plots.plot_cost(cost, "output_tokens", "tokens", "P@3", "")
+    assert "advised" in {text.get_text() for text in figure.axes[0].texts}
 
 
 def cost_points(lab: Experiment, quality: pd.DataFrame) -> pd.DataFrame:
@@ -780,7 +781,9 @@ def test_a_control_of_one_way_is_in_every_table(own_folders, monkeypatch):
     assert not plan["who"].str.contains("pool4").any()  # it asks nobody for anything
     found = runs[runs["method"] == "chr+pool4"].groupby("qid").size()
     assert set(found) == {4} and (runs["rank"] > 0).all()
-    labels = [t.get_text() for t in grid_plots.plot_accuracy(tables[2]).axes[0].get_yticklabels()]
+    right = tables[2][tables[2]["metric"] == "accuracy"]
+    figure = grid_plots.plot_methods(right, "accuracy", "", 0.4)
+    labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     assert len([x for x in labels if "pool of 4" in x]) == 1
     assert label_of("chr+own_idea7") == "CHR, own idea7"  # a control that nobody named
 
@@ -856,171 +859,55 @@ def closed_figures():
     plt.close("all")
 
 
-def cells(*rows) -> pd.DataFrame:
-    columns = ["method", "dataset", "answerer", "value", "n"]
-    return pd.DataFrame(rows, columns=columns).assign(metric="accuracy")
-
-
 ROWS = (*METHODS, CHOSEN, *CONTROLS, RANDOM, *NO_RETRIEVAL, "majority", NAMED)
-KEYS = {label_of(arm): arm for arm in ROWS}
+KEYS = {grid_label(arm, 0.4): arm for arm in ROWS}
 """Which row is meant by what a figure calls it."""
 
 
-def heat(axis) -> tuple[dict, list[list[float]]]:
-    """Texts by (method, set), and the colours' values, nan where there is none."""
-    names = [KEYS[t.get_text()] for t in axis.figure.axes[0].get_yticklabels()]
-    sets = [t.get_text().split("\n")[0] for t in axis.get_xticklabels()]
-    texts = {}
-    for text in axis.texts:
-        x, y = text.get_position()
-        texts[names[int(y)], sets[int(x)]] = text.get_text()
-    values = np.ma.filled(axis.collections[0].get_array().astype(float), np.nan)
-    return texts, values.reshape(len(names), len(sets)).tolist()
-
-
-def test_the_heat_map_shows_every_cell_and_nothing_where_nothing_was_run():
-    figure = grid_plots.plot_accuracy(
-        cells(
-            ("standard", "ddx-mini b", "reads", 0.25, 32),
-            ("chr", "ddx-mini b", "reads", 0.75, 32),
-            ("chr", "ddx-mini a", "reads", 0.5, 32),
-            ("closed_book", "ddx-mini b", "asks", 0.5, 4),
-            ("chr", "ddx-mini b", "asks", 0.25, 4),
-            ("majority", "ddx-mini a", "no reader", 0.4, 5),
-            ("majority", "ddx-mini b", "no reader", 0.3, 32),
-        )
-    )
-    reads, asks = figure.axes[:2]
-    texts, colours = heat(reads)
-    majority = {("majority", "a"): "2 of 5", ("majority", "b"): "0.30"}
-    assert texts == majority | {
-        ("standard", "b"): "0.25",
-        ("chr", "b"): "0.75",
-        ("chr", "a"): "0.50",
-    }
-    nan = pytest.approx(np.nan, nan_ok=True)
-    assert colours == [[nan, 0.25], [0.5, 0.75], [nan, nan], [nan, 0.3]]
-    texts, colours = heat(asks)
-    majority["majority", "b"] = "0.30\nn = 32"  # not its column's n
-    assert texts == majority | {("closed_book", "b"): "2 of 4", ("chr", "b"): "1 of 4"}
-    assert colours == [[nan] * 2, [nan] * 2, [nan] * 2, [nan, 0.3]]
-    assert [t.get_text() for t in reads.get_xticklabels()] == ["a\nn = 32", "b\nn = 32"]
-    assert [t.get_text() for t in asks.get_xticklabels()] == ["a\nnot run", "b\nn = 4"]
-    assert figure.axes[-1].get_ylabel() == "accuracy (unread replies are wrong)"
-    figure.draw_without_rendering()
-
-
-def test_the_heat_map_of_another_metric_is_called_that_and_counts_nothing():
-    table = cells(("chr", "ddx-mini a", "P@5", 0.3, 2)).assign(metric="P@5")
-    figure = grid_plots.plot_accuracy(table, "P@5")
-    texts, colours = heat(figure.axes[0])
-    assert texts == {("chr", "a"): "0.30"} and np.isnan(colours).all()
-    assert figure.axes[-1].get_ylabel() == "P@5"
-
-
-def test_the_heat_map_of_the_small_experiment_is_its_table(whole):
-    figure = grid_plots.plot_accuracy(whole.table1)
-    reads, asks = figure.axes[:2]
-    assert [a.get_title() for a in (reads, asks)] == ["evidence reader", "chat"]
-    alone = {"majority", NAMED}
-    for axis, methods in (
-        (reads, set(whole.answers["method"]) - {"closed_book"}),
-        (asks, {"closed_book"}),
-    ):
-        texts = heat(axis)[0]
-        assert {m for m, _ in texts} == methods | alone
-        for (method, style), text in texts.items():
-            reader = "no reader" if method in alone else axis.get_title()
-            right, n = text.split(" of ")
-            value = accuracy(whole.table1, method, reader)[f"ddx-mini {style}"]
-            assert int(right) / int(n) == pytest.approx(value)
-
-
-def test_overlap_bars_are_as_long_as_the_counts_beside_the_noise_floor():
-    rows = [
-        ("standard", "a", 3.5),
-        ("hyde", "a", 2.0),
-        ("noise floor", "a", 4.0),
-        ("standard", "b", 0.0),
-    ]
-    table = pd.DataFrame(rows, columns=["method", "dataset", "count"]).assign(n=9)
-    figure = grid_plots.plot_overlap(table, 5)
-    a, b = figure.axes
-    assert [bar.get_width() for bar in a.patches] == [3.5, 2.0]
-    assert b.patches[0].get_width() == 0.0 and np.isnan(b.patches[1].get_width())
-    assert [t.get_text() for t in b.texts] == ["0.0", "NOT RUN"] and b.get_title() == "b, n = 9"
-    assert [t.get_text() for t in a.get_yticklabels()] == ["Standard RAG", "HyDE"]
-    assert a.lines[0].get_xdata() == [4.0, 4.0] and not b.lines
-    assert a.get_xlim() == b.get_xlim() == (0, 5)
-    (legend,) = figure.legends
-    assert [t.get_text() for t in legend.get_texts()] == ["HyDE and itself"]
-    figure.draw_without_rendering()
-
-
-def test_cost_has_a_named_point_for_each_method_that_was_measured(recwarn):
-    rows = [("hyde", 900.0, 0.5, 6), ("chr", 200.0, 0.4, 6), ("csqe", np.nan, 0.3, 6)]
-    table = pd.DataFrame(rows, columns=["method", "output_tokens", "value", "n"])
-    figure = grid_plots.plot_cost(table, "P@5")
-    figure.draw_without_rendering()
-    (axis,) = figure.axes
-    points = {text.get_text(): text.xy for text in axis.texts}
-    assert points == {"HyDE": (900.0, 0.5), "CHR": (200.0, 0.4)}
-    assert [(*x.get_xdata(), *x.get_ydata()) for x in axis.lines] == list(points.values())
-    assert axis.get_ylabel() == "P@5, mean" and axis.get_ylim()[0] < 0
-    assert axis.get_title(loc="left") == "tokens: n = 6 questions"
-    (axis,) = grid_plots.plot_cost(table.assign(value_n=2), "P@5").axes
-    assert axis.get_title(loc="left") == "tokens: n = 6 questions; P@5: n = 2"
-    assert not [w for w in recwarn if "finite" in str(w.message)]
+def test_the_dots_of_the_small_experiment_are_its_table(whole):
+    table = whole.table1[whole.table1["metric"] == "accuracy"]
+    shown = table[table["answerer"].isin(["evidence reader", "no reader"])]
+    figure = grid_plots.plot_methods(shown.assign(answerer="one"), "accuracy", "", 0.4)
+    names = [KEYS[t.get_text()] for t in figure.axes[0].get_yticklabels()]
+    assert set(names) == set(shown["method"])
+    for axis in figure.axes:
+        style = axis.get_title(loc="left").split(",")[0].split("\n")[0]
+        own = shown[shown["dataset"] == style].set_index("method")["value"]
+        drawn = {}
+        for points, *_ in axis.containers:
+            (x,), (y,) = points.get_data()
+            drawn[names[round(y)]] = x
+        assert drawn == own.to_dict()
 
 
 def test_accuracy_over_lambda_is_one_line_a_set_and_a_band(whole):
     table = whole.figure5.assign(n=9)
-    figure = grid_plots.plot_accuracy_lambda(table, 0.4, 4)
-    metrics = list(table["metric"].unique())
-    assert figure.axes[1].get_ylabel() == "P@4, 95 % band"
-    for axis, metric in zip(figure.axes, metrics, strict=True):
+    figure = plot_curves(table, "", panel="metric", line="series", ylabel="mean", lam=0.4)
+    for axis, metric in zip(figure.axes, table["metric"].unique(), strict=True):
         own = table[table["metric"] == metric]
-        *lines, mark = axis.lines
-        assert mark.get_xdata() == [0.4, 0.4] and len(axis.collections) == len(lines) == 3
-        for line, band in zip(lines, axis.collections, strict=True):
-            rows = own[own["series"] == line.get_label().rpartition(", n = ")[0]]
-            assert line.get_xdata().tolist() == rows["lambda"].tolist()
-            assert line.get_ydata().tolist() == rows["value"].tolist()
-            ys = band.get_paths()[0].vertices[:, 1]
+        lines = {line.get_label(): line for line in axis.lines}
+        bands = iter(axis.collections)
+        for name, rows in own.groupby("series", sort=False):
+            assert lines[name].get_xdata().tolist() == rows["lambda"].tolist()
+            assert lines[name].get_ydata().tolist() == rows["value"].tolist()
+            ys = next(bands).get_paths()[0].vertices[:, 1]
             assert (ys.min(), ys.max()) == (rows["low"].min(), rows["high"].max())
 
 
-def test_more_series_than_colours_are_drawn_too():
-    rows = [(f"set {i}", "P@k", lam, 0.5, 0.4, 0.6, 9) for i in range(8) for lam in (0.0, 1.0)]
-    table = pd.DataFrame(rows, columns=["series", "metric", "lambda", "value", "low", "high", "n"])
-    assert len(grid_plots.plot_accuracy_lambda(table, 0.4).axes[0].lines) == 9
-    told = table.rename(columns={"lambda": "wrong", "value": "p_at_5"})
-    assert len(grid_plots.plot_corruption(told).axes[0].lines) == 8
-
-
-def test_accuracy_over_lambda_of_fewer_than_six_is_said_and_not_drawn():
-    rows = [("few", "P@k", lam, 0.5, 0.4, 0.6, 5) for lam in (0.0, 1.0)]
-    table = pd.DataFrame(rows, columns=["series", "metric", "lambda", "value", "low", "high", "n"])
-    (axis,) = grid_plots.plot_accuracy_lambda(table, 0.4).axes
-    assert axis.lines[0].get_label() == "few, n = 5: too few to draw"
-    assert not len(axis.lines[0].get_xdata()) and axis.get_xlim()[1] > 1
-
-
 def test_corruption_is_one_line_a_lambda(corrupted):
-    table = corrupted[0]
-    table = table.assign(series="λ = " + table["lambda"].map("{:g}".format), metric="P@4")
-    (axis,) = grid_plots.plot_corruption(table).axes
-    assert [line.get_label() for line in axis.lines] == ["λ = 0", "λ = 0.4", "λ = 1"]
-    for line in axis.lines:
-        rows = table[table["series"] == line.get_label()]
-        assert line.get_xdata().tolist() == list(SHARES)
-        assert line.get_ydata().tolist() == rows["p_at_5"].tolist()
-    assert axis.get_ylabel() == "P@4, 95 % band"
-    assert [x.get_color() for x in axis.lines] == [
-        COLOURS[x] for x in ("hplus", "chr_given", "chr")
-    ]
-    (legend,) = axis.figure.legends
-    assert legend.get_title().get_text().startswith(f"n = {table['n'].iloc[0]};")
+    table = corrupted[0].rename(columns={"p_at_5": "value"})
+    table = table.assign(series="λ = " + table["lambda"].map("{:g}".format), study="two")
+    figure = plot_curves(table, "", line="series", x="wrong", ylabel="P@4")
+    (axis,) = figure.axes
+    lines = {line.get_label(): line for line in axis.lines}
+    for name, rows in table.groupby("series"):
+        assert lines[name].get_xdata().tolist() == list(SHARES)
+        assert lines[name].get_ydata().tolist() == rows["value"].tolist()
+    assert figure._supylabel.get_text() == "P@4, 95 % band"
+    colours = [lines[name].get_color() for name in ("λ = 0", "λ = 1")]
+    assert colours == [COLOURS["hplus"], COLOURS["chr"]]
+    told = said.exchanged(corrupted[0], 4)
+    assert told.startswith("With 100 % of the pairs exchanged P@4 of H+ alone")
 
 
 # what was written after reading, and how it was graded -------------------------------------------

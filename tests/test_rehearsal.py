@@ -33,8 +33,8 @@ from lib.llm.chat import ledger as ledger_of
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder
 from lib.place import retriever_for
-from lib.plots.grid import plot_accuracy
-from lib.plots.lam import plot_differences
+from lib.plots.dots import plot_differences
+from lib.plots.grid import plot_methods
 from lib.profiles import load_profile
 from lib.search.embed import HashEncoder, load_encoder
 from lib.studies.grid import relevance
@@ -396,8 +396,9 @@ def test_what_nothing_is_known_about_is_said_and_not_drawn_as_zero():
     import matplotlib.pyplot as plt
 
     columns = ["dataset", "method", "answerer", "metric", "value", "n", "label", "difference"]
-    for draw in (plot_accuracy, plot_differences):
-        figure = draw(pd.DataFrame(columns=columns), "P@5")
+    nothing = pd.DataFrame(columns=columns)
+    drawn = (plot_methods(nothing, "P@5", "", 0.4), plot_differences(nothing, "P@5"))
+    for figure in drawn:
         assert figure.texts[0].get_text() == "P@5: NOT MEASURED" and not figure.axes
         plt.close(figure)
 

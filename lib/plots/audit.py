@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from lib.plots.style import pyplot
+from lib.plots.style import SMALL, WIDTH, headline, pyplot
 from lib.studies.audit.margins import (
     BASELINES,
     DATASETS,
@@ -37,7 +37,7 @@ def plot_p(margins: pd.DataFrame) -> Figure:
     A curve begins at the least discordance that its margin allows. A dot marks the discordance of
     independent answers. ``margins`` is ``lib.studies.audit.margins.margins``.
     """
-    figure, axes = pyplot().subplots(1, len(DATASETS), figsize=(9.6, 3.4), sharey=True)
+    figure, axes = pyplot().subplots(1, len(DATASETS), figsize=(WIDTH, 3.6), sharey=True)
     smallest = next_best(margins)
     for axis, dataset in zip(axes, DATASETS, strict=True):
         rows = smallest[smallest["dataset"] == dataset]
@@ -52,8 +52,14 @@ def plot_p(margins: pd.DataFrame) -> Figure:
         axis.axhline(0.05, color="black", lw=0.8, ls=":")
         axis.set(yscale="log", ylim=(1e-6, 1.5), xlim=(0, 70))
         axis.set(xlabel="discordant questions, %", title=f"{dataset}, n = {rows['n'].iloc[0]:,}")
-        axis.legend(loc="lower right", fontsize=7, frameon=True, framealpha=0.9, edgecolor="white")
+        # Below, where it covers no curve.
+        axis.legend(loc="upper center", bbox_to_anchor=(0.42, -0.2), handlelength=1.4)
     axes[0].set(ylabel="p, exact McNemar")
+    axes[0].annotate("p = 0.05", (69, 0.05), ha="right", va="bottom", fontsize=SMALL)
+    sure = smallest["most_significant"] >= smallest["independent"]
+    counts = sure.groupby(smallest["dataset"]).agg(["sum", "size"]).loc[list(DATASETS)]
+    told = [f"{own['sum']} of {own['size']} on {name}" for name, own in counts.iterrows()]
+    headline(figure, f"CHR's leads over the next best with p ≤ 0.05 at the dot: {', '.join(told)}")
     return figure
 
 
@@ -62,10 +68,10 @@ def plot_discordance(margins: pd.DataFrame) -> Figure:
 
     ``margins`` is ``lib.studies.audit.margins.margins``.
     """
-    figure, axes = pyplot().subplots(1, len(DATASETS), figsize=(9.6, 4.4), sharey=True)
+    figure, axes = pyplot().subplots(1, len(DATASETS), figsize=(WIDTH, 4.6), sharey=True)
     names = [f"{short(generator)}, {base}" for generator in GENERATORS for base in BASELINES]
     heights = np.arange(len(names))[::-1]  # the first name on top
-    axes[0].set_yticks(heights, names, fontsize=7)
+    axes[0].set_yticks(heights, names)
     for axis, dataset in zip(axes, DATASETS, strict=True):
         rows = margins[margins["dataset"] == dataset].reset_index(drop=True)
         n = rows["n"].iloc[0]
@@ -77,12 +83,15 @@ def plot_discordance(margins: pd.DataFrame) -> Figure:
             left = 100 * rows["fewest_discordant"][chosen] / n
             right = 100 * rows["most_significant"][chosen] / n
             # A bar of no width would not be seen.
-            width = (right - left).clip(lower=0.4)
+            width = (right - left).clip(lower=0.8)
             axis.barh(heights[chosen], width, left=left, color=colour, height=0.6, label=label)
         independent = 100 * rows["independent"] / n
         axis.plot(independent, heights, "k|", ms=8, label="if answers were independent")
         axis.set_axisbelow(True)
         axis.set(xlim=(0, 100), xlabel="discordant questions, %")
         axis.set_title(f"{dataset}, n = {n:,}")
-    figure.legend(*axes[0].get_legend_handles_labels(), ncol=3, loc="outside upper center")
+    figure.legend(*axes[0].get_legend_handles_labels(), ncol=3, loc="outside lower center")
+    lost = int((margins["most_significant"] < margins["independent"]).sum())
+    told = f"{lost} of CHR's {len(margins)} leads are not beyond chance"
+    headline(figure, f"{told} if answers are independent")
     return figure

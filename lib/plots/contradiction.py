@@ -7,10 +7,18 @@ import textwrap
 import numpy as np
 import pandas as pd
 
+from lib.plots.dots import plot_dots
 from lib.plots.palette import COLOURS, GREY
-from lib.plots.style import pyplot
+from lib.plots.style import SMALL, WIDTH, headline, label_ends, pyplot
 
-__all__ = ["MODELLED", "plot_heatmap", "plot_periods", "plot_quality", "plot_timeline"]
+__all__ = [
+    "MODELLED",
+    "plot_heatmap",
+    "plot_periods",
+    "plot_quality",
+    "plot_timeline",
+    "said_of_quality",
+]
 
 MODELLED = "contradiction as a model sees it, not as a judge does"
 """What a figure says whose numbers go through an NLI model."""
@@ -41,14 +49,15 @@ _SOURCES = {
 }
 
 
-def plot_periods(table: pd.DataFrame, title: str):
+def plot_periods(table: pd.DataFrame):
     """Figure 2 in one picture: the share of contradicted abstracts by period, with intervals.
 
     ``table``: source (one of ``_SOURCES``), label, period, value, low, high, n; a source
-    without intervals is a line alone. Lines are labelled by ``label`` at their last period.
+    without intervals is a line alone. Lines are labelled by ``label`` at the right.
     """
     periods = [period for period in dict.fromkeys(table["period"]) if period != "all"]
-    figure, axis = pyplot().subplots(figsize=(8.2, 3.6))
+    figure, axis = pyplot().subplots(figsize=(WIDTH, 3.2))
+    ends = []
     for source, colour in _SOURCES.items():
         rows = table[(table["source"] == source) & (table["period"] != "all")]
         if rows.empty:
@@ -59,95 +68,95 @@ def plot_periods(table: pd.DataFrame, title: str):
             value = rows["value"]
             error = np.clip([value - rows["low"], rows["high"] - value], 0, None)
             axis.errorbar(places, rows["value"], yerr=error, fmt="none", color=colour, lw=1.4)
-        axis.annotate(
-            rows["label"].iloc[0],
-            (places[-1], rows["value"].iloc[-1]),
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=colour,
-            fontsize=8,
-            va="center",
-        )
+        told = rows["label"].iloc[0].replace(", n =", ",\nn =")
+        ends.append((places[-1], rows["value"].iloc[-1], told, colour))
     axis.set_xticks(range(len(periods)), periods)
-    axis.set(ylim=(-0.03, 1.05), xlim=(-0.4, len(periods) + 2.6), title=title)
-    axis.set(xlabel="published", ylabel="share of abstracts")
+    axis.set(ylim=(-0.03, 1.05), xlim=(-0.2, len(periods) - 0.8))
+    axis.set(xlabel="published", ylabel="share of abstracts, 95 %")
+    most = table.loc[(table["source"] == "open") & (table["period"] != "all"), "value"].max()
+    told = f"at most {most:.0%} in any period".replace("%", " %")
+    headline(figure, f"Of real abstracts hardly any is contradicted by the nearest one: {told}")
+    label_ends(axis, ends)
     return figure
+
+
+def said_of_quality(table: pd.DataFrame, least: float) -> str:
+    """On how many sets the interval of a model's AUROC lies above ``least``: the best, and others.
+
+    ``table``: backend, set, auroc, auroc_low.
+    """
+    clear = (table["auroc_low"] > least).groupby(table["backend"], sort=False).sum()
+    best = clear.idxmax()
+    others = int(clear.drop(best).max())
+    sets = table["set"].nunique()
+    told = f"“{best}” lies above {least:g} with its whole interval on {clear[best]} of {sets} sets"
+    return f"{told}, no other on {f'more than {others}' if others else 'any'}"
 
 
 def plot_quality(table: pd.DataFrame, title: str, marks: tuple[float, ...] = ()):
-    """AUROC of every NLI model on every labelled set, with its interval; a line at chance.
+    """AUROC of every NLI model, a panel a labelled set, with its interval and chance.
 
-    ``title`` says whose results they are. ``table``: backend, set, auroc, auroc_low, auroc_high, n;
-    sets from the top in their order. ``marks`` are drawn as dotted lines.
+    ``table``: backend, set, auroc, auroc_low, auroc_high, n. ``marks`` are dashed lines.
     """
-    sets = list(dict.fromkeys(table["set"]))
-    backends = list(dict.fromkeys(table["backend"]))
-    figure, axis = pyplot().subplots(figsize=(6.8, 0.14 * len(sets) * len(backends) + 1.4))
-    for place, backend in enumerate(backends):
-        rows = table[table["backend"] == backend].set_index("set")
-        shift = 0.72 / len(backends) * ((len(backends) - 1) / 2 - place)  # the first one on top
-        heights = [len(sets) - 1 - sets.index(name) + shift for name in rows.index]
-        error = [rows["auroc"] - rows["auroc_low"], rows["auroc_high"] - rows["auroc"]]
-        colour = _BACKENDS.get(backend, "black")
-        axis.errorbar(
-            rows["auroc"], heights, xerr=error, fmt="o", ms=4, lw=1.4, color=colour, label=backend
-        )
-    axis.axvline(0.5, color="black", lw=0.8, zorder=1)
-    for mark in marks:
-        axis.axvline(mark, color="black", lw=0.8, ls=":", zorder=1)
-    counts = table.drop_duplicates("set")["n"]
-    labels = [f"{name}, n = {n}" for name, n in zip(sets, counts, strict=True)]
-    axis.set_yticks(range(len(sets))[::-1], labels)
-    axis.set(xlabel="AUROC, 95 % interval; 0.5 is guessing", title=title)
-    figure.legend(ncol=4, loc="outside lower center")
-    return figure
+    values = {"auroc": "value", "auroc_low": "low", "auroc_high": "high", "backend": "row"}
+    rows = table.rename(columns=values)
+    rows["panel"] = rows["set"]
+    rows["colour"] = rows["row"].map(_BACKENDS).fillna("black")
+    levels = {"guessing": 0.5} | {f"AUROC {mark:g}": mark for mark in marks}
+    xlim = (min(0.4, rows["low"].min()), 1)
+    return plot_dots(rows, title, "AUROC, 95 % intervals", levels=levels, xlim=xlim)
 
 
-def _panel(axis, cells: pd.DataFrame, title: str) -> None:
+def _panel(axis, cells: pd.DataFrame, title: str):
     """One grid of shares, on a scale from 0 to 1; a cell's number is readable whatever its
     colour."""
     values = cells.to_numpy(dtype=float)
-    axis.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    image = axis.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         text = "–" if np.isnan(value) else f"{value:.0%}"
-        colour = "white" if value < 0.55 else "black"  # NaN is drawn on white
-        axis.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
-    axis.set_xticks(range(cells.shape[1]), cells.columns, fontsize=7, rotation=30, ha="right")
-    axis.set_yticks(range(cells.shape[0]), cells.index, fontsize=7)
-    axis.set_title(title, fontsize=8)
+        colour = "white" if value > 0.55 else "black"  # NaN is drawn on white
+        axis.text(column, row, text, ha="center", va="center", fontsize=SMALL, color=colour)
+    axis.set_xticks(range(cells.shape[1]), cells.columns, rotation=45, ha="right")
+    axis.set_yticks(range(cells.shape[0]), cells.index)
+    axis.set_title(title, fontsize=SMALL + 0.5)
     axis.grid(visible=False)
+    return image
 
 
-def plot_heatmap(table: pd.DataFrame, title: str):
+def plot_heatmap(table: pd.DataFrame, evidence: str):
     """Figure 2 as the paper draws it: of each period's documents the share in each bin of CNT.
 
     ``table``: contradiction (judged or modelled), period, cnt_bin, documents, reported; a panel
-    each, and one for the paper. ``title`` names the evidence.
+    each, and one for the paper. ``evidence`` is its name.
     """
     names = list(dict.fromkeys(table["contradiction"]))
-    panels = [(name, "documents", f"{title}, {name}") for name in names]
+    evidence = "real abstracts" if evidence == "open" else evidence
+    panels = [(name, "documents", f"{evidence}, {name}") for name in names]
     panels.append((names[-1], "reported", "the paper, modelled"))
-    figure, axes = pyplot().subplots(
-        1, len(panels), figsize=(0.6 + 3.2 * len(panels), 3), sharey=True
-    )
+    figure, axes = pyplot().subplots(1, len(panels), figsize=(WIDTH, 3.2), sharey=True)
     periods = list(dict.fromkeys(table["period"]))
+    high = []
     for axis, (which, column, name) in zip(axes, panels, strict=True):
         rows = table[table["contradiction"] == which]
         counts = rows.pivot(index="period", columns="cnt_bin", values=column).loc[periods]
         total = counts.sum(axis=1)
         shares = counts.div(total.where(total > 0), axis=0)
-        _panel(axis, shares, f"{name}, n = {total.sum():,.0f}")
+        image = _panel(axis, shares, f"{name}\nn = {total.sum():,.0f}")
+        above = counts[[cell for cell in counts if float(cell[1:].split(",")[0]) >= 0.6]]
+        high.append(f"{above.to_numpy().sum() / total.sum():.0%} ({name})".replace("%", " %"))
     axes[0].set(ylabel="published")
-    figure.supxlabel("contradiction score CNT; shares of each period's documents", fontsize=8)
+    figure.supxlabel("contradiction score CNT of a document", fontsize=9)
+    figure.colorbar(image, ax=axes, label="share of a period's documents", shrink=0.8)
+    headline(figure, f"Documents with a score of .6 or more: {', '.join(high)}")
     return figure
 
 
-def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: int = 118):
+def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, question: str):
     """One question's abstracts by year and side; lines join the pairs that contradict most.
 
     ``nodes``: id, year, cnt, side; a larger point has a higher CNT(d). ``links``, highest first:
-    a, b, value, sentence_a, sentence_b, and ``reason`` where a judge gave one; their sentences
-    stand below, ``width`` letters a line.
+    a, b, value, sentence_a, sentence_b, and ``reason`` where a judge gave one. The abstracts of
+    the links are named, and their sentences stand below.
     """
     in_nodes = list(dict.fromkeys(nodes["side"]))
     # A side that _SIDES does not know (of PubMed: its own name) comes last, in black.
@@ -155,43 +164,53 @@ def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, title: str, width: i
     crowd = nodes.groupby(["side", "year"]).cumcount() * 0.25  # one year's points side by side
     height = nodes["side"].map(sides[::-1].index) + crowd
     points = nodes.assign(y=height).set_index("id")
-    lines = _sentences_below(links, points["year"], width)
-    heights = [0.9 + 0.5 * len(sides), 0.155 * len(lines)]
-    figure, (axis, below) = pyplot().subplots(
-        2, 1, figsize=(8.6, sum(heights) + 0.7), height_ratios=heights
-    )
+    lines = _sentences_below(links, points["year"])
+    heights = [0.9 + 0.5 * len(sides), 0.145 * len(lines) + 0.1]
+    figure = pyplot().figure(figsize=(WIDTH, sum(heights) + 0.5))
+    # Two subfigures: the text takes the whole width, whatever the names of the sides need.
+    above, below = figure.subfigures(2, 1, height_ratios=heights)
+    axis = above.subplots()
     size = 20 + 100 * points["cnt"] / (points["cnt"].max() or 1)
     colour = [_SIDES.get(side, "black") for side in points["side"]]
     axis.scatter(points["year"], points["y"], s=size, color=colour, zorder=3)
-    for point in points.itertuples():
-        axis.annotate(
-            point.Index.rpartition("-")[2],
-            (point.year, point.y),
-            fontsize=7,
-            ha="center",
-            xytext=(0, 7),
-            textcoords="offset points",
-            zorder=4,
-        )
     for number, link in enumerate(links.itertuples(), 1):
         _draw_link(axis, points.loc[link.a], points.loc[link.b], number)
+    for point in points.loc[list(dict.fromkeys([*links["a"], *links["b"]]))].itertuples():
+        axis.annotate(
+            _short_id(point.Index),
+            (point.year, point.y),
+            fontsize=SMALL,
+            ha="center",
+            xytext=(0, 9),
+            textcoords="offset points",
+            zorder=6,
+            bbox={"fc": "white", "ec": "none", "pad": 0.5},
+        )
     axis.set_yticks(range(len(sides)), sides[::-1])
-    axis.set(ylim=(-0.6, len(sides) - 0.3))
-    axis.set_title(f"{title} n = {len(nodes)} abstracts", loc="left", fontsize=8)
-    below.axis("off")
-    below.text(0, 1, "\n".join(lines), va="top", fontsize=7, family="DejaVu Sans Mono")
+    axis.set(ylim=(-0.5, len(sides) - 0.3), xlabel="published; larger: contradicted by more")
+    below.text(0.01, 0.98, "\n".join(lines), va="top", fontsize=SMALL)
+    counts = ", ".join(
+        f"{n}\u00a0{side}" for side, n in nodes["side"].value_counts()[sides].items()
+    )
+    headline(figure, f"“{question}” {len(nodes)} abstracts: {counts}")
     return figure
 
 
-def _sentences_below(links: pd.DataFrame, year: pd.Series, width: int) -> list[str]:
+def _short_id(name: str) -> str:
+    """What follows the topic in the id of an abstract."""
+    return name.rpartition("-")[2]
+
+
+def _sentences_below(links: pd.DataFrame, year: pd.Series, width: int = 108) -> list[str]:
     """The lines of text under a timeline: of each link both abstracts and the two sentences."""
     lines = []
     for number, link in enumerate(links.itertuples(), 1):
         said = getattr(link, "reason", "") or f"CNT {link.value:.2f}"
-        first = f"{number}  {said:10}  {year[link.a]}, {link.a}: “{link.sentence_a}”"
-        second = f"{' ' * 15}{year[link.b]}, {link.b}: “{link.sentence_b}”"
-        for text in (first, second):
-            lines += textwrap.wrap(text, width, subsequent_indent=" " * 15)
+        lines.append(f"{number}  {said}")
+        for name, sentence in ((link.a, link.sentence_a), (link.b, link.sentence_b)):
+            told = f"{year[name]}, {_short_id(name)}: “{sentence}”"
+            looks = {"initial_indent": " " * 5, "subsequent_indent": " " * 9}
+            lines += textwrap.wrap(told, width, **looks)
     return lines
 
 

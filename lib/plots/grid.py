@@ -1,198 +1,143 @@
-"""Figures of the grid, each drawn from a result table: accuracy, overlap, cost, lambda.
-
-Every method has its colour of ``lib.plots.palette`` in all of them; the others are grey.
-"""
+"""Figures of the grid: what methods retrieve and answer, what they share, and what they cost."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from lib.plots.labels import label_of
-from lib.plots.palette import COLOURS, GREY, colour_of, in_order
-from lib.plots.style import count_label, legend_below, mark_lambda, nothing_drawn, pyplot
+from lib.plots.dots import plot_dots
+from lib.plots.labels import grid_label, label_of
+from lib.plots.palette import COLOURS, GREY, in_order, in_order_of_arms
+from lib.plots.style import SMALL, WIDTH, count_label, headline, pyplot, spread
 
-__all__ = ["plot_accuracy", "plot_cost", "plot_overlap", "plot_accuracy_lambda", "plot_corruption"]
+__all__ = ["plot_cost", "plot_methods", "plot_overlap", "plot_reading", "reading_rows"]
 
-FEW = 10
+NOBODY = "no reader"
+"""The answerer of rows that nobody reads, such as the commonest letter."""
 
 
-def plot_accuracy(table: pd.DataFrame, metric: str = "accuracy"):
-    """Table 1 as a heat map: a row a method, a column a question set, a panel an answerer.
+def plot_methods(table: pd.DataFrame, xlabel: str, title: str, lam: float):
+    """A dot with its interval for every method, a panel a question set.
 
-    An empty cell was not run, or is not asked of this reader (no LLM, no closed book). A cell of
-    fewer than ``FEW`` questions has no colour; its accuracy is shown as a count. Another ``metric``
-    of the table than accuracy may be a mean of shares, and is shown as it is. A cell says its n
-    where that is not its column's.
+    ``table``: dataset, method, value, low, high, n, and ``answerer`` where several answered: each
+    has a colour then. A set on which nobody was asked is named below as NOT RUN. ``lam`` is the
+    lambda of the rows ``chr_given``.
     """
-    plt = pyplot()
-    rows = table[table["metric"] == metric]
-    if rows.empty:
-        return nothing_drawn(metric)
-    alone = rows["answerer"] == "no reader"  # the same whoever reads: shown in every panel
-    readers = list(dict.fromkeys(rows.loc[~alone, "answerer"]))
-    methods, sets = list(dict.fromkeys(rows["method"])), in_order(rows["dataset"])
-    size = 2.6 + 2.2 * len(readers), 0.28 * len(methods) + 0.8
-    figure, axes = plt.subplots(1, len(readers), figsize=size, sharey=True, squeeze=False)
-    for axis, reader in zip(axes[0], readers, strict=True):
-        own = rows[(rows["answerer"] == reader) | alone].set_index(["method", "dataset"])
-        values, n = (own[c].unstack().reindex(index=methods, columns=sets) for c in ("value", "n"))
-        asked = rows[rows["answerer"] == reader].groupby("dataset")["n"].max().reindex(sets)
-        counts = [f"n = {asked[d]:.0f}" if asked[d] > 0 else "not run" for d in sets]
-        _heat(axis, values.astype(float), n, _texts(values, n, metric, asked))
-        labels = [f"{d.split()[-1]}\n{count}" for d, count in zip(sets, counts, strict=True)]
-        axis.set_xticks(np.arange(len(sets)) + 0.5, labels, fontsize=7, rotation=0)
-        axis.set_title(reader, fontsize=8)
-        axis.set(xlabel="", ylabel="")
-        axis.grid(visible=False)
-    axes[0, 0].set_yticks(np.arange(len(methods)) + 0.5, map(label_of, methods), fontsize=8)
-    label = f"{metric} (unread replies are wrong)" if metric == "accuracy" else metric
-    shown = axes[0, -1].collections[0]
-    figure.colorbar(shown, ax=axes[0], label=label, shrink=0.7)
-    return figure
+    rows = table.assign(panel=table["dataset"], row=table["method"])
+    if "answerer" in rows:
+        asked = set(rows.loc[rows["answerer"] != NOBODY, "dataset"])
+        missing = [name for name in in_order(rows["dataset"]) if name not in asked]
+        xlabel += f"; NOT RUN: {', '.join(missing)}" if missing else ""
+        rows = rows[rows["dataset"].isin(asked)]
+        if rows["answerer"].nunique() > 2:
+            rows["series"] = rows["answerer"]
+    return plot_dots(_sorted(rows, lam), title, xlabel)
 
 
-def _heat(axis, values: pd.DataFrame, n: pd.DataFrame, texts: pd.DataFrame) -> None:
-    """Values as colours from 0 to 1 with their texts; what rests on few has a text alone."""
-    import seaborn
-    from matplotlib.colors import ListedColormap
+def plot_overlap(table: pd.DataFrame, k: int, title: str, lam: float):
+    """Passages of the top k that each method shares with CHR's, a panel a question set.
 
-    few = (n < FEW) | values.isna()
-    looks = {"ax": axis, "fmt": "", "cbar": False, "vmin": 0, "vmax": 1, "yticklabels": False}
-    size = {"fontsize": 7, "linespacing": 0.95}
-    seaborn.heatmap(values, mask=few, annot=texts, cmap="cividis", annot_kws=size, **looks)
-    # Cells without a colour: seaborn leaves out the text of what it masks.
-    white, size = ListedColormap(["white"]), size | {"color": "black"}
-    unsure = ~few | values.isna()
-    seaborn.heatmap(values, mask=unsure, annot=texts, cmap=white, annot_kws=size, **looks)
-    for text in axis.texts:
-        if "\n" in text.get_text():
-            text.set_fontsize(6)
-
-
-def _texts(values: pd.DataFrame, n: pd.DataFrame, metric: str, asked: pd.Series) -> pd.DataFrame:
-    """What each cell says, "" where there is nothing."""
-    texts = values.astype(object)
-    for method in values.index:
-        for dataset in values.columns:
-            value, count = values.at[method, dataset], n.at[method, dataset]
-            told = "" if pd.isna(value) else _cell(value, count, metric, asked[dataset])
-            texts.at[method, dataset] = told
-    return texts
-
-
-def _cell(value: float, n: float, metric: str, asked: float) -> str:
-    """A value as a cell shows it: few right answers as a count of them, another n below it."""
-    if n < FEW and metric == "accuracy":
-        return f"{round(value * n)} of {n:.0f}"
-    return f"{value:.2f}" + (f"\nn = {n:.0f}" if n != asked else "")
-
-
-def plot_overlap(table: pd.DataFrame, k: int):
-    """Shared passages of CHR's top k with each other method's, all questions of a set together.
-
-    Columns ``dataset, method, count, n``; the line is HyDE against itself from other samples.
+    Columns ``dataset, method, count, count_low, count_high, n``; the dashed line is HyDE against
+    itself from other samples.
     """
-    plt = pyplot()
-    methods = [m for m in dict.fromkeys(table["method"]) if m != "noise floor"]
-    datasets = in_order(table["dataset"])
-    figure, axes = plt.subplots(
-        1, len(datasets), figsize=(2.4 * len(datasets) + 0.8, 3.5), sharey=True, squeeze=False
+    values = {"count": "value", "count_low": "low", "count_high": "high"}
+    rows = table.rename(columns=values).assign(panel=table["dataset"], row=table["method"])
+    floor = rows[rows["method"] == "noise floor"]
+    levels = {"HyDE and itself": dict(zip(floor["panel"], floor["value"], strict=True))}
+    rows = rows.drop(floor.index)
+    told = f"passages of {k} shared with CHR (λ = 1)"
+    return plot_dots(
+        _sorted(rows, lam),
+        title,
+        told,
+        levels=levels if len(floor) else None,
+        xlim=(-0.02 * k, k),
+        numbers=True,
     )
-    for axis, dataset in zip(axes[0], datasets, strict=True):
-        rows = table[table["dataset"] == dataset]
-        own = rows.set_index("method")["count"]
-        counts = own.reindex(methods)
-        names = [label_of(method) for method in methods]
-        axis.barh(names, counts, color=[COLOURS.get(m, GREY) for m in methods])
-        for y, count in enumerate(counts):
-            text, x = ("NOT RUN", 0) if np.isnan(count) else (f"{count:.1f}", count)
-            axis.annotate(
-                text, (x, y), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7
-            )
-        axis.set_axisbelow(True)
-        if "noise floor" in own:
-            floor = own["noise floor"]
-            axis.axvline(floor, color=COLOURS["hyde"], lw=1.2, ls="--", label="HyDE and itself")
-        axis.set(xlim=(0, k), title=f"{dataset}, {count_label(rows['n'])}")
-    axes[0, 0].invert_yaxis()
-    told = f"passages of {k} shared with CHR (λ = 1): means, without intervals"
-    figure.supxlabel(told, fontsize=9)
-    if with_floor := [axis for axis in axes[0] if axis.lines]:
-        handles = with_floor[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside upper right", fontsize=7)
-    return figure
 
 
-def plot_cost(table: pd.DataFrame, measure: str):
-    """``measure`` against output tokens a question: columns ``method, output_tokens, value, n``.
+def reading_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """A reader's accuracy by what was retrieved: of all questions, and with and without a target.
 
-    A method whose tokens or measure are missing has no point. ``n`` counts the questions behind
-    the tokens; a column ``value_n`` those behind the measure.
+    ``table``: study, arm, accuracy, low, high, n, accuracy_found, accuracy_not_found. Columns:
+    panel, row, series, value, low, high, n, arm.
     """
-    plt = pyplot()
-    from matplotlib.ticker import LogFormatter
-
-    figure, axis = plt.subplots(figsize=(5.6, 3.4))
-    points = table.dropna(subset=["output_tokens", "value"]).sort_values("output_tokens")
-    for place, row in enumerate(points.itertuples()):
-        at, left = (row.output_tokens, row.value), place % 2 == 0
-        axis.plot(*at, "o", ms=7, color=COLOURS.get(row.method, GREY), mec="black", mew=0.5)
-        axis.annotate(
-            label_of(row.method),
-            at,
-            fontsize=8,
-            xytext=(-6 if left else 6, 0),
-            va="center",
-            ha="right" if left else "left",
-            textcoords="offset points",
-        )
-    axis.set(xscale="log", xlabel="output tokens a question, measured (log scale)")
-    axis.set(ylabel=f"{measure}, mean", ylim=(-0.05, 1.05))
-    axis.margins(x=0.22)
-    axis.xaxis.set_major_formatter(LogFormatter())
-    axis.xaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.5)))
-    told = f"; {measure}: {count_label(points['value_n'])}" if "value_n" in points else ""
-    axis.set_title(f"tokens: {count_label(table['n'])} questions{told}", loc="left", fontsize=8)
-    return figure
+    family, _, at = (table["arm"].str.partition("@")[part] for part in range(3))
+    lam = pd.to_numeric(at, errors="coerce").fillna(0)
+    place = family.map(in_order_of_arms(family, family).index)
+    table = table.assign(place=place, lam=lam).sort_values(["place", "lam"], kind="stable")
+    table = table.assign(panel=table["study"], row=table["arm"].map(label_of), series=_READ[0])
+    parts = [table.rename(columns={"accuracy": "value"})]
+    for series, column in zip(_READ[1:], ("accuracy_found", "accuracy_not_found"), strict=True):
+        split = table.drop(columns=["accuracy", "low", "high"]).rename(columns={column: "value"})
+        parts.append(split.assign(series=series, low=np.nan, high=np.nan))
+    columns = ["panel", "row", "series", "value", "low", "high", "n", "arm"]
+    rows = pd.concat([part[columns] for part in parts], ignore_index=True)
+    rows["row"] = pd.Categorical(rows["row"], list(dict.fromkeys(rows["row"])))
+    return rows.dropna(subset="value")
 
 
-def plot_accuracy_lambda(table: pd.DataFrame, lam: float, k: int = 5):
-    """Accuracy and P@k over lambda: columns ``series, metric, lambda, value, low, high, n``.
+_READ = ("all questions", "a target was found", "none was found")
 
-    A series of fewer than six questions is not drawn.
+
+def plot_reading(rows: pd.DataFrame, chance: float = 0.2):
+    """How often a reader is right where a target was found, and where none was; ``reading_rows``.
+
+    A reader that is an instrument is at ``chance`` (of five options) where none was.
     """
-    plt = pyplot()
-    metrics = list(dict.fromkeys(table["metric"]))
-    figure, axes = plt.subplots(1, len(metrics), figsize=(4.2 * len(metrics), 3.6), squeeze=False)
-    for axis, metric in zip(axes[0], metrics, strict=True):
-        own = table[table["metric"] == metric]
-        for i, label in enumerate(in_order(own["series"])):
-            rows = own[own["series"] == label]
-            few = rows["n"].max() < 6
-            told = f"{label}, {count_label(rows['n'])}" + (": too few to draw" if few else "")
-            _band(axis, rows[:0] if few else rows, "lambda", "value", colour_of(label, i), told)
-        mark_lambda(axis, lam)
-        axis.set(xlabel="λ", ylabel=metric.replace("@k", f"@{k}") + ", 95 % band", ylim=(0, 1))
-        axis.set_xlim(table["lambda"].min() - 0.05, table["lambda"].max() + 0.05)
-        axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+    alone = rows[(rows["arm"] == "hplus") & (rows["series"] == _READ[2])].iloc[0]
+    told = f"With H+ alone and no target found the reader is right on {alone['value']:.0%}"
+    return plot_dots(
+        rows,
+        f"{told} ({alone['panel']}); chance is {chance:.0%}".replace("%", " %"),
+        "accuracy, near options, 95 % intervals",
+        levels={"chance": chance},
+        xlim=(-0.02, 1.03),
+        together=True,
+    )
+
+
+def _sorted(rows: pd.DataFrame, lam: float) -> pd.DataFrame:
+    """Rows with their colours, sets and methods in the order of all figures, methods by name."""
+    methods = in_order_of_arms(rows["method"], rows["method"])
+    names = {method: grid_label(method, lam) for method in methods}
+    return rows.assign(
+        colour=rows["method"].map(COLOURS).fillna(GREY),
+        panel=pd.Categorical(rows["panel"], in_order(rows["panel"])),
+        row=pd.Categorical(rows["method"].map(names), list(names.values())),
+    )
+
+
+def plot_cost(table: pd.DataFrame, x: str, xlabel: str, ylabel: str, title: str, log: bool = False):
+    """``value`` against what it costs: columns ``method, value, n`` and ``x``.
+
+    A method whose cost or value is missing has no point. ``n`` counts the questions behind the
+    cost; a column ``value_n`` those behind the value.
+    """
+    from matplotlib.ticker import LogFormatter, MaxNLocator
+
+    figure, axis = pyplot().subplots(figsize=(WIDTH - 1.4, 3.2))
+    points = table.dropna(subset=[x, "value"])
+    if log:
+        axis.set(xscale="log")
+        axis.xaxis.set_major_formatter(LogFormatter())
+        axis.xaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.5)))
+    costs = sorted(points[x].round(6).unique())
+    gaps = np.diff(np.log(costs) if log else costs, prepend=-np.inf, append=np.inf)
+    for place, cost in enumerate(costs):
+        # The name stands away from the nearer neighbour; of equal costs one above the other.
+        side, align = (-8, "right") if gaps[place + 1] < gaps[place] else (8, "left")
+        same = points[points[x].round(6) == cost]
+        for row, height in zip(same.itertuples(), spread(same["value"], 0.07), strict=True):
+            colour = COLOURS.get(row.method, GREY)
+            axis.plot(cost, row.value, "o", ms=7, color=colour, mec="black", mew=0.5)
+            looks = {"textcoords": "offset points", "ha": align, "va": "center", "fontsize": SMALL}
+            axis.annotate(label_of(row.method), (cost, height), (side, 0), **looks)
+    if not log:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.margins(x=0.25)
+    axis.set(xlabel=xlabel, ylabel=f"{ylabel}, mean", ylim=(-0.05, 1.05))
+    told = f"; {ylabel}: {count_label(points['value_n'])}" if "value_n" in points else ""
+    axis.set_title(f"cost: {count_label(points['n'])} questions{told}", fontsize=SMALL)
+    headline(figure, title)
     return figure
-
-
-def plot_corruption(table: pd.DataFrame):
-    """P@k over the share of questions whose H+ and H- are exchanged, one line per lambda."""
-    plt = pyplot()
-    given = table.get("lambda_marked", pd.Series(0.4, table.index)).iloc[0]
-    names = {f"λ = {given:g}": "chr_given", "λ = 0": "hplus", "λ = 1": "chr"}
-    figure, axis = plt.subplots(figsize=(5.2, 3.6))
-    for i, (label, rows) in enumerate(table.groupby("series", sort=False)):
-        _band(axis, rows, "wrong", "p_at_5", colour_of(names.get(label, label), i), label)
-    axis.set(xlabel="share of questions with H+ and H− exchanged")
-    axis.set(ylabel=f"{table['metric'].iloc[0]}, 95 % band", ylim=(0, None))
-    legend_below(figure, axis, f"{count_label(table['n'])}; λ = 0 is H+ alone")
-    return figure
-
-
-def _band(axis, rows: pd.DataFrame, x: str, y: str, colour: str, label: str) -> None:
-    axis.plot(rows[x], rows[y], marker="o", ms=3, color=colour, label=label)
-    axis.fill_between(rows[x], rows["low"], rows["high"], color=colour, alpha=0.12, lw=0)

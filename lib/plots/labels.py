@@ -13,7 +13,7 @@ import pandas as pd
 
 from lib.methods import METHODS
 
-__all__ = ["label_of", "pair_label", "with_labels"]
+__all__ = ["grid_label", "label_of", "pair_label", "with_labels"]
 
 _WHOLE = {
     "chr+rotation": "matched rotation",
@@ -116,6 +116,17 @@ def with_labels(table: pd.DataFrame) -> pd.DataFrame:
     labelled = table.drop(columns="label", errors="ignore")
     labelled.insert(0, "label", labels)
     return labelled
+
+
+def grid_label(method: str, lam: float) -> str:
+    """The words for a row of the grid, with its lambda: ``chr_given`` is CHR at the reader's."""
+    if method == "chr_given":
+        return f"CHR, λ = {lam:g} (yours)"
+    return label_of(f"{method}@1" if method in _AT_ONE else method)
+
+
+_AT_ONE = ("chr", "chr+rotation", "chr+stranger")
+"""Rows of the grid that are searched at the paper's lambda, 1."""
 
 
 def _family(family: str) -> str:

@@ -6,54 +6,52 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lib.plots.labels import label_of
-from lib.plots.palette import COLOURS, GREY
-from lib.plots.style import pyplot
+from lib.plots import said
+from lib.plots.dots import plot_dots
+from lib.plots.labels import grid_label
+from lib.plots.palette import COLOURS, in_order_of_arms
+from lib.plots.style import SMALL, WIDTH, headline, pyplot
 from lib.stats import CLASSES
 from lib.studies.mimics.cases import PAPER, crossing
 from lib.studies.mimics.tables import PHYSICIAN
 from lib.studies.mimics.tier_statistics import TIERS
 
-__all__ = ["plot_cases", "plot_tiers"]
+__all__ = ["plot_cases", "plot_tiers", "tier_rows"]
 
 
-def plot_tiers(table: pd.DataFrame, k: int):
-    """Table 4: CHR's accuracy by tier and grader (diamonds: the paper's), and P@k by method."""
-    figure, (left, right) = pyplot().subplots(1, 2, figsize=(8.6, 3.8), width_ratios=(3, 2))
-    table = table[table["n"] > 0]
-    told = table[(table["method"] == "chr") & table["measure"].str.startswith("accuracy")]
-    reader = [m for m in told["measure"].unique() if m != "accuracy"][:1]
-    told = told[told["measure"].isin(["accuracy", *reader])]
-    colours = (GREY, "#0072B2", "#56B4E9", "#009E73", "#CC79A7")  # none that the right panel has
-    _points(left, told, "grader", dict(zip(told["grader"].unique(), colours, strict=False)))
-    left.set(ylabel="accuracy of CHR (λ = 1), exact 95 %", title="; ".join(reader))
-    told = table[table["measure"] == f"P@{k}"]
-    told = told[told["grader"] == told["grader"].iloc[0]] if len(told) else told
-    _points(right, told, "method", COLOURS)
-    right.set(ylabel=f"P@{k}, 95 % where n ≥ 10", title="tiers of the first grader")
-    for axis in (left, right):
-        axis.set_xticks(range(len(TIERS)), TIERS)
-        axis.set(ylim=(0, 1.08), xlim=(-0.5, len(TIERS) - 0.5))
-        if axis.containers:
-            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncol=2, fontsize=7)
-    return figure
+def tier_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """What ``plot_tiers`` draws of ``table4``: the paper's accuracy, ours, and P@k, by tier.
+
+    Ours are by the grader that comes first after the paper's physician, with the first reader.
+    Columns: panel, row (the tier), series (the method), value, low, high, n.
+    """
+    graded = table[table["n"] > 0]
+    paper = graded[graded["grader"] == PHYSICIAN].assign(panel=PHYSICIAN)
+    ours = graded[graded["grader"] != PHYSICIAN]
+    first = ours[ours["grader"] == ours["grader"].iloc[0]] if len(ours) else ours
+    parts = [paper.assign(panel="the paper: accuracy")]
+    accuracies = [m for m in first["measure"].unique() if m.startswith("accuracy")][:1]
+    for measure in [*accuracies, *(m for m in first["measure"].unique() if m.startswith("P@"))]:
+        parts.append(first[first["measure"] == measure].assign(panel=measure))
+    rows = pd.concat(parts, ignore_index=True)
+    return rows.assign(
+        row=pd.Categorical(rows["tier"], list(TIERS)),
+        series=pd.Categorical(rows["method"], in_order_of_arms(rows["method"])),
+    ).sort_values("series", kind="stable")
 
 
-def _points(axis, rows: pd.DataFrame, by: str, colours: dict[str, str]) -> None:
-    """A point with its interval and n for every tier, one colour for each value of ``by``."""
-    names = list(dict.fromkeys(rows[by]))
-    for i, name in enumerate(names):
-        own = rows[rows[by] == name]
-        x = own["tier"].map(TIERS.index) + 0.85 * ((i + 0.5) / len(names) - 0.5)
-        error = [own["value"] - own["low"], own["high"] - own["value"]]
-        looks = {"fmt": "D", "mfc": "white"} if name == PHYSICIAN else {"fmt": "o"}
-        axis.errorbar(
-            x, own["value"], error, color=colours[name], ms=5, lw=1.3, label=label_of(name), **looks
-        )
-        for at, value, n in zip(x, own["value"], own["n"], strict=True):
-            axis.annotate(
-                f"{n}", (at, value), xytext=(4, 3), textcoords="offset points", fontsize=7
-            )
+def plot_tiers(rows: pd.DataFrame, lam: float):
+    """Does the tier of the mimic matter? H+ alone and CHR by tier, a panel a measure.
+
+    ``rows`` is ``tier_rows``. What the tier says about contrast is the distance between H+ alone
+    and CHR within a tier. ``lam`` is the lambda of the rows ``chr_given``.
+    """
+    accurate = rows["panel"].str.startswith("accuracy") & (rows["method"] == "chr")
+    grader = rows.loc[rows["grader"] != PHYSICIAN, "grader"]
+    told = f"; ours: tiers of the grader “{grader.iloc[0]}”" if len(grader) else ""
+    xlabel = f"95 % intervals, number: n{told}"
+    names = {method: grid_label(method, lam) for method in rows["method"].unique()}
+    return plot_dots(rows, said.tiers(rows[accurate]), xlabel, xlim=(-0.03, 1.08), names=names)
 
 
 def plot_cases(ranks: pd.DataFrame, printed: pd.DataFrame, k: int, lambdas: Sequence[float]):
@@ -63,7 +61,8 @@ def plot_cases(ranks: pd.DataFrame, printed: pd.DataFrame, k: int, lambdas: Sequ
     the top k are on the target, and of the paper's excerpts where it ``printed`` any.
     """
     ranks, last = crossing(ranks, k, lambdas), 2 * k + 1
-    figure, axes = pyplot().subplots(2, 3, figsize=(8.6, 6.2), sharey=True)
+    figure, axes = pyplot().subplots(2, 3, figsize=(WIDTH, 6.6), sharey=True)
+    found = dict.fromkeys(lambdas, 0)
     for axis, (name, case) in zip(axes.flat, ranks.groupby("case", sort=False), strict=False):
         for _, line in case.groupby("pid"):
             line, colour = line.sort_values("lambda"), COLOURS[line["class"].iloc[0]]
@@ -74,23 +73,34 @@ def plot_cases(ranks: pd.DataFrame, printed: pd.DataFrame, k: int, lambdas: Sequ
         for x, lam in enumerate(lambdas):
             far = case[(case["lambda"] == lam) & (case["rank"] >= last)]["rank"]
             text = "\n".join(map(str, sorted(far)))
-            axis.annotate(text, (x, last + 0.5), fontsize=6, va="top", ha="center")
+            axis.annotate(text, (x, last + 0.5), fontsize=SMALL, va="top", ha="center")
             here = told[told["lambda"] == lam]
             hits = here["class"].isin(["target", "both"]).groupby(here["pair"] == PAPER)
             counts = {paper: f"{own.sum()} of {len(own)}" for paper, own in hits}
-            paper = f"\npaper: {counts[True]}" if True in counts else "\n"
+            found[lam] += int(hits.sum().get(False, 0))
+            paper = f"\npaper:\n{counts[True]}" if True in counts else "\n\n"
             labels.append(f"{f'λ = {lam:g}' if lam else 'H+ alone'}\n{counts.get(False)}{paper}")
-        axis.set_xticks(range(len(lambdas)), labels, fontsize=7)
+        axis.set_xticks(range(len(lambdas)), labels, fontsize=SMALL)
         axis.axhspan(0.5, k + 0.5, color="#f2f2f2", zorder=0)
-        axis.set(
-            ylim=(last + 0.8 * k + 1, 0.5), xlim=(-0.3, len(lambdas) - 0.7), yticks=[1, k, 2 * k]
-        )
-        axis.set_title(name, loc="left")
+        depth = last + 0.95 * k + 1
+        axis.set(ylim=(depth, 0.5), xlim=(-0.35, len(lambdas) - 0.65), yticks=[1, k, 2 * k])
+        axis.set_title(name)
     for axis in axes[:, 0]:
         axis.set(ylabel="rank")
-    axes[1, 2].axis("off")
-    for name in CLASSES:
-        axes[1, 2].plot([], [], marker="o", color=COLOURS[name], label=name)
-    title = f"The passage is on\n(grey: the top {k};\nnumbers inside: ranks beyond {2 * k};\n"
-    axes[1, 2].legend(title=title + "below: how many are on the target)", loc="upper left")
+    _explain(axes[1, 2], k)
+    places = k * ranks["case"].nunique()
+    told = [f"{n} at λ = {lam:g}" if lam else f"{n} with H+ alone" for lam, n in found.items()]
+    headline(figure, f"On the target, of {places} top places: {', '.join(told)}")
     return figure
+
+
+def _explain(axis, k: int) -> None:
+    """The panel that is left over says what the others show."""
+    axis.axis("off")
+    for name in CLASSES:
+        axis.plot([], [], marker="o", color=COLOURS[name], label=name)
+    told = (
+        f"A line is a passage.\nShaded: the top {k}.\nNumbers inside: ranks\nbeyond {2 * k}. "
+        f"Below: how many\nof the top {k} are on the target.\n\nThe passage is on"
+    )
+    axis.legend(title=told, loc="upper left", alignment="left")

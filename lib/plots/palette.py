@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from lib.methods import METHODS
 
-__all__ = ["COLOURS", "GREY", "SETS", "colour_of", "in_order"]
+__all__ = ["ARMS", "COLOURS", "GREY", "SETS", "colour_of", "in_order", "in_order_of_arms"]
 
 GREY, _BLUE, _WINE = "#999999", "#0072B2", "#882255"
 _OWN = {
@@ -28,6 +28,13 @@ _OWN = {
     "max": "#661100",
     "random": GREY,
     "question": "#6699CC",
+    # Contrast at a lambda, where a line is one.
+    "λ = 0": "#000000",
+    "λ = 1": "#D55E00",
+    # What a reader is asked to answer from.
+    "all questions": "#000000",
+    "a target was found": _BLUE,
+    "none was found": _WINE,
     # Parts of a test set.
     "copied text left out": "#88CCEE",
     "shared documents left out": "#E69F00",
@@ -39,6 +46,7 @@ _OWN = {
     "both": "#56B4E9",
     "mimic": _WINE,
     "neither": GREY,
+    "on the topic": "#DDCC77",
     # What a test says. What was not declared before it was looked at is grey: nothing is concluded.
     "SUPPORTED": _BLUE,
     "AGAINST": _WINE,
@@ -76,3 +84,40 @@ def colour_of(key: str, place: int = 0) -> str:
 def in_order(names: Iterable[str]) -> list[str]:
     """Names of question sets without repetition: in the order of ``SETS``, then any others."""
     return sorted(sorted(set(names)), key=lambda x: [x.endswith(s) for s in SETS], reverse=True)
+
+
+ARMS = (
+    "asked_dense",
+    "asked_bm25",
+    "asked_rrf",
+    "question",
+    "standard",
+    "bm25",
+    "rrf",
+    "hyde",
+    "query2doc",
+    "csqe",
+    "thinkqe",
+    "fusion",
+    "hplus",
+    "chr",
+    "chr_given",
+    "chr+rotation",
+    "chr+stranger",
+    "chr+by_name",
+    "chr+middle",
+    "chr+question1",
+    "chr+pool100",
+    "margin",
+    "chr+centred",
+    "mean",
+    "max",
+)
+"""What is searched with, in the order of every figure; others follow as they come."""
+
+
+def in_order_of_arms(names: Iterable[str], given: Iterable[str] = ()) -> list[str]:
+    """Names without repetition, those of ``ARMS`` first, the others as they are ``given``."""
+    wanted = set(names)
+    known = [name for name in ARMS if name in wanted]
+    return known + [name for name in dict.fromkeys([*given, *names]) if name in wanted - set(known)]

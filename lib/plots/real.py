@@ -1,89 +1,121 @@
-"""Contrast on real questions, drawn from ``real_lambda``: what is lost and what is ruled out."""
+"""Contrast on real questions: what the five passages support over lambda, and what is ruled out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pandas as pd
 
+from lib.plots import said
+from lib.plots.curves import plot_curves
 from lib.plots.palette import COLOURS
-from lib.plots.style import count_label, mark_lambda, pyplot
+from lib.plots.stack import plot_composition
 
-__all__ = ["plot_real_lambda"]
+__all__ = [
+    "ARMS_OF",
+    "OUTCOMES",
+    "SUPPORTS",
+    "outcome_rows",
+    "plot_outcomes",
+    "plot_support",
+    "support_rows",
+]
 
-_RIGHT, _WRONG = COLOURS["target"], COLOURS["mimic"]
+ARMS_OF = {
+    "own": "chr",
+    "matched rotation": "chr+rotation",
+    "another question's": "chr+stranger",
+}
+"""Whose mimic it is, and the arm that it makes."""
 
-PANELS = (
-    ("exams", (("hit_right", _RIGHT, "the right option"), ("misled", _WRONG, "a wrong option"))),
-    (
-        "exams",
-        (
-            ("supports_right_at_5", _RIGHT, "the right option"),
-            ("supports_wrong_at_5", _WRONG, "a wrong option"),
-            ("on_topic_at_5", COLOURS["neither"], "on the topic"),
-        ),
-    ),
-    ("bioasq", (("p_at_5", COLOURS["hplus"], "given by experts"),)),
-)
-"""The data set of each panel and the metrics drawn in it: metric, colour, what it is about."""
+SUPPORTS = {
+    "right": ("for the right option", COLOURS["target"]),
+    "wrong": ("for a wrong option", COLOURS["mimic"]),
+    "topic": ("on the topic,\nfor no option", COLOURS["on the topic"]),
+    "rest": ("off the topic", COLOURS["neither"]),
+}
+"""Bands of what the five passages support, from the bottom."""
 
-TITLES = (
-    "exams: some passage of five supports",
-    "exams: share of the five that is",
-    "BioASQ: share of the five that is",
-)
+OUTCOMES = {
+    ("exams", "hit_right"): "right option",
+    ("exams", "misled"): "a wrong option",
+    ("bioasq", "p_at_5"): "BioASQ: P@5",
+}
+"""What the panels of ``plot_outcomes`` show, by data set and metric."""
 
 
-def plot_real_lambda(
-    curves: pd.DataFrame,
-    lam: float,
-    chosen: Mapping[str, float] | None = None,
-    mimics: Sequence[str] = (),
-):
-    """Support for the right and for a wrong option over lambda, and P@5, each with 95 % bands.
+def outcome_rows(curves: pd.DataFrame) -> pd.DataFrame:
+    """Outcomes over lambda by arm: columns panel, family, lambda, value, low, high, n.
 
-    ``curves`` are rows of ``real_lambda`` (columns dataset, metric, mimic, lambda, value, low,
-    high, n) of one form and visibility. Of the mimics, "own" is a line, any other in ``mimics`` a
-    set of open dots. ``chosen`` are lambdas to mark by dataset, besides the reader's ``lam``.
+    ``curves`` are rows of ``real_lambda`` of one form and visibility. The controls start at lambda
+    0, where all are H+ alone.
     """
-    figure, axes = pyplot().subplots(1, len(PANELS), figsize=(10, 3.6))
-    for axis, title, (dataset, metrics) in zip(axes, TITLES, PANELS, strict=True):
-        own = curves[curves["dataset"] == dataset]
-        for metric, colour, label in metrics:
-            rows = own[own["metric"] == metric].sort_values("lambda")
-            line = rows[(rows["mimic"] == "own") & (rows["lambda"] >= 0)]
-            axis.plot(line["lambda"], line["value"], "o-", ms=3, color=colour, label=label)
-            axis.fill_between(
-                line["lambda"], line["low"], line["high"], color=colour, alpha=0.13, lw=0
-            )
-            for mimic, marker in zip(mimics, ("D", "s"), strict=False):
-                dots = rows[rows["mimic"] == mimic]
-                error = [dots["value"] - dots["low"], dots["high"] - dots["value"]]
-                axis.errorbar(
-                    dots["lambda"],
-                    dots["value"],
-                    yerr=error,
-                    fmt=marker,
-                    ms=5,
-                    mfc="none",
-                    color=colour,
-                    lw=0.8,
-                    label=f"the same, {mimic}",
-                )
-        if chosen and dataset in chosen:
-            axis.axvline(chosen[dataset], color=COLOURS["neither"], lw=0.8, ls="--")
-        mark_lambda(axis, lam)
-        axis.set(title=f"{title}, {count_label(own['n'])}", xlabel="λ", ylim=(0, None))
-    axes[0].set(ylabel="share of questions")
-    axes[1].set(ylabel="mean share of the top five")
-    dashed = "; dashed: the λ that dev chose" if chosen else ""
-    _legend(figure, axes, f"dotted: λ = {lam:g}{dashed}")
-    return figure
+    parts = []
+    for (dataset, metric), panel in OUTCOMES.items():
+        rows = curves[(curves["dataset"] == dataset) & (curves["metric"] == metric)]
+        rows = rows[rows["lambda"] >= 0]
+        alone = rows[(rows["mimic"] == "own") & (rows["lambda"] == 0)]
+        for mimic, family in ARMS_OF.items():
+            own = rows[rows["mimic"] == mimic]
+            own = own if mimic == "own" else pd.concat([alone, own])
+            parts.append(own.sort_values("lambda").assign(panel=panel, family=family))
+    columns = ["panel", "family", "lambda", "value", "low", "high", "n"]
+    return pd.concat(parts, ignore_index=True)[columns]
 
 
-def _legend(figure, axes, title: str) -> None:
-    """One legend of all panels, each name once."""
-    named = {}
-    for axis in axes:
-        named |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
-    figure.legend(named.values(), named.keys(), title=title, ncol=4, loc="outside lower center")
+def plot_outcomes(rows: pd.DataFrame, lam: float, chosen: Mapping[str, float] | None = None):
+    """Of how many questions the five passages support the right option, or a wrong one; P@5.
+
+    ``rows`` is ``outcome_rows``; ``chosen`` are dev's lambdas by data set.
+    """
+    told = []
+    for (_, metric), panel in OUTCOMES.items():
+        own = rows[(rows["panel"] == panel) & (rows["family"] == "chr")].set_index("lambda")[
+            "value"
+        ]
+        if metric != "p_at_5":
+            told.append(said.moved(own[0.0], own[1.0]))
+    dev = {panel: (chosen or {}).get(dataset) for (dataset, _), panel in OUTCOMES.items()}
+    title = (
+        f"At λ = 1 support for the right option {told[0]} of questions, for a wrong one {told[1]}"
+    )
+    ylabel = "share, or P@5"
+    return plot_curves(rows, title, panel="panel", ylabel=ylabel, lam=lam, dev=dev)
+
+
+def support_rows(curves: pd.DataFrame) -> pd.DataFrame:
+    """Shares of the top five on exam questions, adding up to one: a row an arm and lambda.
+
+    ``curves`` are rows of ``real_lambda`` of one form and visibility. Columns: family, lambda,
+    right, wrong, topic, rest, then the share for the right option with its interval as ``p_at_5``,
+    ``p_at_5_low``, ``p_at_5_high``, and n. Controls start at lambda 0, where all are H+ alone.
+    """
+    rows = curves[(curves["dataset"] == "exams") & (curves["lambda"] >= 0)]
+    wide = rows.pivot(index=["mimic", "lambda"], columns="metric", values="value").reset_index()
+    right = rows[rows["metric"] == "supports_right_at_5"]
+    told = right[["mimic", "lambda", "value", "low", "high", "n"]]
+    told.columns = ["mimic", "lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "n"]
+    wide = wide.merge(told, on=["mimic", "lambda"])
+    wide["right"], wide["wrong"] = wide["supports_right_at_5"], wide["supports_wrong_at_5"]
+    wide["topic"] = (wide["on_topic_at_5"] - wide["right"] - wide["wrong"]).clip(lower=0)
+    wide["rest"] = 1 - wide[["right", "wrong", "topic"]].sum(axis=1)
+    alone = wide[(wide["mimic"] == "own") & (wide["lambda"] == 0)]
+    wide = pd.concat([wide, *(alone.assign(mimic=mimic) for mimic in ARMS_OF if mimic != "own")])
+    wide["family"] = wide["mimic"].map(ARMS_OF)
+    columns = ["family", "lambda", *SUPPORTS, *told.columns[2:]]
+    return wide.sort_values(["family", "lambda"], ignore_index=True)[columns]
+
+
+def plot_support(rows: pd.DataFrame, lam: float, chosen: Mapping[str, float] | None = None):
+    """What the five passages of an exam question are made of over lambda; ``support_rows``."""
+    mine = rows[rows["family"] == "chr"].set_index("lambda")
+    told = said.moved(mine.loc[0.0, "right"], mine.loc[1.0, "right"])
+    off = said.moved(mine.loc[0.0, "rest"], mine.loc[1.0, "rest"])
+    return plot_composition(
+        rows,
+        f"At λ = 1 the share for the right option {told}; what is off the topic {off}",
+        bands=SUPPORTS,
+        lam=lam,
+        dev=(chosen or {}).get("exams"),
+        measure="for the right option,",
+    )
