@@ -27,6 +27,13 @@ _COPIED = {
     "docs": "docs",
     "figures": "figures",
     "data/results": "results",
+    # What pages and notebooks link to.
+    "README.md": "README.md",
+    "data/adapters/README.md": "data/adapters/README.md",
+    "data/ddx-mini/README.md": "data/ddx-mini/README.md",
+    "data/judgments/README.md": "data/judgments/README.md",
+    "data/looks.csv": "data/looks.csv",
+    "data/primary_tests.toml": "data/primary_tests.toml",
 }
 """What is copied, from the project to the folder."""
 
@@ -37,7 +44,7 @@ def seed(folder: Path = FOLDER) -> list[Path]:
     A file of the reader's is never overwritten. To have the committed one back, delete the copy.
     """
     record = folder / ".copied.json"
-    copied = json.loads(record.read_text()) if record.exists() else {}
+    copied = _read(record)
     changed = []
     for source in _sources():
         target = folder / _place(source)
@@ -53,12 +60,23 @@ def seed(folder: Path = FOLDER) -> list[Path]:
     return changed
 
 
+def _read(record: Path) -> dict[str, str]:
+    """What was copied, by place: its hash. A record that is broken is none: then nothing that
+    differs is overwritten."""
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _sources() -> list[Path]:
     """The committed files that are copied; hidden ones and checkpoints of editors are none."""
     found = []
     for name in _COPIED:
-        for path in sorted((paths.ROOT / name).rglob("*")):
-            inside = path.relative_to(paths.ROOT / name)
+        top = paths.ROOT / name
+        for path in [top] if top.is_file() else sorted(top.rglob("*")):
+            inside = path.relative_to(top)
             if path.is_file() and not any(part.startswith(".") for part in inside.parts):
                 found.append(path)
     return found
@@ -82,9 +100,12 @@ def main() -> int:
     changed = seed()
     print(
         f"Notebooks are copied to {paths.shown(FOLDER)}: whatever you change or run there, the "
-        f"committed ones stay as they are. {len(changed)} files there are yours and were kept.",
+        "committed ones stay as they are.",
         file=sys.stderr,
     )
+    for file in changed:
+        kept = f"yours, kept: {paths.shown(file)} (delete it for the committed one)"
+        print(kept, file=sys.stderr)
     command = [*COMMAND, "notebooks/00_start_here.ipynb", *sys.argv[1:]]
     try:
         return subprocess.run(command, cwd=FOLDER, env=environment_of()).returncode

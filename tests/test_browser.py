@@ -26,7 +26,7 @@ from lib import lab
 from lib.base import paths
 from lib.explorer.lines import CHOICES, lines_of, order_at
 from lib.explorer.page import PAGE, TOP, kept_records
-from lib.explorer.rows import CHECKED
+from lib.explorer.rows import CHECKED, CLASSES
 from lib.explorer.store import read_rows
 from lib.explorer.view import Place, View
 
@@ -105,6 +105,11 @@ def opened_page(driver, place: str = ""):
     return driver
 
 
+def address_lambda(driver) -> float:
+    """The lambda that the page's address has."""
+    return float(re.search(r"lam=([\d.]+)", driver.current_url)[1])
+
+
 def listed(driver, which: str = "after") -> list[str]:
     """The titles in one of the page's two lists."""
     items = driver.find_elements("css selector", f"#{which} .title")
@@ -165,10 +170,12 @@ def test_the_slider_moves_the_passages_by_keyboard(browse, explored):
     place = view.start("medqa", lam=0.4)
     until(lambda: driver.find_element("id", "lamout").text == "0.40")
     assert same_titles(listed(driver), expected(view, place)) and listed(driver) != before
-    assert "lam=0.4" in driver.current_url
+    chips = [one.text for one in driver.find_elements("css selector", "#after .chip")]
+    assert chips == view.list_at(place).classes
+    until(lambda: "lam=0.4" in driver.current_url)
     _, (found,), n = view.shares(place, [0.4])
     caption = driver.find_element("id", "curvetext").text
-    assert f"All {n} questions" in caption and f"{100 * found:.0f} % at λ = 0.40" in caption
+    assert f"{n} questions" in caption and f"{100 * found:.0f} % at λ = 0.40" in caption
     c, turn = view.turn(place)
     polar = driver.find_element("id", "polartext").text
     assert f"= {c:.2f}." in polar and f"turned {turn:.0f}°" in polar
@@ -184,11 +191,19 @@ def test_the_buttons_go_from_change_to_change(browse, explored):
         before = set(view.list_at(place).records)
         driver.find_element("id", "next").click()
         place = replace(place, lam=at + min(0.002, (after - at) / 2))
-        until(lambda lam=place.lam: f"lam={lam:.4f}".rstrip("0") in driver.current_url)
+        # The page's cosines have six decimals, so its changes are a little elsewhere.
+        until(lambda lam=place.lam: abs(address_lambda(driver) - lam) < 5e-4)
         assert same_titles(listed(driver), expected(view, place))
         assert set(view.list_at(place).records) != before
     told = driver.find_element("id", "changes").text
     assert f"changes {len(changes)} times" in told and "4 of them" in told
+    # Past the last change the button does nothing, and keeps the focus.
+    driver.execute_script("for (let i = 0; i < 60; i++) document.getElementById('next').click();")
+    driver.find_element("id", "next").click()
+    until(lambda: f"{len(changes)} of them" in driver.find_element("id", "changes").text)
+    assert driver.find_element("id", "next").get_attribute("aria-disabled") == "true"
+    assert driver.switch_to.active_element.get_attribute("id") == "next"
+    assert "NaN" not in driver.current_url and complaints(driver) == []
 
 
 def test_a_link_leads_to_its_place_and_nonsense_to_the_start(browse, explored):
@@ -203,6 +218,8 @@ def test_a_link_leads_to_its_place_and_nonsense_to_the_start(browse, explored):
     assert same_titles(listed(driver), expected(view, view.start("medqa")))
     opened_page(driver, "#set=ddx-mini&form=several+mimics")
     assert driver.find_element("id", "form").get_attribute("value") == "one mimic"
+    opened_page(driver, "#form=toString&mimic=constructor")
+    assert same_titles(listed(driver), expected(view, view.start("medqa")))
     assert complaints(driver) == []
 
 
@@ -213,7 +230,15 @@ def test_a_reader_can_choose_another_set_form_and_mimic(browse, explored):
     Select(driver.find_element("id", "form")).select_by_value("several mimics")
     place = view.start("medqa", form="several mimics")
     until(lambda: same_titles(listed(driver), expected(view, place)))
-    assert "not judged" in driver.find_element("id", "beyond").text
+    shares, _, _ = view.shares(place, [1.0])
+    unseen = driver.find_element("id", "unseen").text
+    assert f"nobody saw {100 * shares[0, CLASSES.index('not judged')]:.1f} %" in unseen
+    first = view.question(place)["several"][0][:30]
+    assert first in driver.find_element("id", "mimictext").text
+    Select(driver.find_element("id", "form")).select_by_value("question added")
+    assert driver.find_element("id", "start").text == "H+, question added"
+    assert "by H+, question added" in driver.find_element("id", "told").text
+    Select(driver.find_element("id", "form")).select_by_value("several mimics")
     Select(driver.find_element("id", "set")).select_by_value("bioasq")
     Select(driver.find_element("id", "mimic")).select_by_value("random")
     assert driver.find_element("id", "form").get_attribute("value") == "one mimic"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import html
 import json
 import random
 import re
@@ -21,7 +22,7 @@ from lib.base.files import StaleInput, read_manifest
 from lib.base.provenance import read_result
 from lib.explorer import page as page_module
 from lib.explorer import store as store_module
-from lib.explorer.draw import picture
+from lib.explorer.draw import picture, texts
 from lib.explorer.lines import (
     CHOICES,
     COLUMNS,
@@ -32,7 +33,7 @@ from lib.explorer.lines import (
     order_at,
     way_of,
 )
-from lib.explorer.page import LIMIT, PAGE, page
+from lib.explorer.page import LIMIT, PAGE, kept_records, page
 from lib.explorer.rows import CHECKED, CLASSES, DEPTH, check_rows
 from lib.explorer.sets import EXCERPT, benchmark_set, class_on_exam, real_sets, shown
 from lib.explorer.store import FILES, FOLDER, read_rows
@@ -386,14 +387,61 @@ def test_controls_offer_what_there_is_and_follow_each_other(explored):
     seen.sets.value = "ddx-mini"  # nobody wrote several mimics there
     assert "several mimics" not in seen.forms.options
     assert seen.place.qid == seen.view.start("ddx-mini").qid == seen.questions.value
-    assert "nobody" not in seen.shown.value and "on the disease" in seen.shown.value
+    assert "nobody" not in seen.shown.value and "on the target" in seen.shown.value
 
 
-def test_where_nobody_judged_the_picture_says_so(view):
-    assert "Judged were" not in picture(view, view.start("medqa", lam=1.2))
-    assert "Judged were" in picture(view, view.start("medqa", lam=1.21))
-    assert "Judged were" in picture(view, view.start("medqa", mimic="rotation"))
-    assert "Judged were" not in picture(view, view.start("ddx-mini", lam=2.0))
+@pytest.mark.parametrize("name", ["medqa", "mmlu", "bioasq", "ddx-fresh", "ddx-mini"])
+def test_where_somebody_judged_by_lambda_what_nobody_saw_is_said(view, name):
+    said = []
+    for form, mimic in view.explored.choices_of(view.question(view.start(name))):
+        for lam in (0.0, 0.4, 0.7, 1.0, 1.5, 2.0):
+            place = view.start(name, form=form, mimic=mimic, lam=lam)
+            (shares,), _, _ = view.shares(place, [lam])
+            unseen = shares[CLASSES.index("not judged")]
+            told = f"nobody saw {100 * unseen:.1f} %" in picture(view, place)
+            assert told == (name in ("medqa", "mmlu") and unseen > 0.0005), (place, unseen)
+            said.append(told)
+    assert any(said) == (name in ("medqa", "mmlu")) and not all(said)
+
+
+def test_the_list_at_zero_is_called_what_it_is(view):
+    place = view.start("medqa")
+    assert "H+ alone, λ = 0" in picture(view, place)
+    added = picture(view, replace(place, form="question added"))
+    assert "H+, question added, λ = 0" in added and "H+ alone" not in added
+
+
+def test_the_texts_are_those_that_are_subtracted(view):
+    place = view.start("medqa")
+    question = view.question(place)
+    own, random_ = (html.escape(question[key]) for key in ("mimic", "random"))
+    shown = {
+        choice: texts(view, replace(place, form=choice[0], mimic=choice[1]))
+        for choice in view.explored.choices_of(question)
+    }
+    assert own in shown["one mimic", "own"] and random_ not in shown["one mimic", "own"]
+    assert random_ in shown["one mimic", "random"] and own not in shown["one mimic", "random"]
+    assert "its direction comes from" in shown["one mimic", "rotation"]
+    several = shown["several mimics", "own"]
+    assert own not in several and all(html.escape(one) in several for one in question["several"])
+
+
+@pytest.mark.parametrize(
+    ("start", "wrong"),
+    [
+        ({"set": "medqaa"}, "there are: mmlu, medqa"),
+        ({"form": "several"}, "there are"),
+        ({"mimic": "own mimic"}, "there are"),
+        ({"set": "ddx-mini", "form": "several mimics"}, "no texts for"),
+        ({"qid": "nobody"}, "no question"),
+        ({"lam": 2.5}, "from 0 to 2"),
+        ({"lam": -0.1}, "from 0 to 2"),
+        ({"k": 11}, "exact top 10"),
+    ],
+)
+def test_a_start_that_is_not_there_is_refused(explored, start, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        explore(explored, **start)
 
 
 def test_without_widgets_there_is_a_picture_of_the_same_place(explored):
@@ -441,30 +489,37 @@ def test_the_page_stands_alone(written):
     assert "prefers-color-scheme: dark" in head and 'role="img"' in head and "<noscript>" in head
 
 
-def test_the_page_has_the_rows_numbers(explored, written):
+def test_the_page_has_the_rows(explored, written):
+    """Every record of the page, decoded again here: its cosines, its class and its passage."""
     texts, numbers = unpacked(written)
     n = texts["rows"]
     planes = np.frombuffer(numbers, np.uint8).reshape(-1, n).astype(np.int64)
     assert len(planes) == 3 * len(COLUMNS) + 3
+    first_bytes = range(0, 3 * len(COLUMNS), 3)
     steps = np.stack(
-        [planes[3 * c] + (planes[3 * c + 1] << 8) + (planes[3 * c + 2] << 16) for c in range(5)]
+        [planes[c] + (planes[c + 1] << 8) + (planes[c + 2] << 16) for c in first_bytes]
     )
     scores = np.where(steps == 0xFFFFFF, np.nan, (steps - 2e6) / 1e6)
-    passages = planes[15] + (planes[16] << 8)
-    by_key = {(q["set"], q["qid"]): q for q in explored.questions}
+    places = planes[15] + (planes[16] << 8)
+    kept, _ = kept_records(explored)
     for some in texts["sets"]:
         assert some["median"] == median_question(View(explored), some["name"])
         for question in some["questions"]:
             here = slice(question["start"], question["start"] + question["length"])
-            ours = explored.records_of(by_key[some["name"], question["qid"]])
-            theirs = np.concatenate([np.cumsum(scores[:1, here], axis=1), scores[1:, here]])
-            # A passage that several records of the page could be is found by its cosine with H+.
-            at = np.searchsorted(-ours["score"][:, 0].astype(float), -theirs[0] - 1e-6)
-            near = [np.nanmin(np.nansum(np.abs(ours["score"] - row), axis=1)) for row in theirs.T]
-            assert max(near) < 5e-6 and len(at) == question["length"]
-            known = set(ours["class"].tolist())
-            assert set(planes[17, here].tolist()) <= known
-    assert passages.max() < len(texts["passages"])
+            ours = explored.records[kept[some["name"], question["qid"]]]
+            theirs = np.concatenate([np.cumsum(scores[:1, here], axis=1), scores[1:, here]]).T
+            assert np.allclose(theirs, ours["score"], atol=2e-6, equal_nan=True)
+            assert planes[17, here].tolist() == ours["class"].tolist()
+            titles = [texts["passages"][place][0] for place in places[here]]
+            assert titles == [explored.passages[i]["title"] for i in ours["passage"]]
+            begins = [texts["passages"][place][1].removesuffix(" …") for place in places[here]]
+            whole = [explored.passages[i]["text"] for i in ours["passage"]]
+            assert all(text.startswith(begun) for text, begun in zip(whole, begins, strict=True))
+
+
+def test_the_page_says_whose_texts_it_shows(written):
+    for line in (FOLDER / "NOTICE").read_text().splitlines():
+        assert html.escape(line) in written
 
 
 def test_a_page_that_grew_too_large_is_not_written(monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -45,6 +46,27 @@ def test_what_a_reader_changed_is_kept_and_named_and_the_rest_renewed(project, t
     (folder / "notebooks" / "a.ipynb").unlink()  # how a reader has the committed one back
     assert lab.seed(folder) == []
     assert (folder / "notebooks" / "a.ipynb").read_text() == "a newer version"
+
+
+def test_a_broken_record_overwrites_nothing(project, tmp_path):
+    folder = tmp_path / "lab"
+    lab.seed(folder)
+    (folder / "notebooks" / "a.ipynb").write_text("mine")
+    for broken in ("{", "[1]", ""):
+        (folder / ".copied.json").write_text(broken)
+        assert lab.seed(folder) == [folder / "notebooks" / "a.ipynb"]
+        assert (folder / "notebooks" / "a.ipynb").read_text() == "mine"
+
+
+def test_every_link_of_a_notebook_leads_somewhere_in_the_copy(tmp_path):
+    folder = tmp_path / "lab"
+    lab.seed(folder)
+    linked = 0
+    for book in (folder / "notebooks").glob("*.ipynb"):
+        for target in re.findall(r"\]\((?!https?:|#|attachment)([^)#]+)", book.read_text()):
+            assert (book.parent / target).exists(), f"{book.name}: {target}"
+            linked += 1
+    assert linked > 30
 
 
 def test_a_copy_that_was_stopped_goes_on(project, tmp_path, monkeypatch):

@@ -174,7 +174,20 @@ def test_the_wrong_mimic_is_a_bundled_one_and_not_about_the_question():
     assert name.lower() not in own.another_mimic(QUESTION, [name.upper()]).lower()
     assert len({own.another_mimic(f"{i}") for i in range(40)}) > 10
     with pytest.raises(ValueError, match="watch fewer"):
-        own.another_mimic(QUESTION, [""])
+        own.another_mimic(QUESTION, ["the", "and", "of", "a", "in", "is"])
+
+
+@pytest.mark.parametrize("watched", ["tuberculosis", [""], ["ulnar", " - "]])
+def test_names_that_are_no_list_of_names_are_refused(bundled, watched):
+    for use in (own.another_mimic, lambda _, names: own.count_about(bundled, ["p1"], names)):
+        with pytest.raises(ValueError, match="watched"):
+            use(QUESTION, watched)
+
+
+def test_a_name_is_found_as_whole_words(notes):
+    save(notes, **{"a.txt": "It is rarely familial.", "b.txt": "RA, or rheumatoid arthritis."})
+    home = folder_of.folder_retriever(notes, HashEncoder(), progress=False)
+    assert own.count_about(home, ["a.txt", "b.txt"], ["RA", "MI"]) == [1, 0, 1]
 
 
 # the worked example ------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import subprocess
+import textwrap
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 
@@ -78,15 +80,30 @@ def committed() -> list[str]:
 
 
 def words_of(name: str) -> str:
-    """The text of a file of the project; "" where it is no text."""
+    """The text of a file of the project; "" where it is no text. Of a notebook, what it shows."""
     content = (paths.ROOT / name).read_bytes()
     if name.endswith(".gz"):
         content = gzip.decompress(content)
     try:
-        # Pictures in notebooks are one word of a million letters.
-        return re.sub(r'"image/\w+": "[^"]*"', "", content.decode())
+        text = content.decode()
     except UnicodeDecodeError:
         return ""
+    return "\n".join(strings_of(json.loads(text))) if name.endswith(".ipynb") else text
+
+
+def strings_of(value) -> Iterator[str]:
+    """The texts in a notebook, lines that belong together as one; pictures are none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+        yield "".join(value)
+    elif isinstance(value, list):
+        for one in value:
+            yield from strings_of(one)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            if not key.startswith("image/"):
+                yield from strings_of(one)
 
 
 def test_no_file_but_the_explorers_holds_a_passage_or_question(theirs):
@@ -94,6 +111,15 @@ def test_no_file_but_the_explorers_holds_a_passage_or_question(theirs):
     assert len(ours) > 500
     holding = [name for name in ours if not theirs.isdisjoint(runs(words_of(name)))]
     assert holding == []
+
+
+def test_a_text_in_a_notebook_would_be_found_however_it_is_wrapped(mirror, tmp_path, monkeypatch):
+    question = load_real("test")[0]
+    lines = [f"{line}\n" for line in textwrap.wrap(question.text, 40)]
+    book = {"cells": [{"cell_type": "markdown", "source": lines}]}
+    (tmp_path / "a.ipynb").write_text(json.dumps(book))
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    assert set(runs(question.text)) <= set(runs(words_of("a.ipynb")))
 
 
 def test_the_explorers_files_would_be_found(theirs):

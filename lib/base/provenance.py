@@ -247,7 +247,7 @@ def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
     return plain, None
 
 
-def _table(path: Path, k: int) -> pd.DataFrame:
+def _table(path: Path, k: int = USUAL_K) -> pd.DataFrame:
     """A result as it was: ids stay text (0007 is no number), and "N/A" is a text too."""
     columns = pd.read_csv(path, nrows=0).columns
     texts = {column: str for column in columns if column in TEXTS}

@@ -10,7 +10,7 @@ from html import escape
 
 from lib.explorer.lines import LAM_MAX
 from lib.explorer.rows import CLASSES
-from lib.explorer.view import GOOD, Place, Seen, View
+from lib.explorer.view import GOOD, STARTS, Place, Seen, View
 
 __all__ = ["COLOURS", "picture", "texts"]
 
@@ -24,6 +24,11 @@ COLOURS = {
 }
 """Of the classes; each is also named, so that nobody has to tell colours apart."""
 
+_HEADS = {
+    "own": "H−",
+    "random": "H− of another question",
+    "rotation": "H−: its angle is kept, its direction comes from another question's",
+}
 _ACCENT = "#009E73"
 _BOX = (
     "border:1px solid #bbb;border-left:6px solid {};border-radius:5px;padding:3px 8px;margin:4px 0"
@@ -38,11 +43,11 @@ def picture(view: View, place: Place, letters: int | None = None) -> str:
     figures = f"{_curve(view, place)}{_turn(view, place)}"
     gone = set(before.records) - set(after.records)
     new = set(after.records) - set(before.records)
-    lists = _list("H+ alone, λ = 0", before, gone, "leaves", letters)
+    lists = _list(f"{STARTS[place.form]}, λ = 0", before, gone, "leaves", letters)
     lists += _list(f"contrast, λ = {place.lam:.2f}", after, new, "new", letters)
     return (
         f'<div style="max-width:960px">{_told(view, place, before, after)}{_ticks(view, place)}'
-        f'<div style="{_SIDE}">{figures}</div>{_beyond(view, place)}'
+        f'<div style="{_SIDE}">{figures}</div>{_unseen(view, place)}'
         f'<div style="{_SIDE}">{lists}</div></div>'
     )
 
@@ -54,8 +59,8 @@ def _told(view: View, place: Place, before: Seen, after: Seen) -> str:
         return ""
     counts = [sum(one in GOOD for one in seen.classes) for seen in (before, after)]
     return (
-        f"<b>“right” ({escape(means)}): {counts[0]} of {place.k} by H+ alone, "
-        f"{counts[1]} of {place.k} at λ = {place.lam:.2f}</b>"
+        f"<b>“right” ({escape(means)}): {counts[0]} of {place.k} by "
+        f"{STARTS[place.form]}, {counts[1]} of {place.k} at λ = {place.lam:.2f}</b>"
     )
 
 
@@ -87,33 +92,43 @@ def _short(text: str, letters: int | None) -> str:
     return text[:letters].rsplit(" ", 1)[0] + " …"
 
 
-def _beyond(view: View, place: Place) -> str:
-    """That what was judged ends here, where it does."""
-    limit = view.sets[place.set]["judged_to"]
-    plain = (place.form, place.mimic) == ("one mimic", "own")
-    if limit is None or (plain and place.lam <= limit and place.k <= 5):
+def _unseen(view: View, place: Place) -> str:
+    """Where judging was by lambda: how much of what is counted here nobody saw."""
+    judged_at = view.sets[place.set]["judged_at"]
+    if not judged_at:
         return ""
+    shares, _, _ = view.shares(place, [place.lam])
+    share = shares[0, CLASSES.index("not judged")]
+    if share < 0.0005:
+        return ""
+    listed = ", ".join(f"{lam:g}" for lam in judged_at)
     return (
-        f"<div><i>Judged were the top fives of plain contrast up to λ = {limit:g}: here more "
-        "passages are “not judged”, which is not “wrong”.</i></div>"
+        f"<div><i>Judged were the top fives at λ = {listed}. Here nobody saw {100 * share:.1f} % "
+        f"of the {place.k}, on average over the set: they do not count as right.</i></div>"
     )
 
 
 def _ticks(view: View, place: Place) -> str:
-    """The lambdas at which the set changes, on a line as long as the slider's."""
+    """The lambdas at which the set changes, with the paper's and, for plain contrast, dev's."""
     changes = view.changes(place)
-    marks = "".join(
-        f'<line x1="{500 * at:.1f}" x2="{500 * at:.1f}" y1="2" y2="10" stroke="currentColor"/>'
-        for at in changes
+    marks = {1.0: "the paper's"}
+    dev = view.sets[place.set]["dev"]
+    if dev is not None and (place.form, place.mimic) == ("one mimic", "own"):
+        marks[dev] = "chosen on other questions"
+    lines = [(at, 8, 1, "currentColor") for at in changes]
+    lines += [(at, 14, 3, _ACCENT) for at in marks]
+    drawn = "".join(
+        f'<line x1="{500 * at:.1f}" x2="{500 * at:.1f}" y1="0" y2="{down}" stroke="{colour}" '
+        f'stroke-width="{wide}" vector-effect="non-scaling-stroke"/>'
+        for at, down, wide, colour in lines
     )
-    here = 500 * place.lam
+    told = "; ".join(f"λ = {at:g}, {name}" for at, name in marks.items())
     said = f"The set of {place.k} changes {len(changes)} times between λ = 0 and {LAM_MAX:g}"
     at = ", ".join(f"{x:.2f}" for x in changes)
     return (
-        f'<svg viewBox="0 0 1000 14" style="width:100%;height:14px" preserveAspectRatio="none" '
-        f'role="img" aria-label="{said}: {at}"><line x1="0" x2="1000" y1="6" y2="6" stroke="#999"/>'
-        f'{marks}<circle cx="{here:.1f}" cy="6" r="5" fill="{_ACCENT}"/></svg>'
-        f"<small>{said}: at the marks.</small>"
+        '<svg viewBox="0 0 1000 16" style="width:100%;height:16px" preserveAspectRatio="none" '
+        f'role="img" aria-label="{said}: {at}">{drawn}</svg>'
+        f"<small>{said}: at the marks. Green: {told}.</small>"
     )
 
 
@@ -188,6 +203,8 @@ def _curve(view: View, place: Place) -> str:
         f"{some['title']}, {n} questions. Line and dot: a right one among the {place.k} in "
         f"{_percent(found[0])} of them at λ = 0, in {_percent(now)} at λ = {place.lam:.2f}"
     )
+    if place.mimic != "own":
+        said += ". One draw of another question: the results have means over several"
     return (
         f'<div style="flex:1 1 420px;min-width:0"><svg viewBox="0 0 480 200" style="width:100%" '
         f'role="img" aria-label="{escape(said)}">{bands}'
@@ -214,23 +231,23 @@ def texts(view: View, place: Place, letters: int | None = None) -> str:
         else f"<li>{letter}. {escape(option)}</li>"
         for letter, option in question["options"].items()
     )
-    mimics = [question["random" if place.mimic == "random" else "mimic"]]
+    head, mimics = _HEADS[place.mimic], [question["mimic"]]
     if place.form == "several mimics":
-        mimics = question["several"]
+        head, mimics = "Several H−", question["several"]
+    elif place.mimic == "random":
+        mimics = [question["random"]]
     cells = (
         (
             f"Question {question['qid']}",
             f"{escape(_short(question['text'], letters))}<ul>{options}</ul>",
         ),
         ("H+", escape(question["target"])),
-        (
-            "H−" if place.mimic != "random" else "H− of another question",
-            "<br>".join(map(escape, mimics)),
-        ),
+        (head, "<br>".join(map(escape, mimics))),
     )
     columns = "".join(
         f'<div style="flex:1 1 240px;min-width:0"><b>{escape(head)}</b><br>'
         f"<small>{text}</small></div>"
         for head, text in cells
     )
-    return f'<div style="{_SIDE};max-width:960px">{columns}</div>'
+    written = escape(view.sets[place.set]["written"])
+    return f'<div style="{_SIDE};max-width:960px">{columns}</div><small>{written}</small>'

@@ -7,6 +7,7 @@ where it is: passages are in memory, and only their vectors go to the cache.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
@@ -184,6 +185,7 @@ def another_mimic(question: str, avoid: Sequence[str] = ()) -> str:
     Drawn by a hash of your question, so it stays the same; none that names one of ``avoid``, what
     your question is about.
     """
+    _refuse_one_text(avoid)
     dev = {row["qid"] for row in ddx_mini.read("questions") if row["split"] == "dev"}
     offered = {
         row["qid"]: row["H_minus"]
@@ -311,6 +313,7 @@ def count_about(retriever: Retriever, pids: Sequence[str], watched: Sequence[str
     A passage is about a name that its source files it under; where the source does not say, a name
     that its title or text has. It may count for two names.
     """
+    _refuse_one_text(watched)
     passages = retriever.store.get_many(pids)
     counts = [sum(_is_about(passage, name) for passage in passages) for name in watched]
     about_none = [not any(_is_about(passage, name) for name in watched) for passage in passages]
@@ -327,7 +330,16 @@ def _is_about(passage: Passage, name: str) -> bool:
 
 
 def _names(text: str, name: str) -> bool:
-    return name.casefold() in text.casefold()
+    """Whether a text has a name, as whole words: "RA" is not in "rarely"."""
+    return bool(re.search(rf"(?<!\w){re.escape(name.strip())}(?!\w)", text, re.IGNORECASE))
+
+
+def _refuse_one_text(watched: Sequence[str]) -> None:
+    """ValueError for a text where names are wanted, or a name without a letter."""
+    if isinstance(watched, str):
+        raise ValueError(f"watched is one text. Next: a list of names, such as [{watched!r}]")
+    if empty := [name for name in watched if not any(map(str.isalnum, name))]:
+        raise ValueError(f"watched has the name {empty[0]!r}. Next: leave it out")
 
 
 # written by a model ------------------------------------------------------------------------------

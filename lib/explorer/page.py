@@ -17,10 +17,9 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.base.provenance import read_result
 from lib.explorer.lines import COLUMNS, candidates, lines_of
-from lib.explorer.rows import Explored
-from lib.explorer.store import read_rows
+from lib.explorer.rows import CLASSES, Explored
+from lib.explorer.store import FOLDER, read_rows
 from lib.explorer.view import View, median_question
 
 __all__ = ["LIMIT", "PAGE", "TOP", "kept_records", "page", "write_page"]
@@ -34,8 +33,8 @@ _TEMPLATE = Path(__file__).parent / "template"
 _SEEN_TO = 1.2
 """Passages that plain contrast finds up to this lambda are told at more length."""
 
-_LONG, _SHORT = 84, 60
-"""Characters of a passage: of those, and of others that have no title."""
+_LONG, _SHORT, _MIMIC = 72, 56, 50
+"""Characters of a passage: of those, and of others that have no title; of one of several mimics."""
 
 _SOURCES = {
     "bioasq": ("PubMed, by way of BioASQ", "https://pubmed.ncbi.nlm.nih.gov/*/"),
@@ -57,6 +56,7 @@ def page(explored: Explored) -> str:
         "/*script*/": (_TEMPLATE / "page.js").read_text(encoding="utf-8"),
         "<!--lead-->": _lead(explored),
         "<!--about-->": _ABOUT,
+        "<!--notice-->": html.escape((FOLDER / "NOTICE").read_text(encoding="utf-8")),
         "<!--data-->": base64.b64encode(payload).decode(),
     }
     text = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
@@ -65,53 +65,30 @@ def page(explored: Explored) -> str:
     return text
 
 
-_ABOUT = (
-    "H+ and H− of exam and BioASQ questions were written by a large language model that saw the "
-    "question and its options and no passage; what each passage supports was judged by another "
-    "role of such a model, twice, blind to key, hypotheses and search. Passages are shown by title "
-    "and how they begin; whose they are, and under which licence, is in data/explorer/NOTICE. "
-    "Not medical advice. The first question shown in each set is its median: of the questions for "
-    "which H+ alone finds something right, the one in the middle when they are ordered by what "
-    "is lost at λ = 1. Made from the rows in data/explorer, which give the order of lib/ over the "
-    "whole corpus."
-)
+_ABOUT = """<p><b>How it was judged.</b> What a passage says for each option of an exam question was
+read by another role of such a model, blind to the key, the hypotheses and the search. Every label
+that spoke for or against an option was read a second time, and counts only where both agree.</p>
+<p><b>Which question comes first.</b> The median one of its set: of the questions for which H+ alone
+finds something right, the one in the middle when they are ordered by what is lost at λ = 1.</p>
+<p><b>How exact it is.</b> Cosines are kept to six decimals, for every passage that any of these
+searches could bring into its top five. They were compared with searches of all passages: no order
+differs but where scores tie. Not medical advice.</p>"""
 
 
 def _lead(explored: Explored) -> str:
     """The finding in two sentences, from the rows."""
-    view = View(explored)
-    told = {}
-    for name in ("medqa", "mmlu", "bioasq"):
-        shares, found, n = view.shares(view.start(name), (0.0, 1.0))
-        told[name] = found, shares[:, 0], n
-    n = told["medqa"][2] + told["mmlu"][2]
-    before, after = (
-        sum(told[name][0][i] * told[name][2] for name in ("medqa", "mmlu")) / n for i in (0, 1)
-    )
-    experts = told["bioasq"][1]
+    view, ends = View(explored), (0.0, 1.0)
+    exams = [view.shares(view.start(name), ends) for name in ("mmlu", "medqa")]
+    n = sum(count for _, _, count in exams)
+    before, after = sum(found * count for _, found, count in exams) / n
+    shares, _, n_bioasq = view.shares(view.start("bioasq"), ends)
+    experts = shares[:, CLASSES.index("right")]
     return html.escape(
         f"On {n} real exam questions, H+ alone puts a passage that supports the right answer into "
         f"the top five of {100 * before:.0f} %. Contrast at the paper's λ = 1 does so for "
-        f"{100 * after:.0f} %. On {told['bioasq'][2]} questions of BioASQ the share of the "
+        f"{100 * after:.0f} %. On {n_bioasq} questions of BioASQ the share of the "
         f"experts' passages among the five falls from {experts[0]:.2f} to {experts[1]:.2f}."
     )
-
-
-def _dev_lambdas() -> dict[str, float | None]:
-    """The lambda that dev questions chose for one mimic, by set; None where none was chosen."""
-    from lib.studies.real.choice import choices
-
-    chosen = choices(read_result("real_dev_lambda", "open", committed=True)[0])
-    found: dict[str, float | None] = dict.fromkeys(("mmlu", "medqa"), chosen["exams"])
-    found["bioasq"] = chosen["bioasq"]
-    # ddx-fresh has no dev questions: ddx-real's chose for it.
-    for name, table, profile in (
-        ("ddx-fresh", "choices_ddx_real", "open"),
-        ("ddx-mini", "choices_ddx_mini", "mini"),
-    ):
-        rows = read_result(table, profile, committed=True)[0].set_index("form")
-        found[name] = float(rows.loc["one mimic", "lambda"])
-    return found
 
 
 def _packed(explored: Explored) -> bytes:
@@ -121,7 +98,7 @@ def _packed(explored: Explored) -> bytes:
     used = np.unique(records["passage"])
     place = np.zeros(len(explored.passages), np.int64)
     place[used] = np.arange(len(used))
-    view, dev = View(explored), _dev_lambdas()
+    view = View(explored)
     # Another question's mimic is told by whose it is: its text stands there already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
     sets, start = [], 0
@@ -131,9 +108,8 @@ def _packed(explored: Explored) -> bytes:
             length = len(kept[question["set"], question["qid"]])
             questions.append(_question(question, start, length, owner))
             start += length
-        described = {key: some[key] for key in ("name", "title", "means", "judged_to")}
-        described |= {"median": median_question(view, some["name"]), "dev": dev[some["name"]]}
-        sets.append(described | {"questions": questions})
+        median = median_question(view, some["name"])
+        sets.append(dict(some) | {"median": median, "questions": questions})
     sources = list(_SOURCES)
     texts = {
         "rows": len(records),
@@ -170,19 +146,24 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
 def _question(question: Mapping, start: int, length: int, owner: Mapping[str, str]) -> dict:
     shown = ("qid", "text", "options", "answer", "target", "mimic", "c_own", "c_random")
     other = owner.get(question["random"], "")
-    place = {"random_of": other, "start": start, "length": length}
-    return {key: question[key] for key in shown} | place
+    several = [_begins(text, _MIMIC) for text in question["several"]]
+    more = {"random_of": other, "several": several, "start": start, "length": length}
+    return {key: question[key] for key in shown} | more
 
 
 def _passage(passage: Mapping, long: bool, sources: Sequence[str]) -> list:
     """Title, how it begins, source, and what completes the source's link."""
     length = _LONG if long else 0 if passage["title"] else _SHORT
-    text = passage["text"]
-    if len(text) > length:
-        text = text[:length].rsplit(" ", 1)[0] + " …" if length else ""
+    text = _begins(passage["text"], length)
     before, _, after = _SOURCES[passage["source"]][1].partition("*")
     key = passage["link"].removeprefix(before).removesuffix(after)
     return [passage["title"], text, sources.index(passage["source"]), key]
+
+
+def _begins(text: str, letters: int) -> str:
+    if len(text) <= letters:
+        return text
+    return text[:letters].rsplit(" ", 1)[0] + " …" if letters else ""
 
 
 def _planes(records: np.ndarray, starts: Sequence[int], place: np.ndarray) -> bytes:

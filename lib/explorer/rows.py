@@ -15,6 +15,7 @@ import numpy as np
 from lib.explorer.lines import CHOICES, COLUMNS, SEVERAL, candidates, lines_of, order_at, way_of
 from lib.run import Retriever, Unranked
 from lib.search.contrast import cosine
+from lib.search.index import DenseIndex
 from lib.ways import Hypotheses
 
 __all__ = [
@@ -48,8 +49,10 @@ class QuestionSet:
     """A set of questions with what is searched: its hypotheses by id, in order, and a retriever.
 
     ``shown`` has what a reader sees of each question (text, options, answer); ``class_of`` says
-    what a passage is for a question; ``judged_to`` is the lambda up to which the top five of H+ and
-    the own mimic were judged, None where every passage has a class.
+    what a passage is for a question, ``means`` what each class is in this set; ``written`` says
+    whose texts H+ and the mimics are. ``judged_at`` are the lambdas at which the top fives were
+    judged, where judging was by lambda; ``dev`` is the lambda that dev questions chose for plain
+    contrast, None where none chose.
     """
 
     name: str
@@ -59,7 +62,9 @@ class QuestionSet:
     shown: Mapping[str, Mapping]
     class_of: Callable[[str, str], str]
     means: Mapping[str, str]
-    judged_to: float | None = None
+    written: str = ""
+    judged_at: tuple[float, ...] = ()
+    dev: float | None = None
 
 
 @dataclass(frozen=True)
@@ -108,50 +113,61 @@ def rows_of(some: QuestionSet) -> tuple[list[dict], list[list[tuple[str, str, np
     questions, found = [], []
     for qid, hypotheses in some.hypotheses.items():
         texts = _texts(hypotheses)
-        known = some.retriever.vectors(text for group in texts.values() for text in group)
-
-        def embedded(column: str, texts=texts, known=known) -> np.ndarray | None:
-            if not texts[column]:
-                return None
-            return np.stack([known[text.tower, text.text] for text in texts[column]])
-
-        rows = {column: embedded(column) for column in COLUMNS}
-        scores = np.full((len(vectors), len(COLUMNS)), np.nan)
-        for place, column in enumerate(COLUMNS):
-            if rows[column] is not None:
-                scores[:, place] = (vectors @ rows[column].T).max(axis=1)
-        scores[~index.kept] = np.nan
-        scores[np.isin(index.ids, list(hypotheses.excluded))] = np.nan
-        c_own, c_random = (_cosine(rows["plus"], rows[column]) for column in ("own", "random"))
-        chosen = np.zeros(len(vectors), dtype=bool)
-        for form, mimic in CHOICES:
-            if all(rows[column] is not None for column in _needs(form, mimic)):
-                height, slope = lines_of(scores, form, mimic, c_own, c_random)
-                chosen[candidates(height, slope, DEPTH)] = True
-        places = np.flatnonzero(chosen)
-        # In the order of H+ alone, which is what most readers look at first.
-        places = places[np.lexsort((index.ranks[places], -scores[places, 0]))]
-        # The products once more in double precision, as lib/ scores the passages it has found.
-        exact = np.full((len(places), len(COLUMNS)), np.nan)
+        embedded = _embedded(texts, some.retriever)
+        cosines = {
+            f"c_{column}": _cosine(embedded["plus"], embedded[column])
+            for column in ("own", "random")
+        }
+        places = _needed(embedded, cosines, vectors, hypotheses, index)
+        scores = np.full((len(places), len(COLUMNS)), np.nan)
         for at, column in enumerate(COLUMNS):
-            if rows[column] is not None:
-                exact[:, at] = index.score(rows[column], places).max(axis=0)
+            if embedded[column] is not None:
+                # In double precision, as lib/ scores the passages it has found.
+                scores[:, at] = index.score(embedded[column], places).max(axis=0)
         ids = index.ids[places].tolist()
-        found.append([(p, some.class_of(qid, p), s) for p, s in zip(ids, exact, strict=True)])
-        questions.append(
-            {
-                "set": some.name,
-                "qid": qid,
-                **some.shown[qid],
-                "target": texts["plus"][0].text,
-                "mimic": texts["own"][0].text if texts["own"] else "",
-                "random": texts["random"][0].text if texts["random"] else "",
-                "several": [text.text for text in texts["several"]],
-                "c_own": c_own,
-                "c_random": c_random,
-            }
-        )
+        found.append([(p, some.class_of(qid, p), s) for p, s in zip(ids, scores, strict=True)])
+        said = {
+            "target": texts["plus"][0].text,
+            "mimic": texts["own"][0].text if texts["own"] else "",
+            "random": texts["random"][0].text if texts["random"] else "",
+            "several": [text.text for text in texts["several"]],
+        }
+        questions.append({"set": some.name, "qid": qid, **some.shown[qid], **said, **cosines})
     return questions, found
+
+
+def _embedded(texts: Mapping[str, tuple], retriever: Retriever) -> dict[str, np.ndarray | None]:
+    """The vectors (texts, d) behind each column; None where there is no text."""
+    known = retriever.vectors(text for group in texts.values() for text in group)
+    found = {}
+    for column, group in texts.items():
+        rows = [known[text.tower, text.text] for text in group]
+        found[column] = np.stack(rows) if rows else None
+    return found
+
+
+def _needed(
+    embedded: Mapping[str, np.ndarray | None],
+    cosines: Mapping[str, float | None],
+    vectors: np.ndarray,
+    hypotheses: Hypotheses,
+    index: DenseIndex,
+) -> np.ndarray:
+    """Rows of the passages that are needed for one question, in the order of H+ alone, which is
+    what most readers look at first."""
+    scores = np.full((len(vectors), len(COLUMNS)), np.nan)
+    for place, column in enumerate(COLUMNS):
+        if embedded[column] is not None:
+            scores[:, place] = (vectors @ embedded[column].T).max(axis=1)
+    scores[~index.kept] = np.nan
+    scores[np.isin(index.ids, list(hypotheses.excluded))] = np.nan
+    chosen = np.zeros(len(vectors), dtype=bool)
+    for form, mimic in CHOICES:
+        if all(embedded[column] is not None for column in _needs(form, mimic)):
+            height, slope = lines_of(scores, form, mimic, cosines["c_own"], cosines["c_random"])
+            chosen[candidates(height, slope, DEPTH)] = True
+    places = np.flatnonzero(chosen)
+    return places[np.lexsort((index.ranks[places], -scores[places, 0]))]
 
 
 def _texts(hypotheses: Hypotheses) -> dict[str, tuple]:
@@ -217,7 +233,14 @@ def put_together(
             questions.append(question | {"start": len(records), "length": len(rows)})
             records += [(place[pid], CLASSES.index(name), score) for pid, name, score in rows]
     described = [
-        {"name": s.name, "title": s.title, "means": dict(s.means), "judged_to": s.judged_to}
+        {
+            "name": s.name,
+            "title": s.title,
+            "means": dict(s.means),
+            "written": s.written,
+            "judged_at": list(s.judged_at),
+            "dev": s.dev,
+        }
         for s, _, _ in sets
     ]
     passages = [{"pid": pid} | dict(shown_passage(pid)) for pid in ids]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from lib.base.provenance import read_result
 from lib.data import load_benchmark
 from lib.data.judgments import Evidence, evidence, read_judgments
 from lib.data.passages import Passage
@@ -17,6 +16,7 @@ from lib.search.embed import Encoder
 from lib.stats import class_of
 from lib.studies.lam.study import open_study
 from lib.studies.real.arms import LAMBDAS, bases_of
+from lib.studies.real.choice import choices
 from lib.studies.real.measures import ON_TOPIC
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import written_for
@@ -43,15 +43,33 @@ _ON_BIOASQ = {
     "not judged": "not given by the experts, so not judged",
 }
 _ON_DISEASES = {
-    "right": "on the disease",
-    "both": "on the disease and on its mimic",
+    "right": "filed under the disease",
+    "both": "filed under the disease and its mimic",
+    "wrong": "filed under the mimic",
+    "neither": "filed under something else",
+    "not judged": "filed under nothing, so not judged",
+}
+"""MedQuAD's documents are filed under concepts by machine."""
+_ON_BUNDLED = {
+    "right": "on the target",
+    "both": "on the target and on the mimic",
     "wrong": "on the mimic",
     "neither": "on neither",
-    "not judged": "on neither, or not judged",
 }
 
-_UNUSED = {"neither": ("not judged",), "not judged": ("neither",)}
-"""A set of diseases has one of the two."""
+_BY_A_MODEL = (
+    "H+ and H− were written by a large language model that saw the question and its options and no "
+    "passage"
+)
+_WRITTEN = {
+    "exams": f"{_BY_A_MODEL}. The several mimics are by one that saw no options.",
+    "bioasq": f"{_BY_A_MODEL}. Several mimics were written for 150 of the questions.",
+    "ddx-fresh": (
+        "H+ is what one institute of MedQuAD says of the disease, H− what one says of its nearest "
+        "look-alike: nobody had to guess."
+    ),
+    "ddx-mini": "H+ and H− were written for this companion by someone who knew the answer.",
+}
 
 
 def class_on_exam(question: Question, found: Evidence | None) -> str:
@@ -71,6 +89,7 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
     written = written_for(questions, recorded(), retriever)
     judged = evidence(read_judgments())
     experts = experts_passages(retriever.store)
+    chosen = choices(read_result("real_dev_lambda", "open", committed=True)[0])
     hypotheses = {}
     for sets in GROUPS.values():
         asked = [question for question in questions if question.dataset in sets]
@@ -83,16 +102,18 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
     def of_bioasq(qid: str, pid: str) -> str:
         return "right" if pid in experts[qid] else "not judged"
 
-    def of(name: str, title: str, classify, means: Mapping[str, str], judged_to: float | None):
+    def of(name: str, title: str, group: str, **more) -> QuestionSet:
         own = {q.qid: hypotheses[q.qid] for q in questions if q.dataset == name}
         seen = {qid: _asked(by_qid[qid]) for qid in own}
-        return QuestionSet(name, title, retriever, own, seen, classify, means, judged_to)
+        return QuestionSet(
+            name, title, retriever, own, seen, written=_WRITTEN[group], dev=chosen[group], **more
+        )
 
-    last = max(LAMBDAS)
+    exam = {"class_of": of_exam, "means": _ON_EXAMS, "judged_at": LAMBDAS}
     return [
-        of("mmlu", "MMLU-Med", of_exam, _ON_EXAMS, last),
-        of("medqa", "MedQA", of_exam, _ON_EXAMS, last),
-        of("bioasq", "BioASQ", of_bioasq, _ON_BIOASQ, None),
+        of("mmlu", "MMLU-Med, a sample", "exams", **exam),
+        of("medqa", "MedQA, a sample", "exams", **exam),
+        of("bioasq", "BioASQ", "bioasq", class_of=of_bioasq, means=_ON_BIOASQ),
     ]
 
 
@@ -107,22 +128,34 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
     benchmark = load_benchmark(name, encoder)
     study = open_study(benchmark, retriever_for(benchmark, profile, encoder), profile.k)
     place = {qid: i for i, qid in enumerate(benchmark.qids)}
-    # On open corpora only the passages of the institutes that are counted say what they are about.
-    otherwise = "neither" if name == "ddx-mini" else "not judged"
+    bundled = name == "ddx-mini"
+    filed = set() if bundled else {p.pid for p in study.retriever.store if p.meta.get("cuis")}
 
     def classify(qid: str, pid: str) -> str:
         found = class_of(pid, benchmark.targets[qid], benchmark.mimics[qid])
-        return {"target": "right", "mimic": "wrong", "neither": otherwise}.get(found, found)
+        if found == "neither" and not bundled and pid not in filed:
+            return "not judged"
+        return {"target": "right", "mimic": "wrong"}.get(found, found)
 
-    asked = {q.qid: _asked(q) for q in load_questions(name)} if name == "ddx-mini" else {}
-    shown = {
-        qid: asked.get(qid)
-        or {"text": benchmark.questions[place[qid]], "options": {}, "answer": ""}
-        for qid in benchmark.test
-    }
-    means = {key: words for key, words in _ON_DISEASES.items() if key not in _UNUSED[otherwise]}
-    own = {qid: study.hypotheses[qid] for qid in benchmark.test}
-    return QuestionSet(name, name, study.retriever, own, shown, classify, means)
+    asked = {q.qid: _asked(q) for q in load_questions(name)} if bundled else {}
+    shown = {}
+    for qid in benchmark.test:
+        text = benchmark.questions[place[qid]]
+        shown[qid] = asked.get(qid) or {"text": text, "options": {}, "answer": ""}
+    # Where a set has no dev questions, another's chose for it.
+    table = f"choices_{(benchmark.chosen_on or name).replace('-', '_')}"
+    dev = read_result(table, profile_name, committed=True)[0].set_index("form")
+    return QuestionSet(
+        name,
+        name,
+        study.retriever,
+        {qid: study.hypotheses[qid] for qid in benchmark.test},
+        shown,
+        classify,
+        _ON_BUNDLED if bundled else _ON_DISEASES,
+        written=_WRITTEN[name],
+        dev=float(dev.loc["one mimic", "lambda"]),
+    )
 
 
 def shown(passage: Passage) -> dict:

@@ -15,7 +15,14 @@ from lib.explorer.lines import LAM_MAX, Form, Mimic, breakpoints, lines_of, orde
 from lib.explorer.rows import CLASSES, DEPTH, Explored
 from lib.search.contrast import rotation
 
-__all__ = ["GOOD", "Place", "Seen", "View", "median_question"]
+__all__ = ["GOOD", "STARTS", "Place", "Seen", "View", "median_question"]
+
+STARTS: Mapping[Form, str] = {
+    "one mimic": "H+ alone",
+    "question added": "H+, question added",
+    "several mimics": "H+ alone",
+}
+"""What the search with lambda 0 is called, by form."""
 
 GOOD = ("right", "both")
 """Classes that count as found: P@k of ddx and BioASQ, support for the right option on exams."""
@@ -71,10 +78,15 @@ class View:
         return self.questions[place.set, place.qid]
 
     def list_at(self, place: Place, lam: float | None = None) -> Seen:
-        """The k best at the place's lambda, or at another. ValueError for a k above ``DEPTH``."""
+        """The k best at the place's lambda, or at another.
+
+        ValueError for a k above ``DEPTH`` or a lambda outside [0, 2]: the rows hold no more.
+        """
+        at = place.lam if lam is None else lam
         if not 1 <= place.k <= DEPTH:
             raise ValueError(f"k is {place.k}: the rows hold the exact top {DEPTH} and no more")
-        at = place.lam if lam is None else lam
+        if not 0 <= at <= LAM_MAX:
+            raise ValueError(f"lambda is {at}: the rows hold the order from 0 to {LAM_MAX:g}")
         records = self.explored.records_of(self.question(place))
         height, slope = self._lines(place)
         ranks = self.explored.order[records["passage"]]
@@ -118,11 +130,12 @@ class View:
         height, slope, classes, ranks = self._set(place)
         shares = np.zeros((len(lambdas), len(CLASSES)))
         found = np.zeros(len(lambdas))
+        good = [CLASSES.index(name) for name in GOOD]
         for i, lam in enumerate(lambdas):
             top = order_at(height, slope, float(lam), place.k, ranks)
             of_top = np.take_along_axis(classes, top, axis=1)
             shares[i] = [(of_top == c).mean() for c in range(len(CLASSES))]
-            found[i] = np.isin(of_top, range(len(GOOD))).any(axis=1).mean()
+            found[i] = np.isin(of_top, good).any(axis=1).mean()
         return shares, found, len(height)
 
     def over_lambda(self, place: Place) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:

@@ -120,16 +120,24 @@ class Explorer:
         return bundle | {"text/html": self.html(), "text/plain": repr(self.place)}
 
 
-def explore(explored: Explored | None = None, set: str = "medqa", **start) -> Explorer:
+def explore(explored: Explored | None = None, set: str | None = None, **start) -> Explorer:
     """The explorer on the committed rows, or on rows of your own (see ``lib.explorer.own``).
 
-    ``set`` and ``start`` (qid, form, mimic, lam, k) say where it begins; without a qid with the
-    set's median question. KeyError for a question that is not there, ValueError for one without a
-    mimic: nothing would move.
+    ``set`` (MedQA where there is one, else the first) and ``start`` (qid, form, mimic, lam, k) say
+    where it begins; without a qid with the set's median question. ValueError for what is not there,
+    naming what is, and for a question without a mimic: nothing would move.
     """
     view = View(explored or read_rows())
-    name = set if set in view.sets else next(iter(view.sets))
+    name = set or ("medqa" if "medqa" in view.sets else next(iter(view.sets)))
+    if name not in view.sets:
+        raise ValueError(f"no set {name!r}; there are: {', '.join(view.sets)}")
     place = Place(name, start.pop("qid"), **start) if "qid" in start else view.start(name, **start)
-    if not view.explored.choices_of(view.question(place)):
+    if (name, place.qid) not in view.questions:
+        raise ValueError(f"{name} has no question {place.qid!r}")
+    offered = view.explored.choices_of(view.question(place))
+    if not offered:
         raise ValueError(f"question {place.qid} has no mimic, so lambda moves nothing: write an H-")
+    if (place.form, place.mimic) not in offered:
+        asked = place.form, place.mimic
+        raise ValueError(f"question {place.qid} has no texts for {asked}; there are: {offered}")
     return Explorer(view, place)

@@ -6,6 +6,8 @@ const LAM_MAX = 2;
 const K = 5;
 const STEPS = 1e5; // scores are compared in steps of 1e-5, as lib/search/index.py does
 const CLASSES = ["right", "both", "wrong", "on topic", "neither", "not judged"];
+const GOOD = new Set(["right", "both"].map((name) => CLASSES.indexOf(name)));
+const NOT_JUDGED = CLASSES.indexOf("not judged");
 const COLOURS = ["--right", "--both", "--wrong", "--topic", "--neither", "--unjudged"];
 const CHOICES = {
   "one mimic": ["own", "random", "rotation"],
@@ -16,6 +18,12 @@ const MIMICS = {
   own: "the question's own",
   random: "another question's",
   rotation: "matched rotation (same turn, wrong mimic)",
+};
+// What the search with lambda 0 is called, by form.
+const STARTS = {
+  "one mimic": "H+ alone",
+  "question added": "H+, question added",
+  "several mimics": "H+ alone",
 };
 const FORMS = {
   "one mimic": "one mimic (the paper's)",
@@ -117,7 +125,7 @@ function sharesAt(set, form, mimic, lam) {
     for (const i of topAt(question, lines[q], lam, K)) {
       const one = data.class[question.start + i];
       shares[one] += 1 / K / own.length;
-      if (one < 2) right = true;
+      if (GOOD.has(one)) right = true;
     }
     if (right) found += 1 / own.length;
   });
@@ -202,18 +210,29 @@ function readAddress() {
   const set = data.sets.find((one) => one.name === said.get("set")) || data.sets.find((one) => one.name === "medqa") || data.sets[0];
   place.set = set.name;
   place.q = set.questions.some((one) => one.qid === said.get("q")) ? said.get("q") : set.median;
-  place.form = said.get("form") in FORMS ? said.get("form") : "one mimic";
-  place.mimic = said.get("mimic") in MIMICS ? said.get("mimic") : "own";
+  place.form = Object.hasOwn(FORMS, said.get("form") ?? "") ? said.get("form") : "one mimic";
+  place.mimic = Object.hasOwn(MIMICS, said.get("mimic") ?? "") ? said.get("mimic") : "own";
   const lam = parseFloat(said.get("lam"));
   place.lam = lam >= 0 && lam <= LAM_MAX ? lam : 1;
   keepToWhatThereIs();
 }
 
-function writeAddress() {
-  const said = new URLSearchParams({ set: place.set, q: place.q, lam: String(+place.lam.toFixed(4)) });
-  if (place.form !== "one mimic") said.set("form", place.form);
-  if (place.mimic !== "own") said.set("mimic", place.mimic);
-  history.replaceState(null, "", "#" + said);
+// Browsers count how often a page changes its address, and screen readers read what changes: both
+// are told when the reader pauses, not at every step of a drag.
+let pause = 0;
+function tellWhenStill() {
+  clearTimeout(pause);
+  pause = setTimeout(() => {
+    const said = new URLSearchParams({ set: place.set, q: place.q, lam: String(+place.lam.toFixed(6)) });
+    if (place.form !== "one mimic") said.set("form", place.form);
+    if (place.mimic !== "own") said.set("mimic", place.mimic);
+    try {
+      history.replaceState(null, "", "#" + said);
+    } catch (error) {
+      console.warn(error); // the picture moves all the same
+    }
+    by("aloud").textContent = by("told").textContent;
+  }, 250);
 }
 
 function keepToWhatThereIs() {
@@ -266,9 +285,17 @@ function showTexts() {
     }),
   );
   by("target").textContent = question.target;
-  by("mimictitle").textContent = place.mimic === "random" ? "H− of another question" : "H−";
-  by("mimictext").textContent = (place.mimic === "random" ? mimicOf(question.random_of) : question.mimic) || "–";
+  const heads = {
+    own: "H−",
+    random: "H− of another question",
+    rotation: "H−: its angle is kept, its direction comes from another question's",
+  };
+  let text = place.mimic === "random" ? mimicOf(question.random_of) : question.mimic;
+  if (place.form === "several mimics") text = question.several.map((one, i) => `${i + 1}. ${one}`).join(" ");
+  by("mimictitle").textContent = place.form === "several mimics" ? "Several H−, as they begin" : heads[place.mimic];
+  by("mimictext").textContent = text || "–";
   const set = currentSet();
+  by("written").textContent = set.written;
   by("means").textContent = CLASSES.filter((one) => set.means[one]).map((one) => (one === set.means[one] ? one : `${one}: ${set.means[one]}`)).join(" · ");
 }
 
@@ -329,9 +356,10 @@ function showQuestion() {
 }
 
 function marks() {
-  const found = [[1, "the paper's λ"]];
+  const found = [[1, "λ = 1, the paper's"]];
   const dev = currentSet().dev;
-  if (dev !== null && place.form === "one mimic") found.push([dev, "the λ that dev questions chose"]);
+  const plain = place.form === "one mimic" && place.mimic === "own";
+  if (dev !== null && plain) found.push([dev, `λ = ${dev}, chosen on other questions`]);
   return found;
 }
 
@@ -343,17 +371,17 @@ function showLambda() {
   by("afterlam").textContent = `λ = ${place.lam.toFixed(2)}`;
   by("before").replaceChildren(...before.map((i, r) => item(question, i, r + 1, 0, lines, after.includes(i) ? "" : "leaves")));
   by("after").replaceChildren(...after.map((i, r) => item(question, i, r + 1, place.lam, lines, before.includes(i) ? "" : "new")));
-  const count = (top) => top.filter((i) => data.class[question.start + i] < 2).length;
+  const count = (top) => top.filter((i) => GOOD.has(data.class[question.start + i])).length;
   const means = currentSet().means.right;
-  by("told").textContent = `“right” (${means}): ${count(before)} of ${K} by H+ alone, ${count(after)} of ${K} at λ = ${place.lam.toFixed(2)}`;
+  const start = STARTS[place.form];
+  by("start").textContent = start;
+  by("told").textContent = `“right” (${means}): ${count(before)} of ${K} by ${start}, ${count(after)} of ${K} at λ = ${place.lam.toFixed(2)}`;
   const past = changes.filter((at) => at <= place.lam).length;
-  const green = marks().length > 1 ? "the paper's λ and the one that dev questions chose" : "the paper's λ";
+  const green = marks().map(([, name]) => name).join("; ");
   by("changes").textContent = `The set of five changes ${changes.length} times between λ = 0 and 2, ${past} of them up to here: the black ticks under the slider. Green: ${green}.`;
-  by("back").disabled = !changes.some((at) => at < place.lam - 1e-6);
-  by("next").disabled = !changes.some((at) => at > place.lam + 1e-6);
-  const limit = currentSet().judged_to;
-  const beyond = limit !== null && (place.lam > limit || place.form !== "one mimic" || place.mimic !== "own");
-  by("beyond").textContent = beyond ? `Judged was what plain contrast finds up to λ = ${limit}; here more passages are “not judged”, which is not “wrong”.` : "";
+  // Not disabled, which would take the focus away: pressed without a change ahead, they do nothing.
+  by("back").setAttribute("aria-disabled", nextChange(-1) === null);
+  by("next").setAttribute("aria-disabled", nextChange(1) === null);
   showCurve();
   showPolar();
 }
@@ -369,6 +397,7 @@ function showCurve() {
   const y = (share) => top + height * (1 - share);
   const points = curveOf(set, place.form, place.mimic);
   const here = sharesAt(set, place.form, place.mimic, place.lam);
+  showUnjudged(set, here.shares[NOT_JUDGED]);
   const base = points.map(() => 0);
   const thin = [];
   const thick = [];
@@ -376,7 +405,7 @@ function showCurve() {
     if (!points.some((p) => p.shares[c] > 0)) return;
     const low = points.map((p, i) => `${x(p.lam)},${y(base[i])}`);
     const high = points.map((p, i) => `${x(p.lam)},${y(base[i] + p.shares[c])}`).reverse();
-    const area = draw(svg, "polygon", { points: [...low, ...high].join(" "), fill: `var(${COLOURS[c]})` });
+    const area = draw(svg, "polygon", { points: [...low, ...high].join(" "), fill: `var(${COLOURS[c]})`, stroke: "var(--paper)", "stroke-width": 0.8 });
     draw(area, "title", {}, `${name}: ${set.means[name]}`);
     // The name stands inside the band, where there is most room between its edges and the line; a
     // thin band's in a corner.
@@ -400,6 +429,12 @@ function showCurve() {
   const hit = points.map((p, i) => `${i ? "L" : "M"}${x(p.lam)},${y(p.found)}`).join("");
   draw(svg, "path", { d: hit, fill: "none", stroke: "var(--paper)", "stroke-width": 5 });
   draw(svg, "path", { d: hit, fill: "none", stroke: "var(--ink)", "stroke-width": 2 });
+  const last = set.judged_at[set.judged_at.length - 1];
+  if (last !== undefined) {
+    // Beyond what was judged the line falls also because nobody looked.
+    const later = points.filter((p) => p.lam >= last).map((p, i) => `${i ? "L" : "M"}${x(p.lam)},${y(p.found)}`).join("");
+    draw(svg, "path", { d: later, fill: "none", stroke: "var(--paper)", "stroke-width": 2.5, "stroke-dasharray": "4 5" });
+  }
   for (const [name, atX, atY] of thick) {
     draw(svg, "text", { x: atX, y: atY + 4, "text-anchor": "middle", class: "inside" }, name);
   }
@@ -415,9 +450,16 @@ function showCurve() {
   draw(svg, "circle", { id: "dot", cx: x(place.lam), cy: y(here.found), r: 6, fill: "var(--accent)", stroke: "var(--paper)", "stroke-width": 2 });
   const percent = (share) => `${(100 * share).toFixed(0)} %`;
   const start = points[0];
-  const caption = `All ${here.n} questions of ${set.title}. Line and dot: the share with at least one passage in the top five that is “right” (${set.means.right}): ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${place.lam.toFixed(2)}. Bands: what the five are, on average.`;
+  const drawn = place.mimic === "own" ? "" : " One draw of another question; docs/results.md has means over several.";
+  const caption = `${here.n} questions of ${set.title}. Line and dot: the share with at least one passage in the top five that is “right” (${set.means.right}): ${percent(start.found)} at λ = 0, ${percent(here.found)} at λ = ${place.lam.toFixed(2)}. Bands: what the five are, on average.${drawn}`;
   by("curvetext").textContent = caption;
   svg.setAttribute("aria-label", caption);
+}
+
+function showUnjudged(set, share) {
+  // Where judging was by lambda, what nobody saw counts as not right: say so where it matters.
+  const note = `Judged were the top fives at λ = ${set.judged_at.join(", ")}. Here nobody saw ${(100 * share).toFixed(1)} % of the five, on average over the set: they do not count as right.`;
+  by("unseen").textContent = set.judged_at.length && share > 0.0005 ? note : "";
 }
 
 function showPolar() {
@@ -458,24 +500,26 @@ function moveTo(changes) {
   keepToWhatThereIs();
   showControls();
   showQuestion();
-  writeAddress();
+  tellWhenStill();
 }
 
 let waiting = 0;
 function setLambda(lam) {
+  // Every change of the slider, the buttons and the keyboard comes here.
   place.lam = Math.min(Math.max(lam, 0), LAM_MAX);
   cancelAnimationFrame(waiting);
   waiting = requestAnimationFrame(() => {
     showLambda();
-    writeAddress();
+    tellWhenStill();
   });
 }
 
-function beyond(direction) {
-  // A little past the next change, so that rounding cannot tie what changes places there; never
+function nextChange(direction) {
+  // Null where there is none. A little past the next change, so that rounding cannot tie what changes places there; never
   // past the change after it.
   const ends = direction > 0 ? shown.changes : [...shown.changes].reverse();
   const ahead = ends.filter((at) => direction * (at - place.lam) > 1e-6);
+  if (!ahead.length) return null;
   const room = ahead.length > 1 ? Math.abs(ahead[1] - ahead[0]) / 2 : 1;
   return ahead[0] + direction * Math.min(0.002, room);
 }
@@ -490,8 +534,12 @@ function listen() {
   by("form").addEventListener("change", (e) => moveTo({ form: e.target.value }));
   by("mimic").addEventListener("change", (e) => moveTo({ mimic: e.target.value }));
   by("lam").addEventListener("input", (e) => setLambda(parseFloat(e.target.value)));
-  by("next").addEventListener("click", () => setLambda(beyond(1)));
-  by("back").addEventListener("click", () => setLambda(beyond(-1)));
+  for (const [id, direction] of [["next", 1], ["back", -1]]) {
+    by(id).addEventListener("click", () => {
+      const lam = nextChange(direction);
+      if (lam !== null) setLambda(lam);
+    });
+  }
   window.addEventListener("hashchange", () => {
     readAddress();
     showControls();

@@ -1,0 +1,116 @@
+"""The lesson as results of a profile: means, claims and the gap, each beside its origin."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+
+import pandas as pd
+
+from lib.base.downloads import load_registry
+from lib.base.paths import DATA
+from lib.base.provenance import make_or_reuse
+from lib.data.corpus_index import files_of
+from lib.data.real import load_real
+from lib.profiles import Profile
+from lib.run import Retriever
+from lib.stats import mean_interval
+from lib.studies.grid.long_tables import COLUMNS
+from lib.studies.lesson.study import (
+    DEPTH,
+    KINDS,
+    METRICS,
+    arms_under,
+    closeness,
+    gain_by_kind,
+    lesson_claims,
+    lesson_values,
+)
+from lib.studies.real.study import experts_passages, recorded
+from lib.studies.real.written import written_for
+
+__all__ = ["KINDS_FILE", "TABLES", "lesson_results", "lesson_table", "read_kinds"]
+
+KINDS_FILE = "judgments/question_kinds.csv"
+TABLES = ("hyde_lesson_values", "hyde_lesson", "hyde_lesson_claims", "hyde_lesson_gap")
+"""Every outcome; means in the form of Table 1; the claims; what is near to what."""
+
+
+def read_kinds() -> dict[str, str]:
+    """ "lookup" or "reasoning" by question id, where both readers say the same."""
+    with open(DATA / KINDS_FILE, encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return {row["qid"]: row["first"] for row in rows if row["first"] == row["second"]}
+
+
+def lesson_table(values: pd.DataFrame, kinds: Mapping[str, str], setup: str) -> pd.DataFrame:
+    """The mean of every arm, right, wrong and mixed, of all questions and of each kind.
+
+    One value a row, in the columns of Table 1 (``lib.studies.grid.long_tables.COLUMNS``): the
+    dataset is "bioasq", or "bioasq, lookup" and "bioasq, reasoning".
+    """
+    everything = arms_under(values)
+    parts = {"bioasq": everything}
+    for kind in KINDS:
+        parts[f"bioasq, {kind}"] = everything[everything["qid"].map(kinds) == kind]
+    rows = []
+    for dataset, part in parts.items():
+        for (method, metric), own in part.groupby(["arm", "metric"], sort=False):
+            # By id: resampling draws by position, so the order of rows would move intervals.
+            outcomes = own.sort_values("qid")["value"].to_numpy()
+            value, low, high = mean_interval(outcomes)
+            row = {"dataset": dataset, "method": method, "metric": metric, "value": value}
+            rows.append(row | {"low": low, "high": high, "n": len(own)})
+    table = pd.DataFrame(rows).assign(answerer="", setup=setup, options_visible=False)
+    return table.assign(reported=float("nan"), verdict="")[list(COLUMNS)]
+
+
+def lesson_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+    """``TABLES`` by name, kept as results of the profile; what is stored and holds is reused."""
+    recordings = "recordings/real-hyde.jsonl.gz"
+    origin = {
+        "code": ["lib.studies.lesson.results"],
+        "data": [*files_of(profile.corpora), *load_registry("bioasq-"), recordings, KINDS_FILE],
+        "encoder": retriever.encoder.fingerprint,
+        "limit": profile.limit,
+        "k": DEPTH,
+    }
+    measured: dict[str, pd.DataFrame] = {}
+
+    def measure_all() -> pd.DataFrame:
+        questions = [q for q in load_real("test") if q.dataset == "bioasq"]
+        written = written_for(questions, recorded(), retriever)["hyde"]
+        passages = {
+            q.qid: [t.text for t in written[q.qid].request.texts if t.role == "passage"]
+            for q in questions
+        }
+        targets = experts_passages(retriever.store)
+        near = closeness(questions, passages, targets, retriever)
+        measured["near"] = near.melt(["qid", "searched_with"], var_name="to", value_name="cosine")
+        return lesson_values(questions, passages, targets, retriever)
+
+    def near() -> pd.DataFrame:
+        if "near" not in measured:  # the outcomes were stored, this table was not
+            measure_all()
+        return measured["near"]
+
+    name, means, said, gap = TABLES
+    values = make_or_reuse(measure_all, name, profile.name, **origin)
+    gaps = make_or_reuse(near, gap, profile.name, **origin)
+    kinds = read_kinds()
+    setup = f"{profile.name}, {retriever.encoder.name}, recorded passages, k = {DEPTH}"
+    table = make_or_reuse(lambda: lesson_table(values, kinds, setup), means, profile.name, **origin)
+    wide = gaps.pivot(index=["qid", "searched_with"], columns="to", values="cosine").reset_index()
+
+    def tested() -> pd.DataFrame:
+        found = lesson_claims(values, wide, kinds)
+        more = gain_by_kind(values, kinds)
+        n = more.pop("n_lookup") + more.pop("n_reasoning")
+        claim = "a passage gains more on reasoning than on lookups"
+        row = {"claim": claim, "metric": METRICS[0], "arm": "passage", "against": "question"}
+        last = pd.DataFrame([row | more | {"n": n, "kind": "reasoning minus lookup"}])
+        shown = [c for c in found if c not in ("p", "p_holm", "verdict", "status", "least")]
+        return pd.concat([found[shown], last], ignore_index=True)
+
+    claims = make_or_reuse(tested, said, profile.name, **origin)
+    return {name: values, means: table, said: claims, gap: gaps}
