@@ -33,6 +33,7 @@ _ACCENT = "#009E73"
 _BOX = (
     "border:1px solid #bbb;border-left:6px solid {};border-radius:5px;padding:3px 8px;margin:4px 0"
 )
+_WIDE = "max-width:960px;line-height:1.35"
 _SIDE = "display:flex;flex-wrap:wrap;gap:14px;align-items:flex-start"
 _TEXT = "font-family:sans-serif;font-size:11px;fill:currentColor"
 
@@ -46,7 +47,7 @@ def picture(view: View, place: Place, letters: int | None = None) -> str:
     lists = _list(f"{STARTS[place.form]}, λ = 0", before, gone, "leaves", letters)
     lists += _list(f"contrast, λ = {place.lam:.2f}", after, new, "new", letters)
     return (
-        f'<div style="max-width:960px">{_told(view, place, before, after)}{_ticks(view, place)}'
+        f'<div style="{_WIDE}">{_told(view, place, before, after)}{_ticks(view, place)}'
         f'<div style="{_SIDE}">{figures}</div>{_unseen(view, place)}'
         f'<div style="{_SIDE}">{lists}</div></div>'
     )
@@ -126,8 +127,9 @@ def _ticks(view: View, place: Place) -> str:
     said = f"The set of {place.k} changes {len(changes)} times between λ = 0 and {LAM_MAX:g}"
     at = ", ".join(f"{x:.2f}" for x in changes)
     return (
-        '<svg viewBox="0 0 1000 16" style="width:100%;height:16px" preserveAspectRatio="none" '
-        f'role="img" aria-label="{said}: {at}">{drawn}</svg>'
+        # Below the slider: as far in as its name and its number push it.
+        '<div style="padding:0 83px 0 95px"><svg viewBox="0 0 1000 16" preserveAspectRatio="none" '
+        f'style="width:100%;height:16px" role="img" aria-label="{said}: {at}">{drawn}</svg></div>'
         f"<small>{said}: at the marks. Green: {told}.</small>"
     )
 
@@ -250,4 +252,4 @@ def texts(view: View, place: Place, letters: int | None = None) -> str:
         for head, text in cells
     )
     written = escape(view.sets[place.set]["written"])
-    return f'<div style="{_SIDE};max-width:960px">{columns}</div><small>{written}</small>'
+    return f'<div style="{_SIDE};{_WIDE}">{columns}</div><small>{written}</small>'

@@ -49,7 +49,7 @@ class Explorer:
             self.shown,
             self.texts,
         )
-        self.box = w.VBox(rows)
+        self.box = w.VBox(rows, layout=w.Layout(max_width="960px"))
         self._moving = False
         self.move()
         self.sets.observe(lambda change: self.move(set=change["new"]), "value")
