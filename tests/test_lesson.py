@@ -1,0 +1,189 @@
+"""The HyDE lesson: wrong passages, what is expected under them, and the claims."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.data.questions import Question
+from lib.methods.base import Fusion
+from lib.run import Retriever
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.search.merge import merge_rrf
+from lib.stats import long_values
+from lib.studies.lesson.results import lesson_table, read_kinds
+from lib.studies.lesson.study import (
+    ARMS,
+    DEPTH,
+    METRICS,
+    NEAR,
+    SHARES,
+    arms_under,
+    closeness,
+    gain_by_kind,
+    lesson_claims,
+    lesson_values,
+    requests_of,
+    strangers_of,
+    under,
+)
+
+WORDS = [f"word{i}" for i in range(60)]
+
+
+def made(seed: int = 0, questions: int = 30):
+    """Questions on a few words each, passages that answer them, experts' passages, a retriever."""
+    generator = random.Random(seed)
+    asked, passages, targets, texts = [], {}, {}, []
+    for i in range(questions):
+        about = generator.sample(WORDS, 4)
+        asked.append(Question(f"q{i:02d}", " ".join(about[:2]), {}, "yes", "bioasq"))
+        passages[f"q{i:02d}"] = [" ".join(about), " ".join(about[1:])]
+        own = [len(texts), len(texts) + 1]
+        # Some say much of what is asked, some little: not every search finds both.
+        for _ in own:
+            said = generator.sample(about, generator.randint(1, 3))
+            texts.append(" ".join(said + generator.sample(WORDS, 3)))
+        targets[f"q{i:02d}"] = frozenset(f"p{j:03d}" for j in own)
+    encoder = HashEncoder()
+    ids = [f"p{j:03d}" for j in range(len(texts))]
+    index = DenseIndex([encoder.encode(texts, "article")], ids)
+    return asked, passages, targets, Retriever(index, encoder)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    patch = pytest.MonkeyPatch()
+    patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("cache")))
+    asked, passages, targets, retriever = made()
+    values = lesson_values(asked, passages, targets, retriever)
+    near = closeness(asked, passages, targets, retriever)
+    yield asked, passages, targets, retriever, values, near
+    patch.undo()
+
+
+def test_what_each_arm_searches_with():
+    question = Question("q", "asked", {}, "yes", "bioasq")
+    requests = requests_of(question, ["first", "second"])
+    assert tuple(requests) == ARMS
+    said = {
+        arm: [(text.text, text.weight) for text in request.texts]
+        for arm, request in requests.items()
+        if not isinstance(request, Fusion)
+    }
+    assert said == {
+        "question": [("asked", 1.0)],
+        "passage": [("first", 1.0)],
+        "hyde": [("asked", 1.0), ("first", 1.0), ("second", 1.0)],
+    }
+    fusion = requests["fusion"]
+    assert fusion.requests == (requests["question"], requests["passage"])
+    assert fusion.depth == 2 * DEPTH and (fusion.how, fusion.rrf_k) == ("rrf", 60)
+
+
+def test_a_stranger_shares_no_passage_and_does_not_hang_on_the_order(measured):
+    asked, _, targets, *_ = measured
+    qids = [question.qid for question in asked]
+    shared = targets | {qids[1]: targets[qids[0]] | targets[qids[1]]}
+    found = strangers_of(qids, shared, 20)
+    assert qids[1] not in found[qids[0]] and qids[0] not in found[qids[1]]
+    assert all(qid not in others and len(set(others)) == 20 for qid, others in found.items())
+    assert strangers_of(qids[::-1], shared, 20) == found
+    with pytest.raises(ValueError, match="fewer than 40"):
+        strangers_of(qids, shared, 40)
+
+
+def test_outcomes_by_brute_force(measured):
+    asked, passages, targets, retriever, values, _ = measured
+    wide = values.pivot(index=["qid", "metric"], columns="arm", values="value")
+    encoder = retriever.encoder
+    strangers = strangers_of([q.qid for q in asked], targets)
+
+    def found(vector: np.ndarray, depth: int):
+        return retriever.index.search(vector[None], depth)
+
+    def p_at_5(ids, qid: str) -> float:
+        return sum(pid in targets[qid] for pid in list(ids)[:DEPTH]) / DEPTH
+
+    spread = wide.xs("p_at_5", level="metric")[list(ARMS)].nunique()
+    assert (spread > 1).all(), "the made questions are all alike"
+    for question in asked[:8]:
+        qid = question.qid
+        own = encoder.encode([question.text])[0]
+        first, second = encoder.encode(passages[qid], "article")
+        alone = found(own, 5).ids[0]
+        assert wide.loc[(qid, "p_at_5"), "question"] == pytest.approx(p_at_5(alone, qid))
+        mean = found(own + first + second, 5).ids[0]
+        assert wide.loc[(qid, "p_at_5"), "hyde"] == pytest.approx(p_at_5(mean, qid))
+        merged = merge_rrf([found(own, 10), found(first, 10)], 5).ids[0]
+        assert wide.loc[(qid, "p_at_5"), "fusion"] == pytest.approx(p_at_5(merged, qid))
+        others = encoder.encode([passages[other][0] for other in strangers[qid]], "article")
+        wrong = np.mean([p_at_5(found(other, 5).ids[0], qid) for other in others])
+        assert wide.loc[(qid, "p_at_5"), "passage (wrong)"] == pytest.approx(wrong)
+
+
+def test_what_is_expected_is_what_drawing_gives_in_the_long_run(measured):
+    values = measured[4]
+    expected = under(values, 0.4).groupby(["arm", "metric"])["value"].mean()
+    wide = values.pivot(index=["qid", "metric"], columns="arm", values="value")
+    generator = np.random.default_rng(0)
+    for arm in ("passage", "hyde", "fusion"):
+        right = wide.xs("p_at_5", level="metric")[arm].to_numpy()
+        wrong = wide.xs("p_at_5", level="metric")[f"{arm} (wrong)"].to_numpy()
+        drawn = [
+            np.where(generator.random(len(right)) < 0.4, wrong, right).mean() for _ in range(4000)
+        ]
+        assert expected[arm, "p_at_5"] == pytest.approx(np.mean(drawn), abs=0.01)
+    question = wide.xs("p_at_5", level="metric")["question"].mean()
+    assert expected["question", "p_at_5"] == pytest.approx(question)
+
+
+def test_claims_are_differences_of_means_without_a_verdict(measured):
+    asked, _, _, _, values, near = measured
+    kinds = {q.qid: ("lookup" if i % 3 else "reasoning") for i, q in enumerate(asked)}
+    table = lesson_claims(values, near, kinds)
+    assert (table["verdict"] == "").all() and (table["status"] == "exploratory").all()
+    everything = arms_under(values)
+    means = everything[everything["metric"] == "p_at_5"].groupby("arm")["value"].mean()
+    for row in table[(table["metric"] == "p_at_5") & (table["kind"] == "all")].itertuples():
+        assert row.difference == pytest.approx(means[row.arm] - means[row.against], abs=1e-9)
+        assert row.low <= row.difference <= row.high and row.n == len(asked)
+    gap = table[(table["metric"] == NEAR) & (table["kind"] == "all")].iloc[0]
+    by_text = near.groupby("searched_with")["expert"].mean()
+    assert gap["difference"] == pytest.approx(by_text["passage"] - by_text["question"])
+    counts = table.groupby("kind")["n"].first()
+    assert counts["lookup"] + counts["reasoning"] == counts["all"]
+
+
+def test_a_larger_gain_on_one_kind_is_found():
+    qids = [f"q{i:03d}" for i in range(200)]
+    kinds = {qid: ("lookup" if i < 100 else "reasoning") for i, qid in enumerate(qids)}
+    plain = pd.DataFrame({"p_at_5": 0.4, "hit_at_5": 1.0}, index=qids)
+    better = plain.assign(p_at_5=[0.4 if kinds[qid] == "lookup" else 0.6 for qid in qids])
+    values = pd.concat([long_values("question", plain), long_values("passage", better)])
+    found = gain_by_kind(values, kinds)
+    assert found["difference"] == pytest.approx(0.2) and found["low"] == pytest.approx(0.2)
+    assert (found["n_lookup"], found["n_reasoning"]) == (100, 100)
+
+
+def test_the_table_has_every_arm_share_and_kind(measured):
+    asked, _, _, _, values, _ = measured
+    kinds = {q.qid: ("lookup" if i % 2 else "reasoning") for i, q in enumerate(asked)}
+    table = lesson_table(values, kinds, "made")
+    arms = set(values["arm"]) | {
+        f"{arm}, {share:.0%} wrong".replace("%", " %") for arm in ARMS for share in SHARES[1:]
+    }
+    for dataset in ("bioasq", "bioasq, lookup", "bioasq, reasoning"):
+        own = table[table["dataset"] == dataset]
+        assert set(own["method"]) == arms and set(own["metric"]) == set(METRICS)
+    assert (table["low"] < table["value"] + 1e-9).all()
+    assert (table["value"] < table["high"] + 1e-9).all()
+
+
+def test_the_kinds_were_read_twice_and_alike():
+    kinds = read_kinds()
+    assert len(kinds) == 603 and set(kinds.values()) == {"lookup", "reasoning"}
