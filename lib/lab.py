@@ -38,10 +38,11 @@ _COPIED = {
 """What is copied, from the project to the folder."""
 
 
-def seed(folder: Path = FOLDER) -> list[Path]:
+def seed(folder: Path = FOLDER, ours: bool = False) -> list[Path]:
     """Copy what is new or was not touched since it was copied; returns what the reader changed.
 
     A file of the reader's is never overwritten. To have the committed one back, delete the copy.
+    With ``ours`` the folder is no reader's: every file becomes what is committed.
     """
     record = folder / ".copied.json"
     copied = _read(record)
@@ -50,10 +51,11 @@ def seed(folder: Path = FOLDER) -> list[Path]:
         target = folder / _place(source)
         name = target.relative_to(folder).as_posix()
         now = sha256_file(source)
-        if target.exists() and sha256_file(target) not in (copied.get(name), now):
+        there = sha256_file(target) if target.exists() else None
+        if there not in (None, copied.get(name), now) and not ours:
             changed.append(target)
             continue
-        if not target.exists() or copied.get(name) != now:
+        if there != now:
             atomic_write(target, source.read_bytes())
         copied[name] = now
     atomic_write(record, json.dumps(copied, indent=0, sort_keys=True))
@@ -77,6 +79,8 @@ def _sources() -> list[Path]:
         top = paths.ROOT / name
         for path in [top] if top.is_file() else sorted(top.rglob("*")):
             inside = path.relative_to(top)
+            if path.suffix == ".py":  # how notebooks are checked
+                continue
             if path.is_file() and not any(part.startswith(".") for part in inside.parts):
                 found.append(path)
     return found

@@ -48,6 +48,14 @@ def test_what_a_reader_changed_is_kept_and_named_and_the_rest_renewed(project, t
     assert (folder / "notebooks" / "a.ipynb").read_text() == "a newer version"
 
 
+def test_a_folder_that_is_no_readers_becomes_what_is_committed(project, tmp_path):
+    folder = tmp_path / "lab"
+    lab.seed(folder)
+    (folder / "notebooks" / "a.ipynb").write_text("left by an earlier check")
+    assert lab.seed(folder, ours=True) == []
+    assert (folder / "notebooks" / "a.ipynb").read_text() == "committed notebooks/a.ipynb"
+
+
 def test_a_broken_record_overwrites_nothing(project, tmp_path):
     folder = tmp_path / "lab"
     lab.seed(folder)

@@ -1,0 +1,1 @@
+"""SL-HyDE: a generator and a retriever that learn from an unlabelled corpus, and its test sets."""
