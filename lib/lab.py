@@ -15,12 +15,14 @@ from pathlib import Path
 from lib.base import paths
 from lib.base.files import atomic_write, sha256_file
 
-__all__ = ["COMMAND", "FOLDER", "environment_of", "seed"]
+__all__ = ["COMMAND", "FIRST", "FOLDER", "environment_of", "seed"]
 
 FOLDER = paths.ROOT / "build" / "lab"
 
-COMMAND = (sys.executable, "-m", "jupyter", "lab")
-"""How JupyterLab is started."""
+FIRST = "/lab/tree/notebooks/00_start_here.ipynb"
+COMMAND = (sys.executable, "-m", "jupyter", "lab", f"--LabApp.default_url={FIRST}")
+"""How JupyterLab is started, in the folder: all of it can be reached, and the first notebook opens.
+Were the notebook named as a file, only the notebooks' own folder could be reached."""
 
 _COPIED = {
     "notebooks": "notebooks",
@@ -110,7 +112,7 @@ def main() -> int:
     for file in changed:
         kept = f"yours, kept: {paths.shown(file)} (delete it for the committed one)"
         print(kept, file=sys.stderr)
-    command = [*COMMAND, "notebooks/00_start_here.ipynb", *sys.argv[1:]]
+    command = [*COMMAND, *sys.argv[1:]]
     try:
         return subprocess.run(command, cwd=FOLDER, env=environment_of()).returncode
     except KeyboardInterrupt:

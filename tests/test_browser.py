@@ -362,7 +362,8 @@ def test_in_jupyterlab_the_first_notebook_runs_from_the_menu_and_its_slider_move
     address, folder = jupyter
     committed = (folder / "notebooks" / "00_start_here.ipynb").read_bytes()
     driver, view = browse(1280, 1000), View(explored)
-    driver.get(f"{address}/lab/tree/notebooks/00_start_here.ipynb")
+    driver.get(address)  # what make lab opens
+    until(lambda: driver.current_url.endswith(lab.FIRST), 60)
     until(lambda: driver.find_elements("css selector", ".jp-Notebook .jp-Cell"), 90)
     # A click before the kernel has started runs nothing.
     until(lambda: "Idle" in driver.find_element("id", "jp-bottom-panel").text, 60)
