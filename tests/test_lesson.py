@@ -27,6 +27,7 @@ from lib.studies.lesson.study import (
     gain_by_kind,
     lesson_claims,
     lesson_values,
+    mixed_name,
     requests_of,
     strangers_of,
     under,
@@ -174,9 +175,7 @@ def test_the_table_has_every_arm_share_and_kind(measured):
     asked, _, _, _, values, _ = measured
     kinds = {q.qid: ("lookup" if i % 2 else "reasoning") for i, q in enumerate(asked)}
     table = lesson_table(values, kinds, "made")
-    arms = set(values["arm"]) | {
-        f"{arm}, {share:.0%} wrong".replace("%", " %") for arm in ARMS for share in SHARES[1:]
-    }
+    arms = set(values["arm"]) | {mixed_name(arm, share) for arm in ARMS for share in SHARES[1:]}
     for dataset in ("bioasq", "bioasq, lookup", "bioasq, reasoning"):
         own = table[table["dataset"] == dataset]
         assert set(own["method"]) == arms and set(own["metric"]) == set(METRICS)

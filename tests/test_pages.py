@@ -338,10 +338,6 @@ def test_every_declared_test_is_listed_with_its_verdict_and_nothing_else_has_one
     assert looked_at and not any(word in looked_at for word in VERDICTS)
 
 
-def test_the_summary_is_the_answer_and_the_tests():
-    assert summary.summary() == f"{summary.answer()}\n\n{summary.tests()}"
-
-
 def test_the_first_screen_has_the_answer_before_anything_to_do():
     text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
     assert text.index("**Does it work?") < text.index("make figures")

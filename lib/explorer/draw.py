@@ -6,6 +6,7 @@ Plain HTML and SVG without a script, so that it also stands where widgets are ab
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 
 from lib.explorer.lines import LAM_MAX
@@ -48,8 +49,7 @@ def picture(view: View, place: Place, letters: int | None = None) -> str:
     lists += _list(f"contrast, λ = {place.lam:.2f}", after, new, "new", letters)
     return (
         f'<div style="{_WIDE}">{_told(view, place, before, after)}{_ticks(view, place)}'
-        f'<div style="{_SIDE}">{figures}</div>{_unseen(view, place)}'
-        f'<div style="{_SIDE}">{lists}</div></div>'
+        f'<div style="{_SIDE}">{figures}</div><div style="{_SIDE}">{lists}</div></div>'
     )
 
 
@@ -93,19 +93,14 @@ def _short(text: str, letters: int | None) -> str:
     return text[:letters].rsplit(" ", 1)[0] + " …"
 
 
-def _unseen(view: View, place: Place) -> str:
+def _unseen(judged_at: Sequence[float], share: float, k: int) -> str:
     """Where judging was by lambda: how much of what is counted here nobody saw."""
-    judged_at = view.sets[place.set]["judged_at"]
-    if not judged_at:
-        return ""
-    shares, _, _ = view.shares(place, [place.lam])
-    share = shares[0, CLASSES.index("not judged")]
-    if share < 0.0005:
+    if not judged_at or share < 0.0005:
         return ""
     listed = ", ".join(f"{lam:g}" for lam in judged_at)
     return (
-        f"<div><i>Judged were the top fives at λ = {listed}. Here nobody saw {100 * share:.1f} % "
-        f"of the {place.k}, on average over the set: they do not count as right.</i></div>"
+        f" <i>Judged were the top fives at λ = {listed}. Here nobody saw {100 * share:.1f} % of "
+        f"the {k}, on average over the set: they do not count as right.</i>"
     )
 
 
@@ -172,7 +167,8 @@ def _curve(view: View, place: Place) -> str:
     if list(some["means"]) == ["not judged"]:
         return ""
     lambdas, shares, found, n = view.over_lambda(place)
-    (_,), (now,), _ = view.shares(place, [place.lam])
+    (here,), (now,), _ = view.shares(place, [place.lam])
+    unseen = _unseen(some["judged_at"], here[CLASSES.index("not judged")], place.k)
     left, top, width, height = 36, 8, 430, 170
 
     def at(lam: float, share: float) -> str:
@@ -215,7 +211,7 @@ def _curve(view: View, place: Place) -> str:
         f'<line x1="{x}" x2="{x}" y1="{top}" y2="{top + height}" stroke="black" '
         f'stroke-dasharray="3 3"/><circle cx="{x}" cy="{y}" r="5" fill="{_ACCENT}" '
         f'stroke="white"/>{axis}</svg><small>{escape(said)}. Bands, the share of the {place.k}: '
-        f"{'; '.join(names)}.</small></div>"
+        f"{'; '.join(names)}.{unseen}</small></div>"
     )
 
 

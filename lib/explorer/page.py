@@ -50,11 +50,12 @@ _MISSING = 0xFFFFFF
 
 def page(explored: Explored) -> str:
     """The page as text."""
-    payload = _packed(explored)
+    view = View(explored)
+    payload = _packed(view)
     parts = {
         "/*style*/": (_TEMPLATE / "page.css").read_text(encoding="utf-8"),
         "/*script*/": (_TEMPLATE / "page.js").read_text(encoding="utf-8"),
-        "<!--lead-->": _lead(explored),
+        "<!--lead-->": _lead(view),
         "<!--about-->": _ABOUT,
         "<!--notice-->": html.escape((FOLDER / "NOTICE").read_text(encoding="utf-8")),
         "<!--data-->": base64.b64encode(payload).decode(),
@@ -75,9 +76,9 @@ searches could bring into its top five. They were compared with searches of all 
 differs but where scores tie. Not medical advice.</p>"""
 
 
-def _lead(explored: Explored) -> str:
+def _lead(view: View) -> str:
     """The finding in two sentences, from the rows."""
-    view, ends = View(explored), (0.0, 1.0)
+    ends = (0.0, 1.0)
     exams = [view.shares(view.start(name), ends) for name in ("mmlu", "medqa")]
     n = sum(count for _, _, count in exams)
     before, after = sum(found * count for _, found, count in exams) / n
@@ -91,14 +92,14 @@ def _lead(explored: Explored) -> str:
     )
 
 
-def _packed(explored: Explored) -> bytes:
+def _packed(view: View) -> bytes:
     """Texts as JSON and numbers as planes of bytes, gzipped."""
+    explored = view.explored
     kept, long = kept_records(explored)
     records = explored.records[np.concatenate(list(kept.values()))]
     used = np.unique(records["passage"])
     place = np.zeros(len(explored.passages), np.int64)
     place[used] = np.arange(len(used))
-    view = View(explored)
     # Another question's mimic is told by whose it is: its text stands there already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
     sets, start = [], 0

@@ -8,15 +8,10 @@ from lib.pages.committed import OUTCOMES, between, chance, folded, markdown, rea
 from lib.pages.real import tests_of, why, works
 from lib.studies.lam.claims import primary_tests
 
-__all__ = ["answer", "summary", "tests"]
+__all__ = ["answer", "tests"]
 
 QUESTIONS, FRESH, REAL, BLIND = "real", "ddx_fresh", "ddx_real", "ddx_real_blind"
 HIT, P = "hit_right", "p_at_5"
-
-
-def summary() -> str:
-    """``answer`` and ``tests``, one under the other; in Markdown."""
-    return f"{answer()}\n\n{tests()}"
 
 
 def answer() -> str:

@@ -12,6 +12,7 @@ from lib.plots.palette import COLOURS, GREY, colour_of, in_order
 from lib.plots.style import (
     SMALL,
     WIDTH,
+    beside,
     count_label,
     headline,
     legend_below,
@@ -184,15 +185,7 @@ def _beside(axis, rows: pd.DataFrame, y: np.ndarray, numbers: bool) -> None:
     texts = rows["value"].map("{:.1f}".format) if numbers else rows["n"].map("{:.0f}".format)
     ends = rows["high"].where(rows["n"] >= FEW).fillna(rows["value"])
     for at, height, text in zip(ends, y, texts, strict=True):
-        axis.annotate(
-            text,
-            (at, height),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL,
-            annotation_clip=False,
-        )
+        beside(axis, at, height, text, 4)
 
 
 _CONTROLS = ("hplus", "chr+rotation", "chr+stranger", "question", "hplus+question1")

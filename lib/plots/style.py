@@ -17,6 +17,7 @@ from lib.base.files import atomic_write
 __all__ = [
     "SMALL",
     "WIDTH",
+    "beside",
     "count_label",
     "headline",
     "ink",
@@ -224,18 +225,23 @@ def label_ends(axis, ends: Sequence[tuple[float, float, str, str]]) -> None:
     heights += max(0.0, low - heights.min())
     for (x, y, text, colour), height in zip(ends, heights, strict=True):
         axis.plot([x, right], [y, height], color=colour, lw=0.6, alpha=0.7, clip_on=False)
-        axis.annotate(
-            text,
-            (right, height),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL,
-            color=ink(colour),
-            annotation_clip=False,
-        )
+        beside(axis, right, height, text, 3, color=ink(colour))
     axis.set(ylim=(low, high))
     axis.set_xlim(right=right)
+
+
+def beside(axis, x: float, y: float, text: str, points: float, **looks) -> None:
+    """A small text to the right of a place in a panel, ``points`` away; outside it, too."""
+    axis.annotate(
+        text,
+        (x, y),
+        xytext=(points, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        annotation_clip=False,
+        **looks,
+    )
 
 
 def ink(colour: str) -> tuple[float, float, float]:

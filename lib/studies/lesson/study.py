@@ -33,6 +33,7 @@ __all__ = [
     "gain_by_kind",
     "lesson_claims",
     "lesson_values",
+    "mixed_name",
     "requests_of",
     "strangers_of",
     "under",
@@ -59,7 +60,6 @@ KINDS = ("lookup", "reasoning")
 NEAR = "cosine with the experts' passages"
 
 _WRONG = " (wrong)"
-_NAMES = {"passage": "a passage is", "fusion": "merging is"}
 
 
 def requests_of(question: Question, passages: Sequence[str]) -> dict[str, Request]:
@@ -173,13 +173,18 @@ def closeness(
     return pd.DataFrame(rows, columns=["qid", "searched_with", "expert", "other"])
 
 
+def mixed_name(arm: str, share: float) -> str:
+    """The name of an arm under a share of wrong passages: "passage, 40 % wrong"."""
+    return f"{arm}, {100 * share:.0f} % wrong"
+
+
 def arms_under(values: pd.DataFrame) -> pd.DataFrame:
     """``values`` with what is expected of every arm under each share of wrong passages, as arms of
     their own: "passage, 40 % wrong". A share of 0 is the arm itself."""
     parts = [values]
     for share in SHARES[1:]:
         table = under(values, share)
-        parts.append(table.assign(arm=table["arm"] + f", {share:.0%} wrong".replace("%", " %")))
+        parts.append(table.assign(arm=[mixed_name(arm, share) for arm in table["arm"]]))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -205,12 +210,13 @@ def lesson_claims(
         Pair("merging is better than the passage", p, "fusion", "passage"),
     ]
     for share in SHARES[1:]:
-        tail = f", {share:.0%} wrong".replace("%", " %")
-        for arm, against in (("passage", "question"), ("fusion", "question")):
-            claim = f"with{tail[1:]} passages, {_NAMES[arm]} still better than the question"
-            pairs.append(Pair(claim, p, arm + tail, against))
-        claim = f"with{tail[1:]} passages, merging is better than the passage"
-        pairs.append(Pair(claim, p, "fusion" + tail, "passage" + tail))
+        passage, fusion = (mixed_name(arm, share) for arm in ("passage", "fusion"))
+        told = f"with {100 * share:.0f} % wrong passages,"
+        pairs += [
+            Pair(f"{told} a passage is still better than the question", p, passage, "question"),
+            Pair(f"{told} merging is still better than the question", p, fusion, "question"),
+            Pair(f"{told} merging is better than the passage", p, fusion, passage),
+        ]
     tables = [claims(everything, pairs).assign(kind="all")]
     for kind in KINDS:
         own = everything[everything["qid"].map(kinds) == kind]
