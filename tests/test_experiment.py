@@ -834,7 +834,7 @@ def test_the_published_script_recomputes_means_and_verdicts_from_committed_value
         told.to_csv(folder / f"claims_{name}.csv", index=False, float_format="%.3f")
         told["verdict"] = ["AGAINST", ""]  # the second file says what is not so
     values.to_csv(folder / "values_one.csv", index=False)
-    values.to_csv(folder / "values_two.csv.gz", index=False)
+    values.to_csv(folder / "values_two.csv.xz", index=False)
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )

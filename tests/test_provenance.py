@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import os
 import re
 import shutil
@@ -247,7 +247,7 @@ LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3}
 
 def test_a_large_result_is_packed_and_comes_back_the_same(project):
     path = save(table=LONG)
-    assert path.name == "curve.csv.gz" and gzip.decompress(path.read_bytes()).count(b"\n") == 90_001
+    assert path.name == "curve.csv.xz" and lzma.decompress(path.read_bytes()).count(b"\n") == 90_001
     assert path.stat().st_size < 1_000_000
     table, settings = read_result("curve", "mini")
     assert list(table["qid"]) == list(LONG["qid"]) and set(table["value"]) == {0.333}
@@ -270,7 +270,7 @@ def test_a_result_that_crosses_the_size_leaves_no_other_self(project):
     save()
     assert files() == {"curve.csv", "curve.csv.manifest.json"}
     save(table=LONG)
-    assert files() == {"curve.csv.gz", "curve.csv.gz.manifest.json"}
+    assert files() == {"curve.csv.xz", "curve.csv.xz.manifest.json"}
     assert len(read_result("curve", "mini")[0]) == 90_000
     save()
     assert files() == {"curve.csv", "curve.csv.manifest.json"}
@@ -286,7 +286,7 @@ def test_a_packed_result_is_made_once_and_again_when_broken(project):
     first = get()
     pd.testing.assert_frame_equal(get(), first)
     assert made == [1] and list(first["qid"][:2]) == ["00000", "00001"]
-    path = paths.results("mini") / "curve.csv.gz"
+    path = paths.results("mini") / "curve.csv.xz"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(FileNotFoundError, match="make figures PROFILE=mini"):
         read_result("curve", "mini")

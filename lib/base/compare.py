@@ -17,7 +17,7 @@ def tables(folder: Path) -> list[Path]:
 
     Left out are times, and names that start with a dot: what a killed write left behind.
     """
-    found = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.gz")]
+    found = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.xz")]
     return sorted(path for path in found if not path.name.split(".")[0].endswith(SECONDS))
 
 

@@ -31,7 +31,7 @@ _MAKES = {
 def whole(name: str, profile: str = "") -> dict:
     """The manifest of a committed result; FileNotFoundError with the command that makes it."""
     path = paths.committed(profile) / f"{name}.csv"
-    for stored in (path, path.with_suffix(".csv.gz")):
+    for stored in (path, path.with_suffix(".csv.xz")):
         manifest = read_manifest(stored)
         if manifest is not None:
             return manifest

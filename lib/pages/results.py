@@ -107,7 +107,7 @@ def page() -> str:
     ]
     for profile in ("", *PROFILES, "scale"):
         folder = paths.committed(profile)
-        files = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.gz")]
+        files = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.xz")]
         names = sorted(path.name.split(".")[0] for path in files)
         # Runs hold passages, not numbers, and those of large profiles are not committed.
         found = [name for name in names if name != "log" and not name.startswith("runs")]

@@ -196,7 +196,7 @@ def undrawn(profile: Profile) -> list[str]:
 
     def is_whole(table: str) -> bool:
         path = folder / f"{table}.csv"
-        return any(read_manifest(p) for p in (path, path.with_suffix(".csv.gz")))
+        return any(read_manifest(p) for p in (path, path.with_suffix(".csv.xz")))
 
     return [table for table in (*TABLES, *studies) if not is_whole(table)]
 
