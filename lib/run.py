@@ -20,17 +20,25 @@ from lib.base.parameters import check_k
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.llm.chat import in_parallel
-from lib.methods.base import Expansion, Fusion, Method, Request, Sparse
+from lib.methods.base import Expansion, Fusion, Hit, Method, Request, Sparse
 from lib.search import contrast, forms, spaces
 from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
 from lib.search.index import DenseIndex, Hits
 from lib.search.lexical import contrast_terms
-from lib.search.merge import merge_rrf, merge_scores
+from lib.search.merge import merge_balanced, merge_rrf, merge_scores
 from lib.search.vectors import encode_small
 from lib.ways import Hypotheses, Text, Way
 
-__all__ = ["RUN_COLUMNS", "Retriever", "Unranked", "execute", "expand_all", "run_retrieval"]
+__all__ = [
+    "RUN_COLUMNS",
+    "Retriever",
+    "Unranked",
+    "execute",
+    "expand_all",
+    "run_retrieval",
+    "take_steps",
+]
 
 RUN_COLUMNS = ("method", "qid", "rank", "pid", "score")
 """method, question id, rank from 1, passage id, score (inner product, BM25 or fused)."""
@@ -103,6 +111,30 @@ class Retriever:
             _spaces={},
         )
 
+    def of_sources(self, sources: Sequence[str]) -> Retriever:
+        """This retriever on the passages of some sources alone. Made once for each choice.
+
+        ValueError for a source without passages, and where the retriever has no passages at all.
+        """
+        key = ("sources", *sorted(sources))
+        with self._lock:
+            if key not in self._spaces:
+                passages = self._passages()
+                source_of = dict(zip(passages.ids(), passages.sources(), strict=True))
+                here = np.array([source_of[pid] for pid in self.index.ids.tolist()])
+                unknown = sorted(set(sources) - set(here.tolist()))
+                if unknown:
+                    known = ", ".join(sorted(set(here.tolist())))
+                    raise ValueError(f"no passage of the source {unknown[0]!r}; there are: {known}")
+                view = self.subset(self.index.subset(np.isin(here, list(sources))))
+                self._spaces[key] = replace(view, _known=self._known)
+            return self._spaces[key]
+
+    def _passages(self) -> PassageStore:
+        if self.store is None:
+            raise ValueError("this retriever has no passages: pass store= (see lib.corpus_index)")
+        return self.store
+
     def _hubs(self, way: Way, neighbours: int = 10) -> np.ndarray:
         """How near each passage is to the nearest H+ of all questions in the way's space, (rows,).
 
@@ -155,19 +187,25 @@ class Retriever:
             groups[_group(request)].append(i)
         results: list[Hits | Unranked] = [NO_DIRECTION] * len(requests)
         for members in groups.values():
-            found = self._search_alike([requests[i] for i in members], k)
+            alike = [requests[i] for i in members]
+            sources = _sources(alike[0])
+            within = self.of_sources(sources) if sources else self
+            found = within._search_alike(alike, k)
             for i, hits in zip(members, found, strict=True):
                 results[i] = hits
         return results
 
     def search(self, request: Request, k: int) -> list[tuple[str, str]]:
         """(passage id, text) of the top k: what feedback methods are given as ``search``."""
-        if self.store is None:
-            raise ValueError("this retriever has no passages: pass store= (see lib.corpus_index)")
+        self._passages()
         hits = self.search_many([request], k)[0]
         if isinstance(hits, Unranked):
             raise ValueError(hits)
-        return [(p.pid, p.text) for p in self.store.get_many(hits.ids[0].tolist())]
+        return self.texts_of(hits.ids[0].tolist())
+
+    def texts_of(self, pids: Sequence[str]) -> list[Hit]:
+        """(passage id, text) of these passages, in their order."""
+        return [(passage.pid, passage.text) for passage in self._passages().get_many(pids)]
 
     def _search_alike(self, requests: Sequence[Request], k: int) -> list[Hits | Unranked]:
         """Results of requests that differ in their texts, lambda and draw alone."""
@@ -299,7 +337,12 @@ def _merged(request: Fusion, parts: Sequence[Hits | Unranked], k: int) -> Hits |
             return part
     if request.how == "rrf":
         return merge_rrf(parts, k, request.rrf_k)
-    return merge_scores(parts, k)
+    return (merge_balanced if request.how == "balanced" else merge_scores)(parts, k)
+
+
+def _sources(request: Request) -> tuple[str, ...]:
+    """The sources that a request names; a fusion's parts have their own."""
+    return () if isinstance(request, Fusion) else tuple(sorted(set(request.sources)))
 
 
 def _group(request: Request) -> object:
@@ -308,8 +351,11 @@ def _group(request: Request) -> object:
         # Vectors are stacked: as many mimics each, all with one or all without.
         mimics = len(_chosen_mimics(request)) if request.way.searches_many else 0
         alike = replace(request.way, lam=0.0, draw=0, question_weight=0.0)
-        return alike, mimics, bool(request.of("mimic")), bool(request.way.lam)
-    return (Fusion, request.depth) if isinstance(request, Fusion) else Sparse
+        shape = (alike, mimics, bool(request.of("mimic")), bool(request.way.lam))
+        return shape, _sources(request)
+    if isinstance(request, Fusion):
+        return Fusion, request.depth
+    return Sparse, _sources(request)
 
 
 def _space_key(way: Way) -> tuple[str, float]:
@@ -477,7 +523,7 @@ def expand_all(
         if isinstance(request, Hypotheses):
             topics = frozenset(filter(None, (question.target, question.mimic)))
             request = replace(request, qid=question.qid, topics=topics)
-        return Expansion(request, made.trace | {"searches": len(searched)})
+        return replace(made, request=request, trace=made.trace | {"searches": len(searched)})
 
     return in_parallel(one, questions, workers=workers, label=method.name, progress=progress)
 
@@ -508,22 +554,59 @@ def execute(
     retriever: Retriever,
     k: int = 5,
 ) -> tuple[pd.DataFrame, dict[str, dict]]:
-    """Search for every expansion: the run, labelled ``name``, and the traces by qid.
+    """Search for every expansion and take its steps: the run, labelled ``name``, traces by qid.
 
     A question whose expansion failed, or whose search finds nothing, has no rows in the run and an
     ``error`` in its trace: it counts as retrieving nothing, and is never answered some other way.
+    After steps the ranks are theirs, the scores still the search's; the trace says under ``after``
+    what each step was given and left, and how many pairs it had scored.
     """
     traces = {q.qid: dict(e.trace) for q, e in zip(questions, expansions, strict=True)}
     ready = [i for i, e in enumerate(expansions) if e.request is not None]
-    found = retriever.search_many([expansions[i].request for i in ready], k)
+    by_depth = defaultdict(list)
+    for i in ready:
+        by_depth[max(k, expansions[i].depth)].append(i)
+    found: dict[int, Hits | Unranked] = {}
+    for depth, members in by_depth.items():
+        hits_of = retriever.search_many([expansions[i].request for i in members], depth)
+        found |= dict(zip(members, hits_of, strict=True))
     rows = []
-    for i, hits in zip(ready, found, strict=True):
-        qid = questions[i].qid
+    for i in ready:
+        question, hits = questions[i], found[i]
+        trace = traces[question.qid]
         if isinstance(hits, Unranked):
-            traces[qid]["error"] = hits
-        elif not hits.ids.size:
-            traces[qid]["error"] = "no passage was found"
-        else:
-            pairs = zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True)
-            rows += [(name, qid, rank, pid, score) for rank, (pid, score) in enumerate(pairs, 1)]
+            trace["error"] = hits
+            continue
+        scores = dict(zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True))
+        left = list(scores)
+        if expansions[i].after and left:
+            left, trace["after"] = take_steps(expansions[i], question, retriever.texts_of(left))
+        if not left:
+            trace["error"] = "every passage was filtered out" if scores else "no passage was found"
+        for rank, pid in enumerate(left[:k], 1):
+            rows.append((name, question.qid, rank, pid, scores[pid]))
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS)), traces
+
+
+def take_steps(
+    expansion: Expansion, question: Question, hits: Sequence[Hit]
+) -> tuple[list[str], list[dict]]:
+    """The passage ids that an expansion's steps leave of a list, and a record of every step.
+
+    A record: ``step`` (its name), ``given`` and ``left`` (passage ids), ``pairs`` (texts that it
+    had a model score) and what the step tells besides. ValueError for a step that makes up a
+    passage or repeats one.
+    """
+    records = []
+    for step in expansion.after:
+        given = [pid for pid, _ in hits]
+        taken = step(question, hits)
+        hits = taken.hits
+        left = [pid for pid, _ in hits]
+        if len(set(left)) < len(left) or not set(left) <= set(given):
+            raise ValueError(f"the step {step.name!r} repeats passages or made some up: {left}")
+        records.append(
+            {"step": step.name, "given": given, "left": left, "pairs": taken.pairs}
+            | dict(taken.told)
+        )
+    return [pid for pid, _ in hits], records

@@ -137,7 +137,8 @@ class Hypotheses:
 
     ``excluded`` are ids of passages that may not be found: those that H+ was taken from. ``qid``
     says whose they are: random passages are drawn by it. ``topics`` are what H+ and H- are about,
-    where that is known: nobody who shares one can be a stranger.
+    where that is known: nobody who shares one can be a stranger. ``sources``: searched in these
+    alone (default: in all).
     """
 
     texts: tuple[Text, ...]
@@ -145,6 +146,7 @@ class Hypotheses:
     excluded: frozenset[str] = frozenset()
     qid: str = ""
     topics: frozenset[str] = frozenset()
+    sources: tuple[str, ...] = ()
 
     def of(self, role: str, kind: str = "") -> tuple[Text, ...]:
         """The texts of a role and kind, in order."""

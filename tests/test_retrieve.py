@@ -17,6 +17,8 @@ from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.methods import METHODS, Expansion, Fusion, Hypotheses, Sparse, Text, Way
+from lib.methods.after import Filter, Rerank
+from lib.methods.base import Taken
 from lib.run import RUN_COLUMNS, Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
@@ -41,6 +43,11 @@ class Counting(HashEncoder):
         return np.roll(rows, 1, axis=1) if tower == "query" else rows
 
 
+def source_of(pid: str) -> str:
+    """Three sources of different sizes."""
+    return "large" if int(pid[1:]) % 5 else ("small" if int(pid[1:]) % 2 else "middle")
+
+
 PLAIN = HashEncoder(dim=64)
 DOCS = PLAIN.encode(TEXTS, "article").astype(np.float64)
 
@@ -51,7 +58,9 @@ def retriever(tmp_path_factory) -> Retriever:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_CACHE", str(folder))
         index = DenseIndex([PLAIN.encode(TEXTS[:20]), PLAIN.encode(TEXTS[20:])], IDS)
-        passages = [Passage(i, "", t, "mine", {}) for i, t in sorted(zip(IDS, TEXTS, strict=True))]
+        passages = [
+            Passage(i, "", t, source_of(i), {}) for i, t in sorted(zip(IDS, TEXTS, strict=True))
+        ]
         store = PassageStore.build(folder / "store.sqlite", passages)
         yield Retriever(index, Counting(), store, BM25Index.build(TEXTS, IDS))
 
@@ -89,9 +98,10 @@ def bm25_scores(query: str) -> np.ndarray:
     return scores
 
 
-def best(scores: np.ndarray, k: int, among=None) -> list[tuple[str, float]]:
+def best(scores: np.ndarray, k: int, among=None, sources=()) -> list[tuple[str, float]]:
     """Rounded to 1e-5, the best k rows, ties by passage id."""
     rows = range(len(IDS)) if among is None else among
+    rows = [i for i in rows if not sources or source_of(IDS[i]) in sources]
     order = sorted(rows, key=lambda i: (-round(float(scores[i]), 5), IDS[i]))
     return [(IDS[i], float(scores[i])) for i in order[:k]]
 
@@ -99,13 +109,21 @@ def best(scores: np.ndarray, k: int, among=None) -> list[tuple[str, float]]:
 def brute(request, k: int) -> list[tuple[str, float]]:
     match request:
         case Hypotheses(way=Way(pool=0)):
-            return best(dense_scores(request), k)
+            return best(dense_scores(request), k, sources=request.sources)
         case Hypotheses():
             pool = best(dense_scores(request, 0.0), request.way.pool)
             return best(dense_scores(request), k, [IDS.index(pid) for pid, _ in pool])
         case Sparse():
             scores = bm25_scores(request.text)
-            return best(scores, k, np.flatnonzero(scores > 0))
+            return best(scores, k, np.flatnonzero(scores > 0), request.sources)
+        case Fusion(how="balanced"):
+            lists = [brute(part, request.depth or 2 * k) for part in request.requests]
+            points = {}
+            for turn in range(max(map(len, lists))):
+                for number, ranked in enumerate(lists):
+                    if turn < len(ranked):
+                        points.setdefault(ranked[turn][0], -((turn + 1) * len(lists) + number))
+            return list(points.items())[:k]
         case Fusion():
             total = Counter()
             for part in request.requests:
@@ -142,6 +160,14 @@ REQUESTS = {
     "rrf": Fusion((dense((PLUS, 1.0)), Sparse("word1 word9"), dense((THIRD, 1.0)))),
     "rrf, shallow": Fusion((dense((PLUS, 1.0)), Sparse("word1")), rrf_k=1, depth=3),
     "score": Fusion((dense((PLUS, 1.0)), dense((THIRD, 0.5), (MINUS, -0.2))), "score"),
+    "one source": replace(dense((PLUS, 1.0)), sources=("small",)),
+    "two sources": replace(contrasted(PLUS, MINUS, lam=0.7), sources=("small", "middle")),
+    "words of one source": Sparse("word1 word2 word8", ("middle",)),
+    "balanced": Fusion(
+        tuple(replace(dense((PLUS, 1.0)), sources=(s,)) for s in ("large", "small", "middle")),
+        "balanced",
+        depth=3,
+    ),
     "fusion of fusions": Fusion(
         (Fusion((dense((PLUS, 1.0)), Sparse("word3"))), contrasted(MINUS, THIRD, lam=0.5, pool=9)),
     ),
@@ -288,6 +314,118 @@ def test_the_index_of_words_is_built_when_it_is_first_searched(retriever):
     for _ in range(2):
         (hits,) = mine.search_many([Sparse("word1")], 3)
     assert built == [1] and hits.ids[0].tolist() == [p for p, _ in brute(Sparse("word1"), 3)]
+
+
+def test_a_source_that_nobody_has_is_named_with_those_there_are(retriever):
+    with pytest.raises(ValueError, match="'guidelines'; there are: large, middle, small"):
+        retriever.search_many([replace(dense((PLUS, 1.0)), sources=("small", "guidelines"))], 3)
+
+
+# after the search --------------------------------------------------------------------------------
+
+
+ASKED = Question("q", PLUS, {"A": "word1", "B": "word9"}, "A", "mine")
+
+
+def shorter_is_better(pairs) -> np.ndarray:
+    return np.array([-float(len(text)) for _, text in pairs])
+
+
+@dataclass(frozen=True)
+class Then:
+    """A method that searches with the question and then takes some steps."""
+
+    after: tuple
+    depth: int = 0
+    name: str = "then"
+    needs_llm: bool = False
+    options_visible: bool = False
+
+    def budget(self):
+        return None
+
+    def expand(self, question, llm, search) -> Expansion:
+        return Expansion(dense((question.text, 1.0)), {}, self.after, self.depth)
+
+
+@pytest.mark.parametrize("depth", [0, 5, 20])
+def test_a_reranker_orders_the_deeper_list_and_the_best_k_of_it_are_left(retriever, depth):
+    found, traces = run_retrieval(
+        Then((Rerank(shorter_is_better),), depth), [ASKED], retriever, k=3
+    )
+    text_of = dict(zip(IDS, TEXTS, strict=True))
+    searched = dict(brute(dense((PLUS, 1.0)), max(depth, 3)))
+    want = sorted(searched, key=lambda pid: (len(text_of[pid]), pid))[:3]
+    assert found["pid"].tolist() == want
+    assert found["score"].tolist() == pytest.approx([searched[pid] for pid in want], abs=2e-5)
+    (record,) = traces["q"]["after"]
+    assert record["step"] == "rerank"
+    assert record["pairs"] == len(record["given"]) == max(depth, 3)
+
+
+def test_a_filter_keeps_the_order_and_what_is_at_the_threshold(retriever):
+    (plain, _) = run_retrieval(Then(()), [ASKED], retriever, k=8)
+    text_of = dict(zip(IDS, TEXTS, strict=True))
+    lengths = [len(text_of[pid]) for pid in plain["pid"]]
+    threshold = -float(sorted(lengths)[3])
+    step = Filter(shorter_is_better, threshold)
+    found, traces = run_retrieval(Then((step,)), [ASKED], retriever, k=8)
+    want = [pid for pid in plain["pid"] if -len(text_of[pid]) >= threshold]
+    assert 4 <= len(want) < 8
+    assert found["pid"].tolist() == want
+    assert found["rank"].tolist() == list(range(1, len(want) + 1))
+    assert traces["q"]["after"][0]["emptied"] is False
+
+
+@pytest.mark.parametrize("if_none", ["nothing", "best"])
+def test_where_a_filter_keeps_nothing_the_trace_says_so_and_a_reader_may_get_the_best(
+    retriever, if_none
+):
+    step = Filter(shorter_is_better, threshold=1.0, if_none=if_none)
+    found, traces = run_retrieval(Then((step,)), [ASKED], retriever, k=4)
+    assert traces["q"]["after"][0]["emptied"] is True
+    if if_none == "nothing":
+        assert found.empty
+        assert traces["q"]["error"] == "every passage was filtered out"
+    else:
+        (plain, _) = run_retrieval(Then(()), [ASKED], retriever, k=4)
+        text_of = dict(zip(IDS, TEXTS, strict=True))
+        assert found["pid"].tolist() == [min(plain["pid"], key=lambda pid: len(text_of[pid]))]
+        assert "error" not in traces["q"]
+
+
+def test_steps_follow_each_other_and_see_the_question_with_its_options_or_another_query(retriever):
+    seen = []
+
+    def read(pairs):
+        seen.append({query for query, _ in pairs})
+        return np.zeros(len(pairs))
+
+    steps = (Rerank(read), Rerank(read, query="why so"), Filter(read, threshold=0.0))
+    found, traces = run_retrieval(Then(steps, 6), [ASKED], retriever, k=2)
+    assert seen == [{PLUS}, {"why so"}, {f"{PLUS}\nA. word1\nB. word9"}]
+    records = traces["q"]["after"]
+    assert [record["pairs"] for record in records] == [6, 6, 6]
+    assert records[0]["left"] == records[1]["given"] == sorted(records[0]["given"])
+    assert found["pid"].tolist() == sorted(records[0]["given"])[:2]
+
+
+def test_a_step_that_makes_a_passage_up_or_repeats_one_is_refused(retriever):
+    class Repeats:
+        name = "repeats"
+
+        def __call__(self, question, hits):
+            return Taken([hits[0], hits[0]])
+
+    class MakesUp:
+        name = "makes up"
+
+        def __call__(self, question, hits):
+            return Taken([("p99", "a passage of my own")])
+
+    for step in (Repeats(), MakesUp()):
+        with pytest.raises(ValueError, match=step.name):
+            run_retrieval(Then((step,)), [ASKED], retriever, k=2)
 
 
 def test_failed_expansions_have_no_rows_and_keep_their_error(retriever):

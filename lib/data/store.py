@@ -53,6 +53,10 @@ class PassageStore:
         """All passage ids in row order."""
         return [pid for (pid,) in self._connect().execute("SELECT pid FROM passage ORDER BY row")]
 
+    def sources(self) -> list[str]:
+        """The source of every passage in row order."""
+        return [s for (s,) in self._connect().execute("SELECT source FROM passage ORDER BY row")]
+
     def get(self, pid: str) -> Passage:
         """One passage by id; KeyError when it is not here."""
         return self.get_many([pid])[0]

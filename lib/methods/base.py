@@ -1,13 +1,14 @@
 """One interface for every method: ``expand(question, llm, search) -> Expansion(request, trace)``.
 
-A method only says *what to search with*; ``lib.run`` is the one place that embeds, searches and
-merges. A request is one of three kinds: hypotheses with the way in which they are searched, a text
-for BM25, or a fusion of requests. The functions below are what several methods share.
+A method only says *what to search with*, and what becomes of the list after the search; ``lib.run``
+is the one place that embeds, searches, merges and takes these steps. A request is one of three
+kinds: hypotheses with the way in which they are searched, a text for BM25, or a fusion of requests.
+The functions below are what several methods share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
@@ -24,6 +25,8 @@ __all__ = [
     "Request",
     "Search",
     "Sparse",
+    "Step",
+    "Taken",
     "check_choices",
     "first_words",
     "numbered",
@@ -36,17 +39,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Sparse:
-    """A text for BM25."""
+    """A text for BM25. ``sources``: searched in these alone (default: in all)."""
 
     text: str
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """Several requests merged by reciprocal rank (``rrf``) or by raw score (``score``)."""
+    """Several requests merged by reciprocal rank (``rrf``), by raw score (``score``), or in turns:
+    the first of each, the second of each, ... (``balanced``)."""
 
     requests: tuple[Request, ...]
-    how: Literal["rrf", "score"] = "rrf"
+    how: Literal["rrf", "score", "balanced"] = "rrf"
     rrf_k: int = 60
     depth: int = 0
     """How deep each list goes; 0 means twice the k asked for."""
@@ -56,20 +61,46 @@ Request = Hypotheses | Sparse | Fusion
 """What can be searched with; ``lib.run.Retriever.search_many`` is the one place that does."""
 
 
+Hit = tuple[str, str]
+"""(passage id, text)."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a step made of a list: the ``hits`` that are left, in their new order, how many
+    ``pairs`` of texts it had a model score, and what else the trace should hold (``told``)."""
+
+    hits: list[Hit]
+    pairs: int = 0
+    told: Mapping = field(default_factory=dict)
+
+
+@runtime_checkable
+class Step(Protocol):
+    """What happens to a ranked list after the search: it is re-ranked, or filtered."""
+
+    name: str
+
+    def __call__(self, question: Question, hits: Sequence[Hit]) -> Taken:
+        """The list after this step. Never looks at ``question.answer``."""
+        ...
+
+
 @dataclass(frozen=True)
 class Expansion:
     """What to search with, and everything that led to it (prompts, replies, flags) for the trace.
 
     ``request`` is None when the method failed (say, an LLM reply that stayed broken): the question
-    is then counted as failed, never answered by another method.
+    is then counted as failed, never answered by another method. The steps ``after`` the search are
+    taken one after the other on the best ``depth`` passages (0: as many as are wanted).
     """
 
     request: Request | None
     trace: dict = field(default_factory=dict)
+    after: tuple[Step, ...] = ()
+    depth: int = 0
 
 
-Hit = tuple[str, str]
-"""(passage id, text)."""
 Search = Callable[[Request, int], list[Hit]]
 """search(request, k) -> the k best; given to methods that read first results."""
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 from lib.base.files import atomic_write, sha256_bytes, sha256_file
 from lib.base.paths import cache
 
-__all__ = ["digest", "minilm_folder", "model_folder", "mpnet_folder", "quiet"]
+__all__ = ["digest", "hushed", "minilm_folder", "model_folder", "mpnet_folder", "quiet"]
 
 MPNET_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 _MPNET_PARTS = 5
@@ -120,3 +123,19 @@ def quiet() -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """While an adapter is opened: transformers warns that a head is new, which the adapter brings,
+    and of an older name by which peft asks it."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+            yield
+    finally:
+        logging.set_verbosity(before)

@@ -46,9 +46,9 @@ class Prompt:
         ]
 
 
-def load_prompt(name: str) -> Prompt:
-    """Read ``lib/llm/prompts/<name>.txt``."""
-    path = Path(__file__).with_name(f"{name}.txt")
+def load_prompt(name: str, folder: Path | None = None) -> Prompt:
+    """Read ``<name>.txt`` of a folder: of this one, or of a study that has prompts of its own."""
+    path = (folder or Path(__file__).parent) / f"{name}.txt"
     if not path.exists():
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.txt")))
         raise ValueError(f"no prompt named {name!r}; there are: {known}")

@@ -7,37 +7,20 @@ a cross-encoder of this size would have to learn: whether two directions are the
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from lib.search.adapters import adapter_folder, read_card
 from lib.search.embed import Encoder, load_encoder
+from lib.search.model_files import hushed
 from lib.search.vectors import encode_small
 
-__all__ = ["ALONE", "AgreementBackend", "hushed", "reads_one_text"]
+__all__ = ["ALONE", "AgreementBackend", "reads_one_text"]
 
 ALONE = "finding"
 """What the adapter that reads one text is given in place of the other."""
-
-
-@contextmanager
-def hushed() -> Iterator[None]:
-    """While an adapter is opened: transformers warns that a head is new, which the adapter brings,
-    and of an older name by which peft asks it."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-            yield
-    finally:
-        logging.set_verbosity(before)
 
 
 _REMEMBERED = 100_000  # sentences, some 300 MB

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from lib.search.adapters import adapter_folder, check_base, merged, read_card
-from lib.search.model_files import digest, model_folder, quiet
-from lib.studies.nli.agreement import AgreementBackend, hushed
+from lib.search.model_files import digest, hushed, model_folder, quiet
+from lib.studies.nli.agreement import AgreementBackend
 from lib.studies.nli.head import FeatureBackend
 from lib.train.fit import base_folder
 

@@ -1,0 +1,235 @@
+"""A causal language model opened directly: how likely it finds a text, and what it would write.
+
+A server does not say how likely a given text is, and cannot be fine-tuned. So perplexities (RAG2)
+and the tuned generator (SL-HyDE) use transformers: the bundled SmolLM2 from its GGUF file, or any
+model of the hub or a folder, each with a LoRA adapter if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lib.base.files import sha256_bytes
+
+__all__ = ["BUNDLED", "Causal", "Sampling", "open_causal", "plain_causal"]
+
+BUNDLED = "smollm2"
+
+_BATCH_TOKENS = 1024
+"""Tokens in one batch, padding included: on a CPU larger ones are slower."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a text is drawn. A temperature of 0 takes the likeliest token each time.
+
+    The original SL-HyDE also sets a presence penalty, which transformers does not have;
+    ``repetition_penalty`` stands in for it.
+    """
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+
+
+def plain_causal(name: str = BUNDLED) -> tuple[Any, Any]:
+    """The model (float32, on the CPU) and the tokenizer called ``name``: to be trained or wrapped.
+
+    The weights of SmolLM2's GGUF file are unpacked to float32; their four bits stay what they are.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from lib.llm.small_model import weights
+    from lib.search.model_files import model_folder, quiet
+
+    quiet()
+    if name == BUNDLED:
+        file = weights()
+        where, options = str(file.parent), {"gguf_file": file.name}
+    else:
+        where, options = str(model_folder(name)), {}
+    tokenizer = AutoTokenizer.from_pretrained(where, **options)
+    model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, **options)
+    return model.eval(), tokenizer
+
+
+def open_causal(
+    name: str = BUNDLED, adapter: Path | None = None, device: str | None = None
+) -> Causal:
+    """The model called ``name``, to be asked; on a GPU where there is one (then in bfloat16)."""
+    import torch
+
+    from lib.search.adapters import merged
+    from lib.search.devices import pack_linear_layers
+
+    model, tokenizer = plain_causal(name)
+    if adapter:
+        model = merged(model, adapter)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cpu":
+        pack_linear_layers(model.get_decoder())
+    else:
+        model = model.to(device, torch.bfloat16)
+    label = f"{name}+{adapter.name}" if adapter else name
+    return Causal(label, model, tokenizer)
+
+
+class Causal:
+    """A model that is asked: ``log_likelihoods`` of given texts, and ``write`` for new ones.
+
+    ``next_log_p`` compares replies of one token, such as the letters of options.
+    """
+
+    def __init__(self, name: str, model: Any, tokenizer: Any):
+        self.name, self.model, self.tokenizer = name, model, tokenizer
+
+    def prompt_tokens(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """A chat as the model reads it, up to where its reply begins."""
+        text = self.tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def text_tokens(self, text: str) -> list[int]:
+        """A reply as the model would write it, without a mark of its end."""
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def log_likelihoods(self, asked: Sequence[tuple[Sequence[dict], str]]) -> np.ndarray:
+        """How likely each text is as the reply to its messages: float64 (n, 2).
+
+        Columns: the sum of log p of its tokens (natural logarithm), and how many tokens it has; its
+        perplexity is exp(-sum / tokens). Long pairs come first, in batches of like length, so that
+        a lack of memory shows at once. ValueError for a text without a token.
+        """
+        pairs = [(self.prompt_tokens(m), self.text_tokens(text)) for m, text in asked]
+        if not all(reply for _, reply in pairs):
+            raise ValueError("a text without a token has no perplexity")
+        found = np.empty((len(pairs), 2))
+        lengths = [len(prompt) + len(reply) for prompt, reply in pairs]
+        for rows in _batches(lengths):
+            found[rows, 0] = self._log_likelihoods_of([pairs[i] for i in rows])
+            found[rows, 1] = [len(pairs[i][1]) for i in rows]
+        return found
+
+    def _log_likelihoods_of(self, pairs: Sequence[tuple[list[int], list[int]]]) -> np.ndarray:
+        """Sums of log p of the replies of one batch."""
+        import torch
+
+        sums = np.empty(len(pairs))
+        with torch.inference_mode():
+            states = self._states([prompt + reply for prompt, reply in pairs])
+            for row, (prompt, reply) in enumerate(pairs):
+                # A token is foretold by the state before it.
+                before = states[row, len(prompt) - 1 : len(prompt) + len(reply) - 1]
+                log_p = self.model.lm_head(before).float().log_softmax(dim=-1)
+                chosen = torch.tensor(reply, device=log_p.device)[:, None]
+                sums[row] = float(log_p.gather(1, chosen).double().sum())
+        return sums
+
+    def next_log_p(self, asked: Sequence[Sequence[dict]], replies: Sequence[str]) -> np.ndarray:
+        """log p of each of several one-token replies to each chat: float64 (chats, replies).
+
+        The natural logarithm over the whole vocabulary, as the first token of a reply; one pass
+        serves all replies. ValueError for a reply of no or of several tokens, or one given twice.
+        """
+        import torch
+
+        columns = [self.text_tokens(reply) for reply in replies]
+        wrong = [r for r, tokens in zip(replies, columns, strict=True) if len(tokens) != 1]
+        if wrong or len({tokens[0] for tokens in columns}) < len(columns):
+            raise ValueError(f"not one token each, and each another: {wrong or list(replies)}")
+        prompts = [self.prompt_tokens(messages) for messages in asked]
+        found = np.empty((len(prompts), len(columns)))
+        for rows in _batches([len(prompt) for prompt in prompts]):
+            with torch.inference_mode():
+                states = self._states([prompts[i] for i in rows])
+                last = [len(prompts[i]) - 1 for i in rows]
+                logits = self.model.lm_head(states[range(len(rows)), last]).float()
+                log_p = logits.log_softmax(dim=-1)[:, [tokens[0] for tokens in columns]]
+            found[rows] = log_p.double().cpu().numpy()
+        return found
+
+    def _states(self, texts: Sequence[list[int]]) -> Any:
+        """The last layer's states of one batch of tokens, (texts, longest, width)."""
+        import torch
+
+        # Padding stands behind the texts, and no token reads what comes after it.
+        longest = max(len(text) for text in texts)
+        tokens = torch.zeros((len(texts), longest), dtype=torch.long)
+        for row, text in enumerate(texts):
+            tokens[row, : len(text)] = torch.tensor(text)
+        return self.model.get_decoder()(tokens.to(self.model.device)).last_hidden_state
+
+    def write(
+        self, asked: Sequence[Sequence[dict]], sampling: Sampling, seed: int = 0
+    ) -> list[str]:
+        """One text for each chat, without white space at its ends. May be empty.
+
+        All chats are one batch. What is drawn depends on the seed and on all chats of the batch.
+        """
+        import torch
+
+        prompts = [self.prompt_tokens(messages) for messages in asked]
+        longest = max(map(len, prompts))
+        tokens = torch.full((len(prompts), longest), self._padding, dtype=torch.long)
+        mask = torch.zeros_like(tokens)
+        for row, prompt in enumerate(prompts):
+            tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
+            mask[row, longest - len(prompt) :] = 1
+        options: dict[str, Any] = {"do_sample": False}
+        if sampling.temperature:
+            options = {
+                "do_sample": True,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": sampling.top_k,
+            }
+        with torch.inference_mode(), _seeded(seed, sampling, tokens):
+            written = self.model.generate(
+                tokens.to(self.model.device),
+                attention_mask=mask.to(self.model.device),
+                max_new_tokens=sampling.max_tokens,
+                repetition_penalty=sampling.repetition_penalty,
+                pad_token_id=self._padding,
+                **options,
+            )
+        replies = written[:, longest:]
+        return [self.tokenizer.decode(r, skip_special_tokens=True).strip() for r in replies]
+
+    @property
+    def _padding(self) -> int:
+        own = self.tokenizer.pad_token_id
+        return self.tokenizer.eos_token_id if own is None else own
+
+
+@contextmanager
+def _seeded(seed: int, sampling: Sampling, tokens: Any) -> Iterator[None]:
+    """Chance that depends on the seed, the settings and what is asked; left as it was after."""
+    import torch
+
+    told = f"{seed} {sampling} {tokens.tolist()}"
+    with torch.random.fork_rng():
+        torch.manual_seed(int(sha256_bytes(told.encode())[:15], 16))
+        yield
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Positions in batches of at most ``_BATCH_TOKENS`` tokens with padding, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    batch: list[int] = []
+    for i in order:
+        if batch and (len(batch) + 1) * lengths[batch[0]] > _BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

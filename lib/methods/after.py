@@ -1,0 +1,71 @@
+"""What may happen to a ranked list after the search: it is re-ranked, or filtered (RAG2).
+
+A step reads (question, passage) pairs with a ``Scorer`` and orders or drops passages by it. A
+scorer is any function; ``lib.search.rerank`` has re-rankers, ``lib.studies.rag2`` filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from lib.data.questions import Question
+from lib.methods.base import Hit, Taken, check_choices, stem
+
+__all__ = ["Filter", "Rerank", "Scorer"]
+
+Scorer = Callable[[Sequence[tuple[str, str]]], np.ndarray]
+"""scores(pairs) -> float (n,): how well each (query, passage text) fits, higher is better."""
+
+
+@dataclass(frozen=True)
+class Rerank:
+    """The list in the order of a scorer, ties by passage id.
+
+    ``query`` is what passages are scored for: the question where it is empty (as RAG2's paper
+    says), or another text such as the rationale (as its code does).
+    """
+
+    score: Scorer
+    query: str = ""
+    name: ClassVar[str] = "rerank"
+
+    def __call__(self, question: Question, hits: Sequence[Hit]) -> Taken:
+        """See ``lib.methods.base.Step``."""
+        query = self.query or question.text
+        scores = self.score([(query, text) for _, text in hits])
+        scored = zip(scores.tolist(), hits, strict=True)
+        ordered = sorted(scored, key=lambda pair: (-pair[0], pair[1][0]))
+        return Taken([hit for _, hit in ordered], len(hits), {"scores": [s for s, _ in ordered]})
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Only passages whose score is at or above ``threshold`` stay, in their order.
+
+    The scorer reads the question with its options, as RAG2's filter does. Where no passage would
+    stay, ``if_none`` says what does: "nothing" (a chat model then answers without documents) or
+    the "best" one (a reader without a language model cannot answer without any).
+    """
+
+    score: Scorer
+    threshold: float
+    if_none: Literal["nothing", "best"] = "nothing"
+    name: str = "filter"
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def __call__(self, question: Question, hits: Sequence[Hit]) -> Taken:
+        """See ``lib.methods.base.Step``. The trace tells whether it was ``emptied``."""
+        shown = stem(question, options_visible=bool(question.options))
+        scores = np.asarray(self.score([(shown, text) for _, text in hits]))
+        kept = np.flatnonzero(scores >= self.threshold)
+        emptied = not len(kept)
+        if emptied and self.if_none == "best" and len(hits):
+            kept = [int(np.argmax(scores))]
+        told = {"scores": scores.tolist(), "emptied": emptied}
+        return Taken([hits[i] for i in kept], len(hits), told)
