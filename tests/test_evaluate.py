@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from lib.stats import (
     CLASSES,
     METRICS,
+    auroc,
+    auroc_interval,
     ceiling,
     class_of,
     compare,
@@ -229,3 +231,28 @@ def test_methods_are_compared_in_the_order_given():
     assert table["p_at_5"].tolist() == [0.5, 1.0]
     assert (table["ceiling"] == 1.0).all() and (table["k"] == 2).all() and (table["n"] == 1).all()
     assert isinstance(table, pd.DataFrame) and not table.isna().any(axis=None)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=30))
+def test_auroc_is_the_share_of_couples_in_the_right_order(rows):
+    positive = np.array([is_positive for is_positive, _ in rows])
+    scores = np.array([float(score) for _, score in rows])
+    couples = list(itertools.product(scores[positive], scores[~positive]))
+    if not couples:
+        assert math.isnan(auroc(positive, scores))
+        assert all(map(math.isnan, auroc_interval(positive, scores, list(range(len(rows))))))
+        return
+    wins = [1.0 if above > below else 0.5 if above == below else 0.0 for above, below in couples]
+    assert auroc(positive, scores) == pytest.approx(np.mean(wins))
+
+
+def test_the_interval_of_auroc_draws_whole_groups():
+    positive = np.tile([True, False], 40)
+    scores = np.tile([1.0, 0.0, 0.0, 1.0], 20)  # a group in order, a group turned round, ...
+    group_of = [str(i // 2) for i in range(80)]
+    assert auroc(positive, scores) == 0.5
+    low, high = auroc_interval(positive, scores, group_of)
+    assert 0.2 < low < 0.45
+    assert 0.55 < high < 0.8
+    alike = auroc_interval(positive, scores, ["one"] * 80)
+    assert alike == (0.5, 0.5)

@@ -23,7 +23,8 @@ from lib.llm.chat import REFERENCE, Reply, ScriptedChat, current_tag, sample_see
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, is_in, quoted
 from lib.methods import METHODS, Budget, Expansion, Fusion, Hypotheses, Method, Sparse, Text, Way
-from lib.methods.base import stem
+from lib.methods.base import Step, stem
+from lib.methods.rag2 import RAG2
 from lib.profiles import load_profile, methods_of
 from lib.run import Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
@@ -124,14 +125,23 @@ def retriever(own_folders) -> Retriever:
 # the contract ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=sorted(METHODS))
+def by_length(pairs) -> np.ndarray:
+    return np.array([-float(len(text)) for _, text in pairs])
+
+
+# With all its steps; it is no method of the paper's tables, so it is not in METHODS.
+RAG2_WHOLE = RAG2(reranker=by_length, judge=by_length, threshold=-45.0)
+EVERY = {**METHODS, "rag2": RAG2_WHOLE}
+
+
+@pytest.fixture(params=sorted(EVERY))
 def method(request) -> Method:
-    return METHODS[request.param]
+    return EVERY[request.param]
 
 
 def test_a_method_is_a_frozen_set_of_settings_under_its_own_name(method):
-    assert isinstance(method, Method) and METHODS[method.name] is method
-    assert {"name", "needs_llm", "options_visible"} <= {f.name for f in fields(method)}
+    assert isinstance(method, Method) and EVERY[method.name] is method
+    assert all(hasattr(method, name) for name in ("name", "needs_llm", "options_visible"))
     assert replace(method, name="mine").name == "mine" and hash(method)
     with pytest.raises(FrozenInstanceError):
         method.name = "other"
@@ -204,7 +214,7 @@ def test_ten_thousand_words_no_options_and_odd_signs_break_nothing(method, retri
     assert not any(t.get("error") for t in traces.values())
 
 
-ASKING = [m.name for m in METHODS.values() if m.needs_llm]
+ASKING = [m.name for m in EVERY.values() if m.needs_llm]
 
 
 @pytest.mark.parametrize("name", ASKING)
@@ -220,12 +230,12 @@ def test_every_call_says_which_method_and_question_it_is_for(name):
             return super().generate(messages, **options)
 
     asked = [replace(QUESTION, qid=f"q{i}") for i in range(20)]
-    expand_all(METHODS[name], asked, Tagged(), Given(), workers=4)
-    calls = len(METHODS[name].budget().prompts)
+    expand_all(EVERY[name], asked, Tagged(), Given(), workers=4)
+    calls = len(EVERY[name].budget().prompts)
     assert Counter(seen) == {(name, q.qid): calls for q in asked}
 
 
-SETTINGS = {name: METHODS[name] for name in ASKING} | {
+SETTINGS = {name: EVERY[name] for name in ASKING} | {
     "csqe, single call": replace(METHODS["csqe"], mode="single_call", samples=1),
     "csqe, three samples": replace(METHODS["csqe"], samples=3, depth=1, words=7),
     "thinkqe, two rounds": replace(METHODS["thinkqe"], rounds=2, samples=1, shown=1),
@@ -277,9 +287,9 @@ def test_methods_that_ask_nobody_have_no_budget(method):
 
 
 def test_methods_with_one_budget_make_the_same_requests():
-    same = [n for n in ASKING if METHODS[n].budget() == METHODS["chr"].budget()]
+    same = [n for n in ASKING if EVERY[n].budget() == METHODS["chr"].budget()]
     assert same == ["hplus", "chr"]
-    one, two = (asked_of(METHODS[n])[1] for n in same)
+    one, two = (asked_of(EVERY[n])[1] for n in same)
     assert one.asked == two.asked and one.options == two.options
     assert replace(METHODS["chr"], lam=0.3).budget() == METHODS["chr"].budget()
     for changed in ({"seed": 1}, {"temperature": 0.5}, {"max_tokens": 9}):
@@ -290,7 +300,7 @@ def test_methods_with_one_budget_make_the_same_requests():
 @pytest.mark.parametrize("end", ["stop", "length"])
 def test_a_trace_has_every_reply_so_that_validity_and_cost_can_be_counted(name, end):
     llm = Script(end=end)
-    trace = METHODS[name].expand(QUESTION, llm, no_search).trace
+    trace = EVERY[name].expand(QUESTION, llm, no_search).trace
     assert len(trace["replies"]) == sum(o["n"] for o in llm.options)
     assert all(isinstance(reply, Reply) for reply in trace["replies"])
     assert int(trace["cut"]) == (len(trace["replies"]) if end == "length" else 0)
@@ -299,16 +309,16 @@ def test_a_trace_has_every_reply_so_that_validity_and_cost_can_be_counted(name, 
 @pytest.mark.parametrize("name", ASKING)
 def test_empty_replies_fail_the_question_and_are_not_answered_another_way(name, retriever):
     silent = ScriptedChat([{"match": "", "text": " \n"}])
-    expansion = METHODS[name].expand(QUESTION, silent, no_search)
+    expansion = EVERY[name].expand(QUESTION, silent, no_search)
     assert expansion.request is None and expansion.trace["error"] and expansion.trace["replies"]
-    run, traces = run_retrieval(METHODS[name], [QUESTION], retriever, silent)
+    run, traces = run_retrieval(EVERY[name], [QUESTION], retriever, silent)
     assert run.empty and traces["q1"]["error"] == expansion.trace["error"]
 
 
 @pytest.mark.parametrize("name", ASKING)
 def test_no_two_generations_share_a_seed_and_the_seed_moves_them_all(name):
     def seeds(seed: int) -> list[int]:
-        llm = asked_of(replace(METHODS[name], seed=seed))[1]
+        llm = asked_of(replace(EVERY[name], seed=seed))[1]
         return [sample_seed(o["seed"], i) for o in llm.options for i in range(o["n"])]
 
     assert len(set(seeds(7))) == len(seeds(7)) and 7 in seeds(7)
@@ -909,3 +919,57 @@ def test_costs_stand_beside_real_generations_only():
     shown = validity({"mine": table}, "script").iloc[0]
     assert (shown["calls"], shown["prompt_tokens"], shown["output_tokens"]) == (3, 15, 9)
     assert (shown["valid"], shown["repaired"]) == (2, 1)
+
+
+# RAG2 --------------------------------------------------------------------------------------------
+
+
+def test_rag2_searches_with_the_rationale_alone_and_every_source_gives_as_many():
+    method = replace(RAG2_WHOLE, sources=("books", "articles", "notes"), depth=24)
+    expansion, llm = asked_of(method)
+    assert len(llm.asked) == 1
+    assert "A. allopurinol" in llm.prompts
+    request = expansion.request
+    assert (request.how, request.depth) == ("balanced", 8)
+    assert [part.sources for part in request.requests] == [("books",), ("articles",), ("notes",)]
+    assert texts_of(request) == ["passage 0 about gout"] * 3
+    assert [step.name for step in expansion.after] == ["rerank", "filter"]
+    assert expansion.depth == 24
+    assert all(isinstance(step, Step) for step in expansion.after)
+
+
+@pytest.mark.parametrize(
+    ("settings", "query", "asks"),
+    [
+        ({}, "", True),
+        ({"rerank_by": "rationale"}, "passage 0 about gout", True),
+        ({"query": "question"}, "", False),
+        ({"query": "question", "rerank_by": "rationale"}, "passage 0 about gout", True),
+    ],
+)
+def test_rag2_asks_for_a_rationale_only_where_something_reads_it(settings, query, asks):
+    method = replace(RAG2_WHOLE, **settings)
+    assert method.needs_llm == asks == (method.budget() is not None)
+    expansion, llm = asked_of(method)
+    assert bool(llm.asked) == asks
+    assert expansion.after[0].query == query
+    (searched,) = texts_of(expansion.request)
+    assert searched == (QUESTION.text if method.query == "question" else "passage 0 about gout")
+
+
+def test_rag2_without_steps_is_one_plain_search_and_refuses_what_it_cannot_do():
+    expansion, _ = asked_of(RAG2())
+    assert (expansion.after, expansion.depth) == ((), 0)
+    with pytest.raises(ValueError, match="leaves some of 3 sources out"):
+        RAG2(sources=("a", "b", "c"), depth=2)
+    with pytest.raises(ValueError, match="query is one of"):
+        RAG2(query="answer")
+
+
+def test_rag2_ends_with_what_its_steps_leave(retriever):
+    run, traces = run_retrieval(RAG2_WHOLE, [QUESTION], retriever, Script(), k=3)
+    rerank, kept = traces["q1"]["after"]
+    assert rerank["pairs"] == kept["pairs"] == 12
+    lengths = [len(TEXTS[IDS.index(pid)]) for pid in run["pid"]]
+    assert lengths == sorted(lengths)
+    assert max(lengths) <= 45

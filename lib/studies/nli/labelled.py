@@ -24,6 +24,7 @@ import pandas as pd
 from lib.base.downloads import fetch
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
+from lib.stats import auroc, auroc_interval
 from lib.studies.nli.findings import held_out_pairs
 from lib.studies.nli.models import Backend
 from lib.studies.nli.pairs import LabelledPair, judged_pairs
@@ -258,11 +259,11 @@ def quality(backend: Backend, name: str, *, draws: int = 1000, seed: int = 0) ->
     scores = score_pairs([(pair.a, pair.b) for pair in pairs], backend)
     contradicts = np.array([pair.label == "contradiction" for pair in pairs])
     group_of = [pair.group for pair in pairs]
-    low, high = _auroc_interval(contradicts, scores, group_of, draws, seed)
+    low, high = auroc_interval(contradicts, scores, group_of, draws=draws, seed=seed)
     return {
         "backend": backend.name,
         "set": name,
-        "auroc": _auroc(contradicts, scores),
+        "auroc": auroc(contradicts, scores),
         "ap": float(average_precision_score(contradicts, scores)),
         "n": len(pairs),
         "positives": int(contradicts.sum()),
@@ -278,37 +279,6 @@ def _off(contradicts: np.ndarray, scores: np.ndarray) -> float:
     bins = np.minimum((scores * 10).astype(int), 9)
     distances = pd.Series(scores - contradicts).groupby(bins).sum().abs()
     return float(distances.sum() / len(scores))
-
-
-def _auroc_interval(
-    positive: np.ndarray, scores: np.ndarray, group_of: Sequence[str], draws: int, seed: int
-) -> tuple[float, float]:
-    """The 95 % interval of the AUROC when whole groups are drawn again, with replacement."""
-    numbers = pd.Series(range(len(scores)))
-    groups = [rows.to_numpy() for _, rows in numbers.groupby(list(group_of))]
-    rng = np.random.default_rng(seed)
-    found = []
-    for _ in range(draws):
-        drawn = rng.integers(0, len(groups), len(groups))
-        rows = np.concatenate([groups[i] for i in drawn])
-        if 0 < positive[rows].sum() < len(rows):  # else there is nothing to rank
-            found.append(_auroc(positive[rows], scores[rows]))
-    low, high = np.percentile(found, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def _auroc(positive: np.ndarray, scores: np.ndarray) -> float:
-    """The share of (positive, negative) couples in the right order, ties half.
-
-    It is computed from ranks: sklearn's takes milliseconds to check its input, and a bootstrap asks
-    a thousand times.
-    """
-    from scipy.stats import rankdata
-
-    positives = positive.sum()
-    negatives = (~positive).sum()
-    wins = rankdata(scores)[positive].sum() - positives * (positives + 1) / 2
-    return float(wins / (positives * negatives))
 
 
 def _table(name: str) -> pd.DataFrame:
