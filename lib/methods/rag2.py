@@ -79,23 +79,24 @@ class RAG2:
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Ask for the rationale, if there is use for one, and say what follows the search."""
-        rationale, trace = "", {}
-        if self.needs_llm:
-            messages = load_prompt(self.prompt).messages(
-                question=stem(question, self.options_visible)
-            )
-            replies = llm.generate(
-                messages,
-                n=1,
-                temperature=self.temperature,
-                top_p=1.0,
-                max_tokens=self.max_tokens,
-                seed=self.seed,
-            )
-            written, trace = passages_of(replies)
-            if not written:
-                return Expansion(None, trace | {"error": "the rationale was empty"})
-            rationale = written[0]
+        if not self.needs_llm:
+            return self.given(question)
+        messages = load_prompt(self.prompt).messages(question=stem(question, self.options_visible))
+        replies = llm.generate(
+            messages,
+            n=1,
+            temperature=self.temperature,
+            top_p=1.0,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+        )
+        written, trace = passages_of(replies)
+        if not written:
+            return Expansion(None, trace | {"error": "the rationale was empty"})
+        return replace(self.given(question, written[0]), trace=trace)
+
+    def given(self, question: Question, rationale: str = "") -> Expansion:
+        """The expansion with a rationale that is there already; empty where none is read."""
         searched = question_alone(question)
         if self.query == "rationale":
             searched = Hypotheses((Text(rationale, 1.0, self.tower, "passage"),))
@@ -104,7 +105,7 @@ class RAG2:
             parts = tuple(replace(searched, sources=(source,)) for source in self.sources)
             request = Fusion(parts, "balanced", depth=self.depth // len(self.sources))
         steps = self._steps(rationale)
-        return Expansion(request, trace, steps, self.depth if steps else 0)
+        return Expansion(request, {}, steps, self.depth if steps else 0)
 
     def _steps(self, rationale: str) -> tuple[Step, ...]:
         steps: list[Step] = []

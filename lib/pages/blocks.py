@@ -11,6 +11,7 @@ from lib.base import paths
 from lib.methods import METHODS, Method
 from lib.pages.committed import PROFILES, folded, markdown, read
 from lib.pages.findings import audit, claims, contradiction, reading, story
+from lib.pages.papers import papers, papers_found
 from lib.pages.real import real
 from lib.pages.summary import answer, tests
 from lib.profiles import Profile, load_profile, methods_of
@@ -212,6 +213,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
         claims,
         contradiction,
         audit,
+        papers_found,
+        papers,
         cost,
         needs,
         notebooks,
