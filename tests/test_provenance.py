@@ -20,6 +20,7 @@ from lib.base.files import read_manifest, sha256_file
 from lib.base.provenance import (
     code_hash,
     data_hash,
+    make_all_or_reuse,
     make_or_reuse,
     modules_behind,
     read_result,
@@ -240,6 +241,35 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
     get(lambdas=(0.0, 0.4))
     assert len(made) == 6
     assert read_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
+
+
+def test_results_that_are_made_together_are_all_made_again_when_one_does_not_hold(project):
+    made = []
+
+    def get(names=("curve", "table")) -> dict[str, pd.DataFrame]:
+        def make() -> dict[str, pd.DataFrame]:
+            made.append(1)
+            return {"curve": TABLE, "table": TABLE * 2}
+
+        return make_all_or_reuse(make, names, "mini", **BEHIND)
+
+    first = get()
+    assert list(first) == ["curve", "table"]
+    pd.testing.assert_frame_equal(get()["table"], first["table"])
+    assert made == [1]
+    changes = [
+        lambda: edit(project, "LIMIT = 3", "LIMIT = 4"),
+        lambda: (paths.results("mini") / "table.csv").write_text("half"),
+        lambda: (paths.results("mini") / "curve.csv.manifest.json").unlink(),
+    ]
+    for number, change in enumerate(changes, 2):
+        change()
+        for name, table in get().items():
+            pd.testing.assert_frame_equal(table, first[name])
+        get()
+        assert len(made) == number
+    with pytest.raises(KeyError, match="nowhere"):
+        get(("curve", "nowhere"))
 
 
 LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3})

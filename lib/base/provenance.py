@@ -14,7 +14,7 @@ import ast
 import json
 import lzma
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +33,7 @@ __all__ = [
     "USUAL_K",
     "with_true_k",
     "write_result",
+    "make_all_or_reuse",
     "make_or_reuse",
     "read_result",
 ]
@@ -236,6 +237,23 @@ def make_or_reuse(
     if manifest is None or manifest["settings"] != _origin(profile, **origin):
         path = write_result(make(), name, profile, **origin)
     return _table(path, origin.get("k", USUAL_K))
+
+
+def make_all_or_reuse(
+    make: Callable[[], Mapping[str, pd.DataFrame]], names: Sequence[str], profile: str, **origin
+) -> dict[str, pd.DataFrame]:
+    """Results that are made together: those stored where all of them hold, else all of ``make()``.
+
+    As ``make_or_reuse``; ``make`` gives a table for each of ``names``, or it is a KeyError.
+    """
+    wanted = _origin(profile, **origin)
+    manifests = [_stored(paths.results(profile), name)[1] for name in names]
+    if any(manifest is None or manifest["settings"] != wanted for manifest in manifests):
+        tables = make()
+        for name in names:
+            write_result(tables[name], name, profile, **origin)
+    stored = {name: _stored(paths.results(profile), name)[0] for name in names}
+    return {name: _table(path, origin.get("k", USUAL_K)) for name, path in stored.items()}
 
 
 def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:

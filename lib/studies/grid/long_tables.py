@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from lib.report import verdict
+from lib.stats import mean_interval
 from lib.studies.grid.experiment import Experiment
 
-__all__ = ["COLUMNS", "long_form", "save_long"]
+__all__ = ["COLUMNS", "long_form", "means_table", "save_long"]
 
 COLUMNS = (
     "dataset",
@@ -57,6 +58,22 @@ def long_form(
         )
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
+
+
+def means_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
+    """The mean of every arm and metric, with its interval over questions, in ``COLUMNS``.
+
+    ``values``: dataset, arm, qid, metric, value. Nothing printed stands beside them.
+    """
+    rows = []
+    for (dataset, method, metric), own in values.groupby(["dataset", "arm", "metric"], sort=False):
+        # By id: resampling draws by position, so the order of rows would move intervals.
+        outcomes = own.sort_values("qid")["value"].to_numpy()
+        value, low, high = mean_interval(outcomes)
+        row = {"dataset": dataset, "method": method, "metric": metric, "value": value}
+        rows.append(row | {"low": low, "high": high, "n": len(own)})
+    table = pd.DataFrame(rows).assign(answerer="", setup=setup, options_visible=False)
+    return table.assign(reported=float("nan"), verdict="")[list(COLUMNS)]
 
 
 def save_long(experiment: Experiment, table: pd.DataFrame, name: str) -> None:

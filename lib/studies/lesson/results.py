@@ -9,13 +9,12 @@ import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA
-from lib.base.provenance import make_or_reuse
+from lib.base.provenance import make_all_or_reuse
 from lib.data.corpus_index import files_of
 from lib.data.real import load_real
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.stats import mean_interval
-from lib.studies.grid.long_tables import COLUMNS
+from lib.studies.grid.long_tables import means_table
 from lib.studies.lesson.study import (
     DEPTH,
     KINDS,
@@ -53,16 +52,8 @@ def lesson_table(values: pd.DataFrame, kinds: Mapping[str, str], setup: str) -> 
     parts = {"bioasq": everything}
     for kind in KINDS:
         parts[f"bioasq, {kind}"] = everything[everything["qid"].map(kinds) == kind]
-    rows = []
-    for dataset, part in parts.items():
-        for (method, metric), own in part.groupby(["arm", "metric"], sort=False):
-            # By id: resampling draws by position, so the order of rows would move intervals.
-            outcomes = own.sort_values("qid")["value"].to_numpy()
-            value, low, high = mean_interval(outcomes)
-            row = {"dataset": dataset, "method": method, "metric": metric, "value": value}
-            rows.append(row | {"low": low, "high": high, "n": len(own)})
-    table = pd.DataFrame(rows).assign(answerer="", setup=setup, options_visible=False)
-    return table.assign(reported=float("nan"), verdict="")[list(COLUMNS)]
+    named = [part.assign(dataset=dataset) for dataset, part in parts.items()]
+    return means_table(pd.concat(named), setup)
 
 
 def lesson_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
@@ -75,9 +66,8 @@ def lesson_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataF
         "limit": profile.limit,
         "k": DEPTH,
     }
-    measured: dict[str, pd.DataFrame] = {}
 
-    def measure_all() -> pd.DataFrame:
+    def make() -> dict[str, pd.DataFrame]:
         questions = [q for q in load_real("test") if q.dataset == "bioasq"]
         written = written_for(questions, recorded(), retriever)["hyde"]
         passages = {
@@ -85,32 +75,28 @@ def lesson_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataF
             for q in questions
         }
         targets = experts_passages(retriever.store)
+        values = lesson_values(questions, passages, targets, retriever)
         near = closeness(questions, passages, targets, retriever)
-        measured["near"] = near.melt(["qid", "searched_with"], var_name="to", value_name="cosine")
-        return lesson_values(questions, passages, targets, retriever)
+        kinds = read_kinds()
+        setup = f"{profile.name}, {retriever.encoder.name}, recorded passages, k = {DEPTH}"
+        tables = (
+            values,
+            lesson_table(values, kinds, setup),
+            _claims(values, near, kinds),
+            near.melt(["qid", "searched_with"], var_name="to", value_name="cosine"),
+        )
+        return dict(zip(TABLES, tables, strict=True))
 
-    def near() -> pd.DataFrame:
-        if "near" not in measured:  # the outcomes were stored, this table was not
-            measure_all()
-        return measured["near"]
+    return make_all_or_reuse(make, TABLES, profile.name, **origin)
 
-    name, means, said, gap = TABLES
-    values = make_or_reuse(measure_all, name, profile.name, **origin)
-    gaps = make_or_reuse(near, gap, profile.name, **origin)
-    kinds = read_kinds()
-    setup = f"{profile.name}, {retriever.encoder.name}, recorded passages, k = {DEPTH}"
-    table = make_or_reuse(lambda: lesson_table(values, kinds, setup), means, profile.name, **origin)
-    wide = gaps.pivot(index=["qid", "searched_with"], columns="to", values="cosine").reset_index()
 
-    def tested() -> pd.DataFrame:
-        found = lesson_claims(values, wide, kinds)
-        more = gain_by_kind(values, kinds)
-        n = more.pop("n_lookup") + more.pop("n_reasoning")
-        claim = "a passage gains more on reasoning than on lookups"
-        row = {"claim": claim, "metric": METRICS[0], "arm": "passage", "against": "question"}
-        last = pd.DataFrame([row | more | {"n": n, "kind": "reasoning minus lookup"}])
-        shown = [c for c in found if c not in ("p", "p_holm", "verdict", "status", "least")]
-        return pd.concat([found[shown], last], ignore_index=True)
-
-    claims = make_or_reuse(tested, said, profile.name, **origin)
-    return {name: values, means: table, said: claims, gap: gaps}
+def _claims(values: pd.DataFrame, near: pd.DataFrame, kinds: Mapping[str, str]) -> pd.DataFrame:
+    """``lesson_claims``, and below them whether reasoning gains more than lookups."""
+    found = lesson_claims(values, near, kinds)
+    more = gain_by_kind(values, kinds)
+    n = more.pop("n_lookup") + more.pop("n_reasoning")
+    claim = "a passage gains more on reasoning than on lookups"
+    row = {"claim": claim, "metric": METRICS[0], "arm": "passage", "against": "question"}
+    last = pd.DataFrame([row | more | {"n": n, "kind": "reasoning minus lookup"}])
+    shown = [c for c in found if c not in ("p", "p_holm", "verdict", "status", "least")]
+    return pd.concat([found[shown], last], ignore_index=True)
