@@ -10,6 +10,7 @@ import pytest
 
 from lib.data.questions import Question
 from lib.methods.base import Fusion
+from lib.plots.lesson import plot_wrong, wrong_rows
 from lib.run import Retriever
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
@@ -181,6 +182,21 @@ def test_the_table_has_every_arm_share_and_kind(measured):
         assert set(own["method"]) == arms and set(own["metric"]) == set(METRICS)
     assert (table["low"] < table["value"] + 1e-9).all()
     assert (table["value"] < table["high"] + 1e-9).all()
+
+
+def test_the_figure_has_every_arm_at_every_share_and_its_title_reads_them_off(measured):
+    asked, _, _, _, values, _ = measured
+    kinds = {q.qid: ("lookup" if i % 2 else "reasoning") for i, q in enumerate(asked)}
+    table = lesson_table(values, kinds, "made")
+    rows = wrong_rows(table)
+    assert len(rows) == 3 * len(ARMS) * len(SHARES)
+    assert set(rows["share"]) == set(SHARES)
+    means = under(values, 0.4)
+    want = means[(means["arm"] == "fusion") & (means["metric"] == "p_at_5")]["value"].mean()
+    at_40 = rows[(rows["share"] == 0.4) & (rows["study"] == "all questions")]
+    assert at_40.set_index("family").loc["fusion", "value"] == pytest.approx(want)
+    figure = plot_wrong(rows)
+    assert f"a P@5 of {want:.2f}, a passage" in figure.get_suptitle().replace("\n", " ")
 
 
 def test_the_kinds_were_read_twice_and_alike():
