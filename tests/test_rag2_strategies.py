@@ -312,7 +312,8 @@ def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, score
 
 def test_the_reader_is_given_the_first_k_before_they_are_filtered(candidates, scored):
     lines = {("f", "likelier than not"): 0.5}
-    table = filtering.reading_by_k(candidates, scored, lines)
+    values = filtering.reading_values(candidates, scored, lines)
+    table = filtering.by_k(values)
     of = table[table["metric"] == "reads_right"].set_index(["dataset", "arm", "k"])["value"]
     assert of["medqa", "question", 1] == 0  # p3 says nothing
     assert of["medqa", "question", 2] == 1
@@ -321,3 +322,5 @@ def test_the_reader_is_given_the_first_k_before_they_are_filtered(candidates, sc
     guess = table[table["metric"] == "reads_right_or_guess"]
     of = guess.set_index(["dataset", "arm", "k"])["value"]
     assert of["medqa", "question | f, likelier than not", 1] == 0.5
+    one = values[(values["k"] == 1) & (values["metric"] == "reads_right")]
+    assert one.groupby("arm")["qid"].nunique()["question"] == 2

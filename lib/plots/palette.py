@@ -28,6 +28,7 @@ _OWN = {
     "max": "#661100",
     "random": GREY,
     "question": "#6699CC",
+    "one passage alone": _WINE,
     # Contrast at a lambda, where a line is one.
     "λ = 0": "#000000",
     "λ = 1": "#D55E00",

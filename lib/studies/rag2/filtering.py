@@ -27,11 +27,12 @@ __all__ = [
     "ARMS",
     "KEEPS",
     "Candidates",
+    "by_k",
     "cached_scores",
     "filter_pairs",
     "filtered_values",
     "kept_table",
-    "reading_by_k",
+    "reading_values",
     "score_candidates",
     "shown",
     "tells_apart",
@@ -288,33 +289,38 @@ def _outcome(
     return row | ({"precision_of_kept": sum(right) / len(right)} if right else {})
 
 
-def reading_by_k(
+def reading_values(
     candidates: Candidates, scores: pd.DataFrame, thresholds: Mapping[tuple[str, str], float]
 ) -> pd.DataFrame:
-    """The judged reader by how many passages it is given (RAG2's Figures 3 and A1), a row each.
+    """What the judged reader makes of the first k passages.
 
-    Columns: dataset, arm, k, metric (reads_right, reads_right_or_guess), value, low, high, n. Arms
-    are the question's and the rationale's passages, as they are and filtered.
+    Columns dataset, arm, k, qid, metric, value. RAG2's Figures 3 and A1, and at k = 1 its Table 3:
+    the first k passages of an exam question, and what each filter leaves of them. Arms are the
+    question's and the rationale's; metrics ``reads_right`` and ``reads_right_or_guess``.
     """
     score_of = scores.set_index(["qid", "pid"])
     rows = []
-    table = candidates.table[candidates.table["arm"].isin(("question", "rationale"))]
+    table = candidates.table
+    table = table[table["arm"].isin(("question", "rationale")) & table["dataset"].isin(EXAMS)]
     for (dataset, arm), own in table.groupby(["dataset", "arm"], sort=True):
-        if dataset not in EXAMS:
-            continue
         lists = {qid: part["pid"].tolist() for qid, part in own.groupby("qid")}
         for k in range(1, _DEPTH["exams"] + 1):
             short = {qid: pids[:k] for qid, pids in lists.items()}
             for name, left in _after(short, score_of, thresholds):
-                outcomes = [
-                    exam_outcome(candidates.questions[qid], pids, candidates.judged)
-                    for qid, pids in sorted(left.items())
-                ]
-                for metric in ("reads_right", "reads_right_or_guess"):
-                    values = np.array([outcome[metric] for outcome in outcomes])
-                    value, low, high = mean_interval(values)
-                    row = {"dataset": dataset, "arm": f"{arm}{name}", "k": k, "metric": metric}
-                    rows.append(row | {"value": value, "low": low, "high": high, "n": len(values)})
+                for qid, pids in left.items():
+                    outcome = exam_outcome(candidates.questions[qid], pids, candidates.judged)
+                    for metric in ("reads_right", "reads_right_or_guess"):
+                        rows.append((dataset, f"{arm}{name}", k, qid, metric, outcome[metric]))
+    return pd.DataFrame(rows, columns=["dataset", "arm", "k", "qid", "metric", "value"])
+
+
+def by_k(values: pd.DataFrame) -> pd.DataFrame:
+    """``reading_values`` as means with their intervals: dataset, arm, k, metric, value, ..., n."""
+    rows = []
+    for key, own in values.groupby(["dataset", "arm", "k", "metric"], sort=False):
+        value, low, high = mean_interval(own.sort_values("qid")["value"].to_numpy())
+        row = dict(zip(("dataset", "arm", "k", "metric"), key, strict=True))
+        rows.append(row | {"value": value, "low": low, "high": high, "n": len(own)})
     return pd.DataFrame(rows)
 
 
