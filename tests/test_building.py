@@ -1,0 +1,503 @@
+"""Algorithm 1: its order, what is dropped and why, broken replies, counts, and the desk."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lib.data.passages import Passage
+from lib.llm.batch import Nothing
+from lib.llm.chat import ChatModel, Reply, current_tag
+from lib.llm.prompts import load_prompt
+from lib.llm.recorder import Recorder, RecordingMiss
+from lib.run import Retriever
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.studies.real.texts import WRITER
+from lib.studies.selflearn import building_study as study
+from lib.studies.selflearn.building import (
+    PROMPTS,
+    RULES,
+    STEPS,
+    Query,
+    Rules,
+    build,
+    counts,
+    search_in,
+    task_of,
+    thresholds,
+)
+
+DISEASES = ["gout", "measles", "scurvy", "rabies", "mumps", "asthma", "tetanus", "anthrax"]
+GIVEN = DISEASES[:4]
+MATCHED = DISEASES[4:]
+
+
+def passage(disease: str, part: int = 0) -> Passage:
+    doc = f"medquad:x/{disease}-1"
+    text = f"The cause of {disease} is known. Rest helps against {disease}. Part {part} ends here."
+    return Passage(f"{doc}#{part}", disease, text, "medquad", {"doc": doc})
+
+
+PASSAGES = [passage(disease, part) for disease in DISEASES for part in range(3)]
+
+
+def query(disease: str) -> Query:
+    route = "given" if disease in GIVEN else "matched"
+    text = f"What is the cause of {disease} ?"
+    return Query(f"medquad:x/{disease}-1", text, passage(disease), f"{disease} is known.", route)
+
+
+QUERIES = [query(disease) for disease in DISEASES]
+
+GOOD = {
+    "medical": {"reason": "a disease", "label": 1},
+    "rank": {"ranking": [1, 2, 3]},
+    "extract": {"sentences": [3, 1]},
+    "answer": {"reason": "it says so", "enough": True, "answer": "It is known."},
+    "validate": {"reason": "the same", "similarity": 0.9},
+    "relevance": {"reason": "to the point", "quality": 5},
+}
+
+
+def own_first(asked: str) -> list[int]:
+    """The numbers of the passages shown, those on the question's disease first."""
+    question, _, below = asked.partition("Passages:")
+    titles = re.findall(r"(?m)^\[(\d+)\] (\w+)$", below)
+    about = question.rpartition("Question:")[2]
+    return [int(number) for number, _ in sorted(titles, key=lambda shown: shown[1] not in about)]
+
+
+class StandIn(ChatModel):
+    """Replies by step; ``instead`` has other replies by (step, part of the request)."""
+
+    name = WRITER
+
+    def __init__(self, instead: dict | None = None):
+        self.instead = instead or {}
+        self.asked: list[tuple[str, list[dict]]] = []
+
+    def _say(self, messages, n, options):
+        step = current_tag()["method"]
+        self.asked.append((step, messages))
+        return [Reply(self.reply_to(step, messages), "stop", None, None, None, self.name)]
+
+    def reply_to(self, step: str, messages: list[dict]) -> str:
+        for (of_step, part), said in self.instead.items():
+            if of_step == step and part in messages[0]["content"]:
+                if isinstance(said, list):  # one reply after the other
+                    said = said[min(len(messages) // 2, len(said) - 1)]
+                return said if isinstance(said, str) else json.dumps(said)
+        if step == "rank":
+            return json.dumps({"ranking": own_first(messages[0]["content"])[:3]})
+        if step == "answer":  # other evidence, another answer
+            return json.dumps(GOOD[step] | {"answer": messages[0]["content"].splitlines()[-6]})
+        return json.dumps(GOOD[step])
+
+    def steps(self) -> list[str]:
+        """The steps in the order in which they were asked."""
+        return [step for step, _ in itertools.groupby(step for step, _ in self.asked)]
+
+
+def built(instead: dict | None = None, queries=QUERIES, rules=RULES):
+    llm = StandIn(instead)
+    return build(queries, llm, search_in(PASSAGES), rules), llm
+
+
+def of(pairs, disease: str):
+    return [pair for pair in pairs if pair.query.qid == f"medquad:x/{disease}-1"]
+
+
+# the algorithm ------------------------------------------------------------------------------------
+
+
+def test_steps_follow_each_other_and_given_queries_are_not_matched():
+    pairs, llm = built()
+    assert llm.steps() == list(STEPS)
+    asked = [step for step, _ in llm.asked]
+    wanted = {"medical": 8, "rank": 4, "extract": 12, "answer": 12, "validate": 12, "relevance": 16}
+    assert {step: asked.count(step) for step in STEPS} == wanted
+    assert not any(pair.dropped for pair in pairs)
+    for disease in GIVEN:
+        (pair,) = of(pairs, disease)
+        assert pair.passage == passage(disease) and pair.place == 0 and pair.similarity is None
+    for disease in MATCHED:
+        assert [pair.place for pair in of(pairs, disease)] == [1, 2, 3]
+
+
+def test_what_is_dropped_and_why():
+    no, low = {"reason": "-", "label": 0}, {"reason": "-", "similarity": 0.69}
+    instead = {
+        ("medical", "gout"): no,
+        ("relevance", "measles"): {"reason": "-", "quality": 3},
+        ("medical", "mumps"): no,
+        ("extract", "asthma"): {"sentences": []},
+        ("answer", "tetanus"): {"reason": "-", "enough": False, "answer": "-"},
+        ("validate", "anthrax"): low,
+    }
+    pairs, llm = built(instead)
+    why = {d: {(pair.step, pair.dropped) for pair in of(pairs, d)} for d in DISEASES}
+    assert why == {
+        "gout": {("medical", "not medical")},
+        "measles": {("relevance", "low quality")},
+        "scurvy": {("", "")},
+        "rabies": {("", "")},
+        "mumps": {("medical", "not medical")},
+        "asthma": {("extract", "no evidence")},
+        "tetanus": {("answer", "too little evidence")},
+        "anthrax": {("validate", "another answer")},
+    }
+    for step, messages in llm.asked:  # nobody asks about what was dropped before
+        for disease in ("gout", "mumps"):
+            assert step == "medical" or f"cause of {disease} ?" not in messages[0]["content"]
+
+
+def test_thresholds_are_least_values_that_stay():
+    instead = {
+        ("validate", "mumps"): {"reason": "-", "similarity": 0.7},
+        ("relevance", "gout"): {"reason": "-", "quality": 4},
+    }
+    pairs, _ = built(instead)
+    assert not any(pair.dropped for pair in pairs)
+    stricter, _ = built(instead, rules=Rules(least_similarity=0.71, least_quality=5))
+    assert {pair.dropped for pair in of(stricter, "mumps")} == {"another answer"}
+    assert {pair.dropped for pair in of(stricter, "gout")} == {"low quality"}
+    table = thresholds(pairs).set_index(["step", "least"])
+    assert table.loc[("relevance", 4), "kept"] == len(pairs)
+    fives = sum(pair.quality == 5 for pair in pairs)
+    assert table.loc[("relevance", 5), "kept"] == fives < len(pairs)
+    assert table.loc[("validate", 0.8), "kept"] == 12 - len(of(pairs, "mumps"))
+
+
+def test_what_is_not_medical_leaves_the_corpus_and_the_candidates():
+    everywhere, _ = built()
+    wanted = passage("mumps").pid
+    assert wanted in {pair.passage.pid for pair in everywhere}
+    foreign = Query("other", "What is the cause of mumps ?", passage("mumps"), "-", "given")
+    instead = {("medical", "mumps ?"): [{"reason": "-", "label": 0}]}
+    twin = replace(query("mumps"), source=passage("anthrax", 2), text="Does rest help mumps?")
+    pairs, llm = built(instead, [foreign, twin])
+    assert of(pairs, "mumps") and wanted not in {p.passage.pid for p in of(pairs, "mumps")}
+    asked = next(messages for step, messages in llm.asked if step == "rank")
+    assert passage("mumps").text not in asked[0]["content"]
+    task = task_of("x", pairs, PASSAGES)
+    assert len(task.corpus) == len(PASSAGES) - 1
+    assert wanted not in {passage.pid for passage in task.corpus}
+
+
+def test_the_model_ranks_all_candidates_in_an_order_that_tells_nothing():
+    _, llm = built()
+    found = [p.pid for p in search_in(PASSAGES)(query("mumps").text, 20)]
+    shown = next(
+        messages[0]["content"]
+        for step, messages in llm.asked
+        if step == "rank" and "cause of mumps ?" in messages[0]["content"]
+    )
+    titles_and_texts = re.findall(r"\[\d+\] (\w+)\n(.+)", shown)
+    ids = [next(p.pid for p in PASSAGES if p.text == text) for _, text in titles_and_texts]
+    assert len(ids) == 20 and sorted(ids) == sorted(found) and ids != found
+    pairs, _ = built({("rank", "mumps ?"): {"ranking": [7, 20, 1]}})
+    assert [pair.passage.pid for pair in of(pairs, "mumps")] == [ids[6], ids[19], ids[0]]
+
+
+def test_evidence_is_sentences_of_the_passage_in_their_order():
+    pairs, llm = built()
+    pair = of(pairs, "mumps")[0]
+    part = pair.passage.pid[-1]
+    assert pair.evidence == ("The cause of mumps is known.", f"Part {part} ends here.")
+    shown = [messages[0]["content"] for step, messages in llm.asked if step == "answer"]
+    about_it = [text for text in shown if "\n".join(["mumps", *pair.evidence]) in text]
+    assert len(about_it) == 1 and "Rest helps" not in about_it[0]
+
+
+def test_a_query_without_candidates_is_dropped_and_fewer_are_all_ranked():
+    nothing = replace(query("mumps"), text="Zebra ?")
+    pairs, _ = built(queries=[nothing])
+    assert [(pair.step, pair.dropped) for pair in pairs] == [("rank", "no candidates")]
+    llm = StandIn({("rank", ""): {"ranking": [2, 1]}})
+    pairs = build([query("mumps")], llm, search_in(PASSAGES[:2]))
+    assert [pair.place for pair in pairs] == [1, 2]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_broken_reply_gets_one_repair_and_then_counts_as_failed(step):
+    part = "mumps"
+    pairs, llm = built({(step, part): ["I cannot say.", GOOD[step]]})
+    assert not any(pair.dropped for pair in pairs)
+    repairs = [messages for of_step, messages in llm.asked if len(messages) > 1]
+    assert repairs and all(len(messages) == 3 for messages in repairs)
+    assert all("JSON" in messages[-1]["content"] for messages in repairs)
+
+    pairs, llm = built({(step, part): "I cannot say."})
+    failed = {(pair.step, pair.dropped) for pair in pairs if pair.dropped}
+    assert failed == {(step, "no usable reply")}
+    assert max(len(messages) for _, messages in llm.asked) == 3
+    corpus = task_of("x", pairs, PASSAGES).corpus
+    assert len(corpus) == len(PASSAGES)  # a broken reply says nothing of the passage
+
+
+@pytest.mark.parametrize(
+    ("step", "wrong"),
+    [
+        ("medical", {"reason": "-", "label": 2}),
+        ("rank", {"ranking": [1, 1, 2]}),
+        ("rank", {"ranking": [1, 2]}),
+        ("rank", {"ranking": [1, 2, 21]}),
+        ("extract", {"sentences": [9]}),
+        ("answer", {"reason": "-", "enough": "yes", "answer": "-"}),
+        ("validate", {"reason": "-", "similarity": 1.1}),
+        ("relevance", {"reason": "-", "quality": 6}),
+    ],
+)
+def test_a_reply_outside_its_bounds_is_broken(step, wrong):
+    pairs, _ = built({(step, "mumps"): wrong})
+    assert ("no usable reply", step) in {(pair.dropped, pair.step) for pair in pairs}
+
+
+def test_counts_add_up():
+    instead = {
+        ("medical", "gout"): {"reason": "-", "label": 0},
+        ("rank", "mumps ?"): "?",
+        ("extract", "asthma"): {"sentences": []},
+        ("validate", "anthrax"): {"reason": "-", "similarity": 0},
+        ("relevance", "rabies"): {"reason": "-", "quality": 1},
+    }
+    pairs, llm = built(instead)
+    table = counts(pairs)
+    n = table.groupby(["route", "step"], sort=False)["n"].sum()
+    kept = table[table["outcome"] == "kept"].set_index(["route", "step"])["n"]
+    assert (n["given", "medical"], n["matched", "medical"]) == (4, 4)
+    assert n["given", "relevance"] == kept["given", "medical"] == 3
+    assert n["matched", "rank"] == kept["matched", "medical"]
+    assert n["matched", "extract"] == 3 * kept["matched", "rank"]
+    for before, after in itertools.pairwise(STEPS[2:]):
+        assert n["matched", after] == kept["matched", before]
+    in_the_set = sum(not pair.dropped for pair in pairs)
+    assert kept["given", "relevance"] + kept["matched", "relevance"] == in_the_set
+    asked = [step for step, messages in llm.asked if len(messages) == 1]
+    for step in STEPS:
+        assert asked.count(step) == table.loc[table["step"] == step, "n"].sum()
+
+
+def test_the_set_has_the_form_of_cmirbs():
+    pairs, _ = built({("relevance", "gout"): {"reason": "-", "quality": 1}})
+    task = task_of("x", pairs, PASSAGES)
+    assert "medquad:x/gout-1" not in task.queries
+    for disease in GIVEN[1:]:
+        assert task.qrels[f"medquad:x/{disease}-1"] == {passage(disease).pid: 1}
+    assert set(task.queries) == set(task.qrels)
+    assert all(len(task.qrels[f"medquad:x/{d}-1"]) <= 3 for d in MATCHED)
+
+
+def test_nothing_can_be_built_of_nothing():
+    with pytest.raises(ValueError, match="empty corpus"):
+        search_in([])
+    with pytest.raises(ValueError, match="no queries"):
+        built(queries=[])
+    with pytest.raises(ValueError, match="same id"):
+        built(queries=[QUERIES[0], QUERIES[0]])
+    pairs, _ = built({("medical", ""): {"reason": "-", "label": 0}})
+    with pytest.raises(ValueError, match="0 queries are left"):
+        task_of("x", pairs, PASSAGES)
+
+
+# the prompts --------------------------------------------------------------------------------------
+
+
+def test_there_is_a_prompt_for_each_step_and_no_two_are_alike():
+    there = {path.stem for path in PROMPTS.glob("*.txt")}
+    assert there == set(STEPS)
+    texts = [load_prompt(step, PROMPTS).user for step in STEPS]
+    assert len(set(texts)) == len(texts)
+
+
+def test_the_misprinted_prompt_ranks_passages_and_compares_no_answers():
+    prompt = load_prompt("rank", PROMPTS)
+    assert "{passages}" in prompt.user and '"ranking"' in prompt.user
+    assert "{reference}" not in prompt.user and "similarity" not in prompt.user
+    assert "{reference}" in load_prompt("validate", PROMPTS).user
+    assert "text of another step" in prompt.source
+
+
+def test_only_steps_that_may_know_it_are_shown_the_known_answer():
+    _, llm = built()
+    known = {query.answer for query in QUERIES}
+    for step, messages in llm.asked:
+        labelled = re.findall(r"(?m)^(?:Known answer|Answer): (.+)$", messages[0]["content"])
+        assert (set(labelled) <= known and len(labelled) == 1) == (step in ("extract", "validate"))
+
+
+# the desk ----------------------------------------------------------------------------------------
+
+
+def run_desk(folder, recording, llm: StandIn) -> list[dict[str, int]]:
+    """Rounds of sheets, answered by a stand-in, until all is recorded: how many a step, each."""
+    rounds = []
+    while True:
+        recorded = study._recorded(recording)
+        requests = study.asked(QUERIES, search_in(PASSAGES), recorded)
+        if not requests:
+            return rounds
+        rounds.append({step: len(own) for step, own in requests.items()})
+        for path in study.give(requests, folder):
+            key = json.loads((folder / "keys" / f"{path.stem}.json").read_text())
+            lines = []
+            for number, request in enumerate(key["requests"], 1):
+                text = llm.reply_to(key["kind"], request["messages"])
+                lines.append(json.dumps({"number": number, "reply": text}) + "\n")
+            path.with_name(f"{path.stem}.replies.jsonl").write_text("".join(lines))
+        study.take(folder, recording)
+
+
+@pytest.fixture
+def recording(tmp_path):
+    return tmp_path / "building.jsonl.gz"
+
+
+def test_sheets_go_out_step_by_step_until_all_is_recorded(tmp_path, recording):
+    instead = {("medical", "car's battery"): ['{"label": 0', {"reason": "a car", "label": 0}]}
+    rounds = run_desk(tmp_path / "desk", recording, StandIn(instead))
+    # Eight queries and six plants; one reply is broken and repaired beside the next steps.
+    assert rounds[0] == {"medical": 14}
+    assert rounds[1] == {"rank": 4, "relevance": 4 + 3}
+    assert rounds[2:5] == [{"extract": 12}, {"answer": 12}, {"validate": 12 + 3}]
+    assert rounds[5] == {"relevance": 12}
+    assert rounds[6:] == [{"medical": 1}]
+    llm = Recorder(None, recording, "replay")
+    pairs = build(QUERIES, llm, search_in(PASSAGES))
+    assert not any(pair.dropped for pair in pairs)
+    rows = study.caught(QUERIES, llm).set_index("step")
+    assert rows.loc["medical"].tolist() == [6, 1, 0]
+
+
+def test_a_set_is_the_same_whenever_it_is_built_from_the_same_recording(tmp_path, recording):
+    run_desk(tmp_path / "desk", recording, StandIn({("extract", "mumps"): {"sentences": [3]}}))
+    before = recording.read_bytes()
+    pairs = build(QUERIES, Recorder(None, recording, "replay"), search_in(PASSAGES))
+    again = build(QUERIES, Recorder(None, recording, "replay"), search_in(PASSAGES))
+    assert pairs == again
+    one, other = (task_of("x", made, PASSAGES) for made in (pairs, again))
+    assert one == other
+    assert study.take(tmp_path / "desk", recording) == (0, [])
+    assert recording.read_bytes() == before
+
+
+def test_what_is_not_recorded_is_no_reply(recording, tmp_path):
+    with pytest.raises(RecordingMiss):
+        build(QUERIES, Nothing(WRITER), search_in(PASSAGES))
+    study.give(study.asked(QUERIES, search_in(PASSAGES), Nothing(WRITER)), tmp_path)
+    assert study.take(tmp_path, recording) == (0, ["step1"])
+    with pytest.raises(ValueError, match=r"step1\.replies\.jsonl is not there"):
+        study.give({}, tmp_path)
+
+
+@pytest.mark.parametrize("change", ["missing", "twice", "empty", "copied"])
+def test_replies_that_do_not_fit_a_sheet_are_refused(change, tmp_path, recording):
+    requests = study.asked(QUERIES[:2], search_in(PASSAGES), Nothing(WRITER))
+    (sheet,) = study.give(requests, tmp_path)
+    rows = [{"number": i, "reply": "{}"} for i in range(1, 9)]
+    if change == "missing":
+        rows.pop()
+    if change == "twice":
+        rows[1]["number"] = 1
+    if change == "empty":
+        rows[3]["reply"] = " "
+    if change == "copied":
+        prompt = json.loads(sheet.read_text().splitlines()[2])["prompt"]
+        rows[2]["reply"] = "It says: " + " ".join(prompt.split()[5:27])
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "step1.replies.jsonl").write_text(lines)
+    assert len(sheet.read_text().splitlines()) == 8
+    with pytest.raises(ValueError, match="repl"):
+        study.take(tmp_path, recording)
+    assert not recording.exists()
+
+
+def test_a_sheet_tells_nothing_but_the_prompts(tmp_path):
+    requests = study.asked(QUERIES, search_in(PASSAGES), Nothing(WRITER))
+    (sheet,) = study.give(requests, tmp_path)
+    rows = [json.loads(line) for line in sheet.read_text().splitlines()]
+    assert [row["number"] for row in rows] == list(range(1, 15))
+    assert all(set(row) == {"number", "prompt"} for row in rows)
+    assert not any("medquad" in row["prompt"] or "planted" in row["prompt"] for row in rows)
+    first_six = " ".join(row["prompt"] for row in rows[:6])
+    assert "is known" in first_six  # plants do not stand together
+
+
+def test_plants_are_of_another_query_and_are_dropped_by_whoever_reads():
+    plants = study.planted(QUERIES)
+    assert {step: len(pairs) for step, pairs in plants.items()} == {
+        "medical": 6,
+        "validate": 3,
+        "relevance": 3,
+    }
+    for pair in plants["relevance"]:
+        assert pair.passage.title not in pair.query.text
+    for pair in plants["validate"]:
+        assert pair.written != pair.query.answer
+
+    class Reader(StandIn):
+        def reply_to(self, step, messages):
+            content = messages[0]["content"]
+            if step == "medical":
+                known = any(disease in content for disease in DISEASES)
+                return json.dumps({"reason": "-", "label": int(known)})
+            alike = len({d for d in DISEASES if d in content}) == 1
+            named = {
+                "validate": {"similarity": float(alike)},
+                "relevance": {"quality": 1 + 4 * alike},
+            }
+            return json.dumps({"reason": "-"} | named[step])
+
+    table = study.caught(QUERIES, Reader()).set_index("step")
+    assert (table["dropped"] == table["planted"]).all() and (table["unusable"] == 0).all()
+    fooled = study.caught(QUERIES, StandIn()).set_index("step")
+    assert (fooled["dropped"] == 0).all()
+    broken = study.caught(QUERIES, StandIn(dict.fromkeys([(s, "") for s in STEPS], "?")))
+    assert (broken["unusable"] == broken["planted"]).all() and (broken["dropped"] == 0).all()
+
+
+# what is measured --------------------------------------------------------------------------------
+
+
+def test_the_base_retriever_and_bm25_are_measured_by_route(own_folders):
+    pairs, _ = built({("relevance", "gout"): {"reason": "-", "quality": 1}})
+    task = task_of("x", pairs, PASSAGES)
+    encoder = HashEncoder()
+    vectors = encoder.encode([(p.title, p.text) for p in task.corpus], "article")
+    retriever = Retriever(DenseIndex([vectors], [p.pid for p in task.corpus]), encoder)
+    routes = {query.qid: query.route for query in QUERIES}
+    values = study.measured(task, routes, retriever, search_in(task.corpus))
+    n = values.groupby(["dataset", "arm", "metric"]).size().unstack("metric")
+    assert n.loc["x"].to_numpy().tolist() == [[7, 7], [7, 7]]
+    assert n.loc["x, given"].to_numpy().tolist() == [[3, 3], [3, 3]]
+    recall = values[values["metric"] == "recall_at_100"]
+    assert np.allclose(recall.loc[recall["arm"] == "minilm", "value"], 1)  # the corpus is smaller
+    rows = study.pair_rows(pairs)
+    assert len(rows) == 4 + 12 and rows.loc[rows["route"] == "given", "own"].all()
+    assert rows.loc[rows["qid"] == "medquad:x/gout-1", "dropped"].tolist() == ["low quality"]
+    assert rows.loc[rows["route"] == "given", "similarity"].isna().all()
+
+
+@pytest.mark.mirror
+def test_the_open_set_is_of_no_tested_disease_and_nothing_learns_from_it(mirror):
+    from lib.data.corpora import load_passages
+    from lib.studies.selflearn.documents import CORPUS, DOCUMENTS, LEAST_WORDS, sample
+
+    passages = list(load_passages(CORPUS))
+    # Whether a disease is tested is for the tests of ``documents``; reading the benchmarks is slow.
+    queries = study.open_queries(passages, passages)
+    assert len(queries) == study.QUERIES and len({query.qid for query in queries}) == study.QUERIES
+    assert [query.route for query in queries].count("matched") == study.MATCHED
+    learnt = {(p.meta["subset"], p.meta["document"]) for p in sample(passages, DOCUMENTS)}
+    by_id = {passage.pid: passage for passage in passages}
+    for one in queries:
+        meta = one.source.meta
+        assert (meta["subset"], meta["document"]) not in learnt
+        assert one.text == meta["question"] and len(one.source.text.split()) >= LEAST_WORDS
+        assert one.answer in {by_id.get(pid, one.source).text for pid in (one.qid, f"{one.qid}#0")}
