@@ -1,0 +1,160 @@
+"""RAG2 as its notebook tells it: what was found, and measured differences beside printed ones.
+
+The paper prints accuracies of language models; measured here is what is found, and what the judged
+reader makes of it. So what stands side by side are differences: what one step adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lib.base.paths import REPORTED
+from lib.pages.committed import between
+
+__all__ = ["beside", "filters_found", "found"]
+
+RECIPE = "cross-ppl-25"
+_LINE = "as 25 % of training"
+
+
+def _accuracies(table: str, model_column: str, row_column: str) -> pd.DataFrame:
+    """Printed accuracies: model, row, dataset, value; averages left out."""
+    printed = pd.read_csv(REPORTED / f"rag2_{table}.csv")
+    printed = printed.rename(columns={model_column: "model", row_column: "row"})
+    return printed[printed["dataset"] != "Average"][["model", "row", "dataset", "value"]]
+
+
+def _gain(printed: pd.DataFrame, row: str, against: str) -> tuple[float, float, float, int]:
+    """Points that one row has over another: mean, least and most, over models and sets, and n."""
+    wide = printed.pivot_table(index=["model", "dataset"], columns="row", values="value")
+    gains = (wide[row] - wide[against]).dropna()
+    return float(gains.mean()), float(gains.min()), float(gains.max()), len(gains)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One step of RAG2: where the paper prints its effect, and where it is measured here.
+
+    ``columns`` name the model and the row of a printed table. ``measured`` has (dataset, metric).
+    """
+
+    name: str
+    printed: str
+    columns: tuple[str, str]
+    row: str
+    against_row: str
+    claims: str
+    arm: str
+    against: str
+    measured: tuple[tuple[str, str], ...]
+
+
+_NO_FILTER = "Llama-3-8B (MedCPT w/o Filtering)"
+_READ = (("exams", "reads_right_or_guess"),)
+
+_STEPS = (
+    _Step(
+        "the rationale as the query",
+        "table2",
+        ("model", "method"),
+        "MedCPT+Rationale",
+        "MedCPT",
+        "rag2_filters_claims",
+        "rationale",
+        "question",
+        (("exams", "hit_right"), *_READ, ("bioasq", "p_at_5")),
+    ),
+    _Step(
+        "balanced and re-ranked, one passage",
+        "table4",
+        ("model", "retrieval"),
+        "balanced retrieval",
+        "MedRAG",
+        "rag2_strategies_claims",
+        "question, balanced, re-ranked",
+        "question, stacked",
+        (("bioasq", "precision_at_1"), ("ddx-mini", "precision_at_1")),
+    ),
+    _Step(
+        "the filter of rationales, one passage",
+        "table3",
+        ("model", "filter"),
+        "Rationale-guided Filtering",
+        _NO_FILTER,
+        "rag2_top_1",
+        f"question | {RECIPE}, {_LINE}",
+        "question",
+        _READ,
+    ),
+    _Step(
+        "the filter of right answers, one passage",
+        "table3",
+        ("model", "filter"),
+        "Adaptive-RAG",
+        _NO_FILTER,
+        "rag2_top_1",
+        f"question | head-right, {_LINE}",
+        "question",
+        _READ,
+    ),
+)
+
+
+def beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """What each step adds: printed (points of accuracy) and measured (shares), a row each.
+
+    Columns: step, printed (mean; least to most over models and sets), dataset, metric, difference,
+    low, high, n. ``tables`` are those of ``lib.studies.rag2.results``.
+    """
+    rows = []
+    for step in _STEPS:
+        mean, least, most, count = _gain(
+            _accuracies(step.printed, *step.columns), step.row, step.against_row
+        )
+        printed = f"{mean:+.1f} ({least:+.1f} to {most:+.1f}, {count} cells)"
+        claims = tables[step.claims].set_index(["dataset", "metric", "arm", "against"])
+        for dataset, metric in step.measured:
+            own = claims.loc[(dataset, metric, step.arm, step.against)]
+            row = {"step": step.name, "printed, points": printed}
+            row |= {"dataset": dataset, "metric": metric}
+            rows.append(row | own[["difference", "low", "high", "n"]].to_dict())
+    return pd.DataFrame(rows)
+
+
+def found(tables: Mapping[str, pd.DataFrame]) -> str:
+    """The finding: the AUROC of RAG2's filter, of its shuffled twin and of the cosine."""
+    auroc = tables["rag2_filters_auroc"].set_index(["filter", "truth"])
+    experts, right = "the experts gave it", "it supports the right option"
+
+    def told(name: str, truth: str) -> str:
+        row = auroc.loc[(name, truth)]
+        return between(row["value"], row["low"], row["high"])
+
+    return (
+        f"**A filter trained on perplexities tells an expert's snippet from others with an AUROC "
+        f"of {told(RECIPE, experts)}; the cosine of question and passage does so with "
+        f"{told('cosine', experts)}, the same filter trained on labels in disorder with "
+        f"{told('cross-shuffled', experts)}.** On exam questions it ranks passages for the right "
+        f"option with {told(RECIPE, right)}, the cosine with {told('cosine', right)}. 95 % "
+        f"intervals over questions; .5 is guessing."
+    )
+
+
+def filters_found(tables: Mapping[str, pd.DataFrame]) -> str:
+    """What the recipe's filter keeps at the line of 25 %, by kind of passage."""
+    kept = tables["rag2_filters_kept"]
+    own = kept[(kept["filter"] == RECIPE) & (kept["keeps"] == _LINE)].set_index("kind")
+    shares = {
+        kind: f"{own.loc[kind, 'value']:.0%}".replace("%", " %")
+        for kind in own.index
+        if kind != "all"
+    }
+    return (
+        f"At the score that keeps a quarter of its training pairs the filter keeps "
+        f"{shares['given']} of the experts' snippets and {shares['not given']} of the others; of "
+        f"passages for the right option {shares['for the right option']}, for a wrong one alone "
+        f"{shares['for a wrong option alone']}, for none {shares['for no option']}."
+    )
