@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
-from lib.base.provenance import make_all_or_reuse
+from lib.base.provenance import make_all_or_reuse, read_result
 from lib.data import ddx_mini, load_benchmark
 from lib.data.corpus_index import files_of
 from lib.data.judgments import JUDGMENTS, evidence, read_judgments
@@ -21,6 +21,7 @@ from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.adapters import ADAPTERS
+from lib.search.embed import load_encoder
 from lib.search.rerank import load_reranker
 from lib.stats import Pair, auroc, auroc_interval, claims
 from lib.studies.grid.long_tables import means_table
@@ -61,11 +62,20 @@ from lib.studies.rag2.strategies import (
     strategy_values,
 )
 from lib.studies.real.arms import arms_of
+from lib.studies.real.results import MADE_BY
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import runs_of, written_for
 from lib.ways import Hypotheses, Text, Way
 
-__all__ = ["CROSSED", "FILTERED", "TABLES", "judge_table", "label_table", "rag2_results"]
+__all__ = [
+    "CROSSED",
+    "FILTERED",
+    "TABLES",
+    "judge_table",
+    "label_table",
+    "rag2_results",
+    "rag2_tables",
+]
 
 FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosine")
 """Filters whose outcome is measured: RAG2's recipe, the same on vectors, labels by right answers,
@@ -110,6 +120,16 @@ def rag2_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFra
             limit=profile.limit,
         )
     return tables
+
+
+def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """All of ``TABLES`` by name: made where the profile asks the real sample, else as committed."""
+    names = [name for group in TABLES.values() for name in group]
+    asked = "real" in profile.questions
+    if asked:
+        encoder = load_encoder(profile.encoder, **profile.encoder_options)
+        rag2_results(profile, open_retriever(profile, encoder))
+    return {name: read_result(name, MADE_BY, committed=not asked)[0] for name in names}
 
 
 def _data(profile: Profile) -> list[str]:
