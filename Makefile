@@ -71,8 +71,11 @@ test-open: $(READY)  ## the full real curves against the committed ones (needs t
 browser-test: $(READY)  ## a real browser on docs/explorer.html and on JupyterLab (needs chromium and chromedriver)
 	@$(PY) -m pytest tests -m browser
 
-train: $(READY)  ## train the shipped adapters anew (needs the data; an hour; goes on where it stopped; BASE=mpnet: on that)
+train: $(READY)  ## train the shipped adapters anew (needs the data; three hours; goes on where it stopped; BASE=mpnet: on that)
 	@$(PY) -m lib.studies.nli.adapters $(if $(BASE),--base $(BASE))
+	@$(if $(BASE),,$(PY) -m lib.studies.rag2.reranker)
+	@$(if $(BASE),,$(PY) -m lib.studies.rag2.train_filters)
+	@$(if $(BASE),,$(PY) -m lib.studies.selflearn.retriever)
 
 rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
 	@$(PY) -m tests.rehearsal.run

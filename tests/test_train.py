@@ -211,13 +211,17 @@ def test_an_adapter_that_is_not_there_or_not_whole_or_of_another_model_is_refuse
 
 
 def test_every_planned_adapter_is_shipped_small_and_whole():
-    assert sorted(PLANS) == SHIPPED
+    assert set(PLANS) <= set(SHIPPED)
     size = sum(path.stat().st_size for path in adapters.ADAPTERS.rglob("*") if path.is_file())
-    assert size <= 10e6
+    assert size <= 30e6
+    listed = (adapters.ADAPTERS / "README.md").read_text(encoding="utf-8")
     for name in SHIPPED:
         card = adapters.read_card(adapters.adapter_folder(name))  # its hash is checked
         assert card["data"] and card["minutes"] > 0 and card["peak_memory_mb"] > 0
-        assert card["rank"] == PLANS[name].rank and card["seed"] == PLANS[name].seed
+        assert f"`{name}`" in listed, f"data/adapters/README.md does not say what {name} is"
+    for name, plan in PLANS.items():
+        card = adapters.read_card(adapters.adapter_folder(name))
+        assert card["rank"] == plan.rank and card["seed"] == plan.seed
 
 
 def test_the_table_of_cards_has_what_each_cost():

@@ -327,7 +327,9 @@ def provenance(
     answerers = list(answerers)
     files = {*files_of(name), "nli-head/weights.npz", "nli-head/cues.toml"}
     # A card has the hash of its adapter's weights.
-    files.update(card.relative_to(DATA).as_posix() for card in ADAPTERS.glob(f"*/{CARD}"))
+    files.update(
+        card.relative_to(DATA).as_posix() for card in ADAPTERS.glob(f"contradiction*/{CARD}")
+    )
     for answerer in answerers:
         recording = answerer["llm"].partition("replay:data/")[2]
         if recording and (DATA / recording).exists():

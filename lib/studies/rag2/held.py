@@ -1,0 +1,129 @@
+"""How well each filter ranks the held-out pairs: by its own kind of label, and by experts' choice.
+
+A label of perplexity differs between questions more than within one: some rationales gain from any
+passage. So beside the AUROC over all couples of pairs stands that over couples of one question,
+which is what a filter is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from lib.stats import auroc, auroc_interval
+from lib.studies.rag2.filters import Filter
+from lib.studies.rag2.train_filters import Recipe, labelled
+
+__all__ = ["TRUTHS", "held_pairs", "held_table", "kept_shares", "score_pairs", "within_questions"]
+
+TRUTHS = {
+    "delta_ppl, 25 %": Recipe("delta_ppl"),
+    "delta_log_ppl, 25 %": Recipe("delta_log_ppl"),
+    "delta_ppl, 5 %": Recipe("delta_ppl", 0.05),
+    "right with it": Recipe("right"),
+}
+"""What is held to be helpful, beside "experts gave it" (BioASQ): labels by their recipes."""
+
+_EXPERTS = "experts gave it"
+
+
+def held_pairs(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
+    """The held pairs with every truth: dataset, part, qid, pid, then a column for each truth.
+
+    ``experts`` are BioASQ's snippets by question (``lib.studies.real.study.experts_passages``).
+    Truths are 1.0 or 0.0, empty where a set does not have them.
+    """
+    key = ["dataset", "part", "qid", "pid"]
+    expert = labels[(labels["part"] == "held") & (labels["rationale"] == "expert")]
+    table = expert[key].reset_index(drop=True)
+    for name, recipe in TRUTHS.items():
+        found = labelled(recipe, labels, "held").rename(columns={"is_helpful": name})
+        table = table.merge(found.astype({name: float}), on=key, how="left", validate="1:1")
+    given = [
+        float(pid in experts.get(qid, ())) for qid, pid in zip(table.qid, table.pid, strict=True)
+    ]
+    table[_EXPERTS] = np.where(table["dataset"] == "bioasq", given, np.nan)
+    return table
+
+
+def score_pairs(
+    pairs: pd.DataFrame, texts: Sequence[tuple[str, str]], filters: Sequence[Filter]
+) -> pd.DataFrame:
+    """``pairs`` with a column of scores for each filter, called by its name."""
+    return pairs.assign(**{one.name: one.scores(texts) for one in filters})
+
+
+def held_table(scored: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """The AUROC of each filter against each truth, for each set and for both together.
+
+    ``scored`` is what ``score_pairs`` makes of ``held_pairs``, ``names`` are its filters. Columns:
+    truth, dataset (bioasq, medmcqa, both), filter, auroc, low, high, within, within_low,
+    within_high, n (pairs), helpful, questions. Intervals are 95 %, of 1,000 draws of questions.
+    """
+    rows = []
+    for truth in (*TRUTHS, _EXPERTS):
+        there = scored[scored[truth].notna()]
+        sets = list(dict.fromkeys(there["dataset"]))
+        for dataset in [*sets, "both"] if len(sets) > 1 else sets:
+            own = there if dataset == "both" else there[there["dataset"] == dataset]
+            helpful = own[truth].to_numpy() == 1
+            for name in names:
+                scores = own[name].to_numpy()
+                low, high = auroc_interval(helpful, scores, own["qid"])
+                within = within_questions(helpful, scores, own["qid"])
+                row = {"truth": truth, "dataset": dataset, "filter": name}
+                row |= {"auroc": auroc(helpful, scores), "low": low, "high": high}
+                row |= dict(zip(("within", "within_low", "within_high"), within, strict=True))
+                row |= {"n": len(own), "helpful": int(helpful.sum())}
+                rows.append(row | {"questions": own["qid"].nunique()})
+    return pd.DataFrame(rows)
+
+
+def within_questions(
+    helpful: np.ndarray,
+    scores: np.ndarray,
+    question_of: Sequence[str],
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """The AUROC over couples of one question alone, and its 95 % interval over questions.
+
+    Every couple counts the same, ties half. NaN where no question has both kinds.
+    """
+    wins, couples = [], []
+    for _, rows in pd.Series(range(len(scores))).groupby(list(question_of)):
+        own = rows.to_numpy()
+        n = int(helpful[own].sum() * (~helpful[own]).sum())
+        if n:
+            couples.append(n)
+            wins.append(n * auroc(helpful[own], scores[own]))
+    if not couples:
+        return float("nan"), float("nan"), float("nan")
+    won, total = np.array(wins), np.array(couples)
+    drawn = np.random.default_rng(seed).integers(0, len(total), (draws, len(total)))
+    found = won[drawn].sum(axis=1) / total[drawn].sum(axis=1)
+    low, high = np.percentile(found, [2.5, 97.5])
+    return float(won.sum() / total.sum()), float(low), float(high)
+
+
+def kept_shares(
+    scored: pd.DataFrame, thresholds: Mapping[str, Mapping[str, float]]
+) -> pd.DataFrame:
+    """Which share of the held pairs each filter keeps, by set.
+
+    ``thresholds`` by filter and by the name of the line. Columns: dataset, filter, keeps,
+    threshold, kept (a share), emptied (the share of questions that keep nothing), n.
+    """
+    rows = []
+    for dataset in (*dict.fromkeys(scored["dataset"]), "both"):
+        own = scored if dataset == "both" else scored[scored["dataset"] == dataset]
+        for name, lines in thresholds.items():
+            for line, threshold in lines.items():
+                kept = own[name] >= threshold
+                emptied = 1 - kept.groupby(own["qid"]).any().mean()
+                row = {"dataset": dataset, "filter": name, "keeps": line, "threshold": threshold}
+                rows.append(row | {"kept": kept.mean(), "emptied": emptied, "n": len(own)})
+    return pd.DataFrame(rows)

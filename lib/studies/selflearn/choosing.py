@@ -1,0 +1,43 @@
+"""Which of several written passages is kept: the one that finds the document it was written from.
+
+Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3, "Self-Learning Generator".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lib.search.index import DenseIndex
+
+__all__ = ["NOT_FOUND", "best", "mean_vectors", "source_ranks"]
+
+NOT_FOUND = 1000
+"""How deep is searched, and the rank of a document that is not found there."""
+
+
+def mean_vectors(queries: np.ndarray, passages: np.ndarray) -> np.ndarray:
+    """Equation 8 with N = 1: the mean of the unit vectors of queries and passages, (n, d).
+
+    It is not brought to length 1 again.
+    """
+    return (queries + passages) / 2
+
+
+def source_ranks(
+    vectors: np.ndarray, sources: Sequence[str], index: DenseIndex, depth: int = NOT_FOUND
+) -> np.ndarray:
+    """The rank, from 1, at which each vector (n, d) finds its source document, int (n,).
+
+    ``sources`` are passage ids. A document that is not among the first ``depth`` has rank
+    ``depth``. Of passages with one score the smaller id comes first.
+    """
+    found = index.search(vectors, depth).ids
+    hits = found == np.asarray(sources)[:, None]
+    return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1, depth)
+
+
+def best(ranks: Sequence[int]) -> int:
+    """Which of several passages has the smallest rank; the first of them on ties."""
+    return int(np.argmin(ranks))

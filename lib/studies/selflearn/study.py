@@ -1,0 +1,283 @@
+"""SL-HyDE measured: every retriever, every way of searching, on SciFact and BioASQ, and the claims.
+
+``slhyde_results`` makes the four tables of ``TABLES`` and keeps them as results of a profile. All
+comparisons are exploratory: both sets have been looked at before, so they get intervals and no
+verdict. Three seeds stand behind "slhyde" and "shuffled": a query's outcome is its mean over them,
+and the spread of the three means stands beside the interval, which is over queries alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from lib.base.provenance import make_or_reuse
+from lib.profiles import Profile, load_profile
+from lib.search.adapters import ADAPTERS, WEIGHTS
+from lib.search.embed import load_encoder
+from lib.stats import Pair, claims, mean_interval
+from lib.studies.grid.long_tables import COLUMNS
+from lib.studies.selflearn.evaluate import (
+    HOW,
+    Arm,
+    capable_hypotheses,
+    capable_passages,
+    generated_passages,
+    open_task,
+    task_values,
+)
+from lib.studies.selflearn.retriever import PLAN, TRAININGS, cards
+from lib.studies.selflearn.tasks import FILES, TASKS, asked, folds
+
+__all__ = [
+    "LAMBDAS",
+    "PRINTED",
+    "SEEDS",
+    "TABLES",
+    "arms_of",
+    "over_seeds",
+    "parts_of",
+    "slhyde_claims",
+    "slhyde_results",
+    "slhyde_table",
+    "slhyde_values",
+]
+
+TABLES = ("slhyde_values", "slhyde_table", "slhyde_claims", "slhyde_trainings")
+"""Every outcome; means in the form of Table 1; paired differences; what each training cost."""
+
+SEEDS = {
+    "slhyde": ("slhyde-query", "slhyde-query-1", "slhyde-query-2"),
+    "shuffled": ("slhyde-shuffled", "slhyde-shuffled-1", "slhyde-shuffled-2"),
+}
+"""What is averaged over seeds, under which name."""
+
+BASE = PLAN.base
+GENERATED = ("base", "tuned")
+LAMBDAS = ("0", "0.4", "1")
+
+PRINTED = {
+    BASE: "BGE(large)",
+    f"{BASE}, mean, base": "HyDE",
+    "slhyde, mean, tuned": "SL-HyDE",
+    "slhyde, passage, tuned": "w/ D.",
+    "slhyde, concatenation, tuned": "w/ con.",
+    f"{BASE}, mean, tuned": "w/o BGE-FT",
+    "slhyde, mean, base": "w/o Qwen-FT",
+}
+"""Our arms by what stands in their place in Tables 2, 5 and 6 of the paper: other models, another
+language, other sets. "w/ K-D." has five passages; here only the capable writer has two."""
+
+_NDCG = "ndcg_at_10"
+_WITH_PASSAGES = ", with passages"
+
+
+def arms_of(retriever: str, task: str) -> list[Arm]:
+    """The arms of one retriever on one task: all for the base and the method, few for the rest."""
+    arms = [Arm(retriever)]
+    if retriever != BASE and retriever not in SEEDS["slhyde"]:
+        return arms + [Arm(retriever, "mean", writer) for writer in GENERATED]
+    writers = GENERATED
+    if task == "bioasq":
+        writers = (*GENERATED, "capable")
+        arms.append(Arm(retriever, "mean", "capable", passages=2))
+        arms += [Arm(retriever, f"contrast@{lam}", "capable") for lam in LAMBDAS]
+    for writer in writers:
+        arms += [Arm(retriever, how, writer) for how in HOW if how != "query"]
+    return arms
+
+
+def slhyde_values(task_name: str, retrievers: Sequence[str], profile: Profile) -> pd.DataFrame:
+    """``dataset, arm, qid, metric, value`` of retrievers on a task, and the means over seeds.
+
+    ``retrievers``: ``BASE`` or names of adapters. What an encoder makes of the task's passages is
+    cached, so a run that was killed goes on.
+    """
+    task = TASKS[task_name]()
+    written = generated_passages(task_name)
+    hypotheses = {}
+    if task_name == "bioasq":
+        questions = asked()
+        written["capable"] = capable_passages(questions)
+        hypotheses = capable_hypotheses(questions)
+    parts = []
+    for name in retrievers:
+        print(f"{task_name}: {name}", file=sys.stderr, flush=True)
+        encoder = load_encoder(BASE if name == BASE else f"{BASE}+{name}", precision="float32")
+        retriever = open_task(task, encoder, profile.vectors, profile.backend)
+        arms = arms_of(name, task_name)
+        parts.append(task_values(task, retriever, arms, written, hypotheses))
+    values = over_seeds(pd.concat(parts, ignore_index=True), task_name)
+    values.insert(0, "dataset", task_name)
+    return values
+
+
+def over_seeds(values: pd.DataFrame, task: str) -> pd.DataFrame:
+    """``values`` with an arm of its own for the mean over seeds of every arm that all have."""
+    parts = [values]
+    there = set(values["arm"])
+    for name, seeds in SEEDS.items():
+        for arm in arms_of(seeds[0], task):
+            own = [replace(arm, retriever=seed).name for seed in seeds]
+            if there >= set(own):
+                rows = values[values["arm"].isin(own)]
+                mean = rows.groupby(["qid", "metric"], sort=False)["value"].mean().reset_index()
+                mean.insert(0, "arm", replace(arm, retriever=name).name)
+                parts.append(mean)
+    return pd.concat(parts, ignore_index=True)
+
+
+def parts_of(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The values by set and part of a set: all queries, those for which a passage was generated
+    (on which every arm can be compared), and the two sides of SciFact."""
+    parts = {}
+    for dataset, own in values.groupby("dataset", sort=False):
+        parts[dataset] = own
+        generated = own["arm"].str.endswith(", base")
+        parts[f"{dataset}{_WITH_PASSAGES}"] = own[own["qid"].isin(own["qid"][generated])]
+        if dataset == "scifact":
+            side_of = own["qid"].map(folds())
+            for side in sorted(set(folds().values())):
+                parts[f"{dataset}, {side}"] = own[side_of == side]
+    return {name: part for name, part in parts.items() if len(part)}
+
+
+def slhyde_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
+    """The mean of every arm on every set and part, in the columns of Table 1, then ``seeds``, how
+    many trainings are behind it, and ``spread``, the standard deviation of their means."""
+    rows = []
+    for dataset, part in parts_of(values).items():
+        means = part.groupby(["arm", "metric"])["value"].mean()
+        for (arm, metric), own in part.groupby(["arm", "metric"], sort=False):
+            # By id: resampling draws by position, so the order of rows would move intervals.
+            outcomes = own.sort_values("qid")["value"].to_numpy()
+            value, low, high = mean_interval(outcomes)
+            row = {"dataset": dataset, "method": arm, "metric": metric, "value": value}
+            row |= {"low": low, "high": high, "n": len(own)}
+            of_seeds = [means[name, metric] for name in _each_seed(arm)]
+            spread = float(np.std(of_seeds, ddof=1)) if len(of_seeds) > 1 else np.nan
+            rows.append(row | {"seeds": max(len(of_seeds), 1), "spread": spread})
+    table = pd.DataFrame(rows).assign(answerer="", setup=setup, options_visible=False)
+    table = table.assign(reported=np.nan, verdict="")
+    return table[[*COLUMNS, "seeds", "spread"]]
+
+
+def _each_seed(arm: str) -> list[str]:
+    """The arms that a mean over seeds is made of; none for any other arm."""
+    retriever, comma, rest = arm.partition(",")
+    return [f"{seed}{comma}{rest}" for seed in SEEDS.get(retriever, ())]
+
+
+def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
+    """Paired differences in nDCG@10 with 95 % intervals, a row each: columns of
+    ``lib.stats.claims`` without tests, and ``dataset``. A pair is measured on the queries that both
+    arms have."""
+    tables = []
+    for dataset, part in parts_of(values).items():
+        there = set(part["arm"])
+        pairs = [pair for pair in _pairs() if {pair.arm, pair.against} <= there]
+        tables.append(claims(part, pairs).assign(dataset=dataset))
+    found = pd.concat(tables, ignore_index=True)
+    dropped = ("p", "p_holm", "verdict", "status", "least")
+    return found[["dataset", *(c for c in found if c not in (*dropped, "dataset"))]]
+
+
+def _pairs() -> list[Pair]:
+    """What is compared with what, on nDCG@10."""
+
+    def pair(claim: str, arm: str, against: str) -> Pair:
+        return Pair(claim, _NDCG, arm, against)
+
+    hyde, method = f"{BASE}, mean, base", "slhyde, mean, tuned"
+    pairs = [
+        pair("self-learning helps the retriever", "slhyde", BASE),
+        pair("pairs in disorder help the retriever", "shuffled", BASE),
+        pair("what helps is what belongs together", "slhyde", "shuffled"),
+        pair("labels help the retriever", "slhyde-supervised", BASE),
+        pair("pairs with labels in disorder help", "slhyde-supervised-shuffled", BASE),
+        pair("labels are better than self-written queries", "slhyde-supervised", "slhyde"),
+        pair("mined negatives are better than random ones", "slhyde-query", "slhyde-random"),
+        pair("all pairs are better than half", "slhyde-query", "slhyde-half"),
+        pair("half of the pairs are better than a quarter", "slhyde-half", "slhyde-quarter"),
+        pair("HyDE is better than the query", hyde, BASE),
+        pair("SL-HyDE is better than HyDE", method, hyde),
+        pair("SL-HyDE is better than the query", method, BASE),
+        pair("SL-HyDE is better than its retriever with the query", method, "slhyde"),
+        pair("SL-HyDE is better than on pairs in disorder", method, "shuffled, mean, tuned"),
+        pair("SL-HyDE is better than without its retriever", method, f"{BASE}, mean, tuned"),
+        pair("SL-HyDE is better than without its generator", method, "slhyde, mean, base"),
+        pair(
+            "trained on the mean it is better",
+            "slhyde-mean, mean, tuned",
+            "slhyde-half, mean, tuned",
+        ),
+        pair("labels are better than SL-HyDE", "slhyde-supervised, mean, tuned", method),
+    ]
+    for how in HOW:
+        if how not in ("query", "mean"):
+            other = f"slhyde, {how}, tuned"
+            pairs.append(pair(f"the mean is better than the way {how}", method, other))
+    capable, tuned = f"{BASE}, mean, capable", "slhyde, mean, capable"
+    pairs += [
+        pair("a capable writer is better than the query", capable, BASE),
+        pair("a capable writer is better than the small one", capable, hyde),
+        pair("self-learning helps with a capable writer", tuned, capable),
+        pair("two passages are better than one", f"{capable} x 2", capable),
+    ]
+    for retriever in (BASE, "slhyde"):
+        plain = f"{retriever}, contrast@{LAMBDAS[0]}, capable"
+        for lam in LAMBDAS[1:]:
+            subtracted = f"{retriever}, contrast@{lam}, capable"
+            pairs.append(pair(f"contrast at {lam} is better than H+ alone", subtracted, plain))
+    for lam in LAMBDAS:
+        arm = f"contrast@{lam}, capable"
+        pairs.append(pair(f"self-learning helps at {lam}", f"slhyde, {arm}", f"{BASE}, {arm}"))
+    return pairs
+
+
+def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
+    """``TABLES`` by name, kept as results of the profile; what is stored and holds is reused.
+
+    Needs the adapters of ``TRAININGS`` and the generated passages; FileNotFoundError names what is
+    missing.
+    """
+    weights = [f"{ADAPTERS.name}/{name}/{WEIGHTS}" for name in TRAININGS]
+    generated = [f"selflearn/hyde-{task}.jsonl.gz" for task in TASKS]
+    recordings = [f"recordings/real-{kind}.jsonl.gz" for kind in ("hyde", "hypotheses")]
+    files = sorted({file for own in FILES.values() for file in own})
+    origin = {
+        "code": ["lib.studies.selflearn.study"],
+        "data": [*files, *weights, *generated, *recordings],
+        "encoder": load_encoder(BASE, precision="float32").fingerprint,
+    }
+
+    def measured() -> pd.DataFrame:
+        names = (BASE, *TRAININGS)
+        return pd.concat([slhyde_values(t, names, profile) for t in TASKS], ignore_index=True)
+
+    name, means, said, cost = TABLES
+    values = make_or_reuse(measured, name, profile.name, **origin)
+    setup = f"{profile.name}, {BASE} with and without adapters, exact search"
+    return {
+        name: values,
+        means: make_or_reuse(lambda: slhyde_table(values, setup), means, profile.name, **origin),
+        said: make_or_reuse(lambda: slhyde_claims(values), said, profile.name, **origin),
+        cost: make_or_reuse(cards, cost, profile.name, **origin),
+    }
+
+
+def main() -> None:
+    """``python -m lib.studies.selflearn.study [--profile open]``: the tables, and what they say."""
+    parser = argparse.ArgumentParser(prog="python -m lib.studies.selflearn.study")
+    parser.add_argument("--profile", default="open")
+    tables = slhyde_results(load_profile(parser.parse_args().profile))
+    print(tables[TABLES[2]].to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

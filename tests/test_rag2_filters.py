@@ -1,0 +1,630 @@
+"""RAG2's filters: one contract for all, thresholds, leaks, shuffled labels, and the paper's T5."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.data.passages import Passage
+from lib.data.questions import Question
+from lib.data.store import PassageStore
+from lib.search.bm25 import BM25Index
+from lib.search.embed import HashEncoder
+from lib.stats import auroc
+from lib.studies.rag2 import filters, train_filters
+from lib.studies.rag2.filters import (
+    BASELINES,
+    CROSSES,
+    HEADS,
+    Bm25Filter,
+    PassageStart,
+    card_of,
+    features,
+    head_file,
+    load_filter,
+    share_threshold,
+    threshold_key,
+)
+from lib.studies.rag2.held import (
+    held_pairs,
+    held_table,
+    kept_shares,
+    score_pairs,
+    within_questions,
+)
+from lib.studies.rag2.labels import with_differences
+from lib.studies.rag2.rationales import Leak, Rationale
+from lib.studies.rag2.seq2seq import (
+    LABEL_TOKENS,
+    Examples,
+    Seq2SeqFilter,
+    Settings,
+    encoded,
+    train_seq2seq,
+    with_label_tokens,
+)
+from lib.studies.rag2.train_filters import (
+    PLAN,
+    RECIPES,
+    Material,
+    Recipe,
+    check_training,
+    choose_penalty,
+    fit_head,
+    labelled,
+    texts_of,
+    train,
+    train_flan_t5,
+)
+from tests.tiny_models import save_bert
+
+GOOD = ("fever", "pain", "heart")
+BAD = ("drug", "dose", "test")
+OTHER = ("the", "of", "a", "sign", "kidney")
+
+
+def made_pairs(n: int, seed: int = 0) -> tuple[list[tuple[str, str]], list[bool]]:
+    """Pairs whose passage has a good word or a bad one, and whether it is a good one."""
+    generator = random.Random(seed)
+    pairs, helpful = [], []
+    for _ in range(n):
+        good = generator.random() < 0.5
+        said = [*generator.choices(GOOD if good else BAD, k=6), generator.choice(OTHER)]
+        question = " ".join(generator.sample(OTHER, 2))
+        pairs.append((question, " ".join(generator.sample(said, len(said)))))
+        helpful.append(good)
+    return pairs, helpful
+
+
+# a small world ------------------------------------------------------------------------------------
+
+
+def made_material(folder: Path, questions: int = 160) -> Material:
+    """Questions with six passages each; the difference is great where a passage has good words.
+
+    Three questions of four are to train on. The first ten have the model's own rationale too.
+    """
+    generator = random.Random(5)
+    rationales, passages, rows = [], [], []
+    for i in range(questions):
+        qid, part = f"q{i:03d}", "held" if i % 4 == 3 else "train"
+        asked = " ".join(generator.sample(OTHER, 2))
+        rationales.append(
+            Rationale(
+                "bioasq", qid, part, f"{asked} {i}", {}, "", f"says {i}", frozenset({f"pm{i}"})
+            )
+        )
+        for rank in range(1, 7):
+            ((_, text),), (good,) = made_pairs(1, seed=100 * i + rank)
+            passages.append(Passage(f"p{i:03d}-{rank}", "a title", text, "made", {}))
+            for kind in ("expert", "own") if i < 10 else ("expert",):
+                gain = 3 * good + generator.random()
+                rows.append(
+                    {
+                        "dataset": "bioasq",
+                        "part": part,
+                        "qid": qid,
+                        "pid": passages[-1].pid,
+                        "rank": rank,
+                        "rationale": kind,
+                        "tokens": 10,
+                        "log_p_without": -20.0,
+                        "log_p_with": -20.0 + gain,
+                        "right_without": 0,
+                        "right_with": int(generator.random() < 0.5),
+                    }
+                )
+    labels = with_differences(pd.DataFrame(rows))
+    store = PassageStore.build(folder / "store.sqlite", passages)
+    tested = [Question("t", "another thing", {"A": "yes"}, "A", "bioasq", gold_pmids=("pm999",))]
+    return Material(labels, "made", rationales, tested, store, HashEncoder(64))
+
+
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory) -> Iterator[None]:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def world(own_cache, tmp_path_factory) -> Iterator[Material]:
+    """Made material, and folders of its own for what is trained on it; crosses on a tiny BERT."""
+    folder = tmp_path_factory.mktemp("world")
+    bert = save_bert(folder / "bert", seed=0)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(filters, "_FOLDER", folder / "filters")
+    patch.setattr(filters, "ADAPTERS", folder / "adapters")
+    tiny = replace(PLAN, base=str(bert), epochs=1, rank=2, batch_size=16)
+    patch.setattr(train_filters, "PLAN", tiny)
+    yield made_material(folder)
+    patch.undo()
+
+
+# the contract -------------------------------------------------------------------------------------
+
+_NAMES = (*BASELINES, "head-ppl-25", "head-shuffled", "cross-ppl-25")
+
+
+@pytest.fixture(scope="module")
+def trained(world) -> dict[str, dict]:
+    return {name: train(name, world) for name in _NAMES}
+
+
+def opened(name: str, world: Material, trained_t5: tuple, share: float | None = 0.25):
+    if name == "seq2seq":
+        return Seq2SeqFilter(trained_t5[0], max_tokens=64)
+    texts = [passage.text for passage in world.store]
+    return load_filter(name, share, encoder=world.encoder, texts=texts)
+
+
+@pytest.mark.parametrize("name", [*_NAMES, "seq2seq"])
+def test_every_filter_keeps_the_contract(name, world, trained, trained_t5, tmp_path, monkeypatch):
+    one = opened(name, world, trained_t5)
+    pairs, _ = made_pairs(9, seed=3)
+    pairs.append(pairs[0])
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "first"))
+    together = one.scores(pairs)
+    assert together.shape == (10,) and together.dtype == float and np.isfinite(together).all()
+    assert together[0] == together[9] and len(set(together.round(9))) > 1
+    assert one.scores([]).shape == (0,)
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "second"))
+    alone = [one.scores([pair])[0] for pair in pairs]
+    assert np.allclose(together, alone, atol=1e-5)
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "third"))
+    assert np.allclose(together[::-1], one.scores(pairs[::-1]), atol=1e-5)
+    assert isinstance(one.threshold, float) and one.fingerprint
+    if name not in BASELINES:
+        assert ((together >= 0) & (together <= 1)).all()
+
+
+def test_a_filter_draws_its_line_at_a_half_or_where_its_card_says(world, trained, trained_t5):
+    for name in _NAMES:
+        texts = texts_of(labelled(Recipe("delta_ppl"), world.labels), world.rationales, world.store)
+        scores = opened(name, world, trained_t5).scores(texts)
+        for share in (0.25, 0.05):
+            line = opened(name, world, trained_t5, share).threshold
+            assert line == card_of(name)[threshold_key(share)]
+            assert share <= (scores >= line - 1e-9).mean()
+            assert (scores > line + 1e-9).mean() < share
+        if name in BASELINES:
+            with pytest.raises(ValueError, match="gives no probability"):
+                opened(name, world, trained_t5, None)
+        else:
+            assert opened(name, world, trained_t5, None).threshold == 0.5
+    with pytest.raises(ValueError, match="no filter 'head'"):
+        load_filter("head")
+    with pytest.raises(ValueError, match="has no 'threshold_10'"):
+        load_filter("head-ppl-25", 0.1)
+
+
+def test_weights_of_another_encoder_or_of_no_card_are_refused(world, trained, monkeypatch):
+    with pytest.raises(ValueError, match="was trained on hash"):
+        load_filter("head-ppl-25", encoder=HashEncoder(32))
+    with pytest.raises(FileNotFoundError, match="train_filters head-right"):
+        load_filter("head-right", encoder=world.encoder)
+    file = head_file("head-shuffled")
+    whole = file.read_bytes()
+    try:
+        file.write_bytes(whole + b" ")
+        with pytest.raises(ValueError, match="not what its card says"):
+            load_filter("head-shuffled", encoder=world.encoder)
+    finally:
+        file.write_bytes(whole)
+
+
+# what each reads ----------------------------------------------------------------------------------
+
+
+def test_bm25_of_a_pair_is_that_of_the_index():
+    texts = [text for (_, text), _ in zip(*made_pairs(30, seed=4), strict=True)]
+    texts[3] = "fever fever fever kidney"
+    ids = [f"p{i:02d}" for i in range(30)]
+    index = BM25Index.build(texts, ids)
+    one = Bm25Filter(texts, 0.0)
+    for question in ("fever kidney", "the heart heart sign", "pain unheardof"):
+        hits = index.search([question], 30)
+        of_index = dict(zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True))
+        expected = [of_index.get(pid, 0.0) for pid in ids]
+        assert np.allclose(one.scores([(question, text) for text in texts]), expected, atol=1e-4)
+    with pytest.raises(ValueError, match="needs the passages"):
+        Bm25Filter([], 0.0)
+
+
+def test_features_are_products_differences_and_the_cosine(own_cache):
+    encoder = HashEncoder(16)
+    u = encoder.encode(["fever pain"])[0]
+    v = encoder.encode(["heart drug fever"])[0]
+    (row,) = features([("fever pain", "heart drug fever")], encoder)
+    assert row.dtype == np.float32
+    assert np.allclose(row, [*(u * v), *np.abs(u - v), u @ v], atol=1e-6)
+
+
+def test_a_cross_encoder_reads_the_start_of_a_passage(tmp_path):
+    bert = save_bert(tmp_path / "bert", seed=0)
+    clip = PassageStart(bert, tokens=5)
+    assert clip("fever pain heart") == "fever pain heart" and clip("") == ""
+    assert clip("fever  pain heart kidney drug dose") == "fever  pain heart kidney drug"
+
+
+# thresholds and labels ----------------------------------------------------------------------------
+
+few_scores = st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.5, 0.9]), min_size=1, max_size=40)
+
+
+@given(few_scores, st.sampled_from([0.05, 0.25, 0.5, 1.0]))
+def test_the_share_threshold_is_the_highest_score_that_keeps_the_share(scores, share):
+    line = share_threshold(scores, share)
+    enough = [s for s in scores if sum(t >= s for t in scores) >= share * len(scores) - 1e-9]
+    assert line == max(enough)
+
+
+def test_labels_are_cut_by_training_differences_alone(world):
+    table = labelled(Recipe("delta_ppl"), world.labels)
+    expert = world.labels[world.labels["rationale"] == "expert"]
+    of_training = expert[expert["part"] == "train"]
+    line = np.sort(of_training["delta_ppl"])[::-1][len(of_training) // 4 - 1]
+    assert table["is_helpful"].tolist() == (of_training["delta_ppl"] >= line).tolist()
+    held = labelled(Recipe("delta_ppl"), world.labels, "held")
+    of_held = expert.loc[expert["part"] == "held", "delta_ppl"]
+    assert held["is_helpful"].tolist() == (of_held >= line).tolist()
+    moved = world.labels.copy()
+    moved.loc[moved["part"] == "held", "delta_ppl"] += 100
+    assert labelled(Recipe("delta_ppl"), moved)["is_helpful"].equals(table["is_helpful"])
+
+
+def test_recipes_choose_their_rows(world):
+    own = labelled(RECIPES["head-own"], world.labels)
+    same = labelled(RECIPES["head-own-questions"], world.labels)
+    assert own[["qid", "pid"]].equals(same[["qid", "pid"]]) and own["qid"].nunique() == 8
+    assert own["is_helpful"].sum() == same["is_helpful"].sum() == 12
+    assert not own["is_helpful"].equals(same["is_helpful"])
+    labels = world.labels.copy()
+    labels.loc[labels["qid"] == "q000", ["right_without", "right_with"]] = [1, 1]
+    labels.loc[labels["qid"] == "q001", ["right_without", "right_with"]] = [0, 1]
+    labels.loc[labels["qid"] == "q002", ["right_without", "right_with"]] = [np.nan, np.nan]
+    right, turned = (labelled(RECIPES[f"head-{kind}"], labels) for kind in ("right", "turned"))
+    assert "q002" not in set(right["qid"]) and len(right) == len(turned) == 119 * 6
+    for qid, expected in (("q000", (6, 0)), ("q001", (6, 6))):
+        found = [table.loc[table["qid"] == qid, "is_helpful"].sum() for table in (right, turned)]
+        assert tuple(found) == expected
+
+
+def test_shuffled_twins_differ_in_the_order_of_labels_alone(world, monkeypatch):
+    told = {}
+
+    def kept(plan, columns, loss, out, **trained_on):
+        told[out.name] = (plan, columns, trained_on)
+        return {}
+
+    monkeypatch.setattr(train_filters, "fit", kept)
+    for name in ("cross-ppl-25", "cross-shuffled"):
+        train_filters._train_cross(name, world)
+    (plan, columns, card), (other_plan, other, other_card) = told.values()
+    assert plan == other_plan
+    assert columns["question"] == other["question"] and columns["passage"] == other["passage"]
+    assert columns["label"] != other["label"] and sum(columns["label"]) == sum(other["label"])
+    assert card | {"shuffled": True} == other_card
+    # Of labels in disorder a quarter is on helpful pairs, as on all.
+    hit = sum(a and b for a, b in zip(columns["label"], other["label"], strict=True))
+    assert hit / sum(columns["label"]) < 0.5
+
+
+def test_shuffled_labels_destroy_what_a_head_learns(world, trained):
+    pairs = labelled(Recipe("delta_ppl"), world.labels, "held")
+    texts = texts_of(pairs, world.rationales, world.store)
+    truth = pairs["is_helpful"].to_numpy()
+    found = {
+        name: auroc(truth, load_filter(name, encoder=world.encoder).scores(texts))
+        for name in ("head-ppl-25", "head-shuffled")
+    }
+    assert found["head-ppl-25"] > 0.7 and found["head-shuffled"] < found["head-ppl-25"] - 0.15
+    same = ("C", "examples", "helpful", "label", "share", "encoder")
+    assert all(trained["head-ppl-25"][k] == trained["head-shuffled"][k] for k in same)
+
+
+# heads --------------------------------------------------------------------------------------------
+
+
+def test_the_penalty_is_chosen_on_questions_that_were_not_seen():
+    # Which question it is, says whether its passages help: of no use for another question.
+    generator = np.random.default_rng(0)
+    questions = np.repeat(np.arange(40), 6)
+    rows = np.eye(40)[questions] + 0.01 * generator.standard_normal((240, 40))
+    helpful = (generator.random(40) < 0.5)[questions]
+    C, by_penalty = choose_penalty(rows, helpful, [f"q{i}" for i in questions])
+    assert max(by_penalty.values()) < 0.65
+    weight, bias = fit_head(rows, helpful, 1.0)
+    assert auroc(helpful, rows @ weight + bias) == 1.0
+    assert by_penalty[C] == max(by_penalty.values())
+
+
+def test_a_head_is_the_regression_on_standardised_columns():
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    generator = np.random.default_rng(1)
+    rows = generator.standard_normal((80, 5)) * [1, 10, 0.1, 1, 1] + 3
+    helpful = rows[:, 0] + generator.standard_normal(80) > 3
+    weight, bias = fit_head(rows, helpful, 0.1)
+    plain = StandardScaler().fit_transform(rows)
+    model = LogisticRegression(C=0.1, tol=1e-10, max_iter=10_000).fit(plain, helpful)
+    assert np.allclose(rows @ weight + bias, model.decision_function(plain), atol=1e-4)
+
+
+# leaks --------------------------------------------------------------------------------------------
+
+
+def with_document(material: Material, qid: str, document: str) -> Material:
+    planted = [
+        replace(r, documents=frozenset({document})) if r.qid == qid else r
+        for r in material.rationales
+    ]
+    return replace(material, rationales=planted)
+
+
+@pytest.mark.parametrize("name", ["head-ppl-25", "cross-ppl-25"])
+def test_a_planted_leak_is_caught_before_anything_is_trained(name, world):
+    with pytest.raises(Leak, match="q000 shares a document with a test question"):
+        train(name, with_document(world, "q000", "pm999"))
+    renamed = world.labels.replace({"part": {"held": "train"}})
+    with pytest.raises(Leak, match="q003 is none to train on"):
+        train(name, replace(world, labels=renamed))
+
+
+def test_pairs_of_another_part_are_refused(world):
+    pairs = labelled(Recipe("delta_ppl"), world.labels)
+    check_training(pairs, world.rationales, world.tested)
+    one_held = labelled(Recipe("delta_ppl"), world.labels, "held").head(1)
+    both = pd.concat([pairs, one_held], ignore_index=True)
+    with pytest.raises(Leak, match="1 pairs, q003 first, are not of the part 'train'"):
+        check_training(both, world.rationales, world.tested)
+
+
+# held out -----------------------------------------------------------------------------------------
+
+
+def test_held_tables_by_brute_force(world, trained, trained_t5):
+    first = {q: frozenset({f"p{q[1:]}-1"}) for q in world.labels["qid"].unique()}
+    pairs = held_pairs(world.labels, first)
+    assert len(pairs) == 240 and pairs["experts gave it"].sum() == 40
+    texts = texts_of(pairs, world.rationales, world.store)
+    used = [opened(name, world, trained_t5) for name in ("cosine", "head-ppl-25")]
+    scored = score_pairs(pairs, texts, used)
+    table = held_table(scored, ["cosine", "head-ppl-25"])
+    row = table[(table["truth"] == "experts gave it") & (table["filter"] == "cosine")].iloc[0]
+    truth, scores = scored["experts gave it"].to_numpy() == 1, scored["cosine"].to_numpy()
+    assert row["helpful"] == 40 and row["n"] == 240 and row["questions"] == 40
+    everywhere, inside = [], []
+    for i in np.flatnonzero(truth):
+        for j in np.flatnonzero(~truth):
+            won = (scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j])
+            everywhere.append(won)
+            if scored["qid"][i] == scored["qid"][j]:
+                inside.append(won)
+    assert np.isclose(row["auroc"], np.mean(everywhere))
+    assert np.isclose(row["within"], np.mean(inside))
+    assert row["low"] <= row["auroc"] <= row["high"]
+    assert row["within_low"] <= row["within"] <= row["within_high"]
+    kept = kept_shares(scored, {"cosine": {"line": 0.2}})
+    assert np.isclose(kept["kept"].iloc[0], np.mean(scores >= 0.2))
+    nothing = [not (own["cosine"] >= 0.2).any() for _, own in scored.groupby("qid")]
+    assert np.isclose(kept["emptied"].iloc[0], np.mean(nothing))
+
+
+def test_within_questions_needs_both_kinds_in_one():
+    helpful, scores = np.array([True, True, False, False]), np.array([0.9, 0.1, 0.5, 0.4])
+    assert np.isnan(within_questions(helpful, scores, ["a", "a", "b", "b"])[0])
+    assert within_questions(helpful, scores, ["a", "b", "a", "b"])[0] == 0.5
+
+
+# the tiny T5 --------------------------------------------------------------------------------------
+
+
+def save_t5(folder: Path, seed: int = 0) -> Path:
+    """A one-layer T5 that knows a few words, saved as the hub would store it."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+    named = ["<pad>", "</s>", "<unk>"]
+    vocabulary = {word: i for i, word in enumerate([*named, *GOOD, *BAD, *OTHER, "Question", ":"])}
+    plain = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    plain.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+    torch.manual_seed(seed)
+    config = T5Config(
+        vocab_size=len(vocabulary),
+        d_model=32,
+        d_kv=8,
+        d_ff=32,
+        num_layers=1,
+        num_heads=2,
+        dropout_rate=0.05,
+        decoder_start_token_id=0,
+    )
+    model = T5ForConditionalGeneration(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory) -> Path:
+    return save_t5(tmp_path_factory.mktemp("t5") / "tiny-t5")
+
+
+def t5_training(base: Path) -> tuple[Examples, Examples, Settings]:
+    settings = Settings(str(base), learning_rate=0.03, epochs=4, batch_size=8, max_tokens=64)
+    return Examples(*made_pairs(160)), Examples(*made_pairs(32, seed=1)), settings
+
+
+@pytest.fixture(scope="module")
+def trained_t5(t5, tmp_path_factory) -> tuple[Path, Path, dict]:
+    folder = tmp_path_factory.mktemp("trained-t5")
+    training, validation, settings = t5_training(t5)
+    card = train_seq2seq(training, validation, folder / "out", settings, folder / "work")
+    return folder / "out", folder / "work", card
+
+
+def history_of(work: Path) -> list[dict]:
+    """What the trainer logged, from its newest checkpoint."""
+    states = work.glob("*/checkpoint-*/trainer_state.json")
+    histories = [json.loads(state.read_text())["log_history"] for state in states]
+    return max(histories, key=len)
+
+
+def test_a_tiny_t5_learns_which_passages_help(trained_t5):
+    out, work, card = trained_t5
+    assert card["auroc"] > 0.9 and card["pairs"] == 160
+    pairs, is_helpful = made_pairs(40, seed=2)
+    scores = Seq2SeqFilter(out, max_tokens=64).scores(pairs)
+    assert auroc(np.array(is_helpful), scores) > 0.9
+    losses = [entry["loss"] for entry in history_of(work) if "loss" in entry]
+    assert len(losses) == 4 and losses[-1] < losses[0] / 2
+
+
+def test_the_epoch_is_the_first_of_the_best_on_validation(trained_t5):
+    _, work, card = trained_t5
+    found = [entry["eval_auroc"] for entry in history_of(work) if "eval_auroc" in entry]
+    assert len(found) == 4 and card["epoch"] == found.index(max(found)) + 1
+
+
+def test_two_tokens_are_added_and_they_alone_are_compared(t5, trained_t5):
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    before = AutoTokenizer.from_pretrained(t5)
+    out = trained_t5[0]
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    ids = tokenizer.convert_tokens_to_ids(list(LABEL_TOKENS))
+    assert ids == [len(before), len(before) + 1] and len(tokenizer) == len(before) + 2
+    model = AutoModelForSeq2SeqLM.from_pretrained(out).eval()
+    assert model.get_input_embeddings().num_embeddings == len(tokenizer)
+    pairs, _ = made_pairs(6, seed=7)
+    scores = Seq2SeqFilter(out, max_tokens=64).scores(pairs)
+    for (question, passage), score in zip(pairs, scores, strict=True):
+        prompt = torch.tensor([encoded(tokenizer, question, passage, 64)])
+        told = model.generate(
+            prompt, max_new_tokens=1, output_logits=True, return_dict_in_generate=True
+        )
+        helpful, not_helpful = told.logits[0][0, ids].double().tolist()
+        assert np.isclose(score, 1 / (1 + np.exp(not_helpful - helpful)), atol=1e-5)
+    with pytest.raises(ValueError, match=r"does not know \[HELPFUL\]"):
+        Seq2SeqFilter(t5)
+
+
+def test_a_t5_with_rows_to_spare_does_not_lose_them(t5):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(t5), AutoTokenizer.from_pretrained(t5)
+    rows = len(tokenizer) + 10
+    model.resize_token_embeddings(rows)
+    ids = with_label_tokens(model, tokenizer)
+    assert ids == with_label_tokens(model, tokenizer)
+    assert model.get_input_embeddings().num_embeddings == rows
+
+
+def test_only_the_evidence_is_cut(t5):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(t5)
+    question = "the kidney sign"
+    bare = len(encoded(tokenizer, question, "", 512))
+    passage = " ".join([*GOOD, *BAD] * 20)
+    words = tokenizer(passage, add_special_tokens=False)["input_ids"]
+    whole = encoded(tokenizer, question, passage, 512)
+    assert len(whole) == bare + 120
+    start = next(i for i in range(bare) if whole[i : i + 120] == words)
+    for room in (1, 7, 60, 119):
+        cut = encoded(tokenizer, question, passage, bare + room)
+        assert cut == whole[:start] + words[:room] + whole[start + 120 :]
+    with pytest.raises(ValueError, match="leaves no room for evidence"):
+        encoded(tokenizer, question, passage, bare)
+
+
+def test_a_killed_t5_goes_on_and_comes_to_the_same_weights(t5, trained_t5, tmp_path, monkeypatch):
+    import sklearn.metrics
+
+    measured = sklearn.metrics.roc_auc_score
+    calls = []
+
+    def killed_at_the_second(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return measured(*given)
+
+    training, validation, settings = t5_training(t5)
+    arguments = (training, validation, tmp_path / "out", settings, tmp_path / "work")
+    with monkeypatch.context() as patch:
+        patch.setattr(sklearn.metrics, "roc_auc_score", killed_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            train_seq2seq(*arguments)
+    assert not (tmp_path / "out").exists()
+    assert len(list((tmp_path / "work").glob("*/checkpoint-*"))) == 1
+    assert train_seq2seq(*arguments) == trained_t5[2]
+    for name in ("model.safetensors", "card.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (trained_t5[0] / name).read_bytes()
+    (last,) = (tmp_path / "work").glob("*/checkpoint-80/model.safetensors")
+    (undisturbed,) = trained_t5[1].glob("*/checkpoint-80/model.safetensors")
+    assert last.read_bytes() == undisturbed.read_bytes()
+
+
+def test_the_papers_filter_is_trained_on_its_labels_and_loaded_by_its_folder(world, t5, tmp_path):
+    settings = Settings(str(t5), learning_rate=0.01, epochs=1, batch_size=16, max_tokens=64)
+    card = train_flan_t5(world, tmp_path / "out", settings, tmp_path / "work")
+    assert card["pairs"] + card["validation_pairs"] == 120 * 6
+    assert 6 * 4 < card["validation_pairs"] < 6 * 24 and card["validation_pairs"] % 6 == 0
+    one = load_filter(f"seq2seq:{tmp_path / 'out'}")
+    assert one.threshold == 0.5 and one.scores(made_pairs(2)[0]).shape == (2,)
+    with pytest.raises(Leak):
+        train_flan_t5(with_document(world, "q000", "pm999"), tmp_path / "out", settings)
+
+
+def test_examples_need_a_label_each_and_both_labels():
+    for is_helpful in ([True], [True, True]):
+        with pytest.raises(ValueError, match="both labels"):
+            Examples([("a", "b"), ("c", "d")], is_helpful)
+
+
+# what is shipped ----------------------------------------------------------------------------------
+
+
+def test_every_filter_has_a_recipe_and_its_card_tells_the_same():
+    assert set(RECIPES) == {*HEADS, *CROSSES}
+    for name, recipe in RECIPES.items():
+        card = card_of(name)
+        told = {key: card[key] for key in ("label", "share", "rationale", "questions", "shuffled")}
+        assert Recipe(**told) == recipe, name
+        assert card["minutes"] >= 0 and card["peak_memory_mb"] > 50
+        assert card["threshold_25"] < card["threshold_05"]
+    sizes = [head_file(name).stat().st_size for name in HEADS]
+    assert max(sizes) < 5000
+    for name in BASELINES:
+        assert card_of(name)["threshold_25"] < card_of(name)["threshold_05"]
+
+
+def test_shipped_filters_read_any_pair_alike(own_folders):
+    pairs = [
+        ("What treats scurvy?\nA. vitamin C\nB. iron", "Vitamin C cures scurvy within days."),
+        ("What treats scurvy?\nA. vitamin C\nB. iron", "The heart has four chambers. " * 60),
+    ]
+    for name in (*HEADS, *CROSSES):
+        one = load_filter(name)
+        together = one.scores(pairs)
+        assert ((together > 0) & (together < 1)).all()
+        assert np.allclose(together, [one.scores([pair])[0] for pair in pairs], atol=1e-5)

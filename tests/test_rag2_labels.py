@@ -1,0 +1,521 @@
+"""RAG2's labels: who is trained on, what is measured, what is helpful, killed and run again."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.data.corpora import load_passages
+from lib.data.passages import Passage
+from lib.data.questions import Question, load_bioasq_all, load_questions
+from lib.data.real import load_real
+from lib.llm.causal import open_causal
+from lib.llm.small_model import SHA256
+from lib.run import Retriever
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.studies.rag2 import labels as module
+from lib.studies.rag2 import rationales as parts
+from lib.studies.rag2.labels import (
+    COLUMNS,
+    FOLDER,
+    FRACTIONS,
+    PASSAGES,
+    REPLY_TOKENS,
+    Labeller,
+    find_passages,
+    first_words,
+    helpful,
+    rationale_messages,
+    read_labels,
+    read_own_rationales,
+    threshold,
+    with_differences,
+    write_labels,
+)
+from lib.studies.rag2.portions import in_portions
+from lib.studies.rag2.rationales import (
+    HELD,
+    LEAST_WORDS,
+    TRAIN,
+    Leak,
+    Rationale,
+    check_leaks,
+    explanations,
+    half_of,
+    load_rationales,
+)
+from tests import kill_labels
+from tests.kill_labels import OWN, labelled, passages, rationales, tiny_causal
+
+CHILD = Path(kill_labels.__file__)
+
+
+# who is trained on --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(mirror) -> list[Rationale]:
+    return load_rationales()
+
+
+@pytest.mark.mirror
+def test_the_parts_are_as_large_as_said(real):
+    counts = Counter((r.part, r.dataset) for r in real)
+    assert counts == {("train", d): n for d, n in TRAIN.items()} | {
+        ("held", d): n for d, n in HELD.items()
+    }
+    assert TRAIN["bioasq"] >= 500
+    assert all(r.expert and r.question for r in real)
+    assert all(sorted(r.options) == list("ABCD") for r in real if r.dataset == "medmcqa")
+    assert not any(r.options for r in real if r.dataset == "bioasq")
+    assert real == load_rationales()
+
+
+@pytest.mark.mirror
+def test_medmcqa_has_2025_explanations_in_two_halves(mirror):
+    found = explanations()
+    assert len(found) == 2025
+    assert min(len(text.split()) for text in found.values()) >= LEAST_WORDS
+    halves = Counter(half_of(qid) for qid in found)
+    assert halves["train"] + halves["held"] == 2025 and min(halves.values()) > 900
+    assert set(found) <= {q.qid for q in load_questions("medmcqa")}
+
+
+@pytest.mark.mirror
+def test_nothing_that_is_tested_was_trained_on(real):
+    """The same by brute force, without the code that refuses a leak."""
+    yes_no = [q for q in load_bioasq_all() if q.options]
+    documents = {pmid for q in yes_no for pmid in (*q.gold_pmids, *q.snippet_pmids)}
+    assert len(yes_no) == 618 and len(documents) > 3000
+    tuned_on = {q.qid for q in load_real("dev")}
+    words = {q.text for q in (*load_real("test"), *load_real("dev"))}
+    bioasq = [r for r in real if r.dataset == "bioasq"]
+    assert all(r.documents and not r.documents & documents for r in bioasq)
+    assert not any(r.qid in tuned_on or r.question in words for r in real)
+    train = [r for r in real if r.part == "train"]
+    held = [r for r in real if r.part == "held"]
+    for one in held:
+        for other in train:
+            assert one.qid != other.qid and one.question != other.question
+            assert one.expert != other.expert and not one.documents & other.documents
+
+
+def made(qid: str, dataset: str = "bioasq", part: str = "train", **fields) -> Rationale:
+    given = {"question": f"question {qid}", "options": {}, "answer": "", "expert": f"expert {qid}"}
+    return Rationale(dataset=dataset, qid=qid, part=part, **given | fields)
+
+
+TESTED = [
+    Question("t", "Is it?", {"A": "yes"}, "A", "bioasq", gold_pmids=("1",), snippet_pmids=("2",)),
+    Question("u", "What is it?", {"A": "so"}, "A", "medqa"),
+]
+
+
+def clean() -> list[Rationale]:
+    """Two parts that share nothing with each other and with what is tested."""
+    of_half = {"train": [], "held": []}
+    for i in range(40):
+        of_half[half_of(f"m{i}")].append(f"m{i}")
+    return [
+        made("a", documents=frozenset({"3"})),
+        made(of_half["train"][0], "medmcqa"),
+        made("b", part="held", documents=frozenset({"4"})),
+        made(of_half["held"][0], "medmcqa", "held"),
+    ]
+
+
+def test_parts_that_share_nothing_are_let_through():
+    check_leaks(clean(), TESTED)
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        (made("x", documents=frozenset({"3", "1"})), "document with a test"),
+        (made("x", documents=frozenset({"2"})), "document with a test"),
+        (made("x", part="held", documents=frozenset({"1"})), "document with a test"),
+        (made("x", question="what  IS it?"), "asks what"),
+        (made("x", part="held", documents=frozenset({"3"})), "shares something"),
+        (made("x", part="held", question="Question A"), "shares something"),
+        (made("x", part="held", expert="Expert a"), "shares something"),
+        (made("a", documents=frozenset({"3"})), "in twice"),
+    ],
+)
+def test_a_planted_leak_is_caught(planted, said):
+    with pytest.raises(Leak, match=said):
+        check_leaks([*clean(), planted], TESTED)
+
+
+def test_a_medmcqa_question_in_both_halves_is_caught():
+    train = next(r for r in clean() if r.dataset == "medmcqa" and r.part == "train")
+    with pytest.raises(Leak, match="not of the half"):
+        check_leaks([*clean(), replace(train, part="held")], TESTED)
+
+
+@pytest.mark.mirror
+def test_a_leak_planted_among_the_real_ones_is_caught(real):
+    tested = parts.tested_questions()
+    pmid = next(q.gold_pmids[0] for q in tested if q.dataset == "bioasq" and q.options)
+    first = real[0]
+    planted = replace(first, documents=first.documents | {pmid})
+    with pytest.raises(Leak, match=first.qid):
+        check_leaks([planted, *real[1:]], tested)
+
+
+# what is asked ------------------------------------------------------------------------------------
+
+
+def test_the_passage_comes_before_the_question_and_is_all_that_differs():
+    rationale = made("q", question="Why so?", options={"B": "two", "A": "one"})
+    passage = Passage("p", "A title", "Some text.", "made", {})
+    alone, with_passage = rationale_messages(rationale), rationale_messages(rationale, passage)
+    assert [m["role"] for m in alone] == ["system", "user"]
+    assert alone[0] == with_passage[0]
+    before, _, rest = with_passage[1]["content"].partition("Question:")
+    assert before == "Document:\nA title\nSome text.\n\n"
+    assert "Question:" + rest == alone[1]["content"]
+    assert "Why so?\nA. one\nB. two\n" in rest
+
+
+@given(
+    text=st.lists(st.sampled_from(["a", "bb", "ccc", "dddd"]), min_size=1).map(" ".join),
+    most=st.integers(1, 30),
+)
+def test_as_many_words_as_fit(text, most):
+    """A token is a character here, and a space is one too."""
+    words = text.split()
+    fitting = [n for n in range(1, len(words) + 1) if len(" ".join(words[:n])) <= most]
+    expected = " ".join(words[: max(fitting, default=1)])
+    assert first_words(text, list, most) == expected
+
+
+def test_passages_are_found_with_the_question_alone():
+    class Store:
+        def get_many(self, pids):
+            return [Passage(pid, "", "", "made", {}) for pid in pids]
+
+    encoder = HashEncoder()
+    texts = ["fever and pain", "heart", "kidney stones hurt"]
+    index = DenseIndex([encoder.encode(texts, "article")], ["p0", "p1", "p2"])
+    asked = [
+        made("q", question="kidney stones", options={"A": "heart"}),
+        made("r", question="heart"),
+    ]
+    found = find_passages(asked, Retriever(index, encoder, Store()), k=1)
+    assert [[p.pid for p in own] for own in found] == [["p2"], ["p1"]]
+
+
+# what is measured ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> tuple[pd.DataFrame, list[dict], Path]:
+    """What a run that nobody kills makes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return *labelled(folder), folder
+
+
+def test_every_number_is_that_of_its_own_question_and_passage(undisturbed):
+    table, own, _ = undisturbed
+    causal = tiny_causal()
+    by_id = {r.qid: r for r in rationales()}
+    near = {p.pid: p for found in passages() for p in found}
+    texts = {row["qid"]: row["text"] for row in own}
+    assert tuple(table.columns) == COLUMNS
+    counts = table.groupby("rationale")["qid"].nunique()
+    assert counts.to_dict() == {"expert": len(by_id), "own": sum(OWN.values())}
+    assert table.groupby(["qid", "rationale"]).size().eq(3).all()
+    for row in table.itertuples():
+        rationale, passage = by_id[row.qid], near[row.pid]
+        assert (rationale.dataset, rationale.part) == (row.dataset, row.part)
+        assert row.pid == f"p{row.qid[1:]}{row.rank - 1}"
+        text = rationale.expert if row.rationale == "expert" else texts[row.qid]
+        for prompt, found in [(None, row.log_p_without), (passage, row.log_p_with)]:
+            messages = rationale_messages(rationale, prompt)
+            ((expected, tokens),) = causal.log_likelihoods([(messages, text)])
+            assert row.tokens == tokens and found == pytest.approx(expected, abs=1e-3)
+
+
+def test_letters_are_those_of_the_question(undisturbed):
+    table, _, _ = undisturbed
+    four = ["p_right_without", "p_right_with", "right_without", "right_with"]
+    has_options = table["dataset"] == "medmcqa"
+    assert table.loc[~has_options, four].isna().all(axis=None)
+    assert table.loc[has_options, four].notna().all(axis=None)
+    causal = tiny_causal()
+    by_id = {r.qid: r for r in rationales()}
+    near = {p.pid: p for found in passages() for p in found}
+    for row in table[has_options].itertuples():
+        rationale = by_id[row.qid]
+        lines = "\n".join(f"{x}. {rationale.options[x]}" for x in "ABCD")
+        document = f"Document [0] (Title: {near[row.pid].title}) {near[row.pid].text}"
+        prompts = [
+            module.load_prompt("letter_closed_book").messages(
+                question=rationale.question, options=lines
+            ),
+            module.load_prompt("letter_with_documents").messages(
+                question=rationale.question, options=lines, documents=document
+            ),
+        ]
+        asked = [[(messages, letter) for letter in "ABCD"] for messages in prompts]
+        values = [(row.p_right_without, row.right_without), (row.p_right_with, row.right_with)]
+        for pairs, (probability, right) in zip(asked, values, strict=True):
+            odds = np.exp(causal.log_likelihoods(pairs)[:, 0])
+            at = "ABCD".index(rationale.answer)
+            assert probability == pytest.approx(odds[at] / odds.sum(), abs=1e-4)
+            assert right == int(odds.argmax() == at)
+
+
+def test_the_models_own_rationale_is_greedy_and_without_a_passage(undisturbed):
+    _, own, _ = undisturbed
+    first = {r.qid: r for r in rationales()}
+    causal = tiny_causal()
+    asked = [first[row["qid"]] for row in own]
+    assert [row["dataset"] for row in own] == ["bioasq"] * 2 + ["medmcqa"]
+    assert {r.part for r in asked} == {"train"}
+    sampling = module.Sampling(max_tokens=REPLY_TOKENS)
+    for rationale, row in zip(asked, own, strict=True):
+        assert causal.write([rationale_messages(rationale)], sampling) == [row["text"]]
+
+
+def test_options_with_other_letters_are_refused(tmp_path):
+    labeller = Labeller(tiny_causal(), "tiny", tmp_path)
+    asked = [made("q", options={"A": "x", "B": "y"}, answer="A"), made("r", options={"A": "x"})]
+    with pytest.raises(ValueError, match="other letters"):
+        labeller.letters("letters", asked, [[], []])
+
+
+# killed and run again -----------------------------------------------------------------------------
+
+
+def test_killed_and_resumed_the_labels_are_the_same_bytes(undisturbed, tmp_path):
+    folder = tmp_path / "progress"
+    folder.mkdir()
+    command = [sys.executable, str(CHILD), str(folder), "0.3"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for _ in range(3):  # three portions are finished
+        assert "tokens a second" in child.stderr.readline()
+    child.kill()
+    child.wait()
+    kept = sum(path.read_bytes().count(b"\n") for path in folder.glob("*.jsonl"))
+    whole = sum(path.read_bytes().count(b"\n") for path in undisturbed[2].glob("*.jsonl"))
+    assert 3 <= kept < whole
+    for name, (table, own) in {"one": labelled(folder), "other": undisturbed[:2]}.items():
+        write_labels(table, own, tmp_path / name, {"minutes": 1})
+    for file in tmp_path.joinpath("one").iterdir():
+        assert file.read_bytes() == (tmp_path / "other" / file.name).read_bytes()
+
+
+def portions(folder: Path, asked: list[int], stop_after: int = 10**6, size: int = 3):
+    """Squares, made in portions; RuntimeError instead of the portion after ``stop_after``."""
+    made = []
+
+    def measure(portion):
+        if len(made) == stop_after:
+            raise RuntimeError("stopped")
+        made.append(portion)
+        return [x * x for x in portion]
+
+    values, _ = in_portions("squares", asked, asked, measure, folder, size, lambda line: None)
+    return values, made
+
+
+@given(
+    asked=st.lists(st.integers(1, 50), max_size=30),
+    stop=st.integers(0, 10),
+    size=st.integers(1, 7),
+    torn=st.binary(max_size=8).filter(lambda end: b"\n" not in end),
+)
+def test_portions_go_on_where_they_stopped(tmp_path_factory, asked, stop, size, torn):
+    folder = tmp_path_factory.mktemp("portions")
+    expected = sorted(asked, reverse=True)
+    try:
+        portions(folder, asked, stop, size)
+    except RuntimeError:
+        (path,) = folder.glob("*.jsonl")
+        path.write_bytes(path.read_bytes() + torn)  # killed within a line
+        values, again = portions(folder, asked, size=size)
+        assert [x for portion in again for x in portion] == expected[stop * size :]
+    else:
+        values, again = portions(folder, asked, size=size)
+        assert again == []
+    assert values == [x * x for x in asked]
+
+
+def test_what_is_asked_otherwise_begins_anew(tmp_path):
+    portions(tmp_path, [1, 2, 3])
+    assert portions(tmp_path, [1, 2, 3])[1] == []
+    assert portions(tmp_path, [1, 2, 4])[1] == [[4, 2, 1]]
+    assert portions(tmp_path, [1, 2, 3], size=2)[1] == [[3, 2], [1]]
+
+
+# what is helpful ----------------------------------------------------------------------------------
+
+# Few different values, so that there are ties.
+values = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=60)
+fractions = st.sampled_from([*FRACTIONS, 0.1, 0.5, 1.0])
+
+
+@given(values=values, fraction=fractions)
+def test_the_threshold_is_the_greatest_that_enough_reach(values, fraction):
+    enough = [
+        t for t in set(values) if sum(v >= t for v in values) >= fraction * len(values) - 1e-9
+    ]
+    assert threshold(values, fraction) == max(enough)
+
+
+@pytest.mark.parametrize(("n", "reach"), [(60, 3), (3000, 150), (61, 4), (1, 1)])
+def test_five_in_a_hundred(n, reach):
+    assert sum(np.arange(n) >= threshold(np.arange(n), 0.05)) == reach
+
+
+@pytest.mark.parametrize(
+    ("values", "fraction"), [([], 0.25), ([1.0, math.nan], 0.25), ([1.0], 0.0), ([1.0], 1.5)]
+)
+def test_no_threshold_of_nothing(values, fraction):
+    with pytest.raises(ValueError, match="threshold|fraction"):
+        threshold(values, fraction)
+
+
+rows = st.fixed_dictionaries(
+    {
+        "dataset": st.sampled_from(["bioasq", "medmcqa"]),
+        "part": st.sampled_from(["train", "held"]),
+        "rationale": st.sampled_from(["expert", "own"]),
+        "delta_ppl": st.integers(-4, 4).map(float),
+    }
+)
+AT_LEAST_ONE = [
+    {"dataset": d, "part": "train", "rationale": r, "delta_ppl": 0.0}
+    for d in ("bioasq", "medmcqa")
+    for r in ("expert", "own")
+]
+
+
+@given(drawn=st.lists(rows, max_size=40), fraction=fractions, held=st.integers(-9, 9))
+def test_helpful_by_brute_force_and_held_rows_move_nothing(drawn, fraction, held):
+    table = pd.DataFrame([*AT_LEAST_ONE, *drawn])
+    found = helpful(table, "delta_ppl", fraction)
+    for i, row in table.iterrows():
+        same = (table["dataset"] == row["dataset"]) & (table["rationale"] == row["rationale"])
+        train = sorted(table.loc[same & (table["part"] == "train"), "delta_ppl"], reverse=True)
+        least = train[math.ceil(fraction * len(train) - 1e-9) - 1]
+        assert found[i] == (row["delta_ppl"] >= least)
+    is_held = table["part"] == "held"
+    moved = table.assign(delta_ppl=table["delta_ppl"].where(~is_held, float(held)))
+    assert (helpful(moved, "delta_ppl", fraction)[~is_held] == found[~is_held]).all()
+
+
+def test_without_rows_to_train_on_nothing_is_helpful_or_not():
+    table = pd.DataFrame([AT_LEAST_ONE[0] | {"part": "held"}])
+    with pytest.raises(ValueError, match="needs differences"):
+        helpful(table, "delta_ppl")
+
+
+@given(
+    tokens=st.integers(1, 96),
+    without=st.floats(-300, -0.01),
+    with_passage=st.floats(-300, -0.01),
+)
+def test_both_differences_against_products_of_probabilities(tokens, without, with_passage):
+    row = {"tokens": tokens, "log_p_without": without, "log_p_with": with_passage}
+    found = with_differences(pd.DataFrame([row])).iloc[0]
+    ppl = [math.exp(log_p) ** (-1 / tokens) for log_p in (without, with_passage)]
+    assert found["delta_ppl"] == pytest.approx(ppl[0] - ppl[1], rel=1e-6, abs=1e-6 * max(ppl))
+    log_ratio = math.log(ppl[0] / ppl[1])
+    assert found["delta_log_ppl"] == pytest.approx(log_ratio, rel=1e-6, abs=1e-9)
+
+
+# files --------------------------------------------------------------------------------------------
+
+
+def test_written_and_read_back(undisturbed, tmp_path):
+    table, own, _ = undisturbed
+    write_labels(table, own, tmp_path, {"date": "2000-01-01", "corpora": ["one"]})
+    found = read_labels(tmp_path)
+    pd.testing.assert_frame_equal(found[list(COLUMNS)], table, check_dtype=False, check_exact=True)
+    expected = {(row["dataset"], row["qid"]): row["text"] for row in own}
+    assert read_own_rationales(tmp_path) == expected
+    card = tomllib.loads((tmp_path / "card.toml").read_text())
+    assert card["rows"] == len(table) and card["corpora"] == ["one"]
+
+
+@pytest.mark.parametrize("name", ["labels.csv.xz", "own_rationales.jsonl.gz"])
+@pytest.mark.parametrize("harm", ["gone", "changed"])
+def test_labels_that_are_not_those_of_the_card_are_refused(undisturbed, tmp_path, name, harm):
+    table, own, _ = undisturbed
+    write_labels(table, own, tmp_path, {})
+    path = tmp_path / name
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    read = read_labels if name.startswith("labels") else read_own_rationales
+    with pytest.raises((FileNotFoundError, ValueError), match="lib.studies.rag2.labels"):
+        read(tmp_path)
+
+
+def test_other_columns_are_refused(undisturbed, tmp_path):
+    table, own, _ = undisturbed
+    write_labels(table.rename(columns={"rank": "place"}), own, tmp_path, {})
+    with pytest.raises(ValueError, match="has the columns"):
+        read_labels(tmp_path)
+
+
+# the labels that are kept -------------------------------------------------------------------------
+
+
+def test_the_kept_labels_are_whole():
+    found = read_labels()
+    expert = found[found["rationale"] == "expert"]
+    sizes = expert.groupby(["part", "dataset"]).size().to_dict()
+    assert sizes == {("train", d): PASSAGES * n for d, n in TRAIN.items()} | {
+        ("held", d): PASSAGES * n for d, n in HELD.items()
+    }
+    assert not found.duplicated(["dataset", "qid", "pid", "rationale"]).any()
+    assert found["tokens"].between(1, REPLY_TOKENS).all()
+    assert (found[["log_p_without", "log_p_with"]] < 0).all(axis=None)
+    own = found[found["rationale"] == "own"]
+    asked = set(zip(own["dataset"], own["qid"], strict=True))
+    assert asked == set(read_own_rationales()) and set(own["part"]) == {"train"}
+    card = tomllib.loads((FOLDER / "card.toml").read_text())
+    assert card["rows"] == len(found) and card["model_sha256"] == SHA256
+    assert card["prompts_sha256"] == module._prompts_sha256()
+
+
+@pytest.mark.mirror
+def test_the_kept_labels_are_of_these_questions(real):
+    found = read_labels()
+    part_of = {(r.dataset, r.qid): r.part for r in real}
+    for dataset, qid, part in zip(found["dataset"], found["qid"], found["part"], strict=True):
+        assert part_of[dataset, qid] == part
+
+
+@pytest.mark.mirror
+def test_a_kept_label_measured_again(real):
+    """With the bundled model: two passages of a question to train on, all the way."""
+    found = read_labels()
+    snippets = {p.pid: p for p in load_passages("bioasq")}
+    chosen = found["pid"].isin(list(snippets)) & (found["tokens"] < 30)
+    rows = found[chosen & (found["rationale"] == "expert") & (found["part"] == "train")][:2]
+    by_id = {r.qid: r for r in real}
+    causal = open_causal(device="cpu")
+    for row in rows.itertuples():
+        rationale = by_id[row.qid]
+        asked = [rationale_messages(rationale, p) for p in (None, snippets[row.pid])]
+        measured = causal.log_likelihoods([(messages, rationale.expert) for messages in asked])
+        expected = [row.log_p_without, row.log_p_with]
+        assert np.abs(measured[:, 0] - expected).max() < 1e-3 * row.tokens
+        assert (measured[:, 1] == row.tokens).all()

@@ -1,0 +1,539 @@
+"""Who writes the rationale, long answers and their scores, and the case of COPD (RAG2)."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lib.data.passages import Passage
+from lib.data.questions import Question
+from lib.data.store import PassageStore
+from lib.llm.chat import ChatModel, Reply
+from lib.llm.recorder import RecordingMiss
+from lib.methods.base import Fusion
+from lib.run import Retriever
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.studies.rag2 import case, small_writer, writers
+from lib.studies.rag2 import long_answers as long
+from lib.studies.rag2.long_scores import Score, TokenScorer, greedy, instrument, rouge_l
+from lib.studies.rag2.long_scores import same_question as couples_of
+
+ENCODER = HashEncoder(dim=64)
+
+
+# scores -------------------------------------------------------------------------------------------
+
+
+def subsequence(one: list[str], other: list[str]) -> int:
+    """The longest common subsequence, by trying every subset of the shorter text."""
+    short, wide = sorted((one, other), key=len)
+    best = 0
+    for mask in range(1 << len(short)):
+        words = [word for i, word in enumerate(short) if mask >> i & 1]
+        rest = iter(wide)
+        if len(words) > best and all(word in rest for word in words):
+            best = len(words)
+    return best
+
+
+words = st.lists(st.sampled_from("abcd"), min_size=1, max_size=7)
+
+
+@settings(max_examples=60)
+@given(words, words)
+def test_rouge_l_is_the_longest_common_subsequence(one, other):
+    found = rouge_l(" ".join(one), " ".join(other))
+    shared = subsequence(one, other)
+    assert found.precision == pytest.approx(shared / len(one))
+    assert found.recall == pytest.approx(shared / len(other))
+    turned = rouge_l(" ".join(other), " ".join(one))
+    assert (turned.precision, turned.recall) == pytest.approx((found.recall, found.precision))
+    assert turned.f1 == pytest.approx(found.f1)
+
+
+def test_f1_is_the_harmonic_mean():
+    assert Score(0.0, 0.0).f1 == 0.0
+    assert Score(0.25, 0.75).f1 == pytest.approx(0.375)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 999))
+def test_greedy_takes_the_nearest_token_as_the_paper_prints_it(n, m, seed):
+    rng = np.random.default_rng(seed)
+    one, other = rng.normal(size=(n, 5)), rng.normal(size=(m, 5))
+    one /= np.linalg.norm(one, axis=1, keepdims=True)
+    other /= np.linalg.norm(other, axis=1, keepdims=True)
+    found = greedy(one, other)
+    precision = sum(max(float(c @ r) for r in other) for c in one) / n
+    recall = sum(max(float(r @ c) for c in one) for r in other) / m
+    assert (found.precision, found.recall) == pytest.approx((precision, recall))
+    turned = greedy(other, one)
+    assert (turned.precision, turned.recall) == pytest.approx((recall, precision))
+
+
+@pytest.fixture(scope="module")
+def scorer() -> TokenScorer:
+    return TokenScorer()
+
+
+TEXTS = (
+    "Calcium-channel blockers may be chronically needed, and nitrates relieve the chest pain.",
+    "Nitrates relieve pain in the chest; calcium antagonists are often needed for good.",
+    "A body louse is removed by washing clothes and bedding in hot water.",
+)
+
+
+def test_token_scores_know_a_text_itself_and_a_paraphrase(scorer):
+    same, paraphrase, other = scorer([(TEXTS[0], text) for text in TEXTS])
+    assert (same.precision, same.recall, same.f1) == pytest.approx((1, 1, 1), abs=1e-5)
+    assert same.f1 > paraphrase.f1 > other.f1
+    (turned,) = scorer([(TEXTS[1], TEXTS[0])])
+    assert turned.f1 == pytest.approx(paraphrase.f1, abs=1e-6)
+    assert turned.precision == pytest.approx(paraphrase.recall, abs=1e-6)
+
+
+def test_token_vectors_are_those_of_the_text_alone_and_of_no_mark(scorer):
+    import torch
+
+    alone = TokenScorer()
+    (text, longer) = (TEXTS[2], " ".join(TEXTS))
+    batched = scorer.vectors([longer, text])[text]
+    tokens = alone._tokenizer(text, return_tensors="pt")
+    with torch.inference_mode():
+        states = alone._net(**tokens).last_hidden_state[0, 1:-1].numpy()
+    states /= np.linalg.norm(states, axis=1, keepdims=True)
+    assert batched.shape == states.shape == (tokens["input_ids"].shape[1] - 2, 384)
+    assert np.abs(batched - states).max() < 1e-4
+
+
+def test_an_empty_answer_is_like_nothing(scorer):
+    assert scorer([("", TEXTS[0])])[0].f1 == 0.0
+    assert rouge_l("", TEXTS[0]).f1 == 0.0
+
+
+def test_the_instrument_tells_the_same_question_from_another(scorer):
+    table = instrument([(TEXTS[0], TEXTS[1]), (TEXTS[2], f"Lice: {TEXTS[2]}")], scorer)
+    value = table.set_index(["check", "score"])["value"]
+    for name in ("rouge_l", "bert_score"):
+        assert value["itself", name] == pytest.approx(1, abs=1e-5)
+        same = value["another institute on the same question", name]
+        assert same > value["another question", name]
+        assert value["AUROC, the same question against another", name] == 1.0
+    assert value["its own words in disorder", "rouge_l"] < 1
+
+
+def answer(pid: str, title: str, subset: str, text: str = "", **meta) -> Passage:
+    about = {"question": f"What of {title} ?", "question_type": "treatment", "cuis": []}
+    about |= {"subset": subset, "document": pid.split("-")[0], "doc": pid} | meta
+    return Passage(pid, title, text or f"words on {title}", "medquad", about)
+
+
+def test_couples_are_of_two_institutes_on_one_topic():
+    same = answer("a-1", "Stiff person syndrome", "x", cuis=["C1"])
+    other = answer("b-1", "Stiff-Person Syndrome", "y", cuis=["C1"])
+    wrong_topic = answer("c-1", "periodontal disease", "z", cuis=["C1"])
+    same_institute = answer("d-1", "Stiff person syndrome", "x", cuis=["C1"])
+    wrong_type = answer("e-1", "Stiff person syndrome", "z", question_type="outlook")
+    everything = [same, other, wrong_topic, same_institute, wrong_type]
+    (couple,) = couples_of(everything, ("treatment",))
+    assert {p.meta["subset"] for p in couple} == {"x", "y"}
+    assert couple in ((same, other), (other, same_institute))
+    assert couples_of(everything[2:], ("treatment", "outlook")) == []
+
+
+# copied words -------------------------------------------------------------------------------------
+
+RNG = random.Random(7)
+LEXICON = ["pain", "chest,", "nitrates", "relieve", "(the)", "blood.", "of", "Heart", "may", "be"]
+SHOWN = {f"p:{i}": " ".join(RNG.choices(LEXICON, k=40)) for i in range(3)}
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.one_of(
+            st.text(alphabet="abc \n.", max_size=12),
+            st.tuples(st.sampled_from(sorted(SHOWN)), st.integers(0, 39), st.integers(1, 39)),
+        ),
+        max_size=5,
+    )
+)
+def test_copied_words_become_places_and_come_back(tmp_path_factory, parts):
+    text = ""
+    for part in parts:
+        if isinstance(part, tuple):
+            pid, start, length = part
+            part = " ".join(SHOWN[pid].split()[start : start + length])
+        text += f"{part} "
+    store = STORE_OF(tmp_path_factory)
+    kept = small_writer.as_places(text, SHOWN)
+    assert small_writer.with_words(kept, store) == text
+    left = kept.split("⟨")
+    for piece in [left[0], *(piece.partition("⟩")[2] for piece in left[1:])]:
+        assert small_writer.copied(piece, SHOWN) == []
+
+
+_STORES: list[PassageStore] = []
+
+
+def STORE_OF(tmp_path_factory) -> PassageStore:
+    if not _STORES:
+        passages = [Passage(pid, "", text, "s", {}) for pid, text in SHOWN.items()]
+        folder = tmp_path_factory.mktemp("shown")
+        _STORES.append(PassageStore.build(folder / "store.sqlite", passages))
+    return _STORES[0]
+
+
+def test_a_stretch_has_ten_words_and_stands_where_it_says():
+    passage = SHOWN["p:0"].split()
+    text = "It is said: " + " ".join(passage[5:16]) + " and so on"
+    (stretch,) = small_writer.copied(text, SHOWN)
+    there = SHOWN[stretch.pid][stretch.at : stretch.at + stretch.end - stretch.start]
+    assert there == text[stretch.start : stretch.end] == " ".join(passage[5:16])
+    assert small_writer.copied(" ".join(passage[5:14]), SHOWN) == []
+
+
+def test_a_mark_of_its_own_is_refused():
+    with pytest.raises(ValueError, match="mark of its own"):
+        small_writer.as_places("see ⟨p:0 1 2⟩", SHOWN)
+
+
+# a writer that is recorded ------------------------------------------------------------------------
+
+
+class Parrot(ChatModel):
+    """Says the first twelve words of the last line of its request; counts how often."""
+
+    name = small_writer.NAME
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def _say(self, messages, n, options) -> list[Reply]:
+        self.asked += 1
+        document = messages[-1]["content"].split("\n")[1].removeprefix("[1] ").split(": ")[-1]
+        text = "I say " + " ".join(document.split()[: options["max_tokens"] // 10])
+        return [Reply(text, "stop", 5, 7, 0.1, self.name, i) for i in range(n)]
+
+
+@pytest.fixture
+def small_corpus(own_folders) -> Retriever:
+    rng = random.Random(11)
+    lexicon = [f"word{i}" for i in range(60)]
+    passages = [
+        Passage(f"bioasq:{i}", "", " ".join(rng.choices(lexicon, k=30)), "bioasq", {})
+        for i in range(8)
+    ]
+    for i in range(12):
+        text = " ".join(rng.choices(lexicon, k=70))
+        meta = {"question": f"What treats {text[:18]} ?"}
+        passages.append(answer(f"medquad:T/{i}-1", f"illness {i}", "T", text, **meta))
+    copy_of = passages[-1]
+    twin = "Others say. " + " ".join(copy_of.text.split()[10:40])
+    passages.append(answer("medquad:T/90-1", "a copy", "T", twin, question_type="genes"))
+    store = PassageStore.build(own_folders / "store.sqlite", passages)
+    index = DenseIndex([ENCODER.encode([p.text for p in store], "article")], store.ids())
+    return Retriever(index, ENCODER, store)
+
+
+def by_length(pairs) -> np.ndarray:
+    """A made-up re-ranker."""
+    return np.array([float(len(text)) for _, text in pairs])
+
+
+class Judge:
+    """A made-up filter: the share of the letter e."""
+
+    name = "made up"
+    fingerprint = "made up"
+
+    def __init__(self, threshold: float):
+        self.threshold = threshold
+
+    def scores(self, pairs) -> np.ndarray:
+        """See Filter."""
+        return np.array([text.count("1") / len(text) for _, text in pairs])
+
+
+def asked_of(retriever: Retriever):
+    questions = long.long_questions(retriever.store, 5)
+    arms = long.pipelines(by_length, Judge(0.0), ("bioasq", "medquad"))
+    twins = long.twins_of(questions, retriever.store)
+    return questions, arms, twins
+
+
+def test_questions_are_of_one_document_each_and_asked_once(small_corpus):
+    questions = long.long_questions(small_corpus.store, 12)
+    documents = [small_corpus.store.get(q.qid).meta["document"] for q in questions]
+    assert len(set(documents)) == 12
+    assert all(60 <= len(q.ideal_answer.split()) <= 160 for q in questions)
+    assert [q.qid for q in long.long_questions(small_corpus.store, 4)] == [
+        q.qid for q in questions[:4]
+    ]
+    with pytest.raises(ValueError, match="12 questions fit, 13"):
+        long.long_questions(small_corpus.store, 13)
+
+
+def test_twins_are_the_document_itself_and_its_copies(small_corpus):
+    questions = long.long_questions(small_corpus.store, 12)
+    twins = long.twins_of(questions, small_corpus.store)
+    last = "medquad:T/11-1"
+    assert twins[last] == {last, "medquad:T/90-1"}
+    assert all(twins[q.qid] == {q.qid} for q in questions if q.qid != last)
+
+
+def test_without_its_own_document_no_arm_shows_it_and_with_it_some_do(small_corpus):
+    questions, arms, twins = asked_of(small_corpus)
+    shown = long.shown_passages(questions, arms, small_corpus, twins)
+    assert set(shown["arm"]) == {long.STACKED, long.BALANCED, long.FILTERED}
+    own = shown["pid"] == shown["qid"]
+    is_twin = [row.pid in twins[row.qid] for row in shown.itertuples()]
+    without = shown["setting"] == long.SETTINGS[0]
+    assert own[~without].any() and not shown[is_twin]["setting"].eq(long.SETTINGS[0]).any()
+    assert (shown.groupby(["setting", "arm", "qid"]).size() == long.K).all()
+
+
+def test_exclusion_reaches_every_part_of_a_fusion(small_corpus):
+    questions, arms, _ = asked_of(small_corpus)
+    made = long._excluding(arms[long.BALANCED].given(questions[0]), frozenset({"x"}))
+    assert isinstance(made.request, Fusion) and len(made.request.requests) == 2
+    assert all("x" in part.excluded for part in made.request.requests)
+
+
+def test_replay_equals_what_was_recorded_and_asks_nobody(small_corpus, tmp_path, capsys):
+    questions, arms, twins = asked_of(small_corpus)
+    shown = long.shown_passages(questions, arms, small_corpus, twins)
+    store, parrot = small_corpus.store, Parrot()
+    made = []
+    texts = {p.pid: p.text for p in store}
+    live, file = tmp_path / "live.jsonl", tmp_path / "packed.jsonl.gz"
+
+    def ask(llm) -> None:
+        made.append(long.answers_to(questions, arms, shown, store, llm))
+
+    where = {"store": store, "passages": texts, "model": parrot, "live": live, "file": file}
+    small_writer.record("x", ask, **where)
+    first = file.read_bytes()
+    replayed = small_writer.Replayed("x", "make it", store, file)
+    again = long.answers_to(questions, arms, shown, store, replayed)
+    pd.testing.assert_frame_equal(made[0], again)
+    # The parrot repeats passages: not one stretch of them may stand in the packed file.
+    rows = list(small_writer.read_jsonl(file))
+    assert all("request" not in row for row in rows)
+    assert any("⟨" in row["reply"]["text"] for row in rows)
+    assert not any(small_writer.copied(row["reply"]["text"], texts) for row in rows)
+    # Gone on with from the packed file alone, nothing is asked again and nothing changes.
+    count, _ = parrot.asked, live.unlink()
+    small_writer.record("x", ask, **where)
+    assert parrot.asked == count and file.read_bytes() == first
+
+
+def test_what_is_not_recorded_names_the_command(small_corpus, tmp_path):
+    file = tmp_path / "none.jsonl.gz"
+    with pytest.raises(RecordingMiss, match="run: make it"):
+        small_writer.Replayed("x", "make it", small_corpus.store, file)
+    small_writer.write_jsonl_gz(file, [])
+    llm = small_writer.Replayed("x", "make it", small_corpus.store, file)
+    with pytest.raises(RecordingMiss, match="Run: make it"):
+        llm.generate([{"role": "user", "content": "?"}])
+
+
+def test_a_filter_that_drops_everything_shows_nothing(small_corpus):
+    questions, _, twins = asked_of(small_corpus)
+    arms = long.pipelines(by_length, Judge(2.0), ("bioasq", "medquad"))
+    shown = long.shown_passages(questions, arms, small_corpus, twins)
+    assert set(shown["arm"]) == {long.STACKED, long.BALANCED}
+
+
+def test_values_against_the_texts(small_corpus, scorer):
+    questions, _, _ = asked_of(small_corpus)
+    rows = []
+    for setting in long.SETTINGS:
+        for question in questions:
+            pids = tuple(p.pid for p in small_corpus.store if p.source == "bioasq")[:1]
+            text = small_corpus.store.get(pids[0]).text
+            rows.append((setting, long.CLOSED, question.qid, question.ideal_answer, True, ()))
+            rows.append((setting, long.FILTERED, question.qid, "", False, ()))
+            for arm in (long.STACKED, long.BALANCED):
+                rows.append((setting, arm, question.qid, text, False, pids))
+    answers = pd.DataFrame(rows, columns=["setting", "arm", "qid", "answer", "cut", "pids"])
+    values = long.long_answer_values(questions, answers, small_corpus.store, scorer)
+    wide = values.set_index(["setting", "arm", "qid", "metric"])["value"].sort_index()
+    qid = questions[0].qid
+    closed = wide[long.SETTINGS[0], long.CLOSED, qid]
+    assert closed["rouge_l"] == 1 and closed["bert_score"] == pytest.approx(1, abs=1e-5)
+    assert closed["cut"] == 1 and closed["documents"] == closed["copied"] == 0
+    assert closed["emptied"] == 0 and wide[long.SETTINGS[0], long.FILTERED, qid]["emptied"] == 1
+    stacked = wide[long.SETTINGS[1], long.STACKED, qid]
+    assert stacked["copied"] == 1 and stacked["documents"] == 1 and stacked["own"] == 0
+    first = wide[long.SETTINGS[1], f"{long.STACKED}: {long.FIRST}", qid]
+    assert first["rouge_l"] == stacked["rouge_l"]
+    others = [rouge_l(q.ideal_answer, questions[0].ideal_answer).f1 for q in questions[1:]]
+    assert wide[long.SETTINGS[0], long.CHANCE, qid, "rouge_l"] == pytest.approx(np.mean(others))
+    claims = long.long_answer_claims(values)
+    assert set(claims["setting"]) == set(long.SETTINGS) and not claims["verdict"].any()
+    means = long.long_answer_means(values)
+    assert (means["low"] <= means["value"] + 1e-12).all()
+
+
+def test_an_arm_of_which_nothing_is_left_asks_as_if_without_documents(small_corpus):
+    questions, _, _ = asked_of(small_corpus)
+    shown = pd.DataFrame(
+        [(s, long.FILTERED, questions[1].qid, 1, "bioasq:0") for s in long.SETTINGS],
+        columns=["setting", "arm", "qid", "rank", "pid"],
+    )
+
+    class Echo(ChatModel):
+        name = "echo"
+
+        def _say(self, messages, n, options) -> list[Reply]:
+            return [Reply(messages[-1]["content"], "stop", None, None, None, self.name)]
+
+    answers = long.answers_to(questions, [long.FILTERED], shown, small_corpus.store, Echo())
+    said = answers.set_index(["setting", "arm", "qid"])["answer"].sort_index()
+    emptied, kept = questions[0].qid, questions[1].qid
+    for setting in long.SETTINGS:
+        closed = said[setting, long.CLOSED]
+        assert said[setting, long.FILTERED, emptied] == closed[emptied]
+        assert said[setting, long.FILTERED, kept] != closed[kept]
+        assert "[1] " in said[setting, long.FILTERED, kept]
+
+
+def test_passages_are_cut_and_titled_in_the_request():
+    passage = Passage("p", "A title", "word " * 300, "s", {})
+    question = Question("q", "Why?", {}, "", "medquad")
+    request = long.messages_for(question, [passage, passage])[-1]["content"]
+    assert request.count("word") == 240
+    assert "[1] A title: word" in request and "[2] A title" in request and "Why?" in request
+
+
+# who writes the rationale -------------------------------------------------------------------------
+
+
+def test_writers_are_measured_as_texts_that_are_searched_with(small_corpus, monkeypatch):
+    store = small_corpus.store
+    pids = [p.pid for p in store][:8]
+    questions = [Question(f"q{i}", "word1 word2", {}, "", "bioasq") for i in range(4)]
+    targets = {q.qid: frozenset({pid}) for q, pid in zip(questions, pids, strict=False)}
+    text_of = {q.qid: store.get(pid).text for q, pid in zip(questions, pids, strict=False)}
+    rows = []
+    for question in questions:
+        qid = question.qid
+        rows += [
+            (writers.QUESTION, qid, question.text),
+            (writers.SMALL, qid, text_of[qid] if qid != "q3" else ""),
+            (writers.LARGE, qid, text_of[qid]),
+        ]
+    texts = pd.DataFrame(rows, columns=["arm", "qid", "text"])
+    monkeypatch.setattr(
+        writers,
+        "strangers_of",
+        lambda qids, targets: {qid: [qids[i - 1]] for i, qid in enumerate(qids)},
+    )
+    values = writers.writer_values(questions, texts, targets, small_corpus)
+    wide = values.pivot(index=["arm", "qid"], columns="metric", values="value")
+    assert (wide.loc[writers.LARGE, "p_at_5"] == 0.2).all()
+    assert (wide.loc[writers.LARGE, "ndcg_at_10"] == 1).all()
+    small = wide.loc[writers.SMALL]
+    assert small.loc["q3", "p_at_5"] == small.loc["q3", "words"] == 0
+    assert (small.loc[["q0", "q1", "q2"], "ndcg_at_10"] == 1).all()
+    assert (wide.loc[writers.STRANGER, "ndcg_at_10"] < 1).all()
+    means = writers.writer_means(values).set_index(["arm", "metric"])
+    assert means.loc[(writers.SMALL, "ndcg_at_10"), "value"] == 0.75
+
+
+def test_both_writers_get_the_same_request(monkeypatch):
+    question = Question("q", "Is it so?", {"A": "yes", "B": "no"}, "A", "bioasq")
+
+    class Asked(ChatModel):
+        name = "asked"
+
+        def __init__(self) -> None:
+            self.requests: list = []
+
+        def _say(self, messages, n, options) -> list[Reply]:
+            self.requests.append((messages, options))
+            return [Reply("It is so because of this.", "stop", None, None, None, self.name)]
+
+    small, large = Asked(), Asked()
+    table = writers.writer_texts([question], small, large)
+    (one, options), (other, others) = small.requests[0], large.requests[0]
+    assert one == other and "Is it so?" in one[-1]["content"]
+    assert options["max_tokens"] == 128 and options["temperature"] == 0
+    assert options | {"max_tokens": 0} == others | {"max_tokens": 0}
+    assert list(table["arm"]) == list(writers.ARMS[:5])
+
+
+@pytest.mark.parametrize("name", [writers.RECORDING, long.RECORDING])
+def test_recordings_hold_no_request(name):
+    file = small_writer.packed_file(name)
+    rows = list(small_writer.read_jsonl(file))
+    assert rows and all("request" not in row for row in rows)
+    assert [row["key"] for row in rows] == sorted(row["key"] for row in rows)
+    assert {row["author"] for row in rows} == {small_writer.NAME}
+
+
+@pytest.mark.mirror
+def test_rationales_of_both_writers_are_recorded(mirror, small_corpus):
+    questions = writers.writer_questions()
+    assert len(questions) == 60 and {q.dataset for q in questions} == {"bioasq"}
+    small = small_writer.Replayed(writers.RECORDING, writers.COMMAND, small_corpus.store)
+    table = writers.writer_texts(questions, small, writers.recorded())
+    assert (table.groupby("arm").size() == 60).all()
+    lengths = table.set_index(["arm", "qid"])["text"].str.split().str.len()
+    assert (lengths[writers.LARGE_SHORT] <= lengths[writers.SMALL]).all()
+
+
+# the case -----------------------------------------------------------------------------------------
+
+
+def test_the_case_shows_every_passage_with_every_line(own_folders):
+    texts = [
+        "Noninvasive ventilation through a mask for COPD lowers carbon dioxide.",
+        "A tension pneumothorax needs needle decompression at once.",
+        "Intubation and mechanical ventilation in chronic obstructive pulmonary disease.",
+        "Supplemental oxygen for emphysema.",
+        "Lice are washed out of clothes.",
+    ]
+    passages = [Passage(f"s:{i}", "", text, "s", {}) for i, text in enumerate(texts)]
+    store = PassageStore.build(own_folders / "store.sqlite", passages)
+    index = DenseIndex([ENCODER.encode(texts, "article")], store.ids())
+    retriever = Retriever(index, ENCODER, store)
+    low, high = Judge(0.0), Judge(0.5)
+    table = case.copd_case(retriever, [low, high], k=4)
+    assert list(table.columns) == list(case.COLUMNS)
+    assert len(table) == len(case.QUERIES) * 4 * 2
+    assert (table["kept"] == (table["score"] >= table["threshold"])).all()
+    assert table[table["threshold"] == 0.0]["kept"].all()
+    names = dict(zip(table["pid"], table["names"], strict=True))
+    expected = {"s:0": "A", "s:1": "B", "s:2": "C", "s:3": "D", "s:4": ""}
+    assert names == {pid: expected[pid] for pid in names}
+    assert len(case.copd_case(retriever, [], k=2)) == len(case.QUERIES) * 2
+    counted = case.named_in(store).set_index("letter")
+    assert counted["passages"].tolist() == [1, 1, 1, 1]
+    assert counted["with_copd"].tolist() == [1, 0, 1, 0]
+
+
+def test_the_case_is_consistent():
+    assert set(case.TERMS) == set(case.CASE.options) and case.CASE.answer == "A"
+    for letter in "ABC":
+        assert letter in case._names(case.CASE.options[letter])
+    assert case._names(case.RATIONALE).startswith("A")
+    assert case._names(case.STRAYING) == "B"
+    sentences = [s for s in case.RATIONALE.split(". ") if s]
+    assert len(sentences) == len(case.STRAYING.split(". ")) == 2
+
+
+@pytest.mark.mirror
+def test_the_vignette_is_nobodys_text(mirror):
+    from lib.data.questions import load_questions
+
+    ours = set(long._runs(" ".join([case.CASE.text, case.RATIONALE, case.STRAYING])))
+    for question in load_questions("medqa"):
+        assert ours.isdisjoint(long._runs(question.text))
