@@ -332,6 +332,10 @@ def test_replay_equals_what_was_recorded_and_asks_nobody(small_corpus, tmp_path,
     count, _ = parrot.asked, live.unlink()
     small_writer.record("x", ask, **where)
     assert parrot.asked == count and file.read_bytes() == first
+    # What nobody asks any more is dropped.
+    where["live"].unlink()
+    small_writer.record("x", lambda llm: None, **where)
+    assert list(small_writer.read_jsonl(file)) == []
 
 
 def test_what_is_not_recorded_names_the_command(small_corpus, tmp_path):

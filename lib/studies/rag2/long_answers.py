@@ -37,7 +37,7 @@ from lib.stats import Pair, claims, mean_interval
 from lib.studies.rag2.filters import Filter, load_filter
 from lib.studies.rag2.long_scores import SCORES, TokenScorer, instrument, rouge_l, same_question
 from lib.studies.rag2.small_writer import Replayed, copied, record
-from lib.studies.rag2.strategies import DEPTH
+from lib.studies.rag2.strategies import DEPTH, Remembered
 
 __all__ = [
     "BALANCED",
@@ -187,7 +187,8 @@ def pipelines(
     reranker: Scorer, judge: Filter | None, sources: Sequence[str] = OPEN_CORPUS
 ) -> dict[str, RAG2]:
     """The three ways to retrieve, by the arm's name; without a ``judge`` the filtered one lacks."""
-    even = {"query": "question", "sources": tuple(sources), "depth": DEPTH, "reranker": reranker}
+    scored_once = Remembered(reranker)
+    even = {"query": "question", "sources": tuple(sources), "depth": DEPTH, "reranker": scored_once}
     arms = {STACKED: RAG2(STACKED, query="question"), BALANCED: RAG2(BALANCED, **even)}
     if judge:
         arms[FILTERED] = RAG2(FILTERED, **even, judge=judge.scores, threshold=judge.threshold)
@@ -398,7 +399,7 @@ def main() -> None:
     from lib.place import open_retriever
     from lib.profiles import load_profile
     from lib.search.embed import load_encoder
-    from lib.search.rerank import load_reranker
+    from lib.studies.rag2.reranker import Reranker
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--filter", default=FILTER, help='a filter\'s name, or "none"')
@@ -408,7 +409,7 @@ def main() -> None:
     retriever = open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))
     judge = None if given.filter == "none" else load_filter(given.filter, given.share)
     questions = long_questions(retriever.store)
-    arms = pipelines(load_reranker("minilm+rag2-reranker"), judge)
+    arms = pipelines(Reranker("reranker", retriever.encoder), judge)
     shown = shown_passages(questions, arms, retriever, twins_of(questions, retriever.store))
     print(f"{len(questions)} questions, {len(shown)} passages to show", flush=True)
     seen = retriever.store.get_many(sorted({*shown["pid"], *(q.qid for q in questions)}))

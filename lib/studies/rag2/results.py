@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,7 @@ from lib.data.real import GROUPS, load_real
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.search.adapters import ADAPTERS
 from lib.search.embed import load_encoder
-from lib.search.rerank import load_reranker
 from lib.stats import Pair, auroc, auroc_interval, claims
 from lib.studies.grid.long_tables import means_table
 from lib.studies.rag2.filtering import (
@@ -52,7 +51,9 @@ from lib.studies.rag2.filters import (
 )
 from lib.studies.rag2.labels import FOLDER as LABELS
 from lib.studies.rag2.labels import read_labels
-from lib.studies.rag2.reranker import RERANKERS
+from lib.studies.rag2.reranker import RERANKERS, Reranker
+from lib.studies.rag2.reranker import card_of as reranker_card
+from lib.studies.rag2.reranker import files_of as reranker_files
 from lib.studies.rag2.strategies import (
     DEPTH,
     Remembered,
@@ -71,6 +72,7 @@ __all__ = [
     "CROSSED",
     "FILTERED",
     "TABLES",
+    "group_results",
     "judge_table",
     "label_table",
     "rag2_results",
@@ -107,19 +109,30 @@ TABLES = {
 
 def rag2_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     """All of ``TABLES`` by name, kept as results of the profile; what holds is reused."""
-    makers = {"strategies": _strategies, "filters": _filters, "training": _training}
     tables: dict[str, pd.DataFrame] = {}
-    for group, make in makers.items():
-        tables |= make_all_or_reuse(
-            lambda make=make: make(profile, retriever),
-            TABLES[group],
-            profile.name,
-            code=["lib.studies.rag2.results"],
-            data=_data(profile),
-            encoder=retriever.encoder.fingerprint,
-            limit=profile.limit,
-        )
+    for group in TABLES:
+        tables |= group_results(group, profile, retriever)
     return tables
+
+
+def group_results(group: str, profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+    """The tables of one group of ``TABLES``."""
+    make, behind = {
+        "strategies": (_strategies, _behind_strategies),
+        "filters": (_filters, _behind_filters),
+        "training": (_training, _behind_filters),
+    }[group]
+    files = [path.relative_to(DATA).as_posix() for path in behind()]
+    sets = [name for sets in GROUPS.values() for d in sets for name in load_registry(f"{d}-")]
+    return make_all_or_reuse(
+        lambda: make(profile, retriever),
+        TABLES[group],
+        profile.name,
+        code=["lib.studies.rag2.results"],
+        data=[*files_of(profile.corpora), *sets, *load_registry("medmcqa-"), *files],
+        encoder=retriever.encoder.fingerprint,
+        limit=profile.limit,
+    )
 
 
 def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
@@ -132,18 +145,21 @@ def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     return {name: read_result(name, MADE_BY, committed=not asked)[0] for name in names}
 
 
-def _data(profile: Profile) -> list[str]:
-    """All files behind a table: passages, questions, recordings, labels, filters and adapters."""
-    recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
+def _behind_strategies() -> list[Path]:
+    """Recordings, re-rankers and the bundled set."""
+    bundled = [DATA / "ddx-mini" / f"{name}.jsonl" for name in ddx_mini.FILES]
+    rerankers = [file for name in RERANKERS for file in reranker_files(name)]
+    return [*sorted(RECORDINGS.glob("real-*.jsonl.gz")), *rerankers, *bundled]
+
+
+def _behind_filters() -> list[Path]:
+    """Recordings, judgments, labels, and every trained piece with its card."""
     trained = [head_file(name) for name in HEADS]
     trained += [card_file(name) for name in (*HEADS, *CROSSES, *BASELINES)]
-    trained += [ADAPTERS / name / "card.toml" for name in RERANKERS]
+    trained += [file for name in RERANKERS for file in reranker_files(name)]
     labels = sorted(file for file in LABELS.iterdir() if file.suffix != ".md")
-    ours = [*recordings, JUDGMENTS, HELPFUL, *trained, *labels]
-    bundled = [DATA / "ddx-mini" / f"{name}.jsonl" for name in ddx_mini.FILES]
-    sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
-    files = [path.relative_to(DATA).as_posix() for path in (*ours, *bundled)]
-    return [*files_of(profile.corpora), *sets, *load_registry("medmcqa-"), *files]
+    recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
+    return [*recordings, JUDGMENTS, HELPFUL, *trained, *labels]
 
 
 # how it retrieves ---------------------------------------------------------------------------------
@@ -151,8 +167,8 @@ def _data(profile: Profile) -> list[str]:
 
 def _strategies(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     rerankers = {
-        "tuned": Remembered(load_reranker(f"minilm+{RERANKERS[0]}")),
-        "shuffled": Remembered(load_reranker(f"minilm+{RERANKERS[1]}")),
+        "tuned": Remembered(Reranker(RERANKERS[0], retriever.encoder)),
+        "shuffled": Remembered(Reranker(RERANKERS[1], retriever.encoder)),
     }
     own = open_retriever(profile, retriever.encoder, ("ddx-mini",))
     values, tested = [], []
@@ -389,7 +405,7 @@ def label_table(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> 
 
 def _cards() -> pd.DataFrame:
     """What every trained piece cost: name, examples, minutes, memory_mb, kilobytes."""
-    from lib.search.adapters import WEIGHTS, read_card
+    from lib.search.adapters import WEIGHTS
 
     rows = []
     for name in (*HEADS, *CROSSES):
@@ -397,8 +413,8 @@ def _cards() -> pd.DataFrame:
         file = head_file(name) if name in HEADS else card_file(name).parent / WEIGHTS
         rows.append(_cost(name, card, file.stat().st_size))
     for name in RERANKERS:
-        folder = ADAPTERS / name
-        rows.append(_cost(name, read_card(folder), (folder / WEIGHTS).stat().st_size))
+        weights, _ = reranker_files(name)
+        rows.append(_cost(name, reranker_card(name), weights.stat().st_size))
     return pd.DataFrame(rows)
 
 

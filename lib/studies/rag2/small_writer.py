@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from lib.base.files import atomic_write, canonical_json, read_jsonl, write_jsonl
 from lib.base.paths import RECORDINGS, shown
 from lib.data.store import PassageStore
 from lib.llm.chat import ChatModel, Message, Reply
-from lib.llm.recorder import Recorder, RecordingMiss
+from lib.llm.recorder import Recorder, RecordingMiss, recording_key
 from lib.llm.small_model import NAME, small_model
 
 __all__ = [
@@ -141,6 +141,20 @@ class Replayed(ChatModel):
         return [replace(reply, text=with_words(reply.text, self._store)) for reply in replies]
 
 
+class _Noted(ChatModel):
+    """A recorder that notes the keys of all it is asked, in ``keys``."""
+
+    def __init__(self, recorder: Recorder):
+        self.name = recorder.name
+        self.keys: set[str] = set()
+        self._recorder = recorder
+
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
+        request = {"messages": messages, "options": options}
+        self.keys |= {recording_key(self.name, request, i) for i in range(n)}
+        return self._recorder._say(messages, n, options)
+
+
 def packed_file(name: str) -> Path:
     """Where the packed recording called ``name`` is, or is to be."""
     return RECORDINGS / f"{name}.jsonl.gz"
@@ -157,22 +171,26 @@ def record(
 ) -> Path:
     """Have SmolLM2 answer whatever ``ask`` asks and no recording has yet; the packed file.
 
-    A killed run goes on where it stopped. ``passages`` are those that a reply may have copied. The
-    last three are for tests: another model, and other files.
+    A killed run goes on where it stopped. The packed file holds what ``ask`` asked and nothing that
+    was asked for an earlier state of the code. ``passages`` are those that a reply may have copied.
+    The last three are for tests: another model, and other files.
     """
     live = live or RECORDINGS / "live" / f"{name}.jsonl"
     file = file or packed_file(name)
     if file.is_file() and not live.exists():
         _unpack(file, live, store)
-    with Recorder(model or small_model(), live) as llm:
+    with Recorder(model or small_model(), live) as recorder:
+        llm = _Noted(recorder)
         ask(llm)
-    return pack(live, file, passages)
+    return pack(live, file, passages, llm.keys)
 
 
-def pack(live: Path, file: Path, passages: Mapping[str, str]) -> Path:
-    """Write a recording without its requests and with places for copied words, sorted by key."""
+def pack(live: Path, file: Path, passages: Mapping[str, str], keys: Collection[str]) -> Path:
+    """Write the rows with these keys without their requests, with places for copied words."""
     rows = []
     for row in read_jsonl(live):
+        if row["key"] not in keys:
+            continue
         row.pop("request", None)
         row["reply"]["text"] = as_places(row["reply"]["text"], passages)
         rows.append(row)
