@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections import Counter
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest

@@ -131,6 +131,8 @@ def _trained(plan: CausalPlan, examples: Sequence[Example], work: Path) -> tuple
 
     enable_full_determinism(plan.seed, warn_only=True)
     model, tokenizer = plain_causal(plan.base)
+    # From a GGUF file or not, the weights are float32 by now; the trainer goes by this mark.
+    model.is_quantized = False
     lora = LoraConfig(
         task_type="CAUSAL_LM",
         r=plan.rank,
