@@ -409,7 +409,8 @@ def main() -> None:
     retriever = open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))
     judge = None if given.filter == "none" else load_filter(given.filter, given.share)
     questions = long_questions(retriever.store)
-    arms = pipelines(Reranker("reranker", retriever.encoder), judge)
+    everything = [passage.text for passage in retriever.store]
+    arms = pipelines(Reranker("reranker", retriever.encoder, everything), judge)
     shown = shown_passages(questions, arms, retriever, twins_of(questions, retriever.store))
     print(f"{len(questions)} questions, {len(shown)} passages to show", flush=True)
     seen = retriever.store.get_many(sorted({*shown["pid"], *(q.qid for q in questions)}))

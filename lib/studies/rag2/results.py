@@ -52,8 +52,8 @@ from lib.studies.rag2.filters import (
 from lib.studies.rag2.labels import FOLDER as LABELS
 from lib.studies.rag2.labels import read_labels
 from lib.studies.rag2.reranker import RERANKERS, Reranker
+from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.reranker import card_of as reranker_card
-from lib.studies.rag2.reranker import files_of as reranker_files
 from lib.studies.rag2.strategies import (
     DEPTH,
     Remembered,
@@ -148,7 +148,7 @@ def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
 def _behind_strategies() -> list[Path]:
     """Recordings, re-rankers and the bundled set."""
     bundled = [DATA / "ddx-mini" / f"{name}.jsonl" for name in ddx_mini.FILES]
-    rerankers = [file for name in RERANKERS for file in reranker_files(name)]
+    rerankers = [reranker_card_file(name) for name in RERANKERS]
     return [*sorted(RECORDINGS.glob("real-*.jsonl.gz")), *rerankers, *bundled]
 
 
@@ -156,7 +156,7 @@ def _behind_filters() -> list[Path]:
     """Recordings, judgments, labels, and every trained piece with its card."""
     trained = [head_file(name) for name in HEADS]
     trained += [card_file(name) for name in (*HEADS, *CROSSES, *BASELINES)]
-    trained += [file for name in RERANKERS for file in reranker_files(name)]
+    trained += [reranker_card_file(name) for name in RERANKERS]
     labels = sorted(file for file in LABELS.iterdir() if file.suffix != ".md")
     recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
     return [*recordings, JUDGMENTS, HELPFUL, *trained, *labels]
@@ -166,13 +166,14 @@ def _behind_filters() -> list[Path]:
 
 
 def _strategies(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    rerankers = {
-        "tuned": Remembered(Reranker(RERANKERS[0], retriever.encoder)),
-        "shuffled": Remembered(Reranker(RERANKERS[1], retriever.encoder)),
-    }
     own = open_retriever(profile, retriever.encoder, ("ddx-mini",))
     values, tested = [], []
     for asked, where in ((_bioasq(retriever), retriever), (_ddx_mini(), own)):
+        texts = [passage.text for passage in where.store]
+        rerankers = {
+            called: Remembered(Reranker(name, retriever.encoder, texts))
+            for called, name in zip(("tuned", "shuffled"), RERANKERS, strict=True)
+        }
         measured = strategy_values(asked, strategies(asked.sources, rerankers), where)
         values.append(measured)
         tested.append(claims(measured, strategy_pairs()).assign(dataset=asked.name))
@@ -413,8 +414,8 @@ def _cards() -> pd.DataFrame:
         file = head_file(name) if name in HEADS else card_file(name).parent / WEIGHTS
         rows.append(_cost(name, card, file.stat().st_size))
     for name in RERANKERS:
-        weights, _ = reranker_files(name)
-        rows.append(_cost(name, reranker_card(name), weights.stat().st_size))
+        size = reranker_card_file(name).stat().st_size
+        rows.append(_cost(name, reranker_card(name), size))
     return pd.DataFrame(rows)
 
 
