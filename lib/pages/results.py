@@ -49,6 +49,8 @@ HOLDS = {
     "mimic_claims": "tests between the tiers of mimics",
     "mimic_proxies": "what predicts a good mimic without a grader",
     "mimic_collapse": "whether collapse tells wrong answers from right ones",
+    "rag2_strategies": "RAG²: what single, stacked and balanced sources find, re-ranked or not",
+    "rag2_strategies_claims": "RAG²: the same as paired differences",
     "slhyde_building": "a set built by CMIRB's Algorithm 1: what the base retriever finds in it",
     "slhyde_building_counts": "Algorithm 1: what each step kept, and why it dropped the rest",
     "slhyde_building_pairs": "Algorithm 1: every pair with what each step said of it",
