@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.data.corpora import load_passages
 from lib.llm import causal as module
 from lib.llm.causal import Causal, Sampling, open_causal, plain_causal
+from lib.studies.rag2.labels import rationale_messages, read_labels
+from lib.studies.rag2.rationales import load_rationales
 from tests.kill_labels import WORDS, tiny_causal
 
 
@@ -201,3 +204,22 @@ def test_a_text_is_no_longer_than_asked(tiny):
     for most in (1, 5):
         written = tiny.write([chat("word1"), chat("word2")], Sampling(most, temperature=1.0))
         assert all(len(tiny.text_tokens(text)) <= most for text in written)
+
+
+@pytest.mark.mirror
+def test_a_kept_perplexity_label_measured_again(opened, mirror):
+    """Two passages of a question to train on, with the model of the labels, all the way."""
+    causal, _ = opened
+    found = read_labels()
+    snippets = {passage.pid: passage for passage in load_passages("bioasq")}
+    chosen = found["pid"].isin(list(snippets)) & (found["tokens"] < 30)
+    rows = found[chosen & (found["rationale"] == "expert") & (found["part"] == "train")][:2]
+    rationales = {rationale.qid: rationale for rationale in load_rationales()}
+    assert len(rows) == 2
+    for row in rows.itertuples():
+        rationale = rationales[row.qid]
+        prompts = [rationale_messages(rationale, p) for p in (None, snippets[row.pid])]
+        measured = causal.log_likelihoods([(prompt, rationale.expert) for prompt in prompts])
+        kept = [row.log_p_without, row.log_p_with]
+        assert np.abs(measured[:, 0] - kept).max() < 1e-3 * row.tokens
+        assert (measured[:, 1] == row.tokens).all()

@@ -40,6 +40,7 @@ from lib.studies.rag2.held import (
     held_table,
     kept_shares,
     score_pairs,
+    shuffled_draws,
     within_questions,
 )
 from lib.studies.rag2.labels import with_differences
@@ -202,6 +203,7 @@ def test_a_filter_draws_its_line_at_a_half_or_where_its_card_says(world, trained
             assert line == card_of(name)[threshold_key(share)]
             assert share <= (scores >= line - 1e-9).mean()
             assert (scores > line + 1e-9).mean() < share
+            assert line == card_of(name)[threshold_key(share, "bioasq")]  # there is no other set
         if name in BASELINES:
             with pytest.raises(ValueError, match="gives no probability"):
                 opened(name, world, trained_t5, None)
@@ -425,6 +427,18 @@ def test_held_tables_by_brute_force(world, trained, trained_t5):
     assert np.isclose(kept["kept"].iloc[0], np.mean(scores >= 0.2))
     nothing = [not (own["cosine"] >= 0.2).any() for _, own in scored.groupby("qid")]
     assert np.isclose(kept["emptied"].iloc[0], np.mean(nothing))
+
+
+def test_many_shuffled_heads_come_to_chance_on_average(world, trained):
+    pairs = held_pairs(world.labels, {})
+    draws = shuffled_draws(world, pairs, draws=12)
+    own = draws[(draws["truth"] == "delta_ppl, 25 %") & (draws["dataset"] == "bioasq")]
+    assert own["draw"].tolist() == list(range(12)) and own["auroc"].nunique() > 6
+    assert abs(own["auroc"].mean() - 0.5) < 0.08
+    texts = texts_of(pairs, world.rationales, world.store)
+    first = load_filter("head-shuffled", encoder=world.encoder).scores(texts)
+    truth = pairs["delta_ppl, 25 %"].to_numpy() == 1
+    assert np.isclose(own["auroc"].iloc[0], auroc(truth, first))
 
 
 def test_within_questions_needs_both_kinds_in_one():

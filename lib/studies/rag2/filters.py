@@ -158,9 +158,13 @@ def head_file(name: str) -> Path:
     return _FOLDER / f"{name}.npz"
 
 
-def threshold_key(share: float) -> str:
-    """How a card calls the threshold of a share: "threshold_25" for .25."""
-    return f"threshold_{round(100 * share):02d}"
+def threshold_key(share: float, dataset: str = "") -> str:
+    """How a card calls the threshold of a share: "threshold_25" for .25.
+
+    With ``dataset`` (bioasq, medmcqa), over its training pairs alone: "threshold_25_bioasq".
+    """
+    key = f"threshold_{round(100 * share):02d}"
+    return f"{key}_{dataset}" if dataset else key
 
 
 def _threshold(name: str, share: float | None) -> float:

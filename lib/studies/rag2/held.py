@@ -7,16 +7,24 @@ which is what a filter is for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from lib.stats import auroc, auroc_interval
-from lib.studies.rag2.filters import Filter
-from lib.studies.rag2.train_filters import Recipe, labelled
+from lib.studies.rag2.filters import Filter, card_of, features
+from lib.studies.rag2.train_filters import RECIPES, Material, Recipe, fit_head, labelled, texts_of
 
-__all__ = ["TRUTHS", "held_pairs", "held_table", "kept_shares", "score_pairs", "within_questions"]
+__all__ = [
+    "TRUTHS",
+    "held_pairs",
+    "held_table",
+    "kept_shares",
+    "score_pairs",
+    "shuffled_draws",
+    "within_questions",
+]
 
 TRUTHS = {
     "delta_ppl, 25 %": Recipe("delta_ppl"),
@@ -63,21 +71,55 @@ def held_table(scored: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     within_high, n (pairs), helpful, questions. Intervals are 95 %, of 1,000 draws of questions.
     """
     rows = []
+    for truth, dataset, own in _parts(scored):
+        helpful = own[truth].to_numpy() == 1
+        for name in names:
+            scores = own[name].to_numpy()
+            low, high = auroc_interval(helpful, scores, own["qid"])
+            within = within_questions(helpful, scores, own["qid"])
+            row = {"truth": truth, "dataset": dataset, "filter": name}
+            row |= {"auroc": auroc(helpful, scores), "low": low, "high": high}
+            row |= dict(zip(("within", "within_low", "within_high"), within, strict=True))
+            row |= {"n": len(own), "helpful": int(helpful.sum())}
+            rows.append(row | {"questions": own["qid"].nunique()})
+    return pd.DataFrame(rows)
+
+
+def _parts(pairs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """(truth, set, its pairs): every truth on each set that has it, and on both together."""
     for truth in (*TRUTHS, _EXPERTS):
-        there = scored[scored[truth].notna()]
-        sets = list(dict.fromkeys(there["dataset"]))
-        for dataset in [*sets, "both"] if len(sets) > 1 else sets:
-            own = there if dataset == "both" else there[there["dataset"] == dataset]
-            helpful = own[truth].to_numpy() == 1
-            for name in names:
-                scores = own[name].to_numpy()
-                low, high = auroc_interval(helpful, scores, own["qid"])
-                within = within_questions(helpful, scores, own["qid"])
-                row = {"truth": truth, "dataset": dataset, "filter": name}
-                row |= {"auroc": auroc(helpful, scores), "low": low, "high": high}
-                row |= dict(zip(("within", "within_low", "within_high"), within, strict=True))
-                row |= {"n": len(own), "helpful": int(helpful.sum())}
-                rows.append(row | {"questions": own["qid"].nunique()})
+        there = pairs[pairs[truth].notna()]
+        sets = dict.fromkeys(there["dataset"])
+        for dataset in sets:
+            yield truth, dataset, there[there["dataset"] == dataset]
+        if len(sets) > 1:
+            yield truth, "both", there
+
+
+def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> pd.DataFrame:
+    """What heads on labels in disorder come to, one for each of ``draws`` seeds.
+
+    One such head says little: most features go with the cosine, so it ranks by nearness or against
+    it, by chance. ``pairs`` are ``held_pairs``; each head has the penalty of ``head-ppl-25`` and
+    its labels in another order. Columns: draw, truth, dataset, auroc, within.
+    """
+    recipe = RECIPES["head-ppl-25"]
+    C = card_of("head-ppl-25")["C"]
+    training, texts = material.training(recipe)
+    seen = features(texts, material.encoder).astype(float)
+    held_texts = texts_of(pairs, material.rationales, material.store)
+    unseen = features(held_texts, material.encoder).astype(float)
+    is_helpful = training["is_helpful"].to_numpy()
+    rows = []
+    for draw in range(draws):
+        order = np.random.default_rng(draw).permutation(len(is_helpful))
+        weight, bias = fit_head(seen, is_helpful[order], C)
+        for truth, dataset, own in _parts(pairs.assign(score=unseen @ weight + bias)):
+            helpful, scores = own[truth].to_numpy() == 1, own["score"].to_numpy()
+            row = {"draw": draw, "truth": truth, "dataset": dataset}
+            row |= {"auroc": auroc(helpful, scores)}
+            row |= {"within": within_questions(helpful, scores, own["qid"], draws=1)[0]}
+            rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
+import re
 import sys
 import tomllib
 from bisect import bisect_right
@@ -112,6 +113,7 @@ _PROMPTS = Path(__file__).parent / "prompts"
 _CONTEXT_TOKENS = 8192
 _PORTION = 64
 _WRITTEN_AT_ONCE = 16
+_REPEATED = 25
 
 
 # what is asked ------------------------------------------------------------------------------------
@@ -268,7 +270,7 @@ def make_labels(
     passages: Sequence[Sequence[Passage]],
     own_questions: Mapping[str, int] = _OWN_QUESTIONS,
 ) -> tuple[pd.DataFrame, list[dict]]:
-    """The table of ``COLUMNS``, and the model's own rationales (dataset, qid, text).
+    """The table of ``COLUMNS``, and the model's own rationales (dataset, qid, text; see ``_told``).
 
     What is of use first is measured first: experts' rationales to train on, the held ones, the
     letters, and at last the model's own rationales. An own rationale without a word has no rows.
@@ -311,6 +313,22 @@ def make_labels(
     pair = ["dataset", "part", "qid", "pid", "rank"]
     labels = labels.merge(pd.concat(letters), "left", pair)
     return _rounded(labels[list(COLUMNS)]), own
+
+
+def _told(rationale: Rationale, text: str) -> dict:
+    """An own rationale as it is kept: "" where it repeats the words of others.
+
+    A small model at times says the question again; 25 words in a row are not its own.
+    """
+    theirs = _runs(rationale.asked) | _runs(rationale.expert)
+    kept = text if theirs.isdisjoint(_runs(text)) else ""
+    return {"dataset": rationale.dataset, "qid": rationale.qid, "text": kept}
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """All 25 words in a row of a text."""
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[i : i + _REPEATED]) for i in range(len(words) - _REPEATED + 1)}
 
 
 def _rounded(labels: pd.DataFrame) -> pd.DataFrame:
@@ -414,7 +432,10 @@ def read_labels(folder: Path = FOLDER) -> pd.DataFrame:
 
 
 def read_own_rationales(folder: Path = FOLDER) -> dict[tuple[str, str], str]:
-    """What the model wrote itself, by set and question id. Raises as ``read_labels`` does."""
+    """What the model wrote itself, by set and question id; "" where it repeated its question.
+
+    Raises as ``read_labels`` does.
+    """
     _checked(folder, _OWN, "own_rationales_sha256")
     return {(row["dataset"], row["qid"]): row["text"] for row in read_jsonl(folder / _OWN)}
 

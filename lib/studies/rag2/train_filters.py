@@ -261,8 +261,8 @@ def open_material() -> Material:
 def train(name: str, material: Material) -> dict[str, Any]:
     """Train one filter (a baseline: find its thresholds), and write it and its card.
 
-    Returns the card. The thresholds are over all training pairs with an expert's rationale, for
-    all filters alike.
+    Returns the card. The thresholds are over all training pairs with an expert's rationale, and
+    over those of each set, for all filters alike.
     """
     started = time.monotonic()
     if name in CROSSES:
@@ -271,10 +271,12 @@ def train(name: str, material: Material) -> dict[str, Any]:
         card = _train_head(name, material)
     else:
         card = {}
-    _, texts = material.training(Recipe("delta_ppl"))
-    scores = _opened(name, material).scores(texts)
+    pairs, texts = material.training(Recipe("delta_ppl"))
+    scores = pd.Series(_opened(name, material).scores(texts))
     for share in FRACTIONS:
         card[threshold_key(share)] = share_threshold(scores, share)
+        for dataset, own in scores.groupby(pairs["dataset"]):
+            card[threshold_key(share, dataset)] = share_threshold(own, share)
     if name in CROSSES:
         write_card(card, card_file(name).parent)
         return card
