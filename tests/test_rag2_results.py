@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.data.questions import Question
-from lib.studies.rag2 import results
+from lib.studies.rag2 import filter_results
 
 QUESTIONS = [
     Question(f"b{i}", f"Is it {i}?", {"A": "yes", "B": "no"}, "A", "bioasq") for i in (1, 2)
@@ -30,12 +30,12 @@ def helpful(tmp_path, monkeypatch, own_folders):
     file = tmp_path / "helpful.csv"
     rows = ["qid,pid,helpful", "b1,p0,1", "b1,p1,0", "b1,p2,0", "b2,p3,1", "b2,p4,1", "b2,p5,0"]
     file.write_text("\n".join(rows) + "\n")
-    monkeypatch.setattr(results, "HELPFUL", file)
+    monkeypatch.setattr(filter_results, "HELPFUL", file)
 
 
 def test_the_judge_and_every_filter_are_held_against_the_experts(helpful):
     lines = {("numbered", "likelier than not"): 0.5, ("numbered", "as 5 % of training"): 2.0}
-    table = results.judge_table(QUESTIONS, TEXTS, TARGETS, {"numbered": Numbered()}, lines)
+    table = filter_results.judge_table(QUESTIONS, TEXTS, TARGETS, {"numbered": Numbered()}, lines)
     judge, filtered, empty = table.to_dict("records")
     # Helpful says p0, p3, p4; the experts gave p0, p1, p3.
     assert judge["filter"] == "a large language model"
@@ -68,7 +68,7 @@ def test_labels_are_held_against_what_the_experts_gave():
                 }
             )
     labels = pd.DataFrame([*rows, {**rows[0], "dataset": "medmcqa", "delta_ppl": 99.0}])
-    table = results.label_table(labels, TARGETS).set_index(["rationale", "difference"])
+    table = filter_results.label_table(labels, TARGETS).set_index(["rationale", "difference"])
     # given: 1.0, .2, 2.0; others: -.5, .3, .1; only .2 against .3 is out of order.
     assert table.loc[("expert", "delta_ppl"), "value"] == pytest.approx(8 / 9)
     assert table.loc[("own", "delta_ppl"), "value"] == pytest.approx(1 / 9)
@@ -76,4 +76,3 @@ def test_labels_are_held_against_what_the_experts_gave():
     assert set(table["n"]) == {6}
     assert set(table["positives"]) == {3}
     assert table.loc[("expert", "delta_ppl"), "positive_share"] == pytest.approx(5 / 6)
-

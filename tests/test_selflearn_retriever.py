@@ -19,6 +19,8 @@ from lib.run import Retriever
 from lib.search import adapters
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
+from lib.stats import holm
+from lib.studies.lam.claims import primary_tests
 from lib.studies.selflearn import documents, evaluate, retriever, study, tasks
 from lib.studies.selflearn.cmirb import Task
 from lib.studies.selflearn.evaluate import HOW, Arm, open_task, request_of, task_values
@@ -549,18 +551,35 @@ def test_the_table_has_means_with_the_spread_of_seeds_on_every_part(values):
 
 
 def test_claims_are_paired_differences_on_the_queries_that_both_have(values):
-    found = study.slhyde_claims(values)
-    assert not {"p", "verdict"} & set(found.columns)
-    rows = found.set_index(["dataset", "claim"])
-    row = rows.loc[("scifact", "SL-HyDE is better than the query")]
+    rows = study.slhyde_claims(values).set_index(["dataset", "arm", "against"])
+    assert rows.index.is_unique
     method, query = outcome(values, "slhyde, mean, tuned"), outcome(values, study.BASE)
+    row = rows.loc[("scifact", "slhyde, mean, tuned", study.BASE)]
     assert row["n"] == 20
     assert row["difference"] == pytest.approx((method - query).dropna().mean())
     assert row["low"] < row["difference"] < row["high"]
-    assert rows.loc[("scifact", "self-learning helps the retriever"), "n"] == 40
-    claimed = [claim for dataset, claim in rows.index if dataset == "scifact"]
-    assert len(claimed) == len(set(claimed)) >= 20
-    assert not any("capable" in claim for claim in claimed)  # nobody capable wrote for SciFact
+    assert rows.loc[("scifact", "slhyde-supervised", study.BASE), "n"] == 40
+    assert len(rows.loc["scifact"]) >= 20
+    # Nobody capable wrote for SciFact.
+    assert not any("capable" in arm for arm in rows.loc["scifact"].index.get_level_values("arm"))
+
+
+def test_what_was_declared_for_scifact_is_primary_there_and_nowhere_else(values):
+    found = study.slhyde_claims(values)
+    primary = found[found["status"] == "primary"]
+    declared = primary_tests()["scifact"]["test"]
+    assert [*zip(primary["arm"], primary["against"], primary["metric"], strict=True)] == [
+        (test["arm"], test["against"], test["metric"]) for test in declared
+    ]
+    assert set(primary["dataset"]) == {"scifact"} and set(primary["n"]) == {20, 40}
+    assert np.allclose(primary["p_holm"], holm(primary["p"]))
+    others = found[found["status"] != "primary"]
+    assert others["p_holm"].isna().all() and not others["verdict"].any()
+
+
+def test_a_declared_arm_that_is_missing_is_an_error(values):
+    with pytest.raises(LookupError, match="shuffled"):
+        study.slhyde_claims(values[values["arm"] != "shuffled"])
 
 
 def test_what_stands_in_the_papers_tables_is_an_arm_of_ours(values):

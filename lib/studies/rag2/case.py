@@ -27,6 +27,7 @@ __all__ = [
     "RATIONALE",
     "STRAYING",
     "TERMS",
+    "case_tables",
     "copd_case",
     "named_in",
 ]
@@ -132,6 +133,14 @@ def copd_case(retriever: Retriever, filters: Sequence[Filter], k: int = 8) -> pd
                 verdict = {"filter": judge.name, "threshold": judge.threshold, "score": score}
                 rows.append(found | verdict | {"kept": score >= judge.threshold})
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def case_tables(retriever: Retriever, filters: Sequence[Filter]) -> dict[str, pd.DataFrame]:
+    """``rag2_case`` and ``rag2_case_named``: what is found, and what there was to be found."""
+    return {
+        "rag2_case": copd_case(retriever, filters),
+        "rag2_case_named": named_in(retriever.store),
+    }
 
 
 def named_in(store: PassageStore) -> pd.DataFrame:

@@ -15,11 +15,13 @@ import pandas as pd
 from lib.stats import auroc, auroc_interval
 from lib.studies.rag2.filters import Filter, card_of, features
 from lib.studies.rag2.train_filters import RECIPES, Material, Recipe, fit_head, labelled, texts_of
+from lib.studies.real.study import experts_passages
 
 __all__ = [
     "TRUTHS",
     "held_pairs",
     "held_table",
+    "held_tables",
     "kept_shares",
     "score_pairs",
     "shuffled_draws",
@@ -121,6 +123,26 @@ def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> 
             row |= {"within": within_questions(helpful, scores, own["qid"], draws=1)[0]}
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def held_tables(
+    material: Material, filters: Mapping[str, Filter], lines: Mapping[tuple[str, str], float]
+) -> dict[str, pd.DataFrame]:
+    """``rag2_held``, ``rag2_held_shuffled`` and ``rag2_held_kept``, of filters by name.
+
+    ``lines`` are the thresholds by filter and by what they keep.
+    """
+    pairs = held_pairs(material.labels, experts_passages(material.store))
+    texts = texts_of(pairs, material.rationales, material.store)
+    scored = score_pairs(pairs, texts, list(filters.values()))
+    thresholds: dict[str, dict[str, float]] = {}
+    for (name, keeps), threshold in lines.items():
+        thresholds.setdefault(name, {})[keeps] = threshold
+    return {
+        "rag2_held": held_table(scored, list(filters)),
+        "rag2_held_shuffled": shuffled_draws(material, pairs),
+        "rag2_held_kept": kept_shares(scored, thresholds),
+    }
 
 
 def within_questions(

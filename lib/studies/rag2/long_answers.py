@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from lib.base.files import sha256_bytes
@@ -29,13 +28,16 @@ from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.llm.chat import ChatModel, Message, tag
 from lib.llm.prompts import load_prompt
+from lib.llm.small_model import NAME
 from lib.methods.after import Scorer
 from lib.methods.base import Expansion, Fusion, Request, first_words, numbered
 from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
-from lib.stats import Pair, claims, mean_interval
+from lib.stats import Pair, claims
+from lib.studies.grid.long_tables import means_table
 from lib.studies.rag2.filters import Filter, load_filter
 from lib.studies.rag2.long_scores import SCORES, TokenScorer, instrument, rouge_l, same_question
+from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed, copied, record
 from lib.studies.rag2.strategies import DEPTH, Remembered
 
@@ -49,13 +51,14 @@ __all__ = [
     "FIRST",
     "K",
     "RECORDING",
+    "RESULT",
     "SETTINGS",
+    "SHARE",
     "STACKED",
     "TYPES",
     "answers_to",
     "instrument_couples",
     "long_answer_claims",
-    "long_answer_means",
     "long_answer_tables",
     "long_answer_values",
     "long_questions",
@@ -66,9 +69,13 @@ __all__ = [
 ]
 
 RECORDING = "rag2-long-answers"
+RESULT = "rag2_long_answers"
 COMMAND = "python -m lib.studies.rag2.long_answers"
 
 FILTER = "cross-ppl-25"
+SHARE = 0.25
+"""The filter, and which share of its training pairs its line keeps."""
+
 K = 3
 """Passages that the model is shown, each cut to its first 120 words."""
 
@@ -355,26 +362,14 @@ def long_answer_claims(values: pd.DataFrame) -> pd.DataFrame:
     tables = []
     for setting in SETTINGS:
         own = values[values["setting"] == setting]
-        tables.append(claims(own, pairs).assign(setting=setting))
-    return pd.concat(tables, ignore_index=True)
-
-
-def long_answer_means(values: pd.DataFrame) -> pd.DataFrame:
-    """The mean of every outcome: setting, arm, metric, value, low, high, n."""
-    rows = []
-    for (setting, arm, metric), own in values.groupby(["setting", "arm", "metric"], sort=False):
-        # By id: resampling draws by position, so the order of rows would move intervals.
-        outcomes = own.sort_values("qid")["value"].to_numpy(np.float64)
-        value, low, high = mean_interval(outcomes)
-        row = {"setting": setting, "arm": arm, "metric": metric, "value": value}
-        rows.append(row | {"low": low, "high": high, "n": len(own)})
-    return pd.DataFrame(rows)
+        tables.append(claims(own, pairs).assign(dataset=setting))
+    return without_verdicts(*tables)
 
 
 def long_answer_tables(
     retriever: Retriever, reranker: Scorer, judge: Filter | None
 ) -> dict[str, pd.DataFrame]:
-    """``values`` (every outcome), ``means``, ``claims`` and ``instrument``, of recorded answers.
+    """``rag2_long_answers`` in the form of Table 1, its ``_claims``, and ``_instrument``.
 
     ``RecordingMiss`` with the command where an answer is not recorded.
     """
@@ -386,11 +381,11 @@ def long_answer_tables(
     shown = shown_passages(questions, arms, retriever, twins_of(questions, store))
     answers = answers_to(questions, arms, shown, store, llm)
     values = long_answer_values(questions, answers, store, scorer)
+    table = means_table(values.rename(columns={"setting": "dataset"}), f"{NAME}, k = {K}")
     return {
-        "values": values,
-        "means": long_answer_means(values),
-        "claims": long_answer_claims(values),
-        "instrument": instrument(instrument_couples(store), scorer),
+        RESULT: table.assign(answerer=NAME),
+        f"{RESULT}_claims": long_answer_claims(values),
+        f"{RESULT}_instrument": instrument(instrument_couples(store), scorer),
     }
 
 
@@ -403,7 +398,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--filter", default=FILTER, help='a filter\'s name, or "none"')
-    parser.add_argument("--share", type=float, default=0.25)
+    parser.add_argument("--share", type=float, default=SHARE)
     given = parser.parse_args()
     profile = load_profile("open")
     retriever = open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))

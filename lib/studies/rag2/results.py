@@ -1,98 +1,47 @@
-"""RAG2's results of a profile: how it retrieves, what its filters do, and what they cost."""
+"""RAG2's results of a profile: how it retrieves, what its filters do, who writes, what it costs."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import make_all_or_reuse, read_result
-from lib.data import ddx_mini, load_benchmark
+from lib.data import ddx_mini
 from lib.data.corpus_index import files_of
-from lib.data.judgments import JUDGMENTS, evidence, read_judgments
-from lib.data.questions import Question, load_questions
-from lib.data.real import GROUPS, load_real
+from lib.data.judgments import JUDGMENTS
+from lib.data.real import GROUPS
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.embed import load_encoder
-from lib.stats import Pair, auroc, auroc_interval, claims
-from lib.studies.grid.long_tables import means_table
-from lib.studies.rag2.filtering import (
-    ARMS,
-    KEEPS,
-    Candidates,
-    by_k,
-    cached_scores,
-    filter_pairs,
-    filtered_values,
-    kept_table,
-    reading_values,
-    score_candidates,
-    shown,
-    tells_apart,
+from lib.studies.rag2.case import case_tables
+from lib.studies.rag2.filter_results import (
+    HELPFUL,
+    filter_tables,
+    lines_of,
+    load_filters,
+    training_tables,
 )
-from lib.studies.rag2.filters import (
-    BASELINES,
-    CROSSES,
-    HEADS,
-    Filter,
-    card_file,
-    card_of,
-    head_file,
-    load_filter,
-    threshold_key,
-)
+from lib.studies.rag2.filters import BASELINES, CROSSES, HEADS, card_file, head_file, load_filter
+from lib.studies.rag2.held import held_tables
 from lib.studies.rag2.labels import FOLDER as LABELS
-from lib.studies.rag2.labels import read_labels
+from lib.studies.rag2.long_answers import FILTER, SHARE, long_answer_tables
 from lib.studies.rag2.reranker import RERANKERS, Reranker
 from lib.studies.rag2.reranker import card_file as reranker_card_file
-from lib.studies.rag2.reranker import card_of as reranker_card
-from lib.studies.rag2.strategies import (
-    DEPTH,
-    Remembered,
-    Set,
-    strategies,
-    strategy_pairs,
-    strategy_values,
-)
-from lib.studies.real.arms import arms_of
+from lib.studies.rag2.strategy_results import strategy_tables
+from lib.studies.rag2.train_filters import open_material
+from lib.studies.rag2.writers import writer_tables
 from lib.studies.real.results import MADE_BY
-from lib.studies.real.study import experts_passages, recorded
-from lib.studies.real.written import runs_of, written_for
-from lib.ways import Hypotheses, Text, Way
 
-__all__ = [
-    "CROSSED",
-    "FILTERED",
-    "TABLES",
-    "group_results",
-    "judge_table",
-    "label_table",
-    "rag2_results",
-    "rag2_tables",
-]
+__all__ = ["TABLES", "group_results", "rag2_results", "rag2_tables"]
 
-FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosine")
-"""Filters whose outcome is measured: RAG2's recipe, the same on vectors, labels by right answers,
-shuffled labels, and nearness alone. All of them are held against the truth."""
-
-CROSSED = (0.4, 1.0)
-"""Lambdas of contrast with the rationale as H+."""
-
-HELPFUL = DATA / "judgments" / "helpful.csv"
 
 TABLES = {
-    "strategies": (
-        "rag2_strategies",
-        "rag2_strategies_claims",
-    ),
+    "strategies": ("rag2_strategies", "rag2_strategies_claims"),
     "filters": (
         "rag2_filters",
         "rag2_filters_claims",
@@ -102,9 +51,17 @@ TABLES = {
         "rag2_by_k",
         "rag2_top_1",
     ),
+    "held": ("rag2_held", "rag2_held_shuffled", "rag2_held_kept"),
     "training": ("rag2_labels", "rag2_trainings"),
+    "writers": ("rag2_writers", "rag2_writers_claims"),
+    "long answers": (
+        "rag2_long_answers",
+        "rag2_long_answers_claims",
+        "rag2_long_answers_instrument",
+    ),
+    "case": ("rag2_case", "rag2_case_named"),
 }
-"""What is made together. ``rag2_strategies`` and ``rag2_filters`` are in the form of Table 1."""
+"""What is made together. The first of a group with means is in the form of Table 1."""
 
 
 def rag2_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
@@ -117,19 +74,15 @@ def rag2_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFra
 
 def group_results(group: str, profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     """The tables of one group of ``TABLES``."""
-    make, behind = {
-        "strategies": (_strategies, _behind_strategies),
-        "filters": (_filters, _behind_filters),
-        "training": (_training, _behind_filters),
-    }[group]
-    files = [path.relative_to(DATA).as_posix() for path in behind()]
+    module, make = _MAKERS[group]
     sets = [name for sets in GROUPS.values() for d in sets for name in load_registry(f"{d}-")]
+    behind = [path.relative_to(DATA).as_posix() for path in _behind(group)]
     return make_all_or_reuse(
         lambda: make(profile, retriever),
         TABLES[group],
         profile.name,
-        code=["lib.studies.rag2.results"],
-        data=[*files_of(profile.corpora), *sets, *load_registry("medmcqa-"), *files],
+        code=[f"lib.studies.rag2.{module}"],
+        data=[*files_of(profile.corpora), *sets, *load_registry("medmcqa-"), *behind],
         encoder=retriever.encoder.fingerprint,
         limit=profile.limit,
     )
@@ -145,285 +98,42 @@ def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     return {name: read_result(name, MADE_BY, committed=not asked)[0] for name in names}
 
 
-def _behind_strategies() -> list[Path]:
-    """Recordings, re-rankers and the bundled set."""
-    bundled = [DATA / "ddx-mini" / f"{name}.jsonl" for name in ddx_mini.FILES]
+def _held(_: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+    filters = load_filters(retriever, [passage.text for passage in retriever.store])
+    return held_tables(open_material(), filters, lines_of(tuple(filters)))
+
+
+def _long_answers(_: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+    texts = [passage.text for passage in retriever.store]
+    reranker = Reranker(RERANKERS[0], retriever.encoder, texts)
+    return long_answer_tables(retriever, reranker, load_filter(FILTER, SHARE))
+
+
+def _case(_: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+    return case_tables(retriever, [load_filter(FILTER), load_filter(FILTER, SHARE)])
+
+
+_MAKERS: dict[str, tuple[str, Callable[[Profile, Retriever], dict[str, pd.DataFrame]]]] = {
+    "strategies": ("strategy_results", strategy_tables),
+    "filters": ("filter_results", filter_tables),
+    "held": ("held", _held),
+    "training": ("filter_results", lambda _, retriever: training_tables(retriever)),
+    "writers": ("writers", lambda _, retriever: writer_tables(retriever)),
+    "long answers": ("long_answers", _long_answers),
+    "case": ("case", _case),
+}
+"""By group, the module whose change makes its tables stale, and what makes them."""
+
+
+def _behind(group: str) -> list[Path]:
+    """The files behind a group, beside the corpus and the question sets."""
+    recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
     rerankers = [reranker_card_file(name) for name in RERANKERS]
-    return [*sorted(RECORDINGS.glob("real-*.jsonl.gz")), *rerankers, *bundled]
-
-
-def _behind_filters() -> list[Path]:
-    """Recordings, judgments, labels, and every trained piece with its card."""
+    if group == "strategies":
+        bundled = [DATA / "ddx-mini" / f"{name}.jsonl" for name in ddx_mini.FILES]
+        return [*recordings, *rerankers, *bundled]
+    written = sorted(RECORDINGS.glob("rag2-*.jsonl.gz"))
     trained = [head_file(name) for name in HEADS]
     trained += [card_file(name) for name in (*HEADS, *CROSSES, *BASELINES)]
-    trained += [reranker_card_file(name) for name in RERANKERS]
     labels = sorted(file for file in LABELS.iterdir() if file.suffix != ".md")
-    recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
-    return [*recordings, JUDGMENTS, HELPFUL, *trained, *labels]
-
-
-# how it retrieves ---------------------------------------------------------------------------------
-
-
-def _strategies(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    own = open_retriever(profile, retriever.encoder, ("ddx-mini",))
-    values, tested = [], []
-    for asked, where in ((_bioasq(retriever), retriever), (_ddx_mini(), own)):
-        texts = [passage.text for passage in where.store]
-        rerankers = {
-            called: Remembered(Reranker(name, retriever.encoder, texts))
-            for called, name in zip(("tuned", "shuffled"), RERANKERS, strict=True)
-        }
-        measured = strategy_values(asked, strategies(asked.sources, rerankers), where)
-        values.append(measured)
-        tested.append(claims(measured, strategy_pairs()).assign(dataset=asked.name))
-    setup = f"{profile.name}, {retriever.encoder.name}, {DEPTH} passages re-ranked"
-    table = means_table(pd.concat(values), setup)
-    # A rationale was written by somebody who saw the options, and contains an answer.
-    table["options_visible"] = table["method"].str.contains("rationale")
-    return dict(zip(TABLES["strategies"], (table, _shown(tested)), strict=True))
-
-
-def _shown(tested: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Tests as they are stored: without the columns of verdicts, for none was declared."""
-    table = pd.concat(tested, ignore_index=True)
-    return table.drop(columns=["p", "p_holm", "verdict", "status"])
-
-
-def _bioasq(retriever: Retriever) -> Set:
-    """The 618 questions; the large model's rationales of 150 of them; the experts' snippets."""
-    questions = [q for q in load_real("test") if q.dataset == "bioasq"]
-    written = written_for(questions, recorded(), retriever)["rationale"]
-    rationales = {qid: _text(made.request) for qid, made in written.items()}
-    targets = experts_passages(retriever.store)
-    sources = tuple(dict.fromkeys(retriever.store.sources()))
-    return Set("bioasq", questions, rationales, targets, sources)
-
-
-def _text(request: Hypotheses) -> str:
-    (passage,) = request.of("passage")
-    return str(passage.text)
-
-
-def _ddx_mini() -> Set:
-    """The bundled test questions, their reference rationales, and what was judged on the target."""
-    benchmark = load_benchmark("ddx-mini")
-    tested = set(benchmark.test)
-    questions = [q for q in load_questions("ddx-mini") if q.qid in tested]
-    rationales = {row["qid"]: row["rationale"] for row in ddx_mini.read("expansions")}
-    sources = tuple(dict.fromkeys(row["source"] for row in ddx_mini.read("passages")))
-    return Set("ddx-mini", questions, rationales, benchmark.targets, sources)
-
-
-# what its filters do ------------------------------------------------------------------------------
-
-
-def _filters(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    questions = load_real("test")
-    candidates = _candidates(questions, retriever)
-    texts = {passage.pid: passage.text for passage in retriever.store}
-    filters = load_filters(retriever, list(texts.values()))
-    scores = score_candidates(candidates, texts, filters)
-    lines = lines_of(tuple(filters))
-    few = {key: value for key, value in lines.items() if key[0] in FILTERED}
-    values = filtered_values(candidates, scores, few)
-    there = set(zip(values["arm"], values["metric"], strict=True))
-    pairs = [
-        pair
-        for pair in (*filter_pairs(few, FILTERED[0]), *_crossed_pairs())
-        if {(pair.arm, pair.metric), (pair.against, pair.metric)} <= there
-    ]
-    exams = values["dataset"] != "bioasq"
-    tested = [
-        claims(
-            values[part], [pair for pair in pairs if (pair.metric == "p_at_5") != is_exam]
-        ).assign(dataset="exams" if is_exam else "bioasq")
-        for part, is_exam in ((exams, True), (~exams, False))
-    ]
-    setup = f"{profile.name}, {retriever.encoder.name}, recorded texts, k = 5"
-    both = values[exams].assign(dataset="exams")
-    table = means_table(pd.concat([both, values]), setup)
-    table["options_visible"] = ~table["method"].str.startswith("question")
-    read = reading_values(candidates, scores, few)
-    headline = read["arm"].isin([f"{arm}{name}" for arm in ARMS for name in _shown_over_k()])
-    tables = (
-        table,
-        _shown(tested),
-        tells_apart(scores, tuple(filters)),
-        kept_table(scores, lines),
-        judge_table(questions, texts, experts_passages(retriever.store), filters, lines),
-        by_k(read[headline]),
-        _shown([_at_one(read, few)]),
-    )
-    return dict(zip(TABLES["filters"], tables, strict=True))
-
-
-def _shown_over_k() -> list[str]:
-    """How the names of arms that are shown over k end: unfiltered, and after the recipe."""
-    return ["", *(f" | {FILTERED[0]}, {keeps}" for keeps in KEEPS)]
-
-
-def _at_one(read: pd.DataFrame, lines: Mapping[tuple[str, str], float]) -> pd.DataFrame:
-    """RAG2's Table 3: one passage, found by the question; each filter against none."""
-    values = read[read["k"] == 1].drop(columns="k")
-    pairs = [
-        Pair("a filter of one passage", metric, f"question | {name}, {keeps}", "question")
-        for name, keeps in lines
-        for metric in ("reads_right", "reads_right_or_guess")
-    ]
-    return claims(values, pairs).assign(dataset="exams")
-
-
-def load_filters(retriever: Retriever, texts: Sequence[str]) -> dict[str, Filter]:
-    """Every filter by name; ``texts`` are all passages, for BM25's statistics."""
-    names = (*BASELINES, *HEADS, *CROSSES)
-    return {name: load_filter(name, 0.25, encoder=retriever.encoder, texts=texts) for name in names}
-
-
-def lines_of(names: Sequence[str]) -> dict[tuple[str, str], float]:
-    """Where each filter draws each of the lines ``KEEPS``; a baseline gives no probability."""
-    lines = {}
-    for name in names:
-        card = card_of(name)
-        own = (0.5, card[threshold_key(0.25)], card[threshold_key(0.05)])
-        for keeps, threshold in zip(KEEPS, own, strict=True):
-            if keeps != KEEPS[0] or name not in BASELINES:
-                lines[name, keeps] = threshold
-    return lines
-
-
-def _candidates(questions: Sequence[Question], retriever: Retriever) -> Candidates:
-    """What ``ARMS`` found, and on BioASQ contrast with the rationale as H+ too."""
-    written = written_for(questions, recorded(), retriever)
-    wanted = [arm for arm in arms_of() if arm.name in ARMS]
-    runs = runs_of(questions, written, dict.fromkeys(GROUPS, wanted), retriever)
-    rows = []
-    for lam in CROSSED:
-        requests = {}
-        for qid, made in written["rationale"].items():
-            question = next(q for q in questions if q.qid == qid)
-            mimic = written["hypotheses"][qid].request.of("mimic")
-            if question.dataset == "bioasq" and mimic:
-                target = Text(_text(made.request), role="target")
-                requests[qid] = Hypotheses((target, *mimic), Way(lam=lam))
-        hits = retriever.search_many(list(requests.values()), 10)
-        for qid, found in zip(requests, hits, strict=True):
-            for rank, pid in enumerate(found.ids[0].tolist(), 1):
-                rows.append(("bioasq", f"rationale@{lam:g}", 0, qid, rank, pid))
-    crossed = pd.DataFrame(rows, columns=list(runs.columns))
-    everything = pd.concat([runs, crossed], ignore_index=True)
-    return Candidates.of(
-        questions, everything, evidence(read_judgments()), experts_passages(retriever.store)
-    )
-
-
-def _crossed_pairs() -> list[Pair]:
-    """The rationale against the question and H+, and contrast with it in the place of H+."""
-    pairs = []
-    for lam in CROSSED:
-        arm = f"rationale@{lam:g}"
-        pairs.append(Pair("contrast with the rationale as H+", "p_at_5", arm, "rationale"))
-        pairs.append(Pair("the rationale in place of H+", "p_at_5", arm, f"chr@{lam:g}"))
-    pairs.append(Pair("the rationale against H+", "p_at_5", "rationale", "hplus"))
-    for metric in ("hit_right", "misled", "reads_right", "reads_right_or_guess", "p_at_5"):
-        pairs.append(Pair("the rationale against the question", metric, "rationale", "question"))
-    return pairs
-
-
-def judge_table(
-    questions: Sequence[Question],
-    texts: Mapping[str, str],
-    targets: Mapping[str, frozenset[str]],
-    filters: Mapping[str, Filter],
-    lines: Mapping[tuple[str, str], float],
-) -> pd.DataFrame:
-    """The language model that was asked whether a passage helps, beside every filter.
-
-    Truth is that the experts gave the passage. Columns: filter, keeps, precision, recall, kept (all
-    shares), auroc, auroc_low, auroc_high, n. Pairs are those of ``data/judgments/helpful.csv``.
-    """
-    with open(HELPFUL, encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    by_qid = {question.qid: question for question in questions}
-    qids = [row["qid"] for row in rows]
-    given = np.array([row["pid"] in targets[row["qid"]] for row in rows])
-    read = [(shown(by_qid[row["qid"]]), texts[row["pid"]]) for row in rows]
-    helpful = np.array([float(row["helpful"]) for row in rows])
-    found = [
-        _against(given, helpful, 0.5, qids) | {"filter": "a large language model", "keeps": ""}
-    ]
-    scores = {name: cached_scores(judge, read) for name, judge in filters.items()}
-    for (name, keeps), threshold in lines.items():
-        row = _against(given, scores[name], threshold, qids)
-        found.append(row | {"filter": name, "keeps": keeps})
-    columns = ["filter", "keeps", "precision", "recall", "kept", "auroc", "auroc_low", "auroc_high"]
-    return pd.DataFrame(found)[[*columns, "n"]]
-
-
-def _against(
-    given: np.ndarray, scores: np.ndarray, threshold: float, qids: Sequence[str]
-) -> dict[str, Any]:
-    kept = scores >= threshold
-    low, high = auroc_interval(given, scores, qids)
-    return {
-        "precision": given[kept].mean() if kept.any() else np.nan,
-        "recall": kept[given].mean(),
-        "kept": kept.mean(),
-        "auroc": auroc(given, scores),
-        "auroc_low": low,
-        "auroc_high": high,
-        "n": len(given),
-    }
-
-
-# labels and training ------------------------------------------------------------------------------
-
-
-def _training(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    tables = (label_table(read_labels(), experts_passages(retriever.store)), _cards())
-    return dict(zip(TABLES["training"], tables, strict=True))
-
-
-def label_table(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
-    """Is the label an instrument? Its AUROC against the experts' own choice of snippets, BioASQ.
-
-    Columns: rationale (expert, own), difference (delta_ppl, delta_log_ppl), part, value, low, high,
-    n, positives, and ``positive_share``: how often a passage makes the rationale likelier at all.
-    """
-    rows = []
-    bioasq = labels[labels["dataset"] == "bioasq"]
-    for (rationale, part), own in bioasq.groupby(["rationale", "part"], sort=True):
-        given = np.array([row.pid in experts.get(row.qid, ()) for row in own.itertuples()])
-        for difference in ("delta_ppl", "delta_log_ppl"):
-            values = own[difference].to_numpy(float)
-            low, high = auroc_interval(given, values, own["qid"].tolist())
-            row = {"rationale": rationale, "difference": difference, "part": part}
-            row |= {"value": auroc(given, values), "low": low, "high": high, "n": len(own)}
-            row |= {"positives": int(given.sum()), "positive_share": (values > 0).mean()}
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _cards() -> pd.DataFrame:
-    """What every trained piece cost: name, examples, minutes, memory_mb, kilobytes."""
-    from lib.search.adapters import WEIGHTS
-
-    rows = []
-    for name in (*HEADS, *CROSSES):
-        card = card_of(name)
-        file = head_file(name) if name in HEADS else card_file(name).parent / WEIGHTS
-        rows.append(_cost(name, card, file.stat().st_size))
-    for name in RERANKERS:
-        size = reranker_card_file(name).stat().st_size
-        rows.append(_cost(name, reranker_card(name), size))
-    return pd.DataFrame(rows)
-
-
-def _cost(name: str, card: Mapping[str, Any], size: int) -> dict[str, Any]:
-    return {
-        "trained": name,
-        "examples": card["examples"],
-        "minutes": card["minutes"],
-        "memory_mb": card["peak_memory_mb"],
-        "kilobytes": size // 1000,
-    }
+    return [*recordings, *written, JUDGMENTS, HELPFUL, *trained, *rerankers, *labels]

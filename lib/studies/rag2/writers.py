@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from lib.data.questions import Question
@@ -23,8 +22,10 @@ from lib.data.real import in_full, load_real
 from lib.llm.chat import ChatModel, tag
 from lib.methods.base import Request, question_alone
 from lib.run import Retriever, Unranked
-from lib.stats import Pair, claims, long_values, mean_interval, measure
+from lib.stats import Pair, claims, long_values, measure
+from lib.studies.grid.long_tables import means_table
 from lib.studies.lesson.study import strangers_of
+from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed, record
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.texts import KINDS
@@ -39,12 +40,12 @@ __all__ = [
     "METRICS",
     "QUESTION",
     "RECORDING",
+    "RESULT",
     "SMALL",
     "STRANGER",
     "rationales_by",
     "requests_by",
     "writer_claims",
-    "writer_means",
     "writer_questions",
     "writer_tables",
     "writer_texts",
@@ -52,6 +53,7 @@ __all__ = [
 ]
 
 RECORDING = "rag2-writers"
+RESULT = "rag2_writers"
 COMMAND = "python -m lib.studies.rag2.writers"
 
 QUESTION = "question"
@@ -194,20 +196,8 @@ def writer_claims(values: pd.DataFrame) -> pd.DataFrame:
     return claims(values, pairs)
 
 
-def writer_means(values: pd.DataFrame) -> pd.DataFrame:
-    """The mean of every arm: arm, metric, value, low, high, n."""
-    rows = []
-    for (arm, metric), own in values.groupby(["arm", "metric"], sort=False):
-        # By id: resampling draws by position, so the order of rows would move intervals.
-        outcomes = own.sort_values("qid")["value"].to_numpy(np.float64)
-        value, low, high = mean_interval(outcomes)
-        row = {"arm": arm, "metric": metric, "value": value, "low": low, "high": high}
-        rows.append(row | {"n": len(own)})
-    return pd.DataFrame(rows)
-
-
 def writer_tables(retriever: Retriever) -> dict[str, pd.DataFrame]:
-    """``values`` (every outcome), ``means`` and ``claims``, from recorded texts.
+    """``rag2_writers`` in the form of Table 1 and its ``_claims``, from recorded texts.
 
     ``RecordingMiss`` with the command where SmolLM2's rationales are not recorded.
     """
@@ -216,7 +206,12 @@ def writer_tables(retriever: Retriever) -> dict[str, pd.DataFrame]:
     small = Replayed(RECORDING, COMMAND, retriever.store)
     texts = writer_texts(questions, small, large)
     values = writer_values(questions, texts, experts_passages(retriever.store), retriever)
-    return {"values": values, "means": writer_means(values), "claims": writer_claims(values)}
+    values.insert(0, "dataset", "bioasq")
+    table = means_table(values, f"{retriever.encoder.name}, recorded texts")
+    # Who writes a rationale sees the options; the experts' answer is a label.
+    table["options_visible"] = table["method"] != QUESTION
+    tested = writer_claims(values).assign(dataset="bioasq")
+    return {RESULT: table, f"{RESULT}_claims": without_verdicts(tested)}
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """SL-HyDE measured: every retriever, every way of searching, on SciFact and BioASQ, and the claims.
 
-``slhyde_results`` makes the four tables of ``TABLES`` and keeps them as results of a profile. All
-comparisons are exploratory: both sets have been looked at before, so they get intervals and no
-verdict. Three seeds stand behind "slhyde" and "shuffled": a query's outcome is its mean over them,
-and the spread of the three means stands beside the interval, which is over queries alone.
+``slhyde_results`` makes the four tables of ``TABLES`` and keeps them as results of a profile. Four
+tests on SciFact are primary (``data/primary_tests.toml``); all others are exploratory and get an
+interval without a verdict, those on BioASQ because the set had been looked at before. Three seeds
+stand behind "slhyde" and "shuffled": a query's outcome is its mean over them, and the spread of the
+three means stands beside the interval, which is over queries alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lib.search.adapters import ADAPTERS, WEIGHTS
 from lib.search.embed import load_encoder
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
+from lib.studies.lam.claims import declared_pairs
 from lib.studies.selflearn.evaluate import (
     HOW,
     Arm,
@@ -174,17 +176,24 @@ def _each_seed(arm: str) -> list[str]:
 
 
 def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
-    """Paired differences in nDCG@10 with 95 % intervals, a row each: columns of
-    ``lib.stats.claims`` without tests, and ``dataset``. A pair is measured on the queries that both
-    arms have."""
+    """Paired differences in nDCG@10, a row each: columns of ``lib.stats.claims``, and ``dataset``.
+
+    A pair is measured on the queries that both arms have. What was declared for a set is primary,
+    with Holm's correction, on the whole set alone; LookupError where one of its arms is missing.
+    """
     tables = []
     for dataset, part in parts_of(values).items():
+        declared = declared_pairs(dataset, {})
+        named = {(pair.arm, pair.against) for pair in declared}
         there = set(part["arm"])
-        pairs = [pair for pair in _pairs() if {pair.arm, pair.against} <= there]
-        tables.append(claims(part, pairs).assign(dataset=dataset))
+        others = [
+            pair
+            for pair in _pairs()
+            if {pair.arm, pair.against} <= there and (pair.arm, pair.against) not in named
+        ]
+        tables.append(claims(part, [*declared, *others]).assign(dataset=dataset))
     found = pd.concat(tables, ignore_index=True)
-    dropped = ("p", "p_holm", "verdict", "status", "least")
-    return found[["dataset", *(c for c in found if c not in (*dropped, "dataset"))]]
+    return found[["dataset", *(column for column in found if column != "dataset")]]
 
 
 def _pairs() -> list[Pair]:
@@ -252,7 +261,7 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
     files = sorted({file for own in FILES.values() for file in own})
     origin = {
         "code": ["lib.studies.selflearn.study"],
-        "data": [*files, *weights, *generated, *recordings],
+        "data": [*files, *weights, *generated, *recordings, "primary_tests.toml"],
         "encoder": load_encoder(BASE, precision="float32").fingerprint,
     }
 

@@ -1,0 +1,71 @@
+"""How RAG2 retrieves, measured: sources and re-ranking, on BioASQ and on the bundled set."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lib.data import ddx_mini, load_benchmark
+from lib.data.questions import load_questions
+from lib.data.real import load_real
+from lib.place import open_retriever
+from lib.profiles import Profile
+from lib.run import Retriever
+from lib.stats import claims
+from lib.studies.grid.long_tables import means_table
+from lib.studies.rag2.reranker import RERANKERS, Reranker
+from lib.studies.rag2.shared import rationale_in, without_verdicts
+from lib.studies.rag2.strategies import (
+    DEPTH,
+    Remembered,
+    Set,
+    strategies,
+    strategy_pairs,
+    strategy_values,
+)
+from lib.studies.real.study import experts_passages, recorded
+from lib.studies.real.written import written_for
+
+__all__ = ["strategy_tables"]
+
+
+def strategy_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
+    """``rag2_strategies`` in the form of Table 1, and its paired differences.
+
+    BioASQ is searched by the retriever, the bundled set in its own passages.
+    """
+    own = open_retriever(profile, retriever.encoder, ("ddx-mini",))
+    values, tested = [], []
+    for asked, where in ((_bioasq(retriever), retriever), (_ddx_mini(), own)):
+        texts = [passage.text for passage in where.store]
+        rerankers = {
+            called: Remembered(Reranker(name, retriever.encoder, texts))
+            for called, name in zip(("tuned", "shuffled"), RERANKERS, strict=True)
+        }
+        measured = strategy_values(asked, strategies(asked.sources, rerankers), where)
+        values.append(measured)
+        tested.append(claims(measured, strategy_pairs()).assign(dataset=asked.name))
+    setup = f"{profile.name}, {retriever.encoder.name}, {DEPTH} passages re-ranked"
+    table = means_table(pd.concat(values), setup)
+    # A rationale was written by somebody who saw the options, and contains an answer.
+    table["options_visible"] = table["method"].str.contains("rationale")
+    return {"rag2_strategies": table, "rag2_strategies_claims": without_verdicts(*tested)}
+
+
+def _bioasq(retriever: Retriever) -> Set:
+    """The 618 questions; the large model's rationales of 150 of them; the experts' snippets."""
+    questions = [q for q in load_real("test") if q.dataset == "bioasq"]
+    written = written_for(questions, recorded(), retriever)["rationale"]
+    rationales = {qid: rationale_in(made.request) for qid, made in written.items()}
+    targets = experts_passages(retriever.store)
+    sources = tuple(dict.fromkeys(retriever.store.sources()))
+    return Set("bioasq", questions, rationales, targets, sources)
+
+
+def _ddx_mini() -> Set:
+    """The bundled test questions, their reference rationales, and what was judged on the target."""
+    benchmark = load_benchmark("ddx-mini")
+    tested = set(benchmark.test)
+    questions = [q for q in load_questions("ddx-mini") if q.qid in tested]
+    rationales = {row["qid"]: row["rationale"] for row in ddx_mini.read("expansions")}
+    sources = tuple(dict.fromkeys(row["source"] for row in ddx_mini.read("passages")))
+    return Set("ddx-mini", questions, rationales, benchmark.targets, sources)
