@@ -368,6 +368,40 @@ def test_a_killed_run_goes_on_to_the_same_weights(base, tuned, tmp_path, monkeyp
     assert card["losses"] == tuned[2]["losses"]
 
 
+def test_the_generator_is_tuned_once_for_its_passages(base, tmp_path, monkeypatch):
+    from lib.base.files import write_jsonl_gz, write_manifest
+
+    def choose(*words: str) -> None:
+        rows = [
+            {"pid": f"p{i}", "query": WORDS[i], "passages": [word, ""], "chosen": 0}
+            for i, word in enumerate(words)
+        ]
+        path = tmp_path / "texts" / "passages.jsonl.gz"
+        write_jsonl_gz(path, rows)
+        write_manifest(path, rows=len(rows), settings={})
+
+    plan = tiny_plan(base, epochs=1)
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(generator, "PLAN", plan)
+    for name, value in {
+        "FOLDER": tmp_path / "texts",
+        "PLAN": plan,
+        "ADAPTER": tmp_path / "adapter",
+    }.items():
+        monkeypatch.setattr(writing, name, value)
+    choose(*WORDS[:4])
+    writing.tune_generator()
+    first = read_card(tmp_path / "adapter")
+    assert first["examples"] == 4
+    trained = []
+    monkeypatch.setattr(writing, "train", lambda rows, *_, **__: trained.append(len(rows)))
+    writing.tune_generator()
+    assert not trained
+    choose(*WORDS[:3])
+    writing.tune_generator()
+    assert trained == [3]
+
+
 def test_an_adapter_that_is_read_back_is_the_model_that_was_trained(base, tiny, tuned):
     import torch
 

@@ -20,7 +20,6 @@ __all__ = [
 
 FILTERS = {
     "cross-ppl-25": "RAG²'s recipe: cross-encoder, ΔPPL, top 25 %",
-    "cross-log-25": "cross-encoder, Δlog-PPL, top 25 %",
     "cross-shuffled": "cross-encoder, labels in disorder",
     "head-ppl-25": "on vectors, ΔPPL, top 25 %",
     "head-ppl-05": "on vectors, ΔPPL, top 5 %",

@@ -73,7 +73,7 @@ HEADS = (
 )
 """Logistic regressions on MiniLM's vectors; ``train_filters.RECIPES`` says what on."""
 
-CROSSES = ("cross-ppl-25", "cross-log-25", "cross-shuffled")
+CROSSES = ("cross-ppl-25", "cross-shuffled")
 """MiniLM as a cross-encoder with a LoRA adapter; ``cross-ppl-25`` is RAG2's recipe."""
 
 PASSAGE_TOKENS = 128

@@ -117,7 +117,6 @@ RECIPES = {
     "head-turned": Recipe("turned"),
     "head-shuffled": Recipe("delta_ppl", shuffled=True),
     "cross-ppl-25": Recipe("delta_ppl"),
-    "cross-log-25": Recipe("delta_log_ppl"),
     "cross-shuffled": Recipe("delta_ppl", shuffled=True),
 }
 """What each trained filter is trained on. A shuffled one is its ``ppl-25`` in all else."""

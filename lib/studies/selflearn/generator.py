@@ -120,18 +120,20 @@ def open_writer(adapter: Path | None = None) -> Causal:
     return Causal(name, model.to(precision), tokenizer)
 
 
-def train(rows: Sequence[Mapping[str, Any]], out: Path = ADAPTER) -> dict[str, Any]:
+def train(
+    rows: Sequence[Mapping[str, Any]], out: Path = ADAPTER, **trained_on: Any
+) -> dict[str, Any]:
     """Equation 4: tune SmolLM2 to write each row's chosen passage for its query; gives the card.
 
     ``rows`` are those of ``data/selflearn/passages.jsonl.gz``. A row whose passages are all empty
-    teaches nothing and is left out.
+    teaches nothing and is left out. ``trained_on`` is added to the card.
     """
     examples = []
     for row in rows:
         reply = row["passages"][row["chosen"]]
         if reply:
             examples.append(Example(tuple(asks_for_passage(row["query"])), reply))
-    return fit_causal(PLAN, examples, out, data="data/selflearn/passages.jsonl.gz")
+    return fit_causal(PLAN, examples, out, data="data/selflearn/passages.jsonl.gz", **trained_on)
 
 
 def _shown(document: Passage) -> str:

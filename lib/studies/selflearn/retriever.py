@@ -201,14 +201,15 @@ def train(
 def cards(names: Sequence[str] = tuple(TRAININGS)) -> pd.DataFrame:
     """What the adapters are and cost, a row each.
 
-    Columns: adapter, examples, negatives, seed, minutes, precision, memory_mb (the highest of the
-    process that trained), kilobytes.
+    Columns: adapter, examples, negatives (none for the generator), seed, minutes, precision,
+    memory_mb (the highest of the process that trained), kilobytes.
     """
     rows = []
     for name in names:
         card = read_card(ADAPTERS / name)
         row = {"adapter": name}
-        row |= {key: card[key] for key in ("examples", "negatives", "seed", "minutes", "precision")}
+        told = ("examples", "negatives", "seed", "minutes", "precision")
+        row |= {key: card.get(key) for key in told}
         row["memory_mb"] = card["peak_memory_mb"]
         row["kilobytes"] = (ADAPTERS / name / WEIGHTS).stat().st_size // 1000
         rows.append(row)

@@ -1,6 +1,6 @@
 """SL-HyDE measured: every retriever, every way of searching, on SciFact and BioASQ, and the claims.
 
-``slhyde_results`` makes the four tables of ``TABLES`` and keeps them as results of a profile. Four
+``slhyde_results`` makes the tables of ``TABLES`` and keeps them as results of a profile. Four
 tests on SciFact are primary (``data/primary_tests.toml``); all others are exploratory and get an
 interval without a verdict, those on BioASQ because the set had been looked at before. Three seeds
 stand behind "slhyde" and "shuffled": a query's outcome is its mean over them, and the spread of the
@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.base.provenance import make_or_reuse
+from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result
 from lib.profiles import Profile, load_profile
 from lib.search.adapters import ADAPTERS, WEIGHTS
 from lib.search.embed import load_encoder
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
 from lib.studies.lam.claims import declared_pairs
+from lib.studies.real.results import MADE_BY
+from lib.studies.selflearn.cases import case_counts, case_rows, first_ranks
+from lib.studies.selflearn.choosing import NOT_FOUND
 from lib.studies.selflearn.evaluate import (
     HOW,
     Arm,
@@ -33,8 +37,10 @@ from lib.studies.selflearn.evaluate import (
     open_task,
     task_values,
 )
+from lib.studies.selflearn.generator import ADAPTER, PASSAGES
 from lib.studies.selflearn.retriever import PLAN, TRAININGS, cards
 from lib.studies.selflearn.tasks import FILES, TASKS, asked, folds
+from lib.studies.selflearn.writing import read_texts
 
 __all__ = [
     "LAMBDAS",
@@ -42,16 +48,27 @@ __all__ = [
     "SEEDS",
     "TABLES",
     "arms_of",
+    "chosen_ranks",
     "over_seeds",
     "parts_of",
     "slhyde_claims",
     "slhyde_results",
     "slhyde_table",
+    "slhyde_tables",
     "slhyde_values",
 ]
 
-TABLES = ("slhyde_values", "slhyde_table", "slhyde_claims", "slhyde_trainings")
-"""Every outcome; means in the form of Table 1; paired differences; what each training cost."""
+TABLES = (
+    "slhyde_values",
+    "slhyde_table",
+    "slhyde_claims",
+    "slhyde_trainings",
+    "slhyde_cases",
+    "slhyde_case_counts",
+    "slhyde_ranks",
+)
+"""Every outcome; means in the form of Table 1; paired differences; what each training cost; single
+claims and how many rise and fall; and the ranks by which the generator's passages were chosen."""
 
 SEEDS = {
     "slhyde": ("slhyde-query", "slhyde-query-1", "slhyde-query-2"),
@@ -257,6 +274,7 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
     """
     weights = [f"{ADAPTERS.name}/{name}/{WEIGHTS}" for name in TRAININGS]
     generated = [f"selflearn/hyde-{task}.jsonl.gz" for task in TASKS]
+    generated.append("selflearn/passages.jsonl.gz")
     recordings = [f"recordings/real-{kind}.jsonl.gz" for kind in ("hyde", "hypotheses")]
     files = sorted({file for own in FILES.values() for file in own})
     origin = {
@@ -269,15 +287,60 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
         names = (BASE, *TRAININGS)
         return pd.concat([slhyde_values(t, names, profile) for t in TASKS], ignore_index=True)
 
-    name, means, said, cost = TABLES
-    values = make_or_reuse(measured, name, profile.name, **origin)
+    values = make_or_reuse(measured, TABLES[0], profile.name, **origin)
     setup = f"{profile.name}, {BASE} with and without adapters, exact search"
-    return {
-        name: values,
-        means: make_or_reuse(lambda: slhyde_table(values, setup), means, profile.name, **origin),
-        said: make_or_reuse(lambda: slhyde_claims(values), said, profile.name, **origin),
-        cost: make_or_reuse(cards, cost, profile.name, **origin),
-    }
+
+    def told() -> dict[str, pd.DataFrame]:
+        tables = (
+            slhyde_table(values, setup),
+            slhyde_claims(values),
+            cards((*TRAININGS, ADAPTER.name)),
+            *_cases(profile),
+            chosen_ranks(read_texts("passages")),
+        )
+        return dict(zip(TABLES[1:], tables, strict=True))
+
+    rest = make_all_or_reuse(told, TABLES[1:], profile.name, **origin)
+    return {TABLES[0]: values} | rest
+
+
+def slhyde_tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """``TABLES`` by name: made where the profile asks the real sample, else as committed."""
+    asked_here = "real" in profile.questions
+    if asked_here:
+        slhyde_results(profile)
+    return {name: read_result(name, MADE_BY, committed=not asked_here)[0] for name in TABLES}
+
+
+def _cases(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of SciFact, HyDE against SL-HyDE's first seed."""
+    task = TASKS["scifact"]()
+    written = generated_passages("scifact")
+    ranks = []
+    for name, writer in ((BASE, "base"), (f"{BASE}+{SEEDS['slhyde'][0]}", "tuned")):
+        encoder = load_encoder(name, precision="float32")
+        retriever = open_task(task, encoder, profile.vectors, profile.backend)
+        ranks.append(first_ranks(task, retriever, written[writer]))
+    return case_rows(task, *ranks, written), case_counts(*ranks)
+
+
+def chosen_ranks(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """At which rank a document is found by its query and by each passage written for it.
+
+    ``rows`` are those of ``data/selflearn/passages.jsonl.gz``. Columns: searched_with, mrr, first
+    (the share at rank 1), not_found (beyond 1,000), n. The last row is the passage that was chosen,
+    which is the best of three by its making, so it is no fair comparison with one.
+    """
+    ranks = {"the query alone": [row["query_rank"] for row in rows]}
+    for i in range(PASSAGES):
+        ranks[f"query and passage {i + 1}"] = [row["ranks"][i] for row in rows]
+    ranks["query and the chosen passage"] = [row["ranks"][row["chosen"]] for row in rows]
+    found = []
+    for name, own in ranks.items():
+        of = np.array(own, float)
+        row = {"searched_with": name, "mrr": (1 / of).mean(), "first": (of == 1).mean()}
+        found.append(row | {"not_found": (of >= NOT_FOUND).mean(), "n": len(of)})
+    return pd.DataFrame(found)
 
 
 def main() -> None:

@@ -137,7 +137,7 @@ def tune_generator() -> None:
     except FileNotFoundError:
         card = {}
     if any(card.get(key) != value for key, value in wanted.items()):
-        train(rows, data_sha256=wanted["data_sha256"])
+        train(rows, ADAPTER, data_sha256=wanted["data_sha256"])
 
 
 def write_tuned() -> None:
