@@ -9,15 +9,13 @@ import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
-from lib.base.provenance import make_all_or_reuse, read_result
+from lib.base.provenance import make_all_or_reuse
 from lib.data import ddx_mini
 from lib.data.corpus_index import files_of
 from lib.data.judgments import JUDGMENTS
 from lib.data.real import GROUPS
-from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.search.embed import load_encoder
 from lib.studies.rag2.case import case_tables
 from lib.studies.rag2.filter_results import (
     HELPFUL,
@@ -35,9 +33,8 @@ from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.strategy_results import strategy_tables
 from lib.studies.rag2.train_filters import open_material
 from lib.studies.rag2.writers import writer_tables
-from lib.studies.real.results import MADE_BY
 
-__all__ = ["TABLES", "group_results", "rag2_results", "rag2_tables"]
+__all__ = ["TABLES", "group_results", "rag2_results"]
 
 
 TABLES = {
@@ -86,16 +83,6 @@ def group_results(group: str, profile: Profile, retriever: Retriever) -> dict[st
         encoder=retriever.encoder.fingerprint,
         limit=profile.limit,
     )
-
-
-def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """All of ``TABLES`` by name: made where the profile asks the real sample, else as committed."""
-    names = [name for group in TABLES.values() for name in group]
-    asked = "real" in profile.questions
-    if asked:
-        encoder = load_encoder(profile.encoder, **profile.encoder_options)
-        rag2_results(profile, open_retriever(profile, encoder))
-    return {name: read_result(name, MADE_BY, committed=not asked)[0] for name in names}
 
 
 def _held(_: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:

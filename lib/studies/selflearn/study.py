@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result
+from lib.base.provenance import make_all_or_reuse, make_or_reuse
 from lib.profiles import Profile, load_profile
 from lib.search.adapters import ADAPTERS, WEIGHTS
 from lib.search.embed import load_encoder
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
 from lib.studies.lam.claims import declared_pairs
-from lib.studies.real.results import MADE_BY
 from lib.studies.selflearn.cases import case_counts, case_rows, first_ranks
 from lib.studies.selflearn.choosing import NOT_FOUND
 from lib.studies.selflearn.evaluate import (
@@ -54,7 +53,6 @@ __all__ = [
     "slhyde_claims",
     "slhyde_results",
     "slhyde_table",
-    "slhyde_tables",
     "slhyde_values",
 ]
 
@@ -302,14 +300,6 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
 
     rest = make_all_or_reuse(told, TABLES[1:], profile.name, **origin)
     return {TABLES[0]: values} | rest
-
-
-def slhyde_tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """``TABLES`` by name: made where the profile asks the real sample, else as committed."""
-    asked_here = "real" in profile.questions
-    if asked_here:
-        slhyde_results(profile)
-    return {name: read_result(name, MADE_BY, committed=not asked_here)[0] for name in TABLES}
 
 
 def _cases(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:

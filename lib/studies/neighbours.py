@@ -1,0 +1,61 @@
+"""What notebooks 10 and 11 show: RAG2, SL-HyDE, CMIRB's Algorithm 1 and the HyDE lesson.
+
+A profile that asks the real sample makes the results first, from shipped adapters, labels and
+recordings. Any other reads those that are committed for ``MADE_BY``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pandas as pd
+
+from lib.base.provenance import read_result
+from lib.place import open_retriever
+from lib.profiles import Profile
+from lib.run import Retriever
+from lib.search.embed import load_encoder
+from lib.studies.lesson import results as lesson
+from lib.studies.rag2 import results as rag2
+from lib.studies.real.results import MADE_BY
+from lib.studies.selflearn import building_study as building
+from lib.studies.selflearn import study as slhyde
+
+__all__ = ["building_tables", "lesson_tables", "rag2_tables", "slhyde_tables"]
+
+
+def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """All of ``lib.studies.rag2.results.TABLES`` by name."""
+    names = [name for group in rag2.TABLES.values() for name in group]
+    return _tables(profile, names, lambda: rag2.rag2_results(profile, _retriever(profile)))
+
+
+def slhyde_tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """All of ``lib.studies.selflearn.study.TABLES`` by name."""
+    return _tables(profile, slhyde.TABLES, lambda: slhyde.slhyde_results(profile))
+
+
+def building_tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """All of ``lib.studies.selflearn.building_study.TABLES`` by name."""
+    return _tables(profile, building.TABLES, lambda: building.building_results(profile))
+
+
+def lesson_tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """All of ``lib.studies.lesson.results.TABLES`` by name."""
+    return _tables(
+        profile, lesson.TABLES, lambda: lesson.lesson_results(profile, _retriever(profile))
+    )
+
+
+def _retriever(profile: Profile) -> Retriever:
+    return open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))
+
+
+def _tables(
+    profile: Profile, names: Iterable[str], make: Callable[[], object]
+) -> dict[str, pd.DataFrame]:
+    """These results by name, made first where the profile asks the real sample."""
+    if "real" in profile.questions:
+        make()
+        return {name: read_result(name, profile.name)[0] for name in names}
+    return {name: read_result(name, MADE_BY, committed=True)[0] for name in names}
