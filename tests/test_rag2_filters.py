@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.base.paths import DATA
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.data.store import PassageStore
@@ -69,8 +68,6 @@ from lib.studies.rag2.train_filters import (
 )
 from tests.tiny_models import save_bert
 
-SHIPPED = "adapters/rag2-cross-shuffled/card.toml"
-when_shipped = pytest.mark.skipif(not (DATA / SHIPPED).exists(), reason="not made yet")
 """For what looks at the shipped files: they take an hour to make."""
 
 GOOD = ("fever", "pain", "heart")
@@ -623,7 +620,6 @@ def test_examples_need_a_label_each_and_both_labels():
 # what is shipped ----------------------------------------------------------------------------------
 
 
-@when_shipped
 def test_every_filter_has_a_recipe_and_its_card_tells_the_same():
     assert set(RECIPES) == {*HEADS, *CROSSES}
     for name, recipe in RECIPES.items():
@@ -638,7 +634,6 @@ def test_every_filter_has_a_recipe_and_its_card_tells_the_same():
         assert card_of(name)["threshold_25"] < card_of(name)["threshold_05"]
 
 
-@when_shipped
 def test_shipped_filters_read_any_pair_alike(own_folders):
     pairs = [
         ("What treats scurvy?\nA. vitamin C\nB. iron", "Vitamin C cures scurvy within days."),

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.base.paths import DATA
 from lib.data.passages import Passage
 from lib.data.questions import Question, load_bioasq_all, load_questions
 from lib.data.real import load_real
@@ -58,8 +57,6 @@ from lib.studies.rag2.rationales import (
 from tests import kill_labels
 from tests.kill_labels import OWN, labelled, passages, rationales, tiny_causal
 
-SHIPPED = "perplexity/labels.csv.xz"
-when_shipped = pytest.mark.skipif(not (DATA / SHIPPED).exists(), reason="not made yet")
 """For what looks at the shipped files: they take an hour to make."""
 
 CHILD = Path(kill_labels.__file__)
@@ -489,7 +486,6 @@ def test_other_columns_are_refused(undisturbed, tmp_path):
 # the labels that are kept -------------------------------------------------------------------------
 
 
-@when_shipped
 def test_the_kept_labels_are_whole():
     found = read_labels()
     expert = found[found["rationale"] == "expert"]
@@ -508,7 +504,6 @@ def test_the_kept_labels_are_whole():
     assert card["prompts_sha256"] == module._prompts_sha256()
 
 
-@when_shipped
 @pytest.mark.mirror
 def test_the_kept_labels_are_of_these_questions(real):
     found = read_labels()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.base.paths import DATA
 from lib.data import ddx_fresh, ddx_real
 from lib.data.passages import Passage
 from lib.llm.causal import Causal, Sampling, plain_causal
@@ -24,8 +23,6 @@ from lib.train import causal as training
 from lib.train.causal import CausalPlan, Example, encoded, fit_causal
 from tests.kill_labels import WORDS, tiny_causal
 
-SHIPPED = "selflearn/hyde-bioasq.jsonl.gz"
-when_shipped = pytest.mark.skipif(not (DATA / SHIPPED).exists(), reason="not made yet")
 """For what looks at the shipped files: they take an hour to make."""
 
 
@@ -161,7 +158,6 @@ def test_no_tested_disease_is_learnt_from(mirror):
     assert not [e for e in generator.bank() if tested.covers(passage("x", focus=e["title"]))]
 
 
-@when_shipped
 def test_the_queries_are_on_the_sampled_documents(mirror):
     sampled = [p.pid for p in documents.sample(documents.unlabelled())]
     assert [row["pid"] for row in writing.read_texts("queries")] == sampled
@@ -418,7 +414,6 @@ def test_an_adapter_that_is_read_back_is_the_model_that_was_trained(base, tiny, 
 # what is shipped ---------------------------------------------------------------------------------
 
 
-@when_shipped
 def test_the_texts_that_are_shipped_fit_together():
     queries, passages, tuned = map(writing.read_texts, ("queries", "passages", "tuned"))
     assert len(queries) == len({row["pid"] for row in queries}) == documents.DOCUMENTS
@@ -439,7 +434,6 @@ def test_the_texts_that_are_shipped_fit_together():
 _WRITERS = ("base", "tuned")
 
 
-@when_shipped
 def test_the_shipped_adapter_was_tuned_on_the_shipped_passages():
     card = read_card(adapter_folder(str(generator.ADAPTER)))
     assert card["data_sha256"] == writing._sha256("passages")
@@ -448,7 +442,6 @@ def test_the_shipped_adapter_was_tuned_on_the_shipped_passages():
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
-@when_shipped
 def test_what_was_asked_is_what_the_files_are_on(mirror):
     for dataset in ("scifact", "bioasq"):
         rows = writing.read_texts(f"hyde-{dataset}")

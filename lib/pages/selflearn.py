@@ -12,7 +12,7 @@ from lib.base.paths import REPORTED
 from lib.pages.committed import between, chance
 from lib.studies.selflearn.study import BASE, PRINTED
 
-__all__ = ["beside", "declared", "found", "lesson_found"]
+__all__ = ["beside", "declared", "found"]
 
 _NDCG = "ndcg_at_10"
 _METHOD, _HYDE = "slhyde, mean, tuned", f"{BASE}, mean, base"
@@ -88,13 +88,3 @@ def found(claims: pd.DataFrame) -> str:
         f"{told('slhyde', 'shuffled')}. All of SL-HyDE against HyDE: {told(_METHOD, _HYDE)}; "
         f"against the claim alone: {told(_METHOD, BASE)}. 95 % intervals over claims."
     )
-
-
-def lesson_found(claims: pd.DataFrame) -> str:
-    """The lesson's five claims on BioASQ, each as one number with its interval."""
-    own = claims[claims["kind"] == "all"].drop_duplicates("claim")
-    parts = [
-        f"{row.claim}: {between(row.difference, row.low, row.high, '+')}"
-        for row in own.itertuples()
-    ]
-    return "; ".join(parts) + "."
