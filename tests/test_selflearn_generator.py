@@ -18,7 +18,14 @@ from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.selflearn import documents, generator, writing
 from lib.studies.selflearn.batches import batches_of, write_all
-from lib.studies.selflearn.choosing import NOT_FOUND, best, mean_vectors, source_ranks
+from lib.studies.selflearn.choosing import (
+    COPIED,
+    NOT_FOUND,
+    best,
+    mean_vectors,
+    repeats,
+    source_ranks,
+)
 from lib.train import causal as training
 from lib.train.causal import CausalPlan, Example, encoded, fit_causal
 from tests.kill_labels import WORDS, tiny_causal
@@ -161,6 +168,22 @@ def test_no_tested_disease_is_learnt_from(mirror):
 def test_the_queries_are_on_the_sampled_documents(mirror):
     sampled = [p.pid for p in documents.sample(documents.unlabelled())]
     assert [row["pid"] for row in writing.read_texts("queries")] == sampled
+
+
+@given(st.integers(0, 40), st.integers(0, 6), st.integers(1, 40))
+def test_a_copy_is_as_many_words_in_a_row_however_they_are_written(before, at, length):
+    document = " ".join(f"word{i}" for i in range(60))
+    words = document.split()[at : at + length]
+    written = " ".join(["own"] * before) + " " + ", ".join(words).upper() + " own."
+    assert repeats(written, document) == (length >= COPIED)
+    assert repeats(document, document, least=60) and not repeats(document, document, least=61)
+
+
+def test_what_is_shipped_repeats_no_document(mirror):
+    text_of = {p.pid: p.text for p in documents.unlabelled()}
+    rows = writing.read_texts("passages")
+    assert not any(repeats(t, text_of[row["pid"]]) for row in rows for t in row["passages"])
+    assert any("" in row["passages"] for row in rows)
 
 
 # writing -----------------------------------------------------------------------------------------

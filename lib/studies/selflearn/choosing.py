@@ -5,13 +5,17 @@ Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3, "Self-Learning Genera
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from lib.search.index import DenseIndex
 
-__all__ = ["NOT_FOUND", "best", "mean_vectors", "source_ranks"]
+__all__ = ["COPIED", "NOT_FOUND", "best", "mean_vectors", "repeats", "source_ranks"]
+
+COPIED = 25
+"""Words in a row of the document that make a passage a copy."""
 
 NOT_FOUND = 1000
 """How deep is searched, and the rank of a document that is not found there."""
@@ -41,3 +45,16 @@ def source_ranks(
 def best(ranks: Sequence[int]) -> int:
     """Which of several passages has the smallest rank; the first of them on ties."""
     return int(np.argmin(ranks))
+
+
+def repeats(passage: str, document: str, least: int = COPIED) -> bool:
+    """Whether a passage has ``least`` or more words in a row of the document it was written from.
+
+    Case and punctuation do not count.
+    """
+    return not _runs(passage, least).isdisjoint(_runs(document, least))
+
+
+def _runs(text: str, length: int) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[i : i + length]) for i in range(len(words) - length + 1)}

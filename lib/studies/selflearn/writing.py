@@ -38,7 +38,13 @@ from lib.search.embed import Encoder, load_encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 from lib.studies.selflearn.batches import write_all
-from lib.studies.selflearn.choosing import NOT_FOUND, best, mean_vectors, source_ranks
+from lib.studies.selflearn.choosing import (
+    NOT_FOUND,
+    best,
+    mean_vectors,
+    repeats,
+    source_ranks,
+)
 from lib.studies.selflearn.documents import CORPUS, check_no_leak, sample, unlabelled
 from lib.studies.selflearn.generator import (
     ADAPTER,
@@ -121,7 +127,12 @@ def write_passages() -> None:
     def make(writer: Causal, folder: Path) -> Rows:
         asked = [asks_with_document(row["query"], by_id[row["pid"]]) for row in queries]
         drawn = [write_all(writer, asked, ANSWERING, folder, seed) for seed in range(PASSAGES)]
-        passages = [list(texts) for texts in zip(*drawn, strict=True)]
+        # Who repeats the document has written nothing of their own.
+        shown = [by_id[row["pid"]].text for row in queries]
+        passages = [
+            ["" if repeats(text, document) else text for text in texts]
+            for *texts, document in zip(*drawn, shown, strict=True)
+        ]
         encoder = load_encoder("minilm")
         return chosen_rows(queries, passages, encoder, allowed_index(encoder))
 
