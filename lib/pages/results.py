@@ -81,6 +81,8 @@ HOLDS = {
     "slhyde_building_planted": "Algorithm 1: pairs whose right reply is known, and what was said",
     "slhyde_building_thresholds": "Algorithm 1: what other thresholds would have kept",
     "slhyde_building_values": "Algorithm 1: every query's outcome",
+    "slhyde_cmedir": "cMedIR in Chinese: BM25 and multilingual-e5-small, with intervals",
+    "slhyde_cmedir_claims": "cMedIR in Chinese: the same as paired differences",
     "values_*_reading": "ddx diseases read: right or wrong, a row an arm, question and metric",
     "values_retrieval*": "what every arm of the grid scores on every question",
     "values_*": "what every arm scores on every question: all curves, choices and claims follow",

@@ -19,9 +19,10 @@ from lib.studies.lesson import results as lesson
 from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
 from lib.studies.selflearn import building_study as building
+from lib.studies.selflearn import cmedir_study as cmedir
 from lib.studies.selflearn import study as slhyde
 
-__all__ = ["building_tables", "lesson_tables", "rag2_tables", "slhyde_tables"]
+__all__ = ["building_tables", "cmedir_tables", "lesson_tables", "rag2_tables", "slhyde_tables"]
 
 
 def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
@@ -38,6 +39,15 @@ def slhyde_tables(profile: Profile) -> dict[str, pd.DataFrame]:
 def building_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """All of ``lib.studies.selflearn.building_study.TABLES`` by name."""
     return _tables(profile, building.TABLES, lambda: building.building_results(profile))
+
+
+def cmedir_tables() -> dict[str, pd.DataFrame]:
+    """Those of ``lib.studies.selflearn.cmedir_study.TABLES`` that are committed.
+
+    They need an encoder that is no part of the installation (``make chinese``), so they have a
+    command of their own: ``python -m lib.studies.selflearn.cmedir_study``.
+    """
+    return {name: read_result(name, MADE_BY, committed=True)[0] for name in cmedir.TABLES}
 
 
 def lesson_tables(profile: Profile) -> dict[str, pd.DataFrame]:
