@@ -35,6 +35,7 @@ from lib.studies.rag2.labels import (
     find_passages,
     first_words,
     helpful,
+    make_labels,
     rationale_messages,
     read_labels,
     read_own_rationales,
@@ -297,6 +298,39 @@ def test_an_own_rationale_that_repeats_its_question_is_not_kept():
         text = f"It is {' '.join(words).upper()}, so."
         row = module._told(rationale, text)
         assert row == {"dataset": "bioasq", "qid": "q", "text": text if kept else ""}
+
+
+def test_make_labels_keeps_no_words_of_others(tmp_path):
+    """Who repeats the question or the expert has written nothing of their own; it is scored."""
+    said = [f"word{i}" for i in range(40)]
+    asked = rationales()
+    asked[0] = replace(asked[0], question=" ".join(said[:30]))
+    asked[1] = replace(asked[1], expert=" ".join(said[10:40]))
+    replies = {
+        "bioasq": [" ".join(["word7", *said[3:29]]), " ".join(said[12:38])],
+        "medmcqa": [" ".join(said[:24])],
+    }
+
+    class Repeats(Labeller):
+        def written(self, name, rationales):
+            return replies[rationales[0].dataset]
+
+    labeller = Repeats(tiny_causal(), "tiny", tmp_path)
+    table, own = make_labels(labeller, asked, passages(), OWN)
+    assert [row["text"] for row in own] == ["", "", replies["medmcqa"][0]]
+    scored = table.loc[table["rationale"] == "own", "qid"]
+    assert set(scored) == {row["qid"] for row in own}
+
+
+def test_another_length_of_replies_begins_anew(tmp_path, monkeypatch):
+    asked = rationales()[:3]
+    labeller = Labeller(tiny_causal(), "tiny", tmp_path)
+    long = labeller.written("written", asked)
+    assert max(len(reply.split()) for reply in long) > 5
+    monkeypatch.setattr(module, "REPLY_TOKENS", 5)
+    short = labeller.written("written", asked)
+    assert max(len(reply.split()) for reply in short) <= 5
+    assert len(list(tmp_path.glob("*.jsonl"))) == 2
 
 
 def test_options_with_other_letters_are_refused(tmp_path):

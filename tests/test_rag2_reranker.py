@@ -51,15 +51,30 @@ def test_it_ranks_what_experts_would_give_first(folder):
 
 
 def test_disorder_teaches_nothing(folder):
+    """The mean over draws is that of any order by chance; the tuned one is above."""
     tuned, shuffled = (reranker.train(name, made(), ENCODER, TEXTS) for name in reranker.RERANKERS)
+    assert len(shuffled["weights"]) == reranker.DRAWS
+    assert shuffled["p_at_5"] == pytest.approx(shuffled["base_rate"], abs=0.06)
     assert shuffled["p_at_5"] < tuned["p_at_5"] - 0.05
     assert shuffled["cosine_p_at_5"] == tuned["cosine_p_at_5"]
+
+
+def test_every_draw_of_disorder_is_a_reranker_of_its_own(folder):
+    card = reranker.train(reranker.SHUFFLED, made(), ENCODER, TEXTS)
+    pairs = [("word1 word2", "word2 word3"), ("word4", "word4 word5")]
+    rows = reranker.PairFeatures(ENCODER, TEXTS)(pairs)
+    scorers = reranker.shuffled_rerankers(ENCODER, TEXTS)
+    assert len(scorers) == reranker.DRAWS
+    for weights, scorer in zip(card["weights"], scorers, strict=True):
+        assert np.allclose(scorer(pairs), rows @ np.array(weights))
+    with pytest.raises(ValueError):
+        reranker.Reranker(reranker.SHUFFLED, ENCODER, TEXTS)  # it has many weights
 
 
 def test_its_features_are_what_they_are_called():
     pairs = [("word1 word2 word1", "word2 word3"), ("word4", "word5")]
     bm25 = Bm25Filter(TEXTS, threshold=0.0)
-    rows = reranker.pair_features(pairs, ENCODER, bm25)
+    rows = reranker.PairFeatures(ENCODER, TEXTS)(pairs)
     assert rows.shape == (2, 3)
     vectors = ENCODER.encode(["word1 word2 word1", "word2 word3"])
     assert rows[0, 0] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
@@ -88,4 +103,6 @@ def test_a_card_that_is_missing_or_of_another_encoder_is_refused(folder):
 def test_what_is_shipped_is_no_worse_than_the_cosine_on_unseen_questions():
     card = reranker.card_of("reranker")
     assert card["p_at_5"] >= card["cosine_p_at_5"]
-    assert reranker.card_of("reranker-shuffled")["p_at_5"] < card["p_at_5"]
+    control = reranker.card_of(reranker.SHUFFLED)
+    assert len(control["weights"]) == reranker.DRAWS
+    assert control["p_at_5"] < card["p_at_5"]

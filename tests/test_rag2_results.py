@@ -8,6 +8,7 @@ import pytest
 
 from lib.data.questions import Question
 from lib.studies.rag2 import filter_results
+from lib.studies.rag2.filters import card_of
 
 QUESTIONS = [
     Question(f"b{i}", f"Is it {i}?", {"A": "yes", "B": "no"}, "A", "bioasq") for i in (1, 2)
@@ -51,6 +52,19 @@ def test_the_judge_and_every_filter_are_held_against_the_experts(helpful):
     assert set(table["n"]) == {6}
 
 
+def test_lines_are_those_of_the_set_that_is_measured():
+    both, exams, bioasq = (
+        filter_results.lines_of(("cosine",), on) for on in ("", "medmcqa", "bioasq")
+    )
+    card = card_of("cosine")
+    for lines, ending in ((both, ""), (exams, "_medmcqa"), (bioasq, "_bioasq")):
+        assert lines == {
+            ("cosine", "as 25 % of training"): card[f"threshold_25{ending}"],
+            ("cosine", "as 5 % of training"): card[f"threshold_05{ending}"],
+        }
+    assert len(filter_results.lines_of(("head-ppl-25",), "bioasq")) == 3
+
+
 def test_labels_are_held_against_what_the_experts_gave():
     rows = []
     differences = {"p0": 1.0, "p1": 0.2, "p2": -0.5, "p3": 2.0, "p4": 0.3, "p5": 0.1}
@@ -65,14 +79,21 @@ def test_labels_are_held_against_what_the_experts_gave():
                     "rationale": rationale,
                     "delta_ppl": sign * difference,
                     "delta_log_ppl": sign * difference**3,
+                    "cosine": difference,
+                    "bm25": -difference,
                 }
             )
-    labels = pd.DataFrame([*rows, {**rows[0], "dataset": "medmcqa", "delta_ppl": 99.0}])
-    table = filter_results.label_table(labels, TARGETS).set_index(["rationale", "difference"])
+    labels = pd.DataFrame(rows)
+    table = filter_results.label_table(labels, TARGETS).set_index(["rationale", "score"])
     # given: 1.0, .2, 2.0; others: -.5, .3, .1; only .2 against .3 is out of order.
     assert table.loc[("expert", "delta_ppl"), "value"] == pytest.approx(8 / 9)
     assert table.loc[("own", "delta_ppl"), "value"] == pytest.approx(1 / 9)
     assert table.loc[("expert", "delta_log_ppl"), "value"] == pytest.approx(8 / 9)
+    # Within b1 both given passages come before the other one; b2 has p3 before p4 and p5.
+    assert table.loc[("expert", "delta_ppl"), "within"] == 1
+    assert table.loc[("own", "cosine"), "value"] == pytest.approx(8 / 9)
+    assert table.loc[("own", "bm25"), "value"] == pytest.approx(1 / 9)
+    assert "expert, own's questions" in table.index.get_level_values("rationale")
     assert set(table["n"]) == {6}
     assert set(table["positives"]) == {3}
     assert table.loc[("expert", "delta_ppl"), "positive_share"] == pytest.approx(5 / 6)

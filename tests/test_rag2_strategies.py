@@ -262,7 +262,9 @@ def test_a_torn_cache_of_scores_is_made_again(candidates, own_folders):
 
 
 def test_what_a_filter_keeps_is_counted_by_kind(scored):
-    table = filtering.kept_table(scored, {("f", "likelier than not"): 0.5})
+    parts = [scored[filtering.of_group(scored, group)] for group in ("bioasq", "exams")]
+    lines = {("f", "likelier than not"): 0.5}
+    table = pd.concat([filtering.kept_table(part, lines) for part in parts])
     share = table.set_index(["dataset", "kind"])["value"]
     assert share["bioasq", "given"] == 1 / 2
     assert share["bioasq", "not given"] == 2 / 8
@@ -302,12 +304,26 @@ def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, score
     best = f"{none} (best kept)"
     assert of[best, "e1", "emptied"] == 0
     assert of[best, "e1", "hit_right"] == 1  # p1 has the best score
-    pairs = filtering.filter_pairs(lines, "f")
-    there = set(zip(values["arm"], values["metric"], strict=True))
-    own = [p for p in pairs if {(p.arm, p.metric), (p.against, p.metric)} <= there]
-    assert {p.metric for p in own} >= {"hit_right", "misled", "reads_right", "p_at_5"}
-    compared = claims(values, own)
-    assert set(compared["status"]) == {"exploratory"}
+
+
+def test_every_arm_after_a_filter_is_compared_with_itself_before():
+    lines = {("f", "likelier than not"): 0.5, ("f", "as 5 % of training"): 0.9}
+    lines[("g", "as 5 % of training")] = 0.8
+    pairs = filtering.filter_pairs(lines, "f", ("hit_right",))
+    before = [p for p in pairs if p.claim == "what a filter changes"]
+    assert len(before) == len(filtering.ARMS) * len(lines)
+    assert all(p.arm.startswith(f"{p.against} | ") for p in before)
+    (other,) = (p for p in pairs if p not in before)  # only where both filters have the line
+    assert (other.arm, other.against) == (
+        "question | f, as 5 % of training",
+        "question | g, as 5 % of training",
+    )
+
+
+def test_groups_part_the_candidates(candidates):
+    parts = [candidates.of_group(group).table for group in ("exams", "bioasq")]
+    assert sum(map(len, parts)) == len(candidates.table)
+    assert set(parts[1]["dataset"]) == {"bioasq"}
 
 
 def test_the_reader_is_given_the_first_k_before_they_are_filtered(candidates, scored):
@@ -322,5 +338,8 @@ def test_the_reader_is_given_the_first_k_before_they_are_filtered(candidates, sc
     guess = table[table["metric"] == "reads_right_or_guess"]
     of = guess.set_index(["dataset", "arm", "k"])["value"]
     assert of["medqa", "question | f, likelier than not", 1] == 0.5
+    empty = table[table["metric"] == "emptied"].set_index(["dataset", "arm", "k"])["value"]
+    assert empty["medqa", "question", 1] == 0
+    assert empty["medqa", "question | f, likelier than not", 1] == 1
     one = values[(values["k"] == 1) & (values["metric"] == "reads_right")]
     assert one.groupby("arm")["qid"].nunique()["question"] == 2

@@ -1,4 +1,4 @@
-"""SL-HyDE's single cases and the ranks that passages were chosen by, against brute force."""
+"""SL-HyDE's single cases, its steps and the ranks that passages were chosen by, by brute force."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.base.paths import DATA
+from lib.data import load_benchmark
+from lib.data.corpora import load_passages
 from lib.data.passages import Passage
+from lib.data.questions import load_questions
+from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
+from lib.search.embed import HashEncoder, load_encoder
 from lib.search.index import DenseIndex
-from lib.studies.selflearn import cases, study
+from lib.search.vectors import encode_cached
+from lib.studies.selflearn import cases, steps, study
 from lib.studies.selflearn.cmirb import Task
+from lib.studies.selflearn.retriever import TRAININGS
+from lib.studies.selflearn.writing import read_texts
 
 TEXTS = [f"word{i} word{i + 1} word{i + 2}" for i in range(12)]
 PASSAGES = tuple(Passage(f"p{i}", "", text, "s", {}) for i, text in enumerate(TEXTS))
@@ -82,3 +90,92 @@ def test_chosen_ranks_are_means_over_documents():
     assert table.loc["query and passage 1", "first"] == 0.5
     assert table.loc["query and the chosen passage", "mrr"] == pytest.approx((1 + 1 / 2) / 2)
     assert set(table["n"]) == {2}
+
+
+# step by step ------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_shown_as_it_was_chosen():
+    kept = read_texts("passages")[:4]
+    shown = steps.written_rows(4)
+    assert list(shown.columns) == ["query", "passage", "rank", "rank_of_query", "chosen"]
+    assert len(shown) == 4 * len(kept[0]["passages"])
+    each = len(shown) // len(kept)
+    for number, row in enumerate(kept):
+        own = shown[number * each : (number + 1) * each]
+        assert set(own["query"]) == {row["query"]}
+        assert set(own["rank_of_query"]) == {row["query_rank"]}
+        assert own["rank"].tolist() == row["ranks"]
+        (chosen,) = own.loc[own["chosen"] == "chosen", "rank"]
+        assert chosen == min(row["ranks"])
+        for text, start in zip(row["passages"], own["passage"], strict=True):
+            whole, _, cut = start.partition(" …")
+            assert " ".join(text.split()).startswith(whole) and not cut
+            assert start.endswith(" …") == (len(text.split()) > len(whole.split()))
+
+
+def test_one_question_before_and_after_is_what_sorting_everything_gives():
+    qid, k = "medqa-22", 5
+    passages = {passage.pid: passage for passage in load_passages("ddx-mini")}
+    texts = [(passage.title, passage.text) for passage in passages.values()]
+    question = {q.qid: q.text for q in load_questions("ddx-mini")}[qid]
+    ranks = {}
+    for when, name in (("before", "minilm"), ("after", "minilm+slhyde-query")):
+        encoder = load_encoder(name, precision="float32")
+        vectors = np.concatenate(list(encode_cached(texts, encoder, "article", label="ddx-mini")))
+        scores = dict(zip(passages, vectors @ encoder.encode([question], "query")[0], strict=True))
+        ranks[when] = sorted(passages, key=lambda pid, of=scores: -of[pid])
+    before, after = ranks["before"], ranks["after"]
+    benchmark = load_benchmark("ddx-mini")
+    kinds = {(True, False): "target", (False, True): "mimic", (True, True): "both"}
+    rows = []
+    for pid in dict.fromkeys(after[:k] + before[:k]):
+        about = pid in benchmark.targets[qid], pid in benchmark.mimics[qid]
+        row = [passages[pid].title, passages[pid].source, kinds.get(about, "neither")]
+        places = [order.index(pid) + 1 for order in (before, after)]
+        rows.append(row + [place if place <= 20 else None for place in places])
+    found = steps.before_and_after(qid, load_profile("mini"), k)
+    assert list(found.columns) == ["title", "source", "class", "before", "after"]
+    # A bundled question on which training changed something, or it would show nothing.
+    assert len(rows) > k and before != after
+    assert found.astype(object).replace({pd.NA: None}).to_numpy().tolist() == rows
+
+
+def test_a_question_that_is_not_bundled_is_an_error():
+    with pytest.raises(KeyError, match="no such question"):
+        steps.before_and_after("no such question", load_profile("mini"))
+
+
+# what the tables are made of ---------------------------------------------------------------------
+
+
+class Asked(Exception):
+    """Ends a study before it measures anything."""
+
+
+def test_whatever_a_table_prints_is_told_as_its_data(monkeypatch):
+    """Minutes and memory are the cards', sizes the weights': a changed card makes them again."""
+    kept = {}
+
+    def keep(make, name, profile, **origin):
+        kept[name] = origin
+        return pd.DataFrame()
+
+    def keep_all(make, names, profile, **origin):
+        kept.update(dict.fromkeys(names, origin))
+        raise Asked
+
+    monkeypatch.setattr(study, "make_or_reuse", keep)
+    monkeypatch.setattr(study, "make_all_or_reuse", keep_all)
+    with pytest.raises(Asked):
+        study.slhyde_results(load_profile("open"))
+    assert set(kept) == set(study.TABLES)
+    told = set(kept["slhyde_trainings"]["data"])
+    for name in (*TRAININGS, "slhyde-generator"):
+        assert f"adapters/{name}/card.toml" in told
+        assert f"adapters/{name}/adapter_model.safetensors" in told
+    # Hours of measuring are not done again where only a card's minutes changed.
+    assert not [file for file in kept["slhyde_values"]["data"] if file.endswith("card.toml")]
+    weights = {f"adapters/{name}/adapter_model.safetensors" for name in TRAININGS}
+    assert weights <= set(kept["slhyde_values"]["data"])
+    assert all((DATA / file).is_file() for file in told if file.startswith("adapters/"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -434,7 +435,58 @@ def test_an_adapter_that_is_read_back_is_the_model_that_was_trained(base, tiny, 
     assert (wanted - plain).abs().max() > 0.1
 
 
+def with_other_weights(source: Path, folder: Path, change: Callable) -> Path:
+    """A copy of a folder of weights, every tensor of it changed."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    (file,) = folder.glob("*.safetensors")
+    changed = {name: change(tensor) for name, tensor in load_file(file).items()}
+    save_file(changed, file, {"format": "pt"})
+    return folder
+
+
+def test_two_adapters_of_one_name_share_no_text(base, tuned, tmp_path, monkeypatch):
+    monkeypatch.setattr(generator, "PLAN", tiny_plan(base))
+    first = shutil.copytree(tuned[1], tmp_path / "one" / "adapter")
+    second = with_other_weights(first, tmp_path / "other" / "adapter", lambda tensor: 3 * tensor)
+    texts = [
+        write_all(generator.open_writer(folder), CHATS, DRAWN, tmp_path / "texts", size=4)
+        for folder in (first, second, None)
+    ]
+    assert texts[0] != texts[1] and texts[2] not in texts[:2]
+    assert len(list((tmp_path / "texts").iterdir())) == 3
+    # The same weights, elsewhere: nothing is written again.
+    again = generator.open_writer(shutil.copytree(first, tmp_path / "third" / "adapter"))
+    resumed = Stops(again, 0)
+    assert write_all(resumed, CHATS, DRAWN, tmp_path / "texts", size=4) == texts[0]
+
+
+def test_two_models_of_one_name_share_no_text(base, tmp_path, monkeypatch):
+    folder = shutil.copytree(base, tmp_path / "base")
+    monkeypatch.setattr(generator, "PLAN", tiny_plan(folder))
+    before = write_all(generator.open_writer(), CHATS, DRAWN, tmp_path / "texts", size=4)
+    with_other_weights(base, folder, lambda tensor: tensor.flip(0).contiguous())
+    after = write_all(generator.open_writer(), CHATS, DRAWN, tmp_path / "texts", size=4)
+    assert before != after and len(list((tmp_path / "texts").iterdir())) == 2
+
+
 # what is shipped ---------------------------------------------------------------------------------
+
+
+def test_what_is_shipped_is_not_written_again(monkeypatch):
+    """What names the writer may change; what it wrote holds while its settings do."""
+
+    def refuses(adapter=None):
+        raise AssertionError("a writer was opened")
+
+    monkeypatch.setattr(writing, "open_writer", refuses)
+    monkeypatch.setattr(writing, "test_queries", lambda dataset: {"q": "asked"})
+    writing.write_tuned()
+    writing.write_hyde()
+    monkeypatch.setattr(writing, "TUNED", Sampling(63))
+    with pytest.raises(AssertionError, match="a writer was opened"):
+        writing.write_tuned()
 
 
 def test_the_texts_that_are_shipped_fit_together():

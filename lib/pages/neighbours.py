@@ -14,6 +14,7 @@ _RAG2 = (
     "rag2_filters_auroc",
     "rag2_filters_claims",
     "rag2_filters_kept",
+    "rag2_held_shuffled",
     "rag2_labels",
     "rag2_strategies_claims",
     "rag2_top_1",

@@ -31,7 +31,7 @@ RETRIEVERS = {
 }
 """What each retriever learnt from, in the order in which they are drawn."""
 
-_SHARES = {"slhyde-quarter": 0.25, "slhyde-half": 0.5, "slhyde-query": 1.0}
+_CURVE = ("slhyde-quarter", "slhyde-half", "slhyde-query")
 _SETS = {"scifact": "SciFact", "bioasq": "BioASQ"}
 _WAYS = {
     "query": "the query alone",
@@ -106,13 +106,20 @@ def plot_ways(rows: pd.DataFrame):
     )
 
 
-def learning_rows(table: pd.DataFrame, pairs: int, metric: str = "ndcg_at_10") -> pd.DataFrame:
-    """``slhyde_table`` as ``plot_curves`` takes it: over the number of pairs, up to ``pairs``."""
+def learning_rows(
+    table: pd.DataFrame, trainings: pd.DataFrame, metric: str = "ndcg_at_10"
+) -> pd.DataFrame:
+    """``slhyde_table`` as ``plot_curves`` takes it: over the number of pairs that were learnt from.
+
+    ``trainings`` is ``slhyde_trainings``, which says how many each adapter had (``examples``).
+    """
     own = table[(table["metric"] == metric) & table["dataset"].isin(_SETS)]
+    examples = trainings.set_index("adapter")["examples"]
+    learnt_from = {BASE: 0} | {name: int(examples[name]) for name in _CURVE}
     parts = []
-    for method, share in ({BASE: 0.0} | _SHARES).items():
+    for method, pairs in learnt_from.items():
         rows = own[own["method"] == method]
-        parts.append(rows.assign(pairs=round(share * pairs), family="self-written questions"))
+        parts.append(rows.assign(pairs=pairs, family="self-written questions"))
     rows = pd.concat(parts, ignore_index=True)
     return rows.assign(study=rows["dataset"].map(_SETS)).sort_values(
         ["study", "pairs"], ascending=[False, True], kind="stable"

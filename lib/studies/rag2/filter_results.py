@@ -13,10 +13,11 @@ from lib.base.paths import DATA
 from lib.data.judgments import evidence, read_judgments
 from lib.data.questions import Question
 from lib.data.real import GROUPS, load_real
+from lib.methods.base import Expansion
 from lib.profiles import Profile
-from lib.run import Retriever
+from lib.run import Retriever, Unranked
 from lib.search.adapters import WEIGHTS
-from lib.stats import Pair, auroc, auroc_interval, claims
+from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure
 from lib.studies.grid.long_tables import means_table
 from lib.studies.rag2.filtering import (
     ARMS,
@@ -27,6 +28,7 @@ from lib.studies.rag2.filtering import (
     filter_pairs,
     filtered_values,
     kept_table,
+    of_group,
     reading_values,
     score_candidates,
     shown,
@@ -43,11 +45,13 @@ from lib.studies.rag2.filters import (
     load_filter,
     threshold_key,
 )
-from lib.studies.rag2.labels import read_labels
+from lib.studies.rag2.held import within_questions
+from lib.studies.rag2.labels import FRACTIONS
 from lib.studies.rag2.reranker import RERANKERS
 from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.reranker import card_of as reranker_card
 from lib.studies.rag2.shared import rationale_in, without_verdicts
+from lib.studies.rag2.train_filters import open_material, texts_of
 from lib.studies.real.arms import arms_of
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import runs_of, written_for
@@ -72,6 +76,12 @@ shuffled labels, and nearness alone. All of them are held against the truth."""
 CROSSED = (0.4, 1.0)
 """Lambdas of contrast with the rationale as H+."""
 
+_GROUPS = {
+    "exams": ("medmcqa", ("hit_right", "misled", "reads_right", "reads_right_or_guess")),
+    "bioasq": ("bioasq", ("p_at_5",)),
+}
+"""What is measured on each group, and whose training pairs its lines are read from."""
+
 HELPFUL = DATA / "judgments" / "helpful.csv"
 
 
@@ -81,42 +91,49 @@ def filter_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFr
     ``rag2_filters`` is in the form of Table 1.
     """
     questions = load_real("test")
-    candidates = _candidates(questions, retriever)
+    targets = experts_passages(retriever.store)
+    written = written_for(questions, recorded(), retriever)
+    wanted = [arm for arm in arms_of() if arm.name in ARMS]
+    runs = runs_of(questions, written, dict.fromkeys(GROUPS, wanted), retriever)
+    candidates = Candidates.of(questions, runs, evidence(read_judgments()), targets)
     texts = {passage.pid: passage.text for passage in retriever.store}
     filters = load_filters(retriever, list(texts.values()))
     scores = score_candidates(candidates, texts, filters)
-    lines = lines_of(tuple(filters))
-    few = {key: value for key, value in lines.items() if key[0] in FILTERED}
-    values = filtered_values(candidates, scores, few)
-    there = set(zip(values["arm"], values["metric"], strict=True))
-    pairs = [
-        pair
-        for pair in (*filter_pairs(few, FILTERED[0]), *_crossed_pairs())
-        if {(pair.arm, pair.metric), (pair.against, pair.metric)} <= there
-    ]
-    exams = values["dataset"] != "bioasq"
-    tested = [
-        claims(
-            values[part], [pair for pair in pairs if (pair.metric == "p_at_5") != is_exam]
-        ).assign(dataset="exams" if is_exam else "bioasq")
-        for part, is_exam in ((exams, True), (~exams, False))
-    ]
+    crossed = _crossed(questions, written, targets, retriever)
+    values, tested, kept = [], [], []
+    for group, (trained_on, metrics) in _GROUPS.items():
+        lines = lines_of(tuple(filters), trained_on)
+        few = {key: value for key, value in lines.items() if key[0] in FILTERED}
+        own = filtered_values(candidates.of_group(group), scores, few)
+        pairs = filter_pairs(few, FILTERED[0], metrics) + _query_pairs(metrics)
+        if group == "bioasq":
+            own = pd.concat([own, crossed], ignore_index=True)
+            pairs += _crossed_pairs()
+        else:
+            read = reading_values(candidates, scores, few)
+            top_1 = _at_one(read, few)
+            values.append(own.assign(dataset=group))
+        values.append(own)
+        tested.append(claims(own, pairs).assign(dataset=group))
+        kept.append(kept_table(scores[of_group(scores, group)], lines))
     setup = f"{profile.name}, {retriever.encoder.name}, recorded texts, k = 5"
-    both = values[exams].assign(dataset="exams")
-    table = means_table(pd.concat([both, values]), setup)
-    table["options_visible"] = ~table["method"].str.startswith("question")
-    read = reading_values(candidates, scores, few)
+    table = means_table(pd.concat(values), setup)
+    # Whoever wrote a hypothesis saw the options, and on exams every filter reads them.
+    filtered_exam = table["method"].str.contains(" | ", regex=False) & (
+        table["dataset"] != "bioasq"
+    )
+    table["options_visible"] = filtered_exam | ~table["method"].str.startswith("question")
     headline = read["arm"].isin([f"{arm}{name}" for arm in ARMS for name in _shown_over_k()])
     return {
         "rag2_filters": table,
         "rag2_filters_claims": without_verdicts(*tested),
         "rag2_filters_auroc": tells_apart(scores, tuple(filters)),
-        "rag2_filters_kept": kept_table(scores, lines),
+        "rag2_filters_kept": pd.concat(kept, ignore_index=True),
         "rag2_filters_judge": judge_table(
-            questions, texts, experts_passages(retriever.store), filters, lines
+            questions, texts, targets, filters, lines_of(tuple(filters), "bioasq")
         ),
         "rag2_by_k": by_k(read[headline]),
-        "rag2_top_1": without_verdicts(_at_one(read, few)),
+        "rag2_top_1": without_verdicts(top_1),
     }
 
 
@@ -131,7 +148,7 @@ def _at_one(read: pd.DataFrame, lines: Mapping[tuple[str, str], float]) -> pd.Da
     pairs = [
         Pair("a filter of one passage", metric, f"question | {name}, {keeps}", "question")
         for name, keeps in lines
-        for metric in ("reads_right", "reads_right_or_guess")
+        for metric in ("reads_right", "reads_right_or_guess", "emptied")
     ]
     return claims(values, pairs).assign(dataset="exams")
 
@@ -142,53 +159,65 @@ def load_filters(retriever: Retriever, texts: Sequence[str]) -> dict[str, Filter
     return {name: load_filter(name, 0.25, encoder=retriever.encoder, texts=texts) for name in names}
 
 
-def lines_of(names: Sequence[str]) -> dict[tuple[str, str], float]:
-    """Where each filter draws each of the lines ``KEEPS``; a baseline gives no probability."""
+def lines_of(names: Sequence[str], trained_on: str = "") -> dict[tuple[str, str], float]:
+    """Where each filter draws each of the lines ``KEEPS``; a baseline gives no probability.
+
+    ``trained_on``: the set whose training pairs a line keeps a share of, "bioasq" or "medmcqa";
+    without one, of both together.
+    """
     lines = {}
     for name in names:
         card = card_of(name)
-        own = (0.5, card[threshold_key(0.25)], card[threshold_key(0.05)])
+        own = (0.5, *(card[threshold_key(share, trained_on)] for share in FRACTIONS))
         for keeps, threshold in zip(KEEPS, own, strict=True):
             if keeps != KEEPS[0] or name not in BASELINES:
                 lines[name, keeps] = threshold
     return lines
 
 
-def _candidates(questions: Sequence[Question], retriever: Retriever) -> Candidates:
-    """What ``ARMS`` found, and on BioASQ contrast with the rationale as H+ too."""
-    written = written_for(questions, recorded(), retriever)
-    wanted = [arm for arm in arms_of() if arm.name in ARMS]
-    runs = runs_of(questions, written, dict.fromkeys(GROUPS, wanted), retriever)
-    rows = []
+def _crossed(
+    questions: Sequence[Question],
+    written: Mapping[str, Mapping[str, Expansion]],
+    targets: Mapping[str, frozenset[str]],
+    retriever: Retriever,
+) -> pd.DataFrame:
+    """P@5 of contrast with the rationale as H+, on BioASQ's questions that have both.
+
+    Columns dataset, arm ("rationale@<lambda>"), qid, metric, value.
+    """
+    asked = [q.qid for q in questions if q.dataset == "bioasq" and q.qid in written["rationale"]]
+    parts = []
     for lam in CROSSED:
         requests = {}
-        for qid, made in written["rationale"].items():
-            question = next(q for q in questions if q.qid == qid)
+        for qid in asked:
             mimic = written["hypotheses"][qid].request.of("mimic")
-            if question.dataset == "bioasq" and mimic:
-                target = Text(rationale_in(made.request), role="target")
+            if mimic:
+                target = Text(rationale_in(written["rationale"][qid].request), role="target")
                 requests[qid] = Hypotheses((target, *mimic), Way(lam=lam))
         hits = retriever.search_many(list(requests.values()), 10)
-        for qid, found in zip(requests, hits, strict=True):
-            for rank, pid in enumerate(found.ids[0].tolist(), 1):
-                rows.append(("bioasq", f"rationale@{lam:g}", 0, qid, rank, pid))
-    crossed = pd.DataFrame(rows, columns=list(runs.columns))
-    everything = pd.concat([runs, crossed], ignore_index=True)
-    return Candidates.of(
-        questions, everything, evidence(read_judgments()), experts_passages(retriever.store)
-    )
+        found = {
+            qid: [] if isinstance(hit, Unranked) else hit.ids[0].tolist()
+            for qid, hit in zip(requests, hits, strict=True)
+        }
+        asked_for = {qid: targets[qid] for qid in requests}
+        values = long_values(f"rationale@{lam:g}", measure(found, asked_for, {})[["p_at_5"]])
+        parts.append(values.assign(dataset="bioasq"))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _query_pairs(metrics: Sequence[str]) -> list[Pair]:
+    """The rationale as the query against the question."""
+    claim = "the rationale against the question"
+    return [Pair(claim, metric, "rationale", "question") for metric in metrics]
 
 
 def _crossed_pairs() -> list[Pair]:
-    """The rationale against the question and H+, and contrast with it in the place of H+."""
-    pairs = []
+    """The rationale against H+, and contrast with it in the place of H+; on BioASQ."""
+    pairs = [Pair("the rationale against H+", "p_at_5", "rationale", "hplus")]
     for lam in CROSSED:
         arm = f"rationale@{lam:g}"
         pairs.append(Pair("contrast with the rationale as H+", "p_at_5", arm, "rationale"))
         pairs.append(Pair("the rationale in place of H+", "p_at_5", arm, f"chr@{lam:g}"))
-    pairs.append(Pair("the rationale against H+", "p_at_5", "rationale", "hplus"))
-    for metric in ("hit_right", "misled", "reads_right", "reads_right_or_guess", "p_at_5"):
-        pairs.append(Pair("the rationale against the question", metric, "rationale", "question"))
     return pairs
 
 
@@ -243,27 +272,47 @@ def _against(
 
 def training_tables(retriever: Retriever) -> dict[str, pd.DataFrame]:
     """Whether the labels are an instrument, and what every trained piece cost."""
-    labels = label_table(read_labels(), experts_passages(retriever.store))
+    material = open_material()
+    texts = [passage.text for passage in retriever.store]
+    baselines = {
+        name: load_filter(name, 0.25, encoder=retriever.encoder, texts=texts) for name in BASELINES
+    }
+    bioasq = material.labels[material.labels["dataset"] == "bioasq"]
+    expert = bioasq[bioasq["rationale"] == "expert"].reset_index(drop=True)
+    read = texts_of(expert, material.rationales, material.store)
+    scored = expert[["qid", "pid"]].assign(
+        **{name: cached_scores(judge, read) for name, judge in baselines.items()}
+    )
+    labels = label_table(bioasq.merge(scored, on=["qid", "pid"]), experts_passages(retriever.store))
     return {"rag2_labels": labels, "rag2_trainings": _cards()}
 
 
 def label_table(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
     """Is the label an instrument? Its AUROC against the experts' own choice of snippets, BioASQ.
 
-    Columns: rationale (expert, own), difference (delta_ppl, delta_log_ppl), part, value, low, high,
-    n, positives, and ``positive_share``: how often a passage makes the rationale likelier at all.
+    ``labels``: the labels with a column for each of ``BASELINES``, which no label went into.
+    Columns: rationale (expert; own; "expert, own's questions": where the model wrote one too),
+    score (delta_ppl, delta_log_ppl, a baseline), part, value, low, high, within, within_low,
+    within_high (``held.within_questions``), n, positives, and ``positive_share``: how often a
+    passage makes the rationale likelier at all.
     """
+    has_own = set(labels.loc[labels["rationale"] == "own", "qid"])
+    same = labels[(labels["rationale"] == "expert") & labels["qid"].isin(has_own)]
+    everything = pd.concat([labels, same.assign(rationale="expert, own's questions")])
     rows = []
-    bioasq = labels[labels["dataset"] == "bioasq"]
-    for (rationale, part), own in bioasq.groupby(["rationale", "part"], sort=True):
+    for (rationale, part), own in everything.groupby(["rationale", "part"], sort=True):
         given = np.array([row.pid in experts.get(row.qid, ()) for row in own.itertuples()])
-        for difference in ("delta_ppl", "delta_log_ppl"):
-            values = own[difference].to_numpy(float)
-            low, high = auroc_interval(given, values, own["qid"].tolist())
-            row = {"rationale": rationale, "difference": difference, "part": part}
-            row |= {"value": auroc(given, values), "low": low, "high": high, "n": len(own)}
-            row |= {"positives": int(given.sum()), "positive_share": (values > 0).mean()}
-            rows.append(row)
+        qids = own["qid"].tolist()
+        for score in ("delta_ppl", "delta_log_ppl", *BASELINES):
+            values = own[score].to_numpy(float)
+            low, high = auroc_interval(given, values, qids)
+            within = within_questions(given, values, qids)
+            row = {"rationale": rationale, "score": score, "part": part}
+            row |= {"value": auroc(given, values), "low": low, "high": high}
+            row |= dict(zip(("within", "within_low", "within_high"), within, strict=True))
+            row |= {"n": len(own), "positives": int(given.sum())}
+            share = np.nan if score in BASELINES else (values > 0).mean()
+            rows.append(row | {"positive_share": share})
     return pd.DataFrame(rows)
 
 

@@ -8,7 +8,7 @@ which option a passage supports. Nothing that was not judged is filtered there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from lib.data.real import EXAMS
 from lib.methods.base import stem
 from lib.stats import Pair, auroc, auroc_interval, mean_interval
 from lib.studies.rag2.filters import Filter
+from lib.studies.rag2.held import within_questions
 from lib.studies.real.measures import exam_outcome
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "filter_pairs",
     "filtered_values",
     "kept_table",
+    "of_group",
     "reading_values",
     "score_candidates",
     "shown",
@@ -93,6 +95,10 @@ class Candidates:
             )
         return cls(by_qid, pd.DataFrame(rows), judged)
 
+    def of_group(self, group: str) -> Candidates:
+        """The lists of one group: "exams" or "bioasq"."""
+        return replace(self, table=self.table[of_group(self.table, group)])
+
     @property
     def pairs(self) -> pd.DataFrame:
         """Each question and passage once: dataset, qid, pid, given, right, wrong."""
@@ -141,32 +147,27 @@ _TRUTHS = (
 def tells_apart(scores: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
     """AUROC of each filter's score against each truth, a row each, resampled by question.
 
-    Columns: dataset, filter, truth, value, low, high, n (pairs), positives, questions.
+    Columns: dataset, filter, truth, value, low, high, within, within_low, within_high (the same
+    over passages of one question, ``held.within_questions``), n (pairs), positives, questions.
     """
     rows = []
     for dataset, column, truth in _TRUTHS:
-        own = scores[_of_group(scores, dataset)]
+        own = scores[of_group(scores, dataset)]
         positive = own[column].to_numpy(bool)
         for name in filters:
             values = own[name].to_numpy(float)
             low, high = auroc_interval(positive, values, own["qid"].tolist())
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "filter": name,
-                    "truth": truth,
-                    "value": auroc(positive, values),
-                    "low": low,
-                    "high": high,
-                    "n": len(own),
-                    "positives": int(positive.sum()),
-                    "questions": own["qid"].nunique(),
-                }
-            )
+            within = within_questions(positive, values, own["qid"].tolist())
+            row = {"dataset": dataset, "filter": name, "truth": truth}
+            row |= {"value": auroc(positive, values), "low": low, "high": high}
+            row |= dict(zip(("within", "within_low", "within_high"), within, strict=True))
+            row |= {"n": len(own), "positives": int(positive.sum())}
+            rows.append(row | {"questions": own["qid"].nunique()})
     return pd.DataFrame(rows)
 
 
-def _of_group(table: pd.DataFrame, group: str) -> pd.Series:
+def of_group(table: pd.DataFrame, group: str) -> pd.Series:
+    """Which rows are of a group, "exams" (MedQA and MMLU-Med) or "bioasq"."""
     return table["dataset"].isin(EXAMS if group == "exams" else (group,))
 
 
@@ -176,15 +177,17 @@ def _of_group(table: pd.DataFrame, group: str) -> pd.Series:
 def kept_table(scores: pd.DataFrame, thresholds: Mapping[tuple[str, str], float]) -> pd.DataFrame:
     """Which share of the passages of each kind is kept, by filter and line.
 
-    ``thresholds`` by (filter, one of ``KEEPS``). Columns: dataset, filter, keeps, kind, value, low,
-    high, n. Kinds on BioASQ: given, not given; on exams: for the right option, for a wrong one
-    alone, for none. Intervals resample questions.
+    ``scores`` are of one group, ``thresholds`` by (filter, one of ``KEEPS``). Columns: dataset,
+    filter, keeps, kind, value, low, high, n. Kinds on BioASQ: given, not given; on exams: for the
+    right option, for a wrong one alone, for none. Intervals resample questions.
     """
     rows = []
     for (name, keeps), threshold in thresholds.items():
         kept = scores[name] >= threshold
         for dataset, kinds in _kinds(scores).items():
             for kind, members in kinds.items():
+                if not members.any():
+                    continue
                 value, low, high = _share(kept[members], scores.loc[members, "qid"])
                 row = {"dataset": dataset, "filter": name, "keeps": keeps, "kind": kind}
                 rows.append(row | {"value": value, "low": low, "high": high, "n": members.sum()})
@@ -192,7 +195,7 @@ def kept_table(scores: pd.DataFrame, thresholds: Mapping[tuple[str, str], float]
 
 
 def _kinds(scores: pd.DataFrame) -> dict[str, dict[str, pd.Series]]:
-    bioasq, exams = _of_group(scores, "bioasq"), _of_group(scores, "exams")
+    bioasq, exams = of_group(scores, "bioasq"), of_group(scores, "exams")
     right, wrong, given = (scores[name].astype(bool) for name in ("right", "wrong", "given"))
     return {
         "bioasq": {"all": bioasq, "given": bioasq & given, "not given": bioasq & ~given},
@@ -296,7 +299,8 @@ def reading_values(
 
     Columns dataset, arm, k, qid, metric, value. RAG2's Figures 3 and A1, and at k = 1 its Table 3:
     the first k passages of an exam question, and what each filter leaves of them. Arms are the
-    question's and the rationale's; metrics ``reads_right`` and ``reads_right_or_guess``.
+    question's and the rationale's; metrics ``reads_right``, ``reads_right_or_guess`` and
+    ``emptied``: nothing was left, so the reader can only guess.
     """
     score_of = scores.set_index(["qid", "pid"])
     rows = []
@@ -309,8 +313,9 @@ def reading_values(
             for name, left in _after(short, score_of, thresholds):
                 for qid, pids in left.items():
                     outcome = exam_outcome(candidates.questions[qid], pids, candidates.judged)
-                    for metric in ("reads_right", "reads_right_or_guess"):
-                        rows.append((dataset, f"{arm}{name}", k, qid, metric, outcome[metric]))
+                    told = {m: outcome[m] for m in ("reads_right", "reads_right_or_guess")}
+                    for metric, value in (told | {"emptied": float(not pids)}).items():
+                        rows.append((dataset, f"{arm}{name}", k, qid, metric, value))
     return pd.DataFrame(rows, columns=["dataset", "arm", "k", "qid", "metric", "value"])
 
 
@@ -324,19 +329,19 @@ def by_k(values: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def filter_pairs(thresholds: Mapping[tuple[str, str], float], headline: str) -> list[Pair]:
-    """What is compared: every arm after a filter with itself before, on exams and on BioASQ; and
+def filter_pairs(
+    thresholds: Mapping[tuple[str, str], float], headline: str, metrics: Sequence[str]
+) -> list[Pair]:
+    """What is compared on these metrics: every arm after a filter with itself before; and
     ``headline``, the filter that RAG2's recipe gives, with the others at the same line."""
     pairs = []
-    exam = ("hit_right", "misled", "reads_right", "reads_right_or_guess")
-    for metric in (*exam, "p_at_5"):
+    for metric in metrics:
         for arm in ARMS:
             for name, keeps in thresholds:
                 after = f"{arm} | {name}, {keeps}"
                 pairs.append(Pair("what a filter changes", metric, after, arm))
-    for name, keeps in thresholds:
-        if (headline, keeps) in thresholds and name != headline:
-            for metric in (*exam, "p_at_5"):
+        for name, keeps in thresholds:
+            if (headline, keeps) in thresholds and name != headline:
                 after, other = (f"question | {f}, {keeps}" for f in (headline, name))
                 pairs.append(Pair("the recipe's filter against another", metric, after, other))
     return pairs

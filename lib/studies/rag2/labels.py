@@ -240,7 +240,9 @@ class Labeller:
             replies = self.causal.write(portion, sampling)
             return [" ".join(reply.split()) for reply in replies]
 
-        return self._measured(name, asked, lengths, measure, _WRITTEN_AT_ONCE)
+        # What is kept is found by its name: replies that are drawn otherwise have another.
+        drawn = canonical_json(asdict(sampling))
+        return self._measured(f"{name}, {drawn}", asked, lengths, measure, _WRITTEN_AT_ONCE)
 
     def _measured(
         self, name: str, asked: list, lengths: list[int], measure: Callable, size: int
@@ -273,7 +275,8 @@ def make_labels(
     """The table of ``COLUMNS``, and the model's own rationales (dataset, qid, text; see ``_told``).
 
     What is of use first is measured first: experts' rationales to train on, the held ones, the
-    letters, and at last the model's own rationales. An own rationale without a word has no rows.
+    letters, and at last the model's own rationales. An own rationale without a word has no rows;
+    one that repeats the words of others is measured as it was written, and kept as "".
     """
     near = {(r.dataset, r.qid): own for r, own in zip(rationales, passages, strict=True)}
     datasets = list(dict.fromkeys(r.dataset for r in rationales))
@@ -303,10 +306,7 @@ def make_labels(
         replies = labeller.written(f"written, {dataset}", first)
         chosen = [r for r, reply in zip(first, replies, strict=True) if reply]
         texts = [reply for reply in replies if reply]
-        own += [
-            {"dataset": dataset, "qid": r.qid, "text": t}
-            for r, t in zip(chosen, texts, strict=True)
-        ]
+        own += [_told(r, text) for r, text in zip(chosen, texts, strict=True)]
         table = labeller.texts(f"own, {dataset}", chosen, texts, near_to(chosen))
         scored.append(table.assign(rationale="own"))
     labels = pd.concat(scored, ignore_index=True)

@@ -28,6 +28,7 @@ from lib.base.files import atomic_write, sha256_bytes
 from lib.base.paths import DATA
 from lib.data.questions import load_bioasq_dev
 from lib.data.real import load_real
+from lib.methods.after import Scorer
 from lib.methods.base import question_alone
 from lib.run import Retriever
 from lib.search.bm25 import words
@@ -36,17 +37,22 @@ from lib.studies.rag2.filters import Bm25Filter, CosineFilter
 
 __all__ = [
     "FEATURES",
+    "DRAWS",
     "RERANKERS",
+    "SHUFFLED",
+    "PairFeatures",
     "Examples",
     "Reranker",
     "card_file",
     "card_of",
     "examples",
-    "pair_features",
+    "shuffled_rerankers",
     "train",
 ]
 
-RERANKERS = ("reranker", "reranker-shuffled")
+SHUFFLED = "reranker-shuffled"
+DRAWS = 10
+RERANKERS = ("reranker", SHUFFLED)
 
 FEATURES = ("cosine", "bm25", "words in common")
 
@@ -81,39 +87,63 @@ def card_of(name: str) -> dict[str, Any]:
     return tomllib.loads(card.read_text(encoding="utf-8"))
 
 
+class PairFeatures:
+    """``FEATURES`` of (query, passage) pairs, float64 (n, 3); each pair is read once.
+
+    ``texts`` are all passages that are searched: how rare a word is, BM25 takes from them.
+    """
+
+    def __init__(self, encoder: Encoder, texts: Sequence[str]):
+        self._cosine = CosineFilter(encoder, threshold=0.0)
+        self._bm25 = Bm25Filter(texts, threshold=0.0)
+        self._known: dict[tuple[str, str], np.ndarray] = {}
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
+        if new:
+            self._known |= dict(zip(new, self._read(new), strict=True))
+        return np.array([self._known[pair] for pair in pairs]).reshape(-1, len(FEATURES))
+
+    def _read(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        shared = []
+        for query, passage in pairs:
+            asked = set(words(query))
+            shared.append(len(asked & set(words(passage))) / max(len(asked), 1))
+        return np.column_stack([self._cosine.scores(pairs), self._bm25.scores(pairs), shared])
+
+
 class Reranker:
     """Scores of (query, passage) pairs, float64 (n,): the logit of "an expert would give it".
 
-    ``texts`` are all passages that are searched: how rare a word is, BM25 takes from them.
-    ValueError where the card is of another encoder.
+    ``texts`` are all passages that are searched. ValueError where the card is of another encoder.
     """
 
     def __init__(self, name: str, encoder: Encoder, texts: Sequence[str]):
-        card = card_of(name)
-        if card["encoder"] != encoder.fingerprint:
-            raise ValueError(f"{name} was trained on {card['encoder']}, not {encoder.fingerprint}")
         self.name = name
-        self._encoder = encoder
-        self._bm25 = Bm25Filter(texts, threshold=0.0)
-        self._weights = np.array(card["weights"], dtype=float)
+        (self._weights,) = _weights_of(name, encoder)
+        self._features = PairFeatures(encoder, texts)
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """See ``lib.methods.after.Scorer``."""
-        if not pairs:
-            return np.zeros(0)
-        return pair_features(pairs, self._encoder, self._bm25) @ self._weights
+        return self._features(pairs) @ self._weights
 
 
-def pair_features(
-    pairs: Sequence[tuple[str, str]], encoder: Encoder, bm25: Bm25Filter
-) -> np.ndarray:
-    """``FEATURES`` of each pair, float64 (n, 3)."""
-    cosine = CosineFilter(encoder, threshold=0.0).scores(pairs)
-    shared = []
-    for query, passage in pairs:
-        asked = set(words(query))
-        shared.append(len(asked & set(words(passage))) / max(len(asked), 1))
-    return np.column_stack([cosine, bm25.scores(pairs), shared])
+def shuffled_rerankers(encoder: Encoder, texts: Sequence[str]) -> list[Scorer]:
+    """``SHUFFLED``, one for each of its draws. One draw alone may rank well, or backwards."""
+    features = PairFeatures(encoder, texts)
+
+    def scorer(weights: np.ndarray) -> Scorer:
+        return lambda pairs: features(pairs) @ weights
+
+    return [scorer(weights) for weights in _weights_of(SHUFFLED, encoder)]
+
+
+def _weights_of(name: str, encoder: Encoder) -> np.ndarray:
+    """The weights on a card, float64 (draws, 3)."""
+    card = card_of(name)
+    if card["encoder"] != encoder.fingerprint:
+        raise ValueError(f"{name} was trained on {card['encoder']}, not {encoder.fingerprint}")
+    return np.atleast_2d(np.array(card["weights"], dtype=float))
 
 
 def examples(retriever: Retriever) -> Examples:
@@ -144,23 +174,25 @@ def train(name: str, made: Examples, encoder: Encoder, texts: Sequence[str]) -> 
     """Train one of ``RERANKERS``; its card. ``texts`` are all passages, for BM25.
 
     The card has P@5 of the lists that it re-ranked without having seen their questions, in five
-    folds, and that of the same lists by the cosine.
+    folds, that of the same lists by the cosine, and ``base_rate``, that of any order by chance.
+    ``SHUFFLED`` has the weights of ``DRAWS`` disorders and the mean P@5 of all.
     """
     started = time.monotonic()
     pairs, given, qids = made
-    rows = pair_features(pairs, encoder, Bm25Filter(texts, threshold=0.0))
-    labels = given
-    if name.endswith("shuffled"):
-        labels = np.random.default_rng(0).permutation(given)
-    weights = _fitted(rows, labels)
-    unseen = _out_of_fold(rows, labels, qids)
+    rows = PairFeatures(encoder, texts)(pairs)
+    labels = [given]
+    if name == SHUFFLED:
+        labels = [np.random.default_rng(draw).permutation(given) for draw in range(DRAWS)]
+    weights = [_fitted(rows, own).tolist() for own in labels]
+    unseen = [_p_at_top(_out_of_fold(rows, own, qids), given, qids) for own in labels]
     told = {
         "data": _DATA,
         "examples": len(pairs),
         "features": list(FEATURES),
-        "weights": [float(weight) for weight in weights],
-        "p_at_5": round(_p_at_top(unseen, given, qids), 4),
+        "weights": weights if name == SHUFFLED else weights[0],
+        "p_at_5": round(float(np.mean(unseen)), 4),
         "cosine_p_at_5": round(_p_at_top(rows[:, 0], given, qids), 4),
+        "base_rate": round(float(given.mean()), 4),
         "minutes": round((time.monotonic() - started) / 60, 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "encoder": encoder.fingerprint,

@@ -12,7 +12,7 @@ from lib.profiles import Profile
 from lib.run import Retriever
 from lib.stats import claims
 from lib.studies.grid.long_tables import means_table
-from lib.studies.rag2.reranker import RERANKERS, Reranker
+from lib.studies.rag2.reranker import RERANKERS, Reranker, shuffled_rerankers
 from lib.studies.rag2.shared import rationale_in, without_verdicts
 from lib.studies.rag2.strategies import (
     DEPTH,
@@ -37,18 +37,29 @@ def strategy_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
     values, tested = [], []
     for asked, where in ((_bioasq(retriever), retriever), (_ddx_mini(), own)):
         texts = [passage.text for passage in where.store]
-        rerankers = {
-            called: Remembered(Reranker(name, retriever.encoder, texts))
-            for called, name in zip(("tuned", "shuffled"), RERANKERS, strict=True)
-        }
+        rerankers = {"tuned": Remembered(Reranker(RERANKERS[0], retriever.encoder, texts))}
+        for draw, scorer in enumerate(shuffled_rerankers(retriever.encoder, texts)):
+            rerankers[f"shuffled {draw}"] = scorer
         measured = strategy_values(asked, strategies(asked.sources, rerankers), where)
+        measured = _over_draws(measured)
         values.append(measured)
         tested.append(claims(measured, strategy_pairs()).assign(dataset=asked.name))
     setup = f"{profile.name}, {retriever.encoder.name}, {DEPTH} passages re-ranked"
-    table = means_table(pd.concat(values), setup)
+    # A re-ranked arm has the questions with a rationale; here the others have the same.
+    bioasq = values[0]
+    with_rationale = bioasq["qid"].isin(bioasq.loc[bioasq["arm"] == "rationale, stacked", "qid"])
+    same = bioasq[with_rationale].assign(dataset="bioasq, with a rationale")
+    table = means_table(pd.concat([*values, same]), setup)
     # A rationale was written by somebody who saw the options, and contains an answer.
     table["options_visible"] = table["method"].str.contains("rationale")
     return {"rag2_strategies": table, "rag2_strategies_claims": without_verdicts(*tested)}
+
+
+def _over_draws(values: pd.DataFrame) -> pd.DataFrame:
+    """Arms of re-rankers on shuffled labels as one, each question's mean over the draws."""
+    arms = values["arm"].str.replace(r"\(shuffled \d+\)", "(shuffled)", regex=True)
+    key = ["dataset", "arm", "qid", "metric"]
+    return values.assign(arm=arms).groupby(key, sort=False, as_index=False)["value"].mean()
 
 
 def _bioasq(retriever: Retriever) -> Set:

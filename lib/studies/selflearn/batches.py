@@ -35,7 +35,8 @@ def write_all(
     """One text for each chat, in their order.
 
     Every finished batch is a line of a file in ``folder`` that belongs to this writer, these chats,
-    this sampling and this seed. A last line that a kill tore is written again.
+    this sampling and this seed. The writer is told by its name, which must say which weights it
+    has, as that of ``generator.open_writer`` does. A last line that a kill tore is written again.
     """
     lengths = [len(writer.prompt_tokens(chat)) for chat in asked]
     batches = batches_of(lengths, size)

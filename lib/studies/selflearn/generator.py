@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lib.base.files import read_jsonl
+from lib.base.files import read_jsonl, sha256_file
 from lib.data.passages import Passage
 from lib.llm.causal import Causal, Sampling, plain_causal
 from lib.llm.prompts import load_prompt
-from lib.search.adapters import ADAPTERS, merged
-from lib.train.causal import CausalPlan, Example, fit_causal
+from lib.search.adapters import ADAPTERS, WEIGHTS, merged
+from lib.train.causal import CausalPlan, Example, causal_digest, fit_causal
 
 __all__ = [
     "ADAPTER",
@@ -106,7 +106,9 @@ def one_question(reply: str, title: str) -> str:
 def open_writer(adapter: Path | None = None) -> Causal:
     """SmolLM2, with an adapter if there is one.
 
-    In bfloat16 where the processor multiplies it: it writes 1.6 times as fast. The name says so.
+    In bfloat16 where the processor multiplies it: it writes 1.6 times as fast. The name says so,
+    and has 16 digits of the hash of each file of weights: what another model or adapter of the same
+    name wrote is never taken for this one's (``lib.studies.selflearn.batches``).
     """
     import torch
 
@@ -115,7 +117,9 @@ def open_writer(adapter: Path | None = None) -> Causal:
         model = merged(model, adapter)
     able = torch.cpu.get_capabilities()
     precision = torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32
-    label = f"{PLAN.base}+{adapter.name}" if adapter else PLAN.base
+    label = f"{PLAN.base} {causal_digest(PLAN.base)}"
+    if adapter:
+        label += f"+{adapter.name} {sha256_file(adapter / WEIGHTS)[:16]}"
     name = f"{label}, {str(precision).removeprefix('torch.')}"
     return Causal(name, model.to(precision), tokenizer)
 
