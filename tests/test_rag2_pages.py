@@ -185,3 +185,25 @@ def test_printed_gains_are_means_of_the_papers_cells_and_measured_ones_are_looke
     assert said.tolist() == ["+3.9 (+3.3 to +4.5, 2 cells)"]
     rationale = table.loc[table["step"] == "the rationale as the query", "printed, points"]
     assert "9 cells" in rationale.iloc[0]
+
+
+def test_filters_and_labels_are_called_as_the_figures_call_them():
+    table = pd.DataFrame(
+        {
+            "arm": ["question | head-ppl-25, as 5 % of training", "rationale"],
+            "filter": ["bm25", "cross-shuffled"],
+            "truth": ["delta_log_ppl, 25 %", "experts gave it"],
+            "score": ["delta_ppl", "bm25"],
+            "value": [0.25, 0.5],
+        }
+    )
+    found = pages.named(table)
+    assert found["arm"].tolist() == [
+        f"question | {draw.FILTERS['head-ppl-25']}, as 5 % of training",
+        "rationale",
+    ]
+    assert found["filter"][1] == draw.FILTERS["cross-shuffled"]
+    assert found["truth"].tolist() == ["Δlog-PPL, 25 %", "experts gave it"]
+    assert found["score"].tolist() == ["ΔPPL", "BM25"]
+    assert found["value"].tolist() == [0.25, 0.5]
+    assert table["score"][0] == "delta_ppl"

@@ -13,7 +13,9 @@ from html import escape
 import pandas as pd
 
 from lib.pages.committed import between
+from lib.pages.rag2 import found as rag2_found
 from lib.pages.readable import words
+from lib.pages.selflearn import found as slhyde_found
 from lib.plots.labels import label_of
 
 __all__ = [
@@ -28,9 +30,11 @@ __all__ = [
     "lambda_found",
     "moved_rows",
     "question_found",
+    "rag2_found",
     "real_found",
     "retrieval_found",
     "shift_found",
+    "slhyde_found",
     "tiers_found",
 ]
 

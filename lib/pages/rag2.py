@@ -13,13 +13,15 @@ import pandas as pd
 
 from lib.base.paths import REPORTED
 from lib.pages.committed import between
+from lib.plots.rag2 import FILTERS
 
-__all__ = ["beside", "filters_found", "found"]
+__all__ = ["beside", "filters_found", "found", "named"]
 
 RECIPE = "cross-ppl-25"
 VECTORS = "head-ppl-25"
 """RAG2's label, learnt by a cross-encoder, and by a regression on vectors."""
 BASELINES = ("cosine", "bm25")
+_SCORES = {"delta_ppl": "ΔPPL", "delta_log_ppl": "Δlog-PPL", "cosine": "cosine", "bm25": "BM25"}
 
 _LINE = "as 25 % of training"
 
@@ -152,8 +154,9 @@ def found(tables: Mapping[str, pd.DataFrame]) -> str:
         f"**Of {len(trained)} trained filters {above or 'none'} tell{'s' if above < 2 else ''} an "
         f"expert's snippet from others better than the cosine of question and passage. By RAG²'s "
         f"label the AUROC is {told(VECTORS)} on vectors and {told(RECIPE)} as a cross-encoder; the "
-        f"cosine has {told('cosine')}.** For the right option of exam questions: {told(VECTORS, right)}, "
-        f"{told(RECIPE, right)}, cosine {told('cosine', right)}. {_disorder(tables)} "
+        f"cosine has {told('cosine')}.** For the right option of exam questions: "
+        f"{told(VECTORS, right)}, {told(RECIPE, right)}, cosine {told('cosine', right)}. "
+        f"{_disorder(tables)} "
         f"{_labels_found(tables['rag2_labels'])} 95 % intervals over questions; .5 is guessing."
     )
 
@@ -200,3 +203,21 @@ def filters_found(tables: Mapping[str, pd.DataFrame]) -> str:
         f"passages for the right option {shares['for the right option']}, for a wrong one alone "
         f"{shares['for a wrong option alone']}, for none {shares['for no option']}."
     )
+
+
+def named(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with filters, labels and scores called as the figures call them."""
+    named = table.copy()
+    for column in {"filter", "trained", "score", "truth"} & set(table):
+        named[column] = [_SCORES.get(name, FILTERS.get(name, name)) for name in table[column]]
+    for column in {"arm", "against", "truth"} & set(table):
+        named[column] = [_in_words(name) for name in named[column]]
+    return named
+
+
+def _in_words(name: str) -> str:
+    """An arm after a filter, "question | cosine, as 25 % of training", or a label, in words."""
+    arm, bar, rest = name.partition(" | ")
+    first, comma, line = (rest or arm).partition(", ")
+    told = f"{_SCORES.get(first) or FILTERS.get(first, first)}{comma}{line}"
+    return f"{arm}{bar}{told}" if bar else told
