@@ -25,6 +25,7 @@ NOTEBOOKS = (
     "08_lambda",
     "09_contradictions",
     "10_rag2",
+    "11_self_learning_hyde",
     "12_paper_audit",
     "13_real_questions",
     "14_your_own_question",

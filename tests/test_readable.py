@@ -39,6 +39,12 @@ def test_a_table_is_shown_in_words_and_stays_as_it_is():
     pd.testing.assert_frame_equal(TABLE, before)
 
 
+def test_a_whole_number_that_is_missing_is_shown_as_missing():
+    table = pd.DataFrame({"title": ["a", None], "before": pd.array([12, None], "Int64")})
+    shown = readable(table)
+    assert shown.iloc[0, 1] == "12" and shown.iloc[1, 1] == shown.iloc[1, 0]
+
+
 def test_question_sets_come_in_the_papers_order_in_rows_and_columns():
     assert readable(TABLE)["question set"].tolist() == ["MMLU-Med", "MedQA", "BioASQ"]
     grid = TABLE.pivot(index="method", columns="dataset", values="n")

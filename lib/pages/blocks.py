@@ -11,7 +11,7 @@ from lib.base import paths
 from lib.methods import METHODS, Method
 from lib.pages.committed import PROFILES, folded, markdown, read
 from lib.pages.findings import audit, claims, contradiction, reading, story
-from lib.pages.neighbours import rag2
+from lib.pages.neighbours import lesson, rag2, slhyde
 from lib.pages.papers import papers, papers_found
 from lib.pages.real import real
 from lib.pages.summary import answer, tests
@@ -214,6 +214,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
         claims,
         contradiction,
         rag2,
+        slhyde,
+        lesson,
         audit,
         papers_found,
         papers,

@@ -340,7 +340,7 @@ def _cell(value: object, column: object, digits: int, k: int) -> str:
     """One value as text."""
     if isinstance(value, str) and value:
         return _text(value, column, k)
-    if value is None or value == "" or pd.isna(value):
+    if value is None or pd.isna(value) or value == "":
         return _MISSING
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
