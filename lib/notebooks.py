@@ -65,6 +65,7 @@ def prepare(profile: str, parameters: dict) -> None:
     from lib.profiles import load_profile
     from lib.search.embed import load_encoder
     from lib.studies.evidence.load import load_needs
+    from lib.studies.selflearn.steps import open_both
 
     p = load_profile(profile, **parameters)
     print(f"{p.title}\nneeds: {p.needs}", file=sys.stderr)
@@ -79,6 +80,7 @@ def prepare(profile: str, parameters: dict) -> None:
     store = corpus_store(p.corpora, p.limit)
     print(corpus_table(store).to_string(index=False), file=sys.stderr, flush=True)
     build_index(store, load_encoder(p.encoder, **p.encoder_options), dtype=p.vectors)
+    open_both(p)  # notebook 11 searches the bundled passages with a retriever of its own
 
 
 def measure_benchmarks(profile: str, parameters: dict) -> None:

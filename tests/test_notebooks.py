@@ -12,15 +12,18 @@ from html import unescape
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 
 from lib import notebooks
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
+from lib.data import corpus_index
 from lib.pages.readable import NAMES
 from lib.profiles import load_profile
 from lib.studies.grid.experiment import open_experiment
+from lib.studies.selflearn import steps
 
 BOOKS = {n: nbformat.read(paths.ROOT / "notebooks" / f"{n}.ipynb", 4) for n in notebooks.NOTEBOOKS}
 CHECKED = "nbval-check-output"
@@ -376,3 +379,19 @@ def test_a_changed_result_fails_the_notebook_check(tmp_path):
     run = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True)
     assert run.returncode == 1, run.stdout[-3000:]
     assert re.search(r"1 failed, \d+ passed", run.stdout), run.stdout[-3000:]
+
+
+def test_what_notebooks_search_on_mini_is_embedded_before_they_run(monkeypatch):
+    """A notebook that embeds shows a bar or not by what is cached: its outputs would change."""
+    embedded = []
+
+    def noted(items, encoder, *_, **__):
+        embedded.append((encoder.fingerprint, len(items)))
+        return [np.zeros((len(items), encoder.dim), np.float32)]
+
+    monkeypatch.setattr(corpus_index, "encode_cached", noted)
+    notebooks.prepare("mini", {})
+    beforehand = set(embedded)
+    embedded.clear()
+    steps.before_and_after("medqa-22", load_profile("mini"))
+    assert len(set(embedded)) == 2 and set(embedded) <= beforehand

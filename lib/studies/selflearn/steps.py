@@ -8,13 +8,14 @@ from lib.data import load_benchmark
 from lib.data.questions import load_questions
 from lib.place import open_retriever
 from lib.profiles import Profile
+from lib.run import Retriever
 from lib.search.embed import load_encoder
 from lib.stats import class_of
 from lib.studies.selflearn.evaluate import request_of
 from lib.studies.selflearn.study import BASE, SEEDS
 from lib.studies.selflearn.writing import read_texts
 
-__all__ = ["before_and_after", "written_rows"]
+__all__ = ["before_and_after", "open_both", "written_rows"]
 
 _SHOWN = 20
 
@@ -36,6 +37,16 @@ def written_rows(count: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def open_both(profile: Profile) -> dict[str, Retriever]:
+    """The bundled passages by the untrained retriever ("before") and the first trained one
+    ("after"); what is not cached yet is embedded."""
+    names = {"before": BASE, "after": f"{BASE}+{SEEDS['slhyde'][0]}"}
+    return {
+        when: open_retriever(profile, load_encoder(name, precision="float32"), ("ddx-mini",))
+        for when, name in names.items()
+    }
+
+
 def before_and_after(qid: str, profile: Profile, k: int = 5) -> pd.DataFrame:
     """A bundled question, searched by the untrained retriever and by the first trained one.
 
@@ -46,8 +57,7 @@ def before_and_after(qid: str, profile: Profile, k: int = 5) -> pd.DataFrame:
     question = {q.qid: q for q in load_questions("ddx-mini")}[qid]
     benchmark = load_benchmark("ddx-mini")
     ranks: dict[str, dict[str, int]] = {}
-    for when, name in (("before", BASE), ("after", f"{BASE}+{SEEDS['slhyde'][0]}")):
-        retriever = open_retriever(profile, load_encoder(name, precision="float32"), ("ddx-mini",))
+    for when, retriever in open_both(profile).items():
         (hits,) = retriever.search_many([request_of("query", question.text, ())], _SHOWN)
         ranks[when] = {pid: rank for rank, pid in enumerate(hits.ids[0].tolist(), 1)}
     shown = [pid for pid in ranks["after"] if ranks["after"][pid] <= k]
