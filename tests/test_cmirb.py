@@ -20,8 +20,9 @@ from lib.base import paths
 from lib.base.downloads import DownloadError
 from lib.search.bm25 import words
 from lib.studies.selflearn import cmirb
-from lib.studies.selflearn.cmedir import BASELINES, bigrams, bm25_run, characters, load_cmedir
+from lib.studies.selflearn.cmedir import BASELINES, bigrams, characters, load_cmedir
 from lib.studies.selflearn.cmirb import TASKS, Task, estimate, load_task, measure_task
+from lib.studies.selflearn.evaluate import bm25_run
 
 NAME = "DuBaikeRetrieval"
 CORPUS = [{"id": "p1", "text": "痛风是嘌呤代谢病。"}, {"id": "p2", "text": "流感由病毒引起。"}]

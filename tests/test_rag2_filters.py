@@ -38,10 +38,10 @@ from lib.studies.rag2.held import (
     kept_shares,
     score_pairs,
     shuffled_draws,
-    within_questions,
 )
 from lib.studies.rag2.labels import with_differences
 from lib.studies.rag2.rationales import Leak, Rationale
+from lib.studies.rag2.separation import within_questions
 from lib.studies.rag2.seq2seq import (
     LABEL_TOKENS,
     Examples,
@@ -406,7 +406,7 @@ def test_held_tables_by_brute_force(world, trained, trained_t5):
     table = held_table(scored, ["cosine", "head-ppl-25"])
     row = table[(table["truth"] == "experts gave it") & (table["filter"] == "cosine")].iloc[0]
     truth, scores = scored["experts gave it"].to_numpy() == 1, scored["cosine"].to_numpy()
-    assert row["helpful"] == 40 and row["n"] == 240 and row["questions"] == 40
+    assert row["positives"] == 40 and row["n"] == 240 and row["questions"] == 40
     everywhere, inside = [], []
     for i in np.flatnonzero(truth):
         for j in np.flatnonzero(~truth):
@@ -414,9 +414,9 @@ def test_held_tables_by_brute_force(world, trained, trained_t5):
             everywhere.append(won)
             if scored["qid"][i] == scored["qid"][j]:
                 inside.append(won)
-    assert np.isclose(row["auroc"], np.mean(everywhere))
+    assert np.isclose(row["value"], np.mean(everywhere))
     assert np.isclose(row["within"], np.mean(inside))
-    assert row["low"] <= row["auroc"] <= row["high"]
+    assert row["low"] <= row["value"] <= row["high"]
     assert row["within_low"] <= row["within"] <= row["within_high"]
     kept = kept_shares(scored, {"cosine": {"line": 0.2}})
     assert np.isclose(kept["kept"].iloc[0], np.mean(scores >= 0.2))

@@ -410,6 +410,16 @@ def test_steps_follow_each_other_and_see_the_question_with_its_options_or_anothe
     assert found["pid"].tolist() == sorted(records[0]["given"])[:2]
 
 
+@pytest.mark.parametrize("options", [("yes", "no"), ("yes", "no", "maybe"), ()])
+def test_a_filter_reads_a_question_without_options_that_say_nothing(options):
+    asked = replace(ASKED, options=dict(zip("ABC", options, strict=False)))
+    seen = []
+    Filter(lambda pairs: np.array([seen.append(query) or 1.0 for query, _ in pairs]), 0.0)(
+        asked, [("p1", "a text")]
+    )
+    assert seen == [asked.text]
+
+
 def test_a_step_that_makes_a_passage_up_or_repeats_one_is_refused(retriever):
     class Repeats:
         name = "repeats"

@@ -320,9 +320,9 @@ def tuned(base, tmp_path_factory) -> tuple[Path, Path, dict, object]:
         kept.append(model)
         _write(model, out)
 
-    _write = training._write_adapter
+    _write = training.write_adapter
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_write_adapter", write_and_keep)
+        patch.setattr(training, "write_adapter", write_and_keep)
         card = fit_causal(tiny_plan(base), EXAMPLES, folder / "out", folder / "work", data="none")
     return folder / "work", folder / "out", card, kept[0].eval()
 

@@ -507,6 +507,9 @@ def values(monkeypatch) -> pd.DataFrame:
     )
     rng = np.random.default_rng(0)
     rows = []
+    for qid in map(str, range(40)):
+        for metric in ("ndcg_at_10", "recall_at_100"):
+            rows.append((study.BM25, qid, metric, float(rng.integers(0, 1001)) / 1000))
     for name in (study.BASE, *TRAININGS):
         for arm in study.arms_of(name, "scifact"):
             n = 40 if arm.how == "query" else 20
@@ -551,8 +554,10 @@ def test_the_table_has_means_with_the_spread_of_seeds_on_every_part(values):
 
 
 def test_claims_are_paired_differences_on_the_queries_that_both_have(values):
-    rows = study.slhyde_claims(values).set_index(["dataset", "arm", "against"])
-    assert rows.index.is_unique
+    claims = study.slhyde_claims(values)
+    assert claims.set_index(["dataset", "arm", "against", "metric"]).index.is_unique
+    assert set(claims.loc[claims["metric"] == "recall_at_100", "arm"]) == {study.BASE, "slhyde"}
+    rows = claims[claims["metric"] == "ndcg_at_10"].set_index(["dataset", "arm", "against"])
     method, query = outcome(values, "slhyde, mean, tuned"), outcome(values, study.BASE)
     row = rows.loc[("scifact", "slhyde, mean, tuned", study.BASE)]
     assert row["n"] == 20
@@ -584,9 +589,10 @@ def test_a_declared_arm_that_is_missing_is_an_error(values):
 
 def test_what_stands_in_the_papers_tables_is_an_arm_of_ours(values):
     assert set(study.PRINTED) <= set(values["arm"])
-    tables = [pd.read_csv(REPORTED / f"slhyde_table{n}.csv") for n in (2, 5, 6)]
+    tables = [pd.read_csv(REPORTED / f"slhyde_table{n}.csv") for n in (2, 5, 6, 12)]
     names = set(tables[0]["model"]).union(tables[1]["method"], tables[2]["method"])
     assert set(study.PRINTED.values()) <= names
+    assert {study.PRINTED[arm] for arm in (study.BM25, study.BASE)} <= set(tables[3]["model"])
 
 
 # the data -----------------------------------------------------------------------------------------

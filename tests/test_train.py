@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import shutil
@@ -68,6 +69,25 @@ def test_killed_and_resumed_it_comes_to_the_same_weights(base, undisturbed, tmp_
     assert trained(work) == trained(undisturbed[0])
     written = (out / adapters.WEIGHTS, undisturbed[1] / adapters.WEIGHTS)
     assert written[0].read_bytes() == written[1].read_bytes()
+
+
+def test_a_loss_with_another_constant_starts_anew(base, tmp_path):
+    """Else weights that were trained for one loss would be taken for another's."""
+    source = (
+        "from sentence_transformers.cross_encoder.losses import CrossEntropyLoss\n"
+        "def loss(model):\n    return CrossEntropyLoss(model, label_smoothing={})\n"
+    )
+    for smoothing in ("0.0", "0.5", "0.0"):
+        name = f"loss_{smoothing[-1]}"
+        (tmp_path / f"{name}.py").write_text(source.format(smoothing), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, tmp_path / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        few = {column: own[:8] for column, own in kill_train.examples().items()}
+        fit(kill_train.plan(base), few, module.loss, tmp_path / name, tmp_path / "work")
+    assert len(list((tmp_path / "work").iterdir())) == 2
+    weights = [(tmp_path / name / adapters.WEIGHTS).read_bytes() for name in ("loss_0", "loss_5")]
+    assert weights[0] != weights[1]
 
 
 @pytest.mark.parametrize("torn", ["no state", "half a state"])

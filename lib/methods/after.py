@@ -15,7 +15,7 @@ import numpy as np
 from lib.data.questions import Question
 from lib.methods.base import Hit, Taken, check_choices, stem
 
-__all__ = ["Filter", "Rerank", "Scorer"]
+__all__ = ["Filter", "Rerank", "Scorer", "shown"]
 
 Scorer = Callable[[Sequence[tuple[str, str]]], np.ndarray]
 """scores(pairs) -> float (n,): how well each (query, passage text) fits, higher is better."""
@@ -46,9 +46,9 @@ class Rerank:
 class Filter:
     """Only passages whose score is at or above ``threshold`` stay, in their order.
 
-    The scorer reads the question with its options, as RAG2's filter does. Where no passage would
-    stay, ``if_none`` says what does: "nothing" (a chat model then answers without documents) or
-    the "best" one (a reader without a language model cannot answer without any).
+    The scorer reads the question as ``shown`` shows it, as RAG2's filter does. Where no passage
+    would stay, ``if_none`` says what does: "nothing" (a chat model then answers without documents)
+    or the "best" one (a reader without a language model cannot answer without any).
     """
 
     score: Scorer
@@ -61,11 +61,20 @@ class Filter:
 
     def __call__(self, question: Question, hits: Sequence[Hit]) -> Taken:
         """See ``lib.methods.base.Step``. The trace tells whether it was ``emptied``."""
-        shown = stem(question, options_visible=bool(question.options))
-        scores = np.asarray(self.score([(shown, text) for _, text in hits]))
+        asked = shown(question)
+        scores = np.asarray(self.score([(asked, text) for _, text in hits]))
         kept = np.flatnonzero(scores >= self.threshold)
         emptied = not len(kept)
         if emptied and self.if_none == "best" and len(hits):
             kept = [int(np.argmax(scores))]
         told = {"scores": scores.tolist(), "emptied": emptied}
         return Taken([hits[i] for i in kept], len(hits), told)
+
+
+def shown(question: Question) -> str:
+    """A question as a filter reads it: with its options, unless these are only yes, no and maybe.
+
+    Filters were trained on questions that were shown like this.
+    """
+    told_nothing = set(question.options.values()) <= {"yes", "no", "maybe"}
+    return stem(question, options_visible=not told_nothing)

@@ -212,7 +212,8 @@ def named(table: pd.DataFrame) -> pd.DataFrame:
         named[column] = [_SCORES.get(name, FILTERS.get(name, name)) for name in table[column]]
     for column in {"arm", "against", "truth"} & set(table):
         named[column] = [_in_words(name) for name in named[column]]
-    return named
+    # Where a table says how well pairs are told apart, its value is an AUROC.
+    return named.rename(columns={"value": "auroc"}) if "within" in named else named
 
 
 def _in_words(name: str) -> str:

@@ -25,6 +25,7 @@ NAMES = {
     "dev_p_at_5": "P@{k} on dev",
     "hit_at_5": "hit@{k}",
     "ndcg_at_10": "nDCG@10",
+    "recall_at_100": "Recall@100",
     "mrr": "MRR",
     "mimic_at_5": "share on the mimic",
     "contamination_at_5": "share on the mimic",

@@ -10,52 +10,59 @@ import pandas as pd
 
 from lib.base.paths import REPORTED
 from lib.pages.committed import between, chance
-from lib.studies.selflearn.study import BASE, PRINTED
+from lib.studies.selflearn.study import BASE, BM25, PRINTED
 
 __all__ = ["beside", "declared", "found"]
 
-_NDCG = "ndcg_at_10"
+_NDCG, _RECALL = "ndcg_at_10", "recall_at_100"
 _METHOD, _HYDE = "slhyde, mean, tuned", f"{BASE}, mean, base"
 
 _STEPS = (
-    ("HyDE instead of the query", "table2", _HYDE, BASE),
-    ("SL-HyDE instead of HyDE", "table2", _METHOD, _HYDE),
-    ("the passage alone instead of the mean", "table5", "slhyde, passage, tuned", _METHOD),
-    ("both as one text instead of the mean", "table5", "slhyde, concatenation, tuned", _METHOD),
-    ("the base retriever in SL-HyDE", "table6", f"{BASE}, mean, tuned", _METHOD),
-    ("the base generator in SL-HyDE", "table6", "slhyde, mean, base", _METHOD),
+    ("the encoder instead of BM25", "2", BASE, BM25),
+    ("the encoder instead of BM25", "12", BASE, BM25),
+    ("HyDE instead of the query", "2", _HYDE, BASE),
+    ("SL-HyDE instead of HyDE", "2", _METHOD, _HYDE),
+    ("the passage alone instead of the mean", "5", "slhyde, passage, tuned", _METHOD),
+    ("both as one text instead of the mean", "5", "slhyde, concatenation, tuned", _METHOD),
+    ("the base retriever in SL-HyDE", "6", f"{BASE}, mean, tuned", _METHOD),
+    ("the base generator in SL-HyDE", "6", "slhyde, mean, base", _METHOD),
 )
 """What is changed, the printed table, and the two arms; ``PRINTED`` has their printed names."""
+
+_METRICS = {"12": _RECALL}
+"""What a printed table measures where it is not nDCG@10."""
 
 _PARTS = ("scifact, with passages", "bioasq, with passages")
 
 
 def beside(table: pd.DataFrame) -> pd.DataFrame:
-    """What each change adds to nDCG@10: printed and measured, both in points, a row each.
+    """What each change adds: printed and measured, both in points, a row each.
 
-    ``table`` is ``slhyde_table``. Columns: change, printed (mean; least to most over tasks or
-    sets), then a column for each measured set. The measured differences are of means on the same
-    queries; ``slhyde_claims`` has their intervals.
+    ``table`` is ``slhyde_table``. Columns: change, metric, table, printed (mean; least to most over
+    tasks or sets), then a column for each measured set. The measured differences are of means on
+    the same queries; ``slhyde_claims`` has their intervals.
     """
-    measured = table[table["metric"] == _NDCG].set_index(["dataset", "method"])["value"]
+    measured = table.set_index(["dataset", "method", "metric"])["value"]
     rows = []
-    for change, printed, arm, against in _STEPS:
-        gains = _printed(printed, PRINTED[arm], PRINTED[against])
+    for change, number, arm, against in _STEPS:
+        metric = _METRICS.get(number, _NDCG)
+        gains = _printed(number, PRINTED[arm], PRINTED[against])
         row = {
             "change": change,
+            "metric": metric,
+            "table": number,
             "printed": f"{gains.mean():+.1f} ({gains.min():+.1f} to {gains.max():+.1f})",
-            "table": printed.removeprefix("table"),
         }
         for part in _PARTS:
-            gain = 100 * (measured[part, arm] - measured[part, against])
+            gain = 100 * (measured[part, arm, metric] - measured[part, against, metric])
             row[part.partition(",")[0]] = f"{gain:+.1f}"
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _printed(table: str, arm: str, against: str) -> pd.Series:
-    """Printed differences in nDCG@10 by task or data set; averages are left out."""
-    printed = pd.read_csv(REPORTED / f"slhyde_{table}.csv")
+def _printed(number: str, arm: str, against: str) -> pd.Series:
+    """Differences that a table prints, by task or data set; averages are left out."""
+    printed = pd.read_csv(REPORTED / f"slhyde_table{number}.csv")
     names = {"model": "name", "method": "name", "dataset": "of", "task": "of"}
     printed = printed.rename(columns=names)
     printed = printed[~printed["of"].str.startswith("Average")]

@@ -8,7 +8,7 @@ from lib.plots.curves import plot_curves
 from lib.plots.dots import plot_dots
 from lib.plots.palette import COLOURS, GREY
 from lib.studies.selflearn.evaluate import HOW
-from lib.studies.selflearn.study import BASE
+from lib.studies.selflearn.study import BASE, BM25
 
 __all__ = [
     "RETRIEVERS",
@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 RETRIEVERS = {
+    BM25: "BM25, by words",
     BASE: "the base, untrained",
     "slhyde": "self-written questions (3 seeds)",
     "shuffled": "the same, pairs in disorder (3 seeds)",

@@ -41,7 +41,7 @@ def adapter_folder(name: str) -> Path:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """What the card of an adapter says (see ``lib.train.fit.Card``)."""
+    """What the card of an adapter says (``lib.train.adapter.write_card`` wrote it)."""
     return tomllib.loads((folder / CARD).read_text(encoding="utf-8"))
 
 

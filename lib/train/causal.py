@@ -6,21 +6,17 @@ the loss is that of the reply's tokens alone: a prompt is read, not learnt.
 
 from __future__ import annotations
 
-import json
-import resource
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lib.base import paths
-from lib.base.files import atomic_write, canonical_json, sha256_bytes
+from lib.base.files import canonical_json, sha256_bytes
 from lib.llm.causal import BUNDLED, plain_causal
-from lib.search.adapters import WEIGHTS
 from lib.search.model_files import digest, model_folder
-from lib.train.fit import _GoesOn, _last_whole_checkpoint, _minutes_so_far, write_card
+from lib.train.adapter import peak_memory_mb, write_adapter, write_card
+from lib.train.resume import KeepsTrained, go_on, minutes_counted, minutes_so_far
 
 __all__ = ["CausalPlan", "Example", "causal_digest", "encoded", "fit_causal"]
 
@@ -41,7 +37,7 @@ class CausalPlan:
     """All that fixes a run beside its examples.
 
     ``base`` is a name that ``lib.llm.causal.plain_causal`` takes. ``rank`` is LoRA's, its alpha is
-    twice that, its dropout .05, on every linear layer but the last. The learning rate rises over
+    twice that, its ``dropout`` on every linear layer but the last. The learning rate rises over
     the first ``warmup`` of all steps, then falls by a cosine. Longer examples than ``max_tokens``
     are cut at their end.
     """
@@ -53,6 +49,7 @@ class CausalPlan:
     batch_size: int = 2
     warmup: float = 0.05
     max_tokens: int = 1024
+    dropout: float = 0.05
     seed: int = 0
     save_steps: int = 20
     log_steps: int = 5
@@ -76,21 +73,17 @@ def fit_causal(
     base = causal_digest(plan.base)
     told = canonical_json([asdict(plan), base, [asdict(example) for example in examples]])
     work = (work or paths.cache("train")) / sha256_bytes(told.encode())[:16]
-    started = time.monotonic()
-    before = _minutes_so_far(work)
-    try:
+    with minutes_counted(work):
         model, losses = _trained(plan, examples, work)
-    finally:  # stopped or not, the minutes count; what a kill -9 took is not known
-        atomic_write(work / "minutes", f"{before + (time.monotonic() - started) / 60:.2f}")
-    _write_adapter(model, out)
+    write_adapter(model, out)
     card = {
         "base_digest": base,
         **asdict(plan),
         **trained_on,
         "examples": len(examples),
         "losses": losses,
-        "minutes": round(_minutes_so_far(work), 1),
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "minutes": round(minutes_so_far(work), 1),
+        "peak_memory_mb": peak_memory_mb(),
         "precision": "float32",
     }
     write_card(card, out)
@@ -137,7 +130,7 @@ def _trained(plan: CausalPlan, examples: Sequence[Example], work: Path) -> tuple
         task_type="CAUSAL_LM",
         r=plan.rank,
         lora_alpha=2 * plan.rank,
-        lora_dropout=0.05,
+        lora_dropout=plan.dropout,
         target_modules="all-linear",
     )
     settings = TrainingArguments(
@@ -155,16 +148,13 @@ def _trained(plan: CausalPlan, examples: Sequence[Example], work: Path) -> tuple
         report_to=[],
         use_cpu=not torch.cuda.is_available(),
     )
-    run = type("CausalTrainer", (_GoesOn, Trainer), {})(
+    run = type("CausalTrainer", (KeepsTrained, Trainer), {})(
         model=get_peft_model(model, lora),
         args=settings,
         train_dataset=[encoded(example, tokenizer, plan.max_tokens) for example in examples],
         data_collator=_padded,
     )
-    last = _last_whole_checkpoint(work)
-    if last:
-        print(f"going on from {last}", file=sys.stderr)
-    run.train(resume_from_checkpoint=str(last) if last else None)
+    go_on(run, work)
     losses = [round(row["loss"], 4) for row in run.state.log_history if "loss" in row]
     return run.model, losses
 
@@ -186,21 +176,3 @@ def _padded(rows: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
         batch["attention_mask"][i, own] = 1
         batch["labels"][i, own] = torch.tensor(row["labels"])
     return batch
-
-
-def _write_adapter(model: Any, out: Path) -> None:
-    """The adapter's weights as float16, and its settings without a path of this machine."""
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import save
-
-    weights = get_peft_model_state_dict(model)
-    halves = {name: tensor.half().contiguous() for name, tensor in sorted(weights.items())}
-    out.mkdir(parents=True, exist_ok=True)
-    atomic_write(out / WEIGHTS, save(halves))
-    settings = model.peft_config["default"].to_dict() | {
-        "base_model_name_or_path": None,
-        "inference_mode": True,
-    }
-    settings = {name: sorted(v) if isinstance(v, set) else v for name, v in settings.items()}
-    text = json.dumps(settings, indent=1, sort_keys=True, default=str)
-    atomic_write(out / "adapter_config.json", text + "\n")

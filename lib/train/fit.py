@@ -6,24 +6,20 @@ The trainers are those of sentence-transformers, the adapters peft's. What is fi
 
 from __future__ import annotations
 
-import json
-import resource
-import sys
-import time
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from lib.base import paths
-from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
-from lib.search.adapters import CARD, WEIGHTS
-from lib.search.model_files import digest, minilm_folder, model_folder, mpnet_folder, quiet
+from lib.base.files import canonical_json, sha256_bytes
+from lib.search.model_files import digest, quiet
+from lib.train.adapter import peak_memory_mb, write_adapter, write_card
+from lib.train.bases import base_folder
+from lib.train.resume import KeepsTrained, go_on, minutes_counted, minutes_so_far
 
-__all__ = ["Plan", "base_folder", "fit", "write_card"]
-
-_TRAINED = "trained.safetensors"
-_BUNDLED = {"minilm": minilm_folder, "mpnet": mpnet_folder}
+__all__ = ["Plan", "fit"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,9 @@ class Plan:
 
     ``base``: "minilm", "mpnet", or a model of the hub or folder. ``reads``: "pairs" (a
     cross-encoder: both texts at once, one score a label) or "texts" (a bi-encoder: a vector each).
-    ``labels`` are a cross-encoder's, in order. ``rank`` is LoRA's, its alpha is twice that.
+    ``labels`` are a cross-encoder's, in order. ``rank`` is LoRA's, its alpha is twice that, its
+    ``dropout`` on every linear layer. The learning rate rises over the first ``warmup`` of all
+    steps, then falls in a line.
     """
 
     base: str
@@ -43,13 +41,10 @@ class Plan:
     learning_rate: float = 1e-3
     batch_size: int = 32
     max_tokens: int = 128
+    dropout: float = 0.05
+    warmup: float = 0.06
     seed: int = 0
     save_steps: int = 50
-
-
-def base_folder(name: str) -> Path:
-    """Where the files of a plan's base model are."""
-    return _BUNDLED[name]() if name in _BUNDLED else model_folder(name)
 
 
 def fit(
@@ -62,30 +57,29 @@ def fit(
 ) -> dict[str, Any]:
     """Train by ``plan`` on columns of ``examples``, write the adapter and its card into ``out``.
 
-    ``loss`` takes the model, and gives one of sentence-transformers' losses. Checkpoints lie in a
-    folder of ``work`` (default: the cache) that belongs to this plan and these examples: the same
-    call goes on where a killed one stopped, and comes to the same weights. ``trained_on`` is added
-    to the card, which is returned. A processor that multiplies bfloat16 does so (said on the card);
-    weights are kept in float32 while they are trained, and written as float16.
+    ``loss`` takes the model, and gives one of sentence-transformers' losses; it is defined in a
+    file. Checkpoints lie in a folder of ``work`` (default: the cache) that belongs to this plan,
+    base, loss, precision and these examples: the same call goes on where a killed one stopped, and
+    comes to the same weights. ``trained_on`` is added to the card, which is returned. A processor
+    that multiplies bfloat16 does so (said on the card); weights are kept in float32 while they are
+    trained, and written as float16.
     """
     base = digest(base_folder(plan.base))
-    work = (work or paths.cache("train")) / _name(plan, examples, base, loss)
-    bf16 = _has_bf16()
-    started = time.monotonic()
-    before = _minutes_so_far(work)
-    try:
-        model = _trained(plan, examples, loss, work, bf16)
-    finally:  # stopped or not, the minutes count; what a kill -9 took is not known
-        atomic_write(work / "minutes", f"{before + (time.monotonic() - started) / 60:.2f}")
-    _write_adapter(model, out)
+    precision = "bfloat16 products, float32 weights" if _has_bf16() else "float32"
+    key = _key([asdict(plan), base, precision], loss, examples)
+    work = (work or paths.cache("train")) / key
+    with minutes_counted(work):
+        model = _trained(plan, examples, loss, work, bf16=precision != "float32")
+    # Under the names that peft gives the parts of a whole model.
+    write_adapter(model[0].model, out, prefix="base_model.model.")
     card = {
         "base_digest": base,
         **asdict(plan),
         **trained_on,
         "examples": len(next(iter(examples.values()))),
-        "minutes": round(_minutes_so_far(work), 1),
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-        "precision": "bfloat16 products, float32 weights" if bf16 else "float32",
+        "minutes": round(minutes_so_far(work), 1),
+        "peak_memory_mb": peak_memory_mb(),
+        "precision": precision,
     }
     write_card(card, out)
     return card
@@ -108,7 +102,7 @@ def _trained(
         num_train_epochs=plan.epochs,
         per_device_train_batch_size=plan.batch_size,
         learning_rate=plan.learning_rate,
-        warmup_steps=0.06,  # below 1: a share of all steps
+        warmup_steps=plan.warmup,  # below 1: a share of all steps
         seed=plan.seed,
         batch_sampler=ByLength,
         bf16=bf16,
@@ -118,37 +112,14 @@ def _trained(
         report_to=[],
         use_cpu=not torch.cuda.is_available(),
     )
-    run = type("Trainer", (_GoesOn, trainer), {})(
+    run = type("Trainer", (KeepsTrained, trainer), {})(
         model=model,
         args=settings,
         train_dataset=Dataset.from_dict({name: list(own) for name, own in examples.items()}),
         loss=loss(model),
     )
-    last = _last_whole_checkpoint(work)
-    if last:
-        print(f"going on from {last}", file=sys.stderr)
-    run.train(resume_from_checkpoint=str(last) if last else None)
+    go_on(run, work)
     return model
-
-
-class _GoesOn:
-    """How a trainer keeps what is trained: its own way back from a checkpoint wants a whole model,
-    not one with an adapter."""
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        from safetensors.torch import save_file
-
-        super()._save(output_dir, state_dict)
-        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        save_file(trained, Path(output_dir) / _TRAINED)
-
-    def _load_from_checkpoint(self, checkpoint: str, *_: Any) -> None:
-        from safetensors.torch import load_file
-
-        trained = load_file(Path(checkpoint) / _TRAINED)
-        unknown = self.model.load_state_dict(trained, strict=False).unexpected_keys
-        if unknown:
-            raise ValueError(f"{checkpoint} is of another model: {unknown[0]}; remove its folder")
 
 
 def _untrained(plan: Plan) -> tuple[Any, type, type]:
@@ -158,7 +129,7 @@ def _untrained(plan: Plan) -> tuple[Any, type, type]:
     quiet()
     folder = str(base_folder(plan.base))
     # Every linear layer of the encoder; a new head, where there is one, is trained whole.
-    lora = {"r": plan.rank, "lora_alpha": 2 * plan.rank, "lora_dropout": 0.05}
+    lora = {"r": plan.rank, "lora_alpha": 2 * plan.rank, "lora_dropout": plan.dropout}
     if plan.reads == "pairs":
         from sentence_transformers import CrossEncoder
         from sentence_transformers.cross_encoder import (
@@ -183,10 +154,11 @@ def _untrained(plan: Plan) -> tuple[Any, type, type]:
     return model, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
 
-def _name(plan: Plan, examples: Mapping[str, Sequence], base: str, loss: Callable) -> str:
-    """A name for this plan, with this loss, on this base and these examples."""
+def _key(settled: list[Any], loss: Callable, examples: Mapping[str, Sequence]) -> str:
+    """A name for what is settled, this loss (its name and its whole file) and these examples."""
+    source = Path(inspect.getsourcefile(loss)).read_text(encoding="utf-8")
     columns = {name: list(own) for name, own in examples.items()}
-    text = canonical_json([asdict(plan), base, loss.__name__, columns])
+    text = canonical_json([*settled, loss.__name__, source, columns])
     return sha256_bytes(text.encode())[:16]
 
 
@@ -196,50 +168,3 @@ def _has_bf16() -> bool:
 
     able = torch.cpu.get_capabilities()
     return bool(able.get("avx512_bf16") or able.get("amx_bf16")) or torch.cuda.is_available()
-
-
-def _last_whole_checkpoint(work: Path) -> Path | None:
-    """The newest checkpoint whose last file is there and readable; a torn one is passed over."""
-    numbered = [(int(path.name.split("-")[1]), path) for path in work.glob("checkpoint-*")]
-    for _, path in sorted(numbered, reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return path
-    return None
-
-
-def _minutes_so_far(work: Path) -> float:
-    file = work / "minutes"
-    return float(file.read_text()) if file.is_file() else 0.0
-
-
-def _write_adapter(model: Any, out: Path) -> None:
-    """The adapter's weights as float16, and its settings without a path of this machine."""
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import save
-
-    net = model[0].model
-    weights = get_peft_model_state_dict(net)
-    halves = {  # under the names that peft gives a whole model's parts
-        f"base_model.model.{name}": tensor.half().contiguous()
-        for name, tensor in sorted(weights.items())
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    atomic_write(out / WEIGHTS, save(halves))
-    settings = net.peft_config["default"].to_dict() | {
-        "base_model_name_or_path": None,
-        "inference_mode": True,
-    }
-    settings = {name: sorted(v) if isinstance(v, set) else v for name, v in settings.items()}
-    text = json.dumps(settings, indent=1, sort_keys=True, default=str)
-    atomic_write(out / "adapter_config.json", text + "\n")
-
-
-def write_card(card: Mapping[str, Any], out: Path) -> None:
-    """``card.toml`` of the adapter in ``out``, with the hash of its weights."""
-    rows = {**card, "sha256": sha256_file(out / WEIGHTS)}
-    # Of texts, numbers and lists of them, JSON's form is TOML's.
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in rows.items()]
-    atomic_write(out / CARD, "".join(lines))

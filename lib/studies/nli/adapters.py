@@ -27,7 +27,8 @@ from lib.studies.nli.findings import training_pairs
 from lib.studies.nli.labelled import scifact
 from lib.studies.nli.pairs import LabelledPair
 from lib.studies.nli.train_head import turned_around
-from lib.train.fit import Plan, fit, write_card
+from lib.train.adapter import write_card
+from lib.train.fit import Plan, fit
 
 __all__ = ["LABELS", "PLANS", "cards", "part", "train"]
 

@@ -17,7 +17,7 @@ from lib.search.adapters import adapter_folder, check_base, merged, read_card
 from lib.search.model_files import digest, hushed, model_folder, quiet
 from lib.studies.nli.agreement import AgreementBackend
 from lib.studies.nli.head import FeatureBackend
-from lib.train.fit import base_folder
+from lib.train.bases import base_folder
 
 __all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
 

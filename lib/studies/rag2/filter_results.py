@@ -13,6 +13,7 @@ from lib.base.paths import DATA
 from lib.data.judgments import evidence, read_judgments
 from lib.data.questions import Question
 from lib.data.real import GROUPS, load_real
+from lib.methods.after import shown
 from lib.methods.base import Expansion
 from lib.profiles import Profile
 from lib.run import Retriever, Unranked
@@ -31,7 +32,6 @@ from lib.studies.rag2.filtering import (
     of_group,
     reading_values,
     score_candidates,
-    shown,
     tells_apart,
 )
 from lib.studies.rag2.filters import (
@@ -45,11 +45,11 @@ from lib.studies.rag2.filters import (
     load_filter,
     threshold_key,
 )
-from lib.studies.rag2.held import within_questions
 from lib.studies.rag2.labels import FRACTIONS
 from lib.studies.rag2.reranker import RERANKERS
 from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.reranker import card_of as reranker_card
+from lib.studies.rag2.separation import separation
 from lib.studies.rag2.shared import rationale_in, without_verdicts
 from lib.studies.rag2.train_filters import open_material, texts_of
 from lib.studies.real.arms import arms_of
@@ -292,9 +292,8 @@ def label_table(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> 
 
     ``labels``: the labels with a column for each of ``BASELINES``, which no label went into.
     Columns: rationale (expert; own; "expert, own's questions": where the model wrote one too),
-    score (delta_ppl, delta_log_ppl, a baseline), part, value, low, high, within, within_low,
-    within_high (``held.within_questions``), n, positives, and ``positive_share``: how often a
-    passage makes the rationale likelier at all.
+    score (delta_ppl, delta_log_ppl, a baseline), part, those of ``separation``, and
+    ``positive_share``: how often a passage makes the rationale likelier at all.
     """
     has_own = set(labels.loc[labels["rationale"] == "own", "qid"])
     same = labels[(labels["rationale"] == "expert") & labels["qid"].isin(has_own)]
@@ -302,15 +301,10 @@ def label_table(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> 
     rows = []
     for (rationale, part), own in everything.groupby(["rationale", "part"], sort=True):
         given = np.array([row.pid in experts.get(row.qid, ()) for row in own.itertuples()])
-        qids = own["qid"].tolist()
         for score in ("delta_ppl", "delta_log_ppl", *BASELINES):
             values = own[score].to_numpy(float)
-            low, high = auroc_interval(given, values, qids)
-            within = within_questions(given, values, qids)
             row = {"rationale": rationale, "score": score, "part": part}
-            row |= {"value": auroc(given, values), "low": low, "high": high}
-            row |= dict(zip(("within", "within_low", "within_high"), within, strict=True))
-            row |= {"n": len(own), "positives": int(given.sum())}
+            row |= separation(given, values, own["qid"])
             share = np.nan if score in BASELINES else (values > 0).mean()
             rows.append(row | {"positive_share": share})
     return pd.DataFrame(rows)

@@ -18,10 +18,10 @@ from lib.base.paths import cache
 from lib.data.judgments import Evidence
 from lib.data.questions import Question
 from lib.data.real import EXAMS
-from lib.methods.base import stem
-from lib.stats import Pair, auroc, auroc_interval, mean_interval
+from lib.methods.after import shown
+from lib.stats import Pair, mean_interval
 from lib.studies.rag2.filters import Filter
-from lib.studies.rag2.held import within_questions
+from lib.studies.rag2.separation import separation
 from lib.studies.real.measures import exam_outcome
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "of_group",
     "reading_values",
     "score_candidates",
-    "shown",
     "tells_apart",
 ]
 
@@ -106,11 +105,6 @@ class Candidates:
         return self.table[columns].drop_duplicates(["qid", "pid"]).reset_index(drop=True)
 
 
-def shown(question: Question) -> str:
-    """A question as a filter reads it: with its options, unless these are only yes and no."""
-    return stem(question, options_visible=question.dataset in EXAMS)
-
-
 def cached_scores(judge: Filter, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     """``judge.scores(pairs)``, kept in the cache under the filter's fingerprint and the pairs."""
     key = sha256_bytes(canonical_json([judge.fingerprint, list(pairs)]).encode())[:24]
@@ -147,8 +141,7 @@ _TRUTHS = (
 def tells_apart(scores: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
     """AUROC of each filter's score against each truth, a row each, resampled by question.
 
-    Columns: dataset, filter, truth, value, low, high, within, within_low, within_high (the same
-    over passages of one question, ``held.within_questions``), n (pairs), positives, questions.
+    Columns: dataset, filter, truth, and those of ``separation``.
     """
     rows = []
     for dataset, column, truth in _TRUTHS:
@@ -156,13 +149,8 @@ def tells_apart(scores: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
         positive = own[column].to_numpy(bool)
         for name in filters:
             values = own[name].to_numpy(float)
-            low, high = auroc_interval(positive, values, own["qid"].tolist())
-            within = within_questions(positive, values, own["qid"].tolist())
             row = {"dataset": dataset, "filter": name, "truth": truth}
-            row |= {"value": auroc(positive, values), "low": low, "high": high}
-            row |= dict(zip(("within", "within_low", "within_high"), within, strict=True))
-            row |= {"n": len(own), "positives": int(positive.sum())}
-            rows.append(row | {"questions": own["qid"].nunique()})
+            rows.append(row | separation(positive, values, own["qid"]))
     return pd.DataFrame(rows)
 
 

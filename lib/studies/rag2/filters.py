@@ -31,7 +31,7 @@ from lib.search.rerank import PairScorer
 from lib.search.vectors import encode_small
 from lib.studies.rag2.labels import threshold
 from lib.studies.rag2.seq2seq import Seq2SeqFilter
-from lib.train.fit import base_folder
+from lib.train.bases import base_folder
 
 __all__ = [
     "BASELINES",

@@ -1,8 +1,6 @@
 """How well each filter ranks the held-out pairs: by its own kind of label, and by experts' choice.
 
-A label of perplexity differs between questions more than within one: some rationales gain from any
-passage. So beside the AUROC over all couples of pairs stands that over couples of one question,
-which is what a filter is for.
+The AUROC stands beside that within questions (``lib.studies.rag2.separation``).
 """
 
 from __future__ import annotations
@@ -12,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from lib.stats import auroc, auroc_interval
+from lib.stats import auroc
 from lib.studies.rag2.filters import Filter, card_of, features
+from lib.studies.rag2.separation import separation, within_questions
 from lib.studies.rag2.train_filters import RECIPES, Material, Recipe, fit_head, labelled, texts_of
 from lib.studies.real.study import experts_passages
 
@@ -25,7 +24,6 @@ __all__ = [
     "kept_shares",
     "score_pairs",
     "shuffled_draws",
-    "within_questions",
 ]
 
 TRUTHS = {
@@ -69,21 +67,14 @@ def held_table(scored: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """The AUROC of each filter against each truth, for each set and for both together.
 
     ``scored`` is what ``score_pairs`` makes of ``held_pairs``, ``names`` are its filters. Columns:
-    truth, dataset (bioasq, medmcqa, both), filter, auroc, low, high, within, within_low,
-    within_high, n (pairs), helpful, questions. Intervals are 95 %, of 1,000 draws of questions.
+    truth, dataset (bioasq, medmcqa, both), filter, and those of ``separation``.
     """
     rows = []
     for truth, dataset, own in _parts(scored):
         helpful = own[truth].to_numpy() == 1
         for name in names:
-            scores = own[name].to_numpy()
-            low, high = auroc_interval(helpful, scores, own["qid"])
-            within = within_questions(helpful, scores, own["qid"])
             row = {"truth": truth, "dataset": dataset, "filter": name}
-            row |= {"auroc": auroc(helpful, scores), "low": low, "high": high}
-            row |= dict(zip(("within", "within_low", "within_high"), within, strict=True))
-            row |= {"n": len(own), "helpful": int(helpful.sum())}
-            rows.append(row | {"questions": own["qid"].nunique()})
+            rows.append(row | separation(helpful, own[name].to_numpy(), own["qid"]))
     return pd.DataFrame(rows)
 
 
@@ -143,34 +134,6 @@ def held_tables(
         "rag2_held_shuffled": shuffled_draws(material, pairs),
         "rag2_held_kept": kept_shares(scored, thresholds),
     }
-
-
-def within_questions(
-    helpful: np.ndarray,
-    scores: np.ndarray,
-    question_of: Sequence[str],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
-) -> tuple[float, float, float]:
-    """The AUROC over couples of one question alone, and its 95 % interval over questions.
-
-    Every couple counts the same, ties half. NaN where no question has both kinds.
-    """
-    wins, couples = [], []
-    for _, rows in pd.Series(range(len(scores))).groupby(list(question_of)):
-        own = rows.to_numpy()
-        n = int(helpful[own].sum() * (~helpful[own]).sum())
-        if n:
-            couples.append(n)
-            wins.append(n * auroc(helpful[own], scores[own]))
-    if not couples:
-        return float("nan"), float("nan"), float("nan")
-    won, total = np.array(wins), np.array(couples)
-    drawn = np.random.default_rng(seed).integers(0, len(total), (draws, len(total)))
-    found = won[drawn].sum(axis=1) / total[drawn].sum(axis=1)
-    low, high = np.percentile(found, [2.5, 97.5])
-    return float(won.sum() / total.sum()), float(low), float(high)
 
 
 def kept_shares(

@@ -26,6 +26,7 @@ from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.llm.prompts import load_prompt
 from lib.search.model_files import digest, model_folder, quiet
+from lib.train.resume import go_on
 
 __all__ = [
     "LABEL_TOKENS",
@@ -121,6 +122,26 @@ def train_seq2seq(
     same call goes on where a killed one stopped. Best is the epoch with the highest AUROC on
     ``validation``, the first of equals. Returns the card: settings, ``epoch`` and ``auroc``.
     """
+    settings = settings or Settings()
+    base = digest(model_folder(settings.base))
+    work = (work or paths.cache("train")) / _name(settings, training, validation, base)
+    trainer, tokenizer = _untrained(settings, training, validation, work)
+    go_on(trainer, work)
+    history = [entry for entry in trainer.state.log_history if "eval_auroc" in entry]
+    best = max(history, key=lambda entry: (entry["eval_auroc"], -entry["epoch"]))
+    out.mkdir(parents=True, exist_ok=True)
+    trainer.model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    card = asdict(settings) | {"epoch": best["epoch"], "auroc": best["eval_auroc"]}
+    card |= {"pairs": len(training.pairs), "validation_pairs": len(validation.pairs)}
+    atomic_write(out / _CARD, json.dumps(card, indent=1, sort_keys=True) + "\n")
+    return card
+
+
+def _untrained(
+    settings: Settings, training: Examples, validation: Examples, work: Path
+) -> tuple[Any, Any]:
+    """The base with the two label tokens in its trainer, and its tokenizer."""
     from transformers import (
         AutoModelForSeq2SeqLM,
         AutoTokenizer,
@@ -130,14 +151,12 @@ def train_seq2seq(
         enable_full_determinism,
     )
 
-    settings = settings or Settings()
     quiet()
     enable_full_determinism(settings.seed, warn_only=True)
     folder = model_folder(settings.base)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     label_ids = with_label_tokens(model, tokenizer)
-    work = (work or paths.cache("train")) / _name(settings, training, validation, digest(folder))
 
     def first_step(logits: Any, _: Any) -> Any:
         """Of all that the model says, the two label logits at the first step."""
@@ -159,17 +178,7 @@ def train_seq2seq(
         preprocess_logits_for_metrics=first_step,
         compute_metrics=auroc,
     )
-    last = _last_whole_checkpoint(work)
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
-    history = [entry for entry in trainer.state.log_history if "eval_auroc" in entry]
-    best = max(history, key=lambda entry: (entry["eval_auroc"], -entry["epoch"]))
-    out.mkdir(parents=True, exist_ok=True)
-    trainer.model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    card = asdict(settings) | {"epoch": best["epoch"], "auroc": best["eval_auroc"]}
-    card |= {"pairs": len(training.pairs), "validation_pairs": len(validation.pairs)}
-    atomic_write(out / _CARD, json.dumps(card, indent=1, sort_keys=True) + "\n")
-    return card
+    return trainer, tokenizer
 
 
 def _arguments(settings: Settings) -> dict[str, Any]:
@@ -216,18 +225,6 @@ def _name(settings: Settings, training: Examples, validation: Examples, base: st
     """A name for these settings on this base and these examples."""
     parts = [[list(part.pairs), list(map(bool, part.helpful))] for part in (training, validation)]
     return sha256_bytes(canonical_json([asdict(settings), base, parts]).encode())[:16]
-
-
-def _last_whole_checkpoint(work: Path) -> Path | None:
-    """The newest checkpoint whose last file is there and readable, as in ``lib.train.fit``."""
-    numbered = [(int(path.name.split("-")[1]), path) for path in work.glob("checkpoint-*")]
-    for _, path in sorted(numbered, reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return path
-    return None
 
 
 # reading ------------------------------------------------------------------------------------------

@@ -53,7 +53,9 @@ from lib.studies.rag2.rationales import (
     tested_questions,
 )
 from lib.studies.rag2.seq2seq import Examples, Settings, train_seq2seq
-from lib.train.fit import Plan, base_folder, fit, write_card
+from lib.train.adapter import write_card
+from lib.train.bases import base_folder
+from lib.train.fit import Plan, fit
 
 __all__ = [
     "LABEL_NAMES",

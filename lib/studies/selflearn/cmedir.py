@@ -11,17 +11,16 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lib.base.downloads import DownloadError
 from lib.base.files import sha256_bytes
 from lib.data.passages import Passage
-from lib.search.bm25 import BM25Index
 from lib.studies.selflearn.cmirb import Task
 
-__all__ = ["BASELINES", "bigrams", "bm25_run", "characters", "load_cmedir"]
+__all__ = ["BASELINES", "bigrams", "characters", "load_cmedir"]
 
 _LABELS = {"0": 0, "1": 1, "2": 2, "3": 3, "4": 4}
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
@@ -129,19 +128,3 @@ def _runs(text: str) -> list[str]:
 
 BASELINES = {"BM25, characters": characters, "BM25, bigrams": bigrams}
 """How the two baselines cut a text into words."""
-
-
-def bm25_run(task: Task, cut: Callable[[str], list[str]], k: int = 100) -> dict[str, list[str]]:
-    """The k best passages of each query of a task by BM25 over the words of ``cut``, best first.
-
-    The words are handed to ``lib.search.bm25`` with spaces between, where they stay what they are,
-    less the English stop words. A passage that shares no word with a query is not in its list.
-    """
-    texts = []
-    ids = []
-    for passage in task.corpus:
-        texts.append(" ".join(cut(passage.text)))
-        ids.append(passage.pid)
-    index = BM25Index.build(texts, ids)
-    hits = index.search([" ".join(cut(query)) for query in task.queries.values()], k)
-    return {qid: hits[i].ids[0].tolist() for i, qid in enumerate(task.queries)}

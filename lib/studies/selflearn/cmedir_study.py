@@ -27,9 +27,9 @@ from lib.profiles import Profile, load_profile
 from lib.search.embed import Item, Tower
 from lib.stats import Pair, claims, long_values
 from lib.studies.grid.long_tables import means_table
-from lib.studies.selflearn.cmedir import BASELINES, bm25_run, load_cmedir
+from lib.studies.selflearn.cmedir import BASELINES, load_cmedir
 from lib.studies.selflearn.cmirb import MEASURES, Task, measure_task
-from lib.studies.selflearn.evaluate import DEPTH, Arm, open_task, task_values
+from lib.studies.selflearn.evaluate import DEPTH, Arm, bm25_run, open_task, task_values
 
 __all__ = [
     "ENCODER",

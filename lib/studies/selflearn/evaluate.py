@@ -9,7 +9,7 @@ are the most that a better generator could bring. Metrics: nDCG@10 and Recall@10
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -21,6 +21,7 @@ from lib.llm.chat import tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Fusion, Hit, Request
 from lib.run import Retriever, Unranked
+from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
@@ -35,6 +36,7 @@ __all__ = [
     "HOW",
     "Arm",
     "Written",
+    "bm25_run",
     "capable_hypotheses",
     "capable_passages",
     "generated_passages",
@@ -104,6 +106,21 @@ def open_task(task: Task, encoder: Encoder, dtype: str, backend: str = "faiss") 
     shards = encode_cached(items, encoder, "article", dtype=dtype, label=label)
     index = DenseIndex(shards, [passage.pid for passage in passages], backend=backend)
     return Retriever(index, encoder)
+
+
+def bm25_run(
+    task: Task, cut: Callable[[str], list[str]] = str.split, k: int = DEPTH
+) -> dict[str, list[str]]:
+    """The k best passages of each query of a task by BM25 over the words of ``cut``, best first.
+
+    Title and text are one. The words are handed to ``lib.search.bm25`` with spaces between, where
+    they stay what they are, less the English stop words. A passage that shares no word with a query
+    is not in its list.
+    """
+    texts = [" ".join(cut(f"{passage.title} {passage.text}")) for passage in task.corpus]
+    index = BM25Index.build(texts, [passage.pid for passage in task.corpus])
+    hits = index.search([" ".join(cut(query)) for query in task.queries.values()], k)
+    return {qid: hits[i].ids[0].tolist() for i, qid in enumerate(task.queries)}
 
 
 def task_values(

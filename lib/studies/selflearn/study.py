@@ -23,14 +23,16 @@ from lib.base.provenance import make_all_or_reuse, make_or_reuse
 from lib.profiles import Profile, load_profile
 from lib.search.adapters import ADAPTERS, CARD, WEIGHTS
 from lib.search.embed import load_encoder
-from lib.stats import Pair, claims, mean_interval
+from lib.stats import Pair, claims, long_values, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
 from lib.studies.lam.claims import declared_pairs
 from lib.studies.selflearn.cases import case_counts, case_rows, first_ranks
 from lib.studies.selflearn.choosing import NOT_FOUND
+from lib.studies.selflearn.cmirb import measure_task
 from lib.studies.selflearn.evaluate import (
     HOW,
     Arm,
+    bm25_run,
     capable_hypotheses,
     capable_passages,
     generated_passages,
@@ -43,6 +45,7 @@ from lib.studies.selflearn.tasks import FILES, TASKS, asked, folds
 from lib.studies.selflearn.writing import read_texts
 
 __all__ = [
+    "BM25",
     "LAMBDAS",
     "PRINTED",
     "SEEDS",
@@ -79,7 +82,11 @@ BASE = PLAN.base
 GENERATED = ("base", "tuned")
 LAMBDAS = ("0", "0.4", "1")
 
+BM25 = "bm25"
+"""The arm that searches by words, without any training."""
+
 PRINTED = {
+    BM25: "BM25",
     BASE: "BGE(large)",
     f"{BASE}, mean, base": "HyDE",
     "slhyde, mean, tuned": "SL-HyDE",
@@ -88,10 +95,11 @@ PRINTED = {
     f"{BASE}, mean, tuned": "w/o BGE-FT",
     "slhyde, mean, base": "w/o Qwen-FT",
 }
-"""Our arms by what stands in their place in Tables 2, 5 and 6 of the paper: other models, another
-language, other sets. "w/ K-D." has five passages; here only the capable writer has two."""
+"""Our arms by what stands in their place in Tables 2, 5, 6 and 12 of the paper: other models,
+another language, other sets. "w/ K-D." has five passages; here only the capable writer has two."""
 
 _NDCG = "ndcg_at_10"
+_RECALL = "recall_at_100"
 _WITH_PASSAGES = ", with passages"
 
 
@@ -111,7 +119,7 @@ def arms_of(retriever: str, task: str) -> list[Arm]:
 
 
 def slhyde_values(task_name: str, retrievers: Sequence[str], profile: Profile) -> pd.DataFrame:
-    """``dataset, arm, qid, metric, value`` of retrievers on a task, and the means over seeds.
+    """``dataset, arm, qid, metric, value`` of BM25, of retrievers, and of the means over seeds.
 
     ``retrievers``: ``BASE`` or names of adapters. What an encoder makes of the task's passages is
     cached, so a run that was killed goes on.
@@ -123,7 +131,7 @@ def slhyde_values(task_name: str, retrievers: Sequence[str], profile: Profile) -
         questions = asked()
         written["capable"] = capable_passages(questions)
         hypotheses = capable_hypotheses(questions)
-    parts = []
+    parts = [long_values(BM25, measure_task(bm25_run(task), task.qrels))]
     for name in retrievers:
         print(f"{task_name}: {name}", file=sys.stderr, flush=True)
         encoder = load_encoder(BASE if name == BASE else f"{BASE}+{name}", precision="float32")
@@ -192,7 +200,7 @@ def _each_seed(arm: str) -> list[str]:
 
 
 def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
-    """Paired differences in nDCG@10, a row each: columns of ``lib.stats.claims``, and ``dataset``.
+    """Paired differences, a row each: columns of ``lib.stats.claims``, and ``dataset``.
 
     A pair is measured on the queries that both arms have. What was declared for a set is primary,
     with Holm's correction, on the whole set alone; LookupError where one of its arms is missing.
@@ -200,12 +208,13 @@ def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
     tables = []
     for dataset, part in parts_of(values).items():
         declared = declared_pairs(dataset, {})
-        named = {(pair.arm, pair.against) for pair in declared}
+        named = {(pair.arm, pair.against, pair.metric) for pair in declared}
         there = set(part["arm"])
         others = [
             pair
             for pair in _pairs()
-            if {pair.arm, pair.against} <= there and (pair.arm, pair.against) not in named
+            if {pair.arm, pair.against} <= there
+            and (pair.arm, pair.against, pair.metric) not in named
         ]
         tables.append(claims(part, [*declared, *others]).assign(dataset=dataset))
     found = pd.concat(tables, ignore_index=True)
@@ -213,14 +222,17 @@ def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pairs() -> list[Pair]:
-    """What is compared with what, on nDCG@10."""
+    """What is compared with what: on nDCG@10, and on Recall@100 what Table 12 compares."""
 
-    def pair(claim: str, arm: str, against: str) -> Pair:
-        return Pair(claim, _NDCG, arm, against)
+    def pair(claim: str, arm: str, against: str, metric: str = _NDCG) -> Pair:
+        return Pair(claim, metric, arm, against)
 
     hyde, method = f"{BASE}, mean, base", "slhyde, mean, tuned"
     pairs = [
+        pair("the encoder is better than BM25", BASE, BM25),
+        pair("the encoder is better than BM25", BASE, BM25, _RECALL),
         pair("self-learning helps the retriever", "slhyde", BASE),
+        pair("self-learning helps the retriever", "slhyde", BASE, _RECALL),
         pair("pairs in disorder help the retriever", "shuffled", BASE),
         pair("what helps is what belongs together", "slhyde", "shuffled"),
         pair("labels help the retriever", "slhyde-supervised", BASE),
