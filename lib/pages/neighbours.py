@@ -7,6 +7,7 @@ import pandas as pd
 from lib.pages import rag2 as rag2_page
 from lib.pages import selflearn as slhyde_page
 from lib.pages.committed import between, folded, markdown, read
+from lib.pages.readable import words
 
 __all__ = ["lesson", "rag2", "slhyde"]
 
@@ -28,7 +29,7 @@ def rag2() -> str:
     rows = []
     for row in beside.itertuples(index=False):
         step, printed, dataset, metric, difference, low, high, n = row
-        rows.append((step, printed, f"{dataset}, {metric}", _gap(difference, low, high), n))
+        rows.append((step, printed, f"{dataset}, {words(metric)}", _gap(difference, low, high), n))
     head = ("step", "printed: points of accuracy", "measured: set, metric", "difference", "n")
     text = folded("What each step adds, printed and measured", markdown(head, rows))
     return f"{rag2_page.found(tables)}\n\n{rag2_page.filters_found(tables)}\n\n{text}"
@@ -43,12 +44,13 @@ def slhyde() -> str:
         rows.append((row.claim, f"`{row.arm}` − `{row.against}`", gap, row.n, row.verdict))
     declared = markdown(("declared", "arms", "nDCG@10", "n", "verdict"), rows)
     beside = slhyde_page.beside(read("slhyde_table", "open")[0])
+    beside["metric"] = beside["metric"].map(words)
     parts = markdown(tuple(beside.columns), beside.to_numpy().tolist())
     return "\n\n".join(
         [
             slhyde_page.found(claims),
             folded("The four declared tests", declared),
-            folded("Its parts, in points of nDCG@10: printed (Chinese, CMIRB), measured", parts),
+            folded("Its parts, in points of the metric: printed (Chinese, CMIRB), measured", parts),
         ]
     )
 
@@ -58,7 +60,7 @@ def lesson() -> str:
     claims = read("hyde_lesson_claims", "open")[0]
     own = claims[claims["kind"].isin(["all", "reasoning minus lookup"])]
     rows = [
-        (row.claim, row.metric, _gap(row.difference, row.low, row.high), row.n)
+        (row.claim, words(row.metric), _gap(row.difference, row.low, row.high), row.n)
         for row in own.itertuples()
     ]
     return folded("The lesson's claims", markdown(("claim", "metric", "difference", "n"), rows))
