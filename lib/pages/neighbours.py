@@ -45,7 +45,7 @@ def slhyde() -> str:
     declared = markdown(("declared", "arms", "nDCG@10", "n", "verdict"), rows)
     beside = slhyde_page.beside(read("slhyde_table", "open")[0])
     beside["metric"] = beside["metric"].map(words)
-    parts = markdown(tuple(beside.columns), beside.to_numpy().tolist())
+    parts = markdown(tuple(map(words, beside.columns)), beside.to_numpy().tolist())
     return "\n\n".join(
         [
             slhyde_page.found(claims),

@@ -155,6 +155,7 @@ NAMES = {
     "medqa": "MedQA",
     "mmlu": "MMLU-Med",
     "bioasq": "BioASQ",
+    "scifact": "SciFact",
     "scifact held-out": "SciFact held-out",
     "evidence inference held-out": "Evidence Inference held-out",
     "bioclaim": "BioClaim",
