@@ -9,13 +9,12 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 # The mirror of open data, the LLM server and the output folders are read from the environment.
+# A relative place is one of this folder, wherever a notebook runs; it may have spaces.
 ifdef MIRROR
-export CHR_MIRROR := $(abspath $(MIRROR))
+export CHR_MIRROR := $(if $(filter /%,$(firstword $(MIRROR))),$(MIRROR),$(CURDIR)/$(MIRROR))
 endif
 export CHR_PROFILE := $(PROFILE)
-# Notebooks run in a folder of their own: a relative place is one of this folder.
 ifdef CHR_OUT
-override CHR_OUT := $(abspath $(CHR_OUT))
 export CHR_OUT
 endif
 # Nothing here needs a model hub unless a profile asks for one; two threads suit two cores.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import sys
 import tarfile
 import time
@@ -27,7 +26,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
-from lib.base.paths import REGISTRY, cache
+from lib.base.paths import REGISTRY, cache, mirror_folder
 
 __all__ = ["Resource", "DownloadError", "load_registry", "fetch", "members", "download"]
 
@@ -82,8 +81,8 @@ def fetch(name: str) -> Path:
     Raises DownloadError with the file, what was expected, what was found and the next command.
     """
     item = load_registry()[name]
-    mirror = os.environ.get("CHR_MIRROR")
-    folder = Path(mirror) if mirror else cache("downloads")
+    mirror = mirror_folder()
+    folder = mirror or cache("downloads")
     path = folder / item.path
     verified = cache("verified") / f"{name}.json"
     if path.is_file() and verified.is_file() and verified.read_text() == _state(path, item):

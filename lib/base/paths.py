@@ -1,7 +1,9 @@
 """Where things are. Two environment variables move what is written, never what is read.
 
 ``CHR_CACHE`` moves downloads, vectors and passage stores; ``CHR_OUT`` moves results and figures
-(used by tests and by the check that committed files are what the code makes).
+(used by tests and by the check that committed files are what the code makes). A third,
+``CHR_MIRROR``, names a folder with the files that would be downloaded. A relative place is one of
+the project's folder, wherever a notebook or a command runs.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ __all__ = [
     "REPORTED",
     "RECORDINGS",
     "cache",
+    "mirror_folder",
     "results",
     "figures",
     "committed",
@@ -31,17 +34,28 @@ REPORTED = DATA / "reported"
 RECORDINGS = DATA / "recordings"
 
 
+def _named(variable: str) -> Path | None:
+    """The folder that an environment variable names; None where it is unset or empty."""
+    value = os.environ.get(variable)
+    return ROOT / Path(value).expanduser() if value else None
+
+
+def mirror_folder() -> Path | None:
+    """The folder that ``CHR_MIRROR`` names, read in place of downloads; None without one."""
+    return _named("CHR_MIRROR")
+
+
 def cache(*parts: str) -> Path:
     """A folder below the cache (``CHR_CACHE``, default ``data/cache``), made if missing."""
-    folder = Path(os.environ.get("CHR_CACHE") or DATA / "cache").joinpath(*parts)
+    folder = (_named("CHR_CACHE") or DATA / "cache").joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def _output(kind: str, default: Path, profile: str) -> Path:
     """A profile's folder below ``default``, or below ``<CHR_OUT>/<kind>``; made if missing."""
-    moved = os.environ.get("CHR_OUT")
-    parent = Path(moved) / kind if moved else default
+    moved = _named("CHR_OUT")
+    parent = moved / kind if moved else default
     folder = parent / profile
     folder.mkdir(parents=True, exist_ok=True)
     return folder

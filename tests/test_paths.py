@@ -1,0 +1,53 @@
+"""Where the project reads and writes: relative places, and places with spaces in their names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lib.base import paths
+
+_SAY = "from lib.base import paths; print({}.resolve())"
+
+
+@pytest.mark.parametrize(
+    ("variable", "asked", "below"),
+    [
+        ("CHR_CACHE", "paths.cache()", ""),
+        ("CHR_OUT", "paths.results('mini')", "results/mini"),
+        ("CHR_OUT", "paths.figures('mini')", "figures/mini"),
+        ("CHR_MIRROR", "paths.mirror_folder()", ""),
+    ],
+)
+def test_a_relative_place_is_the_projects_whichever_folder_a_notebook_runs_in(
+    variable, asked, below, tmp_path
+):
+    place = paths.ROOT / "build" / "a place"
+    env = os.environ | {variable: "build/a place", "PYTHONPATH": str(paths.ROOT)}
+    command = [sys.executable, "-c", _SAY.format(asked)]
+    for folder in (paths.ROOT, tmp_path):
+        said = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        assert said.stdout.rstrip("\n") == str(place / below), said.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("variable", ["CHR_CACHE", "CHR_OUT"])
+def test_an_absolute_place_is_kept_and_an_empty_one_is_none(variable, tmp_path, monkeypatch):
+    monkeypatch.setenv(variable, str(tmp_path / "my own"))
+    assert (paths.cache() if variable == "CHR_CACHE" else paths.results("mini")).is_relative_to(
+        tmp_path / "my own"
+    )
+    monkeypatch.setenv("CHR_MIRROR", "")
+    assert paths.mirror_folder() is None
+
+
+@pytest.mark.parametrize("place", ["my folder/with spaces", "/tmp/my folder"])
+def test_make_hands_on_a_place_with_spaces(place):
+    rule = 'probe: ; @printf "%s|%s" "$$CHR_OUT" "$$CHR_MIRROR"'
+    command = ["make", "-s", f"--eval={rule}", "probe", f"CHR_OUT={place}", f"MIRROR={place}"]
+    made = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+    out, mirror = made.stdout.split("|")
+    assert paths.ROOT / out == paths.ROOT / mirror == paths.ROOT / place, made.stderr
