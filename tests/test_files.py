@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -27,6 +28,50 @@ def visible(folder: Path) -> set[str]:
     """Files that a person or a search for results would see, by path."""
     found = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
     return {str(p) for p in found if not p.name.startswith(".")}
+
+
+def _aged(folder: Path) -> list[Path]:
+    """The hidden files of a folder, as if they had been left an hour ago."""
+    hidden = [p for p in folder.iterdir() if p.name.startswith(".")]
+    for path in hidden:
+        os.utime(path, (time.time() - 3600,) * 2)
+    return hidden
+
+
+def test_what_a_killed_writer_left_is_swept_by_the_next(tmp_path):
+    path = tmp_path / "rows.json"
+    code = (
+        "import sys, time; from pathlib import Path; from lib.base.files import atomic_write\n"
+        "def slow(temporary):\n"
+        "    temporary.write_text('half'); print('writing', flush=True); time.sleep(600)\n"
+        "atomic_write(Path(sys.argv[1]), slow)\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(paths.ROOT)}
+    for _ in range(3):
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True, env=env
+        )
+        child.stdout.readline()
+        (living,) = _aged(tmp_path)
+        files.atomic_write(path, "whole")
+        assert living.read_text() == "half", "its writer lives: it is not swept"
+        child.kill()
+        child.wait()
+        assert living.exists()
+        _aged(tmp_path)
+        files.atomic_write(path, "new")
+        assert [p.name for p in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_only_temporary_names_of_the_same_file_are_swept(tmp_path):
+    others = (".rows.lock", ".rows.json.lock", ".other.abcd1234.json", ".rows.json.abcd1234.txt")
+    for name in others:
+        (tmp_path / name).touch()
+    (tmp_path / ".rows.json.abcd1234.json").touch()
+    files.atomic_write(tmp_path / "rows.json", "fresh ones stay")
+    assert len(_aged(tmp_path)) == 5
+    files.atomic_write(tmp_path / "rows.json", "whole")
+    assert {p.name for p in tmp_path.iterdir()} == {"rows.json", *others}
 
 
 def test_killed_at_any_moment_a_file_is_old_or_new_never_half(tmp_path):

@@ -11,9 +11,11 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,9 @@ __all__ = [
     "write_manifest",
     "read_manifest",
 ]
+
+
+_FRESH_S = 60
 
 
 class StaleInput(RuntimeError):
@@ -55,13 +60,15 @@ def canonical_json(value: Any) -> str:
 def atomic_write(path: Path, content: bytes | str | Callable[[Path], None]) -> Path:
     """Write to a temporary name in the same folder, fsync, rename; a kill leaves the old file.
 
-    ``content`` is the bytes or text, or a function that is given the temporary path to fill.
+    ``content`` is the bytes or text, or a function that is given the temporary path to fill. What
+    a killed writer of the same file left under a temporary name is removed first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
     temporary = Path(name)
     try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # who holds it lives; see _sweep
         if callable(content):
             content(temporary)
         else:
@@ -72,7 +79,24 @@ def atomic_write(path: Path, content: bytes | str | Callable[[Path], None]) -> P
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
     return path
+
+
+def _sweep(path: Path) -> None:
+    """Remove temporary files of ``path`` whose writer is gone: nobody holds their lock.
+
+    One that was touched within the last minute stays, because its writer may be about to lock it.
+    """
+    temporary = re.compile(rf"\.{re.escape(path.name)}\.\w{{8}}{re.escape(path.suffix)}")
+    for entry in os.scandir(path.parent):
+        if not temporary.fullmatch(entry.name):
+            continue
+        with suppress(OSError):  # it is locked, or another process has swept it
+            if time.time() - entry.stat().st_mtime > _FRESH_S:
+                with open(entry.path, "rb") as leftover:
+                    fcntl.flock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
 
 
 @contextmanager
