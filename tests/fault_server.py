@@ -40,7 +40,8 @@ class FaultServer(ThreadingHTTPServer):
 
     Steps: "ok", a status ("500"; "429" comes with Retry-After), "truncated" (fewer bytes than
     promised), "garbled" (half a JSON text), "empty" (no choices), "slow" (``pause_s``), "drop" (no
-    answer), "cut" (finish_reason "length"), "overflow" (a 400 about the context).
+    answer), "cut" (finish_reason "length"), "overflow" (a 400 about the context), "echo 401" (a
+    status whose message has the request's Authorization header), "echo" (a reply that has it).
     """
 
     daemon_threads = True
@@ -111,6 +112,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif step.isdigit():
             wait = {"Retry-After": "1"} if step == "429" else {}
             self.send(int(step), {"error": {"message": f"planned {step}"}}, wait)
+        elif step.startswith("echo "):
+            said = f"refused: {self.headers['Authorization']}"
+            self.send(int(step.removeprefix("echo ")), {"error": {"message": said}})
+        elif step == "echo":
+            answer = completion(f"You said {self.headers['Authorization']}", reason="stop")
+            self.send(200, answer | {"model": f"m {self.headers['Authorization']}"})
         elif step == "overflow":
             self.send(400, {"error": {"message": "maximum context length is 512 tokens"}})
         elif step == "drop":

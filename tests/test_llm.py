@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
+from urllib.parse import quote
 
 import pytest
 from fault_server import FaultServer
 
 from lib.base.paths import ROOT
+from lib.base.secrets import BLOT
 from lib.llm import small_model
 from lib.llm.chat import (
     REFERENCE,
@@ -75,8 +78,52 @@ def test_the_key_comes_from_chr_llm_key_alone(monkeypatch):
             chat(server).generate(ASK)
         sent.append(server.headers[0]["authorization"])
     assert sent == ["Bearer mine", "Bearer none"]
-    with pytest.raises(ValueError, match="CHR_LLM_KEY"):
-        OpenAIChat("m", "http://me:secret@localhost/v1")
+
+
+# Plain, and one that reads otherwise in JSON and in an address.
+PLANTED = ("sk-planted-0123456789", 'sk-"planted"/0123+789')
+
+
+def forms_of(key: str) -> set[str]:
+    return {key, json.dumps(key)[1:-1], repr(key)[1:-1], quote(key, safe="")}
+
+
+@pytest.mark.parametrize("key", PLANTED)
+@pytest.mark.parametrize("step", ["echo 400", "echo 401", "echo 403", "echo 422", "echo 500"])
+def test_a_server_that_echoes_the_key_in_an_error_shows_it_to_nobody(step, key, monkeypatch):
+    monkeypatch.setenv("CHR_LLM_KEY", key)
+    for options in ({}, {"choices": ["A", "B"]}, {"schema": SCHEMA}):
+        with FaultServer(forever=step) as server, pytest.raises(LLMError) as caught:
+            chat(server, max_retries=0).generate(ASK, **options)
+        assert server.headers[0]["authorization"] == f"Bearer {key}", "it was sent"
+        error = caught.value
+        shown = "".join(traceback.format_exception(error)) + repr(error) + str(error)
+        assert BLOT in shown and not [form for form in forms_of(key) if form in shown]
+
+
+@pytest.mark.parametrize("key", PLANTED)
+def test_a_key_that_comes_back_in_a_reply_is_kept_nowhere(key, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHR_LLM_KEY", key)
+    file = tmp_path / "said.jsonl"
+    with FaultServer(forever="echo") as server, Recorder(chat(server), file) as llm:
+        (reply,) = llm.generate(ASK)
+    assert reply.text == f"You said Bearer {BLOT}" and reply.model == f"m Bearer {BLOT}"
+    kept = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert BLOT in kept and not [form for form in forms_of(key) if form in kept]
+
+
+def test_a_word_that_is_no_key_is_left_in_texts(monkeypatch):
+    """Local servers take any key, such as "none"; replies hold that word too."""
+    monkeypatch.setenv("CHR_LLM_KEY", "none")
+    with FaultServer(text="none of these") as server:
+        assert chat(server).generate(ASK)[0].text == "none of these"
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@localhost/v1", "http://localhost/v1?key=a"])
+def test_a_key_in_the_address_is_refused_and_not_repeated(url):
+    with pytest.raises(ValueError, match="CHR_LLM_KEY") as caught:
+        OpenAIChat("m", url)
+    assert "secret" not in str(caught.value) and "key=a" not in str(caught.value)
 
 
 def test_a_proxy_is_not_asked_for_a_server_on_this_machine(monkeypatch):

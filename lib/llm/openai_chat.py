@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from lib.base.files import canonical_json
+from lib.base.secrets import redacted
 from lib.llm.chat import ChatModel, LLMError, Message, Reply, sample_seed
 
 __all__ = ["OpenAIChat"]
@@ -16,6 +17,8 @@ __all__ = ["OpenAIChat"]
 
 class OpenAIChat(ChatModel):
     """A model behind an OpenAI-compatible server; its key comes from CHR_LLM_KEY and nowhere else.
+
+    A server that says the key again, in an error or a reply, has it blotted out there.
 
     429, 5xx, timeouts (``timeout_s`` a try) and dropped connections are retried ``max_retries``
     times by ``openai`` (back-off, Retry-After honoured), then raise LLMError. A server that refuses
@@ -26,8 +29,10 @@ class OpenAIChat(ChatModel):
     def __init__(self, model: str, base_url: str, *, timeout_s: float = 300, max_retries: int = 5):
         import openai
 
-        if "@" in base_url:
-            raise ValueError("no user or password in the base URL: set CHR_LLM_KEY instead")
+        if "@" in base_url or "?" in base_url:
+            raise ValueError(
+                "no user, password or key in the base URL: export CHR_LLM_KEY=... instead"
+            )
         self.name, self.base_url = model, base_url
         self._several = self._schemas = True
         # A proxy in the environment is for the outside world, not for a server on this machine.
@@ -79,7 +84,7 @@ class OpenAIChat(ChatModel):
                 return self._replies(*self._create(request))
             except (ValueError, TypeError, AttributeError) as error:
                 if last:
-                    raise self._error(f"the answer cannot be read ({error})") from error
+                    raise self._error(f"the answer cannot be read ({error})") from None
 
     def _create(self, request: dict) -> tuple[Any, float]:
         """The server's answer and the seconds it took."""
@@ -89,7 +94,8 @@ class OpenAIChat(ChatModel):
         try:
             answer = self._client.chat.completions.create(model=self.name, **request)
         except openai.APIError as error:
-            raise self._error(str(error), getattr(error, "status_code", None)) from error
+            # Not "from error": a traceback would show what the server said, and so the key.
+            raise self._error(str(error), getattr(error, "status_code", None)) from None
         return answer, time.perf_counter() - start
 
     def _likelihoods(self, messages: list[Message], choices: list[str]) -> Reply:
@@ -104,7 +110,7 @@ class OpenAIChat(ChatModel):
             listed = answer.choices[0].logprobs.content[0].top_logprobs
             least = round(min(entry.logprob for entry in listed), 4)
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise self._error(f"the answer has no log-probabilities ({error})") from error
+            raise self._error(f"the answer has no log-probabilities ({error})") from None
         found: dict[str, float] = {}
         for entry in listed:  # likeliest first; " B" and "B" are the same letter
             found.setdefault(entry.token.strip(), round(entry.logprob, 4))
@@ -113,14 +119,15 @@ class OpenAIChat(ChatModel):
 
     def _replies(self, answer: Any, spent: float) -> list[Reply]:
         if not answer.choices:
-            raise ValueError(f"no choices: {str(answer)[:200]!r}")
-        usage, model = answer.usage, answer.model or self.name
+            raise ValueError(f"no choices: {redacted(str(answer))[:200]!r}")
+        usage, model = answer.usage, redacted(answer.model or self.name)
         cost = (usage and usage.prompt_tokens, usage and usage.completion_tokens, spent)
         replies = []
         for i, choice in enumerate(answer.choices):
             # Half a surrogate pair could not be written to a file: it becomes "?".
             text = (choice.message.content or "").encode("utf-8", "replace").decode()
-            replies.append(Reply(text, choice.finish_reason or "unknown", *cost, model, i))
+            finish = redacted(choice.finish_reason or "unknown")
+            replies.append(Reply(redacted(text), finish, *cost, model, i))
             cost = (0, 0, 0.0)
         return replies
 
@@ -133,4 +140,5 @@ class OpenAIChat(ChatModel):
             advice = "wait, or use fewer workers"
         else:
             advice = f"see whether it is up and serves this model: curl {self.base_url}/models"
-        return LLMError(f"{self.name} at {self.base_url}: {problem}. Next: {advice}", status)
+        said = f"{self.name} at {self.base_url}: {problem}. Next: {advice}"
+        return LLMError(redacted(said), status)
