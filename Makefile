@@ -10,11 +10,13 @@ READY := $(VENV)/.ready
 
 # The mirror of open data, the LLM server and the output folders are read from the environment.
 # A relative place is one of this folder, wherever a notebook runs; it may have spaces.
+absolute = $(if $(filter /%,$(firstword $(1))),$(1),$(CURDIR)/$(1))
 ifdef MIRROR
-export CHR_MIRROR := $(if $(filter /%,$(firstword $(MIRROR))),$(MIRROR),$(CURDIR)/$(MIRROR))
+export CHR_MIRROR := $(call absolute,$(MIRROR))
 endif
 export CHR_PROFILE := $(PROFILE)
 ifdef CHR_OUT
+override CHR_OUT := $(call absolute,$(CHR_OUT))
 export CHR_OUT
 endif
 # Nothing here needs a model hub unless a profile asks for one; two threads suit two cores.

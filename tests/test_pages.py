@@ -11,6 +11,7 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
@@ -640,6 +641,18 @@ def test_another_lambda_draws_another_figure_and_the_same_one_the_same(encoder):
         overview.plot_overview(overview.trace(encoder, lam=lam)).savefig(file, format="png")
         pictures.append(file.getvalue())
     assert pictures[0] == pictures[2] != pictures[1]
+
+
+@pytest.mark.parametrize("text", ["", " ", "$", r"$\frac{1}$ of $x$", "$^$", "a\n\nb", "x" * 500])
+def test_the_overview_takes_any_text_and_shows_it_as_it_is(text, encoder):
+    table = overview.trace(encoder)
+    told = table["part"].isin(["question", "H+", "H-", "passage", "answer"])
+    table.loc[told, "text"] = text
+    figure = overview.plot_overview(table)
+    figure.savefig(io.BytesIO(), format="png")
+    said = [shown.get_text() for shown in figure.findobj(Text)]
+    if text.startswith("$"):
+        assert sum(shown.startswith(text) for shown in said) > 5
 
 
 def test_the_overview_names_who_wrote_the_hypotheses(encoder):

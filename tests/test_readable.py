@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from lib.base.provenance import read_result
 from lib.pages import notes
-from lib.pages.readable import NAMES, by_method, caption, readable, show, wide, words
+from lib.pages.readable import (
+    NAMES,
+    by_method,
+    caption,
+    plain,
+    readable,
+    show,
+    show_texts,
+    wide,
+    words,
+)
 
 TABLE = pd.DataFrame(
     {
@@ -205,3 +217,69 @@ def test_a_finding_without_its_methods_is_not_run():
     assert "NOT RUN" in notes.accuracy_found(table.iloc[:0], "mini", 0.4)
     costs = pd.DataFrame({"method": ["hyde"], "calls": [8.0], "output_tokens": [None], "n": 6})
     assert "NOT RUN here: CHR" in notes.cost_found(costs, "a model")
+
+
+# hostile texts ------------------------------------------------------------------------------------
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</p><iframe src='javascript:alert(1)'>",
+    "[click](javascript:alert(1)) ![x](y)",
+    "`code` *bold* __strong__ ~~gone~~ | $x$ \\[y\\] &lt;b&gt;",
+)
+
+
+class _Seen(HTMLParser):
+    """The tags of a page, and the text between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.text = [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def page_of(markup: str) -> _Seen:
+    seen = _Seen()
+    seen.feed(markup)
+    return seen
+
+
+@pytest.fixture
+def shown(monkeypatch) -> list:
+    """What is displayed, as objects."""
+    found = []
+    monkeypatch.setattr("IPython.display.display", found.append)
+    return found
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_text_is_shown_character_for_character(text, shown):
+    show_texts({"H+": text, text: "a name may be hostile too"})
+    seen = page_of(shown[0].data)
+    assert {tag for tag, _ in seen.tags} == {"div", "p", "b"} and not any(
+        "src" in a for _, a in seen.tags
+    )
+    assert text in seen.text and seen.text.count(text) == 2
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_cell_of_a_table_and_nothing_above_it_is_markup(text, shown):
+    table = pd.DataFrame({"title": [text, text], "note": [text, "other"], "n": [1, 2]})
+    show(table, fold=f"what {text} says")
+    markdown, page = (output.data for output in shown)
+    assert text not in markdown, "it says one thing in every row, so it stands above"
+    for live in ("<", "](", "`", "$", "__", "~~"):
+        assert live not in markdown
+    tags = {tag for tag, _ in page_of(page).tags}
+    assert tags == {"details", "summary", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_plain_is_the_text_once_entities_are_read(text):
+    assert page_of(plain(text)).text == text

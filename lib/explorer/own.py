@@ -30,6 +30,7 @@ from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
 from lib.methods.chr import CHR
+from lib.pages.readable import plain
 from lib.run import Retriever, expand_all
 from lib.search.contrast import TINY
 from lib.ways import Hypotheses, Text
@@ -264,7 +265,7 @@ def told(
     for i, name in enumerate(watched):
         *numbers, last = [f"{found[i]} {at}" for at, found in counts.items()]
         said = f"{', '.join(numbers)} and {last}"
-        sentences.append(f"Of the first {k} passages, about **{name}** are {said}.")
+        sentences.append(f"Of the first {k} passages, about **{plain(name)}** are {said}.")
     return "\n\n".join(sentences)
 
 

@@ -31,7 +31,7 @@ def plot_overview(table: pd.DataFrame):
         (0.012, 0.967, "a question"),
         (0.4, 0.585, "one search: S(d) is one inner product"),
         (0.012, 0.822, f"two hypotheses, one call (here: {one.loc['H+', 'name']})"),
-        (0.012, 0.585, "one vector: h$^+$ − λh$^-$"),
+        (0.012, 0.585, "one vector: h⁺ − λh⁻"),
         (0.4, 0.128, "one reader, without an LLM"),
     )
     for number, (x, y, head) in zip((1, 4, 2, 3, 5), steps, strict=True):
@@ -50,12 +50,13 @@ def _say(axis, x: float, y: float, text: str, size: float = 7, **looks) -> None:
 
 def _words(axis, text: pd.Series) -> None:
     """The question, as it begins and what it asks; the two hypotheses, as they begin."""
-    begins, asks = re.match(r"(.*[.?!] )?(.+)", text["question"]).groups("")
+    question = " ".join(text["question"].split())
+    begins, asks = re.fullmatch(r"(.*[.?!] )?(.*)", question).groups("")
     shown = fill(f"{shorten(begins, 240, placeholder=' …')} {asks}", 122)
     _say(axis, 0.027, 0.86, shown, va="top")
     for x, part, what, colour in (
-        (0.03, "H+", "H$^+$: the target", _PLUS),
-        (0.525, "H-", "H$^-$: the mimic, to be ruled out", _MINUS),
+        (0.03, "H+", "H⁺: the target", _PLUS),
+        (0.525, "H-", "H⁻: the mimic, to be ruled out", _MINUS),
     ):
         axis.plot([x, x], [0.03, 0.45], color=colour, lw=2.5, solid_capstyle="butt")
         _say(axis, x + 0.012, 0.41, what, 7.5, weight="bold", color=colour)
@@ -83,19 +84,19 @@ def _plane(axis, passages: pd.DataFrame, value: pd.Series) -> None:
     axis.plot(0.3 * np.cos(arc), 0.3 * np.sin(arc), color="black", lw=0.8)
     _say(axis, *(0.4 * np.array([np.cos(arc[15]), np.sin(arc[15])])), f"{turn:.0f}°", ha="center")
     for x, y, name, colour in (
-        (0.06, 1.05, "h$^+$", _PLUS),
-        (side + 0.13, c, "h$^-$", _MINUS),
+        (0.06, 1.05, "h⁺", _PLUS),
+        (side + 0.13, c, "h⁻", _MINUS),
         *(
             (
                 (query[0] - 0.04, query[1] - 0.05, "query", _CHR),
-                (query[0] / 2 - 0.02, (1 + query[1]) / 2 + 0.06, "−λh$^-$", _MINUS),
+                (query[0] / 2 - 0.02, (1 + query[1]) / 2 + 0.06, "−λh⁻", _MINUS),
             )
             if lam
             else ()
         ),
     ):
         _say(axis, x, y, name, 8, color=colour, ha="right")
-    note = f"cos(H$^+$, H$^-$) = {c:.2f}: at λ = {lam:g} the query turns by {turn:.0f}°.\n"
+    note = f"cos(H⁺, H⁻) = {c:.2f}: at λ = {lam:g} the query turns by {turn:.0f}°.\n"
     note += "Dots: the passages, projected; ringed: found by contrast."
     _say(axis, 0, -0.02, note, 6.3, va="bottom", transform=axis.transAxes)
     axis.set(xlim=(min(query[0], 0) - 0.3, side + 0.2), ylim=(min(query[1], 0) - 0.32, 1.1))
@@ -109,9 +110,9 @@ def _lists(axis, table: pd.DataFrame, lam: float) -> None:
     answers = table[table["part"] == "answer"].set_index("name")
     for when, x, at, minus, score in (
         ("before", 0.0, 0, "", "s_plus"),
-        ("after", 0.56, lam, " − λ cos(d, H$^-$)", "score"),
+        ("after", 0.56, lam, " − λ cos(d, H⁻)", "score"),
     ):
-        _say(axis, x + 0.015, 0.965, f"λ = {at:g}: cos(d, H$^+$){minus}", 6.5)
+        _say(axis, x + 0.015, 0.965, f"λ = {at:g}: cos(d, H⁺){minus}", 6.5)
         for row in passages.dropna(subset=when).to_dict("records"):
             top, bottom = (0.925 - step * (row[when] - i) for i in (1, 0.1))
             colour = COLOURS[row["class"]]

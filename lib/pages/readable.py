@@ -6,8 +6,9 @@ column or a cell is called on a screen is said here and, for methods, in ``lib.p
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,17 @@ import pandas as pd
 from lib.methods import METHODS
 from lib.plots.labels import label_of
 
-__all__ = ["NAMES", "by_method", "caption", "readable", "show", "wide", "words"]
+__all__ = [
+    "NAMES",
+    "by_method",
+    "caption",
+    "plain",
+    "readable",
+    "show",
+    "show_texts",
+    "wide",
+    "words",
+]
 
 NAMES = {
     "arm": "searched with",
@@ -256,16 +267,33 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
     rest = texts.iloc[:, [place for place in range(texts.shape[1]) if place not in once]]
     with pd.option_context("display.max_colwidth", None, "display.max_rows", 200):
         if fold:
-            opened = f"<details><summary>{fold}</summary>{rest.to_html()}</details>"
+            opened = f"<details><summary>{html.escape(fold)}</summary>{rest.to_html()}</details>"
             display(HTML(opened))
         else:
             display(rest)
 
 
+def show_texts(texts: Mapping[str, str]) -> None:
+    """Show every text after its name, a paragraph each, character for character.
+
+    Whoever wrote it, a model, a corpus or a reader: its tags, links and formulas do nothing.
+    """
+    from IPython.display import HTML, display
+
+    shown = [f"<p><b>{html.escape(n)}</b> {html.escape(text)}</p>" for n, text in texts.items()]
+    # Jupyter looks for formulas in all that is not of this class.
+    display(HTML(f'<div class="mathjax_ignore tex2jax_ignore">{"".join(shown)}</div>'))
+
+
+def plain(text: object) -> str:
+    """Markdown that shows these very characters: every one that could be markup as an entity."""
+    return re.sub(r"[&<>\[\]`*_\\$|~]", lambda found: f"&#{ord(found[0])};", str(text))
+
+
 def caption(texts: pd.DataFrame) -> str:
     """The columns of a readable table that say one thing in all rows, as a line of Markdown."""
     said = [
-        f"{texts.columns[place]} {texts.iloc[0, place]}"
+        f"{texts.columns[place]} {plain(texts.iloc[0, place])}"
         for place in _alike(texts)
         if texts.iloc[0, place] != _MISSING
     ]

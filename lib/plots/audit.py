@@ -51,6 +51,7 @@ def plot_p(margins: pd.DataFrame) -> Figure:
             axis.plot(percent[nearest], curve["p"][nearest], "o", ms=5, color=line["color"])
         axis.axhline(0.05, color="black", lw=0.8, ls=":")
         axis.set(yscale="log", ylim=(1e-6, 1.5), xlim=(0, 70))
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.set(xlabel="discordant questions, %", title=f"{dataset}, n = {rows['n'].iloc[0]:,}")
         # Below, where it covers no curve.
         axis.legend(loc="upper center", bbox_to_anchor=(0.42, -0.2), handlelength=1.4)

@@ -56,6 +56,8 @@ _LOOK = {
     "legend.frameon": False,
     "legend.fontsize": SMALL,
     "legend.title_fontsize": SMALL,
+    # Texts are shown as they are: of a question or a title with dollar signs nothing is a formula.
+    "text.parse_math": False,
     "svg.hashsalt": "chr",
     "svg.fonttype": "none",
     "figure.constrained_layout.use": True,
