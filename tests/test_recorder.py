@@ -17,11 +17,20 @@ from fault_server import FaultServer
 from kill_record import Echo
 
 from lib.base.paths import ROOT
-from lib.llm.chat import REFERENCE, Reply, ScriptedChat, in_parallel, ledger, sample_seed
+from lib.llm.chat import (
+    MOST_CHARACTERS,
+    REFERENCE,
+    Reply,
+    ScriptedChat,
+    in_parallel,
+    ledger,
+    sample_seed,
+)
 from lib.llm.connect import connect
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import LONG, Recorder, RecordingMiss, recording_key
 from lib.llm.replies import ask_json
+from lib.methods.base import passages_of
 
 ASK = [{"role": "user", "content": "What is gout?"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
@@ -89,6 +98,18 @@ def test_neither_url_nor_key_is_written(file, monkeypatch):
     assert "gout" in written and "fine" in written
     for secret in ("sesame", "127.0.0.1", str(server.server_port)):
         assert secret not in written
+
+
+def test_a_reply_of_megabytes_is_an_empty_one_and_its_text_is_not_kept(file):
+    for text, kept in (("x" * MOST_CHARACTERS, True), ("x" * 20_000_000, False)):
+        with FaultServer(text=text) as server, Recorder(OpenAIChat("m", server.url), file) as llm:
+            (reply,) = llm.generate(ASK, seed=int(kept))
+        assert (reply.text == text) is kept
+        with Recorder(None, file, "replay") as told:
+            assert told.generate(ASK, seed=int(kept)) == [reply]
+    assert file.stat().st_size < 2 * MOST_CHARACTERS
+    assert reply.finish_reason == "too long" and reply.note == "20,000,000 characters, dropped"
+    assert passages_of([reply]) == ([], {"replies": [reply], "empty": 1, "cut": 0, "passages": []})
 
 
 def test_a_reply_is_on_the_disk_before_it_is_given(file, monkeypatch):

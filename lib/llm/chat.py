@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 __all__ = [
     "ChatModel",
     "LLMError",
+    "MOST_CHARACTERS",
     "Message",
     "REFERENCE",
     "Reply",
@@ -51,6 +52,11 @@ class Reply:
     choice: int = 0
     note: str = ""
     method: str = ""
+
+
+MOST_CHARACTERS = 200_000
+"""No prompt here asks for a tenth of it. A longer text is a server's fault: it is not kept, and
+counts as an empty reply, which is a failed generation."""
 
 
 class LLMError(RuntimeError):
@@ -114,8 +120,16 @@ class ChatModel:
             "schema": schema,
             **({"choices": list(choices)} if choices else {}),
         }
-        replies = self._say([dict(m) for m in messages], n, options)
+        replies = map(_within_reason, self._say([dict(m) for m in messages], n, options))
         return [replace(reply, method=current_tag()["method"]) for reply in replies]
+
+
+def _within_reason(reply: Reply) -> Reply:
+    """The reply, or an empty one that says why if its text is longer than ``MOST_CHARACTERS``."""
+    if len(reply.text) <= MOST_CHARACTERS:
+        return reply
+    note = f"{len(reply.text):,} characters, dropped"
+    return replace(reply, text="", finish_reason="too long", note=note)
 
 
 class ScriptedChat(ChatModel):
