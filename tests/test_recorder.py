@@ -100,6 +100,35 @@ def test_neither_url_nor_key_is_written(file, monkeypatch):
         assert secret not in written
 
 
+@pytest.mark.parametrize("mode", ["replay", "record"])
+def test_two_replies_to_one_request_are_refused_and_both_lines_are_named(mode, file):
+    with Recorder(Counting(), file) as llm:
+        for seed in range(3):
+            llm.generate(ASK, seed=seed)
+    lines = file.read_text().splitlines()
+    row = json.loads(lines[1])
+    row["reply"]["text"] = "another text"
+    file.write_text("\n".join([*lines, json.dumps(row)]) + "\n")
+    with pytest.raises(ValueError, match=r"lines 2 and 4: two replies"):
+        Recorder(Counting() if mode == "record" else None, file, mode)
+    file.write_text("\n".join([*lines, lines[1]]) + "\n")
+    with Recorder(None, file, "replay") as told:  # the same twice contradicts nothing
+        assert told.generate(ASK, seed=1)
+
+
+def test_a_refresh_that_is_killed_before_it_sorts_leaves_what_it_asked_for(file):
+    with Recorder(Counting(), file) as llm:
+        before = [llm.generate(ASK, seed=seed)[0].text for seed in range(2)]
+    asks_again = Recorder(Counting(), file, "refresh")
+    after = asks_again.generate(ASK, seed=1)[0].text
+    assert after != before[1] and len(file.read_text().splitlines()) == 3
+    with Recorder(None, file, "replay") as told:  # nobody has sorted the file
+        assert [told.generate(ASK, seed=s)[0].text for s in range(2)] == [before[0], after]
+    asks_again.close()
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(rows) == 2 and not any("again" in row for row in rows)
+
+
 def test_a_reply_of_megabytes_is_an_empty_one_and_its_text_is_not_kept(file):
     for text, kept in (("x" * MOST_CHARACTERS, True), ("x" * 20_000_000, False)):
         with FaultServer(text=text) as server, Recorder(OpenAIChat("m", server.url), file) as llm:

@@ -33,6 +33,7 @@ LONG = 4000
 """Characters from which a request is kept by its key alone: a prompt that holds passages."""
 
 _VOLATILE = ("latency_s", "model", "method")
+_AGAIN = "again"
 
 
 class RecordingMiss(LookupError):
@@ -45,11 +46,18 @@ def recording_key(model: str, request: dict, sample: int) -> str:
 
 
 class _Lines:
-    """The lines of one file by key, as far as they were read; those that write hold the lock."""
+    """The lines of one file by key, as far as they were read; those that write hold the lock.
 
-    def __init__(self, file: Path):
+    With ``once`` a key stands there once. Only what "refresh" asked for again follows an older line
+    of its key, marked, until the file is sorted; any other line that contradicts one is an error.
+    Else the last line of a key counts, as of times: after a kill a reply is timed anew.
+    """
+
+    def __init__(self, file: Path, once: bool = True):
         self.file = file
+        self._once = once
         self.rows: dict[str, dict] = {}
+        self._line_of: dict[str, int] = {}
         self._stream: BinaryIO | None = None
         self._bytes_read = 0
         self._lines_read = 0
@@ -76,10 +84,21 @@ class _Lines:
         whole = data.rfind(b"\n") + 1
         for line in data[:whole].splitlines():
             self._lines_read += 1
-            row = self._parsed(line)
-            self.rows[row["key"]] = row
+            self._take(self._parsed(line))
         self._bytes_read += whole
         return whole < len(data)
+
+    def _take(self, row: dict) -> None:
+        """Keep a row. ValueError, naming both lines, where it contradicts another of its key."""
+        key, is_again = row["key"], row.pop(_AGAIN, False)
+        there = self.rows.get(key, row)
+        if self._once and not is_again and canonical_json(there) != canonical_json(row):
+            raise ValueError(
+                f"{shown(self.file)}, lines {self._line_of.get(key, '?')} and {self._lines_read}: "
+                f"two replies to one request; delete the line that does not belong"
+            )
+        self.rows[key] = row
+        self._line_of[key] = self._lines_read
 
     def _was_replaced(self) -> bool:
         """Whether another process closed its recording since: a sorted file is in its place.
@@ -110,14 +129,18 @@ class _Lines:
                 stream.truncate(whole)
         return torn
 
-    def append(self, rows: dict[str, dict]) -> None:
-        """Add lines, under the lock, and wait until the disk has them."""
+    def append(self, rows: dict[str, dict], again: bool = False) -> None:
+        """Add lines, under the lock, and wait until the disk has them.
+
+        ``again``: they may stand for older lines of the same keys.
+        """
         if not rows:
             return
         self.mend()  # else the first new line would be glued to the torn one
+        marked = {key: row | {_AGAIN: True} for key, row in rows.items()} if again else rows
         # Opened anew, for ``close`` replaces the file.
         with open(self.file, "ab") as stream:
-            stream.write(_text(rows))
+            stream.write(_text(marked))
             stream.flush()
             os.fsync(stream.fileno())
         self.rows |= rows
@@ -133,7 +156,7 @@ class _Lines:
         self.let_go()
 
     def _in_order(self) -> bytes:
-        there = _Lines(self.file)
+        there = _Lines(self.file, self._once)
         there.catch_up()
         there.let_go()
         return _text(self.rows | there.rows)
@@ -164,7 +187,7 @@ class Recorder(ChatModel, AbstractContextManager):
         self._lock = threading.Lock()
         if model and (self.path.suffix == ".gz" or "*" in self.path.name):
             raise ValueError(f"{shown(path)} can be replayed, not written: name one .jsonl file")
-        self._times = _Lines(self.path.with_suffix(".times.jsonl"))
+        self._times = _Lines(self.path.with_suffix(".times.jsonl"), once=False)
         self._lines = _Lines(self.path)
         for lines in (self._times, self._lines):
             self._read(lines)
@@ -258,8 +281,9 @@ class Recorder(ChatModel, AbstractContextManager):
                 } | spelled_out
                 if reply.latency_s is not None:
                     times[key] = now | {"key": key, "latency_s": round(reply.latency_s, 4)}
-            self._times.append(times)  # first: a recording never lacks its latency
-            self._lines.append(lines)
+            again = self.mode == "refresh"
+            self._times.append(times, again)  # first: a recording never lacks its latency
+            self._lines.append(lines, again)
 
     def _miss(self, sample: int) -> str:
         asked, file = current_tag(), shown(self.path)
