@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -151,6 +153,17 @@ def test_json_lines_come_back_as_they_were(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert list(files.read_jsonl(path)) == rows
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
+def test_a_line_that_is_not_utf8_is_named(name, tmp_path):
+    data = b'{"a": "na\xc3\xafve"}\n\n{"a": "na\xefve"}\n'
+    path = tmp_path / name
+    files.atomic_write(path, gzip.compress(data) if name.endswith(".gz") else data)
+    rows = files.read_jsonl(path)
+    assert next(rows) == {"a": "na\u00efve"}
+    with pytest.raises(ValueError, match=rf"{re.escape(name)}, line 3: not UTF-8"):
+        next(rows)
 
 
 def test_a_broken_line_is_named_with_its_number(tmp_path):

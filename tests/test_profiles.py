@@ -172,6 +172,13 @@ def test_what_there_is_not_is_refused_in_one_line_that_says_what_there_is(what, 
         assert part in message
 
 
+def test_a_profile_that_is_not_utf8_is_named(own):
+    path = own('base = "mini"\n')
+    (paths.ROOT / path).write_bytes('title = "na\u00efve"\n'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"mine\.toml is not UTF-8 .*; save it as UTF-8"):
+        load_profile(path)
+
+
 def test_a_base_that_there_is_not_or_none_at_all(own):
     with pytest.raises(ValueError, match="'mimi'.*did you mean 'mini'.*there are: mini, open"):
         load_profile(own('base = "mimi"\n'))

@@ -120,16 +120,21 @@ def locked(path: Path) -> Iterator[None]:
 def read_jsonl(path: Path) -> Iterator[dict]:
     """Rows of a JSON Lines file, one at a time; a broken line is named with its number.
 
-    A file whose name ends in ".gz" is read as gzip.
+    A file whose name ends in ".gz" is read as gzip. ValueError for a line that is not UTF-8 or not
+    JSON.
     """
     opened = gzip.open if path.name.endswith(".gz") else open
-    with opened(path, "rt", encoding="utf-8") as stream:
+    with opened(path, "rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
-                if line.strip():
-                    yield json.loads(line)
+                text = line.decode("utf-8").strip()
+                row = json.loads(text) if text else None
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from error
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
+            if text:
+                yield row
 
 
 def write_jsonl_gz(path: Path, rows: Iterable[dict]) -> None:

@@ -108,6 +108,8 @@ def _settings(path: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{shown(path)} is not UTF-8 ({error}); save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{shown(path)} is not TOML: {error}") from None
 
