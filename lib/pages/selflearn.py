@@ -10,22 +10,21 @@ import pandas as pd
 
 from lib.base.paths import REPORTED
 from lib.pages.committed import between, chance
-from lib.studies.selflearn.study import BASE, BM25, PRINTED
+from lib.studies.selflearn.study import BASE, BM25, HYDE, METHOD, PRINTED
 
 __all__ = ["beside", "declared", "found"]
 
 _NDCG, _RECALL = "ndcg_at_10", "recall_at_100"
-_METHOD, _HYDE = "slhyde, mean, tuned", f"{BASE}, mean, base"
 
 _STEPS = (
     ("the encoder instead of BM25", "2", BASE, BM25),
     ("the encoder instead of BM25", "12", BASE, BM25),
-    ("HyDE instead of the query", "2", _HYDE, BASE),
-    ("SL-HyDE instead of HyDE", "2", _METHOD, _HYDE),
-    ("the passage alone instead of the mean", "5", "slhyde, passage, tuned", _METHOD),
-    ("both as one text instead of the mean", "5", "slhyde, concatenation, tuned", _METHOD),
-    ("the base retriever in SL-HyDE", "6", f"{BASE}, mean, tuned", _METHOD),
-    ("the base generator in SL-HyDE", "6", "slhyde, mean, base", _METHOD),
+    ("HyDE instead of the query", "2", HYDE, BASE),
+    ("SL-HyDE instead of HyDE", "2", METHOD, HYDE),
+    ("the passage alone instead of the mean", "5", "slhyde, passage, tuned", METHOD),
+    ("both as one text instead of the mean", "5", "slhyde, concatenation, tuned", METHOD),
+    ("the base retriever in SL-HyDE", "6", f"{BASE}, mean, tuned", METHOD),
+    ("the base generator in SL-HyDE", "6", "slhyde, mean, base", METHOD),
 )
 """What is changed, the printed table, and the two arms; ``PRINTED`` has their printed names."""
 
@@ -95,8 +94,8 @@ def found(claims: pd.DataFrame) -> str:
         f"**On {first['n']} claims of SciFact {_moved(first)}: nDCG@10 "
         f"{first['value']:.3f} where the untrained has {first['value_against']:.3f}.** "
         f"The difference is {told('slhyde', BASE)}; against the same on pairs in disorder "
-        f"{told('slhyde', 'shuffled')}. All of SL-HyDE against HyDE: {told(_METHOD, _HYDE)}; "
-        f"against the claim alone: {told(_METHOD, BASE)}. 95 % intervals over claims."
+        f"{told('slhyde', 'shuffled')}. All of SL-HyDE against HyDE: {told(METHOD, HYDE)}; "
+        f"against the claim alone: {told(METHOD, BASE)}. 95 % intervals over claims."
     )
 
 

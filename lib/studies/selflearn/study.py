@@ -46,7 +46,9 @@ from lib.studies.selflearn.writing import read_texts
 
 __all__ = [
     "BM25",
+    "HYDE",
     "LAMBDAS",
+    "METHOD",
     "PRINTED",
     "SEEDS",
     "TABLES",
@@ -85,11 +87,14 @@ LAMBDAS = ("0", "0.4", "1")
 BM25 = "bm25"
 """The arm that searches by words, without any training."""
 
+METHOD, HYDE = "slhyde, mean, tuned", f"{BASE}, mean, base"
+"""SL-HyDE as a whole, and HyDE with neither side trained."""
+
 PRINTED = {
     BM25: "BM25",
     BASE: "BGE(large)",
-    f"{BASE}, mean, base": "HyDE",
-    "slhyde, mean, tuned": "SL-HyDE",
+    HYDE: "HyDE",
+    METHOD: "SL-HyDE",
     "slhyde, passage, tuned": "w/ D.",
     "slhyde, concatenation, tuned": "w/ con.",
     f"{BASE}, mean, tuned": "w/o BGE-FT",
@@ -221,68 +226,73 @@ def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
     return found[["dataset", *(column for column in found if column != "dataset")]]
 
 
+def _pair(claim: str, arm: str, against: str, metric: str = _NDCG) -> Pair:
+    return Pair(claim, metric, arm, against)
+
+
 def _pairs() -> list[Pair]:
     """What is compared with what: on nDCG@10, and on Recall@100 what Table 12 compares."""
+    return [*_retriever_pairs(), *_method_pairs(), *_capable_pairs()]
 
-    def pair(claim: str, arm: str, against: str, metric: str = _NDCG) -> Pair:
-        return Pair(claim, metric, arm, against)
 
-    hyde, method = f"{BASE}, mean, base", "slhyde, mean, tuned"
-    pairs = [
-        pair("the encoder is better than BM25", BASE, BM25),
-        pair("the encoder is better than BM25", BASE, BM25, _RECALL),
-        pair("self-learning helps the retriever", "slhyde", BASE),
-        pair("self-learning helps the retriever", "slhyde", BASE, _RECALL),
-        pair("pairs in disorder help the retriever", "shuffled", BASE),
-        pair("what helps is what belongs together", "slhyde", "shuffled"),
-        pair("labels help the retriever", "slhyde-supervised", BASE),
-        pair("pairs with labels in disorder help", "slhyde-supervised-shuffled", BASE),
+def _retriever_pairs() -> list[Pair]:
+    """What a retriever learnt from, searched with the query alone."""
+    return [
+        _pair("the encoder is better than BM25", BASE, BM25),
+        _pair("the encoder is better than BM25", BASE, BM25, _RECALL),
+        _pair("self-learning helps the retriever", "slhyde", BASE),
+        _pair("self-learning helps the retriever", "slhyde", BASE, _RECALL),
+        _pair("pairs in disorder help the retriever", "shuffled", BASE),
+        _pair("what helps is what belongs together", "slhyde", "shuffled"),
+        _pair("labels help the retriever", "slhyde-supervised", BASE),
+        _pair("pairs with labels in disorder help", "slhyde-supervised-shuffled", BASE),
         # Labels were learnt from with one seed, so they are held against the same seed.
-        pair("labels are better than self-written queries", "slhyde-supervised", "slhyde-query"),
-        pair("mined negatives are better than random ones", "slhyde-query", "slhyde-random"),
-        pair("all pairs are better than half", "slhyde-query", "slhyde-half"),
-        pair("half of the pairs are better than a quarter", "slhyde-half", "slhyde-quarter"),
-        pair("HyDE is better than the query", hyde, BASE),
-        pair("SL-HyDE is better than HyDE", method, hyde),
-        pair("SL-HyDE is better than the query", method, BASE),
-        pair("SL-HyDE is better than its retriever with the query", method, "slhyde"),
-        pair(
-            "SL-HyDE is better than with a retriever that learnt from pairs in disorder",
-            method,
-            "shuffled, mean, tuned",
-        ),
-        pair("SL-HyDE is better than without its retriever", method, f"{BASE}, mean, tuned"),
-        pair("SL-HyDE is better than without its generator", method, "slhyde, mean, base"),
-        pair(
-            "trained on the mean it is better",
-            "slhyde-mean, mean, tuned",
-            "slhyde-half, mean, tuned",
-        ),
-        pair(
-            "labels are better than SL-HyDE",
-            "slhyde-supervised, mean, tuned",
-            "slhyde-query, mean, tuned",
+        _pair("labels are better than self-written queries", "slhyde-supervised", "slhyde-query"),
+        _pair("mined negatives are better than random ones", "slhyde-query", "slhyde-random"),
+        _pair("all pairs are better than half", "slhyde-query", "slhyde-half"),
+        _pair("half of the pairs are better than a quarter", "slhyde-half", "slhyde-quarter"),
+    ]
+
+
+def _method_pairs() -> list[Pair]:
+    """HyDE and SL-HyDE as a whole, without one of its parts, and used in another way."""
+    disorder = "SL-HyDE is better than with a retriever that learnt from pairs in disorder"
+    mean, labelled = "slhyde-mean, mean, tuned", "slhyde-supervised, mean, tuned"
+    ways = [how for how in HOW if how not in ("query", "mean")]
+    return [
+        _pair("HyDE is better than the query", HYDE, BASE),
+        _pair("SL-HyDE is better than HyDE", METHOD, HYDE),
+        _pair("SL-HyDE is better than the query", METHOD, BASE),
+        _pair("SL-HyDE is better than its retriever with the query", METHOD, "slhyde"),
+        _pair(disorder, METHOD, "shuffled, mean, tuned"),
+        _pair("SL-HyDE is better than without its retriever", METHOD, f"{BASE}, mean, tuned"),
+        _pair("SL-HyDE is better than without its generator", METHOD, "slhyde, mean, base"),
+        _pair("trained on the mean it is better", mean, "slhyde-half, mean, tuned"),
+        _pair("labels are better than SL-HyDE", labelled, "slhyde-query, mean, tuned"),
+        *(
+            _pair(f"the mean is better than the way {how}", METHOD, f"slhyde, {how}, tuned")
+            for how in ways
         ),
     ]
-    for how in HOW:
-        if how not in ("query", "mean"):
-            other = f"slhyde, {how}, tuned"
-            pairs.append(pair(f"the mean is better than the way {how}", method, other))
+
+
+def _capable_pairs() -> list[Pair]:
+    """With what a capable writer wrote: its passages, and its hypotheses under contrast."""
     capable, tuned = f"{BASE}, mean, capable", "slhyde, mean, capable"
-    pairs += [
-        pair("a capable writer is better than the query", capable, BASE),
-        pair("a capable writer is better than the small one", capable, hyde),
-        pair("self-learning helps with a capable writer", tuned, capable),
-        pair("two passages are better than one", f"{capable} x 2", capable),
+    pairs = [
+        _pair("a capable writer is better than the query", capable, BASE),
+        _pair("a capable writer is better than the small one", capable, HYDE),
+        _pair("self-learning helps with a capable writer", tuned, capable),
+        _pair("two passages are better than one", f"{capable} x 2", capable),
     ]
     for retriever in (BASE, "slhyde"):
         plain = f"{retriever}, contrast@{LAMBDAS[0]}, capable"
         for lam in LAMBDAS[1:]:
             subtracted = f"{retriever}, contrast@{lam}, capable"
-            pairs.append(pair(f"contrast at {lam} is better than H+ alone", subtracted, plain))
+            pairs.append(_pair(f"contrast at {lam} is better than H+ alone", subtracted, plain))
     for lam in LAMBDAS:
         arm = f"contrast@{lam}, capable"
-        pairs.append(pair(f"self-learning helps at {lam}", f"slhyde, {arm}", f"{BASE}, {arm}"))
+        pairs.append(_pair(f"self-learning helps at {lam}", f"slhyde, {arm}", f"{BASE}, {arm}"))
     return pairs
 
 
