@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 import threading
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,8 @@ import pytest
 from fault_server import FaultServer
 from kill_record import Echo
 
-from lib.base.paths import ROOT
+from lib.base.files import canonical_json, read_jsonl, read_manifest, write_manifest
+from lib.base.paths import RECORDINGS, ROOT
 from lib.llm.chat import (
     MOST_CHARACTERS,
     REFERENCE,
@@ -108,6 +111,7 @@ def test_two_replies_to_one_request_are_refused_and_both_lines_are_named(mode, f
     lines = file.read_text().splitlines()
     row = json.loads(lines[1])
     row["reply"]["text"] = "another text"
+    del row["digest"]  # as an older version wrote it
     file.write_text("\n".join([*lines, json.dumps(row)]) + "\n")
     with pytest.raises(ValueError, match=r"lines 2 and 4: two replies"):
         Recorder(Counting() if mode == "record" else None, file, mode)
@@ -386,3 +390,97 @@ def test_damage_that_no_kill_can_do_is_an_error(file):
     file.write_text(whole.replace('"content":"What', '"content":"Who', 1))
     with pytest.raises(ValueError, match="edited by hand"):
         Recorder(None, file, "replay")
+
+
+# edited replies ----------------------------------------------------------------------------------
+
+
+def recorded_and_edited(file: Path, old: str, new: str) -> str:
+    """Record three replies, and change one word of the second line; the lines as they were."""
+    with Recorder(Counting(), file) as llm:
+        for seed in range(3):
+            llm.generate(ASK, seed=seed)
+    before = file.read_text()
+    rows = before.splitlines(keepends=True)
+    assert old in rows[1]
+    rows[1] = rows[1].replace(old, new)
+    file.write_text("".join(rows))
+    return before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"text":"What', '"text":"That'), ('"output_tokens":2', '"output_tokens":3'), ("v1", "v2")],
+)
+@pytest.mark.parametrize("mode", ["replay", "record"])
+def test_an_edited_reply_is_found_and_its_line_named(mode, old, new, file):
+    recorded_and_edited(file, old, new)
+    with pytest.raises(ValueError, match="r.jsonl, line 2: .*edited since it was recorded"):
+        Recorder(Counting() if mode == "record" else None, file, mode)
+
+
+def test_a_line_that_was_deleted_is_asked_for_again_and_nothing_else(file):
+    before = recorded_and_edited(file, '"text":"What', '"text":"That')
+    rows = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([rows[0], rows[2]]))
+    model = Counting()
+    with Recorder(model, file) as llm:
+        for seed in range(3):
+            llm.generate(ASK, seed=seed)
+    assert len(model.asked) == 1 and len(lines(file)) == 3
+    assert {row["key"] for row in lines(file)} == {json.loads(b)["key"] for b in rows}
+    assert before.count("digest") == file.read_text().count("digest") == 3
+
+
+def without_digests(file: Path) -> None:
+    """Make it a recording of an older version."""
+    rows = lines(file)
+    for row in rows:
+        del row["digest"]
+    file.write_text("".join(canonical_json(row) + "\n" for row in rows))
+
+
+def test_lines_without_a_digest_are_vouched_for_by_a_manifest(file, capsys):
+    with Recorder(Counting(), file) as llm:
+        said = [llm.generate(ASK, seed=seed)[0].text for seed in range(2)]
+    without_digests(file)
+    write_manifest(file, rows=2, settings={})
+    whole = file.read_bytes()
+    with Recorder(Counting(), file) as llm:  # replaying all of it changes nothing
+        assert [llm.generate(ASK, seed=seed)[0].text for seed in range(2)] == said
+    assert file.read_bytes() == whole
+    with Recorder(Counting(), file) as llm:
+        said.append(llm.generate(ASK, seed=2)[0].text)
+        half_way = Recorder(None, file, "replay")  # as after a kill: nobody has sorted the file
+        assert [half_way.generate(ASK, seed=seed)[0].text for seed in range(3)] == said
+    sorted_one = Recorder(None, file, "replay")
+    assert [sorted_one.generate(ASK, seed=seed)[0].text for seed in range(3)] == said
+
+    file.write_bytes(whole.replace(b'"text":"What', b'"text":"That', 1))
+    with pytest.raises(ValueError, match=r"line 1: .*python -m lib.llm.vouch .*r.jsonl"):
+        Recorder(None, file, "replay")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_damage_to_one_byte_of_a_recording_gives_another_reply(seed, file):
+    with Recorder(Counting(), file) as llm:
+        said = [llm.generate(ASK, seed=s)[0].text for s in range(3)]
+    chance = random.Random(seed)
+    damaged = bytearray(file.read_bytes())
+    damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+    file.write_bytes(damaged)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            told = Recorder(None, file, "replay")
+            heard = [told.generate(ASK, seed=s)[0].text for s in range(3)]
+        except (ValueError, RecordingMiss):
+            return  # it was said
+    assert heard == said and not warned
+
+
+def test_every_bundled_recording_is_vouched_for():
+    found = sorted(RECORDINGS.glob("*.jsonl")) + sorted(RECORDINGS.glob("*.jsonl.gz"))
+    assert len(found) > 20
+    for file in found:
+        assert read_manifest(file) or all("digest" in row for row in read_jsonl(file)), file.name

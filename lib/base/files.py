@@ -28,6 +28,7 @@ __all__ = [
     "sha256_file",
     "read_jsonl",
     "write_jsonl_gz",
+    "finished_bytes",
     "remove_with_manifest",
     "write_manifest",
     "read_manifest",
@@ -185,3 +186,19 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
     # Missing, not JSON, without a field, or JSON that is no object.
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def finished_bytes(path: Path) -> int | None:
+    """How many bytes a file starts with that its manifest vouches for; more may follow them.
+
+    None where there is no manifest, 0 where the manifest is broken or about other bytes.
+    """
+    try:
+        manifest = json.loads(_manifest_path(path).read_text(encoding="utf-8"))
+        with open(path, "rb") as stream:
+            start = stream.read(manifest["bytes"])
+        return len(start) if sha256_bytes(start) == manifest["sha256"] else 0
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

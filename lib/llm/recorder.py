@@ -2,9 +2,11 @@
 
 A recording is JSON Lines sorted by ``key`` (see ``recording_key``), one generation a line:
 ``model`` (as asked for), ``author`` (as the server names it), ``request`` (unless it is long),
-``sample``, ``reply``. What differs between two runs (latency, time, who asked) stands beside it in
-``<name>.times.jsonl``: the recording is the same bytes whatever the order of the calls or the
-number of kills.
+``sample``, ``reply``, and ``digest``, a hash of all these, so that an edited reply is found. What
+differs between two runs (latency, time, who asked) stands beside it in ``<name>.times.jsonl``: the
+recording is the same bytes whatever the order of the calls or the number of kills. Lines without a
+digest (texts that came in sheets, older versions) are vouched for by a manifest beside the file,
+which ``python -m lib.llm.vouch FILE ...`` writes.
 
 Whoever writes to the two files holds one lock (``lib.base.files.locked``). So a torn line is that
 of a writer who is dead, and nobody writes into a file that another is replacing.
@@ -15,6 +17,7 @@ from __future__ import annotations
 import atexit
 import gzip
 import json
+import math
 import os
 import threading
 import warnings
@@ -23,7 +26,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from lib.base.files import atomic_write, canonical_json, locked, sha256_bytes
+from lib.base.files import (
+    atomic_write,
+    canonical_json,
+    finished_bytes,
+    locked,
+    sha256_bytes,
+)
 from lib.base.paths import shown
 from lib.llm.chat import REFERENCE, ChatModel, Message, Reply, current_tag, sample_seed
 
@@ -34,6 +43,7 @@ LONG = 4000
 
 _VOLATILE = ("latency_s", "model", "method")
 _AGAIN = "again"
+_DIGEST = "digest"
 
 
 class RecordingMiss(LookupError):
@@ -61,6 +71,7 @@ class _Lines:
         self._stream: BinaryIO | None = None
         self._bytes_read = 0
         self._lines_read = 0
+        self._vouched = math.inf
 
     def let_go(self) -> None:
         """Close the file; when it is read next, it is read from its start."""
@@ -77,15 +88,16 @@ class _Lines:
         if self._stream is None or self._was_replaced():
             self.let_go()
             self._stream = self.file.open("rb", buffering=0)
+            self._vouched = _vouched_bytes(self.file)
             if self.file.suffix == ".gz":
                 self._stream = gzip.GzipFile(fileobj=self._stream)
         self._stream.seek(self._bytes_read)
         data = self._stream.read()
         whole = data.rfind(b"\n") + 1
-        for line in data[:whole].splitlines():
+        for line in data[:whole].splitlines(keepends=True):
             self._lines_read += 1
+            self._bytes_read += len(line)
             self._take(self._parsed(line))
-        self._bytes_read += whole
         return whole < len(data)
 
     def _take(self, row: dict) -> None:
@@ -113,6 +125,14 @@ class _Lines:
             asked = (row.get("model"), row.get("request"), row.get("sample"))
             if asked[1] and row["key"] != recording_key(*asked):
                 raise ValueError("edited by hand")
+            digest = row.pop(_DIGEST, None)
+            if digest is None and self._bytes_read > self._vouched:
+                raise ValueError(
+                    "no digest, and the file is not the one its manifest vouches for; restore it, "
+                    f"or, if the change is meant, run: python -m lib.llm.vouch {self.file}"
+                )
+            if digest is not None and digest != _digest(row):
+                raise ValueError("edited since it was recorded; delete the line to ask again")
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             where = f"{shown(self.file)}, line {self._lines_read}"
             raise ValueError(f"{where}: no recording ({error!r})") from error
@@ -147,19 +167,24 @@ class _Lines:
 
     def is_sorted(self) -> bool:
         """Whether the file is in order and holds all that is known here; True where it is none."""
-        return not self.file.exists() or self._in_order() == self.file.read_bytes()
+        if not self.file.exists():
+            return True
+        there = self.file.read_bytes()
+        rows = self._in_order()
+        # What is vouched for by a manifest stays as it is, without digests.
+        return there in (_text(rows), _text(rows, digests=False))
 
     def sort(self) -> None:
         """Put the lines in order, under the lock, with what every process appended."""
         if not self.is_sorted():
-            atomic_write(self.file, self._in_order())
+            atomic_write(self.file, _text(self._in_order()))
         self.let_go()
 
-    def _in_order(self) -> bytes:
+    def _in_order(self) -> dict[str, dict]:
         there = _Lines(self.file, self._once)
         there.catch_up()
         there.let_go()
-        return _text(self.rows | there.rows)
+        return self.rows | there.rows
 
 
 class Recorder(ChatModel, AbstractContextManager):
@@ -310,8 +335,28 @@ class Recorder(ChatModel, AbstractContextManager):
         self.close()
 
 
-def _text(rows: dict[str, dict]) -> bytes:
-    return "".join(canonical_json(rows[key]) + "\n" for key in sorted(rows)).encode()
+def _text(rows: dict[str, dict], digests: bool = True) -> bytes:
+    """The lines of a file, sorted by key, each with its digest."""
+    told = (rows[key] | ({_DIGEST: _digest(rows[key])} if digests else {}) for key in sorted(rows))
+    return "".join(canonical_json(row) + "\n" for row in told).encode()
+
+
+def _digest(row: dict) -> str:
+    """64 bits of a hash of what was recorded, whether it was asked for again or not."""
+    recorded = {name: value for name, value in row.items() if name not in (_AGAIN, _DIGEST)}
+    return sha256_bytes(canonical_json(recorded).encode())[:16]
+
+
+def _vouched_bytes(file: Path) -> float:
+    """Up to which byte lines need no digest; all of them where no manifest stands beside the file.
+
+    A manifest vouches for the bytes it was written for, so lines may have been added since. Of a
+    gzipped file it vouches for all or nothing.
+    """
+    vouched = finished_bytes(file)
+    if vouched is None or (vouched and file.suffix == ".gz"):
+        return math.inf
+    return vouched
 
 
 def _end_of_last_line(stream: BinaryIO) -> int:
