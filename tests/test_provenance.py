@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.base.files import read_manifest, sha256_file
+from lib.base.files import StaleInput, read_manifest, sha256_file
 from lib.base.provenance import (
     code_hash,
     data_hash,
@@ -275,6 +278,54 @@ def test_results_that_are_made_together_are_all_made_again_when_one_does_not_hol
 LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3})
 
 
+def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_other(project):
+    def one_run(lam: float, seed: int) -> int:
+        """Make or read ten results; how often the run was refused."""
+        chance, refused = random.Random(f"{lam} {seed}"), 0
+        for name in [f"table{i}" for i in range(5)] * 2:
+
+            def make() -> pd.DataFrame:
+                time.sleep(chance.uniform(0, 0.002))
+                return TABLE.assign(lam=lam)
+
+            try:
+                made = make_or_reuse(make, name, "mini", **BEHIND, lam=lam)
+            except StaleInput as error:
+                assert "CHR_OUT=" in str(error)
+                refused += 1
+            else:
+                assert set(made["lam"]) == {lam}, "a number of the other run"
+        return refused
+
+    refused = 0
+    for seed in range(20):
+        with ThreadPoolExecutor(2) as threads:
+            refused += sum(threads.map(one_run, (0.2, 0.4), (seed, seed)))
+    assert refused, "the runs must have met"
+    for i in range(5):
+        path = paths.results("mini") / f"table{i}.csv"
+        manifest = read_manifest(path)
+        if manifest is not None:
+            assert set(pd.read_csv(path)["lam"]) == {manifest["settings"]["lam"]}
+
+
+def test_two_runs_with_the_same_parameters_in_one_folder_share_what_they_make(project):
+    def one_run(seed: int) -> list[float]:
+        chance = random.Random(seed)
+
+        def make() -> pd.DataFrame:  # a time it took: no run makes the same one twice
+            time.sleep(chance.uniform(0, 0.002))
+            return TABLE.assign(seconds=chance.random())
+
+        names = [f"table{seed // 2}{i}" for i in range(5)]
+        made = [make_or_reuse(make, name, "mini", **BEHIND)["seconds"][0] for name in names]
+        assert all(read_result(name, "mini") for name in names)
+        return made
+
+    with ThreadPoolExecutor(2) as threads:
+        assert len(list(threads.map(one_run, range(40)))) == 40
+
+
 def test_a_large_result_is_packed_and_comes_back_the_same(project):
     path = save(table=LONG)
     assert path.name == "curve.csv.xz" and lzma.decompress(path.read_bytes()).count(b"\n") == 90_001
@@ -432,6 +483,7 @@ def test_what_a_killed_run_left_behind_is_no_result(results):
 
 KILLED = """
 import sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from lib.base.files import atomic_write
 

@@ -11,10 +11,12 @@ function (plots, models, clients), how files are written (``lib.base``) and how 
 from __future__ import annotations
 
 import ast
+import io
 import json
 import lzma
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 
@@ -201,10 +203,12 @@ def write_result(
         content = lzma.compress(content, preset=2)
     else:
         path, old = plain, packed
-    files.atomic_write(path, content)
-    files.write_manifest(path, rows=len(table), settings=_origin(profile, code, data, **settings))
-    # A table that crossed the size would leave its old self beside it.
-    files.remove_with_manifest(old)
+    origin = _origin(profile, code, data, **settings)
+    with _alone_in(path.parent):
+        files.atomic_write(path, content)
+        files.write_manifest(path, rows=len(table), settings=origin)
+        # A table that crossed the size would leave its old self beside it.
+        files.remove_with_manifest(old)
     return path
 
 
@@ -233,10 +237,11 @@ def make_or_reuse(
     It holds while ``origin`` (code, data and settings, as ``write_result`` takes them) is what its
     manifest has. Either way the numbers are those of the file, with 3 decimals.
     """
-    path, manifest = _stored(paths.results(profile), name)
-    if manifest is None or manifest["settings"] != _origin(profile, **origin):
-        path = write_result(make(), name, profile, **origin)
-    return _table(path, origin.get("k", USUAL_K))
+    wanted = _origin(profile, **origin)
+    _, manifest = _stored(paths.results(profile), name)
+    if manifest is None or manifest["settings"] != wanted:
+        write_result(make(), name, profile, **origin)
+    return _read_back(name, profile, wanted)
 
 
 def make_all_or_reuse(
@@ -252,8 +257,34 @@ def make_all_or_reuse(
         tables = make()
         for name in names:
             write_result(tables[name], name, profile, **origin)
-    stored = {name: _stored(paths.results(profile), name)[0] for name in names}
-    return {name: _table(path, origin.get("k", USUAL_K)) for name, path in stored.items()}
+    return {name: _read_back(name, profile, wanted) for name in names}
+
+
+def _read_back(name: str, profile: str, wanted: dict) -> pd.DataFrame:
+    """The stored result, if it was made with the settings ``wanted``.
+
+    Another run may write to the same folder: what its settings made is not read, but StaleInput.
+    """
+    content, suffix, manifest = _whole(paths.results(profile), name)
+    if manifest is None or manifest["settings"] != wanted:
+        raise files.StaleInput(
+            f"{paths.shown(paths.results(profile) / name)}.csv is not what was just made: another "
+            f"run, with other parameters, writes to this folder. "
+            f"Give one of them its own: CHR_OUT=folder"
+        )
+    return _table(content, suffix, wanted.get("k", USUAL_K))
+
+
+def _alone_in(folder: Path) -> AbstractContextManager:
+    """While it is held, no other run is between a table and its manifest in this folder."""
+    return files.locked(paths.cache("locks") / files.sha256_bytes(str(folder).encode())[:16])
+
+
+def _whole(folder: Path, name: str) -> tuple[bytes, str, dict | None]:
+    """The bytes of a result, how its name ends, and its manifest; None where it is incomplete."""
+    with _alone_in(folder):
+        path, manifest = _stored(folder, name)
+        return (b"" if manifest is None else path.read_bytes()), path.suffix, manifest
 
 
 def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
@@ -266,11 +297,13 @@ def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
     return plain, None
 
 
-def _table(path: Path, k: int = USUAL_K) -> pd.DataFrame:
+def _table(content: bytes, suffix: str, k: int = USUAL_K) -> pd.DataFrame:
     """A result as it was: ids stay text (0007 is no number), and "N/A" is a text too."""
-    columns = pd.read_csv(path, nrows=0).columns
+    if suffix == ".xz":
+        content = lzma.decompress(content)
+    columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
     texts = {column: str for column in columns if column in TEXTS}
-    table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    table = pd.read_csv(io.BytesIO(content), dtype=texts, keep_default_na=False, na_values=[""])
     return _renamed(table, k, USUAL_K)
 
 
@@ -280,10 +313,11 @@ def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd
     FileNotFoundError, with the command that makes it, when it is missing or incomplete.
     """
     folder = paths.committed(profile) if committed else paths.results(profile)
-    path, manifest = _stored(folder, name)
+    content, suffix, manifest = _whole(folder, name)
     if manifest is None:
         raise FileNotFoundError(
-            f"{paths.shown(path)} is missing or does not match its manifest; "
+            f"{paths.shown(folder / name)}.csv is missing or does not match its manifest; "
             f"run: make figures PROFILE={profile}"
         )
-    return _table(path, manifest["settings"].get("k", USUAL_K)), manifest["settings"]
+    k = manifest["settings"].get("k", USUAL_K)
+    return _table(content, suffix, k), manifest["settings"]
