@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from lib.base.paths import DATA
-from lib.base.provenance import data_hash, modules_behind
+from lib.base.provenance import data_hash, modules_behind, read_result, write_result
 from lib.llm.chat import Reply, ScriptedChat
 from lib.plots import contradiction as plots
 from lib.profiles import load_profile
@@ -497,19 +497,16 @@ def test_answers_that_are_none_are_counted(lab, own_folders, monkeypatch):
     assert (first["n"], first["answers"]) == (1, 1), "of two medicines one said no word"
 
 
-def through_a_file(table, folder):
+def through_a_file(table):
     """As ``lib.base.provenance.make_or_reuse`` gives it back."""
-    from lib.base.provenance import _table
-
-    file = folder / "table.csv"
-    file.write_text(table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
-    return _table(file)
+    write_result(table, "table", "mini", code=["lib.base.files"], data=[])
+    return read_result("table", "mini")[0]
 
 
-def test_table_2_and_its_tests(lab, own_folders, tmp_path):
+def test_table_2_and_its_tests(lab, own_folders):
     chats = [{"name": "model", "llm": "replay:data/recordings/none.jsonl"}]
     made = outcomes.measured_answers(lab, outcomes.contexts(lab, 3), ENCODER, chats)
-    scored = through_a_file(made, tmp_path)
+    scored = through_a_file(made)
     table = outcomes.table2(scored)
     assert len(table) == 2 * 5 * len(quality.METRICS)
     not_run = table[table["value"].isna()]

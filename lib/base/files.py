@@ -26,6 +26,7 @@ __all__ = [
     "locked",
     "sha256_bytes",
     "sha256_file",
+    "row_digest",
     "read_jsonl",
     "write_jsonl_gz",
     "finished_bytes",
@@ -118,11 +119,17 @@ def locked(path: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_UN)
 
 
+def row_digest(row: dict) -> str:
+    """64 bits of a hash of a row's values, but for ``digest``, where it is kept, and ``again``."""
+    hashed = {name: value for name, value in row.items() if name not in ("digest", "again")}
+    return sha256_bytes(canonical_json(hashed).encode())[:16]
+
+
 def read_jsonl(path: Path) -> Iterator[dict]:
     """Rows of a JSON Lines file, one at a time; a broken line is named with its number.
 
-    A file whose name ends in ".gz" is read as gzip. ValueError for a line that is not UTF-8 or not
-    JSON.
+    A file whose name ends in ".gz" is read as gzip. The ``digest`` of a row that has one is checked
+    and left out. ValueError for a line that is not UTF-8, not JSON, or edited since.
     """
     opened = gzip.open if path.name.endswith(".gz") else open
     with opened(path, "rb") as stream:
@@ -134,8 +141,11 @@ def read_jsonl(path: Path) -> Iterator[dict]:
                 raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from error
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
-            if text:
-                yield row
+            if not text:
+                continue
+            if isinstance(row, dict) and "digest" in row and row.pop("digest") != row_digest(row):
+                raise ValueError(f"{path}, line {number}: edited since it was recorded")
+            yield row
 
 
 def write_jsonl_gz(path: Path, rows: Iterable[dict]) -> None:

@@ -31,6 +31,7 @@ from lib.base.files import (
     canonical_json,
     finished_bytes,
     locked,
+    row_digest,
     sha256_bytes,
 )
 from lib.base.paths import shown
@@ -131,7 +132,7 @@ class _Lines:
                     "no digest, and the file is not the one its manifest vouches for; restore it, "
                     f"or, if the change is meant, run: python -m lib.llm.vouch {self.file}"
                 )
-            if digest is not None and digest != _digest(row):
+            if digest is not None and digest != row_digest(row):
                 raise ValueError("edited since it was recorded; delete the line to ask again")
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             where = f"{shown(self.file)}, line {self._lines_read}"
@@ -337,14 +338,10 @@ class Recorder(ChatModel, AbstractContextManager):
 
 def _text(rows: dict[str, dict], digests: bool = True) -> bytes:
     """The lines of a file, sorted by key, each with its digest."""
-    told = (rows[key] | ({_DIGEST: _digest(rows[key])} if digests else {}) for key in sorted(rows))
+    told = [rows[key] for key in sorted(rows)]
+    if digests:
+        told = [row | {_DIGEST: row_digest(row)} for row in told]
     return "".join(canonical_json(row) + "\n" for row in told).encode()
-
-
-def _digest(row: dict) -> str:
-    """64 bits of a hash of what was recorded, whether it was asked for again or not."""
-    recorded = {name: value for name, value in row.items() if name not in (_AGAIN, _DIGEST)}
-    return sha256_bytes(canonical_json(recorded).encode())[:16]
 
 
 def _vouched_bytes(file: Path) -> float:
