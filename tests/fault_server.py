@@ -7,9 +7,9 @@ server.bodies, server.headers, server.peak     # what it was asked, and how much
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 __all__ = ["FaultServer", "completion"]
@@ -42,6 +42,14 @@ class FaultServer(ThreadingHTTPServer):
     promised), "garbled" (half a JSON text), "empty" (no choices), "slow" (``pause_s``), "drop" (no
     answer), "cut" (finish_reason "length"), "overflow" (a 400 about the context), "echo 401" (a
     status whose message has the request's Authorization header), "echo" (a reply that has it).
+
+    "429 after 120" (Retry-After: 120, or whatever the third word says), "drip" (a byte each
+    ``pause_s``, without end), "drip head" (the same before the headers have ended), "silent" (only
+    headers), "flood" and "flood 500" (bytes without end), "hundreds" (100 Continue without end),
+    "bomb" (60 MB in a little gzip), "deep" (lists in lists), "chunks" (a chunk whose length is no
+    number), "failed 200" (an error with status 200), "escapes" (a
+    400 of much text that moves a terminal's cursor), "moved" (a redirect to ``elsewhere``), "told"
+    (``told``, whatever it is).
     """
 
     daemon_threads = True
@@ -57,11 +65,14 @@ class FaultServer(ThreadingHTTPServer):
         pause_s: float = 1.0,
         together: int = 0,
         likely: dict[str, float] | None = None,
+        elsewhere: str = "",
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.steps, self.text, self.forever = list(steps), text, forever
         self.refuse, self.several, self.pause_s = refuse, several, pause_s
-        self.likely = likely
+        self.likely, self.elsewhere = likely, elsewhere
+        self.told: dict = {}
+        self.closed = threading.Event()
         self.bodies: list[dict] = []
         self.headers: list[dict] = []
         self.peak = self.now = 0
@@ -74,6 +85,7 @@ class FaultServer(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_) -> None:
+        self.closed.set()
         self.shutdown()
         self.server_close()
 
@@ -112,6 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif step.isdigit():
             wait = {"Retry-After": "1"} if step == "429" else {}
             self.send(int(step), {"error": {"message": f"planned {step}"}}, wait)
+        elif " after " in step:
+            status, _, wait = step.split(maxsplit=2)
+            said = {"error": {"message": f"planned {status}"}}
+            self.send(int(status), said, {"Retry-After": wait})
         elif step.startswith("echo "):
             said = f"refused: {self.headers['Authorization']}"
             self.send(int(step.removeprefix("echo ")), {"error": {"message": said}})
@@ -128,8 +144,27 @@ class _Handler(BaseHTTPRequestHandler):
             self.send(200, '{"id": "x", "cho')
         elif step == "empty":
             self.send(200, completion())
+        elif step in ("drip", "drip head", "silent", "flood", "flood 500", "hundreds"):
+            self.never_end(step)
+        elif step == "bomb":
+            self.send(200, gzip.compress(b" " * 60_000_000, 1), {"Content-Encoding": "gzip"})
+        elif step == "deep":
+            self.send(200, "[" * 200_000)
+        elif step == "chunks":
+            self.begin(200, {"Transfer-Encoding": "chunked"})
+            self.wfile.write(b"zz\r\nnot a length\r\n")
+            self.close_connection = True
+        elif step == "failed 200":
+            self.send(200, {"error": {"message": "out of memory", "code": 500}})
+        elif step == "escapes":
+            self.send(400, {"error": {"message": "\x1b[2J\x1b[31mgone\n" * 100_000}})
+        elif step == "told":
+            self.send(200, server.told)
+        elif step == "moved":
+            self.send(307, "", {"Location": server.elsewhere})
         else:
-            time.sleep(server.pause_s if step == "slow" else 0)
+            if step == "slow":
+                server.closed.wait(server.pause_s)
             reason = "length" if step == "cut" else "stop"
             count = body.get("n", 1) if server.several else 1
             text = server.text(body) if callable(server.text) else server.text
@@ -142,14 +177,39 @@ class _Handler(BaseHTTPRequestHandler):
                 answer["choices"][0]["logprobs"] = {"content": [first], "refusal": None}
             self.send(200, answer)
 
-    def send(self, status: int, body: dict | str, headers: dict | None = None, short: int = 0):
+    def never_end(self, step: str) -> None:
+        """What goes on until the client has gone or the server is closed."""
+        server = self.server
+        part, pause_s = b" ", server.pause_s
+        if step.startswith("flood"):
+            part, pause_s = b" " * 65536, 0
+        elif step == "hundreds":
+            part, pause_s = b"HTTP/1.1 100 Continue\r\n\r\n", 0.001
+        elif step == "drip head":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            part = b"x"
+        if step in ("drip", "silent", "flood", "flood 500"):
+            self.begin(500 if step == "flood 500" else 200, {})
+        while not server.closed.wait(pause_s):
+            if step != "silent":
+                self.wfile.write(part)
+        self.close_connection = True
+
+    def send(
+        self, status: int, body: dict | str | bytes, headers: dict | None = None, short: int = 0
+    ) -> None:
         """One answer; ``short`` bytes of it stay unsent."""
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
+        data = body
+        if not isinstance(body, bytes):
+            data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.begin(status, {"Content-Length": str(len(data))} | (headers or {}))
         self.wfile.write(data[: len(data) - short])
         self.close_connection = bool(short)
+
+    def begin(self, status: int, headers: dict) -> None:
+        """Status and headers of an answer."""
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()

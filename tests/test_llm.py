@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import traceback
 from urllib.parse import quote
 
 import pytest
-from fault_server import FaultServer
+from fault_server import FaultServer, completion
 
 from lib.base.paths import ROOT
 from lib.base.secrets import BLOT
@@ -252,6 +253,194 @@ def test_no_server_at_all():
         OpenAIChat("m", "http://127.0.0.1:9/v1", max_retries=0).generate(ASK)
 
 
+# waiting -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["drip", "drip head", "silent", "hundreds"])
+def test_an_answer_without_end_is_left_at_the_limit(step):
+    with FaultServer(forever=step, pause_s=0.05) as server:
+        start = time.perf_counter()
+        with pytest.raises(LLMError, match=rf"m at {server.url}: timed out.* 0\.5 s.*Next: "):
+            chat(server, timeout_s=0.5, max_retries=0).generate(ASK)
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("step", ["drip head", "hundreds"])
+def test_a_request_that_is_left_is_closed_so_that_its_server_can_stop(step):
+    with FaultServer(forever=step, pause_s=0.05) as server:
+        with pytest.raises(LLMError, match="timed out"):
+            chat(server, timeout_s=0.3, max_retries=0).generate(ASK)
+        ends = time.monotonic() + 5
+        while server.now and time.monotonic() < ends:
+            time.sleep(0.02)
+        assert server.now == 0
+
+
+def test_a_dripping_answer_is_asked_for_again(capsys):
+    with FaultServer("drip", pause_s=0.05) as server:
+        assert chat(server, timeout_s=0.5).generate(ASK)[0].text == "fine"
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "before try 2 of 6 (timed out" in said
+
+
+def test_all_tries_and_waits_end_at_the_deadline():
+    with FaultServer(forever="silent", pause_s=0.05) as server:
+        start = time.perf_counter()
+        with pytest.raises(LLMError, match="timed out"):
+            chat(server, timeout_s=0.4, max_retries=50, deadline_s=1.5).generate(ASK)
+    assert 2 <= len(server.bodies) < 10 and time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("429 after 120", "120 s"),
+        ("429 after 1e999", "inf s"),
+        ("503 after 9999", "9,999 s"),
+        ("429 after Fri, 31 Dec 2100 23:59:59 GMT", "2,.* s"),
+    ],
+)
+def test_a_wait_that_is_longer_than_the_deadline_is_refused_at_once(step, says, capsys):
+    refused = f"says wait: {says}.* s are left of 60 s.*Next: "
+    with FaultServer(forever=step) as server, pytest.raises(LLMError, match=refused) as caught:
+        chat(server, deadline_s=60).generate(ASK)
+    assert caught.value.status == int(step[:3]) and len(server.bodies) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_wait_that_the_server_asks_for_is_said_once_for_all_who_wait(capsys):
+    with FaultServer(*["429 after 1"] * 4, together=4) as server:
+        model = chat(server)
+        in_parallel(lambda _: model.generate(ASK), range(4), workers=4)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"m at {server.url}: the server says wait: 1.0 s before try 2 of 6 (" in said
+
+
+@pytest.mark.parametrize("wait", ["nan", "-5", "soon", "Thu, 01 Jan 1970 00:00:00 GMT", ""])
+def test_a_wait_that_says_nothing_is_a_back_off(wait):
+    """A date in the past is what a clock that went backwards makes of any."""
+    with FaultServer(f"429 after {wait}") as server:
+        assert chat(server).generate(ASK)[0].text == "fine"
+
+
+ASKING = """
+import sys
+from lib.llm.chat import in_parallel
+from lib.llm.connect import connect
+
+def one(i):
+    return llm.generate([{"role": "user", "content": f"question {i}"}])
+
+with connect(sys.argv[1]) as llm:
+    in_parallel(one, range(8), workers=4)
+"""
+
+
+@pytest.mark.parametrize("step", ["silent", "429 after 100"])
+def test_ctrl_c_ends_at_once_and_what_was_answered_is_kept(step, tmp_path):
+    file = tmp_path / "said.jsonl"
+    with FaultServer("ok", "ok", "ok", forever=step, pause_s=0.05) as server:
+        command = [sys.executable, "-c", ASKING, f"record:{file}=openai:m@{server.url}"]
+        asking = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        while len(server.bodies) < 7:  # three are answered, four workers wait
+            assert asking.poll() is None
+            time.sleep(0.02)
+        while file.read_bytes().count(b"\n") < 3:
+            time.sleep(0.02)
+        asking.send_signal(signal.SIGINT)
+        try:
+            said = asking.communicate(timeout=5)[1]
+        finally:
+            asking.kill()
+        assert "KeyboardInterrupt" in said and asking.returncode in (-signal.SIGINT, 130)
+        kept = file.read_text(encoding="utf-8").splitlines()
+        server.forever = "ok"
+        with Recorder(chat(server), file) as llm:
+            for i in range(8):
+                llm.generate([{"role": "user", "content": f"question {i}"}])
+    assert len(kept) == 3 and len(server.bodies) == 7 + 5
+    assert set(kept) < set(file.read_text(encoding="utf-8").splitlines())
+
+
+def test_an_interrupt_while_others_end_after_an_error_ends_them_too():
+    """The main thread waits for them in another place than before the error."""
+    with FaultServer("404", forever="silent", pause_s=0.05) as server:
+        model = chat(server, timeout_s=60)
+        failed, interrupted = threading.Event(), threading.Event()
+
+        def one(i: int) -> None:
+            try:
+                model.generate(ASK)
+            except LLMError:
+                failed.set()
+                raise
+            except KeyboardInterrupt:
+                interrupted.set()
+                raise
+
+        def interrupt() -> None:
+            failed.wait(20)
+            time.sleep(0.5)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            in_parallel(one, range(2), workers=2)
+        assert interrupted.wait(5)
+
+
+# answers of no use -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["flood", "flood 500", "bomb"])
+def test_an_answer_of_no_measure_is_not_read(step):
+    refused = pytest.raises(LLMError, match="more than 50 MB.*Next: ")
+    with FaultServer(forever=step, pause_s=0) as server, refused:
+        chat(server, timeout_s=30).generate(ASK)
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("deep", "cannot be read"),
+        ("failed 200", "out of memory"),
+        ("chunks", "Connection error.*chunk"),
+        ("escapes", "gone"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_in_one_plain_line(step, says):
+    with FaultServer(forever=step) as server, pytest.raises(LLMError, match=says) as caught:
+        chat(server, max_retries=0).generate(ASK)
+    said = str(caught.value)
+    assert said.isprintable() and len(said) < 1000 and "Next: " in said
+
+
+@pytest.mark.parametrize("field", ["model", "finish_reason", "prompt_tokens"])
+def test_a_field_of_a_wrong_type_is_an_error(field):
+    told = completion("fine")
+    places = {"finish_reason": told["choices"][0], "prompt_tokens": told["usage"]}
+    places.get(field, told)[field] = {"not": "this"}
+    with FaultServer(forever="told") as server, pytest.raises(LLMError, match="cannot be read"):
+        server.told = told
+        chat(server).generate(ASK)
+
+
+def test_log_probabilities_that_are_no_numbers_are_an_error():
+    likely = {"A": math.nan, "B": -1.0}
+    with FaultServer(likely=likely) as server, pytest.raises(LLMError, match="no log-prob"):
+        chat(server).generate(ASK, choices=["A", "B"])
+
+
+def test_a_redirect_is_not_followed_so_that_no_other_server_sees_the_question(monkeypatch):
+    monkeypatch.setenv("CHR_LLM_KEY", "sk-planted-0123456789")
+    with FaultServer() as other, FaultServer(forever="moved") as server:
+        server.elsewhere = other.url.replace("127.0.0.1", "localhost") + "/chat/completions"
+        with pytest.raises(LLMError, match="307.*localhost.*Next: .*CHR_LLM_URL"):
+            chat(server).generate(ASK)
+    assert not other.bodies and len(server.bodies) == 1
+
+
 # in_parallel, tag, ledger ------------------------------------------------------------------------
 
 
@@ -406,6 +595,32 @@ def test_the_bundled_model_is_quiet_from_start_to_exit():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+
+
+def test_ctrl_c_ends_the_bundled_model_in_the_middle_of_a_reply():
+    """It runs in this process, which ends only when nobody waits for the reply any more."""
+    code = """
+from lib.llm.connect import connect
+llm = connect("small")
+ask = [{"role": "user", "content": "Tell a long story."}]
+llm.generate(ask, max_tokens=2)
+print("ready", flush=True)
+llm.generate(ask, max_tokens=8000, temperature=1.0)
+"""
+    asking = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert asking.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    asking.send_signal(signal.SIGINT)
+    try:
+        assert "KeyboardInterrupt" in asking.communicate(timeout=10)[1]
+    finally:
+        asking.kill()
 
 
 def test_missing_or_changed_weights_name_the_command(monkeypatch, tmp_path):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 from tqdm.auto import tqdm
 
+from lib.llm.waiting import stop_on_interrupt
+
 __all__ = [
     "ChatModel",
     "LLMError",
@@ -157,16 +159,21 @@ def in_parallel(
 ) -> list:
     """``fn`` of every item on ``workers`` threads, in order; each sees the caller's ``tag``.
 
-    After an error nothing new starts; what is under way ends, then the error is raised.
+    After an error nothing new starts; what is under way ends, then the error is raised. After
+    Ctrl-C what waits for a server ends at once.
     """
-    pool = ThreadPoolExecutor(workers)
-    try:
-        jobs = [pool.submit(copy_context().run, fn, item) for item in items]
-        for job in tqdm(as_completed(jobs), label, len(jobs), disable=not progress):
-            job.result()
-        return [job.result() for job in jobs]
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with stop_on_interrupt() as stop:
+        pool = ThreadPoolExecutor(workers)
+        try:
+            jobs = [pool.submit(copy_context().run, fn, item) for item in items]
+            for job in tqdm(as_completed(jobs), label, len(jobs), disable=not progress):
+                job.result()
+            return [job.result() for job in jobs]
+        except KeyboardInterrupt:
+            stop.set()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def ledger(replies: Iterable[Reply]) -> pd.DataFrame:
