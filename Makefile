@@ -15,6 +15,9 @@ ifdef MIRROR
 export CHR_MIRROR := $(call absolute,$(MIRROR))
 endif
 export CHR_PROFILE := $(PROFILE)
+ifdef VERIFY
+export CHR_VERIFY := $(VERIFY)
+endif
 ifdef CHR_OUT
 override CHR_OUT := $(call absolute,$(CHR_OUT))
 export CHR_OUT
@@ -29,7 +32,7 @@ export PYTHONHASHSEED := 0
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
-	@echo "                        (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n, CHR_OUT=folder)"
+	@echo "                        (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n, CHR_OUT=folder, VERIFY=1)"
 	@echo "make test               run the tests and check the notebooks' outputs"
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 

@@ -504,7 +504,9 @@ def expand_all(
     """``method.expand`` for every question, several LLM calls in flight, order kept.
 
     Every LLM call is tagged with method and question, so a recording or a miss names both. The
-    trace says how often it searched (``searches``), before the search that is its result.
+    trace says how often it searched (``searches``), before the search that is its result. An
+    expansion with an empty text to search with has failed. TypeError, naming method and question,
+    for what is no Expansion.
     """
     if method.needs_llm and llm is None:
         raise ValueError(f"method {method.name} needs an LLM: pass llm=lib.llm.connect(...)")
@@ -519,13 +521,30 @@ def expand_all(
 
         with llm.tag(method=method.name, qid=question.qid) if llm else nullcontext():
             made = method.expand(question, llm, counted)
+        if not isinstance(made, Expansion):
+            raise TypeError(
+                f"method {method.name}, question {question.qid}: expand gave {made!r:.80}, "
+                "it must give an Expansion"
+            )
         request = made.request
+        trace = made.trace | {"searches": len(searched)}
+        if request is not None and _has_empty_text(request):
+            return replace(made, request=None, trace=trace | {"error": "a text to search is empty"})
         if isinstance(request, Hypotheses):
             topics = frozenset(filter(None, (question.target, question.mimic)))
             request = replace(request, qid=question.qid, topics=topics)
-        return replace(made, request=request, trace=made.trace | {"searches": len(searched)})
+        return replace(made, request=request, trace=trace)
 
     return in_parallel(one, questions, workers=workers, label=method.name, progress=progress)
+
+
+def _has_empty_text(request: Request) -> bool:
+    """Whether any text that is to be searched with says nothing."""
+    if isinstance(request, Fusion):
+        return any(_has_empty_text(part) for part in request.requests)
+    texts = [request.text] if isinstance(request, Sparse) else [t.text for t in request.texts]
+    # An article is a title and a text.
+    return not all("".join(text).strip() for text in texts)
 
 
 def _no_search(request: Request, k: int) -> list[tuple[str, str]]:

@@ -291,3 +291,10 @@ def test_ddx_mini_form(tmp_path, monkeypatch):
 def test_unknown_set():
     with pytest.raises(ValueError, match="known: mmlu, medqa, bioasq"):
         load_questions("usmle")
+
+
+def test_a_question_that_stands_twice_is_refused(monkeypatch):
+    twice = [datasets.Question(qid, qid, {}, "", "mine") for qid in ("a", "b", "a")]
+    monkeypatch.setitem(datasets._LOADERS, "mine", lambda: twice)
+    with pytest.raises(ValueError, match="mine: question 'a' stands twice"):
+        load_questions("mine")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.base import downloads
+from lib.base import downloads, files
 from lib.base.downloads import DownloadError, fetch, load_registry, members
 from lib.base.paths import ROOT
 
@@ -290,6 +290,22 @@ def test_mirror_without_the_file_or_with_another_one(registry, own_folders, monk
 def test_file_changed_after_it_was_verified_is_noticed(registry, own_folders, monkeypatch):
     mirror_of(own_folders, monkeypatch, file=FILE)
     fetch("file").write_bytes(FILE[::-1])
+    with pytest.raises(DownloadError, match=sha(FILE[::-1])):
+        fetch("file")
+
+
+def test_a_download_with_its_old_time_is_hashed_again_on_request(
+    registry, own_folders, monkeypatch
+):
+    mirror_of(own_folders, monkeypatch, file=FILE)
+    path = fetch("file")
+    before = path.stat()
+    path.write_bytes(FILE[::-1])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    monkeypatch.setattr(files, "_VERIFIED_HERE", set())  # as in a process of its own
+    assert fetch("file") == path
+    monkeypatch.setattr(files, "_VERIFIED_HERE", set())
+    monkeypatch.setenv("CHR_VERIFY", "1")
     with pytest.raises(DownloadError, match=sha(FILE[::-1])):
         fetch("file")
 

@@ -456,7 +456,7 @@ def test_giving_up_says_what_failed_and_what_next_but_never_the_key(ncbi, client
         list(client(tries=3).records("x"))
     assert len(ncbi.asked) == 3 and KEY not in str(e.value)
     ncbi.steps = ["400"]
-    with pytest.raises(PubMedError, match=r'400.*"api-key": "\*\*\*"') as e:
+    with pytest.raises(PubMedError, match=r'400.*"api-key": "\[key\]"') as e:
         list(client().records("x"))
     assert len(ncbi.asked) == 4 and KEY not in str(e.value)  # a refusal is not repeated
     ncbi.steps = [DOWN] * 2
@@ -494,6 +494,22 @@ def test_a_stopped_run_goes_on_by_id_and_a_finished_one_asks_for_nothing(ncbi, c
     assert [params["id"] for _, params, _ in ncbi.asked] == ["3,4", "5"]
     ncbi.asked.clear()
     assert list(client().records("x")) == again and not ncbi.asked
+
+
+@pytest.mark.parametrize("damage", [("Title", "Tattle"), ('"date"', '"data"'), ("{", "")])
+def test_a_kept_reply_that_was_damaged_is_named_and_asked_for_again(
+    ncbi, client, tmp_path, capsys, damage
+):
+    ncbi.hold({1: 1999})
+    first = list(client().records("x"))
+    (kept,) = (tmp_path / "kept" / "efetch").iterdir()
+    text = kept.read_text()
+    assert damage[0] in text
+    kept.write_text(text.replace(*damage))
+    ncbi.asked.clear()
+    assert list(client().records("x")) == first
+    assert len(ncbi.asked) == 1 and kept.name in capsys.readouterr().err
+    assert kept.read_text() == text
 
 
 def test_every_reply_is_kept_raw_with_its_date_and_without_the_key(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib import methods
 from lib.data import corpus_index
 from lib.data.passages import Passage
 from lib.data.questions import Question
@@ -281,6 +282,41 @@ def test_a_query_without_direction_has_no_rows_and_an_error(retriever, name):
     assert "zero or tiny" in traces["0"]["error"] and "error" not in traces["1"]
     alone, _ = run_retrieval(Given((DEGENERATE[name],)), ask(1), retriever, k=3)
     assert alone.empty and tuple(alone.columns) == RUN_COLUMNS
+
+
+EMPTY = (
+    Hypotheses((Text(" ", 1.0, "query", "target"),)),
+    Hypotheses((Text("gout", 1.0, "query", "target"), Text(("", "\n"), 1.0, "article", "mimic"))),
+    Sparse(""),
+    Fusion((Sparse("gout"), Sparse("\t"))),
+)
+
+
+def test_an_empty_text_is_a_failure_and_never_ranked(retriever):
+    run, traces = run_retrieval(Given((*EMPTY, REQUESTS["sparse"])), ask(5), retriever, k=3)
+    assert set(run["qid"]) == {"4"}
+    assert ["empty" in traces[qid].get("error", "") for qid in "01234"] == [True] * 4 + [False]
+
+
+@dataclass(frozen=True)
+class Silent(Given):
+    """An own method whose writer forgot to return something."""
+
+    name: str = "silent"
+
+    def expand(self, question, llm, search):
+        return None
+
+
+def test_a_method_that_gives_no_expansion_is_named_with_the_question():
+    with pytest.raises(TypeError, match="method silent, question 0: expand gave None"):
+        expand_all(Silent(()), ask(1))
+
+
+def test_two_methods_of_one_name_are_refused():
+    both = (METHODS["chr"], Given((), name="chr"))
+    with pytest.raises(ValueError, match="two methods are called 'chr'"):
+        methods._by_name(both)
 
 
 def test_hypotheses_of_a_run_know_whose_they_are(retriever):

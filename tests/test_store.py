@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -54,7 +56,8 @@ def test_equal_ids_are_refused_and_the_old_store_stays(tmp_path):
     with pytest.raises(ValueError, match="id 'p0000[12]'"):
         PassageStore.build(path, some(3) + some(2))
     assert list(PassageStore.open(path)) == some(3)
-    assert {p.name for p in tmp_path.iterdir()} == {"p.sqlite", "p.sqlite.manifest.json"}
+    seen = {p.name for p in tmp_path.iterdir() if not p.name.startswith(".")}
+    assert seen == {"p.sqlite", "p.sqlite.manifest.json"}
 
 
 def test_a_build_that_stops_leaves_nothing(tmp_path):
@@ -69,11 +72,38 @@ def test_a_build_that_stops_leaves_nothing(tmp_path):
         PassageStore.open(tmp_path / "p.sqlite")
 
 
-def test_a_file_of_another_size_than_its_manifest_is_refused(tmp_path):
+def swapped_ids(file: bytes, chance: random.Random) -> bytes:
+    """Two passages trade their ids: every page is sound, every text is there."""
+    first, second = (f"p{i:05d}".encode() for i in chance.sample(range(1, 501), 2))
+    return file.replace(first, b"\0" * 6).replace(second, first).replace(b"\0" * 6, second)
+
+
+def other_letter(file: bytes, chance: random.Random) -> bytes:
+    at = chance.choice([found.start() for found in re.finditer(b"text ", file)])
+    return file[:at] + bytes([file[at] ^ 1]) + file[at + 1 :]
+
+
+def empty_page(file: bytes, chance: random.Random) -> bytes:
+    at = 4096 * chance.randrange(len(file) // 4096)
+    return file[:at] + bytes(4096) + file[at + 4096 :]
+
+
+def cut(file: bytes, chance: random.Random) -> bytes:
+    return file[: chance.randrange(len(file))]
+
+
+@pytest.mark.parametrize("damage", [swapped_ids, other_letter, empty_page, cut])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_damaged_store_is_refused_and_said(tmp_path, capsys, damage, seed):
     path = PassageStore.build(tmp_path / "p.sqlite", some(500)).path
-    path.write_bytes(path.read_bytes()[:-4096])
-    with pytest.raises(StaleInput):
+    assert len(PassageStore.open(path)) == 500  # verified: damage after that must be found too
+    file = path.read_bytes()
+    damaged = damage(file, random.Random(seed))
+    assert damaged != file
+    path.write_bytes(damaged)
+    with pytest.raises(StaleInput, match="run: make data"):
         PassageStore.open(path)
+    assert str(path) in capsys.readouterr().err
 
 
 def test_several_threads_read_one_store(tmp_path):

@@ -204,7 +204,7 @@ def test_a_broken_store_of_texts_is_said_and_made_anew(tmp_path, damage, capsys)
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2] if damage == "half" else damage.encode())
     after = encode_small(TEXTS, HashEncoder(32), "query", cache_dir=tmp_path)
-    assert np.array_equal(before, after) and "is broken" in capsys.readouterr().err
+    assert np.array_equal(before, after) and "is damaged" in capsys.readouterr().err
 
 
 def kill_after(folder: Path, shards: int, seconds: float) -> bool:

@@ -22,10 +22,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
-from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
+from lib.base.files import atomic_write, is_sound, sha256_bytes, sha256_file
 from lib.base.paths import REGISTRY, cache, mirror_folder
 
 __all__ = ["Resource", "DownloadError", "load_registry", "fetch", "members", "download"]
@@ -77,7 +77,8 @@ def _resources(registry: Path, changed: int) -> list[Resource]:
 def fetch(name: str) -> Path:
     """The verified local file of a download, from the mirror or downloaded at the first call.
 
-    A file that was verified once is not hashed again while its path, size and time of change stay.
+    A file that was verified once is not hashed again while its path, size and time of change stay,
+    but where ``CHR_VERIFY`` is set (``make VERIFY=1``).
     Raises DownloadError with the file, what was expected, what was found and the next command.
     """
     item = load_registry()[name]
@@ -85,24 +86,26 @@ def fetch(name: str) -> Path:
     folder = mirror or cache("downloads")
     path = folder / item.path
     verified = cache("verified") / f"{name}.json"
-    if path.is_file() and verified.is_file() and verified.read_text() == _state(path, item):
+    packed_here = bool(item.archive) and not mirror
+    sha256 = item.members_sha256 if packed_here else item.sha256
+    find_sha256 = partial(_members_sha256, item) if packed_here else sha256_file
+    if path.is_file() and is_sound(path, sha256, verified, find_sha256):
         return path
     if mirror:
-        sha256 = sha256_file(path) if path.is_file() else ""
-        if sha256 != item.sha256:
-            found = f"has sha256 {sha256}" if sha256 else "is missing"
-            raise DownloadError(
-                f"{name}: CHR_MIRROR is set, but {path} {found}, expected {item.sha256}; put the "
-                f"file there, or unset CHR_MIRROR to download it from {item.url}, "
-                f"then {_NEXT_COMMAND}"
-            )
-    elif item.archive:
+        found = f"has sha256 {sha256_file(path)}" if path.is_file() else "is missing"
+        raise DownloadError(
+            f"{name}: CHR_MIRROR is set, but {path} {found}, expected {item.sha256}; put the "
+            f"file there, or unset CHR_MIRROR to download it from {item.url}, "
+            f"then {_NEXT_COMMAND}"
+        )
+    if packed_here:
         _repack(item, path)
     elif item.form == "zip-member":
         _unzip(item, path)
     else:
         download(item.url, path, f"sha256:{item.sha256}")
-    atomic_write(verified, _state(path, item))
+    if not is_sound(path, sha256, verified, find_sha256):
+        raise DownloadError(f"{name}: {path} is not the registered file; {_NEXT_COMMAND}")
     return path
 
 
@@ -133,12 +136,6 @@ def download(url: str, path: Path, known_hash: str | None) -> None:
         raise DownloadError(
             f"could not download {url} to {path}: {error}; {_NEXT_COMMAND}"
         ) from error
-
-
-def _state(path: Path, item: Resource) -> str:
-    """What stays the same while a verified file is not touched, and its registered hash."""
-    stat = path.stat()
-    return canonical_json([str(path), stat.st_size, stat.st_mtime_ns, item.sha256])
 
 
 def _repack(item: Resource, path: Path) -> None:
@@ -178,6 +175,15 @@ def _unzip(item: Resource, path: Path) -> None:
         source.unlink()  # of no use: the next run downloads it again
         raise DownloadError(f"{item.name}: {source}: {error}; {_NEXT_COMMAND}") from error
     atomic_write(path, data)
+
+
+def _members_sha256(item: Resource, path: Path) -> str:
+    """What a pack made here is known by, since its own bytes depend on who packed it."""
+    try:
+        _files_inside(path, item)
+    except DownloadError:
+        return ""
+    return item.members_sha256
 
 
 def _files_inside(source: Path, item: Resource, strip: int = 0) -> dict[str, bytes]:

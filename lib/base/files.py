@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +31,7 @@ __all__ = [
     "read_jsonl",
     "write_jsonl_gz",
     "finished_bytes",
+    "is_sound",
     "remove_with_manifest",
     "write_manifest",
     "read_manifest",
@@ -182,20 +184,61 @@ def remove_with_manifest(path: Path) -> None:
 def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
     """The manifest of a file, or None when it is missing, broken, or not about these bytes.
 
-    ``verify=False`` compares the size only, for files too large to hash at every start.
+    ``verify=False`` is for files too large to hash at every start: such a file is hashed once, and
+    again when its size or time of change is another, or once a process where ``CHR_VERIFY`` is set.
+    That such a file is damaged is said, since most who ask then make it again.
     """
     try:
         manifest = json.loads(_manifest_path(path).read_text(encoding="utf-8"))
         if not {"rows", "settings"} <= set(manifest):
             return None
-        if manifest["bytes"] != path.stat().st_size:
-            return None
-        if verify and manifest["sha256"] != sha256_file(path):
-            return None
-        return manifest
+        if manifest["bytes"] == path.stat().st_size:
+            if verify:
+                sound = manifest["sha256"] == sha256_file(path)
+            else:
+                record = path.with_name(f".{path.name}.verified")
+                sound = is_sound(path, manifest["sha256"], record)
+            if sound:
+                return manifest
+        if not verify:
+            print(f"{path} is damaged: it is not read", file=sys.stderr, flush=True)
+        return None
     # Missing, not JSON, without a field, or JSON that is no object.
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def is_sound(
+    path: Path, sha256: str, record: Path, find_sha256: Callable[[Path], str] = sha256_file
+) -> bool:
+    """Whether a file has this sha256. It is not hashed where ``record`` says that it had before.
+
+    ``find_sha256`` hashes it; what it hashes may be a part of the file.
+    The record holds of the file what changes with it: place, size, time of change. Where
+    ``CHR_VERIFY`` is set, a record of another process does not count. OSError without the file.
+    """
+    state = _state(path, sha256)
+    if state in _VERIFIED_HERE:
+        return True
+    if not os.environ.get("CHR_VERIFY"):
+        with suppress(OSError, ValueError):
+            if record.read_text(encoding="utf-8") == state:
+                return True
+    # The state from before the hashing: a change meanwhile gives another one.
+    if find_sha256(path) != sha256:
+        return False
+    _VERIFIED_HERE.add(state)
+    with suppress(OSError):  # a place that cannot be written to: hashed again by the next process
+        atomic_write(record, state)
+    return True
+
+
+_VERIFIED_HERE: set[str] = set()
+
+
+def _state(path: Path, sha256: str) -> str:
+    stat = path.stat()
+    return canonical_json([str(path), stat.st_size, stat.st_mtime_ns, sha256])
 
 
 def finished_bytes(path: Path) -> int | None:

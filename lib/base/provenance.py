@@ -3,8 +3,9 @@
 Every result is a CSV with a manifest, packed (xz) where it is large. The manifest's ``code`` is a
 hash of the modules the result names and of those they import at their top, without comments and
 docstrings: only a change that could move a number makes a result stale. What is imported inside a
-function (plots, models, clients), how files are written (``lib.base``) and how a model is reached
-(``lib.llm``, but for prompts and the reading of replies) does not count.
+function (plots, models, clients), how files are written (``lib.base``), how vectors are kept
+(``lib.search.vectors``) and how a model is reached (``lib.llm``, but for prompts and the reading of
+replies) does not count.
 ``data`` is a hash of the registered files it read.
 """
 
@@ -51,8 +52,9 @@ _CARRIES = (
     "lib.llm.recorder",
     "lib.llm.small_engine",
     "lib.llm.small_model",
+    "lib.search.vectors",
 )
-"""Modules that carry texts and settings about, and compute no number of a result."""
+"""Modules that carry texts, settings or vectors about, and compute no number of a result."""
 
 
 def modules_behind(roots: Iterable[str]) -> list[str]:

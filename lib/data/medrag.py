@@ -9,7 +9,6 @@ the manifest beside the downloaded archive keeps its date and sha256. Source: Xi
 from __future__ import annotations
 
 import json
-import os
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from xml.etree.ElementTree import Element
 
 from lib.base.downloads import DownloadError, download
 from lib.base.files import read_manifest, write_manifest
-from lib.base.paths import cache
+from lib.base.paths import cache, mirror_folder
 from lib.data.documents import parse_xml, tidy
 from lib.data.passages import CORPORA, Passage
 
@@ -74,9 +73,9 @@ def load_medrag(
     """
     if source not in SOURCES:
         raise ValueError(f"no corpus {source!r}; the hub has: {', '.join(SOURCES)}")
-    mirror = os.environ.get("CHR_MIRROR")
+    mirror = mirror_folder()
     if folder is None and mirror:
-        folder = Path(mirror) / "medrag" / source
+        folder = mirror / "medrag" / source
     if source == "statpearls":
         archive = folder / STATPEARLS.rsplit("/", 1)[1] if folder else _download_statpearls()
         yield from _statpearls(archive)

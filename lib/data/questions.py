@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -59,19 +60,27 @@ def load_questions(name: str, n: int | None = None, seed: int = 0) -> list[Quest
 
     ``n`` asks for a random subset: sorted by qid, sampled with ``random.Random(seed)``, and sorted
     by qid again, so it depends on nothing but the ids, ``n`` and ``seed``. Raises ValueError when
-    the files do not hold the number of questions that MIRAGE reports.
+    the files do not hold the number of questions that MIRAGE reports, or two of one id.
     """
     if name not in _LOADERS:
         raise ValueError(f"no question set {name!r}; known: {', '.join(_LOADERS)}")
     questions = list(_LOADERS[name]())
     if len(questions) != SIZES.get(name, len(questions)):
         raise ValueError(f"{name}: found {len(questions)} questions, expected {SIZES[name]}")
+    if len({q.qid for q in questions}) < len(questions):
+        raise ValueError(f"{name}: {_first_twice(questions)} stands twice; each would count twice")
     if n is None:
         return questions
     if not 0 < n <= len(questions):
         raise ValueError(f"n={n}: {name} has {len(questions)} questions")
     questions.sort(key=lambda q: q.qid)
     return sorted(random.Random(seed).sample(questions, n), key=lambda q: q.qid)
+
+
+def _first_twice(questions: Iterable[Question]) -> str:
+    """The first id that two questions have."""
+    counts = Counter(q.qid for q in questions)
+    return next(f"question {qid!r}" for qid, count in counts.items() if count > 1)
 
 
 def load_bioasq_all() -> list[Question]:

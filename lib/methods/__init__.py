@@ -1,12 +1,24 @@
 """The retrieval methods, one file each, on one interface (see ``base``)."""
 
+from collections.abc import Iterable
+
 from lib.methods import chr, csqe, fusion, hyde, query2doc, standard, thinkqe
 from lib.methods.base import Budget, Expansion, Fusion, Method, Search, Sparse
 from lib.ways import Hypotheses, Text, Way
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
+
+def _by_name(methods: Iterable[Method]) -> dict[str, Method]:
+    """The methods by name. ValueError when two have the same: one would replace the other."""
+    found: dict[str, Method] = {}
+    for method in methods:
+        if method.name in found:
+            raise ValueError(f"two methods are called {method.name!r}: give yours another name")
+        found[method.name] = method
+    return found
+
+
+METHODS: dict[str, Method] = _by_name(
+    (
         standard.Standard(),
         standard.Standard("bm25", sparse=True),
         standard.Hybrid(),
@@ -18,7 +30,7 @@ METHODS: dict[str, Method] = {
         chr.HPlus(),
         chr.CHR(),
     )
-}
+)
 """Every method by name, with its default settings. Add yours: one file, one line here."""
 
 __all__ = [

@@ -7,17 +7,16 @@ killed goes on where it stopped, processes may share a cache, and nothing is eve
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
+from lib.base.rows import CheckedRows
 from lib.search.embed import Encoder, Item, Tower
 
 __all__ = ["encode_cached", "encode_small"]
@@ -69,44 +68,20 @@ def encode_small(
 ) -> np.ndarray:
     """float32 (n, dim) of a few thousand texts; each is encoded once and kept in one SQLite file.
 
-    A text has its own key, so any other selection of the same texts costs nothing. A file that is
-    broken is deleted, which is said, and its texts are encoded again.
+    A text has its own key, so any other selection of the same texts costs nothing. A row or a file
+    that is damaged is named, and its texts are encoded again (``lib.base.rows``).
     """
-    file = (cache_dir or paths.cache("vectors")) / "texts.sqlite"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    for second_try in (False, True):
-        try:
-            with closing(sqlite3.connect(file, timeout=600)) as store:
-                return _from_store(store, texts, encoder, tower)
-        except sqlite3.DatabaseError as error:
-            # Locked or not writable is no reason to delete anything: only a broken file is.
-            if second_try or isinstance(error, sqlite3.OperationalError):
-                raise
-            print(f"{file} is broken: its texts are encoded again ({error})", file=sys.stderr)
-            file.unlink()
-
-
-def _from_store(
-    store: sqlite3.Connection, texts: Sequence[Item], encoder: Encoder, tower: Tower
-) -> np.ndarray:
-    """The vectors of the texts, (n, dim); those that the file lacks are encoded and added to it."""
-    store.execute("CREATE TABLE IF NOT EXISTS vector (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
-    keys = [_key([text], encoder, tower, "float32") for text in texts]
+    kept = CheckedRows((cache_dir or paths.cache("vectors")) / "texts.sqlite")
+    keys = [bytes.fromhex(_key([text], encoder, tower, "float32")) for text in texts]
     text_of = dict(zip(keys, texts, strict=True))
-    vector_of: dict[str, np.ndarray] = {}
-    for key in text_of:
-        row = store.execute("SELECT value FROM vector WHERE key = ?", (key,)).fetchone()
-        if row is not None:
-            vector_of[key] = np.frombuffer(row[0], np.float32)
+    vector_of = {key: np.frombuffer(row, np.float32) for key, row in kept.get(text_of).items()}
     missing = [key for key in text_of if key not in vector_of]
+    # A chunk at a time, so that a run that is killed keeps what it has.
     for start in range(0, len(missing), _CHUNK):
         chunk = missing[start : start + _CHUNK]
         vectors = encoder.encode([text_of[key] for key in chunk], tower, progress=False)
         vector_of.update(zip(chunk, vectors, strict=True))
-        added = [(key, vector_of[key].tobytes()) for key in chunk]
-        store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", added)
-        # A chunk at a time, so that a run that is killed keeps what it has.
-        store.commit()
+        kept.put({key: vector_of[key].tobytes() for key in chunk})
     if not keys:
         return np.zeros((0, encoder.dim), np.float32)
     return np.stack([vector_of[key] for key in keys])

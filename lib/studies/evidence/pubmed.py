@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from xml.etree.ElementTree import Element
 
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.base.paths import cache
+from lib.base.secrets import redacted
 from lib.data.documents import parse_xml, tidy
 from lib.studies.evidence.queries import Query
 from lib.studies.evidence.records import UNKNOWN, Evidence, Need, inner_text
@@ -164,8 +166,7 @@ class PubMed:
         ``asked`` names the reply in the cache; ``send``, another way to ask for it, is tried first.
         """
         path = self._folder / kind / f"{sha256_bytes(canonical_json(asked).encode())[:32]}.json"
-        if path.is_file():
-            stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored := _kept(path):
             return parse(stored["reply"]), stored["date"], False
         pause, problem = 0.0, ""
         for attempt in range(self._tries):
@@ -184,10 +185,12 @@ class PubMed:
                 pause = max(self._wait_s * 2**attempt, asked_pause)
             else:
                 day = date.today().isoformat()
-                stored = {"date": day, "kind": kind, "asked": asked, "reply": self._clean(text)}
+                reply = redacted(text)
+                stored = {"date": day, "kind": kind, "asked": asked, "reply": reply}
+                stored["sha256"] = sha256_bytes(reply.encode())
                 atomic_write(path, json.dumps(stored, ensure_ascii=False))
                 return value, day, True
-        problem = self._clean(f"{kind}: no good reply ({problem}) to {canonical_json(asked)[:200]}")
+        problem = redacted(f"{kind}: no good reply ({problem}) to {canonical_json(asked)[:200]}")
         raise PubMedError(f"{problem}; run the same command later, it goes on from what is kept")
 
     def _send(self, kind: str, params: dict) -> str:
@@ -205,9 +208,19 @@ class PubMed:
         with urlopen(request, timeout=self._timeout_s) as reply:
             return reply.read().decode("utf-8")
 
-    def _clean(self, text: str) -> str:
-        """A text that may be stored or shown: without the key."""
-        return text.replace(self._key, "***") if self._key else text
+
+def _kept(path: Path) -> dict:
+    """A reply that is kept with its date; empty where there is none, or, said, a damaged one."""
+    if not path.is_file():
+        return {}
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if sha256_bytes(stored["reply"].encode()) == stored["sha256"] and stored["date"]:
+            return stored
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass
+    print(f"{path} is damaged, or of an older version: asked again", file=sys.stderr)
+    return {}
 
 
 def gather(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
+import struct
 import sys
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import canonical_json, sha256_bytes
+from lib.base.rows import CheckedRows
 from lib.search.embed import Encoder
 from lib.studies.nli.models import Backend, Pairs
 
@@ -28,6 +28,7 @@ BLOCK = 1000
 
 _CHUNK = 1024  # pairs scored between two commits: at most so many are lost when a run is killed
 _LOOKUP = 65_536  # pairs looked up at a time
+_SCORE = struct.Struct("<d")  # how a score is stored
 
 
 def score_pairs(
@@ -53,23 +54,16 @@ def score_pairs(
 
 def _scores_one_way(pairs: Pairs, backend: Backend, file: Path) -> np.ndarray:
     """P(contradiction) of each pair in the order given, from the file or made and stored there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    columns = "(key BLOB PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID"
+    kept = CheckedRows(file, short=True)
     parts = [np.zeros(0)]
-    with closing(sqlite3.connect(file, timeout=600)) as store:
-        store.execute(f"CREATE TABLE IF NOT EXISTS score {columns}")
-        for start in range(0, len(pairs), _LOOKUP):
-            parts.append(_look_up_or_score(pairs[start : start + _LOOKUP], backend, store))
+    for start in range(0, len(pairs), _LOOKUP):
+        parts.append(_look_up_or_score(pairs[start : start + _LOOKUP], backend, kept))
     return np.concatenate(parts)
 
 
-def _look_up_or_score(pairs: Pairs, backend: Backend, store: sqlite3.Connection) -> np.ndarray:
+def _look_up_or_score(pairs: Pairs, backend: Backend, kept: CheckedRows) -> np.ndarray:
     keys = [_key(pair, backend) for pair in pairs]
-    values: dict[bytes, float] = {}
-    for key in dict.fromkeys(keys):
-        row = store.execute("SELECT value FROM score WHERE key = ?", (key,)).fetchone()
-        if row is not None:
-            values[key] = row[0]
+    values = {key: _SCORE.unpack(row)[0] for key, row in kept.get(keys).items()}
     missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in values}
     # Pairs of one length together: a batch is as slow as its longest pair.
     to_score = sorted(missing.items(), key=lambda item: (len("".join(item[1])), item))
@@ -78,10 +72,9 @@ def _look_up_or_score(pairs: Pairs, backend: Backend, store: sqlite3.Connection)
         scores = backend.contradiction([pair for _, pair in chunk])
         if not ((scores >= 0) & (scores <= 1)).all():  # NaN fails too
             raise ValueError(f"{backend.name} gave a probability that is not in [0, 1]")
-        rows = [(key, float(score)) for (key, _), score in zip(chunk, scores, strict=True)]
-        store.executemany("INSERT OR REPLACE INTO score VALUES (?, ?)", rows)
-        store.commit()
-        values.update(rows)
+        new = {key: float(score) for (key, _), score in zip(chunk, scores, strict=True)}
+        kept.put({key: _SCORE.pack(score) for key, score in new.items()})
+        values.update(new)
     return np.array([values[key] for key in keys], dtype=np.float64)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from lib.base.downloads import DownloadError
-from lib.base.paths import REPORTED
+from lib.base.paths import REPORTED, mirror_folder
 from lib.data.passages import Passage
 
 __all__ = [
@@ -168,9 +167,9 @@ def load_task(folder: Path | None, name: str, revision: str = "main") -> Task:
     and, where a file is missing, the next command.
     """
     _info(name)
-    mirror = os.environ.get("CHR_MIRROR")
+    mirror = mirror_folder()
     if folder is None and mirror:
-        folder = Path(mirror) / "cmirb"
+        folder = mirror / "cmirb"
     task_folder = _download(name, revision) if folder is None else Path(folder) / name
 
     for file in (_CORPUS, _QUERIES, _QRELS):

@@ -1,0 +1,184 @@
+"""Rows of a cache: whatever happens to the file, what comes out is what was put in, or nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lib.base import paths
+from lib.base.rows import CheckedRows
+from lib.search.embed import HashEncoder
+from lib.search.vectors import encode_small
+from lib.studies.nli.scores import score_pairs
+
+ROWS = {bytes([i]) * 16: bytes(range(i, i + 60)) for i in range(1, 150)}
+
+WRITER = """
+import random, sys
+from pathlib import Path
+from tests.test_rows import ROWS, filled
+filled(Path(sys.argv[1]), random.Random(int(sys.argv[2])))
+"""
+
+
+def filled(file: Path, order: random.Random, short: bool = True) -> dict[bytes, bytes]:
+    """Every row, as a user of the cache gets them: those that are missing are made and kept."""
+    kept = CheckedRows(file, short=short)
+    keys = order.sample(sorted(ROWS), len(ROWS))
+    found = {}
+    for start in range(0, len(keys), 10):
+        chunk = keys[start : start + 10]
+        there = kept.get(chunk)
+        kept.put({key: ROWS[key] for key in chunk if key not in there})
+        found |= {key: there.get(key, ROWS[key]) for key in chunk}
+    return found
+
+
+def flip_a_bit(file: Path, chance: random.Random) -> None:
+    data = bytearray(file.read_bytes())
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    file.write_bytes(data)
+
+
+def zero_a_page(file: Path, chance: random.Random) -> None:
+    data = bytearray(file.read_bytes())
+    page = 4096 * chance.randrange(len(data) // 4096)
+    data[page : page + 4096] = bytes(4096)
+    file.write_bytes(data)
+
+
+def cut_short(file: Path, chance: random.Random) -> None:
+    os.truncate(file, chance.randrange(file.stat().st_size))
+
+
+def in_sql(file: Path, *statements: tuple) -> None:
+    with closing(sqlite3.connect(file)) as store:
+        for statement in statements:
+            store.execute(*statement)
+        store.commit()
+
+
+def swap_two(file: Path, chance: random.Random) -> None:
+    a, b = chance.sample(sorted(ROWS), 2)
+    swap = "UPDATE kept SET key = ? WHERE key = ?"
+    in_sql(file, (swap, (b"x", a)), (swap, (a, b)), (swap, (b, b"x")))
+
+
+def another_value(file: Path, chance: random.Random) -> None:
+    value = chance.choice([0.99, 7, "text", b"", b"short", chance.randbytes(68)])
+    key = chance.choice(sorted(ROWS))
+    in_sql(file, ("UPDATE kept SET value = ? WHERE key = ?", (value, key)))
+
+
+def another_table(file: Path, chance: random.Random) -> None:
+    in_sql(file, ("DROP TABLE kept",), ("CREATE TABLE kept (a, b, c)",))
+
+
+def no_database(file: Path, chance: random.Random) -> None:
+    file.write_bytes(chance.randbytes(chance.randrange(1, 9000)))
+
+
+DAMAGES = (
+    flip_a_bit,
+    zero_a_page,
+    cut_short,
+    swap_two,
+    another_value,
+    another_table,
+    no_database,
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("short", [True, False], ids=["short", "long"])
+def test_no_damage_changes_a_value_and_none_is_for_ever(damage, short, tmp_path, capsys):
+    said = 0
+    for seed in range(20):
+        chance, file = random.Random(seed), tmp_path / f"{seed}.sqlite"
+        filled(file, chance, short)
+        capsys.readouterr()
+        damage(file, chance)
+        assert filled(file, chance, short) == ROWS, seed
+        said += str(file) in capsys.readouterr().err
+        # What was read before the damage was met is made again, and then all is as it was.
+        assert filled(file, chance, short) == ROWS == CheckedRows(file, short=short).get(ROWS)
+        assert capsys.readouterr().err == ""
+    if damage in (swap_two, another_value, another_table, no_database):
+        assert said == 20, "named each time"
+
+
+def test_a_changed_vector_is_made_again_and_named(tmp_path, capsys):
+    encoder, texts = HashEncoder(32), [f"text {i}" for i in range(30)]
+    right = encode_small(texts, encoder, "query", cache_dir=tmp_path)
+    file = tmp_path / "texts.sqlite"
+    for seed in range(20):
+        at = random.Random(seed).randrange(128)
+        with closing(sqlite3.connect(file)) as store:
+            key, value = store.execute("SELECT key, value FROM kept LIMIT 1").fetchone()
+            changed = bytearray(value)
+            changed[at] ^= 1 << seed % 8
+            store.execute("UPDATE kept SET value = ? WHERE key = ?", (bytes(changed), key))
+            store.commit()
+        assert np.array_equal(encode_small(texts, encoder, "query", cache_dir=tmp_path), right)
+        assert "texts.sqlite: 1 row is damaged" in capsys.readouterr().err
+
+
+class Length:
+    """A model of contradiction that counts what it was asked."""
+
+    name, fingerprint, symmetric, asked = "length", "length", True, 0
+
+    def contradiction(self, pairs):
+        self.asked += len(pairs)
+        return np.array([len(a) / (len(a) + len(b)) for a, b in pairs])
+
+
+@pytest.mark.parametrize("value", [0.99, 7.0, b"x" * 16, "x"])
+def test_a_score_that_was_altered_is_not_used(value, tmp_path, capsys):
+    model, pairs = Length(), [(f"a{'x' * i}", "b") for i in range(20)]
+    right = score_pairs(pairs, model, cache_dir=tmp_path)
+    in_sql(tmp_path / "pairs.sqlite", ("UPDATE kept SET value = ?", (value,)))
+    assert np.array_equal(score_pairs(pairs, model, cache_dir=tmp_path), right)
+    assert model.asked == 40 and "20 rows are damaged" in capsys.readouterr().err
+
+
+def test_what_two_killed_processes_leave_is_whole(tmp_path):
+    file, chance = tmp_path / "rows.sqlite", random.Random(0)
+    for seed in range(20):
+        command = [sys.executable, "-c", WRITER, str(file)]
+        two = [subprocess.Popen([*command, str(seed + i)], cwd=paths.ROOT) for i in range(2)]
+        time.sleep(chance.uniform(0.3, 0.9))
+        for one in two:
+            one.send_signal(signal.SIGKILL)
+        for one in two:
+            one.wait()
+        found = CheckedRows(file, short=True).get(ROWS)
+        assert found.items() <= ROWS.items()
+    assert filled(file, chance) == ROWS
+    assert not file.with_name("rows.sqlite.damaged").exists()
+
+
+def test_a_full_disk_is_said_with_what_to_do(tmp_path):
+    file = tmp_path / "rows.sqlite"
+    kept = CheckedRows(file)
+    kept.put({b"a": b"value"})
+    with closing(sqlite3.connect(file)) as store:
+        store.execute("BEGIN EXCLUSIVE")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sqlite3, "connect", lambda path, timeout: store.__class__(path, 0.1))
+            with pytest.raises(OSError, match="database is locked.*CHR_CACHE=folder"):
+                kept.put({b"b": b"value"})
+        store.rollback()
+    assert kept.get([b"a", b"b"]) == {b"a": b"value"}
+    with pytest.raises(ValueError, match="empty value"):
+        kept.put({b"c": b""})
