@@ -14,6 +14,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pandas as pd
 import pytest
@@ -279,7 +280,7 @@ LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3}
 
 
 def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_other(project):
-    def one_run(lam: float, seed: int) -> int:
+    def one_run(lam: float, seed: int, meet: Barrier) -> int:
         """Make or read ten results; how often the run was refused."""
         chance, refused = random.Random(f"{lam} {seed}"), 0
         for name in [f"table{i}" for i in range(5)] * 2:
@@ -288,6 +289,7 @@ def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_othe
                 time.sleep(chance.uniform(0, 0.002))
                 return TABLE.assign(lam=lam)
 
+            meet.wait(60)
             try:
                 made = make_or_reuse(make, name, "mini", **BEHIND, lam=lam)
             except StaleInput as error:
@@ -300,7 +302,7 @@ def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_othe
     refused = 0
     for seed in range(20):
         with ThreadPoolExecutor(2) as threads:
-            refused += sum(threads.map(one_run, (0.2, 0.4), (seed, seed)))
+            refused += sum(threads.map(one_run, (0.2, 0.4), (seed, seed), [Barrier(2)] * 2))
     assert refused, "the runs must have met"
     for i in range(5):
         path = paths.results("mini") / f"table{i}.csv"
@@ -485,6 +487,7 @@ KILLED = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from lib.base.files import atomic_write
 
 def write(path):

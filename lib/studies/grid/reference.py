@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lib.base.files import atomic_write, canonical_json, read_jsonl
+from lib.base.files import atomic_write, canonical_json, read_jsonl, row_digest
 from lib.base.paths import RECORDINGS
 from lib.data.ddx_mini import read
 from lib.data.questions import Question, load_questions
@@ -60,7 +60,7 @@ def _without_documents(file: Path) -> list[dict]:
                 max_tokens=csqe.max_tokens,
                 seed=csqe.seed,
             )
-    return list(read_jsonl(file))
+    return [row | {"digest": row_digest(row)} for row in read_jsonl(file)]
 
 
 def _texts() -> dict[tuple[str, str], str | list[str]]:
