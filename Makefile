@@ -28,7 +28,7 @@ export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures notebooks readme log test test-open browser-test train rehearsal check lint lab explorer data clean mpnet chinese
+.PHONY: help setup lock audit figures notebooks readme log test test-open browser-test faults soak train rehearsal check lint lab explorer data clean mpnet chinese
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -87,6 +87,15 @@ test-open: $(READY)  ## the full real curves against the committed ones (needs t
 
 browser-test: $(READY)  ## a real browser on docs/explorer.html and on JupyterLab (needs chromium and chromedriver)
 	@$(PY) -m pytest tests -m browser
+
+faults: $(READY)  ## try every fault of docs/faults.md anew, and write the table that the tests compare with
+	@rm -rf build/faults
+	@CHR_FAULTS="$(CURDIR)/build/faults" $(PY) -m pytest tests -m "fault and not browser" -n $(JOBS)
+	@$(PY) -m tests.faults build/faults
+	@$(PY) -m lib.pages
+
+soak: $(READY)  ## two processes on one cache and one recording, killed at random for five minutes (SECONDS=n)
+	@$(PY) -m tests.kill_shared $(or $(SECONDS),300)
 
 train: $(READY)  ## train the shipped adapters anew (needs the data; three hours; goes on where it stopped; BASE=mpnet: on that)
 	@$(PY) -m lib.studies.nli.adapters $(if $(BASE),--base $(BASE))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.faults import Fault
 
 # No property holds or fails by the speed of the machine. Loaded before any test is decorated.
 settings.register_profile(
@@ -59,3 +62,25 @@ def own_folders(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("CHR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CHR_OUT", str(tmp_path / "out"))
     return tmp_path
+
+
+@pytest.fixture
+def fault(request, tmp_path) -> Iterator[Fault]:
+    """The row of ``tests.faults`` that a test marked ``fault`` fills; checked if it passes."""
+    group, name = request.node.get_closest_marker("fault").args
+    case = getattr(request.node, "callspec", None)
+    if case:
+        name = f"{name}: {case.id.replace('_', ' ').replace('-', ', ')}"
+    row = Fault(group, name, tmp_path)
+    yield row
+    if getattr(request.node, "passed", False):
+        row.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    """Tell the fixture ``fault`` whether the test itself has passed."""
+    report = yield
+    if report.when == "call":
+        item.passed = report.passed
+    return report

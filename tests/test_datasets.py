@@ -293,8 +293,10 @@ def test_unknown_set():
         load_questions("usmle")
 
 
-def test_a_question_that_stands_twice_is_refused(monkeypatch):
+@pytest.mark.fault("numbers", "A question stands twice in a file")
+def test_a_question_that_stands_twice_is_refused(fault, monkeypatch):
     twice = [datasets.Question(qid, qid, {}, "", "mine") for qid in ("a", "b", "a")]
     monkeypatch.setitem(datasets._LOADERS, "mine", lambda: twice)
-    with pytest.raises(ValueError, match="mine: question 'a' stands twice"):
+    with pytest.raises(ValueError, match="mine: question 'a' stands twice") as error:
         load_questions("mine")
+    fault.came(said=error.value)

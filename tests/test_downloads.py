@@ -211,27 +211,31 @@ def test_damaged_file_in_the_cache_is_replaced(registry, server):
     assert server.asked == ["/file.bin"] * 2
 
 
-def test_wrong_bytes_are_refused_and_named(registry, server, own_folders):
+@pytest.mark.fault("supply", "A download has other bytes than registered")
+def test_wrong_bytes_are_refused_and_named(registry, server, own_folders, fault):
     server.pages["/file.bin"] = b"something else"
     with pytest.raises(DownloadError) as error:
         fetch("file")
     for part in ("file.bin", sha(FILE), sha(b"something else"), "run: make data PROFILE=open"):
         assert part in str(error.value)
-    assert in_cache(own_folders) == set()
+    fault.came(wrong=in_cache(own_folders) != set(), said=error.value)
 
 
+@pytest.mark.fault("supply", "A download fails")
 @pytest.mark.parametrize(
-    "page", [(404, b"no", 0, 0), (500, b"oh", 0, 0), (200, FILE[:5000], len(FILE), 0)]
+    "page",
+    [(404, b"no", 0, 0), (500, b"oh", 0, 0), (200, FILE[:5000], len(FILE), 0)],
+    ids=["404", "500", "cut short"],
 )
 def test_failed_or_cut_download_leaves_nothing_and_can_be_run_again(
-    page, registry, server, own_folders
+    page, registry, server, own_folders, fault
 ):
     server.pages["/file.bin"] = page
-    with pytest.raises(DownloadError, match=r"/file\.bin.*run: make data"):
+    with pytest.raises(DownloadError, match=r"/file\.bin.*run: make data") as error:
         fetch("file")
-    assert in_cache(own_folders) == set()
+    left = in_cache(own_folders)
     server.pages["/file.bin"] = FILE
-    assert fetch("file").read_bytes() == FILE
+    fault.came(wrong=left != set(), lost=fetch("file").read_bytes() != FILE, said=error.value)
 
 
 def test_old_leftovers_of_killed_runs_are_swept_and_young_ones_kept(registry, own_folders):
@@ -247,8 +251,12 @@ def test_old_leftovers_of_killed_runs_are_swept_and_young_ones_kept(registry, ow
 @pytest.mark.parametrize(
     ("how", "name", "page", "kills"),
     [("fetch", "file", "/file.bin", 20), ("members", "folder", "/o/r/archive/x.tar.gz", 20)],
+    ids=["a file", "a folder"],
 )
-def test_killed_at_any_moment_then_run_again(how, name, page, kills, registry, server, own_folders):
+@pytest.mark.fault("numbers", "A download is killed")
+def test_killed_at_any_moment_then_run_again(
+    how, name, page, kills, registry, server, own_folders, fault
+):
     body = server.pages[page]
     server.pages[page] = (200, body, 0, 0.25)
     script = Path(__file__).with_name("kill_download.py")
@@ -262,7 +270,12 @@ def test_killed_at_any_moment_then_run_again(how, name, page, kills, registry, s
     )
     relative = {path.removeprefix("QA/"): data for path, data in sorted(FOLDER.items())}
     right = FILE if how == "fetch" else b"".join(p.encode() + d for p, d in relative.items())
-    assert json.loads(done.stdout) == {"hit": kills, "half": 0, "sha256": sha(right)}
+    told = json.loads(done.stdout)
+    fault.came(
+        tries=told["hit"],
+        wrong=told["half"] + (told["sha256"] != sha(right)),
+        said="nothing: the next run goes on",
+    )
 
 
 # mirror ------------------------------------------------------------------------------------------
@@ -294,8 +307,9 @@ def test_file_changed_after_it_was_verified_is_noticed(registry, own_folders, mo
         fetch("file")
 
 
+@pytest.mark.fault("numbers", "A mirror's file is changed, its size and time as before; VERIFY=1")
 def test_a_download_with_its_old_time_is_hashed_again_on_request(
-    registry, own_folders, monkeypatch
+    registry, own_folders, monkeypatch, fault
 ):
     mirror_of(own_folders, monkeypatch, file=FILE)
     path = fetch("file")
@@ -306,8 +320,9 @@ def test_a_download_with_its_old_time_is_hashed_again_on_request(
     assert fetch("file") == path
     monkeypatch.setattr(files, "_VERIFIED_HERE", set())
     monkeypatch.setenv("CHR_VERIFY", "1")
-    with pytest.raises(DownloadError, match=sha(FILE[::-1])):
+    with pytest.raises(DownloadError, match=sha(FILE[::-1])) as error:
         fetch("file")
+    fault.came(said=error.value)
 
 
 # folders of files --------------------------------------------------------------------------------
@@ -354,15 +369,17 @@ HOSTILE = {
 }
 
 
+@pytest.mark.fault("supply", "An archive is hostile")
 @pytest.mark.parametrize("what", HOSTILE)
-def test_hostile_archive_is_refused(what, registry, server, own_folders):
+def test_hostile_archive_is_refused(what, registry, server, own_folders, fault):
     files, extra = HOSTILE[what]
     for entry in extra:
         entry.name = f"r-{COMMIT}/{entry.name.removeprefix(f'r-{COMMIT}/')}"
     server.pages["/o/r/archive/x.tar.gz"] = archive(files, f"r-{COMMIT}/", extra)
-    with pytest.raises(DownloadError, match="refused"):
+    with pytest.raises(DownloadError, match="refused") as error:
         fetch("folder")
-    assert in_cache(own_folders) == set(), "an archive of no use is not kept"
+    # An archive of no use is not kept.
+    fault.came(wrong=in_cache(own_folders) != set(), said=error.value)
 
 
 @pytest.mark.parametrize(

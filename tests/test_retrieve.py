@@ -292,10 +292,12 @@ EMPTY = (
 )
 
 
-def test_an_empty_text_is_a_failure_and_never_ranked(retriever):
+@pytest.mark.fault("numbers", "An own method gives an empty text")
+def test_an_empty_text_is_a_failure_and_never_ranked(retriever, fault):
     run, traces = run_retrieval(Given((*EMPTY, REQUESTS["sparse"])), ask(5), retriever, k=3)
-    assert set(run["qid"]) == {"4"}
     assert ["empty" in traces[qid].get("error", "") for qid in "01234"] == [True] * 4 + [False]
+    ranked = len(set(run["qid"]) & set("0123"))
+    fault.came(tries=4, lost="4" not in set(run["qid"]), wrong=ranked, said=traces["0"]["error"])
 
 
 @dataclass(frozen=True)
@@ -308,15 +310,20 @@ class Silent(Given):
         return None
 
 
-def test_a_method_that_gives_no_expansion_is_named_with_the_question():
-    with pytest.raises(TypeError, match="method silent, question 0: expand gave None"):
+@pytest.mark.fault("numbers", "An own method returns nothing")
+def test_a_method_that_gives_no_expansion_is_named_with_the_question(fault):
+    refused = "method silent, question 0: expand gave None"
+    with pytest.raises(TypeError, match=refused) as error:
         expand_all(Silent(()), ask(1))
+    fault.came(said=error.value)
 
 
-def test_two_methods_of_one_name_are_refused():
+@pytest.mark.fault("numbers", "An own method has the name of another")
+def test_two_methods_of_one_name_are_refused(fault):
     both = (METHODS["chr"], Given((), name="chr"))
-    with pytest.raises(ValueError, match="two methods are called 'chr'"):
+    with pytest.raises(ValueError, match="two methods are called 'chr'") as error:
         methods._by_name(both)
+    fault.came(said=error.value)
 
 
 def test_hypotheses_of_a_run_know_whose_they_are(retriever):

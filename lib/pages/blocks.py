@@ -10,6 +10,7 @@ import pandas as pd
 from lib.base import paths
 from lib.methods import METHODS, Method
 from lib.pages.committed import PROFILES, folded, markdown, read
+from lib.pages.faults import faults
 from lib.pages.findings import audit, claims, contradiction, reading, story
 from lib.pages.neighbours import lesson, rag2, slhyde
 from lib.pages.papers import papers, papers_found
@@ -222,6 +223,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         cost,
         needs,
         notebooks,
+        faults,
     )
 }
 """By the name in the pages' markers."""

@@ -106,6 +106,7 @@ HOLDS = {
     "real_mpnet": "BioASQ's snippets with a second encoder: every arm, with intervals",
     "real_lambda": "real questions: contrast over λ, every form, mimic and metric",
     "*_lambda": "curves over λ: precision, mimic share, off-topic share",
+    "faults": "what the tests do to the project on purpose, and what comes of it",
     "figure5": "accuracy and P@k over λ, as the paper's Figure 5",
     "nli_quality": "how well each model ranks contradictions, on labelled pairs",
     "needs": "lengths and speeds behind the needs of a paper-scale run",
@@ -121,7 +122,7 @@ HOLDS = {
     "validity": "how many replies were valid hypotheses",
 }
 """What a result file holds, by its name; the first pattern that fits."""
-TITLES = {"": "From the papers alone", "scale": "Behind what a paper-scale run needs"}
+TITLES = {"": "From the papers, and from the tests", "scale": "Behind what a paper-scale run needs"}
 _FIRST = {
     "k": "k =",
     "lam": "given λ",
