@@ -13,24 +13,21 @@ from lib.base import paths
 _SAY = "from lib.base import paths; print({}.resolve())"
 
 
-@pytest.mark.parametrize(
-    ("variable", "asked", "below"),
-    [
+@pytest.mark.fault("numbers", "A place in a setting is relative, and a notebook runs elsewhere")
+def test_a_relative_place_is_the_projects_whichever_folder_a_notebook_runs_in(fault, tmp_path):
+    place = paths.ROOT / "build" / "a place"
+    for variable, asked, below in (
         ("CHR_CACHE", "paths.cache()", ""),
         ("CHR_OUT", "paths.results('mini')", "results/mini"),
         ("CHR_OUT", "paths.figures('mini')", "figures/mini"),
         ("CHR_MIRROR", "paths.mirror_folder()", ""),
-    ],
-)
-def test_a_relative_place_is_the_projects_whichever_folder_a_notebook_runs_in(
-    variable, asked, below, tmp_path
-):
-    place = paths.ROOT / "build" / "a place"
-    env = os.environ | {variable: "build/a place", "PYTHONPATH": str(paths.ROOT)}
-    command = [sys.executable, "-c", _SAY.format(asked)]
-    for folder in (paths.ROOT, tmp_path):
-        said = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-        assert said.stdout.rstrip("\n") == str(place / below), said.stderr
+    ):
+        env = os.environ | {variable: "build/a place", "PYTHONPATH": str(paths.ROOT)}
+        command = [sys.executable, "-c", _SAY.format(asked)]
+        for folder in (paths.ROOT, tmp_path):
+            told = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+            found = told.stdout.rstrip("\n")
+            fault.came(wrong=found != str(place / below), said=f"it is the project's: {found}")
     assert not list(tmp_path.iterdir())
 
 
@@ -44,10 +41,12 @@ def test_an_absolute_place_is_kept_and_an_empty_one_is_none(variable, tmp_path, 
     assert paths.mirror_folder() is None
 
 
-@pytest.mark.parametrize("place", ["my folder/with spaces", "/tmp/my folder"])
-def test_make_hands_on_a_place_with_spaces(place):
+@pytest.mark.fault("numbers", "A place in a setting has spaces")
+def test_make_hands_on_a_place_with_spaces(fault):
     rule = 'probe: ; @printf "%s|%s" "$$CHR_OUT" "$$CHR_MIRROR"'
-    command = ["make", "-s", f"--eval={rule}", "probe", f"CHR_OUT={place}", f"MIRROR={place}"]
-    made = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
-    out, mirror = made.stdout.split("|")
-    assert paths.ROOT / out == paths.ROOT / mirror == paths.ROOT / place, made.stderr
+    for place in ("my folder/with spaces", "/tmp/my folder"):
+        command = ["make", "-s", f"--eval={rule}", "probe", f"CHR_OUT={place}", f"MIRROR={place}"]
+        made = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+        out, mirror = made.stdout.split("|")
+        same = paths.ROOT / out == paths.ROOT / mirror == paths.ROOT / place
+        fault.came(wrong=not same, said=f"it is one place: {out}")
