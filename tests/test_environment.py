@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import venv
 import zipfile
 from importlib.metadata import distributions, packages_distributions, version
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from lib import audit, environment, lock, profiles
 from lib.base import paths
+from lib.base.files import sha256_file
 from lib.llm import small_model
 from lib.search import model_files
 from lib.studies.selflearn import cmedir_study
@@ -247,17 +249,27 @@ def test_a_lock_that_lags_behind_the_pins_is_refused(index, monkeypatch, tmp_pat
     fault.came(wrong=(tmp_path / "from").exists(), said=error.value)
 
 
+def made_wheel(folder: Path, name: str, version: str, files: dict[str, str] | None = None) -> Path:
+    """A wheel of these files, which need nothing."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    told = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, text in (files or {}).items():
+            wheel.writestr(file, text)
+        for file, text in told.items():
+            wheel.writestr(f"{stem}.dist-info/{file}", text)
+    return path
+
+
 @pytest.mark.fault("supply", "A package has another sha256 than the lock")
 def test_a_file_with_another_sha256_is_not_installed(monkeypatch, tmp_path, capfd, fault):
-    info = "chr_nothing-1.0.dist-info"
-    with zipfile.ZipFile(tmp_path / "chr_nothing-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(
-            f"{info}/METADATA", "Metadata-Version: 2.1\nName: chr-nothing\nVersion: 1.0\n"
-        )
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
-        )
-        wheel.writestr(f"{info}/RECORD", "")
+    made_wheel(tmp_path, "chr-nothing", "1.0")
     path = tmp_path / "some.txt"
     lines = [("chr-nothing", "1.0"), ("setuptools", version("setuptools"))]
     path.write_text("".join(lock._line(*line, ["0" * 64]) for line in lines))
@@ -268,6 +280,48 @@ def test_a_file_with_another_sha256_is_not_installed(monkeypatch, tmp_path, capf
     assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
     installed = "chr-nothing" in {it.metadata["Name"] for it in distributions()}
     fault.came(wrong=installed, said=error.value)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch, tmp_path) -> Path:
+    """An empty environment, which the set-up installs into: two small packages, from two wheels."""
+    home = tmp_path / "env"
+    venv.create(home, with_pip=False)
+    python = str(home / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    site = home / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    wheels = tmp_path / "wheels"
+    files = {"chr_half/a.py": "A = 1\n", "chr_half-1.0.data/scripts/chr-half": "#!python\n"}
+    some = made_wheel(wheels, "setuptools", "1.0"), made_wheel(wheels, "chr-half", "1.0", files)
+    path = tmp_path / "some.txt"
+    path.write_text(
+        "".join(
+            lock._line(name, "1.0", [sha256_file(wheel)])
+            for name, wheel in zip(("setuptools", "chr-half"), some, strict=True)
+        )
+    )
+    monkeypatch.setattr(lock, "_pip", lambda *arguments: [*pip, *arguments])
+    monkeypatch.setattr(lock, "_site_folders", lambda: {site}, raising=False)
+    monkeypatch.setattr(lock, "source", lambda *_: (path, "locked"))
+    monkeypatch.setattr(lock, "pins", lambda: {"chr-half": "1.0"})
+    monkeypatch.setattr(lock, "INSTALLED_FROM", tmp_path / "from")
+    for name in ("PIP_CONSTRAINT", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    return home
+
+
+def test_a_package_that_a_killed_pip_left_half_installed_is_installed_again(elsewhere):
+    """pip counts it as installed from the moment its METADATA is there; its scripts come later."""
+    lock.install()
+    script = elsewhere / "bin" / "chr-half"
+    assert script.is_file() and lock.INSTALLED_FROM.is_file()
+    (info,) = elsewhere.rglob("chr_half-1.0.dist-info")
+    script.unlink()
+    (info / "INSTALLER").unlink()  # what pip writes last of all
+    lock.install()
+    assert script.is_file() and (info / "INSTALLER").is_file()
 
 
 def test_the_glibc_of_a_lock_is_that_of_its_neediest_wheel():
