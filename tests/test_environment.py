@@ -324,6 +324,16 @@ def test_a_package_that_a_killed_pip_left_half_installed_is_installed_again(else
     assert script.is_file() and (info / "INSTALLER").is_file()
 
 
+@pytest.mark.parametrize("setting", ["PIP_DRY_RUN", "PIP_TARGET"])
+def test_what_a_setting_of_pip_led_elsewhere_is_not_called_installed(
+    elsewhere, monkeypatch, tmp_path, setting
+):
+    monkeypatch.setenv(setting, {"PIP_DRY_RUN": "1"}.get(setting, str(tmp_path / "other")))
+    with pytest.raises(SystemExit, match=r"chr-half==1\.0.*pip config list.*run: make setup"):
+        lock.install()
+    assert not lock.INSTALLED_FROM.exists()
+
+
 def test_the_glibc_of_a_lock_is_that_of_its_neediest_wheel():
     files = ["a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl", "b-1.tar.gz"]
     assert lock.glibc_needed(files) == (2, 17)
