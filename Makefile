@@ -26,6 +26,9 @@ endif
 export TOKENIZERS_PARALLELISM := false
 export OMP_WAIT_POLICY := passive
 export PYTHONHASHSEED := 0
+# What a user has set for another Python: other packages first, no asserts, an installation elsewhere.
+unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
+unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock audit figures notebooks readme log test test-open browser-test faults soak train rehearsal check lint lab explorer data clean mpnet chinese

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -102,6 +103,27 @@ def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch)
     assert table["numpy"] == version("numpy") and table["no-such-package"] == "missing"
     assert table["python"].startswith("3.11.")
     assert re.fullmatch(r"\d+ cores, \d+ GiB of memory, (no|\d+) GPUs?", environment.machine())
+
+
+def test_make_runs_python_without_what_a_user_has_set_for_another(tmp_path):
+    """PYTHONPATH puts other packages first, PYTHONOPTIMIZE takes every assert out of the tests."""
+    shutil.copy(paths.ROOT / "Makefile", tmp_path)
+    (tmp_path / "requirements.txt").touch()
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nenv\n")
+    python.chmod(0o755)
+    (tmp_path / ".venv" / ".ready").touch()
+    foreign = ("PYTHONPATH", "PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONSAFEPATH")
+    foreign += tuple(
+        f"PIP_{it}" for it in ("TARGET", "PREFIX", "ROOT", "USER", "PYTHON", "DRY_RUN")
+    )
+    told = os.environ | dict.fromkeys(foreign, "1") | {"PIP_INDEX_URL": "kept"}
+    done = subprocess.run(
+        ["make", "data"], cwd=tmp_path, env=told, capture_output=True, text=True, check=True
+    )
+    seen = {line.partition("=")[0] for line in done.stdout.splitlines()}
+    assert "PIP_INDEX_URL" in seen and not seen & set(foreign)
 
 
 def test_make_clean_removes_caches_and_keeps_what_was_paid_for(tmp_path):
