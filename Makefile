@@ -53,7 +53,8 @@ $(READY): requirements.txt $(wildcard locks/linux-*.txt)
 	@$(PY) -m lib.environment
 	@touch $@
 
-setup: $(READY)  ## make .venv, install, check the bundled weights
+setup: $(READY)  ## make .venv, install, check the bundled weights; again: mend what has changed in .venv
+	@$(PY) -m lib.lock check || { rm -f $(READY); $(MAKE) --no-print-directory $(READY); }
 
 # In environments of their own, so that nothing of them is in the project's.
 lock:  ## find what requirements.txt needs and write locks/ anew (Linux, x86-64; TORCH_INDEX=address of the CPU wheels)
@@ -61,7 +62,7 @@ lock:  ## find what requirements.txt needs and write locks/ anew (Linux, x86-64;
 	@build/lock/bin/python -m pip install --quiet pip==26.3
 	@build/lock/bin/python -m lib.lock write
 
-audit: $(READY)  ## known vulnerabilities of what is locked, and licences to look at
+audit: $(READY)  ## known vulnerabilities of what is locked, licences to look at, changed files
 	@rm -rf build/audit && $(PYTHON) -m venv build/audit
 	@build/audit/bin/python -m pip install --quiet pip-audit==2.10.1
 	@$(PY) -m lib.audit

@@ -1,4 +1,4 @@
-"""``make audit``: known vulnerabilities of the locked packages, and licences to look at.
+"""``make audit``: known vulnerabilities of the locked packages, their licences, changed files.
 
 pip-audit asks for the vulnerabilities, from an environment of its own (build/audit). What it could
 not ask about counts as not checked, whatever its own verdict: it says "none found" where it found
@@ -130,7 +130,7 @@ def licences() -> dict[str, str]:
 
 
 def main() -> int:
-    """Print both parts; returns 1 where a package is vulnerable or was not checked."""
+    """Print all parts; returns 1 where a package is vulnerable, was not checked, or has changed."""
     every = licences()
     other = {name: it for name, it in every.items() if not is_permissive(it)}
     print(f"Licences: {len(every)} packages installed, {len(every) - len(other)} permissive")
@@ -140,9 +140,13 @@ def main() -> int:
     print(f"To look at: {len(other)} that are not on the list of lib/audit.py")
     for name, licence in other.items():
         print(f"  {name}: {licence}")
+    problems = lock.problems()
+    print(f"Installed files: {'NOT all ' if problems else ''}as recorded at their installation")
+    for it in problems:
+        print(f"  {it}; run: make setup")
     outcome = audit()
     print("\n".join(outcome.lines()))
-    return 0 if outcome.clean else 1
+    return 0 if outcome.clean and not problems else 1
 
 
 if __name__ == "__main__":

