@@ -486,6 +486,9 @@ def test_the_page_stands_alone(written):
     assert len(written.encode()) <= LIMIT
     head = re.sub(r'<script id="data".*?</script>', "", written, flags=re.S)
     assert not re.search(r"<(link|img|iframe|script[^>]*\bsrc)|@import|url\(|fetch\(|XMLHttp", head)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', head)[1].split("; ")
+    assert policy[0] == "default-src 'none'", "nothing is loaded and nothing is sent"
+    assert all(re.fullmatch(r"[a-z-]+ '(none|unsafe-inline)'", it) for it in policy), policy
     assert "prefers-color-scheme: dark" in head and 'role="img"' in head and "<noscript>" in head
 
 
