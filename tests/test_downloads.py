@@ -13,6 +13,7 @@ import sys
 import tarfile
 import threading
 import time
+import tomllib
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -452,11 +453,15 @@ def test_the_member_of_a_zip_is_taken_out_checked_and_kept(server, own_folders, 
 
 def test_registry_is_complete_and_says_nothing_of_a_machine():
     registry = load_registry()
-    assert len({item.path for item in registry.values()}) == len(registry)
+    rows = tomllib.loads(downloads.REGISTRY.read_text("utf-8"))["download"]
+    assert len({item.path for item in registry.values()}) == len(registry) == len(rows)
     for item in registry.values():
         assert re.fullmatch("[0-9a-f]{64}", item.sha256) and item.bytes > 0
         assert item.url.startswith(("https://raw.githubusercontent.com/", "https://github.com/"))
-        assert item.licence and item.citation and not item.path.startswith("/")
+        assert not item.archive or item.archive.startswith("https://github.com/")
+        assert item.licence and item.citation
+        for place in (item.path, item.folder or "-", item.name):
+            assert not place.startswith("/") and not {"", ".", ".."} & set(place.split("/")), place
         if item.form == "folder-archive":
             assert item.commit in item.archive and item.commit in item.url
             assert re.fullmatch("[0-9a-f]{64}", item.members_sha256) and item.select
