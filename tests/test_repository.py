@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import tomllib
 
 import pytest
 
 from lib.base import paths
-
-
-def git(*arguments: str) -> list[str]:
-    """What git prints, a line each; skipped where the project is no clone (an unpacked archive)."""
-    if not (paths.ROOT / ".git").exists():
-        pytest.skip("no git here to say what is committed")
-    command = ["git", "-c", "core.quotepath=off", *arguments]
-    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
-
+from tests.committed import git
 
 # files -------------------------------------------------------------------------------------------
 

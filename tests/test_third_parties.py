@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import subprocess
 import textwrap
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
@@ -22,6 +21,7 @@ from lib.data.real import load_real
 from lib.studies.evidence.load import load_evidence
 from lib.studies.judged.plants import TURNED
 from lib.studies.real.plants import read_plants
+from tests.committed import committed
 
 pytestmark = pytest.mark.mirror
 
@@ -69,14 +69,6 @@ def theirs(mirror) -> set[int]:
         for question in load_real(half):
             found.update(runs(question.text))
     return found
-
-
-def committed() -> list[str]:
-    """The files of the project."""
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=paths.ROOT, capture_output=True, text=True, check=True
-    )
-    return [name for name in listed.stdout.splitlines() if (paths.ROOT / name).exists()]
 
 
 def words_of(name: str) -> str:
