@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from lib.base import paths
 from lib.base.downloads import load_registry
-from lib.base.files import read_jsonl
+from lib.base.files import read_jsonl, sha256_file
 from lib.search.embed import HashEncoder, load_encoder
 from lib.search.vectors import encode_small
 from lib.studies.contradiction import cnt
@@ -237,6 +237,7 @@ def test_cues_of_pairs_that_can_be_read_off(minilm):
 
 def test_the_weights_are_small_plain_and_belong_to_this_encoder(minilm, tmp_path):
     assert HEAD.stat().st_size < 300_000
+    assert sha256_file(HEAD).startswith("4770721452049518"), "other weights: was it trained anew?"
     with np.load(HEAD, allow_pickle=False) as saved:
         parts = dict(saved)
     assert re.match(

@@ -239,6 +239,11 @@ def test_every_planned_adapter_is_shipped_small_and_whole():
         card = adapters.read_card(adapters.adapter_folder(name))  # its hash is checked
         assert card["data"] and card["minutes"] > 0 and card["peak_memory_mb"] > 0
         assert f"`{name}`" in listed, f"data/adapters/README.md does not say what {name} is"
+        # No hash of its card covers the settings; of them, these say how its changes are added.
+        settings = json.loads((adapters.ADAPTERS / name / "adapter_config.json").read_text())
+        assert (settings["r"], settings["lora_alpha"]) == (card["rank"], 2 * card["rank"]), name
+        others = ("alpha_pattern", "rank_pattern", "use_rslora", "use_dora", "fan_in_fan_out")
+        assert not any(settings[it] for it in others), name
     for name, plan in PLANS.items():
         card = adapters.read_card(adapters.adapter_folder(name))
         assert card["rank"] == plan.rank and card["seed"] == plan.seed
