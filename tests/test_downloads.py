@@ -15,6 +15,7 @@ import threading
 import time
 import tomllib
 import zipfile
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -51,6 +52,12 @@ class Handler(BaseHTTPRequestHandler):
         page = self.server.pages.get(self.path, (404, b"", 0, 0))
         status, body, promised, seconds = page if isinstance(page, tuple) else (200, page, 0, 0)
         self.send_response(status)
+        if not isinstance(body, bytes):  # blocks, of which nobody knows how many will come
+            self.end_headers()
+            with suppress(OSError):  # the client went away
+                for block in body:
+                    self.wfile.write(block)
+            return
         self.send_header("Content-Length", str(promised or len(body)))
         self.end_headers()
         step = len(body) // 20 + 1
@@ -237,6 +244,20 @@ def test_failed_or_cut_download_leaves_nothing_and_can_be_run_again(
     left = in_cache(own_folders)
     server.pages["/file.bin"] = FILE
     fault.came(wrong=left != set(), lost=fetch("file").read_bytes() != FILE, said=error.value)
+
+
+def test_a_body_that_does_not_end_is_left_at_the_registered_size(registry, server, own_folders):
+    blocks = []
+
+    def endless():
+        for _ in range(200):  # or the disk would be full
+            blocks.append(1)
+            yield b"x" * 1_000_000
+
+    server.pages["/file.bin"] = (200, endless(), 0, 0)
+    with pytest.raises(DownloadError, match=f"more than the {len(FILE)} bytes.*run: make data"):
+        fetch("file")
+    assert len(blocks) < 100 and in_cache(own_folders) == set()
 
 
 def test_old_leftovers_of_killed_runs_are_swept_and_young_ones_kept(registry, own_folders):

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import BinaryIO
 
 from lib.base.files import atomic_write, is_sound, sha256_bytes, sha256_file
 from lib.base.paths import REGISTRY, cache, mirror_folder
@@ -31,6 +32,7 @@ from lib.base.paths import REGISTRY, cache, mirror_folder
 __all__ = ["Resource", "DownloadError", "load_registry", "fetch", "members", "download"]
 
 _NEXT_COMMAND = "run: make data PROFILE=open"
+_LIMIT = 4_000_000_000  # bytes, of a download that has no registered size
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def fetch(name: str) -> Path:
     elif item.form == "zip-member":
         _unzip(item, path)
     else:
-        download(item.url, path, f"sha256:{item.sha256}")
+        download(item.url, path, f"sha256:{item.sha256}", item.bytes)
     if not is_sound(path, sha256, verified, find_sha256):
         raise DownloadError(f"{name}: {path} is not the registered file; {_NEXT_COMMAND}")
     return path
@@ -116,13 +118,18 @@ def members(name: str) -> Iterator[tuple[str, bytes]]:
         yield path.removeprefix(f"{item.folder}/"), data
 
 
-def download(url: str, path: Path, known_hash: str | None) -> None:
+def download(url: str, path: Path, known_hash: str | None, limit: int = _LIMIT) -> None:
     """Let pooch put the file of ``url`` at ``path``, with a progress bar; nothing if it is there.
 
     ``known_hash`` is "sha256:..."; a file with another hash is downloaded anew, and refused if that
-    hash is wrong too. Raises DownloadError with the reason and the next command.
+    hash is wrong too. No more than ``limit`` bytes are taken: a body need not end. Raises
+    DownloadError with the reason and the next command.
     """
     import pooch
+
+    def take(url: str, name: str, _: pooch.Pooch) -> None:
+        with open(name, "wb") as stream:
+            pooch.HTTPDownloader(progressbar=True)(url, _AtMost(limit, stream), None)
 
     pooch.get_logger().setLevel("WARNING")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,11 +138,30 @@ def download(url: str, path: Path, known_hash: str | None) -> None:
             if time.time() - leftover.stat().st_mtime > 3600:
                 leftover.unlink()
     try:
-        pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, progressbar=True)
+        pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=take)
     except (OSError, ValueError) as error:  # no connection, 404, cut short; or a wrong hash
         raise DownloadError(
             f"could not download {url} to {path}: {error}; {_NEXT_COMMAND}"
         ) from error
+
+
+class _AtMost:
+    """A file that takes no more than ``limit`` bytes; OSError for one more."""
+
+    def __init__(self, limit: int, stream: BinaryIO):
+        self._limit = self._left = limit
+        self._stream = stream
+
+    def write(self, block: bytes) -> None:
+        """Write it, if there is room."""
+        self._left -= len(block)
+        if self._left < 0:
+            raise OSError(f"more than the {self._limit} bytes that belong there")
+        self._stream.write(block)
+
+    def flush(self) -> None:
+        """As of any file."""
+        self._stream.flush()
 
 
 def _repack(item: Resource, path: Path) -> None:
