@@ -198,7 +198,8 @@ def play(seconds: float, seed: int = 0, least: int = 1) -> dict[str, int]:
     with TemporaryDirectory() as place:
         alone = Path(place) / "alone"
         alone.mkdir()
-        work(alone, seed)
+        # In a process of its own, too: tqdm's lock is shared by forks, and a killed one keeps it.
+        os.waitpid(forked(alone, seed), 0)
         right = made(alone)
         while told["rounds"] < least or time.monotonic() < ends:
             folder = Path(place) / str(told["rounds"])
