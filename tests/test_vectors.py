@@ -147,14 +147,52 @@ def test_a_broken_shard_is_named_and_encoded_again(tmp_path, damage, fault, caps
         fault.came(wrong=files(tmp_path) != before, said=told.replace(victim.name, "SHARD"))
 
 
-def test_vectors_that_are_not_unit_length_are_never_stored(tmp_path):
-    class Broken(HashEncoder):
-        def encode(self, items, tower="query", progress=True):
-            return super().encode(items, tower, progress) * np.nan
+class Own(HashEncoder):
+    """A reader's own encoder, whose vectors come out changed."""
 
-    with pytest.raises(ValueError, match="texts: row 0 is not of length 1"):
-        encode_cached(TEXTS[:4], Broken(), "article", cache_dir=tmp_path, progress=False)
-    assert not files(tmp_path)
+    def __init__(self, change):
+        super().__init__(8)
+        self.change = change
+
+    def encode(self, items, tower="query", progress=True):
+        return self.change(super().encode(items, tower, progress))
+
+
+@pytest.mark.parametrize("encode", [encode_small, encode_cached])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda rows: rows * np.nan, "texts: row 0 is not of length 1"),
+        (lambda rows: rows * np.float32([[1], [1], [0], [1]]), "texts: row 2 is not of length 1"),
+        (lambda rows: rows * np.float32(2), "texts: row 0 is not of length 1"),
+        (lambda rows: (rows * 127).astype(np.int8), "texts: row 0 is not of length 1"),
+        (lambda rows: rows[:-1], r"the shape \(3, 8\), not \(4, 8\)"),
+        (lambda rows: rows[:, :5], r"the shape \(4, 5\), not \(4, 8\)"),
+        (lambda rows: rows[0], r"the shape \(8,\), not \(4, 8\)"),
+    ],
+)
+def test_what_is_no_vector_of_length_1_is_never_stored(encode, change, says, tmp_path):
+    for _ in range(2):  # a second time it is not read back from the cache
+        with pytest.raises(ValueError, match=f"hash on .*{says}"):
+            encode(TEXTS[:4], Own(change), "article", cache_dir=tmp_path)
+    assert not list(tmp_path.glob("*.npy"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows.astype(np.float64),
+        lambda rows: rows.astype(">f4"),
+        lambda rows: rows.tolist(),
+        lambda rows: np.asfortranarray(rows),
+    ],
+)
+def test_vectors_of_another_type_come_back_as_they_are(change, tmp_path):
+    """In float64 a row has twice the bytes: read back as float32, it would be other numbers."""
+    told = HashEncoder(8).encode(TEXTS[:4])
+    for _ in range(2):
+        rows = encode_small(TEXTS[:4], Own(change), "article", cache_dir=tmp_path)
+        assert rows.dtype == np.float32 and np.array_equal(rows, told)
 
 
 def test_what_is_missing_is_said_before_it_is_encoded(tmp_path, capsys):

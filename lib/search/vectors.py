@@ -79,12 +79,34 @@ def encode_small(
     # A chunk at a time, so that a run that is killed keeps what it has.
     for start in range(0, len(missing), _CHUNK):
         chunk = missing[start : start + _CHUNK]
-        vectors = encoder.encode([text_of[key] for key in chunk], tower, progress=False)
+        vectors = _encoded([text_of[key] for key in chunk], encoder, tower, "texts", start)
         vector_of.update(zip(chunk, vectors, strict=True))
         kept.put({key: vector_of[key].tobytes() for key in chunk})
     if not keys:
         return np.zeros((0, encoder.dim), np.float32)
     return np.stack([vector_of[key] for key in keys])
+
+
+def _encoded(
+    items: Sequence[Item], encoder: Encoder, tower: Tower, label: str, first: int
+) -> np.ndarray:
+    """What the encoder gives for these texts, as float32; ``first`` is the row of the first.
+
+    Whatever it gives would be stored for good, so ValueError for anything but a row of length 1
+    for each text.
+    """
+    rows = np.asarray(encoder.encode(items, tower, progress=False), dtype=np.float32)
+    if rows.shape != (len(items), encoder.dim):
+        raise ValueError(
+            f"{encoder.name} on {label}: its vectors have the shape {rows.shape}, "
+            f"not {(len(items), encoder.dim)}: a row for each text; nothing of them was stored"
+        )
+    # A NaN is not close either, so it is found too.
+    unit_length = np.abs(np.linalg.norm(rows, axis=1) - 1) < 2e-3
+    if not unit_length.all():
+        bad = first + np.flatnonzero(~unit_length)[0]
+        raise ValueError(f"{encoder.name} on {label}: row {bad} is not of length 1")
+    return rows
 
 
 def _key(block: Sequence[Item], encoder: Encoder, tower: Tower, dtype: str) -> str:
@@ -133,15 +155,9 @@ def _encode_missing(
             parts = []
             for start in range(rows.start, rows.stop, _CHUNK):
                 chunk = items[start : min(start + _CHUNK, rows.stop)]
-                parts.append(encoder.encode(chunk, tower, progress=False))
+                parts.append(_encoded(chunk, encoder, tower, label, start))
                 bar.update(len(chunk))
             shard = np.concatenate(parts).astype(dtype)
-            norms = np.linalg.norm(shard.astype(np.float32), axis=1)
-            # float16 keeps three digits. A NaN is not close either, so it is found too.
-            unit_length = np.abs(norms - 1) < 2e-3
-            if not unit_length.all():
-                bad = rows.start + np.flatnonzero(~unit_length)[0]
-                raise ValueError(f"{encoder.name} on {label}: row {bad} is not of length 1")
             atomic_write(file, lambda temporary, shard=shard: np.save(temporary, shard))
             settings = {
                 "encoder": encoder.fingerprints[tower],
