@@ -13,13 +13,14 @@ import pytest
 
 from lib import profiles
 from lib.base import paths
-from lib.base.parameters import check_k, check_lam, check_limit
+from lib.base.parameters import LARGEST_LAM, check_k, check_lam, check_limit
 from lib.data import benchmark_makers
 from lib.data.passages import CORPORA
 from lib.methods import METHODS
 from lib.profiles import load_profile, methods_of, profile_names, profile_table
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
+from lib.ways import Way
 
 # the built-in profiles ---------------------------------------------------------------------------
 
@@ -238,6 +239,15 @@ def test_a_lambda_is_a_finite_number(lam):
     for attempt in (lambda: check_lam(lam), lambda: load_profile("mini", lambdas=[0.0, lam])):
         with pytest.raises(ValueError, match="lam must be a finite number"):
             attempt()
+
+
+@pytest.mark.parametrize("lam", [1.1e6, 1e39, 1e300, -1e39])
+def test_a_lambda_that_leaves_nothing_of_h_plus_is_refused(lam):
+    """At 1e39, beyond float32, passages came back in the order of their ids, scored NaN."""
+    for attempt in (lambda: check_lam(lam), lambda: Way(lam=lam)):
+        with pytest.raises(ValueError, match="lam = .* leaves nothing of H"):
+            attempt()
+    assert check_lam(LARGEST_LAM) == 1e6
 
 
 def test_a_lambda_below_zero_is_a_control_and_said(recwarn):

@@ -13,7 +13,10 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["check_count", "check_k", "check_lam", "check_limit", "refuse_unknown"]
+__all__ = ["LARGEST_LAM", "check_count", "check_k", "check_lam", "check_limit", "refuse_unknown"]
+
+LARGEST_LAM = 1e6
+"""Vectors have seven digits: of a longer sum h+ is rounded away, and a far longer one overflows."""
 
 
 def check_k(k: Any) -> int:
@@ -35,13 +38,17 @@ def check_count(name: str, value: Any, least: int) -> int:
 
 
 def check_lam(lam: Any) -> float:
-    """The weight of the mimic, as a float: any finite number, else ValueError.
+    """The weight of the mimic, as a float: a number up to ``LARGEST_LAM``, else ValueError.
 
     Below zero the mimic is added in place of subtracted. That is a control, and a warning says so.
     """
     number = isinstance(lam, Real) and not isinstance(lam, bool)
     if not number or not math.isfinite(lam):
         raise ValueError(f"lam must be a finite number, not {lam!r}")
+    if abs(lam) > LARGEST_LAM:
+        raise ValueError(
+            f"lam = {lam:g} leaves nothing of H+; it must be at most {LARGEST_LAM:,.0f}"
+        )
     if lam < 0:
         warnings.warn(f"lam = {lam:g} adds the mimic instead of subtracting it", stacklevel=2)
     return float(lam)
