@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import tomllib
 from dataclasses import replace
@@ -17,9 +18,12 @@ from lib.base.parameters import LARGEST_LAM, check_k, check_lam, check_limit
 from lib.data import benchmark_makers
 from lib.data.passages import CORPORA
 from lib.methods import METHODS
-from lib.profiles import load_profile, methods_of, profile_names, profile_table
+from lib.profiles import ROWS, load_profile, methods_of, profile_names, profile_table
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
+from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM
+from lib.studies.grid.controls import CONTROLS
+from lib.studies.grid.experiment import CHOSEN, NAMED
 from lib.ways import Way
 
 # the built-in profiles ---------------------------------------------------------------------------
@@ -267,3 +271,15 @@ def test_settings_of_methods_in_code_are_checked_too():
         methods_of(mini, hyde={"sample": 2})
     with pytest.raises(ValueError, match="'hide'"):
         replace(mini, methods={"hide": {}})
+
+
+@pytest.mark.parametrize("name", [*ROWS, "CHR", "Random"])
+def test_a_method_that_is_called_like_another_row_is_refused(name, monkeypatch):
+    """One called "random" was answered with random passages, and each of them counted twice."""
+    monkeypatch.setitem(METHODS, name, replace(METHODS["hyde"], name=name))
+    with pytest.raises(ValueError, match=f"a method is called '{re.escape(name)}', but"):
+        methods_of(load_profile("mini"))
+
+
+def test_every_row_that_is_no_method_is_refused_as_a_name():
+    assert set(ROWS) == {CHOSEN, NAMED, RANDOM, *NO_RETRIEVAL, *CONTROLS}

@@ -19,12 +19,24 @@ from lib.base.parameters import check_limit, refuse_unknown
 from lib.base.paths import ROOT, shown
 from lib.profiles.profile import FIELDS, Profile, check_methods
 
-__all__ = ["Profile", "load_profile", "methods_of", "profile_names", "profile_table"]
+__all__ = ["ROWS", "Profile", "load_profile", "methods_of", "profile_names", "profile_table"]
 
 _FOLDER = Path(__file__).parent
 
 _OTHER_RESULTS = ("scale",)
 """Folders of ``data/results`` that belong to no profile."""
+
+
+ROWS = (
+    "chr_given",
+    "named_option",
+    "closed_book",
+    "hypotheses_as_context",
+    "random",
+    "chr+stranger",
+    "chr+rotation",
+)
+"""Rows of the tables that are no methods; a method of such a name would be counted with them."""
 
 
 def profile_names() -> tuple[str, ...]:
@@ -58,11 +70,20 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
 def methods_of(profile: Profile, **settings) -> dict:
     """``lib.methods.METHODS`` with the profile's settings, and ``settings`` = {method: {...}}.
 
-    Raises ValueError for a method or a setting that there is not.
+    Raises ValueError for a method or a setting that there is not, and for a method that is called
+    like another row of the tables. Capitals do not count: not every file system tells them apart.
     """
     from lib.methods import METHODS
 
     check_methods("methods_of", settings)
+    taken = {row.casefold(): row for row in ROWS}
+    for name in METHODS:
+        if other := taken.get(name.casefold()):
+            raise ValueError(
+                f"a method is called {name!r}, but {other!r} is a row of the tables already: "
+                "give yours another name"
+            )
+        taken[name.casefold()] = name
     return {
         name: replace(method, **profile.methods.get(name, {}) | settings.get(name, {}))
         for name, method in METHODS.items()
