@@ -15,6 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from types import ModuleType
 
 import pandas as pd
 import pytest
@@ -119,6 +120,27 @@ def test_what_is_imported_in_a_function_leaves_the_hash(project):
     before = code_hash(["lib.first"])
     edit(project, "import lib.first", "import lib.first\nA = 5", "lib/fourth.py")
     assert code_hash(["lib.first"]) == before
+
+
+@pytest.mark.parametrize("where", ["a file", "a notebook"])
+def test_a_method_of_ones_own_is_behind_its_results(where, project, tmp_path, monkeypatch):
+    """Edited, with the settings it had, it was not run again: its old results were read."""
+    own = ModuleType("own")
+    file = tmp_path / "own.py"
+    monkeypatch.setitem(sys.modules, "own", own)
+
+    def say(text: str) -> str:
+        if where == "a file":
+            file.write_text(text, encoding="utf-8")
+            own.__file__ = str(file)
+        else:
+            own.In = ["", "import lib.first", text]
+        return code_hash(["lib.first", "own"])
+
+    one = say("def expand():\n    return 'H−'\n")
+    assert one != code_hash(["lib.first"])
+    assert one != say("def expand():\n    return 'H+'\n")
+    assert one == say("def expand():\n    return 'H−'\n")
 
 
 def test_the_study_stands_on_the_contrast_and_the_index_but_on_no_method_or_plot():
@@ -493,6 +515,7 @@ import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from types import ModuleType
 from lib.base.files import atomic_write
 
 def write(path):

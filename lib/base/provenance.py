@@ -15,7 +15,10 @@ import ast
 import io
 import json
 import lzma
+import os
 import re
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -111,6 +114,22 @@ def _source(module: str) -> Path | None:
     return None
 
 
+def _own_text(module: str) -> str:
+    """What a loaded module outside the project says: its file as a hash, a notebook as its cells.
+
+    Where Python was started without either, no text can tell two runs apart: none holds longer than
+    its process.
+    """
+    loaded = sys.modules.get(module)
+    file = getattr(loaded, "__file__", None)
+    if file:
+        return files.sha256_file(Path(file))
+    return "\n".join(getattr(loaded, "In", [f"{os.getpid()} {_STARTED}"]))
+
+
+_STARTED = time.time_ns()
+
+
 class _DropDocstrings(ast.NodeTransformer):
     """Removes texts that stand alone: docstrings, also those under constants and fields."""
 
@@ -122,14 +141,16 @@ def code_hash(roots: Iterable[str]) -> str:
     """Hash of what everything in ``modules_behind(roots)`` does.
 
     Counted are the syntax trees without docstrings, and a package's prompts (its ``.txt`` files).
+    Of a module outside the project, such as a method of your own, its text counts.
     """
-    parts = {}
+    roots = list(roots)
+    parts = {name: _own_text(name) for name in roots if name.split(".")[0] != "lib"}
     for name in modules_behind(roots):
         path = _source(name)
         _, parts[name] = _imports_and_hash(path, path.stat().st_mtime_ns)
         if path.name == "__init__.py":
             for prompt in sorted(path.parent.glob("*.txt")):
-                parts[f"{name}/{prompt.name}"] = prompt.read_text()
+                parts[f"{name}/{prompt.name}"] = prompt.read_text(encoding="utf-8")
     return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
 
 
