@@ -20,7 +20,7 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
-from lib.base import paths
+from lib.base import paths, provenance
 from lib.base.files import StaleInput, read_manifest, sha256_file
 from lib.base.provenance import (
     code_hash,
@@ -141,6 +141,24 @@ def test_a_method_of_ones_own_is_behind_its_results(where, project, tmp_path, mo
     assert one != code_hash(["lib.first"])
     assert one != say("def expand():\n    return 'H+'\n")
     assert one == say("def expand():\n    return 'H−'\n")
+
+
+def test_code_that_was_edited_while_it_ran_is_not_taken_for_what_ran(project, monkeypatch):
+    """The old code's numbers were stored with the new code's hash, and read as the new code's."""
+    file = project / "lib" / "first.py"
+    monkeypatch.setitem(provenance._AT_START, file, file.read_bytes())
+    before = code_hash(["lib.first"])
+    edit(project, "# a comment", "# another comment")
+    monkeypatch.setitem(sys.modules, "lib.first", ModuleType("lib.first"))
+    assert code_hash(["lib.first"]) == before
+    edit(project, "LIMIT = 3", "LIMIT = 4")
+    with pytest.raises(StaleInput, match=r"lib/first.py was edited while this ran.* restart"):
+        save()
+    assert project == paths.ROOT and not list(paths.results("mini").iterdir())
+
+
+def test_the_project_is_what_is_looked_at_for_edits():
+    assert paths.ROOT / "lib" / "run.py" in provenance._AT_START
 
 
 def test_the_study_stands_on_the_contrast_and_the_index_but_on_no_method_or_plot():
@@ -267,6 +285,28 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
     get(lambdas=(0.0, 0.4))
     assert len(made) == 6
     assert read_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("change", ["code", "data"])
+def test_what_changes_while_a_result_is_made_makes_it_again(change, together, project):
+    """It was stored as made from what was there at its end, and held for ever."""
+    made = []
+
+    def make() -> pd.DataFrame:
+        made.append(1)
+        if len(made) == 1 and change == "code":
+            edit(project, "LIMIT = 3", "LIMIT = 4")
+        elif len(made) == 1:
+            (project / "data" / "own.jsonl").write_text("{}\n")
+        return TABLE
+
+    for times in (1, 2, 2):
+        if together:
+            make_all_or_reuse(lambda: {"curve": make()}, ["curve"], "mini", **BEHIND)
+        else:
+            make_or_reuse(make, "curve", "mini", **BEHIND)
+        assert len(made) == times
 
 
 def test_results_that_are_made_together_are_all_made_again_when_one_does_not_hold(project):

@@ -99,8 +99,11 @@ def _imports_and_hash(path: Path, changed: int) -> tuple[list[str], str]:
         elif isinstance(node, ast.Import):
             imported += [name.name for name in node.names]
     of_project = [name for name in imported if _source(name)]
-    without_docstrings = ast.dump(_DropDocstrings().visit(tree))
-    return of_project, files.sha256_bytes(without_docstrings.encode())
+    return of_project, _hash_of(tree)
+
+
+def _hash_of(tree: ast.Module) -> str:
+    return files.sha256_bytes(ast.dump(_DropDocstrings().visit(tree)).encode())
 
 
 def _source(module: str) -> Path | None:
@@ -141,17 +144,32 @@ def code_hash(roots: Iterable[str]) -> str:
     """Hash of what everything in ``modules_behind(roots)`` does.
 
     Counted are the syntax trees without docstrings, and a package's prompts (its ``.txt`` files).
-    Of a module outside the project, such as a method of your own, its text counts.
+    Of a module outside the project, such as a method of your own, its text counts. StaleInput where
+    a module was edited since it was loaded: what runs is not what the file says.
     """
     roots = list(roots)
     parts = {name: _own_text(name) for name in roots if name.split(".")[0] != "lib"}
     for name in modules_behind(roots):
         path = _source(name)
+        if name in sys.modules and _was_edited(path):
+            raise files.StaleInput(
+                f"{paths.shown(path)} was edited while this ran: what the old code made would "
+                "count as the new code's. Run it again; in a notebook, restart the kernel first"
+            )
         _, parts[name] = _imports_and_hash(path, path.stat().st_mtime_ns)
         if path.name == "__init__.py":
             for prompt in sorted(path.parent.glob("*.txt")):
                 parts[f"{name}/{prompt.name}"] = prompt.read_text(encoding="utf-8")
     return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
+
+
+def _was_edited(path: Path) -> bool:
+    """Whether a module's file has other code by now than when this process began."""
+    before, now = _AT_START.get(path), path.read_bytes()
+    return before not in (None, now) and _hash_of(ast.parse(before)) != _hash_of(ast.parse(now))
+
+
+_AT_START = {path: path.read_bytes() for path in paths.ROOT.glob("lib/**/*.py")}
 
 
 def data_hash(names: Iterable[str]) -> str:
@@ -215,7 +233,11 @@ def write_result(
     ``code`` are the root modules and ``data`` the files behind it; ``settings`` are kept as given.
     A table of more than ``LARGE`` bytes becomes ``<name>.csv.xz``, the same bytes every time.
     """
-    told = with_true_k(table, settings.get("k", USUAL_K))
+    return _write(table, name, profile, _origin(profile, code, data, **settings))
+
+
+def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> Path:
+    told = with_true_k(table, origin.get("k", USUAL_K))
     content = told.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode()
     plain = paths.results(profile) / f"{name}.csv"
     packed = plain.with_suffix(".csv.xz")
@@ -226,7 +248,6 @@ def write_result(
         content = lzma.compress(content, preset=2)
     else:
         path, old = plain, packed
-    origin = _origin(profile, code, data, **settings)
     with _alone_in(path.parent):
         files.atomic_write(path, content)
         files.write_manifest(path, rows=len(table), settings=origin)
@@ -263,7 +284,7 @@ def make_or_reuse(
     wanted = _origin(profile, **origin)
     _, manifest = _stored(paths.results(profile), name)
     if manifest is None or manifest["settings"] != wanted:
-        write_result(make(), name, profile, **origin)
+        _write(make(), name, profile, wanted)  # not what is behind it by now: that may be edited
     return _read_back(name, profile, wanted)
 
 
@@ -279,7 +300,7 @@ def make_all_or_reuse(
     if any(manifest is None or manifest["settings"] != wanted for manifest in manifests):
         tables = make()
         for name in names:
-            write_result(tables[name], name, profile, **origin)
+            _write(tables[name], name, profile, wanted)
     return {name: _read_back(name, profile, wanted) for name in names}
 
 
