@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Barrier
 from types import ModuleType
@@ -20,7 +21,7 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
-from lib.base import paths, provenance
+from lib.base import files, paths, provenance
 from lib.base.files import StaleInput, read_manifest, sha256_file
 from lib.base.provenance import (
     code_hash,
@@ -342,7 +343,13 @@ LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3}
 
 
 @pytest.mark.fault("numbers", "Two runs with other parameters write to one folder")
-def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_other(project, fault):
+@pytest.mark.parametrize("cache", ["one cache", "two caches"])
+def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_other(
+    cache, project, fault, monkeypatch
+):
+    if cache == "two caches":  # their locks are in the cache, and so not the same
+        monkeypatch.setattr(provenance, "_alone_in", lambda folder: nullcontext())
+
     def one_run(lam: float, seed: int, meet: Barrier) -> tuple[int, list[str]]:
         """Make or read ten results; numbers of the other run, and what it was refused with."""
         chance, wrong, refused = random.Random(f"{lam} {seed}"), 0, []
@@ -376,6 +383,26 @@ def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_othe
         manifest = read_manifest(path)
         if manifest is not None:
             assert set(pd.read_csv(path)["lam"]) == {manifest["settings"]["lam"]}
+
+
+def test_a_manifest_is_of_what_was_written_and_not_of_what_has_replaced_it(project, monkeypatch):
+    write = files.atomic_write
+
+    def replaced(path, content):
+        write(path, content)
+        if path.name == "curve.csv":
+            write(path, b"another run's")
+        return path
+
+    monkeypatch.setattr(files, "atomic_write", replaced)
+    assert read_manifest(save()) is None
+
+
+def test_one_folder_by_two_paths_has_one_lock(project, tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.setattr(files, "locked", lambda path: path)
+    assert provenance._alone_in(tmp_path / "real") == provenance._alone_in(tmp_path / "link")
 
 
 def test_two_runs_with_the_same_parameters_in_one_folder_share_what_they_make(project):

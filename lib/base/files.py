@@ -160,12 +160,15 @@ def _manifest_path(path: Path) -> Path:
     return path.with_name(path.name + ".manifest.json")
 
 
-def write_manifest(path: Path, *, rows: int, settings: dict) -> None:
-    """Record rows, bytes, sha256 and settings of a finished file beside it."""
+def write_manifest(path: Path, *, rows: int, settings: dict, content: bytes | None = None) -> None:
+    """Record rows, bytes, sha256 and settings of a finished file beside it.
+
+    ``content`` is what was written, where it is at hand: another process may have replaced it.
+    """
     manifest = {
         "rows": rows,
-        "bytes": path.stat().st_size,
-        "sha256": sha256_file(path),
+        "bytes": path.stat().st_size if content is None else len(content),
+        "sha256": sha256_file(path) if content is None else sha256_bytes(content),
         "settings": settings,
     }
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False)

@@ -250,7 +250,7 @@ def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> Path:
         path, old = plain, packed
     with _alone_in(path.parent):
         files.atomic_write(path, content)
-        files.write_manifest(path, rows=len(table), settings=origin)
+        files.write_manifest(path, rows=len(table), settings=origin, content=content)
         # A table that crossed the size would leave its old self beside it.
         files.remove_with_manifest(old)
     return path
@@ -320,15 +320,24 @@ def _read_back(name: str, profile: str, wanted: dict) -> pd.DataFrame:
 
 
 def _alone_in(folder: Path) -> AbstractContextManager:
-    """While it is held, no other run is between a table and its manifest in this folder."""
-    return files.locked(paths.cache("locks") / files.sha256_bytes(str(folder).encode())[:16])
+    """While it is held, no other run is between a table and its manifest in this folder.
+
+    But one with another cache has another lock: it may make a result incomplete, not wrong.
+    """
+    name = files.sha256_bytes(str(folder.resolve()).encode())[:16]
+    return files.locked(paths.cache("locks") / name)
 
 
 def _whole(folder: Path, name: str) -> tuple[bytes, str, dict | None]:
     """The bytes of a result, how its name ends, and its manifest; None where it is incomplete."""
     with _alone_in(folder):
         path, manifest = _stored(folder, name)
-        return (b"" if manifest is None else path.read_bytes()), path.suffix, manifest
+        if manifest is None:
+            return b"", path.suffix, None
+        content = path.read_bytes()
+    if files.sha256_bytes(content) != manifest["sha256"]:
+        manifest = None  # replaced since its manifest was read
+    return content, path.suffix, manifest
 
 
 def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
