@@ -20,6 +20,8 @@ from types import ModuleType
 
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from lib.base import files, paths, provenance
 from lib.base.files import StaleInput, read_manifest, sha256_file
@@ -249,6 +251,31 @@ def test_a_result_comes_back_with_its_settings(project):
     assert settings["data"] == data_hash(["own.jsonl"]) != data_hash([])
     assert (settings["code_roots"], settings["data_files"]) == (["lib.first"], ["own.jsonl"])
     assert read_manifest(path)["rows"] == 2
+
+
+@pytest.mark.parametrize("name", ["2", "007", "1e5", "True", "inf", "NA", "chr"])
+def test_a_name_that_looks_like_a_number_stays_a_name(name, project):
+    """A cell has one method: of one called "2" the number 2 came back, and no row was found."""
+    table = pd.DataFrame({"dataset": [name], "method": name, "arm": name, "reader": name})
+    save(table=table)
+    assert read_result("curve", "mini")[0].to_dict("list") == table.to_dict("list")
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\r\n",#\\\0')),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(["a\rb", "\r", "\r\n"])
+def test_any_text_comes_back_as_it_was(project, texts):
+    """After a carriage return that a model wrote, the rest of its text was a row of its own."""
+    table = pd.DataFrame({"qid": "q", "H_plus": texts, "value": 0.5})
+    save(table=table)
+    again = read_result("curve", "mini")[0]
+    assert again.fillna("").to_dict("list") == table.to_dict("list")
 
 
 def test_saving_twice_gives_the_same_bytes(project):

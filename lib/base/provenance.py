@@ -28,7 +28,8 @@ import pandas as pd
 
 from lib.base import files, paths
 
-TEXTS = ("qid", "pid", "letter", "gold", "mirage", "error", "H_plus", "H_minus")
+_NAMES = ("dataset", "method", "arm", "against", "reader")
+TEXTS = (*_NAMES, "qid", "pid", "letter", "gold", "mirage", "error", "H_plus", "H_minus")
 """Columns of results that are text, whatever their values look like."""
 
 __all__ = [
@@ -356,7 +357,14 @@ def _table(content: bytes, suffix: str, k: int = USUAL_K) -> pd.DataFrame:
         content = lzma.decompress(content)
     columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
     texts = {column: str for column in columns if column in TEXTS}
-    table = pd.read_csv(io.BytesIO(content), dtype=texts, keep_default_na=False, na_values=[""])
+    # A text may hold a carriage return, which does not end a row here: write_result ends none so.
+    table = pd.read_csv(
+        io.BytesIO(content),
+        dtype=texts,
+        keep_default_na=False,
+        na_values=[""],
+        lineterminator="\n",
+    )
     return _renamed(table, k, USUAL_K)
 
 
