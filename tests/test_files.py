@@ -131,6 +131,41 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path)
     assert files.atomic_write(path, b"new").read_bytes() == b"new"
 
 
+_WRITES = """
+import resource, sys
+from pathlib import Path
+import numpy as np, pandas as pd
+from lib.base import files, paths, provenance
+from lib.data.passages import Passage
+from lib.data.store import PassageStore
+from lib.search.embed import HashEncoder
+from lib.search.vectors import encode_cached
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+texts = [f"text {i}" for i in range(300)]
+try:
+    if sys.argv[1] == "result":
+        provenance.write_result(pd.DataFrame({"qid": texts}), "x", "t", code=[], data=[])
+    elif sys.argv[1] == "vectors":
+        encode_cached(texts, HashEncoder(8), "article")
+    else:
+        path = paths.cache("passages") / "x.sqlite"
+        PassageStore.build(path, [Passage(t, "", t, "", {}) for t in texts])
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("what", ["result", "vectors", "passages"])
+def test_a_full_disk_is_said_with_the_file_and_what_to_do(what, own_folders):
+    """A file of more than 2,000 bytes cannot be written, as on a disk with no more room."""
+    run = subprocess.run(
+        [sys.executable, "-c", _WRITES, what], cwd=paths.ROOT, capture_output=True, text=True
+    )
+    assert "Nothing of it was kept: make room, or name another folder (CHR_OUT or" in run.stdout
+    assert f"run it again: '{own_folders}" in run.stdout and len(run.stdout.splitlines()) == 1
+    assert not [p for p in own_folders.rglob("*") if p.is_file() and p.suffix != ".lock"]
+
+
 # hashes, JSON, JSON Lines ------------------------------------------------------------------------
 
 values = st.recursive(

@@ -50,3 +50,12 @@ def test_make_hands_on_a_place_with_spaces(fault):
         out, mirror = made.stdout.split("|")
         same = paths.ROOT / out == paths.ROOT / mirror == paths.ROOT / place
         fault.came(wrong=not same, said=f"it is one place: {out}")
+
+
+@pytest.mark.parametrize("variable", ["CHR_CACHE", "CHR_OUT"])
+def test_a_folder_on_a_disk_that_is_not_there_is_said(variable, tmp_path, monkeypatch):
+    """A link to a disk that is not mounted "exists", said the system, and is no folder."""
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "here")
+    monkeypatch.setenv(variable, str(tmp_path / "link"))
+    with pytest.raises(OSError, match="link is a link to .*disk/here, which is not there.*CHR_OUT"):
+        paths.cache("vectors") if variable == "CHR_CACHE" else paths.results("mini")

@@ -6,6 +6,7 @@ count, the sha256 of the bytes and the settings that made them.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -39,6 +40,8 @@ __all__ = [
 
 
 _FRESH_S = 60
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+"""What the system says of a disk that is full or may not be written to."""
 
 
 class StaleInput(RuntimeError):
@@ -65,8 +68,23 @@ def atomic_write(path: Path, content: bytes | str | Callable[[Path], None]) -> P
     """Write to a temporary name in the same folder, fsync, rename; a kill leaves the old file.
 
     ``content`` is the bytes or text, or a function that is given the temporary path to fill. What
-    a killed writer of the same file left under a temporary name is removed first.
+    a killed writer of the same file left under a temporary name is removed first. OSError, with the
+    file and what to do, where it cannot be written; the old file is then as it was.
     """
+    try:
+        return _write_and_rename(path, content)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:  # of something that is read, not of this file
+            raise
+        raise OSError(
+            error.errno,
+            f"{error.strerror}. Nothing of it was kept: make room, or name another folder "
+            "(CHR_OUT or CHR_CACHE), and run it again",
+            str(path),
+        ) from error
+
+
+def _write_and_rename(path: Path, content: bytes | str | Callable[[Path], None]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)

@@ -47,8 +47,23 @@ def mirror_folder() -> Path | None:
 
 def cache(*parts: str) -> Path:
     """A folder below the cache (``CHR_CACHE``, default ``data/cache``), made if missing."""
-    folder = (_named("CHR_CACHE") or DATA / "cache").joinpath(*parts)
-    folder.mkdir(parents=True, exist_ok=True)
+    return _made((_named("CHR_CACHE") or DATA / "cache").joinpath(*parts))
+
+
+def _made(folder: Path) -> Path:
+    """The folder, made if missing; OSError that says why it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror
+        for place in (folder, *folder.parents):
+            if place.is_symlink() and not place.exists():
+                why = f"{place} is a link to {place.readlink()}, which is not there"
+        raise OSError(
+            error.errno,
+            f"{why}. Mount or make it, or name another folder (CHR_OUT or CHR_CACHE)",
+            str(folder),
+        ) from error
     return folder
 
 
@@ -56,9 +71,7 @@ def _output(kind: str, default: Path, profile: str) -> Path:
     """A profile's folder below ``default``, or below ``<CHR_OUT>/<kind>``; made if missing."""
     moved = _named("CHR_OUT")
     parent = moved / kind if moved else default
-    folder = parent / profile
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return _made(parent / profile)
 
 
 def results(profile: str) -> Path:

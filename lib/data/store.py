@@ -6,6 +6,7 @@ read at once; a file is written once, whole, and never changed.
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +33,7 @@ class PassageStore:
     @classmethod
     def build(cls, path: Path, passages: Iterable[Passage], settings: dict | None = None) -> Self:
         """Write the passages in their order, row 0 first; ValueError when two pids are equal."""
-        store = cls(atomic_write(path, lambda temporary: _write(temporary, passages)))
+        store = cls(atomic_write(path, lambda temporary: _write_all(temporary, passages)))
         write_manifest(path, rows=len(store), settings=settings or {})
         return store
 
@@ -82,6 +83,14 @@ def _passage(fields: Sequence) -> Passage:
     """A passage from one selected row."""
     pid, title, text, source, meta = fields
     return Passage(pid, title, text, source, json.loads(meta))
+
+
+def _write_all(path: Path, passages: Iterable[Passage]) -> None:
+    """``_write``, where a full disk is an OSError as in every other file."""
+    try:
+        _write(path, passages)
+    except sqlite3.OperationalError as error:
+        raise OSError(errno.ENOSPC, str(error)) from error
 
 
 def _write(path: Path, passages: Iterable[Passage]) -> None:

@@ -7,6 +7,7 @@ killed goes on where it stopped, processes may share a cache, and nothing is eve
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Sequence
@@ -158,7 +159,9 @@ def _encode_missing(
                 parts.append(_encoded(chunk, encoder, tower, label, start))
                 bar.update(len(chunk))
             shard = np.concatenate(parts).astype(dtype)
-            atomic_write(file, lambda temporary, shard=shard: np.save(temporary, shard))
+            content = io.BytesIO()  # on a full disk np.save to a file would not say that it is full
+            np.save(content, shard)
+            atomic_write(file, content.getvalue())
             settings = {
                 "encoder": encoder.fingerprints[tower],
                 "tower": tower,
