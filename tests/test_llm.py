@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import os
@@ -13,8 +14,9 @@ import sys
 import threading
 import time
 import traceback
+from base64 import b64encode, urlsafe_b64encode
 from itertools import product
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from fault_server import FaultServer, completion
@@ -118,6 +120,29 @@ def test_a_key_that_comes_back_in_a_reply_is_kept_nowhere(fault, tmp_path, monke
         kept = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
         assert BLOT in kept
         fault.came(wrong=any(form in kept for form in forms_of(key)), said=reply.text)
+
+
+CHANGED = {
+    "large letters": str.upper,
+    "html": html.escape,
+    "repr": repr,
+    "form": quote_plus,
+    "base64": lambda key: b64encode(f"Bearer {key}".encode()).decode(),
+    "base64 of a user": lambda key: b64encode(f"me:{key}".encode()).decode(),
+    "base64 in JSON": lambda key: urlsafe_b64encode(f'{{"k":"{key}"}}'.encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("key", PLANTED)
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_key_that_comes_back_otherwise_is_blotted_out_too(change, key, monkeypatch):
+    monkeypatch.setenv("CHR_LLM_KEY", key)
+    said = CHANGED[change](key)
+    with FaultServer(text=f"before {said} after") as server:
+        (reply,) = chat(server).generate(ASK)
+    left = reply.text.removeprefix("before ").removesuffix(" after")
+    assert BLOT in left and len(left.replace(BLOT, "")) <= len(said) - len(key)
+    assert key.lower() not in left.lower()
 
 
 def test_a_word_that_is_no_key_is_left_in_texts(monkeypatch):

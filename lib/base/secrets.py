@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
-from urllib.parse import quote
+import re
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
 
 __all__ = ["BLOT", "KEYS", "redacted"]
 
@@ -17,14 +21,28 @@ _SHORTEST = 8
 
 
 def redacted(text: str) -> str:
-    """``text`` with ``BLOT`` for every key of ``KEYS``, as it is, in JSON or in an address.
+    """``text`` with ``BLOT`` for every key of ``KEYS``, in large or small letters.
 
+    Also found is a key in JSON, Python, HTML, an address or base64.
     A key of fewer than 8 characters is left: it is none, such as the "none" or "EMPTY" that local
     servers ask for, and those words may stand in any text.
     """
     for variable in KEYS:
         key = os.environ.get(variable, "").strip()
         if len(key) >= _SHORTEST:
-            for form in (key, json.dumps(key)[1:-1], quote(key, safe="")):
-                text = text.replace(form, BLOT)
+            forms = sorted({*_written(key), *_in_base64(key.encode())}, key=len, reverse=True)
+            text = re.sub("|".join(map(re.escape, forms)), BLOT, text, flags=re.IGNORECASE)
     return text
+
+
+def _written(key: str) -> tuple[str, ...]:
+    quoted = json.dumps(key)[1:-1], repr(key)[1:-1], html.escape(key)
+    return key, *quoted, quote(key), quote(key, safe=""), quote_plus(key)
+
+
+def _in_base64(key: bytes) -> Iterator[str]:
+    """The letters that are the key's alone, whatever stands before and after it."""
+    for before in range(3):
+        first, end = (8 * before + 5) // 6, 8 * (before + len(key)) // 6
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(bytes(before) + key).decode()[first:end]
