@@ -61,6 +61,7 @@ class NCBI(ThreadingHTTPServer):
         self.finds: dict[str, list[str]] = {}
         self.cited: dict[str, int | None] = {}
         self.steps: list[str] = []
+        self.padding = ""
         self.asked: list[tuple[str, dict, str]] = []
         self.sessions: dict[str, list[str]] = {}
         self.extra: dict = {}
@@ -133,7 +134,13 @@ class Handler(BaseHTTPRequestHandler):
         other = step not in ("ok", "cut", "slow") and not step.isdigit()
         body = step if other else server.reply(kind, params)
         if step.isdigit():
-            body = json.dumps({"error": "planned", "api-key": params.get("api_key"), "limit": "3"})
+            body = json.dumps(
+                {
+                    "error": "planned" + server.padding,
+                    "api-key": params.get("api_key"),
+                    "limit": "3",
+                }
+            )
         data = body.encode()
         self.send_response(int(step) if step.isdigit() else 200)
         self.send_header("Content-Length", str(len(data)))
@@ -462,6 +469,15 @@ def test_giving_up_says_what_failed_and_what_next_but_never_the_key(ncbi, client
     ncbi.steps = [DOWN] * 2
     with pytest.raises(PubMedError, match="esearch says Search Backend failed: \n down"):
         list(client(tries=2).records("x"))
+
+
+@pytest.mark.parametrize("shown", range(245, 269, 3))
+def test_no_part_of_the_key_is_shown_where_a_refusal_is_cut(shown, ncbi, client, monkeypatch):
+    monkeypatch.setenv("NCBI_API_KEY", KEY)
+    ncbi.steps, ncbi.padding = ["400"], "x" * shown
+    with pytest.raises(PubMedError, match="400") as caught:
+        list(client().records("x"))
+    assert "xxx" in str(caught.value) and KEY[:8] not in str(caught.value)
 
 
 def test_a_reply_that_declares_entities_is_never_expanded(ncbi, client):

@@ -23,7 +23,7 @@ _SHORTEST = 8
 def redacted(text: str) -> str:
     """``text`` with ``BLOT`` for every key of ``KEYS``, in large or small letters.
 
-    Also found is a key in JSON, Python, HTML, an address or base64.
+    Also found is a key in JSON, Python, HTML, an address or base64, and one that was cut short.
     A key of fewer than 8 characters is left: it is none, such as the "none" or "EMPTY" that local
     servers ask for, and those words may stand in any text.
     """
@@ -31,13 +31,20 @@ def redacted(text: str) -> str:
         key = os.environ.get(variable, "").strip()
         if len(key) >= _SHORTEST:
             forms = sorted({*_written(key), *_in_base64(key.encode())}, key=len, reverse=True)
-            text = re.sub("|".join(map(re.escape, forms)), BLOT, text, flags=re.IGNORECASE)
+            patterns = [*map(re.escape, forms), *map(_begun, forms)]
+            text = re.sub("|".join(patterns), BLOT, text, flags=re.IGNORECASE)
     return text
 
 
 def _written(key: str) -> tuple[str, ...]:
     quoted = json.dumps(key)[1:-1], repr(key)[1:-1], html.escape(key)
     return key, *quoted, quote(key), quote(key, safe=""), quote_plus(key)
+
+
+def _begun(form: str) -> str:
+    """A pattern for the first 8 characters, and as many of the others as there are."""
+    others = re.escape("".join(sorted(set(form))))
+    return f"{re.escape(form[:_SHORTEST])}[{others}]*"
 
 
 def _in_base64(key: bytes) -> Iterator[str]:
