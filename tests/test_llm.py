@@ -15,12 +15,15 @@ import threading
 import time
 import traceback
 from base64 import b64encode, urlsafe_b64encode
+from dataclasses import replace
 from itertools import product
+from unittest.mock import ANY
 from urllib.parse import quote, quote_plus
 
 import pytest
 from fault_server import FaultServer, completion
 
+from lib.base.downloads import DownloadError, download
 from lib.base.paths import ROOT
 from lib.base.secrets import BLOT
 from lib.llm import small_model
@@ -85,6 +88,19 @@ def test_the_key_comes_from_chr_llm_key_alone(monkeypatch):
             chat(server).generate(ASK)
         sent.append(server.headers[0]["authorization"])
     assert sent == ["Bearer mine", "Bearer none"]
+
+
+def test_nothing_that_openai_reads_from_the_environment_is_sent(monkeypatch):
+    monkeypatch.setenv("CHR_LLM_KEY", "mine")
+    monkeypatch.setenv("OPENAI_ORG_ID", "someone-elses")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "someone-elses")
+    monkeypatch.setenv(
+        "OPENAI_CUSTOM_HEADERS", "Authorization: someone-elses\nX-Team: someone-elses"
+    )
+    with FaultServer() as server:
+        chat(server).generate(ASK)
+    (sent,) = server.headers
+    assert sent["authorization"] == "Bearer mine" and "someone-elses" not in str(sent)
 
 
 # Plain, and one that reads otherwise in JSON and in an address.

@@ -80,6 +80,10 @@ class OpenAIChat(ChatModel):
             max_retries=0,  # ``_create`` does that
             http_client=BoundedClient(trust_env=not local),
         )
+        # What OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS hold, perhaps another key,
+        # is not for this server.
+        self._client.organization = self._client.project = None
+        self._client._custom_headers = {}
 
     def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
         schema, seed, stop = (options.pop(name) for name in ("schema", "seed", "stop"))
