@@ -103,6 +103,23 @@ def test_nothing_that_openai_reads_from_the_environment_is_sent(monkeypatch):
     assert sent["authorization"] == "Bearer mine" and "someone-elses" not in str(sent)
 
 
+@pytest.mark.parametrize(
+    "key", ["“sk-planted-0123456789”", "sk-plänted-0123", "sk-planted\n0123456789"]
+)
+def test_a_key_that_cannot_be_sent_is_refused_at_once_and_not_repeated(key, monkeypatch):
+    monkeypatch.setenv("CHR_LLM_KEY", key)
+    with pytest.raises(ValueError, match="CHR_LLM_KEY holds.*Next: export") as caught:
+        OpenAIChat("m", "http://127.0.0.1:9/v1")
+    assert "sk-pl" not in str(caught.value)
+
+
+def test_a_line_break_after_the_key_is_none_of_it(monkeypatch):
+    monkeypatch.setenv("CHR_LLM_KEY", " mine\r\n")
+    with FaultServer() as server:
+        chat(server).generate(ASK)
+    assert server.headers[0]["authorization"] == "Bearer mine"
+
+
 # Plain, and one that reads otherwise in JSON and in an address.
 PLANTED = ("sk-planted-0123456789", 'sk-"planted"/0123+789')
 

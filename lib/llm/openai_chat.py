@@ -67,6 +67,12 @@ class OpenAIChat(ChatModel):
             raise ValueError(
                 "no user, password or key in the base URL: export CHR_LLM_KEY=... instead"
             )
+        key = os.environ.get("CHR_LLM_KEY", "").strip() or "none"
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError(
+                "CHR_LLM_KEY holds what no key can, such as a curly quotation mark or a line "
+                "break. Next: export CHR_LLM_KEY=... again, typed or copied as plain text"
+            )
         self.name, self.base_url = model, base_url
         self.timeout_s, self.tries = timeout_s, max_retries + 1
         self.deadline_s = timeout_s * self.tries if deadline_s is None else deadline_s
@@ -76,7 +82,7 @@ class OpenAIChat(ChatModel):
         local = re.match(r"https?://(localhost|127\.|\[::1\])", base_url)
         self._client = openai.OpenAI(
             base_url=base_url,
-            api_key=os.environ.get("CHR_LLM_KEY") or "none",
+            api_key=key,
             max_retries=0,  # ``_create`` does that
             http_client=BoundedClient(trust_env=not local),
         )
