@@ -120,6 +120,19 @@ def test_a_line_break_after_the_key_is_none_of_it(monkeypatch):
     assert server.headers[0]["authorization"] == "Bearer mine"
 
 
+@pytest.mark.parametrize("name", ["m\ud800", "m\x1b[2J\x00", "m\n" * 100_000])
+def test_a_servers_names_can_be_written_down_and_shown(name, tmp_path):
+    told = completion("fine", reason=name) | {"model": name}
+    with FaultServer(forever="told") as server:
+        server.told = told
+        with Recorder(chat(server), tmp_path / "said.jsonl") as llm:
+            (reply,) = llm.generate(ASK)
+    for said in (reply.model, reply.finish_reason):
+        assert said.startswith("m") and said.isprintable() and len(said) <= 503
+    again = connect(f"replay:{tmp_path / 'said.jsonl'}").generate(ASK)
+    assert again == [replace(reply, latency_s=ANY)]
+
+
 # Plain, and one that reads otherwise in JSON and in an address.
 PLANTED = ("sk-planted-0123456789", 'sk-"planted"/0123+789')
 

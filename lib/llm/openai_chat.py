@@ -235,7 +235,7 @@ class OpenAIChat(ChatModel):
             raise ValueError(f"an error instead of a reply: {said}")
         if not answer.choices:
             raise ValueError(f"no choices: {redacted(str(answer))[:200]!r}")
-        usage, model = answer.usage, redacted(answer.model or self.name)
+        usage, model = answer.usage, _plain(answer.model or self.name)
         cost = (usage and usage.prompt_tokens, usage and usage.completion_tokens, spent)
         if not all(isinstance(tokens, int | None) for tokens in cost[:2]):
             raise TypeError("a number of tokens that is none")
@@ -243,9 +243,7 @@ class OpenAIChat(ChatModel):
         for i, choice in enumerate(answer.choices):
             # Half a surrogate pair could not be written to a file: it becomes "?".
             text = (choice.message.content or "").encode("utf-8", "replace").decode()
-            finish = redacted(choice.finish_reason or "unknown")
-            if not isinstance(finish, str) or not isinstance(model, str):
-                raise TypeError("a name that is no text")
+            finish = _plain(choice.finish_reason or "unknown")
             replies.append(Reply(redacted(text), finish, *cost, model, i))
             cost = (0, 0, 0.0)
         return replies
@@ -293,7 +291,12 @@ def _wait_s(said: str) -> float | None:
 
 
 def _plain(text: str) -> str:
-    """A server's text for a terminal: one line, no key, no control characters, not too long."""
+    """A server's text for a terminal: one line, no key, no control characters, not too long.
+
+    TypeError for what is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError("a name that is no text")
     shown = "".join(c if c.isprintable() else " " for c in redacted(text))
     shown = " ".join(shown.split()).rstrip(".")
     return shown if len(shown) <= _MOST_SAID else f"{shown[:_MOST_SAID]}..."
