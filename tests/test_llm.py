@@ -120,6 +120,29 @@ def test_a_line_break_after_the_key_is_none_of_it(monkeypatch):
     assert server.headers[0]["authorization"] == "Bearer mine"
 
 
+@pytest.mark.parametrize("password", ["hunter2#hunter2", "hunter2/hunter2", "hunter2?hunter2"])
+@pytest.mark.parametrize("scheme", ["http://", ""])
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
+def test_a_proxys_password_is_not_taken_for_its_address(
+    variable, scheme, password, monkeypatch, tmp_path
+):
+    monkeypatch.setenv(variable, f"{scheme}me:{password}@127.0.0.1:9")
+    for ask in (
+        lambda: OpenAIChat("m", "http://nowhere.invalid/v1"),
+        lambda: download("https://nowhere.invalid/x", tmp_path / "x", None),
+    ):
+        with pytest.raises((ValueError, DownloadError), match=f"{variable}.*%23") as caught:
+            ask()
+        assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_proxy_with_a_sound_password_is_asked(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://me:hunter%23@127.0.0.1:9")
+    with pytest.raises(LLMError, match="Connection error") as caught:
+        OpenAIChat("m", "http://nowhere.invalid/v1", max_retries=0).generate(ASK)
+    assert "hunter" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["m\ud800", "m\x1b[2J\x00", "m\n" * 100_000])
 def test_a_servers_names_can_be_written_down_and_shown(name, tmp_path):
     told = completion("fine", reason=name) | {"model": name}

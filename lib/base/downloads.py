@@ -28,6 +28,7 @@ from typing import BinaryIO
 
 from lib.base.files import atomic_write, is_sound, sha256_bytes, sha256_file
 from lib.base.paths import REGISTRY, cache, mirror_folder
+from lib.base.secrets import refuse_broken_proxies
 
 __all__ = ["Resource", "DownloadError", "load_registry", "fetch", "members", "download"]
 
@@ -138,6 +139,7 @@ def download(url: str, path: Path, known_hash: str | None, limit: int = _LIMIT) 
             if time.time() - leftover.stat().st_mtime > 3600:
                 leftover.unlink()
     try:
+        refuse_broken_proxies()
         pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=take)
     except (OSError, ValueError) as error:  # no connection, 404, cut short; or a wrong hash
         raise DownloadError(

@@ -10,7 +10,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
-__all__ = ["BLOT", "KEYS", "redacted"]
+__all__ = ["BLOT", "KEYS", "redacted", "refuse_broken_proxies"]
 
 KEYS = ("CHR_LLM_KEY", "NCBI_API_KEY", "HF_TOKEN")
 """The environment variables that hold a key."""
@@ -18,6 +18,8 @@ KEYS = ("CHR_LLM_KEY", "NCBI_API_KEY", "HF_TOKEN")
 BLOT = "[key]"
 
 _SHORTEST = 8
+
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def redacted(text: str) -> str:
@@ -34,6 +36,20 @@ def redacted(text: str) -> str:
             patterns = [*map(re.escape, forms), *map(_begun, forms)]
             text = re.sub("|".join(patterns), BLOT, text, flags=re.IGNORECASE)
     return text
+
+
+def refuse_broken_proxies() -> None:
+    """ValueError for a proxy whose user or password has a sign that ends the host of an address.
+
+    Whoever reads such an address takes the password for a host or port, and says it in the error.
+    """
+    for variable in (*_PROXIES, *map(str.upper, _PROXIES)):
+        user, at, _ = os.environ.get(variable, "").rpartition("@")
+        if at and re.search(r"[#?/\s]", user.partition("://")[2] or user):
+            raise ValueError(
+                f"the user or password in {variable} has a sign that an address cannot have there. "
+                f"Next: write it in code (# is %23, / is %2F, ? is %3F) and export {variable} again"
+            )
 
 
 def _written(key: str) -> tuple[str, ...]:
