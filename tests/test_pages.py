@@ -20,7 +20,7 @@ from lib.data.corpus_index import build_index, corpus_store
 from lib.data.questions import load_questions
 from lib.pages import __main__ as command
 from lib.pages import blocks, overview, results, summary, weave
-from lib.pages.committed import chance, read
+from lib.pages.committed import chance, markdown, read
 from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 
@@ -660,3 +660,9 @@ def test_the_overview_names_who_wrote_the_hypotheses(encoder):
     assert set(table.loc[table["part"].isin(["H+", "H-"]), "name"]) == {"reference text"}
     with pytest.raises(KeyError):
         overview.trace(encoder, "nobody-01")
+
+
+@pytest.mark.parametrize("text", ["a|b", "a\nb", "a\r\n\r\n| --- |\r# b", "`|`"])
+def test_a_cell_stays_one_cell_of_its_row(text):
+    head, line, row = markdown(("name", "n"), [(text, 1)]).split("\n")
+    assert len(re.findall(r"(?<!\\)\|", row)) == 3 and "\r" not in row

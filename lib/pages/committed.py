@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -49,9 +50,9 @@ def read(name: str, profile: str = "") -> tuple[pd.DataFrame, dict]:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence]) -> str:
-    """A Markdown table; every cell as ``str`` has it, what is missing as a dash."""
+    """A Markdown table; every cell as ``str`` has it, on one line, what is missing as a dash."""
     lines = [head, ["---"] * len(head), *rows]
-    cells = (["–" if _gone(v) else str(v).replace("|", "\\|") for v in line] for line in lines)
+    cells = (["–" if _gone(v) else _on_one_line(v) for v in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
@@ -68,6 +69,10 @@ def chance(p: float) -> str:
 def folded(title: str, text: str) -> str:
     """Text that opens on a click."""
     return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
+def _on_one_line(value) -> str:
+    return re.sub(r"\s*[\n\r]\s*", " ", str(value)).replace("|", "\\|")
 
 
 def _gone(value) -> bool:
