@@ -265,7 +265,10 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
         display(Markdown(line))
     once = _alike(texts)
     rest = texts.iloc[:, [place for place in range(texts.shape[1]) if place not in once]]
-    with pd.option_context("display.max_colwidth", None, "display.max_rows", 200):
+    looks = {"display.max_colwidth": None, "display.max_rows": 200}
+    if re.search(r"\$|\\[(\[]", rest.to_string()):
+        looks["display.html.use_mathjax"] = False  # what looks like a formula is a price, or a text
+    with pd.option_context(looks):
         if fold:
             opened = f"<details><summary>{html.escape(fold)}</summary>{rest.to_html()}</details>"
             display(HTML(opened))
