@@ -305,6 +305,11 @@ def test_a_price_in_a_table_is_no_formula(text, fold, monkeypatch):
         assert "mathjax_ignore" in seen.pop()
 
 
+def test_the_name_of_a_column_above_a_table_is_no_markup(shown):
+    show(pd.DataFrame({"[a](javascript:b)": [1, 1], "n": [1, 2]}))
+    assert "](" not in shown[0].data
+
+
 @pytest.mark.parametrize("text", HOSTILE + ODD)
 def test_plain_is_the_text_once_entities_are_read(text):
     assert page_of(plain(text)).text == text

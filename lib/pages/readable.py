@@ -289,14 +289,18 @@ def show_texts(texts: Mapping[str, str]) -> None:
 
 
 def plain(text: object) -> str:
-    """Markdown that shows these very characters: every one that could be markup as an entity."""
-    return re.sub(r"[&<>\[\]`*_\\$|~]", lambda found: f"&#{ord(found[0])};", str(text))
+    """Markdown that shows these very characters: every one that could be markup as an entity.
+
+    That holds for line breaks, which could begin a heading or a list, and for addresses as links.
+    """
+    markup = r"[&<>\[\]`*_\\$|~#\n\r]|:(?=//)|(?<=www)\."
+    return re.sub(markup, lambda found: f"&#{ord(found[0])};", str(text))
 
 
 def caption(texts: pd.DataFrame) -> str:
     """The columns of a readable table that say one thing in all rows, as a line of Markdown."""
     said = [
-        f"{texts.columns[place]} {plain(texts.iloc[0, place])}"
+        f"{plain(texts.columns[place])} {plain(texts.iloc[0, place])}"
         for place in _alike(texts)
         if texts.iloc[0, place] != _MISSING
     ]
