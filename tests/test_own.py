@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from lib.explorer import own
 from lib.explorer.lines import CHOICES, SEVERAL, way_of
 from lib.explorer.rows import CLASSES, DEPTH
 from lib.explorer.view import Place, View
+from lib.explorer.widget import explore
 from lib.llm.chat import LLMError
 from lib.place import open_retriever
 from lib.profiles import load_profile
@@ -453,6 +456,39 @@ def test_a_question_is_asked_of_a_folder_and_nothing_of_it_is_copied(notes, own_
     written = [file for file in own_folders.rglob("*") if file.is_file()]
     kept = [file for file in written if notes not in file.parents]
     assert kept and not [f for f in kept if b"anzibarine" in f.read_bytes()]
+
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "</div><script>alert(1)</script>",
+    "[click](javascript:alert(1)) ![x](y)",
+    "$\\frac{1}$ and $$",
+    "&lt;b&gt; \u202e \x1b[2J",
+    "x" * 100_000,
+)
+
+
+_HARMLESS = {
+    *("div", "p", "b", "i", "br", "small", "span", "ul", "li"),
+    *("svg", "line", "circle", "polygon", "polyline", "text"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
+}
+
+
+def _tags(page: str) -> list[tuple[str, list[str]]]:
+    found = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attrs: found.append((tag, [name for name, _ in attrs]))
+    parser.feed(page)
+    return found
+
+
+@pytest.mark.parametrize("blanks", [" " * 50_000, "\t " * 20_000, " #" * 20_000])
+def test_a_heading_of_blanks_is_read_at_once(blanks, notes):
+    save(notes, **{"a.md": f"# a{blanks}b\n\nWords."})
+    start = time.perf_counter()
+    (first, *_) = folder_of.read_folder(notes)
+    assert time.perf_counter() - start < 2 and first.title == f"a{blanks}b"
 
 
 def test_the_vectors_of_a_folder_are_made_once(notes):

@@ -43,7 +43,7 @@ LARGEST_FILE = 5_000_000
 MOST_PASSAGES = 20_000
 """Passages of the largest folder: a quarter of an hour on two cores."""
 
-_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*")
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(\S.*)")
 _NOT_UTF8 = (
     "is not UTF-8 text. Next: save it again as UTF-8 (iconv -f latin1 -t utf-8 OLD > NEW), or move "
     "it out of the folder"
@@ -200,5 +200,8 @@ def _heading(text: str) -> str:
             in_code = not in_code
         found = _HEADING.fullmatch(line)
         if found and not in_code:
-            return found[1]
+            # Number signs after a blank close a heading, and are none of it.
+            title = found[1].rstrip(" \t")
+            unclosed = title.rstrip("#")
+            return unclosed.rstrip(" \t") if unclosed.endswith((" ", "\t")) else title
     return ""
