@@ -421,7 +421,7 @@ def test_what_is_too_large_is_refused_before_it_is_embedded(notes, monkeypatch):
     with pytest.raises(ValueError, match="more than 3 passages.*big/b.txt.*Next"):
         folder_of.read_folder(notes)
     monkeypatch.setattr(folder_of, "LARGEST_FILE", 500)
-    with pytest.raises(ValueError, match="big/b.txt has 4,[0-9]{3} bytes.*Next"):
+    with pytest.raises(ValueError, match="big/b.txt' has 4,[0-9]{3} bytes.*Next"):
         folder_of.read_folder(notes)
 
 
@@ -489,6 +489,22 @@ def test_a_heading_of_blanks_is_read_at_once(blanks, notes):
     start = time.perf_counter()
     (first, *_) = folder_of.read_folder(notes)
     assert time.perf_counter() - start < 2 and first.title == f"a{blanks}b"
+
+
+def test_what_is_no_file_is_passed_over(notes):
+    """A pipe would be waited for; a device, or a link to itself, has no end."""
+    save(notes, **{"a.md": "A word."})
+    os.mkfifo(notes / "pipe.txt")
+    (notes / "zero.txt").symlink_to("/dev/zero")
+    (notes / "self.txt").symlink_to("self.txt")
+    assert folder_of.read_folder(notes).ids() == ["a.md"]
+
+
+def test_a_huge_file_is_refused_unread_and_its_name_stays_on_one_line(notes):
+    with open(notes / "a\n\x1b[2Jb.txt", "wb") as file:
+        file.truncate(5_000_000_000)
+    with pytest.raises(ValueError, match=r"'a\\n\\x1b\[2Jb.txt' has 5,000,000,000 bytes"):
+        folder_of.read_folder(notes)
 
 
 def test_the_vectors_of_a_folder_are_made_once(notes):

@@ -108,7 +108,7 @@ def read_folder(folder: str | Path) -> FolderPassages:
         kept += new
         if len(kept) > MOST_PASSAGES:
             raise ValueError(
-                f"{home} has more than {MOST_PASSAGES:,} passages ({name} was read last). Next: "
+                f"{home} has more than {MOST_PASSAGES:,} passages ({name!r} was read last). Next: "
                 "give a folder inside it"
             )
         if here:
@@ -179,7 +179,7 @@ def _read(file: Path, name: str) -> str:
     size = file.stat().st_size
     if size > LARGEST_FILE:
         raise ValueError(
-            f"{name} has {size:,} bytes; files of up to {LARGEST_FILE:,} are read. Next: cut it "
+            f"{name!r} has {size:,} bytes; files of up to {LARGEST_FILE:,} are read. Next: cut it "
             "into several, or move it out of the folder"
         )
     try:
