@@ -483,6 +483,13 @@ def _tags(page: str) -> list[tuple[str, list[str]]]:
     return found
 
 
+@pytest.mark.parametrize("where", ["question", "h_plus", "h_minus", "another"])
+def test_half_a_character_is_named(where):
+    typed = {"question": "a", "h_plus": "b", "h_minus": "c", "another": "d"}
+    with pytest.raises(ValueError, match=f"{where} holds .*half a character"):
+        own.hypotheses_of(**typed | {where: "a\ud800b"})
+
+
 @pytest.mark.parametrize("blanks", [" " * 50_000, "\t " * 20_000, " #" * 20_000])
 def test_a_heading_of_blanks_is_read_at_once(blanks, notes):
     save(notes, **{"a.md": f"# a{blanks}b\n\nWords."})

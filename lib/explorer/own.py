@@ -87,6 +87,8 @@ def hypotheses_of(
     for name, text in typed.items():
         if not isinstance(text, str):
             raise ValueError(f"{name} must be a text, not {text!r}; for none, leave it empty: ''")
+        if found := re.search("[\ud800-\udfff]", text):
+            raise ValueError(f"{name} holds {found[0]!r}, half a character. Next: leave it out")
     if not question.strip():
         raise ValueError("question is empty. Next: type one in the cell of parameters")
     if not h_plus.strip():
