@@ -468,6 +468,36 @@ HOSTILE = (
 )
 
 
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_that_a_reader_has_is_markup(text, notes):
+    """Neither names and texts of files, nor what is typed."""
+    name = text.replace("/", "")[:100]
+    save(notes, **{f"{name}.txt": f"{text} one", "b.md": f"# {text}\n\n{text} two"})
+    home = folder_of.folder_retriever(notes, HashEncoder(), progress=False)
+    typed = [f"{text} {role}" for role in ("asked", "believed", "ruled out", "another")]
+    *typed, another = typed
+    mine = own.own_question(*typed, home, another=another, options={text: text})
+    watched = [f"{text} word"]
+    told = own.told(mine, home, watched, 1.0, 2)
+    assert "<" not in told and "](" not in told and "$" not in told
+    seen = explore(mine)
+    seen.move(mimic="random", lam=1.5)
+    tables = [
+        folder_of.folder_table(home),
+        own.top_table(mine, home, [0.0, 1.0], 2),
+        own.stretches(mine, home, watched, 2),
+        own.controls(mine, home, watched, 1.0, 2),
+    ]
+    pages = [seen.html(), seen.texts.value, seen.shown.value]
+    for page in (*pages, *(table.to_html() for table in tables)):
+        tags = {tag for tag, _ in _tags(page)}
+        assert not tags & {"script", "img", "a", "iframe"} and tags <= _HARMLESS, tags
+        assert not [name for _, names in _tags(page) for name in names if name.startswith("on")]
+    for page in pages[1:]:
+        assert page.startswith("<div") and page.endswith("</div>")
+        assert "mathjax_ignore" in page.partition(">")[0]
+
+
 _HARMLESS = {
     *("div", "p", "b", "i", "br", "small", "span", "ul", "li"),
     *("svg", "line", "circle", "polygon", "polyline", "text"),

@@ -12,6 +12,7 @@ from html import escape
 from lib.explorer.lines import LAM_MAX
 from lib.explorer.rows import CLASSES
 from lib.explorer.view import GOOD, STARTS, Place, Seen, View
+from lib.pages.readable import NO_FORMULAS
 
 __all__ = ["COLOURS", "picture", "texts"]
 
@@ -47,8 +48,9 @@ def picture(view: View, place: Place, letters: int | None = None) -> str:
     new = set(after.records) - set(before.records)
     lists = _list(f"{STARTS[place.form]}, λ = 0", before, gone, "leaves", letters)
     lists += _list(f"contrast, λ = {place.lam:.2f}", after, new, "new", letters)
+    told = _told(view, place, before, after)
     return (
-        f'<div style="{_WIDE}">{_told(view, place, before, after)}{_ticks(view, place)}'
+        f'<div {NO_FORMULAS} style="{_WIDE}">{told}{_ticks(view, place)}'
         f'<div style="{_SIDE}">{figures}</div><div style="{_SIDE}">{lists}</div></div>'
     )
 
@@ -224,9 +226,9 @@ def texts(view: View, place: Place, letters: int | None = None) -> str:
     shortens the question to that."""
     question = view.question(place)
     options = "".join(
-        f"<li><b>{letter}. {escape(option)} ✓ (the key)</b></li>"
+        f"<li><b>{escape(letter)}. {escape(option)} ✓ (the key)</b></li>"
         if letter == question["answer"]
-        else f"<li>{letter}. {escape(option)}</li>"
+        else f"<li>{escape(letter)}. {escape(option)}</li>"
         for letter, option in question["options"].items()
     )
     head, mimics = _HEADS[place.mimic], [question["mimic"]]
@@ -248,4 +250,5 @@ def texts(view: View, place: Place, letters: int | None = None) -> str:
         for head, text in cells
     )
     written = escape(view.sets[place.set]["written"])
-    return f'<div style="{_SIDE};{_WIDE}">{columns}</div><small>{written}</small>'
+    shown = f'<div style="{_SIDE};{_WIDE}">{columns}</div><small>{written}</small>'
+    return f"<div {NO_FORMULAS}>{shown}</div>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 
 from lib.explorer.draw import picture, texts
 from lib.explorer.lines import CHOICES, LAM_MAX
@@ -111,7 +112,7 @@ class Explorer:
         """The place as a picture, for where widgets are absent; it is kept in notebooks, so texts
         that are not ours are shortened."""
         some = self.view.sets[self.place.set]
-        head = f"<p><b>{some['title']}</b>, {self.place.form}, λ = {self.place.lam:.2f}</p>"
+        head = f"<p><b>{escape(some['title'])}</b>, {self.place.form}, λ = {self.place.lam:.2f}</p>"
         shown = picture(self.view, self.place, _KEPT_LETTERS)
         return head + shown + texts(self.view, self.place, _KEPT_LETTERS)
 

@@ -18,6 +18,7 @@ from lib.plots.labels import label_of
 
 __all__ = [
     "NAMES",
+    "NO_FORMULAS",
     "by_method",
     "caption",
     "plain",
@@ -202,6 +203,9 @@ _SETS = ("exams", "mmlu", "medqa", "bioasq", "ddx-real", "ddx-fresh")
 """Question sets in the paper's order; those of several come first."""
 _MISSING = "–"
 
+NO_FORMULAS = 'class="mathjax_ignore tex2jax_ignore"'
+"""Jupyter looks for formulas in all that is not of this class."""
+
 
 def words(name: object, k: int = 5) -> str:
     """What a column or a key is called; a name that nobody listed is split at its underscores."""
@@ -284,8 +288,7 @@ def show_texts(texts: Mapping[str, str]) -> None:
     from IPython.display import HTML, display
 
     shown = [f"<p><b>{html.escape(n)}</b> {html.escape(text)}</p>" for n, text in texts.items()]
-    # Jupyter looks for formulas in all that is not of this class.
-    display(HTML(f'<div class="mathjax_ignore tex2jax_ignore">{"".join(shown)}</div>'))
+    display(HTML(f"<div {NO_FORMULAS}>{''.join(shown)}</div>"))
 
 
 def plain(text: object) -> str:
