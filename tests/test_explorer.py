@@ -520,6 +520,38 @@ def test_the_page_has_the_rows(explored, written):
             assert all(text.startswith(begun) for text, begun in zip(whole, begins, strict=True))
 
 
+_OTHER_TEXTS = (
+    "</script><script>alert(1)</script>",
+    "<!-- --> ]]>",
+    "$\\frac{1}$",
+    "",
+    "\u202ea\0b",
+)
+
+
+@pytest.mark.parametrize("text", _OTHER_TEXTS)
+def test_no_text_or_link_of_a_page_or_picture_is_more_than_text(text, explored):
+    """The page's data are one stretch of base64; links are addresses of the web."""
+    passages = [
+        {**one, "title": text, "text": text, "link": "javascript:alert(1)", "source": "medquad"}
+        for one in explored.passages
+    ]
+    fields = ("text", "target", "mimic", "random")
+    questions = [
+        {**one, **dict.fromkeys(fields, text), "several": [text], "options": {"A": text, text: "b"}}
+        for one in explored.questions
+    ]
+    hostile = replace(explored, passages=passages, questions=questions)
+    made = page(hostile)
+    assert made.count("</script>") == 2 and "alert(1)" not in made
+    told, _ = unpacked(made)
+    assert {(title, link) for title, _, _, link in told["passages"]} == {(text, "")}
+    shown = explore(hostile, set="ddx-mini").html()
+    tags = set(re.findall(r"<(\w+)", shown))
+    assert not tags & {"script", "a", "img"} and "javascript:" not in shown
+    assert html.escape(text) in shown
+
+
 def test_the_page_says_whose_texts_it_shows(written):
     for line in (FOLDER / "NOTICE").read_text().splitlines():
         assert html.escape(line) in written

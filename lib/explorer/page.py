@@ -157,7 +157,8 @@ def _passage(passage: Mapping, long: bool, sources: Sequence[str]) -> list:
     length = _LONG if long else 0 if passage["title"] else _SHORT
     text = _begins(passage["text"], length)
     before, _, after = _SOURCES[passage["source"]][1].partition("*")
-    key = passage["link"].removeprefix(before).removesuffix(after)
+    link = passage["link"] if passage["link"].startswith(("https://", "http://")) else ""
+    key = link.removeprefix(before).removesuffix(after)
     return [passage["title"], text, sources.index(passage["source"]), key]
 
 
