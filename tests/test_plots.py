@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -744,3 +745,26 @@ def test_what_a_notebook_shows_has_twice_the_pixels_and_few_bytes():
     whole = io.BytesIO()
     figure.savefig(whole, format="png", dpi=2 * figure.dpi)
     assert len(png) < 0.7 * len(whole.getvalue())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("<script>alert(1)</script>", r"$\frac{1}$", "$$", "", "   ", "--> ]]> &lt;"),
+        *("\u202eabc", "a\0b", "a\x1b[2J\x08b", "a\ud800b", "\uffff", "_hidden", "x" * 5000),
+    ],
+)
+def test_any_text_can_stand_in_a_figure(text, own_folders, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    figure, axis = style.pyplot().subplots()
+    axis.plot([0, 1], [0, 1], label=text or "line")
+    axis.set(title=text, xlabel=text, ylabel=text)
+    axis.text(0, 0, text)
+    style.headline(figure, text)
+    style.legend_below(figure, [axis], title=text)
+    path = style.save(figure, "any", "mini", pd.DataFrame({"text": ["a"]}))
+    assert path.read_bytes().startswith(b"\x89PNG")
+    drawn = ElementTree.parse(path.with_suffix(".svg"))
+    assert not [e.tag for e in drawn.iter() if e.tag.endswith("script")]
+    if "$" in text:
+        assert axis.get_title(loc="left") == text and not axis.xaxis.label.get_parse_math()

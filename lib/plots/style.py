@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from io import BytesIO
@@ -113,6 +114,7 @@ def save(figure, name: str, profile: str, table: pd.DataFrame, k: int = provenan
 
     What the code calls ``p_at_5`` is called by the ``k`` that the table was made with.
     """
+    _leave_out_undrawable(figure)
     table = provenance.with_true_k(table, k)
     path = paths.figures(profile) / f"{name}.png"
     atomic_write(path, lambda file: figure.savefig(file, format="png"))
@@ -121,6 +123,18 @@ def save(figure, name: str, profile: str, table: pd.DataFrame, k: int = provenan
     csv = table.to_csv(index=False, float_format="%.3f", lineterminator="\n")
     atomic_write(path.with_suffix(".csv"), csv)
     return path
+
+
+_UNDRAWABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Control characters and halves of characters: no font has them, and an SVG may not hold them."""
+
+
+def _leave_out_undrawable(figure) -> None:
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if _UNDRAWABLE.search(text.get_text()):
+            text.set_text(_UNDRAWABLE.sub("\ufffd", text.get_text()))
 
 
 def headline(figure, text: str) -> None:
