@@ -41,7 +41,8 @@ class FaultServer(ThreadingHTTPServer):
     Steps: "ok", a status ("500"; "429" comes with Retry-After), "truncated" (fewer bytes than
     promised), "garbled" (half a JSON text), "empty" (no choices), "slow" (``pause_s``), "drop" (no
     answer), "cut" (finish_reason "length"), "overflow" (a 400 about the context), "echo 401" (a
-    status whose message has the request's Authorization header), "echo" (a reply that has it).
+    status whose message has the request's Authorization header), "echo" (a reply that has it),
+    "echo all" (H+ and H- that have it, as have the reply's names and headers).
 
     "429 after 120" (Retry-After: 120, or whatever the third word says), "drip" (a byte each
     ``pause_s``, without end), "drip head" (the same before the headers have ended), "silent" (only
@@ -128,6 +129,11 @@ class _Handler(BaseHTTPRequestHandler):
             status, _, wait = step.split(maxsplit=2)
             said = {"error": {"message": f"planned {status}"}}
             self.send(int(status), said, {"Retry-After": wait})
+        elif step == "echo all":
+            key = self.headers["Authorization"]
+            text = json.dumps({"H_plus": f"{key} it is", "H_minus": f"{key} it is not"})
+            answer = completion(text, reason=key) | {"model": key, "id": key}
+            self.send(200, answer, {"X-You-Said": key, "Set-Cookie": f"key={key}"})
         elif step.startswith("echo "):
             said = f"refused: {self.headers['Authorization']}"
             self.send(int(step.removeprefix("echo ")), {"error": {"message": said}})
