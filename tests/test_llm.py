@@ -679,6 +679,22 @@ def test_connect_reads_specs_and_environment(monkeypatch, tmp_path):
             connect(spec)
 
 
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("opena:m@http://me:hunter2@host/v1", "help"),
+        ("record:file=opena:m@http://me:hunter2@host/v1", "help"),
+        ("openai:m@ftp://me:hunter2@host/v1", "http://"),
+        ("openai:m@HTTP://me:hunter2@host/v1", "no user"),
+    ],
+)
+def test_a_password_in_a_spec_is_not_repeated_and_no_models_name(spec, says, monkeypatch):
+    monkeypatch.setenv("CHR_LLM_URL", "http://localhost:2/v1")
+    with pytest.raises(ValueError, match=says) as caught:
+        connect(spec)
+    assert "hunter2" not in str(caught.value)
+
+
 # the bundled model -------------------------------------------------------------------------------
 
 

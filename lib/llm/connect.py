@@ -29,8 +29,12 @@ def connect(spec: str | None = None) -> ChatModel:
     if kind == "record" and live:
         return Recorder(connect(live), ROOT / file)
     if kind != "openai":
-        raise ValueError(f"no LLM spec {spec!r}; see: help(lib.llm.connect)")
-    model, url = re.fullmatch(r"(.*?)(?:@(https?://.*))?", rest).groups()
+        # A user and password in an address are not repeated.
+        told = re.sub(r"//.*@", "//...@", spec)
+        raise ValueError(f"no LLM spec {told!r}; see: help(lib.llm.connect)")
+    model, url = re.fullmatch(r"(?is)(.*?)(?:@(https?://.*))?", rest).groups()
+    if "://" in model:
+        raise ValueError("an address in an LLM spec begins with http:// or https://")
     model, url = model or os.getenv("CHR_LLM_MODEL"), url or os.getenv("CHR_LLM_URL")
     if not (model and url):
         raise LLMError("no LLM: export CHR_LLM_URL=... CHR_LLM_MODEL=..., or connect('small')")
