@@ -220,6 +220,13 @@ def test_a_broken_line_is_named_with_its_number(tmp_path):
         next(rows)
 
 
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"a":' * 50_000, "9" * 10_000])
+def test_a_line_that_no_reader_can_take_is_named_too(line, tmp_path):
+    path = files.atomic_write(tmp_path / "rows.jsonl", '{"a": 1}\n' + line)
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 2: not JSON"):
+        list(files.read_jsonl(path))
+
+
 # manifests ---------------------------------------------------------------------------------------
 
 BESIDE = "data.csv.manifest.json"
@@ -249,6 +256,7 @@ DAMAGES = {
     "manifest cut": lambda p: p.with_name(BESIDE).write_text('{"bytes": 100, '),
     "manifest empty": lambda p: p.with_name(BESIDE).write_text(""),
     "manifest not text": lambda p: p.with_name(BESIDE).write_bytes(b"\xff\xfe\x00"),
+    "manifest of brackets": lambda p: p.with_name(BESIDE).write_text("[" * 100_000),
     "manifest a list": lambda p: p.with_name(BESIDE).write_text("[1]"),
     "manifest without a hash": lambda p: p.with_name(BESIDE).write_text('{"bytes": 100}'),
     "manifest without settings": lambda p: p.with_name(BESIDE).write_text(

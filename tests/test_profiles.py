@@ -189,8 +189,9 @@ def test_a_base_that_there_is_not_or_none_at_all(own):
         load_profile(own('base = "mimi"\n'))
     with pytest.raises(ValueError, match='does not say title, .*begin it with: base = "mini"'):
         load_profile(own("k = 3\n"))
-    with pytest.raises(ValueError, match=r"mine\.toml is not TOML"):
-        load_profile(own("k = \n"))
+    for text in ("k = \n", "k = " + "[" * 10_000):
+        with pytest.raises(ValueError, match=r"mine\.toml is not TOML"):
+            load_profile(own(text))
 
 
 @pytest.mark.parametrize(

@@ -427,6 +427,19 @@ def test_an_edited_reply_is_found_and_its_line_named(mode, old, new, fault, file
     fault.came(said=error.value)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("[" * 100_000, "9" * 10_000, "[]", "null", '"key"', "{}", '{"key": []}', '{"key": "a"}'),
+        *('{"key": "a", "author": "b", "model": "c"}', '{"key": "a", "digest": []}', "\0"),
+    ],
+)
+def test_a_line_that_is_no_recording_is_named(line, file):
+    file.write_text(line + "\n")
+    with pytest.raises(ValueError, match="line 1: no recording"):
+        Recorder(None, file, "replay")
+
+
 def test_a_line_that_was_deleted_is_asked_for_again_and_nothing_else(file):
     before = recorded_and_edited(file, '"text":"What', '"text":"That')
     rows = file.read_text().splitlines(keepends=True)

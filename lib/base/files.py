@@ -159,7 +159,7 @@ def read_jsonl(path: Path) -> Iterator[dict]:
                 row = json.loads(text) if text else None
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from error
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
             if not text:
                 continue
@@ -225,7 +225,7 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
             print(f"{path} is damaged: it is not read", file=sys.stderr, flush=True)
         return None
     # Missing, not JSON, without a field, or JSON that is no object.
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
 
 
@@ -274,5 +274,5 @@ def finished_bytes(path: Path) -> int | None:
         return len(start) if sha256_bytes(start) == manifest["sha256"] else 0
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return 0

@@ -126,6 +126,9 @@ class _Lines:
             asked = (row.get("model"), row.get("request"), row.get("sample"))
             if asked[1] and row["key"] != recording_key(*asked):
                 raise ValueError("edited by hand")
+            fields = {"author", "model", "reply"} if self._once else set()
+            if not isinstance(row["key"], str) or not fields <= row.keys():
+                raise ValueError("a field is missing")
             digest = row.pop(_DIGEST, None)
             if digest is None and self._bytes_read > self._vouched:
                 raise ValueError(
@@ -134,7 +137,7 @@ class _Lines:
                 )
             if digest is not None and digest != row_digest(row):
                 raise ValueError("edited since it was recorded; delete the line to ask again")
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             where = f"{shown(self.file)}, line {self._lines_read}"
             raise ValueError(f"{where}: no recording ({error!r})") from error
         return row
