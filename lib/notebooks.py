@@ -36,22 +36,36 @@ _FOLDER = paths.ROOT / "notebooks"
 
 
 def run(name: str, output: Path, parameters: dict) -> None:
-    """Execute one notebook with papermill in its own folder; raises on the first failing cell."""
+    """Execute one notebook with papermill in its own folder, up to the first cell that fails.
+
+    RuntimeError says what failed, and where the executed copy lies.
+    """
     import papermill
+    from papermill.exceptions import PapermillExecutionError
 
     started = time.monotonic()
     print(f"[{name}] running", file=sys.stderr, flush=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     # The kernel does not inherit sys.path: `import lib` works from any folder this way.
     os.environ["PYTHONPATH"] = str(paths.ROOT)
-    papermill.execute_notebook(
-        str(_FOLDER / f"{name}.ipynb"),
-        str(output),
-        parameters=parameters,
-        cwd=str(_FOLDER),
-        progress_bar=False,
-        log_output=False,
-    )
+    try:
+        papermill.execute_notebook(
+            str(_FOLDER / f"{name}.ipynb"),
+            str(output),
+            parameters=parameters,
+            cwd=str(_FOLDER),
+            progress_bar=False,
+            log_output=False,
+            extra_arguments=["--log-level=CRITICAL"],  # its own log is no part of what a cell says
+        )
+    except PapermillExecutionError as error:
+        problem = f"{error.ename}: {error.evalue}"
+        raise RuntimeError(f"{name}: {problem}. As far as it came: {output}") from None
+    except (LookupError, RuntimeError) as error:  # no kernel of that name; or it was killed
+        raise RuntimeError(
+            f"{name}: {error} (is memory short?). Next: the same command, which goes on from what "
+            "is kept; if no kernel starts: make setup"
+        ) from None
     print(f"[{name}] done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -160,7 +174,7 @@ def _commit(executed: Path, target: Path) -> None:
     atomic_write(target, text + "\n")
 
 
-def main() -> int:
+def main() -> None:
     """Command line: figures | commit."""
     parser = argparse.ArgumentParser(prog="python -m lib.notebooks", description=__doc__)
     parser.add_argument("what", choices=["figures", "commit"])
@@ -170,19 +184,12 @@ def main() -> int:
     given = parser.parse_args()
     profile = "mini" if given.what == "commit" else given.profile
     parameters = {"limit": given.limit} if given.limit else {}
-    try:
-        run_all(profile, parameters, given.what == "commit", given.encoder)
-        if given.what == "commit":
-            from lib.pages.weave import write
+    run_all(profile, parameters, given.what == "commit", given.encoder)
+    if given.what == "commit":
+        from lib.pages.weave import write
 
-            print(*(f"written: {paths.shown(page)}" for page in write()), sep="\n")
-    except KeyboardInterrupt:
-        print(
-            "stopped; what is finished is kept, the same command goes on from here", file=sys.stderr
-        )
-        return 130
-    return 0
+        print(*(f"written: {paths.shown(page)}" for page in write()), sep="\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

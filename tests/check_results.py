@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base import paths
+from lib.base.command import set_up
 from lib.base.compare import differences, tables
 from lib.base.files import read_manifest
 from lib.base.provenance import code_hash, data_hash
@@ -77,6 +78,7 @@ def _stale(settings: dict, remade: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    set_up()
     wrong = check(Path(os.environ.get("CHR_OUT") or paths.ROOT / "build" / "check") / "results")
     print("\n".join(wrong) if wrong else "The committed results are what the code makes.")
     sys.exit(bool(wrong))

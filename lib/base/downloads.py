@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import sys
 import tarfile
 import time
 import tomllib
@@ -252,8 +251,5 @@ def _files_inside(source: Path, item: Resource, strip: int = 0) -> dict[str, byt
 
 
 if __name__ == "__main__":
-    try:
-        for download_name in load_registry():
-            print(f"{download_name}: {fetch(download_name)}")
-    except DownloadError as problem:
-        sys.exit(f"error: {problem}")
+    for download_name in load_registry():
+        print(f"{download_name}: {fetch(download_name)}")

@@ -31,7 +31,7 @@ def main() -> int:
             print(f"{row['equal']} of {row['compared']} files equal. {row['note']}")
         print(*(f"wrote {paths.shown(path)}" for path in write()), sep="\n")
     except (FileNotFoundError, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,0 +1,98 @@
+"""How a command ends that cannot go on: one line with what happened, and no traceback.
+
+``import lib`` sets this up for ``python -m lib...`` before anything else is imported, so it does
+not matter where an error or Ctrl-C comes. A mistake of the program still shows its traceback.
+Notebooks, tests and a reader's own programs are left as they are.
+"""
+
+from __future__ import annotations
+
+import dis
+import errno
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["line_for", "set_up"]
+
+_LIB = Path(__file__).resolve().parent.parent
+
+_STOPPED = "stopped; what is finished is kept, the same command goes on from here"
+
+_OTHER_FOLDERS = "name other folders: CHR_OUT=folder (results, figures), CHR_CACHE=folder (caches)"
+_NEXT = {
+    errno.ENOSPC: f"make room, or {_OTHER_FOLDERS}",
+    errno.EDQUOT: f"make room, or {_OTHER_FOLDERS}",
+    errno.EFBIG: f"raise the limit (ulimit -f), or {_OTHER_FOLDERS}",
+    errno.EACCES: f"see who may read and write there, or {_OTHER_FOLDERS}",
+    errno.EPERM: f"see who may read and write there, or {_OTHER_FOLDERS}",
+    errno.EROFS: f"nothing can be written there: {_OTHER_FOLDERS}",
+    errno.EISDIR: "a folder is where a file should be: move it away",
+    errno.ENOTDIR: "a file is where a folder should be: move it away",
+    errno.EEXIST: "a file is where a folder should be: move it away",
+}
+_AGAIN = "mend that, then run the same command again"
+
+
+def set_up() -> None:
+    """Let this process end so; what its terminal has no letter for is written as ``\\u03bb``."""
+    sys.excepthook = _end
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def line_for(error: BaseException) -> str | None:
+    """What to say of an error in one line; None for a mistake of the program."""
+    text = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError):
+        ours = (error.name or "").split(".")[0] in ("lib", "tests")
+        return None if ours else f"{text}. Next: make setup"
+    if isinstance(error, MemoryError) or "can't allocate memory" in text:
+        return f"not enough memory ({text}). Next: end other programs, or read fewer: LIMIT=n"
+    if isinstance(error, OSError) and error.errno:
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{where}. Next: {_NEXT.get(error.errno, _AGAIN)}"
+    known = isinstance(error, (ValueError, LookupError, RuntimeError, OSError))
+    return text if known and _raised_by_us(error.__traceback__) else None
+
+
+def _raised_by_us(traceback: TracebackType | None) -> bool:
+    """Whether a ``raise`` of this project gave the error: its text was written to be read."""
+    if traceback is None:
+        return False
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    code = traceback.tb_frame.f_code
+    instruction = code.co_code[traceback.tb_lasti]
+    return Path(code.co_filename).is_relative_to(_LIB) and (
+        instruction == dis.opmap["RAISE_VARARGS"]
+    )
+
+
+def _end(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """The ``sys.excepthook``. After the first Ctrl-C a second one ends everything at once."""
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        print(_STOPPED, file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    if isinstance(error, BrokenPipeError) and _nobody_reads():
+        sys.exit(128 + signal.SIGPIPE)
+    line = line_for(error)
+    if line is None:
+        sys.__excepthook__(kind, error, traceback)
+    else:
+        print(f"error: {line}", file=sys.stderr)
+
+
+def _nobody_reads() -> bool:
+    """Whether stdout is a pipe whose reader has gone, as ``| head`` does; it then leads nowhere."""
+    output = sys.stdout.fileno()
+    pipe = select.poll()
+    pipe.register(output, 0)  # that its other end is closed is told without being asked for
+    gone = bool(pipe.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return gone

@@ -1,0 +1,174 @@
+"""How a command ends: one line for what is known to go wrong, a traceback for a mistake of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import nbformat
+import pytest
+
+from lib import notebooks
+from lib.base import paths
+from lib.base.command import line_for
+
+
+def ended(*arguments: str, **options) -> subprocess.CompletedProcess:
+    """A command that was run to its end, from the project's folder."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, **options)
+
+
+FIGURES = ("-m", "lib.notebooks", "figures")
+REFUSED = {
+    "a profile that there is not": ((*FIGURES, "--profile", "nosuch"), "there are: mini.* Run: "),
+    "a limit below zero": ((*FIGURES, "--limit", "-1"), "limit must be a whole number"),
+    "a profile with a misspelt key": ((*FIGURES, "--profile", "{here}/key.toml"), "mean 'k'"),
+    "a profile without a base": ((*FIGURES, "--profile", "{here}/no_base.toml"), 'base = "mini"'),
+    "a base that there is not": ((*FIGURES, "--profile", "{here}/base.toml"), "there are: mini"),
+    "a profile that is no UTF-8": ((*FIGURES, "--profile", "{here}/latin.toml"), "latin.toml is "),
+    "a lambda that is a text": ((*FIGURES, "--profile", "{here}/lam.toml"), "lam must be a finite"),
+    "a file that there is not": (("-m", "lib.llm.vouch", "{here}/none"), "none. Next: "),
+    "a folder for a file": (("-m", "lib.llm.vouch", "{here}"), "folder is where a file should be"),
+    "a file that is no UTF-8": (("-m", "lib.llm.vouch", "{here}/latin.toml"), "line 1: not UTF-8"),
+    "no file at all": (("-m", "lib.cost.ledger", "{here}/none"), "No such file"),
+    "a study's profile": (
+        ("-m", "lib.studies.selflearn.study", "--profile", "x"),
+        "no profile 'x'",
+    ),
+    "a mirror that is empty": (("-m", "lib.studies.selflearn.rates"), "CHR_MIRROR is set.* run: "),
+    "no results to compare": (("-m", "lib.pages", "log", "--profile", "nosuch"), "run: make "),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_known_to_go_wrong_is_one_line_with_the_next_step(what, tmp_path):
+    (tmp_path / "key.toml").write_text('base = "mini"\nkk = 5\n')
+    (tmp_path / "no_base.toml").write_text("k = 5\n")
+    (tmp_path / "base.toml").write_text('base = "nosuch"\n')
+    (tmp_path / "latin.toml").write_bytes('title = "für"\n'.encode("latin-1"))
+    (tmp_path / "lam.toml").write_text('base = "mini"\nlambdas = ["0.4"]\n')
+    arguments, said = REFUSED[what]
+    places = {"CHR_MIRROR": tmp_path / "mirror", "CHR_CACHE": tmp_path, "CHR_OUT": tmp_path / "out"}
+    env = os.environ | {name: str(place) for name, place in places.items()}
+    done = ended(*(part.format(here=tmp_path) for part in arguments), env=env)
+    *_, last = done.stderr.splitlines()
+    assert done.returncode == 1 and done.stderr.count("error:") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert last.startswith("error: ")
+    assert re.search(said, last), last
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "raise ValueError('in a program of the reader')",
+        "from lib.base.parameters import check_count as c; c('k')",
+        "from lib.base.parameters import refuse_unknown as r; r('no', 5, [])",
+        "import numpy; numpy.zeros(2) + numpy.zeros(3)",
+        "import lib.nosuch",
+        "assert False",
+    ],
+)
+def test_a_mistake_of_the_program_shows_where_it_is(mistake):
+    done = ended("-c", f"import lib; {mistake}")
+    assert done.returncode == 1 and "Traceback" in done.stderr
+
+
+def test_a_package_that_is_missing_is_installed_by_make_setup():
+    done = ended("-c", "import lib, nosuch.part")
+    assert done.stderr == "error: No module named 'nosuch'. Next: make setup\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "CHR_OUT=folder .*CHR_CACHE=folder"),
+        (errno.EROFS, "CHR_OUT=folder"),
+        (errno.EACCES, "may read and write"),
+        (errno.EISDIR, "move it away"),
+        (errno.EIO, "the same command again"),
+    ],
+)
+def test_what_the_system_refuses_is_said_with_the_place(number, said):
+    line = line_for(OSError(number, os.strerror(number), "/some/place"))
+    assert re.fullmatch(f"{os.strerror(number)}: /some/place. Next: .*{said}.*", line), line
+    assert "LIMIT=n" in line_for(MemoryError("Unable to allocate 9 GiB"))
+
+
+# stopping ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "marker"),
+    [
+        ("import lib.base; print('on', flush=True); import time; time.sleep(60)", b"on"),
+        ("import lib.base; print('on', flush=True); import torch, pandas, sklearn", b"on"),
+        ("from lib.notebooks import prepare; prepare('mini', {})", b"shards missing"),
+        ("from lib.notebooks import run_all; run_all('mini', {'limit': 9})", b"build_index] run"),
+    ],
+    ids=["sleeping", "importing", "embedding", "in a notebook"],
+)
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_within_seconds_without_a_traceback(code, marker, times, own_folders):
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=paths.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # a terminal's Ctrl-C goes to all of them
+    )
+    said = b""
+    while marker not in said:
+        said += os.read(child.stdout.fileno(), 1000) or pytest.fail(said.decode())
+    time.sleep(0.3)
+    stopped = time.monotonic()
+    for _ in range(times):
+        os.killpg(child.pid, signal.SIGINT)
+        time.sleep(0.1)
+    rest, _ = child.communicate(timeout=60)
+    said += rest
+    assert time.monotonic() - stopped < 10  # two where nothing else runs
+    assert child.returncode in (130, -signal.SIGINT) and b"Traceback" not in said, said.decode()
+    assert times > 1 or b"the same command goes on from here" in said
+
+
+def test_a_reader_of_the_output_that_leaves_is_no_error():
+    command = f"{sys.executable} -c 'import lib; [print(i, flush=True) for i in range(99999)]'"
+    done = subprocess.run(f"{command} | head -1", shell=True, cwd=paths.ROOT, capture_output=True)
+    assert (done.stdout, done.stderr) == (b"0\n", b"")
+
+
+def test_a_terminal_without_the_letter_gets_its_number():
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    assert ended("-c", "import lib; print('λ')", env=env).stdout == "\\u03bb\n"
+
+
+# notebooks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("from lib.base.parameters import check_lam; check_lam('0.4')", "lam must be a finite"),
+        ("import os; os.kill(os.getpid(), 9)", "Kernel died.* Next: the same command"),
+    ],
+)
+def test_a_notebook_that_fails_says_its_last_line_and_where_it_lies(
+    source, said, tmp_path, monkeypatch
+):
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    nbformat.write(book, tmp_path / "made.ipynb")
+    monkeypatch.setattr(notebooks, "_FOLDER", tmp_path)
+    output = tmp_path / "executed" / "made.ipynb"
+    with pytest.raises(RuntimeError, match=said) as failed:
+        notebooks.run("made", output, {})
+    line = line_for(failed.value)
+    assert line.startswith("made: ") and "\n" not in line
+    assert output.exists() and ("Kernel" in said or str(output) in line)
