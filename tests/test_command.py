@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -99,6 +100,32 @@ def test_what_the_system_refuses_is_said_with_the_place(number, said):
     line = line_for(OSError(number, os.strerror(number), "/some/place"))
     assert re.fullmatch(f"{os.strerror(number)}: /some/place. Next: .*{said}.*", line), line
     assert "LIMIT=n" in line_for(MemoryError("Unable to allocate 9 GiB"))
+
+
+FULL = """
+from pathlib import Path
+from lib.base.files import atomic_write
+from lib.data.passages import Passage
+from lib.data.store import PassageStore
+place = Path({place!r})
+many = (Passage(f"a:{{i}}", "", "x" * 500, "a", {{}}) for i in range(1000))
+{write}
+"""
+
+
+@pytest.mark.parametrize(
+    "write", ["atomic_write(place, b'0' * 100_000)", "PassageStore.build(place, many)"]
+)
+def test_a_file_that_cannot_be_written_whole_is_named_and_leaves_nothing(write, tmp_path):
+    def nearly_full():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+    place = tmp_path / "written.file"
+    code = FULL.format(place=str(place), write=write)
+    done = ended("-c", code, preexec_fn=nearly_full)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and str(place) in line and "CHR_CACHE" in line
+    assert list(tmp_path.iterdir()) == []
 
 
 # stopping ----------------------------------------------------------------------------------------
