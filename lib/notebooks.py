@@ -7,9 +7,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lib.base import paths
-from lib.base.files import atomic_write
+from lib.base.files import atomic_write, read_manifest
+
+if TYPE_CHECKING:
+    from lib.profiles import Profile
 
 __all__ = ["NOTEBOOKS", "run"]
 
@@ -89,12 +93,34 @@ def prepare(profile: str, parameters: dict) -> None:
             f"{size.float16_gb} GB as float16; memory: a block of each at a time",
             file=sys.stderr,
         )
+    _check_outside(p)
     asked, name = load_needs(p.evidence["name"]), p.evidence["name"]
     print(f"contradiction study: {name}, {len(asked):,} questions", file=sys.stderr)
     store = corpus_store(p.corpora, p.limit)
     print(corpus_table(store).to_string(index=False), file=sys.stderr, flush=True)
     build_index(store, load_encoder(p.encoder, **p.encoder_options), dtype=p.vectors)
     open_both(p)  # notebook 11 searches the bundled passages with a retriever of its own
+
+
+def _check_outside(profile: Profile) -> None:
+    """Whether the hub and PubMed can be asked, where they must be: before anything is embedded.
+
+    The hub need not be where all its passages are stored, or read from a mirror.
+    """
+    from huggingface_hub.constants import ENDPOINT
+
+    from lib.base.downloads import check_answers
+    from lib.data.medrag import SOURCES
+    from lib.studies.evidence.pubmed import PubMed
+
+    wanted = {"corpora": list(profile.corpora), "limit": profile.limit}
+    stores = paths.cache("passages").glob("*.sqlite")
+    kept = ((read_manifest(store, verify=False) or {}).get("settings", {}) for store in stores)
+    stored = any(wanted.items() <= settings.items() for settings in kept)
+    if set(profile.corpora) & set(SOURCES) and not paths.mirror_folder() and not stored:
+        check_answers(ENDPOINT)
+    if profile.evidence["name"].startswith("tga:"):
+        PubMed()  # refuses to be without an address
 
 
 def measure_benchmarks(profile: str, parameters: dict) -> None:

@@ -7,16 +7,23 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import nbformat
 import pytest
+from huggingface_hub import constants
 
 from lib import notebooks
-from lib.base import paths
+from lib.base import downloads, paths
 from lib.base.command import line_for
+from lib.base.downloads import DownloadError
+from lib.data.store import PassageStore
+from lib.profiles import load_profile
+from lib.studies.evidence.pubmed import PubMedError
 
 
 def ended(*arguments: str, **options) -> subprocess.CompletedProcess:
@@ -199,3 +206,53 @@ def test_a_notebook_that_fails_says_its_last_line_and_where_it_lies(
     line = line_for(failed.value)
     assert line.startswith("made: ") and "\n" not in line
     assert output.exists() and ("Kernel" in said or str(output) in line)
+
+
+# a network that is not there ---------------------------------------------------------------------
+
+
+@pytest.fixture(params=["refuses", "says nothing"])
+def nobody(request):
+    """An address on this machine at which nobody answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if request.param == "says nothing":
+            listener.listen()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_profile_that_needs_the_hub_says_at_once_that_it_gives_no_answer(
+    nobody, own_folders, monkeypatch
+):
+    monkeypatch.delenv("CHR_MIRROR", raising=False)
+    monkeypatch.setattr(constants, "ENDPOINT", nobody)
+    monkeypatch.setattr(downloads, "_ANSWERS_S", 0.5)
+    own = own_folders / "large.toml"
+    own.write_text('base = "paper"\n[evidence]\nname = "evidence-mini"\nnli = "bi"\n')
+    started = time.monotonic()
+    with pytest.raises(DownloadError, match=f"{nobody} gives no answer.* Next: .*MIRROR=folder"):
+        notebooks.prepare(str(own), {})
+    assert time.monotonic() - started < 10
+
+
+def test_passages_that_are_stored_need_no_hub(own_folders, monkeypatch):
+    monkeypatch.delenv("CHR_MIRROR", raising=False)
+    monkeypatch.setattr(downloads, "check_answers", pytest.fail)
+    own = own_folders / "large.toml"
+    own.write_text('base = "paper"\n[evidence]\nname = "evidence-mini"\n')
+    profile = load_profile(str(own))
+    settings = {"corpora": list(profile.corpora), "limit": 0}
+    PassageStore.build(paths.cache("passages") / "made.sqlite", [], settings)
+    notebooks._check_outside(profile)
+    monkeypatch.delenv("NCBI_EMAIL", raising=False)
+    with pytest.raises(PubMedError, match="set NCBI_EMAIL"):
+        notebooks._check_outside(replace(profile, evidence={"name": "tga:data/leaflets"}))
+
+
+def test_a_download_that_nobody_answers_is_said_in_short(own_folders, monkeypatch):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/file"
+        with pytest.raises(DownloadError, match="MIRROR=folder") as failed:
+            downloads.download(url, own_folders / "file", None)
+    assert "refused" in str(failed.value) and "Max retries" not in str(failed.value)

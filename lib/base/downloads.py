@@ -24,15 +24,26 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from lib.base.files import atomic_write, is_sound, sha256_bytes, sha256_file
 from lib.base.paths import REGISTRY, cache, mirror_folder
 from lib.base.secrets import refuse_broken_proxies
 
-__all__ = ["Resource", "DownloadError", "load_registry", "fetch", "members", "download"]
+__all__ = [
+    "Resource",
+    "DownloadError",
+    "load_registry",
+    "fetch",
+    "members",
+    "download",
+    "check_answers",
+]
 
 _NEXT_COMMAND = "run: make data PROFILE=open"
 _LIMIT = 4_000_000_000  # bytes, of a download that has no registered size
+_ANSWERS_S = 10
 
 
 @dataclass(frozen=True)
@@ -141,8 +152,27 @@ def download(url: str, path: Path, known_hash: str | None, limit: int = _LIMIT) 
         refuse_broken_proxies()
         pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=take)
     except (OSError, ValueError) as error:  # no connection, 404, cut short; or a wrong hash
+        # Of a connection that fails, requests says in brackets and at length what urllib3 says.
+        reason = getattr(error.args[0] if error.args else None, "reason", None) or error
         raise DownloadError(
-            f"could not download {url} to {path}: {error}; {_NEXT_COMMAND}"
+            f"could not download {url} to {path}: {reason}; connect to the network, or name a "
+            f"folder that has the file: MIRROR=folder; then {_NEXT_COMMAND}"
+        ) from error
+
+
+def check_answers(url: str) -> None:
+    """Raises DownloadError, within seconds, where no server answers at ``url``, whatever it says.
+
+    For what has long retries of its own, before hours of work that would end there.
+    """
+    try:
+        urlopen(Request(url, method="HEAD"), timeout=_ANSWERS_S).close()
+    except HTTPError:
+        pass
+    except OSError as error:
+        raise DownloadError(
+            f"{url} gives no answer ({getattr(error, 'reason', error)}). Next: connect to the "
+            "network, or name a folder with copies: MIRROR=folder"
         ) from error
 
 
