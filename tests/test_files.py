@@ -227,6 +227,32 @@ def test_a_line_that_no_reader_can_take_is_named_too(line, tmp_path):
         list(files.read_jsonl(path))
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"answer": "A", "said": 1, "answer": "B"}', "the field 'answer' stands twice"),
+        ('{"a": {"b": 1, "b": 1}}', "the field 'b' stands twice"),
+        ('{"score": NaN}', "NaN is no number"),
+        ('{"scores": [1, -Infinity]}', "-Infinity is no number"),
+        ('{"qid": "q1 "}', "qid is 'q1 ': take away the white space"),
+        ('{"pid": "\\u00a0p1"}', "pid is .*: take away the white space"),
+        (
+            '{"qid": "caf\\u0065\\u0301"}',
+            r"qid is 'cafe\\u0301': write each accented letter as one",
+        ),
+        ('{"qid": 7}', "qid is 7, not a text"),
+        ('\ufeff{"qid": "q1"}', "BOM"),
+    ],
+)
+def test_what_an_editor_leaves_in_a_row_is_named_and_not_taken(line, says, tmp_path):
+    """Such an id belonged to no question, so that what was said of it was left out of a number."""
+    path = files.atomic_write(tmp_path / "rows.jsonl", '{"qid": "café"}\r\n' + line + "\r\n")
+    rows = files.read_jsonl(path)
+    assert next(rows) == {"qid": "café"}
+    with pytest.raises(ValueError, match=rf"rows\.jsonl, line 2: .*{says}"):
+        next(rows)
+
+
 # manifests ---------------------------------------------------------------------------------------
 
 BESIDE = "data.csv.manifest.json"

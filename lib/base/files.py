@@ -16,6 +16,7 @@ import re
 import sys
 import tempfile
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -149,23 +150,55 @@ def read_jsonl(path: Path) -> Iterator[dict]:
     """Rows of a JSON Lines file, one at a time; a broken line is named with its number.
 
     A file whose name ends in ".gz" is read as gzip. The ``digest`` of a row that has one is checked
-    and left out. ValueError for a line that is not UTF-8, not JSON, or edited since.
+    and left out. ValueError for a line that is not UTF-8, not JSON, or edited since; for a field
+    that stands twice or holds NaN; and for an id that only looks like another one.
     """
     opened = gzip.open if path.name.endswith(".gz") else open
     with opened(path, "rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
                 text = line.decode("utf-8").strip()
-                row = json.loads(text) if text else None
+                row = json.loads(text, **_STRICT) if text else None
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from error
-            except (ValueError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:  # not JSON, or what _STRICT refuses
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
             if not text:
                 continue
+            if problem := _looks_alike(row):
+                raise ValueError(f"{path}, line {number}: {problem}")
             if isinstance(row, dict) and "digest" in row and row.pop("digest") != row_digest(row):
                 raise ValueError(f"{path}, line {number}: edited since it was recorded")
             yield row
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict:
+    """An object; Python would take the last of two fields of one name, and say nothing."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(n for n in names if names.count(n) > 1)!r} stands twice")
+    return row
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
+_STRICT = {"object_pairs_hook": _each_once, "parse_constant": _no_number}
+
+
+def _looks_alike(row: Any) -> str:
+    """What is wrong with an id that looks like another one and is not equal to it; else empty."""
+    for name in ("qid", "pid"):
+        text = row.get(name, "") if isinstance(row, dict) else ""
+        if not isinstance(text, str):
+            return f"{name} is {text!r}, not a text"
+        if text != text.strip():
+            return f"{name} is {text!r}: take away the white space around it"
+        if not unicodedata.is_normalized("NFC", text):
+            return f"{name} is {ascii(text)}: write each accented letter as one character (NFC)"
+    return ""
 
 
 def write_jsonl_gz(path: Path, rows: Iterable[dict]) -> None:
