@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from hypothesis import strategies as st
 from kill_write import NAMES, body, write_all
 
 from lib.base import files, paths
+from lib.base.bundled import KNOWN_BY
+from lib.data import ddx_mini
+from lib.data.judgments import read_judgments
 
 CHILD = Path(__file__).with_name("kill_write.py")
 
@@ -251,6 +255,42 @@ def test_what_an_editor_leaves_in_a_row_is_named_and_not_taken(line, says, tmp_p
     assert next(rows) == {"qid": "café"}
     with pytest.raises(ValueError, match=rf"rows\.jsonl, line 2: .*{says}"):
         next(rows)
+
+
+@pytest.mark.parametrize("name", KNOWN_BY)
+def test_a_row_that_a_bundled_file_has_twice_is_named(name, tmp_path):
+    """A second label of a passage made it target and mimic; of two gold letters the last was it."""
+    real = paths.DATA.parent / name if name.startswith("data/") else paths.DATA / name
+    rows = list(files.read_jsonl(real))
+    other = next(field for field in rows[1] if field not in KNOWN_BY[name])
+    rows.append(rows[1] | {other: "otherwise"})
+    text = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    copy = tmp_path / Path(name).parent.name / real.name
+    files.atomic_write(copy, gzip.compress(text) if real.suffix == ".gz" else text)
+    with pytest.raises(ValueError, match=rf"line {len(rows)}: .* stands in line 2 too: keep one"):
+        list(files.read_jsonl(copy))
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("ddx-mini/qrels.jsonl", lambda folder: ddx_mini.build(folder=folder / "ddx-mini")),
+        ("ddx-mini/hypotheses.jsonl", lambda folder: ddx_mini.build(folder=folder / "ddx-mini")),
+        (
+            "judgments/real.jsonl.gz",
+            lambda folder: read_judgments(folder / "judgments/real.jsonl.gz"),
+        ),
+    ],
+)
+def test_every_reader_of_a_bundled_file_is_told_of_a_repetition(name, read, tmp_path):
+    shutil.copytree(paths.DATA / Path(name).parent, tmp_path / Path(name).parent)
+    packed = name.endswith(".gz")
+    data = (tmp_path / name).read_bytes()
+    data = gzip.decompress(data) if packed else data
+    again = data + data.splitlines(keepends=True)[2]
+    (tmp_path / name).write_bytes(gzip.compress(again) if packed else again)
+    with pytest.raises(ValueError, match="stands in line 3 too: keep one"):
+        read(tmp_path)
 
 
 # manifests ---------------------------------------------------------------------------------------

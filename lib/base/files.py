@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from lib.base.bundled import known_by
+
 __all__ = [
     "StaleInput",
     "atomic_write",
@@ -151,8 +153,11 @@ def read_jsonl(path: Path) -> Iterator[dict]:
 
     A file whose name ends in ".gz" is read as gzip. The ``digest`` of a row that has one is checked
     and left out. ValueError for a line that is not UTF-8, not JSON, or edited since; for a field
-    that stands twice or holds NaN; and for an id that only looks like another one.
+    that stands twice or holds NaN; for an id that only looks like another one; and for a row of a
+    bundled file that says again, or otherwise, what another row says (``lib.base.bundled``).
     """
+    fields = known_by(path)
+    line_of: dict[tuple, int] = {}
     opened = gzip.open if path.name.endswith(".gz") else open
     with opened(path, "rb") as stream:
         for number, line in enumerate(stream, 1):
@@ -169,6 +174,13 @@ def read_jsonl(path: Path) -> Iterator[dict]:
                 raise ValueError(f"{path}, line {number}: {problem}")
             if isinstance(row, dict) and "digest" in row and row.pop("digest") != row_digest(row):
                 raise ValueError(f"{path}, line {number}: edited since it was recorded")
+            if fields:
+                known = tuple(row.get(field) for field in fields)
+                if (first := line_of.setdefault(known, number)) != number:
+                    told = ", ".join(f"{f} {v!r}" for f, v in zip(fields, known, strict=True))
+                    raise ValueError(
+                        f"{path}, line {number}: {told} stands in line {first} too: keep one"
+                    )
             yield row
 
 
