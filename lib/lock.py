@@ -28,6 +28,7 @@ from pathlib import Path
 
 from lib.base import paths
 from lib.base.files import atomic_write
+from lib.base.secrets import refuse_broken_passwords
 
 __all__ = [
     "BUILDS",
@@ -366,6 +367,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="install the locked packages, or lock them anew")
     parser.add_argument("command", choices=("install", "check", "write"))
     command = parser.parse_args().command
+    try:  # pip would say a part of it
+        refuse_broken_passwords("TORCH_INDEX", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
+    except ValueError as error:
+        sys.exit(f"{error}")
     torch_index = os.environ.get("TORCH_INDEX", "")
     if command == "install":
         install(torch_index, locked=os.environ.get("LOCK", "") != "no")

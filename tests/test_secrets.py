@@ -8,6 +8,7 @@ import sys
 from base64 import b64encode
 
 import nbformat
+import pytest
 from fault_server import FaultServer
 
 from lib.base.paths import ROOT
@@ -91,3 +92,16 @@ def test_a_key_that_is_said_everywhere_is_left_nowhere(tmp_path):
     for name, content in left.items():
         for form in (KEY, KEY[:9], b64encode(KEY.encode()).decode()[:12]):
             assert form.lower().encode() not in content.lower(), name
+
+
+@pytest.mark.parametrize("variable", ["TORCH_INDEX", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"])
+def test_a_password_of_a_package_index_is_not_taken_for_its_address(variable):
+    done = subprocess.run(
+        [sys.executable, "-m", "lib.lock", "write"],
+        cwd=ROOT,
+        env=os.environ | {variable: "http://ok@a/b http://me:hunter2#hunter2@127.0.0.1:9/simple"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and f"{variable} has a sign" in done.stderr
+    assert "hunter2" not in done.stdout + done.stderr and len(done.stderr.splitlines()) == 1

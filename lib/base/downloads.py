@@ -29,7 +29,7 @@ from urllib.request import Request, urlopen
 
 from lib.base.files import atomic_write, is_sound, sha256_bytes, sha256_file
 from lib.base.paths import REGISTRY, cache, mirror_folder
-from lib.base.secrets import refuse_broken_proxies
+from lib.base.secrets import refuse_broken_passwords
 
 __all__ = [
     "Resource",
@@ -149,7 +149,7 @@ def download(url: str, path: Path, known_hash: str | None, limit: int = _LIMIT) 
             if time.time() - leftover.stat().st_mtime > 3600:
                 leftover.unlink()
     try:
-        refuse_broken_proxies()
+        refuse_broken_passwords()
         pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=take)
     except (OSError, ValueError) as error:  # no connection, 404, cut short; or a wrong hash
         # Of a connection that fails, requests says in brackets and at length what urllib3 says.

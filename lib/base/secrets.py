@@ -10,7 +10,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
-__all__ = ["BLOT", "KEYS", "redacted", "refuse_broken_proxies"]
+__all__ = ["BLOT", "KEYS", "redacted", "refuse_broken_passwords"]
 
 KEYS = ("CHR_LLM_KEY", "NCBI_API_KEY", "HF_TOKEN")
 """The environment variables that hold a key."""
@@ -38,18 +38,21 @@ def redacted(text: str) -> str:
     return text
 
 
-def refuse_broken_proxies() -> None:
+def refuse_broken_passwords(*more: str) -> None:
     """ValueError for a proxy whose user or password has a sign that ends the host of an address.
 
     Whoever reads such an address takes the password for a host or port, and says it in the error.
+    ``more`` are other variables that hold addresses.
     """
-    for variable in (*_PROXIES, *map(str.upper, _PROXIES)):
-        user, at, _ = os.environ.get(variable, "").rpartition("@")
-        if at and re.search(r"[#?/\s]", user.partition("://")[2] or user):
-            raise ValueError(
-                f"the user or password in {variable} has a sign that an address cannot have there. "
-                f"Next: write it in code (# is %23, / is %2F, ? is %3F) and export {variable} again"
-            )
+    for variable in (*_PROXIES, *map(str.upper, _PROXIES), *more):
+        for address in os.environ.get(variable, "").split():
+            user, at, _ = address.rpartition("@")
+            if at and re.search("[#?/]", user.partition("://")[2] or user):
+                raise ValueError(
+                    f"the user or password in {variable} has a sign that an address cannot have "
+                    "there. Next: write it in code (# is %23, / is %2F, ? is %3F) and export "
+                    f"{variable} again"
+                )
 
 
 def _written(key: str) -> tuple[str, ...]:

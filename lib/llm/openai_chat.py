@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from lib.base.files import canonical_json
-from lib.base.secrets import redacted, refuse_broken_proxies
+from lib.base.secrets import redacted, refuse_broken_passwords
 from lib.llm.chat import ChatModel, LLMError, Message, Reply, sample_seed
 from lib.llm.waiting import pause, within
 
@@ -81,7 +81,7 @@ class OpenAIChat(ChatModel):
         # A proxy in the environment is for the outside world, not for a server on this machine.
         local = re.match(r"https?://(localhost|127\.|\[::1\])", base_url)
         if not local:
-            refuse_broken_proxies()
+            refuse_broken_passwords()
         self._client = openai.OpenAI(
             base_url=base_url,
             api_key=key,
