@@ -236,6 +236,15 @@ def test_what_is_installed_here_is_what_the_lock_says():
     assert {name: here.get(name) for name in locked} == locked, "run: make setup"
 
 
+def test_a_lock_leaves_out_nothing_that_its_packages_need():
+    """A lock is installed without asking what packages need: what it lacks would be missing."""
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    alone = lock.WEIGHTS.replace("==", " ")
+    broken = [it for it in lines if not it.startswith((alone, "No broken requirements"))]
+    assert lines and not broken, f"run: make lock && make setup; {broken}"
+
+
 @pytest.fixture
 def index(monkeypatch):
     """A package index that answers what torch it has, and a machine that the locks are for."""
@@ -374,6 +383,17 @@ def test_a_package_that_a_killed_pip_left_half_installed_is_installed_again(else
     (info / "INSTALLER").unlink()  # what pip writes last of all
     lock.install()
     assert script.is_file() and (info / "INSTALLER").is_file()
+
+
+@pytest.mark.parametrize("name", ["PIP_REQUIRE_HASHES", "PIP_NO_DEPS", "PIP_NO_BINARY"])
+def test_no_setting_of_pip_gets_another_file_past_the_lock(elsewhere, monkeypatch, name):
+    (wheel,) = elsewhere.parent.rglob("chr_half-1.0-*.whl")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("chr_half/more.py", "")
+    monkeypatch.setenv(name, {"PIP_NO_BINARY": ":all:"}.get(name, "0"))
+    with pytest.raises(SystemExit, match="pip did not install.*run: make lock"):
+        lock.install()
+    assert not list(elsewhere.rglob("chr_half")) and not lock.INSTALLED_FROM.exists()
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "uninstalled", "other lock"])
