@@ -59,7 +59,7 @@ setup: $(READY)  ## make .venv, install, check the bundled weights; again: mend 
 # In environments of their own, so that nothing of them is in the project's.
 lock:  ## find what requirements.txt needs and write locks/ anew (Linux, x86-64; TORCH_INDEX=address of the CPU wheels)
 	@rm -rf build/lock && $(PYTHON) -m venv build/lock
-	@build/lock/bin/python -m pip install --quiet pip==26.3
+	@build/lock/bin/python -m pip install --quiet --require-hashes -r locks/tool-pip.txt
 	@build/lock/bin/python -m lib.lock write
 
 audit: $(READY)  ## known vulnerabilities of what is locked, licences to look at, changed files

