@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from hypothesis import given, settings
@@ -393,3 +394,34 @@ def test_outputs_move_with_the_environment_and_committed_results_do_not(own_fold
 def test_a_path_is_shown_without_the_machine_it_is_on(tmp_path):
     assert paths.shown(paths.DATA / "registry.toml") == "data/registry.toml"
     assert paths.shown(tmp_path / "x.csv") == "x.csv"
+
+
+# waiting -----------------------------------------------------------------------------------------
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from lib.base.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_of_a_process_that_is_stopped_is_waited_for_aloud(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "results.csv"
+    monkeypatch.setattr(files, "LONG_WAIT_S", 0.2)
+    command = [sys.executable, "-c", HOLDER, str(file)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=paths.ROOT, **pipes) as holder:
+        assert holder.stdout.readline() == "held\n"
+        holder.send_signal(signal.SIGSTOP)
+        holder.stdin.close()
+        Timer(0.6, holder.send_signal, [signal.SIGCONT]).start()
+        with files.locked(file):
+            said = capsys.readouterr().err
+    assert said.count(f"which uses {tmp_path}/.results.csv.lock") == 1
+    with files.locked(file):
+        pass
+    assert capsys.readouterr().err == ""

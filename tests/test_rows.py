@@ -11,11 +11,12 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pytest
 
-from lib.base import paths
+from lib.base import paths, rows
 from lib.base.rows import CheckedRows
 from lib.search.embed import HashEncoder
 from lib.search.vectors import encode_small
@@ -195,3 +196,62 @@ def test_a_full_disk_is_said_with_what_to_do(tmp_path):
     assert kept.get([b"a", b"b"]) == {b"a": b"value"}
     with pytest.raises(ValueError, match="empty value"):
         kept.put({b"c": b""})
+
+
+HOLDER = """
+import sqlite3, sys
+store = sqlite3.connect(sys.argv[1])
+store.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+ASKER = """
+import lib, sys
+from pathlib import Path
+from lib.base.rows import CheckedRows
+print("asks", flush=True)
+print(len(CheckedRows(Path(sys.argv[1])).get([b"key"])), flush=True)
+"""
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A file that another process holds, and that process; it lets go when its input ends."""
+    file = tmp_path / "rows.sqlite"
+    CheckedRows(file).put({b"key": b"value"})
+    command = [sys.executable, "-c", HOLDER, str(file)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as holder:
+        assert holder.stdout.readline() == "held\n"
+        yield file, holder
+
+
+def test_a_wait_for_another_process_is_said_and_goes_on(held, monkeypatch, capsys):
+    file, holder = held
+    monkeypatch.setattr(rows, "LONG_WAIT_S", 0)
+    monkeypatch.setattr(rows, "_GLANCE_S", 0.1)
+    Timer(0.5, holder.stdin.close).start()
+    assert CheckedRows(file).get([b"key"]) == {b"key": b"value"}
+    assert capsys.readouterr().err.count(f"which uses {file}; to see which: fuser {file}") == 1
+
+
+def test_a_file_that_is_held_too_long_is_an_error(held, monkeypatch):
+    file, holder = held
+    monkeypatch.setattr(rows, "_GLANCE_S", 0.1)
+    monkeypatch.setattr(rows, "_BUSY_S", 0.3)
+    with pytest.raises(OSError, match="database is locked"):
+        CheckedRows(file).get([b"key"])
+    holder.stdin.close()
+
+
+def test_ctrl_c_is_heard_while_another_process_is_waited_for(held):
+    file, holder = held
+    command = [sys.executable, "-c", ASKER, str(file)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=paths.ROOT, **pipes) as asker:
+        assert asker.stdout.readline() == "asks\n"
+        time.sleep(0.3)
+        asker.send_signal(signal.SIGINT)
+        _, said = asker.communicate(timeout=30)  # SQLite alone would wait for ten minutes
+    holder.stdin.close()
+    assert asker.returncode == 130 and said.startswith("stopped; what is finished is kept")

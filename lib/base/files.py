@@ -20,17 +20,20 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from lib.base.bundled import known_by
 
 __all__ = [
+    "LONG_WAIT_S",
     "StaleInput",
     "atomic_write",
     "canonical_json",
     "locked",
     "sha256_bytes",
     "sha256_file",
+    "say_waiting",
     "row_digest",
     "read_jsonl",
     "write_jsonl_gz",
@@ -45,6 +48,9 @@ __all__ = [
 _FRESH_S = 60
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 """What the system says of a disk that is full or may not be written to."""
+
+LONG_WAIT_S = 5
+"""How long another process is waited for before it is said."""
 
 
 class StaleInput(RuntimeError):
@@ -130,16 +136,33 @@ def locked(path: Path) -> Iterator[None]:
 
     The lock is on an empty file beside it, ``.<name>.lock``: ``path`` itself may be replaced while
     the lock is held. The system takes a lock back from a process that dies. The empty file stays,
-    because removing it would let two processes lock two different files.
+    because removing it would let two processes lock two different files. A wait of some seconds is
+    said, since who holds the lock may be stopped.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f".{path.name}.lock"), "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    place = path.with_name(f".{path.name}.lock")
+    with open(place, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            timer = Timer(LONG_WAIT_S, say_waiting, [place])
+            timer.daemon = True
+            timer.start()
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            finally:
+                timer.cancel()
         try:
             yield
         finally:
             # Said, not left to closing: a process forked meanwhile holds the same open file.
             fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def say_waiting(place: Path) -> None:
+    """Say on stderr that another process is waited for: it may be stopped, and then for ever."""
+    line = f"waiting for another process, which uses {place}; to see which: fuser {place}"
+    print(line, file=sys.stderr, flush=True)
 
 
 def row_digest(row: dict) -> str:

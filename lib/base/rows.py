@@ -9,19 +9,23 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
-from lib.base.files import locked
+from lib.base.files import LONG_WAIT_S, locked, say_waiting
 
 __all__ = ["CheckedRows"]
 
 T = TypeVar("T")
 
 _DIGEST_BYTES = 8
+_BUSY_S = 600
+_GLANCE_S = 1
+"""How long SQLite itself waits for another process: Ctrl-C is heard between two such waits."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 """What SQLite says of a file that is none of its own, or whose pages or schema make no sense."""
 
@@ -74,23 +78,30 @@ class CheckedRows:
 
     def _do(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """What an action gives on the open file; a damaged one is set aside, and a new one used."""
-        for last in (False, True):
+        started, said, mended = time.monotonic(), False, False
+        while True:
             try:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 opened = self.file.stat().st_ino if self.file.exists() else None
-                with closing(sqlite3.connect(self.file, timeout=600)) as store:
+                with closing(sqlite3.connect(self.file, timeout=_GLANCE_S)) as store:
                     columns = "(key BLOB PRIMARY KEY, value BLOB NOT NULL)"
                     store.execute(f"CREATE TABLE IF NOT EXISTS kept {columns}{self._form}")
                     return action(store)
             except sqlite3.DatabaseError as error:
                 code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-                if last or code not in _DAMAGED:
+                waited = time.monotonic() - started
+                if code == sqlite3.SQLITE_BUSY and waited < _BUSY_S:
+                    if waited > LONG_WAIT_S and not said:
+                        say_waiting(self.file)
+                        said = True
+                    continue
+                if mended or code not in _DAMAGED:
                     raise OSError(
                         f"{self.file}: {error}. If its disk is full or may not be written to, "
                         "name another folder: CHR_CACHE=folder"
                     ) from error
                 self._set_aside(opened, str(error))
-        raise AssertionError("not reached")
+                mended = True
 
     def _set_aside(self, opened: int | None, problem: str) -> None:
         """Move the file away, unless another process has done so since it was opened."""
