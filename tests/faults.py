@@ -9,8 +9,11 @@ A test that tries a fault is marked, and counts what came of every try:
             fault.came(wrong=got != right, said=capsys.readouterr().err)
 
 The test fails where anything was lost or wrong, and where its counts are not those of the result
-``faults``. ``make faults`` tries them all and writes it anew. What is said is not compared: it may
-hold the words of a library or of the system.
+``faults``. A marked test that does not ask for ``fault`` says with its assertions that nothing is
+lost or wrong: each of its cases that passes is a try. A third word of the mark is what is said.
+
+``make faults`` tries all and writes the result anew. What is said is not compared: it may hold the
+words of a library or of the system.
 """
 
 from __future__ import annotations
@@ -78,14 +81,20 @@ class Fault:
         said = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:port", " ".join(said.split()))
         return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
 
+    def note(self, case: str = "") -> bool:
+        """Write the row down for the table, where that is asked for; False where it is not."""
+        folder = os.environ.get("CHR_FAULTS")
+        if folder:
+            file = Path(folder) / f"{sha256_bytes((case or self.name).encode())[:16]}.json"
+            atomic_write(file, json.dumps(self.row()))
+        return bool(folder)
+
     def end(self) -> None:
         """Nothing lost, nothing wrong, and the row that is committed; or written down for it."""
         row = self.row()
         assert self.count, f"{self.name}: nothing was tried"
         assert (self.lost, self.wrong) == (0, 0), row
-        if folder := os.environ.get("CHR_FAULTS"):
-            file = Path(folder) / f"{sha256_bytes(self.name.encode())[:16]}.json"
-            atomic_write(file, json.dumps(row))
+        if self.note():
             return
         there = committed().get(self.name, {})
         same = all(there.get(column) == row[column] for column in COLUMNS if column != "said")
@@ -100,10 +109,15 @@ def committed() -> dict[str, dict[str, str]]:
 
 def _write(folder: Path) -> None:
     """The rows that tests have left in ``folder`` become the committed table."""
-    rows = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
-    rows.sort(key=lambda row: (GROUPS.index(row["group"]), row["fault"]))
-    write_result(pd.DataFrame(rows, columns=COLUMNS), "faults", "", code=[], data=[])
-    print(f"{paths.shown(TABLE)}: {len(rows)} faults")
+    rows = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    counts = ["tries", "lost", "wrong"]
+    table[counts] = table[counts].astype(int)
+    kinds = table.groupby(["group", "fault"], as_index=False)
+    table = kinds.agg(dict.fromkeys(counts, "sum") | {"said": "first"})
+    table = table.sort_values("group", key=lambda it: it.map(GROUPS.index), kind="stable")
+    write_result(table, "faults", "", code=[], data=[])
+    print(f"{paths.shown(TABLE)}: {len(table)} faults")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,9 @@ REFUSED = {
 }
 
 
+@pytest.mark.fault(
+    "waiting", "A setting, a profile or a file is wrong", "one line with the next command"
+)
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_known_to_go_wrong_is_one_line_with_the_next_step(what, tmp_path):
     (tmp_path / "key.toml").write_text('base = "mini"\nkk = 5\n')
@@ -88,11 +91,15 @@ def test_a_mistake_of_the_program_shows_where_it_is(mistake):
     assert done.returncode == 1 and "Traceback" in done.stderr
 
 
+@pytest.mark.fault("waiting", "A package is missing", "make setup")
 def test_a_package_that_is_missing_is_installed_by_make_setup():
     done = ended("-c", "import lib, nosuch.part")
     assert done.stderr == "error: No module named 'nosuch'. Next: make setup\n"
 
 
+@pytest.mark.fault(
+    "waiting", "The system refuses: full, read-only, no right, no memory", "one line with the place"
+)
 @pytest.mark.parametrize(
     ("number", "said"),
     [
@@ -138,6 +145,11 @@ def test_a_file_that_cannot_be_written_whole_is_named_and_leaves_nothing(write, 
 # stopping ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(
+    "waiting",
+    "Ctrl-C, once or twice, in each stage of a run",
+    "stopped; the same command goes on from here",
+)
 @pytest.mark.parametrize(
     ("code", "marker"),
     [
@@ -172,12 +184,14 @@ def test_ctrl_c_ends_within_seconds_without_a_traceback(code, marker, times, own
     assert times > 1 or b"the same command goes on from here" in said
 
 
+@pytest.mark.fault("waiting", "The reader of the output leaves (| head)", "nothing: it ends")
 def test_a_reader_of_the_output_that_leaves_is_no_error():
     command = f"{sys.executable} -c 'import lib; [print(i, flush=True) for i in range(99999)]'"
     done = subprocess.run(f"{command} | head -1", shell=True, cwd=paths.ROOT, capture_output=True)
     assert (done.stdout, done.stderr) == (b"0\n", b"")
 
 
+@pytest.mark.fault("waiting", "A terminal has no letter λ", "its number")
 def test_a_terminal_without_the_letter_gets_its_number():
     env = os.environ | {"PYTHONIOENCODING": "ascii"}
     assert ended("-c", "import lib; print('λ')", env=env).stdout == "\\u03bb\n"
@@ -186,6 +200,11 @@ def test_a_terminal_without_the_letter_gets_its_number():
 # notebooks ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(
+    "waiting",
+    "A cell of a notebook fails, or its kernel dies",
+    "the last line, and where the executed copy lies",
+)
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -221,6 +240,7 @@ def nobody(request):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.fault("waiting", "The paper profile without a network", "the address, within seconds")
 def test_a_profile_that_needs_the_hub_says_at_once_that_it_gives_no_answer(
     nobody, own_folders, monkeypatch
 ):
@@ -249,6 +269,7 @@ def test_passages_that_are_stored_need_no_hub(own_folders, monkeypatch):
         notebooks._check_outside(replace(profile, evidence={"name": "tga:data/leaflets"}))
 
 
+@pytest.mark.fault("waiting", "The open profile without a network", "the address, MIRROR=folder")
 def test_a_download_that_nobody_answers_is_said_in_short(own_folders, monkeypatch):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

@@ -246,6 +246,7 @@ def test_failed_or_cut_download_leaves_nothing_and_can_be_run_again(
     fault.came(wrong=left != set(), lost=fetch("file").read_bytes() != FILE, said=error.value)
 
 
+@pytest.mark.fault("supply", "A download does not end", "more bytes than registered")
 def test_a_body_that_does_not_end_is_left_at_the_registered_size(registry, server, own_folders):
     blocks = []
 

@@ -106,6 +106,9 @@ def test_the_pip_that_writes_the_locks_is_locked_itself():
     assert lock.read(lock.FOLDER / "tool-pip.txt").keys() == {"pip"}
 
 
+@pytest.mark.fault(
+    "supply", "An extra has another sha256 than its lock", "THESE PACKAGES DO NOT MATCH THE HASHES"
+)
 @pytest.mark.parametrize("name", ["mpnet", "chinese"])
 def test_an_extra_with_another_sha256_is_not_installed(tmp_path, name):
     wheels = tmp_path / "wheels"
@@ -139,6 +142,9 @@ def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch)
     assert re.fullmatch(r"\d+ cores, \d+ GiB of memory, (no|\d+) GPUs?", environment.machine())
 
 
+@pytest.mark.fault(
+    "supply", "PYTHONPATH, PYTHONOPTIMIZE or a place of pip is set", "nothing: they are not used"
+)
 def test_make_runs_python_without_what_a_user_has_set_for_another(tmp_path):
     """PYTHONPATH puts other packages first, PYTHONOPTIMIZE takes every assert out of the tests."""
     shutil.copy(paths.ROOT / "Makefile", tmp_path)
@@ -380,6 +386,7 @@ def elsewhere(monkeypatch, tmp_path) -> Path:
     return home
 
 
+@pytest.mark.fault("supply", "pip is killed in the middle of a package", "installing again")
 def test_a_package_that_a_killed_pip_left_half_installed_is_installed_again(elsewhere):
     """pip counts it as installed from the moment its METADATA is there; its scripts come later."""
     lock.install()
@@ -392,6 +399,7 @@ def test_a_package_that_a_killed_pip_left_half_installed_is_installed_again(else
     assert script.is_file() and (info / "INSTALLER").is_file()
 
 
+@pytest.mark.fault("supply", "A setting of pip switches the hashes off", "refused all the same")
 @pytest.mark.parametrize("name", ["PIP_REQUIRE_HASHES", "PIP_NO_DEPS", "PIP_NO_BINARY"])
 def test_no_setting_of_pip_gets_another_file_past_the_lock(elsewhere, monkeypatch, name):
     (wheel,) = elsewhere.parent.rglob("chr_half-1.0-*.whl")
@@ -403,6 +411,11 @@ def test_no_setting_of_pip_gets_another_file_past_the_lock(elsewhere, monkeypatc
     assert not list(elsewhere.rglob("chr_half")) and not lock.INSTALLED_FROM.exists()
 
 
+@pytest.mark.fault(
+    "supply",
+    "A file of an installed package is changed or gone",
+    "the package and the file; make setup",
+)
 @pytest.mark.parametrize("damage", ["changed", "missing", "uninstalled", "other lock"])
 def test_what_is_no_longer_as_it_was_installed_is_said_and_installed_again(elsewhere, damage):
     lock.install()
@@ -445,6 +458,11 @@ def test_make_setup_mends_what_is_ready_and_leaves_alone_what_is_whole(tmp_path)
     assert "-m lib.lock install\n" in done.stdout and ready.exists()
 
 
+@pytest.mark.fault(
+    "supply",
+    "pip installs elsewhere, or nothing at all, and says it did",
+    "look at pip config list",
+)
 @pytest.mark.parametrize("setting", ["PIP_DRY_RUN", "PIP_TARGET"])
 def test_what_a_setting_of_pip_led_elsewhere_is_not_called_installed(
     elsewhere, monkeypatch, tmp_path, setting
@@ -455,6 +473,9 @@ def test_what_a_setting_of_pip_led_elsewhere_is_not_called_installed(
     assert not lock.INSTALLED_FROM.exists()
 
 
+@pytest.mark.fault(
+    "supply", "The index for torch offers other packages too", "nothing: they are not taken"
+)
 def test_a_further_index_is_taken_nothing_from_but_torch(monkeypatch, tmp_path):
     """Pins fit 1.0+1 too, and pip prefers it: an index for torch could bring any package."""
     main, further = tmp_path / "main", tmp_path / "further"
@@ -526,6 +547,9 @@ def test_a_known_vulnerability_is_named_with_the_version_that_mends_it():
     assert "  a 1: PYSEC-1, mended in 2" in outcome.lines() and "make lock" in outcome.lines()[-1]
 
 
+@pytest.mark.fault(
+    "supply", "A package is changed after its installation; make audit", "the package; make setup"
+)
 def test_a_changed_file_of_a_package_fails_the_audit(monkeypatch, capsys):
     monkeypatch.setattr(audit, "audit", lambda: audit.Audit(answer(SOUND)))
     monkeypatch.setattr(lock, "problems", lambda: [])

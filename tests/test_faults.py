@@ -49,7 +49,7 @@ def marked() -> dict[str, str]:
     for file in sorted((paths.ROOT / "tests").glob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fault":
-                group, name = (ast.literal_eval(argument) for argument in node.args)
+                group, name, *_ = (ast.literal_eval(argument) for argument in node.args)
                 assert name not in found, f"two tests are marked {name!r}"
                 found[name] = group
     return found

@@ -160,6 +160,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.fault("numbers", "The disk is full", "make room, or name another folder")
 @pytest.mark.parametrize("what", ["result", "vectors", "passages"])
 def test_a_full_disk_is_said_with_the_file_and_what_to_do(what, own_folders):
     """A file of more than 2,000 bytes cannot be written, as on a disk with no more room."""
@@ -225,6 +226,11 @@ def test_a_broken_line_is_named_with_its_number(tmp_path):
         next(rows)
 
 
+@pytest.mark.fault(
+    "numbers",
+    "A line of a file nests without end or holds a number without end",
+    "the file and the line",
+)
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"a":' * 50_000, "9" * 10_000])
 def test_a_line_that_no_reader_can_take_is_named_too(line, tmp_path):
     path = files.atomic_write(tmp_path / "rows.jsonl", '{"a": 1}\n' + line)
@@ -232,6 +238,11 @@ def test_a_line_that_no_reader_can_take_is_named_too(line, tmp_path):
         list(files.read_jsonl(path))
 
 
+@pytest.mark.fault(
+    "numbers",
+    "An editor leaves a field twice, NaN, white space in an id, or an accent in two signs",
+    "the file, the line and the field",
+)
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -258,6 +269,7 @@ def test_what_an_editor_leaves_in_a_row_is_named_and_not_taken(line, says, tmp_p
         next(rows)
 
 
+@pytest.mark.fault("numbers", "A bundled file has a row twice", "the file and both lines")
 @pytest.mark.parametrize("name", KNOWN_BY)
 def test_a_row_that_a_bundled_file_has_twice_is_named(name, tmp_path):
     """A second label of a passage made it target and mimic; of two gold letters the last was it."""
@@ -409,6 +421,11 @@ with locked(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.fault(
+    "waiting",
+    "Another process holds a lock and is stopped",
+    "what is waited for, after five seconds",
+)
 def test_a_lock_of_a_process_that_is_stopped_is_waited_for_aloud(tmp_path, monkeypatch, capsys):
     file = tmp_path / "results.csv"
     monkeypatch.setattr(files, "LONG_WAIT_S", 0.2)

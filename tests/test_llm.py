@@ -90,6 +90,11 @@ def test_the_key_comes_from_chr_llm_key_alone(monkeypatch):
     assert sent == ["Bearer mine", "Bearer none"]
 
 
+@pytest.mark.fault(
+    "secrets",
+    "The environment holds settings of OpenAI for another server",
+    "nothing: none is sent",
+)
 def test_nothing_that_openai_reads_from_the_environment_is_sent(monkeypatch):
     monkeypatch.setenv("CHR_LLM_KEY", "mine")
     monkeypatch.setenv("OPENAI_ORG_ID", "someone-elses")
@@ -103,6 +108,9 @@ def test_nothing_that_openai_reads_from_the_environment_is_sent(monkeypatch):
     assert sent["authorization"] == "Bearer mine" and "someone-elses" not in str(sent)
 
 
+@pytest.mark.fault(
+    "secrets", "The key has a curly quotation mark or a line break", "export it again"
+)
 @pytest.mark.parametrize(
     "key", ["“sk-planted-0123456789”", "sk-plänted-0123", "sk-planted\n0123456789"]
 )
@@ -120,6 +128,7 @@ def test_a_line_break_after_the_key_is_none_of_it(monkeypatch):
     assert server.headers[0]["authorization"] == "Bearer mine"
 
 
+@pytest.mark.fault("secrets", "The password of a proxy holds #, / or ?", "write it in code")
 @pytest.mark.parametrize("password", ["hunter2#hunter2", "hunter2/hunter2", "hunter2?hunter2"])
 @pytest.mark.parametrize("scheme", ["http://", ""])
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
@@ -143,6 +152,11 @@ def test_a_proxy_with_a_sound_password_is_asked(monkeypatch):
     assert "hunter" not in str(caught.value)
 
 
+@pytest.mark.fault(
+    "secrets",
+    "The name of a model is half a character, escapes of a terminal, or endless",
+    "one line of plain text",
+)
 @pytest.mark.parametrize("name", ["m\ud800", "m\x1b[2J\x00", "m\n" * 100_000])
 def test_a_servers_names_can_be_written_down_and_shown(name, tmp_path):
     told = completion("fine", reason=name) | {"model": name}
@@ -202,6 +216,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.fault("secrets", "A server says the key in capitals, in HTML or in base64", "[key]")
 @pytest.mark.parametrize("key", PLANTED)
 @pytest.mark.parametrize("change", CHANGED)
 def test_a_key_that_comes_back_otherwise_is_blotted_out_too(change, key, monkeypatch):
@@ -682,6 +697,7 @@ def test_connect_reads_specs_and_environment(monkeypatch, tmp_path):
             connect(spec)
 
 
+@pytest.mark.fault("secrets", "A password stands in the spec of an LLM", "export CHR_LLM_KEY")
 @pytest.mark.parametrize(
     ("spec", "says"),
     [

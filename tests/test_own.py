@@ -468,6 +468,9 @@ HOSTILE = (
 )
 
 
+@pytest.mark.fault(
+    "secrets", "A reader's question, file or folder is named like markup", "shown as it is"
+)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_that_a_reader_has_is_markup(text, notes):
     """Neither names and texts of files, nor what is typed."""
@@ -513,6 +516,7 @@ def _tags(page: str) -> list[tuple[str, list[str]]]:
     return found
 
 
+@pytest.mark.fault("secrets", "A text holds half a character", "the text that holds it")
 @pytest.mark.parametrize("where", ["question", "h_plus", "h_minus", "another"])
 def test_half_a_character_is_named(where):
     typed = {"question": "a", "h_plus": "b", "h_minus": "c", "another": "d"}
@@ -520,6 +524,9 @@ def test_half_a_character_is_named(where):
         own.hypotheses_of(**typed | {where: "a\ud800b"})
 
 
+@pytest.mark.fault(
+    "secrets", "A reader's file is 50,000 blanks in one heading", "nothing: it is read at once"
+)
 @pytest.mark.parametrize("blanks", [" " * 50_000, "\t " * 20_000, " #" * 20_000])
 def test_a_heading_of_blanks_is_read_at_once(blanks, notes):
     save(notes, **{"a.md": f"# a{blanks}b\n\nWords."})
@@ -537,6 +544,9 @@ def test_what_is_no_file_is_passed_over(notes):
     assert folder_of.read_folder(notes).ids() == ["a.md"]
 
 
+@pytest.mark.fault(
+    "secrets", "A reader's file is huge, and its name has line breaks", "the file, on one line"
+)
 def test_a_huge_file_is_refused_unread_and_its_name_stays_on_one_line(notes):
     with open(notes / "a\n\x1b[2Jb.txt", "wb") as file:
         file.truncate(5_000_000_000)

@@ -662,6 +662,9 @@ def test_the_overview_names_who_wrote_the_hypotheses(encoder):
         overview.trace(encoder, "nobody-01")
 
 
+@pytest.mark.fault(
+    "secrets", "A cell of a generated page holds a line break or a bar", "shown as it is"
+)
 @pytest.mark.parametrize("text", ["a|b", "a\nb", "a\r\n\r\n| --- |\r# b", "`|`"])
 def test_a_cell_stays_one_cell_of_its_row(text):
     head, line, row = markdown(("name", "n"), [(text, 1)]).split("\n")

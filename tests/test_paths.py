@@ -52,6 +52,11 @@ def test_make_hands_on_a_place_with_spaces(fault):
         fault.came(wrong=not same, said=f"it is one place: {out}")
 
 
+@pytest.mark.fault(
+    "numbers",
+    "A folder in a setting is on a disk that is not mounted",
+    "the link and the place that is not there",
+)
 @pytest.mark.parametrize("variable", ["CHR_CACHE", "CHR_OUT"])
 def test_a_folder_on_a_disk_that_is_not_there_is_said(variable, tmp_path, monkeypatch):
     """A link to a disk that is not mounted "exists", said the system, and is no folder."""

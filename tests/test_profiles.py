@@ -246,6 +246,9 @@ def test_a_lambda_is_a_finite_number(lam):
             attempt()
 
 
+@pytest.mark.fault(
+    "numbers", "Lambda is so large that nothing of H+ is left", "refused, with the largest"
+)
 @pytest.mark.parametrize("lam", [1.1e6, 1e39, 1e300, -1e39])
 def test_a_lambda_that_leaves_nothing_of_h_plus_is_refused(lam):
     """At 1e39, beyond float32, passages came back in the order of their ids, scored NaN."""
@@ -274,6 +277,9 @@ def test_settings_of_methods_in_code_are_checked_too():
         replace(mini, methods={"hide": {}})
 
 
+@pytest.mark.fault(
+    "numbers", "An own method is called like a row of the tables", "give yours another name"
+)
 @pytest.mark.parametrize("name", [*ROWS, "CHR", "Random"])
 def test_a_method_that_is_called_like_another_row_is_refused(name, monkeypatch):
     """One called "random" was answered with random passages, and each of them counted twice."""

@@ -125,6 +125,11 @@ def test_what_is_imported_in_a_function_leaves_the_hash(project):
     assert code_hash(["lib.first"]) == before
 
 
+@pytest.mark.fault(
+    "numbers",
+    "An own method outside lib/ is changed after its result was made",
+    "nothing: it is made again",
+)
 @pytest.mark.parametrize("where", ["a file", "a notebook"])
 def test_a_method_of_ones_own_is_behind_its_results(where, project, tmp_path, monkeypatch):
     """Edited, with the settings it had, it was not run again: its old results were read."""
@@ -146,6 +151,9 @@ def test_a_method_of_ones_own_is_behind_its_results(where, project, tmp_path, mo
     assert one == say("def expand():\n    return 'H−'\n")
 
 
+@pytest.mark.fault(
+    "numbers", "A module is edited while a notebook runs", "restart the kernel first"
+)
 def test_code_that_was_edited_while_it_ran_is_not_taken_for_what_ran(project, monkeypatch):
     """The old code's numbers were stored with the new code's hash, and read as the new code's."""
     file = project / "lib" / "first.py"
@@ -253,6 +261,7 @@ def test_a_result_comes_back_with_its_settings(project):
     assert read_manifest(path)["rows"] == 2
 
 
+@pytest.mark.fault("numbers", "A text of a result looks like a number", "nothing: it stays a text")
 @pytest.mark.parametrize("name", ["2", "007", "1e5", "True", "inf", "NA", "chr"])
 def test_a_name_that_looks_like_a_number_stays_a_name(name, project):
     """A cell has one method: of one called "2" the number 2 came back, and no row was found."""
@@ -315,6 +324,9 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
     assert read_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
 
 
+@pytest.mark.fault(
+    "numbers", "Code or data change while a result is made", "nothing: it is made again"
+)
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("change", ["code", "data"])
 def test_what_changes_while_a_result_is_made_makes_it_again(change, together, project):
@@ -412,6 +424,11 @@ def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_othe
             assert set(pd.read_csv(path)["lam"]) == {manifest["settings"]["lam"]}
 
 
+@pytest.mark.fault(
+    "numbers",
+    "A result is replaced before its manifest is written",
+    "nothing: it counts as incomplete",
+)
 def test_a_manifest_is_of_what_was_written_and_not_of_what_has_replaced_it(project, monkeypatch):
     write = files.atomic_write
 
@@ -425,6 +442,9 @@ def test_a_manifest_is_of_what_was_written_and_not_of_what_has_replaced_it(proje
     assert read_manifest(save()) is None
 
 
+@pytest.mark.fault(
+    "numbers", "Two runs reach one folder by two paths", "nothing: they share one lock"
+)
 def test_one_folder_by_two_paths_has_one_lock(project, tmp_path, monkeypatch):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")

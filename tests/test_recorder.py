@@ -427,6 +427,9 @@ def test_an_edited_reply_is_found_and_its_line_named(mode, old, new, fault, file
     fault.came(said=error.value)
 
 
+@pytest.mark.fault(
+    "numbers", "A line of a recording is JSON, and no recording", "the file and the line"
+)
 @pytest.mark.parametrize(
     "line",
     [

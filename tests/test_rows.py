@@ -226,6 +226,9 @@ def held(tmp_path):
         yield file, holder
 
 
+@pytest.mark.fault(
+    "waiting", "Another process holds a cache", "what is waited for, after five seconds"
+)
 def test_a_wait_for_another_process_is_said_and_goes_on(held, monkeypatch, capsys):
     file, holder = held
     monkeypatch.setattr(rows, "LONG_WAIT_S", 0)
@@ -244,6 +247,7 @@ def test_a_file_that_is_held_too_long_is_an_error(held, monkeypatch):
     holder.stdin.close()
 
 
+@pytest.mark.fault("waiting", "Ctrl-C while another process is waited for", "nothing: it ends")
 def test_ctrl_c_is_heard_while_another_process_is_waited_for(held):
     file, holder = held
     command = [sys.executable, "-c", ASKER, str(file)]

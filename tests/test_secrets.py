@@ -59,6 +59,9 @@ papermill.execute_notebook(*sys.argv[1:3], cwd=sys.argv[3], parameters={"questio
 """
 
 
+@pytest.mark.fault(
+    "secrets", "A server says the key everywhere, and all that is left is searched", "[key]"
+)
 def test_a_key_that_is_said_everywhere_is_left_nowhere(tmp_path):
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     book.cells[0].metadata["tags"] = ["parameters"]
@@ -94,6 +97,7 @@ def test_a_key_that_is_said_everywhere_is_left_nowhere(tmp_path):
             assert form.lower().encode() not in content.lower(), name
 
 
+@pytest.mark.fault("secrets", "The password of a package index holds #", "write it in code")
 @pytest.mark.parametrize("variable", ["TORCH_INDEX", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"])
 def test_a_password_of_a_package_index_is_not_taken_for_its_address(variable):
     done = subprocess.run(
