@@ -148,6 +148,25 @@ def test_a_reply_of_megabytes_is_an_empty_one_and_its_text_is_not_kept(fault, fi
     assert passages_of([reply]) == ([], {"replies": [reply], "empty": 1, "cut": 0, "passages": []})
 
 
+@pytest.mark.fault("waiting", "A reply is signs without end", "signs without end, dropped")
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"a":' * 30_000, f"The answer{'*' * 100_000} ?", " \n" * 50_000],
+    ids=["lists", "objects", "asterisks", "blanks"],
+)
+def test_a_reply_of_signs_without_end_is_an_empty_one(text, file):
+    with FaultServer(text=text) as server, Recorder(OpenAIChat("m", server.url), file) as llm:
+        (reply,) = llm.generate(ASK)
+    assert (reply.text, reply.finish_reason) == ("", "no text")
+    assert file.stat().st_size < 1000
+
+
+@pytest.mark.parametrize("text", ["[1] " * 200, "a " + "-" * 900 + " b", '{"a": [1, 2]}' * 100])
+def test_a_reply_with_many_signs_is_left(text, file):
+    with FaultServer(text=text) as server, Recorder(OpenAIChat("m", server.url), file) as llm:
+        assert llm.generate(ASK)[0].text == text
+
+
 def test_a_reply_is_on_the_disk_before_it_is_given(file, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda _: synced.append(file.exists() and file.read_text()))

@@ -18,6 +18,8 @@ KEYS = ("CHR_LLM_KEY", "NCBI_API_KEY", "HF_TOKEN")
 BLOT = "[key]"
 
 _SHORTEST = 8
+_CAN_BE_CUT, _BEGINNING = 20, 12
+"""Of a key so long, so many characters are no word of a text: they are a key that was cut."""
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -33,7 +35,9 @@ def redacted(text: str) -> str:
         key = os.environ.get(variable, "").strip()
         if len(key) >= _SHORTEST:
             forms = sorted({*_written(key), *_in_base64(key.encode())}, key=len, reverse=True)
-            patterns = [*map(re.escape, forms), *map(_begun, forms)]
+            patterns = [re.escape(form) for form in forms]
+            if len(key) >= _CAN_BE_CUT:
+                patterns += [_begun(form) for form in forms]
             text = re.sub("|".join(patterns), BLOT, text, flags=re.IGNORECASE)
     return text
 
@@ -61,9 +65,9 @@ def _written(key: str) -> tuple[str, ...]:
 
 
 def _begun(form: str) -> str:
-    """A pattern for the first 8 characters, and as many of the others as there are."""
+    """A pattern for its beginning, and as many of the other characters as there are."""
     others = re.escape("".join(sorted(set(form))))
-    return f"{re.escape(form[:_SHORTEST])}[{others}]*"
+    return f"{re.escape(form[:_BEGINNING])}[{others}]*"
 
 
 def _in_base64(key: bytes) -> Iterator[str]:

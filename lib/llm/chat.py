@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ __all__ = [
     "ChatModel",
     "LLMError",
     "MOST_CHARACTERS",
+    "MOST_SIGNS",
     "Message",
     "REFERENCE",
     "Reply",
@@ -59,6 +61,12 @@ class Reply:
 MOST_CHARACTERS = 200_000
 """No prompt here asks for a tenth of it. A longer text is a server's fault: it is not kept, and
 counts as an empty reply, which is a failed generation."""
+
+
+MOST_SIGNS = 1000
+"""So many brackets, or so many signs in a row without a letter, are a model that repeats itself.
+Whoever reads the reply would read for minutes, or nest too deep; it counts as an empty one, too."""
+_SIGNS = re.compile(rf"\W{{{MOST_SIGNS}}}")
 
 
 class LLMError(RuntimeError):
@@ -127,11 +135,14 @@ class ChatModel:
 
 
 def _within_reason(reply: Reply) -> Reply:
-    """The reply, or an empty one that says why if its text is longer than ``MOST_CHARACTERS``."""
-    if len(reply.text) <= MOST_CHARACTERS:
-        return reply
-    note = f"{len(reply.text):,} characters, dropped"
-    return replace(reply, text="", finish_reason="too long", note=note)
+    """The reply, or an empty one that says why if nobody could read its text."""
+    text = reply.text
+    if len(text) > MOST_CHARACTERS:
+        note = f"{len(text):,} characters, dropped"
+        return replace(reply, text="", finish_reason="too long", note=note)
+    if text.count("[") + text.count("{") > MOST_SIGNS or _SIGNS.search(text):
+        return replace(reply, text="", finish_reason="no text", note="signs without end, dropped")
+    return reply
 
 
 class ScriptedChat(ChatModel):
