@@ -287,6 +287,17 @@ def test_any_text_comes_back_as_it_was(project, texts):
     assert again.fillna("").to_dict("list") == table.to_dict("list")
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("-inf")])
+def test_an_infinite_number_is_no_result(number, project):
+    """A test over such values gave p = 0."""
+    before = save().read_bytes()
+    table = pd.DataFrame({"arm": ["a", "b"], "value": [float("nan"), number]})
+    with pytest.raises(ValueError, match="curve: the column value has an infinite .* in row 1"):
+        save(table=table)
+    assert (paths.results("mini") / "curve.csv").read_bytes() == before
+    save(table=table.head(1))
+
+
 def test_saving_twice_gives_the_same_bytes(project):
     def both() -> list[bytes]:
         return [save().read_bytes(), Path(f"{save()}.manifest.json").read_bytes()]

@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from lib.base import files, paths
@@ -238,6 +239,13 @@ def write_result(
 
 
 def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> Path:
+    for column, values in table.select_dtypes("number").items():
+        infinite = np.isinf(values)
+        if infinite.any():
+            raise ValueError(
+                f"{name}: the column {column} has an infinite number in row {infinite.argmax()}: "
+                "something overflowed, or was divided by 0; nothing was written"
+            )
     told = with_true_k(table, origin.get("k", USUAL_K))
     content = told.to_csv(index=False, float_format="%.3f", lineterminator="\n").encode()
     plain = paths.results(profile) / f"{name}.csv"
