@@ -658,7 +658,7 @@ def test_the_overview_takes_any_text_and_shows_it_as_it_is(text, encoder):
 def test_the_overview_names_who_wrote_the_hypotheses(encoder):
     table = overview.trace(encoder)
     assert set(table.loc[table["part"].isin(["H+", "H-"]), "name"]) == {"reference text"}
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="ddx-mini has no question 'nobody-01'.*there are: "):
         overview.trace(encoder, "nobody-01")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from lib import profiles
 from lib.base import paths
-from lib.base.parameters import LARGEST_LAM, check_k, check_lam, check_limit
+from lib.base.parameters import LARGEST_LAM, check_k, check_lam, check_limit, one_of
 from lib.data import benchmark_makers
 from lib.data.passages import CORPORA
 from lib.methods import METHODS
@@ -24,6 +24,8 @@ from lib.search.index import DenseIndex
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.experiment import CHOSEN, NAMED
+from lib.studies.lam.views import pair_table
+from lib.studies.rag2.steps import one_question
 from lib.ways import Way
 
 # the built-in profiles ---------------------------------------------------------------------------
@@ -241,9 +243,23 @@ def test_a_limit_is_a_whole_number_or_none(limit):
 
 @pytest.mark.parametrize("lam", [None, "0.4", True, math.nan, math.inf, -math.inf])
 def test_a_lambda_is_a_finite_number(lam):
-    for attempt in (lambda: check_lam(lam), lambda: load_profile("mini", lambdas=[0.0, lam])):
+    attempts = (
+        lambda: check_lam(lam),
+        lambda: load_profile("mini", lambdas=[0.0, lam]),
+        lambda: pair_table(None, lam),  # before the study is looked at
+    )
+    for attempt in attempts:
         with pytest.raises(ValueError, match="lam must be a finite number"):
             attempt()
+    with pytest.raises(ValueError, match="threshold must be a finite number"):
+        one_question("medqa-22", None, None, None, threshold=lam)
+
+
+def test_a_question_that_there_is_not_is_answered_with_what_there_is():
+    with pytest.raises(ValueError, match="no question 'q7'.* there are: q0, .* and 60 more$"):
+        one_of("a set has no question", "q7", {f"q{i}": i for i in range(0, 200, 2)})
+    with pytest.raises(ValueError, match="ddx-mini has no question None; there are: "):
+        one_question(None, None, None, None, threshold=0.5)
 
 
 @pytest.mark.fault(

@@ -142,8 +142,14 @@ def test_one_question_before_and_after_is_what_sorting_everything_gives():
 
 
 def test_a_question_that_is_not_bundled_is_an_error():
-    with pytest.raises(KeyError, match="no such question"):
+    with pytest.raises(ValueError, match="no such question.* there are: "):
         steps.before_and_after("no such question", load_profile("mini"))
+
+
+@pytest.mark.parametrize("count", ["3", -1, 2.5, None])
+def test_how_many_rows_are_shown_is_a_whole_number(count):
+    with pytest.raises(ValueError, match="shown_rows must be a whole number of at least 0"):
+        steps.written_rows(count)
 
 
 # what the tables are made of ---------------------------------------------------------------------

@@ -8,12 +8,27 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["LARGEST_LAM", "check_count", "check_k", "check_lam", "check_limit", "refuse_unknown"]
+__all__ = [
+    "LARGEST_LAM",
+    "check_count",
+    "check_k",
+    "check_lam",
+    "check_limit",
+    "check_number",
+    "one_of",
+    "refuse_unknown",
+]
+
+
+T = TypeVar("T")
+
+_MOST_NAMES = 40
+"""More than a profile has fields; of a set with more questions the first are named."""
 
 LARGEST_LAM = 1e6
 """Vectors have seven digits: of a longer sum h+ is rounded away, and a far longer one overflows."""
@@ -42,20 +57,32 @@ def check_lam(lam: Any) -> float:
 
     Below zero the mimic is added in place of subtracted. That is a control, and a warning says so.
     """
-    number = isinstance(lam, Real) and not isinstance(lam, bool)
-    if not number or not math.isfinite(lam):
-        raise ValueError(f"lam must be a finite number, not {lam!r}")
-    if abs(lam) > LARGEST_LAM:
+    number = check_number("lam", lam)
+    if abs(number) > LARGEST_LAM:
         raise ValueError(
             f"lam = {lam:g} leaves nothing of H+; it must be at most {LARGEST_LAM:,.0f}"
         )
-    if lam < 0:
+    if number < 0:
         warnings.warn(f"lam = {lam:g} adds the mimic instead of subtracting it", stacklevel=2)
-    return float(lam)
+    return number
+
+
+def check_number(name: str, value: Any) -> float:
+    """Any finite number, as a float; else ValueError."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, not {value!r}")
+    return float(value)
+
+
+def one_of(what: str, name: Any, known: Mapping[str, T]) -> T:
+    """What ``known`` has under ``name``; ValueError as ``refuse_unknown`` raises it."""
+    refuse_unknown(what, [name], known)
+    return known[name]
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raises ValueError naming the first of ``given`` that is not ``known``, and all known names.
+    """Raises ValueError naming the first of ``given`` that is not ``known``, and known names.
 
     ``what`` says what the names are of, and where: "mine.toml: no method".
     """
@@ -64,5 +91,7 @@ def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> N
             continue
         similar = get_close_matches(str(name), known, n=1)
         guess = f" (did you mean {similar[0]!r}?)" if similar else ""
-        names = ", ".join(known) or "none"
+        names = ", ".join(list(known)[:_MOST_NAMES]) or "none"
+        if len(known) > _MOST_NAMES:
+            names += f" and {len(known) - _MOST_NAMES} more"
         raise ValueError(f"{what} {name!r}{guess}; there are: {names}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from lib.base.parameters import one_of
 from lib.data import load_benchmark
 from lib.data.corpus_index import build_index, corpus_store
 from lib.data.passages import Passage
@@ -42,11 +43,13 @@ def trace(encoder, qid: str = "medqa-22", *, lam: float = 0.4, k: int = 5) -> pd
     Rows: ``question``, ``H+`` and ``H-`` (``name``: who wrote them; ``value``: cosine with h+),
     ``lambda``, ``turn`` (degrees), ``answer`` (of the reader without an LLM, before and after) and
     ``passage``: the k best by H+ alone (rank ``before``) and by contrast (rank ``after``), with
-    s = cos(d, H+), cos(d, H-) and score = s_plus - lambda s_minus. KeyError for an unknown ``qid``.
+    s = cos(d, H+), cos(d, H-) and score = s_plus - lambda s_minus. ValueError for an unknown
+    ``qid``.
     """
     benchmark, store = load_benchmark("ddx-mini"), corpus_store(("ddx-mini",))
     retriever = Retriever(build_index(store, encoder, progress=False), encoder, store)
-    question = {q.qid: q for q in load_questions("ddx-mini")}[qid]
+    questions = {q.qid: q for q in load_questions("ddx-mini")}
+    question = one_of("ddx-mini has no question", qid, questions)
     llm = connect(load_profile("mini").llm)
     ranks, answers, trace_of = {}, [], {}
     for when, lam_here in (("before", 0.0), ("after", lam)):

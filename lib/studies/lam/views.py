@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from lib.base.parameters import check_lam
 from lib.search.contrast import rotation
 from lib.stats import class_of
 from lib.studies.lam.arms import Arm
@@ -55,6 +56,7 @@ def lines_table(study: Study, qid: str, lam: float, depth: int = 30) -> pd.DataF
 
 def pair_table(study: Study, lam: float) -> pd.DataFrame:
     """Every question's pair: c = cos(h+, h-), and the query's turn in degrees at two lambdas."""
+    lam = check_lam(lam)
     cosines = study.cosines(study.benchmark.qids)
     turns = {f"turn at {x:g}": rotation(cosines, x) for x in (lam, 1.0)}
     return pd.DataFrame({"qid": study.benchmark.qids, "c": cosines} | turns)

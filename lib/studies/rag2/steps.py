@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lib.base.parameters import check_number, one_of
 from lib.data import ddx_mini, load_benchmark
 from lib.data.questions import load_questions
 from lib.methods.after import Scorer
@@ -24,9 +25,11 @@ def one_question(
     The rationale is the query, the re-ranker reads the question, both as RAG2's paper has it.
     ``stacked``, ``balanced`` and ``re_ranked`` are ranks from 1, missing where a passage was not
     found; ``helpful`` is the filter's score and ``kept`` what it says. In the order of the last
-    step. KeyError for a question that ddx-mini does not have.
+    step. ValueError for a question that ddx-mini does not have.
     """
-    question = {q.qid: q for q in load_questions("ddx-mini")}[qid]
+    threshold = check_number("threshold", threshold)
+    questions = {q.qid: q for q in load_questions("ddx-mini")}
+    question = one_of("ddx-mini has no question", qid, questions)
     rationale = {row["qid"]: row["rationale"] for row in ddx_mini.read("expansions")}[qid]
     sources = tuple(dict.fromkeys(retriever.store.sources()))
     arms = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lib.base.parameters import check_count, one_of
 from lib.data import load_benchmark
 from lib.data.questions import load_questions
 from lib.place import open_retriever
@@ -27,7 +28,7 @@ def written_rows(count: int) -> pd.DataFrame:
     document), rank_of_query (the question alone), chosen.
     """
     rows = []
-    for row in read_texts("passages")[:count]:
+    for row in read_texts("passages")[: check_count("shown_rows", count, least=0)]:
         for i, text in enumerate(row["passages"]):
             words = text.split()
             start = " ".join(words[:_SHOWN]) + (" …" if len(words) > _SHOWN else "")
@@ -51,10 +52,11 @@ def before_and_after(qid: str, profile: Profile, k: int = 5) -> pd.DataFrame:
     """A bundled question, searched by the untrained retriever and by the first trained one.
 
     Columns: title, source, class, before and after (ranks from 1, missing beyond 20). All that one
-    of them has among its best ``k``, by the rank after. KeyError for a question that ddx-mini does
-    not have.
+    of them has among its best ``k``, by the rank after. ValueError for a question that ddx-mini
+    does not have.
     """
-    question = {q.qid: q for q in load_questions("ddx-mini")}[qid]
+    questions = {q.qid: q for q in load_questions("ddx-mini")}
+    question = one_of("ddx-mini has no question", qid, questions)
     benchmark = load_benchmark("ddx-mini")
     ranks: dict[str, dict[str, int]] = {}
     for when, retriever in open_both(profile).items():
