@@ -75,6 +75,12 @@ def test_what_is_known_to_go_wrong_is_one_line_with_the_next_step(what, tmp_path
     assert re.search(said, last), last
 
 
+@pytest.mark.parametrize("command", ["lib.cost.ledger", "lib.llm.vouch"])
+def test_a_command_without_its_file_says_how_it_is_called(command):
+    done = ended("-m", command)
+    assert done.returncode == 2 and done.stderr.startswith(f"usage: python -m {command}")
+
+
 @pytest.mark.parametrize(
     "mistake",
     [

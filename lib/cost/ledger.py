@@ -5,7 +5,7 @@ python -m lib.cost.ledger data/recordings/live/paper.jsonl
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import pandas as pd
@@ -73,4 +73,6 @@ def compare(recording: Path, log: Path) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    print(recorded(Path(sys.argv[1])).to_string(index=False))
+    parser = argparse.ArgumentParser(prog="python -m lib.cost.ledger")
+    parser.add_argument("recording", type=Path)
+    print(recorded(parser.parse_args().recording).to_string(index=False))

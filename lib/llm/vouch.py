@@ -6,12 +6,14 @@ recordings of an older version, need it; what ``Recorder`` writes does not.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from lib.base.files import read_jsonl, write_manifest
 
 if __name__ == "__main__":
-    for file in map(Path, sys.argv[1:]):
+    parser = argparse.ArgumentParser(prog="python -m lib.llm.vouch")
+    parser.add_argument("files", nargs="+", type=Path)
+    for file in parser.parse_args().files:
         write_manifest(file, rows=sum(1 for _ in read_jsonl(file)), settings={})
         print(f"{file}: its replies are vouched for as they are now")
