@@ -160,7 +160,10 @@ def run_all(
     goes on from there.
     """
     from lib.profiles import load_profile
+    from lib.search.embed import load_encoder
 
+    if encoder:
+        load_encoder(encoder)  # one that there is not is refused before anything is measured
     prepare(profile, parameters)
     measure_benchmarks(profile, parameters)
     if encoder:

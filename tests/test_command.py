@@ -41,6 +41,7 @@ REFUSED = {
     "a base that there is not": ((*FIGURES, "--profile", "{here}/base.toml"), "there are: mini"),
     "a profile that is no UTF-8": ((*FIGURES, "--profile", "{here}/latin.toml"), "latin.toml is "),
     "a lambda that is a text": ((*FIGURES, "--profile", "{here}/lam.toml"), "lam must be a finite"),
+    "an encoder that there is not": ((*FIGURES, "--encoder", "nosuch"), "unknown encoder 'nosuch'"),
     "a file that there is not": (("-m", "lib.llm.vouch", "{here}/none"), "none. Next: "),
     "a folder for a file": (("-m", "lib.llm.vouch", "{here}"), "folder is where a file should be"),
     "a file that is no UTF-8": (("-m", "lib.llm.vouch", "{here}/latin.toml"), "line 1: not UTF-8"),
@@ -146,6 +147,12 @@ def test_a_file_that_cannot_be_written_whole_is_named_and_leaves_nothing(write, 
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and str(place) in line and "CHR_CACHE" in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_setting_is_said_and_its_value_is_not():
+    done = ended("-c", "import lib", env=os.environ | {"CHR_MIROR": "/secret"})
+    assert done.returncode == 0 and "secret" not in done.stderr
+    assert done.stderr.startswith("warning: CHR_MIROR is not read; there are: CHR_CACHE, ")
 
 
 # stopping ----------------------------------------------------------------------------------------

@@ -34,14 +34,27 @@ _NEXT = {
     errno.ENOTDIR: "a file is where a folder should be: move it away",
     errno.EEXIST: "a file is where a folder should be: move it away",
 }
+_SETTINGS = {
+    f"CHR_{name}"
+    for name in ("CACHE", "LLM_KEY", "LLM_MODEL", "LLM_URL", "MIRROR", "OUT", "PROFILE", "VERIFY")
+}
+"""All that is read from the environment under this name."""
+
 _AGAIN = "mend that, then run the same command again"
 
 
 def set_up() -> None:
-    """Let this process end so; what its terminal has no letter for is written as ``\\u03bb``."""
+    """Let this process end so; what its terminal has no letter for is written as ``\\u03bb``.
+
+    A setting in the environment that nobody reads, such as a misspelt one, is said.
+    """
     sys.excepthook = _end
     if sys.stdout is not None:
         sys.stdout.reconfigure(errors="backslashreplace")
+    for name in sorted(name for name in os.environ if name.startswith("CHR_")):
+        if name not in _SETTINGS:
+            known = ", ".join(sorted(_SETTINGS))
+            print(f"warning: {name} is not read; there are: {known}", file=sys.stderr)
 
 
 def line_for(error: BaseException) -> str | None:
