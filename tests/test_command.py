@@ -102,6 +102,9 @@ def test_a_mistake_of_the_program_shows_where_it_is(mistake):
 def test_a_package_that_is_missing_is_installed_by_make_setup():
     done = ended("-c", "import lib, nosuch.part")
     assert done.stderr == "error: No module named 'nosuch'. Next: make setup\n"
+    for what, ours in (("numpy", False), ("lib.base.paths", True)):
+        done = ended("-c", f"import lib; from {what} import nosuch")
+        assert ("Traceback" in done.stderr, "Next: make setup" in done.stderr) == (ours, not ours)
 
 
 @pytest.mark.fault(

@@ -60,7 +60,7 @@ def set_up() -> None:
 def line_for(error: BaseException) -> str | None:
     """What to say of an error in one line; None for a mistake of the program."""
     text = " ".join(str(error).split())
-    if isinstance(error, ModuleNotFoundError):
+    if isinstance(error, ImportError):  # not installed, another version, or memory is short
         ours = (error.name or "").split(".")[0] in ("lib", "tests")
         return None if ours else f"{text}. Next: make setup"
     if isinstance(error, MemoryError) or "can't allocate memory" in text:
