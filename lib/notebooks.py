@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lib.base import paths
 from lib.base.files import atomic_write, read_manifest
+from lib.base.secrets import redacted
 
 if TYPE_CHECKING:
     from lib.profiles import Profile
@@ -63,6 +64,8 @@ def run(name: str, output: Path, parameters: dict) -> None:
             extra_arguments=["--log-level=CRITICAL"],  # its own log is no part of what a cell says
         )
     except PapermillExecutionError as error:
+        # A traceback in it may hold what a server has said, and so a key.
+        atomic_write(output, redacted(output.read_text(encoding="utf-8")))
         problem = f"{error.ename}: {error.evalue}"
         raise RuntimeError(f"{name}: {problem}. As far as it came: {output}") from None
     except (LookupError, RuntimeError) as error:  # no kernel of that name; or it was killed

@@ -158,6 +158,15 @@ def test_a_misspelt_setting_is_said_and_its_value_is_not():
     assert done.stderr.startswith("warning: CHR_MIROR is not read; there are: CHR_CACHE, ")
 
 
+@pytest.mark.fault("secrets", "A library's error, or a traceback, holds a key", "[key]")
+@pytest.mark.parametrize("kind", ["ValueError", "AssertionError"])
+def test_a_key_in_an_error_of_another_library_is_blotted_out(kind):
+    env = os.environ | {"HF_TOKEN": "hf_planted0123456789"}
+    code = f"import lib, os; raise {kind}('401: ' + os.environ['HF_TOKEN'])"
+    done = ended("-c", code, env=env)
+    assert "401: [key]" in done.stderr and "planted" not in done.stderr
+
+
 # stopping ----------------------------------------------------------------------------------------
 
 
@@ -241,6 +250,20 @@ def test_a_notebook_that_fails_says_its_last_line_and_where_it_lies(
     line = line_for(failed.value)
     assert line.startswith("made: ") and "\n" not in line
     assert output.exists() and ("Kernel" in said or str(output) in line)
+
+
+@pytest.mark.fault("secrets", "A failed cell of a notebook shows a key", "[key]")
+def test_an_executed_notebook_that_failed_holds_no_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_planted0123456789")
+    source = "import os; raise ValueError('401: ' + os.environ['HF_TOKEN'])"
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    nbformat.write(book, tmp_path / "made.ipynb")
+    monkeypatch.setattr(notebooks, "_FOLDER", tmp_path)
+    with pytest.raises(RuntimeError):
+        notebooks.run("made", tmp_path / "executed.ipynb", {})
+    kept = (tmp_path / "executed.ipynb").read_text()
+    assert "401: [key]" in kept and "planted" not in kept
 
 
 # a network that is not there ---------------------------------------------------------------------

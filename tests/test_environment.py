@@ -146,7 +146,7 @@ def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch)
     "supply", "PYTHONPATH, PYTHONOPTIMIZE or a place of pip is set", "nothing: they are not used"
 )
 def test_make_runs_python_without_what_a_user_has_set_for_another(tmp_path):
-    """PYTHONPATH puts other packages first, PYTHONOPTIMIZE takes every assert out of the tests."""
+    """PYTHONPATH puts other packages first, PYTHONOPTIMIZE takes asserts out of what tests call."""
     shutil.copy(paths.ROOT / "Makefile", tmp_path)
     (tmp_path / "requirements.txt").touch()
     python = tmp_path / ".venv" / "bin" / "python"
@@ -463,7 +463,7 @@ def test_make_setup_mends_what_is_ready_and_leaves_alone_what_is_whole(tmp_path)
     "pip installs elsewhere, or nothing at all, and says it did",
     "look at pip config list",
 )
-@pytest.mark.parametrize("setting", ["PIP_DRY_RUN", "PIP_TARGET"])
+@pytest.mark.parametrize("setting", ["PIP_DRY_RUN", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT"])
 def test_what_a_setting_of_pip_led_elsewhere_is_not_called_installed(
     elsewhere, monkeypatch, tmp_path, setting
 ):

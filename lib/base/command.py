@@ -7,14 +7,18 @@ Notebooks, tests and a reader's own programs are left as they are.
 
 from __future__ import annotations
 
-import dis
 import errno
+import linecache
 import os
+import re
 import select
 import signal
 import sys
+import traceback
 from pathlib import Path
 from types import TracebackType
+
+from lib.base.secrets import redacted
 
 __all__ = ["line_for", "set_up"]
 
@@ -65,27 +69,27 @@ def line_for(error: BaseException) -> str | None:
         return None if ours else f"{text}. Next: make setup"
     if isinstance(error, MemoryError) or "can't allocate memory" in text:
         return f"not enough memory ({text}). Next: end other programs, or read fewer: LIMIT=n"
+    known = isinstance(error, (ValueError, LookupError, RuntimeError, OSError))
+    if known and _raised_by_us(error.__traceback__):
+        return re.sub(r"^\[Errno \d+\] ", "", text)
     if isinstance(error, OSError) and error.errno:
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{where}. Next: {_NEXT.get(error.errno, _AGAIN)}"
-    known = isinstance(error, (ValueError, LookupError, RuntimeError, OSError))
-    return text if known and _raised_by_us(error.__traceback__) else None
+    return None
 
 
-def _raised_by_us(traceback: TracebackType | None) -> bool:
+def _raised_by_us(way: TracebackType | None) -> bool:
     """Whether a ``raise`` of this project gave the error: its text was written to be read."""
-    if traceback is None:
+    if way is None:
         return False
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    code = traceback.tb_frame.f_code
-    instruction = code.co_code[traceback.tb_lasti]
-    return Path(code.co_filename).is_relative_to(_LIB) and (
-        instruction == dis.opmap["RAISE_VARARGS"]
-    )
+    while way.tb_next is not None:
+        way = way.tb_next
+    file = way.tb_frame.f_code.co_filename
+    said = linecache.getline(file, way.tb_lineno).split()
+    return Path(file).is_relative_to(_LIB) and said[:1] == ["raise"]
 
 
-def _end(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+def _end(kind: type[BaseException], error: BaseException, way: TracebackType | None) -> None:
     """The ``sys.excepthook``. After the first Ctrl-C a second one ends everything at once."""
     if isinstance(error, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -94,10 +98,8 @@ def _end(kind: type[BaseException], error: BaseException, traceback: TracebackTy
     if isinstance(error, BrokenPipeError) and _nobody_reads():
         sys.exit(128 + signal.SIGPIPE)
     line = line_for(error)
-    if line is None:
-        sys.__excepthook__(kind, error, traceback)
-    else:
-        print(f"error: {line}", file=sys.stderr)
+    told = "".join(traceback.format_exception(error)) if line is None else f"error: {line}\n"
+    print(redacted(told), end="", file=sys.stderr)
 
 
 def _nobody_reads() -> bool:
