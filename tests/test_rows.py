@@ -189,7 +189,8 @@ def test_a_full_disk_is_said_with_what_to_do(tmp_path):
     with closing(sqlite3.connect(file)) as store:
         store.execute("BEGIN EXCLUSIVE")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sqlite3, "connect", lambda path, timeout: store.__class__(path, 0.1))
+            patch.setattr(rows, "_GLANCE_S", 0.1)
+            patch.setattr(rows, "_BUSY_S", 0.1)
             with pytest.raises(OSError, match="database is locked.*CHR_CACHE=folder"):
                 kept.put({b"b": b"value"})
         store.rollback()
