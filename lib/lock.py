@@ -195,6 +195,8 @@ def install(torch_index: str = "", locked: bool = True) -> None:
             f"{', '.join(missing[:3])}. A setting of pip's leads elsewhere: look for target, "
             "prefix, root or dry-run in: pip config list; then run: make setup"
         )
+    for folder in _site_folders():  # a notebook finds lib/, whichever folder it is run from
+        (folder / "chr-companion.pth").write_text(f"{paths.ROOT}\n", encoding="utf-8")
     INSTALLED_FROM.write_text(chosen.name + "\n", encoding="utf-8")
 
 

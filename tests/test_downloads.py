@@ -7,7 +7,9 @@ import hashlib
 import io
 import json
 import os
+import random
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -299,6 +301,39 @@ def test_killed_at_any_moment_then_run_again(
         wrong=told["half"] + (told["sha256"] != sha(right)),
         said="nothing: the next run goes on",
     )
+
+
+DOWNLOAD = """
+import sys
+from pathlib import Path
+from lib.base import downloads
+import pooch
+downloads.REGISTRY = Path(sys.argv[1])
+print("on", flush=True)
+downloads.fetch("file")
+"""
+
+
+@pytest.mark.fault("waiting", "Ctrl-C at a random moment of a download")
+def test_ctrl_c_ends_a_download_within_seconds(registry, server, own_folders, fault):
+    server.pages["/file.bin"] = (200, FILE, 0, 20)
+    chance = random.Random(1)
+    for _ in fault.tries(20):
+        command = [sys.executable, "-c", DOWNLOAD, downloads.REGISTRY]
+        child = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        child.stdout.readline()
+        time.sleep(chance.uniform(0.05, 0.4))
+        child.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        _, said = child.communicate(timeout=30)
+        slow = time.monotonic() - start > 2
+        assert child.returncode == 130 and "Traceback" not in said
+        fault.came(wrong=slow, said=said.splitlines()[-1])
+    assert in_cache(own_folders) <= {name for name in in_cache(own_folders) if "tmp" in name}
+    server.pages["/file.bin"] = FILE
+    assert fetch("file").read_bytes() == FILE
 
 
 # mirror ------------------------------------------------------------------------------------------

@@ -386,6 +386,16 @@ def elsewhere(monkeypatch, tmp_path) -> Path:
     return home
 
 
+@pytest.mark.fault("waiting", "A notebook is run from another folder", "nothing: it finds lib/")
+def test_what_set_up_made_finds_lib_from_any_folder(elsewhere, tmp_path):
+    lock.install()
+    code = "import importlib.util; print(importlib.util.find_spec('lib').origin)"
+    python = [elsewhere / "bin" / "python", "-c", code]
+    for folder in (tmp_path, Path("/")):
+        found = subprocess.run(python, cwd=folder, capture_output=True, text=True)
+        assert found.stdout == f"{paths.ROOT / 'lib' / '__init__.py'}\n", found.stderr
+
+
 @pytest.mark.fault("supply", "pip is killed in the middle of a package", "installing again")
 def test_a_package_that_a_killed_pip_left_half_installed_is_installed_again(elsewhere):
     """pip counts it as installed from the moment its METADATA is there; its scripts come later."""

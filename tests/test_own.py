@@ -147,6 +147,8 @@ def test_a_mimic_that_says_what_h_plus_says_is_named_and_not_ranked(bundled):
         ({"h_minus": None}, "h_minus must be a text"),
         ({"h_minus": "", "several": ("a mimic",)}, "nearest one into h_minus"),
         ({"several": (3,)}, r"several\[0\] must be a text"),
+        ({"options": ["A"]}, "options is .*Next: letters with texts"),
+        ({"options": {"A": None}}, "options is .*Next: letters with texts"),
     ],
 )
 def test_wrong_texts_are_refused_with_what_to_do(wrong, says, bundled):
@@ -180,7 +182,7 @@ def test_the_wrong_mimic_is_a_bundled_one_and_not_about_the_question():
         own.another_mimic(QUESTION, ["the", "and", "of", "a", "in", "is"])
 
 
-@pytest.mark.parametrize("watched", ["tuberculosis", [""], ["ulnar", " - "]])
+@pytest.mark.parametrize("watched", ["tuberculosis", [""], ["ulnar", " - "], None, [3]])
 def test_names_that_are_no_list_of_names_are_refused(bundled, watched):
     for use in (own.another_mimic, lambda _, names: own.count_about(bundled, ["p1"], names)):
         with pytest.raises(ValueError, match="watched"):
@@ -405,6 +407,8 @@ def test_a_file_that_is_not_utf8_is_named(content, says, notes):
 
 
 def test_folders_that_are_none_or_empty_say_what_to_do(notes):
+    with pytest.raises(ValueError, match="folder is 5. Next: give a path"):
+        folder_of.read_folder(5)
     for wrong in (notes / "none", "no such folder"):
         with pytest.raises(FileNotFoundError, match="no folder .*Next"):
             folder_of.read_folder(wrong)

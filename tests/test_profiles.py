@@ -8,6 +8,7 @@ import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from lib.search.index import DenseIndex
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.experiment import CHOSEN, NAMED
-from lib.studies.lam.views import pair_table
+from lib.studies.lam.views import pair_table, spectrum_of
 from lib.studies.rag2.steps import one_question
 from lib.ways import Way
 
@@ -253,6 +254,23 @@ def test_a_lambda_is_a_finite_number(lam):
             attempt()
     with pytest.raises(ValueError, match="threshold must be a finite number"):
         one_question("medqa-22", None, None, None, threshold=lam)
+
+
+@pytest.mark.fault("waiting", "A notebook's parameter is of no use", "one line with what there is")
+@pytest.mark.parametrize(
+    ("qids", "lam_max", "says"),
+    [
+        (["nosuch"], 1.4, "no question 'nosuch'; there are: q0, q1"),
+        ("q0", 1.4, "ids in a list, such as"),
+        ([], 1.4, "ids in a list, such as"),
+        (None, -1, "lam_max must be above 0"),
+        (None, "1.4", "lam_max must be a finite number"),
+    ],
+)
+def test_the_spectrum_of_a_question_or_lambda_that_there_is_not(qids, lam_max, says):
+    study = SimpleNamespace(benchmark=SimpleNamespace(qids=["q0", "q1"]))
+    with pytest.raises(ValueError, match=says):
+        spectrum_of(study, qids, lam_max, 0.4)
 
 
 def test_a_question_that_there_is_not_is_answered_with_what_there_is():

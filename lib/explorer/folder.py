@@ -90,6 +90,8 @@ def read_folder(folder: str | Path) -> FolderPassages:
     FileNotFoundError or NotADirectoryError for a folder that is none, and ValueError for a file
     that cannot be read as UTF-8 or is too large, and for a folder with too much text or none.
     """
+    if not isinstance(folder, (str, Path)):
+        raise ValueError(f"folder is {folder!r}. Next: give a path, such as folder = '~/notes'")
     home = Path(folder).expanduser()
     if not home.exists():
         raise FileNotFoundError(

@@ -137,7 +137,7 @@ def own_question(
         "your question",
         retriever,
         {OWN: hypotheses},
-        {OWN: {"text": question.strip(), "options": dict(options or {}), "answer": ""}},
+        {OWN: {"text": question.strip(), "options": _letters(options or {}), "answer": ""}},
         lambda qid, pid: "not judged",
         _MEANS,
     )
@@ -338,11 +338,25 @@ def _names(text: str, name: str) -> bool:
 
 
 def _refuse_one_text(watched: Sequence[str]) -> None:
-    """ValueError for a text where names are wanted, or a name without a letter."""
+    """ValueError for what is no list of names, or a name without a letter."""
     if isinstance(watched, str):
         raise ValueError(f"watched is one text. Next: a list of names, such as [{watched!r}]")
+    if not isinstance(watched, Sequence) or not all(isinstance(name, str) for name in watched):
+        raise ValueError(f"watched is {watched!r}. Next: a list of names; for none, leave it: []")
     if empty := [name for name in watched if not any(map(str.isalnum, name))]:
         raise ValueError(f"watched has the name {empty[0]!r}. Next: leave it out")
+
+
+def _letters(options: Mapping[str, str]) -> dict[str, str]:
+    """The options; ValueError for what gives no letter a text."""
+    texts = isinstance(options, Mapping) and all(
+        isinstance(x, str) for x in [*options, *options.values()]
+    )
+    if not texts:
+        raise ValueError(
+            f"options is {options!r}. Next: letters with texts, such as {{'A': '...'}}"
+        )
+    return dict(options)
 
 
 # written by a model ------------------------------------------------------------------------------
@@ -371,7 +385,7 @@ def write_hypotheses(
         raise ValueError(f"write_with is {with_!r}; there are: None, 'bundled', 'server'")
     if not isinstance(question, str) or not question.strip():
         raise ValueError("question is empty. Next: type one in the cell of parameters")
-    asked = Question(OWN, question.strip(), dict(options), "", OWN)
+    asked = Question(OWN, question.strip(), _letters(options), "", OWN)
     method = CHR() if options else CHR(options_visible=False, prompt="chr_hypotheses_stem")
     with Recorder(connect(_WRITERS[with_]), recording) as llm:
         (made,) = expand_all(method, [asked], llm, workers=1)

@@ -7,14 +7,23 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from lib.base.parameters import check_lam
+from lib.base.parameters import check_lam, check_number, refuse_unknown
 from lib.search.contrast import rotation
 from lib.stats import class_of
 from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, found_by
+from lib.studies.lam.tables import spectrum_table
 from lib.ways import Way
 
-__all__ = ["curves_of", "lines_table", "mark_lambda", "pair_table", "story_rows", "top_table"]
+__all__ = [
+    "curves_of",
+    "lines_table",
+    "mark_lambda",
+    "pair_table",
+    "spectrum_of",
+    "story_rows",
+    "top_table",
+]
 
 
 def _top(study: Study, qid: str, lam: float, depth: int) -> list[str]:
@@ -80,6 +89,23 @@ def curves_of(curves: pd.DataFrame, wanted: Mapping[str, str | tuple[str, str]])
 def mark_lambda(table: pd.DataFrame, lam: float) -> pd.DataFrame:
     """The table with the reader's lambda in a column, so that a figure's CSV says where it is."""
     return table.assign(lambda_marked=lam)
+
+
+def spectrum_of(
+    study: Study, qids: Sequence[str] | None, lam_max: float, lam: float
+) -> pd.DataFrame:
+    """``spectrum_table`` of some questions, the first three where None, with the reader's lambda.
+
+    ValueError for a question that the study does not have, or a ``lam_max`` that is not above 0.
+    """
+    known = study.benchmark.qids
+    asked = list(known[:3]) if qids is None else qids
+    if isinstance(asked, str) or not len(asked):
+        raise ValueError(f"questions must be ids in a list, such as {list(known[:3])}")
+    refuse_unknown("this study has no question", asked, known)
+    if check_number("lam_max", lam_max) <= 0:
+        raise ValueError(f"lam_max must be above 0, not {lam_max!r}")
+    return mark_lambda(spectrum_table(study, asked, lam_max), lam)
 
 
 def story_rows(curves: pd.DataFrame) -> pd.DataFrame:
