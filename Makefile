@@ -94,7 +94,7 @@ browser-test: $(READY)  ## a real browser on docs/explorer.html and on JupyterLa
 
 faults: $(READY)  ## try every fault of docs/faults.md anew, and write the table that the tests compare with
 	@rm -rf build/faults
-	@CHR_FAULTS="$(CURDIR)/build/faults" $(PY) -m pytest tests -m "fault and not browser" -n $(JOBS)
+	@FAULTS_FOLDER="$(CURDIR)/build/faults" $(PY) -m pytest tests -m "fault and not browser" -n $(JOBS)
 	@$(PY) -m tests.faults build/faults
 	@$(PY) -m lib.pages
 

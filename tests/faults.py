@@ -83,7 +83,7 @@ class Fault:
 
     def note(self, case: str = "") -> bool:
         """Write the row down for the table, where that is asked for; False where it is not."""
-        folder = os.environ.get("CHR_FAULTS")
+        folder = os.environ.get("FAULTS_FOLDER")
         if folder:
             file = Path(folder) / f"{sha256_bytes((case or self.name).encode())[:16]}.json"
             atomic_write(file, json.dumps(self.row()))

@@ -29,7 +29,7 @@ def test_what_was_said_is_one_short_line_without_the_machine(tmp_path):
 
 @pytest.mark.parametrize("came", [{"lost": 1}, {"wrong": 1}, {}, None])
 def test_what_is_lost_or_wrong_or_not_in_the_table_fails(came, tmp_path, monkeypatch):
-    monkeypatch.delenv("CHR_FAULTS", raising=False)
+    monkeypatch.delenv("FAULTS_FOLDER", raising=False)
     fault = Fault("numbers", "made up", tmp_path)
     if came is not None:
         fault.came(**came)
