@@ -7,10 +7,13 @@ import base64
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 import venv
 import zipfile
@@ -409,6 +412,36 @@ def test_a_package_that_a_killed_pip_left_half_installed_is_installed_again(else
     assert script.is_file() and (info / "INSTALLER").is_file()
 
 
+@pytest.mark.fault("supply", "pip is killed at a random moment of an installation")
+def test_what_a_killed_pip_leaves_is_whole_after_the_next_set_up(elsewhere, fault, capsys):
+    """The kill comes when some of the package's files are there, or shortly after."""
+    files = {f"chr_many/{i}.py": f"A = {i}\n" for i in range(400)}
+    wheel = made_wheel(elsewhere.parent / "wheels", "chr-half", "1.0", files)
+    path = lock.source()[0]
+    first = wheel.with_name("setuptools-1.0-py3-none-any.whl")
+    locked = {"setuptools": first, "chr-half": wheel}.items()
+    path.write_text("".join(lock._line(name, "1.0", [sha256_file(it)]) for name, it in locked))
+    lock.install()
+    (site,) = lock._site_folders()
+    chance, torn = random.Random(1), 0
+    for _ in fault.tries(20):
+        for left in site.glob("chr_*"):
+            shutil.rmtree(left)
+        command = lock._pip("install", "-q", "--no-deps", "--find-links", str(wheel.parent))
+        pip = subprocess.Popen([*command, "chr-half"], start_new_session=True)
+        aim = chance.randrange(400)
+        while pip.poll() is None and len(list(site.glob("chr_many/*.py"))) < aim:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.2))
+        os.killpg(pip.pid, signal.SIGKILL)
+        pip.wait()
+        torn += bool(lock.problems())
+        lock.install()
+        lost = 400 - len(list(site.glob("chr_many/*.py")))
+        fault.came(lost=lost, wrong=len(lock.problems()), said="installing again")
+    assert torn > 3, "some kills must leave a torn package"
+
+
 @pytest.mark.fault("supply", "A setting of pip switches the hashes off", "refused all the same")
 @pytest.mark.parametrize("name", ["PIP_REQUIRE_HASHES", "PIP_NO_DEPS", "PIP_NO_BINARY"])
 def test_no_setting_of_pip_gets_another_file_past_the_lock(elsewhere, monkeypatch, name):
@@ -460,7 +493,7 @@ def test_make_setup_mends_what_is_ready_and_leaves_alone_what_is_whole(tmp_path)
     python.chmod(0o755)
     ready = tmp_path / ".venv" / ".ready"
     ready.touch()
-    command = ["make", "setup", "PYTHON=true"]
+    command = ["make", "--no-print-directory", "setup", "PYTHON=true"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["-m lib.lock check"] and ready.exists()
     (tmp_path / "damage").touch()

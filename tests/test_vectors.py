@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.base.files import sha256_file
+from lib.base.files import read_manifest, sha256_file
+from lib.base.paths import ROOT
 from lib.search import vectors
 from lib.search.embed import HashEncoder
 from lib.search.vectors import encode_cached, encode_small
@@ -292,3 +293,35 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_files(fault, tmp_path):
     lost = len(right.keys() - found.keys())
     wrong = sum(right.get(name) != digest for name, digest in found.items())
     fault.came(tries=killed, lost=lost, wrong=wrong, said="nothing: the next run goes on")
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+import lib.base  # as every command does; it sets up how one ends
+from tests.kill_embed import TEXTS, SlowHash, encode_cached
+print("started", flush=True)
+encode_cached(TEXTS, SlowHash(0.001), "article", cache_dir=Path(sys.argv[1]), shard_rows=8)
+"""
+
+
+@pytest.mark.fault("waiting", "Ctrl-C at a random moment of embedding")
+def test_ctrl_c_ends_an_embedding_within_seconds_and_keeps_every_shard(fault, tmp_path):
+    moments, kept = random.Random(3), set()
+    for _ in fault.tries(20):
+        command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+        child = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        child.stdout.readline()
+        time.sleep(moments.uniform(0, 0.35))
+        child.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        _, said = child.communicate(timeout=60)
+        slow = time.monotonic() - start > 2
+        # Once all is made, Python has no handler any more, and the signal ends the process itself.
+        assert child.returncode in (0, 130, -signal.SIGINT) and "Traceback" not in said, said
+        whole = {path.name for path in tmp_path.glob("*.npy") if read_manifest(path)}
+        fault.came(lost=len(kept - whole), wrong=slow, said=said.rpartition("]")[2])
+        kept = whole
+    assert len(kept) > 3, "some were made before"
