@@ -9,7 +9,6 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import tarfile
@@ -26,6 +25,7 @@ import pytest
 from lib.base import downloads, files
 from lib.base.downloads import DownloadError, fetch, load_registry, members
 from lib.base.paths import ROOT
+from tests.ctrl_c import interrupted
 
 COMMIT = "c0ffee" + "0" * 34
 FILE = bytes(range(256)) * 400
@@ -319,18 +319,9 @@ def test_ctrl_c_ends_a_download_within_seconds(registry, server, own_folders, fa
     server.pages["/file.bin"] = (200, FILE, 0, 20)
     chance = random.Random(1)
     for _ in fault.tries(20):
-        command = [sys.executable, "-c", DOWNLOAD, downloads.REGISTRY]
-        child = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        child.stdout.readline()
-        time.sleep(chance.uniform(0.05, 0.4))
-        child.send_signal(signal.SIGINT)
-        start = time.monotonic()
-        _, said = child.communicate(timeout=30)
-        slow = time.monotonic() - start > 2
-        assert child.returncode == 130 and "Traceback" not in said
-        fault.came(wrong=slow, said=said.splitlines()[-1])
+        ended = interrupted(DOWNLOAD, downloads.REGISTRY, chance.uniform(0.05, 0.4))
+        assert ended.status == 130 and "Traceback" not in ended.said
+        fault.came(wrong=ended.seconds > 2, said=ended.said.rpartition("]")[2])
     assert in_cache(own_folders) <= {name for name in in_cache(own_folders) if "tmp" in name}
     server.pages["/file.bin"] = FILE
     assert fetch("file").read_bytes() == FILE

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.base.files import read_manifest, sha256_file
-from lib.base.paths import ROOT
 from lib.search import vectors
 from lib.search.embed import HashEncoder
 from lib.search.vectors import encode_cached, encode_small
+from tests.ctrl_c import interrupted
 from tests.kill_embed import TEXTS, SlowHash
 
 CHILD = Path(__file__).with_name("kill_embed.py")
@@ -309,19 +309,11 @@ encode_cached(TEXTS, SlowHash(0.001), "article", cache_dir=Path(sys.argv[1]), sh
 def test_ctrl_c_ends_an_embedding_within_seconds_and_keeps_every_shard(fault, tmp_path):
     moments, kept = random.Random(3), set()
     for _ in fault.tries(20):
-        command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
-        child = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        child.stdout.readline()
-        time.sleep(moments.uniform(0, 0.35))
-        child.send_signal(signal.SIGINT)
-        start = time.monotonic()
-        _, said = child.communicate(timeout=60)
-        slow = time.monotonic() - start > 2
+        ended = interrupted(INTERRUPTED, tmp_path, moments.uniform(0, 0.35))
         # Once all is made, Python has no handler any more, and the signal ends the process itself.
-        assert child.returncode in (0, 130, -signal.SIGINT) and "Traceback" not in said, said
+        assert ended.status in (0, 130, -signal.SIGINT) and "Traceback" not in ended.said
         whole = {path.name for path in tmp_path.glob("*.npy") if read_manifest(path)}
-        fault.came(lost=len(kept - whole), wrong=slow, said=said.rpartition("]")[2])
+        said = ended.said.rpartition("]")[2]
+        fault.came(lost=len(kept - whole), wrong=ended.seconds > 2, said=said)
         kept = whole
     assert len(kept) > 3, "some were made before"
