@@ -23,7 +23,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from importlib.metadata import Distribution, PackagePath, distributions
+from collections.abc import Iterable
+from importlib.metadata import Distribution, PackagePath
 from pathlib import Path
 
 from lib.base import paths
@@ -173,9 +174,14 @@ def install(torch_index: str = "", locked: bool = True) -> None:
     print(f"      {why}", flush=True)
     extra = _extra(torch_index)
     INSTALLED_FROM.unlink(missing_ok=True)
+    ours = _with_needs(_wanted(chosen))
     for info, what in _damaged().items():
-        print(f"      installing again: {info.name} ({what})", flush=True)
-        shutil.rmtree(info)  # or pip would find it installed
+        if _name(info) in ours or not _name(info):
+            print(f"      installing again: {info.name} ({what})", flush=True)
+            shutil.rmtree(info)  # or pip would find it installed
+        else:
+            it = f"{info.name} ({what})"
+            print(f"      left as it is: {it}, not of the set-up: install it again as you did")
     if chosen == REQUIREMENTS:
         if extra:  # torch alone: a further index could offer any of the others too
             _install("--no-deps", f"torch=={pins()['torch']}", *extra)
@@ -202,8 +208,7 @@ def install(torch_index: str = "", locked: bool = True) -> None:
 
 def absent(wanted: dict[str, str]) -> list[str]:
     """What of ``wanted`` (normal name -> version) is not installed, as ``name==version``."""
-    found = distributions(path=[str(folder) for folder in _site_folders()])
-    here = {normal(it.metadata["Name"]): it.version for it in found}
+    here = {_name(info): Distribution.at(info).version for info in _infos() if _name(info)}
     if "+" not in wanted.get("torch", ""):
         here["torch"] = here.get("torch", "").split("+")[0]
     return [f"{name}=={it}" for name, it in wanted.items() if here.get(name) != it]
@@ -216,7 +221,7 @@ def _damaged() -> dict[Path, str]:
     pip was the installer is noted when all is there, and RECORD has a hash of every file.
     """
     wrong = {}
-    for info in sorted(it for folder in _site_folders() for it in folder.glob("*.dist-info")):
+    for info in _infos():
         package = Distribution.at(info)
         changed = [str(file) for file in package.files or () if not _as_recorded(file)]
         if package.read_text("INSTALLER") is None:
@@ -251,6 +256,28 @@ def _wanted(chosen: Path) -> dict[str, str]:
     if chosen.name == REQUIREMENTS.name or not chosen.is_file():
         return pins()
     return {name: version for name, (version, _) in read(chosen).items()}
+
+
+def _with_needs(names: Iterable[str]) -> set[str]:
+    """These packages and, as far as they are installed, what they need in turn."""
+    needs = {_name(info): Distribution.at(info).requires or () for info in _infos()}
+    found, todo = set(), list(names)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += [normal(re.match(r"[\w.-]+", need)[0]) for need in needs.get(name, ())]
+    return found
+
+
+def _name(info: Path) -> str:
+    """The normal name of the package of a dist-info folder; empty where pip left none."""
+    return normal(Distribution.at(info).metadata["Name"] or "")
+
+
+def _infos() -> list[Path]:
+    """The dist-info folders of all that is installed."""
+    return sorted(it for folder in _site_folders() for it in folder.glob("*.dist-info"))
 
 
 def _site_folders() -> set[Path]:

@@ -483,6 +483,38 @@ def test_what_is_no_longer_as_it_was_installed_is_said_and_installed_again(elsew
         assert file.read_text() == "A = 1\n" and lock.problems() == []
 
 
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_damaged_package_of_the_readers_own_is_said_and_left_as_it_is(
+    elsewhere, monkeypatch, capsys, locked
+):
+    """The set-up would not install it again, so it may not take away what pip knows of it."""
+    wheels = elsewhere.parent / "wheels"
+    if not locked:  # then of requirements.txt, and what its packages need
+        (elsewhere.parent / "requirements.txt").write_text("chr-half==1.0\n")
+        monkeypatch.setattr(lock, "REQUIREMENTS", elsewhere.parent / "requirements.txt")
+        monkeypatch.setattr(lock, "WEIGHTS", "setuptools==1.0")
+        monkeypatch.setattr(lock, "source", lambda *_: (lock.REQUIREMENTS, "NOT locked"))
+    lock.install()
+    made_wheel(wheels, "mine", "1.0", {"mine/a.py": "A = 1\n"})
+    subprocess.run(lock._pip("install", "-q", "mine"), check=True)
+    for file in (*elsewhere.rglob("mine/a.py"), *elsewhere.rglob("chr_half/a.py")):
+        file.write_text("A = 2\n")
+    lock.install()
+    said = capsys.readouterr().out
+    assert "left as it is: mine-1.0.dist-info (mine/a.py is" in said and "again: chr_half" in said
+    assert list(elsewhere.rglob("mine-1.0.dist-info"))
+    assert [line.split(":")[0] for line in lock.problems()] == ["mine"]
+
+
+def test_what_pip_left_of_a_package_without_a_name_is_said_and_taken_away(elsewhere):
+    lock.install()
+    (site,) = lock._site_folders()
+    (site / "torn-1.0.dist-info").mkdir()
+    assert lock.problems() == ["torn: half installed"]
+    lock.install()
+    assert lock.problems() == []
+
+
 def test_make_setup_mends_what_is_ready_and_leaves_alone_what_is_whole(tmp_path):
     """ "run: make setup" is what errors say: it may not answer that nothing is to be done."""
     shutil.copy(paths.ROOT / "Makefile", tmp_path)
