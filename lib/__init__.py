@@ -2,12 +2,14 @@
 
 Import the module that names what you need (``lib.data.questions``, ``lib.search.contrast``, ...);
 nothing is imported, read or configured by ``import lib`` itself, but how a command ends
-(``python -m lib...``; see ``lib.base.command``).
+(``python -m lib...``, ``python -c``; see ``lib.base.command``).
 """
 
 import sys
 
-if sys.argv[:1] in (["-m"], ["-c"]):  # as what is run is called while it is looked up
+# What is run is called so while it is looked up; with -c to its end, also a worker of the tests,
+# which catches its output.
+if sys.argv[:1] in (["-m"], ["-c"]) and sys.stdout is sys.__stdout__:
     from lib.base.command import set_up
 
     set_up()

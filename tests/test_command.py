@@ -209,6 +209,17 @@ def test_ctrl_c_ends_within_seconds_without_a_traceback(code, marker, times, own
     assert times > 1 or b"the same command goes on from here" in said
 
 
+@pytest.mark.parametrize("own", ["sys.stdout = io.StringIO()", "sys.argv[0] = 'mine.py'"])
+def test_a_program_that_catches_its_output_is_left_as_it_is(own):
+    """A worker of the tests, for one, is started with ``python -c``, as a command may be."""
+    code = (
+        f"import io, sys; {own}; before = sys.stdout, sys.excepthook, sys.__stdout__.errors\n"
+        "import lib; assert before == (sys.stdout, sys.excepthook, sys.__stdout__.errors)"
+    )
+    done = ended("-c", code, env=os.environ | {"CHR_MIROR": "x"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.fault("waiting", "The reader of the output leaves (| head)", "nothing: it ends")
 def test_a_reader_of_the_output_that_leaves_is_no_error():
     command = f"{sys.executable} -c 'import lib; [print(i, flush=True) for i in range(99999)]'"

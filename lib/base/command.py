@@ -1,8 +1,8 @@
 """How a command ends that cannot go on: one line with what happened, and no traceback.
 
-``import lib`` sets this up for ``python -m lib...`` before anything else is imported, so it does
-not matter where an error or Ctrl-C comes. A mistake of the program still shows its traceback.
-Notebooks, tests and a reader's own programs are left as they are.
+``import lib`` sets this up for ``python -m lib...`` and ``python -c`` before anything else is
+imported, so it does not matter where an error or Ctrl-C comes. A mistake of the program still shows
+its traceback. Notebooks, tests and a reader's own files are left as they are.
 """
 
 from __future__ import annotations
