@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 from base64 import b64encode
+from contextlib import nullcontext
 
 import nbformat
 import pytest
 from fault_server import FaultServer
 
 from lib.base.paths import ROOT
-from lib.base.secrets import BLOT
+from lib.base.secrets import BLOT, refuse_broken_passwords
 
 KEY = "sk-planted-0123456789"
 
@@ -109,3 +110,21 @@ def test_a_password_of_a_package_index_is_not_taken_for_its_address(variable):
     )
     assert done.returncode == 1 and f"{variable} has a sign" in done.stderr
     assert "hunter2" not in done.stdout + done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "sound"),
+    [
+        ("https://pkgs.invalid/org/_packaging/feed@Local/pypi/simple/", True),
+        ("https://pkgs.invalid:8443/feed@Local/simple/", True),
+        ("https://me:secret@pkgs.invalid/feed@Local/simple/", True),
+        ("https://me:sec/ret@pkgs.invalid/simple/", False),
+        ("https://sec/ret@pkgs.invalid/simple/", False),
+        ("https://me:sec?ret@pkgs.invalid/simple/", False),
+        ("https://me:sec#ret@pkgs.invalid/simple/", False),
+    ],
+)
+def test_the_path_of_a_package_index_may_hold_an_at_sign(address, sound, monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", address)
+    with nullcontext() if sound else pytest.raises(ValueError, match="PIP_INDEX_URL has a sign"):
+        refuse_broken_passwords("PIP_INDEX_URL")

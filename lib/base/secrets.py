@@ -22,6 +22,8 @@ _CAN_BE_CUT, _BEGINNING = 20, 12
 """Of a key so long, so many characters are no word of a text: they are a key that was cut."""
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_HOST = r"^([^@:/#?]+(\.[^@:/#?]+|:\d+)|[^/#?]+@[^@/#?]+)/[^#?]*$"
+"""A host with a path: one with a dot, a port, or a user before it. Other words may be a token."""
 
 
 def redacted(text: str) -> str:
@@ -46,12 +48,14 @@ def refuse_broken_passwords(*more: str) -> None:
     """ValueError for a proxy whose user or password has a sign that ends the host of an address.
 
     Whoever reads such an address takes the password for a host or port, and says it in the error.
-    ``more`` are other variables that hold addresses.
+    ``more`` are other variables that hold addresses, whose paths may hold @ too.
     """
     for variable in (*_PROXIES, *map(str.upper, _PROXIES), *more):
         for address in os.environ.get(variable, "").split():
             user, at, _ = address.rpartition("@")
-            if at and re.search("[#?/]", user.partition("://")[2] or user):
+            user = user.partition("://")[2] or user
+            path = variable in more and re.match(_HOST, user)
+            if at and not path and re.search("[#?/]", user):
                 raise ValueError(
                     f"the user or password in {variable} has a sign that an address cannot have "
                     "there. Next: write it in code (# is %23, / is %2F, ? is %3F) and export "
