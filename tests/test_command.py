@@ -12,6 +12,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from http.client import BadStatusLine
+from ssl import SSLCertVerificationError
+from urllib.error import HTTPError, URLError
 
 import nbformat
 import pytest
@@ -303,6 +306,30 @@ def test_a_profile_that_needs_the_hub_says_at_once_that_it_gives_no_answer(
     with pytest.raises(DownloadError, match=f"{nobody} gives no answer.* Next: .*MIRROR=folder"):
         notebooks.prepare(str(own), {})
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        HTTPError("", 500, "busy", {}, None),
+        BadStatusLine("SSH-2.0"),
+        URLError(SSLCertVerificationError("self-signed certificate")),
+    ],
+    ids=lambda said: type(said).__name__,
+)
+def test_a_server_that_says_anything_has_answered(said, monkeypatch):
+    """Who signed for it is another question: the hub's own client may know more authorities."""
+
+    def asked(*_, **__):
+        raise said
+
+    monkeypatch.setattr(downloads, "urlopen", asked)
+    downloads.check_answers("https://hub.invalid")
+
+
+def test_an_address_that_is_none_gives_no_answer():
+    with pytest.raises(DownloadError, match="hub.invalid gives no answer .*unknown url type"):
+        downloads.check_answers("hub.invalid")
 
 
 def test_passages_that_are_stored_need_no_hub(own_folders, monkeypatch):

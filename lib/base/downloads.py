@@ -22,7 +22,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
+from http.client import HTTPException
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import BinaryIO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -167,13 +169,16 @@ def check_answers(url: str) -> None:
     """
     try:
         urlopen(Request(url, method="HEAD"), timeout=_ANSWERS_S).close()
-    except HTTPError:
+    except (HTTPError, HTTPException):
         pass
-    except OSError as error:
-        raise DownloadError(
-            f"{url} gives no answer ({getattr(error, 'reason', error)}). Next: connect to the "
-            "network, or name a folder with copies: MIRROR=folder"
-        ) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        # Who asks in earnest may know an authority that Python itself does not, as on macOS.
+        if not isinstance(reason, SSLCertVerificationError):
+            raise DownloadError(
+                f"{url} gives no answer ({reason}). Next: connect to the network, or name a folder "
+                "with copies: MIRROR=folder"
+            ) from error
 
 
 class _AtMost:
