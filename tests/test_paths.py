@@ -64,3 +64,12 @@ def test_a_folder_on_a_disk_that_is_not_there_is_said(variable, tmp_path, monkey
     monkeypatch.setenv(variable, str(tmp_path / "link"))
     with pytest.raises(OSError, match="link is a link to .*disk/here, which is not there.*CHR_OUT"):
         paths.cache("vectors") if variable == "CHR_CACHE" else paths.results("mini")
+
+
+@pytest.mark.parametrize("variable", ["CHR_CACHE", "CHR_OUT"])
+def test_a_file_where_a_folder_should_be_is_said(variable, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        monkeypatch.setenv(variable, str(place))
+        with pytest.raises(OSError, match=f"{tmp_path}/file is a file, not a folder. Move it"):
+            paths.cache() if variable == "CHR_CACHE" else paths.results("mini")

@@ -55,13 +55,16 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        why = error.strerror
+        why, step = error.strerror, "Mend that"
         for place in (folder, *folder.parents):
             if place.is_symlink() and not place.exists():
                 why = f"{place} is a link to {place.readlink()}, which is not there"
+                step = "Mount or make it"
+            elif place.is_file():
+                why, step = f"{place} is a file, not a folder", "Move it away"
         raise OSError(
             error.errno,
-            f"{why}. Mount or make it, or name another folder (CHR_OUT or CHR_CACHE)",
+            f"{why}. {step}, or name another folder (CHR_OUT or CHR_CACHE)",
             str(folder),
         ) from error
     return folder
