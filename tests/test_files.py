@@ -285,6 +285,20 @@ def test_a_row_that_a_bundled_file_has_twice_is_named(name, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('["qid", "part"]', "not an object"),
+        ('{"qid": "a", "part": [1]}', r"qid 'a', part \[1\] stands in line 1 too"),
+    ],
+)
+def test_a_row_of_a_bundled_file_that_can_be_known_by_nothing_is_named(line, says, tmp_path):
+    path = tmp_path / "ddx-mini" / "known_errors.jsonl"
+    files.atomic_write(path, '{"qid": "a", "part": [1]}\n' + line)
+    with pytest.raises(ValueError, match=rf"known_errors\.jsonl, line 2: {says}"):
+        list(files.read_jsonl(path))
+
+
+@pytest.mark.parametrize(
     ("name", "read"),
     [
         ("ddx-mini/qrels.jsonl", lambda folder: ddx_mini.build(folder=folder / "ddx-mini")),

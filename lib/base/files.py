@@ -198,9 +198,11 @@ def read_jsonl(path: Path) -> Iterator[dict]:
             if isinstance(row, dict) and "digest" in row and row.pop("digest") != row_digest(row):
                 raise ValueError(f"{path}, line {number}: edited since it was recorded")
             if fields:
-                known = tuple(row.get(field) for field in fields)
+                if not isinstance(row, dict):
+                    raise ValueError(f"{path}, line {number}: not an object")
+                known = tuple(repr(row.get(field)) for field in fields)
                 if (first := line_of.setdefault(known, number)) != number:
-                    told = ", ".join(f"{f} {v!r}" for f, v in zip(fields, known, strict=True))
+                    told = ", ".join(f"{f} {v}" for f, v in zip(fields, known, strict=True))
                     raise ValueError(
                         f"{path}, line {number}: {told} stands in line {first} too: keep one"
                     )
