@@ -195,8 +195,8 @@ def test_hashes_are_sha256(tmp_path):
     assert files.sha256_file(files.atomic_write(tmp_path / "abc", "abc")) == abc
 
 
-# ``digest`` is the one name with a meaning: the hash of the row.
-names = st.text().filter(lambda name: name != "digest")
+# These names have a meaning: the hash of the row, and ids, whose form is checked.
+names = st.text().filter(lambda name: name not in ("digest", "qid", "pid"))
 
 
 @given(rows=st.lists(st.dictionaries(names, st.text() | st.integers()), max_size=4))
