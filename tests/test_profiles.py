@@ -278,6 +278,14 @@ def test_a_question_that_there_is_not_is_answered_with_what_there_is():
         one_of("a set has no question", "q7", {f"q{i}": i for i in range(0, 200, 2)})
     with pytest.raises(ValueError, match="ddx-mini has no question None; there are: "):
         one_question(None, None, None, None, threshold=0.5)
+    with pytest.raises(ValueError, match=r"no question \['medqa-22'\] \(did you mean "):
+        one_question(["medqa-22"], None, None, None, threshold=0.5)
+
+
+def test_a_number_for_a_list_of_questions_is_answered_with_what_a_list_looks_like():
+    study = SimpleNamespace(benchmark=SimpleNamespace(qids=["q0", "q1"]))
+    with pytest.raises(ValueError, match="questions must be ids in a list, such as"):
+        spectrum_of(study, 5, 1.4, 0.4)
 
 
 @pytest.mark.fault(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -87,7 +87,7 @@ def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> N
     ``what`` says what the names are of, and where: "mine.toml: no method".
     """
     for name in given:
-        if name in known:
+        if isinstance(name, Hashable) and name in known:
             continue
         similar = get_close_matches(str(name), known, n=1)
         guess = f" (did you mean {similar[0]!r}?)" if similar else ""

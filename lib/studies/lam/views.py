@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -100,7 +100,7 @@ def spectrum_of(
     """
     known = study.benchmark.qids
     asked = list(known[:3]) if qids is None else qids
-    if isinstance(asked, str) or not len(asked):
+    if isinstance(asked, str) or not isinstance(asked, Collection) or not len(asked):
         raise ValueError(f"questions must be ids in a list, such as {list(known[:3])}")
     refuse_unknown("this study has no question", asked, known)
     if check_number("lam_max", lam_max) <= 0:
