@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 import time
@@ -161,7 +162,8 @@ def locked(path: Path) -> Iterator[None]:
 
 def say_waiting(place: Path) -> None:
     """Say on stderr that another process is waited for: it may be stopped, and then for ever."""
-    line = f"waiting for another process, which uses {place}; to see which: fuser {place}"
+    command = f"fuser {shlex.quote(str(place))}"
+    line = f"waiting for another process, which uses {place}; to see which: {command}"
     print(line, file=sys.stderr, flush=True)
 
 
@@ -186,10 +188,10 @@ def read_jsonl(path: Path) -> Iterator[dict]:
         for number, line in enumerate(stream, 1):
             try:
                 text = line.decode("utf-8").strip()
-                row = json.loads(text, **_STRICT) if text else None
+                row = _parsed(text) if text else None
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from error
-            except (ValueError, RecursionError) as error:  # not JSON, or what _STRICT refuses
+            except (ValueError, RecursionError) as error:  # not JSON, or what _parsed refuses
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
             if not text:
                 continue
@@ -209,6 +211,13 @@ def read_jsonl(path: Path) -> Iterator[dict]:
             yield row
 
 
+def _parsed(text: str) -> Any:
+    """A line of JSON; ValueError for what ``_STRICT`` refuses too."""
+    if text.startswith("\ufeff"):
+        raise ValueError("it begins with a BOM: save it as UTF-8 without one")
+    return _STRICT.decode(text)
+
+
 def _each_once(pairs: list[tuple[str, Any]]) -> dict:
     """An object; Python would take the last of two fields of one name, and say nothing."""
     row = dict(pairs)
@@ -222,7 +231,8 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number")
 
 
-_STRICT = {"object_pairs_hook": _each_once, "parse_constant": _no_number}
+# Made once: json.loads would make one a line, which takes as long as the reading.
+_STRICT = json.JSONDecoder(object_pairs_hook=_each_once, parse_constant=_no_number)
 
 
 def _looks_alike(row: Any) -> str:
