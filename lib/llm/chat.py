@@ -66,7 +66,7 @@ counts as an empty reply, which is a failed generation."""
 MOST_SIGNS = 1000
 """So many brackets, or so many signs in a row without a letter, are a model that repeats itself.
 Whoever reads the reply would read for minutes, or nest too deep; it counts as an empty one, too."""
-_SIGNS = re.compile(rf"\W{{{MOST_SIGNS}}}")
+_SIGNS = re.compile(rf"(?<!\W)\W{{{MOST_SIGNS}}}")  # looked for where a run begins: once a run
 
 
 class LLMError(RuntimeError):
