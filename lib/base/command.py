@@ -15,8 +15,9 @@ import select
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from lib.base.secrets import redacted
 
@@ -53,6 +54,9 @@ def set_up() -> None:
     A setting in the environment that nobody reads, such as a misspelt one, is said.
     """
     sys.excepthook = _end
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with suppress(ValueError):  # in another thread than the first, which alone may set one
+            signal.signal(signal.SIGINT, _interrupt)
     if sys.stdout is not None:
         sys.stdout.reconfigure(errors="backslashreplace")
     for name in sorted(name for name in os.environ if name.startswith("CHR_")):
@@ -87,6 +91,21 @@ def _raised_by_us(way: TracebackType | None) -> bool:
     file = way.tb_frame.f_code.co_filename
     said = linecache.getline(file, way.tb_lineno).split()
     return Path(file).is_relative_to(_LIB) and said[:1] == ["raise"]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """The handler of Ctrl-C. In the middle of an import the process ends at once.
+
+    A compiled module that is being loaded swallows a KeyboardInterrupt, or crashes. What is at work
+    then is kept as it is when a process is killed.
+    """
+    place = frame
+    while place is not None:
+        if place.f_code.co_filename == "<frozen importlib._bootstrap>":
+            os.write(2, f"{_STOPPED}\n".encode())
+            os._exit(128 + number)
+        place = place.f_back
+    signal.default_int_handler(number, frame)
 
 
 def _end(kind: type[BaseException], error: BaseException, way: TracebackType | None) -> None:
