@@ -32,9 +32,12 @@ def interrupted(code: str, argument: Path, seconds: float) -> Ended:
         stderr=subprocess.PIPE,
         text=True,
     )
-    child.stdout.readline()
-    time.sleep(seconds)
-    child.send_signal(signal.SIGINT)
-    start = time.monotonic()
-    _, said = child.communicate(timeout=60)
+    try:
+        child.stdout.readline()
+        time.sleep(seconds)
+        child.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        _, said = child.communicate(timeout=60)
+    finally:
+        child.kill()  # one that does not hear Ctrl-C would stay
     return Ended(child.returncode, said, time.monotonic() - start)

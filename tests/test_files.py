@@ -442,16 +442,26 @@ with locked(Path(sys.argv[1])):
 )
 def test_a_lock_of_a_process_that_is_stopped_is_waited_for_aloud(tmp_path, monkeypatch, capsys):
     file = tmp_path / "results.csv"
+    assert files.LONG_WAIT_S == 5
     monkeypatch.setattr(files, "LONG_WAIT_S", 0.2)
+    say = files.say_waiting
     command = [sys.executable, "-c", HOLDER, str(file)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=paths.ROOT, **pipes) as holder:
         assert holder.stdout.readline() == "held\n"
         holder.send_signal(signal.SIGSTOP)
         holder.stdin.close()
-        Timer(0.6, holder.send_signal, [signal.SIGCONT]).start()
+
+        def say_and_let_go(place: Path) -> None:
+            say(place)
+            holder.send_signal(signal.SIGCONT)
+
+        monkeypatch.setattr(files, "say_waiting", say_and_let_go)
+        last = Timer(20, holder.send_signal, [signal.SIGCONT])  # where nothing is said
+        last.start()
         with files.locked(file):
             said = capsys.readouterr().err
+        last.cancel()
     assert said.count(f"which uses {tmp_path}/.results.csv.lock") == 1
     with files.locked(file):
         pass

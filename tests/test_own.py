@@ -534,9 +534,9 @@ def test_half_a_character_is_named(where):
 @pytest.mark.parametrize("blanks", [" " * 50_000, "\t " * 20_000, " #" * 20_000])
 def test_a_heading_of_blanks_is_read_at_once(blanks, notes):
     save(notes, **{"a.md": f"# a{blanks}b\n\nWords."})
-    start = time.perf_counter()
+    start = time.process_time()  # not the time in which other processes run
     (first, *_) = folder_of.read_folder(notes)
-    assert time.perf_counter() - start < 2 and first.title == f"a{blanks}b"
+    assert time.process_time() - start < 2 and first.title == f"a{blanks}b"
 
 
 def test_what_is_no_file_is_passed_over(notes):

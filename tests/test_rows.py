@@ -27,9 +27,14 @@ ROWS = {bytes([i]) * 16: bytes(range(i, i + 60)) for i in range(1, 150)}
 WRITER = """
 import random, sys
 from pathlib import Path
-from tests.test_rows import ROWS, filled
-filled(Path(sys.argv[1]), random.Random(int(sys.argv[2])))
+from lib.base.rows import CheckedRows
+kept, chance = CheckedRows(Path(sys.argv[1]), short=True), random.Random(int(sys.argv[2]))
+while True:
+    some = chance.sample(range(1, 150), 10)
+    kept.put({bytes([i]) * 16: bytes(range(i, i + 60)) for i in some})
+    print(*some, flush=True)
 """
+"""Puts some of ``ROWS`` again and again, and says which are there by now."""
 
 
 def filled(file: Path, order: random.Random, short: bool = True) -> dict[bytes, bytes]:
@@ -164,22 +169,27 @@ def test_a_score_that_was_altered_is_not_used(value, fault, tmp_path, capsys):
 
 @pytest.mark.fault("numbers", "Two processes that fill one cache are killed")
 def test_what_two_killed_processes_leave_is_whole(fault, tmp_path):
-    file, chance = tmp_path / "rows.sqlite", random.Random(0)
-    before = 0
+    chance = random.Random(0)
     for seed in fault.tries(20):
+        file = tmp_path / f"{seed}.sqlite"
         command = [sys.executable, "-c", WRITER, str(file)]
-        two = [subprocess.Popen([*command, str(seed + i)], cwd=paths.ROOT) for i in range(2)]
-        time.sleep(chance.uniform(0.3, 0.9))
+        two = [
+            subprocess.Popen([*command, str(i)], cwd=paths.ROOT, stdout=subprocess.PIPE, text=True)
+            for i in range(2)
+        ]
+        told = [one.stdout.readline() for one in two]  # both are at work from here
+        time.sleep(chance.uniform(0, 0.05))
         for one in two:
-            one.send_signal(signal.SIGKILL)
-        for one in two:
-            one.wait()
+            one.kill()
+        told += [one.stdout.read() for one in two]
+        assert [one.wait() for one in two] == [-signal.SIGKILL] * 2
+        there = {bytes([int(i)]) * 16 for i in "".join(told).split()}
         found = CheckedRows(file, short=True).get(ROWS)
         wrong = sum(ROWS[key] != value for key, value in found.items())
-        fault.came(lost=len(found) < before, wrong=wrong, said="nothing: the next run goes on")
-        before = len(found)
-    assert filled(file, chance) == ROWS
-    assert not file.with_name("rows.sqlite.damaged").exists()
+        lost = len(there - found.keys())
+        fault.came(lost=lost, wrong=wrong, said="nothing: the next run goes on")
+        assert filled(file, chance) == ROWS
+        assert not file.with_name(f"{file.name}.damaged").exists()
 
 
 def test_a_full_disk_is_said_with_what_to_do(tmp_path):
@@ -232,9 +242,17 @@ def held(tmp_path):
 )
 def test_a_wait_for_another_process_is_said_and_goes_on(held, monkeypatch, capsys):
     file, holder = held
+    assert rows.LONG_WAIT_S == 5
     monkeypatch.setattr(rows, "LONG_WAIT_S", 0)
     monkeypatch.setattr(rows, "_GLANCE_S", 0.1)
-    Timer(0.5, holder.stdin.close).start()
+    monkeypatch.setattr(rows, "_BUSY_S", 20)  # where nothing is said, nobody lets go
+    say = rows.say_waiting
+
+    def say_and_let_go(place: Path) -> None:
+        say(place)
+        Timer(0.5, holder.stdin.close).start()
+
+    monkeypatch.setattr(rows, "say_waiting", say_and_let_go)
     assert CheckedRows(file).get([b"key"]) == {b"key": b"value"}
     assert capsys.readouterr().err.count(f"which uses {file}; to see which: fuser {file}") == 1
 
@@ -257,6 +275,9 @@ def test_ctrl_c_is_heard_while_another_process_is_waited_for(held):
         assert asker.stdout.readline() == "asks\n"
         time.sleep(0.3)
         asker.send_signal(signal.SIGINT)
-        _, said = asker.communicate(timeout=30)  # SQLite alone would wait for ten minutes
+        try:
+            _, said = asker.communicate(timeout=30)  # SQLite alone would wait for ten minutes
+        finally:
+            asker.kill()
     holder.stdin.close()
     assert asker.returncode == 130 and said.startswith("stopped; what is finished is kept")
