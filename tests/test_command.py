@@ -59,7 +59,7 @@ REFUSED = {
 
 
 @pytest.mark.fault(
-    "waiting", "A setting, a profile or a file is wrong", "one line with the next command"
+    "waiting", "A setting, a profile or a file is wrong", "one line with what to mend"
 )
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_known_to_go_wrong_is_one_line_with_the_next_step(what, tmp_path):
@@ -111,7 +111,9 @@ def test_a_package_that_is_missing_is_installed_by_make_setup():
 
 
 @pytest.mark.fault(
-    "waiting", "The system refuses: full, read-only, no right, no memory", "one line with the place"
+    "waiting",
+    "The system refuses: disk full, read-only, not permitted, out of memory",
+    "one line with the place",
 )
 @pytest.mark.parametrize(
     ("number", "said"),
@@ -351,6 +353,6 @@ def test_a_download_that_nobody_answers_is_said_in_short(own_folders, monkeypatc
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/file"
-        with pytest.raises(DownloadError, match="MIRROR=folder") as failed:
+        with pytest.raises(DownloadError, match=f"{url} .*MIRROR=folder") as failed:
             downloads.download(url, own_folders / "file", None)
     assert "refused" in str(failed.value) and "Max retries" not in str(failed.value)

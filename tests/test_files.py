@@ -280,7 +280,7 @@ def test_a_row_that_a_bundled_file_has_twice_is_named(name, tmp_path):
     text = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
     copy = tmp_path / Path(name).parent.name / real.name
     files.atomic_write(copy, gzip.compress(text) if real.suffix == ".gz" else text)
-    with pytest.raises(ValueError, match=rf"line {len(rows)}: .* stands in line 2 too: keep one"):
+    with pytest.raises(ValueError, match=rf"{real.name}, line {len(rows)}: .* in line 2 too: keep"):
         list(files.read_jsonl(copy))
 
 

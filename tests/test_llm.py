@@ -128,7 +128,7 @@ def test_a_line_break_after_the_key_is_none_of_it(monkeypatch):
     assert server.headers[0]["authorization"] == "Bearer mine"
 
 
-@pytest.mark.fault("secrets", "The password of a proxy holds #, / or ?", "write it in code")
+@pytest.mark.fault("secrets", "The password of a proxy holds #, / or ?", "write # as %23")
 @pytest.mark.parametrize("password", ["hunter2#hunter2", "hunter2/hunter2", "hunter2?hunter2"])
 @pytest.mark.parametrize("scheme", ["http://", ""])
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTPS_PROXY", "all_proxy"])
@@ -374,7 +374,11 @@ def test_no_server_at_all():
 
 
 @pytest.mark.fault("waiting", "An answer has no end")
-@pytest.mark.parametrize("step", ["drip", "drip head", "silent", "hundreds"])
+@pytest.mark.parametrize(
+    "step",
+    ["drip", "drip head", "silent", "hundreds"],
+    ids=["a byte now and then", "headers without end", "headers alone", "100 Continue for ever"],
+)
 def test_an_answer_without_end_is_left_at_the_limit(step, fault):
     with FaultServer(forever=step, pause_s=0.05) as server:
         for _ in fault.tries(20):
@@ -539,8 +543,12 @@ def test_an_interrupt_while_others_end_after_an_error_ends_them_too():
 # answers of no use -------------------------------------------------------------------------------
 
 
-@pytest.mark.fault("waiting", "An answer has no measure")
-@pytest.mark.parametrize("step", ["flood", "flood 500", "bomb"])
+@pytest.mark.fault("waiting", "An answer is far too large")
+@pytest.mark.parametrize(
+    "step",
+    ["flood", "flood 500", "bomb"],
+    ids=["without end", "an error without end", "60 MB in a little gzip"],
+)
 def test_an_answer_of_no_measure_is_not_read(step, fault):
     refused = pytest.raises(LLMError, match="more than 50 MB.*Next: ")
     with FaultServer(forever=step, pause_s=0) as server, refused as error:
@@ -559,7 +567,7 @@ def test_an_answer_of_no_measure_is_not_read(step, fault):
     ],
     ids=["lists in lists", "an error with status 200", "a broken chunk", "escapes of a terminal"],
 )
-@pytest.mark.fault("waiting", "An answer is none")
+@pytest.mark.fault("waiting", "An answer is of no use")
 def test_an_answer_that_is_none_is_an_error_in_one_plain_line(step, says, fault):
     with FaultServer(forever=step) as server, pytest.raises(LLMError, match=says) as caught:
         chat(server, max_retries=0).generate(ASK)

@@ -473,7 +473,7 @@ HOSTILE = (
 
 
 @pytest.mark.fault(
-    "secrets", "A reader's question, file or folder is named like markup", "shown as it is"
+    "secrets", "A reader's question, file or file name is markup or a script", "shown as text"
 )
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_that_a_reader_has_is_markup(text, notes):

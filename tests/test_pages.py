@@ -663,7 +663,7 @@ def test_the_overview_names_who_wrote_the_hypotheses(encoder):
 
 
 @pytest.mark.fault(
-    "secrets", "A cell of a generated page holds a line break or a bar", "shown as it is"
+    "secrets", "A cell of a generated page holds a line break or a bar", "it stays one cell"
 )
 @pytest.mark.parametrize("text", ["a|b", "a\nb", "a\r\n\r\n| --- |\r# b", "`|`"])
 def test_a_cell_stays_one_cell_of_its_row(text):

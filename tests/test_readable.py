@@ -288,7 +288,7 @@ def test_no_cell_of_a_table_and_nothing_above_it_is_markup(fault, shown):
         fault.came(wrong=live, said="shown as it is")
 
 
-@pytest.mark.fault("secrets", "A cell of a table holds dollar signs", "shown as it is")
+@pytest.mark.fault("secrets", "A cell of a table holds dollar signs", "no formula is made of it")
 @pytest.mark.parametrize("fold", ["", "more"])
 @pytest.mark.parametrize("text", ["costs $5, not $6", r"\(x\)", r"\[x\]"])
 def test_a_price_in_a_table_is_no_formula(text, fold, monkeypatch):

@@ -158,6 +158,7 @@ def test_a_reply_of_signs_without_end_is_an_empty_one(text, file):
     with FaultServer(text=text) as server, Recorder(OpenAIChat("m", server.url), file) as llm:
         (reply,) = llm.generate(ASK)
     assert (reply.text, reply.finish_reason) == ("", "no text")
+    assert reply.note == "signs without end, dropped"
     assert file.stat().st_size < 1000
 
 
@@ -360,7 +361,7 @@ def test_a_recorder_outlives_its_folder(tmp_path):
     assert not folder.exists()
 
 
-@pytest.mark.fault("numbers", "One of two processes that record into one file is killed")
+@pytest.mark.fault("numbers", "One or both of two processes that record into one file are killed")
 def test_processes_that_share_a_file_and_are_killed_lose_no_reply_that_was_given(fault, tmp_path):
     got = run_script("kill_together.py", tmp_path / "r.jsonl", 20, 1)
     assert got["killed"] > 5 and got["rows"] > 50, "kills must hit processes at work"
@@ -371,7 +372,7 @@ def test_processes_that_share_a_file_and_are_killed_lose_no_reply_that_was_given
 # kills and damage --------------------------------------------------------------------------------
 
 
-@pytest.mark.fault("numbers", "A run that records is killed, at times the end of its file is torn")
+@pytest.mark.fault("numbers", "A run that records is killed, and at times its file is cut")
 def test_killed_at_any_moment_and_resumed_the_file_is_the_same(fault, tmp_path):
     right = run_script("kill_record.py", tmp_path / "undisturbed.jsonl", 0, 0)["sha256"]
     for seed in (1, 2):
@@ -446,9 +447,7 @@ def test_an_edited_reply_is_found_and_its_line_named(mode, old, new, fault, file
     fault.came(said=error.value)
 
 
-@pytest.mark.fault(
-    "numbers", "A line of a recording is JSON, and no recording", "the file and the line"
-)
+@pytest.mark.fault("numbers", "A line of a recording is something else", "the file and the line")
 @pytest.mark.parametrize(
     "line",
     [
@@ -458,7 +457,7 @@ def test_an_edited_reply_is_found_and_its_line_named(mode, old, new, fault, file
 )
 def test_a_line_that_is_no_recording_is_named(line, file):
     file.write_text(line + "\n")
-    with pytest.raises(ValueError, match="line 1: no recording"):
+    with pytest.raises(ValueError, match=f"{file.name}, line 1: no recording"):
         Recorder(None, file, "replay")
 
 

@@ -61,7 +61,7 @@ papermill.execute_notebook(*sys.argv[1:3], cwd=sys.argv[3], parameters={"questio
 
 
 @pytest.mark.fault(
-    "secrets", "A server says the key everywhere, and all that is left is searched", "[key]"
+    "secrets", "A server says the key everywhere; all that a run writes is searched", "[key]"
 )
 def test_a_key_that_is_said_everywhere_is_left_nowhere(tmp_path):
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
@@ -98,7 +98,7 @@ def test_a_key_that_is_said_everywhere_is_left_nowhere(tmp_path):
             assert form.lower().encode() not in content.lower(), name
 
 
-@pytest.mark.fault("secrets", "The password of a package index holds #", "write it in code")
+@pytest.mark.fault("secrets", "The password of a package index holds #", "write # as %23")
 @pytest.mark.parametrize("variable", ["TORCH_INDEX", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"])
 def test_a_password_of_a_package_index_is_not_taken_for_its_address(variable):
     done = subprocess.run(
@@ -109,6 +109,7 @@ def test_a_password_of_a_package_index_is_not_taken_for_its_address(variable):
         text=True,
     )
     assert done.returncode == 1 and f"{variable} has a sign" in done.stderr
+    assert "# is %23" in done.stderr
     assert "hunter2" not in done.stdout + done.stderr and len(done.stderr.splitlines()) == 1
 
 

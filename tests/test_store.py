@@ -92,7 +92,7 @@ def cut(file: bytes, chance: random.Random) -> bytes:
     return file[: chance.randrange(len(file))]
 
 
-@pytest.mark.fault("numbers", "A passage store is damaged, its size as it was")
+@pytest.mark.fault("numbers", "A passage store is damaged")
 @pytest.mark.parametrize(
     "damage", [swapped_ids, other_letter, empty_page, cut], ids=lambda it: it.__name__
 )

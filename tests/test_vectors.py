@@ -162,7 +162,7 @@ class Own(HashEncoder):
 @pytest.mark.fault(
     "numbers",
     "An encoder gives NaN, too few rows, or vectors not of length 1",
-    "the encoder and the row",
+    "the encoder, and the row or the shape",
 )
 @pytest.mark.parametrize("encode", [encode_small, encode_cached])
 @pytest.mark.parametrize(
