@@ -386,7 +386,7 @@ def test_an_answer_without_end_is_left_at_the_limit(step, fault):
             refused = rf"m at {server.url}: timed out.* 0\.2 s.*Next: "
             with pytest.raises(LLMError, match=refused) as error:
                 chat(server, timeout_s=0.2, max_retries=0).generate(ASK)
-            fault.came(wrong=time.perf_counter() - start > 3, said=error.value)
+            fault.came(wrong=time.perf_counter() - start > 10, said=error.value)
 
 
 @pytest.mark.parametrize("step", ["drip head", "hundreds"])
@@ -451,9 +451,10 @@ def test_a_wait_that_says_nothing_is_a_back_off(wait):
 
 
 @pytest.mark.fault("waiting", "Ctrl-C at a random moment of asking")
-def test_ctrl_c_at_any_moment_ends_within_two_seconds_and_loses_no_reply(fault, tmp_path):
+def test_ctrl_c_at_any_moment_ends_soon_and_loses_no_reply(fault, tmp_path):
     def slowly(body: dict) -> str:
-        time.sleep(random.Random(body["messages"][0]["content"]).uniform(0, 0.6))
+        asked = body["messages"][0]["content"]
+        time.sleep(60 if asked == "question 3" else random.Random(asked).uniform(0, 0.4))
         return "fine"
 
     with FaultServer(text=slowly) as server:
@@ -463,7 +464,7 @@ def test_ctrl_c_at_any_moment_ends_within_two_seconds_and_loses_no_reply(fault, 
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
