@@ -116,7 +116,7 @@ def main() -> None:
         if here.recording.exists():
             killed, lines = time.time(), -1
             while lines != (lines := len(here.log.read_bytes().splitlines())):
-                time.sleep(1)  # the server ends what it has begun, which takes half of that
+                time.sleep(1)  # the server ends what it has begun, which takes less than that
             calls = int(ledger.recorded(here.recording)["calls"].sum())
             seen.append({"at": killed, "served": lines, "recorded": calls})
         return Forked()

@@ -51,7 +51,8 @@ TABLES_OF_09 = ("table1", "table2", "table3")
 class Scripted:
     """Writes what kind of reply is asked for, each prompt its own, and counts by its own rule.
 
-    The two requests after each of ``kills`` take half a second, so that they are in flight by then.
+    The two requests after each of ``kills`` take half a second, so that they are in flight by then;
+    those that are asked all at once take longer, so that a busy machine has sent them by then.
     With ``together`` none is answered before so many are in flight.
     """
 
@@ -72,11 +73,13 @@ class Scripted:
         return sum(4 + len(LETTERS.findall(m["content"])) for m in messages)
 
     def generate(self, body: dict) -> Generated:
-        slow = self.mine.held or body["max_tokens"] == 1  # the latter are those asked all at once
+        all_at_once = body["max_tokens"] == 1
         if self.together:
             self.together.wait(timeout=60)
+        elif all_at_once:
+            time.sleep(0.8)  # less than ``kill_rehearsal`` waits for what is under way
         else:
-            time.sleep(0.5 if slow else 0.03)
+            time.sleep(0.5 if self.mine.held else 0.03)
         asked = json.dumps([body["messages"], body.get("seed", 0)])
         mark = hashlib.sha256(asked.encode()).hexdigest()
         text = f"A passage on the {mark[:4]} of kidney pain and heart fever."
@@ -185,10 +188,9 @@ def test_what_a_model_is_sent_is_what_it_can_read(performed, here):
         assert (own["prompt_tokens"] + own["max_tokens"] <= window).all()
 
 
-def test_many_requests_are_in_flight_and_never_more_than_there_are_workers(performed):
-    """How many at once depends on the machine's speed; that 32 can be, the next test says."""
+def test_32_requests_are_in_flight_and_more(performed):
     _, log = performed
-    assert 16 <= log["in_flight"].max() <= load_profile("paper").workers
+    assert 32 <= log["in_flight"].max() <= load_profile("paper").workers
 
 
 def test_a_set_of_32_questions_is_in_flight_as_a_whole(inside, monkeypatch, tmp_path):
