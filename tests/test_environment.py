@@ -145,18 +145,25 @@ def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch)
     assert re.fullmatch(r"\d+ cores, \d+ GiB of memory, (no|\d+) GPUs?", environment.machine())
 
 
+def set_up(folder: Path, python: str) -> Path:
+    """The Makefile beside an environment that is ready, whose Python is a shell's line."""
+    shutil.copy(paths.ROOT / "Makefile", folder)
+    (folder / "requirements.txt").touch()
+    program = folder / ".venv" / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{python}\n")
+    program.chmod(0o755)
+    ready = folder / ".venv" / ".ready"
+    ready.touch()
+    return ready
+
+
 @pytest.mark.fault(
     "supply", "PYTHONPATH, PYTHONOPTIMIZE or a place of pip is set", "nothing: they are not used"
 )
 def test_make_runs_python_without_what_a_user_has_set_for_another(tmp_path):
     """PYTHONPATH puts other packages first, PYTHONOPTIMIZE takes asserts out of what tests call."""
-    shutil.copy(paths.ROOT / "Makefile", tmp_path)
-    (tmp_path / "requirements.txt").touch()
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text("#!/bin/sh\nenv\n")
-    python.chmod(0o755)
-    (tmp_path / ".venv" / ".ready").touch()
+    set_up(tmp_path, "env")
     foreign = ("PYTHONPATH", "PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONSAFEPATH")
     foreign += tuple(
         f"PIP_{it}" for it in ("TARGET", "PREFIX", "ROOT", "USER", "PYTHON", "DRY_RUN")
@@ -519,14 +526,7 @@ def test_what_pip_left_of_a_package_without_a_name_is_said_and_taken_away(elsewh
 
 def test_make_setup_mends_what_is_ready_and_leaves_alone_what_is_whole(tmp_path):
     """ "run: make setup" is what errors say: it may not answer that nothing is to be done."""
-    shutil.copy(paths.ROOT / "Makefile", tmp_path)
-    (tmp_path / "requirements.txt").touch()
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\necho $*; [ "$3" != check ] || [ ! -e damage ]\n')
-    python.chmod(0o755)
-    ready = tmp_path / ".venv" / ".ready"
-    ready.touch()
+    ready = set_up(tmp_path, 'echo $*; [ "$3" != check ] || [ ! -e damage ]')
     command = ["make", "--no-print-directory", "setup", "PYTHON=true"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["-m lib.lock check"] and ready.exists()
