@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Barrier
 from types import ModuleType
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -30,7 +31,6 @@ from lib.base.provenance import (
     data_hash,
     make_all_or_reuse,
     make_or_reuse,
-    modules_behind,
     read_result,
     write_result,
 )
@@ -68,6 +68,7 @@ def run(x: int) -> int:
     "lib/circle.py": "from lib.round import a\n",
     "lib/round.py": "from lib.circle import b\n",
     "lib/stranger.py": "A = 1\n",
+    "lib/run.py": "import lib.second\n\n\ndef ranked(x):\n    return sorted(x)\n",
 }
 
 
@@ -98,31 +99,6 @@ def edit(project: Path, old: str, new: str, name: str = "lib/first.py") -> None:
 
 
 # code --------------------------------------------------------------------------------------------
-
-
-def test_modules_are_followed_through_packages_and_circles_but_not_into_functions(project):
-    # lib.fourth is imported in a function alone: a plot or a client, which moves no number.
-    assert modules_behind(["lib.first"]) == ["lib.first", "lib.pack.third", "lib.second"]
-    assert modules_behind(["lib.fourth"]) == ["lib.first", "lib.fourth", *SECOND]
-    assert modules_behind(["lib.pack"]) == ["lib.pack", "lib.pack.third"]
-    assert modules_behind(["lib.stranger", "lib.second"]) == [*SECOND, "lib.stranger"]
-    assert modules_behind(["lib.circle"]) == ["lib.circle", "lib.round"]
-
-
-SECOND = ["lib.pack.third", "lib.second"]
-
-
-def test_how_files_are_written_is_behind_no_result(project):
-    assert modules_behind(["lib.base.files", "lib.stranger"]) == ["lib.stranger"]
-    before = code_hash(["lib.first"])
-    edit(project, "return 1", "return 2", "lib/base/files.py")
-    assert code_hash(["lib.first"]) == before
-
-
-def test_what_is_imported_in_a_function_leaves_the_hash(project):
-    before = code_hash(["lib.first"])
-    edit(project, "import lib.first", "import lib.first\nA = 5", "lib/fourth.py")
-    assert code_hash(["lib.first"]) == before
 
 
 @pytest.mark.fault(
@@ -172,15 +148,6 @@ def test_the_project_is_what_is_looked_at_for_edits():
     assert paths.ROOT / "lib" / "run.py" in provenance._AT_START
 
 
-def test_the_study_stands_on_the_contrast_and_the_index_but_on_no_method_or_plot():
-    behind = set(modules_behind(["lib.studies.lam", "lib.studies.lam.tables"]))
-    numeric = {"lib.search.contrast", "lib.search.index", "lib.stats", "lib.run", "lib.ways"}
-    assert numeric <= behind
-    drawn = {name for name in behind if name.startswith(("lib.plots", "lib.pages", "lib.base"))}
-    methods = {name for name in behind if name.startswith("lib.methods")}
-    assert not drawn and methods <= {"lib.methods.base"} and "lib.notebooks" not in behind
-
-
 SAME = {
     "comment": ("# a comment", "# another one\n    # and more"),
     "module docstring": ('"""First."""', '"""First, in\nother words."""'),
@@ -189,6 +156,8 @@ SAME = {
     "docstring removed": ('    """Run it."""\n', ""),
     "docstring added": ("    def inner():\n", '    def inner():\n        """Go deep."""\n'),
     "layout": ("inner() + LIMIT", "(\n        inner()\n        + LIMIT\n    )"),
+    "import": ("from lib.second import helper", "from lib.third import helper"),
+    "what a star would import": ("LIMIT = 3", '__all__ = ["run"]\n\nLIMIT = 3'),
 }
 
 
@@ -203,17 +172,57 @@ OTHER = {
     "constant": ("LIMIT = 3", "LIMIT = 4", "lib/first.py"),
     "operator": ("+ LIMIT", "- LIMIT", "lib/first.py"),
     "default argument": ("x: int", "x: int = 2", "lib/first.py"),
-    "a module it imports": ("return json", "return 5", "lib/second.py"),
-    "a module that one of them imports": ("return x", "return x + 1", "lib/pack/third.py"),
-    "a text that is used": ("return json", 'return "json"', "lib/second.py"),
+    "the numeric core": ("sorted(x)", "list(x)", "lib/run.py"),
 }
 
 
 @pytest.mark.parametrize("what", OTHER)
 def test_what_could_move_a_number_changes_the_hash(project, what):
-    before, stranger = code_hash(["lib.first"]), code_hash(["lib.stranger"])
+    before = code_hash(["lib.first"])
     edit(project, *OTHER[what])
-    assert code_hash(["lib.first"]) != before and code_hash(["lib.stranger"]) == stranger
+    assert code_hash(["lib.first"]) != before
+
+
+def test_what_a_study_does_not_name_as_its_own_leaves_its_hash(project):
+    before = code_hash(["lib.first"])
+    edit(project, "return json", "return 5", "lib/second.py")
+    assert code_hash(["lib.first"]) == before
+    assert code_hash(["lib.first", "lib.second"]) != before
+
+
+def test_moving_and_splitting_files_leaves_the_hash(project):
+    """A moved file made 164 results stale, of which some take hours."""
+    package = project / "lib" / "pack"
+    before = code_hash(["lib.pack"])
+    (package / "third.py").rename(package / "last.py")
+    assert code_hash(["lib.pack"]) == before
+    one = code_hash(["lib.first"])
+    text = (project / "lib" / "first.py").read_text()
+    start = text.index("def run")
+    (project / "lib" / "moved").mkdir()
+    (project / "lib" / "moved" / "values.py").write_text(text[:start])
+    (project / "lib" / "moved" / "running.py").write_text("import json\n\n" + text[start:])
+    assert code_hash(["lib.moved"]) == one
+    made = []
+    for own in (["lib.first"], ["lib.moved"]):
+        make_or_reuse(
+            lambda: made.append(1) or TABLE, "curve", "mini", code=own, data=["own.jsonl"]
+        )
+    assert made == [1]
+
+
+def test_a_packages_prompts_are_its_own(project):
+    prompt = project / "lib" / "pack" / "ask.txt"
+    prompt.write_text("Say {question}")
+    before = code_hash(["lib.pack"])
+    prompt.write_text("Answer {question}")
+    assert code_hash(["lib.pack"]) != before
+
+
+def test_the_core_is_there():
+    """A name that leads nowhere would count for nothing."""
+    for name in provenance.CORE:
+        assert paths.ROOT.joinpath(*name.split(".")).with_suffix(".py").exists()
 
 
 # data --------------------------------------------------------------------------------------------
@@ -255,6 +264,7 @@ def test_a_result_comes_back_with_its_settings(project):
     pd.testing.assert_frame_equal(table, rounded, check_dtype=False)
     assert path.read_text().splitlines()[1] == "a,0.123,3,True,"
     assert settings["k"] == 5 and settings["encoder"] == "hash"
+    assert settings["versions"]["numpy"] == np.__version__
     assert settings["code"] == code_hash(["lib.first"]) != code_hash([])
     assert settings["data"] == data_hash(["own.jsonl"]) != data_hash([])
     assert (settings["code_roots"], settings["data_files"]) == (["lib.first"], ["own.jsonl"])

@@ -1,12 +1,11 @@
 """Where a result came from: the code, data and settings behind it, and whether they still hold.
 
-Every result is a CSV with a manifest, packed (xz) where it is large. The manifest's ``code`` is a
-hash of the modules the result names and of those they import at their top, without comments and
-docstrings: only a change that could move a number makes a result stale. What is imported inside a
-function (plots, models, clients), how files are written (``lib.base``), how vectors are kept
-(``lib.search.vectors``) and how a model is reached (``lib.llm``, but for prompts and the reading of
-replies) does not count.
-``data`` is a hash of the registered files it read.
+Every result is a CSV with a manifest, packed (xz) where it is large. The manifest's ``code`` is one
+hash over the numeric core (``CORE``) and the files that a study names as its own: what their
+definitions do, not where they stand or how they are imported and described. Moving a file makes
+nothing stale; changing a formula does. ``data`` is a hash of the registered files that were read,
+``versions`` says which libraries computed it. Whether the numbers themselves still come out is what
+``make verify`` says.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -33,90 +33,86 @@ _NAMES = ("dataset", "method", "arm", "against", "reader")
 TEXTS = (*_NAMES, "qid", "pid", "letter", "gold", "mirage", "error", "H_plus", "H_minus")
 """Columns of results that are text, whatever their values look like."""
 
-__all__ = [
-    "code_hash",
-    "data_hash",
-    "modules_behind",
-    "named",
-    "USUAL_K",
-    "with_true_k",
-    "write_result",
-    "make_all_or_reuse",
-    "make_or_reuse",
-    "read_result",
-]
-
-
-_CARRIES = (
-    "lib.base",
-    "lib.profiles",
-    "lib.data.store",
-    "lib.llm.chat",
-    "lib.llm.connect",
-    "lib.llm.openai_chat",
-    "lib.llm.recorder",
-    "lib.llm.small_engine",
-    "lib.llm.small_model",
-    "lib.search.vectors",
+CORE = (
+    "lib.run",
+    "lib.stats",
+    "lib.ways",
+    "lib.search.bm25",
+    "lib.search.contrast",
+    "lib.search.forms",
+    "lib.search.index",
+    "lib.search.lexical",
+    "lib.search.merge",
+    "lib.search.spaces",
 )
-"""Modules that carry texts, settings or vectors about, and compute no number of a result."""
+"""The modules that rank and measure: behind every result."""
+
+_LIBRARIES = ("faiss-cpu", "numpy", "pandas", "scipy", "torch", "transformers")
+_ASIDE = ("code_roots", "versions")
+"""Settings that say how a result was made, and make no other result of it."""
 
 
-def modules_behind(roots: Iterable[str]) -> list[str]:
-    """``roots`` (like "lib.search.contrast") and what they import at their top, directly or not.
+def code_hash(own: Iterable[str]) -> str:
+    """One hash over the numeric core and ``own``, a study's modules and packages, by name.
 
-    Sorted names of project modules, without those that only carry texts and settings about.
+    Counted is what each top-level definition does: its syntax tree without docstrings. Imports do
+    not count, nor which file a definition stands in. A package counts with all its files, prompts
+    (``.txt``) included. Of a module outside the project, such as a method of your own, its text
+    counts. StaleInput where a file was edited since it was loaded: what runs is not what it says.
     """
-    found = set()
-    todo = list(roots)
-    while todo:
-        name = todo.pop()
-        if name in found or name.startswith(_CARRIES):
+    own = list(own)
+    parts = [_own_text(name) for name in own if name.split(".")[0] != "lib"]
+    for path in sorted({path for name in (*CORE, *own) for path in _sources(name)}):
+        if path.suffix != ".py":
+            parts.append(files.sha256_file(path))
             continue
-        path = _source(name)
-        if path is not None:
-            found.add(name)
-            imported, _ = _imports_and_hash(path, path.stat().st_mtime_ns)
-            todo += imported
-    return sorted(found)
+        if _was_edited(path):
+            raise files.StaleInput(
+                f"{paths.shown(path)} was edited while this ran: what the old code made would "
+                "count as the new code's. Run it again; in a notebook, restart the kernel first"
+            )
+        parts += _definitions(path, path.stat().st_mtime_ns)
+    return files.sha256_bytes(files.canonical_json(sorted(parts)).encode())[:16]
+
+
+def _sources(name: str) -> list[Path]:
+    """The files of a module or package of this project; none for any other name."""
+    if name.split(".")[0] != "lib":
+        return []
+    path = paths.ROOT.joinpath(*name.split("."))
+    if path.is_dir():
+        return [*path.rglob("*.py"), *path.rglob("*.txt")]
+    return [file for file in [path.with_suffix(".py")] if file.exists()]
 
 
 @cache
-def _imports_and_hash(path: Path, changed: int) -> tuple[list[str], str]:
-    """The project modules that a module imports at its top, and the hash of what it does.
-
-    That is the hash of its syntax tree without comments and docstrings. ``changed``, its time of
-    change, makes the cache forget a file that was edited.
-    """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    imported = []
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{name.name}" for name in node.names]
-            modules = [name for name in names if _source(name)]
-            imported += modules
-            # A name that is no module is defined in the package's __init__, which counts then.
-            if len(modules) < len(names):
-                imported.append(node.module)
-        elif isinstance(node, ast.Import):
-            imported += [name.name for name in node.names]
-    of_project = [name for name in imported if _source(name)]
-    return of_project, _hash_of(tree)
+def _definitions(path: Path, changed: int) -> list[str]:
+    """A hash of each top-level definition of a file. ``changed``, its time of change, makes the
+    cache forget a file that was edited."""
+    return _hashes_of(path.read_bytes())
 
 
-def _hash_of(tree: ast.Module) -> str:
-    return files.sha256_bytes(ast.dump(_DropDocstrings().visit(tree)).encode())
+def _hashes_of(text: bytes) -> list[str]:
+    tree = _DropDocstrings().visit(ast.parse(text))
+    imports = (ast.Import, ast.ImportFrom)
+    doing = [ast.dump(node) for node in tree.body if not isinstance(node, imports)]
+    return [files.sha256_bytes(what.encode()) for what in doing if "id='__all__'" not in what]
 
 
-def _source(module: str) -> Path | None:
-    """The file of a module or package of this project; None for any other name."""
-    if module.split(".")[0] != "lib":
-        return None
-    path = paths.ROOT.joinpath(*module.split("."))
-    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-        if candidate.exists():
-            return candidate
-    return None
+class _DropDocstrings(ast.NodeTransformer):
+    """Removes texts that stand alone: docstrings, also those under constants and fields."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node
+
+
+def _was_edited(path: Path) -> bool:
+    """Whether a file does something else by now than when this process began."""
+    before, now = _AT_START.get(path), path.read_bytes()
+    return before not in (None, now) and _hashes_of(before) != _hashes_of(now)
+
+
+_AT_START = {path: path.read_bytes() for path in paths.ROOT.glob("lib/**/*.py")}
 
 
 def _own_text(module: str) -> str:
@@ -133,45 +129,6 @@ def _own_text(module: str) -> str:
 
 
 _STARTED = time.time_ns()
-
-
-class _DropDocstrings(ast.NodeTransformer):
-    """Removes texts that stand alone: docstrings, also those under constants and fields."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        return None if isinstance(node.value, ast.Constant) else node
-
-
-def code_hash(roots: Iterable[str]) -> str:
-    """Hash of what everything in ``modules_behind(roots)`` does.
-
-    Counted are the syntax trees without docstrings, and a package's prompts (its ``.txt`` files).
-    Of a module outside the project, such as a method of your own, its text counts. StaleInput where
-    a module was edited since it was loaded: what runs is not what the file says.
-    """
-    roots = list(roots)
-    parts = {name: _own_text(name) for name in roots if name.split(".")[0] != "lib"}
-    for name in modules_behind(roots):
-        path = _source(name)
-        if name in sys.modules and _was_edited(path):
-            raise files.StaleInput(
-                f"{paths.shown(path)} was edited while this ran: what the old code made would "
-                "count as the new code's. Run it again; in a notebook, restart the kernel first"
-            )
-        _, parts[name] = _imports_and_hash(path, path.stat().st_mtime_ns)
-        if path.name == "__init__.py":
-            for prompt in sorted(path.parent.glob("*.txt")):
-                parts[f"{name}/{prompt.name}"] = prompt.read_text(encoding="utf-8")
-    return files.sha256_bytes(files.canonical_json(parts).encode())[:16]
-
-
-def _was_edited(path: Path) -> bool:
-    """Whether a module's file has other code by now than when this process began."""
-    before, now = _AT_START.get(path), path.read_bytes()
-    return before not in (None, now) and _hash_of(ast.parse(before)) != _hash_of(ast.parse(now))
-
-
-_AT_START = {path: path.read_bytes() for path in paths.ROOT.glob("lib/**/*.py")}
 
 
 def data_hash(names: Iterable[str]) -> str:
@@ -232,7 +189,8 @@ def write_result(
 ) -> Path:
     """Write ``<results>/<name>.csv`` (numbers to 3 decimals) with its manifest; returns the path.
 
-    ``code`` are the root modules and ``data`` the files behind it; ``settings`` are kept as given.
+    ``code`` are the study's own modules and ``data`` the files behind it (see ``code_hash`` and
+    ``data_hash``); ``settings`` are kept as given.
     A table of more than ``LARGE`` bytes becomes ``<name>.csv.xz``, the same bytes every time.
     """
     return _write(table, name, profile, _origin(profile, code, data, **settings))
@@ -267,7 +225,7 @@ def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> Path:
 
 def named(settings: dict) -> str:
     """The line under a figure that says which run it shows, made of a result's settings."""
-    return f"profile {settings['profile']}, code {settings['code']}, data {settings['data']}"
+    return f"profile {settings['profile']}, data {settings['data']}"
 
 
 def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) -> dict:
@@ -278,6 +236,7 @@ def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) 
         "code": code_hash(code),
         "data_files": sorted(data),
         "data": data_hash(data),
+        "versions": {name: version(name) for name in _LIBRARIES},
     }
     return json.loads(files.canonical_json(origin | settings))
 
@@ -292,7 +251,7 @@ def make_or_reuse(
     """
     wanted = _origin(profile, **origin)
     _, manifest = _stored(paths.results(profile), name)
-    if manifest is None or manifest["settings"] != wanted:
+    if not _holds(manifest, wanted):
         _write(make(), name, profile, wanted)  # not what is behind it by now: that may be edited
     return _read_back(name, profile, wanted)
 
@@ -306,11 +265,20 @@ def make_all_or_reuse(
     """
     wanted = _origin(profile, **origin)
     manifests = [_stored(paths.results(profile), name)[1] for name in names]
-    if any(manifest is None or manifest["settings"] != wanted for manifest in manifests):
+    if not all(_holds(manifest, wanted) for manifest in manifests):
         tables = make()
         for name in names:
             _write(tables[name], name, profile, wanted)
     return {name: _read_back(name, profile, wanted) for name in names}
+
+
+def _holds(manifest: dict | None, wanted: dict) -> bool:
+    """Whether a result was made with these settings, wherever its code stood."""
+    return manifest is not None and _compared(manifest["settings"]) == _compared(wanted)
+
+
+def _compared(settings: dict) -> dict:
+    return {name: value for name, value in settings.items() if name not in _ASIDE}
 
 
 def _read_back(name: str, profile: str, wanted: dict) -> pd.DataFrame:
@@ -319,7 +287,7 @@ def _read_back(name: str, profile: str, wanted: dict) -> pd.DataFrame:
     Another run may write to the same folder: what its settings made is not read, but StaleInput.
     """
     content, suffix, manifest = _whole(paths.results(profile), name)
-    if manifest is None or manifest["settings"] != wanted:
+    if not _holds(manifest, wanted):
         raise files.StaleInput(
             f"{paths.shown(paths.results(profile) / name)}.csv is not what was just made: another "
             f"run, with other parameters, writes to this folder. "

@@ -16,7 +16,6 @@ from lib.ways import Way
 __all__ = ["CODE", "mimics"]
 
 CODE = (
-    "lib.studies.contradiction.retrieved",
     "lib.place",
     "lib.data.corpora",
 )

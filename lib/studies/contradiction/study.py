@@ -338,7 +338,7 @@ def provenance(
         files.update(FILES[labelled_set])
     files.update(f"reported/{path.name}" for path in REPORTED.glob("contradiction_*.csv"))
     return {
-        "code": ["lib.studies.contradiction.checks", "lib.studies.contradiction.outcomes"],
+        "code": ["lib.studies.contradiction", "lib.studies.nli"],
         "data": sorted(files),
         "evidence": name,
         "nli": score.backend.fingerprint,

@@ -33,6 +33,8 @@ NO_RETRIEVAL = ("closed_book", "hypotheses_as_context")
 """Arms whose context is no passage at all, and CHR's H+ and H- without any search."""
 RANDOM = "random"
 """The arm whose passages are any."""
+CODE = ("lib.studies.grid.cells", "lib.studies.grid.controls", "lib.readers", "lib.parse")
+"""What makes a cell, beside its method."""
 _TEXT_COLUMNS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
 
 
@@ -238,7 +240,7 @@ class Grid:
                 make,
                 f"cells/{name}",
                 self.profile,
-                code=["lib.studies.grid.cells", *_written_by(method)],
+                code=[*CODE, *_written_by(method)],
                 data=self.data,
                 **settings,
             )

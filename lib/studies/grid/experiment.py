@@ -172,7 +172,7 @@ class Experiment:
             table = table.assign(options_visible=table["method"].map(self.visible))
         behind = {**grid.behind, "k": grid.k, "lam": self.lam}
         write_result(
-            table, name, grid.profile, code=["lib.studies.grid.tables"], data=grid.data, **behind
+            table, name, grid.profile, code=["lib.studies.grid"], data=grid.data, **behind
         )
         return table
 

@@ -45,7 +45,7 @@ def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str
     found = verdicts(rows)
     files = [path.relative_to(DATA).as_posix() for path in (PAIR_JUDGMENTS, PLANTS)]
     origin = {
-        "code": ["lib.studies.judged.quality", "lib.studies.judged.tables"],
+        "code": ["lib.studies.judged"],
         "data": [*files, *files_of("evidence-mini")],
         "judged": True,
     }
@@ -57,7 +57,6 @@ def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str
     made = {name: _kept(make, name, profile, origin) for name, make in makers.items()}
     if group := JUDGED_GROUPS.get(evidence):
         origin["data"] = [*files, *files_of(evidence)]
-        origin["code"] = [*origin["code"], "lib.studies.judged.sample"]
         name = "contradiction_periods"
         made[name] = _kept(lambda: _periods(found, evidence, group), name, profile, origin)
     if "real" in profile.questions:
@@ -77,7 +76,7 @@ def _contrast(
     sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
     judged = JUDGMENTS.relative_to(DATA).as_posix()
     origin = {
-        "code": ["lib.studies.judged.contrast"],
+        "code": ["lib.studies.judged"],
         "data": sorted({*files, judged, *recordings, *sets, *files_of_corpora(profile.corpora)}),
         "encoder": encoder.fingerprint,
     }
@@ -125,7 +124,7 @@ def with_judgments(settings: Mapping) -> dict:
     """What a table of both studies depends on: the modelled one's settings and the judgments."""
     judgments = PAIR_JUDGMENTS.relative_to(DATA).as_posix()
     return dict(settings) | {
-        "code": [*settings["code"], "lib.studies.judged.study"],
+        "code": [*settings["code"], "lib.studies.judged"],
         "data": sorted({*settings["data"], judgments}),
     }
 

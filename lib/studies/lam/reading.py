@@ -266,7 +266,7 @@ def reading_results(
         "chosen": [arm.name for arm in best],
         "encoder": study.retriever.encoder.fingerprint,
         "limit": profile.limit,
-        "code": ["lib.studies.lam.reading", "lib.data.corpus_index", *study.benchmark.code],
+        "code": ["lib.studies.lam", "lib.data.corpus_index", *study.benchmark.code],
         "data": study.benchmark.files,
     }
     values = make_or_reuse(

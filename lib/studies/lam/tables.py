@@ -45,7 +45,7 @@ __all__ = [
     "values_table",
 ]
 
-CODE = ("lib.studies.lam.tables", "lib.data.corpus_index")
+CODE = ("lib.studies.lam", "lib.data.corpus_index")
 """The modules that every result of the study depends on, with what they import."""
 
 CHOICE = "p_at_5"

@@ -60,7 +60,7 @@ def lesson_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataF
     """``TABLES`` by name, kept as results of the profile; what is stored and holds is reused."""
     recordings = "recordings/real-hyde.jsonl.gz"
     origin = {
-        "code": ["lib.studies.lesson.results"],
+        "code": ["lib.studies.lesson"],
         "data": [*files_of(profile.corpora), *load_registry("bioasq-"), recordings, KINDS_FILE],
         "encoder": retriever.encoder.fingerprint,
         "limit": profile.limit,

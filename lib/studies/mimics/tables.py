@@ -12,7 +12,7 @@ from lib.data.ddx_mini import read
 from lib.report import reported, verdict
 from lib.stats import holm, mean_interval
 from lib.studies.grid.experiment import CHOSEN, Experiment
-from lib.studies.mimics import judge, tier_statistics
+from lib.studies.mimics import tier_statistics
 from lib.studies.mimics.cases import CASES, printed
 from lib.studies.mimics.tier_statistics import TIERS
 
@@ -38,7 +38,7 @@ _ACCURACY = "accuracy, "
 
 def save(experiment: Experiment, table: pd.DataFrame, name: str, **settings) -> pd.DataFrame:
     """Keep a table as ``<results>/<name>.csv`` with all that it depends on; returns it."""
-    grid, code = experiment.grid, [judge.__name__, __name__]
+    grid, code = experiment.grid, ["lib.studies.mimics"]
     settings |= {**grid.behind, "k": grid.k, "lam": experiment.lam}
     data = [*grid.data, CASES, "ddx-mini/mimic_grades.jsonl"]
     write_result(table, name, grid.profile, code=code, data=data, **settings)

@@ -71,14 +71,14 @@ def rag2_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFra
 
 def group_results(group: str, profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     """The tables of one group of ``TABLES``."""
-    module, make = _MAKERS[group]
+    make = _MAKERS[group]
     sets = [name for sets in GROUPS.values() for d in sets for name in load_registry(f"{d}-")]
     behind = [path.relative_to(DATA).as_posix() for path in _behind(group)]
     return make_all_or_reuse(
         lambda: make(profile, retriever),
         TABLES[group],
         profile.name,
-        code=[f"lib.studies.rag2.{module}"],
+        code=["lib.studies.rag2"],
         data=[*files_of(profile.corpora), *sets, *load_registry("medmcqa-"), *behind],
         encoder=retriever.encoder.fingerprint,
         limit=profile.limit,
@@ -100,16 +100,15 @@ def _case(_: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     return case_tables(retriever, [load_filter(FILTER), load_filter(FILTER, SHARE)])
 
 
-_MAKERS: dict[str, tuple[str, Callable[[Profile, Retriever], dict[str, pd.DataFrame]]]] = {
-    "strategies": ("strategy_results", strategy_tables),
-    "filters": ("filter_results", filter_tables),
-    "held": ("held", _held),
-    "training": ("filter_results", lambda _, retriever: training_tables(retriever)),
-    "writers": ("writers", lambda _, retriever: writer_tables(retriever)),
-    "long answers": ("long_answers", _long_answers),
-    "case": ("case", _case),
+_MAKERS: dict[str, Callable[[Profile, Retriever], dict[str, pd.DataFrame]]] = {
+    "strategies": strategy_tables,
+    "filters": filter_tables,
+    "held": _held,
+    "training": lambda _, retriever: training_tables(retriever),
+    "writers": lambda _, retriever: writer_tables(retriever),
+    "long answers": _long_answers,
+    "case": _case,
 }
-"""By group, the module whose change makes its tables stale, and what makes them."""
 
 
 def _behind(group: str) -> list[Path]:

@@ -167,7 +167,7 @@ def keep(table: pd.DataFrame, name: str, profile: Profile, retriever: Retriever)
         table,
         name,
         profile.name,
-        code=["lib.studies.real.study"],
+        code=["lib.studies.real"],
         data=[*files_of(profile.corpora), *sets, *ours],
         encoder=retriever.encoder.fingerprint,
         limit=profile.limit,

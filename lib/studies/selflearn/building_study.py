@@ -376,7 +376,7 @@ def building_results(profile: Profile) -> dict[str, pd.DataFrame]:
     """
     prompts = sorted(PROMPTS.iterdir())
     origin = {
-        "code": ["lib.studies.selflearn.building_study"],
+        "code": ["lib.studies.selflearn"],
         "data": [*files_of([CORPUS]), f"recordings/{BUILDING.name}"],
         "encoder": load_encoder(BASE, precision="float32").fingerprint,
         "prompts": sha256_bytes(b"".join(path.read_bytes() for path in prompts))[:16],

@@ -151,7 +151,7 @@ def cmedir_results(profile: Profile) -> dict[str, pd.DataFrame]:
     Only where they are made, the package is needed: see ``open_e5`` for its errors.
     """
     origin = {
-        "code": ["lib.studies.selflearn.cmedir_study"],
+        "code": ["lib.studies.selflearn"],
         "data": [NAME],
         "encoder": _FINGERPRINT,
     }

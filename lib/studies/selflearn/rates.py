@@ -92,6 +92,6 @@ def _row(name: str, rate: float, task: Task) -> dict[str, object]:
 
 if __name__ == "__main__":
     made = rate_table().assign(learning_rate=lambda t: t["learning_rate"].map("{:g}".format))
-    origin = {"code": ["lib.studies.selflearn.rates"], "data": files_of((CORPUS,))}
+    origin = {"code": ["lib.studies.selflearn"], "data": files_of((CORPUS,))}
     path = write_result(made, "slhyde_rates", "open", **origin)
     print(made.to_string(index=False), paths.shown(path), sep="\n")

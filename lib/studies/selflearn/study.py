@@ -308,7 +308,7 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
     recordings = [f"recordings/real-{kind}.jsonl.gz" for kind in ("hyde", "hypotheses")]
     files = sorted({file for own in FILES.values() for file in own})
     origin = {
-        "code": ["lib.studies.selflearn.study"],
+        "code": ["lib.studies.selflearn"],
         "data": [*files, *weights, *generated, *recordings, "primary_tests.toml"],
         "encoder": load_encoder(BASE, precision="float32").fingerprint,
     }
