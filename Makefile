@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures notebooks readme log test test-open browser-test faults soak train rehearsal check lint lab explorer data clean mpnet chinese
+.PHONY: help setup lock audit figures notebooks readme log test test-open browser-test faults soak train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -109,6 +109,12 @@ train: $(READY)  ## train the shipped adapters anew (needs the data; three hours
 
 rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
 	@$(PY) -m tests.rehearsal.run
+
+verify: $(READY)  ## make the committed tables anew and compare by value (PROFILE=open: minutes; STUDY=real DEAR=1)
+	@$(PY) -m lib.verify --profile $(PROFILE) $(if $(STUDY),--study $(STUDY)) $(if $(DEAR),--dear)
+
+stamp: $(READY)  ## after a green make verify: write by which code the tables came out (WHY="what changed")
+	@$(PY) -m lib.verify stamp --profile $(PROFILE) --why "$(WHY)"
 
 check: $(READY)  ## are the committed results what the code makes? (after: make figures CHR_OUT=build/check)
 	@$(PY) -m tests.check_results

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lib import run_files
 from lib.data.benchmark import Benchmark
 from lib.data.corpus_index import build_index, corpus_store, only, without
 from lib.profiles import Profile
@@ -20,9 +21,12 @@ def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = 
     The index of words is built when it is first searched: it takes as long as all else together.
     """
     store = corpus_store(corpora or profile.corpora, profile.limit)
-    index = build_index(
-        store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
-    )
+    if run_files.replaying():
+        index = run_files.TextIndex(store, encoder)
+    else:
+        index = build_index(
+            store, encoder, backend=profile.backend, devices=profile.devices, dtype=profile.vectors
+        )
 
     def words() -> BM25Index:
         texts = [f"{passage.title} {passage.text}" for passage in store]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from lib import run_files
 from lib.base.parameters import check_k
 from lib.data.questions import Question
 from lib.data.store import PassageStore
@@ -182,6 +183,16 @@ class Retriever:
         Requests searched in the same way share one search. Raises ValueError unless k is a count.
         """
         check_k(k)
+        return run_files.through(lambda some: self._search_many(some, k), requests, k, self._place)
+
+    def _place(self) -> str:
+        """A name of what is searched here (see ``lib.run_files``). Made once, then kept."""
+        with self._lock:
+            if "place" not in self._spaces:
+                self._spaces["place"] = run_files.place_of(self.index, self.encoder, self.everyone)
+            return self._spaces["place"]
+
+    def _search_many(self, requests: Sequence[Request], k: int) -> list[Hits | Unranked]:
         groups: dict[object, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             groups[_group(request)].append(i)

@@ -707,3 +707,25 @@ def test_a_file_says_the_k_it_was_made_with_and_reads_as_it_was(own_folders, k):
         pd.testing.assert_frame_equal(read_result(name, "mini")[0], table)
         again = make_or_reuse(lambda: 1 / 0, name, "mini", code=["lib.stats"], data=[], k=k)
         pd.testing.assert_frame_equal(again, table)
+
+
+def test_what_is_dear_is_taken_as_it_is_committed_and_says_by_which_code(project, monkeypatch):
+    monkeypatch.setenv("CHR_OUT", "")
+    dear = {"dear": True, **BEHIND}
+    make_or_reuse(lambda: TABLE, "values", "open", **dear)
+    before = read_result("values", "open")[1]["code"]
+    edit(project, "LIMIT = 3", "LIMIT = 4")
+    monkeypatch.setenv("CHR_OUT", str(project / "out"))
+    with provenance.dear_as_committed():
+        table = make_or_reuse(pytest.fail, "values", "open", **dear)
+        assert table["p_at_5"].tolist() == [0.123, 0.5]
+        kept, settings = read_result("values", "open")
+        assert kept.equals(table) and settings["measured_by"] == before != settings["code"]
+        cheap = make_or_reuse(lambda: TABLE * 2, "means", "open", **BEHIND)
+        assert cheap["p_at_5"].tolist() == [0.247, 1.0]
+        with pytest.raises(StaleInput, match="other data or settings"):
+            make_or_reuse(pytest.fail, "values", "open", **dear, lam=1)
+    # Without it, another code makes it anew.
+    made = []
+    make_or_reuse(lambda: made.append(1) or TABLE, "values", "open", **{**dear, "code": []})
+    assert made == [1]

@@ -18,8 +18,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -48,7 +48,7 @@ CORE = (
 """The modules that rank and measure: behind every result."""
 
 _LIBRARIES = ("faiss-cpu", "numpy", "pandas", "scipy", "torch", "transformers")
-_ASIDE = ("code_roots", "versions")
+_ASIDE = ("code_roots", "measured_by", "versions")
 """Settings that say how a result was made, and make no other result of it."""
 
 
@@ -242,14 +242,17 @@ def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) 
 
 
 def make_or_reuse(
-    make: Callable[[], pd.DataFrame], name: str, profile: str, **origin
+    make: Callable[[], pd.DataFrame], name: str, profile: str, *, dear: bool = False, **origin
 ) -> pd.DataFrame:
     """The stored result where it still holds, else what ``make()`` gives, written and read back.
 
     It holds while ``origin`` (code, data and settings, as ``write_result`` takes them) is what its
-    manifest has. Either way the numbers are those of the file, with 3 decimals.
+    manifest has. Either way the numbers are those of the file, with 3 decimals. ``dear`` are
+    outcomes of searches too many to keep: see ``dear_as_committed``.
     """
     wanted = _origin(profile, **origin)
+    if dear and _as_committed:
+        return _committed_copy(name, profile, wanted)
     _, manifest = _stored(paths.results(profile), name)
     if not _holds(manifest, wanted):
         _write(make(), name, profile, wanted)  # not what is behind it by now: that may be edited
@@ -270,6 +273,43 @@ def make_all_or_reuse(
         for name in names:
             _write(tables[name], name, profile, wanted)
     return {name: _read_back(name, profile, wanted) for name in names}
+
+
+_as_committed = False
+
+
+@contextmanager
+def dear_as_committed() -> Iterator[None]:
+    """While it is open, results that are ``dear`` are taken as they are committed.
+
+    What follows from them is made anew, on a machine that could not make them.
+    """
+    global _as_committed
+    before, _as_committed = _as_committed, True
+    try:
+        yield
+    finally:
+        _as_committed = before
+
+
+def _committed_copy(name: str, profile: str, wanted: dict) -> pd.DataFrame:
+    """A committed result, put where this run's results are, and read.
+
+    Its code may be another by now: ``measured_by`` then says which code had measured it. StaleInput
+    where its data or settings are.
+    """
+    table, before = read_result(name, profile, committed=True)
+    code = {"code": wanted["code"]}
+    if _compared(before | code) != _compared(wanted):
+        raise files.StaleInput(f"{name}.csv was measured with other data or settings than today's")
+    measured_by = before.get("measured_by", before["code"])
+    if measured_by != wanted["code"]:
+        wanted = wanted | {"measured_by": measured_by}
+    path, manifest = _stored(paths.committed(profile), name)
+    content, copy = path.read_bytes(), paths.results(profile) / path.name
+    files.atomic_write(copy, content)
+    files.write_manifest(copy, rows=manifest["rows"], settings=wanted, content=content)
+    return table
 
 
 def _holds(manifest: dict | None, wanted: dict) -> bool:

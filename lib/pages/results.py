@@ -139,6 +139,7 @@ _ASIDE = (
     "code_roots",
     "data_files",
     "versions",
+    "measured_by",
     "profile",
     "corpora",
     "counts",

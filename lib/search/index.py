@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -40,6 +41,10 @@ class PassageIndex:
             raise ValueError(f"passage id {str(repeated[0])!r} occurs twice")
         self.ranks = np.argsort(order)
         self.kept = np.ones(len(self.ids), dtype=bool)
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {pid: row for row, pid in enumerate(self.ids.tolist())}
 
     def __len__(self) -> int:
         """How many passages can be found: all, or those a subset keeps."""
@@ -123,8 +128,7 @@ class DenseIndex(PassageIndex):
         """Inner products, float64 (n, m), with the passages ``which``: row numbers or ids."""
         rows = np.asarray(which)
         if rows.dtype.kind in "UO":  # texts: ids, not row numbers
-            row_of = {pid: row for row, pid in enumerate(self.ids.tolist())}
-            rows = np.array([row_of[pid] for pid in rows.tolist()])
+            rows = np.array([self._row_of[pid] for pid in rows.tolist()], dtype=np.int64)
         return np.asarray(vectors, np.float64) @ self.vectors(rows).T.astype(np.float64)
 
     def search(self, vectors: np.ndarray, k: int, *, batch: int = 1024) -> Hits:

@@ -171,9 +171,7 @@ class Experiment:
         if "method" in table and "options_visible" not in table:
             table = table.assign(options_visible=table["method"].map(self.visible))
         behind = {**grid.behind, "k": grid.k, "lam": self.lam}
-        write_result(
-            table, name, grid.profile, code=["lib.studies.grid"], data=grid.data, **behind
-        )
+        write_result(table, name, grid.profile, code=["lib.studies.grid"], data=grid.data, **behind)
         return table
 
     def _all(self, parts: Iterable[pd.DataFrame | None]) -> pd.DataFrame:

@@ -273,6 +273,7 @@ def reading_results(
         lambda: read_arms(study, lambdas, best, named),
         f"values_{stem}_reading",
         profile.name,
+        dear=True,
         **settings,
     )
     table = make_or_reuse(

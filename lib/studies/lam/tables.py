@@ -236,11 +236,13 @@ def study_results(
         "data": b.files,
     }
 
-    def kept(make, name: str) -> pd.DataFrame:
-        return make_or_reuse(make, name, profile.name, **settings)
+    def kept(make, name: str, dear: bool = False) -> pd.DataFrame:
+        return make_or_reuse(make, name, profile.name, dear=dear, **settings)
 
     values = kept(
-        lambda: values_table(study, lambdas, elsewhere, progress=progress), f"values_{stem}"
+        lambda: values_table(study, lambdas, elsewhere, progress=progress),
+        f"values_{stem}",
+        dear=True,
     )
     questions = kept(lambda: question_table(study), f"questions_{stem}")
     own_dev = sorted(b.dev)

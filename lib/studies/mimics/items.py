@@ -88,10 +88,10 @@ def _measured(
     searches["minus"] = Hypotheses((replace(minus, role="target"),))
     searches["standard"] = asked
     results = retriever.search_many([*searches.values()], k)
-    top_rows = {}
+    top = {}
     for name, hits in zip(searches, results, strict=True):
         # A text in place of hits says why nothing could be ranked.
-        top_rows[name] = [] if isinstance(hits, str) else hits.rows[0].tolist()
+        top[name] = [] if isinstance(hits, str) else hits.ids[0].tolist()
 
     known = retriever.vectors([])
     h_plus = known[plus.tower, plus.text][None]
@@ -100,7 +100,7 @@ def _measured(
     q = known[stem.tower, stem.text][None]
 
     def kept_of_hplus(name: str) -> float:
-        return len(set(top_rows["hplus"]) & set(top_rows[name])) / k
+        return len(set(top["hplus"]) & set(top[name])) / k
 
     row = {
         "c": float(cosine(h_plus, h_minus)[0]),
@@ -108,13 +108,10 @@ def _measured(
         "shared": kept_of_hplus("minus"),
     }
     for name in ("standard", *lambdas):
-        rows = top_rows[name]
-        near = retriever.index.score(q, np.array(rows)).mean() if rows else np.nan
+        near = retriever.index.score(q, top[name]).mean() if top[name] else np.nan
         row[f"near_{name}"] = float(near)
     for name in lambdas:
-        rows = top_rows[name]
-        pids = retriever.index.ids[rows].tolist() if rows else []
-        hits = sum(pid in relevant for pid in pids) if relevant else np.nan
+        hits = sum(pid in relevant for pid in top[name]) if relevant else np.nan
         row[f"p_{name}"] = hits / k
         row[f"kept_{name}"] = kept_of_hplus(name)
         row[f"collapsed_{name}"] = collapses(row["shared"], row[f"kept_{name}"])

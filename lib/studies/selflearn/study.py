@@ -317,7 +317,7 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
         names = (BASE, *TRAININGS)
         return pd.concat([slhyde_values(t, names, profile) for t in TASKS], ignore_index=True)
 
-    values = make_or_reuse(measured, TABLES[0], profile.name, **origin)
+    values = make_or_reuse(measured, TABLES[0], profile.name, dear=True, **origin)
     setup = f"{profile.name}, {BASE} with and without adapters, exact search"
 
     def told() -> dict[str, pd.DataFrame]:

@@ -1,0 +1,230 @@
+"""Runs on file: what was retrieved, kept, so that all that follows from it needs no index.
+
+A study's searches are its dear half: passages must be embedded first. What they found is kept
+as the field's run file, a row a passage: ``data/runs/<profile>/<study>.csv.xz``. ``make verify``
+replays it: measures, tests and tables are then made anew on a machine that has embedded nothing.
+The first five columns are TREC's, less its constant; ``tag`` says how was searched, with a hash of
+the whole request, of k and of the passages that could be found. A request that could not be ranked
+has one row of rank 0, whose ``error`` says why.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from lib.base import files, paths
+from lib.data.store import PassageStore
+from lib.methods.base import Fusion, Request, Sparse
+from lib.search.embed import Encoder
+from lib.search.index import DenseIndex, PassageIndex
+from lib.search.merge import Hits
+from lib.search.vectors import encode_small
+
+COLUMNS = ("qid", "rank", "pid", "score", "tag", "error")
+
+MOST_VECTORS = 20_000
+"""Passages that are embedded one by one where there is no index; more of them are a dear half."""
+
+Searched = list[Hits | str]
+"""Of each request its Hits, of one row, or why it could not be ranked."""
+
+
+class NeedsIndex(RuntimeError):
+    """Something that no run file holds: it needs the passages embedded."""
+
+
+def run_file(profile: str, study: str) -> Path:
+    """Where the committed runs of a study are."""
+    return paths.DATA / "runs" / profile / f"{study}.csv.xz"
+
+
+class RunFile:
+    """The searches of one study, to be recorded or replayed.
+
+    Read ``found`` as: by tag, the list that was found, or why nothing could be.
+    """
+
+    def __init__(self, found: dict[str, tuple[str, Hits | str]] | None = None):
+        self.replays = found is not None
+        self.found = found or {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def read(cls, path: Path) -> RunFile:
+        """A committed file of runs, to be replayed. FileNotFoundError where it is not whole."""
+        if files.read_manifest(path) is None:
+            raise FileNotFoundError(f"{paths.shown(path)} is missing or not what its manifest says")
+        texts = dict.fromkeys(("qid", "pid", "tag", "error"), str)
+        table = pd.read_csv(path, dtype=texts, keep_default_na=False, lineterminator="\n")
+        found = {}
+        for tag, rows in table.groupby("tag", sort=False):
+            error = rows["error"].iloc[0]
+            ids = rows["pid"].to_numpy(str)[None]
+            scores = rows["score"].to_numpy(np.float32)[None]
+            hits = Hits(scores, np.full(ids.shape, -1), ids)
+            found[tag] = (rows["qid"].iloc[0], error or hits)
+        return cls(found)
+
+    def write(self, path: Path, settings: dict) -> None:
+        """Keep what was recorded, with its manifest. The same searches give the same bytes."""
+        rows = []
+        for tag, (qid, found) in sorted(self.found.items()):
+            if isinstance(found, str):
+                rows.append((qid, 0, "", 0.0, tag, found))
+                continue
+            pairs = zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
+            rows += [(qid, rank, pid, score, tag, "") for rank, (pid, score) in enumerate(pairs, 1)]
+        table = pd.DataFrame(rows, columns=list(COLUMNS))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        content = lzma.compress(text.encode(), preset=6)
+        files.atomic_write(path, content)
+        files.write_manifest(path, rows=len(table), settings=settings, content=content)
+
+    def differences(self, other: RunFile) -> str:
+        """What another record of the same searches says otherwise, or nothing."""
+        if self.found.keys() != other.found.keys():
+            new, gone = (
+                other.found.keys() - self.found.keys(),
+                self.found.keys() - other.found.keys(),
+            )
+            return f"{len(new)} searches more and {len(gone)} fewer than on file"
+        wrong = [tag for tag, (_, mine) in self.found.items() if _list(mine) != other.list_of(tag)]
+        return f"{len(wrong)} searches found something else, such as {wrong[0]}" if wrong else ""
+
+    def list_of(self, tag: str) -> list[str] | str:
+        """The passage ids that a search found, best first, or why it could not."""
+        return _list(self.found[tag][1])
+
+    def search(
+        self, search: Callable[[Sequence[Request]], Searched], requests: Sequence[Request], tags
+    ) -> Searched:
+        """What ``search`` finds for these requests, recorded by their tags; or what it once did.
+
+        NeedsIndex, when replaying, for a request that is not in the file.
+        """
+        if not self.replays:
+            found = search(requests)
+            with self._lock:
+                for request, tag, hits in zip(requests, tags, found, strict=True):
+                    self.found[tag] = (_qid(request), hits)
+            return found
+        missing = [tag for tag in tags if tag not in self.found]
+        if missing:
+            raise NeedsIndex(f"not among the runs on file: {len(missing)} searches ({missing[0]})")
+        return [self.found[tag][1] for tag in tags]
+
+
+def _list(found: Hits | str) -> list[str] | str:
+    return found if isinstance(found, str) else found.ids[0].tolist()
+
+
+_active: RunFile | None = None
+_inside = threading.local()
+
+
+@contextmanager
+def using(file: RunFile) -> Iterator[RunFile]:
+    """While it is open, all searches of this process are recorded to ``file``, or replayed."""
+    global _active
+    before, _active = _active, file
+    try:
+        yield file
+    finally:
+        _active = before
+
+
+def replaying() -> bool:
+    """Whether searches are answered from a file, so that no index is needed."""
+    return _active is not None and _active.replays
+
+
+def through(
+    search: Callable[[Sequence[Request]], Searched],
+    requests: Sequence[Request],
+    k: int,
+    place: Callable[[], str],
+) -> Searched:
+    """``search(requests)``, by way of the file in use. ``place`` names what can be found and how.
+
+    The searches that a fusion is made of are part of it, and not looked up on their own.
+    """
+    if _active is None or getattr(_inside, "search", False):
+        return search(requests)
+    _inside.search = True
+    try:
+        where = place()
+        return _active.search(search, requests, [_tag(r, k, where) for r in requests])
+    finally:
+        _inside.search = False
+
+
+def place_of(index: PassageIndex, encoder: Encoder, more: Sequence = ()) -> str:
+    """A name of what is searched: which passages can be found, and by which encoder."""
+    kept = "\n".join(sorted(index.ids[index.kept].tolist()))
+    return files.sha256_bytes(f"{encoder.fingerprint}\n{list(more)!r}\n{kept}".encode())
+
+
+def _tag(request: Request, k: int, place: str) -> str:
+    """How is searched, to be read, and a hash of all that the result depends on."""
+    whole = json.dumps([_plain(request), k, place], sort_keys=True, ensure_ascii=False)
+    digest = files.sha256_bytes(whole.encode())[:16]
+    if isinstance(request, Fusion):
+        return f"{request.how} of {len(request.requests)} {digest}"
+    if isinstance(request, Sparse):
+        return f"bm25 {digest}"
+    way = request.way
+    turned = " turned" if way.rotation else ""
+    return f"{way.form} {way.mimic or 'own'}{turned} lam={way.lam:g} {digest}"
+
+
+def _plain(request: Request) -> object:
+    """A request as JSON, without what does not enter the search."""
+    if isinstance(request, Fusion):
+        parts = [_plain(part) for part in request.requests]
+        return [parts, request.how, request.rrf_k, request.depth]
+    if isinstance(request, Sparse):
+        return [request.text, request.sources]
+    texts = [asdict(text) for text in request.texts]
+    random = request.qid if request.way.form == "random" else ""
+    return [texts, asdict(request.way), sorted(request.excluded), random, request.sources]
+
+
+def _qid(request: Request) -> str:
+    if isinstance(request, Fusion):
+        return _qid(request.requests[0])
+    return getattr(request, "qid", "")
+
+
+class TextIndex(DenseIndex):
+    """The passages of a store without their vectors: those that are asked for are embedded.
+
+    Scores of a few passages can be had; a search cannot, it is NeedsIndex.
+    """
+
+    def __init__(self, store: PassageStore, encoder: Encoder):
+        PassageIndex.__init__(self, store.ids())
+        self._store, self._encoder = store, encoder
+        self.dim = encoder.dim
+
+    def vectors(self, rows: np.ndarray) -> np.ndarray:
+        """The vectors of some rows, float32 (m, d), embedded now or found in the cache."""
+        pids, places = np.unique(self.ids[np.asarray(rows, dtype=np.int64)], return_inverse=True)
+        if len(pids) > MOST_VECTORS:
+            raise NeedsIndex(f"the vectors of {len(pids):,} passages are asked for")
+        passages = self._store.get_many(pids.tolist())
+        items = [(passage.title, passage.text) for passage in passages]
+        return encode_small(items, self._encoder, "article")[places]
+
+    def search(self, vectors: np.ndarray, k: int, *, batch: int = 1024) -> Hits:
+        """NeedsIndex: no passage is left out of a search."""
+        raise NeedsIndex("a search of all passages, which is not among the runs on file")

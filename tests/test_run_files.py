@@ -1,0 +1,144 @@
+"""Runs on file: what is replayed is what was found, and nothing else is ever made up."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from lib import run_files
+from lib.base.files import read_manifest
+from lib.data.passages import Passage
+from lib.data.store import PassageStore
+from lib.methods.base import Fusion, Sparse
+from lib.run import Retriever
+from lib.search.bm25 import BM25Index
+from lib.search.embed import HashEncoder
+from lib.search.index import DenseIndex
+from lib.ways import Hypotheses, Text, Way
+
+TEXTS = [f"passage {name} on {topic}" for name in "abcdefgh" for topic in ("gout", "sepsis")]
+
+
+@pytest.fixture
+def store(tmp_path) -> PassageStore:
+    passages = [Passage(f"p{i:02d}", "", text, "s", {}) for i, text in enumerate(TEXTS)]
+    return PassageStore.build(tmp_path / "store.sqlite", passages, {})
+
+
+@pytest.fixture
+def retriever(store, tmp_path, monkeypatch) -> Retriever:
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "cache"))
+    encoder = HashEncoder()
+    vectors = encoder.encode([("", text) for text in TEXTS], "article")
+    words = BM25Index.build(TEXTS, store.ids())
+    return Retriever(DenseIndex([vectors], store.ids()), encoder, store, words)
+
+
+def hypotheses(plus: str, minus: str, qid: str = "q", **way) -> Hypotheses:
+    texts = (Text(plus, role="target"), Text(minus, role="mimic"))
+    return Hypotheses(texts, Way(**way), qid=qid)
+
+
+CONTRAST = hypotheses("passage e on gout", "passage b on sepsis", lam=0.4)
+REQUESTS = [
+    CONTRAST,
+    CONTRAST.by(lam=1.0),
+    CONTRAST.by(form="random", draw=3),
+    Sparse("passage c on sepsis"),
+    Fusion((CONTRAST, Sparse("passage c")), depth=4),
+    hypotheses("passage e on gout", "passage e on gout", lam=1.0),  # no direction is left
+]
+
+
+def lists(found) -> list:
+    return [f if isinstance(f, str) else (f.ids[0].tolist(), f.scores[0].tolist()) for f in found]
+
+
+def recorded(retriever, path, requests=REQUESTS, k=5) -> list:
+    with run_files.using(run_files.RunFile()) as file:
+        found = lists(retriever.search_many(requests, k))
+    file.write(path, {"study": "made up"})
+    return found
+
+
+def replayed(store, path, requests, k=5, encoder=None) -> list:
+    encoder = encoder or HashEncoder()
+    with run_files.using(run_files.RunFile.read(path)):
+        place = Retriever(run_files.TextIndex(store, encoder), encoder, store)
+        return lists(place.search_many(requests, k))
+
+
+def test_a_replayed_search_is_the_one_that_was_recorded(retriever, store, tmp_path):
+    found = recorded(retriever, tmp_path / "a.csv.xz")
+    again = replayed(store, tmp_path / "a.csv.xz", REQUESTS)
+    for one, other in zip(found, again, strict=True):
+        assert one[0] == other[0]
+        if not isinstance(one, str):
+            assert one[1] == pytest.approx(other[1], rel=1e-5)
+    assert isinstance(again[-1], str)
+    # In any order, some of them, together or apart.
+    assert replayed(store, tmp_path / "a.csv.xz", REQUESTS[1::-1]) == [again[1], again[0]]
+
+
+def test_the_file_is_a_run_of_the_fields_columns_and_the_same_every_time(retriever, tmp_path):
+    recorded(retriever, tmp_path / "a.csv.xz")
+    recorded(retriever, tmp_path / "b.csv.xz", REQUESTS[::-1])
+    assert (tmp_path / "a.csv.xz").read_bytes() == (tmp_path / "b.csv.xz").read_bytes()
+    table = pd.read_csv(tmp_path / "a.csv.xz", keep_default_na=False)
+    assert list(table) == list(run_files.COLUMNS)
+    assert read_manifest(tmp_path / "a.csv.xz")["rows"] == len(table) == 5 * 5 + 1
+    by_tag = table[table["rank"] > 0].groupby("tag")
+    assert (by_tag["rank"].agg(list).map(lambda ranks: ranks == [1, 2, 3, 4, 5])).all()
+
+
+CHANGES = {
+    "a text": lambda h: hypotheses("passage f on gout", "passage b on sepsis", lam=0.4),
+    "lambda": lambda h: h.by(lam=0.5),
+    "the form": lambda h: h.by(form="max"),
+    "the draw": lambda h: h.by(mimic="stranger", draw=1),
+    "a weight": lambda h: Hypotheses((Text("passage e on gout", 2.0, role="target"),), h.way),
+    "what may not be found": lambda h: Hypotheses(h.texts, h.way, excluded=frozenset({"p01"})),
+    "the sources": lambda h: Hypotheses(h.texts, h.way, sources=("s",)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_another_search_is_not_answered_from_the_file(what, retriever, store, tmp_path):
+    recorded(retriever, tmp_path / "a.csv.xz", [CONTRAST])
+    with pytest.raises(run_files.NeedsIndex):
+        replayed(store, tmp_path / "a.csv.xz", [CHANGES[what](CONTRAST)])
+
+
+def test_another_k_encoder_or_corpus_is_not_answered_from_the_file(retriever, store, tmp_path):
+    path = tmp_path / "a.csv.xz"
+    recorded(retriever, path, [CONTRAST])
+    other = HashEncoder(dim=32)
+    with pytest.raises(run_files.NeedsIndex):
+        replayed(store, path, [CONTRAST], encoder=other)
+    with pytest.raises(run_files.NeedsIndex):
+        replayed(store, path, [CONTRAST], k=6)
+    fewer = PassageStore.build(tmp_path / "fewer.sqlite", list(store)[:-1], {})
+    with pytest.raises(run_files.NeedsIndex):
+        replayed(fewer, path, [CONTRAST])
+
+
+def test_scores_of_a_few_passages_need_no_index(retriever, store):
+    asked = retriever.encoder.encode(["gout"], "query")
+    pids = ["p03", "p00", "p03"]
+    without = run_files.TextIndex(store, retriever.encoder)
+    assert without.score(asked, pids) == pytest.approx(retriever.index.score(asked, pids))
+    with pytest.raises(run_files.NeedsIndex):
+        without.search(asked, 1)
+
+
+def test_what_differs_between_two_records_is_said(retriever, tmp_path):
+    recorded(retriever, tmp_path / "a.csv.xz", REQUESTS[:2])
+    first = run_files.RunFile.read(tmp_path / "a.csv.xz")
+    assert first.differences(run_files.RunFile.read(tmp_path / "a.csv.xz")) == ""
+    recorded(retriever, tmp_path / "b.csv.xz", REQUESTS[:1])
+    assert "1 fewer" in first.differences(run_files.RunFile.read(tmp_path / "b.csv.xz"))
+    changed = run_files.RunFile.read(tmp_path / "a.csv.xz")
+    tag = next(iter(changed.found))
+    qid, hits = changed.found[tag]
+    changed.found[tag] = (qid, hits.__class__(hits.scores, hits.rows, hits.ids[:, ::-1]))
+    assert tag in first.differences(changed)
