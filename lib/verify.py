@@ -175,7 +175,8 @@ def _searching(run: Verified, study: str, *, dear: bool, record: bool) -> Iterat
 def _run_cells(run: Verified, notebook: str) -> None:
     """Run a notebook's cells here, and compare what each of them makes.
 
-    A cell that needs an index is passed over, and so is what builds on it.
+    A cell that needs an index is passed over. What builds on such a cell, or on one that failed,
+    cannot run either.
     """
     import matplotlib
     import nbformat
@@ -189,7 +190,7 @@ def _run_cells(run: Verified, notebook: str) -> None:
     folder = paths.ROOT / "notebooks"
     os.chdir(folder)
     book = nbformat.read(folder / f"{notebook}.ipynb", as_version=4)
-    passed_over = 0
+    without = False
     for cell in (cell for cell in book.cells if cell.cell_type == "code"):
         started = time.monotonic()
         with capture_output():
@@ -200,11 +201,12 @@ def _run_cells(run: Verified, notebook: str) -> None:
         seconds = time.monotonic() - started
         run.compare_new(seconds)
         if isinstance(error, run_files.NeedsIndex):
-            passed_over += 1
+            without = True
             _say("PASS", notebook, seconds, f"DEAR=1 remakes this cell: {error}")
-        elif isinstance(error, NameError) and passed_over:
+        elif isinstance(error, NameError) and without:
             _say("PASS", notebook, seconds, f"it builds on such a cell: {error}")
         elif error is not None:
+            without = True
             run.fail(notebook, seconds, f"{type(error).__name__}: {error}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +18,7 @@ from lib.base import paths
 from lib.base.command import set_up
 from lib.base.compare import differences, tables
 from lib.base.files import read_manifest
-from lib.base.provenance import code_hash, data_hash
+from lib.base.provenance import CORE, code_hash, data_hash
 
 __all__ = ["check"]
 
@@ -54,7 +55,8 @@ def check(made: Path) -> list[str]:
         if manifest is None:
             problems.append(f"{name}: does not match its manifest")
         elif path.parent.name != "mini":
-            remade = f"make figures PROFILE={manifest['settings']['profile'] or 'mini'}"
+            again = f"PROFILE={manifest['settings']['profile'] or 'mini'}"
+            remade = f"make verify {again} && make stamp {again}"
             problems += [f"{name}: {why}" for why in _stale(manifest["settings"], remade)]
     for file in sorted((paths.DATA / "explorer").glob("*.manifest.json")):
         path = file.with_name(file.name.removesuffix(".manifest.json"))
@@ -63,14 +65,15 @@ def check(made: Path) -> list[str]:
         if manifest is None:
             problems.append(f"{name}: does not match its manifest")
         else:
-            problems += [f"{name}: {w}" for w in _stale(manifest["settings"], "make explorer")]
+            wrong = _stale(manifest["settings"], "make explorer", core=())
+            problems += [f"{name}: {why}" for why in wrong]
     return problems
 
 
-def _stale(settings: dict, remade: str) -> list[str]:
+def _stale(settings: dict, remade: str, core: Sequence[str] = CORE) -> list[str]:
     again = f"changed; run: {remade}"
     found = []
-    if code_hash(settings["code_roots"]) != settings["code"]:
+    if code_hash(settings["code_roots"], core) != settings["code"]:
         found.append(f"its code has {again}")
     if data_hash(settings["data_files"]) != settings["data"]:
         found.append(f"its data have {again}")

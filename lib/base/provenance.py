@@ -52,8 +52,8 @@ _ASIDE = ("code_roots", "measured_by", "versions")
 """Settings that say how a result was made, and make no other result of it."""
 
 
-def code_hash(own: Iterable[str]) -> str:
-    """One hash over the numeric core and ``own``, a study's modules and packages, by name.
+def code_hash(own: Iterable[str], core: Sequence[str] = CORE) -> str:
+    """One hash over the numeric ``core`` and ``own``, a study's modules and packages, by name.
 
     Counted is what each top-level definition does: its syntax tree without docstrings. Imports do
     not count, nor which file a definition stands in. A package counts with all its files, prompts
@@ -62,7 +62,7 @@ def code_hash(own: Iterable[str]) -> str:
     """
     own = list(own)
     parts = [_own_text(name) for name in own if name.split(".")[0] != "lib"]
-    for path in sorted({path for name in (*CORE, *own) for path in _sources(name)}):
+    for path in sorted({path for name in (*core, *own) for path in _sources(name)}):
         if path.suffix != ".py":
             parts.append(files.sha256_file(path))
             continue

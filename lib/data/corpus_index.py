@@ -19,6 +19,16 @@ from lib.search.vectors import encode_cached
 
 __all__ = ["files_of", "corpus_store", "corpus_table", "build_index", "only", "without"]
 
+READERS = (
+    "lib.data.cnxml",
+    "lib.data.corpora",
+    "lib.data.documents",
+    "lib.data.medrag",
+    "lib.data.passages",
+    "lib.data.questions",
+)
+"""The modules that make passages of files; where one changes, the files are read again."""
+
 _BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
 
 
@@ -36,7 +46,7 @@ def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
         "corpora": list(corpora),
         "limit": limit,
         "data": data_hash(files_of(corpora)),
-        "code": code_hash(["lib.data.corpora"]),
+        "code": code_hash(READERS, core=()),
     }
     key = sha256_bytes(canonical_json(settings).encode())[:16]
     path = paths.cache("passages") / f"{key}.sqlite"

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA
-from lib.base.provenance import make_all_or_reuse
+from lib.base.provenance import make_all_or_reuse, make_or_reuse
 from lib.data.corpus_index import files_of
 from lib.data.real import load_real
 from lib.profiles import Profile
@@ -67,27 +67,33 @@ def lesson_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataF
         "k": DEPTH,
     }
 
-    def make() -> dict[str, pd.DataFrame]:
-        questions = [q for q in load_real("test") if q.dataset == "bioasq"]
-        written = written_for(questions, recorded(), retriever)["hyde"]
-        passages = {
-            q.qid: [t.text for t in written[q.qid].request.texts if t.role == "passage"]
-            for q in questions
-        }
-        targets = experts_passages(retriever.store)
-        values = lesson_values(questions, passages, targets, retriever)
+    questions = [q for q in load_real("test") if q.dataset == "bioasq"]
+    written = written_for(questions, recorded(), retriever)["hyde"]
+    passages = {
+        q.qid: [t.text for t in written[q.qid].request.texts if t.role == "passage"]
+        for q in questions
+    }
+    targets = experts_passages(retriever.store)
+
+    def told() -> dict[str, pd.DataFrame]:
         near = closeness(questions, passages, targets, retriever)
         kinds = read_kinds()
         setup = f"{profile.name}, {retriever.encoder.name}, recorded passages, k = {DEPTH}"
         tables = (
-            values,
             lesson_table(values, kinds, setup),
             _claims(values, near, kinds),
             near.melt(["qid", "searched_with"], var_name="to", value_name="cosine"),
         )
-        return dict(zip(TABLES, tables, strict=True))
+        return dict(zip(TABLES[1:], tables, strict=True))
 
-    return make_all_or_reuse(make, TABLES, profile.name, **origin)
+    values = make_or_reuse(
+        lambda: lesson_values(questions, passages, targets, retriever),
+        TABLES[0],
+        profile.name,
+        dear=True,
+        **origin,
+    )
+    return {TABLES[0]: values} | make_all_or_reuse(told, TABLES[1:], profile.name, **origin)
 
 
 def _claims(values: pd.DataFrame, near: pd.DataFrame, kinds: Mapping[str, str]) -> pd.DataFrame:
