@@ -19,7 +19,7 @@ from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 
 CODE = ("lib.explorer.rows", "lib.explorer.sets", "lib.search.contrast", "lib.search.forms")
-"""The modules behind the rows, without the rest of the numeric core: each row is compared with it."""
+"""The modules behind the rows. The rest of the numeric core is compared with every row."""
 
 
 def make_rows() -> Explored:
