@@ -1,8 +1,9 @@
 """Which option did a model choose? Our parser, which may fail, and MIRAGE's, which never does.
 
-Ours tries, in this order: JSON, JSON that needs mending, a letter alone, a sentence that announces
-the answer, the text of exactly one option, and yes or no where those are the options. What is left
-is a failure: scored as wrong, and counted. MIRAGE scores a failure as "A", the right letter of
+Ours tries the rules of one table (``_RULES``), in its order: JSON, JSON that needs mending, a
+letter alone, a letter that is marked as the answer, a sentence that announces it, the text of
+exactly one option, and yes or no where those are the options. What is left is a failure: scored as
+wrong, and counted. MIRAGE scores a failure as "A", the right letter of
 about a quarter of the exam questions and of 64 % of BioASQ, so its score always stands beside ours.
 """
 
@@ -14,15 +15,25 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lib.llm.replies import read_objects
+from lib.llm.thinking import part
 
 __all__ = ["Parsed", "parse_answer", "parse_mirage"]
 
 KEY = "answer_choice"
 """The field of MIRAGE's JSON that holds the letter."""
 
+_KEYS = (KEY, "answer", "final_answer", "correct_answer", "answer_letter", "choice", "option")
+"""Names that models give the field, in whatever letters; the first that is there counts."""
+
+_MARKED = [
+    re.compile(rf"{start}[\s*_`$(\[\"']*([A-Z])(?![A-Za-z])", re.IGNORECASE)
+    for start in (r"<answer>", r"\\boxed\s*\{(?:\s*\\(?:text|mathrm|textbf)\s*\{)?", r"(?m:^)####")
+]
+"""Where a model puts its answer that was taught to mark it: the last of these counts."""
+
 _ANSWER_IS = (
-    r"(?:answer|choice|conclusion|option(?=\s+is|\s*:))(?:\s+choice)?"
-    r"(?:is\b|would be\b|[\s:=*])*[\"'(\[*]*"
+    r"(?:answer|choice|conclusion|答案|option(?=\s+is|\s*:))(?:\s+choice)?"
+    r"(?:is\b|would be\b|[\s:：=*是为])*[\"'(\[*]*"
 )
 _LETTER = r"([A-Z])(?![A-Za-z])[\"')\].:*]*"
 _ANNOUNCED = [
@@ -30,6 +41,8 @@ _ANNOUNCED = [
     for start in (rf"{_ANSWER_IS}(?:option\s+)?", r"option[\s\"'(\[*]*")
 ]
 """What settles on a letter, then what only names one: "the answer is C, not option D"."""
+_IS_CORRECT = re.compile(r"(?m)^\W*([A-Z])[)\].*]* is (?:the )?(?:correct|right|best)\b")
+"""At the beginning of a line alone: elsewhere it may be hepatitis B that is right."""
 _ANSWER_IS_YES_OR_NO = re.compile(rf"{_ANSWER_IS}(yes|no|maybe)\b", re.IGNORECASE)
 
 
@@ -42,10 +55,13 @@ class Parsed(NamedTuple):
 
 def parse_answer(text: str, options: Mapping[str, str]) -> Parsed:
     """The option a reply chose; ``letter`` is a key of ``options`` or empty (rule "none")."""
+    text = part(text).text
+    name_of = {name.upper(): name for name in options}
+    options = {name.upper(): option for name, option in options.items()}
     for rule, find in _RULES.items():
         letter = find(text, options)
         if letter:
-            return Parsed(letter, rule)
+            return Parsed(name_of[letter], rule)
     return Parsed("", "none")
 
 
@@ -70,7 +86,10 @@ def _answer_field(found: Any, options: Mapping[str, str]) -> str:
     """The letter that the answer field holds, alone, with its text, or as the text alone."""
     if not isinstance(found, dict):
         return ""
-    value = found.get(KEY)
+    named = {re.sub(r"\W+", "_", str(name).strip()).lower(): value for name, value in found.items()}
+    value = next((named[key] for key in _KEYS if key in named), None)
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
     if not isinstance(value, str):
         return ""
     return _letter_or_text(value.strip(), options)
@@ -78,6 +97,7 @@ def _answer_field(found: Any, options: Mapping[str, str]) -> str:
 
 def _letter_or_text(value: str, options: Mapping[str, str]) -> str:
     """ "C", "(c)", "C. its text" or its text alone: the letter of the option that is meant."""
+    value = re.sub(r"^[-•\s]+|[*`]", "", value).strip()
     starts = re.fullmatch(r"[(\[\"']*([A-Za-z])[)\]\"'.:]*(?:\s+.*)?", value, re.DOTALL)
     letter = starts.group(1).upper() if starts else ""
     if letter in options:
@@ -100,14 +120,24 @@ def _letter(text: str, options: Mapping[str, str]) -> str:
     return _letter_or_text(text, options)
 
 
+def _marked(text: str, options: Mapping[str, str]) -> str:
+    """The last letter in a box, between answer tags or after four hashes."""
+    found = [match for pattern in _MARKED for match in pattern.finditer(text)]
+    letters = [m[1].upper() for m in sorted(found, key=re.Match.start) if m[1].upper() in options]
+    return letters[-1] if letters else ""
+
+
 def _announced(text: str, options: Mapping[str, str]) -> str:
     """The last "the answer is (C)", else the only "option C"; an article "a" is no answer."""
     answer_is, option_named = _ANNOUNCED
     settled = _letters_found(answer_is, text, options)
     if settled:
         return settled[-1]
-    mentioned = set(_letters_found(option_named, text, options))
-    return mentioned.pop() if len(mentioned) == 1 else ""
+    for pattern in (_IS_CORRECT, option_named):
+        mentioned = set(_letters_found(pattern, text, options))
+        if mentioned:
+            return mentioned.pop() if len(mentioned) == 1 else ""
+    return ""
 
 
 def _letters_found(pattern: re.Pattern, text: str, options: Mapping[str, str]) -> list[str]:
@@ -163,6 +193,7 @@ _RULES = {
     "json": _json,
     "mended json": _mended,
     "letter": _letter,
+    "marked": _marked,
     "announced": _announced,
     "option text": _option_text,
     "yes or no": _yes_or_no,

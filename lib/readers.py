@@ -291,7 +291,8 @@ class ChoiceReader(ChatReader):
     """No reasoning: the letter that the model finds likeliest as the first token of its reply.
 
     Needs a server that gives log-probabilities. A letter it does not list is as likely as the least
-    likely that it does; ties go to the first letter.
+    likely that it does; ties go to the first letter. Where it lists none, the model would not have
+    answered with a letter: that is no answer, and counted as an unread one.
     """
 
     style = "letter"
@@ -300,6 +301,8 @@ class ChoiceReader(ChatReader):
         letters = sorted(question.options)
         (reply,) = self.llm.generate(messages, choices=letters)
         log_probabilities = json.loads(reply.text)
+        if not log_probabilities:
+            return Answer(question.qid, "", "none", parse_mirage(""), cut, (reply,))
         # ``max`` keeps the first of equals, and letters are sorted.
         letter = max(letters, key=lambda option: log_probabilities[option])
         return Answer(question.qid, letter, "log-probability", letter, cut, (reply,))

@@ -207,6 +207,26 @@ def test_medqa_form(files):
     assert question.options == {"A": "cut", "B": "wait"}
 
 
+@pytest.mark.parametrize(
+    "options, answer, says",
+    [
+        (dict.fromkeys("ABCDEF", "x"), "F", "6 options"),
+        (dict.fromkeys("ABCDEF", "x"), "A", "6 options"),
+        ({"A": "x", "B": "y"}, "C", "medqa: the answer of question 0000 is 'C', .* A, B"),
+        ({"1": "x", "2": "y"}, "1", "is '1'"),
+        ({"A": "x", "B": "y"}, "", "is ''"),
+    ],
+)
+def test_options_that_are_not_read_and_answers_that_are_none_are_refused(
+    options, answer, says, files
+):
+    """A sixth option fell out, and an answer that is none was wrong for every reader."""
+    row = {"question": "Q?", "answer_idx": answer, "options": options, "meta_info": ""}
+    files["medqa-test"] = json.dumps(row) + "\n"
+    with pytest.raises(ValueError, match=says):
+        load_questions("medqa")
+
+
 def test_medmcqa_form_counts_options_from_one(files):
     row = {
         "id": "x",

@@ -19,6 +19,25 @@ YES_NO = {"A": "yes", "B": "no"}
 
 OUTPUTS = [
     # reply, options, our letter ("" = failure), our rule, MIRAGE's letter
+    ("**B**", EXAM, "B", "letter", "A"),
+    ("**B. Pulmonary embolism**", EXAM, "B", "letter", "A"),
+    ("- B", EXAM, "B", "letter", "A"),
+    ("`B`", EXAM, "B", "letter", "A"),
+    (r"\boxed{B}", EXAM, "B", "marked", "A"),
+    (r"So it is $\boxed{\text{B}}$.", EXAM, "B", "marked", "A"),
+    (r"\boxed{A}? No: \boxed{B}", EXAM, "B", "marked", "A"),
+    ("Not A. <answer> (B) Pulmonary embolism </answer>", EXAM, "B", "marked", "A"),
+    ("It is an embolism.\n#### B", EXAM, "B", "marked", "A"),
+    ('{"answer_choice": ["B"]}', EXAM, "B", "json", "A"),
+    ('{"answer_choice": ["A", "B"]}', EXAM, "", "none", "A"),
+    ('{"Answer_choice": "B"}', EXAM, "B", "json", "A"),
+    ('{"answer": "B"}', EXAM, "B", "json", "A"),
+    ('{"Final Answer": "b) pulmonary embolism"}', EXAM, "B", "json", "A"),
+    ('{"answer": "A", "answer_choice": "B"}', EXAM, "B", "json", "B"),
+    ("B is correct.", EXAM, "B", "announced", "A"),
+    ("Hepatitis B is right to be thought of.", EXAM, "", "none", "A"),
+    ("答案：B", EXAM, "B", "announced", "A"),
+    ("正确答案是 B。", EXAM, "B", "announced", "A"),
     ('{"step_by_step_thinking": "...", "answer_choice": "C"}', EXAM, "C", "json", "C"),
     (
         '{"step_by_step_thinking": "...", "answer_choice": "C. Aortic dissection"}',
@@ -159,3 +178,8 @@ def test_a_well_formed_reply_is_read_alike_whatever_the_reasoning(letter, thinki
 
     reply = json.dumps({"step_by_step_thinking": thinking, "answer_choice": letter})
     assert parse_answer(reply, EXAM) == (letter, "json")
+
+
+def test_options_that_small_letters_name_are_read_by_them():
+    assert parse_answer('{"answer_choice": "b"}', {"a": "gout", "b": "sepsis"}).letter == "b"
+    assert parse_answer("B", {"a": "gout", "b": "sepsis"}).letter == "b"

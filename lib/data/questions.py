@@ -23,6 +23,9 @@ from lib.data.documents import tidy
 
 __all__ = ["Question", "SIZES", "load_questions", "load_bioasq_all", "load_bioasq_dev"]
 
+LETTERS = "ABCDE"
+"""What options are named by."""
+
 SIZES = {"mmlu": 1089, "medqa": 1273, "bioasq": 618, "medmcqa": 4183, "pubmedqa": 500}
 
 _tidy_lines = partial(tidy, keep_lines=True)
@@ -69,12 +72,23 @@ def load_questions(name: str, n: int | None = None, seed: int = 0) -> list[Quest
         raise ValueError(f"{name}: found {len(questions)} questions, expected {SIZES[name]}")
     if len({q.qid for q in questions}) < len(questions):
         raise ValueError(f"{name}: {_first_twice(questions)} stands twice; each would count twice")
+    _check_answers(name, questions)
     if n is None:
         return questions
     if not 0 < n <= len(questions):
         raise ValueError(f"n={n}: {name} has {len(questions)} questions")
     questions.sort(key=lambda q: q.qid)
     return sorted(random.Random(seed).sample(questions, n), key=lambda q: q.qid)
+
+
+def _check_answers(name: str, questions: Iterable[Question]) -> None:
+    """ValueError for a question whose right answer is none of its options: it was read wrongly."""
+    for question in questions:
+        if question.options and question.answer not in question.options:
+            raise ValueError(
+                f"{name}: the answer of question {question.qid} is {question.answer!r}, its "
+                f"options are {', '.join(question.options)}. Next: mend its row, or leave it out"
+            )
 
 
 def _first_twice(questions: Iterable[Question]) -> str:
@@ -147,7 +161,12 @@ def _fetch_json(name: str) -> dict:
 
 def _lettered(texts: Iterable[str]) -> dict[str, str]:
     """Options under the letters A, B, ... in their order."""
-    return {letter: _tidy_lines(text) for letter, text in zip("ABCDE", texts, strict=False)}
+    texts = list(texts)
+    if len(texts) > len(LETTERS):
+        raise ValueError(
+            f"{len(texts)} options, such as {texts[-1]!r}: at most {len(LETTERS)} are read"
+        )
+    return {letter: _tidy_lines(text) for letter, text in zip(LETTERS, texts, strict=False)}
 
 
 def _mmlu() -> Iterator[Question]:

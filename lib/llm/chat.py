@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 from tqdm.auto import tqdm
 
+from lib.llm.thinking import part
 from lib.llm.waiting import stop_on_interrupt
 
 __all__ = [
@@ -45,6 +46,7 @@ class Reply:
     Tokens and latency (seconds, waiting for retries included) are those of the request: they stand
     on ``choice`` 0 and are 0 on its later choices; None = not measured. ``note`` says what the
     server did not do ("schema not enforced"), ``method`` whom it was for (see ``tag``).
+    ``thinking`` is what the model thought before it wrote ``text``, which holds nothing of it.
     """
 
     text: str
@@ -56,6 +58,7 @@ class Reply:
     choice: int = 0
     note: str = ""
     method: str = ""
+    thinking: str = ""
 
 
 MOST_CHARACTERS = 200_000
@@ -131,7 +134,8 @@ class ChatModel:
             **({"choices": list(choices)} if choices else {}),
         }
         replies = map(_within_reason, self._say([dict(m) for m in messages], n, options))
-        return [replace(reply, method=current_tag()["method"]) for reply in replies]
+        method = current_tag()["method"]
+        return [replace(without_thinking(reply), method=method) for reply in replies]
 
 
 def _within_reason(reply: Reply) -> Reply:
@@ -143,6 +147,12 @@ def _within_reason(reply: Reply) -> Reply:
     if text.count("[") + text.count("{") > MOST_SIGNS or _SIGNS.search(text):
         return replace(reply, text="", finish_reason="no text", note="signs without end, dropped")
     return reply
+
+
+def without_thinking(reply: Reply) -> Reply:
+    """The reply with its thinking apart; one that was cut while it thought says nothing."""
+    thought, text = part(reply.text)
+    return replace(reply, text=text, thinking=thought or reply.thinking)
 
 
 class ScriptedChat(ChatModel):

@@ -33,7 +33,7 @@ def connect(spec: str | None = None) -> ChatModel:
         told = re.sub(r"//.*@", "//...@", spec)
         raise ValueError(f"no LLM spec {told!r}; see: help(lib.llm.connect)")
     model, url = re.fullmatch(r"(?is)(.*?)(?:@(https?://.*))?", rest).groups()
-    if "://" in model:
+    if "://" in model or re.search(r".@[\w.-]+(:\d+|/)", model):
         raise ValueError("an address in an LLM spec begins with http:// or https://")
     model, url = model or os.getenv("CHR_LLM_MODEL"), url or os.getenv("CHR_LLM_URL")
     if not (model and url):

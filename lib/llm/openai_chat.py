@@ -21,8 +21,85 @@ from lib.llm.waiting import pause, within
 
 __all__ = ["OpenAIChat"]
 
+_AROUND_A_LETTER = " \t\n\u2581\u0120\u010a()[]{}\"'*.:"
+"""What may stand around a letter in its token: blanks, as tokenizers spell them, and brackets."""
+
 _MOST_SAID = 500
 """Characters of what a server says that an error repeats."""
+
+
+_LOCAL = re.compile(r"https?://(localhost|127\.[\d.]+|0\.0\.0\.0|\[::1?\])(?=[:/]|\Z)")
+"""Servers on this machine."""
+
+_WITHOUT = {
+    "max_tokens": "max_completion_tokens in place of max_tokens",
+    "seed": "seed refused",
+    "top_p": "top_p refused",
+    "temperature": "temperature refused",
+    "stop": "stop refused",
+    "system": "system turn refused, put before the question",
+}
+"""What a server may refuse, in the order in which it is left out, and what a note says of it."""
+
+_REFUSES = re.compile(
+    r"(?i)unsupported|support|unknown|unrecogni[sz]ed|extra|permitted|allowed|unexpected|instead|"
+    r"cannot both|no (?:such )?(?:field|parameter|argument)"
+)
+
+
+def server_address(said: str) -> str:
+    """The base URL of an OpenAI-compatible server, from what a user has of it.
+
+    Blanks and the path of an endpoint are taken off; a server without any path has /v1. ValueError
+    for what is no address, and for a user, password or key in it.
+    """
+    url = re.sub(r"/(?:chat/)?completions/?\Z", "", said.strip()).rstrip("/")
+    if "@" in url or "?" in url:
+        raise ValueError("no user, password or key in the base URL: export CHR_LLM_KEY=... instead")
+    if not re.fullmatch(r"https?://[^\s/]+(/[^\s]*)?", url, re.IGNORECASE):
+        raise ValueError(
+            f"{url[:100]!r} is no address of a server. Next: write it as http://localhost:8000/v1"
+        )
+    return url if url.count("/") > 2 else f"{url}/v1"
+
+
+def _certificates() -> Any:
+    """Who vouches for servers: whom SSL_CERT_FILE or SSL_CERT_DIR name, else the usual ones."""
+    import ssl
+
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not (file or folder):
+        return True
+    return ssl.create_default_context(cafile=file or None, capath=folder or None)
+
+
+def _without_system(messages: list[Message]) -> list[Message]:
+    """The messages with what the system turn said before the first user's turn."""
+    said = [message["content"] for message in messages if message["role"] == "system"]
+    others = [message for message in messages if message["role"] != "system"]
+    first = others[0] | {"content": "\n\n".join([*said, others[0]["content"]])}
+    return [first, *others[1:]]
+
+
+def _content(message: Any) -> tuple[str, str]:
+    """The text of a server's message and, where it is told apart, the thinking."""
+    thinking = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    text = message.content or ""
+    if isinstance(text, list):  # parts, each with its type
+        thinking = "".join(_part(part) for part in text if part["type"] == "thinking")
+        text = "".join(_part(part) for part in text if part["type"] == "text")
+    return text, thinking if isinstance(thinking, str) else ""
+
+
+def _part(part: dict) -> str:
+    """The text of one part of a message, which may be made of parts itself."""
+    said = part[part["type"]]
+    return said if isinstance(said, str) else "".join(map(_part, said))
+
+
+def _writable(text: str) -> str:
+    """A text without the key, that can be written to a file: half a surrogate pair becomes "?"."""
+    return redacted(text.encode("utf-8", "replace").decode())
 
 
 @dataclass(frozen=True)
@@ -46,8 +123,9 @@ class OpenAIChat(ChatModel):
     ``deadline_s`` (None = ``timeout_s`` for every try), then raises LLMError, as does at once a
     wait that would end later. Ctrl-C ends waits and tries at once (see ``lib.llm.waiting``).
 
-    A server that refuses ``n`` > 1 is asked n times with the seeds of ``sample_seed``; one that
-    refuses schemas is asked without, and the replies' notes say so.
+    A server that refuses ``n`` > 1 is asked n times with the seeds of ``sample_seed``. One that
+    refuses a schema, a setting or a system turn is asked without it from then on, and the replies'
+    notes say so.
     """
 
     def __init__(
@@ -63,10 +141,7 @@ class OpenAIChat(ChatModel):
 
         from lib.llm.http import BoundedClient
 
-        if "@" in base_url or "?" in base_url:
-            raise ValueError(
-                "no user, password or key in the base URL: export CHR_LLM_KEY=... instead"
-            )
+        base_url = server_address(base_url)
         key = os.environ.get("CHR_LLM_KEY", "").strip() or "none"
         if not (key.isascii() and key.isprintable()):
             raise ValueError(
@@ -77,16 +152,17 @@ class OpenAIChat(ChatModel):
         self.timeout_s, self.tries = timeout_s, max_retries + 1
         self.deadline_s = timeout_s * self.tries if deadline_s is None else deadline_s
         self._several = self._schemas = True
+        self._refused: list[str] = []
         self._said_until, self._lock = 0.0, Lock()
         # A proxy in the environment is for the outside world, not for a server on this machine.
-        local = re.match(r"https?://(localhost|127\.|\[::1\])", base_url)
+        local = _LOCAL.match(base_url)
         if not local:
             refuse_broken_passwords()
         self._client = openai.OpenAI(
             base_url=base_url,
             api_key=key,
             max_retries=0,  # ``_create`` does that
-            http_client=BoundedClient(trust_env=not local),
+            http_client=BoundedClient(trust_env=not local, verify=_certificates()),
         )
         # What OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS hold, perhaps another key,
         # is not for this server.
@@ -108,18 +184,51 @@ class OpenAIChat(ChatModel):
         return replies[:n]
 
     def _negotiate(self, request: dict, n: int, schema: dict | None) -> list[Reply]:
-        """Ask; if that is refused, with n = 1; if that too, without the schema, with a note."""
+        """Ask; without what the server says it refuses; with n = 1; without the schema.
+
+        The replies' notes say what was left out. What one request has found holds for the next.
+        """
         sent = schema if self._schemas else None
         try:
-            got = self._post(request, n, sent)
+            got = self._post(self._allowed(request), n, sent)
         except LLMError as error:
-            if error.status not in (400, 404, 415, 422, 501) or (n == 1 and not sent):
+            if error.status not in (400, 404, 415, 422, 501):
                 raise
+            if (field := self._refused_field(str(error), request)) is not None:
+                self._refused.append(field)
+                return self._negotiate(request, n, schema)
             if n > 1:
                 return self._negotiate(request, 1, schema)
-            got = self._post(request, 1, None)
+            if not sent:
+                raise
+            got = self._post(self._allowed(request), 1, None)
             self._schemas, sent = False, None
-        return [replace(r, note="schema not enforced") for r in got] if schema and not sent else got
+        notes = ["schema not enforced"] if schema and not sent else []
+        notes += [_WITHOUT[field] for field in self._refused]
+        return [replace(reply, note="; ".join(notes)) for reply in got] if notes else got
+
+    def _refused_field(self, problem: str, request: dict) -> str | None:
+        """The setting that an error says the server does not take; None where it says no such."""
+        if not _REFUSES.search(problem):
+            return None
+        system = any(message["role"] == "system" for message in request["messages"])
+        for field in _WITHOUT:
+            asked = system if field == "system" else field in request
+            if asked and field not in self._refused and re.search(rf"(?i)\b{field}\b", problem):
+                return field
+        return None
+
+    def _allowed(self, request: dict) -> dict:
+        """The request as this server takes it."""
+        request = dict(request)
+        for field in self._refused:
+            if field == "system":
+                request["messages"] = _without_system(request["messages"])
+            elif field == "max_tokens":
+                request["max_completion_tokens"] = request.pop("max_tokens")
+            else:
+                request.pop(field, None)
+        return request
 
     def _post(self, request: dict, n: int, schema: dict | None) -> list[Reply]:
         """One request; after an answer that cannot be read, once more."""
@@ -214,10 +323,12 @@ class OpenAIChat(ChatModel):
     def _likelihoods(self, messages: list[Message], choices: list[str]) -> Reply:
         """Log-probabilities of the choices among the 20 likeliest first tokens.
 
-        A choice that is not among them gets the least of the 20; LLMError when the server gives no
+        A choice that is not among them gets the least of the 20. Where none is, the text is an
+        empty object: the model began with something else. LLMError when the server gives no
         log-probabilities.
         """
         asked = {"messages": messages, "max_tokens": 1, "temperature": 0.0, "logprobs": True}
+        asked = self._allowed(asked)
         try:
             answer, spent = self._create(asked | {"top_logprobs": 20})
             listed = answer.choices[0].logprobs.content[0].top_logprobs
@@ -225,12 +336,14 @@ class OpenAIChat(ChatModel):
                 raise ValueError("one is no number")
             least = round(min(entry.logprob for entry in listed), 4)
             found: dict[str, float] = {}
-            for entry in listed:  # likeliest first; " B" and "B" are the same letter
-                found.setdefault(entry.token.strip(), round(entry.logprob, 4))
+            for entry in listed:  # likeliest first; " B", "(B" and "B" are the same letter
+                found.setdefault(entry.token.strip(_AROUND_A_LETTER), round(entry.logprob, 4))
             reply = self._replies(answer, spent)[0]
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise self._error(f"the answer has no log-probabilities ({error})") from None
-        return replace(reply, text=canonical_json({c: found.get(c, least) for c in choices}))
+        listed_any = not found.keys().isdisjoint(choices)
+        told = {c: found.get(c, least) for c in choices} if listed_any else {}
+        return replace(reply, text=canonical_json(told))
 
     def _replies(self, answer: Any, spent: float) -> list[Reply]:
         if said := getattr(answer, "error", None):
@@ -243,10 +356,9 @@ class OpenAIChat(ChatModel):
             raise TypeError("a number of tokens that is none")
         replies = []
         for i, choice in enumerate(answer.choices):
-            # Half a surrogate pair could not be written to a file: it becomes "?".
-            text = (choice.message.content or "").encode("utf-8", "replace").decode()
+            text, thinking = map(_writable, _content(choice.message))
             finish = _plain(choice.finish_reason or "unknown")
-            replies.append(Reply(redacted(text), finish, *cost, model, i))
+            replies.append(Reply(text, finish, *cost, model, i, thinking=thinking))
             cost = (0, 0, 0.0)
         return replies
 
@@ -276,7 +388,10 @@ def _failure(error: Any) -> _Failure:
     may_pass = status in (408, 409, 429) or status >= 500
     if headers.get("x-should-retry") == "false":  # such as a 429 for a bill that is not paid
         may_pass = False
-    return _Failure(str(error), status, may_pass, _wait_s(headers.get("retry-after", "")))
+    # openai drops the body of what a client of one's own has read.
+    said = error.response.text.strip()
+    problem = str(error) if " - " in str(error) or not said else f"Error code: {status} - {said}"
+    return _Failure(problem, status, may_pass, _wait_s(headers.get("retry-after", "")))
 
 
 def _wait_s(said: str) -> float | None:

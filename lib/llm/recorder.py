@@ -301,6 +301,8 @@ class Recorder(ChatModel, AbstractContextManager):
                 if (key := keys[i]) in self._lines.rows:
                     continue  # another thread or process asked the same: what was first stays
                 told = {k: v for k, v in vars(reply).items() if k not in _VOLATILE}
+                if not reply.thinking:
+                    del told["thinking"]  # most models have none
                 lines[key] = {
                     "key": key,
                     "author": reply.model,

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runt
 
 from lib.data.questions import Question
 from lib.llm.chat import Reply
+from lib.llm.replies import says_nothing
 from lib.ways import Hypotheses, Text
 
 __all__ = [
@@ -171,7 +172,7 @@ def reply_trace(replies: Sequence[Reply], used: int) -> dict:
 def passages_of(replies: Sequence[Reply]) -> tuple[list[str], dict]:
     """Sampled passages without the empty ones, and a trace: ``reply_trace`` and ``passages``."""
     texts = [reply.text.strip() for reply in replies]
-    passages = [text for text in texts if text]
+    passages = [text for text in texts if not says_nothing(text)]
     trace = reply_trace(replies, used=len(passages))
     trace["passages"] = passages
     return passages, trace

@@ -98,12 +98,11 @@ class ThinkQE:
         return Hypotheses(tuple(parts))
 
     def _written(self, reply: Reply) -> str:
-        """What follows the thinking; nothing when the reply ended before that did."""
-        if self.thinking == "none":
-            return reply.text.strip()
-        _, mark, after = reply.text.rpartition("</think>")
-        done = mark or (reply.finish_reason != "length" and "<think>" not in reply.text)
-        return after.strip() if done else ""
+        """What follows the thinking; nothing when the reply was cut before that ended."""
+        still_thinking = reply.finish_reason == "length" and not reply.thinking
+        if self.thinking != "none" and still_thinking:
+            return ""
+        return reply.text.strip()
 
 
 def new_passages(ranking: list[Hit], previous: dict, blacklist: set, shown: int) -> list[Hit]:

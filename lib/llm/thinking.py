@@ -1,0 +1,82 @@
+"""What a model thinks, parted from what it says; and the marks of its template, taken off.
+
+Servers that do not know a model's form leave both in the text. A passage would then be searched
+with the thinking, and a letter be read in it. Here is the one place that tells them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_NAMES = r"(?:seed:)?(?:think|thinking|thought|thoughts|reasoning|reflection)"
+_OPEN = rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>"
+_CLOSE = rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>"
+_WHOLE = re.compile(rf"(?is)(?:{_OPEN})((?:(?!{_OPEN}).)*?)(?:{_CLOSE})")
+_OPENED, _CLOSED = re.compile(f"(?i){_OPEN}"), re.compile(f"(?i){_CLOSE}")
+
+_CHANNEL = re.compile(
+    r"(?s)<\|channel\|>\s*(\w+).*?<\|message\|>"
+    r"(.*?)(?=<\|(?:end|start|return|call|channel)\|>|\Z)"
+)
+"""A part of a reply in the harmony form: its channel ("analysis", "commentary", "final"), its text.
+"""
+_BARE_CHANNELS = re.compile(r"(?s)\A\s*analysis(?=\S)(?!is\b)(.*?)assistant\s*final(?=\S|\s)(.*)\Z")
+"""The same form where a server has dropped its marks and left the words between them."""
+
+_BEGINS = re.compile(
+    r"(?i)\A(?:\s*(?:<s>|<bos>|<\|begin_of_text\|>|<\|im_start\|>(?:assistant)?|"
+    r"<\|start\|>(?:assistant)?|<\|start_header_id\|>assistant<\|end_header_id\|>|"
+    r"<start_of_turn>(?:model)?|<\|assistant\|>|<\|START_RESPONSE\|>|\[/INST\]))+"
+)
+_ENDS = re.compile(
+    r"(?i)<\|(?:im_end|im_start|end|return|call|eot_id|eom_id|endoftext|end_of_text|end_of_turn|"
+    r"END_RESPONSE|END_OF_TURN_TOKEN|start_header_id|user)\|>|</s>|<eos>|<(?:end|start)_of_turn>|"
+    r"<｜end▁of▁sentence｜>"
+)
+"""Marks after which nothing of the reply comes: a model that goes on writes the next turn."""
+
+
+class Parted(NamedTuple):
+    """What was thought (empty if nothing), and what was said."""
+
+    thinking: str
+    text: str
+
+
+def part(text: str) -> Parted:
+    """A reply's thinking and its text, without marks of a template.
+
+    Thinking may be closed, cut before it was closed (then nothing was said), or opened by the
+    prompt. A text without any mark comes back as it is.
+    """
+    if "<|channel|>" in text:
+        return _harmony(text)
+    if bare := _BARE_CHANNELS.match(text):
+        return Parted(bare[1].strip(), _without_marks(bare[2]).strip())
+    thought = [found.strip() for found in _WHOLE.findall(text)]
+    said = _WHOLE.sub("", text)
+    # What is left of a pair: an end alone closes what the prompt has opened, a beginning was cut.
+    if closed := [*_CLOSED.finditer(said)]:
+        thought.insert(0, _OPENED.sub("", said[: closed[-1].start()]).strip())
+        said = said[closed[-1].end() :]
+    if opened := _OPENED.search(said):
+        thought.append(said[opened.end() :].strip())
+        said = said[: opened.start()]
+    plain = _without_marks(said)
+    changed = bool(thought) or plain != text
+    return Parted("\n\n".join(filter(None, thought)), plain.strip() if changed else text)
+
+
+def _harmony(text: str) -> Parted:
+    parts = _CHANNEL.findall(text)
+    said = [own for channel, own in parts if channel == "final"]
+    thought = [own.strip() for channel, own in parts if channel != "final"]
+    return Parted("\n\n".join(filter(None, thought)), said[-1].strip() if said else "")
+
+
+def _without_marks(text: str) -> str:
+    """The text between the marks that begin a reply and the first that ends it."""
+    text = _BEGINS.sub("", text)
+    end = _ENDS.search(text)
+    return text[: end.start()] if end else text
