@@ -19,7 +19,15 @@ from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.expansion import hypotheses, validity
-from lib.llm.chat import REFERENCE, Reply, ScriptedChat, current_tag, sample_seed, tag
+from lib.llm.chat import (
+    REFERENCE,
+    Reply,
+    ScriptedChat,
+    current_tag,
+    sample_seed,
+    tag,
+    without_thinking,
+)
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, is_in, quoted
 from lib.methods import METHODS, Budget, Expansion, Fusion, Hypotheses, Method, Sparse, Text, Way
