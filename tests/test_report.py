@@ -11,9 +11,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from lib.base.paths import ROOT
 from lib.data.questions import Question
 from lib.methods import METHODS, Expansion, Hypotheses, Way
-from lib.report import PAPER_NAMES, reported, verdict
+from lib.report import PAPER_NAMES, pivot, pooled, reported, verdict
 from lib.run import Retriever, execute
 from lib.search.contrast import matched_rotation, shifted_query
 from lib.search.embed import HashEncoder
@@ -46,6 +47,57 @@ def test_nothing_is_judged_that_was_not_run_or_printed_or_is_another_setup(nothi
     assert verdict(nothing, 0.1, 0.5, True) == verdict(nothing, 0.1, nothing, False) == "NOT RUN"
     assert verdict(0.5, 0.1, nothing, True) == verdict(0.5, 0.1, nothing, False) == ""
     assert verdict(0.5, 0.1, 0.5, False) == verdict(0.1, 0.1, 0.9, False) == "DIFFERENT SETUP"
+
+
+# tables in another shape --------------------------------------------------------------------------
+
+LONG = pd.DataFrame(
+    [
+        ("majority", "exams", "right", 0.307, 300),
+        ("majority", "bioasq", "right", 0.62, 150),
+        ("hplus", "exams", "right", 0.507, 300),
+    ],
+    columns=["arm", "dataset", "metric", "value", "n"],
+)
+
+
+def test_rows_that_would_merge_in_a_cell_are_refused_by_name():
+    """Their mean, 0.464, is no number of anything: 300 exam questions and 150 of BioASQ."""
+    with pytest.raises(ValueError, match=r"2 rows .*arm = majority.* differ in dataset, value, n"):
+        pivot(LONG, "arm", "metric")
+    same = pd.concat([LONG[:1], LONG[:1]])
+    with pytest.raises(ValueError, match="differ in nothing"):
+        pivot(same, "arm", "metric")
+
+
+def test_a_wide_table_has_every_number_and_the_order_of_the_long_one():
+    wide = pivot(LONG, "arm", ["dataset", "metric"])
+    assert list(wide.index) == ["majority", "hplus"]
+    assert list(wide.columns) == [("exams", "right"), ("bioasq", "right")]
+    assert wide.loc["majority"].tolist() == [0.307, 0.62]
+    assert wide.loc["hplus"].tolist()[0] == 0.507 and pd.isna(wide.loc["hplus"].tolist()[1])
+    assert pivot(LONG, ["arm", "dataset"], "metric", ["value", "n"]).shape == (3, 2)
+
+
+def test_a_mean_over_sets_is_one_over_their_questions():
+    table = LONG.rename(columns={"arm": "method"})
+    found = pooled(table, ["value"])
+    assert found["n"].to_dict() == {"majority": 450, "hplus": 300}
+    assert found.loc["majority", "value"] == pytest.approx((0.307 * 300 + 0.62 * 150) / 450)
+    assert found.loc["hplus", "value"] == pytest.approx(0.507)
+    nowhere = pooled(table.assign(value=np.nan), ["value"])
+    assert nowhere["value"].isna().all()
+
+
+@pytest.mark.parametrize(
+    "folder", ["notebooks", "lib/pages", "lib/plots", "lib/studies", "lib/explorer"]
+)
+def test_nothing_that_is_shown_pivots_in_a_way_that_merges_rows(folder):
+    """``pivot_table`` takes the mean of rows that share a cell: ``lib.report.pivot`` refuses."""
+    files = [file for end in ("*.py", "*.ipynb") for file in (ROOT / folder).rglob(end)]
+    assert files
+    bare = [file.name for file in files if "pivot_table" in file.read_text(encoding="utf-8")]
+    assert not bare
 
 
 # accuracy ----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from lib.pages.rag2 import found as rag2_found
 from lib.pages.readable import words
 from lib.pages.selflearn import found as slhyde_found
 from lib.plots.labels import label_of
+from lib.report import pooled
 
 __all__ = [
     "accuracy_found",
@@ -78,10 +79,11 @@ def likeness_found(pairs: pd.DataFrame, name: str, lam: float) -> str:
 
 def retrieval_found(quality: pd.DataFrame, profile: str, lam: float, k: int) -> str:
     """What each way to search brought; ``quality`` as ``Experiment.quality`` makes it."""
-    means = quality.groupby("method", sort=False)["p_at_5"].mean()
+    every = pooled(quality, ["p_at_5"])
+    means = every["p_at_5"]
     if missing := _not_run(("standard", "hplus", PAPER, GIVEN), means.index):
         return missing
-    n = int(quality.groupby("method")["n"].sum().max())
+    n = int(every["n"].max())
     others = means[[method for method in means.index if not method.startswith(PAPER)]]
     best = others.idxmax()
     which = "less" if means[PAPER] < means["hplus"] else "more"
@@ -105,8 +107,7 @@ def accuracy_found(table: pd.DataFrame, profile: str, lam: float) -> str:
     # What nobody read is compared on the same sets.
     rows = rows[rows["answerer"].isin([reader, "no reader"])]
     rows = rows[rows["dataset"].isin(read["dataset"])]
-    right = (rows["value"] * rows["n"]).groupby(rows["method"]).sum()
-    shares = right / rows["n"].groupby(rows["method"]).sum()
+    shares = pooled(rows, ["value"])["value"]
     if missing := _not_run(("standard", "hplus", PAPER, GIVEN, "majority"), shares.index):
         return missing
     return (
@@ -123,10 +124,10 @@ def shift_found(table: pd.DataFrame, profile: str, k: int) -> str:
     """How far CHR's passages differ from others'; ``table`` is Table 2 as ``tables.table2`` has
     it, with a row a set, method, reader and outcome."""
     own = table[table["reader"] == ""]
-    means = own.groupby("method")[["count", "zero"]].mean()
+    means = pooled(own, ["count", "zero"])
     if missing := _not_run(("hyde", "hplus"), means.index):
         return missing
-    n = int(own[own["method"] == "hyde"]["n"].sum())
+    n = int(means.loc["hyde", "n"])
     said = (
         f"**Of {k} passages CHR at λ = 1 shares {means.loc['hyde', 'count']:.1f} with HyDE, and "
         f"{means.loc['hplus', 'count']:.1f} with H+ alone, the text it is made from.** It shares "
