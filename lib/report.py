@@ -25,7 +25,8 @@ def verdict(
 
     NOT RUN without a measured value, DIFFERENT SETUP (shown, not judged) unless model, corpus and
     questions are the paper's; else MATCH when the two differ by at most the 95 % half-width, CLOSE
-    by at most twice that, OFF beyond. Empty where the paper prints nothing.
+    by at most twice that, OFF beyond. Empty where the paper prints nothing, and where nothing says
+    how sure the measured value is (``half_width`` is NaN).
     """
     if measured is None or np.isnan(measured):
         return "NOT RUN"
@@ -33,6 +34,8 @@ def verdict(
         return ""
     if not same_setup:
         return "DIFFERENT SETUP"
+    if np.isnan(half_width):
+        return ""
     difference = abs(measured - printed)
     if difference <= half_width:
         return "MATCH"
