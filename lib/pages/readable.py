@@ -90,6 +90,8 @@ NAMES = {
     "latency_s": "seconds",
     "reported_calls": "calls, the paper",
     "reported_output_tokens": "output tokens, the paper",
+    "token_reduction": "reduction",
+    "reported_token_reduction": "reduction, the paper",
     "value_n": "n, value",
     "who": "part",
     "fraction": "share",

@@ -72,30 +72,7 @@ def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -
             table = shift_table(*halves, k)
             parts.append(table.assign(dataset=dataset, method="noise floor", reader=""))
     for reader in experiment.readers:
-        answered = {}
-        for dataset in experiment.grid.sets:
-            ours_right = _right_answers(answers, dataset, reader.name, "chr")
-            theirs_right = _right_answers(answers, dataset, reader.name, other)
-            if len(ours_right) and len(theirs_right):
-                answered[dataset] = ours_right, theirs_right
-        together = {dataset: [dataset] for dataset in answered}
-        for before, three in whole_benchmarks(answered).items():
-            together[f"{before} {_COMBINED}".strip()] = three
-        for name, sets in together.items():
-            right = tuple(
-                pd.concat(column) for column in zip(*map(answered.get, sets), strict=True)
-            )
-            ours, theirs = (
-                {q: p for d in sets for q, p in _passage_ids(experiment, arm, d).items()}
-                for arm in ("chr", other)
-            )
-            # A reader may have answered only a sample of the questions.
-            table = shift_table({qid: ours[qid] for qid in right[0].index}, theirs, k, right)
-            asked = {d: len(answered[d][0]) for d in sets}
-            same = experiment.is_papers("chr", asked, reader.name)
-            same = same and experiment.is_papers(other, asked, reader.name)
-            labels = {"dataset": name, "method": other, "reader": reader.name, "same_setup": same}
-            parts.append(table.assign(**labels))
+        parts += _by_outcome(experiment, answers, reader, other)
     table = pd.concat(parts, ignore_index=True)
     save_long(experiment, _beside_the_papers(table), "table2")
     return table.drop(columns="same_setup", errors="ignore")
@@ -110,17 +87,24 @@ def table3(experiment: Experiment) -> pd.DataFrame:
         own = expanded[expanded["method"] == row.method]
         asked = own[own["dataset"].isin(row.dataset.split(", "))]["dataset"].value_counts()
         same.append(experiment.is_papers(row.method, asked.to_dict()))
+    table = table.assign(same_setup=same)
     printed = {cost: f"reported_{cost}" for cost in accuracy.PRINTED_COSTS}
     costs = [cost for cost in accuracy.COSTS if cost != SECONDS]
-    long = table.assign(same_setup=same)
-    save_long(experiment, long_form(long, [*costs, "token_reduction", "failed"], printed), "table3")
+    counted = [*costs, "token_reduction"]
+    seconds = [SECONDS, f"{SECONDS}_low", f"{SECONDS}_high"]
+    save_long(
+        experiment,
+        long_form(table.drop(columns=seconds), [*counted, "failed"], printed),
+        "table3",
+    )
     # A machine's seconds are no two times the same: in a file of their own, which is not compared.
-    save_long(experiment, long_form(table, [SECONDS]), "table3_seconds")
-    # A reader's table has no intervals of costs: the stored one has.
-    ends = [
-        f"{name}_{end}" for name in (*costs, SECONDS, "token_reduction") for end in ("low", "high")
-    ]
-    return table.drop(columns=ends)
+    save_long(
+        experiment,
+        long_form(table[["dataset", "method", "n", *seconds]], [SECONDS]),
+        "table3_seconds",
+    )
+    ends = [f"{name}_{end}" for name in (*counted, SECONDS) for end in ("low", "high")]
+    return table.drop(columns=[*ends, "same_setup"])
 
 
 def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
@@ -230,6 +214,37 @@ def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
         table[f"printed_{metric}"] = of_set.where(is_printed)
     metrics = ("count", "fraction", "jaccard", "zero", "rbo")
     return long_form(table, metrics, {"count": "printed_count", "zero": "printed_zero"})
+
+
+def _by_outcome(
+    experiment: Experiment, answers: pd.DataFrame, reader: Reader, other: str
+) -> list[pd.DataFrame]:
+    """Overlap of CHR and ``other`` by what a reader had right: of each set that it answered from
+    both, then of the paper's three together."""
+    methods = ("chr", other)
+    right = {}
+    for dataset in experiment.grid.sets:
+        of_both = [_right_answers(answers, dataset, reader.name, m) for m in methods]
+        if all(map(len, of_both)):
+            right[dataset] = of_both
+    groups = {dataset: [dataset] for dataset in right}
+    for before, three in whole_benchmarks(right).items():
+        groups[f"{before} {_COMBINED}".strip()] = three
+    tables = []
+    for name, datasets in groups.items():
+        ours_right, theirs_right = (pd.concat([right[d][i] for d in datasets]) for i in (0, 1))
+        ours, theirs = {}, {}
+        for dataset in datasets:
+            ours |= _passage_ids(experiment, "chr", dataset)
+            theirs |= _passage_ids(experiment, other, dataset)
+        # A reader may have answered only a sample of the questions.
+        answered = {qid: ours[qid] for qid in ours_right.index}
+        table = shift_table(answered, theirs, experiment.grid.k, (ours_right, theirs_right))
+        asked = {dataset: len(right[dataset][0]) for dataset in datasets}
+        same = all(experiment.is_papers(method, asked, reader.name) for method in methods)
+        labels = {"dataset": name, "method": other, "reader": reader.name}
+        tables.append(table.assign(**labels, same_setup=same))
+    return tables
 
 
 def _passage_ids(experiment: Experiment, arm: str, dataset: str) -> dict[str, list[str]]:
