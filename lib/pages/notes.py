@@ -18,6 +18,7 @@ from lib.pages.readable import words
 from lib.pages.selflearn import found as slhyde_found
 from lib.plots.labels import label_of
 from lib.report import pooled
+from lib.studies.audit.reported import VERDICTS
 
 __all__ = [
     "accuracy_found",
@@ -264,6 +265,7 @@ def audit_found(audit: pd.DataFrame, margins: pd.DataFrame) -> str:
     """How many printed numbers cannot be right, and what is not tested; ``audit`` as
     ``lib.studies.audit.audit`` makes it, ``margins`` CHR's over the next best method."""
     impossible = (audit["verdict"] == "IMPOSSIBLE").sum()
+    slips = (audit["verdict"] == "MISPRINT").sum()
     few = margins[margins["most_significant"] < margins["independent"] / 2]
     sets = few.groupby("dataset")["generator"].count()
     most = sets.idxmax()
@@ -271,9 +273,9 @@ def audit_found(audit: pd.DataFrame, margins: pd.DataFrame) -> str:
     n = int(few[few["dataset"] == most]["n"].iloc[0])
     return (
         f"**Of {len(audit)} statements of four papers that follow from other printed numbers "
-        f"{impossible} cannot be right as printed.** No paper prints a test of its lead: on {most} "
-        f"CHR leads the next best method by {points.min()} or {points.max()} of {n:,} questions, "
-        "which may be chance."
+        f"{impossible} cannot be right as printed, and {slips} are misprints.** No paper prints a "
+        f"test of its lead: on {most} CHR leads the next best method by {points.min()} or "
+        f"{points.max()} of {n:,} questions, which may be chance."
     )
 
 
@@ -288,14 +290,10 @@ def audit_rows(audit: pd.DataFrame, ids: str | list[str] = "") -> pd.DataFrame:
         rows = audit.set_index("id").loc[ids].reset_index()
     elif ids:
         rows = audit[audit["id"].str.startswith(ids)]
-    order = rows["verdict"].map(_VERDICTS.index).sort_values(kind="stable").index
+    order = rows["verdict"].map(VERDICTS.index).sort_values(kind="stable").index
     shown = rows.loc[order, ["paper", "where", "claim", "printed", "recomputed", "verdict"]]
     told = {column: shown[column].map(_in_words) for column in ("claim", "recomputed")}
     return shown.assign(**told)
-
-
-_VERDICTS = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
-"""In the order in which they are read."""
 
 
 def _in_words(text: str) -> str:
@@ -312,7 +310,7 @@ def audit_list(audit: pd.DataFrame, colours: Mapping[str, str]) -> str:
     """
     heads = "".join(f"<th>{head}</th>" for head in ("paper", "claim", "printed", "recomputed"))
     lines = ["<table>"]
-    for verdict in _VERDICTS:
+    for verdict in VERDICTS:
         rows = audit[audit["verdict"] == verdict]
         bar = f"border-left:8px solid {colours[verdict]};padding-left:4px"
         title = f'<b style="{bar}">{verdict}</b>, {len(rows)} rows'
