@@ -425,7 +425,7 @@ def test_the_audit_counts_rows_and_statements(project):
     rows = {r[0]: r[1:] for r in rows_of(text)}
     for paper, own in table.groupby("paper"):
         n = (own["verdict"] == "IMPOSSIBLE").sum()
-        assert rows[paper][0].startswith(f"{n} rows, ")
+        assert rows[paper][0].startswith(f"{n} row") if n else rows[paper][0] == "0"
     assert rows["CHR"][0] == "3 rows, 1 statement"
     assert "the overlap's ratio is (3 rows IMPOSSIBLE, 1 IN TENSION)" in text
     changed(project, "audit", impossible)

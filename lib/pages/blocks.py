@@ -45,21 +45,29 @@ def _table1(profile: Profile) -> str:
     heads = ("right, %", f"P@{k}", "paper, %")
     for head, column in zip(heads, _cells(shown), strict=True):
         shown[head] = column
-    sets = shown["dataset"].unique()
+    of_set = shown[["dataset", "metric"]].drop_duplicates("dataset")
+    # An average is of answers alone.
+    columns = [
+        (row.dataset, head)
+        for row in of_set.itertuples()
+        for head in heads
+        if row.metric != AVERAGE or head != heads[1]
+    ]
     rows = []
     for method, of_method in shown.groupby("method", sort=False):
-        by_set = of_method.set_index("dataset").reindex(sets)
-        cells = by_set[list(heads)].to_numpy().ravel()
+        by_set = of_method.set_index("dataset")
+        cells = [by_set[head].get(dataset) for dataset, head in columns]
         of_sets = of_method.loc[of_method["metric"] == "accuracy", "n"]
         n = " / ".join(f"{x:,}" for x in of_sets.unique())
         judged = of_method.loc[of_method["n"] >= FEW, "verdict"].dropna()
         rows.append((_arm(method, lam), n, *cells, " / ".join(judged.unique())))
-    # The set's name stands once, over the first of its three columns.
-    columns = []
-    for dataset in sets:
-        columns += [f"{dataset.split()[-1]}: {heads[0]}", *heads[1:]]
-    text = markdown(("method", "n", *columns, "verdict"), rows)
-    return f"{folded(f'<b>{profile.title}</b>', text)}\n\n{_chance(shown, reader)}"
+    # The set's name stands once, over the first of its columns.
+    named = [
+        f"{dataset.split()[-1]}: {head}" if head == heads[0] else head for dataset, head in columns
+    ]
+    text = markdown(("method", "n", *named, "verdict"), rows)
+    one_set = shown[shown["metric"] != AVERAGE]
+    return f"{folded(f'<b>{profile.title}</b>', text)}\n\n{_chance(one_set, reader)}"
 
 
 def _cells(shown: pd.DataFrame) -> tuple[list, list, list]:
