@@ -880,12 +880,30 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
 # the script of docs/reproduce.md -----------------------------------------------------------------
 
 
+def published_script() -> str:
+    """The one in docs/reproduce.md: a recomputation of its own, which must not use what made it."""
+    text = (paths.ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert "lib" not in re.findall(r"^\s*(?:from|import) (\w+)", script, re.M)
+    return script
+
+
+@pytest.mark.parametrize("kind", ["0/1", "fifths", "means of draws", "no difference"])
+def test_the_scripts_p_is_that_of_all_signs(kind):
+    functions = {}
+    exec(published_script().partition("for path in")[0], functions)
+    rng = np.random.default_rng(len(kind))
+    choices = {"0/1": [-1, 0, 1, 1], "fifths": np.arange(-3, 6) / 5, "no difference": [0.0]}
+    draws = rng.integers(-40, 60, 9) / 100
+    d = draws if kind == "means of draws" else rng.choice(choices[kind], 9)
+    signs = 1 - 2 * (np.arange(2 ** len(d))[:, None] >> np.arange(len(d)) & 1)
+    sums = np.round(signs @ np.abs(d), 9)
+    wanted = np.mean(np.abs(sums) >= np.round(abs(d.sum()), 9))
+    assert functions["p_value"](d) == pytest.approx(wanted)
+
+
 def test_the_published_script_recomputes_means_and_verdicts_from_committed_values(whole, tmp_path):
-    (script,) = re.findall(
-        r"```python\n(.*?)```", (paths.ROOT / "docs/reproduce.md").read_text(), re.S
-    )
-    assert len(script.strip().splitlines()) <= 26
-    (tmp_path / "lib").symlink_to(paths.ROOT / "lib")
+    script = published_script()
     folder = tmp_path / "data" / "results" / "mini"
     folder.mkdir(parents=True)
     (folder / "values_retrieval.csv").write_bytes((whole.out / "values_retrieval.csv").read_bytes())
@@ -906,7 +924,11 @@ def test_the_published_script_recomputes_means_and_verdicts_from_committed_value
     values.to_csv(folder / "values_one.csv", index=False)
     values.to_csv(folder / "values_two.csv.xz", index=False)
     run = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-c", script],  # without PYTHONPATH: lib cannot be imported
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = run.stdout.splitlines()
     assert "data/results/mini/claims_one.csv True True" in lines
