@@ -36,7 +36,7 @@ from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import Pair, claims, long_values, mean_interval
-from lib.studies.grid import controls, reference
+from lib.studies.grid import controls, paper_setup, reference
 from lib.studies.grid import tables as paper_tables
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid
 from lib.studies.grid.controls import CONTROLS
@@ -262,7 +262,8 @@ def small(folder, questions, llm, methods, readers, samples=None, k: int = 3) ->
     index = DenseIndex([encoder.encode(texts, "article")], [p.pid for p in passages])
     retriever = Retriever(index, encoder, store, BM25Index.build(texts, [p.pid for p in passages]))
     grid = Grid("test", {"mine": questions}, retriever, llm, k, methods, {}, ())
-    return Experiment(None, grid, readers, samples or [0] * len(readers), 0.4)
+    profile = load_profile("mini")
+    return Experiment(profile, grid, readers, samples or [0] * len(readers), 0.4)
 
 
 def cases(n: int, **options) -> list[Question]:
@@ -345,6 +346,71 @@ def whole(tmp_path_factory):
         )
 
 
+def test_a_run_of_the_papers_setup_is_judged_and_any_other_is_shown(own_folders):
+    """Three small sets stand for the benchmark; everything else is what the paper ran."""
+    paper = replace(
+        load_profile("mini"),
+        name="made-up",
+        corpora=("pubmed", "textbooks", "wikipedia", "statpearls"),
+        encoder="medcpt",
+        methods={},
+    )
+    expander, llama = Counts(), Counts()
+    expander.name, llama.name = "Qwen/Qwen2.5-72B-Instruct", "meta-llama/Meta-Llama-3-8B-Instruct"
+    methods = {name: METHODS[name] for name in ("standard", "hyde", "chr")}
+    readers = [ChatReader(llama, "Llama-3-8B-Instruct"), EvidenceReader(HashEncoder(dim=64))]
+    sizes = {"mmlu": 4, "medqa": 5, "bioasq": 6}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, n in sizes.items():
+            patch.setitem(paper_setup.SIZES, name, n)
+        lab = small(own_folders, [], expander, methods, readers, k=5)
+        lab.grid.sets = {
+            name: [replace(question, qid=f"{name}-{question.qid}") for question in cases(n)]
+            for name, n in sizes.items()
+        }
+        answers = lab.answers()
+        told = {}
+        for encoder in ("medcpt", "minilm"):
+            lab.profile = replace(paper, encoder=encoder)
+            paper_tables.table1(lab, answers)
+            paper_tables.table2(lab, answers)
+            paper_tables.table3(lab)
+            told[encoder] = [provenance.read_result(f"table{n}", "test")[0] for n in (1, 2, 3)]
+    judged = {"MATCH", "CLOSE", "OFF"}
+    one, two, three = told["medcpt"]
+    own = one[(one["answerer"] == "Llama-3-8B-Instruct") & one["reported"].notna()]
+    assert set(own["dataset"]) == {*sizes, "average"} and set(own["verdict"]) <= judged
+    other = one[(one["answerer"] != "Llama-3-8B-Instruct") & one["reported"].notna()]
+    assert set(other["verdict"]) == {"DIFFERENT SETUP"}
+    own = two[(two["answerer"] == "Llama-3-8B-Instruct") & two["reported"].notna()]
+    assert set(own["dataset"]) == {*sizes, "combined"}
+    assert set(own["verdict"]) <= judged | {"NOT RUN"}  # of no case there is no overlap
+    own = three[three["reported"].notna()]
+    assert set(own["dataset"]) == {"mmlu, medqa"} and set(own["verdict"]) <= judged
+    assert set(own["metric"]) == {"calls", "output_tokens", "token_reduction"}
+    one_call = own[(own["method"] == "chr") & (own["metric"] == "calls")]
+    assert one_call["verdict"].tolist() == ["MATCH"]
+    for table in told["minilm"]:
+        printed = table[table["reported"].notna()]
+        assert set(printed["verdict"]) <= {"DIFFERENT SETUP", "NOT RUN"} and len(printed)
+
+
+def test_what_the_three_sets_share_together_is_the_papers_combined(whole):
+    own = whole.table2[whole.table2["reader"] == "evidence reader"]
+    for outcome, rows in own.groupby("outcome"):
+        rows = rows.set_index("dataset")
+        together, alone = rows.loc["ddx-mini combined"], rows.drop("ddx-mini combined")
+        assert len(alone) == 3 and together["n"] == alone["n"].sum(), outcome
+        if together["n"]:
+            shared = (alone["count"].fillna(0) * alone["n"]).sum() / together["n"]
+            assert together["count"] == pytest.approx(shared)
+    stored = provenance.read_result("table2", "mini")[0]
+    printed = stored[(stored["metric"] == "count") & stored["reported"].notna()]
+    papers = pd.read_csv(paths.REPORTED / "chr_table2_overlap.csv")
+    papers = papers[papers["metric"] == "mean_overlap"]["value"].tolist()
+    assert printed["reported"].tolist() == papers and len(papers) == 4
+
+
 def accuracy(table: pd.DataFrame, method: str, answerer: str) -> dict[str, float]:
     own = table[(table["metric"] == "accuracy") & (table["method"] == method)]
     return own[own["answerer"] == answerer].set_index("dataset")["value"].to_dict()
@@ -413,6 +479,7 @@ def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
         assert len(inside) == 0 or inside["value"].between(inside["low"], inside["high"]).all()
         metrics = stored["metric"].nunique() if name in ("table2", "table3") else 1
         assert len(stored) == len(shown) * metrics
+        assert name in ("table2", "figure5") or tuple(stored) == COLUMNS
     count = whole.table2.set_index(["dataset", "method", "reader", "outcome"])["count"]
     stored = provenance.read_result("table2", "mini")[0].fillna({"answerer": ""})
     stored = stored[stored["metric"] == "count"]
@@ -456,7 +523,8 @@ def test_a_cell_is_the_share_of_right_letters_and_the_closed_book_is_the_readers
                 assert shown.pop(d) == pytest.approx(np.mean(right))
             assert not shown
     closed = whole.table1[whole.table1["method"] == "closed_book"]
-    assert set(closed["answerer"]) == {"chat"} and set(closed["n"]) <= {0, 2}
+    one_set = closed[closed["metric"] != "average"]
+    assert set(closed["answerer"]) == {"chat"} and set(one_set["n"]) <= {0, 2}
 
 
 def test_the_expanders_own_answer_is_the_option_that_h_plus_names(own_folders):
@@ -653,7 +721,9 @@ def test_reference_text_has_calls_and_no_tokens(whole):
     table = whole.table3.set_index("method")
     assert set(table.index) == {"hyde", "query2doc", "fusion", "hplus", "chr"}
     assert set(table["calls"].drop("hyde")) == {1}  # hyde has three samples
-    assert set(table["n"]) == {9} and set(table["failed"]) == {0}
+    assert set(table["n"]) == {6} and set(table["failed"]) == {0}
+    (sets,) = set(table["dataset"])
+    assert set(sets.split(", ")) == {"ddx-mini mmlu", "ddx-mini medqa"}
     assert table[["prompt_tokens", "output_tokens"]].isna().all(axis=None)
     printed = pd.read_csv(paths.REPORTED / "chr_table3_cost.csv")
     chr_row = printed[(printed["method"] == "CHR") & (printed["metric"] == "output_tokens")]
@@ -810,12 +880,30 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
 # the script of docs/reproduce.md -----------------------------------------------------------------
 
 
+def published_script() -> str:
+    """The one in docs/reproduce.md: a recomputation of its own, which must not use what made it."""
+    text = (paths.ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert "lib" not in re.findall(r"^\s*(?:from|import) (\w+)", script, re.M)
+    return script
+
+
+@pytest.mark.parametrize("kind", ["0/1", "fifths", "means of draws", "no difference"])
+def test_the_scripts_p_is_that_of_all_signs(kind):
+    functions = {}
+    exec(published_script().partition("for path in")[0], functions)
+    rng = np.random.default_rng(len(kind))
+    choices = {"0/1": [-1, 0, 1, 1], "fifths": np.arange(-3, 6) / 5, "no difference": [0.0]}
+    draws = rng.integers(-40, 60, 9) / 100
+    d = draws if kind == "means of draws" else rng.choice(choices[kind], 9)
+    signs = 1 - 2 * (np.arange(2 ** len(d))[:, None] >> np.arange(len(d)) & 1)
+    sums = np.round(signs @ np.abs(d), 9)
+    wanted = np.mean(np.abs(sums) >= np.round(abs(d.sum()), 9))
+    assert functions["p_value"](d) == pytest.approx(wanted)
+
+
 def test_the_published_script_recomputes_means_and_verdicts_from_committed_values(whole, tmp_path):
-    (script,) = re.findall(
-        r"```python\n(.*?)```", (paths.ROOT / "docs/reproduce.md").read_text(), re.S
-    )
-    assert len(script.strip().splitlines()) <= 26
-    (tmp_path / "lib").symlink_to(paths.ROOT / "lib")
+    script = published_script()
     folder = tmp_path / "data" / "results" / "mini"
     folder.mkdir(parents=True)
     (folder / "values_retrieval.csv").write_bytes((whole.out / "values_retrieval.csv").read_bytes())
@@ -836,7 +924,11 @@ def test_the_published_script_recomputes_means_and_verdicts_from_committed_value
     values.to_csv(folder / "values_one.csv", index=False)
     values.to_csv(folder / "values_two.csv.xz", index=False)
     run = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-c", script],  # without PYTHONPATH: lib cannot be imported
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = run.stdout.splitlines()
     assert "data/results/mini/claims_one.csv True True" in lines

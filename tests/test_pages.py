@@ -425,9 +425,11 @@ def test_the_audit_counts_rows_and_statements(project):
     rows = {r[0]: r[1:] for r in rows_of(text)}
     for paper, own in table.groupby("paper"):
         n = (own["verdict"] == "IMPOSSIBLE").sum()
-        assert rows[paper][0].startswith(f"{n} rows, ")
-    assert rows["CHR"][0] == "6 rows, 3 statements"
-    assert "587 cases are (2 rows IMPOSSIBLE, 5 IN TENSION)" in text and "so in" not in text
+        assert rows[paper][0].startswith(f"{n} row") if n else rows[paper][0] == "0"
+    assert rows["CHR"][0] == "3 rows, 1 statement"
+    assert "the overlap's ratio is (3 rows IMPOSSIBLE, 1 IN TENSION)" in text
+    changed(project, "audit", impossible)
+    assert "so in" not in blocks.BLOCKS["audit"]()
 
 
 def test_the_cost_table_says_what_was_asked_for_and_what_failed():

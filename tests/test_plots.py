@@ -662,6 +662,8 @@ def test_titles_follow_their_tables():
     assert said.chr_and_hplus(one, "P@5") == told
     worse = pd.concat([one, one.assign(dataset="c")])
     assert " is below that of H+ alone on both sets (" in said.chr_and_hplus(worse, "P@5")
+    readers = pd.concat([wide.assign(answerer="x"), one.assign(answerer="y")])
+    assert "on 1 of 3 pairs of set and reader (" in said.chr_and_hplus(readers, "Accuracy")
     assert "not run" in said.chr_and_hplus(wide[wide["method"] == "chr"], "P@5")
     tiers = pd.DataFrame(
         [("Excellent", 0.7, 0.6, 0.8, 50), ("Good", 0.4, 0.3, 0.5, 40), ("Poor", 1, 0, 1, 1)],

@@ -9,6 +9,7 @@ import pandas as pd
 from lib.base import paths
 from lib.pages.committed import OUTCOMES, between, chance, folded, markdown, read
 from lib.plots.labels import label_of
+from lib.studies.audit.reported import VERDICTS
 from lib.studies.contradiction.study import BINS
 from lib.studies.nli.labelled import LEAST, instruments
 
@@ -22,7 +23,6 @@ STUDIES = {
     "bioasq": "BioASQ, experts' ideal answers as hypotheses: looked at many times",
 }
 """Comparisons of the open profile, in reading order."""
-VERDICTS_OF_AUDIT = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
 SHOWN = ("p_at_5", "mimic_at_5", "neither_at_5")
 """Metrics of the story's table."""
 
@@ -132,7 +132,6 @@ STATEMENTS = {
 }
 """Rows of the audit whose ids begin with these are readings or cases of one statement; others are
 of one statement when the first three parts of their ids are the same."""
-CASES = {"contra.figure2.rises": "periods"}
 _CHANCE = "more than chance"
 
 
@@ -140,11 +139,11 @@ def audit() -> str:
     """What the papers' printed numbers say of each other: rows, statements, and what cannot be."""
     table, _ = read("audit")
     table["statement"] = table["id"].map(_statement)
-    bad, odd, fine = (table[table["verdict"] == v] for v in VERDICTS_OF_AUDIT)
+    bad, slips, odd, fine = (table[table["verdict"] == v] for v in VERDICTS)
     rows = [
         (
             paper,
-            *(_counted(part[part["paper"] == paper]) for part in (bad, odd)),
+            *(_counted(part[part["paper"] == paper]) for part in (bad, slips, odd)),
             (fine["paper"] == paper).sum(),
         )
         for paper in table["paper"].unique()
@@ -164,7 +163,7 @@ def audit() -> str:
     )
     lines = "\n".join(
         f"- {r['paper']}, {r['where']}: {r['claim']}. Printed: {r['printed']}; "
-        f"recomputed: {_held(r)}"
+        f"recomputed: {_held(r['recomputed'])}"
         for r in bad.to_dict("records")
     )
     listed = folded(
@@ -172,7 +171,7 @@ def audit() -> str:
         f"{bad['statement'].nunique()} statements",
         lines,
     )
-    head = ("paper", *VERDICTS_OF_AUDIT)
+    head = ("paper", *VERDICTS)
     return "\n\n".join((markdown(head, rows), (also if notes else "") + tested, listed))
 
 
@@ -190,10 +189,9 @@ def _rows(n: int) -> str:
     return f"{n} row{'s' * (n != 1)}"
 
 
-def _held(row: dict) -> str:
-    """ "so in 2 of 4" as a sentence: of what."""
-    cases = CASES.get(row["id"], "cases")
-    return re.sub(r"^so in (\d+ of \d+)$", rf"holds for \1 {cases}", row["recomputed"])
+def _held(recomputed: str) -> str:
+    """ "so in 2 of 4" as a sentence."""
+    return re.sub(r"^so in (\d+ of \d+)$", r"holds for \1 cases", recomputed)
 
 
 CHECKS = {

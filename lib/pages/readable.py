@@ -15,6 +15,7 @@ import pandas as pd
 
 from lib.methods import METHODS
 from lib.plots.labels import label_of
+from lib.report import pivot
 
 __all__ = [
     "NAMES",
@@ -89,6 +90,8 @@ NAMES = {
     "latency_s": "seconds",
     "reported_calls": "calls, the paper",
     "reported_output_tokens": "output tokens, the paper",
+    "token_reduction": "reduction",
+    "reported_token_reduction": "reduction, the paper",
     "value_n": "n, value",
     "who": "part",
     "fraction": "share",
@@ -321,9 +324,7 @@ def wide(
     low, high = (f"{value}_{end}" if f"{value}_{end}" in table else end for end in ("low", "high"))
     cells = zip(table[value], table[low], table[high], strict=True)
     texts = table.assign(text=[_interval(*cell, "", 3) for cell in cells])
-    return texts.pivot_table(
-        index=rows, columns=columns, values="text", aggfunc="first", sort=False
-    ).fillna(_MISSING)
+    return pivot(texts, rows, columns, "text").fillna(_MISSING)
 
 
 def by_method(table: pd.DataFrame, column: str = "method") -> pd.DataFrame:

@@ -24,6 +24,7 @@ from lib.search.embed import load_encoder
 from lib.stats import METRICS, long_values, measure, summary
 from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets
 from lib.studies.grid.controls import CONTROLS
+from lib.studies.grid.paper_setup import same_setup
 from lib.studies.grid.relevance import relevance
 from lib.ways import DRAWS
 
@@ -65,6 +66,19 @@ class Experiment:
         seen = {name: m.options_visible for name, m in self.grid.methods.items()}
         of_chr = (*CONTROLS, NAMED, "hypotheses_as_context")
         return seen | (dict.fromkeys(of_chr, seen["chr"]) if "chr" in seen else {})
+
+    def is_papers(self, method: str, asked: Mapping[str, int], answerer: str | None = None) -> bool:
+        """Whether what ran is the paper's setup (``paper_setup.same_setup``); ``asked`` says how
+        many questions of each set, ``answerer`` who answered, None for what nobody did."""
+        models = {r.name: r.llm.name for r in self.readers if r.needs_llm}
+        return same_setup(
+            self.profile,
+            asked,
+            expander=getattr(self.grid.llm, "name", ""),
+            method=method,
+            answerer=answerer,
+            answered_by=models.get(answerer, ""),
+        )
 
     def plan(self) -> pd.DataFrame:
         """What a run asks of LLMs, before it starts: who, calls, and at most how many tokens out.

@@ -16,6 +16,7 @@ from lib.studies.grid import accuracy
 from lib.studies.grid.experiment import Experiment
 from lib.studies.grid.long_tables import long_form, save_long
 from lib.studies.grid.no_reader import answers_without_reader
+from lib.studies.grid.paper_setup import whole_benchmarks
 from lib.studies.grid.shift import shift_table
 from lib.ways import Hypotheses
 
@@ -23,13 +24,23 @@ __all__ = ["accuracy_without_llm", "claims", "figure5", "table1", "table2", "tab
 
 SECONDS = "latency_s"
 """The cost that no two runs share."""
+_COMBINED = "combined"
+_PRINTED_SETS = {
+    "mmlu": "MMLU-Med",
+    "medqa": "MedQA",
+    "bioasq": "BioASQ",
+    _COMBINED: "Combined",
+}
+"""What the paper's Table 2 calls the sets."""
 
 
 def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
     further = answers_without_reader(experiment, _reader_without_llm(experiment))
     all_answers = pd.concat([answers, *further], ignore_index=True)
-    table = accuracy.accuracy_table(all_answers, experiment.visible)
+    table = accuracy.accuracy_table(
+        all_answers, experiment.visible, same_setup=experiment.is_papers
+    )
     save_long(experiment, table.fillna({"verdict": ""}), "table1")
     return table
 
@@ -43,7 +54,10 @@ def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -> pd.DataFrame:
-    """Overlap of CHR's passages with each method's; by outcome and reader for ``other``."""
+    """Overlap of CHR's passages with each method's; by outcome and reader for ``other``.
+
+    Where a reader answered all three sets of the paper, also of these together: ``combined``.
+    """
     parts = []
     k = experiment.grid.k
     for dataset in experiment.grid.sets:
@@ -57,29 +71,40 @@ def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -
         if halves is not None:
             table = shift_table(*halves, k)
             parts.append(table.assign(dataset=dataset, method="noise floor", reader=""))
-        for reader in experiment.readers:
-            ours_right = _right_answers(answers, dataset, reader.name, "chr")
-            theirs_right = _right_answers(answers, dataset, reader.name, other)
-            if ours and len(ours_right) and len(theirs_right):
-                # A reader may have answered only a sample of the questions.
-                answered = {qid: ours[qid] for qid in ours_right.index}
-                theirs = _passage_ids(experiment, other, dataset)
-                table = shift_table(answered, theirs, k, (ours_right, theirs_right))
-                parts.append(table.assign(dataset=dataset, method=other, reader=reader.name))
+    for reader in experiment.readers:
+        parts += _by_outcome(experiment, answers, reader, other)
     table = pd.concat(parts, ignore_index=True)
     save_long(experiment, _beside_the_papers(table), "table2")
-    return table
+    return table.drop(columns="same_setup", errors="ignore")
 
 
 def table3(experiment: Experiment) -> pd.DataFrame:
     """What the expansions that a model generated cost a question, beside the paper's."""
-    table = accuracy.cost_table(experiment.expanded())
-    printed = {"calls": "reported_calls", "output_tokens": "reported_output_tokens"}
+    expanded = experiment.expanded()
+    table = accuracy.cost_table(expanded)
+    same = []
+    for row in table.itertuples():
+        own = expanded[expanded["method"] == row.method]
+        asked = own[own["dataset"].isin(row.dataset.split(", "))]["dataset"].value_counts()
+        same.append(experiment.is_papers(row.method, asked.to_dict()))
+    table = table.assign(same_setup=same)
+    printed = {cost: f"reported_{cost}" for cost in accuracy.PRINTED_COSTS}
     costs = [cost for cost in accuracy.COSTS if cost != SECONDS]
-    save_long(experiment, long_form(table, [*costs, "failed"], printed), "table3")
+    counted = [*costs, "token_reduction"]
+    seconds = [SECONDS, f"{SECONDS}_low", f"{SECONDS}_high"]
+    save_long(
+        experiment,
+        long_form(table.drop(columns=seconds), [*counted, "failed"], printed),
+        "table3",
+    )
     # A machine's seconds are no two times the same: in a file of their own, which is not compared.
-    save_long(experiment, long_form(table, [SECONDS]), "table3_seconds")
-    return table
+    save_long(
+        experiment,
+        long_form(table[["dataset", "method", "n", *seconds]], [SECONDS]),
+        "table3_seconds",
+    )
+    ends = [f"{name}_{end}" for name in (*counted, SECONDS) for end in ("low", "high")]
+    return table.drop(columns=[*ends, "same_setup"])
 
 
 def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
@@ -182,12 +207,44 @@ def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
     table = table.rename(columns={"reader": "answerer"})
     is_printed = (table["method"] == "hyde") & (table["outcome"] == "only the first right")
     paper = reported("table2_overlap").pivot(index="dataset", columns="metric", values="value")
+    names = table["dataset"].str.split().str[-1].map(_PRINTED_SETS)
     # The paper's zero is in per cent, ours is a share.
     for metric, column, unit in (("count", "mean_overlap", 1), ("zero", "zero_overlap", 100)):
-        of_set = table["dataset"].map(accuracy.paper_set).map(paper[column] / unit)
+        of_set = names.map(paper[column] / unit)
         table[f"printed_{metric}"] = of_set.where(is_printed)
     metrics = ("count", "fraction", "jaccard", "zero", "rbo")
     return long_form(table, metrics, {"count": "printed_count", "zero": "printed_zero"})
+
+
+def _by_outcome(
+    experiment: Experiment, answers: pd.DataFrame, reader: Reader, other: str
+) -> list[pd.DataFrame]:
+    """Overlap of CHR and ``other`` by what a reader had right: of each set that it answered from
+    both, then of the paper's three together."""
+    methods = ("chr", other)
+    right = {}
+    for dataset in experiment.grid.sets:
+        of_both = [_right_answers(answers, dataset, reader.name, m) for m in methods]
+        if all(map(len, of_both)):
+            right[dataset] = of_both
+    groups = {dataset: [dataset] for dataset in right}
+    for before, three in whole_benchmarks(right).items():
+        groups[f"{before} {_COMBINED}".strip()] = three
+    tables = []
+    for name, datasets in groups.items():
+        ours_right, theirs_right = (pd.concat([right[d][i] for d in datasets]) for i in (0, 1))
+        ours, theirs = {}, {}
+        for dataset in datasets:
+            ours |= _passage_ids(experiment, "chr", dataset)
+            theirs |= _passage_ids(experiment, other, dataset)
+        # A reader may have answered only a sample of the questions.
+        answered = {qid: ours[qid] for qid in ours_right.index}
+        table = shift_table(answered, theirs, experiment.grid.k, (ours_right, theirs_right))
+        asked = {dataset: len(right[dataset][0]) for dataset in datasets}
+        same = all(experiment.is_papers(method, asked, reader.name) for method in methods)
+        labels = {"dataset": name, "method": other, "reader": reader.name}
+        tables.append(table.assign(**labels, same_setup=same))
+    return tables
 
 
 def _passage_ids(experiment: Experiment, arm: str, dataset: str) -> dict[str, list[str]]:
