@@ -7,11 +7,14 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
+from lib.explorer.store import read_rows
+from lib.explorer.view import Place, View
 from lib.pages import __main__ as command
 from lib.pages import blocks, results, summary, weave
 from lib.pages.committed import chance, markdown, read
@@ -336,6 +339,54 @@ def test_the_first_screen_has_the_answer_before_anything_to_do():
     text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
     assert text.index("**Does it work?") < text.index("make figures")
     assert words_of(text[: text.index("**Does it work?")]) < 200
+
+
+def test_the_readme_counts_what_the_first_picture_is_an_example_of():
+    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
+    found, lost = map(
+        int, re.search(r"Of (\d+) such .* MedQA, (\d+) lose everything", text).groups()
+    )
+    view = View(read_rows())
+    counts = [
+        view.rights(Place(name, question["qid"]), (0.0, 1.0))
+        for name in ("mmlu", "medqa")
+        for question in view.explored.of(name)
+    ]
+    counts = [one for one in counts if one[0]]
+    assert (found, lost) == (len(counts), sum(not after for _, after in counts))
+
+
+def test_the_readmes_sentence_on_lambda_is_what_its_picture_shows():
+    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
+    drawn = pd.read_csv(paths.ROOT / "figures" / "mini" / "00_lambda.csv")
+    value = drawn.set_index(["family", "lambda"])["value"]
+    alone, one = value["chr", 0.0], value["chr", 1.0]
+    assert "at 0.4 contrast costs next to nothing" in text
+    assert 0 <= alone - value["chr", 0.4] < 0.02
+    assert "at the paper's 1 most of what H+ alone finds" in text and one < alone / 2
+    assert "a wrong mimic in its place costs less" in text
+    assert min(value["chr+rotation", 1.0], value["chr+stranger", 1.0]) > one + 0.1
+
+
+def test_bioasqs_two_numbers_at_lambda_1_are_told_apart():
+    """The reason that is given, how near H- lies to H+, is measured; and it is not the corpus."""
+    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
+    claims = read("claims_bioasq", "open")[0]
+    same = (claims["arm"] == "chr@1") & (claims["against"] == "hplus")
+    ideal = claims[same & (claims["metric"] == "p_at_5")]["value"].item()
+    assert f"another number at λ = 1, {100 * ideal:.1f} %" in text
+    experts = read("questions_bioasq", "open")[0]
+    written = [
+        question["c_own"] for question in read_rows().questions if question["set"] == "bioasq"
+    ]
+    assert np.median(written) > experts.loc[experts["split"] == "test", "c"].median() + 0.2
+    (line,) = [x for x in summary.tests().splitlines() if x.startswith("- BioASQ at λ = 1")]
+    snippets = read("real_mpnet", "open")[0]
+    snippets = snippets[(snippets["encoder"] == "minilm") & (snippets["metric"] == "p_at_5")]
+    found = snippets.set_index("arm")["value"]
+    assert f"P@5 is {ideal:.3f}." in line and found["chr@1"] < ideal < found["chr+stranger@1"]
+    assert f"{found['chr@1']:.3f} when H− is about the same question" in line
+    assert f"{found['chr+stranger@1']:.3f} when it is another question's" in line
 
 
 def test_the_table_of_real_questions_says_for_how_many_each_arm_was_written(project):
