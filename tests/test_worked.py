@@ -103,6 +103,21 @@ def test_the_first_picture_shows_the_finding(view, first):
     assert classes.count("neither") > view.list_at(first, 0.0).classes.count("neither")
 
 
+def test_why_the_right_passages_are_lost_is_as_it_is_told(view, first):
+    """They lie between h+ and h-, start highest and fall fast; what overtakes them is less like
+    H-."""
+    lines, (c, _) = lines_table(view, first), view.turn(first)
+    best = lines.nlargest(first.k, "s_plus")
+    lost = best[best["class"].isin(GOOD)]
+    assert lost["s_plus"].min() > best.drop(lost.index)["s_plus"].max()
+    across = (lost["s_minus"] - c * lost["s_plus"]) / np.sqrt(1 - c * c)
+    angle = np.degrees(np.arctan2(across, lost["s_plus"]))
+    assert ((angle > 0) & (angle < np.degrees(np.arccos(c)))).all()
+    at_one = lines.loc[(lines["s_plus"] - lines["s_minus"]).nlargest(first.k).index]
+    assert at_one["s_minus"].max() < lost["s_minus"].min()
+    assert at_one["s_minus"].min() < 0.1 and at_one["s_plus"].min() < 0.3  # near to neither text
+
+
 def test_of_a_small_k_and_a_large_one_everything_is_drawn(view, first):
     heights = []
     for k in (1, 10):
@@ -138,8 +153,8 @@ def test_why_shows_every_passage_where_it_is_and_beyond_the_line_the_best(view, 
     lines, (c, _) = lines_table(view, first), view.turn(first)
     figure = plot_why(lines, c, first.lam, first.k)
     left, right = figure.axes
-    dots = [line for line in left.lines if line.get_marker() == "o"]
-    x, y = np.array([line.get_data() for line in dots], float).squeeze(-1).T
+    dots = [line.get_xydata() for line in left.lines if line.get_marker() == "o"]
+    x, y = np.concatenate(dots).T
     back = np.array([y, c * y + np.sqrt(1 - c * c) * x]).T
     wanted = lines[["s_plus", "s_minus"]].to_numpy()
     np.testing.assert_allclose(sorted(back.tolist()), sorted(wanted.tolist()), atol=1e-9)
@@ -157,8 +172,11 @@ def test_why_shows_every_passage_where_it_is_and_beyond_the_line_the_best(view, 
         f"the first 5 there {at_one.mean():.2f}"
     )
     assert lost["s_minus"] > 0.5  # near, as the title says
-    bold = [line for line in right.lines if line.get_linewidth() > 2]
-    assert len(bold) == first.k + view.rights(first, (0.0,))[0]
+    drawn = [line for line in right.lines if np.isnan(line.get_ydata()).any()]
+    bold = [line.get_ydata() for line in drawn if line.get_linewidth() > 2]
+    assert sum(len(y) // 3 for y in bold) == first.k + view.rights(first, (0.0,))[0]
+    starts = np.concatenate([line.get_ydata()[::3] for line in drawn])
+    np.testing.assert_allclose(sorted(starts), sorted(lines["s_plus"]))
 
 
 def test_the_table_of_medians_counts_what_a_loop_over_all_questions_counts(view):

@@ -199,22 +199,29 @@ def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int, lam_max: float =
     found = lines.index.isin(at_one.nlargest(k).index)
     side = np.sqrt(1 - c * c)
     _plane(left, c, [1.0])
-    ends = np.array([0, lam_max])
     named = []
     for name in reversed(CLASSES):
         rows = lines[lines["class"] == name]
         if rows.empty:
             continue
         colour = COLOURS[name]
-        for row in rows.itertuples():
-            bold = lost[row.Index] or found[row.Index]
-            place = (row.s_minus - c * row.s_plus) / side, row.s_plus
-            looks = {"ms": 6, "mec": "black"} if bold else {"ms": 4, "mec": "white"}
-            left.plot(*place, "o", color=colour, mew=0.7, **looks)
-            looks = {"lw": 2.2, "zorder": 3} if bold else {"lw": 0.7, "alpha": 0.5}
-            right.plot(ends, row.s_plus - ends * row.s_minus, color=colour, **looks)
-        height = (rows["s_plus"] - lam_max * rows["s_minus"]).median()
-        named.append((lam_max, height, f"{name} ({len(rows)})", colour))
+        bold = (lost | found)[rows.index]
+        for own, dot, line in (
+            (rows[~bold], {"ms": 4, "mec": "white"}, {"lw": 0.7, "alpha": 0.5}),
+            (rows[bold], {"ms": 6, "mec": "black"}, {"lw": 2.2, "zorder": 3}),
+        ):
+            across = (own["s_minus"] - c * own["s_plus"]) / side
+            left.plot(across, own["s_plus"], "o", color=colour, mew=0.7, **dot)
+            # One drawn line for all: between two passages it is broken.
+            heights = [
+                own["s_plus"],
+                own["s_plus"] - lam_max * own["s_minus"],
+                own["s_plus"] * np.nan,
+            ]
+            ends = np.tile([0, lam_max, np.nan], len(own))
+            right.plot(ends, np.stack(heights, axis=1).ravel(), color=colour, **line)
+        last = (rows["s_plus"] - lam_max * rows["s_minus"]).median()
+        named.append((lam_max, last, f"{name} ({len(rows)})", colour))
     # Beyond this line are the k best at lambda 1: the score is an inner product with the query.
     across = np.array([-0.9, 0.5])
     level = at_one.nlargest(k).min()
