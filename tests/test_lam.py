@@ -794,13 +794,6 @@ def test_one_question_is_shown_as_it_is_retrieved(study):
     for pid, name in zip(table["pid"], table["class"], strict=True):
         on = pid in study.benchmark.targets[qid], pid in study.benchmark.mimics[qid]
         assert name == {(1, 0): "target", (1, 1): "both", (0, 1): "mimic", (0, 0): "neither"}[on]
-    lines = views.lines_table(study, qid, 0.4, depth=6)
-    assert set(table["pid"]) <= set(lines["pid"]) and lines["score"].is_monotonic_decreasing
-    assert lines["score"].to_numpy() == pytest.approx(lines["s_plus"] - 0.4 * lines["s_minus"])
-    assert lines["pid"].tolist()[:5] == table[table["lambda"] == 0.4]["pid"].tolist()
-    shown = study.retriever.store.get(lines["pid"][0])
-    plus, passage = vectors_of(study, [study.benchmark.h_plus[4], shown.text])
-    assert lines["s_plus"][0] == pytest.approx(float(plus @ passage), abs=1e-5)
 
 
 def test_pairs_show_how_far_the_query_turns(study):

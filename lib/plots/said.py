@@ -30,7 +30,6 @@ __all__ = [
     "moved",
     "nearest",
     "on_the_mimic",
-    "on_the_target",
     "overlap",
     "parts",
     "reader_over_lambda",
@@ -166,15 +165,6 @@ def chr_and_hplus(table: pd.DataFrame, measure: str) -> str:
         where = f"{'above' if above else 'below'} that of H+ alone{every}"
     means = f"{both['chr'].mean():.2f} against {both['hplus'].mean():.2f}"
     return f"{measure} of CHR at λ = 1 is {where} ({means}{', means' * (len(both) > 1)})"
-
-
-def on_the_target(lines: pd.DataFrame, lam: float, k: int) -> str:
-    """One question: how many of the top k are on the target, at a lambda and with H+ alone."""
-    counts = []
-    for at in (lam, 0.0):
-        top = (lines["s_plus"] - at * lines["s_minus"]).nlargest(k).index
-        counts.append(int(lines.loc[top, "class"].isin(["target", "both"]).sum()))
-    return f"At λ = {lam:g} {counts[0]} of the top {k} are on the target; with H+ alone {counts[1]}"
 
 
 def overlap(table: pd.DataFrame, k: int) -> str:
