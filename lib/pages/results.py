@@ -122,6 +122,9 @@ HOLDS = {
     "validity": "how many replies were valid hypotheses",
 }
 """What a result file holds, by its name; the first pattern that fits."""
+LOGS = ("log", "stamps")
+"""Files beside the results that say what was done, row by row: no results themselves."""
+
 TITLES = {"": "From the papers, and from the tests", "scale": "Behind what a paper-scale run needs"}
 _FIRST = {
     "k": "k =",
@@ -159,7 +162,7 @@ def page() -> str:
         files = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.xz")]
         names = sorted(path.name.split(".")[0] for path in files)
         # Runs hold passages, not numbers, and those of large profiles are not committed.
-        found = [name for name in names if name != "log" and not name.startswith("runs")]
+        found = [name for name in names if name not in LOGS and not name.startswith("runs")]
         title, rows = TITLES.get(profile, f"Profile `{profile}`"), sorted(found)
         head = ("file", "rows", "holds", "settings", "data")
         parts += [f"## {title}", markdown(head, [_row(name, profile) for name in rows])]
