@@ -19,6 +19,8 @@ from lib.pages import __main__ as command
 from lib.pages import blocks, results, summary, weave
 from lib.pages.committed import chance, markdown, read
 from lib.profiles import load_profile
+from lib.studies.real.arms import arms_of
+from lib.studies.real.measures import OWN_ANSWER, POOL
 
 
 @pytest.fixture
@@ -404,6 +406,17 @@ def test_the_table_of_real_questions_says_for_how_many_each_arm_was_written(proj
     changed(project, "open/real_arms", more_written)
     said = next(x for x in blocks.BLOCKS["real"]().splitlines() if x.startswith("Profile `open`"))
     assert "CSQE" not in said
+
+
+def test_who_saw_the_options_is_said_of_every_arm_by_whose_texts_it_searches_with():
+    saw = {"hypotheses", "hyde-options", "rationale", "hplus+hplus-stem", "hplus+hyde"}
+    expected = {a.name: "yes" if a.of in saw else "no" for a in arms_of(0.2)}
+    expected["random"] = "no"  # its passages are any
+    # Neither is a search: the pool holds what all of them found, also those that saw the options.
+    expected |= {POOL: "yes", OWN_ANSWER: "yes"}
+    rows = [row for row in rows_of(blocks.BLOCKS["real"]()) if row[2] in ("yes", "no")]
+    shown = {row[1].strip("`"): row[2] for row in rows}
+    assert len(shown) > 20 and shown == {arm: expected[arm] for arm in shown}
 
 
 def test_the_story_shows_contrast_and_both_controls_at_each_lambda():

@@ -11,8 +11,9 @@ from lib.studies.real.measures import ON_TOPIC, OWN_ANSWER, POOL
 
 __all__ = ["real", "stories", "tests_of", "verdict", "why", "works"]
 
-_SAW = ("hplus", "chr", "hyde-options", "rationale", OWN_ANSWER)
-"""What begins so was written by somebody who saw the options, unless it ends in -stem."""
+_SAW = ("hplus", "chr", "max", "mean", "hyde-options", "rationale", OWN_ANSWER, POOL)
+"""What begins so was written by somebody who saw the options, unless it ends in -stem; the pool
+holds what such searches found."""
 _ARMS = (
     "random",
     "question",
