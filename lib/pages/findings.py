@@ -161,18 +161,24 @@ def audit() -> str:
         f"{asked.sum()} of the {len(odd)} rows IN TENSION ask whether a difference is "
         "more than chance: the papers print no such test and do not claim it."
     )
-    lines = "\n".join(
-        f"- {r['paper']}, {r['where']}: {r['claim']}. Printed: {r['printed']}; "
-        f"recomputed: {_held(r['recomputed'])}"
-        for r in bad.to_dict("records")
-    )
     listed = folded(
         f"The {len(bad)} rows that no values behind the printed ones satisfy, of "
         f"{bad['statement'].nunique()} statements",
-        lines,
+        _listed(bad),
     )
-    head = ("paper", *VERDICTS)
-    return "\n\n".join((markdown(head, rows), (also if notes else "") + tested, listed))
+    parts = [markdown(("paper", *VERDICTS), rows), (also if notes else "") + tested, listed]
+    if len(slips):
+        parts.append(folded(f"Misprints: {_rows(len(slips))}", _listed(slips)))
+    return "\n\n".join(parts)
+
+
+def _listed(rows: pd.DataFrame) -> str:
+    """Rows of the audit as a list in Markdown."""
+    return "\n".join(
+        f"- {row.paper}, {row.where}: {row.claim}. Printed: {row.printed}; recomputed: "
+        f"{_held(row.recomputed)}"
+        for row in rows.itertuples()
+    )
 
 
 def _statement(id: str) -> str:
