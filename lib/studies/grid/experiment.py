@@ -188,10 +188,9 @@ def open_experiment(
     """Everything a profile's grid needs, opened.
 
     ``live`` lets the bundled small model say what its recordings lack. ``generated`` opens what a
-    model really wrote in place of reference text: the profile's ``generated`` settings, which hold
-    anyway where a model writes live.
+    model really wrote in place of reference text: the profile's ``generated`` settings.
     """
-    if profile.generated and (generated or not profile.llm.startswith("replay:")):
+    if generated:
         profile = replace(profile, **profile.generated)
     grid = _open_grid(profile, lam, live)
     readers = [load_reader(spec, grid.retriever.encoder, live=live) for spec in profile.answerers]
