@@ -11,6 +11,7 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import canonical_json, read_manifest, sha256_bytes
 from lib.base.provenance import code_hash, data_hash
+from lib.data import medrag
 from lib.data.corpora import load_passages
 from lib.data.passages import CORPORA, Passage
 from lib.data.store import PassageStore
@@ -40,12 +41,14 @@ def files_of(corpora: Sequence[str]) -> list[str]:
 def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
     """The passages of the corpora in one store, built once and reused while data and readers hold.
 
-    ``limit`` takes the first passages of each corpus (0 = all).
+    Of a local copy of MedCorp the sizes and times of its files have to hold. ``limit`` takes the
+    first passages of each corpus (0 = all).
     """
     settings = {
         "corpora": list(corpora),
         "limit": limit,
         "data": data_hash(files_of(corpora)),
+        "local": [medrag.local_files(name) for name in corpora],
         "code": code_hash(READERS, core=()),
     }
     key = sha256_bytes(canonical_json(settings).encode())[:16]

@@ -22,7 +22,15 @@ from lib.base.paths import cache, mirror_folder
 from lib.data.documents import parse_xml, tidy
 from lib.data.passages import CORPORA, Passage
 
-__all__ = ["Estimate", "SOURCES", "estimate", "load_medrag", "read_records", "cut_statpearls"]
+__all__ = [
+    "Estimate",
+    "SOURCES",
+    "cut_statpearls",
+    "estimate",
+    "load_medrag",
+    "local_files",
+    "read_records",
+]
 
 STATPEARLS = "https://ftp.ncbi.nlm.nih.gov/pub/litarch/3d/12/statpearls_NBK430685.tar.gz"
 _SHORT = 200  # characters: a shorter paragraph is appended to the passage before it
@@ -83,6 +91,18 @@ def load_medrag(
     for path in _chunk_files(source, folder, revision):
         with open(path, encoding="utf-8") as lines:
             yield from read_records(source, lines, path.name)
+
+
+def local_files(source: str) -> list[tuple[str, int, int]]:
+    """Name, bytes and time of change of each file of a local copy; none where the hub is read.
+
+    Hashing a hundred gigabytes at each start would take longer than most runs.
+    """
+    mirror = mirror_folder()
+    if source not in SOURCES or not mirror:
+        return []
+    states = [(p, p.stat()) for p in (mirror / "medrag" / source).rglob("*") if p.is_file()]
+    return sorted((path.name, state.st_size, state.st_mtime_ns) for path, state in states)
 
 
 def read_records(source: str, lines: Iterable[str], name: str) -> Iterator[Passage]:

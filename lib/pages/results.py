@@ -142,6 +142,8 @@ _ASIDE = (
     "measured_by",
     "profile",
     "corpora",
+    "passages",
+    "questions",
     "counts",
     "chosen",
 )

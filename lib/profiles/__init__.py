@@ -50,9 +50,9 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     A name that ends in ``.toml`` is a file, from the project's root. What it leaves out is taken
     from its ``base``: tables are merged, at any depth; a list replaces the base's list. With an
     ``llm`` of its own it has neither the base's ``generated``, which another model wrote, nor its
-    title. Overrides that are None are ignored, so a notebook can pass its parameters as they are, and what
-    it leaves None is the profile's own. A limit becomes part of the name, and so of where results
-    go. Raises ValueError, in one line, naming what is unknown and what there is.
+    title. Overrides that are None are ignored, so a notebook can pass its parameters as they are,
+    and what it leaves None is the profile's own. A limit becomes part of the name, and so of where
+    results go. Raises ValueError, in one line, naming what is unknown and what there is.
     """
     name = name or os.environ.get("CHR_PROFILE") or "mini"
     path = ROOT / name if name.endswith(".toml") else _FOLDER / f"{name}.toml"

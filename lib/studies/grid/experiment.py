@@ -22,7 +22,7 @@ from lib.readers import EvidenceReader, Reader, load_reader
 from lib.run import execute
 from lib.search.embed import load_encoder
 from lib.stats import METRICS, long_values, measure, summary
-from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets
+from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, content_of, question_sets
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.relevance import relevance
 from lib.ways import DRAWS
@@ -170,7 +170,8 @@ class Experiment:
         grid = self.grid
         if "method" in table and "options_visible" not in table:
             table = table.assign(options_visible=table["method"].map(self.visible))
-        behind = {**grid.behind, "k": grid.k, "lam": self.lam}
+        asked = [question for questions in grid.sets.values() for question in questions]
+        behind = {**grid.behind, "k": grid.k, "lam": self.lam, "questions": content_of(asked)}
         write_result(table, name, grid.profile, code=["lib.studies.grid"], data=grid.data, **behind)
         return table
 
@@ -219,6 +220,7 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
         "encoder": retriever.encoder.fingerprint,
         "limit": profile.limit,
         "corpora": list(profile.corpora),
+        "passages": retriever.store.content,
         "recordings": {path.name: sha256_file(path)[:16] for path in recorded},
     }
     return Grid(
