@@ -280,6 +280,22 @@ def test_a_server_that_writes_no_pair_is_named_with_what_to_do(server, tmp_path)
     assert len(server.bodies) == 2  # asked, and asked once to repair
 
 
+@pytest.mark.parametrize("bad", ["", "I cannot say.", '{"H_plus": "Diazepam.", "H_minus": ""}'])
+def test_a_reply_that_cannot_be_used_is_asked_for_again_and_a_good_one_is_not(
+    bad, server, tmp_path
+):
+    file = tmp_path / "own.jsonl"
+    server.text = bad
+    for asked in (2, 4):  # once, and once to repair; then the same again, for nothing has changed
+        with pytest.raises(ValueError, match="run this again to ask once more"):
+            own.write_hypotheses(QUESTION, {}, "server", file)
+        assert len(server.bodies) == asked
+    server.text = json.dumps(PAIR)
+    for _ in range(2):
+        written = own.write_hypotheses(QUESTION, {}, "server", file)
+        assert written == (PAIR["H_plus"], PAIR["H_minus"]) and len(server.bodies) == 5
+
+
 def test_a_server_that_is_not_there_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("CHR_LLM_URL", raising=False)
     monkeypatch.delenv("CHR_LLM_MODEL", raising=False)

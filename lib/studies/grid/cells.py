@@ -22,7 +22,7 @@ from lib.data.passages import Passage
 from lib.data.questions import Question, load_questions
 from lib.data.real import in_full, load_real
 from lib.llm.chat import REFERENCE, ChatModel, Reply
-from lib.llm.recorder import Recorder, RecordingMiss
+from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods.base import Expansion, Method
 from lib.readers import Answer, Reader
 from lib.run import Retriever, execute, expand_all
@@ -206,7 +206,7 @@ class Grid:
             table.insert(1, "gold", [q.answer for q in questions])
             return table.assign(dataset=dataset, method=arm, reader=reader.name)
 
-        heard = answered if _may_ask(getattr(reader, "llm", None)) else tuple
+        heard = answered if may_ask(getattr(reader, "llm", None)) else tuple
         return self._cell(make, arm, dataset, reader.name, heard, n=n, reader=_settings(reader))
 
     def contexts(self, arm: str, dataset: str, questions: Sequence[Question]) -> list[list]:
@@ -232,7 +232,7 @@ class Grid:
 
     def _replies(self, arm: str, dataset: str) -> list[Reply]:
         """The replies behind a cell where a model may still be asked: those of its expansions."""
-        if not _may_ask(self.llm) or not self._is_written(arm):
+        if not may_ask(self.llm) or not self._is_written(arm):
             return []
         sets = list(self.sets) if arm in CONTROLS else [dataset]
         written = arm if arm in self.methods else "chr"
@@ -288,11 +288,6 @@ class Grid:
                 self.missing.append(row)
             return None
         return table.fillna(dict.fromkeys(_TEXT_COLUMNS, ""))
-
-
-def _may_ask(llm: ChatModel | None) -> bool:
-    """Whether replies are read from a recording that a model goes on writing."""
-    return isinstance(llm, Recorder) and llm.model is not None
 
 
 def _hypotheses_as_passages(expansion: Expansion) -> list[Passage]:

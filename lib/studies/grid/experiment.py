@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from lib.base.provenance import write_result
 from lib.data import corpus_index
 from lib.data.real import GROUPS
 from lib.llm.connect import connect
-from lib.llm.recorder import RecordingMiss
+from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods.base import Budget
 from lib.place import open_retriever
 from lib.profiles import Profile, methods_of
@@ -73,12 +74,10 @@ class Experiment:
         JSON is asked for once more, which is not counted.
         """
         rows = []
-        budgets = {name: method.budget() for name, method in self.grid.methods.items()}
-        for name, budget in budgets.items():
-            if budget is not None and self._asks_first(name, budgets):
-                n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
-                texts = budget.texts * n
-                rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
+        for name, budget in self.asking.items():
+            n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
+            texts = budget.texts * n
+            rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
         for reader, sample in zip(self.readers, self.samples, strict=True):
             if reader.needs_llm:
                 calls = sum(
@@ -90,11 +89,16 @@ class Experiment:
                 rows.append((f"answer: {reader.name}", calls, calls * length))
         return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
 
-    @staticmethod
-    def _asks_first(name: str, budgets: Mapping[str, Budget | None]) -> bool:
-        """Whether no other method makes the same requests: H+ alone makes CHR's, asked once."""
-        alike = [other for other, budget in budgets.items() if budget == budgets[name]]
-        return name == ("chr" if "chr" in alike else alike[0])
+    @property
+    def asking(self) -> dict[str, Budget]:
+        """What methods ask of an LLM, without those that make another's requests: H+ alone makes
+        CHR's."""
+        first: dict[Budget, str] = {}
+        for name, method in self.grid.methods.items():
+            budget = method.budget()
+            if budget is not None and (name == "chr" or budget not in first):
+                first[budget] = name
+        return {name: budget for budget, name in first.items()}
 
     def runs(self, name: str = "runs") -> pd.DataFrame:
         """What every arm that searches retrieved, for every question (see ``Grid.run``)."""
@@ -115,7 +119,15 @@ class Experiment:
     def expanded(self) -> pd.DataFrame:
         """What every method's expansions said and cost (see ``Grid.expanded``)."""
         asked = [n for n, m in self.grid.methods.items() if m.needs_llm and n != CHOSEN]
-        return self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        table = self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        failed = int((table["error"] != "").sum())
+        if failed and may_ask(self.grid.llm):
+            print(
+                f"{failed} texts of {self.grid.llm.name} could not be used: they retrieve nothing. "
+                "To ask for them once more: make again, with the same PROFILE",
+                file=sys.stderr,
+            )
+        return table
 
     def relevance(self) -> tuple[Mapping, Mapping]:
         """Passages on the target and on the mimic, by question id; empty where nothing is known."""
