@@ -48,6 +48,7 @@ from lib.studies.lam import corruption
 from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, measured, open_study
 from lib.ways import DRAWS, Way
+from tests.fault_server import FaultServer
 
 UNRECORDED = {"csqe", "thinkqe"}
 """Under the hash encoder they are shown other passages than the recorded requests hold."""
@@ -526,6 +527,27 @@ def test_a_profile_without_a_reader_of_its_own_still_has_every_row(own_folders):
 
 
 # Figure 5 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("generated", [False, True], ids=["Table 1", "what a model generated"])
+def test_a_readers_own_server_writes_whatever_the_base_has_recorded(generated, own_folders):
+    pair = json.dumps({"H_plus": "Gout is urate.", "H_minus": "Sepsis is an infection."})
+    file = own_folders / "mine.toml"
+    with FaultServer(text=pair) as server:
+        file.write_text(
+            f'base = "mini"\nencoder = "hash"\nsample = 3\nskip = ["csqe", "thinkqe"]\n'
+            f'llm = "record:{own_folders}/mine.jsonl=openai:org/mine@{server.url}"\n'
+        )
+        profile = load_profile(str(file))
+        lab = open_experiment(profile, generated=generated)
+        table = lab.expanded()
+    assert "texts by org/mine" in profile.title and lab.grid.llm.name == "org/mine"
+    chr_ = table[table["method"] == "chr"]
+    assert chr_.groupby("dataset")["qid"].nunique().tolist() == [3, 3, 3]
+    assert set(chr_["H_plus"]) == set(table.loc[table["method"] == "hplus", "H_plus"])
+    assert set(chr_["H_plus"]) == {"Gout is urate."}
+    asked = [body for body in server.bodies if "H_plus" in json.dumps(body["messages"])]
+    assert len(asked) == 9, "one request for CHR and H+ alone"
 
 
 class Sick(Counts):
