@@ -233,6 +233,18 @@ class TestSentenceTransformers:
         prints = {load_encoder(f"st:{folder}", device="cpu").fingerprint for folder in (a, b)}
         assert len(prints) == 1 and str(tmp_path) not in prints.pop()
 
+    @pytest.mark.parametrize("left", ["nothing", "its settings", "an empty vocabulary"])
+    def test_a_tokenizer_that_knows_no_word_is_refused(self, left, towers, tmp_path):
+        folder = save_sentence_model(tmp_path / "copy", towers[0], {"query": "", "document": ""})
+        for file in folder.iterdir():
+            kept = left == "its settings" and file.name.endswith("_config.json")
+            if file.name.startswith(("tokenizer", "vocab", "special")) and not kept:
+                file.unlink()
+        if left == "an empty vocabulary":
+            (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+        with pytest.raises(ValueError, match="copy: its tokenizer knows no word.*whole folder"):
+            load_encoder(f"st:{folder}", device="cpu")
+
     def test_an_unreachable_hub_is_named(self, monkeypatch):
         import huggingface_hub
 

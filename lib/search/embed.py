@@ -287,5 +287,19 @@ def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precisio
         model = SentenceTransformer(modules=parts, device=device)
     else:
         model = SentenceTransformer(str(folder), device=device, model_kwargs=kwargs)
+    _check_words(model.tokenizer, folder)
     model.max_seq_length = max_tokens or model.max_seq_length
     return model
+
+
+def _check_words(tokenizer: Any, folder: Path) -> None:
+    """ValueError for a tokenizer to which every word is unknown: all texts would be one vector."""
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if unknown is None:  # one that reads letters or bytes knows all of them
+        return
+    ids = tokenizer("a b c 1 2 3 gout sepsis", add_special_tokens=False)["input_ids"]
+    if set(ids) <= {unknown}:
+        raise ValueError(
+            f"{folder}: its tokenizer knows no word, so every text would have the same vector. "
+            "Next: copy the model's whole folder, with tokenizer.json or vocab.txt"
+        )
