@@ -376,6 +376,19 @@ def test_whatever_is_written_is_found_again_or_refused(texts, tmp_path_factory):
         assert {p.text for p in folder_of.read_folder(folder)} == pieces
 
 
+def test_passages_that_the_encoder_does_not_read_whole_are_counted_and_said(notes, capsys):
+    values = "K 4.1 mmol/L (3.5-5.1); Na 139 mmol/L (136-145); Cl 103; ALT 23 U/L; AST 19 U/L. "
+    save(notes, **{"lab.txt": values * 20, "short.md": "# Gout\n\nUrate in the toe."})
+    found = folder_of.folder_retriever(notes, load_encoder("minilm"), progress=False)
+    table = folder_of.folder_table(found).set_index("file")
+    assert table.loc["short.md", "cut"] == 0 < table.loc["lab.txt", "cut"]
+    assert table.loc["lab.txt", "cut"] <= table.loc["lab.txt", "passages"]
+    said = f"minilm reads only the beginning of {table['cut'].sum()} of {len(found.store)} passages"
+    assert said in capsys.readouterr().err
+    words = folder_of.folder_retriever(notes, HashEncoder(dim=64), progress=False)
+    assert folder_of.folder_table(words)["cut"].sum() == 0 and capsys.readouterr().err == ""
+
+
 def test_hidden_and_other_files_are_passed_over(notes):
     save(
         notes,
@@ -404,6 +417,7 @@ def test_of_equal_passages_the_first_is_kept_and_the_others_are_counted(notes):
         "title": ["z", "b", "c"],
         "passages": [1, 0, 1],
         "equal": [0, 1, 0],
+        "cut": [0, 0, 0],
     }
 
 
