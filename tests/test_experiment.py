@@ -36,8 +36,9 @@ from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import Pair, claims, long_values, mean_interval
-from lib.studies.grid import controls, paper_setup, reference
+from lib.studies.grid import again, controls, paper_setup, reference
 from lib.studies.grid import tables as paper_tables
+from lib.studies.grid.again import answer_again, expand_again
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
@@ -47,6 +48,7 @@ from lib.studies.lam import corruption
 from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, measured, open_study
 from lib.ways import DRAWS, Way
+from tests.fault_server import FaultServer
 
 UNRECORDED = {"csqe", "thinkqe"}
 """Under the hash encoder they are shown other passages than the recorded requests hold."""
@@ -593,6 +595,91 @@ def test_a_profile_without_a_reader_of_its_own_still_has_every_row(own_folders):
 
 
 # Figure 5 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("generated", [False, True], ids=["Table 1", "what a model generated"])
+def test_a_readers_own_server_writes_whatever_the_base_has_recorded(generated, own_folders):
+    pair = json.dumps({"H_plus": "Gout is urate.", "H_minus": "Sepsis is an infection."})
+    file = own_folders / "mine.toml"
+    with FaultServer(text=pair) as server:
+        file.write_text(
+            f'base = "mini"\nencoder = "hash"\nsample = 3\nskip = ["csqe", "thinkqe"]\n'
+            f'llm = "record:{own_folders}/mine.jsonl=openai:org/mine@{server.url}"\n'
+        )
+        profile = load_profile(str(file))
+        lab = open_experiment(profile, generated=generated)
+        table = lab.expanded()
+    assert "texts by org/mine" in profile.title and lab.grid.llm.name == "org/mine"
+    chr_ = table[table["method"] == "chr"]
+    assert chr_.groupby("dataset")["qid"].nunique().tolist() == [3, 3, 3]
+    assert set(chr_["H_plus"]) == set(table.loc[table["method"] == "hplus", "H_plus"])
+    assert set(chr_["H_plus"]) == {"Gout is urate."}
+    asked = [body for body in server.bodies if "H_plus" in json.dumps(body["messages"])]
+    assert len(asked) == 9, "one request for CHR and H+ alone"
+
+
+class Sick(Counts):
+    """A model that fails on some cases until it is mended: nothing, no JSON, or no letter."""
+
+    sick = ("case 0", "case 2")
+
+    def __init__(self):
+        super().__init__()
+        self.by_case = Counter()
+
+    def _say(self, messages, n, options):
+        replies = super()._say(messages, n, options)
+        text = "\n".join(message["content"] for message in messages)
+        case = next(case for case in (f"case {i}" for i in range(9)) if case in text)
+        self.by_case[case] += n
+        if case not in self.sick:
+            return replies
+        return [replace(reply, text="" if case == "case 0" else "Sorry.") for reply in replies]
+
+
+def test_what_failed_is_asked_for_again_by_a_command_and_nothing_else_is(
+    own_folders, capsys, monkeypatch
+):
+    file = own_folders / "live.jsonl"
+    methods = {name: METHODS[name] for name in ("standard", "query2doc", "hplus", "chr")}
+
+    def opened(llm: Sick) -> Experiment:
+        recorder = Recorder(llm, file)
+        reader = ChatReader(recorder, "chat")
+        return small(own_folders, cases(4), recorder, methods, [reader])
+
+    sick = Sick()
+    lab = opened(sick)
+    lab.runs(), lab.answers()
+    table = lab.expanded()
+    failed = table[table["error"] != ""].groupby("method")["qid"].agg(set).to_dict()
+    assert failed == {"query2doc": {"q0"}, "hplus": {"q0", "q2"}, "chr": {"q0", "q2"}}
+    assert "5 texts of counts could not be used" in (said := capsys.readouterr().err)
+    assert "make again" in said
+
+    monkeypatch.setattr(Sick, "sick", ("case 0",))
+    half = Sick()
+    texts = expand_again(opened(half)).set_index("who")
+    assert texts.loc["expand: chr"].tolist() == [2, 1]
+    assert texts.loc["expand: query2doc"].tolist() == [1, 1] and len(texts) == 2
+    # One request mends case 2; case 0 has one a method, and one to repair CHR's JSON.
+    assert half.by_case == {"case 0": 3, "case 2": 1}
+
+    monkeypatch.setattr(Sick, "sick", ())
+    well = Sick()
+    assert expand_again(opened(well))["left"].tolist() == [0, 0]
+    letters = answer_again(opened(well)).set_index("who").loc["answer: chat"]
+    assert letters["failed"] > 0 == letters["left"]
+    last = Sick()
+    lab = opened(last)
+    assert (lab.answers()["letter"] != "").all() and (lab.expanded()["error"] == "").all()
+    assert last.asked.total() == 0 and capsys.readouterr().err == ""
+
+
+def test_where_everything_is_replayed_nobody_can_be_asked_again(own_folders, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["again", "--profile", "mini", "--limit", "2"])
+    with pytest.raises(ValueError, match="mini-2 only replays.*docs/profiles.md"):
+        again.main()
 
 
 def test_figure_5_begins_at_h_plus_and_its_lambda_1_is_chr(whole):

@@ -99,7 +99,7 @@ def passages(n: int = 20_000) -> Iterator[tuple[str, float]]:
     """
     names = [f"wiki20220301en{i // 1000:03d}_{i + 100_000}" for i in range(n)]
     record = {"title": "A title of some words", "content": "word " * (PASSAGE_CHARACTERS // 5)}
-    lines = [json.dumps(record | {"id": name}) for name in names]
+    lines = [json.dumps(record | {"id": name}).encode() for name in names]
     with TemporaryDirectory() as folder:
         started = time.perf_counter()
         read = read_records("wikipedia", lines, "measured")

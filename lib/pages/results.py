@@ -145,6 +145,8 @@ _ASIDE = (
     "measured_by",
     "profile",
     "corpora",
+    "passages",
+    "questions",
     "counts",
     "chosen",
 )

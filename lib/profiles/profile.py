@@ -85,6 +85,13 @@ def check_methods(where: str, methods: Mapping[str, Any]) -> None:
     from lib.methods import METHODS
 
     refuse_unknown(f"{where}: no method", methods, tuple(METHODS))
+    if methods.get("hplus"):
+        raise ValueError(f"{where}: H+ alone is CHR's own H+. Next: set methods.chr, for both")
+    if "lam" in methods.get("chr", ()):
+        raise ValueError(
+            f"{where}: the row chr is at the paper's lambda, 1. Next: set lam in the notebooks, "
+            "for the row chr_given"
+        )
     for name, settings in methods.items():
         # What it is called and whether it needs an LLM is the method's own, not a reader's.
         own = [f.name for f in fields(METHODS[name]) if f.name not in ("name", "needs_llm")]
@@ -105,6 +112,8 @@ def _check(where: str, settings: Mapping[str, Any]) -> None:
     from lib.methods import METHODS
 
     refuse_unknown(f"{where}: skip names no method", settings.get("skip", ()), tuple(METHODS))
+    if "chr" in settings.get("skip", ()):
+        raise ValueError(f"{where}: chr cannot be skipped: every table compares with it")
     for answerer in settings.get("answerers", ()):
         _check_answerer(where, answerer)
     _check_evidence(where, settings.get("evidence", {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from lib.base.provenance import write_result
 from lib.data import corpus_index
 from lib.data.real import GROUPS
 from lib.llm.connect import connect
-from lib.llm.recorder import RecordingMiss
+from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods.base import Budget
 from lib.place import open_retriever
 from lib.profiles import Profile, methods_of
@@ -22,7 +23,7 @@ from lib.readers import EvidenceReader, Reader, load_reader
 from lib.run import execute
 from lib.search.embed import load_encoder
 from lib.stats import METRICS, long_values, measure, summary
-from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets
+from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, content_of, question_sets
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.paper_setup import same_setup
 from lib.studies.grid.relevance import relevance
@@ -87,12 +88,10 @@ class Experiment:
         JSON is asked for once more, which is not counted.
         """
         rows = []
-        budgets = {name: method.budget() for name, method in self.grid.methods.items()}
-        for name, budget in budgets.items():
-            if budget is not None and self._asks_first(name, budgets):
-                n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
-                texts = budget.texts * n
-                rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
+        for name, budget in self.asking.items():
+            n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
+            texts = budget.texts * n
+            rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
         for reader, sample in zip(self.readers, self.samples, strict=True):
             if reader.needs_llm:
                 calls = sum(
@@ -104,11 +103,16 @@ class Experiment:
                 rows.append((f"answer: {reader.name}", calls, calls * length))
         return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
 
-    @staticmethod
-    def _asks_first(name: str, budgets: Mapping[str, Budget | None]) -> bool:
-        """Whether no other method makes the same requests: H+ alone makes CHR's, asked once."""
-        alike = [other for other, budget in budgets.items() if budget == budgets[name]]
-        return name == ("chr" if "chr" in alike else alike[0])
+    @property
+    def asking(self) -> dict[str, Budget]:
+        """What methods ask of an LLM, without those that make another's requests: H+ alone makes
+        CHR's."""
+        first: dict[Budget, str] = {}
+        for name, method in self.grid.methods.items():
+            budget = method.budget()
+            if budget is not None and (name == "chr" or budget not in first):
+                first[budget] = name
+        return {name: budget for budget, name in first.items()}
 
     def runs(self, name: str = "runs") -> pd.DataFrame:
         """What every arm that searches retrieved, for every question (see ``Grid.run``)."""
@@ -129,7 +133,15 @@ class Experiment:
     def expanded(self) -> pd.DataFrame:
         """What every method's expansions said and cost (see ``Grid.expanded``)."""
         asked = [n for n, m in self.grid.methods.items() if m.needs_llm and n != CHOSEN]
-        return self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        table = self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        failed = int((table["error"] != "").sum())
+        if failed and may_ask(self.grid.llm):
+            print(
+                f"{failed} texts of {self.grid.llm.name} could not be used: they retrieve nothing. "
+                "To ask for them once more: make again, with the same PROFILE",
+                file=sys.stderr,
+            )
+        return table
 
     def relevance(self) -> tuple[Mapping, Mapping]:
         """Passages on the target and on the mimic, by question id; empty where nothing is known."""
@@ -184,7 +196,8 @@ class Experiment:
         grid = self.grid
         if "method" in table and "options_visible" not in table:
             table = table.assign(options_visible=table["method"].map(self.visible))
-        behind = {**grid.behind, "k": grid.k, "lam": self.lam}
+        asked = [question for questions in grid.sets.values() for question in questions]
+        behind = {**grid.behind, "k": grid.k, "lam": self.lam, "questions": content_of(asked)}
         write_result(table, name, grid.profile, code=["lib.studies.grid"], data=grid.data, **behind)
         return table
 
@@ -202,10 +215,9 @@ def open_experiment(
     """Everything a profile's grid needs, opened.
 
     ``live`` lets the bundled small model say what its recordings lack. ``generated`` opens what a
-    model really wrote in place of reference text: the profile's ``generated`` settings, which hold
-    anyway where a model writes live.
+    model really wrote in place of reference text: the profile's ``generated`` settings.
     """
-    if profile.generated and (generated or not profile.llm.startswith("replay:")):
+    if generated:
         profile = replace(profile, **profile.generated)
     grid = _open_grid(profile, lam, live)
     readers = [load_reader(spec, grid.retriever.encoder, live=live) for spec in profile.answerers]
@@ -234,6 +246,7 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
         "encoder": retriever.encoder.fingerprint,
         "limit": profile.limit,
         "corpora": list(profile.corpora),
+        "passages": retriever.store.content,
         "recordings": {path.name: sha256_file(path)[:16] for path in recorded},
     }
     return Grid(
