@@ -35,7 +35,8 @@ unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
-	@echo "                        (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n, CHR_OUT=folder, VERIFY=1)"
+	@echo "                        (PROFILE=mini|open|paper, MIRROR=folder, CHR_OUT=folder, VERIFY=1;"
+	@echo "                        LIMIT=n: a quick look at n questions a set and few passages, in minutes)"
 	@echo "make test               run the tests and check the notebooks' outputs"
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from lib.base import provenance
 from lib.base.paths import results
 from lib.data.passages import Passage
+from lib.data.question_sets import question_sets, sampled
 from lib.data.questions import Question, load_questions
 from lib.data.store import PassageStore
 from lib.llm.chat import REFERENCE, ChatModel, Reply, ScriptedChat
@@ -31,7 +32,7 @@ from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.accuracy import accuracy_table, cost_table
-from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets, sampled
+from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid
 from lib.studies.grid.controls import CONTROLS
 
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
@@ -549,14 +550,13 @@ def test_an_unknown_control_is_refused_with_those_there_are(make):
         make().controlled("noise", "mine")
 
 
-def test_a_question_alone_has_no_control_and_retrieves_nothing(make):
+def test_a_question_alone_has_no_control_and_that_is_not_run(make):
+    """A search that nobody could make is no search that found nothing."""
     grid = make(sets={"mine": SET[:1]})
     for arm in CONTROLS:
-        run = grid.run(arm, "mine")
-        assert list(run["rank"]) == [0] and list(run["pid"]) == [""]
-        (made,) = grid.expansions(arm, "mine")
-        _, traces = execute(arm, SET[:1], [made], grid.retriever)
-        assert "stranger" in traces["0000"]["error"] or "control" in traces["0000"]["error"]
+        assert grid.run(arm, "mine") is None
+    assert {row["method"] for row in grid.missing} == set(CONTROLS)
+    assert {row["how"] for row in grid.missing} == {"ask more questions"}
 
 
 # a new method ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.experiment import CHOSEN, NAMED
 from lib.studies.lam.arms import candidates, rules
 from lib.studies.lam.tables import test_arms as arms_of
+from tests.shipped import SHIPPED
 
 FAMILIES = {
     "methods": [
@@ -105,7 +106,7 @@ def test_every_arm_that_a_study_can_have_has_words_of_its_own():
 
 
 def test_every_row_of_the_grid_has_words_of_its_own():
-    keys = [*METHODS, *CONTROLS, CHOSEN, NAMED, *NO_RETRIEVAL, RANDOM, "majority", "noise floor"]
+    keys = [*SHIPPED, *CONTROLS, CHOSEN, NAMED, *NO_RETRIEVAL, RANDOM, "majority", "noise floor"]
     labels = [plots.label_of(key) for key in keys]
     assert len(set(labels)) == len(keys) and not set(labels) & (set(keys) - {"closed book"})
 

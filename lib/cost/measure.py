@@ -17,6 +17,7 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.provenance import write_result
 from lib.data.medrag import read_records
+from lib.data.question_sets import question_sets
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.llm.prompts import load_prompt
@@ -24,7 +25,6 @@ from lib.llm.small_engine import SmallEngine
 from lib.methods.base import stem
 from lib.profiles import load_profile
 from lib.search.index import PassageIndex
-from lib.studies.grid.cells import question_sets
 
 __all__ = ["ENCODER", "PASSAGE", "PROMPTS", "counted", "passages", "speeds"]
 

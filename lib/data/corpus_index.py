@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, groupby, islice
+from typing import Any
 
 import pandas as pd
 
@@ -14,7 +15,9 @@ from lib.base.files import canonical_json, read_manifest, sha256_bytes
 from lib.base.provenance import code_hash, data_hash
 from lib.data import medrag
 from lib.data.corpora import load_passages
+from lib.data.medrag import SOURCES
 from lib.data.passages import CORPORA, Passage
+from lib.data.question_sets import few
 from lib.data.store import PassageStore
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
@@ -45,11 +48,18 @@ def files_of(corpora: Sequence[str]) -> list[str]:
     return [file for name in corpora for file in CORPORA[name].files]
 
 
-def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
+def corpus_store(
+    corpora: Sequence[str],
+    limit: int = 0,
+    keep: Callable[[], Container[str]] = frozenset,
+    **behind: Any,
+) -> PassageStore:
     """The passages of the corpora in one store, built once and reused while data and readers hold.
 
-    Of a local copy of MedCorp the sizes and times of its files have to hold. ``limit`` takes the
-    first passages of each corpus (0 = all).
+    ``limit`` takes so many passages of each corpus by the hash of their ids (0 = all), and with
+    them those whose ids ``keep()`` has; it is asked only when the store is built, and ``behind`` is
+    what its answer depends on.
+    Of a local copy of MedCorp the sizes and times of its files have to hold.
     """
     settings = {
         "corpora": list(corpora),
@@ -57,14 +67,30 @@ def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
         "data": data_hash(files_of(corpora)),
         "local": [medrag.local_files(name) for name in corpora],
         "code": code_hash(READERS, core=()),
+        **behind,
     }
     key = sha256_bytes(canonical_json(settings).encode())[:16]
     path = paths.cache("passages") / f"{key}.sqlite"
     if read_manifest(path, verify=False) is None:
         print(f"reading {', '.join(corpora)} ...", file=sys.stderr)
-        passages = chain.from_iterable(load_passages(name, limit or None) for name in corpora)
+        kept = keep() if limit else frozenset()
+        passages = chain.from_iterable(_passages(name, limit, kept) for name in corpora)
         return PassageStore.build(path, passages, settings)
     return PassageStore.open(path)
+
+
+def _passages(corpus: str, limit: int, kept: Container[str]) -> Iterable[Passage]:
+    """The passages of a corpus in their order: all, or ``limit`` by hash and those ``kept``.
+
+    Of a corpus that is read from the hub the first ones: to hash all is to download all.
+    """
+    if not limit:
+        return load_passages(corpus)
+    if corpus in SOURCES:
+        return load_passages(corpus, limit)
+    everything = list(load_passages(corpus))
+    chosen = set(few((passage.pid for passage in everything), limit))
+    return (p for p in everything if p.pid in chosen or p.pid in kept)
 
 
 def corpus_table(store: PassageStore, encoder=None) -> pd.DataFrame:

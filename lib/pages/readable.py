@@ -206,6 +206,12 @@ _SETS = ("exams", "mmlu", "medqa", "bioasq", "ddx-real", "ddx-fresh")
 """Question sets in the paper's order; those of several come first."""
 _MISSING = "–"
 
+NOT_RUN = (
+    "**NOT RUN**: nothing was recorded or measured for this table. What would run it stands under "
+    "*What was not run* in [03](03_run_methods.ipynb)."
+)
+"""What stands in place of a table without rows."""
+
 NO_FORMULAS = 'class="mathjax_ignore tex2jax_ignore"'
 """Jupyter looks for formulas in all that is not of this class."""
 
@@ -262,10 +268,13 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
     """Show a table to a reader: a line above it, then the table as ``readable`` has it.
 
     The line is ``says`` and every column that has one value only. With ``fold`` the table opens on
-    a click at those words.
+    a click at those words. A table without rows is said to be NOT RUN.
     """
     from IPython.display import HTML, Markdown, display
 
+    if table.empty:
+        display(Markdown(f"{says or fold} {NOT_RUN}".strip()))
+        return
     texts = readable(table, k, digits)
     line = " ".join(part for part in (says, caption(texts)) if part)
     if line:

@@ -67,6 +67,7 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     if check_limit(given.get("limit")):
         # A quick look must not overwrite the results of the whole profile.
         given["name"] = f"{profile.name}-{given['limit']}"
+        given.setdefault("title", f"{profile.title} (a quick look: LIMIT={given['limit']})")
     return replace(profile, **given)
 
 

@@ -35,7 +35,7 @@ class Profile:
     corpora: tuple[str, ...]
     """Names for ``load_passages``, in index order."""
     limit: int
-    """Passages per corpus and questions per set; 0 = all. For quick looks and CI."""
+    """A quick look at so many questions of each set; 0 = all. See ``lib.limit``."""
     encoder: str
     encoder_options: dict
     llm: str
@@ -68,6 +68,11 @@ class Profile:
 
     def __post_init__(self) -> None:
         _check(f"profile {self.name}", vars(self))
+
+    @property
+    def per_set(self) -> int:
+        """Questions of each set: ``sample``, or fewer with a limit; 0 = all."""
+        return min(filter(None, (self.sample, self.limit)), default=0)
 
 
 FIELDS = tuple(field.name for field in fields(Profile))

@@ -9,7 +9,6 @@ for. A cell whose generations nobody recorded is NOT RUN, with the command that 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -19,8 +18,8 @@ import pandas as pd
 from lib.base.files import canonical_json, sha256_bytes
 from lib.base.provenance import make_or_reuse
 from lib.data.passages import Passage
-from lib.data.questions import Question, load_questions
-from lib.data.real import in_full, load_real
+from lib.data.question_sets import sampled
+from lib.data.questions import Question
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods.base import Expansion, Method
@@ -29,7 +28,44 @@ from lib.run import Retriever, execute, expand_all
 from lib.studies.grid.controls import CONTROLS, controlled, with_drawn_strangers
 from lib.ways import Hypotheses, Text, Way
 
-__all__ = ["DEPTH", "NO_RETRIEVAL", "RANDOM", "Grid", "content_of", "question_sets", "sampled"]
+__all__ = [
+    "content_of",
+    "ANSWER_COLUMNS",
+    "DEPTH",
+    "EXPANDED_COLUMNS",
+    "NO_RETRIEVAL",
+    "RANDOM",
+    "RUN_COLUMNS",
+    "Grid",
+]
+
+RUN_COLUMNS = ("dataset", "method", "qid", "rank", "pid", "score")
+EXPANDED_COLUMNS = (
+    "dataset",
+    "method",
+    "qid",
+    "error",
+    "cut",
+    "calls",
+    "prompt_tokens",
+    "output_tokens",
+    "latency_s",
+    "retrieval_rounds",
+    "H_plus",
+    "H_minus",
+)
+ANSWER_COLUMNS = (
+    "qid",
+    "gold",
+    "letter",
+    "rule",
+    "mirage",
+    "documents_cut",
+    "dataset",
+    "method",
+    "reader",
+)
+"""Columns of what ``Grid.run``, ``Grid.expanded`` and ``Grid.answers`` give."""
 
 DEPTH = 10
 """Passages kept per question, or k if that is more: readers see the first k, measures ten."""
@@ -40,36 +76,6 @@ RANDOM = "random"
 CODE = ("lib.studies.grid.cells", "lib.studies.grid.controls", "lib.readers", "lib.parse")
 """What makes a cell, beside its method."""
 _TEXT_COLUMNS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
-
-
-def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
-    """Test questions by set and sorted by id, ``n`` of each (0 = all).
-
-    ddx-mini gives one set for each of its three styles; its dev questions are left out. "real"
-    gives one for each set that it is drawn from, of the questions that every text is written for.
-    """
-    sets: dict[str, list[Question]] = {}
-    for name in names:
-        asked = in_full(load_real("test")) if name == "real" else load_questions(name)
-        for question in asked:
-            if question.split != "dev":
-                label = name
-                if name == "ddx-mini":
-                    label = f"{name} {question.subset}"
-                elif name == "real":
-                    label = question.dataset
-                sets.setdefault(label, []).append(question)
-    return {label: sampled(questions, n, seed) for label, questions in sets.items()}
-
-
-def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Question]:
-    """``n`` of the questions, by id; all of them when ``n`` is 0 or there are no more."""
-    questions = sorted(questions, key=lambda q: q.qid)
-    if not 0 < n < len(questions):
-        return questions
-    # The first n of one shuffle: a larger sample holds the smaller one, and its recordings.
-    order = random.Random(seed).sample(questions, len(questions))
-    return sorted(order[:n], key=lambda q: q.qid)
 
 
 def content_of(things: Iterable[Question | Reply]) -> str:
@@ -125,13 +131,20 @@ class Grid:
     def controlled(self, control: str, dataset: str, draw: int = 0) -> list[Expansion]:
         """CHR's expansions searched as a control says, with one draw of strangers.
 
-        Strangers come from the questions of all sets that are ``alike``.
+        Strangers come from the questions of all sets that are ``alike``. NOT RUN (RecordingMiss)
+        where a question has none.
         """
         if not self._drawn:
             for group in self.alike or [list(self.sets)]:
                 pairs = {name: self._chr_pairs(name) for name in group if name in self.sets}
                 self._drawn |= with_drawn_strangers(pairs)
-        return controlled(control, self._chr_pairs(dataset), self._drawn, draw)
+        pairs = self._chr_pairs(dataset)
+        for qid, expansion in pairs:
+            if expansion.request is not None and not self._drawn[qid].of("mimic", "stranger"):
+                raise RecordingMiss(
+                    f"no other question has a mimic for {qid}. Next: ask more questions"
+                )
+        return controlled(control, pairs, self._drawn, draw)
 
     def _chr_pairs(self, dataset: str) -> list[tuple[str, Expansion]]:
         qids = [question.qid for question in self.questions("chr", dataset)]
@@ -283,6 +296,9 @@ class Grid:
             )
         except RecordingMiss as miss:
             how = str(miss).rsplit("Next: ", 1)[-1]
+            if self.behind.get("limit"):
+                # Texts and labels are those that the whole profile's passages called for.
+                how = "the same command without LIMIT"
             row = {"dataset": dataset, "method": arm, "reader": kind, "how": how}
             if row not in self.missing:
                 self.missing.append(row)

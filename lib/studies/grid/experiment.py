@@ -13,9 +13,10 @@ from lib.base.files import sha256_file
 from lib.base.paths import ROOT
 from lib.base.provenance import write_result
 from lib.data import corpus_index
+from lib.data.question_sets import question_sets
 from lib.data.real import GROUPS
 from lib.llm.connect import connect
-from lib.llm.recorder import RecordingMiss, may_ask
+from lib.llm.recorder import may_ask
 from lib.methods.base import Budget
 from lib.place import open_retriever
 from lib.profiles import Profile, methods_of
@@ -23,7 +24,16 @@ from lib.readers import EvidenceReader, Reader, load_reader
 from lib.run import execute
 from lib.search.embed import load_encoder
 from lib.stats import METRICS, long_values, measure, summary
-from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, content_of, question_sets
+from lib.studies.grid.cells import (
+    ANSWER_COLUMNS,
+    DEPTH,
+    EXPANDED_COLUMNS,
+    NO_RETRIEVAL,
+    RANDOM,
+    RUN_COLUMNS,
+    Grid,
+    content_of,
+)
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.paper_setup import same_setup
 from lib.studies.grid.relevance import relevance
@@ -117,7 +127,7 @@ class Experiment:
     def runs(self, name: str = "runs") -> pd.DataFrame:
         """What every arm that searches retrieved, for every question (see ``Grid.run``)."""
         found = (self.grid.run(arm, d) for d in self.grid.sets for arm in self.searched)
-        return self.save(self._all(found), name)
+        return self.save(_joined(found, RUN_COLUMNS), name)
 
     def answers(self) -> pd.DataFrame:
         """What every reader answered from every arm (see ``Grid.answers``)."""
@@ -128,12 +138,13 @@ class Experiment:
             for d in self.grid.sets
             for arm in self.arms
         )
-        return self.save(self._all(found), "answers")
+        return self.save(_joined(found, ANSWER_COLUMNS), "answers")
 
     def expanded(self) -> pd.DataFrame:
         """What every method's expansions said and cost (see ``Grid.expanded``)."""
         asked = [n for n, m in self.grid.methods.items() if m.needs_llm and n != CHOSEN]
-        table = self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        found = (self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        table = _joined(found, EXPANDED_COLUMNS)
         failed = int((table["error"] != "").sum())
         if failed and may_ask(self.grid.llm):
             print(
@@ -201,12 +212,11 @@ class Experiment:
         write_result(table, name, grid.profile, code=["lib.studies.grid"], data=grid.data, **behind)
         return table
 
-    def _all(self, parts: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
-        found = [p for p in parts if p is not None]
-        if not found:
-            how = self.grid.missing[0]["how"] if self.grid.missing else "name a method that does"
-            raise RecordingMiss(f"nothing here has a recording. Next: {how}")
-        return pd.concat(found, ignore_index=True)
+
+def _joined(parts: Iterable[pd.DataFrame | None], columns: Sequence[str]) -> pd.DataFrame:
+    """The cells that were run, in one table; without any it has its columns and no row."""
+    found = [part for part in parts if part is not None]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=columns)
 
 
 def open_experiment(
@@ -251,7 +261,7 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
     }
     return Grid(
         profile.name,
-        question_sets(profile.questions, profile.sample or profile.limit),
+        question_sets(profile.questions, profile.per_set),
         retriever,
         connect(_small(profile.llm) if live else profile.llm),
         profile.k,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import pandas as pd
 
@@ -13,7 +14,7 @@ from lib.report import reported
 from lib.run import execute
 from lib.stats import mean_interval
 from lib.studies.grid import accuracy
-from lib.studies.grid.experiment import Experiment
+from lib.studies.grid.experiment import CHOSEN, Experiment
 from lib.studies.grid.long_tables import long_form, save_long
 from lib.studies.grid.no_reader import answers_without_reader
 from lib.studies.grid.paper_setup import whole_benchmarks
@@ -22,6 +23,7 @@ from lib.ways import Hypotheses
 
 __all__ = ["accuracy_without_llm", "claims", "figure5", "table1", "table2", "table3"]
 
+_OVERLAPS = ("count", "fraction", "jaccard", "zero", "rbo")
 SECONDS = "latency_s"
 """The cost that no two runs share."""
 _COMBINED = "combined"
@@ -46,8 +48,8 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
-    """CHR > each baseline, as paired tests (see ``lib.studies.grid.accuracy.claims``)."""
-    table = accuracy.claims(answers)
+    """CHR > each other method, as paired tests (see ``lib.studies.grid.accuracy.claims``)."""
+    table = accuracy.claims(answers, _contrasts(experiment))
     table["options_visible"] = table["arm"].map(experiment.visible)
     table["options_visible_against"] = table["against"].map(experiment.visible)
     return experiment.save(table, "claims")
@@ -73,7 +75,8 @@ def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -
             parts.append(table.assign(dataset=dataset, method="noise floor", reader=""))
     for reader in experiment.readers:
         parts += _by_outcome(experiment, answers, reader, other)
-    table = pd.concat(parts, ignore_index=True)
+    columns = ["outcome", "n", *_OVERLAPS, "dataset", "method", "reader"]
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
     save_long(experiment, _beside_the_papers(table), "table2")
     return table.drop(columns="same_setup", errors="ignore")
 
@@ -116,69 +119,92 @@ def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
             table = experiment.grid.answers(arm, dataset, reader)
             if table is not None:
                 tables.append(table)
+    if not tables:
+        return pd.DataFrame(columns=["method", "value", "value_n"])
     answers = pd.concat(tables)
     right = answers["letter"] == answers["gold"]
     by_method = right.groupby(answers["method"], sort=False)
     return by_method.agg(value="mean", value_n="size").reset_index()
 
 
+def _contrasts(experiment: Experiment) -> list[str]:
+    """The methods that subtract a mimic: those with a lambda of their own, the paper's for CHR."""
+    methods = experiment.grid.methods.items()
+    return [name for name, m in methods if getattr(m, "lam", 0) and name != CHOSEN]
+
+
 def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) -> pd.DataFrame:
-    """Accuracy (the reader without an LLM) and P@k of CHR over lambda: long form, by set.
+    """Accuracy (the reader without an LLM) and P@k over lambda, of CHR and of every other method
+    with a lambda: long form, by set.
 
     ``targets`` are the relevant passages of each question id; P@k is over the questions that have
     any, and a set without one has no P@k. Where the reader would need what nobody judged, there is
-    no accuracy.
+    no accuracy. ``series`` is the set, and for other methods than CHR also their name.
     """
     reader = _reader_without_llm(experiment)
     rows = []
-    for dataset in experiment.grid.sets:
-        for lam in lambdas:
-            found = _found_at(experiment, dataset, lam)
-            outcomes = {
-                f"accuracy, {reader.name}": _answered_right(experiment, dataset, reader, found),
-                "P@k": _precisions(experiment, dataset, found, targets),
-            }
-            for metric, values in outcomes.items():
-                if not values:
-                    continue
-                value, low, high = mean_interval(values)
-                rows.append(
-                    {
-                        "series": dataset,
-                        "metric": metric,
-                        "lambda": lam,
-                        "value": value,
-                        "low": low,
-                        "high": high,
-                        "n": len(values),
-                    }
-                )
-    table = pd.DataFrame(rows)
-    long = table.rename(columns={"series": "dataset"}).assign(method="chr", answerer="")
+    for dataset, method, lam in product(experiment.grid.sets, _contrasts(experiment), lambdas):
+        found = _found_at(experiment, method, dataset, lam)
+        if found is None:
+            continue
+        outcomes = {
+            f"accuracy, {reader.name}": _answered_right(experiment, method, dataset, reader, found),
+            "P@k": _precisions(experiment, method, dataset, found, targets),
+        }
+        for metric, values in outcomes.items():
+            if not values:
+                continue
+            value, low, high = mean_interval(values)
+            rows.append(
+                {
+                    "series": dataset if method == "chr" else f"{dataset}, {method}",
+                    "dataset": dataset,
+                    "method": method,
+                    "metric": metric,
+                    "lambda": lam,
+                    "value": value,
+                    "low": low,
+                    "high": high,
+                    "n": len(values),
+                }
+            )
+    columns = ("series", "dataset", "method", "metric", "lambda", "value", "low", "high", "n")
+    table = pd.DataFrame(rows, columns=list(columns))
+    long = table.drop(columns="series").assign(answerer="")
     is_accuracy = long["metric"] != "P@k"
     long.loc[is_accuracy, ["metric", "answerer"]] = ["accuracy", reader.name]
     save_long(experiment, long, "figure5")
-    return table
+    return table.drop(columns="dataset")
 
 
-def _found_at(experiment: Experiment, dataset: str, lam: float) -> dict[str, list[str]]:
-    """CHR's passages at another lambda: ids, best first, by question id."""
+def _found_at(
+    experiment: Experiment, method: str, dataset: str, lam: float
+) -> dict[str, list[str]] | None:
+    """A method's passages at another lambda: ids, best first, by question id; None if NOT RUN."""
     grid = experiment.grid
+    try:
+        expanded = grid.expansions(method, dataset)
+    except RecordingMiss:
+        return None
     expansions = []
-    for expansion in grid.expansions("chr", dataset):
+    for expansion in expanded:
         if expansion.request is not None:
             expansion = Expansion(expansion.request.by(lam=lam))
         expansions.append(expansion)
-    run, _ = execute("chr", grid.questions("chr", dataset), expansions, grid.retriever, grid.k)
+    run, _ = execute(method, grid.questions(method, dataset), expansions, grid.retriever, grid.k)
     return _ids_by_question(run)
 
 
 def _answered_right(
-    experiment: Experiment, dataset: str, reader: Reader, found: Mapping[str, list[str]]
+    experiment: Experiment,
+    method: str,
+    dataset: str,
+    reader: Reader,
+    found: Mapping[str, list[str]],
 ) -> list[bool]:
     """Whether a reader answers each question right from the passages found for it; empty where it
     cannot read them."""
-    questions = experiment.grid.questions("chr", dataset)
+    questions = experiment.grid.questions(method, dataset)
     store = experiment.grid.retriever.store
     contexts = [store.get_many(found.get(question.qid, [])) for question in questions]
     try:
@@ -190,11 +216,15 @@ def _answered_right(
 
 
 def _precisions(
-    experiment: Experiment, dataset: str, found: Mapping[str, list[str]], targets: Mapping
+    experiment: Experiment,
+    method: str,
+    dataset: str,
+    found: Mapping[str, list[str]],
+    targets: Mapping,
 ) -> list[float]:
     """P@k of each question with a relevant passage."""
     precisions = []
-    for question in experiment.grid.questions("chr", dataset):
+    for question in experiment.grid.questions(method, dataset):
         relevant = targets.get(question.qid)
         if relevant:
             hits = [pid in relevant for pid in found.get(question.qid, [])]
@@ -212,8 +242,7 @@ def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
     for metric, column, unit in (("count", "mean_overlap", 1), ("zero", "zero_overlap", 100)):
         of_set = names.map(paper[column] / unit)
         table[f"printed_{metric}"] = of_set.where(is_printed)
-    metrics = ("count", "fraction", "jaccard", "zero", "rbo")
-    return long_form(table, metrics, {"count": "printed_count", "zero": "printed_zero"})
+    return long_form(table, _OVERLAPS, {"count": "printed_count", "zero": "printed_zero"})
 
 
 def _by_outcome(
@@ -269,7 +298,7 @@ def _runs_of_half_the_samples(
     They hold the questions that both runs have; None if there are none.
     """
     grid = experiment.grid
-    if grid.run(method, dataset) is None:
+    if method not in grid.methods or grid.run(method, dataset) is None:
         return None
     questions = grid.questions(method, dataset)
     runs = []

@@ -15,6 +15,7 @@ from lib.data.corpus_index import files_of as files_of_corpora
 from lib.data.judgments import JUDGMENTS
 from lib.data.pair_judgments import PAIR_JUDGMENTS, read_pair_judgments, verdicts
 from lib.data.real import GROUPS
+from lib.limit import makes_real
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.search.embed import Encoder
@@ -38,7 +39,7 @@ def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str
 
     ``contradiction_judge`` (is the judge an instrument?), ``contradiction_judged`` (how much
     contradiction there is), ``contradiction_reasons`` (why); for evidence-mini and open
-    ``contradiction_periods``; and where a profile asks the real sample, ``contradiction_arms`` and
+    ``contradiction_periods``; and where a profile makes the real sample, ``contradiction_arms`` and
     ``contradiction_filter`` (see ``contrast``).
     """
     rows = read_pair_judgments()
@@ -59,7 +60,7 @@ def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str
         origin["data"] = [*files, *files_of(evidence)]
         name = "contradiction_periods"
         made[name] = _kept(lambda: _periods(found, evidence, group), name, profile, origin)
-    if "real" in profile.questions:
+    if makes_real(profile):
         made |= _contrast(found, profile, encoder, files)
     return made
 
