@@ -21,7 +21,7 @@ from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.studies.real.arms import Arm, arms_of
+from lib.studies.real.arms import Arm, added_arms, arms_of
 from lib.studies.real.cases import case_counts, case_table, case_texts
 from lib.studies.real.choice import choices, lambda_table, least_differences
 from lib.studies.real.measures import headroom, own_answers, values_of
@@ -123,6 +123,7 @@ def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
     chosen = choices(read_result("real_dev_lambda", profile.name)[0])
     quality, _ = read_result("judge_quality", profile.name)
     arms = {group: arms_of(lam) for group, lam in chosen.items()}
+    arms["bioasq"] += added_arms()
     sample = open_sample("test", retriever, arms)
     judged = evidence(read_judgments())
     hypotheses = sample.written["hypotheses"]

@@ -9,7 +9,7 @@ import pandas as pd
 from lib.data.real import EXAMS, GROUPS
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.lam.claims import primary_tests
-from lib.studies.real.arms import Arm, arms_of
+from lib.studies.real.arms import Arm, added_arms, arms_of
 from lib.studies.real.choice import declared_pairs
 from lib.studies.real.measures import POOL
 
@@ -54,7 +54,8 @@ def arm_table(values: pd.DataFrame) -> pd.DataFrame:
 
 def lambda_rows(table: pd.DataFrame, chosen: Mapping[str, float]) -> pd.DataFrame:
     """The arms of ``arm_table`` that are contrast at some lambda, in ``LAMBDA_COLUMNS``."""
-    said = {arm.name: _described(arm) for lam in (0.0, *chosen.values()) for arm in arms_of(lam)}
+    arms = [arm for lam in (0.0, *chosen.values()) for arm in arms_of(lam)] + added_arms()
+    said = {arm.name: _described(arm) for arm in arms}
     known = {name: about for name, about in said.items() if about}
     own = table[table["arm"].isin(known)]
     about = pd.DataFrame([known[arm] for arm in own["arm"]], index=own.index)
@@ -71,6 +72,8 @@ def _described(arm: Arm) -> dict:
     form = {"max": "maximum of several", "mean": "mean of several"}.get(way.form, "one mimic")
     if way.question_weight:
         form = "question added"
+    if way.pool:
+        form = f"pool of {way.pool}"
     if way.space == "whitened":
         form = "whitened"
     mimic = "several" if way.mimic == "several" else "own"
