@@ -320,8 +320,8 @@ def claims(values: pd.DataFrame, pairs: Iterable[Pair]) -> pd.DataFrame:
     ``values`` has columns ``arm, qid, metric, value``. Columns: claim, metric, arm, against,
     value, value_against, difference, low, high, p, n, least, status, p_holm, verdict. Holm is over
     the primary pairs; exploratory ones have an interval, and neither p nor a verdict. The order of
-    the rows does not matter. Raises LookupError for an arm and metric that nobody measured, ValueError for
-    a question that one arm has twice.
+    the rows does not matter. Raises LookupError for an arm and metric that nobody measured,
+    ValueError for a question that one arm has twice.
     """
     outcomes = values.set_index(["arm", "metric"]).sort_index()
     rows = []

@@ -563,19 +563,6 @@ def test_only_what_was_declared_gets_a_verdict(study, own_folders, monkeypatch):
     assert len(rest) > 20 and rest["verdict"].isna().all() and rest["p_holm"].isna().all()
 
 
-def test_every_test_set_is_in_the_ledger_of_looks():
-    looks = pd.read_csv(paths.DATA / "looks.csv")
-    assert looks["look"].tolist() == list(range(1, len(looks) + 1))
-    offered = {name.removesuffix("-blind") for name in benchmark_makers()}
-    assert set(looks["test_set"]) - {"real", "scifact"} == offered
-    said = ["test_set", "questions", "what_was_looked_at", "declared_beforehand", "what_followed"]
-    assert looks[said].notna().all(axis=None)
-    # What has primary tests was looked at once they were declared, and not before.
-    for name in claims.primary_tests():
-        own = looks[looks["test_set"] == name]
-        assert own["declared_beforehand"].head(1).str.startswith("yes").all()
-
-
 # one file more -----------------------------------------------------------------------------------
 
 

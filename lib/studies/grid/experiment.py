@@ -12,6 +12,7 @@ from lib.base.files import sha256_file
 from lib.base.paths import ROOT
 from lib.base.provenance import write_result
 from lib.data import corpus_index
+from lib.data.looks import note_look
 from lib.data.real import GROUPS
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss
@@ -124,7 +125,10 @@ class Experiment:
             for d in self.grid.sets
             for arm in self.arms
         )
-        return self.save(self._all(found), "answers")
+        answers = self.save(self._all(found), "answers")
+        for dataset, own in answers.groupby("dataset", sort=False):
+            note_look("answers", dataset, own["qid"], self.profile.name, own["method"])
+        return answers
 
     def expanded(self) -> pd.DataFrame:
         """What every method's expansions said and cost (see ``Grid.expanded``)."""

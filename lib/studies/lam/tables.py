@@ -15,6 +15,7 @@ import pandas as pd
 
 from lib.base.provenance import make_or_reuse
 from lib.data.benchmark import Benchmark
+from lib.data.looks import note_look
 from lib.profiles import Profile
 from lib.search.contrast import hardest_tenth, spectrum
 from lib.stats import CLASSES, claims, class_of, long_values, summary
@@ -29,7 +30,7 @@ from lib.studies.lam.arms import (
     family_of,
     rules,
 )
-from lib.studies.lam.claims import declared_pairs, exploratory_pairs
+from lib.studies.lam.claims import declared_pairs, exploratory_pairs, primary_tests
 from lib.studies.lam.study import Study, measured
 from lib.ways import Way
 
@@ -239,11 +240,13 @@ def study_results(
     def kept(make, name: str, dear: bool = False) -> pd.DataFrame:
         return make_or_reuse(make, name, profile.name, dear=dear, **settings)
 
-    values = kept(
-        lambda: values_table(study, lambdas, elsewhere, progress=progress),
-        f"values_{stem}",
-        dear=True,
-    )
+    def looked_at() -> pd.DataFrame:
+        table = values_table(study, lambdas, elsewhere, progress=progress)
+        declared = b.name in primary_tests()
+        note_look("lambda", b.name, b.test, profile.name, table["arm"], declared)
+        return table
+
+    values = kept(looked_at, f"values_{stem}", dear=True)
     questions = kept(lambda: question_table(study), f"questions_{stem}")
     own_dev = sorted(b.dev)
     dev = choose(values, _tried(study, lambdas), own_dev) if own_dev else dict(elsewhere or {})

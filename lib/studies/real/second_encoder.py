@@ -13,6 +13,7 @@ from dataclasses import replace
 import pandas as pd
 
 from lib.base.provenance import read_result
+from lib.data.looks import note_look
 from lib.data.real import Split, load_real
 from lib.place import open_retriever
 from lib.profiles import Profile
@@ -62,6 +63,7 @@ def measure_encoder(profile: Profile, encoder: str) -> pd.DataFrame:
     parts = []
     for name in (profile.encoder, encoder):
         values = bioasq_values(profile, name, "test", chosen)
+        note_look(f"real, {encoder}", "bioasq", values["qid"], profile.name, values["arm"])
         parts.append(compared(values).assign(encoder=name))
     table = pd.concat(parts, ignore_index=True)
     keep(table, f"real_{encoder}", profile, _snippets(profile, encoder))

@@ -14,6 +14,7 @@ from lib.base.provenance import read_result, write_result
 from lib.data import ddx_mini
 from lib.data.corpus_index import files_of
 from lib.data.judgments import JUDGMENTS, evidence, read_judgments
+from lib.data.looks import note_look
 from lib.data.questions import Question, load_questions
 from lib.data.real import GROUPS, Split, load_real
 from lib.data.store import PassageStore
@@ -125,6 +126,8 @@ def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
     arms = {group: arms_of(lam) for group, lam in chosen.items()}
     arms["bioasq"] += added_arms()
     sample = open_sample("test", retriever, arms)
+    asked = [question.qid for question in sample.questions]
+    note_look("real", "real", asked, profile.name, sample.values["arm"], declared=True)
     judged = evidence(read_judgments())
     hypotheses = sample.written["hypotheses"]
     read = options_read(hypotheses, recorded())
