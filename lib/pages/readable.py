@@ -51,6 +51,7 @@ NAMES = {
     "supports_wrong_at_5": "share for a wrong option",
     "on_topic_at_5": "share on the topic",
     "judged_share": "share judged",
+    "p_at_5_snippets": "P@5 of snippets alone",
     # What was answered.
     "reads_right": "judged reader right",
     "reads_right_or_guess": "judged reader right, or guessing",

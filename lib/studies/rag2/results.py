@@ -12,14 +12,13 @@ from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import make_all_or_reuse
 from lib.data import ddx_mini
 from lib.data.corpus_index import files_of
-from lib.data.judgments import JUDGMENTS
+from lib.data.judgments import HELPFUL, JUDGMENTS
 from lib.data.looks import note_look
 from lib.data.real import GROUPS, load_real
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.studies.rag2.case import case_tables
 from lib.studies.rag2.filter_results import (
-    HELPFUL,
     filter_tables,
     lines_of,
     load_filters,

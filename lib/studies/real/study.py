@@ -32,11 +32,12 @@ from lib.studies.real.quality import (
     Key,
     Row,
     agreement,
+    helpful_passages,
     is_instrument,
     known_truth,
     planted_errors,
 )
-from lib.studies.real.tables import arm_table, claims_table, lambda_rows
+from lib.studies.real.tables import arm_table, claims_table, lambda_rows, purity_table
 from lib.studies.real.texts import WRITER
 from lib.studies.real.texts_table import texts_table
 from lib.studies.real.where import about_questions, where_table
@@ -115,7 +116,8 @@ def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFram
 def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     """The tables of the test half, by name, kept as results of the profile.
 
-    ``values_real`` (every outcome), ``real_arms`` (means), ``real_lambda`` (curves),
+    ``values_real`` (every outcome), ``real_arms`` (means), ``real_purity`` (of the passages that
+    speak, those for the right option), ``real_lambda`` (curves),
     ``claims_real``, ``real_where`` (the difference on parts), ``real_cases`` with
     ``real_case_texts`` and ``real_case_counts``, and ``real_texts``. Lambdas are those of the
     stored ``real_dev_lambda``; exams have verdicts only if the stored ``judge_quality`` of the test
@@ -132,14 +134,16 @@ def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
     hypotheses = sample.written["hypotheses"]
     read = options_read(hypotheses, recorded())
     beside = [headroom(sample.questions, judged), own_answers(sample.questions, read)]
-    table = arm_table(pd.concat([sample.values, *beside], ignore_index=True))
+    values = pd.concat([sample.values, *beside], ignore_index=True)
+    table = arm_table(values)
     instrument = is_instrument(quality[quality["split"] == "test"])
     about = about_questions(
         sample.questions, hypotheses, read, known_by_heart(hypotheses, recorded()), retriever
     )
     cases = case_table(sample.questions, sample.runs, sample.values, judged)
     tables = {
-        "values_real": sample.values,
+        "values_real": values,
+        "real_purity": purity_table(sample.values),
         "real_arms": table,
         "real_lambda": lambda_rows(table, chosen),
         "claims_real": claims_table(sample.values, chosen, instrument),
@@ -192,7 +196,7 @@ def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
     """Everything that tells whether the judge of a half is an instrument (see ``quality``).
 
     Columns: check, label, value, low, high, n. The sets of known truth were judged once, with dev,
-    and stand there alone.
+    and stand there alone; whether BioASQ's labels are complete stands with test.
     """
     rows = read_judgments()
     of_split = {question.qid: question for question in load_real(split)}
@@ -200,7 +204,9 @@ def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
     plants: list[Plant] = [plant for plant in read_plants() if plant.qid in of_split]
     alone = agreement(own, of_split, "single")
     parts = [agreement(own, of_split), alone, planted_errors(own, plants)]
-    if split == "dev":
+    if split == "test":
+        parts.append(helpful_passages(experts_passages(store)))
+    else:
         known, classes = _known(rows, store)
         judged = [row for row in rows if (row["qid"], row["pid"]) in classes]
         parts.append(known_truth(judged, known, classes))
