@@ -111,10 +111,16 @@ def accuracy_found(table: pd.DataFrame, profile: str, lam: float) -> str:
     shares = pooled(rows, ["value"])["value"]
     if missing := _not_run(("standard", "hplus", PAPER, GIVEN, "majority"), shares.index):
         return missing
+    guessed = table[(table["metric"] == "accuracy_or_guess") & (table["answerer"] == reader)]
+    guesses = (guessed["value"] * guessed["n"]).groupby(guessed["method"]).sum()
+    guesses /= guessed["n"].groupby(guessed["method"]).sum()
     return (
         f"**The {reader} is right in {shares[PAPER]:.3f} of the questions with CHR's passages at "
         f"λ = 1, in {shares['hplus']:.3f} with those of H+ alone, in {shares['standard']:.3f} with "
-        f"those of the question.** At your λ = {lam:g}: {shares[GIVEN]:.3f}. Without reading "
+        f"those of the question.** No answer of a language model is in that: this reader restates "
+        f"what it is made of. May it guess where it abstains, it is right in {guesses[PAPER]:.3f}, "
+        f"{guesses['hplus']:.3f} and {guesses['standard']:.3f}. At your λ = {lam:g}: "
+        f"{shares[GIVEN]:.3f}. Without reading "
         f"anything, always the commonest letter is right in {shares['majority']:.3f}. Profile "
         f"`{profile}`, {read['n'].sum():,} questions of {len(read)} sets. These questions were "
         "looked at many times, so no difference has a verdict."

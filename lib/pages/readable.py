@@ -57,6 +57,7 @@ NAMES = {
     "reads_right_or_guess": "judged reader right, or guessing",
     "abstains": "judged reader abstains",
     "accuracy_answered": "of the replies that were read",
+    "accuracy_or_guess": "right, or guessing",
     "accuracy_mirage": "by MIRAGE's parser",
     "balanced_accuracy": "balanced accuracy",
     "unparsed": "replies not read",

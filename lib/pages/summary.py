@@ -74,8 +74,9 @@ def both_sides() -> str:
             "- **BioASQ's number measures the topic.** Its snippets do not say which side they "
             "take, and H+ and H− share their subject: contrast has hardly a way to gain. Its "
             "labels are not complete: a model called "
-            f"{_share(helpful)} of other passages helpful. Among snippets alone, which experts "
-            f"chose from, {_share(judged['hplus'])} become {_share(judged['chr@1'])}.",
+            f"{_share(helpful)} of other passages helpful. Of the first five of BioASQ's own "
+            f"snippets experts chose {_share(judged['hplus'])} with H+ alone, "
+            f"{_share(judged['chr@1'])} at λ = 1.",
         )
     )
 

@@ -95,7 +95,7 @@ def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFram
     values = open_sample("dev", retriever, dict.fromkeys(GROUPS, arms_of())).values
     table = lambda_table(values)
     chosen = choices(table)
-    # BioASQ's labels are complete, so the controls at the chosen lambda can be measured there too.
+    # On BioASQ nothing has to be judged, so the controls at the chosen lambda are measured too.
     more = [arm for arm in arms_of(chosen["bioasq"]) if arm not in arms_of()]
     if more:
         controls = open_sample("dev", retriever, {"exams": [], "bioasq": more}).values
