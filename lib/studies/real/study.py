@@ -13,7 +13,7 @@ from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result, write_result
 from lib.data import ddx_mini
 from lib.data.corpus_index import files_of
-from lib.data.judgments import JUDGMENTS, evidence, read_judgments
+from lib.data.judgments import HELPFUL, JUDGMENTS, evidence, read_judgments
 from lib.data.looks import note_look
 from lib.data.questions import Question, load_questions
 from lib.data.real import GROUPS, Split, load_real
@@ -169,7 +169,7 @@ def quality_results(profile: Profile, retriever: Retriever) -> pd.DataFrame:
 def keep(table: pd.DataFrame, name: str, profile: Profile, retriever: Retriever) -> None:
     """Write a table as a result of the profile, with all that it depends on."""
     recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
-    ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS)]
+    ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS, HELPFUL)]
     sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
     write_result(
         table,
