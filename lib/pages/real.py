@@ -119,9 +119,10 @@ def written() -> str:
     """What is recorded of writer and judge, and what is not."""
     return (
         "Writer and judge are a large language model in separate roles. Recorded are its kind, the "
-        "prompts, and every text and label; when they were added, the project's history says. Several questions stood in a conversation, up to 25 with the "
-        "writer. Not recorded are the model's version, how it decoded, and which questions shared "
-        "a conversation: nobody can ask the same model again."
+        "prompts, and every text and label; when they were added, the project's history says. "
+        "Several questions stood in a conversation, up to 25 with the writer. Not recorded are the "
+        "model's version, how it decoded, and which questions shared a conversation: nobody can "
+        "ask the same model again."
     )
 
 
