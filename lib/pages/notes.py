@@ -186,25 +186,26 @@ def tiers_found(table: pd.DataFrame, tests: pd.DataFrame) -> str:
         f"**The paper's own grades: CHR is right in {paper}. The differences {clear}: "
         f"p = {paper_p:.2f}.**"
     )
-    if ours and pd.notna(ours[0][1]):
-        grader, p, counts = ours[0]
-        text += f" Here, by the grader called *{grader}*: {counts}; p = {p:.2f}."
+    if ours and ours[0][2]:
+        grader, _, counts = ours[0]
+        text += f" Here, by the grader called *{grader}*: {counts}."
     return text
 
 
 def collapse_found(table: pd.DataFrame) -> str:
-    """Whether collapse tells wrong answers from right ones, at the paper's lambda; a line for the
+    """How many wrong and right answers collapse holds for, at the paper's lambda; a line for the
     criterion and one for the lower bar. ``table`` as ``lib.studies.mimics.tables.collapse``."""
     own = table[table["method"] == PAPER].set_index("criterion")
     said = []
     for criterion in ("shared > 1/2, kept < 1/2", "shared > 1/4, kept < 1/2"):
         row = own.loc[criterion]
-        clear = "tells" if row["p_holm"] < 0.05 else "does not tell"
+        wrong, right = (
+            between(*(row[f"{side}_{part}"] for part in ("value", "low", "high")))
+            for side in ("wrong", "right")
+        )
         said.append(
-            f"*{criterion}* {clear} wrong answers from right ones: it holds for "
-            f"{row['wrong_value']:.3f} of the {row['wrong_n']:,} wrong and "
-            f"{row['right_value']:.3f} of the {row['right_n']:,} right, p (Holm) = "
-            f"{row['p_holm']:.3f}."
+            f"*{criterion}* holds for {wrong} of the {row['wrong_n']:,} wrong answers and for "
+            f"{right} of the {row['right_n']:,} right ones."
         )
     return "\n".join(f"- At λ = 1 {line}" for line in said)
 
