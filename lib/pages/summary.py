@@ -9,7 +9,7 @@ from lib.pages.real import tests_of, why, works
 from lib.studies.lam.claims import errata, primary_tests
 from lib.studies.real.measures import JUDGED_P
 
-__all__ = ["answer", "both_sides", "tests"]
+__all__ = ["answer", "both_sides", "purer", "tests"]
 
 QUESTIONS, FRESH, REAL, BLIND = "real", "ddx_fresh", "ddx_real", "ddx_real_blind"
 HIT, P, SHARE = "hit_right", "p_at_5", "supports_right_at_5"
@@ -144,11 +144,11 @@ def _ruled_out() -> str:
         "Does contrast at λ = 1 rule the wrong options out? It finds support for a wrong option "
         f"in {misled['value']:.3f} of the exam questions, H+ alone in "
         f"{misled['value_against']:.3f}: {difference}, **{misled['verdict']}**. {counts} "
-        f"{_purer()}"
+        f"{purer()}"
     )
 
 
-def _purer() -> str:
+def purer() -> str:
     """Whether what still speaks, speaks for the right option; and what the judge cannot see."""
     purity = read("real_purity", "open")[0].set_index("arm")
     with_mimic, alone = purity.loc["chr@1"], purity.loc["hplus"]
