@@ -195,9 +195,9 @@ def test_a_block_stands_once_but_the_verdict_on_two_pages(
     assert f"block {block} stands more than once: " in capsys.readouterr().err
 
 
-def test_the_readme_has_the_verdict_and_no_other_block():
+def test_the_readme_has_the_verdict_and_both_sides_and_no_other_block():
     text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
-    assert weave.blocks_on(text, "README.md") == ["answer"]
+    assert weave.blocks_on(text, "README.md") == ["answer", "both_sides"]
 
 
 # what a reader of the pages meets -----------------------------------------------------------------

@@ -141,6 +141,14 @@ def test_accuracy_its_intervals_and_failures_by_hand():
     assert table["options_visible"].all() and len(table) == 4
 
 
+def test_who_abstains_may_guess():
+    """Two of nine are not read: each counts as the chance of its set."""
+    table = accuracy_table(answers_of("ABC-D-AAB", "ABCABBACD"), {}, chance={"medqa": 0.25})
+    row = cell(table, "accuracy_or_guess")
+    assert row["value"] == pytest.approx((4 + 2 * 0.25) / 9) and row["n"] == 9
+    assert row["low"] < row["value"] < row["high"]
+
+
 def test_a_letter_that_a_file_holds_as_nothing_is_unparsed_too():
     table = answers_of("A--B", "AABB")
     read = table.assign(letter=table["letter"].replace("", np.nan))
@@ -334,7 +342,7 @@ def test_claims_have_a_row_for_each_baseline_of_the_paper():
     table = claims(family(LETTERS)).set_index("against")
     assert list(table.index) == ["standard", "hyde", "csqe"] and set(table["arm"]) == {"chr"}
     assert list(table["difference"]) == pytest.approx([1 / 40, 12 / 40, -10 / 40])
-    assert list(table["p"]) == pytest.approx([binomial(1, 0), binomial(12, 0), binomial(0, 10)])
+    assert table["p"].isna().all()  # none of them was declared
     assert set(table["n"]) == {40} and set(table["answerer"]) == {"me"}
     assert (table["low"] <= table["difference"]).all() and (table["least"] > 0).all()
 
@@ -342,7 +350,7 @@ def test_claims_have_a_row_for_each_baseline_of_the_paper():
 def test_what_was_looked_at_before_gets_no_verdict_however_clear():
     table = claims(family({"chr": RIGHT, "hyde": WRONG}))
     assert list(table["status"]) == ["exploratory"] and list(table["verdict"]) == [""]
-    assert table["p"].iloc[0] < 1e-9 and table["p_holm"].isna().all()
+    assert table["p"].isna().all() and table["p_holm"].isna().all()
 
 
 def test_every_set_and_reader_has_its_own_claims_and_without_chr_there_are_none():
@@ -366,11 +374,12 @@ def test_exchanged_arms_give_the_opposite_claim(wins, losses, ties):
     here, there = claim(one, two), claim(two, one)
     for a, b in (("difference", "difference"), ("low", "high"), ("high", "low")):
         assert there[a] == pytest.approx(-here[b])
-    for same in ("p", "least", "n"):
+    for same in ("least", "n"):
         assert there[same] == pytest.approx(here[same])
-    assert here["p"] == pytest.approx(binomial(wins, losses))
     series = (np.array([p[i] for p in pairs], float) for i in (0, 1))
-    assert here["low"] == pytest.approx(paired(*series)["low"])
+    tested = paired(*series)
+    assert tested["p"] == pytest.approx(binomial(wins, losses))
+    assert here["low"] == pytest.approx(tested["low"])
 
 
 # cost --------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from lib.pages.findings import audit, claims, contradiction, reading, story
 from lib.pages.neighbours import lesson, rag2, slhyde
 from lib.pages.papers import papers, papers_found
 from lib.pages.real import real
-from lib.pages.summary import answer, tests
+from lib.pages.summary import answer, both_sides, tests
 from lib.profiles import Profile, load_profile, methods_of
 from lib.studies.grid.accuracy import AVERAGE
 
@@ -223,6 +223,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
         answer,
+        both_sides,
         tests,
         real,
         story,

@@ -7,7 +7,7 @@ import re
 import pandas as pd
 
 from lib.base import paths
-from lib.pages.committed import OUTCOMES, between, chance, folded, markdown, read
+from lib.pages.committed import OUTCOMES, between, folded, markdown, read
 from lib.plots.labels import label_of
 from lib.studies.audit.reported import VERDICTS
 from lib.studies.contradiction.study import BINS
@@ -69,7 +69,7 @@ def claims() -> str:
         pairs = table.set_index(["arm", "against", "metric"]).index
         declared = pairs.isin(pairs[table["status"] == "primary"])
         explored = table[~declared]
-        head = ("arm", "against", "outcome", "value", "the other's", "difference", "n", "p")
+        head = ("arm", "against", "outcome", "value", "the other's", "difference", "n")
         rows = [_claim(row) for row in explored.to_dict("records")]
         parts.append(folded(f"{title}: {len(rows)}", markdown(head, rows)))
     return "\n\n".join(parts)
@@ -79,7 +79,7 @@ def _claim(row: dict) -> tuple:
     difference = between(row["difference"], row["low"], row["high"], sign="+")
     values = (f"{row['value']:.3f}", f"{row['value_against']:.3f}")
     arms = (f"`{row['arm']}`", f"`{row['against']}`")
-    return (*arms, OUTCOMES[row["metric"]], *values, difference, row["n"], chance(row["p"]))
+    return (*arms, OUTCOMES[row["metric"]], *values, difference, row["n"])
 
 
 def reading() -> str:

@@ -111,10 +111,16 @@ def accuracy_found(table: pd.DataFrame, profile: str, lam: float) -> str:
     shares = pooled(rows, ["value"])["value"]
     if missing := _not_run(("standard", "hplus", PAPER, GIVEN, "majority"), shares.index):
         return missing
+    guessed = table[(table["metric"] == "accuracy_or_guess") & (table["answerer"] == reader)]
+    guesses = (guessed["value"] * guessed["n"]).groupby(guessed["method"]).sum()
+    guesses /= guessed["n"].groupby(guessed["method"]).sum()
     return (
         f"**The {reader} is right in {shares[PAPER]:.3f} of the questions with CHR's passages at "
         f"λ = 1, in {shares['hplus']:.3f} with those of H+ alone, in {shares['standard']:.3f} with "
-        f"those of the question.** At your λ = {lam:g}: {shares[GIVEN]:.3f}. Without reading "
+        f"those of the question.** No answer of a language model is in that: this reader restates "
+        f"what it is made of. May it guess where it abstains, it is right in {guesses[PAPER]:.3f}, "
+        f"{guesses['hplus']:.3f} and {guesses['standard']:.3f}. At your λ = {lam:g}: "
+        f"{shares[GIVEN]:.3f}. Without reading "
         f"anything, always the commonest letter is right in {shares['majority']:.3f}. Profile "
         f"`{profile}`, {read['n'].sum():,} questions of {len(read)} sets. These questions were "
         "looked at many times, so no difference has a verdict."
@@ -180,25 +186,26 @@ def tiers_found(table: pd.DataFrame, tests: pd.DataFrame) -> str:
         f"**The paper's own grades: CHR is right in {paper}. The differences {clear}: "
         f"p = {paper_p:.2f}.**"
     )
-    if ours and pd.notna(ours[0][1]):
-        grader, p, counts = ours[0]
-        text += f" Here, by the grader called *{grader}*: {counts}; p = {p:.2f}."
+    if ours and ours[0][2]:
+        grader, _, counts = ours[0]
+        text += f" Here, by the grader called *{grader}*: {counts}."
     return text
 
 
 def collapse_found(table: pd.DataFrame) -> str:
-    """Whether collapse tells wrong answers from right ones, at the paper's lambda; a line for the
+    """How many wrong and right answers collapse holds for, at the paper's lambda; a line for the
     criterion and one for the lower bar. ``table`` as ``lib.studies.mimics.tables.collapse``."""
     own = table[table["method"] == PAPER].set_index("criterion")
     said = []
     for criterion in ("shared > 1/2, kept < 1/2", "shared > 1/4, kept < 1/2"):
         row = own.loc[criterion]
-        clear = "tells" if row["p_holm"] < 0.05 else "does not tell"
+        wrong, right = (
+            between(*(row[f"{side}_{part}"] for part in ("value", "low", "high")))
+            for side in ("wrong", "right")
+        )
         said.append(
-            f"*{criterion}* {clear} wrong answers from right ones: it holds for "
-            f"{row['wrong_value']:.3f} of the {row['wrong_n']:,} wrong and "
-            f"{row['right_value']:.3f} of the {row['right_n']:,} right, p (Holm) = "
-            f"{row['p_holm']:.3f}."
+            f"*{criterion}* holds for {wrong} of the {row['wrong_n']:,} wrong answers and for "
+            f"{right} of the {row['right_n']:,} right ones."
         )
     return "\n".join(f"- At λ = 1 {line}" for line in said)
 

@@ -51,11 +51,13 @@ NAMES = {
     "supports_wrong_at_5": "share for a wrong option",
     "on_topic_at_5": "share on the topic",
     "judged_share": "share judged",
+    "p_at_5_snippets": "P@5 of snippets alone",
     # What was answered.
     "reads_right": "judged reader right",
     "reads_right_or_guess": "judged reader right, or guessing",
     "abstains": "judged reader abstains",
     "accuracy_answered": "of the replies that were read",
+    "accuracy_or_guess": "right, or guessing",
     "accuracy_mirage": "by MIRAGE's parser",
     "balanced_accuracy": "balanced accuracy",
     "unparsed": "replies not read",

@@ -98,6 +98,7 @@ HOLDS = {
     "real_least": "the smallest difference each primary test on real questions could show",
     "real_dev": "real questions, dev: the mean of every arm",
     "real_arms": "real questions: the mean of every arm on every metric, with intervals",
+    "real_purity": "real questions: of the passages that speak, those for the right option",
     "real_where": "real questions: the difference of contrast and H+ alone, by kind of question",
     "real_cases": "real questions: single questions found by a rule, with what was found for each",
     "real_case_texts": "real questions: H+ and H− of those single questions, by a language model",

@@ -74,11 +74,13 @@ def accuracy_table(
     visible: Mapping[str, bool],
     *,
     same_setup: Callable[..., bool] = lambda *cell: False,
+    chance: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Table 1 in long form: dataset, answerer, method, metric, value, low, high, n, ...
 
     ``answers`` are the grid's, one row a question. Metrics: accuracy (a reply that cannot be read
-    is wrong), accuracy_answered (without those), accuracy_mirage (MIRAGE's parser), unparsed, and
+    is wrong), accuracy_answered (without those), accuracy_or_guess (those count as ``chance``, by
+    set, where that is given), accuracy_mirage (MIRAGE's parser), unparsed, and
     for yes/no sets yes_rate and balanced_accuracy; intervals are Wilson's, for the last one joined
     from those of the two recalls (Newcombe's square and add). ``visible`` says which methods'
     expansions saw the options. Differences from CHR on the same questions are in ``claims``.
@@ -112,11 +114,23 @@ def accuracy_table(
                 right.setdefault(tuple(who), {})[dataset] = parts[0]
                 row = beside_printed(row, {dataset: row["n"]})
             rows.append(row)
+        if chance is not None:
+            value, low, high = stats.mean_interval(_or_guess(of_cell, chance[dataset]))
+            row = {"dataset": dataset, "answerer": who[0], "method": who[1]}
+            row |= {"metric": "accuracy_or_guess", "value": value, "low": low, "high": high}
+            rows.append(row | {"n": len(of_cell), "options_visible": visible.get(who[1])})
     for who, by_set in right.items():
         for before, three in whole_benchmarks(by_set).items():
             row = cell(f"{before} {AVERAGE}".strip(), *who, AVERAGE, [by_set[d] for d in three])
             rows.append(beside_printed(row, {d: len(by_set[d]) for d in three}))
     return pd.DataFrame(rows)
+
+
+def _or_guess(answers: pd.DataFrame, chance: float) -> np.ndarray:
+    """1 where an answer is right, 0 where it is wrong, ``chance`` where none can be read."""
+    letter = answers["letter"].fillna("")
+    right = (letter == answers["gold"]).astype(float)
+    return right.mask(letter == "", chance).to_numpy()
 
 
 def _metrics(answers: pd.DataFrame) -> Iterable[tuple]:

@@ -13,6 +13,7 @@ from lib.base.files import sha256_file
 from lib.base.paths import ROOT
 from lib.base.provenance import write_result
 from lib.data import corpus_index
+from lib.data.looks import note_look
 from lib.data.question_sets import question_sets
 from lib.data.real import GROUPS
 from lib.llm.connect import connect
@@ -138,7 +139,10 @@ class Experiment:
             for d in self.grid.sets
             for arm in self.arms
         )
-        return self.save(_joined(found, ANSWER_COLUMNS), "answers")
+        answers = self.save(_joined(found, ANSWER_COLUMNS), "answers")
+        for dataset, own in answers.groupby("dataset", sort=False):
+            note_look("answers", dataset, own["qid"], self.profile.name, own["method"])
+        return answers
 
     def expanded(self) -> pd.DataFrame:
         """What every method's expansions said and cost (see ``Grid.expanded``)."""

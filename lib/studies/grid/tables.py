@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+import numpy as np
 import pandas as pd
 
 from lib.llm.recorder import RecordingMiss
@@ -40,8 +41,12 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
     further = answers_without_reader(experiment, _reader_without_llm(experiment))
     all_answers = pd.concat([answers, *further], ignore_index=True)
+    chance = {
+        dataset: float(np.mean([1 / len(question.options) for question in asked]))
+        for dataset, asked in experiment.grid.sets.items()
+    }
     table = accuracy.accuracy_table(
-        all_answers, experiment.visible, same_setup=experiment.is_papers
+        all_answers, experiment.visible, same_setup=experiment.is_papers, chance=chance
     )
     save_long(experiment, table.fillna({"verdict": ""}), "table1")
     return table

@@ -16,6 +16,7 @@ import pandas as pd
 from lib.base.provenance import code_hash, data_hash, make_or_reuse
 from lib.base.unfinished import Unfinished
 from lib.data.benchmark import Benchmark
+from lib.data.looks import note_look
 from lib.profiles import Profile
 from lib.search.contrast import hardest_tenth, spectrum
 from lib.stats import CLASSES, claims, class_of, long_values, summary
@@ -30,7 +31,7 @@ from lib.studies.lam.arms import (
     family_of,
     rules,
 )
-from lib.studies.lam.claims import declared_pairs, exploratory_pairs
+from lib.studies.lam.claims import declared_pairs, exploratory_pairs, primary_tests
 from lib.studies.lam.study import Study, measured
 from lib.ways import Way
 
@@ -260,11 +261,13 @@ def study_results(
     def kept(make, name: str, dear: bool = False) -> pd.DataFrame:
         return make_or_reuse(make, name, profile.name, dear=dear, **settings)
 
-    values = kept(
-        lambda: values_table(study, lambdas, elsewhere, progress=progress, unfinished=measuring),
-        f"values_{stem}",
-        dear=True,
-    )
+    def looked_at() -> pd.DataFrame:
+        table = values_table(study, lambdas, elsewhere, progress=progress, unfinished=measuring)
+        declared = b.name in primary_tests()
+        note_look("lambda", b.name, b.test, profile.name, table["arm"], declared)
+        return table
+
+    values = kept(looked_at, f"values_{stem}", dear=True)
     measuring.end()
     questions = kept(lambda: question_table(study), f"questions_{stem}")
     own_dev = sorted(b.dev)

@@ -34,6 +34,7 @@ TABLES = (
     "real_dev",
     "claims_real",
     "real_arms",
+    "real_purity",
     "real_lambda",
     "real_where",
     "real_cases",
