@@ -218,12 +218,16 @@ def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:
         row |= _named("token_reduction", _reduction(tokens.get("hyde"), tokens[method]))
         row |= {"n": len(of_method), "failed": (of_method["error"].fillna("") != "").sum()}
         rows.append(row)
-    table = pd.DataFrame(rows)
+    measured = [f"{name}{end}" for name in (*COSTS, "token_reduction") for end in _ENDS]
+    table = pd.DataFrame(rows, columns=["dataset", "method", *measured, "n", "failed"])
     printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
     names = table["method"].map(PAPER_NAMES)
     for ours, theirs in PRINTED_COSTS.items():
         table[f"reported_{ours}"] = printed[theirs].reindex(names).to_numpy()
     return table
+
+
+_ENDS = ("", "_low", "_high")
 
 
 def _by_method(expanded: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
@@ -232,8 +236,8 @@ def _by_method(expanded: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
 
 def _named(name: str, interval: Sequence[float]) -> dict[str, float]:
     """A mean and the ends of its interval as columns; NaN for a mean that there is not."""
-    mean, low, high = interval or (np.nan, np.nan, np.nan)
-    return {name: mean, f"{name}_low": low, f"{name}_high": high}
+    values = interval or (np.nan, np.nan, np.nan)
+    return {f"{name}{end}": value for end, value in zip(_ENDS, values, strict=True)}
 
 
 def _reduction(hyde: pd.Series | None, own: pd.Series) -> Sequence[float]:
