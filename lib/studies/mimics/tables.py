@@ -149,6 +149,8 @@ def proxies(
     tiers = pd.concat([qids.map(grades[grader]).map(points) for grader in people], axis=1)
     wanted = {"tier": tiers.mean(axis=1, skipna=False)}
 
+    if outcomes.empty:
+        return pd.DataFrame(columns=["outcome", "proxy"])
     wide = outcomes.pivot(index="qid", columns=["measure", "method"], values="value")
     measures = list(dict.fromkeys(outcomes["measure"]))
     # P@k is the last measure, and the first reader's answers are the first; they may be the same.
@@ -179,7 +181,7 @@ def collapse(items: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
     rows = []
     alike = items["c"] > items["c"].quantile(0.9)
     far_from_question = items["near_standard"].quantile(0.1)
-    first_reader = outcomes[outcomes["measure"] == outcomes["measure"].iloc[0]]
+    first_reader = outcomes[outcomes["measure"].isin(outcomes["measure"].head(1))]
     for suffix in ("chosen", "one"):
         method = _ARMS[suffix]
         of_method = first_reader[first_reader["method"] == method]
