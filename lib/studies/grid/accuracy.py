@@ -204,7 +204,8 @@ def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:
         row |= _named("token_reduction", _reduction(tokens.get("hyde"), tokens[method]))
         row |= {"n": len(of_method), "failed": (of_method["error"].fillna("") != "").sum()}
         rows.append(row)
-    table = pd.DataFrame(rows)
+    means = [end for cost in (*COSTS, "token_reduction") for end in _named(cost, ())]
+    table = pd.DataFrame(rows, columns=["dataset", "method", *means, "n", "failed"])
     printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
     names = table["method"].map(PAPER_NAMES)
     for ours, theirs in PRINTED_COSTS.items():

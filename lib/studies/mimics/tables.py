@@ -142,6 +142,8 @@ def proxies(
     Outcomes: the graders' tiers (2, 1 or 0, their mean), and what contrast gains over H+ only in
     P@k and in the first reader's right answers.
     """
+    if outcomes.empty:
+        return pd.DataFrame(columns=["outcome", "proxy"])
     qids = items["qid"]
     points = {"Excellent": 2, "Good": 1, "Poor": 0}
     # Two people's grades where there are any, else the judge's.
@@ -149,8 +151,6 @@ def proxies(
     tiers = pd.concat([qids.map(grades[grader]).map(points) for grader in people], axis=1)
     wanted = {"tier": tiers.mean(axis=1, skipna=False)}
 
-    if outcomes.empty:
-        return pd.DataFrame(columns=["outcome", "proxy"])
     wide = outcomes.pivot(index="qid", columns=["measure", "method"], values="value")
     measures = list(dict.fromkeys(outcomes["measure"]))
     # P@k is the last measure, and the first reader's answers are the first; they may be the same.
