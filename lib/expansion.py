@@ -8,11 +8,12 @@ import pandas as pd
 
 from lib.data.questions import Question
 from lib.llm.chat import REFERENCE, ChatModel, ledger
+from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Method
 from lib.run import expand_all
 from lib.studies.naming import YES_NO, names_option
 
-__all__ = ["hypotheses", "validity"]
+__all__ = ["by_set", "hypotheses", "validity"]
 
 _COSTS = ("calls", "prompt_tokens", "output_tokens")
 
@@ -32,6 +33,19 @@ def hypotheses(method: Method, questions: Sequence[Question], llm: ChatModel) ->
             row["names_answer"] = names_option(row["H_plus"], right_option)
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def by_set(
+    method: Method, sets: Mapping[str, Sequence[Question]], llm: ChatModel
+) -> dict[str, pd.DataFrame]:
+    """``hypotheses`` of each question set; one that nobody recorded is said to be NOT RUN."""
+    replies = {}
+    for name, questions in sets.items():
+        try:
+            replies[name] = hypotheses(method, questions, llm)
+        except RecordingMiss as miss:
+            print(f"NOT RUN, {name}: {miss}")
+    return replies
 
 
 def validity(replies: Mapping[str, pd.DataFrame], author: str) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from lib.data.benchmark import shared_ngrams
 from lib.data.questions import Question
+from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, question_alone
 from lib.search.contrast import cosine
 from lib.studies.grid.experiment import Experiment
@@ -18,17 +19,34 @@ from lib.ways import Hypotheses
 
 __all__ = ["collapses", "expanded", "items"]
 
+_EMPTY = {
+    **dict.fromkeys(("dataset", "qid", "plus_option", "minus_option"), str),
+    **dict.fromkeys(("exam", "collapsed_hplus", "collapsed_chosen", "collapsed_one"), bool),
+    **dict.fromkeys(("plus_right", "minus_right"), object),
+    **dict.fromkeys(("c", "copied", "shared", "near_standard"), float),
+    **dict.fromkeys(("near_hplus", "near_chosen", "near_one"), float),
+    **dict.fromkeys(("p_hplus", "p_chosen", "p_one"), float),
+    **dict.fromkeys(("kept_hplus", "kept_chosen", "kept_one"), float),
+}
+"""The columns of a table of items without rows."""
+
 _COPIED_WORDS = 3
 """Words in a row that count as copied from one hypothesis into the other."""
 
 
 def expanded(experiment: Experiment, arm: str) -> list[tuple[str, Question, Expansion]]:
-    """(set, question, expansion) of every question of an arm whose expansion did not fail."""
+    """(set, question, expansion) of every question of an arm whose expansion did not fail.
+
+    A set that nobody recorded, and so is NOT RUN, has none.
+    """
     grid = experiment.grid
     found = []
     for dataset in grid.sets:
         questions = grid.questions(arm, dataset)
-        expansions = grid.expansions(arm, dataset)
+        try:
+            expansions = grid.expansions(arm, dataset)
+        except RecordingMiss:
+            continue
         for question, expansion in zip(questions, expansions, strict=True):
             if expansion.request:
                 found.append((dataset, question, expansion))
@@ -53,7 +71,7 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
     one), c = cos(h+, h-), copied (H- out of H+, three words at a time), shared (see ``collapses``).
     Then at H+ only (hplus), the reader's lambda (chosen) and lambda = 1 (one): p (P@k; missing
     where ``targets`` knows nothing), near (mean cosine of the top k and the question; also of
-    Standard RAG's), kept and collapsed.
+    Standard RAG's), kept and collapsed. No row where no hypotheses could be read.
     """
     rows = []
     for dataset, question, expansion in expanded(experiment, "chr"):
@@ -70,7 +88,7 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
         relevant = targets.get(question.qid)
         rows.append(row | _measured(experiment, question, expansion.request, relevant))
     if not rows:
-        raise ValueError("no question has hypotheses that could be read; see 02_hypotheses")
+        return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _EMPTY.items()})
     return pd.DataFrame(rows)
 
 

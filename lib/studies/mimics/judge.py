@@ -58,4 +58,5 @@ def judged(experiment: Experiment, llm: ChatModel, *, max_tokens: int = 200) -> 
             return row | {"how": str(miss).rsplit("Next: ", 1)[-1]}
         return row | {"error": reply.error} | (reply.value or {})
 
-    return pd.DataFrame(in_parallel(one, expanded(experiment, "chr")))
+    rows = in_parallel(one, expanded(experiment, "chr"))
+    return pd.DataFrame(rows, columns=["qid", "grade", "why", "error", "how"])

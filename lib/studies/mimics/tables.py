@@ -147,6 +147,8 @@ def proxies(
     Outcomes: the graders' tiers (2, 1 or 0, their mean), and what contrast gains over H+ only in
     P@k and in the first reader's right answers.
     """
+    if outcomes.empty:
+        return pd.DataFrame(columns=["outcome", "proxy"])
     qids = items["qid"]
     points = {"Excellent": 2, "Good": 1, "Poor": 0}
     # Two people's grades where there are any, else the judge's.
@@ -184,7 +186,7 @@ def collapse(items: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
     rows = []
     alike = items["c"] > items["c"].quantile(0.9)
     far_from_question = items["near_standard"].quantile(0.1)
-    first_reader = outcomes[outcomes["measure"] == outcomes["measure"].iloc[0]]
+    first_reader = outcomes[outcomes["measure"].isin(outcomes["measure"].head(1))]
     for suffix in ("chosen", "one"):
         method = _ARMS[suffix]
         of_method = first_reader[first_reader["method"] == method]
