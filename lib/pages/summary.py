@@ -35,8 +35,8 @@ def answer() -> str:
             f"{_share(exams['value'])} of them, H+ alone in {_share(exams['value_against'])}: "
             f"{_points(exams)}.",
             f"- On **{bioasq['n']} questions of BioASQ**, contrast at λ = 1 fills "
-            f"{_share(bioasq['value'])} of the top five (P@5) with passages that experts chose, H+ alone "
-            f"{_share(bioasq['value_against'])}: {_points(bioasq)}.",
+            f"{_share(bioasq['value'])} of the top five (P@5) with passages that experts chose, H+ "
+            f"alone {_share(bioasq['value_against'])}: {_points(bioasq)}.",
             f"- On **{diseases['n']} diseases**, where H+ is right by construction, contrast at "
             f"the λ = {lam:g} that other diseases chose fills {_share(diseases['value'])} of the "
             "top five with passages on the disease, H+ alone "
