@@ -60,16 +60,16 @@ def both_sides() -> str:
     helpful = quality["bioasq: other passages", "helpful"]
     return "\n".join(
         (
-            "- **The closer the mimic is to the question, the more its subtraction destroys.** At "
-            f"λ = 1 support for the right option is found in {_share(hit['chr@1'])} of the exam "
+            "- **The closer the mimic to the question, the more its subtraction destroys.** At "
+            f"λ = 1 support for the right option remains in {_share(hit['chr@1'])} of the exam "
             "questions with their own mimic, in "
             f"{_share(hit['chr+rotation@1'])} with another turned as close, in "
             f"{_share(hit['chr+stranger@1'])} with another question's, in "
             f"{_share(hit['hplus'])} with none. *Adding* the own mimic costs far less: "
             f"{_share(hit['chr@-1'])}; on BioASQ P@5 is then {_share(found['chr@-1'])}, with H+ "
             f"alone {_share(found['hplus'])}.",
-            "- **What speaks for contrast** (exploratory: no verdict). The maximum over several "
-            "mimics at λ = 0.4 finds support for a wrong option in "
+            "- **What speaks for contrast** (exploratory). The maximum over several mimics at "
+            "λ = 0.4 finds support for a wrong option in "
             f"{_share(wrong['value'])} instead of {_share(wrong['value_against'])} of the exam "
             f"questions: {_change(wrong)}. Support for the right option "
             f"changes by {_change(right)}, its share of the five passages by {_change(share)}. "
@@ -78,7 +78,7 @@ def both_sides() -> str:
             "- **BioASQ's number measures the topic.** Its snippets do not say which side they "
             "take, and H+ and H− share their subject: contrast has hardly a way to gain. Nor are "
             f"its labels complete: a model called {_share(helpful)} of other passages helpful. Of "
-            f"its own snippets alone, experts chose {_share(judged['hplus'])} with H+ alone, "
+            f"its own snippets experts chose {_share(judged['hplus'])} with H+ alone, "
             f"{_share(judged['chr@1'])} at λ = 1.",
         )
     )
