@@ -295,7 +295,7 @@ def summary(table: pd.DataFrame) -> dict[str, float]:
 class Pair:
     """Two arms to compare on one metric. ``sign`` is the direction in which arm > against points.
 
-    A ``primary`` pair was declared before its test set was first looked at; only such a pair gets a
+    A ``primary`` pair was declared before its first run; only such a pair gets a p-value and a
     verdict. Any other is exploratory: an interval, and nothing is concluded from it alone.
     """
 

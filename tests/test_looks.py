@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import shutil
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from lib.base import paths
 from lib.data import benchmark_makers
 from lib.data.looks import COLUMNS, note_look, read_looks
-from lib.studies.lam.claims import primary_tests
+from lib.studies.lam.claims import errata, primary_tests
 
 OPENERS = ("experts_passages", "read_judgments", "load_benchmark", "open_task")
 """Functions that give labels of test questions."""
@@ -126,3 +127,18 @@ def test_only_a_committed_result_is_a_look(ledger, tmp_path, monkeypatch):
     monkeypatch.setenv("CHR_OUT", str(tmp_path / "elsewhere"))
     note_look("mine", "bioasq", ["a"], "open", ["hplus"])
     assert len(ledger()) == before
+
+
+# what was declared --------------------------------------------------------------------------------
+
+DECLARED = ("2193e4d97c46d5b93b3ecb1121732dc6bf106a5f786e8cb262e86861e4b9c362", 7433)
+"""The sha256 of the declarations of 2026-11-22 and 23, and how many bytes they are."""
+
+
+def test_what_was_declared_is_never_edited_and_errata_stand_beside_it():
+    """A later declaration is added below; what is wrong with one is said in a file of its own."""
+    sha256, length = DECLARED
+    content = (paths.DATA / "primary_tests.toml").read_bytes()
+    assert hashlib.sha256(content[:length]).hexdigest() == sha256
+    assert any("BioASQ's labels" in erratum for erratum in errata("real"))
+    assert errata("ddx-fresh") == []

@@ -138,6 +138,7 @@ def judged() -> str:
 
     passes, alone = "kappa of first and second pass", "kappa of first and single pass"
     right, wrong = (own.loc[("confirmed by the second pass", f"supports {x}")] for x in _SIDES)
+    few = own.loc[("confirmed by the single pass", "supports wrong")]
     planted = own.loc[("planted: all planted items", "error")]
     counter = own.loc[("planted: counterfactual", "error")]
     return (
@@ -146,7 +147,9 @@ def judged() -> str:
         f"for wrong ones. The second pass confirms {100 * right['value']:.1f} % of the first's "
         f"{right['n']:.0f} labels for the right option, and {100 * wrong['value']:.1f} % of its "
         f"{wrong['n']:.0f} for a wrong one; what one pass alone says counts as silent. A passage "
-        f"among others against the passage alone: kappa {said(alone, 'supports')}. Of "
+        f"among others against the passage alone: kappa {said(alone, 'supports')}, "
+        f"{said(alone, 'supports right')} for the right option and, with "
+        f"{few['n']:.0f} labels, {said(alone, 'supports wrong')} for wrong ones. Of "
         f"*contradicts* {said(passes, 'contradicts')}, of on topic {said(passes, 'on_topic')}; "
         f"errors on {planted['n']:.0f} planted items "
         f"{100 * planted['value']:.1f} %, on the {counter['n']:.0f} counterfactual ones among them "

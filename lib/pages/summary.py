@@ -35,8 +35,8 @@ def answer() -> str:
             f"{_share(exams['value'])} of them, H+ alone in {_share(exams['value_against'])}: "
             f"{_points(exams)}.",
             f"- On **{bioasq['n']} questions of BioASQ**, contrast at λ = 1 fills "
-            f"{_share(bioasq['value'])} of the top five with passages that experts chose, H+ alone "
-            f"{_share(bioasq['value_against'])}: {_points(bioasq)}.",
+            f"{_share(bioasq['value'])} of the top five (P@5) with passages that experts chose, H+ "
+            f"alone {_share(bioasq['value_against'])}: {_points(bioasq)}.",
             f"- On **{diseases['n']} diseases**, where H+ is right by construction, contrast at "
             f"the λ = {lam:g} that other diseases chose fills {_share(diseases['value'])} of the "
             "top five with passages on the disease, H+ alone "
@@ -60,27 +60,25 @@ def both_sides() -> str:
     helpful = quality["bioasq: other passages", "helpful"]
     return "\n".join(
         (
-            "- **The closer the mimic is to the question, the more its subtraction destroys.** At "
-            f"λ = 1 support for the right option is found in {_share(hit['chr@1'])} of the exam "
-            "questions with the question's own mimic, in "
+            "- **The closer the mimic to the question, the more its subtraction destroys.** At "
+            f"λ = 1 support for the right option remains in {_share(hit['chr@1'])} of the exam "
+            "questions with their own mimic, in "
             f"{_share(hit['chr+rotation@1'])} with another turned as close, in "
             f"{_share(hit['chr+stranger@1'])} with another question's, in "
             f"{_share(hit['hplus'])} with none. *Adding* the own mimic costs far less: "
-            f"{_share(hit['chr@-1'])}; on BioASQ it fills {_share(found['chr@-1'])} of the top "
-            f"five, H+ alone {_share(found['hplus'])}.",
-            "- **What speaks for contrast** (exploratory: no verdict). The maximum over several "
-            "mimics at λ = 0.4 finds support for a wrong option in "
-            f"{_share(wrong['value'])} of the exam questions, H+ alone in "
-            f"{_share(wrong['value_against'])}: {_change(wrong)}. Support for the right option "
+            f"{_share(hit['chr@-1'])}; on BioASQ P@5 is then {_share(found['chr@-1'])}, with H+ "
+            f"alone {_share(found['hplus'])}.",
+            "- **What speaks for contrast** (exploratory). The maximum over several mimics at "
+            "λ = 0.4 finds support for a wrong option in "
+            f"{_share(wrong['value'])} instead of {_share(wrong['value_against'])} of the exam "
+            f"questions: {_change(wrong)}. Support for the right option "
             f"changes by {_change(right)}, its share of the five passages by {_change(share)}. "
-            f"On BioASQ at λ = 1, {_share(found['chr+question1@1'])} of the top five stay with "
-            f"the question added, {_share(found['chr+pool10@1'])} where contrast only orders H+'s "
-            "ten best.",
+            f"On BioASQ at λ = 1, P@5 is {_share(found['chr+question1@1'])} with the question "
+            f"added, {_share(found['chr+pool10@1'])} where contrast only orders H+'s ten best.",
             "- **BioASQ's number measures the topic.** Its snippets do not say which side they "
-            "take, and H+ and H− share their subject: contrast has hardly a way to gain. Its "
-            "labels are not complete: a model called "
-            f"{_share(helpful)} of other passages helpful. Of the first five of BioASQ's own "
-            f"snippets experts chose {_share(judged['hplus'])} with H+ alone, "
+            "take, and H+ and H− share their subject: contrast has hardly a way to gain. Nor are "
+            f"its labels complete: a model called {_share(helpful)} of other passages helpful. Of "
+            f"its own snippets experts chose {_share(judged['hplus'])} with H+ alone, "
             f"{_share(judged['chr@1'])} at λ = 1.",
         )
     )

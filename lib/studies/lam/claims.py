@@ -1,4 +1,4 @@
-"""Which arms are compared: what was declared before a test set was first looked at, and the rest.
+"""Which arms are compared: what was declared before its first run, and the rest.
 
 ``data/primary_tests.toml`` declares the primary tests of a set. An arm stands there as its name, or
 as what dev chose: ``{one mimic}`` is the arm chosen for that form, ``{one mimic:lambda}`` its
