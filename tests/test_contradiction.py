@@ -747,10 +747,12 @@ def test_the_quality_of_every_model_is_drawn_where_it_is_and_beside_chance():
         assert segment[:, 0].tolist() == pytest.approx([0.6 + place / 10, 0.75 + place / 10])
         levels = [line.get_xdata()[0] for line in axis.lines if len(line.get_xdata()) == 2]
         assert levels == [0.5, 0.65]
-    told = plots.said_of_quality(pd.DataFrame(rows), 0.65)
+    told = plots.said_of_quality(pd.DataFrame(rows), 0.65, ["three"])
     assert told == (
         "“cosine” lies above 0.65 with its whole interval on 1 of 2 sets, no other on any"
     )
+    trained = plots.said_of_quality(pd.DataFrame(rows), 0.65, ["two"])
+    assert "on 1 of 2 sets (1 of them of its training's kind), no other" in trained
 
 
 def test_figures_show_every_number(lab):
@@ -790,9 +792,11 @@ def test_every_period_and_its_interval_is_drawn_a_line_a_source():
     rows = [("paper", "p", "<2000", 0.4, *none), ("paper", "p", "2000-2005", 0.5, *none)]
     rows += [("open", "o", "<2000", 0.0, 0.0, 0.1), ("open", "o", "all", 0.9, 0.8, 1.0)]
     columns = ["source", "label", "period", "value", "low", "high"]
-    figure = plots.plot_periods(pd.DataFrame(rows, columns=columns))
+    counts = {"group": ["near"], "measure": ["same"], "count": [9], "n": [340]}
+    title = plots.said_of_periods(pd.DataFrame(counts))
+    figure = plots.plot_periods(pd.DataFrame(rows, columns=columns), title)
     (axis,) = figure.axes
-    assert figure._suptitle.get_text().endswith("at most 0 % in any period")
+    assert "Of 340 real abstracts 9 are" in figure._suptitle.get_text().replace("\n", " ")
     assert [t.get_text() for t in axis.get_xticklabels()] == ["<2000", "2000-2005"]
     assert [t.get_text() for t in axis.texts] == ["p", "o"]
     drawn = [list(line.get_ydata()) for line in axis.lines]

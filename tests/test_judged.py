@@ -267,11 +267,22 @@ def test_shares_are_of_pairs_and_leave_out_what_was_planted():
     found |= {("query/y", "d", "plant:order"): Verdict(True, "disagree", True)}
     found |= {("scifact/1", "abstract", "claim"): Verdict(True, "disagree", True)}
     table = tables.shares(found).set_index("measure")
+    of_same = table.loc["disagree_of_same"]
+    assert (of_same["count"], of_same["value"], of_same["n"], of_same["pools"]) == (1, 0.5, 2, 2)
+    table = table.drop("disagree_of_same")
     assert table["value"].to_dict() == pytest.approx(
         {"same": 2 / 3, "agree": 1 / 3, "disagree": 1 / 3, "disagree_any": 2 / 3}
     )
     assert set(table["n"]) == {3} and set(table["pools"]) == {2}
     assert table["count"].to_dict() == {"same": 2, "agree": 1, "disagree": 1, "disagree_any": 2}
+
+
+def test_a_pool_without_two_texts_on_one_question_says_nothing_of_their_disagreement():
+    found = {("query/x", "a", "b"): Verdict(True, "agree", False)}
+    found |= {(f"query/{name}", "a", "b"): Verdict(False, "", False) for name in "yz"}
+    table = tables.shares(found).set_index("measure")
+    assert table.loc["disagree", ["n", "pools"]].tolist() == [3, 3]
+    assert table.loc["disagree_of_same", ["value", "n", "pools"]].tolist() == [0, 1, 1]
 
 
 def test_an_abstract_is_contradicted_by_any_other_in_its_own_period():

@@ -121,6 +121,7 @@ NAMES = {
     "says_a": "the first says",
     "says_b": "the second says",
     "disagree_any": "disagree, if one pass is enough",
+    "disagree_of_same": "disagree, of those on the same question",
     "same": "on the same question",
     "cnt": "CNT",
     "cnt_bin": "CNT",

@@ -24,8 +24,10 @@ def shares(found: Found) -> pd.DataFrame:
     """Of the judged pairs of each group, how many are on one question, agree and disagree.
 
     Columns: group, measure, count, value, low, high, n (pairs), pools. Both passes must say so;
-    "disagree_any" is what either says. Planted pairs are left out. The interval resamples pools;
-    where none or all are counted it has no width, and says nothing.
+    "disagree_any" is what either says. "disagree_of_same" is of the pairs on one question alone:
+    no other pair could disagree, so it is what tells how much contradiction there is. Planted
+    pairs are left out. The interval resamples pools; where none or all are counted it has no
+    width, and says nothing.
     """
     groups = defaultdict(lambda: defaultdict(list))
     for (pool, a, b), verdict in found.items():
@@ -35,12 +37,19 @@ def shares(found: Found) -> pd.DataFrame:
     rows = []
     for group, pools in sorted(groups.items()):
         for measure in (*MEASURES, "disagree_any"):
-            counts = np.array([[_count(own, measure), len(own)] for own in pools.values()])
-            value, low, high = _ratio(counts)
-            count, n = counts.sum(axis=0)
-            rows.append((group, measure, count, value, low, high, n, len(pools)))
+            counts = [(_count(own, measure), len(own)) for own in pools.values()]
+            rows.append((group, measure, *_share(counts)))
+        counts = [(_count(own, "disagree"), _count(own, "same")) for own in pools.values()]
+        rows.append((group, "disagree_of_same", *_share(counts)))
     columns = ["group", "measure", "count", "value", "low", "high", "n", "pools"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _share(counts: Iterable[tuple[int, int]]) -> tuple[int, float, float, float, int, int]:
+    """count, value, low, high, n and pools of (hits, of) by pool; pools of nothing are left out."""
+    own = np.array([(hits, of) for hits, of in counts if of])
+    count, n = own.sum(axis=0)
+    return count, *_ratio(own), n, len(own)
 
 
 def _count(verdicts: Iterable[Verdict], measure: str) -> int:

@@ -42,6 +42,7 @@ __all__ = [
     "MEASURED",
     "NEAREST",
     "SETS",
+    "TRAINED_ON",
     "cited_abstracts",
     "instruments",
     "quality",
@@ -183,6 +184,10 @@ AGAINST_AGREEMENT = (
     "judged",
 )
 """The sets on which contradictions stand against agreements on the same matter alone."""
+
+TRAINED_ON = ("scifact held-out", "evidence inference held-out")
+"""The sets of whose other claims and articles ``bi``, ``cross`` and ``head`` or some of them learnt:
+what they show there is of the kind that they were trained on."""
 
 GOAL, LEAST = 0.75, 0.65
 """Declared before any adapter was trained: the AUROC that is aimed at against agreement, and what
