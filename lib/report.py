@@ -8,7 +8,7 @@ import pandas as pd
 from lib.base.paths import REPORTED
 from lib.methods import METHODS
 
-__all__ = ["PAPER_NAMES", "reported", "verdict"]
+__all__ = ["PAPER_NAMES", "reported", "six_digits", "verdict"]
 
 PAPER_NAMES: dict[str, str] = {
     name: method.paper_name for name, method in METHODS.items() if getattr(method, "paper_name", "")
@@ -43,3 +43,9 @@ def reported(table: str) -> pd.DataFrame:
     """One of the paper's tables, such as "table1_accuracy", with its values as numbers."""
     rows = pd.read_csv(REPORTED / f"chr_{table}.csv")
     return rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
+
+
+def six_digits(values: pd.DataFrame) -> pd.DataFrame:
+    """A long table to be stored, its ``value`` as text with six digits: three decimals, which other
+    numbers have in a file, would make ties and move what is computed from it."""
+    return values.assign(value=values["value"].map("{:.6g}".format))

@@ -320,7 +320,9 @@ def test_arms_are_compared_on_the_same_questions():
         for a, b in combinations("abcd", 2):
             stance = "disagree" if (qid, a, b) == ("q", "a", "d") else "agree"
             found[f"real/{qid}", a, b] = Verdict(True, stance, False)
-    made = tables.arms_table(found, table).set_index(["measure", "arm"])
+    values = tables.pair_values(found, table).sample(frac=1, random_state=0)
+    made = tables.arms_table(values).set_index(["measure", "arm"])
+    assert "p" not in made
     assert made.loc[("disagree", "hplus"), "value"] == 0
     assert made.loc[("disagree", "chr@1"), "difference"] == pytest.approx(1 / 6)
     assert made.loc[("agree", "chr@0.4"), "difference"] == 0
@@ -341,7 +343,8 @@ def test_the_filter_is_scored_by_what_the_rest_supports():
     found = {("real/q", "a", "b"): Verdict(True, "disagree", True)}
     says = {("q", "a"): frozenset("A"), ("q", "b"): frozenset("B")}
     judged = {key: Evidence(3, letters, frozenset(), letters) for key, letters in says.items()}
-    table = contrast.filter_table(found, runs, [question], judged).set_index(["arm", "metric"])
+    values = contrast.filter_values(found, runs, [question], judged)
+    table = contrast.filter_table(values).set_index(["arm", "metric"])
     own = table[table["rule"] == "both passes"].loc["hplus"]
     assert own["touched"].tolist() == [1] * 4 and own["removed"].tolist() == [1] * 4
     assert own.loc["misled", ["before", "value"]].tolist() == [1, 0]
