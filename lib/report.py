@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -45,7 +47,7 @@ def reported(table: str) -> pd.DataFrame:
     return rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
 
 
-def six_digits(values: pd.DataFrame) -> pd.DataFrame:
-    """A long table to be stored, its ``value`` as text with six digits: three decimals, which other
+def six_digits(table: pd.DataFrame, columns: Sequence[str] = ("value",)) -> pd.DataFrame:
+    """A table to be stored, with these columns as text of six digits: three decimals, which other
     numbers have in a file, would make ties and move what is computed from it."""
-    return values.assign(value=values["value"].map("{:.6g}".format))
+    return table.assign(**{name: table[name].map("{:.6g}".format) for name in columns})
