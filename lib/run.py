@@ -610,7 +610,7 @@ def execute(
         scores = dict(zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True))
         left = list(scores)
         if expansions[i].after and left:
-            left, trace["after"] = take_steps(expansions[i], question, retriever.texts_of(left))
+            left, trace["after"] = take_steps(expansions[i], question, retriever.texts_of(left), k)
         if not left:
             trace["error"] = "every passage was filtered out" if scores else "no passage was found"
         for rank, pid in enumerate(left[:k], 1):
@@ -619,16 +619,19 @@ def execute(
 
 
 def take_steps(
-    expansion: Expansion, question: Question, hits: Sequence[Hit]
+    expansion: Expansion, question: Question, hits: Sequence[Hit], k: int
 ) -> tuple[list[str], list[dict]]:
     """The passage ids that an expansion's steps leave of a list, and a record of every step.
 
-    A record: ``step`` (its name), ``given`` and ``left`` (passage ids), ``pairs`` (texts that it
-    had a model score) and what the step tells besides. ValueError for a step that makes up a
-    passage or repeats one.
+    A step that says ``after_cut`` is given the best ``k`` of what is left by then. A record:
+    ``step`` (its name), ``given`` and ``left`` (passage ids), ``pairs`` (texts that it had a model
+    score) and what the step tells besides. ValueError for a step that makes up a passage or repeats
+    one.
     """
     records = []
     for step in expansion.after:
+        if getattr(step, "after_cut", False):
+            hits = hits[:k]
         given = [pid for pid, _ in hits]
         taken = step(question, hits)
         hits = taken.hits

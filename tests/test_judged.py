@@ -267,11 +267,22 @@ def test_shares_are_of_pairs_and_leave_out_what_was_planted():
     found |= {("query/y", "d", "plant:order"): Verdict(True, "disagree", True)}
     found |= {("scifact/1", "abstract", "claim"): Verdict(True, "disagree", True)}
     table = tables.shares(found).set_index("measure")
+    of_same = table.loc["disagree_of_same"]
+    assert (of_same["count"], of_same["value"], of_same["n"], of_same["pools"]) == (1, 0.5, 2, 2)
+    table = table.drop("disagree_of_same")
     assert table["value"].to_dict() == pytest.approx(
         {"same": 2 / 3, "agree": 1 / 3, "disagree": 1 / 3, "disagree_any": 2 / 3}
     )
     assert set(table["n"]) == {3} and set(table["pools"]) == {2}
     assert table["count"].to_dict() == {"same": 2, "agree": 1, "disagree": 1, "disagree_any": 2}
+
+
+def test_a_pool_without_two_texts_on_one_question_says_nothing_of_their_disagreement():
+    found = {("query/x", "a", "b"): Verdict(True, "agree", False)}
+    found |= {(f"query/{name}", "a", "b"): Verdict(False, "", False) for name in "yz"}
+    table = tables.shares(found).set_index("measure")
+    assert table.loc["disagree", ["n", "pools"]].tolist() == [3, 3]
+    assert table.loc["disagree_of_same", ["value", "n", "pools"]].tolist() == [0, 1, 1]
 
 
 def test_an_abstract_is_contradicted_by_any_other_in_its_own_period():
@@ -309,7 +320,9 @@ def test_arms_are_compared_on_the_same_questions():
         for a, b in combinations("abcd", 2):
             stance = "disagree" if (qid, a, b) == ("q", "a", "d") else "agree"
             found[f"real/{qid}", a, b] = Verdict(True, stance, False)
-    made = tables.arms_table(found, table).set_index(["measure", "arm"])
+    values = tables.pair_values(found, table).sample(frac=1, random_state=0)
+    made = tables.arms_table(values).set_index(["measure", "arm"])
+    assert "p" not in made
     assert made.loc[("disagree", "hplus"), "value"] == 0
     assert made.loc[("disagree", "chr@1"), "difference"] == pytest.approx(1 / 6)
     assert made.loc[("agree", "chr@0.4"), "difference"] == 0
@@ -330,7 +343,8 @@ def test_the_filter_is_scored_by_what_the_rest_supports():
     found = {("real/q", "a", "b"): Verdict(True, "disagree", True)}
     says = {("q", "a"): frozenset("A"), ("q", "b"): frozenset("B")}
     judged = {key: Evidence(3, letters, frozenset(), letters) for key, letters in says.items()}
-    table = contrast.filter_table(found, runs, [question], judged).set_index(["arm", "metric"])
+    values = contrast.filter_values(found, runs, [question], judged)
+    table = contrast.filter_table(values).set_index(["arm", "metric"])
     own = table[table["rule"] == "both passes"].loc["hplus"]
     assert own["touched"].tolist() == [1] * 4 and own["removed"].tolist() == [1] * 4
     assert own.loc["misled", ["before", "value"]].tolist() == [1, 0]

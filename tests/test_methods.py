@@ -38,6 +38,7 @@ from lib.run import Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
+from lib.studies.real.texts import KINDS
 from tests.shipped import SHIPPED
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "C": "", "D": "febuxostat"}
@@ -957,6 +958,14 @@ def test_rag2_asks_for_a_rationale_only_where_something_reads_it(settings, query
     assert searched == (QUESTION.text if method.query == "question" else "passage 0 about gout")
 
 
+def test_rag2_asks_for_steps_and_an_option_and_recorded_rationales_keep_their_prompt():
+    _, llm = asked_of(RAG2())
+    assert "step by step" in llm.prompts and "one option" in llm.prompts
+    assert "A. allopurinol" in llm.prompts
+    _, recorded = asked_of(KINDS["rationale"].method)
+    assert "one short paragraph" in recorded.prompts and "step" not in recorded.prompts
+
+
 def test_rag2_without_steps_is_one_plain_search_and_refuses_what_it_cannot_do():
     expansion, _ = asked_of(RAG2())
     assert (expansion.after, expansion.depth) == ((), 0)
@@ -969,7 +978,7 @@ def test_rag2_without_steps_is_one_plain_search_and_refuses_what_it_cannot_do():
 def test_rag2_ends_with_what_its_steps_leave(retriever):
     run, traces = run_retrieval(RAG2_WHOLE, [QUESTION], retriever, Script(), k=3)
     rerank, kept = traces["q1"]["after"]
-    assert rerank["pairs"] == kept["pairs"] == 12
+    assert (rerank["pairs"], kept["pairs"]) == (12, 3)
     lengths = [len(TEXTS[IDS.index(pid)]) for pid in run["pid"]]
     assert lengths == sorted(lengths)
     assert max(lengths) <= 45

@@ -40,6 +40,7 @@ from lib.studies.nli.labelled import (
     instruments,
     quality,
     quality_table,
+    quality_values,
     scifact,
     side_by_side,
 )
@@ -393,7 +394,8 @@ def test_quality_is_what_counting_pairs_says(monkeypatch, tmp_path):
     kinds = ("contradiction", "entailment", "neutral")
     pairs = [LabelledPair(f"a{i}", f"b{i % 3}", kinds[i * 7 % 3], f"g{i // 4}") for i in range(40)]
     monkeypatch.setitem(SETS, "small", lambda: pairs)
-    row, score = quality(Fake(), "small", draws=200), lambda x: max(p(x.a, x.b), p(x.b, x.a))
+    values = quality_values([Fake()], ["small"])
+    row, score = quality(values, draws=200), lambda x: max(p(x.a, x.b), p(x.b, x.a))
     yes = [score(x) for x in pairs if x.label == "contradiction"]
     no = [score(x) for x in pairs if x.label != "contradiction"]
     wins = np.mean([1.0 if y > n else 0.5 if y == n else 0.0 for y in yes for n in no])
@@ -401,13 +403,15 @@ def test_quality_is_what_counting_pairs_says(monkeypatch, tmp_path):
     hits = [i for i, x in enumerate(ranked, 1) if x.label == "contradiction"]
     assert row["auroc"] == pytest.approx(wins)
     assert row["ap"] == pytest.approx(np.mean([k / i for k, i in enumerate(hits, 1)]))
-    assert (row["n"], row["positives"], row["set"]) == (40, len(yes), "small")
+    assert (row["n"], row["positives"]) == (40, len(yes))
+    groups = [pair.group for pair in pairs]
+    assert values["group"].tolist() == [sorted(set(groups)).index(group) for group in groups]
     assert row["auroc_low"] < row["auroc"] < row["auroc_high"]
     right = Fake("right")
     right.contradiction = lambda asked: np.array(
         [float((a, b) in {x[:2] for x in pairs if x.label == kinds[0]}) for a, b in asked]
     )
-    perfect = quality(right, "small", draws=50)
+    perfect = quality(quality_values([right], ["small"]), draws=50)
     assert perfect["auroc"] == perfect["ap"] == perfect["auroc_low"] == 1
 
 
@@ -419,7 +423,8 @@ def test_every_labelled_set_is_measured_and_the_harder_half_has_no_neutral(monke
     monkeypatch.setitem(SETS, "small", lambda: pairs)
     head, baseline = Fake("one"), Fake("two")
     head.name, baseline.name = "head", "cosine"
-    table = quality_table([head, baseline], ["small", "small, no neutral"])
+    values = quality_values([head, baseline], ["small"])
+    table = quality_table(values, ["small", "small, no neutral"])
     assert table["backend"].tolist() == ["head", "cosine"] * 2
     assert table["n"].tolist() == [15, 15, 10, 10] and set(table["positives"]) == {5}
     yes = [max(p(x.a, x.b), p(x.b, x.a)) for x in pairs if x.label == "contradiction"]
@@ -505,7 +510,7 @@ def test_the_head_trained_again_is_the_shipped_one(scifact_read, minilm):
 @pytest.mark.mirror
 def test_the_note_of_the_head_is_what_is_measured(scifact_read, minilm):
     backend = load_backend("head", encoder=minilm)
-    row = quality(backend, "scifact held-out")
+    row = quality(quality_values([backend], ["scifact held-out"]))
     wanted = f"AUROC {row['auroc']:.2f} [{row['auroc_low']:.2f}, {row['auroc_high']:.2f}]"
     assert backend.note.startswith(wanted) and f"on {row['n']} pairs" in backend.note
     card = HEAD.with_name("README.md").read_text(encoding="utf-8")
@@ -550,8 +555,8 @@ def test_probabilities_are_held_against_the_share_of_contradictions(monkeypatch)
         made.contradiction = lambda pairs: np.full(len(pairs), value)
         return made
 
-    assert quality(model(0.25), "made", draws=5)["off"] == pytest.approx(0)
-    told = quality(model(0.95), "made", draws=5)
+    assert quality(quality_values([model(0.25)], ["made"]), draws=5)["off"] == pytest.approx(0)
+    told = quality(quality_values([model(0.95)], ["made"]), draws=5)
     assert told["off"] == pytest.approx(0.7) and told["mean_p"] == pytest.approx(0.95)
 
 

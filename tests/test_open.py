@@ -21,7 +21,7 @@ from lib.studies.judged.study import by_all, studies_of
 from lib.studies.lam.arms import QUESTION, Arm
 from lib.studies.lam.benchmarks import Benchmarks
 from lib.studies.lam.study import measured
-from lib.studies.nli.labelled import quality_table
+from lib.studies.nli.labelled import quality_table, quality_values
 from lib.studies.nli.models import load_backend
 from lib.studies.real.results import TABLES as TABLES_OF_REAL
 from lib.ways import Way
@@ -109,7 +109,7 @@ def test_committed_grid_regenerates(mirror, tmp_path, monkeypatch):
 def test_committed_contradictions_regenerate(mirror):
     encoder = load_encoder("minilm")
     backends = [load_backend(name) for name in ("bi", "head", "cosine", "cues", "claim only")]
-    made = quality_table(backends)
+    made = quality_table(quality_values(backends))
     numbers = ["auroc", "ap", "n", "positives", "mean_p"]
     assert agree("nli_quality", made, ["backend", "set"], numbers) == len(made) == 35
     filtered = {"sentence_filter": "percentile", "percentile": 90}

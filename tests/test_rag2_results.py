@@ -6,24 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.data.questions import Question
 from lib.studies.rag2 import filter_results
 from lib.studies.rag2.filters import card_of
 
-QUESTIONS = [
-    Question(f"b{i}", f"Is it {i}?", {"A": "yes", "B": "no"}, "A", "bioasq") for i in (1, 2)
-]
-TEXTS = {f"p{i}": f"text {i}" for i in range(6)}
 TARGETS = {"b1": frozenset({"p0", "p1"}), "b2": frozenset({"p3"})}
-
-
-class Numbered:
-    """A filter that scores a passage by the number at its end."""
-
-    name, threshold, fingerprint = "numbered", 0.5, "numbered"
-
-    def scores(self, pairs):
-        return np.array([int(text.split()[-1]) / 5 for _, text in pairs])
 
 
 @pytest.fixture
@@ -36,7 +22,10 @@ def helpful(tmp_path, monkeypatch, own_folders):
 
 def test_the_judge_and_every_filter_are_held_against_the_experts(helpful):
     lines = {("numbered", "likelier than not"): 0.5, ("numbered", "as 5 % of training"): 2.0}
-    table = filter_results.judge_table(QUESTIONS, TEXTS, TARGETS, {"numbered": Numbered()}, lines)
+    pairs = filter_results._asked()
+    pairs["given"] = [row.pid in TARGETS[row.qid] for row in pairs.itertuples()]
+    pairs["numbered"] = [int(pid[1:]) / 5 for pid in pairs["pid"]]
+    table = filter_results.judge_table(pairs, ["numbered"], lines)
     judge, filtered, empty = table.to_dict("records")
     # Helpful says p0, p3, p4; the experts gave p0, p1, p3.
     assert judge["filter"] == "a large language model"
@@ -76,6 +65,7 @@ def test_labels_are_held_against_what_the_experts_gave():
                     "part": "train",
                     "qid": "b1" if pid < "p3" else "b2",
                     "pid": pid,
+                    "given": int(pid in ("p0", "p1", "p3")),
                     "rationale": rationale,
                     "delta_ppl": sign * difference,
                     "delta_log_ppl": sign * difference**3,
@@ -84,7 +74,7 @@ def test_labels_are_held_against_what_the_experts_gave():
                 }
             )
     labels = pd.DataFrame(rows)
-    table = filter_results.label_table(labels, TARGETS).set_index(["rationale", "score"])
+    table = filter_results.label_table(labels).set_index(["rationale", "score"])
     # given: 1.0, .2, 2.0; others: -.5, .3, .1; only .2 against .3 is out of order.
     assert table.loc[("expert", "delta_ppl"), "value"] == pytest.approx(8 / 9)
     assert table.loc[("own", "delta_ppl"), "value"] == pytest.approx(1 / 9)

@@ -294,8 +294,10 @@ def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, score
     assert (of[after, "e1", "hit_right"], of[after, "e1", "misled"]) == (1, 1)
     assert of[after, "e1", "reads_right"] == 1  # p1 comes before p2
     assert of["chr@1 | f, likelier than not", "e1", "misled"] == 1
+    # Of the first five s1 and s3 stay; s9, the tenth, would too, but is no longer there.
+    assert of[after, "b1", "kept"] == 2 / 5
     assert of[after, "b1", "p_at_5"] == 1 / 5
-    assert of[after, "b1", "precision_of_kept"] == 1 / 3
+    assert of[after, "b1", "precision_of_kept"] == 1 / 2
     none = "question | f, as 5 % of training"
     assert of[none, "e1", "emptied"] == 1
     assert of[none, "e1", "hit_right"] == 0

@@ -170,11 +170,17 @@ def test_tiers_differ_only_where_the_test_says_so():
 
 def test_contradiction_is_told_with_its_counts():
     judged, arms = (of("open", f"contradiction_{name}") for name in ("judged", "arms"))
-    periods = pd.DataFrame({"source": ["paper"], "value": [0.5], "n": [10]})
-    said = notes.contradiction_found(judged, arms, periods)
-    assert "none contradict each other" in said and "50 % of its abstracts" in said
-    more = judged.assign(count=judged["count"].where(judged["group"] != "query", 7))
-    assert " 7 contradict each other" in notes.contradiction_found(more, arms, periods)
+    said = notes.contradiction_found(judged, arms)
+    rows = judged.set_index(["group", "measure"])
+    real = rows.loc[("real", "disagree_of_same")]
+    assert real["n"] == rows.loc[("real", "same"), "count"]
+    assert f"Of {real['n']} pairs of passages on one question" in said
+    assert f" {real['count']} disagree: {real['value']:.3f} (" in said
+    # A pair on two questions cannot contradict: no share is of all pairs of abstracts.
+    query = rows.loc[("query", "same")]
+    assert f"of {query['n']:,} pairs among the nearest to one title {query['count']} is" in said
+    of_all = rows.loc[[("query", "disagree"), ("near", "disagree")]]
+    assert not any(f"{row.count} disagree" in said for row in of_all.itertuples())
 
 
 def test_the_audit_shows_what_cannot_be_first_and_no_id():

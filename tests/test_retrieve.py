@@ -420,6 +420,22 @@ def test_a_filter_keeps_the_order_and_what_is_at_the_threshold(retriever):
     assert traces["q"]["after"][0]["emptied"] is False
 
 
+def test_a_filter_looks_at_the_k_passages_that_are_wanted_and_nothing_takes_their_place(retriever):
+    (deep, _) = run_retrieval(Then((Rerank(shorter_is_better),), depth=8), [ASKED], retriever, k=8)
+    text_of = dict(zip(IDS, TEXTS, strict=True))
+    lengths = [len(text_of[pid]) for pid in deep["pid"]]
+    longer_is_kept = Filter(lambda pairs: -shorter_is_better(pairs), float(lengths[2]))
+    steps = (Rerank(shorter_is_better), longer_is_kept)
+    found, traces = run_retrieval(Then(steps, depth=8), [ASKED], retriever, k=4)
+    reranked, filtered = traces["q"]["after"]
+    assert len(reranked["given"]) == len(reranked["left"]) == 8
+    assert filtered["given"] == deep["pid"].tolist()[:4] and filtered["pairs"] == 4
+    # All that were cut off would have stayed: they are longer.
+    want = [pid for pid in filtered["given"] if len(text_of[pid]) >= lengths[2]]
+    assert found["pid"].tolist() == want and 1 <= len(want) < 4
+    assert set(lengths[4:]) and min(lengths[4:]) >= lengths[2]
+
+
 @pytest.mark.parametrize("if_none", ["nothing", "best"])
 def test_where_a_filter_keeps_nothing_the_trace_says_so_and_a_reader_may_get_the_best(
     retriever, if_none
@@ -448,7 +464,7 @@ def test_steps_follow_each_other_and_see_the_question_with_its_options_or_anothe
     found, traces = run_retrieval(Then(steps, 6), [ASKED], retriever, k=2)
     assert seen == [{PLUS}, {"why so"}, {f"{PLUS}\nA. word1\nB. word9"}]
     records = traces["q"]["after"]
-    assert [record["pairs"] for record in records] == [6, 6, 6]
+    assert [record["pairs"] for record in records] == [6, 6, 2]
     assert records[0]["left"] == records[1]["given"] == sorted(records[0]["given"])
     assert found["pid"].tolist() == sorted(records[0]["given"])[:2]
 

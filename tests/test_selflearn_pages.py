@@ -111,6 +111,23 @@ def test_the_word_of_the_finding_is_the_verdicts(claims):
         assert f"**On 12 claims of SciFact {said}nDCG@10 " in page.found(told)
 
 
+def test_a_void_test_is_called_so_and_the_low_rate_pair_stands_beside_it(claims):
+    own = claims["dataset"] == "scifact"
+    void = own & (claims["arm"] == "slhyde") & (claims["against"] == "shuffled")
+    low = own & (claims["arm"] == study.RIGHT_LOW) & (claims["against"] == study.DISORDER_LOW)
+    assert void.sum() == low.sum() == 1
+    told = claims.copy()
+    columns = ["verdict", "value_against"]
+    told.loc[void, columns] = ["VOID", 0.0]
+    columns = ["difference", "low", "high", "value_against"]
+    told.loc[low, columns] = [0.004, -0.006, 0.014, 0.655]
+    said = page.found(told)
+    assert "is void: that control collapsed, to nDCG@10 0.000." in said
+    assert "keep 0.655" in said and "+0.004 (-0.006 to 0.014), no difference larger" in said
+    told.loc[low, "high"] = 0.03
+    assert "no difference larger" not in page.found(told)
+
+
 def test_a_mean_over_seeds_is_compared_with_the_same(claims):
     """One seed has its own luck: it is held against one of the same seed, or the untrained base."""
 

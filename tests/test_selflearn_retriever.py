@@ -6,6 +6,7 @@ import math
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.base.paths import REPORTED
+from lib.base.provenance import read_result, write_result
 from lib.data.passages import Passage
 from lib.run import Retriever
 from lib.search import adapters
@@ -553,6 +555,41 @@ def test_the_table_has_means_with_the_spread_of_seeds_on_every_part(values):
     assert table.loc[("scifact, the others", study.BASE, "ndcg_at_10"), "n"] == 32
 
 
+def test_a_test_against_a_control_that_collapsed_is_void_and_others_are_not(values):
+    broken = values["arm"].isin(["shuffled", *study.SEEDS["shuffled"]])
+    values.loc[broken, "value"] *= 0.01
+    claims = study.slhyde_claims(values).set_index(["dataset", "arm", "against", "metric"])
+    void = claims.loc[("scifact", "slhyde", "shuffled", "ndcg_at_10")]
+    assert void["verdict"] == "VOID" and void["status"] == "primary"
+    declared = claims[claims["status"] == "primary"]
+    assert (declared["verdict"] == "VOID").sum() == 1 and len(declared) == 4
+    # What was not declared has neither a verdict nor a p-value, a broken control or not.
+    others = claims[claims["status"] != "primary"]
+    assert others["p"].isna().all() and (others["verdict"] == "").all()
+    assert declared["p"].notna().all()
+
+
+def test_a_retriever_is_added_to_what_is_stored_and_nothing_else_moves(
+    values, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    name, task = "slhyde-random", "scifact"
+    monkeypatch.setattr(study, "TASKS", {task: None})
+    monkeypatch.setattr(study, "_origin", lambda: {"code": [], "data": []})
+    write_result(values[values["arm"] != name], study.TABLES[0], "open", code=[], data=[])
+    arms = [study.BM25, name, f"{name}, mean, base"]
+    new = values[values["arm"].isin(arms)].assign(value=0.5)
+    monkeypatch.setattr(study, "slhyde_values", lambda *_: new)
+    for _ in range(2):  # added twice, it stands there once
+        study.add(SimpleNamespace(name="open"), [name])
+    stored, _ = read_result(study.TABLES[0], "open")
+    assert not stored.duplicated(["dataset", "arm", "qid", "metric"]).any()
+    assert (outcome(stored, name) == 0.5).all() and len(outcome(stored, name)) == 40
+    assert (outcome(stored, f"{name}, mean, base") == 0.5).all()
+    for arm in (study.BM25, "slhyde-query", "slhyde"):
+        assert np.allclose(outcome(stored, arm), outcome(values, arm), atol=6e-4)
+
+
 def test_claims_are_paired_differences_on_the_queries_that_both_have(values):
     claims = study.slhyde_claims(values)
     assert claims.set_index(["dataset", "arm", "against", "metric"]).index.is_unique
@@ -633,7 +670,8 @@ def test_a_shipped_adapter_is_what_its_plan_says(name):
     card = adapters.read_card(adapters.adapter_folder(name))  # its hash is checked
     training = TRAININGS[name]
     assert card["seed"] == training.seed and card["rank"] == PLAN.rank
-    assert card["learning_rate"] == PLAN.learning_rate and card["max_tokens"] == PLAN.max_tokens
+    assert card["learning_rate"] == training.learning_rate
+    assert card["max_tokens"] == PLAN.max_tokens
     assert card["examples"] <= training.first and card["minutes"] > 0
     assert card["negatives"] == f"1 {training.negatives}" and "MedQuAD" in card["data"]
 

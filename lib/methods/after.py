@@ -46,15 +46,17 @@ class Rerank:
 class Filter:
     """Only passages whose score is at or above ``threshold`` stay, in their order.
 
-    The scorer reads the question as ``shown`` shows it, as RAG2's filter does. Where no passage
-    would stay, ``if_none`` says what does: "nothing" (a chat model then answers without documents)
-    or the "best" one (a reader without a language model cannot answer without any).
+    It is given the k passages that a reader would get, as in RAG2: nothing takes the place of what
+    it drops. The scorer reads the question as ``shown`` shows it, as RAG2's filter does. Where no
+    passage would stay, ``if_none`` says what does: "nothing" (a chat model then answers without
+    documents) or the "best" one (a reader without a language model cannot answer without any).
     """
 
     score: Scorer
     threshold: float
     if_none: Literal["nothing", "best"] = "nothing"
     name: str = "filter"
+    after_cut: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -78,7 +78,10 @@ class Taken:
 
 @runtime_checkable
 class Step(Protocol):
-    """What happens to a ranked list after the search: it is re-ranked, or filtered."""
+    """What happens to a ranked list after the search: it is re-ranked, or filtered.
+
+    It may also say ``after_cut``: then it is given the k passages that are wanted, no deeper list.
+    """
 
     name: str
 

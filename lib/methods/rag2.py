@@ -1,4 +1,4 @@
-"""RAG2 (Sohn et al. 2025): search with a rationale, in every source alike, re-rank, filter."""
+"""RAG2 (Sohn et al. 2025): search with a rationale, in every source alike, re-rank, cut, filter."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ class RAG2:
     nothing that uses it is question-only retrieval. ``sources``: each gives ``depth`` / sources
     passages, in turns (balanced retrieval); without them all sources are one corpus (stacked).
     ``reranker`` scores pairs for the question, as the paper says, or for the rationale, as its code
-    does. ``judge`` scores how helpful a passage is; those below ``threshold`` are dropped, and
-    ``if_none`` says what is left where all are (see ``lib.methods.after.Filter``). Defaults are the
+    does. ``judge`` scores how helpful each of the first k passages is; those below ``threshold``
+    are dropped, and ``if_none`` says what is left where all are (see ``lib.methods.after.Filter``).
+    ``prompt`` asks for steps, an explanation and one option, as the paper does; "rationale" asks
+    for a paragraph alone, and is what the recorded rationales were written for. Defaults are the
     paper's; ``depth`` is ours (the paper's code has 10 and 100 a source).
     """
 
@@ -51,7 +53,7 @@ class RAG2:
     max_tokens: int = 512
     seed: int = 0
     tower: Tower = "query"
-    prompt: str = "rationale"
+    prompt: str = "rationale_steps"
     options_visible: bool = True
     colour: ClassVar[str] = "#8C564B"
 

@@ -8,10 +8,10 @@ import pandas as pd
 
 from lib.base import paths
 from lib.pages.committed import OUTCOMES, between, folded, markdown, read
+from lib.pages.notes import said_of_abstracts, said_of_one_question
 from lib.plots.labels import label_of
 from lib.studies.audit.reported import VERDICTS
-from lib.studies.contradiction.study import BINS
-from lib.studies.nli.labelled import LEAST, instruments
+from lib.studies.nli.labelled import LEAST, TRAINED_ON, instruments
 
 __all__ = ["audit", "claims", "contradiction", "reading", "story"]
 
@@ -215,7 +215,7 @@ def contradiction() -> str:
     """How much contradiction was judged, and what contrast does to it; how well each model tells a
     contradiction from an agreement, and whether CNT ranks disagreement that is known."""
     tables = ("nli_quality", "contradiction_checks")
-    judged = ("judged", "judge", "arms", "heatmap")
+    judged = ("judged", "judge", "arms")
     names = (*tables, *(f"contradiction_{name}" for name in judged))
     folder = paths.committed("open")
     gone = [name for name in names if not (folder / f"{name}.csv").exists()]
@@ -229,23 +229,19 @@ def contradiction() -> str:
 
 def _judged() -> str:
     """How much contradiction a judge found, what contrast does to it, what the judge is worth."""
-    judged = read("contradiction_judged", "open")[0].set_index(["group", "measure"])
+    shares = read("contradiction_judged", "open")[0]
+    judged = shares.set_index(["group", "measure"])
     judge = read("contradiction_judge", "open")[0].set_index(["check", "label"])
     arms = read("contradiction_arms", "open")[0].set_index(["measure", "arm"])
 
-    def said(group: str, measure: str) -> str:
-        row = judged.loc[(group, measure)]
-        return f"{row['count']:,.0f} of {row['n']:,.0f}"
-
+    mini = judged.loc[("mini", "disagree_of_same")]
     kappa = judge.loc[("kappa of first and second pass", "disagree")]
     planted = judge.loc[("planted: all planted pairs", "error")]
     same = arms.loc["same"]
     return (
-        "**Judged** by a language model in a blind role (profile `open`). Of the pairs among the "
-        f"real abstracts nearest to one question, {said('query', 'disagree')} disagree; of those "
-        "that one search "
-        f"brought into one top five for a real exam question, {said('real', 'disagree')} disagree "
-        f"and {said('real', 'agree')} agree; in evidence-mini {said('mini', 'disagree')} disagree. "
+        "**Judged** by a language model in a blind role (profile `open`). "
+        f"{said_of_one_question(shares)} {said_of_abstracts(shares)} In evidence-mini, which was "
+        f"written to contradict itself, {mini['count']:,.0f} of {mini['n']:,.0f} disagree. "
         "**Contrast** leaves too few disagreements to tell whether it lowers that: at λ = 1 "
         f"{same.loc['chr@1', 'value']:.3f} of the pairs in a top five are on one question at all, "
         f"of H+ alone {same.loc['hplus', 'value']:.3f}. "
@@ -256,20 +252,14 @@ def _judged() -> str:
 
 
 def _modelled(quality: pd.DataFrame) -> str:
-    """What the best small model is worth, and what it would have said of real abstracts."""
+    """What the best small model is worth, and which of the sets are of the kind it learnt from."""
     best = instruments(quality).sort_values("cleared", ascending=False, kind="stable").iloc[0]
-    heat = read("contradiction_heatmap", "open")[0]
-    cells = heat[heat["contradiction"] == "modelled"]
-    high = cells.loc[cells["cnt_bin"].isin(BINS[3:]), "documents"].sum() / cells["documents"].sum()
-    paper = heat.drop_duplicates(["period", "cnt_bin"])
-    of_paper = paper.loc[paper["cnt_bin"].isin(BINS[3:]), "reported"].sum()
-    printed = of_paper / paper["reported"].sum()
+    learnt = [name for name in TRAINED_ON if name in best["names"].split("; ")]
+    told = f" Other pairs of {' and of '.join(learnt)} were in its training." if learnt else ""
     return (
         f"**Modelled.** `{best['backend']}` tells a contradiction from an agreement on "
         f"{best['cleared']} of {best['sets']} sets of held-out sentences (the lower "
-        f"end of its AUROC's interval is above {LEAST}): {best['names'] or 'none'}. Of the same "
-        f"real abstracts {100 * high:.0f} % have a score of .6 or more by it, in the paper "
-        f"{100 * printed:.0f} %."
+        f"end of its AUROC's interval is above {LEAST}): {best['names'] or 'none'}.{told}"
     )
 
 

@@ -35,6 +35,8 @@ __all__ = [
     "rag2_found",
     "real_found",
     "retrieval_found",
+    "said_of_abstracts",
+    "said_of_one_question",
     "shift_found",
     "slhyde_found",
     "tiers_found",
@@ -227,28 +229,39 @@ def lambda_found(curves: pd.DataFrame, name: str, lam: float, k: int) -> str:
     )
 
 
-def contradiction_found(judged: pd.DataFrame, arms: pd.DataFrame, periods: pd.DataFrame) -> str:
-    """How much contradiction was judged, what the paper's model scores, what contrast does.
+def contradiction_found(judged: pd.DataFrame, arms: pd.DataFrame) -> str:
+    """How much contradiction was judged, which texts are too few to ask, what contrast does.
 
-    ``judged`` and ``arms`` as ``lib.studies.judged`` makes them, ``periods`` as its ``figure2``.
+    Only pairs on one question can contradict each other. ``judged`` and ``arms`` as
+    ``lib.studies.judged`` makes them.
     """
-    counts = judged[judged["measure"] == "disagree"].set_index("group")
-    query, near = (counts.loc[group] for group in ("query", "near"))
     same = arms[arms["measure"] == "same"].set_index("arm")["value"]
-    paper = periods[periods["source"] == "paper"]
-    high = (paper["value"] * paper["n"]).sum() / paper["n"].sum()
     return (
-        f"**Of {query['n']:,.0f} pairs of real abstracts found for one question "
-        f"{_number(query['count'])} contradict each other; of {near['n']:,.0f} abstracts "
-        f"{_number(near['count'])} contradict their nearest neighbour.** The paper's model gives "
-        f"{100 * high:.0f} % of its abstracts a score of .6 or more. Contrast changes what "
+        f"**{said_of_one_question(judged)}** {said_of_abstracts(judged)} Contrast changes what "
         f"passages have in common: of the pairs in one top five {same['hplus']:.3f} are on the "
         f"same question with H+ alone, {same['chr@1']:.3f} at λ = 1. (Judged on profile `open`.)"
     )
 
 
-def _number(count: float) -> str:
-    return f"{count:,.0f}" if count else "none"
+def said_of_one_question(judged: pd.DataFrame) -> str:
+    """How many pairs of real passages disagree, of those on one question."""
+    row = judged.set_index(["group", "measure"]).loc[("real", "disagree_of_same")]
+    return (
+        f"Of {row['n']:,.0f} pairs of passages on one question, which a search brought into one "
+        f"top five for a real exam question, {row['count']:,.0f} disagree: "
+        f"{between(row['value'], row['low'], row['high'])}."
+    )
+
+
+def said_of_abstracts(judged: pd.DataFrame) -> str:
+    """How few of the real abstracts are on one question at all, so that nothing can be said."""
+    counts = judged.set_index(["group", "measure"])
+    query, near = (counts.loc[(group, "same")] for group in ("query", "near"))
+    return (
+        f"The collection of abstracts is too small to ask: of {query['n']:,.0f} pairs among the "
+        f"nearest to one title {query['count']:,.0f} is on one question, of {near['n']:,.0f} "
+        f"nearest neighbours {near['count']:,.0f}."
+    )
 
 
 def real_found(claims: pd.DataFrame, chosen: Mapping[str, float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ __all__ = [
     "plot_periods",
     "plot_quality",
     "plot_timeline",
+    "said_of_periods",
     "said_of_quality",
 ]
 
@@ -49,7 +51,7 @@ _SOURCES = {
 }
 
 
-def plot_periods(table: pd.DataFrame):
+def plot_periods(table: pd.DataFrame, title: str):
     """Figure 2 in one picture: the share of contradicted abstracts by period, with intervals.
 
     ``table``: source (one of ``_SOURCES``), label, period, value, low, high, n; a source
@@ -73,24 +75,41 @@ def plot_periods(table: pd.DataFrame):
     axis.set_xticks(range(len(periods)), periods)
     axis.set(ylim=(-0.03, 1.05), xlim=(-0.2, len(periods) - 0.8))
     axis.set(xlabel="published", ylabel="share of abstracts, 95 %")
-    most = table.loc[(table["source"] == "open") & (table["period"] != "all"), "value"].max()
-    told = f"at most {most:.0%} in any period".replace("%", " %")
-    headline(figure, f"Of real abstracts hardly any is contradicted by the nearest one: {told}")
+    headline(figure, title)
     label_ends(axis, ends)
     return figure
 
 
-def said_of_quality(table: pd.DataFrame, least: float) -> str:
-    """On how many sets the interval of a model's AUROC lies above ``least``: the best, and others.
+def said_of_periods(judged: pd.DataFrame) -> str:
+    """How few of the real abstracts of ``plot_periods`` have a nearest one that could contradict.
+
+    ``judged`` is ``contradiction_judged``.
+    """
+    near = judged.set_index(["group", "measure"]).loc[("near", "same")]
+    return (
+        f"Of {near['n']:,.0f} real abstracts {near['count']:,.0f} are on the same question as the "
+        "nearest one: too few to ask whether they contradict"
+    )
+
+
+def said_of_quality(table: pd.DataFrame, least: float, trained_on: Collection[str]) -> str:
+    """On how many sets the interval of a model's AUROC lies above ``least``: the best, and others;
+    and on how many of them it was trained (``trained_on``: how the names of those begin).
 
     ``table``: backend, set, auroc, auroc_low.
     """
-    clear = (table["auroc_low"] > least).groupby(table["backend"], sort=False).sum()
-    best = clear.idxmax()
-    others = int(clear.drop(best).max())
-    sets = table["set"].nunique()
-    told = f"“{best}” lies above {least:g} with its whole interval on {clear[best]} of {sets} sets"
-    return f"{told}, no other on {f'more than {others}' if others else 'any'}"
+    clear = table[table["auroc_low"] > least].groupby("backend", sort=False)["set"].agg(list)
+    clear = clear.reindex(table["backend"].unique()).map(lambda x: x if isinstance(x, list) else [])
+    counts = clear.map(len)
+    best = counts.idxmax()
+    others = int(counts.drop(best).max())
+    learnt = sum(name.startswith(tuple(trained_on)) for name in clear[best])
+    of_training = f" ({learnt} of them of its training's kind)" if learnt else ""
+    told = f"“{best}” lies above {least:g} with its whole interval on {counts[best]} of "
+    return (
+        f"{told}{table['set'].nunique()} sets{of_training}, "
+        f"no other on {f'more than {others}' if others else 'any'}"
+    )
 
 
 def plot_quality(table: pd.DataFrame, title: str, marks: tuple[float, ...] = ()):

@@ -25,10 +25,12 @@ RETRIEVERS = {
     BASE: "the base, untrained",
     "slhyde": "self-written questions (3 seeds)",
     "shuffled": "the same, pairs in disorder (3 seeds)",
+    "slhyde-query-low": "self-written, learnt slowly",
+    "slhyde-shuffled-low": "the same, pairs in disorder",
     "slhyde-random": "self-written, random negatives",
     "slhyde-mean": "self-written, half, trained on the mean",
     "slhyde-supervised": "MedQuAD's own questions (labels)",
-    "slhyde-supervised-shuffled": "the same, pairs in disorder",
+    "slhyde-supervised-shuffled": "labels, pairs in disorder",
 }
 """What each retriever learnt from, in the order in which they are drawn."""
 

@@ -1,6 +1,7 @@
 """Does CNT find disagreement that is known? Checks with known answers.
 
-Each row of a check is an AUROC: of two kinds of pairs, does the kind that disagrees score higher?
+Pairs are scored once (``check_values``). Each row of ``checks_table`` is an AUROC of them: of two
+kinds of pairs, does the kind that disagrees score higher?
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from lib.studies.evidence.load import DIRECTIONS
 from lib.studies.nli.findings import is_held_out
 from lib.studies.nli.labelled import SETS
 from lib.studies.nli.models import Backend
+from lib.studies.nli.pairs import numbered
 from lib.studies.nli.scores import score_pairs
 
-__all__ = ["all_checks", "auroc_row", "maxima"]
+__all__ = ["auroc_row", "check_values", "checks_table", "maxima", "pairs_of"]
 
 _SAMPLE = 2000
 _OPPOSITE_SIDES = {"for", "against"}
 
 
-def all_checks(study: Study) -> pd.DataFrame:
-    """Every check that the evidence allows, one row each (see ``auroc_row``).
+def check_values(study: Study) -> pd.DataFrame:
+    """The pairs of every check that the evidence allows: check, group, positive, value.
 
     *sentences*: contradictions against entailments of the labelled pairs of evidence-mini.
     *length*: abstracts of one pool against as long ones of another pool; of those few sentences are
@@ -35,49 +37,69 @@ def all_checks(study: Study) -> pd.DataFrame:
     sentence pairs, the nearest. *stance*: abstracts on one topic that take opposite sides against
     the same side. *statement*: an abstract and a sentence that turns its effect round against one
     that states it (written by a template, so that intervention and outcome are the same).
+    ``positive`` says which pairs should score higher, ``value`` is the score, and what is resampled
+    is ``group``, a number.
     """
-    rows = [_sentences_row(study.score.backend), *_length_rows(study)]
-    rows += _stance_rows(study)
+    parts = [_sentences(study.score.backend), *_lengths(study), _stances(study)]
     effects = _reported_effects(study)
     if effects:
-        rows.append(_statement_row(effects, study))
+        parts.append(_statements(effects, study))
+    return pd.concat(parts, ignore_index=True)
+
+
+def checks_table(values: pd.DataFrame) -> pd.DataFrame:
+    """One row (see ``auroc_row``) for each check of ``check_values``."""
+    rows = [
+        auroc_row(check, own["value"], own["positive"] == 1, own["group"])
+        for check, own in values.groupby("check", sort=False)
+    ]
     return pd.DataFrame(rows)
 
 
-def _sentences_row(backend: Backend) -> dict[str, Any]:
+def pairs_of(
+    check: str, values: Sequence[float], positive: Sequence[bool], groups: Sequence[str]
+) -> pd.DataFrame:
+    """Rows of ``check_values``: 1 or 0 for ``positive``."""
+    columns = {"check": check, "group": numbered(groups), "positive": np.asarray(positive, int)}
+    return pd.DataFrame(columns | {"value": np.asarray(values, float)})
+
+
+def _sentences(backend: Backend) -> pd.DataFrame:
     """The NLI model alone: labelled sentence pairs, without those on different matters."""
     pairs = [pair for pair in SETS["evidence-mini pairs"]() if pair.label != "neutral"]
     values = score_pairs([(pair.a, pair.b) for pair in pairs], backend)
     contradicts = [pair.label == "contradiction" for pair in pairs]
-    return auroc_row("sentences", values, contradicts, [pair.group for pair in pairs])
+    return pairs_of("sentences", values, contradicts, [pair.group for pair in pairs])
 
 
 def _sample(study: Study) -> pd.DataFrame:
     return study.pairs.sample(min(_SAMPLE, len(study.pairs)), random_state=0)
 
 
-def _length_rows(study: Study) -> list[dict[str, Any]]:
+def _lengths(study: Study) -> list[pd.DataFrame]:
     """Real couples against couples that only length makes alike, compared in both ways."""
-    names = ("length", "length, as many compared")
     different_pools = {frozenset(pool) for pool in study.pools()}
     if len(different_pools) < 2:  # one medicine alone has no strangers
-        return [auroc_row(name, [], [], []) for name in names]
+        return []
     pairs = _sample(study)
     texts = {i: abstract.text for i, abstract in study.evidence.items()}
     couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, study.pools())
     null_texts = [(texts[a], texts[b]) for a, b in couples]
     group_of = [study.evidence[i].medicine or i for i in pairs["a"]]
     is_real = np.repeat([True, False], len(pairs))
-    rows = []
-    for name, counts in zip(names, (None, pairs["passed"].tolist()), strict=True):
+    parts = []
+    for name, counts in (
+        ("length", None),
+        ("length, as many compared", pairs["passed"].tolist()),
+    ):
         null_values = [score.value for score in study.score(null_texts, counts)]
         values = [*pairs["value"], *null_values]
-        rows.append(auroc_row(name, values, is_real, group_of * 2))
-    return rows
+        parts.append(pairs_of(name, values, is_real, group_of * 2))
+    return parts
 
 
-def _stance_rows(study: Study) -> list[dict[str, Any]]:
-    """One row, or none where no two abstracts of one topic have a known stance."""
+def _stances(study: Study) -> pd.DataFrame:
+    """Couples on one topic whose stances are known; there may be none."""
     values, opposite, medicines = [], [], []
     for pair in study.pairs.itertuples():
         a, b = study.evidence[pair.a], study.evidence[pair.b]
@@ -86,7 +108,7 @@ def _stance_rows(study: Study) -> list[dict[str, Any]]:
             values.append(pair.value)
             opposite.append(len(stances) == 2)
             medicines.append(a.medicine)
-    return [auroc_row("stance", values, opposite, medicines)] if values else []
+    return pairs_of("stance", values, opposite, medicines)
 
 
 def _reported_effects(study: Study) -> list[tuple[str, dict[str, str]]]:
@@ -102,7 +124,7 @@ def _reported_effects(study: Study) -> list[tuple[str, dict[str, str]]]:
     return found
 
 
-def _statement_row(effects: list[tuple[str, dict[str, str]]], study: Study) -> dict[str, Any]:
+def _statements(effects: list[tuple[str, dict[str, str]]], study: Study) -> pd.DataFrame:
     """Each abstract with a sentence that states its effect and with one that turns it round."""
     pairs, turned, articles = [], [], []
     for i, effect in effects:
@@ -113,7 +135,7 @@ def _statement_row(effects: list[tuple[str, dict[str, str]]], study: Study) -> d
             turned.append(direction != effect["effect"])
             articles.append(i)
     values = [score.value for score in study.score(pairs)]
-    return auroc_row("statement", values, turned, articles)
+    return pairs_of("statement", values, turned, articles)
 
 
 def maxima(study: Study, tops: Sequence[int] = (1, 3)) -> pd.DataFrame:
@@ -155,10 +177,11 @@ def auroc_row(
 ) -> dict[str, Any]:
     """One row: AUROC of ``values`` with its 95 % interval, a bootstrap over ``groups``; means, n.
 
-    NOT RUN without both kinds. Draws of groups that lack one kind are left out of the interval.
+    Without both kinds the AUROC is missing. Draws of groups that lack one kind are left out of the
+    interval.
     """
     values, positive = np.asarray(values, float), np.asarray(positive, bool)
-    names, group_of = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
+    names, group_of = np.unique(np.asarray(groups), return_inverse=True)
     row = {
         "check": check,
         "positives": int(positive.sum()),
@@ -169,25 +192,18 @@ def auroc_row(
         "auroc": np.nan,
         "low": np.nan,
         "high": np.nan,
-        "verdict": "NOT RUN",
     }
     if positive.all() or not positive.any():
         return row
     above, below = values[positive][:, None], values[~positive]
     wins = (above > below) + (above == below) / 2  # shape (positives, negatives)
     low, high = _interval(wins, group_of[positive], group_of[~positive], len(names), draws, seed)
-    verdict = "INCONCLUSIVE"
-    if low > 0.5:
-        verdict = "ABOVE CHANCE"
-    elif high < 0.5:
-        verdict = "BELOW CHANCE"
     return row | {
         "mean_positive": values[positive].mean(),
         "mean_negative": values[~positive].mean(),
         "low": low,
         "high": high,
         "auroc": wins.mean(),
-        "verdict": verdict,
     }
 
 

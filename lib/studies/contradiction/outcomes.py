@@ -18,7 +18,7 @@ from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
 from lib.report import verdict
 from lib.search.vectors import encode_small
-from lib.stats import holm, judged, mean_interval, paired
+from lib.stats import mean_interval, paired
 from lib.studies.contradiction.quality import METRICS, score_answers, word_vectors, words
 from lib.studies.contradiction.select import CONDITIONS, MATCHED, conditions
 from lib.studies.contradiction.study import Study, reported
@@ -239,12 +239,12 @@ def table2(scored: pd.DataFrame) -> pd.DataFrame:
 
 
 def tests(scored: pd.DataFrame) -> pd.DataFrame:
-    """Paired tests between conditions, over medicines: answerer, metric, label, difference, ...
+    """Differences between conditions, paired over medicines, with intervals: none was declared.
 
-    A medicine's means are over the questions that both conditions have a value for; one without
-    any drops out of that test alone. A difference has the sign of the measure (JSD and KLD: lower
-    is better). ``claim`` is what the paper says of it, ``verdict`` what this table says to that
-    (``lib.stats.judged``); Holm over the table.
+    Columns: answerer, metric, label, claim (what the paper says of the difference), difference,
+    low, high, n, least. A medicine's means are over the questions that both conditions have a value
+    for; one without any drops out of that row alone. A difference has the sign of the measure (JSD
+    and KLD: lower is better).
     """
     rows = []
     for answerer in scored["answerer"].unique():
@@ -263,8 +263,4 @@ def tests(scored: pd.DataFrame) -> pd.DataFrame:
                     "claim": _CLAIMED[metric],
                 }
                 rows.append(row | paired(both[first], both[second]))
-    table = pd.DataFrame(rows)
-    table["p_holm"] = holm(table["p"])
-    expected_sign = table["claim"].map({"lower": -1.0, "higher": 1.0, "": np.nan})
-    verdicts = np.where(expected_sign.isna(), "", judged(table, expected_sign))
-    return table.assign(verdict=verdicts)
+    return pd.DataFrame(rows).drop(columns="p")

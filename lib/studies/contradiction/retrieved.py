@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from lib.stats import holm, paired
+from lib.stats import paired
 from lib.studies.contradiction.cnt import Scorer, strangers
 from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, found_in_draws
 from lib.ways import Way
 
-__all__ = ["CODE", "mimics"]
+__all__ = ["CODE", "mimic_values", "mimics_table"]
 
 CODE = (
     "lib.place",
@@ -25,19 +25,18 @@ DRAWS = 3
 """Strangers that the matched rotation is averaged over: every pair of passages is scored."""
 
 
-def mimics(study: Study, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.DataFrame:
-    """Mean pairwise CNT among the top k of a benchmark's test questions, H+ alone against contrast.
+def mimic_values(study: Study, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.DataFrame:
+    """Mean pairwise CNT among the top k of a benchmark's test questions: arm, qid, metric, value.
 
-    Columns: benchmark, measure, arm, against, value and passed (share of sentence pairs that were
-    compared) of both, and the paired test of the difference; Holm over the table. ``excess`` is CNT
-    less that of a passage as long that was retrieved for other questions alone, of which as many
-    sentence pairs are compared, the nearest: passages with less in common have fewer of them, and
-    so a lower maximum; without any, CNT and ``excess`` are 0. The matched rotation turns the query
-    as far towards another question's mimic. Questions without two passages drop out.
+    Arms are H+ alone, contrast at ``lam`` and 1, and the matched rotation, which turns the query as
+    far towards another question's mimic. Metrics: ``cnt``; ``passed``, the share of sentence pairs
+    that were compared; and ``excess``, CNT less that of a passage as long that was retrieved for
+    other questions alone, of which as many sentence pairs are compared, the nearest: passages with
+    less in common have fewer of them, and so a lower maximum. Without any, CNT and ``excess`` are
+    0. Questions without two passages by every arm drop out.
     """
-    lambdas = (lam, 1.0)
     arms = [Arm(Way())]
-    for at in lambdas:
+    for at in (lam, 1.0):
         arms += [Arm(Way(lam=at)), Arm(Way(lam=at, rotation=True))]
     couples = []
     for arm in arms:
@@ -47,22 +46,32 @@ def mimics(study: Study, store: Any, score: Scorer, lam: float, k: int = 5) -> p
                 couples += [(arm.name, qid, *sorted(pair)) for pair in combinations(pids, 2)]
     couples = pd.DataFrame(couples, columns=["arm", "qid", "a", "b"])
     scored = couples.merge(_scored(couples, store, score), on=["a", "b"]).drop(columns=["a", "b"])
-    wide = scored.groupby(["qid", "arm"]).mean().unstack().dropna()
+    means = scored.groupby(["qid", "arm"]).mean()
+    whole = means.unstack().dropna().index
+    means = means[means.index.get_level_values("qid").isin(whole)]
+    long = means.reset_index().melt(["arm", "qid"], var_name="metric")
+    return long.sort_values(["metric", "arm", "qid"], ignore_index=True)
+
+
+def mimics_table(values: pd.DataFrame, name: str, lam: float) -> pd.DataFrame:
+    """``mimic_values`` as paired differences with intervals; none was declared.
+
+    Columns: benchmark (``name``), measure, arm, against, value and passed of both, difference, low,
+    high, n, least.
+    """
+    by_qid = values.sort_values("qid").set_index("qid")
+    of = {key: own["value"] for key, own in by_qid.groupby(["metric", "arm"])}
     rows = []
-    for at in lambdas:
+    for at in (lam, 1.0):
         arm = f"chr@{at:g}"
         for against in ("hplus", f"chr+rotation@{at:g}"):
             for measure in ("cnt", "excess"):
-                rows.append(_compared(wide, study.benchmark.name, measure, arm, against))
-    return pd.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows]))
-
-
-def _compared(wide: pd.DataFrame, name: str, measure: str, arm: str, against: str) -> dict:
-    row = {"benchmark": name, "measure": measure, "arm": arm, "against": against}
-    for suffix, which in (("", arm), ("_against", against)):
-        row[f"value{suffix}"] = wide[measure, which].mean()
-        row[f"passed{suffix}"] = wide["passed", which].mean()
-    return row | paired(wide[measure, arm], wide[measure, against])
+                row = {"benchmark": name, "measure": measure, "arm": arm, "against": against}
+                for suffix, which in (("", arm), ("_against", against)):
+                    row[f"value{suffix}"] = of[measure, which].mean()
+                    row[f"passed{suffix}"] = of["passed", which].mean()
+                rows.append(row | paired(of[measure, arm], of[measure, against]))
+    return pd.DataFrame(rows).drop(columns="p")
 
 
 def _scored(tall: pd.DataFrame, store: Any, score: Scorer) -> pd.DataFrame:

@@ -18,13 +18,13 @@ from lib.data.real import EXAMS, GROUPS, load_real
 from lib.run import Retriever
 from lib.stats import paired
 from lib.studies.judged.sample import ARMS, REAL_QUESTIONS
-from lib.studies.judged.tables import arms_table
+from lib.studies.judged.tables import pair_values
 from lib.studies.real.arms import arms_of
 from lib.studies.real.measures import exam_outcome
 from lib.studies.real.study import recorded
 from lib.studies.real.written import runs_of, written_for
 
-__all__ = ["contrast_tables", "filter_table", "filtered", "judged_runs"]
+__all__ = ["contrast_values", "filter_table", "filter_values", "filtered", "judged_runs"]
 
 RULES = ("both passes", "any pass")
 """Which pairs are filtered: those of which both passes say that they disagree, or either."""
@@ -39,13 +39,16 @@ METRICS = (
 Found = Mapping[tuple[str, str, str], Verdict]
 
 
-def contrast_tables(found: Found, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    """``contradiction_arms`` (``arms_table``) and ``contradiction_filter`` (``filter_table``)."""
+def contrast_values(found: Found, retriever: Retriever) -> pd.DataFrame:
+    """``arm, qid, metric, value`` of the judged arms, before and after the filter.
+
+    Of an arm the shares of its top five's pairs (``tables.pair_values``) and ``METRICS``; of
+    "<arm> | <rule>" ``METRICS`` of what the filter leaves, and ``removed``, how many it takes.
+    """
     questions, runs = judged_runs(retriever)
-    return {
-        "contradiction_arms": arms_table(found, runs),
-        "contradiction_filter": filter_table(found, runs, questions, evidence(read_judgments())),
-    }
+    judged = evidence(read_judgments())
+    filtered_too = filter_values(found, runs, questions, judged)
+    return pd.concat([pair_values(found, runs), filtered_too], ignore_index=True)
 
 
 def judged_runs(retriever: Retriever) -> tuple[list[Question], pd.DataFrame]:
@@ -73,31 +76,47 @@ def _disagree(verdict: Verdict, rule: str) -> bool:
     return verdict.disagree_any if rule == "any pass" else verdict.stance == "disagree"
 
 
-def filter_table(
+def filter_values(
     found: Found,
     runs: pd.DataFrame,
     questions: Sequence[Question],
     judged: Mapping[tuple[str, str], Evidence],
 ) -> pd.DataFrame:
+    """What each arm's top five supports, and what is left of it after the filter by each rule."""
+    by_qid = {question.qid: question for question in questions}
+    rows = []
+    for arm in ARMS:
+        own = runs[(runs["arm"] == arm) & (runs["rank"] <= 5)].sort_values("rank")
+        for qid, pids in own.groupby("qid")["pid"].agg(list).items():
+            outcome = exam_outcome(by_qid[qid], pids, judged)
+            rows += [(arm, qid, metric, outcome[metric]) for metric in METRICS]
+            for rule in RULES:
+                stays = filtered(pids, qid, found, rule)
+                outcome = exam_outcome(by_qid[qid], stays, judged)
+                outcome |= {"removed": len(pids) - len(stays)}
+                rows += [
+                    (f"{arm} | {rule}", qid, metric, outcome[metric])
+                    for metric in (*METRICS, "removed")
+                ]
+    return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
+
+
+def filter_table(values: pd.DataFrame) -> pd.DataFrame:
     """What the filter does to each arm's top five: is the right option still supported, the wrong?
 
-    Columns: rule, arm, metric, before, value (after), difference, low, high, p, least, n
-    (questions), touched (questions that lose a passage), removed (passages).
+    ``values`` are ``filter_values``. Columns: rule, arm, metric, before, value (after), difference,
+    low, high, n (questions), least, touched (questions that lose a passage), removed (passages).
     """
-    by_qid = {question.qid: question for question in questions}
+    by_qid = values.sort_values("qid").set_index("qid")
+    of = {key: own["value"] for key, own in by_qid.groupby(["arm", "metric"])}
     rows = []
     for rule in RULES:
         for arm in ARMS:
-            own = runs[(runs["arm"] == arm) & (runs["rank"] <= 5)].sort_values("rank")
-            before, after, removed = {}, {}, []
-            for qid, pids in own.groupby("qid")["pid"].agg(list).items():
-                stays = filtered(pids, qid, found, rule)
-                removed.append(len(pids) - len(stays))
-                before[qid] = exam_outcome(by_qid[qid], pids, judged)
-                after[qid] = exam_outcome(by_qid[qid], stays, judged)
-            was, then = (pd.DataFrame.from_dict(x, orient="index") for x in (before, after))
+            after = f"{arm} | {rule}"
+            removed = of[after, "removed"]
             for metric in METRICS:
-                row = {"rule": rule, "arm": arm, "metric": metric, "before": was[metric].mean()}
-                row |= {"value": then[metric].mean()} | paired(then[metric], was[metric])
-                rows.append(row | {"touched": sum(map(bool, removed)), "removed": sum(removed)})
-    return pd.DataFrame(rows)
+                was, then = of[arm, metric], of[after, metric]
+                row = {"rule": rule, "arm": arm, "metric": metric, "before": was.mean()}
+                row |= {"value": then.mean()} | paired(then, was)
+                rows.append(row | {"touched": int((removed > 0).sum()), "removed": removed.sum()})
+    return pd.DataFrame(rows).drop(columns="p")

@@ -19,15 +19,16 @@ from lib.data.real import GROUPS
 from lib.limit import makes_real
 from lib.place import open_retriever
 from lib.profiles import Profile
+from lib.report import six_digits
 from lib.search.embed import Encoder
 from lib.studies.contradiction.study import BINS, PERIODS, reported
 from lib.studies.evidence.load import files_of, load_evidence
-from lib.studies.judged.contrast import contrast_tables
+from lib.studies.judged.contrast import contrast_values, filter_table
 from lib.studies.judged.plants import PLANTS, read_plants
 from lib.studies.judged.quality import pair_quality
 from lib.studies.judged.sample import ARMS, share_drawn
 from lib.studies.judged.study import beside
-from lib.studies.judged.tables import by_period, reasons, shares
+from lib.studies.judged.tables import arms_table, by_period, reasons, shares
 
 __all__ = ["figure2", "judged_tables", "with_judgments"]
 
@@ -41,7 +42,7 @@ def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str
     ``contradiction_judge`` (is the judge an instrument?), ``contradiction_judged`` (how much
     contradiction there is), ``contradiction_reasons`` (why); for evidence-mini and open
     ``contradiction_periods``; and where a profile makes the real sample, ``contradiction_arms`` and
-    ``contradiction_filter`` (see ``contrast``).
+    ``contradiction_filter`` (see ``contrast``), from ``values_contradiction_arms``.
     """
     rows = read_pair_judgments()
     found = verdicts(rows)
@@ -73,7 +74,7 @@ def _kept(make: Callable[[], pd.DataFrame], name: str, profile: Profile, origin:
 def _contrast(
     found: Mapping, profile: Profile, encoder: Encoder, files: Sequence[str]
 ) -> dict[str, pd.DataFrame]:
-    """The tables of ``contrast_tables``; both are made once one of them is stale."""
+    """``arms_table`` and ``filter_table``, from outcomes by question that are kept first."""
     recordings = [path.relative_to(DATA).as_posix() for path in RECORDINGS.glob("real-*.jsonl.gz")]
     sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
     judged = JUDGMENTS.relative_to(DATA).as_posix()
@@ -82,17 +83,21 @@ def _contrast(
         "data": sorted({*files, judged, *recordings, *sets, *files_of_corpora(profile.corpora)}),
         "encoder": encoder.fingerprint,
     }
-    made: dict[str, pd.DataFrame] = {}
 
-    def table(name: str) -> pd.DataFrame:
-        if not made:
-            made.update(contrast_tables(found, open_retriever(profile, encoder)))
-            asked = {key.removeprefix("real/") for key, *_ in found if key.startswith("real/")}
-            note_look("contradiction, judged", "real", asked, profile.name, ARMS)
-        return made[name]
+    def looked_at() -> pd.DataFrame:
+        outcomes = contrast_values(found, open_retriever(profile, encoder))
+        asked = {key.removeprefix("real/") for key, *_ in found if key.startswith("real/")}
+        note_look("contradiction, judged", "real", asked, profile.name, ARMS)
+        return six_digits(outcomes)
 
-    names = ("contradiction_arms", "contradiction_filter")
-    return {name: _kept(lambda name=name: table(name), name, profile, origin) for name in names}
+    values = make_or_reuse(
+        looked_at, "values_contradiction_arms", profile.name, dear=True, **origin
+    )
+    makers = {"contradiction_arms": arms_table, "contradiction_filter": filter_table}
+    return {
+        name: _kept(lambda make=make: make(values), name, profile, origin)
+        for name, make in makers.items()
+    }
 
 
 def figure2(periods: pd.DataFrame | None, evidence: str) -> pd.DataFrame:

@@ -15,16 +15,16 @@ import pandas as pd
 
 from lib.data.pair_judgments import read_pair_judgments
 from lib.search.embed import Encoder
-from lib.studies.contradiction.checks import all_checks as checks_of_models
-from lib.studies.contradiction.checks import auroc_row
+from lib.studies.contradiction.checks import check_values as values_of_models
+from lib.studies.contradiction.checks import pairs_of
 from lib.studies.contradiction.cnt import document_cnt
 from lib.studies.contradiction.study import Study, reranked
 from lib.studies.nli.pairs import judged_pairs
 
 __all__ = [
-    "all_checks",
     "beside",
     "by_all",
+    "check_values",
     "each",
     "judged_study",
     "most_contradictory",
@@ -95,17 +95,16 @@ def each(make: Callable[[pd.DataFrame], pd.DataFrame], table: pd.DataFrame) -> p
     return beside({name: make(rows.drop(columns="contradiction")) for name, rows in parts})
 
 
-def all_checks(modelled: Study) -> pd.DataFrame:
-    """``lib.studies.contradiction.checks.all_checks``, and *judged*: couples of abstracts that the
-    judge says disagree, against those that agree, by CNT."""
+def check_values(modelled: Study) -> pd.DataFrame:
+    """``lib.studies.contradiction.checks.check_values``, and *judged*: couples of abstracts that
+    the judge says disagree, against those that agree, by CNT."""
     texts = {i: abstract.text for i, abstract in modelled.evidence.items()}
     pairs = judged_pairs(texts, ("mini", "query", "near"))
     pairs = pairs[pairs["stance"].isin(["agree", "disagree"])]
     couples = pairs[["a", "b"]].to_numpy().tolist()
     values = [score.value for score in modelled.score([(texts[a], texts[b]) for a, b in couples])]
-    row = auroc_row("judged", values, pairs["value"] == 1, pairs["pool"].tolist())
-    table = pd.concat([checks_of_models(modelled), pd.DataFrame([row])], ignore_index=True)
-    return beside({"modelled": table})
+    judged = pairs_of("judged", values, pairs["value"] == 1, pairs["pool"].tolist())
+    return pd.concat([values_of_models(modelled), judged], ignore_index=True)
 
 
 def most_contradictory(study: Study, limit: int = 12) -> pd.DataFrame:

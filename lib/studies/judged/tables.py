@@ -14,7 +14,7 @@ from lib.stats import paired
 from lib.studies.contradiction.study import PERIODS
 from lib.studies.judged.sample import ARMS, period_of
 
-__all__ = ["arms_table", "by_period", "reasons", "shares"]
+__all__ = ["arms_table", "by_period", "pair_values", "reasons", "shares"]
 
 Found = Mapping[tuple[str, str, str], Verdict]
 MEASURES = ("same", "agree", "disagree")
@@ -24,8 +24,10 @@ def shares(found: Found) -> pd.DataFrame:
     """Of the judged pairs of each group, how many are on one question, agree and disagree.
 
     Columns: group, measure, count, value, low, high, n (pairs), pools. Both passes must say so;
-    "disagree_any" is what either says. Planted pairs are left out. The interval resamples pools;
-    where none or all are counted it has no width, and says nothing.
+    "disagree_any" is what either says. "disagree_of_same" is of the pairs on one question alone:
+    no other pair could disagree, so it is what tells how much contradiction there is. Planted
+    pairs are left out. The interval resamples pools; where none or all are counted it has no
+    width, and says nothing.
     """
     groups = defaultdict(lambda: defaultdict(list))
     for (pool, a, b), verdict in found.items():
@@ -35,12 +37,19 @@ def shares(found: Found) -> pd.DataFrame:
     rows = []
     for group, pools in sorted(groups.items()):
         for measure in (*MEASURES, "disagree_any"):
-            counts = np.array([[_count(own, measure), len(own)] for own in pools.values()])
-            value, low, high = _ratio(counts)
-            count, n = counts.sum(axis=0)
-            rows.append((group, measure, count, value, low, high, n, len(pools)))
+            counts = [(_count(own, measure), len(own)) for own in pools.values()]
+            rows.append((group, measure, *_share(counts)))
+        counts = [(_count(own, "disagree"), _count(own, "same")) for own in pools.values()]
+        rows.append((group, "disagree_of_same", *_share(counts)))
     columns = ["group", "measure", "count", "value", "low", "high", "n", "pools"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _share(counts: Iterable[tuple[int, int]]) -> tuple[int, float, float, float, int, int]:
+    """count, value, low, high, n and pools of (hits, of) by pool; pools of nothing are left out."""
+    own = np.array([(hits, of) for hits, of in counts if of])
+    count, n = own.sum(axis=0)
+    return count, *_ratio(own), n, len(own)
 
 
 def _count(verdicts: Iterable[Verdict], measure: str) -> int:
@@ -130,28 +139,31 @@ def _weighted(
     return mean, float(low), float(high)
 
 
-def arms_table(found: Found, runs: pd.DataFrame, against: str = "hplus") -> pd.DataFrame:
-    """What contrast does: of the pairs within each arm's top five, the share on one question, that
-    agree and that disagree, each against H+ alone on the same questions.
-
-    ``runs``: arm, qid, rank, pid. Columns: arm, measure, value, difference, low, high, p, n, least.
-    """
+def pair_values(found: Found, runs: pd.DataFrame) -> pd.DataFrame:
+    """Of the pairs within each arm's top five, the share on one question, that agree and that
+    disagree: arm, qid, metric, value. ``runs``: arm, qid, rank, pid."""
     top = runs[runs["arm"].isin(ARMS) & (runs["rank"] <= 5)]
-    values = defaultdict(dict)
+    values = []
     for (qid, arm), rows in top.groupby(["qid", "arm"]):
         pairs = [tuple(sorted(pair)) for pair in combinations(rows["pid"], 2)]
         own = [found[key] for a, b in pairs if (key := (f"real/{qid}", a, b)) in found]
         for measure in MEASURES if len(own) == len(pairs) and pairs else ():
-            values[measure, arm][qid] = _count(own, measure) / len(pairs)
-    return pd.DataFrame(_compared(values, against))
+            values.append((arm, qid, measure, _count(own, measure) / len(pairs)))
+    return pd.DataFrame(values, columns=["arm", "qid", "metric", "value"])
 
 
-def _compared(values: Mapping[tuple[str, str], Mapping[str, float]], against: str) -> Sequence:
+def arms_table(values: pd.DataFrame, against: str = "hplus") -> pd.DataFrame:
+    """What contrast does to ``pair_values``, each arm against H+ alone on the same questions.
+
+    Columns: arm, measure, value, difference, low, high, n, least.
+    """
+    by_qid = values.sort_values("qid").set_index("qid")
+    of = {key: own["value"] for key, own in by_qid.groupby(["metric", "arm"])}
     rows = []
     for measure in MEASURES:
-        base = pd.Series(values[measure, against])
+        base = of[measure, against]
         for arm in ARMS:
-            own = pd.Series(values[measure, arm]).reindex(base.index)
+            own = of[measure, arm].reindex(base.index)
             row = {"arm": arm, "measure": measure, "value": own.mean(), "n": len(own)}
             rows.append(row if arm == against else row | paired(own.to_numpy(), base.to_numpy()))
-    return rows
+    return pd.DataFrame(rows).drop(columns="p")

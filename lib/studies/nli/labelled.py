@@ -27,7 +27,7 @@ from lib.base.paths import DATA
 from lib.stats import auroc, auroc_interval
 from lib.studies.nli.findings import held_out_pairs
 from lib.studies.nli.models import Backend
-from lib.studies.nli.pairs import LabelledPair, judged_pairs
+from lib.studies.nli.pairs import LabelledPair, judged_pairs, numbered
 from lib.studies.nli.scores import score_pairs
 
 if TYPE_CHECKING:
@@ -42,10 +42,12 @@ __all__ = [
     "MEASURED",
     "NEAREST",
     "SETS",
+    "TRAINED_ON",
     "cited_abstracts",
     "instruments",
     "quality",
     "quality_table",
+    "quality_values",
     "scifact",
     "side_by_side",
 ]
@@ -184,6 +186,9 @@ AGAINST_AGREEMENT = (
 )
 """The sets on which contradictions stand against agreements on the same matter alone."""
 
+TRAINED_ON = ("scifact held-out", "evidence inference held-out")
+"""Sets whose other claims or articles were trained on: what a model shows there is of that kind."""
+
 GOAL, LEAST = 0.75, 0.65
 """Declared before any adapter was trained: the AUROC that is aimed at against agreement, and what
 the lower end of its interval must exceed for a model to be used on evidence of that kind."""
@@ -206,9 +211,38 @@ FILES = {
 """What each set is read from, as ``lib.base.provenance.data_hash`` takes it."""
 
 
-def quality_table(backends: Sequence[Backend], sets: Sequence[str] = MEASURED) -> pd.DataFrame:
-    """``quality`` of every backend on every set, one row each; the sets in the order given."""
-    return pd.DataFrame([quality(backend, name) for name in sets for backend in backends])
+def quality_values(backends: Sequence[Backend], sets: Sequence[str] = SETS) -> pd.DataFrame:
+    """The score of every backend for every pair: set, group, label, backend, value.
+
+    Pairs are in the order of their set. ``label`` is contradiction, entailment or neutral; a score
+    is the higher of both directions, as CNT takes it; pairs of one ``group`` (a number) share a
+    text or a topic.
+    """
+    parts = []
+    for name in sets:
+        pairs = SETS[name]()
+        own = {
+            "set": name,
+            "group": numbered([pair.group for pair in pairs]),
+            "label": [pair.label for pair in pairs],
+        }
+        texts = [(pair.a, pair.b) for pair in pairs]
+        for backend in backends:
+            scores = pd.Series(score_pairs(texts, backend))
+            parts.append(pd.DataFrame(own | {"backend": backend.name, "value": scores}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def quality_table(values: pd.DataFrame, sets: Sequence[str] = MEASURED) -> pd.DataFrame:
+    """``quality`` of every backend of ``quality_values`` on every one of MEASURED, a row each."""
+    rows = []
+    for name in sets:
+        own = values[values["set"] == name.removesuffix(_WITHOUT_NEUTRAL)]
+        if name.endswith(_WITHOUT_NEUTRAL):
+            own = own[own["label"] != "neutral"]
+        for backend, of_model in own.groupby("backend", sort=False):
+            rows.append({"backend": backend, "set": name} | quality(of_model))
+    return pd.DataFrame(rows)
 
 
 def instruments(table: pd.DataFrame) -> pd.DataFrame:
@@ -241,31 +275,25 @@ def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     return wide.rename(columns={"positives": "contradictions"})
 
 
-def quality(backend: Backend, name: str, *, draws: int = 1000, seed: int = 0) -> dict[str, Any]:
+def quality(own: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> dict[str, Any]:
     """How well P(contradiction) ranks the contradictions of a set above its other pairs.
 
-    ``name`` is one of SETS or MEASURED. Returns backend, set, auroc, ap (average precision; its
-    chance level is positives / n), n, positives, and auroc_low, auroc_high: the 95 % interval of a
-    bootstrap over groups of pairs that share a text or a topic. A pair's score is the higher of
-    both directions, as CNT takes it. ``mean_p`` is the mean score, to be held against positives /
-    n, and ``off`` how far the score is from the share of contradictions on average: the mean
+    ``own`` are rows of ``quality_values`` of one set and backend. Returns auroc, ap (average
+    precision; its chance level is positives / n), n, positives, and auroc_low, auroc_high: the 95 %
+    interval of a bootstrap over groups. ``mean_p`` is the mean score, to be held against positives
+    / n, and ``off`` how far the score is from the share of contradictions on average: the mean
     distance over ten bins of equal width, by how many pairs are in each.
     """
     from sklearn.metrics import average_precision_score
 
-    pairs = SETS[name.removesuffix(_WITHOUT_NEUTRAL)]()
-    if name.endswith(_WITHOUT_NEUTRAL):
-        pairs = [pair for pair in pairs if pair.label != "neutral"]
-    scores = score_pairs([(pair.a, pair.b) for pair in pairs], backend)
-    contradicts = np.array([pair.label == "contradiction" for pair in pairs])
-    group_of = [pair.group for pair in pairs]
-    low, high = auroc_interval(contradicts, scores, group_of, draws=draws, seed=seed)
+    scores = own["value"].to_numpy(float)
+    contradicts = (own["label"] == "contradiction").to_numpy()
+    groups = own["group"].tolist()
+    low, high = auroc_interval(contradicts, scores, groups, draws=draws, seed=seed)
     return {
-        "backend": backend.name,
-        "set": name,
         "auroc": auroc(contradicts, scores),
         "ap": float(average_precision_score(contradicts, scores)),
-        "n": len(pairs),
+        "n": len(own),
         "positives": int(contradicts.sum()),
         "auroc_low": low,
         "auroc_high": high,

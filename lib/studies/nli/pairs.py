@@ -10,7 +10,7 @@ import pandas as pd
 from lib.data.pair_judgments import read_pair_judgments, verdicts
 from lib.studies.nli.models import sentences
 
-__all__ = ["LabelledPair", "judged_pairs"]
+__all__ = ["LabelledPair", "judged_pairs", "numbered"]
 
 _COLUMNS = ["pool", "a", "b", "value", "same", "stance", "reason", "sentence_a", "sentence_b"]
 
@@ -22,6 +22,12 @@ class LabelledPair(NamedTuple):
     b: str
     label: str
     group: str
+
+
+def numbered(groups: Sequence[str]) -> list[int]:
+    """Groups as numbers from 0, in the order of their names."""
+    number = {name: i for i, name in enumerate(sorted(set(groups)))}
+    return [number[name] for name in groups]
 
 
 def judged_pairs(

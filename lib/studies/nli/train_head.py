@@ -27,6 +27,7 @@ from lib.studies.nli.labelled import (
     cited_abstracts,
     quality,
     quality_table,
+    quality_values,
     scifact,
 )
 
@@ -163,7 +164,8 @@ def save(pairs: Sequence[LabelledPair], encoder: Encoder, file: Path = HEAD) -> 
     }
     for _ in range(2):  # the note is measured with the file, so it is written a second time
         atomic_write(file, partial(_write, parts))
-        q = quality(FeatureBackend("head", encoder, file), "scifact held-out")
+        backend = FeatureBackend("head", encoder, file)
+        q = quality(quality_values([backend], ["scifact held-out"]))
         parts["note"] = (
             f"AUROC {q['auroc']:.2f} [{q['auroc_low']:.2f}, {q['auroc_high']:.2f}], average "
             f"precision {q['ap']:.2f} (chance {q['positives'] / q['n']:.2f}) on {q['n']} pairs of "
@@ -182,4 +184,4 @@ if __name__ == "__main__":
     print(validation(training, minilm).round({"auroc": 3}).to_string(index=False), flush=True)
     save(training, minilm)
     models = [FeatureBackend(name, minilm) for name in ("head", "cosine", "cues")]
-    print(quality_table(models).round(3).to_string(index=False))
+    print(quality_table(quality_values(models)).round(3).to_string(index=False))

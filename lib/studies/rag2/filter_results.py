@@ -10,11 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lib.data.judgments import HELPFUL, evidence, read_judgments
-from lib.data.questions import Question
 from lib.data.real import GROUPS, load_real
 from lib.methods.after import shown
-from lib.methods.base import Expansion
-from lib.profiles import Profile
 from lib.run import Retriever, Unranked
 from lib.search.adapters import WEIGHTS
 from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure
@@ -23,6 +20,7 @@ from lib.studies.rag2.filtering import (
     ARMS,
     KEEPS,
     Candidates,
+    K,
     by_k,
     cached_scores,
     filter_pairs,
@@ -59,9 +57,13 @@ from lib.ways import Hypotheses, Text, Way
 __all__ = [
     "CROSSED",
     "FILTERED",
+    "LABEL_SCORES",
+    "crossed_values",
+    "filter_scores",
     "filter_tables",
     "judge_table",
     "label_table",
+    "label_values",
     "lines_of",
     "load_filters",
     "training_tables",
@@ -81,10 +83,12 @@ _GROUPS = {
 """What is measured on each group, and whose training pairs its lines are read from."""
 
 
-def filter_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    """What every filter tells apart and keeps, and what is found and read after ``FILTERED``.
+def filter_scores(retriever: Retriever) -> pd.DataFrame:
+    """Every passage that ``ARMS`` found, with its rank in each list and every filter's score.
 
-    ``rag2_filters`` is in the form of Table 1.
+    Columns: dataset, qid, pid, given, right, wrong (see ``Candidates``), a rank for each arm
+    (missing where it did not find the passage) and a score for each filter. The pairs that a
+    language model was asked about (``HELPFUL``) are rows of the dataset "helpful".
     """
     questions = load_real("test")
     targets = experts_passages(retriever.store)
@@ -94,11 +98,46 @@ def filter_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFr
     candidates = Candidates.of(questions, runs, evidence(read_judgments()), targets)
     texts = {passage.pid: passage.text for passage in retriever.store}
     filters = load_filters(retriever, list(texts.values()))
+    ranks = candidates.table.pivot(index=["qid", "pid"], columns="arm", values="rank")
     scores = score_candidates(candidates, texts, filters)
-    crossed = _crossed(questions, written, targets, retriever)
+    asked = _asked().assign(dataset="helpful")
+    asked["given"] = [row.pid in targets[row.qid] for row in asked.itertuples()]
+    read = [(shown(candidates.questions[row.qid]), texts[row.pid]) for row in asked.itertuples()]
+    for name, judge in filters.items():
+        asked[name] = cached_scores(judge, read)
+    scores = scores.merge(ranks.reset_index(), on=["qid", "pid"], validate="1:1")
+    table = pd.concat([scores, asked.drop(columns="helpful")], ignore_index=True)
+    truths = {name: table[name].fillna(False).astype(int) for name in ("given", "right", "wrong")}
+    return table.assign(**truths)
+
+
+def _asked() -> pd.DataFrame:
+    """The pairs of ``HELPFUL``: qid, pid, helpful (what the language model said, 1.0 or 0.0)."""
+    with open(HELPFUL, encoding="utf-8", newline="") as stream:
+        rows = pd.DataFrame(csv.DictReader(stream))
+    return rows[["qid", "pid", "helpful"]].astype({"helpful": float})
+
+
+def filter_tables(
+    scores: pd.DataFrame, crossed: pd.DataFrame, setup: str
+) -> dict[str, pd.DataFrame]:
+    """What every filter tells apart and keeps, and what is found and read after ``FILTERED``.
+
+    ``scores`` are ``filter_scores``, ``crossed`` ``crossed_values``. ``rag2_filters`` is in the
+    form of Table 1.
+    """
+    filters = tuple(name for name in (*BASELINES, *HEADS, *CROSSES) if name in scores)
+    asked = scores[scores["dataset"] == "helpful"]
+    scores = scores[scores["dataset"] != "helpful"].astype(dict.fromkeys(_TRUTHS, bool))
+    lists = scores.melt(["dataset", "qid", "pid", *_TRUTHS], ARMS, "arm", "rank").dropna()
+    candidates = Candidates(
+        {question.qid: question for question in load_real("test")},
+        lists.sort_values(["dataset", "arm", "qid", "rank"], ignore_index=True),
+        evidence(read_judgments()),
+    )
     values, tested, kept = [], [], []
     for group, (trained_on, metrics) in _GROUPS.items():
-        lines = lines_of(tuple(filters), trained_on)
+        lines = lines_of(filters, trained_on)
         few = {key: value for key, value in lines.items() if key[0] in FILTERED}
         own = filtered_values(candidates.of_group(group), scores, few)
         pairs = filter_pairs(few, FILTERED[0], metrics) + _query_pairs(metrics)
@@ -112,8 +151,7 @@ def filter_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFr
         values.append(own)
         tested.append(claims(own, pairs).assign(dataset=group))
         kept.append(kept_table(scores[of_group(scores, group)], lines))
-    setup = f"{profile.name}, {retriever.encoder.name}, recorded texts, k = 5"
-    table = means_table(pd.concat(values), setup)
+    table = means_table(pd.concat(values), f"{setup}, recorded texts, k = {K}")
     # Whoever wrote a hypothesis saw the options, and on exams every filter reads them.
     filtered_exam = table["method"].str.contains(" | ", regex=False) & (
         table["dataset"] != "bioasq"
@@ -123,14 +161,17 @@ def filter_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFr
     return {
         "rag2_filters": table,
         "rag2_filters_claims": without_verdicts(*tested),
-        "rag2_filters_auroc": tells_apart(scores, tuple(filters)),
+        "rag2_filters_auroc": tells_apart(scores, filters),
         "rag2_filters_kept": pd.concat(kept, ignore_index=True),
         "rag2_filters_judge": judge_table(
-            questions, texts, targets, filters, lines_of(tuple(filters), "bioasq")
+            asked.merge(_asked(), on=["qid", "pid"]), filters, lines_of(filters, "bioasq")
         ),
         "rag2_by_k": by_k(read[headline]),
         "rag2_top_1": without_verdicts(top_1),
     }
+
+
+_TRUTHS = ["given", "right", "wrong"]
 
 
 def _shown_over_k() -> list[str]:
@@ -171,16 +212,14 @@ def lines_of(names: Sequence[str], trained_on: str = "") -> dict[tuple[str, str]
     return lines
 
 
-def _crossed(
-    questions: Sequence[Question],
-    written: Mapping[str, Mapping[str, Expansion]],
-    targets: Mapping[str, frozenset[str]],
-    retriever: Retriever,
-) -> pd.DataFrame:
+def crossed_values(retriever: Retriever) -> pd.DataFrame:
     """P@5 of contrast with the rationale as H+, on BioASQ's questions that have both.
 
     Columns dataset, arm ("rationale@<lambda>"), qid, metric, value.
     """
+    questions = load_real("test")
+    targets = experts_passages(retriever.store)
+    written = written_for(questions, recorded(), retriever)
     asked = [q.qid for q in questions if q.dataset == "bioasq" and q.qid in written["rationale"]]
     parts = []
     for lam in CROSSED:
@@ -218,31 +257,24 @@ def _crossed_pairs() -> list[Pair]:
 
 
 def judge_table(
-    questions: Sequence[Question],
-    texts: Mapping[str, str],
-    targets: Mapping[str, frozenset[str]],
-    filters: Mapping[str, Filter],
-    lines: Mapping[tuple[str, str], float],
+    asked: pd.DataFrame, filters: Sequence[str], lines: Mapping[tuple[str, str], float]
 ) -> pd.DataFrame:
     """The language model that was asked whether a passage helps, beside every filter.
 
-    Truth is that the experts gave the passage. Columns: filter, keeps, precision, recall, kept (all
-    shares), auroc, auroc_low, auroc_high, n. Pairs are those of ``data/judgments/helpful.csv``.
+    ``asked``: qid, given (truth: the experts gave the passage), helpful, and a score for each of
+    ``filters``. Columns: filter, keeps, precision, recall, kept (all shares), auroc, auroc_low,
+    auroc_high, n.
     """
-    with open(HELPFUL, encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    by_qid = {question.qid: question for question in questions}
-    qids = [row["qid"] for row in rows]
-    given = np.array([row["pid"] in targets[row["qid"]] for row in rows])
-    read = [(shown(by_qid[row["qid"]]), texts[row["pid"]]) for row in rows]
-    helpful = np.array([float(row["helpful"]) for row in rows])
+    qids = asked["qid"].tolist()
+    given = asked["given"].to_numpy() == 1
+    helpful = asked["helpful"].to_numpy(float)
     found = [
         _against(given, helpful, 0.5, qids) | {"filter": "a large language model", "keeps": ""}
     ]
-    scores = {name: cached_scores(judge, read) for name, judge in filters.items()}
     for (name, keeps), threshold in lines.items():
-        row = _against(given, scores[name], threshold, qids)
-        found.append(row | {"filter": name, "keeps": keeps})
+        if name in filters:
+            row = _against(given, asked[name].to_numpy(float), threshold, qids)
+            found.append(row | {"filter": name, "keeps": keeps})
     columns = ["filter", "keeps", "precision", "recall", "kept", "auroc", "auroc_low", "auroc_high"]
     return pd.DataFrame(found)[[*columns, "n"]]
 
@@ -266,38 +298,49 @@ def _against(
 # labels and training ------------------------------------------------------------------------------
 
 
-def training_tables(retriever: Retriever) -> dict[str, pd.DataFrame]:
-    """Whether the labels are an instrument, and what every trained piece cost."""
+def label_values(retriever: Retriever) -> pd.DataFrame:
+    """BioASQ's labelled pairs with what they are held against.
+
+    Columns: rationale, part, qid, pid, given (the experts gave it: 1 or 0), delta_ppl,
+    delta_log_ppl, and a score for each of ``BASELINES``, which no label went into.
+    """
     material = open_material()
     texts = [passage.text for passage in retriever.store]
-    baselines = {
-        name: load_filter(name, 0.25, encoder=retriever.encoder, texts=texts) for name in BASELINES
-    }
     bioasq = material.labels[material.labels["dataset"] == "bioasq"]
     expert = bioasq[bioasq["rationale"] == "expert"].reset_index(drop=True)
     read = texts_of(expert, material.rationales, material.store)
-    scored = expert[["qid", "pid"]].assign(
-        **{name: cached_scores(judge, read) for name, judge in baselines.items()}
-    )
-    labels = label_table(bioasq.merge(scored, on=["qid", "pid"]), experts_passages(retriever.store))
-    return {"rag2_labels": labels, "rag2_trainings": _cards()}
+    scored = expert[["qid", "pid"]]
+    for name in BASELINES:
+        judge = load_filter(name, 0.25, encoder=retriever.encoder, texts=texts)
+        scored = scored.assign(**{name: cached_scores(judge, read)})
+    experts = experts_passages(retriever.store)
+    labels = bioasq.merge(scored, on=["qid", "pid"])
+    labels["given"] = [int(row.pid in experts.get(row.qid, ())) for row in labels.itertuples()]
+    return labels[["rationale", "part", "qid", "pid", "given", *LABEL_SCORES]]
 
 
-def label_table(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
+LABEL_SCORES = ["delta_ppl", "delta_log_ppl", *BASELINES]
+
+
+def training_tables(labels: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Whether the labels are an instrument, and what every trained piece cost."""
+    return {"rag2_labels": label_table(labels), "rag2_trainings": _cards()}
+
+
+def label_table(labels: pd.DataFrame) -> pd.DataFrame:
     """Is the label an instrument? Its AUROC against the experts' own choice of snippets, BioASQ.
 
-    ``labels``: the labels with a column for each of ``BASELINES``, which no label went into.
-    Columns: rationale (expert; own; "expert, own's questions": where the model wrote one too),
-    score (delta_ppl, delta_log_ppl, a baseline), part, those of ``separation``, and
-    ``positive_share``: how often a passage makes the rationale likelier at all.
+    ``labels`` are ``label_values``. Columns: rationale (expert; own; "expert, own's questions":
+    where the model wrote one too), score (one of ``LABEL_SCORES``), part, those of ``separation``,
+    and ``positive_share``: how often a passage makes the rationale likelier at all.
     """
     has_own = set(labels.loc[labels["rationale"] == "own", "qid"])
     same = labels[(labels["rationale"] == "expert") & labels["qid"].isin(has_own)]
     everything = pd.concat([labels, same.assign(rationale="expert, own's questions")])
     rows = []
     for (rationale, part), own in everything.groupby(["rationale", "part"], sort=True):
-        given = np.array([row.pid in experts.get(row.qid, ()) for row in own.itertuples()])
-        for score in ("delta_ppl", "delta_log_ppl", *BASELINES):
+        given = own["given"].to_numpy() == 1
+        for score in LABEL_SCORES:
             values = own[score].to_numpy(float)
             row = {"rationale": rationale, "score": score, "part": part}
             row |= separation(given, values, own["qid"])

@@ -26,6 +26,7 @@ from lib.studies.real.measures import exam_outcome
 
 __all__ = [
     "ARMS",
+    "K",
     "KEEPS",
     "Candidates",
     "by_k",
@@ -43,6 +44,9 @@ ARMS = ("question", "rationale", "hplus", "chr@0.4", "chr@1")
 """Whose passages are filtered: the question's, RAG2's query's, and those of contrast."""
 
 _DEPTH = {"bioasq": 10, "exams": 5}
+
+K = 5
+"""Passages that a reader is given: a filter drops some of these, and nothing takes their place."""
 
 KEEPS = ("likelier than not", "as 25 % of training", "as 5 % of training")
 """Where a filter draws the line: at probability .5, as RAG2 does, or at the score that keeps a
@@ -218,17 +222,17 @@ def filtered_values(
     """Every outcome of every arm before and after each filter.
 
     Columns dataset, arm, qid, metric, value. An arm after a filter is named
-    "<arm> | <filter>, <keeps>". On exams as ``lib.studies.real.measures.exam_outcome`` has them, of
-    what is left of the first five; on
-    BioASQ ``p_at_5`` of what is left of the first ten. ``kept`` is the share that was left,
-    ``emptied`` 1 where nothing was: a chat model would answer without documents there. With
-    " (best kept)" behind the name the best passage stays instead, as for a reader that cannot.
+    "<arm> | <filter>, <keeps>". The list is cut to ``K``, then filtered. On exams outcomes are as
+    ``lib.studies.real.measures.exam_outcome`` has them, on BioASQ ``p_at_5`` and others. ``kept``
+    is the share that was left, ``emptied`` 1 where nothing was: a chat model would answer without
+    documents there. With " (best kept)" behind the name the best passage stays instead, as for a
+    reader that cannot.
     """
     score_of = scores.set_index(["qid", "pid"])
     table = candidates.table
     parts = []
     for (dataset, arm), own in table.groupby(["dataset", "arm"], sort=True):
-        lists = {qid: rows["pid"].tolist() for qid, rows in own.groupby("qid")}
+        lists = {qid: rows["pid"].tolist()[:K] for qid, rows in own.groupby("qid")}
         given = {qid: set(rows.loc[rows["given"], "pid"]) for qid, rows in own.groupby("qid")}
         for name, left in _after(lists, score_of, thresholds):
             outcomes = {
@@ -275,7 +279,7 @@ def _outcome(
         measured = exam_outcome(candidates.questions[qid], pids, candidates.judged)
         return row | {name: value for name, value in measured.items() if name != "judged_share"}
     right = [pid in given for pid in pids]
-    row |= {"p_at_5": sum(right[:5]) / 5, "hit_at_5": float(any(right[:5]))}
+    row |= {"p_at_5": sum(right) / K, "hit_at_5": float(any(right))}
     # Of what is left, the share that experts gave; a question of which nothing is left has none.
     return row | ({"precision_of_kept": sum(right) / len(right)} if right else {})
 

@@ -19,6 +19,7 @@ from lib.studies.real.study import experts_passages
 __all__ = [
     "TRUTHS",
     "held_pairs",
+    "held_scores",
     "held_table",
     "held_tables",
     "kept_shares",
@@ -116,22 +117,23 @@ def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> 
     return pd.DataFrame(rows)
 
 
-def held_tables(
-    material: Material, filters: Mapping[str, Filter], lines: Mapping[tuple[str, str], float]
-) -> dict[str, pd.DataFrame]:
-    """``rag2_held``, ``rag2_held_shuffled`` and ``rag2_held_kept``, of filters by name.
-
-    ``lines`` are the thresholds by filter and by what they keep.
-    """
+def held_scores(material: Material, filters: Mapping[str, Filter]) -> pd.DataFrame:
+    """``held_pairs`` with the score of every filter."""
     pairs = held_pairs(material.labels, experts_passages(material.store))
     texts = texts_of(pairs, material.rationales, material.store)
-    scored = score_pairs(pairs, texts, list(filters.values()))
+    return score_pairs(pairs, texts, list(filters.values()))
+
+
+def held_tables(
+    scored: pd.DataFrame, lines: Mapping[tuple[str, str], float]
+) -> dict[str, pd.DataFrame]:
+    """``rag2_held`` and ``rag2_held_kept`` of ``held_scores``; ``lines`` are the thresholds by
+    filter and by what they keep."""
     thresholds: dict[str, dict[str, float]] = {}
     for (name, keeps), threshold in lines.items():
         thresholds.setdefault(name, {})[keeps] = threshold
     return {
-        "rag2_held": held_table(scored, list(filters)),
-        "rag2_held_shuffled": shuffled_draws(material, pairs),
+        "rag2_held": held_table(scored, list(thresholds)),
         "rag2_held_kept": kept_shares(scored, thresholds),
     }
 

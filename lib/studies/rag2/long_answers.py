@@ -36,7 +36,7 @@ from lib.run import Retriever, execute
 from lib.stats import Pair, claims
 from lib.studies.grid.long_tables import means_table
 from lib.studies.rag2.filters import Filter, load_filter
-from lib.studies.rag2.long_scores import SCORES, TokenScorer, instrument, rouge_l, same_question
+from lib.studies.rag2.long_scores import SCORES, TokenScorer, rouge_l, same_question
 from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed, copied, record
 from lib.studies.rag2.strategies import DEPTH, Remembered
@@ -59,6 +59,7 @@ __all__ = [
     "answers_to",
     "instrument_couples",
     "long_answer_claims",
+    "long_answer_outcomes",
     "long_answer_tables",
     "long_answer_values",
     "long_questions",
@@ -366,27 +367,25 @@ def long_answer_claims(values: pd.DataFrame) -> pd.DataFrame:
     return without_verdicts(*tables)
 
 
-def long_answer_tables(
+def long_answer_outcomes(
     retriever: Retriever, reranker: Scorer, judge: Filter | None
-) -> dict[str, pd.DataFrame]:
-    """``rag2_long_answers`` in the form of Table 1, its ``_claims``, and ``_instrument``.
+) -> pd.DataFrame:
+    """``long_answer_values`` of recorded answers.
 
     ``RecordingMiss`` with the command where an answer is not recorded.
     """
     store = retriever.store
-    scorer = TokenScorer()
     questions = long_questions(store)
     arms = pipelines(reranker, judge)
-    llm = Replayed(RECORDING, COMMAND, store)
     shown = shown_passages(questions, arms, retriever, twins_of(questions, store))
-    answers = answers_to(questions, arms, shown, store, llm)
-    values = long_answer_values(questions, answers, store, scorer)
+    answers = answers_to(questions, arms, shown, store, Replayed(RECORDING, COMMAND, store))
+    return long_answer_values(questions, answers, store, TokenScorer())
+
+
+def long_answer_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """``rag2_long_answers`` in the form of Table 1, and its ``_claims``."""
     table = means_table(values.rename(columns={"setting": "dataset"}), f"{NAME}, k = {K}")
-    return {
-        RESULT: table.assign(answerer=NAME),
-        f"{RESULT}_claims": long_answer_claims(values),
-        f"{RESULT}_instrument": instrument(instrument_couples(store), scorer),
-    }
+    return {RESULT: table.assign(answerer=NAME), f"{RESULT}_claims": long_answer_claims(values)}
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ def one_question(
 
     The rationale is the query, the re-ranker reads the question, both as RAG2's paper has it.
     ``stacked``, ``balanced`` and ``re_ranked`` are ranks from 1, missing where a passage was not
-    found; ``helpful`` is the filter's score and ``kept`` what it says. In the order of the last
-    step. ValueError for a question that ddx-mini does not have.
+    found; ``helpful`` is the filter's score of the first ``k`` and ``kept`` what it says of them.
+    In the order of the last step. ValueError for a question that ddx-mini does not have.
     """
     threshold = check_number("threshold", threshold)
     questions = {q.qid: q for q in load_questions("ddx-mini")}
@@ -40,7 +40,8 @@ def one_question(
     ranks: dict[str, dict[str, int]] = {}
     for name, arm in arms.items():
         expansion = arm.given(question, rationale)
-        run, traces = execute(name, [question], [expansion], retriever, RAG2().depth)
+        depth = k if name == "re_ranked" else RAG2().depth
+        run, traces = execute(name, [question], [expansion], retriever, depth)
         ranks[name] = dict(zip(run["pid"], run["rank"], strict=True))
     reranked, filtered = traces[qid]["after"]
     # Ranks before the filter, so that what it drops is seen at its place.
@@ -56,7 +57,8 @@ def one_question(
         row = {"title": passage.title, "source": passage.source}
         row["class"] = class_of(pid, benchmark.targets[qid], benchmark.mimics[qid])
         row |= {name: of.get(pid) for name, of in ranks.items()}
-        row |= {"helpful": score_of.get(pid), "kept": _said(pid, score_of, kept)}
+        found = pid in ranks["re_ranked"]
+        row |= {"helpful": score_of.get(pid), "kept": _said(pid, found, score_of, kept)}
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS)
     return table.astype({"stacked": "Int64", "balanced": "Int64", "re_ranked": "Int64"})
@@ -66,7 +68,7 @@ def _ranks(pid: str, ranks: dict[str, dict[str, int]]) -> list[int]:
     return [of[pid] for of in ranks.values() if pid in of]
 
 
-def _said(pid: str, score_of: dict[str, float], kept: set[str]) -> str:
-    if pid not in score_of:
-        return "not found"
-    return "kept" if pid in kept else "dropped"
+def _said(pid: str, found: bool, score_of: dict[str, float], kept: set[str]) -> str:
+    if pid in score_of:
+        return "kept" if pid in kept else "dropped"
+    return "not among the first" if found else "not found"

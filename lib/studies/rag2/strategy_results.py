@@ -25,31 +25,35 @@ from lib.studies.rag2.strategies import (
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import written_for
 
-__all__ = ["strategy_tables"]
+__all__ = ["strategy_outcomes", "strategy_tables"]
 
 
-def strategy_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    """``rag2_strategies`` in the form of Table 1, and its paired differences.
-
-    BioASQ is searched by the retriever, the bundled set in its own passages.
-    """
+def strategy_outcomes(profile: Profile, retriever: Retriever) -> pd.DataFrame:
+    """``strategy_values`` of BioASQ, searched by the retriever, and of the bundled set, searched in
+    its own passages; of re-rankers on shuffled labels the mean over the draws."""
     own = open_retriever(profile, retriever.encoder, ("ddx-mini",))
-    values, tested = [], []
+    values = []
     for asked, where in ((_bioasq(retriever), retriever), (_ddx_mini(), own)):
         texts = [passage.text for passage in where.store]
         rerankers = {"tuned": Remembered(Reranker(RERANKERS[0], retriever.encoder, texts))}
         for draw, scorer in enumerate(shuffled_rerankers(retriever.encoder, texts)):
             rerankers[f"shuffled {draw}"] = scorer
         measured = strategy_values(asked, strategies(asked.sources, rerankers), where)
-        measured = _over_draws(measured)
-        values.append(measured)
-        tested.append(claims(measured, strategy_pairs()).assign(dataset=asked.name))
-    setup = f"{profile.name}, {retriever.encoder.name}, {DEPTH} passages re-ranked"
+        values.append(_over_draws(measured))
+    return pd.concat(values, ignore_index=True)
+
+
+def strategy_tables(values: pd.DataFrame, setup: str) -> dict[str, pd.DataFrame]:
+    """``rag2_strategies`` in the form of Table 1, and its paired differences."""
+    tested = [
+        claims(own, strategy_pairs()).assign(dataset=name)
+        for name, own in values.groupby("dataset", sort=False)
+    ]
     # A re-ranked arm has the questions with a rationale; here the others have the same.
-    bioasq = values[0]
+    bioasq = values[values["dataset"] == "bioasq"]
     with_rationale = bioasq["qid"].isin(bioasq.loc[bioasq["arm"] == "rationale, stacked", "qid"])
     same = bioasq[with_rationale].assign(dataset="bioasq, with a rationale")
-    table = means_table(pd.concat([*values, same]), setup)
+    table = means_table(pd.concat([values, same]), f"{setup}, {DEPTH} passages re-ranked")
     # A rationale was written by somebody who saw the options, and contains an answer.
     table["options_visible"] = table["method"].str.contains("rationale")
     return {"rag2_strategies": table, "rag2_strategies_claims": without_verdicts(*tested)}

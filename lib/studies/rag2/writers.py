@@ -46,6 +46,7 @@ __all__ = [
     "rationales_by",
     "requests_by",
     "writer_claims",
+    "writer_outcomes",
     "writer_questions",
     "writer_tables",
     "writer_texts",
@@ -196,8 +197,8 @@ def writer_claims(values: pd.DataFrame) -> pd.DataFrame:
     return claims(values, pairs)
 
 
-def writer_tables(retriever: Retriever) -> dict[str, pd.DataFrame]:
-    """``rag2_writers`` in the form of Table 1 and its ``_claims``, from recorded texts.
+def writer_outcomes(retriever: Retriever) -> pd.DataFrame:
+    """``writer_values`` of recorded texts, with ``dataset``.
 
     ``RecordingMiss`` with the command where SmolLM2's rationales are not recorded.
     """
@@ -207,7 +208,12 @@ def writer_tables(retriever: Retriever) -> dict[str, pd.DataFrame]:
     texts = writer_texts(questions, small, large)
     values = writer_values(questions, texts, experts_passages(retriever.store), retriever)
     values.insert(0, "dataset", "bioasq")
-    table = means_table(values, f"{retriever.encoder.name}, recorded texts")
+    return values
+
+
+def writer_tables(values: pd.DataFrame, setup: str) -> dict[str, pd.DataFrame]:
+    """``rag2_writers`` in the form of Table 1 and its ``_claims``."""
+    table = means_table(values, f"{setup}, recorded texts")
     # Who writes a rationale sees the options; the experts' answer is a label.
     table["options_visible"] = table["method"] != QUESTION
     tested = writer_claims(values).assign(dataset="bioasq")

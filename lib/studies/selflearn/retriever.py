@@ -3,7 +3,8 @@
 ``python -m lib.studies.selflearn.retriever [NAME ...]`` trains what ``TRAININGS`` lists, each into
 ``data/adapters/<name>``; it may be stopped at any time and comes to the same weights. Beside the
 method stand the same on pairs in disorder, on MedQuAD's own questions (what labels would bring),
-with random negatives, and on less.
+with random negatives, and on less. At the method's rate pairs in disorder ruin the retriever, so a
+pair of trainings has a lower one.
 
 Not as in the paper: a LoRA adapter of a small English encoder, not all weights of BGE-large; one
 mined negative a query, not seven; 16 queries a step, not 20; 160 tokens a text, not 512; and so a
@@ -43,6 +44,7 @@ from lib.studies.selflearn.pairs import (
 from lib.train.fit import Plan, fit
 
 __all__ = [
+    "LOW_RATE",
     "NEGATIVES",
     "PLAN",
     "QUERIES",
@@ -63,6 +65,9 @@ TUNED = "selflearn/tuned.jsonl.gz"
 PLAN = Plan("minilm", "texts", rank=8, learning_rate=1e-3, batch_size=16, max_tokens=160)
 """What all trainings share; each has its own seed."""
 
+LOW_RATE = 1e-4
+"""The learning rate of a control that does not collapse (``lib.studies.selflearn.rates``)."""
+
 NEGATIVES = 1
 """Mined passages beside each query's own."""
 
@@ -80,7 +85,8 @@ class Training:
     how many of the sampled passages; of one text the first alone is kept. ``negatives``: "mined"
     by the base retriever, or "random". ``shuffled``: each query gets another's passage and
     negatives. ``with_passage``: the mean of query and written passage stands for the query. The
-    ``seed`` decides the draws, the order and the adapter's first weights.
+    ``seed`` decides the draws, the order and the adapter's first weights; ``learning_rate`` is the
+    plan's but for the control that learns slowly.
     """
 
     asked: Literal["written", "medquad"] = "written"
@@ -89,6 +95,7 @@ class Training:
     shuffled: bool = False
     with_passage: bool = False
     seed: int = 0
+    learning_rate: float = PLAN.learning_rate
 
 
 TRAININGS = {
@@ -98,6 +105,8 @@ TRAININGS = {
     "slhyde-shuffled": Training(shuffled=True),
     "slhyde-shuffled-1": Training(shuffled=True, seed=1),
     "slhyde-shuffled-2": Training(shuffled=True, seed=2),
+    "slhyde-query-low": Training(learning_rate=LOW_RATE),
+    "slhyde-shuffled-low": Training(shuffled=True, learning_rate=LOW_RATE),
     "slhyde-supervised": Training(asked="medquad"),
     "slhyde-supervised-shuffled": Training(asked="medquad", shuffled=True),
     "slhyde-random": Training(negatives="random"),
@@ -175,9 +184,7 @@ def examples_of(training: Training) -> dict[str, list[str]]:
     return columns(queries, negatives, texts, written, instead)
 
 
-def train(
-    name: str, training: Training | None = None, out: Path | None = None, plan: Plan = PLAN
-) -> dict[str, Any]:
+def train(name: str, training: Training | None = None, out: Path | None = None) -> dict[str, Any]:
     """Train one adapter into ``out`` (default: its shipped folder); returns its card.
 
     ``training`` is by default the one that ``TRAININGS`` has under this name.
@@ -188,7 +195,7 @@ def train(
     loss = MeanAnchorLoss if training.with_passage else query_alone
     whose = "MedQuAD's own" if training.asked == "medquad" else "by SmolLM2-135M-Instruct"
     return fit(
-        replace(plan, seed=training.seed),
+        replace(PLAN, seed=training.seed, learning_rate=training.learning_rate),
         examples_of(training),
         loss,
         out or ADAPTERS / name,

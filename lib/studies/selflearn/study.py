@@ -1,8 +1,9 @@
 """SL-HyDE measured: every retriever, every way of searching, on SciFact and BioASQ, and the claims.
 
 ``slhyde_results`` makes the tables of ``TABLES`` and keeps them as results of a profile. Four
-tests on SciFact are primary (``data/primary_tests.toml``); all others are exploratory and get an
-interval without a verdict, those on BioASQ because the set had been looked at before. Three seeds
+tests on SciFact are primary (``data/primary_tests.toml``), one of them void because its control
+collapsed; all others are exploratory and get an interval without p and verdict, those on BioASQ
+because the set had been looked at before. Three seeds
 stand behind "slhyde" and "shuffled": a query's outcome is its mean over them, and the spread of the
 three means stands beside the interval, which is over queries alone. Who was trained with one seed
 is compared with the same seed, not with the mean of three.
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.base.provenance import make_all_or_reuse, make_or_reuse
+from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result, write_result
 from lib.data.looks import note_look
 from lib.profiles import Profile, load_profile
 from lib.search.adapters import ADAPTERS, CARD, WEIGHTS
@@ -47,10 +48,14 @@ from lib.studies.selflearn.writing import read_texts
 
 __all__ = [
     "BM25",
+    "COLLAPSED",
+    "DISORDER_LOW",
     "HYDE",
     "LAMBDAS",
+    "MARGIN",
     "METHOD",
     "PRINTED",
+    "RIGHT_LOW",
     "SEEDS",
     "TABLES",
     "arms_of",
@@ -103,6 +108,17 @@ PRINTED = {
 }
 """Our arms by what stands in their place in Tables 2, 5, 6 and 12 of the paper: other models,
 another language, other sets. "w/ K-D." has five passages; here only the capable writer has two."""
+
+COLLAPSED = 0.1
+"""A control that finds less than this share of what the untrained retriever finds is broken, and a
+test against it void: whatever is not broken beats it."""
+
+MARGIN = 0.02
+"""Of nDCG@10: the low-rate pair was to differ by less to be called no larger difference. Written
+down before that pair was measured."""
+
+RIGHT_LOW, DISORDER_LOW = "slhyde-query-low", "slhyde-shuffled-low"
+"""The same pairs, right and in disorder, learnt from at a rate at which the latter ruin nothing."""
 
 _NDCG = "ndcg_at_10"
 _RECALL = "recall_at_100"
@@ -209,7 +225,8 @@ def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
     """Paired differences, a row each: columns of ``lib.stats.claims``, and ``dataset``.
 
     A pair is measured on the queries that both arms have. What was declared for a set is primary,
-    with Holm's correction, on the whole set alone; LookupError where one of its arms is missing.
+    with Holm's correction over all that were declared, on the whole set alone; its verdict is VOID
+    where the control is COLLAPSED. Others have no p. LookupError where a declared arm is missing.
     """
     tables = []
     for dataset, part in parts_of(values).items():
@@ -222,9 +239,19 @@ def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
             if {pair.arm, pair.against} <= there
             and (pair.arm, pair.against, pair.metric) not in named
         ]
-        tables.append(claims(part, [*declared, *others]).assign(dataset=dataset))
+        tables.append(_voided(claims(part, [*declared, *others]), part).assign(dataset=dataset))
     found = pd.concat(tables, ignore_index=True)
     return found[["dataset", *(column for column in found if column != "dataset")]]
+
+
+def _voided(table: pd.DataFrame, part: pd.DataFrame) -> pd.DataFrame:
+    """Tests as they are stored: VOID against a broken control, no p where nothing was declared."""
+    base = part[part["arm"] == BASE].groupby("metric")["value"].mean()
+    declared = table["status"] == "primary"
+    broken = table["value_against"] < COLLAPSED * table["metric"].map(base)
+    table["verdict"] = table["verdict"].mask(declared & broken, "VOID")
+    table["p"] = table["p"].where(declared)
+    return table
 
 
 def _pair(claim: str, arm: str, against: str, metric: str = _NDCG) -> Pair:
@@ -245,6 +272,9 @@ def _retriever_pairs() -> list[Pair]:
         _pair("self-learning helps the retriever", "slhyde", BASE, _RECALL),
         _pair("pairs in disorder help the retriever", "shuffled", BASE),
         _pair("what helps is what belongs together", "slhyde", "shuffled"),
+        _pair("so it is at a rate that ruins nothing", RIGHT_LOW, DISORDER_LOW),
+        _pair("at that rate the right pairs help", RIGHT_LOW, BASE),
+        _pair("at that rate pairs in disorder help", DISORDER_LOW, BASE),
         _pair("labels help the retriever", "slhyde-supervised", BASE),
         _pair("pairs with labels in disorder help", "slhyde-supervised-shuffled", BASE),
         # Labels were learnt from with one seed, so they are held against the same seed.
@@ -303,16 +333,7 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
     Needs the adapters of ``TRAININGS`` and the generated passages; FileNotFoundError names what is
     missing.
     """
-    weights = [_of_adapter(name, WEIGHTS) for name in TRAININGS]
-    generated = [f"selflearn/hyde-{task}.jsonl.gz" for task in TASKS]
-    generated.append("selflearn/passages.jsonl.gz")
-    recordings = [f"recordings/real-{kind}.jsonl.gz" for kind in ("hyde", "hypotheses")]
-    files = sorted({file for own in FILES.values() for file in own})
-    origin = {
-        "code": ["lib.studies.selflearn"],
-        "data": [*files, *weights, *generated, *recordings, "primary_tests.toml"],
-        "encoder": load_encoder(BASE, precision="float32").fingerprint,
-    }
+    origin = _origin()
 
     def measured() -> pd.DataFrame:
         names = (BASE, *TRAININGS)
@@ -343,6 +364,20 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
     with_cards = origin | {"data": sorted({*origin["data"], *printed})}
     rest = make_all_or_reuse(told, TABLES[1:], profile.name, **with_cards)
     return {TABLES[0]: values} | rest
+
+
+def _origin() -> dict[str, Any]:
+    """What the outcomes depend on, as ``make_or_reuse`` takes it."""
+    weights = [_of_adapter(name, WEIGHTS) for name in TRAININGS]
+    generated = [f"selflearn/hyde-{task}.jsonl.gz" for task in TASKS]
+    generated.append("selflearn/passages.jsonl.gz")
+    recordings = [f"recordings/real-{kind}.jsonl.gz" for kind in ("hyde", "hypotheses")]
+    files = sorted({file for own in FILES.values() for file in own})
+    return {
+        "code": ["lib.studies.selflearn"],
+        "data": [*files, *weights, *generated, *recordings, "primary_tests.toml"],
+        "encoder": load_encoder(BASE, precision="float32").fingerprint,
+    }
 
 
 def _of_adapter(name: str, file: str) -> str:
@@ -381,11 +416,38 @@ def chosen_ranks(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def add(profile: Profile, retrievers: Sequence[str]) -> None:
+    """Measure these retrievers alone, and keep their outcomes among those that are stored.
+
+    Stored after each task, so that a run that is killed loses one at most. What is stored of others
+    stays as it is; so none may be behind a mean over ``SEEDS``.
+    """
+    for task in TASKS:
+        for name in retrievers:
+            values, _ = read_result(TABLES[0], profile.name)
+            new = slhyde_values(task, [name], profile)
+            both = [own[_is_of(own, name) == kept] for own, kept in ((values, False), (new, True))]
+            others_too = values[_is_of(values, name) & (values["dataset"] != task)]
+            together = pd.concat([both[0], others_too, both[1]], ignore_index=True)
+            write_result(together, TABLES[0], profile.name, **_origin())
+
+
+def _is_of(values: pd.DataFrame, retriever: str) -> pd.Series:
+    return values["arm"].str.partition(",")[0] == retriever
+
+
 def main() -> None:
-    """``python -m lib.studies.selflearn.study [--profile open]``: the tables, and what they say."""
+    """``python -m lib.studies.selflearn.study [--profile open] [--add NAME ...]``: the tables, and
+    what they say; with ``--add`` these retrievers are measured first, and no others."""
     parser = argparse.ArgumentParser(prog="python -m lib.studies.selflearn.study")
     parser.add_argument("--profile", default="open")
-    tables = slhyde_results(load_profile(parser.parse_args().profile))
+    alone = set(TRAININGS).difference(*SEEDS.values())
+    parser.add_argument("--add", nargs="+", default=[], metavar="NAME", choices=sorted(alone))
+    given = parser.parse_args()
+    profile = load_profile(given.profile)
+    if given.add:
+        add(profile, given.add)
+    tables = slhyde_results(profile)
     print(tables[TABLES[2]].to_string(index=False))
 
 
