@@ -58,7 +58,8 @@ def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **option
             break
         names = ", ".join(schema["required"])
         repair = f"This cannot be used: {error}. Reply with one JSON object only, keys: {names}."
-        asked.append({"role": "assistant", "content": replies[-1].text})
+        # Some servers refuse an empty turn, such as that of a reply that was cut in its thinking.
+        asked.append({"role": "assistant", "content": replies[-1].text or "(nothing)"})
         asked.append({"role": "user", "content": repair})
     return JsonReply(value, error, len(replies) > 1, tuple(replies))
 
@@ -69,7 +70,7 @@ def _read(reply: Reply, schema: dict) -> tuple[dict | None, str]:
 
     wrong = []
     for found in read_objects(reply.text):
-        value = {k: v for k, v in found.items() if k in schema["properties"]}
+        value = {k: _without_empty(v) for k, v in found.items() if k in schema["properties"]}
         errors = [error.message[:200] for error in Draft202012Validator(schema).iter_errors(value)]
         errors += [f"{k!r} is empty" for k in schema["required"] if says_nothing(value.get(k))]
         if not errors:
@@ -77,6 +78,13 @@ def _read(reply: Reply, schema: dict) -> tuple[dict | None, str]:
         wrong += errors
     cut = " (cut by max_tokens)" if reply.finish_reason == "length" else ""
     return None, (wrong or ["no JSON object in the reply"])[0] + cut
+
+
+def _without_empty(value: Any) -> Any:
+    """A list without its texts that say nothing; any other value as it is."""
+    if not isinstance(value, list):
+        return value
+    return [one for one in value if not says_nothing(one)]
 
 
 def says_nothing(value: Any) -> bool:
