@@ -15,6 +15,7 @@ from lib.llm.chat import ChatModel, Reply
 from lib.llm.recorder import Recorder
 from lib.llm.thinking import part
 from lib.methods.chr import CHR
+from lib.methods.csqe import CSQE
 from lib.methods.differential import Differential
 from lib.methods.hyde import HyDE
 from lib.methods.query2doc import Query2Doc
@@ -186,6 +187,14 @@ def test_a_reply_without_text_is_repaired_without_an_empty_turn():
 
     CHR().expand(QUESTION, Thinks("<think>hm", "length"), None)
     assert len(asked) == 2 and all(message["content"].strip() for message in asked[1])
+
+
+@pytest.mark.parametrize(
+    "method", [*METHODS, Query2Doc(), CSQE(samples=1)], ids=lambda method: method.name
+)
+def test_a_passage_without_a_letter_is_a_failure(method):
+    made = method.expand(QUESTION, Says("..."), lambda request, k: [])
+    assert made.request is None and made.trace["error"]
 
 
 @pytest.mark.parametrize("word", ["gout", "痛風", "подагра", "نقرس", "गठिया"])

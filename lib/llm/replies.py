@@ -48,7 +48,7 @@ def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **option
     """Ask for one JSON object that fits ``schema``, with one repair call.
 
     ``options`` go to ``llm.generate``. Keys the schema does not name are dropped, a required string
-    must have a letter. A failure is a JsonReply without value, to be counted; LLMErrors are raised.
+    may not be blank. A failure is a JsonReply without value, to be counted; LLMErrors are raised.
     """
     replies, asked = [], list(messages)
     for _ in range(2):
@@ -70,26 +70,14 @@ def _read(reply: Reply, schema: dict) -> tuple[dict | None, str]:
 
     wrong = []
     for found in read_objects(reply.text):
-        value = {k: _without_empty(v) for k, v in found.items() if k in schema["properties"]}
+        value = {k: v for k, v in found.items() if k in schema["properties"]}
         errors = [error.message[:200] for error in Draft202012Validator(schema).iter_errors(value)]
-        errors += [f"{k!r} is empty" for k in schema["required"] if says_nothing(value.get(k))]
+        errors += [f"{k!r} is empty" for k in schema["required"] if not str(value.get(k)).strip()]
         if not errors:
             return value, ""
         wrong += errors
     cut = " (cut by max_tokens)" if reply.finish_reason == "length" else ""
     return None, (wrong or ["no JSON object in the reply"])[0] + cut
-
-
-def _without_empty(value: Any) -> Any:
-    """A list without its texts that say nothing; any other value as it is."""
-    if not isinstance(value, list):
-        return value
-    return [one for one in value if not says_nothing(one)]
-
-
-def says_nothing(value: Any) -> bool:
-    """Whether it is a text without a letter of any script, such as "..." of a prompt's form."""
-    return isinstance(value, str) and not any(map(str.isalpha, value))
 
 
 def read_objects(text: str) -> list[dict]:
