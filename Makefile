@@ -31,11 +31,12 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures notebooks readme log test test-open browser-test faults soak train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults soak train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
-	@echo "                        (PROFILE=mini|open|paper, MIRROR=folder, LIMIT=n, CHR_OUT=folder, VERIFY=1)"
+	@echo "                        (PROFILE=mini|open|paper, MIRROR=folder, CHR_OUT=folder, VERIFY=1;"
+	@echo "                        LIMIT=n: a quick look at n questions a set and few passages, in minutes)"
 	@echo "make test               run the tests and check the notebooks' outputs"
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -69,6 +70,9 @@ audit: $(READY)  ## known vulnerabilities of what is locked, licences to look at
 
 figures: $(READY)
 	@$(PY) -m lib.notebooks figures --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT)) $(if $(ENCODER),--encoder $(ENCODER))
+
+again: $(READY)  ## ask your own model once more for the replies that could not be used (PROFILE=my.toml, LIMIT=n)
+	@$(PY) -m lib.studies.grid.again --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT))
 
 notebooks: $(READY)  ## execute the committed notebooks in place (profile mini)
 	@$(PY) -m lib.notebooks commit

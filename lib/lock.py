@@ -367,8 +367,18 @@ def _report(*arguments: str) -> list[dict]:
         return json.loads(file.read_text(encoding="utf-8"))["install"]
 
 
+def _refuse_patch_levels(found: list[dict]) -> None:
+    """SystemExit where a package is not for every CPython 3.11, as Debian 12's 3.11.2."""
+    for it in found:
+        wanted = it["metadata"].get("requires_python") or ""
+        if re.search(r">=?\s*3\.11\.[1-9]", wanted):
+            name = f"{it['metadata']['name']} {it['metadata']['version']}"
+            raise SystemExit(f"{name} wants Python {wanted}: pin an older one in requirements.txt")
+
+
 def _lock_text(build: str, found: list[dict]) -> str:
     """The lock's text. Of an address only the file's name is looked at; none is written."""
+    _refuse_patch_levels(found)
     files = [it["download_info"]["url"].rsplit("/", 1)[-1] for it in found]
     glibc = ".".join(map(str, glibc_needed(files)))
     head = _HEAD.format(build=" for processors alone" if build else " with CUDA", glibc=glibc)

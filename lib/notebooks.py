@@ -81,8 +81,9 @@ def prepare(profile: str, parameters: dict) -> None:
 
     The notebooks then find the vectors in the cache.
     """
-    from lib.data.corpus_index import build_index, corpus_store, corpus_table
+    from lib.data.corpus_index import build_index, corpus_table
     from lib.data.medrag import SOURCES, estimate
+    from lib.place import store_of
     from lib.profiles import load_profile
     from lib.search.embed import load_encoder
     from lib.studies.evidence.load import load_needs
@@ -99,9 +100,10 @@ def prepare(profile: str, parameters: dict) -> None:
     _check_outside(p)
     asked, name = load_needs(p.evidence["name"]), p.evidence["name"]
     print(f"contradiction study: {name}, {len(asked):,} questions", file=sys.stderr)
-    store = corpus_store(p.corpora, p.limit)
+    encoder = load_encoder(p.encoder, **p.encoder_options)
+    store = store_of(p, encoder)
     print(corpus_table(store).to_string(index=False), file=sys.stderr, flush=True)
-    build_index(store, load_encoder(p.encoder, **p.encoder_options), dtype=p.vectors)
+    build_index(store, encoder, dtype=p.vectors)
     open_both(p)  # notebook 11 searches the bundled passages with a retriever of its own
 
 
@@ -114,9 +116,10 @@ def _check_outside(profile: Profile) -> None:
 
     from lib.base.downloads import check_answers
     from lib.data.medrag import SOURCES
+    from lib.limit import PASSAGES
     from lib.studies.evidence.pubmed import PubMed
 
-    wanted = {"corpora": list(profile.corpora), "limit": profile.limit}
+    wanted = {"corpora": list(profile.corpora), "limit": PASSAGES * profile.limit}
     stores = paths.cache("passages").glob("*.sqlite")
     kept = ((read_manifest(store, verify=False) or {}).get("settings", {}) for store in stores)
     stored = any(wanted.items() <= settings.items() for settings in kept)
@@ -211,7 +214,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lib.notebooks", description=__doc__)
     parser.add_argument("what", choices=["figures", "commit"])
     parser.add_argument("--profile", default=os.environ.get("CHR_PROFILE") or "mini")
-    parser.add_argument("--limit", type=int, help="passages per corpus, for a quick look")
+    parser.add_argument("--limit", type=int, help="a quick look at n questions of each set")
     parser.add_argument("--encoder", help="a second encoder, such as mpnet (make mpnet)")
     given = parser.parse_args()
     profile = "mini" if given.what == "commit" else given.profile

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lib import run_files
+from lib import limit, run_files
+from lib.base.paths import DATA
+from lib.base.provenance import code_hash, data_hash
 from lib.data.benchmark import Benchmark
 from lib.data.corpus_index import build_index, corpus_store, only, without
+from lib.data.judgments import JUDGMENTS
+from lib.data.store import PassageStore
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
 
-__all__ = ["open_retriever", "retriever_for"]
+__all__ = ["open_retriever", "retriever_for", "store_of"]
+
+
+def store_of(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) -> PassageStore:
+    """The profile's passages, or those of other ``corpora``; with a limit few (``lib.limit``)."""
+    corpora = corpora or profile.corpora
+    if not profile.limit:
+        return corpus_store(corpora)
+    return corpus_store(
+        corpora,
+        limit.PASSAGES * profile.limit,
+        lambda: limit.labelled(profile, encoder),
+        questions=[*profile.questions, profile.per_set],
+        benchmarks=list(profile.benchmarks),
+        encoder=encoder.fingerprint,
+        labels=data_hash([JUDGMENTS.relative_to(DATA).as_posix()]),
+        chosen_by=code_hash(["lib.limit", "lib.data"], core=()),
+    )
 
 
 def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) -> Retriever:
@@ -20,7 +41,7 @@ def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = 
 
     The index of words is built when it is first searched: it takes as long as all else together.
     """
-    store = corpus_store(corpora or profile.corpora, profile.limit)
+    store = store_of(profile, encoder, corpora)
     if run_files.replaying():
         index = run_files.TextIndex(store, encoder)
     else:

@@ -1,6 +1,8 @@
-"""Reported beside measured: the papers' printed tables, and one verdict rule for every number."""
+"""Reported beside measured: printed tables, one verdict rule, and how tables are reshaped."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,7 +10,7 @@ import pandas as pd
 from lib.base.paths import REPORTED
 from lib.methods import METHODS
 
-__all__ = ["PAPER_NAMES", "reported", "verdict"]
+__all__ = ["PAPER_NAMES", "pivot", "pooled", "reported", "verdict"]
 
 PAPER_NAMES: dict[str, str] = {
     name: method.paper_name for name, method in METHODS.items() if getattr(method, "paper_name", "")
@@ -23,7 +25,8 @@ def verdict(
 
     NOT RUN without a measured value, DIFFERENT SETUP (shown, not judged) unless model, corpus and
     questions are the paper's; else MATCH when the two differ by at most the 95 % half-width, CLOSE
-    by at most twice that, OFF beyond. Empty where the paper prints nothing.
+    by at most twice that, OFF beyond. Empty where the paper prints nothing, and where nothing says
+    how sure the measured value is (``half_width`` is NaN).
     """
     if measured is None or np.isnan(measured):
         return "NOT RUN"
@@ -31,6 +34,8 @@ def verdict(
         return ""
     if not same_setup:
         return "DIFFERENT SETUP"
+    if np.isnan(half_width):
+        return ""
     difference = abs(measured - printed)
     if difference <= half_width:
         return "MATCH"
@@ -43,3 +48,46 @@ def reported(table: str) -> pd.DataFrame:
     """One of the paper's tables, such as "table1_accuracy", with its values as numbers."""
     rows = pd.read_csv(REPORTED / f"chr_{table}.csv")
     return rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
+
+
+def pivot(
+    table: pd.DataFrame,
+    index: str | list[str],
+    columns: str | list[str],
+    values: str | list[str] = "value",
+) -> pd.DataFrame:
+    """A long table as a wide one: a cell is one row's value; rows and columns keep their order.
+
+    Raises ValueError where several rows would share a cell: no mean, no first of several is taken.
+    The message names one such cell and the columns in which its rows differ.
+    """
+    keys = [
+        key for given in (index, columns) for key in ([given] if isinstance(given, str) else given)
+    ]
+    twice = table[table.duplicated(keys, keep=False)]
+    if len(twice):
+        first = twice[keys].iloc[0]
+        cell = twice[(twice[keys] == first).all(axis=1)]
+        differ = [name for name in table if name not in keys and cell[name].nunique() > 1]
+        where = ", ".join(f"{key} = {value}" for key, value in first.items())
+        raise ValueError(
+            f"{len(cell)} rows share the cell {where}; they differ in "
+            f"{', '.join(differ) or 'nothing'}: choose among them, or pivot by that column too"
+        )
+    return table.pivot_table(
+        index=index, columns=columns, values=values, aggfunc="first", sort=False
+    )
+
+
+def pooled(table: pd.DataFrame, columns: Sequence[str], by: str = "method") -> pd.DataFrame:
+    """Means over the questions of several sets: of each set's mean, weighted by its ``n``.
+
+    A row for each value of ``by``, in the order they come in; ``n`` is the sum. A column without a
+    value in some set is over the other sets' questions.
+    """
+    sums = {}
+    for name in columns:
+        n = table["n"].where(table[name].notna())
+        sums[name] = (table[name] * n).groupby(table[by], sort=False).sum(min_count=1)
+        sums[name] /= n.groupby(table[by], sort=False).sum()
+    return pd.DataFrame(sums).assign(n=table.groupby(by, sort=False)["n"].sum())

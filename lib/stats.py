@@ -31,6 +31,7 @@ __all__ = [
     "mean_interval",
     "measure",
     "paired",
+    "sign_flip_p",
     "summary",
 ]
 
@@ -153,21 +154,19 @@ def auroc_interval(
 
 
 def paired(
-    a: np.ndarray, b: np.ndarray, *, resamples: int = 9999, seed: int = 0
+    a: np.ndarray, b: np.ndarray, *, tested: bool = True, resamples: int = 9999, seed: int = 0
 ) -> dict[str, float]:
     """Mean of a - b over the same questions, 95 % bootstrap interval, and a two-sided p-value.
 
-    Outcomes that are 0 or 1 are tested exactly (``exact_mcnemar``), others by scipy's permutation
-    test on the signs of the differences. ``least`` is the smallest mean difference this n would
-    have shown at 5 % with 80 % power (2.8 standard errors).
+    p is of the test in which each difference's sign is a coin's: exact where outcomes are few
+    (right or wrong, shares of five, means of some draws), else by scipy's resampling. NaN where
+    the difference is not to be ``tested``.
+    ``least`` is the smallest mean difference this n would have shown at 5 % with 80 % power
+    (2.8 standard errors).
     """
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    difference = a - b
+    difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
     mean, low, high = mean_interval(difference, seed=seed)
-    if np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all():
-        p = exact_mcnemar(a == 1, b == 1)
-    else:
-        p = _sign_flip(difference, resamples, seed)
+    p = _flipped_p(difference, resamples, seed) if tested else np.nan
     error = np.nan
     if len(difference) > 1:
         error = difference.std(ddof=1) / np.sqrt(len(difference))
@@ -181,11 +180,49 @@ def paired(
     }
 
 
-def _sign_flip(difference: np.ndarray, resamples: int, seed: int) -> float:
+_FINEST = 100
+"""The finest unit of outcomes that are few is one over this: a mean of 20 shares of five."""
+
+_ROUNDED = 1e-3
+"""How far a difference may be from a multiple of its unit: results hold three decimals."""
+
+_MOST_STEPS = 200_000
+"""The widest exact distribution: it takes half a second for 618 questions."""
+
+
+def _steps(difference: np.ndarray) -> np.ndarray | None:
+    """The differences as whole numbers of their common unit; None where outcomes are many."""
+    for parts in range(1, _FINEST + 1):
+        steps = np.round(parts * difference)
+        if np.allclose(difference, steps / parts, rtol=0, atol=1.001 * _ROUNDED):
+            return steps.astype(int) if np.abs(steps).sum() <= _MOST_STEPS else None
+    return None
+
+
+def sign_flip_p(steps: np.ndarray) -> float:
+    """Exact two-sided p of sum(steps) when the sign of each is a coin's; whole numbers (n,).
+
+    The distribution of the sum is built step by step. With steps of 0 and 1 it is McNemar's test.
+    """
+    chances = np.ones(1)  # of the sums so far, the lowest first
+    for size in np.sort(np.abs(steps)):
+        grown = np.zeros(len(chances) + 2 * size)
+        grown[: len(chances)] += chances / 2
+        grown[2 * size :] += chances / 2
+        chances = grown
+    reach = len(chances) // 2
+    tail = chances[: reach - abs(int(steps.sum())) + 1].sum()
+    return min(1.0, 2 * float(tail))
+
+
+def _flipped_p(difference: np.ndarray, resamples: int, seed: int) -> float:
     """Two-sided p of mean(difference) when each one's sign is a coin's."""
     from scipy.stats import permutation_test
 
-    if len(difference) < 2 or not difference.any():
+    steps = _steps(difference)
+    if steps is not None:
+        return sign_flip_p(steps)
+    if len(difference) < 2:
         return 1.0  # exact for a single question too, which scipy refuses
     found = permutation_test(
         (difference,),
@@ -282,9 +319,9 @@ def claims(values: pd.DataFrame, pairs: Iterable[Pair]) -> pd.DataFrame:
 
     ``values`` has columns ``arm, qid, metric, value``. Columns: claim, metric, arm, against,
     value, value_against, difference, low, high, p, n, least, status, p_holm, verdict. Holm is over
-    the primary pairs; exploratory ones have neither ``p_holm`` nor a verdict. The order of the rows
-    does not matter. Raises LookupError for an arm and metric that nobody measured, ValueError for
-    a question that one arm has twice.
+    the primary pairs; exploratory ones have an interval, and neither p nor a verdict. The order of
+    the rows does not matter. Raises LookupError for an arm and metric that nobody measured,
+    ValueError for a question that one arm has twice.
     """
     outcomes = values.set_index(["arm", "metric"]).sort_index()
     rows = []
@@ -295,7 +332,7 @@ def claims(values: pd.DataFrame, pairs: Iterable[Pair]) -> pd.DataFrame:
             raise LookupError(f"{pair.arm} and {pair.against} share no question")
         row = {"claim": pair.claim, "metric": pair.metric, "arm": pair.arm}
         row |= {"against": pair.against, "value": one.mean(), "value_against": other.mean()}
-        row |= paired(one.to_numpy(), other.to_numpy())
+        row |= paired(one.to_numpy(), other.to_numpy(), tested=pair.primary)
         status = "primary" if pair.primary else "exploratory"
         rows.append(row | {"status": status, "sign": pair.sign})
     table = pd.DataFrame(rows)

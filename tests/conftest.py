@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.faults import Fault
+
+# Who starts the tests with nohup or & leaves Ctrl-C ignored, for them and for what they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No property holds or fails by the speed of the machine. Loaded before any test is decorated.
 settings.register_profile(

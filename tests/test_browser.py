@@ -371,12 +371,12 @@ def test_in_jupyterlab_the_first_notebook_runs_from_the_menu_and_its_slider_move
     until(lambda: scrolled_to(driver, ".jupyter-widgets .noUi-handle"), 240)
     until(lambda: "λ = 1.00" in shown(driver), 60)
     before = widget_titles(driver)
-    assert same_titles(before, expected(view, view.start("medqa")))
+    assert same_titles(before, expected(view, view.start("mmlu")))
     # The kernel answers a slider when the cells below have run, and while they run the page moves.
     until(lambda: dragged(driver) and "contrast, λ = 1.00" not in shown(driver), 120)
     lam = float(re.search(r"contrast, λ = ([\d.]+)", shown(driver))[1])
     assert lam < 0.99
-    place = view.start("medqa", lam=lam)
+    place = view.start("mmlu", lam=lam)
     assert same_titles(widget_titles(driver), expected(view, place))
     driver.save_screenshot(str(SEEN / "jupyterlab_00.png"))
     assert not driver.find_elements("css selector", ".jp-RenderedText[data-mime-type*=error]")

@@ -175,6 +175,21 @@ def test_a_key_in_an_error_of_another_library_is_blotted_out(kind):
 # stopping ----------------------------------------------------------------------------------------
 
 
+IGNORED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+import tests.conftest
+from tests.ctrl_c import interrupted
+print(interrupted("print(1, flush=True); import time; time.sleep(60)", "", 0.1).status)
+"""
+
+
+def test_what_a_test_interrupts_hears_it_also_under_nohup():
+    """A shell starts what ends in & with Ctrl-C ignored, and so would all that this starts."""
+    done = ended("-c", IGNORED, timeout=50)
+    assert done.stdout.strip() in ("130", str(-signal.SIGINT)), done.stderr
+
+
 @pytest.mark.fault(
     "waiting",
     "Ctrl-C, once or twice, in each stage of a run",

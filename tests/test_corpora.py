@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from lib.base import downloads
 from lib.base.downloads import DownloadError
 from lib.base.files import read_manifest, sha256_bytes
-from lib.data import corpora, medrag
+from lib.data import corpora, corpus_index, medrag
 from lib.data.cnxml import read_book
 from lib.data.corpora import cut, load_passages
+from lib.data.corpus_index import corpus_store
 from lib.data.documents import Document, parse_xml, tidy
 from lib.data.medrag import cut_statpearls, estimate, load_medrag, read_records
 from lib.data.passages import CORPORA, OPEN_CORPUS
+from lib.data.store import PassageStore
 
 
 @pytest.fixture(scope="module")
@@ -208,8 +210,8 @@ def test_cnxml_introductions_are_named_by_chapter_and_prefaces_left_out():
     assert book(("m0", MODULE.replace("<document ", '<document class="preface" ', 1))) == []
 
 
-def records(*rows: dict) -> list[str]:
-    return [json.dumps(row) + "\n" for row in rows]
+def records(*rows: dict) -> list[bytes]:
+    return [json.dumps(row).encode() + b"\n" for row in rows]
 
 
 def test_medrag_records():
@@ -235,9 +237,24 @@ def test_medrag_records():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("version https://git-lfs.github.com/spec/v1\n", r"a\.jsonl is a Git LFS pointer.*git lfs"),
-        ('{"id": "1", "title"', r"a\.jsonl, line 2"),
-        ('{"title": "t", "content": "x"}', r"a\.jsonl, line 2.*id"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            r"a\.jsonl is a Git LFS.*git lfs pull",
+        ),
+        (b'{"id": "1", "title"', r"a\.jsonl, line 2"),
+        (b'{"title": "t", "content": "x"}', r"a\.jsonl, line 2.*id"),
+        (b'{"id": "a", "content": "x"}', r"a\.jsonl, line 2.*title"),
+        (b'{"id": "a", "title": null, "content": "x"}', r"a\.jsonl, line 2.*title is None"),
+        (b'{"id": "a", "title": "t", "content": null}', r"a\.jsonl, line 2.*content is None"),
+        (b'{"id": "a", "title": "t", "content": ["x"]}', r"a\.jsonl, line 2.*content is \['x'\]"),
+        (b'{"id": 7, "title": "t", "content": "x"}', r"a\.jsonl, line 2.*id is 7"),
+        (b"[1]", r"a\.jsonl, line 2: no record.*mend the line"),
+        (b"null", r"a\.jsonl, line 2: no record"),
+        (b"", r"a\.jsonl, line 2: no record"),
+        (b"[" * 100_000, r"a\.jsonl, line 2: no record"),
+        (b'{"id": "a", "title": "t", "content": "Sj\xf6gren"}', r"a\.jsonl, line 2.*utf-8"),
+        (b'{"id": "a", "title": "t", "content": "\\ud83d"}', r"a\.jsonl, line 2.*surrogates"),
+        (b'{"id": "a", "title": "\\ude00", "content": "x"}', r"a\.jsonl, line 2.*surrogates"),
     ],
 )
 def test_what_is_not_a_record_is_refused_by_name(line, message):
@@ -251,7 +268,7 @@ def test_medrag_folder_is_read_file_by_file_in_order(tmp_path, monkeypatch):
     chunk.mkdir(parents=True)
     for name in "ba":
         rows = [{"id": f"{name}_{i}", "title": name, "content": f"{name}{i}"} for i in range(2)]
-        (chunk / f"{name}.jsonl").write_text("".join(records(*rows)))
+        (chunk / f"{name}.jsonl").write_bytes(b"".join(records(*rows)))
     wanted = ["textbooks:a_0", "textbooks:a_1", "textbooks:b_0", "textbooks:b_1"]
     assert [p.pid for p in load_medrag("textbooks", chunk.parent)] == wanted
     monkeypatch.setenv("CHR_MIRROR", str(tmp_path))
@@ -260,12 +277,41 @@ def test_medrag_folder_is_read_file_by_file_in_order(tmp_path, monkeypatch):
         next(load_passages("wikipedia"))
 
 
+def test_records_without_a_text_are_left_out_and_counted(tmp_path, capsys):
+    chunk = tmp_path / "chunk"
+    chunk.mkdir()
+    texts = ["x", "", " \n", "y"]
+    rows = [{"id": f"{i}", "title": "t", "content": text} for i, text in enumerate(texts)]
+    (chunk / "a.jsonl").write_bytes(b"".join(records(*rows)))
+    (chunk / "b.jsonl").write_bytes(b"".join(records(rows[1] | {"id": "b"})))
+    assert [p.pid for p in load_medrag("textbooks", tmp_path)] == ["textbooks:0", "textbooks:3"]
+    assert "textbooks: left out, for want of a text: 3 records" in capsys.readouterr().err
+
+
+def test_a_local_copy_that_is_changed_in_place_is_read_again(own_folders, monkeypatch):
+    chunk = own_folders / "medrag" / "textbooks" / "chunk"
+    chunk.mkdir(parents=True)
+    monkeypatch.setenv("CHR_MIRROR", str(own_folders))
+
+    def stored(text: str) -> PassageStore:
+        row = {"id": "1", "title": "t", "content": text}
+        (chunk / "a.jsonl").write_bytes(b"".join(records(row)))
+        return corpus_store(["textbooks"])
+
+    first, second = stored("Gout is urate."), stored("Gout is sugar.")
+    assert [p.text for p in second] == ["Gout is sugar."]
+    assert first.content != second.content == PassageStore.open(second.path).content
+    reads = []
+    monkeypatch.setattr(corpus_index, "load_passages", lambda *given: reads.append(given))
+    assert corpus_store(["textbooks"]).content == second.content and not reads
+
+
 def test_medrag_from_the_hub_one_file_at_a_time(tmp_path, monkeypatch):
     import huggingface_hub
 
     for name in "ab":
-        (tmp_path / f"{name}.jsonl").write_text(
-            "".join(records({"id": name, "title": "t", "content": "x"}))
+        (tmp_path / f"{name}.jsonl").write_bytes(
+            b"".join(records({"id": name, "title": "t", "content": "x"}))
         )
     download = create_autospec(
         huggingface_hub.hf_hub_download, side_effect=lambda filename, **_: tmp_path / filename[6:]

@@ -100,6 +100,17 @@ class TestMiniLM:
         titled = minilm.encode([("Kidney", "fever"), "fever"], "article", progress=False)
         assert np.allclose(titled[0], titled[1], atol=1e-6)
 
+    def test_what_it_does_not_read_is_counted_in_tokens(self, minilm):
+        values = "K 4.1 mmol/L (3.5-5.1); Na 139 mmol/L (136-145); " * 20
+        items = ["pain", ("title", "pain"), values, ("title", values), "pain " * 254, "pain " * 300]
+        unread = minilm.unread(items)
+        assert unread.tolist() == [0, 0, unread[2], unread[2], 0, 46] and unread[2] > 256
+        # What is counted is what changes nothing; the token before it does.
+        words = [f"{'pain ' * n}{end}" for n in (253, 254) for end in ("heart", "fever")]
+        vectors = minilm.encode(words, "article", progress=False)
+        assert minilm.unread(words).tolist() == [0, 0, 1, 1]
+        assert np.allclose(vectors[2], vectors[3]) and not np.allclose(vectors[0], vectors[1])
+
     def test_a_query_pair_is_one_text(self, minilm):
         rows = minilm.encode([("what is it?", "fever"), "what is it? fever"], progress=False)
         assert np.allclose(rows[0], rows[1], atol=1e-6)
@@ -170,6 +181,11 @@ class TestMedCPT:
         assert not np.allclose(got, self.expected(towers[1], "test the heart"), atol=1e-2)
         assert encoder.fingerprints["query"] != encoder.fingerprints["article"]
 
+    def test_tokens_of_a_title_count_where_it_is_read(self, towers):
+        encoder = medcpt(towers, article_tokens=20)
+        # [CLS], title, [SEP], text, [SEP]; and an empty title.
+        assert encoder.unread([("sign " * 9, "pain " * 9), ("", "pain " * 9)]).tolist() == [1, 0]
+
     def test_several_devices_share_the_work_and_give_the_same_rows(self, towers):
         """Two processes on the CPU stand in for two GPUs."""
         items = [(f"fever {i}", "test the heart " * (i % 5 + 1)) for i in range(40)]
@@ -232,6 +248,18 @@ class TestSentenceTransformers:
         )
         prints = {load_encoder(f"st:{folder}", device="cpu").fingerprint for folder in (a, b)}
         assert len(prints) == 1 and str(tmp_path) not in prints.pop()
+
+    @pytest.mark.parametrize("left", ["nothing", "its settings", "an empty vocabulary"])
+    def test_a_tokenizer_that_knows_no_word_is_refused(self, left, towers, tmp_path):
+        folder = save_sentence_model(tmp_path / "copy", towers[0], {"query": "", "document": ""})
+        for file in folder.iterdir():
+            kept = left == "its settings" and file.name.endswith("_config.json")
+            if file.name.startswith(("tokenizer", "vocab", "special")) and not kept:
+                file.unlink()
+        if left == "an empty vocabulary":
+            (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+        with pytest.raises(ValueError, match="copy: its tokenizer knows no word.*whole folder"):
+            load_encoder(f"st:{folder}", device="cpu")
 
     def test_an_unreachable_hub_is_named(self, monkeypatch):
         import huggingface_hub

@@ -21,6 +21,7 @@ from importlib.metadata import distributions, packages_distributions, version
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from lib import audit, environment, lock, profiles
 from lib.base import paths
@@ -257,6 +258,32 @@ def test_what_is_installed_here_is_what_the_lock_says():
     remedy = "run: make lock, or if they are left over: rm -rf .venv && make setup"
     assert beside <= {"pip"}, f"not in {path.name}: {sorted(beside - {'pip'})}; {remedy}"
     assert {name: here.get(name) for name in locked} == locked, "run: make setup"
+
+
+def test_what_is_locked_is_for_every_python_3_11():
+    """Debian 12 has 3.11.2; a package that wants a later patch level could not be installed."""
+    locked = {name: version for path in LOCKS for name, (version, _) in lock.read(path).items()}
+    refused = {}
+    for it in distributions():
+        name, wanted = lock.normal(it.metadata["Name"]), it.metadata["Requires-Python"]
+        if locked.get(name) == it.version and "3.11.0" not in SpecifierSet(wanted or ""):
+            refused[name] = wanted
+    assert refused == {}
+
+
+@pytest.mark.parametrize(
+    "wanted, fits", [(">=3.11", True), (">=3.11.0", True), (">=3.11.5", False)]
+)
+def test_no_package_is_locked_that_wants_a_later_patch_level(wanted, fits):
+    metadata = {"name": "some", "version": "1.0", "requires_python": wanted}
+    sums = {"hashes": {"sha256": "0" * 64}}
+    found = {"url": "some-1.0-py3-none-any.whl", "archive_info": sums}
+    report = [{"metadata": metadata, "download_info": found}]
+    if fits:
+        assert "some==1.0" in lock._lock_text("", report)
+    else:
+        with pytest.raises(SystemExit, match=r"some 1.0 wants Python >=3.11.5: pin an older one"):
+            lock._lock_text("", report)
 
 
 def test_a_lock_leaves_out_nothing_that_its_packages_need():

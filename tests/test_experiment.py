@@ -22,9 +22,10 @@ from lib.data.passages import Passage
 from lib.data.questions import Question, load_questions
 from lib.data.store import PassageStore
 from lib.llm.chat import ChatModel, Reply, ScriptedChat, current_tag
-from lib.llm.recorder import Recorder, RecordingMiss
+from lib.llm.recorder import Recorder
 from lib.methods import METHODS, Budget, Hypotheses, Text
 from lib.methods.base import Expansion, question_alone
+from lib.methods.chr import CHR
 from lib.plots import grid as grid_plots
 from lib.plots import plot_curves, said
 from lib.plots.labels import grid_label, label_of
@@ -36,8 +37,9 @@ from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import Pair, claims, long_values, mean_interval
-from lib.studies.grid import controls, reference
+from lib.studies.grid import again, controls, paper_setup, reference
 from lib.studies.grid import tables as paper_tables
+from lib.studies.grid.again import answer_again, expand_again
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid
 from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
@@ -47,6 +49,8 @@ from lib.studies.lam import corruption
 from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, measured, open_study
 from lib.ways import DRAWS, Way
+from tests.fault_server import FaultServer
+from tests.shipped import SHIPPED
 
 UNRECORDED = {"csqe", "thinkqe"}
 """Under the hash encoder they are shown other passages than the recorded requests hold."""
@@ -197,15 +201,21 @@ def plan_of(profile, sets, lam: float = 0.4) -> dict[str, tuple[int, int]]:
     return {who: (n, most) for who, n, most in table.itertuples(index=False)}
 
 
+def of_shipped(plan: dict) -> dict:
+    """A plan without the methods that a reader has added."""
+    others = {f"expand: {name}" for name in METHODS if name not in SHIPPED}
+    return {who: asked for who, asked in plan.items() if who not in others}
+
+
 def test_the_plan_of_mini_is_what_its_settings_ask_for():
     choice = {"kind": "choice", "name": "letters", "sample": 2}
     chat = {"kind": "chat", "name": "JSON", "sample": 2, "max_tokens": 256}
     profile = load_profile("mini")
     profile = replace(profile, answerers=(*profile.answerers, choice, chat))
     sets = {s: range(32) for s in ("medqa", "mmlu", "bioasq")}  # 96 test questions, three styles
-    arms = 10 + 1 + 2 + 1 + 2  # methods, CHR at the chosen lambda, controls, random, no retrieval
+    arms = len(METHODS) + 1 + 2 + 1 + 2  # CHOSEN, controls, random, no retrieval
     one, two = 3 * choice["sample"] * arms, 3 * chat["sample"] * arms
-    assert plan_of(profile, sets) == {
+    assert of_shipped(plan_of(profile, sets)) == {
         "expand: hyde": (3 * 96, 3 * 96 * 512),
         "expand: query2doc": (96, 96 * 128),
         "expand: csqe": (2 * 96, 2 * 96 * 1024),
@@ -221,7 +231,7 @@ def test_what_is_generated_is_planned_by_its_own_settings_and_never_more_than_th
     profile = load_profile("mini")
     few = replace(profile, **profile.generated)
     planned = plan_of(few, {"a": range(2), "b": range(1)})
-    assert {w: p for w, p in planned.items() if w.startswith("expand")} == {
+    assert {w: p for w, p in of_shipped(planned).items() if w.startswith("expand")} == {
         "expand: hyde": (8 * 3, 8 * 3 * 256),
         "expand: query2doc": (3, 3 * 128),
         "expand: csqe": (2 * 2 * 3, 2 * 2 * 3 * 256),
@@ -229,8 +239,9 @@ def test_what_is_generated_is_planned_by_its_own_settings_and_never_more_than_th
         "expand: fusion": (3, 3 * 300),
         "expand: chr": (3, 3 * 512),
     }
+    arms = len(METHODS) + 1 + 2 + 1 + 2
     reads = replace(few, answerers=({"kind": "choice", "name": "r", "sample": 2},))
-    assert plan_of(reads, {"a": range(2), "b": range(1)})["answer: r"] == (3 * 16, 3 * 16)
+    assert plan_of(reads, {"a": range(2), "b": range(1)})["answer: r"] == (3 * arms, 3 * arms)
     single = replace(few, methods={"csqe": {"mode": "single_call", "samples": 1}})
     assert plan_of(single, {"a": range(3)})["expand: csqe"] == (3, 3 * 1024)
 
@@ -262,7 +273,8 @@ def small(folder, questions, llm, methods, readers, samples=None, k: int = 3) ->
     index = DenseIndex([encoder.encode(texts, "article")], [p.pid for p in passages])
     retriever = Retriever(index, encoder, store, BM25Index.build(texts, [p.pid for p in passages]))
     grid = Grid("test", {"mine": questions}, retriever, llm, k, methods, {}, ())
-    return Experiment(None, grid, readers, samples or [0] * len(readers), 0.4)
+    profile = load_profile("mini")
+    return Experiment(profile, grid, readers, samples or [0] * len(readers), 0.4)
 
 
 def cases(n: int, **options) -> list[Question]:
@@ -271,7 +283,7 @@ def cases(n: int, **options) -> list[Question]:
 
 
 def test_the_plan_is_what_a_model_is_really_asked(own_folders):
-    profile, llm = load_profile("mini"), Counts()
+    profile, llm = load_profile("mini"), Distinct()
     methods = methods_of(profile)
     methods[CHOSEN] = replace(methods["chr"], name=CHOSEN, lam=0.4)
     readers = [ChatReader(llm, "chat", max_tokens=9), ChoiceReader(llm, "choice")]
@@ -345,6 +357,71 @@ def whole(tmp_path_factory):
         )
 
 
+def test_a_run_of_the_papers_setup_is_judged_and_any_other_is_shown(own_folders):
+    """Three small sets stand for the benchmark; everything else is what the paper ran."""
+    paper = replace(
+        load_profile("mini"),
+        name="made-up",
+        corpora=("pubmed", "textbooks", "wikipedia", "statpearls"),
+        encoder="medcpt",
+        methods={},
+    )
+    expander, llama = Counts(), Counts()
+    expander.name, llama.name = "Qwen/Qwen2.5-72B-Instruct", "meta-llama/Meta-Llama-3-8B-Instruct"
+    methods = {name: METHODS[name] for name in ("standard", "hyde", "chr")}
+    readers = [ChatReader(llama, "Llama-3-8B-Instruct"), EvidenceReader(HashEncoder(dim=64))]
+    sizes = {"mmlu": 4, "medqa": 5, "bioasq": 6}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, n in sizes.items():
+            patch.setitem(paper_setup.SIZES, name, n)
+        lab = small(own_folders, [], expander, methods, readers, k=5)
+        lab.grid.sets = {
+            name: [replace(question, qid=f"{name}-{question.qid}") for question in cases(n)]
+            for name, n in sizes.items()
+        }
+        answers = lab.answers()
+        told = {}
+        for encoder in ("medcpt", "minilm"):
+            lab.profile = replace(paper, encoder=encoder)
+            paper_tables.table1(lab, answers)
+            paper_tables.table2(lab, answers)
+            paper_tables.table3(lab)
+            told[encoder] = [provenance.read_result(f"table{n}", "test")[0] for n in (1, 2, 3)]
+    judged = {"MATCH", "CLOSE", "OFF"}
+    one, two, three = told["medcpt"]
+    own = one[(one["answerer"] == "Llama-3-8B-Instruct") & one["reported"].notna()]
+    assert set(own["dataset"]) == {*sizes, "average"} and set(own["verdict"]) <= judged
+    other = one[(one["answerer"] != "Llama-3-8B-Instruct") & one["reported"].notna()]
+    assert set(other["verdict"]) == {"DIFFERENT SETUP"}
+    own = two[(two["answerer"] == "Llama-3-8B-Instruct") & two["reported"].notna()]
+    assert set(own["dataset"]) == {*sizes, "combined"}
+    assert set(own["verdict"]) <= judged | {"NOT RUN"}  # of no case there is no overlap
+    own = three[three["reported"].notna()]
+    assert set(own["dataset"]) == {"mmlu, medqa"} and set(own["verdict"]) <= judged
+    assert set(own["metric"]) == {"calls", "output_tokens", "token_reduction"}
+    one_call = own[(own["method"] == "chr") & (own["metric"] == "calls")]
+    assert one_call["verdict"].tolist() == ["MATCH"]
+    for table in told["minilm"]:
+        printed = table[table["reported"].notna()]
+        assert set(printed["verdict"]) <= {"DIFFERENT SETUP", "NOT RUN"} and len(printed)
+
+
+def test_what_the_three_sets_share_together_is_the_papers_combined(whole):
+    own = whole.table2[whole.table2["reader"] == "evidence reader"]
+    for outcome, rows in own.groupby("outcome"):
+        rows = rows.set_index("dataset")
+        together, alone = rows.loc["ddx-mini combined"], rows.drop("ddx-mini combined")
+        assert len(alone) == 3 and together["n"] == alone["n"].sum(), outcome
+        if together["n"]:
+            shared = (alone["count"].fillna(0) * alone["n"]).sum() / together["n"]
+            assert together["count"] == pytest.approx(shared)
+    stored = provenance.read_result("table2", "mini")[0]
+    printed = stored[(stored["metric"] == "count") & stored["reported"].notna()]
+    papers = pd.read_csv(paths.REPORTED / "chr_table2_overlap.csv")
+    papers = papers[papers["metric"] == "mean_overlap"]["value"].tolist()
+    assert printed["reported"].tolist() == papers and len(papers) == 4
+
+
 def accuracy(table: pd.DataFrame, method: str, answerer: str) -> dict[str, float]:
     own = table[(table["metric"] == "accuracy") & (table["method"] == method)]
     return own[own["answerer"] == answerer].set_index("dataset")["value"].to_dict()
@@ -362,7 +439,8 @@ def test_what_is_not_recorded_is_not_run_named_and_never_filled_in(whole):
     assert set(told["chat"]) == {"closed_book"}
     for table in (whole.expanded, whole.table1, whole.table2, whole.table3, whole.quality):
         assert len(table) and UNRECORDED.isdisjoint(table["method"])
-    assert set(whole.claims["against"]) == {"standard", "hyde", "query2doc"}
+    assert set(whole.claims["against"]) == searched & set(METHODS) - {"chr"}
+    assert set(whole.claims["arm"]) == {"chr"}
     assert set(whole.claims["status"]) == {"exploratory"}
     assert not [p.name for p in whole.out.rglob("*") if re.search("csqe|thinkqe", p.name)]
 
@@ -380,12 +458,19 @@ def test_every_cell_that_was_not_run_says_which_command_runs_it(whole):
     assert rows["how"].to_dict() == expected
 
 
-def test_without_any_recording_the_error_names_the_command(own_folders, tmp_path):
+def test_without_any_recording_nothing_has_rows_and_what_would_run_it_is_named(
+    own_folders, tmp_path
+):
     silent = Recorder(None, tmp_path / "none.jsonl", "replay")
     lab = small(own_folders, cases(2), silent, {"chr": METHODS["chr"]}, [ChatReader(silent, "r")])
-    for table in (lab.answers, lab.expanded, lambda: paper_tables.table3(lab)):
-        with pytest.raises(RecordingMiss, match=r"Next: llm = .*record:none\.jsonl=small"):
-            table()
+    answers = lab.answers()
+    tables = (answers, lab.expanded(), paper_tables.table3(lab), paper_tables.claims(lab, answers))
+    more = (paper_tables.table2(lab, answers), paper_tables.figure5(lab, (0.0, 1.0), {}))
+    assert all(table.empty and len(table.columns) > 3 for table in (*tables, *more))
+    assert set(paper_tables.table1(lab, answers)["method"]) == {"majority"}
+    assert set(lab.not_run()["how"]) == {
+        "llm = lib.llm.connect('record:none.jsonl=small'), and run this again"
+    }
 
 
 def test_tables_are_kept_with_what_they_depend_on(whole):
@@ -413,6 +498,7 @@ def test_every_stored_table_has_the_same_columns_and_a_value_a_row(whole):
         assert len(inside) == 0 or inside["value"].between(inside["low"], inside["high"]).all()
         metrics = stored["metric"].nunique() if name in ("table2", "table3") else 1
         assert len(stored) == len(shown) * metrics
+        assert name in ("table2", "figure5") or tuple(stored) == COLUMNS
     count = whole.table2.set_index(["dataset", "method", "reader", "outcome"])["count"]
     stored = provenance.read_result("table2", "mini")[0].fillna({"answerer": ""})
     stored = stored[stored["metric"] == "count"]
@@ -430,7 +516,8 @@ def test_who_saw_the_options_is_said_of_every_arm_that_somebody_wrote_for(whole)
     for arm in ("closed_book", RANDOM, "majority"):
         assert seen[arm] == set(), arm
     assert whole.claims["options_visible"].all()
-    assert not whole.claims["options_visible_against"].any()
+    against = whole.claims.set_index("against")["options_visible_against"]
+    assert set(against[against].index) == {"hplus"}
 
 
 # Table 1 -----------------------------------------------------------------------------------------
@@ -456,7 +543,8 @@ def test_a_cell_is_the_share_of_right_letters_and_the_closed_book_is_the_readers
                 assert shown.pop(d) == pytest.approx(np.mean(right))
             assert not shown
     closed = whole.table1[whole.table1["method"] == "closed_book"]
-    assert set(closed["answerer"]) == {"chat"} and set(closed["n"]) <= {0, 2}
+    one_set = closed[closed["metric"] != "average"]
+    assert set(closed["answerer"]) == {"chat"} and set(one_set["n"]) <= {0, 2}
 
 
 def test_the_expanders_own_answer_is_the_option_that_h_plus_names(own_folders):
@@ -525,6 +613,91 @@ def test_a_profile_without_a_reader_of_its_own_still_has_every_row(own_folders):
 
 
 # Figure 5 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("generated", [False, True], ids=["Table 1", "what a model generated"])
+def test_a_readers_own_server_writes_whatever_the_base_has_recorded(generated, own_folders):
+    pair = json.dumps({"H_plus": "Gout is urate.", "H_minus": "Sepsis is an infection."})
+    file = own_folders / "mine.toml"
+    with FaultServer(text=pair) as server:
+        file.write_text(
+            f'base = "mini"\nencoder = "hash"\nsample = 3\nskip = ["csqe", "thinkqe"]\n'
+            f'llm = "record:{own_folders}/mine.jsonl=openai:org/mine@{server.url}"\n'
+        )
+        profile = load_profile(str(file))
+        lab = open_experiment(profile, generated=generated)
+        table = lab.expanded()
+    assert "texts by org/mine" in profile.title and lab.grid.llm.name == "org/mine"
+    chr_ = table[table["method"] == "chr"]
+    assert chr_.groupby("dataset")["qid"].nunique().tolist() == [3, 3, 3]
+    assert set(chr_["H_plus"]) == set(table.loc[table["method"] == "hplus", "H_plus"])
+    assert set(chr_["H_plus"]) == {"Gout is urate."}
+    asked = [body for body in server.bodies if "H_plus" in json.dumps(body["messages"])]
+    assert len(asked) == 9, "one request for CHR and H+ alone"
+
+
+class Sick(Counts):
+    """A model that fails on some cases until it is mended: nothing, no JSON, or no letter."""
+
+    sick = ("case 0", "case 2")
+
+    def __init__(self):
+        super().__init__()
+        self.by_case = Counter()
+
+    def _say(self, messages, n, options):
+        replies = super()._say(messages, n, options)
+        text = "\n".join(message["content"] for message in messages)
+        case = next(case for case in (f"case {i}" for i in range(9)) if case in text)
+        self.by_case[case] += n
+        if case not in self.sick:
+            return replies
+        return [replace(reply, text="" if case == "case 0" else "Sorry.") for reply in replies]
+
+
+def test_what_failed_is_asked_for_again_by_a_command_and_nothing_else_is(
+    own_folders, capsys, monkeypatch
+):
+    file = own_folders / "live.jsonl"
+    methods = {name: METHODS[name] for name in ("standard", "query2doc", "hplus", "chr")}
+
+    def opened(llm: Sick) -> Experiment:
+        recorder = Recorder(llm, file)
+        reader = ChatReader(recorder, "chat")
+        return small(own_folders, cases(4), recorder, methods, [reader])
+
+    sick = Sick()
+    lab = opened(sick)
+    lab.runs(), lab.answers()
+    table = lab.expanded()
+    failed = table[table["error"] != ""].groupby("method")["qid"].agg(set).to_dict()
+    assert failed == {"query2doc": {"q0"}, "hplus": {"q0", "q2"}, "chr": {"q0", "q2"}}
+    assert "5 texts of counts could not be used" in (said := capsys.readouterr().err)
+    assert "make again" in said
+
+    monkeypatch.setattr(Sick, "sick", ("case 0",))
+    half = Sick()
+    texts = expand_again(opened(half)).set_index("who")
+    assert texts.loc["expand: chr"].tolist() == [2, 1]
+    assert texts.loc["expand: query2doc"].tolist() == [1, 1] and len(texts) == 2
+    # One request mends case 2; case 0 has one a method, and one to repair CHR's JSON.
+    assert half.by_case == {"case 0": 3, "case 2": 1}
+
+    monkeypatch.setattr(Sick, "sick", ())
+    well = Sick()
+    assert expand_again(opened(well))["left"].tolist() == [0, 0]
+    letters = answer_again(opened(well)).set_index("who").loc["answer: chat"]
+    assert letters["failed"] > 0 == letters["left"]
+    last = Sick()
+    lab = opened(last)
+    assert (lab.answers()["letter"] != "").all() and (lab.expanded()["error"] == "").all()
+    assert last.asked.total() == 0 and capsys.readouterr().err == ""
+
+
+def test_where_everything_is_replayed_nobody_can_be_asked_again(own_folders, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["again", "--profile", "mini", "--limit", "2"])
+    with pytest.raises(ValueError, match="mini-2 only replays.*docs/profiles.md"):
+        again.main()
 
 
 def test_figure_5_begins_at_h_plus_and_its_lambda_1_is_chr(whole):
@@ -653,7 +826,9 @@ def test_reference_text_has_calls_and_no_tokens(whole):
     table = whole.table3.set_index("method")
     assert set(table.index) == {"hyde", "query2doc", "fusion", "hplus", "chr"}
     assert set(table["calls"].drop("hyde")) == {1}  # hyde has three samples
-    assert set(table["n"]) == {9} and set(table["failed"]) == {0}
+    assert set(table["n"]) == {6} and set(table["failed"]) == {0}
+    (sets,) = set(table["dataset"])
+    assert set(sets.split(", ")) == {"ddx-mini mmlu", "ddx-mini medqa"}
     assert table[["prompt_tokens", "output_tokens"]].isna().all(axis=None)
     printed = pd.read_csv(paths.REPORTED / "chr_table3_cost.csv")
     chr_row = printed[(printed["method"] == "CHR") & (printed["metric"] == "output_tokens")]
@@ -733,6 +908,7 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folder
         provenance.read_result("values_retrieval", "test")[0].rename(columns={"arm": "method"}),
     )
     assert all("advised" in set(table["method"]) for table in tables)
+    assert "advised" in set(paper_tables.claims(lab, answers)["against"])
     cost = paper_tables.table3(lab).set_index("method").loc["advised"]
     assert (cost["calls"], cost["retrieval_rounds"], cost["output_tokens"]) == (1, 2, 5)
     assert cost["latency_s"] == pytest.approx(0.1)
@@ -747,6 +923,31 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folder
     cost = cost_points(lab, quality)
     figure = grid_plots.plot_cost(cost, "output_tokens", "tokens", "P@3", "")
     assert "advised" in {text.get_text() for text in figure.axes[0].texts}
+
+
+@dataclass(frozen=True)
+class Milder(CHR):
+    """CHR with less of the mimic: a method that has a lambda of its own."""
+
+    name: str = "milder"
+    lam: float = 0.7
+
+
+def test_a_method_with_a_lambda_has_its_lines_in_figure_5_and_its_claims(own_folders, monkeypatch):
+    monkeypatch.setitem(METHODS, "milder", Milder())
+    lab = newcomers_lab(own_folders)
+    five = paper_tables.figure5(lab, (0.0, 0.7), {})
+    assert set(five["method"]) == {"chr", "milder"}
+    assert set(five["series"]) == {"mine", "mine, milder"}
+    answers = lab.answers()
+    at = five[(five["method"] == "milder") & (five["lambda"] == 0.7)]["value"].item()
+    right = accuracy(paper_tables.table1(lab, answers), "milder", "evidence reader")
+    assert right == {"mine": pytest.approx(at)}
+    claimed = paper_tables.claims(lab, answers)
+    assert {("milder", "hplus"), ("chr", "hplus")} <= set(
+        zip(claimed["arm"], claimed["against"], strict=True)
+    )
+    assert "chr" not in set(claimed["against"])
 
 
 def cost_points(lab: Experiment, quality: pd.DataFrame) -> pd.DataFrame:
@@ -810,12 +1011,30 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(own_folders):
 # the script of docs/reproduce.md -----------------------------------------------------------------
 
 
+def published_script() -> str:
+    """The one in docs/reproduce.md: a recomputation of its own, which must not use what made it."""
+    text = (paths.ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert "lib" not in re.findall(r"^\s*(?:from|import) (\w+)", script, re.M)
+    return script
+
+
+@pytest.mark.parametrize("kind", ["0/1", "fifths", "means of draws", "no difference"])
+def test_the_scripts_p_is_that_of_all_signs(kind):
+    functions = {}
+    exec(published_script().partition("for path in")[0], functions)
+    rng = np.random.default_rng(len(kind))
+    choices = {"0/1": [-1, 0, 1, 1], "fifths": np.arange(-3, 6) / 5, "no difference": [0.0]}
+    draws = rng.integers(-40, 60, 9) / 100
+    d = draws if kind == "means of draws" else rng.choice(choices[kind], 9)
+    signs = 1 - 2 * (np.arange(2 ** len(d))[:, None] >> np.arange(len(d)) & 1)
+    sums = np.round(signs @ np.abs(d), 9)
+    wanted = np.mean(np.abs(sums) >= np.round(abs(d.sum()), 9))
+    assert functions["p_value"](d) == pytest.approx(wanted)
+
+
 def test_the_published_script_recomputes_means_and_verdicts_from_committed_values(whole, tmp_path):
-    (script,) = re.findall(
-        r"```python\n(.*?)```", (paths.ROOT / "docs/reproduce.md").read_text(), re.S
-    )
-    assert len(script.strip().splitlines()) <= 26
-    (tmp_path / "lib").symlink_to(paths.ROOT / "lib")
+    script = published_script()
     folder = tmp_path / "data" / "results" / "mini"
     folder.mkdir(parents=True)
     (folder / "values_retrieval.csv").write_bytes((whole.out / "values_retrieval.csv").read_bytes())
@@ -836,7 +1055,11 @@ def test_the_published_script_recomputes_means_and_verdicts_from_committed_value
     values.to_csv(folder / "values_one.csv", index=False)
     values.to_csv(folder / "values_two.csv.xz", index=False)
     run = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-c", script],  # without PYTHONPATH: lib cannot be imported
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = run.stdout.splitlines()
     assert "data/results/mini/claims_one.csv True True" in lines

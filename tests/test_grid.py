@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from lib.base import provenance
 from lib.base.paths import results
 from lib.data.passages import Passage
+from lib.data.question_sets import question_sets, sampled
 from lib.data.questions import Question, load_questions
 from lib.data.store import PassageStore
 from lib.llm.chat import REFERENCE, ChatModel, Reply, ScriptedChat
@@ -31,7 +32,7 @@ from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.accuracy import accuracy_table, cost_table
-from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets, sampled
+from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid
 from lib.studies.grid.controls import CONTROLS
 
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
@@ -211,6 +212,81 @@ def test_a_second_grid_reads_its_cells_and_asks_nobody(make):
     for a, b in zip(first, second, strict=True):
         pd.testing.assert_frame_equal(a, b)
     assert again.retriever.encoder.calls == 0 and grid.retriever.encoder.calls > 0
+
+
+class Changed(Says):
+    """The same model, which has learnt to say something else."""
+
+    def _say(self, messages, n, options):
+        replies = super()._say(messages, n, options)
+        return [replace(r, text=r.text.replace("of case", "sepsis, not gout, in")) for r in replies]
+
+
+RECORDED = ("chr", "hyde", "csqe", "chr+rotation")
+
+
+def recorded_cells(make, llm: Says, file) -> tuple[list[pd.DataFrame], int]:
+    """Cells whose texts and answers are recorded in ``file``, and how often ``llm`` was asked."""
+    before = llm.asked.total()
+    with Recorder(llm, file) as recorder:
+        grid = make(llm=recorder)
+        readers = (EvidenceReader(HashEncoder(dim=64)), ChatReader(recorder, "chat"))
+        found = [grid.expanded(arm, "mine") for arm in ("chr", "hyde")]
+        found += [grid.run(arm, "mine") for arm in RECORDED]
+        found += [
+            grid.answers(arm, "mine", r) for arm in (*RECORDED, *NO_RETRIEVAL) for r in readers
+        ]
+    return [table for table in found if table is not None], llm.asked.total() - before
+
+
+def test_cells_follow_what_is_recorded_and_not_the_name_of_the_model(make, tmp_path):
+    file = tmp_path / "live.jsonl"
+    first, asked = recorded_cells(make, Says(), file)
+    again, asked_again = recorded_cells(make, Says(), file)
+    assert asked > 0 == asked_again, "what is recorded is not asked again"
+    for a, b in zip(first, again, strict=True):
+        pd.testing.assert_frame_equal(a, b)
+    file.unlink()
+    changed, asked = recorded_cells(make, Changed(), file)
+    assert asked > 0 and "sepsis" in changed[0]["H_plus"][0] not in first[0]["H_plus"].tolist()
+    assert not first[2].equals(changed[2]), "what CHR found"
+    file.unlink()
+    back, _ = recorded_cells(make, Says(), file)
+    for a, b in zip(first, back, strict=True):
+        pd.testing.assert_frame_equal(a, b)
+
+
+def test_a_recording_that_is_added_to_makes_no_other_cell_anew(make, tmp_path):
+    file = tmp_path / "live.jsonl"
+    recorded_cells(make, Says(), file)
+    with Recorder(Says(), file) as recorder:
+        recorder.generate([{"role": "user", "content": "case 1, and something else"}])
+        grid = make(llm=recorder)
+        grid.run("chr", "mine")
+    assert grid.retriever.encoder.calls == 0, "nothing was searched again"
+
+
+IN_PLACE = {
+    "text": {"text": "What harms in case 0?"},
+    "options": {"options": {"A": "part 4", "B": "gout"}},
+    "answer": {"answer": "B"},
+}
+
+
+@pytest.mark.parametrize("changed", IN_PLACE.values(), ids=IN_PLACE)
+def test_a_question_that_is_changed_in_place_makes_its_cells_anew(
+    changed, make, monkeypatch, tmp_path
+):
+    def cells(asked: list[Question]) -> list[pd.DataFrame]:
+        grid, reader = make(sets={"mine": asked}), EvidenceReader(HashEncoder(dim=64))
+        return [grid.run("standard", "mine"), grid.answers("standard", "mine", reader)]
+
+    edited = [replace(SET[0], **changed), *SET[1:]]
+    before, after = cells(SET), cells(edited)
+    assert any(not old.equals(new) for old, new in zip(before, after, strict=True))
+    monkeypatch.setenv("CHR_OUT", str(tmp_path / "fresh"))  # where nothing was made before
+    for new, fresh in zip(after, cells(edited), strict=True):
+        pd.testing.assert_frame_equal(new, fresh)
 
 
 @dataclass(frozen=True)
@@ -474,14 +550,13 @@ def test_an_unknown_control_is_refused_with_those_there_are(make):
         make().controlled("noise", "mine")
 
 
-def test_a_question_alone_has_no_control_and_retrieves_nothing(make):
+def test_a_question_alone_has_no_control_and_that_is_not_run(make):
+    """A search that nobody could make is no search that found nothing."""
     grid = make(sets={"mine": SET[:1]})
     for arm in CONTROLS:
-        run = grid.run(arm, "mine")
-        assert list(run["rank"]) == [0] and list(run["pid"]) == [""]
-        (made,) = grid.expansions(arm, "mine")
-        _, traces = execute(arm, SET[:1], [made], grid.retriever)
-        assert "stranger" in traces["0000"]["error"] or "control" in traces["0000"]["error"]
+        assert grid.run(arm, "mine") is None
+    assert {row["method"] for row in grid.missing} == set(CONTROLS)
+    assert {row["how"] for row in grid.missing} == {"ask more questions"}
 
 
 # a new method ------------------------------------------------------------------------------------

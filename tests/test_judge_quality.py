@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 from lib.data.questions import Question
+from lib.studies.real import quality
 from lib.studies.real.plants import KINDS, plants_for, wrong_option
 from lib.studies.real.quality import (
     agreement,
+    helpful_passages,
     is_instrument,
     known_truth,
     planted_errors,
@@ -59,6 +61,36 @@ def test_kappa_is_that_of_all_items_although_silent_ones_are_sampled():
     chance = ((both + first) * both + (n - both - first) * (n - both)) / n**2
     expected = ((both + neither) / n - chance) / (1 - chance)
     assert found == pytest.approx(expected, abs=0.02)
+
+
+def test_right_and_wrong_options_have_a_kappa_and_a_share_confirmed_of_their_own():
+    """The first pass gives A, which is right, and B; the second keeps every A and half of the B."""
+    rows = []
+    for i, qid in enumerate(QUESTIONS):
+        for pid in ("p0", "p1", "p2"):
+            said = {"p0": "A", "p1": "B"}.get(pid, "")
+            again = "" if said == "B" and i % 2 else said
+            rows.append(row(qid, pid, "first", said, 3))
+            rows.append(row(qid, pid, "second", again, 3))
+    table = agreement(rows, QUESTIONS).set_index(["check", "label"])["value"]
+    kappa, confirmed = (
+        table["kappa of first and second pass"],
+        table["confirmed by the second pass"],
+    )
+    assert kappa["supports right"] == 1 and 0.5 < kappa["supports wrong"] < kappa["supports"] < 1
+    assert confirmed["supports right"] == 1 and confirmed["supports wrong"] == 0.5
+    assert confirmed["supports"] == 0.75
+
+
+def test_whether_labels_are_complete_is_asked_of_what_experts_gave_and_of_the_rest(
+    tmp_path, monkeypatch
+):
+    rows = ["q,a,1", "q,b,1", "q,c,0", "q,d,0", "q,e,0"]
+    (tmp_path / "helpful.csv").write_text("\n".join(["qid,pid,helpful", *rows]))
+    monkeypatch.setattr(quality, "HELPFUL", tmp_path / "helpful.csv")
+    table = helpful_passages({"q": frozenset("ac")}).set_index("check")
+    assert table.loc["bioasq: experts' passages", ["value", "n"]].tolist() == [0.5, 2]
+    assert table.loc["bioasq: other passages", "value"] == pytest.approx(1 / 3)
 
 
 def test_a_judge_who_guesses_has_kappa_near_0():
@@ -138,7 +170,7 @@ def test_known_truth_tells_sensitivity_and_specificity():
 
 
 def test_the_instrument_is_refused_for_kappa_and_for_either_kind_of_error():
-    def quality(kappa=0.7, planted=0.01, counterfactual=0.03):
+    def made(kappa=0.7, planted=0.01, counterfactual=0.03):
         rows = [
             ("kappa of first and second pass", "supports", kappa),
             ("planted: all planted items", "error", planted),
@@ -146,6 +178,6 @@ def test_the_instrument_is_refused_for_kappa_and_for_either_kind_of_error():
         ]
         return pd.DataFrame(rows, columns=["check", "label", "value"])
 
-    assert is_instrument(quality())
+    assert is_instrument(made())
     for fault in ({"kappa": 0.59}, {"planted": 0.06}, {"counterfactual": 0.06}):
-        assert not is_instrument(quality(**fault))
+        assert not is_instrument(made(**fault))

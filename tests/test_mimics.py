@@ -411,8 +411,8 @@ def test_table_4_is_a_count_by_tier_and_says_what_is_not_run():
     assert paper[["n", "hits"]].to_numpy().tolist() == [[9, 6], [30, 12], [8, 3]]
     claims = tables.tier_claims(made)
     assert claims["grader"].iloc[0] == tables.PHYSICIAN
-    poor = claims[claims["test"].str.contains("Poor") & (claims["grader"] == "first")]
-    assert len(poor) and poor["p"].isna().all()
+    tested = claims.groupby(claims["grader"] == tables.PHYSICIAN)["p"]
+    assert tested.count().to_dict()[False] == 0 < tested.count().to_dict()[True]
     drawn = plots.tier_rows(made)
     assert drawn["panel"].unique().tolist()[-1] == "the paper: accuracy" or len(drawn)
     assert not (drawn["n"] == 0).any() and plots.plot_tiers(drawn, 0.4).axes
@@ -427,7 +427,7 @@ def test_proxies_and_collapse_are_tests_on_the_same_rows():
     assert (row["rho"], row["n"]) == (pytest.approx(stats.spearmanr(table["c"], gain)[0]), 40)
     assert found.loc[("tier", "H− names an option"), "n"] == table["exam"].sum()
     assert np.isnan(found.loc[("tier", "H+ names an option"), "rho"])  # all do
-    assert (found["p_holm"].dropna() >= found["p"].dropna()).all()
+    assert "p" not in found  # nothing of it was declared
     lost = tables.collapse(table, outcomes).set_index(["criterion", "method"])
     row = lost.loc[("shared > 1/2, kept < 1/2", "chr")]
     right = answers[(answers["reader"] == "first") & (answers["method"] == "chr")].set_index("qid")
@@ -437,7 +437,7 @@ def test_proxies_and_collapse_are_tests_on_the_same_rows():
         [(hit & exam & (right == r)).sum(), (~hit & exam & (right == r)).sum()]
         for r in (False, True)
     ]
-    assert row["p"] == pytest.approx(stats.fisher_exact(counts).pvalue)
+    assert row["right_low"] <= counts[1][0] / sum(counts[1]) <= row["right_high"]
     assert row["wrong_value"] == pytest.approx(counts[0][0] / sum(counts[0]))
     assert (row["hits"], row["right_n"]) == (hit.sum(), sum(counts[1]))
 

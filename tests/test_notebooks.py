@@ -343,6 +343,51 @@ def test_the_accuracy_notebook_holds_no_number_of_what_was_not_run(student):
     assert table.loc[table["metric"] == "accuracy", "value"].notna().all()
 
 
+def classes_drawn(table: pd.DataFrame) -> dict[float, list[str]]:
+    """What the passages of the first picture's lists are, by lambda."""
+    passages = table[table["part"] == "passage"]
+    return {lam: rows["class"].tolist() for lam, rows in passages.groupby("lambda")}
+
+
+def test_the_first_exercise_shows_what_it_says(tmp_path):
+    """``lam`` is changed in a copy, as the exercise says; the picture changes as it says."""
+    book = nbformat.read(paths.ROOT / "notebooks" / "00_start_here.ipynb", 4)
+    exercise = r"Set `lam = (\S+)` above .* none of the five passages is right .* at (\S+) two were"
+    lam, usual = map(float, re.search(exercise, book.cells[-1].source).groups())
+    (parameters,) = [c for c in book.cells if "parameters" in tags_of(c)]
+    assert f"lam = {usual:g} " in parameters.source
+    parameters.source = parameters.source.replace(f"lam = {usual:g}", f"lam = {lam:g}")
+    (drawn,) = [i for i, c in enumerate(book.cells) if "plot_worked(" in c.source]
+    script = "\n".join(c.source for c in book.cells[: drawn + 1] if c.cell_type == "code")
+    subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"CHR_OUT": str(tmp_path), "PYTHONPATH": str(paths.ROOT)},
+        cwd=paths.ROOT / "notebooks",
+        check=True,
+    )
+    figures = tmp_path / "figures", paths.ROOT / "figures"
+    tables = [pd.read_csv(folder / "mini" / "00_overview.csv") for folder in figures]
+    after, before = (classes_drawn(table) for table in tables)
+    assert before[usual].count("right") == 2 and "both" not in before[usual]
+    assert after[lam] and not {"right", "both"} & set(after[lam])
+    assert before[1.0] == after[1.0] and not {"right", "both"} & set(after[1.0])
+
+
+def test_the_question_that_contrast_helps_goes_as_it_is_told():
+    """What the prose of 00 says of its bundled question is what the table above it shows."""
+    cells = BOOKS["00_start_here"].cells
+    (shown,) = [i for i, c in enumerate(cells) if "views.top_table(" in c.source]
+    (output,) = cells[shown].outputs
+    rows = re.findall(r"^\s+([\d.]+)\s+\d\s+(\w+)", output.data["text/plain"], re.M)
+    classes = {lam: [name for at, name in rows if float(at) == lam] for lam in (0.0, 0.4, 1.0)}
+    on_target = {lam: sum(x in ("target", "both") for x in own) for lam, own in classes.items()}
+    assert on_target == {0.0: 4, 0.4: 5, 1.0: 4}
+    assert [classes[lam].count("mimic") for lam in (0.0, 0.4)] == [1, 0]
+    told = cells[shown + 1].source
+    assert "At λ = 0 this is H+ alone: one of its five passages is on the mimic" in told
+    assert "all five are on the target. At λ = 1 four still are" in told
+
+
 def test_a_changed_result_fails_the_notebook_check(tmp_path):
     """One number of one committed result is altered: nbval must see it."""
     copy = tmp_path / "project"

@@ -280,6 +280,22 @@ def test_a_server_that_writes_no_pair_is_named_with_what_to_do(server, tmp_path)
     assert len(server.bodies) == 2  # asked, and asked once to repair
 
 
+@pytest.mark.parametrize("bad", ["", "I cannot say.", '{"H_plus": "Diazepam.", "H_minus": ""}'])
+def test_a_reply_that_cannot_be_used_is_asked_for_again_and_a_good_one_is_not(
+    bad, server, tmp_path
+):
+    file = tmp_path / "own.jsonl"
+    server.text = bad
+    for asked in (2, 4):  # once, and once to repair; then the same again, for nothing has changed
+        with pytest.raises(ValueError, match="run this again to ask once more"):
+            own.write_hypotheses(QUESTION, {}, "server", file)
+        assert len(server.bodies) == asked
+    server.text = json.dumps(PAIR)
+    for _ in range(2):
+        written = own.write_hypotheses(QUESTION, {}, "server", file)
+        assert written == (PAIR["H_plus"], PAIR["H_minus"]) and len(server.bodies) == 5
+
+
 def test_a_server_that_is_not_there_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("CHR_LLM_URL", raising=False)
     monkeypatch.delenv("CHR_LLM_MODEL", raising=False)
@@ -360,6 +376,19 @@ def test_whatever_is_written_is_found_again_or_refused(texts, tmp_path_factory):
         assert {p.text for p in folder_of.read_folder(folder)} == pieces
 
 
+def test_passages_that_the_encoder_does_not_read_whole_are_counted_and_said(notes, capsys):
+    values = "K 4.1 mmol/L (3.5-5.1); Na 139 mmol/L (136-145); Cl 103; ALT 23 U/L; AST 19 U/L. "
+    save(notes, **{"lab.txt": values * 20, "short.md": "# Gout\n\nUrate in the toe."})
+    found = folder_of.folder_retriever(notes, load_encoder("minilm"), progress=False)
+    table = folder_of.folder_table(found).set_index("file")
+    assert table.loc["short.md", "cut"] == 0 < table.loc["lab.txt", "cut"]
+    assert table.loc["lab.txt", "cut"] <= table.loc["lab.txt", "passages"]
+    said = f"minilm reads only the beginning of {table['cut'].sum()} of {len(found.store)} passages"
+    assert said in capsys.readouterr().err
+    words = folder_of.folder_retriever(notes, HashEncoder(dim=64), progress=False)
+    assert folder_of.folder_table(words)["cut"].sum() == 0 and capsys.readouterr().err == ""
+
+
 def test_hidden_and_other_files_are_passed_over(notes):
     save(
         notes,
@@ -388,6 +417,7 @@ def test_of_equal_passages_the_first_is_kept_and_the_others_are_counted(notes):
         "title": ["z", "b", "c"],
         "passages": [1, 0, 1],
         "equal": [0, 1, 0],
+        "cut": [0, 0, 0],
     }
 
 

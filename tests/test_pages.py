@@ -1,8 +1,7 @@
-"""What is generated to be read: README, docs/, the page of results, the log, the overview."""
+"""What is generated to be read: README, docs/, the page of results, the log."""
 
 from __future__ import annotations
 
-import io
 import platform
 import re
 import shutil
@@ -11,18 +10,17 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.text import Text
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
-from lib.data import ddx_mini
-from lib.data.corpus_index import build_index, corpus_store
-from lib.data.questions import load_questions
+from lib.explorer.store import read_rows
+from lib.explorer.view import Place, View
 from lib.pages import __main__ as command
-from lib.pages import blocks, overview, results, summary, weave
+from lib.pages import blocks, results, summary, weave
 from lib.pages.committed import chance, markdown, read
 from lib.profiles import load_profile
-from lib.search.embed import load_encoder
+from lib.studies.real.arms import arms_of
+from lib.studies.real.measures import OWN_ANSWER, POOL
 
 
 @pytest.fixture
@@ -197,9 +195,9 @@ def test_a_block_stands_once_but_the_verdict_on_two_pages(
     assert f"block {block} stands more than once: " in capsys.readouterr().err
 
 
-def test_the_readme_has_the_verdict_and_no_other_block():
+def test_the_readme_has_the_verdict_and_both_sides_and_no_other_block():
     text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
-    assert weave.blocks_on(text, "README.md") == ["answer"]
+    assert weave.blocks_on(text, "README.md") == ["answer", "both_sides"]
 
 
 # what a reader of the pages meets -----------------------------------------------------------------
@@ -345,6 +343,54 @@ def test_the_first_screen_has_the_answer_before_anything_to_do():
     assert words_of(text[: text.index("**Does it work?")]) < 200
 
 
+def test_the_readme_counts_what_the_first_picture_is_an_example_of():
+    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
+    found, lost = map(
+        int, re.search(r"Of (\d+) such .* MedQA, (\d+) lose everything", text).groups()
+    )
+    view = View(read_rows())
+    counts = [
+        view.rights(Place(name, question["qid"]), (0.0, 1.0))
+        for name in ("mmlu", "medqa")
+        for question in view.explored.of(name)
+    ]
+    counts = [one for one in counts if one[0]]
+    assert (found, lost) == (len(counts), sum(not after for _, after in counts))
+
+
+def test_the_readmes_sentence_on_lambda_is_what_its_picture_shows():
+    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
+    drawn = pd.read_csv(paths.ROOT / "figures" / "mini" / "00_lambda.csv")
+    value = drawn.set_index(["family", "lambda"])["value"]
+    alone, one = value["chr", 0.0], value["chr", 1.0]
+    assert "at 0.4 contrast costs next to nothing" in text
+    assert 0 <= alone - value["chr", 0.4] < 0.02
+    assert "at the paper's 1 most of what H+ alone finds" in text and one < alone / 2
+    assert "a wrong mimic in its place costs less" in text
+    assert min(value["chr+rotation", 1.0], value["chr+stranger", 1.0]) > one + 0.1
+
+
+def test_bioasqs_two_numbers_at_lambda_1_are_told_apart():
+    """The reason that is given, how near H- lies to H+, is measured; and it is not the corpus."""
+    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
+    claims = read("claims_bioasq", "open")[0]
+    same = (claims["arm"] == "chr@1") & (claims["against"] == "hplus")
+    ideal = claims[same & (claims["metric"] == "p_at_5")]["value"].item()
+    assert f"another number at λ = 1, {100 * ideal:.1f} %" in text
+    experts = read("questions_bioasq", "open")[0]
+    written = [
+        question["c_own"] for question in read_rows().questions if question["set"] == "bioasq"
+    ]
+    assert np.median(written) > experts.loc[experts["split"] == "test", "c"].median() + 0.2
+    (line,) = [x for x in summary.tests().splitlines() if x.startswith("- BioASQ at λ = 1")]
+    snippets = read("real_mpnet", "open")[0]
+    snippets = snippets[(snippets["encoder"] == "minilm") & (snippets["metric"] == "p_at_5")]
+    found = snippets.set_index("arm")["value"]
+    assert f"P@5 is {ideal:.3f}." in line and found["chr@1"] < ideal < found["chr+stranger@1"]
+    assert f"{found['chr@1']:.3f} when H− is about the same question" in line
+    assert f"{found['chr+stranger@1']:.3f} when it is another question's" in line
+
+
 def test_the_table_of_real_questions_says_for_how_many_each_arm_was_written(project):
     arms = read("real_arms", "open")[0]
     precise = arms[(arms["dataset"] == "bioasq") & (arms["metric"] == "p_at_5")].set_index("arm")
@@ -360,6 +406,17 @@ def test_the_table_of_real_questions_says_for_how_many_each_arm_was_written(proj
     changed(project, "open/real_arms", more_written)
     said = next(x for x in blocks.BLOCKS["real"]().splitlines() if x.startswith("Profile `open`"))
     assert "CSQE" not in said
+
+
+def test_who_saw_the_options_is_said_of_every_arm_by_whose_texts_it_searches_with():
+    saw = {"hypotheses", "hyde-options", "rationale", "hplus+hplus-stem", "hplus+hyde"}
+    expected = {a.name: "yes" if a.of in saw else "no" for a in arms_of(0.2)}
+    expected["random"] = "no"  # its passages are any
+    # Neither is a search: the pool holds what all of them found, also those that saw the options.
+    expected |= {POOL: "yes", OWN_ANSWER: "yes"}
+    rows = [row for row in rows_of(blocks.BLOCKS["real"]()) if row[2] in ("yes", "no")]
+    shown = {row[1].strip("`"): row[2] for row in rows}
+    assert len(shown) > 20 and shown == {arm: expected[arm] for arm in shown}
 
 
 def test_the_story_shows_contrast_and_both_controls_at_each_lambda():
@@ -425,9 +482,11 @@ def test_the_audit_counts_rows_and_statements(project):
     rows = {r[0]: r[1:] for r in rows_of(text)}
     for paper, own in table.groupby("paper"):
         n = (own["verdict"] == "IMPOSSIBLE").sum()
-        assert rows[paper][0].startswith(f"{n} rows, ")
-    assert rows["CHR"][0] == "6 rows, 3 statements"
-    assert "587 cases are (2 rows IMPOSSIBLE, 5 IN TENSION)" in text and "so in" not in text
+        assert rows[paper][0].startswith(f"{n} row") if n else rows[paper][0] == "0"
+    assert rows["CHR"][0] == "3 rows, 1 statement"
+    assert "the overlap's ratio is (3 rows IMPOSSIBLE, 1 IN TENSION)" in text
+    changed(project, "audit", impossible)
+    assert "so in" not in blocks.BLOCKS["audit"]()
 
 
 def test_the_cost_table_says_what_was_asked_for_and_what_failed():
@@ -569,97 +628,6 @@ def test_a_log_without_anything_to_compare_says_what_to_run(project, monkeypatch
     assert run(monkeypatch, "log") == 1
     assert "run: make figures PROFILE=mini" in capsys.readouterr().err
     assert len(results.log()) == before
-
-
-# the overview -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def encoder():
-    return load_encoder("minilm")
-
-
-@pytest.fixture(scope="module")
-def by_hand(encoder):
-    """Passage ids, their vectors, and h+, h- of a question: without search, method or LLM."""
-    index = build_index(corpus_store(("ddx-mini",)), encoder, progress=False)
-    pids, vectors = index.ids.tolist(), index.vectors(np.arange(len(index)))
-    said = {h["qid"]: h for h in ddx_mini.read("hypotheses")}
-
-    def of(qid):
-        texts = [said[qid][h] for h in ("H_plus", "H_minus")]
-        return pids, vectors, encoder.encode(texts, "article", progress=False)
-
-    return of
-
-
-@pytest.mark.parametrize("qid, lam, k", [("medqa-22", 0.4, 5), ("mmlu-10", 1.2, 7)])
-def test_the_scores_and_ranks_drawn_are_those_of_brute_force(qid, lam, k, encoder, by_hand):
-    table = overview.trace(encoder, qid, lam=lam, k=k)
-    pids, vectors, pair = by_hand(qid)
-    plus, minus = (vectors.astype(float) @ pair.astype(float).T).T
-    rows = table[table["part"] == "passage"].set_index("name")
-    for when, score in (("before", plus), ("after", plus - lam * minus)):
-        best = [pids[i] for i in np.lexsort((pids, -np.round(score, 5)))[:k]]
-        ranks = rows[when].dropna().sort_values()
-        assert list(ranks.index) == best and list(ranks) == list(range(1, k + 1))
-    at = [pids.index(pid) for pid in rows.index]
-    np.testing.assert_allclose(rows["s_plus"], plus[at], atol=1e-5)
-    np.testing.assert_allclose(rows["score"], (plus - lam * minus)[at], atol=1e-5)
-    query = pair[0] - lam * pair[1]
-    turn = np.degrees(np.arccos(query @ pair[0] / np.linalg.norm(query)))
-    value = table.set_index("part")["value"]
-    np.testing.assert_allclose([value["H-"], value["turn"]], [pair[0] @ pair[1], turn], atol=0.01)
-
-
-def test_every_number_in_the_picture_is_in_the_table_it_is_saved_with(encoder):
-    table = overview.trace(encoder, lam=0.4, k=5)
-    figure = overview.plot_overview(table)
-    said = [text.get_text() for text in figure.axes[2].texts]
-    rows = table[table["part"] == "passage"]
-    wanted = [
-        f"{s:.2f}"
-        for when, score in (("before", "s_plus"), ("after", "score"))
-        for s in rows.dropna(subset=when).sort_values(when)[score]
-    ]
-    assert sorted(x for x in said if x.lstrip("-").replace(".", "").isdigit()) == sorted(wanted)
-    asked = {q.qid: q for q in load_questions("ddx-mini")}["medqa-22"]
-    for row in table[table["part"] == "answer"].to_dict("records"):
-        assert (row["text"][0] == asked.answer) == (row["class"] == "right")
-        assert any(x.startswith(row["text"]) for x in said)
-    c = table.set_index("part").loc["H-", "value"]
-    dots = [line for line in figure.axes[1].lines if line.get_marker() == "o"]
-    x, y = np.array([line.get_data() for line in dots]).squeeze(-1).T
-    back = np.array([y, c * y + np.sqrt(1 - c * c) * x]).T
-    np.testing.assert_allclose(back, rows[["s_plus", "s_minus"]].to_numpy(), atol=1e-9)
-
-
-def test_another_lambda_draws_another_figure_and_the_same_one_the_same(encoder):
-    pictures = []
-    for lam in (0.4, 0.5, 0.4):
-        file = io.BytesIO()
-        overview.plot_overview(overview.trace(encoder, lam=lam)).savefig(file, format="png")
-        pictures.append(file.getvalue())
-    assert pictures[0] == pictures[2] != pictures[1]
-
-
-@pytest.mark.parametrize("text", ["", " ", "$", r"$\frac{1}$ of $x$", "$^$", "a\n\nb", "x" * 500])
-def test_the_overview_takes_any_text_and_shows_it_as_it_is(text, encoder):
-    table = overview.trace(encoder)
-    told = table["part"].isin(["question", "H+", "H-", "passage", "answer"])
-    table.loc[told, "text"] = text
-    figure = overview.plot_overview(table)
-    figure.savefig(io.BytesIO(), format="png")
-    said = [shown.get_text() for shown in figure.findobj(Text)]
-    if text.startswith("$"):
-        assert sum(shown.startswith(text) for shown in said) > 5
-
-
-def test_the_overview_names_who_wrote_the_hypotheses(encoder):
-    table = overview.trace(encoder)
-    assert set(table.loc[table["part"].isin(["H+", "H-"]), "name"]) == {"reference text"}
-    with pytest.raises(ValueError, match="ddx-mini has no question 'nobody-01'.*there are: "):
-        overview.trace(encoder, "nobody-01")
 
 
 @pytest.mark.fault(

@@ -24,6 +24,7 @@ from lib.studies.grid.controls import CONTROLS
 from lib.studies.grid.experiment import CHOSEN, NAMED
 from lib.studies.lam.arms import candidates, rules
 from lib.studies.lam.tables import test_arms as arms_of
+from tests.shipped import SHIPPED
 
 FAMILIES = {
     "methods": [
@@ -105,7 +106,7 @@ def test_every_arm_that_a_study_can_have_has_words_of_its_own():
 
 
 def test_every_row_of_the_grid_has_words_of_its_own():
-    keys = [*METHODS, *CONTROLS, CHOSEN, NAMED, *NO_RETRIEVAL, RANDOM, "majority", "noise floor"]
+    keys = [*SHIPPED, *CONTROLS, CHOSEN, NAMED, *NO_RETRIEVAL, RANDOM, "majority", "noise floor"]
     labels = [plots.label_of(key) for key in keys]
     assert len(set(labels)) == len(keys) and not set(labels) & (set(keys) - {"closed book"})
 
@@ -496,22 +497,6 @@ def test_what_ruling_the_mimic_out_costs_is_drawn_from_h_plus_alone():
     assert [0.02] in [list(line.get_xdata()) for line in rings]
 
 
-def test_one_question_says_how_many_of_the_top_are_on_the_target():
-    lines = pd.DataFrame(
-        {
-            "pid": list("abc"),
-            "class": ["target", "mimic", "neither"],
-            "s_plus": [0.5, 0.6, 0.1],
-            "s_minus": [0.1, 0.6, 0.0],
-        }
-    )
-    figure = plots.plot_lines(lines, 0.4, 1)
-    told = "At λ = 0.4 1 of the top 1 are on the target; with H+ alone 0"
-    assert figure._suptitle.get_text().replace("\n", " ") == told
-    bold = [line for line in figure.axes[0].lines if line.get_linewidth() > 2]
-    assert [line.get_color() for line in bold] == [COLOURS["target"]]
-
-
 def test_the_papers_figure_5_stands_beside_bands_of_ours():
     columns = ["kind", "series", "lambda", "value"]
     rows = [("exact", "CHR", "1", "53"), ("reference_line", "HyDE", None, "51")]
@@ -662,6 +647,8 @@ def test_titles_follow_their_tables():
     assert said.chr_and_hplus(one, "P@5") == told
     worse = pd.concat([one, one.assign(dataset="c")])
     assert " is below that of H+ alone on both sets (" in said.chr_and_hplus(worse, "P@5")
+    readers = pd.concat([wide.assign(answerer="x"), one.assign(answerer="y")])
+    assert "on 1 of 3 pairs of set and reader (" in said.chr_and_hplus(readers, "Accuracy")
     assert "not run" in said.chr_and_hplus(wide[wide["method"] == "chr"], "P@5")
     tiers = pd.DataFrame(
         [("Excellent", 0.7, 0.6, 0.8, 50), ("Good", 0.4, 0.3, 0.5, 40), ("Poor", 1, 0, 1, 1)],
@@ -709,6 +696,13 @@ def test_what_five_passages_support_adds_up_and_controls_start_at_h_plus_alone()
     assert [axis.get_title(loc="left") for axis in figure.axes] == [
         f"{name}, n = 9" for name in real_plots.OUTCOMES.values()
     ]
+    both = r"At λ = 1 support for the right option (.*) of questions, for a wrong one (.*)"
+    told = figure._suptitle.get_text().replace("\n", " ")
+    one = outcomes[outcomes["panel"] == "right option"]
+    alone = real_plots.plot_outcomes(one, 0.4)._suptitle.get_text().replace("\n", " ")
+    assert (
+        alone == f"At λ = 1 support for the right option {re.fullmatch(both, told)[1]} of questions"
+    )
     limits = {axis.get_ylim() for axis in figure.axes}
     assert (
         len(limits) == 1 and "dev" in texts(figure.axes[2]) and "dev" not in texts(figure.axes[0])

@@ -136,6 +136,56 @@ nli = "pubmedbert"
     assert load_profile("mini") == base, "the base is as it was"
 
 
+OWN = "record:mine.jsonl=openai:org/my-model@http://127.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize("base", ["mini", "open"])
+def test_an_own_writer_is_never_replaced_by_what_the_base_generated(base, own):
+    mine = load_profile(own(f'base = "{base}"\nllm = "{OWN}"\n'))
+    assert (mine.llm, mine.generated) == (OWN, {})
+    assert mine.title == f"mine: as {base}, texts by org/my-model"
+    assert load_profile(base, llm=OWN).generated == {}
+    assert load_profile(base, llm=OWN).title == f"{base}, texts by org/my-model"
+    said = f'base = "{base}"\ntitle = "ours"\nllm = "{OWN}"\n[generated]\nsample = 3\n'
+    assert load_profile(own(said)).generated == {"sample": 3}
+    assert load_profile(own(said)).title == "ours"
+
+
+@pytest.mark.parametrize(
+    ("spec", "writer"),
+    [
+        (OWN, "org/my-model"),
+        ("openai:@cf/a:b@https://host/v1?x=y@z", "@cf/a:b"),
+        ("record:a.jsonl=small", "small"),
+        ("replay:data/recordings/a.jsonl", "data/recordings/a.jsonl"),
+        ("record:a.jsonl=openai:", "of the environment"),
+    ],
+)
+def test_a_title_names_the_writer_and_never_its_address(spec, writer, monkeypatch):
+    monkeypatch.setenv("CHR_LLM_MODEL", "of the environment")
+    assert load_profile("mini", llm=spec).title == f"mini, texts by {writer}"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"max_tokens": 256},
+        {"prompt": "chr_hypotheses_stem", "options_visible": False},
+        {"temperature": 0.7, "seed": 3},
+        {"question_weight": 0.5, "tower": "query"},
+        {"pool": 50},
+    ],
+    ids=lambda changed: "+".join(changed),
+)
+def test_h_plus_alone_is_chr_as_it_is_configured_at_lambda_0(changed):
+    set_, in_code = replace(load_profile("mini"), methods={"chr": changed}), load_profile("mini")
+    for found in (methods_of(set_), methods_of(in_code, chr=changed)):
+        assert found["chr"] == replace(METHODS["chr"], **changed)
+        assert found["hplus"] == replace(METHODS["hplus"], **changed)
+        assert found["hplus"].budget() == found["chr"].budget()
+    assert methods_of(replace(set_, skip=("hyde",)))["hplus"].lam == 0
+
+
 REFUSED = {
     "a field": ("kk = 3", ["'kk'", "there are", "lambdas"]),
     "a field that is nearly one": ("lambdsa = [0.0]", ["'lambdsa'", "did you mean 'lambdas'"]),
@@ -150,6 +200,9 @@ REFUSED = {
     "a generated number": ("[generated]\nsample = -1", ["[generated]", "sample", "-1"]),
     "skip": ('skip = ["bm52"]', ["skip", "'bm52'", "did you mean 'bm25'"]),
     "skip as a text": ('skip = "bm25"', ["skip", "a list", "'bm25'"]),
+    "what all is compared with": ('skip = ["bm25", "chr"]', ["skip", "chr", "compares"]),
+    "another text for H+ alone": ("[methods.hplus]\nmax_tokens = 9", ["H+ alone", "methods.chr"]),
+    "another lambda of the paper": ("[methods.chr]\nlam = 0.5", ["lambda, 1", "chr_given"]),
     "a kind of answerer": ('[[answerers]]\nkind = "chats"', ["'chats'", "'chat'", "choice"]),
     "an answerer's setting": ('[[answerers]]\nkind = "chat"\nmax_token = 1', ["'max_tokens'"]),
     "an answerer's workers": ('[[answerers]]\nkind = "chat"\nworkers = 1', ["'workers'"]),

@@ -9,14 +9,14 @@ import pytest
 from lib.data.judgments import Evidence, evidence
 from lib.data.questions import Question
 from lib.studies.lam.claims import primary_tests
-from lib.studies.real.arms import LAMBDAS, arms_of
+from lib.studies.real.arms import LAMBDAS, added_arms, arms_of
 from lib.studies.real.choice import (
     choices,
     declared_pairs,
     lambda_table,
     least_differences,
 )
-from lib.studies.real.measures import exam_outcome, headroom, read_option, values_of
+from lib.studies.real.measures import JUDGED_P, exam_outcome, headroom, read_option, values_of
 
 
 def arm_at(lam: float) -> str:
@@ -132,6 +132,23 @@ def test_a_label_counts_when_every_pass_gave_it():
     assert (one.supports, one.supports_any) == (frozenset("B"), frozenset("BC"))
     assert evidence([row("first", "B"), row("second", "", None)])["q", "a"].supports == {"B"}
     assert evidence([row("first", "", None)]) == {}
+
+
+def test_snippets_alone_are_the_list_without_what_no_expert_was_shown():
+    """Two of three snippets are right, with passages of other corpora between them."""
+    question = Question("b", "Is it?", {"A": "yes", "B": "no"}, "A", "bioasq")
+    pids = ["medquad:1", "bioasq:1", "openstax:2", "bioasq:2", "pubmedqa:3", "bioasq:3"]
+    rows = [("bioasq", "hplus", 0, "b", rank, pid) for rank, pid in enumerate(pids, 1)]
+    runs = pd.DataFrame(rows, columns=["dataset", "arm", "draw", "qid", "rank", "pid"])
+    targets = {"b": frozenset({"bioasq:1", "bioasq:3", "bioasq:9"})}
+    found = values_of([question], runs, {}, targets).set_index("metric")["value"]
+    assert found["p_at_5"] == pytest.approx(0.2) and found[JUDGED_P] == pytest.approx(2 / 3)
+
+
+def test_arms_that_nobody_judged_are_for_bioasq_alone():
+    named = [arm.name for arm in (*arms_of(0.2), *added_arms())]
+    assert len(named) == len(set(named))
+    assert {"chr+question1@1", "chr+pool10@1"} <= set(named)
 
 
 def test_values_average_the_draws_of_a_control():

@@ -11,11 +11,12 @@ from lib.data.corpora import load_passages
 from lib.data.real import load_real
 from lib.data.store import PassageStore
 from lib.llm.chat import ScriptedChat
+from lib.llm.recorder import Recorder
 from lib.pages import real as pages
 from lib.run import Retriever
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
-from lib.studies.real.own_writer import SHOWN, beside_the_recorded
+from lib.studies.real.own_writer import SHOWN, ask_again, beside_the_recorded, written_by
 from lib.studies.real.second_encoder import compared
 
 
@@ -58,6 +59,22 @@ def test_a_question_that_your_writer_fails_on_retrieves_nothing_and_counts(few):
     assert own.loc[("exams", "hit_right", "hplus"), "n"] == 4
     assert own.loc[("exams", "abstains", "hplus"), "value"] == 1
     assert own.loc[("bioasq", "p_at_5", "chr@1"), ["value", "n"]].tolist() == [0, 2]
+
+
+def test_only_what_your_writer_failed_on_is_asked_for_again(few, tmp_path, capsys):
+    questions, _ = few
+    good = {"match": "", "text": json.dumps({"H_plus": "It is gout.", "H_minus": "A sprain."})}
+    bad = {"match": questions[0].text[:60], "text": "no"}
+    file = tmp_path / "own.jsonl"
+    with Recorder(ScriptedChat([bad, good]), file) as llm:
+        assert sum(one.request is None for one in written_by(llm, questions)["hypotheses"].values())
+    assert "1 of 6 replies" in (said := capsys.readouterr().err) and "own_writer --again" in said
+    mended = ScriptedChat([{"match": bad["match"], "text": good["text"]}])
+    with Recorder(mended, file) as llm:
+        ask_again(llm, questions)
+    with Recorder(ScriptedChat([]), file) as llm:
+        made = written_by(llm, questions)["hypotheses"]
+    assert all(one.request is not None for one in made.values())
 
 
 def test_an_encoders_table_holds_means_and_paired_differences_from_h_plus():

@@ -14,6 +14,7 @@ from lib.studies.real.tables import (
     claims_table,
     judged_share,
     lambda_rows,
+    purity_table,
 )
 from lib.studies.real.texts_table import texts_table
 from lib.ways import Hypotheses
@@ -88,6 +89,30 @@ def test_curves_hold_contrast_alone_each_described_once():
         ("one mimic", "own", 1.0),
         ("one mimic", "matched rotation", 1.0),
     }
+
+
+def test_purity_is_of_the_passages_that_speak_not_of_the_places():
+    """Contrast loses nine of ten passages for either side: misled falls, and purity stays."""
+
+    def outcome(arm, metric, i):
+        few = arm != "chr@1" or i % 10 == 0
+        return few * (0.8 if metric == "supports_right_at_5" else 0.2)
+
+    parts = []
+    for metric in ("supports_right_at_5", "supports_wrong_at_5"):
+        own = values(lambda arm, _, i, metric=metric: outcome(arm, metric, i))
+        parts.append(own.assign(metric=metric).drop_duplicates())
+    table = pd.concat(parts, ignore_index=True)
+    found = purity_table(table).set_index("arm")
+    assert found["value"].to_list() == pytest.approx([0.8] * len(ARMS))
+    assert found.loc["hplus", ["right", "wrong", "n"]].tolist() == pytest.approx([320, 80, 80])
+    assert found.loc["chr@1", ["right", "wrong"]].tolist() == pytest.approx([32, 8])
+
+
+def test_an_arm_that_finds_nothing_that_speaks_has_no_purity():
+    nothing = values(lambda *_: 0)
+    parts = [nothing.assign(metric=f"supports_{side}_at_5") for side in ("right", "wrong")]
+    assert purity_table(pd.concat(parts).drop_duplicates()).empty
 
 
 def test_the_least_judged_arm_comes_first():

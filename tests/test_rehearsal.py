@@ -326,7 +326,7 @@ def test_the_stand_in_towers_are_two_models_made_the_same_each_time(here, tmp_pa
 def test_with_a_mirror_the_questions_are_the_papers_and_their_snippets_are_there(
     mirror, tmp_path, monkeypatch
 ):
-    from lib.studies.grid.cells import question_sets
+    from lib.data.question_sets import question_sets
 
     here = rehearsal.prepare(tmp_path, mirror, sample=2)
     for name, value in here.environment("").items():

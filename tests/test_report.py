@@ -11,9 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from lib.base.paths import ROOT
 from lib.data.questions import Question
 from lib.methods import METHODS, Expansion, Hypotheses, Way
-from lib.report import PAPER_NAMES, reported, verdict
+from lib.profiles import load_profile
+from lib.report import PAPER_NAMES, pivot, pooled, reported, verdict
 from lib.run import Retriever, execute
 from lib.search.contrast import matched_rotation, shifted_query
 from lib.search.embed import HashEncoder
@@ -21,6 +23,7 @@ from lib.search.index import DenseIndex
 from lib.stats import mcnemar_p, paired
 from lib.studies.grid.accuracy import accuracy_table, answer_values, claims, cost_table
 from lib.studies.grid.controls import CONTROLS, controlled, with_drawn_strangers
+from lib.studies.grid.paper_setup import same_setup
 from lib.studies.grid.shift import OUTCOMES, overlap, rbo, shift_table
 
 share = st.floats(0, 1)
@@ -46,6 +49,57 @@ def test_nothing_is_judged_that_was_not_run_or_printed_or_is_another_setup(nothi
     assert verdict(nothing, 0.1, 0.5, True) == verdict(nothing, 0.1, nothing, False) == "NOT RUN"
     assert verdict(0.5, 0.1, nothing, True) == verdict(0.5, 0.1, nothing, False) == ""
     assert verdict(0.5, 0.1, 0.5, False) == verdict(0.1, 0.1, 0.9, False) == "DIFFERENT SETUP"
+
+
+# tables in another shape --------------------------------------------------------------------------
+
+LONG = pd.DataFrame(
+    [
+        ("majority", "exams", "right", 0.307, 300),
+        ("majority", "bioasq", "right", 0.62, 150),
+        ("hplus", "exams", "right", 0.507, 300),
+    ],
+    columns=["arm", "dataset", "metric", "value", "n"],
+)
+
+
+def test_rows_that_would_merge_in_a_cell_are_refused_by_name():
+    """Their mean, 0.464, is no number of anything: 300 exam questions and 150 of BioASQ."""
+    with pytest.raises(ValueError, match=r"2 rows .*arm = majority.* differ in dataset, value, n"):
+        pivot(LONG, "arm", "metric")
+    same = pd.concat([LONG[:1], LONG[:1]])
+    with pytest.raises(ValueError, match="differ in nothing"):
+        pivot(same, "arm", "metric")
+
+
+def test_a_wide_table_has_every_number_and_the_order_of_the_long_one():
+    wide = pivot(LONG, "arm", ["dataset", "metric"])
+    assert list(wide.index) == ["majority", "hplus"]
+    assert list(wide.columns) == [("exams", "right"), ("bioasq", "right")]
+    assert wide.loc["majority"].tolist() == [0.307, 0.62]
+    assert wide.loc["hplus"].tolist()[0] == 0.507 and pd.isna(wide.loc["hplus"].tolist()[1])
+    assert pivot(LONG, ["arm", "dataset"], "metric", ["value", "n"]).shape == (3, 2)
+
+
+def test_a_mean_over_sets_is_one_over_their_questions():
+    table = LONG.rename(columns={"arm": "method"})
+    found = pooled(table, ["value"])
+    assert found["n"].to_dict() == {"majority": 450, "hplus": 300}
+    assert found.loc["majority", "value"] == pytest.approx((0.307 * 300 + 0.62 * 150) / 450)
+    assert found.loc["hplus", "value"] == pytest.approx(0.507)
+    nowhere = pooled(table.assign(value=np.nan), ["value"])
+    assert nowhere["value"].isna().all()
+
+
+@pytest.mark.parametrize(
+    "folder", ["notebooks", "lib/pages", "lib/plots", "lib/studies", "lib/explorer"]
+)
+def test_nothing_that_is_shown_pivots_in_a_way_that_merges_rows(folder):
+    """``pivot_table`` takes the mean of rows that share a cell: ``lib.report.pivot`` refuses."""
+    files = [file for end in ("*.py", "*.ipynb") for file in (ROOT / folder).rglob(end)]
+    assert files
+    bare = [file.name for file in files if "pivot_table" in file.read_text(encoding="utf-8")]
+    assert not bare
 
 
 # accuracy ----------------------------------------------------------------------------------------
@@ -85,6 +139,14 @@ def test_accuracy_its_intervals_and_failures_by_hand():
         assert (row["value"], row["n"]) == (hits / n, n)
         assert (row["low"], row["high"]) == pytest.approx(wilson(hits, n))
     assert table["options_visible"].all() and len(table) == 4
+
+
+def test_who_abstains_may_guess():
+    """Two of nine are not read: each counts as the chance of its set."""
+    table = accuracy_table(answers_of("ABC-D-AAB", "ABCABBACD"), {}, chance={"medqa": 0.25})
+    row = cell(table, "accuracy_or_guess")
+    assert row["value"] == pytest.approx((4 + 2 * 0.25) / 9) and row["n"] == 9
+    assert row["low"] < row["value"] < row["high"]
 
 
 def test_a_letter_that_a_file_holds_as_nothing_is_unparsed_too():
@@ -137,8 +199,100 @@ def test_every_row_stands_beside_what_the_paper_prints():
     assert {*nothing.index} == {i for i in table.index if i[0] == "mine" or i[2] == "pubmedqa"}
     assert set(nothing["verdict"]) == {""}
     assert set(table["verdict"].drop(nothing.index)) == {"DIFFERENT SETUP"}
-    judged = accuracy_table(pd.concat(some), {}, same_setup=True)
+    judged = accuracy_table(pd.concat(some), {}, same_setup=lambda *cell: True)
     assert set(judged["verdict"].dropna()) <= {"MATCH", "CLOSE", "OFF", ""}
+
+
+def test_the_average_of_a_reader_counts_each_of_the_three_sets_once():
+    """As Table 1's Avg.: BioASQ's ten questions weigh as much as the two of each exam."""
+    llama = {"reader": "Llama-3-8B-Instruct"}
+    some = [
+        answers_of("AB", "AA", dataset="mmlu", **llama),
+        answers_of("AA", "AA", dataset="medqa", **llama),
+        answers_of("B" * 10, "A" * 10, dataset="bioasq", **llama),
+        answers_of("AA", "AA", dataset="medqa", reader="reads one set"),
+        answers_of("AA", "AA", dataset="pubmedqa", **llama),
+    ]
+    seen = []
+    table = accuracy_table(pd.concat(some), {}, same_setup=lambda *cell: seen.append(cell) or True)
+    row = cell(table, "average")
+    assert (row["dataset"], row["answerer"], row["n"]) == ("average", llama["reader"], 14)
+    assert row["value"] == pytest.approx((0.5 + 1 + 0) / 3)
+    alone = table[(table["metric"] == "accuracy") & (table["answerer"] == llama["reader"])]
+    ends = alone[alone["dataset"] != "pubmedqa"][["value", "low", "high"]].to_numpy()
+    down = np.linalg.norm(ends[:, 0] - ends[:, 1]) / 3
+    assert row["value"] - row["low"] == pytest.approx(down)
+    printed = reported("table1_accuracy").set_index(["generator", "method", "dataset"])["value"]
+    assert row["reported"] == printed[llama["reader"], "CHR", "Avg."] / 100
+    assert ("chr", {"mmlu": 2, "medqa": 2, "bioasq": 10}, llama["reader"]) in seen
+    assert row["verdict"] in ("MATCH", "CLOSE", "OFF")
+
+
+# is it the paper's setup? ------------------------------------------------------------------------
+
+BENCHMARK = {"mmlu": 1089, "medqa": 1273, "bioasq": 618}
+PAPERS = replace(
+    load_profile("mini"),
+    corpora=("textbooks", "pubmed", "statpearls", "wikipedia"),
+    encoder="medcpt",
+    k=5,
+    methods={"hyde": {"samples": 3}},
+)
+"""A made-up profile that is the paper's setup, but for HyDE's number of samples."""
+RAN = {
+    "expander": "Qwen/Qwen2.5-72B-Instruct",
+    "method": "chr",
+    "answerer": "Llama-3-8B-Instruct",
+    "answered_by": "meta-llama/Meta-Llama-3-8B-Instruct",
+}
+
+
+@pytest.mark.parametrize("asked", [{d: n} for d, n in BENCHMARK.items()] + [BENCHMARK])
+def test_the_papers_setup_is_known_whatever_the_profile_is_called(asked):
+    assert same_setup(PAPERS, asked, **RAN)
+    assert same_setup(PAPERS, asked, **RAN | {"answerer": None})  # nobody answered: Table 3
+    assert same_setup(load_profile("paper"), asked, **RAN)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"corpora": ("textbooks", "pubmed", "statpearls")},
+        {"corpora": (*PAPERS.corpora, "medquad")},
+        {"limit": 1000},
+        {"encoder": "minilm"},
+        {"encoder_options": {"max_query_tokens": 64}},
+        {"k": 10},
+        {"methods": {"chr": {"max_tokens": 256}}},
+    ],
+    ids=str,
+)
+def test_a_profile_that_differs_in_one_thing_is_another_setup(changed):
+    assert not same_setup(replace(PAPERS, **changed), BENCHMARK, **RAN)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"expander": "Qwen/Qwen2.5-7B-Instruct"},
+        {"expander": "reference text"},
+        {"method": "hyde"},
+        {"answerer": "evidence reader", "answered_by": ""},
+        {"answered_by": "meta-llama/Llama-3.1-8B-Instruct"},
+        {"answerer": "Qwen2.5-7B-Instruct"},
+    ],
+    ids=str,
+)
+def test_another_writer_or_reader_or_method_is_another_setup(changed):
+    assert not same_setup(PAPERS, BENCHMARK, **RAN | changed)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"medqa": 1272}, {"medqa": 150}, {"ddx-mini medqa": 1273}, {"pubmedqa": 500}], ids=str
+)
+def test_fewer_questions_or_others_are_another_setup(asked):
+    assert not same_setup(PAPERS, asked, **RAN)
+    assert not same_setup(PAPERS, BENCHMARK | asked, **RAN)
 
 
 def binomial(wins: int, losses: int) -> float:
@@ -188,7 +342,7 @@ def test_claims_have_a_row_for_each_baseline_of_the_paper():
     table = claims(family(LETTERS)).set_index("against")
     assert list(table.index) == ["standard", "hyde", "csqe"] and set(table["arm"]) == {"chr"}
     assert list(table["difference"]) == pytest.approx([1 / 40, 12 / 40, -10 / 40])
-    assert list(table["p"]) == pytest.approx([binomial(1, 0), binomial(12, 0), binomial(0, 10)])
+    assert table["p"].isna().all()  # none of them was declared
     assert set(table["n"]) == {40} and set(table["answerer"]) == {"me"}
     assert (table["low"] <= table["difference"]).all() and (table["least"] > 0).all()
 
@@ -196,7 +350,7 @@ def test_claims_have_a_row_for_each_baseline_of_the_paper():
 def test_what_was_looked_at_before_gets_no_verdict_however_clear():
     table = claims(family({"chr": RIGHT, "hyde": WRONG}))
     assert list(table["status"]) == ["exploratory"] and list(table["verdict"]) == [""]
-    assert table["p"].iloc[0] < 1e-9 and table["p_holm"].isna().all()
+    assert table["p"].isna().all() and table["p_holm"].isna().all()
 
 
 def test_every_set_and_reader_has_its_own_claims_and_without_chr_there_are_none():
@@ -220,14 +374,49 @@ def test_exchanged_arms_give_the_opposite_claim(wins, losses, ties):
     here, there = claim(one, two), claim(two, one)
     for a, b in (("difference", "difference"), ("low", "high"), ("high", "low")):
         assert there[a] == pytest.approx(-here[b])
-    for same in ("p", "least", "n"):
+    for same in ("least", "n"):
         assert there[same] == pytest.approx(here[same])
-    assert here["p"] == pytest.approx(binomial(wins, losses))
     series = (np.array([p[i] for p in pairs], float) for i in (0, 1))
-    assert here["low"] == pytest.approx(paired(*series)["low"])
+    tested = paired(*series)
+    assert tested["p"] == pytest.approx(binomial(wins, losses))
+    assert here["low"] == pytest.approx(tested["low"])
 
 
 # cost --------------------------------------------------------------------------------------------
+
+
+def costs(rows: list[tuple], latency_s=1.0, dataset="medqa") -> pd.DataFrame:
+    """As the grid's: method, calls, prompt and output tokens, error; a question a row."""
+    columns = ["method", "calls", "prompt_tokens", "output_tokens", "error"]
+    table = pd.DataFrame(rows, columns=columns)
+    qids = table.groupby("method").cumcount().astype(str)
+    table = table.assign(retrieval_rounds=2.0, latency_s=latency_s, dataset=dataset, qid=qids)
+    return table.astype({"latency_s": float, "prompt_tokens": float, "output_tokens": float})
+
+
+def test_costs_are_those_of_the_exams_as_in_the_paper():
+    few = [("chr", 1, 10, 4, ""), ("hyde", 8, 10, 40, "")]
+    many = [("chr", 1, 10, 1000, ""), ("hyde", 8, 10, 1000, "")]
+    exams = [costs(few, dataset=d) for d in ("mmlu", "medqa")]
+    table = cost_table(pd.concat([*exams, costs(many, dataset="bioasq")])).set_index("method")
+    assert set(table["dataset"]) == {"mmlu, medqa"} and set(table["n"]) == {2}
+    assert table["output_tokens"].to_dict() == {"chr": 4, "hyde": 40}
+    # Where no exam question was asked, all that was asked counts.
+    other = cost_table(costs(many, dataset="bioasq")).set_index("method")
+    assert other["output_tokens"].to_dict() == {"chr": 1000, "hyde": 1000}
+    assert set(other["dataset"]) == {"bioasq"}
+
+
+def test_the_reduction_is_hydes_tokens_over_the_methods():
+    rows = [("hyde", 8, 1, 100, ""), ("hyde", 8, 1, 300, ""), ("chr", 1, 1, 20, "")]
+    rows += [("chr", 1, 1, 20, ""), ("mine", 1, 1, None, ""), ("mine", 1, 1, 7, "")]
+    table = cost_table(costs(rows)).set_index("method")
+    assert table["token_reduction"].dropna().to_dict() == {"hyde": 1, "chr": 10}
+    assert table.loc["hyde", ["token_reduction_low", "token_reduction_high"]].tolist() == [1, 1]
+    assert table.loc["chr", ["token_reduction_low", "token_reduction_high"]].tolist() == [5, 15]
+    assert table.loc["chr", "reported_token_reduction"] == 9.7
+    alone = cost_table(costs(rows[2:])).set_index("method")
+    assert alone["token_reduction"].isna().all()  # of what?
 
 
 def test_costs_are_means_a_question_beside_the_papers():
@@ -239,11 +428,7 @@ def test_costs_are_means_a_question_beside_the_papers():
         ("mine", 3, 1, 1, ""),
         ("standard", 0, 0, 0, ""),
     ]
-    columns = ["method", "calls", "prompt_tokens", "output_tokens", "error"]
-    rows = pd.DataFrame(rows, columns=columns).assign(
-        retrieval_rounds=2.0, latency_s=[1, 3, *"1234"]
-    )
-    table = cost_table(rows.astype({"latency_s": float})).set_index("method")
+    table = cost_table(costs(rows, latency_s=[1, 3, *"1234"])).set_index("method")
     assert list(table.loc["chr", ["retrieval_rounds", "latency_s"]]) == [2, 2]
     ours = table.loc["chr", ["calls", "prompt_tokens", "output_tokens", "n", "failed"]]
     assert list(ours) == [1.5, 15, 6, 2, 1]

@@ -553,7 +553,8 @@ def test_the_bundled_corpus_is_stored_once_and_described(own_folders, capsys):
     assert corpus_index.corpus_store(["ddx-mini"]).path == store.path
     assert capsys.readouterr().err == ""
     few = corpus_index.corpus_store(["ddx-mini"], limit=7)
-    assert few.ids() == store.ids()[:7] and few.path != store.path
+    assert len(few) == 7 and few.path != store.path
+    assert few.ids() == [pid for pid in store.ids() if pid in few.ids()] != store.ids()[:7]
 
     table = corpus_index.corpus_table(store).set_index("corpus")
     sizes = Counter(p.source for p in store)
@@ -562,4 +563,27 @@ def test_the_bundled_corpus_is_stored_once_and_described(own_folders, capsys):
         lengths = [len(p.text) for p in store if p.source == name]
         assert table.loc[name, "mean_chars"] == round(np.mean(lengths))
         assert min(lengths) <= table.loc[name, "p95_chars"] <= max(lengths)
-    assert corpus_index.files_of(["ddx-mini"]) == ["ddx-mini/passages.jsonl"]
+    assert "cut" not in table and corpus_index.files_of(["ddx-mini"]) == ["ddx-mini/passages.jsonl"]
+
+
+def test_passages_that_are_longer_than_the_encoder_reads_are_counted_by_corpus(
+    tmp_path, monkeypatch
+):
+    class Short(HashEncoder):
+        def unread(self, items, tower="article"):
+            return np.array([max(len(text) - 9, 0) for _, text in items])
+
+    texts = [
+        ("a", "some words"),
+        ("b", "few"),
+        ("a", "a"),
+        ("a", "more words"),
+        ("c", "a longer one"),
+    ]
+    passages = [Passage(f"{i}", "t", text, name, {}) for i, (name, text) in enumerate(texts)]
+    store = PassageStore.build(tmp_path / "p.sqlite", passages)
+    monkeypatch.setattr(corpus_index, "_COUNTED", 2)
+    cut = corpus_index.corpus_table(store, Short()).set_index("corpus")["cut"]
+    assert cut.to_dict() == {"a": 2, "b": 0, "c": 1}
+    monkeypatch.setattr(corpus_index, "MOST_COUNTED", 4)
+    assert corpus_index.corpus_table(store, Short())["cut"].isna().all()

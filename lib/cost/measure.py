@@ -17,6 +17,7 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.provenance import write_result
 from lib.data.medrag import read_records
+from lib.data.question_sets import question_sets
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.llm.prompts import load_prompt
@@ -24,7 +25,6 @@ from lib.llm.small_engine import SmallEngine
 from lib.methods.base import stem
 from lib.profiles import load_profile
 from lib.search.index import PassageIndex
-from lib.studies.grid.cells import question_sets
 
 __all__ = ["ENCODER", "PASSAGE", "PROMPTS", "counted", "passages", "speeds"]
 
@@ -99,7 +99,7 @@ def passages(n: int = 20_000) -> Iterator[tuple[str, float]]:
     """
     names = [f"wiki20220301en{i // 1000:03d}_{i + 100_000}" for i in range(n)]
     record = {"title": "A title of some words", "content": "word " * (PASSAGE_CHARACTERS // 5)}
-    lines = [json.dumps(record | {"id": name}) for name in names]
+    lines = [json.dumps(record | {"id": name}).encode() for name in names]
     with TemporaryDirectory() as folder:
         started = time.perf_counter()
         read = read_records("wikipedia", lines, "measured")

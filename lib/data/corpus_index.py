@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, groupby, islice
+from typing import Any
 
 import pandas as pd
 
 from lib.base import paths
 from lib.base.files import canonical_json, read_manifest, sha256_bytes
 from lib.base.provenance import code_hash, data_hash
+from lib.data import medrag
 from lib.data.corpora import load_passages
+from lib.data.medrag import SOURCES
 from lib.data.passages import CORPORA, Passage
+from lib.data.question_sets import few
 from lib.data.store import PassageStore
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
@@ -32,42 +37,91 @@ READERS = (
 _BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
 
 
+MOST_COUNTED = 1_000_000
+"""Passages whose tokens are counted for ``corpus_table``: a few minutes. MedCorp's take hours."""
+
+_COUNTED = 1000  # passages whose tokens are counted at a time
+
+
 def files_of(corpora: Sequence[str]) -> list[str]:
     """Names of all files behind the corpora, as ``lib.base.provenance.data_hash`` takes them."""
     return [file for name in corpora for file in CORPORA[name].files]
 
 
-def corpus_store(corpora: Sequence[str], limit: int = 0) -> PassageStore:
+def corpus_store(
+    corpora: Sequence[str],
+    limit: int = 0,
+    keep: Callable[[], Container[str]] = frozenset,
+    **behind: Any,
+) -> PassageStore:
     """The passages of the corpora in one store, built once and reused while data and readers hold.
 
-    ``limit`` takes the first passages of each corpus (0 = all).
+    ``limit`` takes so many passages of each corpus by the hash of their ids (0 = all), and with
+    them those whose ids ``keep()`` has; it is asked only when the store is built, and ``behind`` is
+    what its answer depends on.
+    Of a local copy of MedCorp the sizes and times of its files have to hold.
     """
     settings = {
         "corpora": list(corpora),
         "limit": limit,
         "data": data_hash(files_of(corpora)),
+        "local": [medrag.local_files(name) for name in corpora],
         "code": code_hash(READERS, core=()),
+        **behind,
     }
     key = sha256_bytes(canonical_json(settings).encode())[:16]
     path = paths.cache("passages") / f"{key}.sqlite"
     if read_manifest(path, verify=False) is None:
         print(f"reading {', '.join(corpora)} ...", file=sys.stderr)
-        passages = chain.from_iterable(load_passages(name, limit or None) for name in corpora)
+        kept = keep() if limit else frozenset()
+        passages = chain.from_iterable(_passages(name, limit, kept) for name in corpora)
         return PassageStore.build(path, passages, settings)
     return PassageStore.open(path)
 
 
-def corpus_table(store: PassageStore) -> pd.DataFrame:
-    """Passages, mean and 95th percentile of characters, and licence of each corpus in the store."""
+def _passages(corpus: str, limit: int, kept: Container[str]) -> Iterable[Passage]:
+    """The passages of a corpus in their order: all, or ``limit`` by hash and those ``kept``.
+
+    Of a corpus that is read from the hub the first ones: to hash all is to download all.
+    """
+    if not limit:
+        return load_passages(corpus)
+    if corpus in SOURCES:
+        return load_passages(corpus, limit)
+    everything = list(load_passages(corpus))
+    chosen = set(few((passage.pid for passage in everything), limit))
+    return (p for p in everything if p.pid in chosen or p.pid in kept)
+
+
+def corpus_table(store: PassageStore, encoder=None) -> pd.DataFrame:
+    """Passages, mean and 95th percentile of characters, and licence of each corpus in the store.
+
+    With an encoder also ``cut``, passages of which it reads only the beginning; it is missing where
+    there are more than ``MOST_COUNTED`` passages.
+    """
     rows = [(passage.source, len(passage.text)) for passage in store]
     sizes = pd.DataFrame(rows, columns=["corpus", "characters"])
-    by_corpus = sizes.groupby("corpus", sort=False)["characters"]
-    table = by_corpus.agg(
+    by_corpus = sizes.groupby("corpus", sort=False)
+    table = by_corpus["characters"].agg(
         passages="size", mean_chars="mean", p95_chars=lambda lengths: lengths.quantile(0.95)
     )
-    table = table.round(0).astype(int).reset_index()
+    table = table.round(0).astype(int)
+    if encoder is not None:
+        cut = _cut(store, encoder) if len(rows) <= MOST_COUNTED else {}
+        table["cut"] = [cut.get(corpus) for corpus in table.index]
+    table = table.reset_index()
     table["licence"] = [CORPORA[c].licence if c in CORPORA else "" for c in table["corpus"]]
     return table
+
+
+def _cut(store: PassageStore, encoder) -> Counter[str]:
+    """How many passages of each corpus are longer than the encoder reads."""
+    cut = Counter(dict.fromkeys(store.sources(), 0))
+    passages = iter(store)
+    while block := list(islice(passages, _COUNTED)):
+        unread = encoder.unread([(passage.title, passage.text) for passage in block])
+        cut.update(p.source for p, tokens in zip(block, unread, strict=True) if tokens)
+    return cut
 
 
 def build_index(

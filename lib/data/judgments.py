@@ -20,6 +20,7 @@ from lib.base.paths import DATA
 from lib.data.passages import Passage
 
 __all__ = [
+    "HELPFUL",
     "JUDGMENTS",
     "Evidence",
     "Label",
@@ -31,6 +32,10 @@ __all__ = [
 ]
 
 JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
+
+HELPFUL = DATA / "judgments" / "helpful.csv"
+"""Of 200 passages that questions of BioASQ find alone, whether a language model calls them helpful:
+qid, pid, helpful."""
 
 
 @dataclass(frozen=True)

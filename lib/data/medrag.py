@@ -9,6 +9,7 @@ the manifest beside the downloaded archive keeps its date and sha256. Source: Xi
 from __future__ import annotations
 
 import json
+import sys
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,15 @@ from lib.base.paths import cache, mirror_folder
 from lib.data.documents import parse_xml, tidy
 from lib.data.passages import CORPORA, Passage
 
-__all__ = ["Estimate", "SOURCES", "estimate", "load_medrag", "read_records", "cut_statpearls"]
+__all__ = [
+    "Estimate",
+    "SOURCES",
+    "cut_statpearls",
+    "estimate",
+    "load_medrag",
+    "local_files",
+    "read_records",
+]
 
 STATPEARLS = "https://ftp.ncbi.nlm.nih.gov/pub/litarch/3d/12/statpearls_NBK430685.tar.gz"
 _SHORT = 200  # characters: a shorter paragraph is appended to the passage before it
@@ -69,7 +78,8 @@ def load_medrag(
 
     ``folder`` is a local copy: ``chunk/*.jsonl`` as on the hub, or StatPearls' archive. Without it
     ``<CHR_MIRROR>/medrag/<source>`` is read when CHR_MIRROR is set; otherwise files are downloaded
-    one by one as they are needed, from the hub at ``revision`` or from NCBI.
+    one by one as they are needed, from the hub at ``revision`` or from NCBI. Records without a text
+    are left out, and their number is said.
     """
     if source not in SOURCES:
         raise ValueError(f"no corpus {source!r}; the hub has: {', '.join(SOURCES)}")
@@ -80,27 +90,59 @@ def load_medrag(
         archive = folder / STATPEARLS.rsplit("/", 1)[1] if folder else _download_statpearls()
         yield from _statpearls(archive)
         return
+    empty = 0
     for path in _chunk_files(source, folder, revision):
-        with open(path, encoding="utf-8") as lines:
-            yield from read_records(source, lines, path.name)
+        with open(path, "rb") as lines:
+            for passage in read_records(source, lines, path.name):
+                if passage.text.strip():
+                    yield passage
+                else:
+                    empty += 1
+    if empty:
+        print(f"{source}: left out, for want of a text: {empty:,} records", file=sys.stderr)
 
 
-def read_records(source: str, lines: Iterable[str], name: str) -> Iterator[Passage]:
-    """Passages of one JSON Lines file of the hub; ``name`` is the file's, for errors."""
+def local_files(source: str) -> list[tuple[str, int, int]]:
+    """Name, bytes and time of change of each file of a local copy; none where the hub is read.
+
+    Hashing a hundred gigabytes at each start would take longer than most runs.
+    """
+    mirror = mirror_folder()
+    if source not in SOURCES or not mirror:
+        return []
+    states = [(p, p.stat()) for p in (mirror / "medrag" / source).rglob("*") if p.is_file()]
+    return sorted((path.name, state.st_size, state.st_mtime_ns) for path, state in states)
+
+
+def read_records(source: str, lines: Iterable[bytes], name: str) -> Iterator[Passage]:
+    """Passages of one JSON Lines file of the hub, those without a text too; ``name`` is the file's.
+
+    DownloadError, with file and line, for what is no record of three texts: id, title and content.
+    """
     for number, line in enumerate(lines, 1):
-        if line.startswith("version https://git-lfs"):
+        if line.startswith(b"version https://git-lfs"):
             raise DownloadError(
                 f"{source}: {name} is a Git LFS pointer, not the data; "
                 f"run: git lfs pull (in that folder), or read from the hub without a folder"
             )
         try:
-            row = json.loads(line)
-            pid = f"{source}:{row['id']}"
-            text = row["content"]
-        except (ValueError, KeyError) as error:
-            raise DownloadError(f"{source}: {name}, line {number}: no record ({error})") from error
-        meta = {"pmids": [str(row["PMID"])]} if row.get("PMID") else {}
-        yield Passage(pid, row["title"], text, source, meta)
+            row = json.loads(line.decode())
+            pid, title, text = (_checked(row, field) for field in ("id", "title", "content"))
+            meta = {"pmids": [str(row["PMID"])]} if row.get("PMID") else {}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DownloadError(
+                f"{source}: {name}, line {number}: no record ({error}); "
+                "mend the line, or fetch the file anew"
+            ) from error
+        yield Passage(f"{source}:{pid}", title, text, source, meta)
+
+
+def _checked(row: dict, field: str) -> str:
+    """A field of a record; ValueError where it is no text, or one that cannot be stored."""
+    if not isinstance(row[field], str):
+        raise ValueError(f"{field} is {row[field]!r:.60}, not a text")
+    row[field].encode()  # half a surrogate has no bytes
+    return row[field]
 
 
 def _chunk_files(source: str, folder: Path | None, revision: str) -> Iterator[Path]:

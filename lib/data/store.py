@@ -9,40 +9,49 @@ from __future__ import annotations
 import errno
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from lib.base.files import StaleInput, atomic_write, read_manifest, write_manifest
+from lib.base.files import StaleInput, atomic_write, canonical_json, read_manifest, write_manifest
 from lib.data.passages import Passage
 
 __all__ = ["PassageStore"]
 
 _FIELDS = "pid, title, text, source, meta"
 _SELECT = f"SELECT {_FIELDS} FROM passage"
+Told = Callable[[bytes], object]
 
 
 class PassageStore:
-    """Read access to stored passages, from ``build`` or ``open``; iterating goes in row order."""
+    """Read access to stored passages, from ``build`` or ``open``; iterating goes in row order.
 
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
+    ``content`` is a hash of all passages as they were read, made while they were written.
+    """
+
+    def __init__(self, path: Path, content: str) -> None:
+        self.path, self.content = Path(path), content
 
     @classmethod
     def build(cls, path: Path, passages: Iterable[Passage], settings: dict | None = None) -> Self:
         """Write the passages in their order, row 0 first; ValueError when two pids are equal."""
-        store = cls(atomic_write(path, lambda temporary: _write_all(temporary, passages)))
-        write_manifest(path, rows=len(store), settings=settings or {})
+        read = sha256()
+        atomic_write(path, lambda temporary: _write_all(temporary, passages, read.update))
+        store = cls(path, read.hexdigest()[:16])
+        settings = (settings or {}) | {"content": store.content}
+        write_manifest(path, rows=len(store), settings=settings)
         return store
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open a finished store; StaleInput when it is missing or not what its manifest says."""
-        if read_manifest(path, verify=False) is None:
+        manifest = read_manifest(path, verify=False)
+        if manifest is None:
             raise StaleInput(f"{path} is missing or incomplete; run: make data PROFILE=open")
-        return cls(path)
+        return cls(path, manifest["settings"]["content"])
 
     def __len__(self) -> int:
         return self._connect().execute("SELECT ifnull(max(row) + 1, 0) FROM passage").fetchone()[0]
@@ -85,24 +94,30 @@ def _passage(fields: Sequence) -> Passage:
     return Passage(pid, title, text, source, json.loads(meta))
 
 
-def _write_all(path: Path, passages: Iterable[Passage]) -> None:
+def _write_all(path: Path, passages: Iterable[Passage], told: Told) -> None:
     """``_write``, where a full disk is an OSError as in every other file."""
     try:
-        _write(path, passages)
+        _write(path, passages, told)
     except sqlite3.OperationalError as error:
         raise OSError(errno.ENOSPC, str(error)) from error
 
 
-def _write(path: Path, passages: Iterable[Passage]) -> None:
-    """Write the whole file; no journal is needed, because a file that is half written is lost."""
-    rows = (
-        (i, p.pid, p.title, p.text, p.source, json.dumps(p.meta, ensure_ascii=False))
-        for i, p in enumerate(passages)
-    )
+def _write(path: Path, passages: Iterable[Passage], told: Told) -> None:
+    """Write the whole file; no journal is needed, because a file that is half written is lost.
+
+    ``told`` is given every passage, in order.
+    """
+
+    def rows() -> Iterator[tuple]:
+        for i, p in enumerate(passages):
+            fields = (p.pid, p.title, p.text, p.source, json.dumps(p.meta, ensure_ascii=False))
+            told(canonical_json(fields).encode())
+            yield (i, *fields)
+
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA journal_mode = OFF")
         file.execute(f"CREATE TABLE passage (row INTEGER PRIMARY KEY, {_FIELDS})")
-        file.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows)
+        file.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows())
         repeated = "SELECT pid FROM passage GROUP BY pid HAVING count(*) > 1 LIMIT 1"
         row = file.execute(repeated).fetchone()
         if row is not None:

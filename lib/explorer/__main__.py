@@ -10,6 +10,7 @@ from lib.base.files import canonical_json
 from lib.base.provenance import code_hash, data_hash
 from lib.data.corpus_index import files_of
 from lib.data.judgments import JUDGMENTS
+from lib.data.looks import note_look
 from lib.explorer.page import write_page
 from lib.explorer.rows import Explored, check_rows, put_together, rows_of
 from lib.explorer.sets import benchmark_set, real_sets, shown
@@ -61,6 +62,8 @@ def make_rows() -> Explored:
         "data": data_hash(data),
         "compared_with_lib": counts,
     }
+    for some in sets:
+        note_look("explorer", some.name, some.hypotheses, "open", some.means)
     write_rows(explored, json.loads(canonical_json(settings)))
     return explored
 

@@ -11,7 +11,7 @@ from html import escape
 
 from lib.explorer.lines import LAM_MAX
 from lib.explorer.rows import CLASSES
-from lib.explorer.view import GOOD, STARTS, Place, Seen, View
+from lib.explorer.view import STARTS, Place, Seen, View
 from lib.pages.readable import NO_FORMULAS
 
 __all__ = ["COLOURS", "picture", "texts"]
@@ -48,19 +48,19 @@ def picture(view: View, place: Place, letters: int | None = None) -> str:
     new = set(after.records) - set(before.records)
     lists = _list(f"{STARTS[place.form]}, λ = 0", before, gone, "leaves", letters)
     lists += _list(f"contrast, λ = {place.lam:.2f}", after, new, "new", letters)
-    told = _told(view, place, before, after)
+    told = _told(view, place)
     return (
         f'<div {NO_FORMULAS} style="{_WIDE}">{told}{_ticks(view, place)}'
         f'<div style="{_SIDE}">{figures}</div><div style="{_SIDE}">{lists}</div></div>'
     )
 
 
-def _told(view: View, place: Place, before: Seen, after: Seen) -> str:
+def _told(view: View, place: Place) -> str:
     """How many of the k are right, before and after; nothing where nobody judged."""
     means = view.sets[place.set]["means"].get("right")
     if means is None:
         return ""
-    counts = [sum(one in GOOD for one in seen.classes) for seen in (before, after)]
+    counts = view.rights(place, (0.0, place.lam))
     return (
         f"<b>“right” ({escape(means)}): {counts[0]} of {place.k} by "
         f"{STARTS[place.form]}, {counts[1]} of {place.k} at λ = {place.lam:.2f}</b>"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -144,18 +146,30 @@ def folder_retriever(folder: str | Path, encoder: Encoder, progress: bool = True
     """A search in your own folder (see ``read_folder``).
 
     Nothing of it is copied: texts stay in memory, and the vectors, which the cache keeps by a hash
-    of the texts, are made once for as long as no file changes.
+    of the texts, are made once for as long as no file changes. How many passages are longer than
+    the encoder reads is said.
     """
     store = read_folder(folder)
     items = [(passage.title, passage.text) for passage in store]
     name = Path(folder).expanduser().resolve().name
     shards = encode_cached(items, encoder, "article", label=name, progress=progress)
-    return Retriever(DenseIndex(shards, store.ids()), encoder, store)
+    retriever = Retriever(DenseIndex(shards, store.ids()), encoder, store)
+    if cut := folder_table(retriever)["cut"].sum():
+        print(
+            f"{name}: {encoder.name} reads only the beginning of {cut} of {len(store)} passages; "
+            "their ends are never found (column cut). Next: cut those files into shorter ones",
+            file=sys.stderr,
+        )
+    return retriever
 
 
 def folder_table(retriever: Retriever) -> pd.DataFrame:
-    """What was read of a folder: file, title, passages, equal (see ``FolderPassages``)."""
-    return pd.DataFrame(retriever.store.files)
+    """What was read of a folder: file, title, passages, equal (see ``FolderPassages``), and cut:
+    passages of which the encoder reads only the beginning."""
+    passages = list(retriever.store)
+    unread = retriever.encoder.unread([(passage.title, passage.text) for passage in passages])
+    cut = Counter(p.meta["doc"] for p, tokens in zip(passages, unread, strict=True) if tokens)
+    return pd.DataFrame([row | {"cut": cut[row["file"]]} for row in retriever.store.files])
 
 
 def _text_files(home: Path) -> Iterator[Path]:

@@ -377,9 +377,9 @@ def write_hypotheses(
     """H+ and H- by a model, asked with CHR's prompt; without options, with the one that names none.
 
     ``with_`` is "bundled" (the small model that comes with the project) or "server" (CHR_LLM_URL,
-    CHR_LLM_MODEL, CHR_LLM_KEY). What was said is recorded, so the same question is asked once.
-    Raises ValueError for another ``with_`` or when no two texts came back, and LLMError when the
-    server fails.
+    CHR_LLM_MODEL, CHR_LLM_KEY). What was said is recorded, so the same question is asked once; a
+    recorded reply that cannot be used is asked for again. Raises ValueError for another ``with_``
+    or when no two texts came back, and LLMError when the server fails.
     """
     if with_ not in _WRITERS:
         raise ValueError(f"write_with is {with_!r}; there are: None, 'bundled', 'server'")
@@ -389,10 +389,14 @@ def write_hypotheses(
     method = CHR() if options else CHR(options_visible=False, prompt="chr_hypotheses_stem")
     with Recorder(connect(_WRITERS[with_]), recording) as llm:
         (made,) = expand_all(method, [asked], llm, workers=1)
+        if made.request is None and not llm.asked:
+            with llm.again() as once_more:
+                (made,) = expand_all(method, [asked], once_more, workers=1)
     if made.request is None:
         raise ValueError(
-            f"{llm.name} wrote no H+ and H- that can be used ({made.trace['error']}). Next: type "
-            "them yourself and set write_with = None, or ask another model"
+            f"{llm.name} wrote no H+ and H- that can be used ({made.trace['error']}). Next: run "
+            "this again to ask once more, ask another model, or type them yourself and set "
+            "write_with = None"
         )
     return made.trace["H_plus"], made.trace["H_minus"]
 

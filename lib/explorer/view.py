@@ -99,6 +99,11 @@ class View:
             [self.explored.passages[i] for i in records["passage"][top]],
         )
 
+    def rights(self, place: Place, lambdas: Sequence[float]) -> list[int]:
+        """How many of the k best are of ``GOOD``, at each lambda."""
+        lists = (self.list_at(place, lam) for lam in lambdas)
+        return [sum(one in GOOD for one in seen.classes) for seen in lists]
+
     def changes(self, place: Place) -> list[float]:
         """Every lambda at which the set of the k best changes, exactly, in order."""
         return breakpoints(*self._lines(place), place.k)
@@ -181,9 +186,7 @@ def median_question(view: View, name: str, k: int = 5) -> str:
         place = Place(name, question["qid"], k=k)
         if (place.form, place.mimic) not in view.explored.choices_of(question):
             continue
-        before, after = (
-            sum(one in GOOD for one in view.list_at(place, lam).classes) for lam in (0.0, 1.0)
-        )
+        before, after = view.rights(place, (0.0, 1.0))
         if before:
             ordered.append((after - before, before, question["qid"]))
     if not ordered:

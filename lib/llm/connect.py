@@ -11,7 +11,9 @@ from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import small_model
 
-__all__ = ["connect"]
+__all__ = ["connect", "writer_of"]
+
+_MODEL_AT = re.compile(r"(?is)(.*?)(?:@(https?://.*))?")
 
 
 def connect(spec: str | None = None) -> ChatModel:
@@ -32,10 +34,20 @@ def connect(spec: str | None = None) -> ChatModel:
         # A user and password in an address are not repeated.
         told = re.sub(r"//.*@", "//...@", spec)
         raise ValueError(f"no LLM spec {told!r}; see: help(lib.llm.connect)")
-    model, url = re.fullmatch(r"(?is)(.*?)(?:@(https?://.*))?", rest).groups()
+    model, url = _MODEL_AT.fullmatch(rest).groups()
     if "://" in model or re.search(r".@[\w.-]+(:\d+|/)", model):
         raise ValueError("an address in an LLM spec begins with http:// or https://")
     model, url = model or os.getenv("CHR_LLM_MODEL"), url or os.getenv("CHR_LLM_URL")
     if not (model and url):
         raise LLMError("no LLM: export CHR_LLM_URL=... CHR_LLM_MODEL=..., or connect('small')")
     return OpenAIChat(model, url)
+
+
+def writer_of(spec: str) -> str:
+    """Who writes where a spec is connected, in words: a model's name, never its address."""
+    kind, _, rest = spec.partition(":")
+    if kind == "record":
+        return writer_of(rest.partition("=")[2])
+    if kind == "openai":
+        return _MODEL_AT.fullmatch(rest)[1] or os.getenv("CHR_LLM_MODEL") or "your server"
+    return rest or kind

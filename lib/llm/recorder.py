@@ -37,7 +37,7 @@ from lib.base.files import (
 from lib.base.paths import shown
 from lib.llm.chat import REFERENCE, ChatModel, Message, Reply, current_tag, sample_seed
 
-__all__ = ["Recorder", "RecordingMiss", "recording_key"]
+__all__ = ["Recorder", "RecordingMiss", "may_ask", "recording_key"]
 
 LONG = 4000
 """Characters from which a request is kept by its key alone: a prompt that holds passages."""
@@ -213,6 +213,8 @@ class Recorder(ChatModel, AbstractContextManager):
         if mode not in (("record", "refresh") if model else ("replay",)):
             raise ValueError(f"no mode {mode!r} {'with' if model else 'without'} a model")
         self.model, self.path, self.mode = model, Path(path), mode
+        self.asked = 0
+        """How many samples ``model`` was asked for: the others were recorded before."""
         self._lock = threading.Lock()
         if model and (self.path.suffix == ".gz" or "*" in self.path.name):
             raise ValueError(f"{shown(path)} can be replayed, not written: name one .jsonl file")
@@ -289,6 +291,7 @@ class Recorder(ChatModel, AbstractContextManager):
         replies = []
         for n, seed in asks:
             replies += self.model.generate(request["messages"], n=n, **options | {"seed": seed})
+        self.asked += len(replies)
         # The key alone tells whether a request is the one recorded, so a long one is left out.
         spelled_out = {"request": request} if len(canonical_json(request)) < LONG else {}
         now = {"at": datetime.now(UTC).isoformat(timespec="seconds")} | current_tag()
@@ -316,6 +319,10 @@ class Recorder(ChatModel, AbstractContextManager):
             self._times.append(times, again)  # first: a recording never lacks its latency
             self._lines.append(lines, again)
 
+    def again(self) -> Recorder:
+        """A recorder of the same model and file that asks once more for all it is asked."""
+        return Recorder(self.model, self.path, "refresh")
+
     def _miss(self, sample: int) -> str:
         asked, file = current_tag(), shown(self.path)
         small = self.name.startswith(("SmolLM2-135M", "nothing"))
@@ -339,6 +346,11 @@ class Recorder(ChatModel, AbstractContextManager):
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def may_ask(llm: ChatModel | None) -> bool:
+    """Whether replies are read from a recording that a model goes on writing."""
+    return isinstance(llm, Recorder) and llm.model is not None
 
 
 def _text(rows: dict[str, dict], digests: bool = True) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from lib.data.questions import Question
@@ -101,3 +101,9 @@ class HPlus(CHR):
     lam: float = 0.0
     paper_name: ClassVar[str] = ""
     colour: ClassVar[str] = "#000000"
+
+    @classmethod
+    def of(cls, chr: CHR) -> HPlus:
+        """The control of CHR with these settings: whatever is set for CHR holds for both."""
+        settings = {field.name: getattr(chr, field.name) for field in fields(CHR)}
+        return cls(**settings | {"name": cls.name, "lam": cls.lam})

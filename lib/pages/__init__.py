@@ -1,1 +1,1 @@
-"""What is generated to be read: README.md and docs/, the page of results, the overview."""
+"""What is generated to be read: README.md and docs/, the page of results."""

@@ -15,8 +15,9 @@ from lib.pages.findings import audit, claims, contradiction, reading, story
 from lib.pages.neighbours import lesson, rag2, slhyde
 from lib.pages.papers import papers, papers_found
 from lib.pages.real import real
-from lib.pages.summary import answer, tests
+from lib.pages.summary import answer, both_sides, tests
 from lib.profiles import Profile, load_profile, methods_of
+from lib.studies.grid.accuracy import AVERAGE
 
 __all__ = ["BLOCKS"]
 
@@ -36,26 +37,37 @@ def _table1(profile: Profile) -> str:
     table, settings = read("table1", profile.name)
     k, lam = settings["k"], settings["lam"]
     reader = next(a["name"] for a in profile.answerers if a["kind"] in ("evidence", "judged"))
-    shown = table[(table["metric"] == "accuracy") & table["answerer"].isin([reader, "no reader"])]
+    shown = table[table["answerer"].isin([reader, "no reader"])]
+    read_all = ((shown["metric"] == AVERAGE) & (shown["answerer"] == reader)).any()
+    shown = shown[shown["metric"].isin(["accuracy", AVERAGE] if read_all else ["accuracy"])]
     retrieval = read("retrieval", profile.name)[0]
     shown = shown.merge(retrieval[["dataset", "method", "p_at_5"]], "left")
     heads = ("right, %", f"P@{k}", "paper, %")
     for head, column in zip(heads, _cells(shown), strict=True):
         shown[head] = column
-    sets = shown["dataset"].unique()
+    of_set = shown[["dataset", "metric"]].drop_duplicates("dataset")
+    # An average is of answers alone.
+    columns = [
+        (row.dataset, head)
+        for row in of_set.itertuples()
+        for head in heads
+        if row.metric != AVERAGE or head != heads[1]
+    ]
     rows = []
     for method, of_method in shown.groupby("method", sort=False):
-        by_set = of_method.set_index("dataset").reindex(sets)
-        cells = by_set[list(heads)].to_numpy().ravel()
-        n = " / ".join(f"{x:,}" for x in of_method["n"].unique())
+        by_set = of_method.set_index("dataset")
+        cells = [by_set[head].get(dataset) for dataset, head in columns]
+        of_sets = of_method.loc[of_method["metric"] == "accuracy", "n"]
+        n = " / ".join(f"{x:,}" for x in of_sets.unique())
         judged = of_method.loc[of_method["n"] >= FEW, "verdict"].dropna()
         rows.append((_arm(method, lam), n, *cells, " / ".join(judged.unique())))
-    # The set's name stands once, over the first of its three columns.
-    columns = []
-    for dataset in sets:
-        columns += [f"{dataset.split()[-1]}: {heads[0]}", *heads[1:]]
-    text = markdown(("method", "n", *columns, "verdict"), rows)
-    return f"{folded(f'<b>{profile.title}</b>', text)}\n\n{_chance(shown, reader)}"
+    # The set's name stands once, over the first of its columns.
+    named = [
+        f"{dataset.split()[-1]}: {head}" if head == heads[0] else head for dataset, head in columns
+    ]
+    text = markdown(("method", "n", *named, "verdict"), rows)
+    one_set = shown[shown["metric"] != AVERAGE]
+    return f"{folded(f'<b>{profile.title}</b>', text)}\n\n{_chance(one_set, reader)}"
 
 
 def _cells(shown: pd.DataFrame) -> tuple[list, list, list]:
@@ -121,7 +133,7 @@ def cost() -> str:
     lines = [(m, *_spent(m, list(spent.values()))) for m in methods]
     below = (
         markdown(("texts asked for × tokens at most", *asked), budgets),
-        markdown(("calls and output tokens a question", "the paper", *spent), lines),
+        markdown(("calls; output tokens; × fewer than HyDE", "the paper", *spent), lines),
     )
     folded_tables = folded("What was asked for, and what it cost", "\n\n".join(below))
     return f"{markdown(head, rows)}\n\n{folded_tables}"
@@ -158,19 +170,23 @@ def _asked(method: Method) -> str | None:
 
 
 def _spent(method: str, tables: list[pd.DataFrame]) -> list[str | None]:
-    """The paper's calls and tokens, then each profile's, with n and how many expansions failed."""
+    """The paper's calls, tokens and reduction, then each profile's, with n and how many failed."""
     own = [t.loc[method] if method in t.index else None for t in tables]
     printed = next(x for x in own if x is not None)
-    cells = [_cost(printed["reported_calls"], printed["reported_output_tokens"])]
+    cells = [_cost(printed, "reported_")]
     for x in own:
         failed = f", {x['failed']:.0f} failed" if x is not None and x["failed"] else ""
-        cost = x is not None and f"{_cost(x['calls'], x['output_tokens'])}, n = {x['n']:.0f}"
+        cost = x is not None and f"{_cost(x)}, n = {x['n']:.0f}"
         cells.append(f"{cost}{failed}" if cost else None)
     return cells
 
 
-def _cost(calls: float, tokens: float) -> str | None:
-    return None if pd.isna(calls) else f"{calls:.1f}; {tokens:,.0f}".replace("nan", "–")
+def _cost(row: pd.Series, prefix: str = "") -> str | None:
+    calls, *others = (row[prefix + c] for c in ("calls", "output_tokens", "token_reduction"))
+    if pd.isna(calls):
+        return None
+    tokens, fewer = others
+    return f"{calls:.1f}; {tokens:,.0f}; {fewer:.1f}".replace("nan", "–")
 
 
 def notebooks() -> str:
@@ -207,6 +223,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
         answer,
+        both_sides,
         tests,
         real,
         story,

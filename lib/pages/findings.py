@@ -7,8 +7,9 @@ import re
 import pandas as pd
 
 from lib.base import paths
-from lib.pages.committed import OUTCOMES, between, chance, folded, markdown, read
+from lib.pages.committed import OUTCOMES, between, folded, markdown, read
 from lib.plots.labels import label_of
+from lib.studies.audit.reported import VERDICTS
 from lib.studies.contradiction.study import BINS
 from lib.studies.nli.labelled import LEAST, instruments
 
@@ -22,7 +23,6 @@ STUDIES = {
     "bioasq": "BioASQ, experts' ideal answers as hypotheses: looked at many times",
 }
 """Comparisons of the open profile, in reading order."""
-VERDICTS_OF_AUDIT = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
 SHOWN = ("p_at_5", "mimic_at_5", "neither_at_5")
 """Metrics of the story's table."""
 
@@ -69,7 +69,7 @@ def claims() -> str:
         pairs = table.set_index(["arm", "against", "metric"]).index
         declared = pairs.isin(pairs[table["status"] == "primary"])
         explored = table[~declared]
-        head = ("arm", "against", "outcome", "value", "the other's", "difference", "n", "p")
+        head = ("arm", "against", "outcome", "value", "the other's", "difference", "n")
         rows = [_claim(row) for row in explored.to_dict("records")]
         parts.append(folded(f"{title}: {len(rows)}", markdown(head, rows)))
     return "\n\n".join(parts)
@@ -79,7 +79,7 @@ def _claim(row: dict) -> tuple:
     difference = between(row["difference"], row["low"], row["high"], sign="+")
     values = (f"{row['value']:.3f}", f"{row['value_against']:.3f}")
     arms = (f"`{row['arm']}`", f"`{row['against']}`")
-    return (*arms, OUTCOMES[row["metric"]], *values, difference, row["n"], chance(row["p"]))
+    return (*arms, OUTCOMES[row["metric"]], *values, difference, row["n"])
 
 
 def reading() -> str:
@@ -132,7 +132,6 @@ STATEMENTS = {
 }
 """Rows of the audit whose ids begin with these are readings or cases of one statement; others are
 of one statement when the first three parts of their ids are the same."""
-CASES = {"contra.figure2.rises": "periods"}
 _CHANCE = "more than chance"
 
 
@@ -140,11 +139,11 @@ def audit() -> str:
     """What the papers' printed numbers say of each other: rows, statements, and what cannot be."""
     table, _ = read("audit")
     table["statement"] = table["id"].map(_statement)
-    bad, odd, fine = (table[table["verdict"] == v] for v in VERDICTS_OF_AUDIT)
+    bad, slips, odd, fine = (table[table["verdict"] == v] for v in VERDICTS)
     rows = [
         (
             paper,
-            *(_counted(part[part["paper"] == paper]) for part in (bad, odd)),
+            *(_counted(part[part["paper"] == paper]) for part in (bad, slips, odd)),
             (fine["paper"] == paper).sum(),
         )
         for paper in table["paper"].unique()
@@ -162,18 +161,24 @@ def audit() -> str:
         f"{asked.sum()} of the {len(odd)} rows IN TENSION ask whether a difference is "
         "more than chance: the papers print no such test and do not claim it."
     )
-    lines = "\n".join(
-        f"- {r['paper']}, {r['where']}: {r['claim']}. Printed: {r['printed']}; "
-        f"recomputed: {_held(r)}"
-        for r in bad.to_dict("records")
-    )
     listed = folded(
         f"The {len(bad)} rows that no values behind the printed ones satisfy, of "
         f"{bad['statement'].nunique()} statements",
-        lines,
+        _listed(bad),
     )
-    head = ("paper", *VERDICTS_OF_AUDIT)
-    return "\n\n".join((markdown(head, rows), (also if notes else "") + tested, listed))
+    parts = [markdown(("paper", *VERDICTS), rows), (also if notes else "") + tested, listed]
+    if len(slips):
+        parts.append(folded(f"Misprints: {_rows(len(slips))}", _listed(slips)))
+    return "\n\n".join(parts)
+
+
+def _listed(rows: pd.DataFrame) -> str:
+    """Rows of the audit as a list in Markdown."""
+    return "\n".join(
+        f"- {row.paper}, {row.where}: {row.claim}. Printed: {row.printed}; recomputed: "
+        f"{_held(row.recomputed)}"
+        for row in rows.itertuples()
+    )
 
 
 def _statement(id: str) -> str:
@@ -190,10 +195,9 @@ def _rows(n: int) -> str:
     return f"{n} row{'s' * (n != 1)}"
 
 
-def _held(row: dict) -> str:
-    """ "so in 2 of 4" as a sentence: of what."""
-    cases = CASES.get(row["id"], "cases")
-    return re.sub(r"^so in (\d+ of \d+)$", rf"holds for \1 {cases}", row["recomputed"])
+def _held(recomputed: str) -> str:
+    """ "so in 2 of 4" as a sentence."""
+    return re.sub(r"^so in (\d+ of \d+)$", r"holds for \1 cases", recomputed)
 
 
 CHECKS = {

@@ -17,6 +17,8 @@ from lib.pages.rag2 import found as rag2_found
 from lib.pages.readable import words
 from lib.pages.selflearn import found as slhyde_found
 from lib.plots.labels import label_of
+from lib.report import pooled
+from lib.studies.audit.reported import VERDICTS
 
 __all__ = [
     "accuracy_found",
@@ -78,10 +80,11 @@ def likeness_found(pairs: pd.DataFrame, name: str, lam: float) -> str:
 
 def retrieval_found(quality: pd.DataFrame, profile: str, lam: float, k: int) -> str:
     """What each way to search brought; ``quality`` as ``Experiment.quality`` makes it."""
-    means = quality.groupby("method", sort=False)["p_at_5"].mean()
+    every = pooled(quality, ["p_at_5"])
+    means = every["p_at_5"]
     if missing := _not_run(("standard", "hplus", PAPER, GIVEN), means.index):
         return missing
-    n = int(quality.groupby("method")["n"].sum().max())
+    n = int(every["n"].max())
     others = means[[method for method in means.index if not method.startswith(PAPER)]]
     best = others.idxmax()
     which = "less" if means[PAPER] < means["hplus"] else "more"
@@ -105,14 +108,19 @@ def accuracy_found(table: pd.DataFrame, profile: str, lam: float) -> str:
     # What nobody read is compared on the same sets.
     rows = rows[rows["answerer"].isin([reader, "no reader"])]
     rows = rows[rows["dataset"].isin(read["dataset"])]
-    right = (rows["value"] * rows["n"]).groupby(rows["method"]).sum()
-    shares = right / rows["n"].groupby(rows["method"]).sum()
+    shares = pooled(rows, ["value"])["value"]
     if missing := _not_run(("standard", "hplus", PAPER, GIVEN, "majority"), shares.index):
         return missing
+    guessed = table[(table["metric"] == "accuracy_or_guess") & (table["answerer"] == reader)]
+    guesses = (guessed["value"] * guessed["n"]).groupby(guessed["method"]).sum()
+    guesses /= guessed["n"].groupby(guessed["method"]).sum()
     return (
         f"**The {reader} is right in {shares[PAPER]:.3f} of the questions with CHR's passages at "
         f"λ = 1, in {shares['hplus']:.3f} with those of H+ alone, in {shares['standard']:.3f} with "
-        f"those of the question.** At your λ = {lam:g}: {shares[GIVEN]:.3f}. Without reading "
+        f"those of the question.** No answer of a language model is in that: this reader restates "
+        f"what it is made of. May it guess where it abstains, it is right in {guesses[PAPER]:.3f}, "
+        f"{guesses['hplus']:.3f} and {guesses['standard']:.3f}. At your λ = {lam:g}: "
+        f"{shares[GIVEN]:.3f}. Without reading "
         f"anything, always the commonest letter is right in {shares['majority']:.3f}. Profile "
         f"`{profile}`, {read['n'].sum():,} questions of {len(read)} sets. These questions were "
         "looked at many times, so no difference has a verdict."
@@ -123,10 +131,10 @@ def shift_found(table: pd.DataFrame, profile: str, k: int) -> str:
     """How far CHR's passages differ from others'; ``table`` is Table 2 as ``tables.table2`` has
     it, with a row a set, method, reader and outcome."""
     own = table[table["reader"] == ""]
-    means = own.groupby("method")[["count", "zero"]].mean()
+    means = pooled(own, ["count", "zero"])
     if missing := _not_run(("hyde", "hplus"), means.index):
         return missing
-    n = int(own[own["method"] == "hyde"]["n"].sum())
+    n = int(means.loc["hyde", "n"])
     said = (
         f"**Of {k} passages CHR at λ = 1 shares {means.loc['hyde', 'count']:.1f} with HyDE, and "
         f"{means.loc['hplus', 'count']:.1f} with H+ alone, the text it is made from.** It shares "
@@ -178,25 +186,26 @@ def tiers_found(table: pd.DataFrame, tests: pd.DataFrame) -> str:
         f"**The paper's own grades: CHR is right in {paper}. The differences {clear}: "
         f"p = {paper_p:.2f}.**"
     )
-    if ours and pd.notna(ours[0][1]):
-        grader, p, counts = ours[0]
-        text += f" Here, by the grader called *{grader}*: {counts}; p = {p:.2f}."
+    if ours and ours[0][2]:
+        grader, _, counts = ours[0]
+        text += f" Here, by the grader called *{grader}*: {counts}."
     return text
 
 
 def collapse_found(table: pd.DataFrame) -> str:
-    """Whether collapse tells wrong answers from right ones, at the paper's lambda; a line for the
+    """How many wrong and right answers collapse holds for, at the paper's lambda; a line for the
     criterion and one for the lower bar. ``table`` as ``lib.studies.mimics.tables.collapse``."""
     own = table[table["method"] == PAPER].set_index("criterion")
     said = []
     for criterion in ("shared > 1/2, kept < 1/2", "shared > 1/4, kept < 1/2"):
         row = own.loc[criterion]
-        clear = "tells" if row["p_holm"] < 0.05 else "does not tell"
+        wrong, right = (
+            between(*(row[f"{side}_{part}"] for part in ("value", "low", "high")))
+            for side in ("wrong", "right")
+        )
         said.append(
-            f"*{criterion}* {clear} wrong answers from right ones: it holds for "
-            f"{row['wrong_value']:.3f} of the {row['wrong_n']:,} wrong and "
-            f"{row['right_value']:.3f} of the {row['right_n']:,} right, p (Holm) = "
-            f"{row['p_holm']:.3f}."
+            f"*{criterion}* holds for {wrong} of the {row['wrong_n']:,} wrong answers and for "
+            f"{right} of the {row['right_n']:,} right ones."
         )
     return "\n".join(f"- At λ = 1 {line}" for line in said)
 
@@ -263,6 +272,7 @@ def audit_found(audit: pd.DataFrame, margins: pd.DataFrame) -> str:
     """How many printed numbers cannot be right, and what is not tested; ``audit`` as
     ``lib.studies.audit.audit`` makes it, ``margins`` CHR's over the next best method."""
     impossible = (audit["verdict"] == "IMPOSSIBLE").sum()
+    slips = (audit["verdict"] == "MISPRINT").sum()
     few = margins[margins["most_significant"] < margins["independent"] / 2]
     sets = few.groupby("dataset")["generator"].count()
     most = sets.idxmax()
@@ -270,9 +280,9 @@ def audit_found(audit: pd.DataFrame, margins: pd.DataFrame) -> str:
     n = int(few[few["dataset"] == most]["n"].iloc[0])
     return (
         f"**Of {len(audit)} statements of four papers that follow from other printed numbers "
-        f"{impossible} cannot be right as printed.** No paper prints a test of its lead: on {most} "
-        f"CHR leads the next best method by {points.min()} or {points.max()} of {n:,} questions, "
-        "which may be chance."
+        f"{impossible} cannot be right as printed, and {slips} are misprints.** No paper prints a "
+        f"test of its lead: on {most} CHR leads the next best method by {points.min()} or "
+        f"{points.max()} of {n:,} questions, which may be chance."
     )
 
 
@@ -287,14 +297,10 @@ def audit_rows(audit: pd.DataFrame, ids: str | list[str] = "") -> pd.DataFrame:
         rows = audit.set_index("id").loc[ids].reset_index()
     elif ids:
         rows = audit[audit["id"].str.startswith(ids)]
-    order = rows["verdict"].map(_VERDICTS.index).sort_values(kind="stable").index
+    order = rows["verdict"].map(VERDICTS.index).sort_values(kind="stable").index
     shown = rows.loc[order, ["paper", "where", "claim", "printed", "recomputed", "verdict"]]
     told = {column: shown[column].map(_in_words) for column in ("claim", "recomputed")}
     return shown.assign(**told)
-
-
-_VERDICTS = ("IMPOSSIBLE", "IN TENSION", "CONSISTENT")
-"""In the order in which they are read."""
 
 
 def _in_words(text: str) -> str:
@@ -311,7 +317,7 @@ def audit_list(audit: pd.DataFrame, colours: Mapping[str, str]) -> str:
     """
     heads = "".join(f"<th>{head}</th>" for head in ("paper", "claim", "printed", "recomputed"))
     lines = ["<table>"]
-    for verdict in _VERDICTS:
+    for verdict in VERDICTS:
         rows = audit[audit["verdict"] == verdict]
         bar = f"border-left:8px solid {colours[verdict]};padding-left:4px"
         title = f'<b style="{bar}">{verdict}</b>, {len(rows)} rows'

@@ -14,6 +14,7 @@ import pandas as pd
 from lib.base.paths import REPORTED
 from lib.pages.committed import between
 from lib.plots.rag2 import FILTERS
+from lib.report import pivot
 
 __all__ = ["beside", "filters_found", "found", "named"]
 
@@ -35,7 +36,7 @@ def _accuracies(table: str, model_column: str, row_column: str) -> pd.DataFrame:
 
 def _gain(printed: pd.DataFrame, row: str, against: str) -> tuple[float, float, float, int]:
     """Points that one row has over another: mean, least and most, over models and sets, and n."""
-    wide = printed.pivot_table(index=["model", "dataset"], columns="row", values="value")
+    wide = pivot(printed, ["model", "dataset"], "row")
     gains = (wide[row] - wide[against]).dropna()
     return float(gains.mean()), float(gains.min()), float(gains.max()), len(gains)
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from lib.methods import METHODS
 from lib.plots.labels import label_of
+from lib.report import pivot
 
 __all__ = [
     "NAMES",
@@ -50,11 +51,13 @@ NAMES = {
     "supports_wrong_at_5": "share for a wrong option",
     "on_topic_at_5": "share on the topic",
     "judged_share": "share judged",
+    "p_at_5_snippets": "P@5 of snippets alone",
     # What was answered.
     "reads_right": "judged reader right",
     "reads_right_or_guess": "judged reader right, or guessing",
     "abstains": "judged reader abstains",
     "accuracy_answered": "of the replies that were read",
+    "accuracy_or_guess": "right, or guessing",
     "accuracy_mirage": "by MIRAGE's parser",
     "balanced_accuracy": "balanced accuracy",
     "unparsed": "replies not read",
@@ -89,6 +92,8 @@ NAMES = {
     "latency_s": "seconds",
     "reported_calls": "calls, the paper",
     "reported_output_tokens": "output tokens, the paper",
+    "token_reduction": "reduction",
+    "reported_token_reduction": "reduction, the paper",
     "value_n": "n, value",
     "who": "part",
     "fraction": "share",
@@ -203,6 +208,12 @@ _SETS = ("exams", "mmlu", "medqa", "bioasq", "ddx-real", "ddx-fresh")
 """Question sets in the paper's order; those of several come first."""
 _MISSING = "–"
 
+NOT_RUN = (
+    "**NOT RUN**: nothing was recorded or measured for this table. What would run it stands under "
+    "*What was not run* in [03](03_run_methods.ipynb)."
+)
+"""What stands in place of a table without rows."""
+
 NO_FORMULAS = 'class="mathjax_ignore tex2jax_ignore"'
 """Jupyter looks for formulas in all that is not of this class."""
 
@@ -259,10 +270,13 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
     """Show a table to a reader: a line above it, then the table as ``readable`` has it.
 
     The line is ``says`` and every column that has one value only. With ``fold`` the table opens on
-    a click at those words.
+    a click at those words. A table without rows is said to be NOT RUN.
     """
     from IPython.display import HTML, Markdown, display
 
+    if table.empty:
+        display(Markdown(f"{says or fold} {NOT_RUN}".strip()))
+        return
     texts = readable(table, k, digits)
     line = " ".join(part for part in (says, caption(texts)) if part)
     if line:
@@ -321,9 +335,7 @@ def wide(
     low, high = (f"{value}_{end}" if f"{value}_{end}" in table else end for end in ("low", "high"))
     cells = zip(table[value], table[low], table[high], strict=True)
     texts = table.assign(text=[_interval(*cell, "", 3) for cell in cells])
-    return texts.pivot_table(
-        index=rows, columns=columns, values="text", aggfunc="first", sort=False
-    ).fillna(_MISSING)
+    return pivot(texts, rows, columns, "text").fillna(_MISSING)
 
 
 def by_method(table: pd.DataFrame, column: str = "method") -> pd.DataFrame:

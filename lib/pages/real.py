@@ -7,12 +7,13 @@ import pandas as pd
 from lib.pages.committed import between, folded, markdown, read
 from lib.plots.labels import label_of
 from lib.studies.real.cases import SHOWN
-from lib.studies.real.measures import ON_TOPIC, OWN_ANSWER, POOL
+from lib.studies.real.measures import JUDGED_P, ON_TOPIC, OWN_ANSWER, POOL
 
-__all__ = ["real", "stories", "tests_of", "verdict", "why", "works"]
+__all__ = ["judged", "real", "stories", "tests_of", "verdict", "why", "works", "written"]
 
-_SAW = ("hplus", "chr", "hyde-options", "rationale", OWN_ANSWER)
-"""What begins so was written by somebody who saw the options, unless it ends in -stem."""
+_SAW = ("hplus", "chr", "max", "mean", "hyde-options", "rationale", OWN_ANSWER, POOL)
+"""What begins so was written by somebody who saw the options, unless it ends in -stem; the pool
+holds what such searches found."""
 _ARMS = (
     "random",
     "question",
@@ -36,11 +37,15 @@ _ARMS = (
     "chr@1",
     "chr+rotation@1",
     "chr+stranger@1",
+    "chr@-1",
+    "chr+question1@1",
+    "chr+pool10@1",
     "max@0.4",
     "hplus+hplus-stem",
     OWN_ANSWER,
     POOL,
 )
+_SIDES = ("right", "wrong")
 _FEW = ("question", "hyde", "hyde-options", "hplus", "chr@0.4", "chr@1", "chr+rotation@1")
 """What stands on the first screen; the rest is folded."""
 _COLUMNS = {
@@ -50,6 +55,7 @@ _COLUMNS = {
     ("exams", "on_topic_at_5"): "share on the topic",
     ("exams", "reads_right"): "judged reader right",
     ("bioasq", "p_at_5"): "BioASQ: P@5",
+    ("bioasq", JUDGED_P): "the same, snippets alone",
 }
 
 
@@ -60,8 +66,7 @@ def real() -> str:
     arms = table.set_index(["dataset", "metric", "arm"])
     few = _table(arms, _FEW)
     every = folded("Every arm", _table(arms, _ARMS))
-    judge = folded("Is the judge an instrument?", _judge())
-    return "\n\n".join((few, _asked(table), every, judge))
+    return "\n\n".join((few, _asked(table), _labels(), every, judged(), written()))
 
 
 def _asked(arms: pd.DataFrame) -> str:
@@ -102,8 +107,28 @@ def _cell(arms: pd.DataFrame, key: tuple) -> str | None:
     return f"{row['value']:.3f} ({row['low']:.2f}–{row['high']:.2f})"
 
 
-def _judge() -> str:
-    """One paragraph on the judge's quality on the test half."""
+def _labels() -> str:
+    """What the two kinds of label cannot say."""
+    return (
+        "BioASQ's passages show the topic and not which side they take; experts did not judge the "
+        "passages that they did not give. *Snippets alone* leaves out what no expert could have "
+        "chosen, the passages of other corpora."
+    )
+
+
+def written() -> str:
+    """What is recorded of writer and judge, and what is not."""
+    return (
+        "Writer and judge are a large language model in separate roles. Recorded are its kind, the "
+        "prompts, and every text and label; when they were added, the project's history says. "
+        "Several questions stood in a conversation, up to 25 with the writer. Not recorded are the "
+        "model's version, how it decoded, and which questions shared a conversation: nobody can "
+        "ask the same model again."
+    )
+
+
+def judged() -> str:
+    """One paragraph on the judge's quality on the test half, in Markdown."""
     quality = read("judge_quality", "open")[0]
     own = quality[quality["split"] == "test"].set_index(["check", "label"])
 
@@ -112,13 +137,18 @@ def _judge() -> str:
         return f"{row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
 
     passes, alone = "kappa of first and second pass", "kappa of first and single pass"
+    right, wrong = (own.loc[("confirmed by the second pass", f"supports {x}")] for x in _SIDES)
     planted = own.loc[("planted: all planted items", "error")]
     counter = own.loc[("planted: counterfactual", "error")]
     return (
-        f"The judge, before any result was read: kappa of *supports* between two independent "
-        f"passes {said(passes, 'supports')}, of *contradicts* {said(passes, 'contradicts')}, of on "
-        f"topic {said(passes, 'on_topic')}; a passage among others against the passage alone "
-        f"{said(alone, 'supports')}; errors on {planted['n']:.0f} planted items "
+        "**Is the judge an instrument?** Kappa of *supports* between two independent passes: "
+        f"{said(passes, 'supports right')} for the right option, {said(passes, 'supports wrong')} "
+        f"for wrong ones. The second pass confirms {100 * right['value']:.1f} % of the first's "
+        f"{right['n']:.0f} labels for the right option, and {100 * wrong['value']:.1f} % of its "
+        f"{wrong['n']:.0f} for a wrong one; what one pass alone says counts as silent. A passage "
+        f"among others against the passage alone: kappa {said(alone, 'supports')}. Of "
+        f"*contradicts* {said(passes, 'contradicts')}, of on topic {said(passes, 'on_topic')}; "
+        f"errors on {planted['n']:.0f} planted items "
         f"{100 * planted['value']:.1f} %, on the {counter['n']:.0f} counterfactual ones among them "
         f"{100 * counter['value']:.1f} %."
     )
@@ -202,7 +232,7 @@ def verdict() -> str:
             f"{precise['n']} questions of BioASQ, where experts named the passages, P@5 is "
             f"{precise['value']:.3f} against {precise['value_against']:.3f}: "
             f"{_difference(precise)}.",
-            f"Of {len(primary)} tests declared before any text was written, "
+            f"Of {len(primary)} tests declared before these texts were written, "
             f"{tests_of(primary['verdict'])} (`13_real_questions`). {why()}",
         )
     )

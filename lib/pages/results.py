@@ -98,6 +98,7 @@ HOLDS = {
     "real_least": "the smallest difference each primary test on real questions could show",
     "real_dev": "real questions, dev: the mean of every arm",
     "real_arms": "real questions: the mean of every arm on every metric, with intervals",
+    "real_purity": "real questions: of the passages that speak, those for the right option",
     "real_where": "real questions: the difference of contrast and H+ alone, by kind of question",
     "real_cases": "real questions: single questions found by a rule, with what was found for each",
     "real_case_texts": "real questions: H+ and H− of those single questions, by a language model",
@@ -122,6 +123,9 @@ HOLDS = {
     "validity": "how many replies were valid hypotheses",
 }
 """What a result file holds, by its name; the first pattern that fits."""
+LOGS = ("log", "stamps")
+"""Files beside the results that say what was done, row by row: no results themselves."""
+
 TITLES = {"": "From the papers, and from the tests", "scale": "Behind what a paper-scale run needs"}
 _FIRST = {
     "k": "k =",
@@ -142,6 +146,8 @@ _ASIDE = (
     "measured_by",
     "profile",
     "corpora",
+    "passages",
+    "questions",
     "counts",
     "chosen",
 )
@@ -159,7 +165,7 @@ def page() -> str:
         files = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.xz")]
         names = sorted(path.name.split(".")[0] for path in files)
         # Runs hold passages, not numbers, and those of large profiles are not committed.
-        found = [name for name in names if name != "log" and not name.startswith("runs")]
+        found = [name for name in names if name not in LOGS and not name.startswith("runs")]
         title, rows = TITLES.get(profile, f"Profile `{profile}`"), sorted(found)
         head = ("file", "rows", "holds", "settings", "data")
         parts += [f"## {title}", markdown(head, [_row(name, profile) for name in rows])]

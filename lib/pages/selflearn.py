@@ -10,6 +10,7 @@ import pandas as pd
 
 from lib.base.paths import REPORTED
 from lib.pages.committed import between, chance
+from lib.report import pivot
 from lib.studies.selflearn.study import BASE, BM25, HYDE, METHOD, PRINTED
 
 __all__ = ["beside", "declared", "found"]
@@ -65,7 +66,8 @@ def _printed(number: str, arm: str, against: str) -> pd.Series:
     names = {"model": "name", "method": "name", "dataset": "of", "task": "of"}
     printed = printed.rename(columns=names)
     printed = printed[~printed["of"].str.startswith("Average")]
-    wide = printed.pivot_table(index="of", columns="name", values="value")
+    # Table 2 prints its base retriever twice, in both of its parts.
+    wide = pivot(printed.drop_duplicates(["of", "name", "value"]), "of", "name")
     return (wide[arm] - wide[against]).dropna()
 
 

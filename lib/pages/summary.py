@@ -6,12 +6,13 @@ import pandas as pd
 
 from lib.pages.committed import OUTCOMES, between, chance, folded, markdown, read
 from lib.pages.real import tests_of, why, works
-from lib.studies.lam.claims import primary_tests
+from lib.studies.lam.claims import errata, primary_tests
+from lib.studies.real.measures import JUDGED_P
 
-__all__ = ["answer", "tests"]
+__all__ = ["answer", "both_sides", "purer", "tests"]
 
 QUESTIONS, FRESH, REAL, BLIND = "real", "ddx_fresh", "ddx_real", "ddx_real_blind"
-HIT, P = "hit_right", "p_at_5"
+HIT, P, SHARE = "hit_right", "p_at_5", "supports_right_at_5"
 
 
 def answer() -> str:
@@ -44,12 +45,53 @@ def answer() -> str:
     )
 
 
+def both_sides() -> str:
+    """What the controls say together, what speaks for contrast, and what BioASQ's number measures;
+    in Markdown. Nothing here was declared, so there are intervals and no verdicts."""
+    arms = (
+        read("real_arms", "open")[0].set_index(["dataset", "metric", "arm"])["value"].sort_index()
+    )
+    hit, found = (arms["exams", HIT], arms["bioasq", P])
+    claims = _claims(QUESTIONS)
+    several = (_row(claims, "max@0.4", "hplus", metric) for metric in ("misled", HIT, SHARE))
+    wrong, right, share = several
+    judged = arms["bioasq", JUDGED_P]
+    quality = read("judge_quality", "open")[0].set_index(["check", "label"])["value"]
+    helpful = quality["bioasq: other passages", "helpful"]
+    return "\n".join(
+        (
+            "- **The closer the mimic is to the question, the more its subtraction destroys.** At "
+            f"λ = 1 support for the right option is found in {_share(hit['chr@1'])} of the exam "
+            "questions with the question's own mimic, in "
+            f"{_share(hit['chr+rotation@1'])} with another turned as close, in "
+            f"{_share(hit['chr+stranger@1'])} with another question's, in "
+            f"{_share(hit['hplus'])} with none. *Adding* the own mimic costs far less: "
+            f"{_share(hit['chr@-1'])}; on BioASQ it fills {_share(found['chr@-1'])} of the top "
+            f"five, H+ alone {_share(found['hplus'])}.",
+            "- **What speaks for contrast** (exploratory: no verdict). The maximum over several "
+            "mimics at λ = 0.4 finds support for a wrong option in "
+            f"{_share(wrong['value'])} of the exam questions, H+ alone in "
+            f"{_share(wrong['value_against'])}: {_change(wrong)}. Support for the right option "
+            f"changes by {_change(right)}, its share of the five passages by {_change(share)}. "
+            f"On BioASQ at λ = 1, {_share(found['chr+question1@1'])} of the top five stay with "
+            f"the question added, {_share(found['chr+pool10@1'])} where contrast only orders H+'s "
+            "ten best.",
+            "- **BioASQ's number measures the topic.** Its snippets do not say which side they "
+            "take, and H+ and H− share their subject: contrast has hardly a way to gain. Its "
+            "labels are not complete: a model called "
+            f"{_share(helpful)} of other passages helpful. Of the first five of BioASQ's own "
+            f"snippets experts chose {_share(judged['hplus'])} with H+ alone, "
+            f"{_share(judged['chr@1'])} at λ = 1.",
+        )
+    )
+
+
 def tests() -> str:
     """How the declared tests came out and what would change that; every test, and what was only
     looked at, on a click; in Markdown."""
     real, fresh = _primary(QUESTIONS), _primary(FRESH)
     counted = (
-        f"Of {len(real)} tests on real questions, declared before any text was written, "
+        f"Of {len(real)} tests on real questions, declared before these texts were written, "
         f"{tests_of(real['verdict'])}. Of {len(fresh)} on diseases that nothing was tuned on, "
         f"{tests_of(fresh['verdict'])}."
     )
@@ -59,14 +101,19 @@ def tests() -> str:
     return "\n\n".join((counted, _ruled_out(), _dev_chose(), why(), every, looked_at))
 
 
+def _change(row: dict) -> str:
+    """A difference of two shares in points with its interval."""
+    difference, low, high = (100 * row[column] for column in ("difference", "low", "high"))
+    return f"{difference:+.1f} points ({low:.1f} to {high:.1f})"
+
+
 def _share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
 def _points(row: dict) -> str:
     """A difference of two shares with its interval and verdict."""
-    difference, low, high = (100 * row[column] for column in ("difference", "low", "high"))
-    return f"{difference:+.1f} points ({low:.1f} to {high:.1f}), **{row['verdict']}**"
+    return f"{_change(row)}, **{row['verdict']}**"
 
 
 def _primary(study: str) -> pd.DataFrame:
@@ -96,7 +143,27 @@ def _ruled_out() -> str:
     return (
         "Does contrast at λ = 1 rule the wrong options out? It finds support for a wrong option "
         f"in {misled['value']:.3f} of the exam questions, H+ alone in "
-        f"{misled['value_against']:.3f}: {difference}, **{misled['verdict']}**. {counts}"
+        f"{misled['value_against']:.3f}: {difference}, **{misled['verdict']}**. {counts} "
+        f"{purer()}"
+    )
+
+
+def purer() -> str:
+    """Whether what still speaks, speaks for the right option; and what the judge cannot see."""
+    purity = read("real_purity", "open")[0].set_index("arm")
+    with_mimic, alone = purity.loc["chr@1"], purity.loc["hplus"]
+    quality = read("judge_quality", "open")[0].set_index(["check", "label"])
+    seen, missed = (
+        quality.loc[(f"ddx-mini: {one}", f"supports {side}")]
+        for one, side in (("target", "right"), ("mimic", "wrong"))
+    )
+    spoken = f"{with_mimic['wrong']:.0f} of {with_mimic['wrong'] + with_mimic['right']:.0f}"
+    return (
+        f"Of the passages that speak for an option, {_share(with_mimic['value'])} speak for the "
+        f"right one, with H+ alone {_share(alone['value'])}; {spoken} still speak for a wrong "
+        "one. *Misled* sees only what the judge calls support: on ddx-mini it found support in "
+        f"{_share(seen['value'])} of {seen['n']:.0f} passages on the target, and for a wrong "
+        f"option in {missed['value'] * missed['n']:.0f} of {missed['n']:.0f} on the mimic."
     )
 
 
@@ -121,8 +188,10 @@ def _listed(study: str) -> str:
         rows.append((row["claim"], outcome, arms, difference, p, row["n"], row["verdict"]))
     head = ("statement", "outcome", "arms", "difference", "p (Holm)", "n", "verdict")
     title = {QUESTIONS: "Real questions", FRESH: "Diseases (ddx-fresh)"}[study]
-    declared = primary_tests()[study.replace("_", "-")]["declared"]
-    return f"*{title}, declared on {declared}; Holm over them.*\n\n{markdown(head, rows)}"
+    name = study.replace("_", "-")
+    declared = primary_tests()[name]["declared"]
+    said = f"*{title}, declared on {declared}; Holm over them.*\n\n{markdown(head, rows)}"
+    return "\n\n".join((said, *(f"Erratum: {erratum}" for erratum in errata(name))))
 
 
 def _claims(study: str, profile: str = "open") -> pd.DataFrame:
@@ -143,7 +212,6 @@ def _looked_at() -> str:
     """What was looked at many times before: differences with intervals, and no verdict."""
     lam = _chosen(REAL)
     real, blind = _claims(REAL), _claims(BLIND)
-    bioasq = _claims("bioasq")
     lines = [
         _line("ddx-real, contrast over H+ alone", _row(real, f"chr@{lam:g}", "hplus")),
         _line("the same at the paper's λ = 1", _row(real, "chr@1", "hplus")),
@@ -156,14 +224,26 @@ def _looked_at() -> str:
         f"λ = {_chosen(BLIND):g}"
     )
     lines.append(_line("the same, contrast at λ = 0.4", _row(blind, "chr@0.4", "hplus")))
-    lines.append(
-        _line("BioASQ at λ = 1, experts' ideal answers as H+", _row(bioasq, "chr@1", "hplus"))
-    )
+    lines.append(_two_numbers(_row(_claims("bioasq"), "chr@1", "hplus")))
     head = (
         "*Looked at many times before, so an interval and no verdict (differences in P@5; λ chosen "
         "on dev where none is named):*"
     )
     return "\n".join((head, "", *lines))
+
+
+def _two_numbers(ideal: dict) -> str:
+    """BioASQ at lambda 1 with experts' answers as texts, and why a model's texts find less."""
+    written = read("real_mpnet", "open")[0]
+    written = written[(written["encoder"] == "minilm") & (written["metric"] == P)]
+    found = written.set_index("arm")["value"]
+    what = "BioASQ at λ = 1, experts' ideal answers: H+ the question's own, H− another question's"
+    return (
+        f"{_line(what, ideal)}. P@5 is {ideal['value']:.3f}. On the same passages, with a model's "
+        f"texts, it is {found['chr@1']:.3f} when H− is about the same question, and "
+        f"{found['chr+stranger@1']:.3f} when it is another question's: the nearer H− is to H+, the "
+        "more is lost with it"
+    )
 
 
 def _line(what: str, row: dict) -> str:

@@ -16,8 +16,8 @@ from lib.pages.blocks import BLOCKS
 
 __all__ = ["blocks_on", "pages", "stale", "woven", "write"]
 
-SHARED = ("answer",)
-"""What may stand on more than one page: the README's verdict also opens the page of results."""
+SHARED = ("answer", "both_sides")
+"""What may stand on more than one page: what README says first also opens the page of results."""
 _BLOCK = re.compile(r"<!-- begin: (\w+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
 _BEGUN, _ENDED = (re.compile(rf"<!-- {word}: *(\S*)") for word in ("begin", "end"))
 

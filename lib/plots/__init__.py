@@ -4,7 +4,6 @@ from lib.plots import said
 from lib.plots.curves import (
     plot_cosines,
     plot_curves,
-    plot_lines,
     plot_reported_lambda,
     plot_studies,
     plot_trade_off,
@@ -26,7 +25,6 @@ __all__ = [
     "plot_curves",
     "plot_differences",
     "plot_dots",
-    "plot_lines",
     "plot_reported_lambda",
     "plot_spectrum",
     "plot_studies",

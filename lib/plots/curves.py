@@ -1,4 +1,4 @@
-"""Lines over lambda with their bands, the lines of one question, and what the paper reported."""
+"""Lines over lambda with their bands, and what the paper reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from lib.plots.style import (
 __all__ = [
     "plot_cosines",
     "plot_curves",
-    "plot_lines",
     "plot_reported_lambda",
     "plot_studies",
     "plot_trade_off",
@@ -168,34 +167,6 @@ def plot_trade_off(
     axis.set(ylabel=f"P@{k}, mean", ylim=(0, None), xlim=(0, None))
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     headline(figure, title)
-    return figure
-
-
-def plot_lines(
-    lines: pd.DataFrame, lam: float, k: int, lam_max: float = 1.4, title: str | None = None
-):
-    """One question: every passage is a line in lambda, S = s_plus - lambda s_minus.
-
-    Columns: ``pid, class, s_plus, s_minus``. The k highest at ``lam`` are drawn bold.
-    Without a ``title`` it says how many of them are on the target, and with H+ alone.
-    """
-    figure, axis = pyplot().subplots(figsize=(WIDTH - 0.6, 3.8))
-    top = set((lines["s_plus"] - lam * lines["s_minus"]).nlargest(k).index)
-    ends = np.array([0, lam_max])
-    named = []
-    for name in ("neither", "mimic", "both", "target"):
-        rows = lines[lines["class"] == name]
-        for i, row in rows.iterrows():
-            looks = {"lw": 2.2, "alpha": 1} if i in top else {"lw": 0.7, "alpha": 0.45}
-            axis.plot(ends, row.s_plus - ends * row.s_minus, color=COLOURS[name], **looks)
-        if len(rows):
-            last = (rows["s_plus"] - lam_max * rows["s_minus"]).median()
-            named.append((lam_max, last, f"{name} ({len(rows)})", COLOURS[name]))
-    axis.set(xlabel=f"λ; bold: the top {k} at yours", xlim=(0, lam_max))
-    axis.set(ylabel="S(d) = cos(d, H+) − λ cos(d, H−)")
-    mark_lambdas(axis, lam)
-    headline(figure, said.on_the_target(lines, lam, k) if title is None else title)
-    label_ends(axis, named)
     return figure
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 from lib.plots.curves import plot_curves
 from lib.plots.dots import plot_dots
 from lib.plots.palette import COLOURS, GREY
+from lib.report import pooled
 
 __all__ = [
     "FILTERS",
@@ -131,8 +132,7 @@ def _arm_words(arm: str) -> str:
 def plot_reading_by_k(rows: pd.DataFrame):
     """The judged reader over k, a panel a set, as RAG2's Figures 3 and A1."""
     most = rows["k"].max()
-    last = rows[rows["k"] == most].groupby("family")["value"].mean()
-    best = last.idxmax()
+    best = pooled(rows[rows["k"] == most], ["value"], by="family")["value"].idxmax()
     title = f"With {most} passages the judged reader is right most often with the {best}"
     title = title if "filtered" in best else f"{title}, unfiltered"
     return plot_curves(rows, title, x="k", xlabel="passages given", ylabel="right, or guessing")

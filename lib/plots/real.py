@@ -66,20 +66,21 @@ def outcome_rows(curves: pd.DataFrame) -> pd.DataFrame:
 def plot_outcomes(rows: pd.DataFrame, lam: float, chosen: Mapping[str, float] | None = None):
     """Of how many questions the five passages support the right option, or a wrong one; P@5.
 
-    ``rows`` is ``outcome_rows``; ``chosen`` are dev's lambdas by data set.
+    ``rows`` is ``outcome_rows``, or the rows of some panels, a panel of exam questions among them;
+    ``chosen`` are dev's lambdas by data set.
     """
     told = []
-    for (_, metric), panel in OUTCOMES.items():
-        own = rows[(rows["panel"] == panel) & (rows["family"] == "chr")].set_index("lambda")[
-            "value"
-        ]
-        if metric != "p_at_5":
-            told.append(said.moved(own[0.0], own[1.0]))
+    words = {
+        "right option": "the right option {} of questions",
+        "a wrong option": "a wrong one {}",
+    }
+    for panel, own in rows[rows["family"] == "chr"].groupby("panel", sort=False):
+        if panel in words:
+            values = own.set_index("lambda")["value"]
+            told.append(words[panel].format(said.moved(values[0.0], values[1.0])))
     dev = {panel: (chosen or {}).get(dataset) for (dataset, _), panel in OUTCOMES.items()}
-    title = (
-        f"At λ = 1 support for the right option {told[0]} of questions, for a wrong one {told[1]}"
-    )
-    ylabel = "share, or P@5"
+    title = f"At λ = 1 support for {', for '.join(told)}"
+    ylabel = "share, or P@5" if OUTCOMES["bioasq", "p_at_5"] in set(rows["panel"]) else "share"
     return plot_curves(rows, title, panel="panel", ylabel=ylabel, lam=lam, dev=dev)
 
 

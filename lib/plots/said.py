@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lib.plots.labels import label_of
+from lib.report import pivot, pooled
 
 __all__ = [
     "baselines",
@@ -29,7 +30,6 @@ __all__ = [
     "moved",
     "nearest",
     "on_the_mimic",
-    "on_the_target",
     "overlap",
     "parts",
     "reader_over_lambda",
@@ -147,32 +147,29 @@ def reader_over_lambda(table: pd.DataFrame) -> str:
 
 
 def chr_and_hplus(table: pd.DataFrame, measure: str) -> str:
-    """On how many sets CHR at the paper's lambda is above H+ alone, and both means."""
-    wide = table.pivot_table(index="dataset", columns="method", values="value")
+    """On how many sets CHR at the paper's lambda is above H+ alone, and both means.
+
+    Where several readers answered, each set counts once a reader.
+    """
+    keys = [key for key in ("dataset", "answerer") if key in table]
+    wide = pivot(table, keys, "method")
     both = wide.reindex(columns=["chr", "hplus"]).dropna()
     if both.empty:
         return f"{measure}: CHR or H+ alone was not run"
     above, below = (both["chr"] > both["hplus"]).sum(), (both["chr"] < both["hplus"]).sum()
-    where = f"above that of H+ alone on {above} of {len(both)} sets"
+    several = len(both) > both.index.get_level_values("dataset").nunique()
+    cells = "pairs of set and reader" if several else "sets"
+    where = f"above that of H+ alone on {above} of {len(both)} {cells}"
     if len(both) in (above, below):
-        every = {1: "", 2: " on both sets"}.get(len(both), f" on all {len(both)} sets")
+        every = {1: "", 2: f" on both {cells}"}.get(len(both), f" on all {len(both)} {cells}")
         where = f"{'above' if above else 'below'} that of H+ alone{every}"
     means = f"{both['chr'].mean():.2f} against {both['hplus'].mean():.2f}"
     return f"{measure} of CHR at λ = 1 is {where} ({means}{', means' * (len(both) > 1)})"
 
 
-def on_the_target(lines: pd.DataFrame, lam: float, k: int) -> str:
-    """One question: how many of the top k are on the target, at a lambda and with H+ alone."""
-    counts = []
-    for at in (lam, 0.0):
-        top = (lines["s_plus"] - at * lines["s_minus"]).nlargest(k).index
-        counts.append(int(lines.loc[top, "class"].isin(["target", "both"]).sum()))
-    return f"At λ = {lam:g} {counts[0]} of the top {k} are on the target; with H+ alone {counts[1]}"
-
-
 def overlap(table: pd.DataFrame, k: int) -> str:
     """How many of its top k CHR shares with H+ alone, and HyDE with itself."""
-    means = table.groupby("method")["count"].mean()
+    means = pooled(table, ["count"])["count"]
     if "hplus" not in means:
         return f"Passages of {k} shared with CHR: H+ alone was not run"
     told = f"CHR at λ = 1 shares {means['hplus']:.1f} of {k} passages with H+ alone"

@@ -48,10 +48,11 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     """The profile of that name (default: ``CHR_PROFILE``, else mini), with fields replaced.
 
     A name that ends in ``.toml`` is a file, from the project's root. What it leaves out is taken
-    from its ``base``: tables are merged, at any depth; a list replaces the base's list.
-    Overrides that are None are ignored, so a notebook can pass its parameters as they are, and what
-    it leaves None is the profile's own. A limit becomes part of the name, and so of where results
-    go. Raises ValueError, in one line, naming what is unknown and what there is.
+    from its ``base``: tables are merged, at any depth; a list replaces the base's list. With an
+    ``llm`` of its own it has neither the base's ``generated``, which another model wrote, nor its
+    title. Overrides that are None are ignored, so a notebook can pass its parameters as they are,
+    and what it leaves None is the profile's own. A limit becomes part of the name, and so of where
+    results go. Raises ValueError, in one line, naming what is unknown and what there is.
     """
     name = name or os.environ.get("CHR_PROFILE") or "mini"
     path = ROOT / name if name.endswith(".toml") else _FOLDER / f"{name}.toml"
@@ -61,19 +62,24 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     profile = Profile(name=path.stem, **_settings(path))
     given = {field: _frozen(value) for field, value in overrides.items() if value is not None}
     refuse_unknown("a profile has no field", given, FIELDS)
+    if "llm" in given:
+        given = _by_another_writer(profile.name, given)
     if check_limit(given.get("limit")):
         # A quick look must not overwrite the results of the whole profile.
         given["name"] = f"{profile.name}-{given['limit']}"
+        given.setdefault("title", f"{profile.title} (a quick look: LIMIT={given['limit']})")
     return replace(profile, **given)
 
 
 def methods_of(profile: Profile, **settings) -> dict:
     """``lib.methods.METHODS`` with the profile's settings, and ``settings`` = {method: {...}}.
 
-    Raises ValueError for a method or a setting that there is not, and for a method that is called
-    like another row of the tables. Capitals do not count: not every file system tells them apart.
+    H+ alone is CHR as it is set here, at lambda 0. Raises ValueError for a method or a setting that
+    there is not, and for a method that is called like another row of the tables. Capitals do not
+    count: not every file system tells them apart.
     """
     from lib.methods import METHODS
+    from lib.methods.chr import HPlus
 
     check_methods("methods_of", settings)
     taken = {row.casefold(): row for row in ROWS}
@@ -84,11 +90,12 @@ def methods_of(profile: Profile, **settings) -> dict:
                 "give yours another name"
             )
         taken[name.casefold()] = name
-    return {
+    found = {
         name: replace(method, **profile.methods.get(name, {}) | settings.get(name, {}))
         for name, method in METHODS.items()
-        if name not in profile.skip
     }
+    found["hplus"] = HPlus.of(found["chr"])
+    return {name: method for name, method in found.items() if name not in profile.skip}
 
 
 def profile_table():
@@ -118,12 +125,23 @@ def _settings(path: Path) -> dict[str, Any]:
     refuse_unknown(f"{shown(path)}: a profile has no field", settings, ["base", *known])
     if base is not None:
         refuse_unknown(f"{shown(path)}: base names no built-in profile", [base], profile_names())
-        settings = _merged(_settings(_FOLDER / f"{base}.toml"), settings)
+        behind = _settings(_FOLDER / f"{base}.toml")
+        if "llm" in settings:
+            behind |= _by_another_writer(f"{path.stem}: as {base}", {"llm": settings["llm"]})
+        settings = _merged(behind, settings)
     if missing := [field for field in known if field not in settings]:
         raise ValueError(
             f'{shown(path)} does not say {", ".join(missing)}; begin it with: base = "mini"'
         )
     return {field: _frozen(value) for field, value in settings.items()}
+
+
+def _by_another_writer(named: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` that name an ``llm``, with the title and ``generated`` that go with it."""
+    from lib.llm.connect import writer_of
+
+    title = f"{named}, texts by {writer_of(str(settings['llm']))}"
+    return {"title": title, "generated": {}} | settings
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Profile:
     corpora: tuple[str, ...]
     """Names for ``load_passages``, in index order."""
     limit: int
-    """Passages per corpus and questions per set; 0 = all. For quick looks and CI."""
+    """A quick look at so many questions of each set; 0 = all. See ``lib.limit``."""
     encoder: str
     encoder_options: dict
     llm: str
@@ -69,6 +69,11 @@ class Profile:
     def __post_init__(self) -> None:
         _check(f"profile {self.name}", vars(self))
 
+    @property
+    def per_set(self) -> int:
+        """Questions of each set: ``sample``, or fewer with a limit; 0 = all."""
+        return min(filter(None, (self.sample, self.limit)), default=0)
+
 
 FIELDS = tuple(field.name for field in fields(Profile))
 """What a profile's file may say, and ``name``, which is the file's own name."""
@@ -85,6 +90,13 @@ def check_methods(where: str, methods: Mapping[str, Any]) -> None:
     from lib.methods import METHODS
 
     refuse_unknown(f"{where}: no method", methods, tuple(METHODS))
+    if methods.get("hplus"):
+        raise ValueError(f"{where}: H+ alone is CHR's own H+. Next: set methods.chr, for both")
+    if "lam" in methods.get("chr", ()):
+        raise ValueError(
+            f"{where}: the row chr is at the paper's lambda, 1. Next: set lam in the notebooks, "
+            "for the row chr_given"
+        )
     for name, settings in methods.items():
         # What it is called and whether it needs an LLM is the method's own, not a reader's.
         own = [f.name for f in fields(METHODS[name]) if f.name not in ("name", "needs_llm")]
@@ -105,6 +117,8 @@ def _check(where: str, settings: Mapping[str, Any]) -> None:
     from lib.methods import METHODS
 
     refuse_unknown(f"{where}: skip names no method", settings.get("skip", ()), tuple(METHODS))
+    if "chr" in settings.get("skip", ()):
+        raise ValueError(f"{where}: chr cannot be skipped: every table compares with it")
     for answerer in settings.get("answerers", ()):
         _check_answerer(where, answerer)
     _check_evidence(where, settings.get("evidence", {}))

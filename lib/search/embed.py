@@ -48,6 +48,10 @@ class Encoder(Protocol):
         """float32 (n, dim), rows of unit length in the order of ``items``; (0, dim) for none."""
         ...
 
+    def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
+        """int (n,): tokens of each item that are not read, because it is too long."""
+        ...
+
 
 def load_encoder(name: str, **options: Any) -> Encoder:
     """The encoder called ``name``; the network is touched only for a hub name that is not cached.
@@ -194,6 +198,19 @@ class ModelEncoder:
         rows = _unit(np.asarray(vectors, dtype=np.float32))
         return rows[[row_of[text] for text in texts]]  # a text that comes twice is read once
 
+    def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
+        """See Encoder."""
+        model = self._model(tower)
+        limit = model.max_seq_length
+        texts = [self._as_read(item, tower) for item in items]
+        # A text has no more tokens than letters, but for three that mark its ends.
+        long = [row for row, text in enumerate(texts) if len("".join(text)) > limit - 3]
+        tokens = np.zeros(len(items), dtype=int)
+        if long:
+            read = model.tokenizer([texts[row] for row in long], truncation=False, verbose=False)
+            tokens[long] = [len(ids) for ids in read["input_ids"]]
+        return np.maximum(tokens - limit, 0)
+
     def _as_read(self, item: Item, tower: Tower) -> Item:
         """What the model is given for an item: one text, or for MedCPT a pair of segments."""
         if not self.pairs:
@@ -232,6 +249,10 @@ class HashEncoder:
         self.name, self.dim = "hash", dim
         self.fingerprint = f"hash|crc32 of words and word pairs|{dim}|unit length"
         self.fingerprints = dict.fromkeys(("query", "article"), self.fingerprint)
+
+    def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
+        """Zeros: every word is read."""
+        return np.zeros(len(items), dtype=int)
 
     def encode(
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
@@ -287,5 +308,19 @@ def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precisio
         model = SentenceTransformer(modules=parts, device=device)
     else:
         model = SentenceTransformer(str(folder), device=device, model_kwargs=kwargs)
+    _check_words(model.tokenizer, folder)
     model.max_seq_length = max_tokens or model.max_seq_length
     return model
+
+
+def _check_words(tokenizer: Any, folder: Path) -> None:
+    """ValueError for a tokenizer to which every word is unknown: all texts would be one vector."""
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if unknown is None:  # one that reads letters or bytes knows all of them
+        return
+    ids = tokenizer("a b c 1 2 3 gout sepsis", add_special_tokens=False)["input_ids"]
+    if set(ids) <= {unknown}:
+        raise ValueError(
+            f"{folder}: its tokenizer knows no word, so every text would have the same vector. "
+            "Next: copy the model's whole folder, with tokenizer.json or vocab.txt"
+        )

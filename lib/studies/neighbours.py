@@ -1,6 +1,6 @@
 """What notebooks 10 and 11 show: RAG2, SL-HyDE, CMIRB's Algorithm 1 and the HyDE lesson.
 
-A profile that asks the real sample makes the results first, from shipped adapters, labels and
+A profile that asks the whole real sample makes the results first, from shipped adapters, labels and
 recordings. Any other reads those that are committed for ``MADE_BY``.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 
 from lib.base.provenance import read_result
+from lib.limit import makes_real, not_run
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
@@ -28,17 +29,19 @@ __all__ = ["building_tables", "cmedir_tables", "lesson_tables", "rag2_tables", "
 def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """All of ``lib.studies.rag2.results.TABLES`` by name."""
     names = [name for group in rag2.TABLES.values() for name in group]
-    return _tables(profile, names, lambda: rag2.rag2_results(profile, _retriever(profile)))
+    return _tables(profile, "RAG2", names, lambda: rag2.rag2_results(profile, _retriever(profile)))
 
 
 def slhyde_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """All of ``lib.studies.selflearn.study.TABLES`` by name."""
-    return _tables(profile, slhyde.TABLES, lambda: slhyde.slhyde_results(profile))
+    return _tables(profile, "SL-HyDE", slhyde.TABLES, lambda: slhyde.slhyde_results(profile))
 
 
 def building_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """All of ``lib.studies.selflearn.building_study.TABLES`` by name."""
-    return _tables(profile, building.TABLES, lambda: building.building_results(profile))
+    return _tables(
+        profile, "Algorithm 1", building.TABLES, lambda: building.building_results(profile)
+    )
 
 
 def cmedir_tables() -> dict[str, pd.DataFrame]:
@@ -53,7 +56,10 @@ def cmedir_tables() -> dict[str, pd.DataFrame]:
 def lesson_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """All of ``lib.studies.lesson.results.TABLES`` by name."""
     return _tables(
-        profile, lesson.TABLES, lambda: lesson.lesson_results(profile, _retriever(profile))
+        profile,
+        "the HyDE lesson",
+        lesson.TABLES,
+        lambda: lesson.lesson_results(profile, _retriever(profile)),
     )
 
 
@@ -62,10 +68,12 @@ def _retriever(profile: Profile) -> Retriever:
 
 
 def _tables(
-    profile: Profile, names: Iterable[str], make: Callable[[], object]
+    profile: Profile, what: str, names: Iterable[str], make: Callable[[], object]
 ) -> dict[str, pd.DataFrame]:
-    """These results by name, made first where the profile asks the real sample."""
-    if "real" in profile.questions:
+    """These results by name, made first where the profile asks the whole real sample."""
+    if makes_real(profile):
         make()
         return {name: read_result(name, profile.name)[0] for name in names}
+    if "real" in profile.questions:
+        print(not_run(profile, what))
     return {name: read_result(name, MADE_BY, committed=True)[0] for name in names}

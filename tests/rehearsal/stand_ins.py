@@ -20,7 +20,7 @@ from lib.data.corpora import load_passages
 from lib.data.ddx_mini import read
 from lib.data.medrag import STATPEARLS
 from lib.data.passages import Passage
-from lib.studies.grid.cells import question_sets
+from lib.data.question_sets import question_sets
 
 __all__ = ["corpora", "judged_snippets", "tower"]
 

@@ -1,15 +1,19 @@
 """The papers against themselves: every number that follows from other printed numbers, recomputed.
 
-Each claim gets one of three verdicts:
+Each claim gets one of four verdicts:
 
 - IMPOSSIBLE: no values within the rounding of what is printed satisfy the claim, under the
   assumption beside it.
+- MISPRINT: the same, but the paper itself prints elsewhere what must have been meant, and no
+  statement rests on the slip.
 - IN TENSION: some do, but only with something the paper does not say, or says otherwise. A word
-  such as "consistently" or "most stable" is no more than in tension while some measure, or some
-  average, that the paper prints makes it true. So is a reading that the paper does not state.
-- CONSISTENT: the rest.
+  such as "consistently", "most stable" or "steadily" is no number, so it is never more than in
+  tension. So is a reading that the paper does not state.
+- CONSISTENT: the rest. A comparison that the paper does not make, such as that of BioASQ's
+  accuracies with always answering yes, contradicts nothing, whatever comes out.
 
-A claim that can be read in several ways has a row for each reading.
+A claim that can be read in several ways has a row for each reading; none of them is IMPOSSIBLE
+while another fits the very words that are printed.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from itertools import combinations
 from lib.studies.audit.arithmetic import Range, exactly, mean, possible_counts
 from lib.studies.audit.margins import BASELINES, DATASETS, GENERATORS, accuracy, question_count
 from lib.studies.audit.reported import (
+    CONSISTENT,
     IN_TENSION,
     Case,
     Comparison,
@@ -48,17 +49,21 @@ def _comparisons(tables: Tables) -> Iterable[dict]:
     """What are the 18 head-to-head comparisons? One reading counts all baselines, one any two."""
     printed = tables.text_number("chr.comparisons")
     with_every_baseline = len(_SETTINGS) * len(BASELINES)
+    with_two_baselines = len(_SETTINGS) * 2
+    rows_of_table = len(GENERATORS) * len(_METHODS)
+    may_be = [with_every_baseline, with_two_baselines, rows_of_table]
     yield finding(
         tables,
         "chr.table1.comparisons",
         printed=printed,
         recomputed=with_every_baseline,
-        verdict=judge(printed.may_equal(exactly(with_every_baseline))),
+        verdict=judge(
+            any(printed.may_equal(exactly(n)) for n in may_be),
+            strained=not printed.may_equal(exactly(with_every_baseline)),
+        ),
         working=f"{len(GENERATORS)} generators × {len(DATASETS)} data sets × {len(BASELINES)} "
-        f"baselines = {with_every_baseline}; Table 1 has {len(GENERATORS) * len(_METHODS)} rows, "
-        "with CHR's own",
+        f"baselines = {with_every_baseline}; Table 1 has {rows_of_table} rows, with CHR's own",
     )
-    with_two_baselines = len(_SETTINGS) * 2
     pairs = list(combinations(BASELINES, 2))
     winning_pairs = [
         pair for pair in pairs if all(_chr_may_win(tables, baseline) for baseline in pair)
@@ -153,7 +158,7 @@ def _bioasq(tables: Tables) -> Iterable[dict]:
             tables,
             id,
             cases,
-            IN_TENSION,
+            CONSISTENT,
             note=f"always yes: {yes} of {n} = {always_yes:.1f} %",
             printed=f"{len(accuracies)} accuracies",
         )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import permutations
 
 from lib.studies.audit.arithmetic import Range, mean, total
 from lib.studies.audit.reported import (
+    CONSISTENT,
+    IMPOSSIBLE,
     IN_TENSION,
+    MISPRINT,
     Case,
     Comparison,
     Tables,
     compare_all,
     finding,
     holds_for_all,
-    judge,
 )
 
 __all__ = ["CHECKS"]
@@ -90,19 +93,27 @@ def _gains(tables: Tables) -> Iterable[dict]:
 
 
 def _order_of_gains(tables: Tables) -> Iterable[dict]:
-    """Are three gains given "respectively" in the order of the models they are said of?"""
+    """Are three gains given "respectively" in the order of the models they are said of?
+
+    The text on Table 2 names each with its model, so the right gains in a wrong order are a slip.
+    """
     ordered = [
         Comparison(
             model, tables.text_number(f"rag2.order.{model}"), _gain(tables, model, "Average")
         )
         for model in (_GPT, _LLAMA, _MEERKAT)
     ]
+    in_some_order = any(
+        all(c.printed.may_equal(gain.recomputed) for c, gain in zip(ordered, other, strict=True))
+        for other in permutations(ordered)
+    )
+    verdict = MISPRINT if in_some_order else IMPOSSIBLE
     yield finding(
         tables,
         "rag2.text.order",
         printed=", ".join(f"{c.printed:.1f}" for c in ordered),
         recomputed=", ".join(f"{c.recomputed:.1f}" for c in ordered),
-        verdict=judge(all(c.agrees for c in ordered)),
+        verdict=CONSISTENT if all(c.agrees for c in ordered) else verdict,
         working="; ".join(
             f"{c.name}: {c.printed} said, {c.recomputed:.1f} in Table 2" for c in ordered
         ),

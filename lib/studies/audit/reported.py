@@ -20,6 +20,8 @@ __all__ = [
     "CONSISTENT",
     "IMPOSSIBLE",
     "IN_TENSION",
+    "MISPRINT",
+    "VERDICTS",
     "Case",
     "Comparison",
     "Tables",
@@ -42,8 +44,11 @@ COLUMNS = (
     "working",
 )
 IMPOSSIBLE = "IMPOSSIBLE"
+MISPRINT = "MISPRINT"
 IN_TENSION = "IN TENSION"
 CONSISTENT = "CONSISTENT"
+VERDICTS = (IMPOSSIBLE, MISPRINT, IN_TENSION, CONSISTENT)
+"""In the order in which they are read."""
 _PAPERS = {"chr": "CHR", "rag2": "RAG²", "slhyde": "SL-HyDE", "contra": "Contradiction study"}
 """The first part of a row's id, and the paper it names."""
 

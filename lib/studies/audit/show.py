@@ -6,11 +6,16 @@ from html import escape
 
 import pandas as pd
 
-from lib.studies.audit.reported import CONSISTENT, IMPOSSIBLE, IN_TENSION
+from lib.studies.audit.reported import CONSISTENT, IMPOSSIBLE, IN_TENSION, MISPRINT
 
 __all__ = ["COLOURS", "count_verdicts", "html_table", "what_moved"]
 
-COLOURS = {IMPOSSIBLE: "#D55E00", IN_TENSION: "#E69F00", CONSISTENT: "#009E73"}
+COLOURS = {
+    IMPOSSIBLE: "#D55E00",
+    MISPRINT: "#CC79A7",
+    IN_TENSION: "#E69F00",
+    CONSISTENT: "#009E73",
+}
 """A colour for each verdict, safe for colour-blind readers; the word stands beside the colour."""
 _SHOWN = ("claim", "where", "printed", "recomputed")
 

@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from lib import stats
+from lib.methods import METHODS
 from lib.report import PAPER_NAMES, reported, verdict
-from lib.stats import Pair
+from lib.stats import Pair, mean_interval
+from lib.studies.grid.paper_setup import EXAMS, SETS, whole_benchmarks
 
-__all__ = ["COSTS", "accuracy_table", "answer_values", "claims", "cost_table", "paper_set"]
+__all__ = [
+    "AVERAGE",
+    "COSTS",
+    "PRINTED_COSTS",
+    "accuracy_table",
+    "answer_values",
+    "claims",
+    "cost_table",
+]
 
 COSTS = ("calls", "retrieval_rounds", "prompt_tokens", "output_tokens", "latency_s")
 """Of a question's expansion: LLM requests, searches, tokens, seconds of waiting for replies."""
+PRINTED_COSTS = {
+    "calls": "llm_calls",
+    "output_tokens": "output_tokens",
+    "token_reduction": "token_reduction_vs_hyde",
+}
+"""The columns of Table 3 that the paper prints, and what they are called among its numbers."""
 
-_DATASETS = {"mmlu": "MMLU-Med", "medqa": "MedQA-US", "bioasq": "BioASQ-Y/N"}
-
-
-def paper_set(dataset: str) -> str | None:
-    """The paper's name for a question set, None if it has none like it."""
-    return _DATASETS.get(dataset.split()[-1])
+AVERAGE = "average"
+"""The metric, and the last word of the set, of what Table 1 calls Avg."""
+_COLUMNS = {**SETS, AVERAGE: "Avg."}
+_CLAIMS = (
+    "dataset",
+    "answerer",
+    "claim",
+    "metric",
+    "arm",
+    "against",
+    "value",
+    "value_against",
+    "difference",
+    "low",
+    "high",
+    "p",
+    "n",
+    "least",
+    "status",
+    "p_holm",
+    "verdict",
+)
 
 
 def _printed(method: str, dataset: str, reader: str) -> float:
     """What Table 1 prints, as a share: for its own answerer, or the mean of its three."""
     rows = reported("table1_accuracy")
-    kind = paper_set(dataset)
+    kind = _COLUMNS.get(dataset.split()[-1])
     # The paper's Table 1 calls its row "HyDE (H+ only)"; elsewhere HyDE is eight texts.
     name = PAPER_NAMES.get("hyde" if method == "hplus" else method)
     rows = rows[(rows["method"] == name) & (rows["dataset"] == kind)]
@@ -38,29 +70,67 @@ def _printed(method: str, dataset: str, reader: str) -> float:
 
 
 def accuracy_table(
-    answers: pd.DataFrame, visible: Mapping[str, bool], *, same_setup: bool = False
+    answers: pd.DataFrame,
+    visible: Mapping[str, bool],
+    *,
+    same_setup: Callable[..., bool] = lambda *cell: False,
+    chance: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     """Table 1 in long form: dataset, answerer, method, metric, value, low, high, n, ...
 
     ``answers`` are the grid's, one row a question. Metrics: accuracy (a reply that cannot be read
-    is wrong), accuracy_answered (without those), accuracy_mirage (MIRAGE's parser), unparsed, and
+    is wrong), accuracy_answered (without those), accuracy_or_guess (those count as ``chance``, by
+    set, where that is given), accuracy_mirage (MIRAGE's parser), unparsed, and
     for yes/no sets yes_rate and balanced_accuracy; intervals are Wilson's, for the last one joined
     from those of the two recalls (Newcombe's square and add). ``visible`` says which methods'
     expansions saw the options. Differences from CHR on the same questions are in ``claims``.
+
+    Where a reader answered all three sets of the paper there is their ``average``, as Table 1 has
+    it: each set counts once. ``same_setup`` takes (method, {set: questions}, reader).
     """
     rows = []
-    cells = answers.groupby(["dataset", "reader", "method"], sort=False)
-    for (dataset, reader, method), of_cell in cells:
-        label = {"dataset": dataset, "answerer": reader, "method": method}
+
+    def cell(
+        dataset: str, reader: str, method: str, metric: str, parts: Sequence[np.ndarray]
+    ) -> dict:
+        value, low, high = _share(parts)
+        row = {"dataset": dataset, "answerer": reader, "method": method, "metric": metric}
+        row |= {"value": value, "low": low, "high": high}
+        return row | {"n": sum(map(len, parts)), "options_visible": visible.get(method)}
+
+    def beside_printed(row: dict, asked: Mapping[str, int]) -> dict:
+        printed = _printed(row["method"], row["dataset"], row["answerer"])
+        same = same_setup(row["method"], asked, row["answerer"])
+        half_width = (row["high"] - row["low"]) / 2
+        judged = verdict(row["value"], half_width, printed, same)
+        return row | {"reported": printed, "verdict": judged}
+
+    right: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    for key, of_cell in answers.groupby(["dataset", "reader", "method"], sort=False):
+        dataset, *who = key
         for metric, *parts in _metrics(of_cell):
-            value, low, high = _share(parts)
-            row = label | {"metric": metric, "value": value, "low": low, "high": high}
-            row |= {"n": sum(map(len, parts)), "options_visible": visible.get(method)}
+            row = cell(*key, metric, parts)
             if metric == "accuracy":
-                row["reported"] = _printed(method, dataset, reader)
-                row["verdict"] = verdict(value, (high - low) / 2, row["reported"], same_setup)
+                right.setdefault(tuple(who), {})[dataset] = parts[0]
+                row = beside_printed(row, {dataset: row["n"]})
             rows.append(row)
+        if chance is not None:
+            value, low, high = stats.mean_interval(_or_guess(of_cell, chance[dataset]))
+            row = {"dataset": dataset, "answerer": who[0], "method": who[1]}
+            row |= {"metric": "accuracy_or_guess", "value": value, "low": low, "high": high}
+            rows.append(row | {"n": len(of_cell), "options_visible": visible.get(who[1])})
+    for who, by_set in right.items():
+        for before, three in whole_benchmarks(by_set).items():
+            row = cell(f"{before} {AVERAGE}".strip(), *who, AVERAGE, [by_set[d] for d in three])
+            rows.append(beside_printed(row, {d: len(by_set[d]) for d in three}))
     return pd.DataFrame(rows)
+
+
+def _or_guess(answers: pd.DataFrame, chance: float) -> np.ndarray:
+    """1 where an answer is right, 0 where it is wrong, ``chance`` where none can be read."""
+    letter = answers["letter"].fillna("")
+    right = (letter == answers["gold"]).astype(float)
+    return right.mask(letter == "", chance).to_numpy()
 
 
 def _metrics(answers: pd.DataFrame) -> Iterable[tuple]:
@@ -102,41 +172,80 @@ def answer_values(answers: pd.DataFrame, dataset: str, reader: str) -> pd.DataFr
     return pd.DataFrame(columns).reset_index(drop=True)
 
 
-def claims(answers: pd.DataFrame) -> pd.DataFrame:
-    """CHR against each of the paper's baselines, for every question set and answerer that ran both.
+def claims(answers: pd.DataFrame, contrasts: Sequence[str] = ("chr",)) -> pd.DataFrame:
+    """Each method of contrast against every other method, by question set and answerer.
 
-    Columns: dataset, answerer, then those of ``lib.stats.claims``. All are exploratory: these
-    questions have been looked at before.
+    A pair is there where both were answered from. Columns: dataset, answerer, then those of
+    ``lib.stats.claims``. All are exploratory: these questions have been looked at before.
     """
     parts = []
     for (dataset, reader), _ in answers.groupby(["dataset", "reader"], sort=False):
         values = answer_values(answers, dataset, reader)
         measured = set(values["arm"])
         pairs = [
-            Pair(f"chr > {method}", "right", "chr", method)
-            for method in PAPER_NAMES
-            if method != "chr" and {"chr", method} <= measured
+            Pair(f"{arm} > {method}", "right", arm, method)
+            for arm in contrasts
+            for method in METHODS
+            if method not in contrasts and {arm, method} <= measured
         ]
         tested = stats.claims(values, pairs)
         if len(tested):
             tested.insert(0, "answerer", reader)
             tested.insert(0, "dataset", dataset)
             parts.append(tested)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_CLAIMS)
 
 
 def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:
     """Table 3, per question: ``COSTS`` of what a model generated, beside the paper's.
 
-    ``expanded`` are the grid's rows. Reference text has no cost: its rows hold calls and rounds
-    alone, and one question that was not measured leaves its method without a mean. The seconds are
-    those of the machine that generated, and of as many requests at a time as it was asked.
+    ``expanded`` are the grid's rows. As in the paper the means are over the exam questions; over
+    all where there are none. ``dataset`` names the sets. Reference text has no cost: its rows hold
+    calls and rounds alone, and one question that was not measured leaves its method without a mean.
+    ``token_reduction`` is HyDE's output tokens divided by the method's. All but ``failed`` have the
+    ends of their 95 % interval (``calls_low``, ...). The seconds are those of the machine that
+    generated, and of as many requests at a time as it was asked.
     """
-    table = expanded.groupby("method", sort=False)[list(COSTS)].mean(skipna=False)
-    table["n"] = expanded.groupby("method", sort=False).size()
-    table["failed"] = (expanded["error"].fillna("") != "").groupby(expanded["method"]).sum()
+    is_exam = expanded["dataset"].str.split().str[-1].isin(EXAMS)
+    own = expanded[is_exam] if is_exam.any() else expanded
+    tokens = {m: rows.set_index(["dataset", "qid"])["output_tokens"] for m, rows in _by_method(own)}
+    rows = []
+    for method, of_method in _by_method(own):
+        row = {"dataset": ", ".join(of_method["dataset"].unique()), "method": method}
+        for cost in COSTS:
+            values = of_method[cost].to_numpy(dtype=float)
+            row |= _named(cost, mean_interval(values) if not np.isnan(values).any() else ())
+        row |= _named("token_reduction", _reduction(tokens.get("hyde"), tokens[method]))
+        row |= {"n": len(of_method), "failed": (of_method["error"].fillna("") != "").sum()}
+        rows.append(row)
+    table = pd.DataFrame(rows)
     printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
-    names = table.index.map(PAPER_NAMES)
-    table["reported_calls"] = printed["llm_calls"].reindex(names).to_numpy()
-    table["reported_output_tokens"] = printed["output_tokens"].reindex(names).to_numpy()
-    return table.reset_index()
+    names = table["method"].map(PAPER_NAMES)
+    for ours, theirs in PRINTED_COSTS.items():
+        table[f"reported_{ours}"] = printed[theirs].reindex(names).to_numpy()
+    return table
+
+
+def _by_method(expanded: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
+    return expanded.groupby("method", sort=False)
+
+
+def _named(name: str, interval: Sequence[float]) -> dict[str, float]:
+    """A mean and the ends of its interval as columns; NaN for a mean that there is not."""
+    mean, low, high = interval or (np.nan, np.nan, np.nan)
+    return {name: mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def _reduction(hyde: pd.Series | None, own: pd.Series) -> Sequence[float]:
+    """HyDE's mean tokens over the method's, with its 95 % bootstrap interval over the questions
+    of both; () where either was not measured on one of them, or wrote nothing."""
+    if hyde is None:
+        return ()
+    both = pd.DataFrame({"hyde": hyde, "own": own}).dropna()
+    if len(both) < max(len(hyde), len(own)) or not both["own"].sum():
+        return ()
+    shares = np.full(len(both), 1 / len(both))
+    counts = np.random.default_rng(0).multinomial(len(both), shares, size=2000)
+    ratios = (counts @ both["hyde"].to_numpy()) / (counts @ both["own"].to_numpy())
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return both["hyde"].mean() / both["own"].mean(), low, high

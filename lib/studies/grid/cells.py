@@ -1,31 +1,71 @@
 """The grid: what every method retrieves on every question set, and what every reader makes of it.
 
 Each cell is one file with a manifest (``data/results/<profile>/cells/``), made once and kept while
-the code, data and settings behind it hold, so a grid that was stopped goes on where it was. A cell
-whose generations nobody recorded is NOT RUN, with the command that records them.
+the code, data and settings behind it hold, so a grid that was stopped goes on where it was. Among
+them are hashes of the questions and passages as they were read and, where a model may still be
+asked, of the replies: they are read from the recording each time, and only what it lacks is asked
+for. A cell whose generations nobody recorded is NOT RUN, with the command that records them.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 
 import pandas as pd
 
+from lib.base.files import canonical_json, sha256_bytes
 from lib.base.provenance import make_or_reuse
 from lib.data.passages import Passage
-from lib.data.questions import Question, load_questions
-from lib.data.real import in_full, load_real
+from lib.data.question_sets import sampled
+from lib.data.questions import Question
 from lib.llm.chat import REFERENCE, ChatModel, Reply
-from lib.llm.recorder import RecordingMiss
+from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods.base import Expansion, Method
-from lib.readers import Reader
+from lib.readers import Answer, Reader
 from lib.run import Retriever, execute, expand_all
 from lib.studies.grid.controls import CONTROLS, controlled, with_drawn_strangers
 from lib.ways import Hypotheses, Text, Way
 
-__all__ = ["DEPTH", "NO_RETRIEVAL", "RANDOM", "Grid", "question_sets", "sampled"]
+__all__ = [
+    "content_of",
+    "ANSWER_COLUMNS",
+    "DEPTH",
+    "EXPANDED_COLUMNS",
+    "NO_RETRIEVAL",
+    "RANDOM",
+    "RUN_COLUMNS",
+    "Grid",
+]
+
+RUN_COLUMNS = ("dataset", "method", "qid", "rank", "pid", "score")
+EXPANDED_COLUMNS = (
+    "dataset",
+    "method",
+    "qid",
+    "error",
+    "cut",
+    "calls",
+    "prompt_tokens",
+    "output_tokens",
+    "latency_s",
+    "retrieval_rounds",
+    "H_plus",
+    "H_minus",
+)
+ANSWER_COLUMNS = (
+    "qid",
+    "gold",
+    "letter",
+    "rule",
+    "mirage",
+    "documents_cut",
+    "dataset",
+    "method",
+    "reader",
+)
+"""Columns of what ``Grid.run``, ``Grid.expanded`` and ``Grid.answers`` give."""
 
 DEPTH = 10
 """Passages kept per question, or k if that is more: readers see the first k, measures ten."""
@@ -38,34 +78,10 @@ CODE = ("lib.studies.grid.cells", "lib.studies.grid.controls", "lib.readers", "l
 _TEXT_COLUMNS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
 
 
-def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
-    """Test questions by set and sorted by id, ``n`` of each (0 = all).
-
-    ddx-mini gives one set for each of its three styles; its dev questions are left out. "real"
-    gives one for each set that it is drawn from, of the questions that every text is written for.
-    """
-    sets: dict[str, list[Question]] = {}
-    for name in names:
-        asked = in_full(load_real("test")) if name == "real" else load_questions(name)
-        for question in asked:
-            if question.split != "dev":
-                label = name
-                if name == "ddx-mini":
-                    label = f"{name} {question.subset}"
-                elif name == "real":
-                    label = question.dataset
-                sets.setdefault(label, []).append(question)
-    return {label: sampled(questions, n, seed) for label, questions in sets.items()}
-
-
-def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Question]:
-    """``n`` of the questions, by id; all of them when ``n`` is 0 or there are no more."""
-    questions = sorted(questions, key=lambda q: q.qid)
-    if not 0 < n < len(questions):
-        return questions
-    # The first n of one shuffle: a larger sample holds the smaller one, and its recordings.
-    order = random.Random(seed).sample(questions, len(questions))
-    return sorted(order[:n], key=lambda q: q.qid)
+def content_of(things: Iterable[Question | Reply]) -> str:
+    """A hash of questions or replies by what they say; not of how long a reply took."""
+    said = [{k: v for k, v in vars(thing).items() if k != "latency_s"} for thing in things]
+    return sha256_bytes(canonical_json(said).encode())[:16]
 
 
 @dataclass
@@ -94,11 +110,7 @@ class Grid:
 
     def questions(self, arm: str, dataset: str, n: int = 0) -> Sequence[Question]:
         """The questions of a set that an arm is run on, at most ``n`` (0 = all)."""
-        method = self.methods.get(arm)
-        # An arm that is no method is a control of CHR, or has no expansion at all.
-        controls_chr = arm not in (RANDOM, "closed_book")
-        expanded_by_llm = controls_chr if method is None else method.needs_llm
-        limits = [n, self.asked if expanded_by_llm else 0]
+        limits = [n, self.asked if self._is_written(arm) else 0]
         least = min((limit for limit in limits if limit), default=0)
         return sampled(self.sets[dataset], least)
 
@@ -119,13 +131,20 @@ class Grid:
     def controlled(self, control: str, dataset: str, draw: int = 0) -> list[Expansion]:
         """CHR's expansions searched as a control says, with one draw of strangers.
 
-        Strangers come from the questions of all sets that are ``alike``.
+        Strangers come from the questions of all sets that are ``alike``. NOT RUN (RecordingMiss)
+        where a question has none.
         """
         if not self._drawn:
             for group in self.alike or [list(self.sets)]:
                 pairs = {name: self._chr_pairs(name) for name in group if name in self.sets}
                 self._drawn |= with_drawn_strangers(pairs)
-        return controlled(control, self._chr_pairs(dataset), self._drawn, draw)
+        pairs = self._chr_pairs(dataset)
+        for qid, expansion in pairs:
+            if expansion.request is not None and not self._drawn[qid].of("mimic", "stranger"):
+                raise RecordingMiss(
+                    f"no other question has a mimic for {qid}. Next: ask more questions"
+                )
+        return controlled(control, pairs, self._drawn, draw)
 
     def _chr_pairs(self, dataset: str) -> list[tuple[str, Expansion]]:
         qids = [question.qid for question in self.questions("chr", dataset)]
@@ -188,15 +207,20 @@ class Grid:
             return None
         questions = self.questions(arm, dataset, n)
 
+        @cache
+        def answered() -> list[Answer]:
+            return reader.answer_all(questions, self.contexts(arm, dataset, questions))
+
         def make() -> pd.DataFrame:
-            answers = reader.answer_all(questions, self.contexts(arm, dataset, questions))
+            answers = answered()
             columns = ["qid", "letter", "rule", "mirage", "documents_cut"]
             rows = [[getattr(answer, column) for column in columns] for answer in answers]
             table = pd.DataFrame(rows, columns=columns)
             table.insert(1, "gold", [q.answer for q in questions])
             return table.assign(dataset=dataset, method=arm, reader=reader.name)
 
-        return self._cell(make, arm, dataset, reader.name, n=n, reader=_settings(reader))
+        heard = answered if may_ask(getattr(reader, "llm", None)) else tuple
+        return self._cell(make, arm, dataset, reader.name, heard, n=n, reader=_settings(reader))
 
     def contexts(self, arm: str, dataset: str, questions: Sequence[Question]) -> list[list]:
         """The k passages that each of the questions is answered from, best first."""
@@ -214,14 +238,36 @@ class Grid:
         pids = {qid: rows["pid"].tolist() for qid, rows in top.groupby("qid")}
         return [self.retriever.store.get_many(pids.get(q.qid, [])) for q in questions]
 
-    def _everyone_behind(self, arm: str, dataset: str) -> list[str]:
-        """Ids of the questions that a cell's values depend on: strangers come from all sets."""
+    def _everyone_behind(self, arm: str, dataset: str) -> list[Question]:
+        """The questions that a cell's values depend on: strangers come from all sets."""
         sets = list(self.sets) if arm in CONTROLS else [dataset]
-        return [question.qid for name in sets for question in self.questions(arm, name)]
+        return [question for name in sets for question in self.questions(arm, name)]
+
+    def _replies(self, arm: str, dataset: str) -> list[Reply]:
+        """The replies behind a cell where a model may still be asked: those of its expansions."""
+        if not may_ask(self.llm) or not self._is_written(arm):
+            return []
+        sets = list(self.sets) if arm in CONTROLS else [dataset]
+        written = arm if arm in self.methods else "chr"
+        made = [one for name in sets for one in self.expansions(written, name)]
+        return [reply for expansion in made for reply in expansion.trace.get("replies", ())]
+
+    def _is_written(self, arm: str) -> bool:
+        """Whether an LLM expands an arm: one that is no method is a control of CHR, or has no
+        expansion at all."""
+        method = self.methods.get(arm)
+        return arm not in (RANDOM, "closed_book") if method is None else method.needs_llm
 
     def _cell(
-        self, make: Callable[[], pd.DataFrame], arm: str, dataset: str, kind: str, **more
+        self,
+        make: Callable[[], pd.DataFrame],
+        arm: str,
+        dataset: str,
+        kind: str,
+        heard: Callable[[], Sequence[Answer]] = tuple,
+        **more,
     ) -> pd.DataFrame | None:
+        """A cell from its file or made; ``heard`` are answers whose replies it depends on."""
         author = getattr(self.llm, "name", REFERENCE)
         parts = (dataset, arm, kind, "" if author == REFERENCE else author)
         name = " ".join(filter(None, parts)).replace(" ", "-").replace("'", "").replace("/", "-")
@@ -233,9 +279,13 @@ class Grid:
             "arm": arm,
             "llm": getattr(self.llm, "name", ""),
             "method": _settings(method) if method else "",
-            "questions": self._everyone_behind(arm, dataset),
+            "questions": content_of(self._everyone_behind(arm, dataset)),
         }
         try:
+            replies = self._replies(arm, dataset)
+            replies += [reply for answer in heard() for reply in answer.replies]
+            if replies:
+                settings["replies"] = content_of(replies)
             table = make_or_reuse(
                 make,
                 f"cells/{name}",
@@ -246,6 +296,9 @@ class Grid:
             )
         except RecordingMiss as miss:
             how = str(miss).rsplit("Next: ", 1)[-1]
+            if self.behind.get("limit"):
+                # Texts and labels are those that the whole profile's passages called for.
+                how = "the same command without LIMIT"
             row = {"dataset": dataset, "method": arm, "reader": kind, "how": how}
             if row not in self.missing:
                 self.missing.append(row)

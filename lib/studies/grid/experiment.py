@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,9 +13,11 @@ from lib.base.files import sha256_file
 from lib.base.paths import ROOT
 from lib.base.provenance import write_result
 from lib.data import corpus_index
+from lib.data.looks import note_look
+from lib.data.question_sets import question_sets
 from lib.data.real import GROUPS
 from lib.llm.connect import connect
-from lib.llm.recorder import RecordingMiss
+from lib.llm.recorder import may_ask
 from lib.methods.base import Budget
 from lib.place import open_retriever
 from lib.profiles import Profile, methods_of
@@ -22,8 +25,18 @@ from lib.readers import EvidenceReader, Reader, load_reader
 from lib.run import execute
 from lib.search.embed import load_encoder
 from lib.stats import METRICS, long_values, measure, summary
-from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid, question_sets
+from lib.studies.grid.cells import (
+    ANSWER_COLUMNS,
+    DEPTH,
+    EXPANDED_COLUMNS,
+    NO_RETRIEVAL,
+    RANDOM,
+    RUN_COLUMNS,
+    Grid,
+    content_of,
+)
 from lib.studies.grid.controls import CONTROLS
+from lib.studies.grid.paper_setup import same_setup
 from lib.studies.grid.relevance import relevance
 from lib.ways import DRAWS
 
@@ -66,6 +79,19 @@ class Experiment:
         of_chr = (*CONTROLS, NAMED, "hypotheses_as_context")
         return seen | (dict.fromkeys(of_chr, seen["chr"]) if "chr" in seen else {})
 
+    def is_papers(self, method: str, asked: Mapping[str, int], answerer: str | None = None) -> bool:
+        """Whether what ran is the paper's setup (``paper_setup.same_setup``); ``asked`` says how
+        many questions of each set, ``answerer`` who answered, None for what nobody did."""
+        models = {r.name: r.llm.name for r in self.readers if r.needs_llm}
+        return same_setup(
+            self.profile,
+            asked,
+            expander=getattr(self.grid.llm, "name", ""),
+            method=method,
+            answerer=answerer,
+            answered_by=models.get(answerer, ""),
+        )
+
     def plan(self) -> pd.DataFrame:
         """What a run asks of LLMs, before it starts: who, calls, and at most how many tokens out.
 
@@ -73,12 +99,10 @@ class Experiment:
         JSON is asked for once more, which is not counted.
         """
         rows = []
-        budgets = {name: method.budget() for name, method in self.grid.methods.items()}
-        for name, budget in budgets.items():
-            if budget is not None and self._asks_first(name, budgets):
-                n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
-                texts = budget.texts * n
-                rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
+        for name, budget in self.asking.items():
+            n = sum(len(self.grid.questions(name, d)) for d in self.grid.sets)
+            texts = budget.texts * n
+            rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
         for reader, sample in zip(self.readers, self.samples, strict=True):
             if reader.needs_llm:
                 calls = sum(
@@ -90,16 +114,21 @@ class Experiment:
                 rows.append((f"answer: {reader.name}", calls, calls * length))
         return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
 
-    @staticmethod
-    def _asks_first(name: str, budgets: Mapping[str, Budget | None]) -> bool:
-        """Whether no other method makes the same requests: H+ alone makes CHR's, asked once."""
-        alike = [other for other, budget in budgets.items() if budget == budgets[name]]
-        return name == ("chr" if "chr" in alike else alike[0])
+    @property
+    def asking(self) -> dict[str, Budget]:
+        """What methods ask of an LLM, without those that make another's requests: H+ alone makes
+        CHR's."""
+        first: dict[Budget, str] = {}
+        for name, method in self.grid.methods.items():
+            budget = method.budget()
+            if budget is not None and (name == "chr" or budget not in first):
+                first[budget] = name
+        return {name: budget for budget, name in first.items()}
 
     def runs(self, name: str = "runs") -> pd.DataFrame:
         """What every arm that searches retrieved, for every question (see ``Grid.run``)."""
         found = (self.grid.run(arm, d) for d in self.grid.sets for arm in self.searched)
-        return self.save(self._all(found), name)
+        return self.save(_joined(found, RUN_COLUMNS), name)
 
     def answers(self) -> pd.DataFrame:
         """What every reader answered from every arm (see ``Grid.answers``)."""
@@ -110,12 +139,24 @@ class Experiment:
             for d in self.grid.sets
             for arm in self.arms
         )
-        return self.save(self._all(found), "answers")
+        answers = self.save(_joined(found, ANSWER_COLUMNS), "answers")
+        for dataset, own in answers.groupby("dataset", sort=False):
+            note_look("answers", dataset, own["qid"], self.profile.name, own["method"])
+        return answers
 
     def expanded(self) -> pd.DataFrame:
         """What every method's expansions said and cost (see ``Grid.expanded``)."""
         asked = [n for n, m in self.grid.methods.items() if m.needs_llm and n != CHOSEN]
-        return self._all(self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        found = (self.grid.expanded(m, d) for d in self.grid.sets for m in asked)
+        table = _joined(found, EXPANDED_COLUMNS)
+        failed = int((table["error"] != "").sum())
+        if failed and may_ask(self.grid.llm):
+            print(
+                f"{failed} texts of {self.grid.llm.name} could not be used: they retrieve nothing. "
+                "To ask for them once more: make again, with the same PROFILE",
+                file=sys.stderr,
+            )
+        return table
 
     def relevance(self) -> tuple[Mapping, Mapping]:
         """Passages on the target and on the mimic, by question id; empty where nothing is known."""
@@ -170,16 +211,16 @@ class Experiment:
         grid = self.grid
         if "method" in table and "options_visible" not in table:
             table = table.assign(options_visible=table["method"].map(self.visible))
-        behind = {**grid.behind, "k": grid.k, "lam": self.lam}
+        asked = [question for questions in grid.sets.values() for question in questions]
+        behind = {**grid.behind, "k": grid.k, "lam": self.lam, "questions": content_of(asked)}
         write_result(table, name, grid.profile, code=["lib.studies.grid"], data=grid.data, **behind)
         return table
 
-    def _all(self, parts: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
-        found = [p for p in parts if p is not None]
-        if not found:
-            how = self.grid.missing[0]["how"] if self.grid.missing else "name a method that does"
-            raise RecordingMiss(f"nothing here has a recording. Next: {how}")
-        return pd.concat(found, ignore_index=True)
+
+def _joined(parts: Iterable[pd.DataFrame | None], columns: Sequence[str]) -> pd.DataFrame:
+    """The cells that were run, in one table; without any it has its columns and no row."""
+    found = [part for part in parts if part is not None]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=columns)
 
 
 def open_experiment(
@@ -188,10 +229,9 @@ def open_experiment(
     """Everything a profile's grid needs, opened.
 
     ``live`` lets the bundled small model say what its recordings lack. ``generated`` opens what a
-    model really wrote in place of reference text: the profile's ``generated`` settings, which hold
-    anyway where a model writes live.
+    model really wrote in place of reference text: the profile's ``generated`` settings.
     """
-    if profile.generated and (generated or not profile.llm.startswith("replay:")):
+    if generated:
         profile = replace(profile, **profile.generated)
     grid = _open_grid(profile, lam, live)
     readers = [load_reader(spec, grid.retriever.encoder, live=live) for spec in profile.answerers]
@@ -220,11 +260,12 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
         "encoder": retriever.encoder.fingerprint,
         "limit": profile.limit,
         "corpora": list(profile.corpora),
+        "passages": retriever.store.content,
         "recordings": {path.name: sha256_file(path)[:16] for path in recorded},
     }
     return Grid(
         profile.name,
-        question_sets(profile.questions, profile.sample or profile.limit),
+        question_sets(profile.questions, profile.per_set),
         retriever,
         connect(_small(profile.llm) if live else profile.llm),
         profile.k,

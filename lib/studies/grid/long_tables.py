@@ -79,6 +79,7 @@ def means_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
 def save_long(experiment: Experiment, table: pd.DataFrame, name: str) -> None:
     """Keep a long table as ``name`` with all of ``COLUMNS``; a verdict where a number is printed.
 
+    ``same_setup`` (bool, a column that is not kept) says of which rows the setup is the paper's.
     ``setup`` says what made it: profile, encoder, who wrote the expansions, k.
     """
     grid = experiment.grid
@@ -94,6 +95,7 @@ def save_long(experiment: Experiment, table: pd.DataFrame, name: str) -> None:
         table["options_visible"] = table["method"].map(experiment.visible)
     if "verdict" not in table:
         table["verdict"] = [_verdict(row) for row in table.itertuples()]
+        table = table.drop(columns="same_setup", errors="ignore")
     further = [column for column in table if column not in COLUMNS]
     experiment.save(table[[*COLUMNS, *further]], name)
 
@@ -103,4 +105,6 @@ def _verdict(row) -> str:
     if pd.isna(row.reported):
         return ""
     half_width = (row.high - row.low) / 2
-    return verdict(row.value, half_width, row.reported, same_setup=False)
+    # Missing where rows of another kind stand in one table.
+    same_setup = getattr(row, "same_setup", False) is True
+    return verdict(row.value, half_width, row.reported, same_setup)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
+import numpy as np
 import pandas as pd
 
 from lib.llm.recorder import RecordingMiss
@@ -13,37 +15,56 @@ from lib.report import reported
 from lib.run import execute
 from lib.stats import mean_interval
 from lib.studies.grid import accuracy
-from lib.studies.grid.experiment import Experiment
+from lib.studies.grid.experiment import CHOSEN, Experiment
 from lib.studies.grid.long_tables import long_form, save_long
 from lib.studies.grid.no_reader import answers_without_reader
+from lib.studies.grid.paper_setup import whole_benchmarks
 from lib.studies.grid.shift import shift_table
 from lib.ways import Hypotheses
 
 __all__ = ["accuracy_without_llm", "claims", "figure5", "table1", "table2", "table3"]
 
+_OVERLAPS = ("count", "fraction", "jaccard", "zero", "rbo")
 SECONDS = "latency_s"
 """The cost that no two runs share."""
+_COMBINED = "combined"
+_PRINTED_SETS = {
+    "mmlu": "MMLU-Med",
+    "medqa": "MedQA",
+    "bioasq": "BioASQ",
+    _COMBINED: "Combined",
+}
+"""What the paper's Table 2 calls the sets."""
 
 
 def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
     further = answers_without_reader(experiment, _reader_without_llm(experiment))
     all_answers = pd.concat([answers, *further], ignore_index=True)
-    table = accuracy.accuracy_table(all_answers, experiment.visible)
+    chance = {
+        dataset: float(np.mean([1 / len(question.options) for question in asked]))
+        for dataset, asked in experiment.grid.sets.items()
+    }
+    table = accuracy.accuracy_table(
+        all_answers, experiment.visible, same_setup=experiment.is_papers, chance=chance
+    )
     save_long(experiment, table.fillna({"verdict": ""}), "table1")
     return table
 
 
 def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
-    """CHR > each baseline, as paired tests (see ``lib.studies.grid.accuracy.claims``)."""
-    table = accuracy.claims(answers)
+    """CHR > each other method, as paired tests (see ``lib.studies.grid.accuracy.claims``)."""
+    table = accuracy.claims(answers, _contrasts(experiment))
     table["options_visible"] = table["arm"].map(experiment.visible)
     table["options_visible_against"] = table["against"].map(experiment.visible)
     return experiment.save(table, "claims")
 
 
 def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -> pd.DataFrame:
-    """Overlap of CHR's passages with each method's; by outcome and reader for ``other``."""
+    """Overlap of CHR's passages with each method's; by outcome and reader for ``other``.
+
+    Where a reader answered all three sets of the paper, also of these together: ``combined``.
+    """
     parts = []
     k = experiment.grid.k
     for dataset in experiment.grid.sets:
@@ -57,29 +78,41 @@ def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -
         if halves is not None:
             table = shift_table(*halves, k)
             parts.append(table.assign(dataset=dataset, method="noise floor", reader=""))
-        for reader in experiment.readers:
-            ours_right = _right_answers(answers, dataset, reader.name, "chr")
-            theirs_right = _right_answers(answers, dataset, reader.name, other)
-            if ours and len(ours_right) and len(theirs_right):
-                # A reader may have answered only a sample of the questions.
-                answered = {qid: ours[qid] for qid in ours_right.index}
-                theirs = _passage_ids(experiment, other, dataset)
-                table = shift_table(answered, theirs, k, (ours_right, theirs_right))
-                parts.append(table.assign(dataset=dataset, method=other, reader=reader.name))
-    table = pd.concat(parts, ignore_index=True)
+    for reader in experiment.readers:
+        parts += _by_outcome(experiment, answers, reader, other)
+    columns = ["outcome", "n", *_OVERLAPS, "dataset", "method", "reader"]
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
     save_long(experiment, _beside_the_papers(table), "table2")
-    return table
+    return table.drop(columns="same_setup", errors="ignore")
 
 
 def table3(experiment: Experiment) -> pd.DataFrame:
     """What the expansions that a model generated cost a question, beside the paper's."""
-    table = accuracy.cost_table(experiment.expanded())
-    printed = {"calls": "reported_calls", "output_tokens": "reported_output_tokens"}
+    expanded = experiment.expanded()
+    table = accuracy.cost_table(expanded)
+    same = []
+    for row in table.itertuples():
+        own = expanded[expanded["method"] == row.method]
+        asked = own[own["dataset"].isin(row.dataset.split(", "))]["dataset"].value_counts()
+        same.append(experiment.is_papers(row.method, asked.to_dict()))
+    table = table.assign(same_setup=same)
+    printed = {cost: f"reported_{cost}" for cost in accuracy.PRINTED_COSTS}
     costs = [cost for cost in accuracy.COSTS if cost != SECONDS]
-    save_long(experiment, long_form(table, [*costs, "failed"], printed), "table3")
+    counted = [*costs, "token_reduction"]
+    seconds = [SECONDS, f"{SECONDS}_low", f"{SECONDS}_high"]
+    save_long(
+        experiment,
+        long_form(table.drop(columns=seconds), [*counted, "failed"], printed),
+        "table3",
+    )
     # A machine's seconds are no two times the same: in a file of their own, which is not compared.
-    save_long(experiment, long_form(table, [SECONDS]), "table3_seconds")
-    return table
+    save_long(
+        experiment,
+        long_form(table[["dataset", "method", "n", *seconds]], [SECONDS]),
+        "table3_seconds",
+    )
+    ends = [f"{name}_{end}" for name in (*counted, SECONDS) for end in ("low", "high")]
+    return table.drop(columns=[*ends, "same_setup"])
 
 
 def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
@@ -91,69 +124,92 @@ def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
             table = experiment.grid.answers(arm, dataset, reader)
             if table is not None:
                 tables.append(table)
+    if not tables:
+        return pd.DataFrame(columns=["method", "value", "value_n"])
     answers = pd.concat(tables)
     right = answers["letter"] == answers["gold"]
     by_method = right.groupby(answers["method"], sort=False)
     return by_method.agg(value="mean", value_n="size").reset_index()
 
 
+def _contrasts(experiment: Experiment) -> list[str]:
+    """The methods that subtract a mimic: those with a lambda of their own, the paper's for CHR."""
+    methods = experiment.grid.methods.items()
+    return [name for name, m in methods if getattr(m, "lam", 0) and name != CHOSEN]
+
+
 def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) -> pd.DataFrame:
-    """Accuracy (the reader without an LLM) and P@k of CHR over lambda: long form, by set.
+    """Accuracy (the reader without an LLM) and P@k over lambda, of CHR and of every other method
+    with a lambda: long form, by set.
 
     ``targets`` are the relevant passages of each question id; P@k is over the questions that have
     any, and a set without one has no P@k. Where the reader would need what nobody judged, there is
-    no accuracy.
+    no accuracy. ``series`` is the set, and for other methods than CHR also their name.
     """
     reader = _reader_without_llm(experiment)
     rows = []
-    for dataset in experiment.grid.sets:
-        for lam in lambdas:
-            found = _found_at(experiment, dataset, lam)
-            outcomes = {
-                f"accuracy, {reader.name}": _answered_right(experiment, dataset, reader, found),
-                "P@k": _precisions(experiment, dataset, found, targets),
-            }
-            for metric, values in outcomes.items():
-                if not values:
-                    continue
-                value, low, high = mean_interval(values)
-                rows.append(
-                    {
-                        "series": dataset,
-                        "metric": metric,
-                        "lambda": lam,
-                        "value": value,
-                        "low": low,
-                        "high": high,
-                        "n": len(values),
-                    }
-                )
-    table = pd.DataFrame(rows)
-    long = table.rename(columns={"series": "dataset"}).assign(method="chr", answerer="")
+    for dataset, method, lam in product(experiment.grid.sets, _contrasts(experiment), lambdas):
+        found = _found_at(experiment, method, dataset, lam)
+        if found is None:
+            continue
+        outcomes = {
+            f"accuracy, {reader.name}": _answered_right(experiment, method, dataset, reader, found),
+            "P@k": _precisions(experiment, method, dataset, found, targets),
+        }
+        for metric, values in outcomes.items():
+            if not values:
+                continue
+            value, low, high = mean_interval(values)
+            rows.append(
+                {
+                    "series": dataset if method == "chr" else f"{dataset}, {method}",
+                    "dataset": dataset,
+                    "method": method,
+                    "metric": metric,
+                    "lambda": lam,
+                    "value": value,
+                    "low": low,
+                    "high": high,
+                    "n": len(values),
+                }
+            )
+    columns = ("series", "dataset", "method", "metric", "lambda", "value", "low", "high", "n")
+    table = pd.DataFrame(rows, columns=list(columns))
+    long = table.drop(columns="series").assign(answerer="")
     is_accuracy = long["metric"] != "P@k"
     long.loc[is_accuracy, ["metric", "answerer"]] = ["accuracy", reader.name]
     save_long(experiment, long, "figure5")
-    return table
+    return table.drop(columns="dataset")
 
 
-def _found_at(experiment: Experiment, dataset: str, lam: float) -> dict[str, list[str]]:
-    """CHR's passages at another lambda: ids, best first, by question id."""
+def _found_at(
+    experiment: Experiment, method: str, dataset: str, lam: float
+) -> dict[str, list[str]] | None:
+    """A method's passages at another lambda: ids, best first, by question id; None if NOT RUN."""
     grid = experiment.grid
+    try:
+        expanded = grid.expansions(method, dataset)
+    except RecordingMiss:
+        return None
     expansions = []
-    for expansion in grid.expansions("chr", dataset):
+    for expansion in expanded:
         if expansion.request is not None:
             expansion = Expansion(expansion.request.by(lam=lam))
         expansions.append(expansion)
-    run, _ = execute("chr", grid.questions("chr", dataset), expansions, grid.retriever, grid.k)
+    run, _ = execute(method, grid.questions(method, dataset), expansions, grid.retriever, grid.k)
     return _ids_by_question(run)
 
 
 def _answered_right(
-    experiment: Experiment, dataset: str, reader: Reader, found: Mapping[str, list[str]]
+    experiment: Experiment,
+    method: str,
+    dataset: str,
+    reader: Reader,
+    found: Mapping[str, list[str]],
 ) -> list[bool]:
     """Whether a reader answers each question right from the passages found for it; empty where it
     cannot read them."""
-    questions = experiment.grid.questions("chr", dataset)
+    questions = experiment.grid.questions(method, dataset)
     store = experiment.grid.retriever.store
     contexts = [store.get_many(found.get(question.qid, [])) for question in questions]
     try:
@@ -165,11 +221,15 @@ def _answered_right(
 
 
 def _precisions(
-    experiment: Experiment, dataset: str, found: Mapping[str, list[str]], targets: Mapping
+    experiment: Experiment,
+    method: str,
+    dataset: str,
+    found: Mapping[str, list[str]],
+    targets: Mapping,
 ) -> list[float]:
     """P@k of each question with a relevant passage."""
     precisions = []
-    for question in experiment.grid.questions("chr", dataset):
+    for question in experiment.grid.questions(method, dataset):
         relevant = targets.get(question.qid)
         if relevant:
             hits = [pid in relevant for pid in found.get(question.qid, [])]
@@ -182,12 +242,43 @@ def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
     table = table.rename(columns={"reader": "answerer"})
     is_printed = (table["method"] == "hyde") & (table["outcome"] == "only the first right")
     paper = reported("table2_overlap").pivot(index="dataset", columns="metric", values="value")
+    names = table["dataset"].str.split().str[-1].map(_PRINTED_SETS)
     # The paper's zero is in per cent, ours is a share.
     for metric, column, unit in (("count", "mean_overlap", 1), ("zero", "zero_overlap", 100)):
-        of_set = table["dataset"].map(accuracy.paper_set).map(paper[column] / unit)
+        of_set = names.map(paper[column] / unit)
         table[f"printed_{metric}"] = of_set.where(is_printed)
-    metrics = ("count", "fraction", "jaccard", "zero", "rbo")
-    return long_form(table, metrics, {"count": "printed_count", "zero": "printed_zero"})
+    return long_form(table, _OVERLAPS, {"count": "printed_count", "zero": "printed_zero"})
+
+
+def _by_outcome(
+    experiment: Experiment, answers: pd.DataFrame, reader: Reader, other: str
+) -> list[pd.DataFrame]:
+    """Overlap of CHR and ``other`` by what a reader had right: of each set that it answered from
+    both, then of the paper's three together."""
+    methods = ("chr", other)
+    right = {}
+    for dataset in experiment.grid.sets:
+        of_both = [_right_answers(answers, dataset, reader.name, m) for m in methods]
+        if all(map(len, of_both)):
+            right[dataset] = of_both
+    groups = {dataset: [dataset] for dataset in right}
+    for before, three in whole_benchmarks(right).items():
+        groups[f"{before} {_COMBINED}".strip()] = three
+    tables = []
+    for name, datasets in groups.items():
+        ours_right, theirs_right = (pd.concat([right[d][i] for d in datasets]) for i in (0, 1))
+        ours, theirs = {}, {}
+        for dataset in datasets:
+            ours |= _passage_ids(experiment, "chr", dataset)
+            theirs |= _passage_ids(experiment, other, dataset)
+        # A reader may have answered only a sample of the questions.
+        answered = {qid: ours[qid] for qid in ours_right.index}
+        table = shift_table(answered, theirs, experiment.grid.k, (ours_right, theirs_right))
+        asked = {dataset: len(right[dataset][0]) for dataset in datasets}
+        same = all(experiment.is_papers(method, asked, reader.name) for method in methods)
+        labels = {"dataset": name, "method": other, "reader": reader.name}
+        tables.append(table.assign(**labels, same_setup=same))
+    return tables
 
 
 def _passage_ids(experiment: Experiment, arm: str, dataset: str) -> dict[str, list[str]]:
@@ -212,7 +303,7 @@ def _runs_of_half_the_samples(
     They hold the questions that both runs have; None if there are none.
     """
     grid = experiment.grid
-    if grid.run(method, dataset) is None:
+    if method not in grid.methods or grid.run(method, dataset) is None:
         return None
     questions = grid.questions(method, dataset)
     runs = []

@@ -13,8 +13,10 @@ from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import make_or_reuse, read_result
 from lib.data.corpus_index import files_of as files_of_corpora
 from lib.data.judgments import JUDGMENTS
+from lib.data.looks import note_look
 from lib.data.pair_judgments import PAIR_JUDGMENTS, read_pair_judgments, verdicts
 from lib.data.real import GROUPS
+from lib.limit import makes_real
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.search.embed import Encoder
@@ -23,7 +25,7 @@ from lib.studies.evidence.load import files_of, load_evidence
 from lib.studies.judged.contrast import contrast_tables
 from lib.studies.judged.plants import PLANTS, read_plants
 from lib.studies.judged.quality import pair_quality
-from lib.studies.judged.sample import share_drawn
+from lib.studies.judged.sample import ARMS, share_drawn
 from lib.studies.judged.study import beside
 from lib.studies.judged.tables import by_period, reasons, shares
 
@@ -38,7 +40,7 @@ def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str
 
     ``contradiction_judge`` (is the judge an instrument?), ``contradiction_judged`` (how much
     contradiction there is), ``contradiction_reasons`` (why); for evidence-mini and open
-    ``contradiction_periods``; and where a profile asks the real sample, ``contradiction_arms`` and
+    ``contradiction_periods``; and where a profile makes the real sample, ``contradiction_arms`` and
     ``contradiction_filter`` (see ``contrast``).
     """
     rows = read_pair_judgments()
@@ -59,7 +61,7 @@ def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str
         origin["data"] = [*files, *files_of(evidence)]
         name = "contradiction_periods"
         made[name] = _kept(lambda: _periods(found, evidence, group), name, profile, origin)
-    if "real" in profile.questions:
+    if makes_real(profile):
         made |= _contrast(found, profile, encoder, files)
     return made
 
@@ -85,6 +87,8 @@ def _contrast(
     def table(name: str) -> pd.DataFrame:
         if not made:
             made.update(contrast_tables(found, open_retriever(profile, encoder)))
+            asked = {key.removeprefix("real/") for key, *_ in found if key.startswith("real/")}
+            note_look("contradiction, judged", "real", asked, profile.name, ARMS)
         return made[name]
 
     names = ("contradiction_arms", "contradiction_filter")

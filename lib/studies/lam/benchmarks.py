@@ -33,7 +33,8 @@ class Benchmarks:
         if name not in self._studies:
             benchmark = load_benchmark(name, self.encoder)
             retriever = retriever_for(benchmark, self.profile, self.encoder)
-            self._studies[name] = open_study(benchmark, retriever, self.profile.k)
+            study = open_study(benchmark, retriever, self.profile.k, self.profile.limit)
+            self._studies[name] = study
         return self._studies[name]
 
     def results(self, name: str) -> dict:

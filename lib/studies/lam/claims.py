@@ -15,7 +15,7 @@ from lib.base.paths import DATA
 from lib.stats import Pair
 from lib.studies.lam.arms import Arm
 
-__all__ = ["declared_pairs", "exploratory_pairs", "primary_tests"]
+__all__ = ["declared_pairs", "errata", "exploratory_pairs", "primary_tests"]
 
 _CHOSEN = re.compile(r"\{([^:}]+)(:lambda)?\}")
 
@@ -26,6 +26,16 @@ def primary_tests() -> dict:
     """What ``data/primary_tests.toml`` declares, by test set."""
     path = DATA / "primary_tests.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def errata(name: str) -> list[str]:
+    """What a declaration says wrongly of its test set, a sentence each, corrected beside it.
+
+    The blocks themselves stay as they were declared (``data/primary_tests_errata.toml``).
+    """
+    path = DATA / "primary_tests_errata.toml"
+    known = tomllib.loads(path.read_text(encoding="utf-8"))
+    return [erratum["what"] for erratum in known.get(name, [])]
 
 
 def declared_pairs(name: str, dev: Mapping[str, Arm]) -> list[Pair]:

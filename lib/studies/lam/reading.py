@@ -20,6 +20,7 @@ import pandas as pd
 
 from lib.base.provenance import make_or_reuse
 from lib.data.benchmark import Benchmark
+from lib.data.looks import note_look
 from lib.data.passages import Passage
 from lib.data.questions import Question
 from lib.methods import standard
@@ -269,13 +270,14 @@ def reading_results(
         "code": ["lib.studies.lam", "lib.data.corpus_index", *study.benchmark.code],
         "data": study.benchmark.files,
     }
-    values = make_or_reuse(
-        lambda: read_arms(study, lambdas, best, named),
-        f"values_{stem}_reading",
-        profile.name,
-        dear=True,
-        **settings,
-    )
+
+    def looked_at() -> pd.DataFrame:
+        table = read_arms(study, lambdas, best, named)
+        name = study.benchmark.name
+        note_look("reading", name, study.benchmark.test, profile.name, table["arm"])
+        return table
+
+    values = make_or_reuse(looked_at, f"values_{stem}_reading", profile.name, dear=True, **settings)
     table = make_or_reuse(
         lambda: reading_table(values), f"{stem}_reading_table", profile.name, **settings
     )

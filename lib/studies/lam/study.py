@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from lib.data.benchmark import Benchmark
+from lib.limit import limited
 from lib.run import Retriever, Unranked
 from lib.stats import METRICS, measure
 from lib.studies.lam.arms import Arm
@@ -71,17 +72,19 @@ def hypotheses_of(benchmark: Benchmark) -> dict[str, Hypotheses]:
     return found
 
 
-def open_study(benchmark: Benchmark, retriever: Retriever, k: int = 5) -> Study:
+def open_study(benchmark: Benchmark, retriever: Retriever, k: int = 5, limit: int = 0) -> Study:
     """The study of a benchmark on the retriever's index.
 
     Strangers are drawn among the test questions for test questions, among dev for dev, so that
-    nothing of the test set enters a choice.
+    nothing of the test set enters a choice. With a ``limit`` few questions are searched
+    (``lib.limit``); their strangers are those of the whole set.
     """
     written = hypotheses_of(benchmark)
     drawn = {}
     for part in (benchmark.test, sorted(benchmark.dev)):
         drawn |= with_strangers({qid: written[qid] for qid in part})
-    return Study(benchmark, retriever.knowing(written.values()), drawn, k)
+    asked = limited(benchmark, limit)
+    return Study(asked, retriever.knowing(written[qid] for qid in asked.qids), drawn, k)
 
 
 def found_by(

@@ -13,8 +13,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from lib.base.provenance import make_or_reuse
+from lib.base.provenance import code_hash, data_hash, make_or_reuse
+from lib.base.unfinished import Unfinished
 from lib.data.benchmark import Benchmark
+from lib.data.looks import note_look
 from lib.profiles import Profile
 from lib.search.contrast import hardest_tenth, spectrum
 from lib.stats import CLASSES, claims, class_of, long_values, summary
@@ -29,7 +31,7 @@ from lib.studies.lam.arms import (
     family_of,
     rules,
 )
-from lib.studies.lam.claims import declared_pairs, exploratory_pairs
+from lib.studies.lam.claims import declared_pairs, exploratory_pairs, primary_tests
 from lib.studies.lam.study import Study, measured
 from lib.ways import Way
 
@@ -75,26 +77,40 @@ def values_table(
     dev: Mapping | None = None,
     *,
     progress: bool = False,
+    unfinished: Unfinished | None = None,
 ) -> pd.DataFrame:
     """``arm, qid, metric, value``: what every arm scores on every question it is measured on.
 
     On dev questions the metric that chooses alone, for every arm that could be chosen; on test
     questions all metrics. ``dev`` names the arms chosen elsewhere, for a benchmark without dev
-    questions of its own. ``progress`` shows a bar over the arms.
+    questions of its own. ``progress`` shows a bar over the arms; ``unfinished`` has those that an
+    earlier run measured.
     """
     from tqdm.auto import tqdm
 
     b = study.benchmark
+
+    def outcomes(arm: Arm, half: str) -> pd.DataFrame:
+        def make() -> list[list]:
+            if half == "dev":
+                table = measured(study, arm, own_dev, [CHOICE])[[CHOICE]]
+            else:
+                table = measured(study, arm, b.test)
+            return long_values(arm.name, table).to_numpy().tolist()
+
+        rows = unfinished.piece(f"{half} {arm.name}", make) if unfinished else make()
+        return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
+
     tried, own_dev = _tried(study, lambdas), sorted(b.dev)
     parts = []
     if own_dev:
         every = {arm.name: arm for arms in tried.values() for arm in arms}
-        for name, arm in tqdm(every.items(), f"{b.name}, dev", disable=not progress):
-            parts.append(long_values(name, measured(study, arm, own_dev, [CHOICE])[[CHOICE]]))
+        for arm in tqdm(every.values(), f"{b.name}, dev", disable=not progress):
+            parts.append(outcomes(arm, "dev"))
         dev = choose(pd.concat(parts), tried, own_dev)
     arms = test_arms(b, lambdas, dev or {})
-    for name, arm in tqdm(arms.items(), f"{b.name}, test", disable=not progress):
-        parts.append(long_values(name, measured(study, arm, b.test)))
+    for arm in tqdm(arms.values(), f"{b.name}, test", disable=not progress):
+        parts.append(outcomes(arm, "test"))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -236,14 +252,23 @@ def study_results(
         "data": b.files,
     }
 
+    measuring = Unfinished(
+        f"lambda study: {profile.name} {b.name}",
+        **settings,
+        made_by=[code_hash(settings["code"]), data_hash(b.files)],
+    )
+
     def kept(make, name: str, dear: bool = False) -> pd.DataFrame:
         return make_or_reuse(make, name, profile.name, dear=dear, **settings)
 
-    values = kept(
-        lambda: values_table(study, lambdas, elsewhere, progress=progress),
-        f"values_{stem}",
-        dear=True,
-    )
+    def looked_at() -> pd.DataFrame:
+        table = values_table(study, lambdas, elsewhere, progress=progress, unfinished=measuring)
+        declared = b.name in primary_tests()
+        note_look("lambda", b.name, b.test, profile.name, table["arm"], declared)
+        return table
+
+    values = kept(looked_at, f"values_{stem}", dear=True)
+    measuring.end()
     questions = kept(lambda: question_table(study), f"questions_{stem}")
     own_dev = sorted(b.dev)
     dev = choose(values, _tried(study, lambdas), own_dev) if own_dev else dict(elsewhere or {})

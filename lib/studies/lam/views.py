@@ -1,10 +1,9 @@
-"""What a notebook shows of a study: one question's passages, its lines in lambda, some curves."""
+"""What a notebook shows of a study: one question's passages, some curves."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from lib.base.parameters import check_lam, check_number, refuse_unknown
@@ -17,7 +16,6 @@ from lib.ways import Way
 
 __all__ = [
     "curves_of",
-    "lines_table",
     "mark_lambda",
     "pair_table",
     "spectrum_of",
@@ -44,23 +42,6 @@ def top_table(study: Study, qid: str, lambdas: Sequence[float]) -> pd.DataFrame:
             shown = passage.title or passage.text[:60]
             rows.append((lam, rank, _class(study, qid, passage.pid), shown, passage.pid))
     return pd.DataFrame(rows, columns=["lambda", "rank", "class", "passage", "pid"])
-
-
-def lines_table(study: Study, qid: str, lam: float, depth: int = 30) -> pd.DataFrame:
-    """The passages that matter for one question: pid, class, s_plus, s_minus, score at ``lam``.
-
-    They are the best ``depth`` at lambda 0, at 1 and at ``lam``.
-    """
-    depth = max(depth, study.k)
-    pids = sorted({pid for at in (0.0, 1.0, lam) for pid in _top(study, qid, at, depth)})
-    hypotheses = study.hypotheses[qid]
-    texts = [hypotheses.of("target")[0], hypotheses.of("mimic")[0]]
-    known = study.retriever.vectors(texts)
-    pair = np.stack([known[text.tower, text.text] for text in texts])
-    table = pd.DataFrame({"pid": pids, "class": [_class(study, qid, pid) for pid in pids]})
-    table["s_plus"], table["s_minus"] = study.index.score(pair, pids)
-    table["score"] = table["s_plus"] - lam * table["s_minus"]
-    return table.sort_values("score", ascending=False, ignore_index=True)
 
 
 def pair_table(study: Study, lam: float) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from lib.base.downloads import load_registry
 from lib.base.paths import DATA
 from lib.base.provenance import make_all_or_reuse, make_or_reuse
 from lib.data.corpus_index import files_of
+from lib.data.looks import note_look
 from lib.data.real import load_real
 from lib.profiles import Profile
 from lib.run import Retriever
@@ -75,6 +76,11 @@ def lesson_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataF
     }
     targets = experts_passages(retriever.store)
 
+    def looked_at() -> pd.DataFrame:
+        table = lesson_values(questions, passages, targets, retriever)
+        note_look("hyde lesson", "bioasq", table["qid"], profile.name, table["arm"])
+        return table
+
     def told() -> dict[str, pd.DataFrame]:
         near = closeness(questions, passages, targets, retriever)
         kinds = read_kinds()
@@ -86,13 +92,7 @@ def lesson_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataF
         )
         return dict(zip(TABLES[1:], tables, strict=True))
 
-    values = make_or_reuse(
-        lambda: lesson_values(questions, passages, targets, retriever),
-        TABLES[0],
-        profile.name,
-        dear=True,
-        **origin,
-    )
+    values = make_or_reuse(looked_at, TABLES[0], profile.name, dear=True, **origin)
     return {TABLES[0]: values} | make_all_or_reuse(told, TABLES[1:], profile.name, **origin)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.base.paths import DATA
-from lib.data.judgments import evidence, read_judgments
+from lib.data.judgments import HELPFUL, evidence, read_judgments
 from lib.data.questions import Question
 from lib.data.real import GROUPS, load_real
 from lib.methods.after import shown
@@ -60,7 +59,6 @@ from lib.ways import Hypotheses, Text, Way
 __all__ = [
     "CROSSED",
     "FILTERED",
-    "HELPFUL",
     "filter_tables",
     "judge_table",
     "label_table",
@@ -81,8 +79,6 @@ _GROUPS = {
     "bioasq": ("bioasq", ("p_at_5",)),
 }
 """What is measured on each group, and whose training pairs its lines are read from."""
-
-HELPFUL = DATA / "judgments" / "helpful.csv"
 
 
 def filter_tables(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:

@@ -12,13 +12,13 @@ from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import make_all_or_reuse
 from lib.data import ddx_mini
 from lib.data.corpus_index import files_of
-from lib.data.judgments import JUDGMENTS
-from lib.data.real import GROUPS
+from lib.data.judgments import HELPFUL, JUDGMENTS
+from lib.data.looks import note_look
+from lib.data.real import GROUPS, load_real
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.studies.rag2.case import case_tables
 from lib.studies.rag2.filter_results import (
-    HELPFUL,
     filter_tables,
     lines_of,
     load_filters,
@@ -60,6 +60,13 @@ TABLES = {
 }
 """What is made together. The first of a group with means is in the form of Table 1."""
 
+_TESTED_ON = {
+    "strategies": ("bioasq",),
+    "filters": ("medqa", "mmlu", "bioasq"),
+    "writers": ("bioasq",),
+}
+"""The groups that open labels of test questions, and the sets of these."""
+
 
 def rag2_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     """All of ``TABLES`` by name, kept as results of the profile; what holds is reused."""
@@ -74,8 +81,17 @@ def group_results(group: str, profile: Profile, retriever: Retriever) -> dict[st
     make = _MAKERS[group]
     sets = [name for sets in GROUPS.values() for d in sets for name in load_registry(f"{d}-")]
     behind = [path.relative_to(DATA).as_posix() for path in _behind(group)]
+
+    def looked_at() -> dict[str, pd.DataFrame]:
+        tables = make(profile, retriever)
+        if group in _TESTED_ON:
+            own = [q.qid for q in load_real("test") if q.dataset in _TESTED_ON[group]]
+            tested_on, arms = " and ".join(_TESTED_ON[group]), tables[TABLES[group][0]]["method"]
+            note_look(f"rag2, {group}", tested_on, own, profile.name, arms)
+        return tables
+
     return make_all_or_reuse(
-        lambda: make(profile, retriever),
+        looked_at,
         TABLES[group],
         profile.name,
         code=["lib.studies.rag2"],

@@ -220,7 +220,7 @@ def main() -> None:
     from lib.profiles import load_profile
 
     profile = load_profile("open")
-    store = corpus_store(profile.corpora, profile.limit)
+    store = corpus_store(profile.corpora)
     questions = writer_questions()
 
     def ask(llm: ChatModel) -> None:

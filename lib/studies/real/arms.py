@@ -20,6 +20,7 @@ __all__ = [
     "EXAM_DRAWS",
     "LAMBDAS",
     "OPTIONS_DEPTH",
+    "added_arms",
     "arms_of",
     "bases_of",
     "with_options",
@@ -82,6 +83,15 @@ def arms_of(chosen: float = 0.0) -> list[Arm]:
     methods += ["query2doc", "csqe", "thinkqe", "rationale"]
     sums = ["hplus+hplus-stem", "hplus+hyde"]
     return arms + [Arm(name, name) for name in (*methods, *sums)]
+
+
+def added_arms() -> list[Arm]:
+    """Arms that came after the exam questions' passages were judged, so for BioASQ alone.
+
+    The question added at the paper's lambda; and contrast that only orders the ten best of H+.
+    """
+    ways = [Way(lam=1.0, question_weight=1.0), Way(lam=1.0, pool=10)]
+    return [Arm(lam_arms.Arm(way).name, "hypotheses", way) for way in ways]
 
 
 def bases_of(

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lib.data.real import GROUPS
+from lib.report import pivot
 from lib.stats import Pair
 from lib.studies.lam.claims import primary_tests
 from lib.studies.real.arms import LAMBDAS
@@ -96,7 +97,7 @@ def least_differences(
     from scipy.stats import norm
 
     pairs = declared_pairs(chosen)
-    wide = values.pivot_table(index=["metric", "qid"], columns="arm", values="value")
+    wide = pivot(values, ["metric", "qid"], "arm")
     strict = norm.ppf(1 - 0.025 / len(pairs)) + norm.ppf(0.8)
     rows = []
     for pair in pairs:

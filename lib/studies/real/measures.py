@@ -19,6 +19,7 @@ from lib.stats import measure
 __all__ = [
     "BIOASQ_METRICS",
     "EXAM_METRICS",
+    "JUDGED_P",
     "MAJORITY",
     "ON_TOPIC",
     "OWN_ANSWER",
@@ -52,6 +53,11 @@ EXAM_METRICS = (
 side. ``reads_right`` and ``abstains`` are the judged reader's (see ``read_option``), and
 ``reads_right_or_guess`` gives it chance where it abstains."""
 BIOASQ_METRICS = ("p_at_5", "ndcg_at_10")
+
+JUDGED_P = "p_at_5_snippets"
+"""Precision in the condensed list (Sakai 2007): the share of the first five BioASQ snippets among
+the ten passages found. Passages of other corpora were shown to no expert, and are left out; where
+nothing else was found it is 0."""
 
 POOL = "whole pool"
 """The arm that returns everything that any arm found: no ranking of it, and no arm to compare."""
@@ -135,12 +141,24 @@ def nothing_found(questions: Sequence[Question], arms: Sequence[str]) -> pd.Data
     """Outcomes, as ``values_of`` has them, of questions for which these arms retrieved nothing."""
     rows = []
     for question in questions:
-        found = dict.fromkeys(BIOASQ_METRICS, 0.0)
+        found = dict.fromkeys((*BIOASQ_METRICS, JUDGED_P), 0.0)
         if question.dataset in EXAMS:
             found = exam_outcome(question, [], {})
         for arm in arms:
             rows += [(question.dataset, arm, question.qid, *outcome) for outcome in found.items()]
     return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
+
+
+def _bioasq_outcomes(
+    found: Mapping[str, Sequence[str]], targets: Mapping[str, frozenset[str]]
+) -> pd.DataFrame:
+    """``BIOASQ_METRICS`` and ``JUDGED_P`` of ranked lists, a row a question."""
+    table = measure(found, targets, {}, TOP)[list(BIOASQ_METRICS)]
+    condensed = {}
+    for qid, pids in found.items():
+        snippets = [pid for pid in pids if pid.startswith("bioasq:")][:TOP]
+        condensed[qid] = sum(pid in targets[qid] for pid in snippets) / max(len(snippets), 1)
+    return table.assign(**{JUDGED_P: pd.Series(condensed)})
 
 
 def values_of(
@@ -165,8 +183,7 @@ def values_of(
                 made = {qid: exam_outcome(by_qid[qid], pids, judged) for qid, pids in found.items()}
                 tables.append(pd.DataFrame.from_dict(made, orient="index"))
             else:
-                table = measure(found, {qid: targets[qid] for qid in found}, {}, TOP)
-                tables.append(table[list(BIOASQ_METRICS)])
+                tables.append(_bioasq_outcomes(found, {qid: targets[qid] for qid in found}))
         mean = pd.concat(tables).groupby(level=0).mean().rename_axis("qid")
         long = mean.reset_index().melt("qid", var_name="metric")
         rows.append(long.assign(dataset=dataset, arm=arm))

@@ -11,6 +11,7 @@ A question for which the model wrote no hypotheses retrieves nothing, and counts
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 import pandas as pd
@@ -34,7 +35,7 @@ from lib.studies.real.tables import arm_table
 from lib.studies.real.texts import KINDS
 from lib.studies.real.written import runs_of, written_for
 
-__all__ = ["beside_the_recorded", "written_by"]
+__all__ = ["ask_again", "beside_the_recorded", "written_by"]
 
 SHOWN = ("hplus", "chr@0.4", "chr@1")
 METRICS = ("hit_right", "misled", "supports_right_at_5", "p_at_5", "judged_share")
@@ -46,7 +47,20 @@ def written_by(
     """A model's hypotheses, as ``written.written_for`` has the recorded ones; none are replaced."""
     method = KINDS["hypotheses"].method
     made = expand_all(method, questions, llm, workers=workers, progress=True)
+    if failed := sum(one.request is None for one in made):
+        print(
+            f"{failed} of {len(made)} replies of {llm.name} could not be used. To ask for them "
+            "once more: python -m lib.studies.real.own_writer --again",
+            file=sys.stderr,
+        )
     return {"hypotheses": {q.qid: one for q, one in zip(questions, made, strict=True)}}
+
+
+def ask_again(llm: Recorder, questions: Sequence[Question], workers: int = 8) -> None:
+    """Ask once more for the hypotheses that could not be used of what is recorded."""
+    made = written_by(llm, questions, workers)["hypotheses"]
+    with llm.again() as once_more:
+        written_by(once_more, [q for q in questions if made[q.qid].request is None], workers)
 
 
 def beside_the_recorded(
@@ -76,6 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--profile", default="open")
     parser.add_argument("--questions", type=int, default=0, help="of each set; all if left out")
+    parser.add_argument("--again", action="store_true", help="ask once more for what failed")
     given = parser.parse_args()
     profile = load_profile(given.profile)
     questions = load_real("test")
@@ -84,7 +99,11 @@ def main() -> None:
         own = {name: [q for q in questions if q.dataset == name] for name in sets}
         questions = [q for name in sets for q in own[name][: given.questions]]
     retriever = open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))
-    with Recorder(connect(), RECORDINGS / "live" / "own-writer.jsonl") as llm:
+    file = RECORDINGS / "live" / "own-writer.jsonl"
+    if given.again:
+        with Recorder(connect(), file) as llm:
+            ask_again(llm, questions, profile.workers)
+    with Recorder(connect(), file) as llm:
         table = beside_the_recorded(llm, questions, retriever, profile.workers)
     wide = table[table["metric"].isin(METRICS) & table["dataset"].isin(["exams", "bioasq"])]
     columns = ["dataset", "metric", "arm"]

@@ -7,12 +7,15 @@ most ``MOST_ERRORS``.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from lib.agreement import agreement_table
 from lib.base.files import sha256_bytes
+from lib.data.judgments import HELPFUL
 from lib.data.questions import Question
 from lib.stats import mean_interval
 from lib.studies.real.measures import ON_TOPIC
@@ -22,6 +25,7 @@ __all__ = [
     "LEAST_KAPPA",
     "MOST_ERRORS",
     "agreement",
+    "helpful_passages",
     "is_instrument",
     "known_truth",
     "planted_errors",
@@ -61,8 +65,9 @@ def agreement(
     """Cohen's kappa and raw agreement of the first pass with another, label by label.
 
     Columns: check, label, value, low, high, n. *supports* and *contradicts* are yes or no for each
-    item and option. Items that were silent at first stand for the ten they were drawn from. The
-    interval resamples questions.
+    item and option, *supports right* and *supports wrong* the same for the right option and the
+    others. *Confirmed* is the share of the first pass's labels that the other gave too. Items that
+    were silent at first stand for the ten they were drawn from. The interval resamples questions.
     """
     first, again = _pass(rows, "first"), _pass(rows, other)
     pairs = []
@@ -73,12 +78,27 @@ def agreement(
         silent = not (one["supports"] or one["contradicts"])
         weight = _AGAIN if silent and other == "second" else 1
         pairs.append(("on_topic", key[0], weight, *(r["on_topic"] >= ON_TOPIC for r in (one, two))))
-        for letter in sorted(questions[key[0]].options):
+        question = questions[key[0]]
+        for letter in sorted(question.options):
+            side = "supports right" if letter == question.answer else "supports wrong"
             for label in ("supports", "contradicts"):
                 said = (letter in one[label], letter in two[label])
                 pairs.append((label, key[0], weight, *said))
+                if label == "supports":
+                    pairs.append((side, key[0], weight, *said))
     said = pd.DataFrame(pairs, columns=["label", "group", "weight", "one", "two"])
-    return agreement_table(said, f"first and {other} pass")
+    passes = f"first and {other} pass"
+    return pd.concat([agreement_table(said, passes), _confirmed(said, other)], ignore_index=True)
+
+
+def _confirmed(said: pd.DataFrame, other: str) -> pd.DataFrame:
+    """Of what the first pass said, the share that the other pass said too, label by label."""
+    made = []
+    for label, own in said[said["one"]].groupby("label", sort=True):
+        value, low, high = mean_interval(own["two"].to_numpy())
+        row = {"check": f"confirmed by the {other} pass", "label": label, "value": value}
+        made.append(row | {"low": low, "high": high, "n": len(own)})
+    return pd.DataFrame(made)
 
 
 def _pass(rows: Iterable[Row], judge: str) -> dict[Key, Row]:
@@ -148,6 +168,26 @@ def known_truth(
     for (dataset, one, label), own in table.groupby(["dataset", "class", "label"], sort=False):
         value, low, high = mean_interval(own["value"].to_numpy())
         row = {"check": f"{dataset}: {one}", "label": label, "value": value}
+        made.append(row | {"low": low, "high": high, "n": len(own)})
+    return pd.DataFrame(made)
+
+
+def helpful_passages(experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
+    """Are BioASQ's labels complete? What a model calls helpful of what questions find.
+
+    ``experts`` are the passages that experts gave, by question id. Columns as ``agreement`` has
+    them: of the passages that experts gave, and of those that they did not.
+    """
+    with open(HELPFUL, encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    found: dict[str, list[float]] = {"experts' passages": [], "other passages": []}
+    for row in rows:
+        given = row["pid"] in experts[row["qid"]]
+        found["experts' passages" if given else "other passages"].append(float(row["helpful"]))
+    made = []
+    for which, own in found.items():
+        value, low, high = mean_interval(np.array(own))
+        row = {"check": f"bioasq: {which}", "label": "helpful", "value": value}
         made.append(row | {"low": low, "high": high, "n": len(own)})
     return pd.DataFrame(made)
 

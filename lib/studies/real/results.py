@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lib.base.provenance import read_result
+from lib.limit import makes_real, not_run
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.search.embed import load_encoder
@@ -33,6 +34,7 @@ TABLES = (
     "real_dev",
     "claims_real",
     "real_arms",
+    "real_purity",
     "real_lambda",
     "real_where",
     "real_cases",
@@ -62,18 +64,21 @@ class RealTables:
 def real_tables(profile: Profile) -> RealTables:
     """All tables of the real sample (``TABLES``).
 
-    A profile that asks the sample makes them first, from recordings and labels, but for ``SECOND``,
-    which has a command of its own (``make figures PROFILE=open ENCODER=mpnet``). Any other reads
-    the committed ones.
+    A profile that asks the whole sample makes them first, from recordings and labels, but for
+    ``SECOND``, which has a command of its own (``make figures PROFILE=open ENCODER=mpnet``). Any
+    other reads those that are committed for ``MADE_BY``.
     """
-    asked = "real" in profile.questions
+    asked = makes_real(profile)
+    if "real" in profile.questions and not asked:
+        print(not_run(profile, "the real sample"))
     if asked:
         encoder = load_encoder(profile.encoder, **profile.encoder_options)
         retriever = open_retriever(profile, encoder)
         quality_results(profile, retriever)
         dev_results(profile, retriever)
         results_of_test(profile, retriever)
-    read = {
-        name: read_result(name, MADE_BY, committed=not asked or name == SECOND) for name in TABLES
-    }
+    read = {}
+    for name in TABLES:
+        own = asked and name != SECOND
+        read[name] = read_result(name, profile.name if own else MADE_BY, committed=not own)
     return RealTables({name: table for name, (table, _) in read.items()}, read["real_arms"][1])

@@ -1,9 +1,9 @@
 """Is the finding the encoder's or the rule's? The same arms on BioASQ's own snippets, encoder by
 encoder.
 
-BioASQ's labels are complete, so nothing has to be judged: the 21,231 snippets are embedded by
-another encoder, and the texts of the real sample searched there: ``make figures PROFILE=open
-ENCODER=mpnet``.
+On BioASQ the experts' passages are the labels, so nothing has to be judged. The 21,231 snippets are
+embedded by another encoder, and the texts of the real sample searched there: ``make figures
+PROFILE=open ENCODER=mpnet``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 import pandas as pd
 
 from lib.base.provenance import read_result
+from lib.data.looks import note_look
 from lib.data.real import Split, load_real
 from lib.place import open_retriever
 from lib.profiles import Profile
@@ -57,14 +58,18 @@ def compared(values: pd.DataFrame) -> pd.DataFrame:
 
 def measure_encoder(profile: Profile, encoder: str) -> pd.DataFrame:
     """``compared`` of the profile's own encoder and of another, by ``encoder``; kept as
-    ``real_<encoder>``."""
+    ``real_<encoder>``, and every outcome as ``values_real_<encoder>``."""
     chosen = choices(read_result("real_dev_lambda", profile.name)[0])["bioasq"]
-    parts = []
+    parts, outcomes = [], []
     for name in (profile.encoder, encoder):
         values = bioasq_values(profile, name, "test", chosen)
+        note_look(f"real, {encoder}", "bioasq", values["qid"], profile.name, values["arm"])
         parts.append(compared(values).assign(encoder=name))
+        outcomes.append(values.assign(encoder=name))
     table = pd.concat(parts, ignore_index=True)
-    keep(table, f"real_{encoder}", profile, _snippets(profile, encoder))
+    searched = _snippets(profile, encoder)
+    keep(pd.concat(outcomes, ignore_index=True), f"values_real_{encoder}", profile, searched)
+    keep(table, f"real_{encoder}", profile, searched)
     return table
 
 

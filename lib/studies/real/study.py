@@ -13,7 +13,8 @@ from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result, write_result
 from lib.data import ddx_mini
 from lib.data.corpus_index import files_of
-from lib.data.judgments import JUDGMENTS, evidence, read_judgments
+from lib.data.judgments import HELPFUL, JUDGMENTS, evidence, read_judgments
+from lib.data.looks import note_look
 from lib.data.questions import Question, load_questions
 from lib.data.real import GROUPS, Split, load_real
 from lib.data.store import PassageStore
@@ -21,7 +22,7 @@ from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.studies.real.arms import Arm, arms_of
+from lib.studies.real.arms import Arm, added_arms, arms_of
 from lib.studies.real.cases import case_counts, case_table, case_texts
 from lib.studies.real.choice import choices, lambda_table, least_differences
 from lib.studies.real.measures import headroom, own_answers, values_of
@@ -31,11 +32,12 @@ from lib.studies.real.quality import (
     Key,
     Row,
     agreement,
+    helpful_passages,
     is_instrument,
     known_truth,
     planted_errors,
 )
-from lib.studies.real.tables import arm_table, claims_table, lambda_rows
+from lib.studies.real.tables import arm_table, claims_table, lambda_rows, purity_table
 from lib.studies.real.texts import WRITER
 from lib.studies.real.texts_table import texts_table
 from lib.studies.real.where import about_questions, where_table
@@ -93,7 +95,7 @@ def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFram
     values = open_sample("dev", retriever, dict.fromkeys(GROUPS, arms_of())).values
     table = lambda_table(values)
     chosen = choices(table)
-    # BioASQ's labels are complete, so the controls at the chosen lambda can be measured there too.
+    # On BioASQ nothing has to be judged, so the controls at the chosen lambda are measured too.
     more = [arm for arm in arms_of(chosen["bioasq"]) if arm not in arms_of()]
     if more:
         controls = open_sample("dev", retriever, {"exams": [], "bioasq": more}).values
@@ -114,7 +116,8 @@ def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFram
 def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
     """The tables of the test half, by name, kept as results of the profile.
 
-    ``values_real`` (every outcome), ``real_arms`` (means), ``real_lambda`` (curves),
+    ``values_real`` (every outcome), ``real_arms`` (means), ``real_purity`` (of the passages that
+    speak, those for the right option), ``real_lambda`` (curves),
     ``claims_real``, ``real_where`` (the difference on parts), ``real_cases`` with
     ``real_case_texts`` and ``real_case_counts``, and ``real_texts``. Lambdas are those of the
     stored ``real_dev_lambda``; exams have verdicts only if the stored ``judge_quality`` of the test
@@ -123,19 +126,24 @@ def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.Data
     chosen = choices(read_result("real_dev_lambda", profile.name)[0])
     quality, _ = read_result("judge_quality", profile.name)
     arms = {group: arms_of(lam) for group, lam in chosen.items()}
+    arms["bioasq"] += added_arms()
     sample = open_sample("test", retriever, arms)
+    asked = [question.qid for question in sample.questions]
+    note_look("real", "real", asked, profile.name, sample.values["arm"], declared=True)
     judged = evidence(read_judgments())
     hypotheses = sample.written["hypotheses"]
     read = options_read(hypotheses, recorded())
     beside = [headroom(sample.questions, judged), own_answers(sample.questions, read)]
-    table = arm_table(pd.concat([sample.values, *beside], ignore_index=True))
+    values = pd.concat([sample.values, *beside], ignore_index=True)
+    table = arm_table(values)
     instrument = is_instrument(quality[quality["split"] == "test"])
     about = about_questions(
         sample.questions, hypotheses, read, known_by_heart(hypotheses, recorded()), retriever
     )
     cases = case_table(sample.questions, sample.runs, sample.values, judged)
     tables = {
-        "values_real": sample.values,
+        "values_real": values,
+        "real_purity": purity_table(sample.values),
         "real_arms": table,
         "real_lambda": lambda_rows(table, chosen),
         "claims_real": claims_table(sample.values, chosen, instrument),
@@ -161,7 +169,7 @@ def quality_results(profile: Profile, retriever: Retriever) -> pd.DataFrame:
 def keep(table: pd.DataFrame, name: str, profile: Profile, retriever: Retriever) -> None:
     """Write a table as a result of the profile, with all that it depends on."""
     recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
-    ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS)]
+    ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS, HELPFUL)]
     sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
     write_result(
         table,
@@ -188,7 +196,7 @@ def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
     """Everything that tells whether the judge of a half is an instrument (see ``quality``).
 
     Columns: check, label, value, low, high, n. The sets of known truth were judged once, with dev,
-    and stand there alone.
+    and stand there alone; whether BioASQ's labels are complete stands with test.
     """
     rows = read_judgments()
     of_split = {question.qid: question for question in load_real(split)}
@@ -196,7 +204,9 @@ def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
     plants: list[Plant] = [plant for plant in read_plants() if plant.qid in of_split]
     alone = agreement(own, of_split, "single")
     parts = [agreement(own, of_split), alone, planted_errors(own, plants)]
-    if split == "dev":
+    if split == "test":
+        parts.append(helpful_passages(experts_passages(store)))
+    else:
         known, classes = _known(rows, store)
         judged = [row for row in rows if (row["qid"], row["pid"]) in classes]
         parts.append(known_truth(judged, known, classes))

@@ -23,6 +23,7 @@ import pandas as pd
 from lib.base.downloads import DownloadError, fetch
 from lib.base.files import sha256_file
 from lib.base.provenance import make_all_or_reuse
+from lib.data.looks import note_look
 from lib.profiles import Profile, load_profile
 from lib.search.embed import Item, Tower
 from lib.stats import Pair, claims, long_values
@@ -160,6 +161,7 @@ def cmedir_results(profile: Profile) -> dict[str, pd.DataFrame]:
         encoder = E5Encoder(open_e5())  # first, so that nothing is searched in vain
         task = load_cmedir(fetch(NAME))
         values = cmedir_values(task, encoder, profile)
+        note_look("slhyde, Chinese", "cmedir", values["qid"], profile.name, values["arm"])
         setup = f"{profile.name}, {len(task.corpus)} titles; the encoder in 4 bits by {PACKAGE}"
         tables = (means_table(values, setup), cmedir_claims(values))
         return dict(zip(TABLES, tables, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from lib.base.parameters import check_count, one_of
@@ -42,8 +44,9 @@ def open_both(profile: Profile) -> dict[str, Retriever]:
     """The bundled passages by the untrained retriever ("before") and the first trained one
     ("after"); what is not cached yet is embedded."""
     names = {"before": BASE, "after": f"{BASE}+{SEEDS['slhyde'][0]}"}
+    whole = replace(profile, limit=0)
     return {
-        when: open_retriever(profile, load_encoder(name, precision="float32"), ("ddx-mini",))
+        when: open_retriever(whole, load_encoder(name, precision="float32"), ("ddx-mini",))
         for when, name in names.items()
     }
 

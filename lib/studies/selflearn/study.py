@@ -20,12 +20,13 @@ import numpy as np
 import pandas as pd
 
 from lib.base.provenance import make_all_or_reuse, make_or_reuse
+from lib.data.looks import note_look
 from lib.profiles import Profile, load_profile
 from lib.search.adapters import ADAPTERS, CARD, WEIGHTS
 from lib.search.embed import load_encoder
 from lib.stats import Pair, claims, long_values, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
-from lib.studies.lam.claims import declared_pairs
+from lib.studies.lam.claims import declared_pairs, primary_tests
 from lib.studies.selflearn.cases import case_counts, case_rows, first_ranks
 from lib.studies.selflearn.choosing import NOT_FOUND
 from lib.studies.selflearn.cmirb import measure_task
@@ -315,7 +316,13 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
 
     def measured() -> pd.DataFrame:
         names = (BASE, *TRAININGS)
-        return pd.concat([slhyde_values(t, names, profile) for t in TASKS], ignore_index=True)
+        parts = []
+        for task in TASKS:
+            table = slhyde_values(task, names, profile)
+            declared = task in primary_tests()
+            note_look("slhyde", task, table["qid"], profile.name, table["arm"], declared)
+            parts.append(table)
+        return pd.concat(parts, ignore_index=True)
 
     values = make_or_reuse(measured, TABLES[0], profile.name, dear=True, **origin)
     setup = f"{profile.name}, {BASE} with and without adapters, exact search"

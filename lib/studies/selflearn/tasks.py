@@ -1,4 +1,6 @@
-"""Two retrieval tasks whose labels are complete: SciFact's claims, and BioASQ's questions.
+"""Two retrieval tasks with labels by experts: SciFact's claims, and BioASQ's questions.
+
+Neither's labels are complete: what no expert named was not judged.
 
 SciFact (Wadden et al., 2020): a train claim is searched among 5,183 abstracts, title and text; the
 abstracts that it cites are relevant, as BEIR has it. **all-MiniLM's training list names S2ORC, so

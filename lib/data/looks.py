@@ -1,0 +1,79 @@
+"""The ledger of looks: which test questions' labels were opened, when, and for what.
+
+``data/looks.csv`` gets a row from the code that makes a committed result from labels of test
+questions. Looks from before were written by hand; ``entered`` says which, and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import pandas as pd
+
+from lib.base import paths
+from lib.base.files import atomic_write, canonical_json, locked, sha256_bytes
+
+__all__ = ["COLUMNS", "note_look", "read_looks"]
+
+COLUMNS = (
+    "look",
+    "date",
+    "study",
+    "test_set",
+    "questions",
+    "what_was_looked_at",
+    "declared_beforehand",
+    "what_followed",
+    "entered",
+    "profile",
+    "hash",
+)
+
+_COMMITTED = ("mini", "open")
+"""The profiles whose results are committed."""
+
+
+def read_looks() -> pd.DataFrame:
+    """The ledger, columns ``COLUMNS``, all text but ``look``, oldest first."""
+    table = pd.read_csv(paths.DATA / "looks.csv", dtype=str, keep_default_na=False)
+    return table.astype({"look": int})
+
+
+def note_look(
+    study: str,
+    test_set: str,
+    qids: Iterable[str],
+    profile: str,
+    arms: Iterable[str],
+    declared: bool = False,
+) -> None:
+    """Add a row to the ledger, unless it has this look: the same study, questions and arms.
+
+    ``qids`` are the test questions whose labels were opened, ``arms`` what was measured on them,
+    ``declared`` whether tests of it were declared beforehand. Nothing is added where the result is
+    not one of those committed: under ``CHR_OUT``, with a limit, or by a profile of your own.
+    """
+    if profile not in _COMMITTED or paths.results(profile) != paths.committed(profile):
+        return
+    asked, measured = sorted(set(qids)), sorted(set(arms))
+    key = sha256_bytes(canonical_json([study, test_set, asked, measured]).encode())[:16]
+    with locked(paths.cache("locks") / "looks"):
+        looks = read_looks()
+        if key in set(looks["hash"]):
+            return
+        row = {
+            "look": len(looks) + 1,
+            "date": datetime.now(UTC).date().isoformat(),
+            "study": study,
+            "test_set": test_set,
+            "questions": str(len(asked)),
+            "what_was_looked_at": f"{len(measured)} arms or measures",
+            "declared_beforehand": "yes: data/primary_tests.toml" if declared else "no",
+            "what_followed": "nothing yet",
+            "entered": "by the code",
+            "profile": profile,
+            "hash": key,
+        }
+        table = pd.concat([looks, pd.DataFrame([row])], ignore_index=True)[list(COLUMNS)]
+        atomic_write(paths.DATA / "looks.csv", table.to_csv(index=False, lineterminator="\n"))

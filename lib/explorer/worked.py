@@ -1,0 +1,272 @@
+"""One question in one picture: its texts, the turn of the query, the lists, and why they change.
+
+Everything is worked out from the explorer's rows, so no passage is embedded for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from textwrap import fill, shorten
+
+import numpy as np
+import pandas as pd
+
+from lib.explorer.draw import COLOURS
+from lib.explorer.rows import CLASSES
+from lib.explorer.view import GOOD, Place, View
+from lib.plots.style import SMALL, WIDTH, headline, ink, label_ends, mark_lambdas, pyplot
+
+__all__ = ["lines_table", "median_table", "plot_why", "plot_worked", "worked_table"]
+
+_WIDE, _CELL = 5.0, 0.6
+"""Inches: the picture, so narrow that it can be read on a telephone; a passage's height."""
+_PLUS, _MINUS, _QUERY = "black", COLOURS["wrong"], "#D55E00"
+
+
+def worked_table(view: View, place: Place) -> pd.DataFrame:
+    """One question with its lists at lambda 0, 1 and the place's own: a row for all that is drawn.
+
+    Parts: ``question`` (name: its id), ``key``, ``H+``, ``H-`` (value: their cosine), ``query``
+    (lambda; value: the degrees of its turn), ``passage`` (lambda, rank, class, score, and as name
+    its source) and ``class`` (what a class means). Texts of others are shortened. The mimic is the
+    question's own.
+    """
+    question = view.question(place)
+    text = " ".join(question["text"].split())
+    begins, asks = re.fullmatch(r"(.*[.?!] )?(.*)", text).groups("")
+    asked = f"{shorten(begins, 90, placeholder=' …')} {asks}".strip()
+    key = f"{question['answer']}. {question['options'].get(question['answer'], '')}"
+    rows = [
+        {"part": "question", "name": question["qid"], "text": asked},
+        {"part": "key", "text": key if question["options"] else ""},
+        {"part": "H+", "text": question["target"]},
+        {"part": "H-", "text": question["mimic"], "value": question["c_own"]},
+    ]
+    for lam in sorted({0.0, place.lam, 1.0}):
+        here = Place(place.set, place.qid, lam=lam, k=place.k)
+        rows.append({"part": "query", "lambda": lam, "value": view.turn(here)[1]})
+        seen = view.list_at(here)
+        found = zip(seen.passages, seen.classes, seen.scores, strict=True)
+        for rank, (passage, name, score) in enumerate(found, 1):
+            row = {"part": "passage", "lambda": lam, "rank": rank, "name": passage["source"]}
+            rows.append(row | {"text": _title(passage), "class": name, "score": score})
+    drawn = {row["class"] for row in rows if row["part"] == "passage"}
+    means = view.sets[place.set]["means"]
+    for name in (name for name in CLASSES if name in drawn | {"right"}):
+        rows.append({"part": "class", "class": name, "text": means[name]})
+    columns = ["part", "lambda", "rank", "name", "text", "class", "value", "score"]
+    table = pd.DataFrame(rows, columns=columns).astype({"rank": "Int64"})
+    return table.fillna({"name": "", "text": "", "class": ""})
+
+
+def _title(passage) -> str:
+    """What a passage is called: its section, or how it begins."""
+    chapter, *sections = passage["title"].split(" -- ")
+    called = f"{chapter}: {sections[-1]}" if sections else chapter or passage["text"]
+    return shorten(called, 90, placeholder=" …")
+
+
+def plot_worked(table: pd.DataFrame):
+    """The picture of a ``worked_table``: its texts, the query to scale, and the lists."""
+    passages = table[table["part"] == "passage"]
+    text = table.drop_duplicates("part").set_index("part")["text"]
+    meant = [
+        fill(f"{row['class']}: {row['text']}", 78)
+        for row in table[table["part"] == "class"].to_dict("records")
+    ]
+    lists = 3.62
+    below = lists + 0.05 + _CELL * int(passages["rank"].max())
+    high = below + 0.15 * len(meant) + 0.1
+    figure = pyplot().figure(figsize=(_WIDE, high))
+    figure.set_layout_engine("none")
+    page = figure.add_axes((0, 0, 1, 1))
+    page.set(xlim=(0, _WIDE), ylim=(high, 0))
+    page.axis("off")
+    _say(page, 0.08, 0.22, fill(_finding(passages), 56), 10, weight="bold", va="center")
+    _say(page, 0.08, 0.48, _fitted(text["question"], 78, 3))
+    _say(page, 0.08, 0.95, shorten(f"✓ {text['key']}", 76), weight="bold", color=COLOURS["right"])
+    for top, part, head, colour in (
+        (1.26, "H+", "H+, what is believed", _PLUS),
+        (2.16, "H-", "H−, the look-alike to rule out", _MINUS),
+    ):
+        page.fill_between([0.08, 0.12], top, top + 0.78, color=colour, lw=0)
+        _say(page, 0.2, top, head, weight="bold", color=colour)
+        _say(page, 0.2, top + 0.17, _fitted(text[part], 46, 4))
+    _turn(figure.add_axes((0.64, (high - 3) / high, 0.35, 1.9 / high)), table)
+    lambdas = passages["lambda"].unique()
+    across = (_WIDE - 0.08) / len(lambdas)
+    for place, lam in enumerate(lambdas):
+        here = passages[passages["lambda"] == lam]
+        _list(page, 0.08 + place * across, lists, across - 0.08, lam, here)
+    _say(page, 0.08, below, "\n".join(meant))
+    return figure
+
+
+def _finding(passages: pd.DataFrame) -> str:
+    """How many of the first passages are right with H+ alone, and how many at lambda 1."""
+    right = passages["class"].isin(GOOD).groupby(passages["lambda"]).sum()
+    k = int(passages["rank"].max())
+    return (
+        f"Right passages among the first {k}: {right[0.0]} with H+ alone, "
+        f"{right[1.0] or 'none'} with H− subtracted at λ = 1"
+    )
+
+
+def _say(axis, x: float, y: float, text: str, size: float = SMALL, **looks) -> None:
+    axis.text(x, y, text, **{"fontsize": size, "va": "top", "linespacing": 1.15} | looks)
+
+
+def _fitted(text: str, letters: int, lines: int) -> str:
+    """A text in lines of so many letters, cut where it has more of them."""
+    looks = {"max_lines": lines, "placeholder": " …", "break_on_hyphens": False}
+    return fill(text, letters, **looks)
+
+
+def _turn(axis, table: pd.DataFrame) -> None:
+    """h+ (up), h- and the query at every lambda of the table, to scale."""
+    c = table.loc[table["part"] == "H-", "value"].item()
+    queries = table[table["part"] == "query"].set_index("lambda")["value"]
+    ends = _plane(axis, c, queries.index)
+    side = np.sqrt(1 - c * c)
+    _say(axis, 0.04, 1.02, "h+", color=_PLUS, va="bottom")
+    _say(axis, side, c + 0.03, "h−", color=_MINUS, va="bottom", ha="center")
+    for (lam, degrees), (x, y) in zip(queries.items(), ends, strict=True):
+        if lam:
+            told = f"λ = {lam:g}\n{degrees:.0f}°"
+            _say(axis, x - 0.03, y, told, color=_QUERY, ha="right", va="center")
+    lowest = min(y for _, y in ends)
+    axis.set(xlim=(min(x for x, _ in ends) - 0.5, side + 0.15), ylim=(min(lowest, 0) - 0.05, 1.2))
+    axis.set_title(f"the query turns, to scale\ncos(h+, h−) = {c:.2f}", fontsize=SMALL, pad=2)
+
+
+def _plane(axis, c: float, lambdas: Sequence[float]) -> list[tuple[float, float]]:
+    """Arrows from the origin: h+, h- and h+ - lambda h-, whose ends are returned."""
+    side = np.sqrt(max(1 - c * c, 0.0))
+    ends = [(-lam * side, 1 - lam * c) for lam in lambdas]
+    arrows = [((0, 1), _PLUS), ((side, c), _MINUS)]
+    arrows += [(end, _QUERY) for lam, end in zip(lambdas, ends, strict=True) if lam]
+    for end, colour in arrows:
+        looks = {"arrowstyle": "-|>", "color": colour, "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
+        axis.annotate("", end, (0, 0), arrowprops=looks)
+    axis.set_aspect("equal")
+    axis.axis("off")
+    return ends
+
+
+def _list(page, x: float, y: float, wide: float, lam: float, passages: pd.DataFrame) -> None:
+    """One ranked list from ``y`` on: above it its lambda and what its passages are."""
+    whose = {0.0: " (H+ alone)", 1.0: " (the paper's)"}.get(lam, "")
+    letters = int(wide / 0.068)
+    _say(page, x, y - 0.52, f"λ = {lam:g}{whose}", SMALL + 1, weight="bold")
+    counts = Counter(passages["class"])
+    shown = [name for name in CLASSES if counts[name] or name == "right"]
+    told = ", ".join(f"{counts[name]} {name}".replace(" ", "\u00a0") for name in shown)
+    _say(page, x, y - 0.33, fill(told, letters))
+    for row in passages.to_dict("records"):
+        top = y + _CELL * (row["rank"] - 1)
+        bottom = top + _CELL - 0.05
+        colour = COLOURS[row["class"]]
+        page.fill_between([x, x + wide], top, bottom, color=colour, alpha=0.16, lw=0)
+        page.fill_between([x, x + 0.06], top, bottom, color=colour, lw=0)
+        _say(page, x + 0.1, top + 0.02, row["class"], weight="bold", color=ink(colour))
+        _say(page, x + wide - 0.03, top + 0.02, f"{row['score']:.2f}", ha="right")
+        title = _fitted(row["text"], letters, 3)
+        _say(page, x + 0.1, top + 0.15, title)
+
+
+def lines_table(view: View, place: Place) -> pd.DataFrame:
+    """Every passage that the rows have for a question: class, s_plus, s_minus, score at the place's
+    lambda, best first. The mimic is the question's own."""
+    records = view.explored.records_of(view.question(place))
+    table = pd.DataFrame(records["score"][:, :2].astype(float), columns=["s_plus", "s_minus"])
+    table.insert(0, "class", [CLASSES[i] for i in records["class"]])
+    table["score"] = table["s_plus"] - place.lam * table["s_minus"]
+    return table.sort_values("score", ascending=False, ignore_index=True, kind="stable")
+
+
+def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int, lam_max: float = 1.4):
+    """Why lists change: left h+, h-, the query and all passages, projected on their plane, to
+    scale; right the same passages as lines over lambda, S = s_plus - lambda s_minus.
+
+    ``lines`` is ``lines_table``, c = cos(h+, h-). Passages of ``GOOD`` among the k best with
+    H+ alone are larger, or bold, and so are the k best at the paper's lambda, 1.
+    """
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(WIDTH, 3.6), width_ratios=(1, 1.25))
+    at_one = lines["s_plus"] - lines["s_minus"]
+    lost = lines["class"].isin(GOOD) & lines.index.isin(lines["s_plus"].nlargest(k).index)
+    found = lines.index.isin(at_one.nlargest(k).index)
+    side = np.sqrt(1 - c * c)
+    _plane(left, c, [1.0])
+    named = []
+    for name in reversed(CLASSES):
+        rows = lines[lines["class"] == name]
+        if rows.empty:
+            continue
+        colour = COLOURS[name]
+        bold = (lost | found)[rows.index]
+        for own, dot, line in (
+            (rows[~bold], {"ms": 4, "mec": "white"}, {"lw": 0.7, "alpha": 0.5}),
+            (rows[bold], {"ms": 6, "mec": "black"}, {"lw": 2.2, "zorder": 3}),
+        ):
+            across = (own["s_minus"] - c * own["s_plus"]) / side
+            left.plot(across, own["s_plus"], "o", color=colour, mew=0.7, **dot)
+            # One drawn line for all: between two passages it is broken.
+            heights = [
+                own["s_plus"],
+                own["s_plus"] - lam_max * own["s_minus"],
+                own["s_plus"] * np.nan,
+            ]
+            ends = np.tile([0, lam_max, np.nan], len(own))
+            right.plot(ends, np.stack(heights, axis=1).ravel(), color=colour, **line)
+        last = (rows["s_plus"] - lam_max * rows["s_minus"]).median()
+        named.append((lam_max, last, f"{name} ({len(rows)})", colour))
+    # Beyond this line are the k best at lambda 1: the score is an inner product with the query.
+    across = np.array([-0.9, 0.5])
+    level = at_one.nlargest(k).min()
+    left.plot(across, (level + side * across) / (1 - c), color=_QUERY, lw=0.9, ls="--")
+    _say(left, 0.04, 1.02, "h+", color=_PLUS, va="bottom")
+    _say(left, side, c + 0.03, "h−", color=_MINUS, va="bottom", ha="center")
+    turn = np.degrees(np.arctan2(side, 1 - c))
+    told = f"h+ − h−\n{turn:.0f}° from h+"
+    _say(left, -side, 1 - c + 0.05, told, color=_QUERY, va="bottom")
+    told = (
+        f"Dots: passages; beyond the dashed line:\nthe first {k} at λ = 1. Large: they, and the\n"
+        f"right among the first {k} with H+ alone."
+    )
+    left.set_title(told, y=-0.24, fontsize=SMALL)
+    left.set(xlim=(-side - 0.1, side + 0.1), ylim=(-0.2, 1.15))
+    right.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, lam_max))
+    mark_lambdas(right, lam)
+    told = lines[lost][["s_plus", "s_minus"]].mean()
+    headline(
+        figure,
+        f"The right passages are near H+ ({told['s_plus']:.2f}) and near H− "
+        f"({told['s_minus']:.2f}): at λ = 1 they score {told['s_plus'] - told['s_minus']:.2f}, the "
+        f"first {k} there {at_one[found].mean():.2f}",
+    )
+    label_ends(right, named)
+    return figure
+
+
+def median_table(view: View, lam: float, k: int = 5) -> pd.DataFrame:
+    """A row a set: of the questions for which H+ alone finds something right, how many lose all of
+    it at a lambda and at the paper's 1; and how its median question fares, whose turn is in
+    degrees."""
+    lambdas = sorted({0.0, lam, 1.0})
+    rows = {}
+    for name, some in view.sets.items():
+        places = [Place(name, question["qid"], k=k) for question in view.explored.of(name)]
+        counts = np.array([view.rights(place, lambdas) for place in places])
+        counts = counts[counts[:, 0] > 0]
+        middle = view.start(name, k=k)
+        row = {"H+ alone finds something": f"{len(counts)} of {len(places)}"}
+        for lam_here, column in zip(lambdas[1:], counts.T[1:], strict=True):
+            row[f"lose all at λ = {lam_here:g}"] = int((column == 0).sum())
+        row["the median question"] = middle.qid
+        kept = ", ".join(map(str, view.rights(middle, lambdas)))
+        row[f"right at λ = {', '.join(f'{x:g}' for x in lambdas)}"] = kept
+        row["turn at λ = 1"] = f"{view.turn(middle)[1]:.0f}°"
+        rows[some["title"]] = row
+    return pd.DataFrame.from_dict(rows, orient="index")

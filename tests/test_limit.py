@@ -1,0 +1,213 @@
+"""LIMIT=n, a quick look: what is left of a profile, and that every notebook ends with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import nbformat
+import pandas as pd
+import pytest
+
+from lib import notebooks
+from lib.base import paths
+from lib.base.unfinished import Unfinished
+from lib.data import corpus_index, ddx_mini, load_benchmark
+from lib.data.question_sets import few, question_sets
+from lib.limit import PASSAGES, labelled, limited, makes_real
+from lib.place import store_of
+from lib.profiles import load_profile
+from lib.search.embed import HashEncoder
+from lib.studies import neighbours
+from lib.studies.grid.cells import Grid
+from lib.studies.lam import tables as lam_tables
+from lib.studies.lam.study import open_study
+from lib.studies.real.results import real_tables
+from tests.made_study import made
+
+ENCODER = HashEncoder()
+
+
+def mini(limit: int, **changes):
+    return load_profile("mini", limit=limit, **changes)
+
+
+# what is left ------------------------------------------------------------------------------------
+
+
+def test_few_are_taken_by_the_hash_of_their_ids_and_more_hold_fewer():
+    ids = [f"q{i}" for i in range(50)]
+    assert few(ids, 5) == few(reversed(ids), 5) == sorted(few(ids, 5)) != ids[:5]
+    assert set(few(ids, 4)) < set(few(ids, 5)) and few(ids, 99) == sorted(ids)
+
+
+def test_a_limited_benchmark_asks_few_of_each_half_and_is_otherwise_itself():
+    whole = load_benchmark("ddx-mini")
+    some = limited(whole, 3)
+    assert (len(some.test), len(some.dev)) == (3, 3) and limited(whole, 0) is whole
+    for qid, h_plus, h_minus in zip(some.qids, some.h_plus, some.h_minus["nearest"], strict=True):
+        row = whole.qids.index(qid)
+        assert (h_plus, h_minus) == (whole.h_plus[row], whole.h_minus["nearest"][row])
+        assert some.targets[qid] == whole.targets[qid]
+    assert limited(whole, 999).qids == whole.qids
+
+
+def test_fewer_passages_by_hash_and_every_labelled_one(own_folders):
+    whole, profile = corpus_index.corpus_store(["ddx-mini"]), mini(1)
+    store = store_of(profile, ENCODER)
+    asked = [q.qid for questions in question_sets(["ddx-mini"], 1).values() for q in questions]
+    asked += limited(load_benchmark("ddx-mini"), 1).qids
+    gold = {row["pid"] for row in ddx_mini.read("qrels") if row["qid"] in asked}
+    assert gold == labelled(profile, ENCODER) and 0 < len(gold) < PASSAGES
+    assert set(store.ids()) == gold | set(few(whole.ids(), PASSAGES))
+    assert store.ids() == [pid for pid in whole.ids() if pid in set(store.ids())]
+    assert store_of(profile, ENCODER).path == store.path
+    assert store_of(mini(99), ENCODER).ids() == whole.ids()
+
+
+def test_a_sample_of_the_profile_is_never_made_larger():
+    assert mini(5).per_set == 5 and mini(5, sample=2).per_set == 2 and mini(0).per_set == 0
+    assert mini(0, sample=3).per_set == 3
+
+
+def test_a_quick_look_says_so_and_has_a_folder_of_its_own():
+    assert mini(5).name == "mini-5" and "a quick look: LIMIT=5" in mini(5).title
+    assert "quick look" not in mini(0).title
+
+
+def test_few_questions_have_the_strangers_of_the_whole_set(own_folders):
+    whole = made(own_folders)
+    some = open_study(whole.benchmark, whole.retriever, limit=1)
+    assert len(some.benchmark.test) == len(some.benchmark.dev) == 1
+    for qid in some.benchmark.qids:
+        strangers = whole.hypotheses[qid].of("mimic", "stranger")
+        assert some.hypotheses[qid].of("mimic", "stranger") == strangers and strangers
+    assert len(some.retriever.everyone) == 2
+
+
+# what is NOT RUN ---------------------------------------------------------------------------------
+
+
+def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch, capsys):
+    read = []
+
+    def read_result(name: str, profile: str, *, committed: bool = False):
+        read.append((profile, committed))
+        return pd.DataFrame(), {}
+
+    monkeypatch.setattr(neighbours, "read_result", read_result)
+    monkeypatch.setattr("lib.studies.real.results.read_result", read_result)
+    few_of_open = load_profile("open", limit=5)
+    for show in (neighbours.rag2_tables, neighbours.slhyde_tables, real_tables):
+        show(few_of_open)
+        said = capsys.readouterr().out
+        assert "NOT RUN with LIMIT=5" in said and "the same command without LIMIT" in said
+        show(load_profile("mini"))
+        assert capsys.readouterr().out == ""
+    assert set(read) == {("open", True)}
+    assert makes_real(load_profile("open")) and not makes_real(few_of_open)
+
+
+def test_a_control_without_another_question_is_not_run():
+    lab = opened(mini(1))
+    name = next(iter(lab.grid.sets))
+    alone = Grid(**{**vars_of(lab.grid), "sets": {name: lab.grid.sets[name]}})
+    assert alone.run("chr+stranger", name) is None and alone.run("chr", name) is not None
+    (missing,) = alone.missing
+    assert missing["method"] == "chr+stranger" and "LIMIT" in missing["how"]
+
+
+def opened(profile):
+    from lib.studies.grid.experiment import open_experiment
+
+    return open_experiment(profile)
+
+
+def vars_of(grid: Grid) -> dict:
+    return {name: value for name, value in vars(grid).items() if not name.startswith("_")}
+
+
+# the lambda study goes on ------------------------------------------------------------------------
+
+
+def test_the_lambda_study_goes_on_where_it_stopped(own_folders, monkeypatch):
+    study, profile = made(own_folders), replace(mini(0), lambdas=(0.0, 0.4, 1.0))
+    measured, asked = lam_tables.measured, []
+
+    def stops(after: int):
+        def one(study, arm, *rest):
+            if len(asked) == after:
+                raise KeyboardInterrupt
+            asked.append(arm.name)
+            return measured(study, arm, *rest)
+
+        return one
+
+    monkeypatch.setattr(lam_tables, "measured", stops(10**6))
+    whole = lam_tables.values_table(study, profile.lambdas)
+    each_once = asked.copy()
+    asked.clear()
+    monkeypatch.setattr(lam_tables, "measured", stops(7))
+    with pytest.raises(KeyboardInterrupt):
+        lam_tables.study_results(study, profile)
+    (kept,) = paths.cache("unfinished").iterdir()
+    kept.write_bytes(kept.read_bytes() + b'["torn", [["chr@0.4", "q0')  # as a kill leaves it
+    monkeypatch.setattr(lam_tables, "measured", stops(10**6))
+    values = lam_tables.study_results(study, profile)["values"]
+    assert asked == each_once
+    pd.testing.assert_frame_equal(values, whole.round(3), check_dtype=False)
+    assert not list(paths.cache("unfinished").iterdir())
+
+
+def test_pieces_are_made_once_and_belong_to_their_settings(own_folders):
+    work = Unfinished("some", k=5)
+    assert work.piece("a", lambda: [0.1 + 0.2]) == [0.1 + 0.2]
+    assert Unfinished("some", k=5).piece("a", lambda: 1 / 0) == [0.1 + 0.2]
+    with pytest.raises(ZeroDivisionError):
+        Unfinished("some", k=7).piece("a", lambda: 1 / 0)
+    work.end()
+    assert Unfinished("some", k=5).piece("a", lambda: "anew") == "anew"
+
+
+# the notebooks -----------------------------------------------------------------------------------
+
+
+def executed(name: str, **parameters) -> str:
+    """All code of a notebook with other parameters, in this process; what it printed last."""
+    path = paths.ROOT / "notebooks" / f"{notebooks.NOTEBOOKS[int(name)]}.ipynb"
+    cells = [c for c in nbformat.read(path, 4).cells if c.cell_type == "code"]
+    names: dict = {}
+    for cell in cells:
+        exec(compile(cell.source, f"{path.name}", "exec"), names)
+        if "parameters" in cell.metadata.get("tags", []):
+            names |= parameters
+    return names["p"].title
+
+
+GRID = ("02", "03", "04", "05", "06", "07")
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_every_notebook_of_the_grid_ends_on_the_bundled_questions(limit, monkeypatch, tmp_path):
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    monkeypatch.chdir(paths.ROOT / "notebooks")
+    for name in GRID:
+        assert f"LIMIT={limit}" in executed(name, profile="mini", limit=limit)
+
+
+@pytest.mark.mirror
+def test_every_notebook_that_asks_real_questions_ends(mirror, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    monkeypatch.chdir(paths.ROOT / "notebooks")
+    for name in (*GRID, "10", "13"):
+        assert "LIMIT=1" in executed(name, profile="open", limit=1)
+    assert "NOT RUN with LIMIT=1" in capsys.readouterr().out
+
+
+@pytest.mark.mirror
+def test_what_nobody_judged_is_not_run_and_no_traceback(mirror, monkeypatch, tmp_path, capsys):
+    """The first seven passages of a question are not all judged, so no reader answers."""
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    monkeypatch.chdir(paths.ROOT / "notebooks")
+    for name in ("03", "04", "05", "06", "07"):
+        executed(name, profile="open", limit=1, k=9)
+    assert "NOT RUN" in capsys.readouterr().out

@@ -1,0 +1,128 @@
+"""The ledger of looks: code writes it, once for a look, and every study that opens labels does."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+
+import pytest
+
+from lib.base import paths
+from lib.data import benchmark_makers
+from lib.data.looks import COLUMNS, note_look, read_looks
+from lib.studies.lam.claims import primary_tests
+
+OPENERS = ("experts_passages", "read_judgments", "load_benchmark", "open_task")
+"""Functions that give labels of test questions."""
+
+NO_RESULT = {
+    "lib/studies/real/own_writer.py": "a reader's own writer: printed, never kept",
+    "lib/studies/real/desk.py": "where passages are judged",
+    "lib/studies/grid/relevance.py": "for the grid, which notes its answers",
+    "lib/studies/rag2/steps.py": "one bundled question, step by step",
+    "lib/studies/rag2/held.py": "pairs that a filter's training kept apart",
+    "lib/studies/selflearn/steps.py": "one bundled question, step by step",
+}
+"""Modules that use an opener and make no result of test questions by themselves, and why."""
+
+
+def calls_of(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def name_of(call: ast.Call) -> str:
+    return getattr(call.func, "id", getattr(call.func, "attr", ""))
+
+
+def parsed() -> dict[str, ast.AST]:
+    found = sorted((paths.ROOT / "lib").rglob("*.py"))
+    return {p.relative_to(paths.ROOT).as_posix(): ast.parse(p.read_text()) for p in found}
+
+
+def studies_noted() -> set[str]:
+    """How the studies that note a look are called; where a name is put together, its beginning."""
+    names = set()
+    for tree in parsed().values():
+        for call in calls_of(tree):
+            if name_of(call) == "note_look":
+                first = call.args[0]
+                first = first.values[0] if isinstance(first, ast.JoinedStr) else first
+                names.add(first.value)
+    return names
+
+
+def test_every_study_that_opens_test_labels_has_a_row():
+    rows = set(read_looks()["study"])
+    noted = studies_noted()
+    assert len(noted) > 8
+    for begins in noted:
+        assert any(study.startswith(begins) for study in rows), begins
+
+
+def test_every_room_that_opens_test_labels_notes_it():
+    """A new study cannot read labels without a row in the ledger."""
+    trees = parsed()
+    noting = {path.rsplit("/", 1)[0] for path, t in trees.items() if "note_look" in calls(t)}
+    for path, tree in trees.items():
+        opens = calls(tree) & set(OPENERS)
+        if path.startswith(("lib/studies/", "lib/explorer/")) and opens and path not in NO_RESULT:
+            assert path.rsplit("/", 1)[0] in noting, f"{path} opens labels by {opens}"
+
+
+def calls(tree: ast.AST) -> set[str]:
+    return {name_of(call) for call in calls_of(tree)}
+
+
+def test_the_ledger_is_whole():
+    looks = read_looks()
+    assert list(looks.columns) == list(COLUMNS)
+    assert looks["look"].tolist() == list(range(1, len(looks) + 1))
+    needed = looks.drop(columns=["hash"])
+    assert (needed.astype(str) != "").all(axis=None)
+    assert set(benchmark_makers()) <= set(looks["test_set"])
+    hashes = looks.loc[looks["hash"] != "", "hash"]
+    assert hashes.is_unique
+    by_code = looks["entered"] == "by the code"
+    assert (looks.loc[by_code, "hash"] != "").all()
+
+
+def test_what_has_primary_tests_was_looked_at_by_its_study_once_they_were_declared():
+    looks = read_looks()
+    for name in primary_tests():
+        own = looks[looks["test_set"] == name]
+        assert own["declared_beforehand"].head(1).str.startswith("yes").all()
+
+
+@pytest.fixture
+def ledger(tmp_path, monkeypatch):
+    """A project of its own, with the committed ledger and nothing moved by CHR_OUT."""
+    shutil.copy(paths.DATA / "looks.csv", tmp_path / "looks.csv")
+    monkeypatch.setenv("CHR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CHR_OUT", raising=False)
+    monkeypatch.setattr(paths, "DATA", tmp_path)
+    return read_looks
+
+
+def test_a_look_is_noted_once_and_another_arm_or_question_is_another(ledger):
+    before = len(ledger())
+    for _ in range(2):
+        note_look("mine", "bioasq", ["b", "a", "a"], "open", ["hplus", "chr@1"], declared=True)
+        note_look("mine", "bioasq", ["a", "b"], "open", ["chr@1", "hplus"], declared=True)
+    added = ledger().iloc[before:]
+    assert len(added) == 1
+    row = added.iloc[0]
+    assert (row["study"], row["test_set"], row["questions"]) == ("mine", "bioasq", "2")
+    assert row["look"] == before + 1 and row["entered"] == "by the code"
+    assert row["declared_beforehand"].startswith("yes")
+    note_look("mine", "bioasq", ["a", "b"], "open", ["chr@1"])
+    note_look("mine", "bioasq", ["a"], "open", ["chr@1"])
+    assert len(ledger()) == before + 3
+
+
+def test_only_a_committed_result_is_a_look(ledger, tmp_path, monkeypatch):
+    before = len(ledger())
+    note_look("mine", "bioasq", ["a"], "open-5", ["hplus"])
+    note_look("mine", "bioasq", ["a"], "paper", ["hplus"])
+    monkeypatch.setenv("CHR_OUT", str(tmp_path / "elsewhere"))
+    note_look("mine", "bioasq", ["a"], "open", ["hplus"])
+    assert len(ledger()) == before
