@@ -357,10 +357,9 @@ class OpenAIChat(ChatModel):
         print(redacted(line), file=sys.stderr, flush=True)
 
     def _likelihoods(self, messages: list[Message], choices: list[str]) -> Reply:
-        """Log-probabilities of the choices among the 20 likeliest first tokens.
+        """Log-probabilities of those choices that are among the 20 likeliest first tokens.
 
-        A choice that is not among them gets the least of the 20. Where none is, the text is an
-        empty object: the model began with something else. LLMError when the server gives no
+        None are where the model begins to think. LLMError when the server gives no
         log-probabilities.
         """
         asked = {"messages": messages, "max_tokens": 1, "temperature": 0.0, "logprobs": True}
@@ -370,17 +369,16 @@ class OpenAIChat(ChatModel):
             listed = answer.choices[0].logprobs.content[0].top_logprobs
             if not all(math.isfinite(entry.logprob) for entry in listed):
                 raise ValueError("one is no number")
-            least = round(min(entry.logprob for entry in listed), 4)
             found: dict[str, float] = {}
             for entry in listed:  # likeliest first; " B", "(B" and "B" are the same letter
                 found.setdefault(entry.token.strip(_AROUND_A_LETTER), round(entry.logprob, 4))
+            begins = max(listed, key=lambda entry: entry.logprob).token
             reply = self._replies(answer, spent)[0]
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise self._error(f"the answer has no log-probabilities ({error})") from None
         # What a model that begins to think might have written in its place says little.
-        begins = max(listed, key=lambda entry: entry.logprob).token
-        listed_any = part(begins).text == begins and not found.keys().isdisjoint(choices)
-        told = {c: found.get(c, least) for c in choices} if listed_any else {}
+        thinks = part(begins).text != begins
+        told = {} if thinks else {c: found[c] for c in choices if c in found}
         return replace(reply, text=canonical_json(told))
 
     def _replies(self, answer: Any, spent: float) -> list[Reply]:
