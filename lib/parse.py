@@ -25,15 +25,15 @@ KEY = "answer_choice"
 _KEYS = (KEY, "answer", "final_answer", "correct_answer", "answer_letter", "choice", "option")
 """Names that models give the field, in whatever letters; the first that is there counts."""
 
-_MARKED = [
-    re.compile(rf"{start}[\s*_`$(\[\"']*([A-Z])(?![A-Za-z])", re.IGNORECASE)
-    for start in (r"<answer>", r"\\boxed\s*\{(?:\s*\\(?:text|mathrm|textbf)\s*\{)?", r"(?m:^)####")
-]
-"""Where a model puts its answer that was taught to mark it: the last of these counts."""
+_MARKED = re.compile(
+    r"(?is)<answer>(.*?)(?:</answer>|\Z)|\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}|(?m:^####(.+)$)"
+)
+"""Where a model puts its answer that was taught to mark it: tags, a box, four hashes."""
+_FONT = re.compile(r"\\(?:text|mathrm|mathbf)(?:bf|it|rm)?\s*\{([^{}]*)\}|[$]")
 
 _ANSWER_IS = (
     r"(?:answer|choice|conclusion|答案|option(?=\s+is|\s*:))(?:\s+choice)?"
-    r"(?:is\b|would be\b|[\s:：=*是为])*[\"'(\[*]*"
+    r"(?:is\b|would be\b|[\s:：=*是为])*[\"'(\[*\\$【]*"
 )
 _LETTER = r"([A-Z])(?![A-Za-z])[\"')\].:*]*"
 _ANNOUNCED = [
@@ -96,14 +96,16 @@ def _answer_field(found: Any, options: Mapping[str, str]) -> str:
 
 
 def _letter_or_text(value: str, options: Mapping[str, str]) -> str:
-    """ "C", "(c)", "C. its text" or its text alone: the letter of the option that is meant."""
-    value = re.sub(r"^[-•\s]+|[*`]", "", value).strip()
-    starts = re.fullmatch(r"[(\[\"']*([A-Za-z])[)\]\"'.:]*(?:\s+.*)?", value, re.DOTALL)
-    letter = starts.group(1).upper() if starts else ""
+    """ "C", "(c)", "**C.** its text" or its text alone: the letter of the option that is meant."""
+    value = value.strip(" \t\n*_`$【】")
+    if "\n" not in value:  # else it is a list
+        value = value.lstrip("-•> ")
+    starts = re.fullmatch(r"[(\[\"']*([A-Za-z])([)\]\"'.:*]*)(?:\s+.*)?", value, re.DOTALL)
+    letter = starts[1].upper() if starts else ""
     if letter in options:
         rest = re.sub(r"^\W*\w\W*", "", value).lower()
         own_text = rest == options[letter].lower()
-        marked = value[1:2] in ".):"
+        marked = re.search("[.):]", starts[2])
         # "A febrile seizure" begins with an article: a letter before other words counts only when
         # these are its option's text, or when it is marked as a letter, as in "A." or "A)".
         if not rest or own_text or marked:
@@ -112,19 +114,41 @@ def _letter_or_text(value: str, options: Mapping[str, str]) -> str:
 
 
 def _letter(text: str, options: Mapping[str, str]) -> str:
-    """A reply of one line that is a letter, alone or with its option's text."""
+    """A reply that is a letter, alone or with its option's text, or whose first line is one."""
     text = text.strip()
+    lines = text.splitlines()
+    if len(lines) > 1 and (letter := _line(lines[0], options)):
+        return letter
     # The space lets a letter at the very end be followed by something too.
     if not re.match(r"\W*[A-Za-z]\W", text + " "):
         return ""
     return _letter_or_text(text, options)
 
 
+def _line(line: str, options: Mapping[str, str]) -> str:
+    """The option that a line is and nothing else: its letter, or its letter and its text."""
+    found = re.fullmatch(r"\W*([A-Z])(?:\W+(.*?))?\W*", line)
+    if not found or found[1] not in options:
+        return ""
+    own_text = re.sub(r"\W+\Z", "", options[found[1]].lower())
+    return found[1] if (found[2] or "").lower() in ("", own_text) else ""
+
+
+def _last_letter(text: str, options: Mapping[str, str]) -> str:
+    """A letter alone on the last line, after the reasons for it."""
+    last = text.strip().rpartition("\n")[2]
+    return _line(last, options) if re.fullmatch(r"\W*[A-Z]\W*", last) else ""
+
+
+def _last_line(text: str, options: Mapping[str, str]) -> str:
+    """An option's letter and text on the last line, after other options' texts."""
+    return _line(text.strip().rpartition("\n")[2], options)
+
+
 def _marked(text: str, options: Mapping[str, str]) -> str:
-    """The last letter in a box, between answer tags or after four hashes."""
-    found = [match for pattern in _MARKED for match in pattern.finditer(text)]
-    letters = [m[1].upper() for m in sorted(found, key=re.Match.start) if m[1].upper() in options]
-    return letters[-1] if letters else ""
+    """What stands in the last box, between the last answer tags or after the last four hashes."""
+    found = [next(filter(None, groups), "") for groups in _MARKED.findall(text)]
+    return _letter_or_text(_FONT.sub(r"\1", found[-1]), options) if found else ""
 
 
 def _announced(text: str, options: Mapping[str, str]) -> str:
@@ -195,7 +219,9 @@ _RULES = {
     "letter": _letter,
     "marked": _marked,
     "announced": _announced,
+    "last letter": _last_letter,
     "option text": _option_text,
+    "last line": _last_line,
     "yes or no": _yes_or_no,
 }
 

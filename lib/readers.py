@@ -290,9 +290,8 @@ class ChatReader:
 class ChoiceReader(ChatReader):
     """No reasoning: the letter that the model finds likeliest as the first token of its reply.
 
-    Needs a server that gives log-probabilities. A letter it does not list is as likely as the least
-    likely that it does; ties go to the first letter. Where it lists none, the model would not have
-    answered with a letter: that is no answer, and counted as an unread one.
+    Needs a server that gives log-probabilities. Where it lists no letter, that is no answer, and
+    counted as an unread one; so are letters that are all alike, as older recordings have it then.
     """
 
     style = "letter"
@@ -301,10 +300,12 @@ class ChoiceReader(ChatReader):
         letters = sorted(question.options)
         (reply,) = self.llm.generate(messages, choices=letters)
         log_probabilities = json.loads(reply.text)
-        if not log_probabilities:
+        none_listed = not log_probabilities
+        all_alike = len(log_probabilities) > 1 and len(set(log_probabilities.values())) == 1
+        if none_listed or all_alike:
             return Answer(question.qid, "", "none", parse_mirage(""), cut, (reply,))
         # ``max`` keeps the first of equals, and letters are sorted.
-        letter = max(letters, key=lambda option: log_probabilities[option])
+        letter = max(sorted(log_probabilities), key=log_probabilities.get)
         return Answer(question.qid, letter, "log-probability", letter, cut, (reply,))
 
 

@@ -294,7 +294,7 @@ def test_the_chat_reader_counts_the_documents_it_cut():
     ("scores", "letter"),
     [
         ({"A": -3, "B": -0.2, "C": -4, "D": -9}, "B"),
-        ({"A": -3, "B": -3, "C": -3, "D": -3}, "A"),
+        ({"D": -3}, "D"),
         ({"A": -5, "B": -3, "C": -1, "D": -1}, "C"),
         ({"A": float("-inf"), "B": float("-inf"), "C": -20, "D": float("-inf")}, "C"),
     ],
@@ -305,6 +305,15 @@ def test_the_choice_reader_takes_the_likeliest_letter_and_the_first_of_equals(sc
     assert (answer.letter, answer.mirage, answer.rule) == (letter, letter, "log-probability")
     assert llm.options[0]["choices"] == ["A", "B", "C", "D"]
     assert "nothing else" in llm.asked[0][0]["content"]
+
+
+@pytest.mark.parametrize("scores", [{}, {"A": -9.5, "B": -9.5, "C": -9.5, "D": -9.5}])
+def test_the_choice_reader_abstains_where_no_letter_was_listed(scores):
+    """Older recordings have the least of what was listed for every letter."""
+    (answer,) = ChoiceReader(Script(lambda _: json.dumps(scores)), "c").answer_all(
+        [QUESTION], [PASSAGES]
+    )
+    assert (answer.letter, answer.rule) == ("", "none")
 
 
 # load_reader -------------------------------------------------------------------------------------

@@ -206,6 +206,13 @@ def test_a_text_is_no_longer_than_asked(tiny):
         assert all(len(tiny.text_tokens(text)) <= most for text in written)
 
 
+def test_what_is_thought_is_not_written(tiny, monkeypatch):
+    """The marks of most models are no special tokens, so that decoding leaves them in."""
+    texts = iter(["<think>Sepsis?</think>\n\nGout.", "<think>Sepsis?"])
+    monkeypatch.setattr(tiny.tokenizer, "decode", lambda *_, **__: next(texts))
+    assert tiny.write([chat("word1"), chat("word2")], Sampling(2)) == ["Gout.", ""]
+
+
 @pytest.mark.mirror
 def test_a_kept_perplexity_label_measured_again(opened, mirror):
     """Two passages of a question to train on, with the model of the labels, all the way."""

@@ -210,11 +210,11 @@ def test_medqa_form(files):
 @pytest.mark.parametrize(
     "options, answer, says",
     [
-        (dict.fromkeys("ABCDEF", "x"), "F", "6 options"),
+        (dict.fromkeys("ABCDEF", "x"), "F", "medqa: question 0000 has 6 options"),
         (dict.fromkeys("ABCDEF", "x"), "A", "6 options"),
-        ({"A": "x", "B": "y"}, "C", "medqa: the answer of question 0000 is 'C', .* A, B"),
-        ({"1": "x", "2": "y"}, "1", "is '1'"),
-        ({"A": "x", "B": "y"}, "", "is ''"),
+        ({"A": "x", "B": "y"}, "C", "medqa: question 0000 has the answer 'C', .* A, B"),
+        ({"1": "x", "2": "y"}, "1", "answer '1'"),
+        ({"A": "x", "B": "y"}, "", "answer ''"),
     ],
 )
 def test_options_that_are_not_read_and_answers_that_are_none_are_refused(

@@ -34,6 +34,19 @@ OUTPUTS = [
     ('{"answer": "B"}', EXAM, "B", "json", "A"),
     ('{"Final Answer": "b) pulmonary embolism"}', EXAM, "B", "json", "A"),
     ('{"answer": "A", "answer_choice": "B"}', EXAM, "B", "json", "B"),
+    ("**B.** Pulmonary embolism", EXAM, "B", "letter", "A"),
+    ("> B", EXAM, "B", "letter", "A"),
+    ("**B**\n\nAortic dissection is less likely.", EXAM, "B", "letter", "A"),
+    ("B\n\nExplanation: aortic dissection is wrong.", EXAM, "B", "letter", "A"),
+    ("It is no aortic dissection.\n\nB", EXAM, "B", "last letter", "A"),
+    ("It is no aortic dissection.\n\n**(B)**", EXAM, "B", "last letter", "A"),
+    ("Not myocardial infarction.\n\n**B. Pulmonary embolism**", EXAM, "B", "last line", "A"),
+    ("- A: wrong\n- B: right", EXAM, "", "none", "A"),
+    (r"\boxed{\text{B. Pulmonary embolism}}", EXAM, "B", "marked", "A"),
+    (r"\boxed{yes}", YES_NO, "A", "marked", "A"),
+    ("<answer>no</answer>", YES_NO, "B", "option text", "A"),
+    (r"Answer: \(B\)", EXAM, "B", "announced", "A"),
+    ("【B】", EXAM, "B", "letter", "A"),
     ("B is correct.", EXAM, "B", "announced", "A"),
     ("Hepatitis B is right to be thought of.", EXAM, "", "none", "A"),
     ("答案：B", EXAM, "B", "announced", "A"),
@@ -178,6 +191,11 @@ def test_a_well_formed_reply_is_read_alike_whatever_the_reasoning(letter, thinki
 
     reply = json.dumps({"step_by_step_thinking": thinking, "answer_choice": letter})
     assert parse_answer(reply, EXAM) == (letter, "json")
+
+
+@pytest.mark.parametrize("text", ['{"answer_choice": "HLA-B*27"}', "**B. HLA-B*27**", "HLA-B*27"])
+def test_a_star_in_an_options_text_is_part_of_it(text):
+    assert parse_answer(text, {"A": "HLA-DR4", "B": "HLA-B*27"}).letter == "B"
 
 
 def test_options_that_small_letters_name_are_read_by_them():

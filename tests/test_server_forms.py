@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lib.data.questions import Question
-from lib.llm.chat import LLMError
+from lib.llm.chat import LLMError, in_parallel
 from lib.llm.connect import connect
 from lib.llm.openai_chat import OpenAIChat, server_address
 from lib.readers import ChoiceReader
@@ -96,6 +96,18 @@ REFUSALS = {
     ),
     "stop": (400, {"error": "Unknown parameter: stop"}),
 }
+OTHER_WORDS = {
+    "temperature": (422, {"error": "Input validation error: `temperature` must be positive"}),
+    "top_p": (400, {"message": "Extra inputs are not permitted: top_p"}),
+    "seed": (400, "no field seed"),
+}
+
+
+@pytest.mark.parametrize("field", OTHER_WORDS)
+def test_a_refusal_in_other_words_is_one_too(field):
+    with Server(lambda body, _: OTHER_WORDS[field] if field in body else completion()) as server:
+        (reply,) = chat(server).generate(ASK)
+    assert reply.text == "fine" and field in reply.note
 
 
 def refusing(*fields: str):
@@ -128,10 +140,19 @@ def test_several_are_left_out_one_after_the_other():
     assert reply.note.count(";") == len(REFUSALS) - 1 and len(server.bodies) == len(REFUSALS) + 1
 
 
-def test_a_template_without_a_system_turn_gets_its_text_before_the_question():
+@pytest.mark.parametrize(
+    "status, said",
+    [
+        (400, "System role not supported"),
+        (400, "Conversation roles must alternate user/assistant/user/assistant/..."),
+        (400, "Developer instruction is not enabled for models/gemma-3-27b-it"),
+        (500, "Jinja Exception: System role not supported"),
+    ],
+)
+def test_a_template_without_a_system_turn_gets_its_text_before_the_question(status, said):
     def answer(body, path):
         if body["messages"][0]["role"] == "system":
-            return 400, {"error": {"message": "System role not supported"}}
+            return status, {"error": {"message": said}}
         return completion()
 
     with Server(answer) as server:
@@ -143,7 +164,7 @@ def test_a_template_without_a_system_turn_gets_its_text_before_the_question():
 
 
 def test_a_value_that_is_too_large_is_an_error_and_not_left_out():
-    said = {"error": {"message": "max_tokens is too large: 512; at most 100 fit the context"}}
+    said = {"error": {"message": "max_tokens is too large: 512. It supports at most 100 tokens."}}
     with Server(lambda body, path: (400, said)) as server, pytest.raises(LLMError, match="at most"):
         chat(server).generate(ASK)
     assert len(server.bodies) == 1
@@ -159,11 +180,27 @@ def test_log_probabilities_are_asked_for_without_what_is_refused():
         return REFUSALS["max_tokens"] if "max_tokens" in body else made
 
     with Server(answer) as server:
+        (reply,) = chat(server).generate(ASK, choices=["A", "B"])
+    assert json.loads(reply.text)["B"] == -0.1
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "object"}], ids=["text", "schema"])
+def test_requests_that_are_refused_at_one_time_are_all_asked_again(schema):
+    """Eight workers send their first request before any of them knows what is refused."""
+    together = threading.Barrier(8)
+
+    def answer(body, path):
+        if "max_tokens" not in body:
+            return completion()
+        together.wait(5)
+        return REFUSALS["max_tokens"]
+
+    with Server(answer) as server:
         model = chat(server)
-        with pytest.raises(LLMError):
-            model.generate(ASK, choices=["A", "B"])
-        model.generate(ASK)
-        assert json.loads(model.generate(ASK, choices=["A", "B"])[0].text)["B"] == -0.1
+        replies = in_parallel(lambda _: model.generate(ASK, schema=schema)[0], range(8))
+    assert {reply.text for reply in replies} == {"fine"} and len(server.bodies) == 16
+    assert {reply.note for reply in replies} == {"max_completion_tokens in place of max_tokens"}
+    assert all(("response_format" in body) == bool(schema) for body in server.bodies)
 
 
 # errors ------------------------------------------------------------------------------------------
@@ -237,6 +274,8 @@ def test_a_reply_that_is_all_thinking_is_empty():
         (['"B"', "A"], "B"),
         (["\nB", "A"], "B"),
         (["The", "B", "A"], "B"),
+        (["<think>", "B", "A"], ""),
+        (["<unused94>", "B", "A"], ""),
         (["Bacteria", "A"], "A"),
     ],
 )

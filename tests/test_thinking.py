@@ -15,6 +15,8 @@ from lib.llm.chat import ChatModel, Reply
 from lib.llm.recorder import Recorder
 from lib.llm.thinking import part
 from lib.methods.chr import CHR
+from lib.methods.csqe import CSQE
+from lib.methods.differential import Differential
 from lib.methods.hyde import HyDE
 from lib.methods.query2doc import Query2Doc
 from lib.methods.thinkqe import ThinkQE
@@ -35,6 +37,14 @@ FORMS = {
     "in other signs": "◁think▷{}◁/think▷{}",
     "as special tokens": "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>",
     "in a mark of the turn": "<|im_start|>assistant\n<think>{}</think>\n{}<|im_end|>",
+    "MedGemma's": "<unused94>thought\n{}<unused95>{}",
+    "Gemma 4's": "<|channel>thought\n{}<channel|>{}",
+    "HuatuoGPT-o1's": "## Thinking\n\n{}\n\n## Final Response\n\n{}",
+    "answer in tags": "<think>{}</think>\n<answer>{}</answer>",
+    "answer in tags, cut": "<think>{}</think>\n<answer>\n{}",
+    "answer in special tokens": (
+        "<|begin_of_thought|>{}<|end_of_thought|><|begin_of_solution|>{}<|end_of_solution|>"
+    ),
     "harmony": HARMONY,
     "harmony with its end": HARMONY + "<|return|>",
     "harmony, a recipient": (
@@ -50,6 +60,9 @@ CUT = {
     "in its thinking": "<think>\n{}",
     "in its second thinking": "<think>a</think><think>{}",
     "in its channel": "<|channel|>analysis<|message|>{}",
+    "in its channel, without its marks": "analysis{}",
+    "in MedGemma's thinking": "<unused94>thought\n{}",
+    "before its final response": "## Thinking\n\n{}",
     "between its channels": "<|channel|>analysis<|message|>{}<|end|><|start|>assistant",
 }
 
@@ -77,6 +90,9 @@ def test_a_text_without_marks_stays_as_it_is(text):
         "analysis of urate shows gout. The assistant finally left.",
         "p < 0.05 in <i>Escherichia coli</i> [THIN] and x <thinker> y",
         "analysis is the final step",
+        "analysis: urate. The assistant final year student saw gout.",
+        "The answer is <answer>",
+        "Its ## Thinking",
     ],
 )
 def test_words_that_look_like_marks_are_text(text):
@@ -145,6 +161,39 @@ DRAFTS = [
 @pytest.mark.parametrize("text", DRAFTS)
 def test_neither_a_draft_nor_the_form_of_the_prompt_is_a_hypothesis(text):
     made = CHR().expand(QUESTION, Says(text, "length"), None)
+    assert made.request is None and made.trace["error"]
+
+
+def test_mimics_that_say_nothing_are_left_out():
+    pair = {"H_plus": "gout", "H_minus": "sepsis"}
+
+    def mimics(*texts: str) -> list[str]:
+        llm = Says(json.dumps(pair | {"mimics": texts}))
+        made = Differential().expand(QUESTION, llm, None).request
+        return [] if made is None else [t.text for t in made.texts if t.role == "mimic"]
+
+    assert mimics("sepsis", "...", "lupus") == ["sepsis", "lupus"]
+    assert mimics("...", "-") == []
+
+
+def test_a_reply_without_text_is_repaired_without_an_empty_turn():
+    """Some servers refuse one."""
+    asked = []
+
+    class Thinks(Says):
+        def _say(self, messages, n, options):
+            asked.append(messages)
+            return super()._say(messages, n, options)
+
+    CHR().expand(QUESTION, Thinks("<think>hm", "length"), None)
+    assert len(asked) == 2 and all(message["content"].strip() for message in asked[1])
+
+
+@pytest.mark.parametrize(
+    "method", [*METHODS, Query2Doc(), CSQE(samples=1)], ids=lambda method: method.name
+)
+def test_a_passage_without_a_letter_is_a_failure(method):
+    made = method.expand(QUESTION, Says("..."), lambda request, k: [])
     assert made.request is None and made.trace["error"]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import string
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from lib.data.documents import tidy
 
 __all__ = ["Question", "SIZES", "load_questions", "load_bioasq_all", "load_bioasq_dev"]
 
-LETTERS = "ABCDE"
-"""What options are named by."""
+MOST_OPTIONS = 5
+"""Options of a question at most."""
 
 SIZES = {"mmlu": 1089, "medqa": 1273, "bioasq": 618, "medmcqa": 4183, "pubmedqa": 500}
 
@@ -72,7 +73,7 @@ def load_questions(name: str, n: int | None = None, seed: int = 0) -> list[Quest
         raise ValueError(f"{name}: found {len(questions)} questions, expected {SIZES[name]}")
     if len({q.qid for q in questions}) < len(questions):
         raise ValueError(f"{name}: {_first_twice(questions)} stands twice; each would count twice")
-    _check_answers(name, questions)
+    _check_options(name, questions)
     if n is None:
         return questions
     if not 0 < n <= len(questions):
@@ -81,14 +82,21 @@ def load_questions(name: str, n: int | None = None, seed: int = 0) -> list[Quest
     return sorted(random.Random(seed).sample(questions, n), key=lambda q: q.qid)
 
 
-def _check_answers(name: str, questions: Iterable[Question]) -> None:
-    """ValueError for a question whose right answer is none of its options: it was read wrongly."""
+def _check_options(name: str, questions: Iterable[Question]) -> None:
+    """ValueError for the first question with too many options, or an answer that is none of them.
+
+    Prompts and readers know the options A to E alone; an answer that is none is wrong for all.
+    """
     for question in questions:
-        if question.options and question.answer not in question.options:
-            raise ValueError(
-                f"{name}: the answer of question {question.qid} is {question.answer!r}, its "
-                f"options are {', '.join(question.options)}. Next: mend its row, or leave it out"
-            )
+        options = question.options
+        fault = ""
+        if len(options) > MOST_OPTIONS:
+            fault = f"has {len(options)} options, and at most {MOST_OPTIONS} are read"
+        elif options and question.answer not in options:
+            fault = f"has the answer {question.answer!r}, and the options {', '.join(options)}"
+        if fault:
+            row = f"{name}: question {question.qid}"
+            raise ValueError(f"{row} {fault}. Next: mend its row in the file, or leave it out")
 
 
 def _first_twice(questions: Iterable[Question]) -> str:
@@ -161,12 +169,8 @@ def _fetch_json(name: str) -> dict:
 
 def _lettered(texts: Iterable[str]) -> dict[str, str]:
     """Options under the letters A, B, ... in their order."""
-    texts = list(texts)
-    if len(texts) > len(LETTERS):
-        raise ValueError(
-            f"{len(texts)} options, such as {texts[-1]!r}: at most {len(LETTERS)} are read"
-        )
-    return {letter: _tidy_lines(text) for letter, text in zip(LETTERS, texts, strict=False)}
+    letters = string.ascii_uppercase
+    return {letter: _tidy_lines(text) for letter, text in zip(letters, texts, strict=False)}
 
 
 def _mmlu() -> Iterator[Question]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from lib.base.files import sha256_bytes
+from lib.llm.thinking import part
 
 __all__ = ["BUNDLED", "Causal", "Sampling", "open_causal", "plain_causal"]
 
@@ -172,7 +173,7 @@ class Causal:
     def write(
         self, asked: Sequence[Sequence[dict]], sampling: Sampling, seed: int = 0
     ) -> list[str]:
-        """One text for each chat, without white space at its ends. May be empty.
+        """One text for each chat, without thinking and white space at its ends. May be empty.
 
         All chats are one batch. What is drawn depends on the seed and on all chats of the batch.
         """
@@ -203,7 +204,8 @@ class Causal:
                 **options,
             )
         replies = written[:, longest:]
-        return [self.tokenizer.decode(r, skip_special_tokens=True).strip() for r in replies]
+        texts = [self.tokenizer.decode(r, skip_special_tokens=True).strip() for r in replies]
+        return [part(text).text for text in texts]
 
     @property
     def _padding(self) -> int:

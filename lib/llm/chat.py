@@ -122,7 +122,7 @@ class ChatModel:
         """``n`` replies to chat messages; ``schema`` is a JSON schema for the reply's text.
 
         With ``choices`` nothing is generated: the text is a JSON object of the log-probability of
-        each choice as the first token, -Infinity excluded (see ``OpenAIChat``).
+        each choice that is among the likeliest first tokens (see ``OpenAIChat``).
         """
         options = {
             "temperature": float(temperature),

@@ -8,6 +8,7 @@ import random
 import re
 import sys
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -17,6 +18,7 @@ from typing import Any
 from lib.base.files import canonical_json
 from lib.base.secrets import redacted, refuse_broken_passwords
 from lib.llm.chat import ChatModel, LLMError, Message, Reply, sample_seed
+from lib.llm.thinking import part
 from lib.llm.waiting import pause, within
 
 __all__ = ["OpenAIChat"]
@@ -31,6 +33,11 @@ _MOST_SAID = 500
 _LOCAL = re.compile(r"https?://(localhost|127\.[\d.]+|0\.0\.0\.0|\[::1?\])(?=[:/]|\Z)")
 """Servers on this machine."""
 
+_REFUSED = (400, 404, 415, 422, 501)
+"""With these statuses a server refuses a request that it might take in another form."""
+
+_NO_SCHEMA = "schema not enforced"
+
 _WITHOUT = {
     "max_tokens": "max_completion_tokens in place of max_tokens",
     "seed": "seed refused",
@@ -41,10 +48,46 @@ _WITHOUT = {
 }
 """What a server may refuse, in the order in which it is left out, and what a note says of it."""
 
+_NAMED = {field: rf"\b{field}\b" for field in _WITHOUT} | {
+    "system": r"\bsystem\b|developer instruction|roles must alternate"
+}
+"""How an error names it."""
+
 _REFUSES = re.compile(
-    r"(?i)unsupported|support|unknown|unrecogni[sz]ed|extra|permitted|allowed|unexpected|instead|"
-    r"cannot both|no (?:such )?(?:field|parameter|argument)"
+    r"(?i)support|unknown|unrecogni[sz]ed|extra|permitted|allowed|unexpected|instead|enabled|"
+    r"cannot both|must (?:be|alternate)|no (?:such )?(?:field|parameter|argument)"
 )
+_OF_ITS_SIZE = re.compile(r"(?i)too (?:large|long|high)|at most|maximum|exceed")
+"""The setting is known, and its value is the user's to change."""
+
+
+def _refused_setting(error: LLMError, sent: dict) -> str | None:
+    """The setting of a request that the error says the server does not take; None for others."""
+    said = str(error)
+    if not _REFUSES.search(said) or _OF_ITS_SIZE.search(said):
+        return None
+    has_system = any(message["role"] == "system" for message in sent["messages"])
+    # llama.cpp fails (500) where the model's template has no system turn.
+    if error.status not in (_REFUSED if not has_system else (*_REFUSED, 500)):
+        return None
+    for field in _WITHOUT:
+        is_sent = has_system if field == "system" else field in sent
+        if is_sent and re.search(_NAMED[field], said, re.IGNORECASE):
+            return field
+    return None
+
+
+def _without(request: dict, fields: Iterable[str]) -> dict:
+    """The request as a server takes it that refuses these fields."""
+    request = dict(request)
+    for field in fields:
+        if field == "system":
+            request["messages"] = _without_system(request["messages"])
+        elif field == "max_tokens":
+            request["max_completion_tokens"] = request.pop("max_tokens")
+        else:
+            request.pop(field, None)
+    return request
 
 
 def server_address(said: str) -> str:
@@ -152,7 +195,7 @@ class OpenAIChat(ChatModel):
         self.timeout_s, self.tries = timeout_s, max_retries + 1
         self.deadline_s = timeout_s * self.tries if deadline_s is None else deadline_s
         self._several = self._schemas = True
-        self._refused: list[str] = []
+        self._left_out: list[str] = []
         self._said_until, self._lock = 0.0, Lock()
         # A proxy in the environment is for the outside world, not for a server on this machine.
         local = _LOCAL.match(base_url)
@@ -190,45 +233,38 @@ class OpenAIChat(ChatModel):
         """
         sent = schema if self._schemas else None
         try:
-            got = self._post(self._allowed(request), n, sent)
+            got = self._as_taken(request, lambda taken: self._post(taken, n, sent))
         except LLMError as error:
-            if error.status not in (400, 404, 415, 422, 501):
+            if error.status not in _REFUSED or (n == 1 and not sent):
                 raise
-            if (field := self._refused_field(str(error), request)) is not None:
-                self._refused.append(field)
-                return self._negotiate(request, n, schema)
             if n > 1:
                 return self._negotiate(request, 1, schema)
-            if not sent:
-                raise
-            got = self._post(self._allowed(request), 1, None)
+            got = self._as_taken(request, lambda taken: self._post(taken, 1, None))
             self._schemas, sent = False, None
-        notes = ["schema not enforced"] if schema and not sent else []
-        notes += [_WITHOUT[field] for field in self._refused]
-        return [replace(reply, note="; ".join(notes)) for reply in got] if notes else got
+        if schema and not sent:
+            got = [replace(r, note="; ".join(filter(None, [_NO_SCHEMA, r.note]))) for r in got]
+        return got
 
-    def _refused_field(self, problem: str, request: dict) -> str | None:
-        """The setting that an error says the server does not take; None where it says no such."""
-        if not _REFUSES.search(problem):
-            return None
-        system = any(message["role"] == "system" for message in request["messages"])
-        for field in _WITHOUT:
-            asked = system if field == "system" else field in request
-            if asked and field not in self._refused and re.search(rf"(?i)\b{field}\b", problem):
-                return field
-        return None
-
-    def _allowed(self, request: dict) -> dict:
-        """The request as this server takes it."""
-        request = dict(request)
-        for field in self._refused:
-            if field == "system":
-                request["messages"] = _without_system(request["messages"])
-            elif field == "max_tokens":
-                request["max_completion_tokens"] = request.pop("max_tokens")
-            else:
-                request.pop(field, None)
-        return request
+    def _as_taken(self, request: dict, send: Callable[[dict], Any]) -> Any:
+        """What ``send`` gives for the request without each setting that the server refuses."""
+        while True:
+            left_out = tuple(self._left_out)
+            sent = _without(request, left_out)
+            try:
+                got = send(sent)
+            except LLMError as error:
+                field = _refused_setting(error, sent)
+                if field is None:
+                    raise
+                # Another thread may have been told the same meanwhile.
+                with self._lock:
+                    if field not in self._left_out:
+                        self._left_out.append(field)
+                continue
+            if left_out and isinstance(got, list):
+                note = "; ".join(_WITHOUT[field] for field in left_out)
+                got = [replace(reply, note=note) for reply in got]
+            return got
 
     def _post(self, request: dict, n: int, schema: dict | None) -> list[Reply]:
         """One request; after an answer that cannot be read, once more."""
@@ -321,28 +357,28 @@ class OpenAIChat(ChatModel):
         print(redacted(line), file=sys.stderr, flush=True)
 
     def _likelihoods(self, messages: list[Message], choices: list[str]) -> Reply:
-        """Log-probabilities of the choices among the 20 likeliest first tokens.
+        """Log-probabilities of those choices that are among the 20 likeliest first tokens.
 
-        A choice that is not among them gets the least of the 20. Where none is, the text is an
-        empty object: the model began with something else. LLMError when the server gives no
+        None are where the model begins to think. LLMError when the server gives no
         log-probabilities.
         """
         asked = {"messages": messages, "max_tokens": 1, "temperature": 0.0, "logprobs": True}
-        asked = self._allowed(asked)
+        asked["top_logprobs"] = 20
         try:
-            answer, spent = self._create(asked | {"top_logprobs": 20})
+            answer, spent = self._as_taken(asked, self._create)
             listed = answer.choices[0].logprobs.content[0].top_logprobs
             if not all(math.isfinite(entry.logprob) for entry in listed):
                 raise ValueError("one is no number")
-            least = round(min(entry.logprob for entry in listed), 4)
             found: dict[str, float] = {}
             for entry in listed:  # likeliest first; " B", "(B" and "B" are the same letter
                 found.setdefault(entry.token.strip(_AROUND_A_LETTER), round(entry.logprob, 4))
+            begins = max(listed, key=lambda entry: entry.logprob).token
             reply = self._replies(answer, spent)[0]
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise self._error(f"the answer has no log-probabilities ({error})") from None
-        listed_any = not found.keys().isdisjoint(choices)
-        told = {c: found.get(c, least) for c in choices} if listed_any else {}
+        # What a model that begins to think might have written in its place says little.
+        thinks = part(begins).text != begins
+        told = {} if thinks else {c: found[c] for c in choices if c in found}
         return replace(reply, text=canonical_json(told))
 
     def _replies(self, answer: Any, spent: float) -> list[Reply]:

@@ -48,7 +48,7 @@ def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **option
     """Ask for one JSON object that fits ``schema``, with one repair call.
 
     ``options`` go to ``llm.generate``. Keys the schema does not name are dropped, a required string
-    must have a letter. A failure is a JsonReply without value, to be counted; LLMErrors are raised.
+    may not be blank. A failure is a JsonReply without value, to be counted; LLMErrors are raised.
     """
     replies, asked = [], list(messages)
     for _ in range(2):
@@ -58,7 +58,8 @@ def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **option
             break
         names = ", ".join(schema["required"])
         repair = f"This cannot be used: {error}. Reply with one JSON object only, keys: {names}."
-        asked.append({"role": "assistant", "content": replies[-1].text})
+        # Some servers refuse an empty turn, such as that of a reply that was cut in its thinking.
+        asked.append({"role": "assistant", "content": replies[-1].text or "(nothing)"})
         asked.append({"role": "user", "content": repair})
     return JsonReply(value, error, len(replies) > 1, tuple(replies))
 
@@ -71,17 +72,12 @@ def _read(reply: Reply, schema: dict) -> tuple[dict | None, str]:
     for found in read_objects(reply.text):
         value = {k: v for k, v in found.items() if k in schema["properties"]}
         errors = [error.message[:200] for error in Draft202012Validator(schema).iter_errors(value)]
-        errors += [f"{k!r} is empty" for k in schema["required"] if says_nothing(value.get(k))]
+        errors += [f"{k!r} is empty" for k in schema["required"] if not str(value.get(k)).strip()]
         if not errors:
             return value, ""
         wrong += errors
     cut = " (cut by max_tokens)" if reply.finish_reason == "length" else ""
     return None, (wrong or ["no JSON object in the reply"])[0] + cut
-
-
-def says_nothing(value: Any) -> bool:
-    """Whether it is a text without a letter of any script, such as "..." of a prompt's form."""
-    return isinstance(value, str) and not any(map(str.isalpha, value))
 
 
 def read_objects(text: str) -> list[dict]:

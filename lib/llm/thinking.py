@@ -10,10 +10,17 @@ import re
 from typing import NamedTuple
 
 _NAMES = r"(?:seed:)?(?:think|thinking|thought|thoughts|reasoning|reflection)"
-_OPEN = rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>"
-_CLOSE = rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>"
-_WHOLE = re.compile(rf"(?is)(?:{_OPEN})((?:(?!{_OPEN}).)*?)(?:{_CLOSE})")
-_OPENED, _CLOSED = re.compile(f"(?i){_OPEN}"), re.compile(f"(?i){_CLOSE}")
+_OPEN = (
+    rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>|"
+    r"<unused94>(?:thought)?|<\|channel>(?:thought)?|\A\s*\#\# Thinking(?=\s)"
+)
+_CLOSE = (
+    rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>|"
+    r"<unused95>|<channel\|>|^\#\# Final Response$"
+)
+"""The last ones are those of MedGemma, of Gemma 4 and of HuatuoGPT-o1."""
+_WHOLE = re.compile(rf"(?ism)(?:{_OPEN})((?:(?!{_OPEN}).)*?)(?:{_CLOSE})")
+_OPENED, _CLOSED = re.compile(f"(?im){_OPEN}"), re.compile(f"(?im){_CLOSE}")
 
 _CHANNEL = re.compile(
     r"(?s)<\|channel\|>\s*(\w+).*?<\|message\|>"
@@ -21,8 +28,9 @@ _CHANNEL = re.compile(
 )
 """A part of a reply in the harmony form: its channel ("analysis", "commentary", "final"), its text.
 """
-_BARE_CHANNELS = re.compile(r"(?s)\A\s*analysis(?=\S)(?!is\b)(.*?)assistant\s*final(?=\S|\s)(.*)\Z")
-"""The same form where a server has dropped its marks and left the words between them."""
+_BARE_CHANNELS = re.compile(r"(?s)\A\s*analysis(?=[^\W\d_a-z])(.*?)(?:assistantfinal(.*))?\Z")
+"""The same form where a server has dropped its marks and left the words between them: no blank
+stands between "analysis" and the first, capital, letter of what was thought."""
 
 _BEGINS = re.compile(
     r"(?i)\A(?:\s*(?:<s>|<bos>|<\|begin_of_text\|>|<\|im_start\|>(?:assistant)?|"
@@ -35,6 +43,12 @@ _ENDS = re.compile(
     r"<｜end▁of▁sentence｜>"
 )
 """Marks after which nothing of the reply comes: a model that goes on writes the next turn."""
+
+_TAGGED = re.compile(
+    r"(?is)\A\s*<(answer|response|output|\|begin_of_solution\|)>"
+    r"((?:(?!<\1>).)*?)(?:</\1>|<\|end_of_solution\|>)?\s*\Z"
+)
+"""What was said, in tags of its own; their end may be cut off."""
 
 
 class Parted(NamedTuple):
@@ -53,7 +67,7 @@ def part(text: str) -> Parted:
     if "<|channel|>" in text:
         return _harmony(text)
     if bare := _BARE_CHANNELS.match(text):
-        return Parted(bare[1].strip(), _without_marks(bare[2]).strip())
+        return Parted(bare[1].strip(), _without_marks(bare[2] or "").strip())
     thought = [found.strip() for found in _WHOLE.findall(text)]
     said = _WHOLE.sub("", text)
     # What is left of a pair: an end alone closes what the prompt has opened, a beginning was cut.
@@ -76,7 +90,9 @@ def _harmony(text: str) -> Parted:
 
 
 def _without_marks(text: str) -> str:
-    """The text between the marks that begin a reply and the first that ends it."""
+    """The text between the marks that begin a reply and the first that ends it, or in its tags."""
     text = _BEGINS.sub("", text)
-    end = _ENDS.search(text)
-    return text[: end.start()] if end else text
+    if end := _ENDS.search(text):
+        text = text[: end.start()]
+    tagged = _TAGGED.match(text)
+    return tagged[2] if tagged else text

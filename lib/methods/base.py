@@ -14,7 +14,6 @@ from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runt
 
 from lib.data.questions import Question
 from lib.llm.chat import Reply
-from lib.llm.replies import says_nothing
 from lib.ways import Hypotheses, Text
 
 __all__ = [
@@ -34,6 +33,7 @@ __all__ = [
     "passages_of",
     "question_alone",
     "reply_trace",
+    "says_nothing",
     "stem",
 ]
 
@@ -170,6 +170,11 @@ def reply_trace(replies: Sequence[Reply], used: int) -> dict:
     """
     cut = sum(reply.finish_reason == "length" for reply in replies)
     return {"replies": list(replies), "empty": len(replies) - used, "cut": cut}
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a text is nothing to search with: no letter of any script, as in "..." of a form."""
+    return not any(map(str.isalpha, text))
 
 
 def passages_of(replies: Sequence[Reply]) -> tuple[list[str], dict]:

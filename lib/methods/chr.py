@@ -8,7 +8,7 @@ from typing import ClassVar
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
 from lib.llm.replies import ask_json
-from lib.methods.base import Budget, Expansion, Search, stem
+from lib.methods.base import Budget, Expansion, Search, says_nothing, stem
 from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text, Way
 
@@ -82,9 +82,11 @@ class CHR:
             max_tokens=self.max_tokens,
             seed=self.seed,
         )
-        state = {"repaired": reply.repaired, "cut": reply.cut, "error": reply.error}
+        empty = [name for name, text in (reply.value or {}).items() if says_nothing(text)]
+        error = reply.error or ", ".join(f"{name} is empty" for name in empty)
+        state = {"repaired": reply.repaired, "cut": reply.cut, "error": error}
         trace = state | {"replies": reply.replies, **(reply.value or {})}
-        if reply.value is None:
+        if error:
             return Expansion(None, trace)
         way = Way(lam=self.lam, question_weight=self.question_weight, pool=self.pool)
         pair = (reply.value["H_plus"], reply.value["H_minus"])

@@ -86,11 +86,15 @@ class CSQE:
             "spans": spans,
             "extracts": extracts,
             "found_share": fmean(is_found) if is_found else None,
-            "empty_passages": passages.count(""),
+            "empty_passages": sum(map(base.says_nothing, passages)),
             "empty_extracts": extracts.count(""),
             "cut": sum(reply.finish_reason == "length" for reply in trace["replies"]),
         }
-        parts = [Text(passage, 1.0, self.tower, "passage") for passage in passages if passage]
+        parts = [
+            Text(passage, 1.0, self.tower, "passage")
+            for passage in passages
+            if not base.says_nothing(passage)
+        ]
         parts += [Text(extract, 1.0, self.tower, "extract") for extract in extracts if extract]
         if not parts:
             return Expansion(None, {"error": "every passage and extract was empty"} | trace)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
 from lib.llm.replies import ask_json
-from lib.methods.base import Budget, Expansion, Search, stem
+from lib.methods.base import Budget, Expansion, Search, says_nothing, stem
 from lib.methods.chr import CHR
 from lib.ways import Hypotheses, Text
 
@@ -59,9 +59,14 @@ class Differential(CHR):
         )
         made = super().expand(question, llm, search)
         replies = [*made.trace["replies"], *reply.replies]
-        trace = made.trace | {"replies": replies, "mimics": (reply.value or {}).get("mimics", [])}
-        if made.request is None or reply.value is None:
-            return Expansion(None, trace | {"error": made.trace["error"] or reply.error})
+        written = (reply.value or {}).get("mimics", [])
+        trace = made.trace | {
+            "replies": replies,
+            "mimics": [text for text in written if not says_nothing(text)],
+        }
+        if made.request is None or not trace["mimics"]:
+            error = made.trace["error"] or reply.error or "every mimic is empty"
+            return Expansion(None, trace | {"error": error})
         others = tuple(t for t in made.request.texts if t.role != "mimic")
         mimics = tuple(Text(text, 1.0, self.tower, "mimic") for text in trace["mimics"])
         way = replace(made.request.way, form="max")

@@ -81,7 +81,7 @@ class ThinkQE:
             )
             written = [self._written(reply) for reply in new_replies]
             rounds.append({"shown": shown, "texts": written})
-            texts += [text for text in written if text]
+            texts += [text for text in written if not base.says_nothing(text)]
             replies += new_replies
             if texts:
                 request = self._request(question, texts)
