@@ -19,7 +19,7 @@ from lib.pages import __main__ as command
 from lib.pages import blocks, results, summary, weave
 from lib.pages.committed import chance, markdown, read
 from lib.profiles import load_profile
-from lib.studies.real.arms import arms_of
+from lib.studies.real.arms import added_arms, arms_of
 from lib.studies.real.measures import OWN_ANSWER, POOL
 
 
@@ -410,7 +410,8 @@ def test_the_table_of_real_questions_says_for_how_many_each_arm_was_written(proj
 
 def test_who_saw_the_options_is_said_of_every_arm_by_whose_texts_it_searches_with():
     saw = {"hypotheses", "hyde-options", "rationale", "hplus+hplus-stem", "hplus+hyde"}
-    expected = {a.name: "yes" if a.of in saw else "no" for a in arms_of(0.2)}
+    arms = [*arms_of(0.2), *added_arms()]
+    expected = {a.name: "yes" if a.of in saw else "no" for a in arms}
     expected["random"] = "no"  # its passages are any
     # Neither is a search: the pool holds what all of them found, also those that saw the options.
     expected |= {POOL: "yes", OWN_ANSWER: "yes"}

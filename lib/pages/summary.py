@@ -75,11 +75,10 @@ def both_sides() -> str:
             f"changes by {_change(right)}, its share of the five passages by {_change(share)}. "
             f"On BioASQ at λ = 1, P@5 is {_share(found['chr+question1@1'])} with the question "
             f"added, {_share(found['chr+pool10@1'])} where contrast only orders H+'s ten best.",
-            "- **BioASQ's number measures the topic.** Its snippets do not say which side they "
-            "take, and H+ and H− share their subject: contrast has hardly a way to gain. Nor are "
-            f"its labels complete: a model called {_share(helpful)} of other passages helpful. Of "
-            f"its own snippets experts chose {_share(judged['hplus'])} with H+ alone, "
-            f"{_share(judged['chr@1'])} at λ = 1.",
+            "- **BioASQ's number measures the topic.** Its snippets state no side, and H+ and H− "
+            "share their subject: contrast can hardly gain. Nor are its labels complete: a model "
+            f"called {_share(helpful)} of other passages helpful. Of its own snippets experts "
+            f"chose {_share(judged['hplus'])} with H+ alone, {_share(judged['chr@1'])} at λ = 1.",
         )
     )
 
