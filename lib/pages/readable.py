@@ -335,7 +335,7 @@ def wide(
     ``<value>_high`` or ``low`` and ``high``. Rows and columns stay in the order they come in.
     """
     if table.empty:
-        return pd.DataFrame()
+        return table.set_index(rows)[[]]
     low, high = (f"{value}_{end}" if f"{value}_{end}" in table else end for end in ("low", "high"))
     cells = zip(table[value], table[low], table[high], strict=True)
     texts = table.assign(text=[_interval(*cell, "", 3) for cell in cells])

@@ -24,7 +24,7 @@ HOLDS = {
     "answers": "what every reader answered from every arm, a row a question",
     "audit": "the papers' printed numbers against each other",
     "baselines": "the question alone: dense against BM25",
-    "claims": "CHR against each baseline, paired by question",
+    "claims": "CHR against every other method, paired by question",
     "contradiction_answers": "every answer from every kind of context, measured, without its text",
     "contradiction_arms": "judged pairs within a top five, contrast against H+ alone",
     "contradiction_checks": "whether CNT finds disagreement that is known",
