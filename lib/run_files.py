@@ -28,6 +28,7 @@ from lib.search.embed import Encoder
 from lib.search.index import DenseIndex, PassageIndex
 from lib.search.merge import Hits
 from lib.search.vectors import encode_small
+from lib.ways import Hypotheses
 
 COLUMNS = ("qid", "rank", "pid", "score", "tag", "error")
 
@@ -85,7 +86,7 @@ class RunFile:
             rows += [(qid, rank, pid, score, tag, "") for rank, (pid, score) in enumerate(pairs, 1)]
         table = pd.DataFrame(rows, columns=list(COLUMNS))
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        text = table.to_csv(index=False, float_format="%.4g", lineterminator="\n")
         content = lzma.compress(text.encode(), preset=6)
         files.atomic_write(path, content)
         files.write_manifest(path, rows=len(table), settings=settings, content=content)
@@ -156,9 +157,10 @@ def through(
 ) -> Searched:
     """``search(requests)``, by way of the file in use. ``place`` names what can be found and how.
 
-    The searches that a fusion is made of are part of it, and not looked up on their own.
+    The searches that a fusion is made of are part of it, and not looked up on their own. Random
+    passages are drawn by their ids, without an index, and need no file.
     """
-    if _active is None or getattr(_inside, "search", False):
+    if _active is None or getattr(_inside, "search", False) or all(map(_is_random, requests)):
         return search(requests)
     _inside.search = True
     try:
@@ -166,6 +168,10 @@ def through(
         return _active.search(search, requests, [_tag(r, k, where) for r in requests])
     finally:
         _inside.search = False
+
+
+def _is_random(request: Request) -> bool:
+    return isinstance(request, Hypotheses) and request.way.form == "random"
 
 
 def place_of(index: PassageIndex, encoder: Encoder, more: Sequence = ()) -> str:
@@ -195,8 +201,7 @@ def _plain(request: Request) -> object:
     if isinstance(request, Sparse):
         return [request.text, request.sources]
     texts = [asdict(text) for text in request.texts]
-    random = request.qid if request.way.form == "random" else ""
-    return [texts, asdict(request.way), sorted(request.excluded), random, request.sources]
+    return [texts, asdict(request.way), sorted(request.excluded), request.sources]
 
 
 def _qid(request: Request) -> str:
