@@ -339,6 +339,7 @@ def test_the_accuracy_notebook_holds_no_number_of_what_was_not_run(student):
     answers, table = (pd.read_csv(out / f"{n}.csv") for n in ("answers", "table1"))
     asked = set(answers.groupby(["dataset", "reader", "method"]).groups)
     read = table[table["answerer"] != "no reader"]
+    read = read[~read["dataset"].str.endswith("average")]
     assert set(read.groupby(["dataset", "answerer", "method"]).groups) == asked
     assert table.loc[table["metric"] == "accuracy", "value"].notna().all()
 

@@ -19,6 +19,7 @@ from lib.methods import METHODS
 from lib.methods.chr import HYPOTHESES
 from lib.methods.csqe import KEY_SENTENCES
 from lib.methods.differential import MIMICS
+from lib.methods.rag2 import RAG2
 from lib.studies.real.texts import KINDS as REAL_KINDS
 
 FOLDER = Path(prompts.__file__).parent
@@ -75,6 +76,7 @@ SETTINGS = [
     replace(METHODS["csqe"], mode="single_call"),
     replace(METHODS["thinkqe"], thinking="prompted"),
     *(kind.method for kind in REAL_KINDS.values()),
+    RAG2(),
 ]
 
 

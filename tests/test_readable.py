@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -179,8 +180,7 @@ def test_contradiction_is_told_with_its_counts():
     # A pair on two questions cannot contradict: no share is of all pairs of abstracts.
     query = rows.loc[("query", "same")]
     assert f"of {query['n']:,} pairs among the nearest to one title {query['count']} is" in said
-    of_all = rows.loc[[("query", "disagree"), ("near", "disagree")]]
-    assert not any(f"{row.count} disagree" in said for row in of_all.itertuples())
+    assert not re.search(rf"disagree[^.]*{query['n']:,}|{query['n']:,}[^.]*disagree", said)
 
 
 def test_the_audit_shows_what_cannot_be_first_and_no_id():

@@ -303,9 +303,7 @@ class Recorder(ChatModel, AbstractContextManager):
             for i, reply in zip(missing, replies, strict=True):
                 if (key := keys[i]) in self._lines.rows:
                     continue  # another thread or process asked the same: what was first stays
-                told = {k: v for k, v in vars(reply).items() if k not in _VOLATILE}
-                if not reply.thinking:
-                    del told["thinking"]  # most models have none
+                told = as_recorded(reply)
                 lines[key] = {
                     "key": key,
                     "author": reply.model,
@@ -351,6 +349,14 @@ class Recorder(ChatModel, AbstractContextManager):
 def may_ask(llm: ChatModel | None) -> bool:
     """Whether replies are read from a recording that a model goes on writing."""
     return isinstance(llm, Recorder) and llm.model is not None
+
+
+def as_recorded(reply: Reply) -> dict:
+    """What a recording keeps of a reply; of thinking nothing where there is none."""
+    kept = {name: value for name, value in vars(reply).items() if name not in _VOLATILE}
+    if not reply.thinking:
+        del kept["thinking"]
+    return kept
 
 
 def _text(rows: dict[str, dict], digests: bool = True) -> bytes:

@@ -59,7 +59,6 @@ SHORT = {
     "fusion": {"max_tokens": 48},
     "query2doc": {"shots": 0, "max_tokens": 48},
     "chr": {"max_tokens": 160},
-    "hplus": {"max_tokens": 160},
     "csqe": {"samples": 1, "depth": 3, "words": 40, "max_tokens": 48},
     "thinkqe": {"samples": 1, "shown": 2, "words": 40, "max_tokens": 48},
 }

@@ -18,7 +18,7 @@ from lib.data.ddx_mini import read
 from lib.data.questions import Question, load_questions
 from lib.llm.chat import REFERENCE, ChatModel, Message, Reply, ScriptedChat, current_tag
 from lib.llm.prompts import load_prompt
-from lib.llm.recorder import Recorder, RecordingMiss, recording_key
+from lib.llm.recorder import Recorder, RecordingMiss, as_recorded, recording_key
 from lib.methods.base import Method
 from lib.profiles import load_profile, methods_of
 from lib.run import Retriever, expand_all
@@ -78,7 +78,7 @@ def _texts() -> dict[tuple[str, str], str | list[str]]:
 def _line(row: dict) -> dict:
     """A line of the recording for a text that was written after reading passages."""
     reply = Reply(row["text"], "stop", None, None, None, REFERENCE)
-    told = {k: v for k, v in vars(reply).items() if k not in ("model", "method", "latency_s")}
+    told = as_recorded(reply)
     return {"key": row["key"], "author": REFERENCE, "model": REFERENCE, "sample": 0, "reply": told}
 
 
