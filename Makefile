@@ -115,7 +115,7 @@ rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; led
 	@$(PY) -m tests.rehearsal.run
 
 verify: $(READY)  ## make the committed tables anew and compare by value (PROFILE=open: minutes; STUDY=real DEAR=1)
-	@$(PY) -m lib.verify --profile $(PROFILE) $(if $(STUDY),--study $(STUDY)) $(if $(DEAR),--dear)
+	@$(PY) -m lib.verify --profile $(PROFILE) $(foreach study,$(STUDY),--study $(study)) $(if $(DEAR),--dear)
 
 stamp: $(READY)  ## after a green make verify: write by which code the tables came out (WHY="what changed")
 	@$(PY) -m lib.verify stamp --profile $(PROFILE) --why "$(WHY)"
