@@ -241,7 +241,7 @@ def stamp(profile: str, why: str) -> None:
         if manifest["settings"] != made["settings"]:
             files.write_manifest(path, rows=manifest["rows"], settings=made["settings"])
             changed += 1
-    row = [datetime.date.today().isoformat(), profile, changed, "by value", why]
+    row = [datetime.date.today().isoformat(), profile, str(changed), "by value", why]
     log = paths.DATA / "results" / "stamps.csv"
     table = pd.read_csv(log, dtype=str)
     table.loc[len(table)] = row
