@@ -236,9 +236,14 @@ def _origin(profile: str, code: Sequence[str], data: Sequence[str], **settings) 
         "code": code_hash(code),
         "data_files": sorted(data),
         "data": data_hash(data),
-        "versions": {name: version(name) for name in _LIBRARIES},
+        "versions": _versions(),
     }
     return json.loads(files.canonical_json(origin | settings))
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in _LIBRARIES}
 
 
 def make_or_reuse(
