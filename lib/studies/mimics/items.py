@@ -111,10 +111,10 @@ def _measured(
         # A text in place of hits says why nothing could be ranked.
         top[name] = [] if isinstance(hits, str) else hits.ids[0].tolist()
 
-    known = retriever.vectors([])
+    (stem,) = asked.texts
+    known = retriever.vectors([plus, minus, stem])
     h_plus = known[plus.tower, plus.text][None]
     h_minus = known[minus.tower, minus.text][None]
-    (stem,) = asked.texts
     q = known[stem.tower, stem.text][None]
 
     def kept_of_hplus(name: str) -> float:
