@@ -48,6 +48,9 @@ STUDIES = {
 }
 """The notebooks whose cells make a study's tables, in their order."""
 
+SHARES = {"mimics": ("main_tables",)}
+"""Studies whose searches are on file with another one."""
+
 ELSEWHERE = {
     "faults": "make faults",
     "needs": "python -m lib.cost.measure",
@@ -153,7 +156,10 @@ def _searching(run: Verified, study: str, *, dear: bool, record: bool) -> Iterat
         return
     with ExitStack() as stack:
         if not (dear or record):
-            committed = run_files.RunFile.read(path) if path.exists() else run_files.RunFile({})
+            committed = run_files.RunFile({})
+            for name in (study, *SHARES.get(study, ())):
+                if (file := run_files.run_file(run.profile, name)).exists():
+                    committed.found |= run_files.RunFile.read(file).found
             stack.enter_context(run_files.using(committed))
             stack.enter_context(dear_as_committed())
             yield
