@@ -7,7 +7,6 @@ import pytest
 
 from lib import run_files
 from lib.base.files import read_manifest
-from lib.data.corpus_index import build_index
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.methods.base import Fusion, Sparse
@@ -148,12 +147,3 @@ def test_random_passages_need_neither_an_index_nor_a_file(retriever, store, tmp_
     drawn = [CONTRAST.by(form="random", draw=draw) for draw in range(3)]
     recorded(retriever, tmp_path / "a.csv.xz", [CONTRAST])
     assert replayed(store, tmp_path / "a.csv.xz", drawn) == lists(retriever.search_many(drawn, 5))
-
-
-def test_nothing_is_embedded_while_a_file_answers(retriever, store, tmp_path):
-    recorded(retriever, tmp_path / "a.csv.xz", [CONTRAST])
-    with (
-        run_files.using(run_files.RunFile.read(tmp_path / "a.csv.xz")),
-        pytest.raises(run_files.NeedsIndex, match="index of all passages"),
-    ):
-        build_index(store, HashEncoder())

@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from lib import run_files
 from lib.base import paths
 from lib.base.files import canonical_json, read_manifest, sha256_bytes
 from lib.base.provenance import code_hash, data_hash
@@ -137,11 +136,8 @@ def build_index(
     """Encode what is not yet in the cache (size and time are said first) and open the index.
 
     Shards never span two corpora, so that a change in one leaves the vectors of the others. The
-    ``torch`` backend searches on ``devices``, or else where the encoder runs. NeedsIndex while
-    searches are answered from a file: nothing is embedded then.
+    ``torch`` backend searches on ``devices``, or else where the encoder runs.
     """
-    if run_files.replaying():
-        raise run_files.NeedsIndex("an index of all passages")
     shards = []
     for corpus, passages in groupby(store, key=_corpus_of):
         block = [(p.title, p.text) for p in islice(passages, _BLOCK)]
