@@ -10,7 +10,7 @@ import pandas as pd
 from lib.base.paths import REPORTED
 from lib.methods import METHODS
 
-__all__ = ["PAPER_NAMES", "pivot", "pooled", "reported", "six_digits", "verdict"]
+__all__ = ["PAPER_NAMES", "nine_digits", "pivot", "pooled", "reported", "verdict"]
 
 PAPER_NAMES: dict[str, str] = {
     name: method.paper_name for name, method in METHODS.items() if getattr(method, "paper_name", "")
@@ -93,7 +93,11 @@ def pooled(table: pd.DataFrame, columns: Sequence[str], by: str = "method") -> p
     return pd.DataFrame(sums).assign(n=table.groupby(by, sort=False)["n"].sum())
 
 
-def six_digits(table: pd.DataFrame, columns: Sequence[str] = ("value",)) -> pd.DataFrame:
-    """A table to be stored, with these columns as text of six digits: three decimals, which other
-    numbers have in a file, would make ties and move what is computed from it."""
-    return table.assign(**{name: table[name].map("{:.6g}".format) for name in columns})
+def nine_digits(table: pd.DataFrame, columns: Sequence[str] = ("value",)) -> pd.DataFrame:
+    """A table to be stored, with these columns as text of nine digits, empty where missing.
+
+    Three decimals, which other numbers have in a file, would make ties and move what is computed
+    from it; so would six digits among probabilities near 0 and 1.
+    """
+    text = {name: table[name].map("{:.9g}".format, na_action="ignore") for name in columns}
+    return table.assign(**text)

@@ -12,10 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lib.base.paths import ROOT
+from lib.base.provenance import make_or_reuse
 from lib.data.questions import Question
 from lib.methods import METHODS, Expansion, Hypotheses, Way
 from lib.profiles import load_profile
-from lib.report import PAPER_NAMES, pivot, pooled, reported, verdict
+from lib.report import PAPER_NAMES, nine_digits, pivot, pooled, reported, verdict
 from lib.run import Retriever, execute
 from lib.search.contrast import matched_rotation, shifted_query
 from lib.search.embed import HashEncoder
@@ -89,6 +90,15 @@ def test_a_mean_over_sets_is_one_over_their_questions():
     assert found.loc["hplus", "value"] == pytest.approx(0.507)
     nowhere = pooled(table.assign(value=np.nan), ["value"])
     assert nowhere["value"].isna().all()
+
+
+def test_scores_near_0_and_1_keep_their_order_in_a_file_and_missing_ones_are_missing(own_folders):
+    scores = [1 - 3e-8, 1 - 1e-8, None, 2e-9, 3e-9, 0.5]
+    made = pd.DataFrame({"qid": list("abcdef"), "value": scores})
+    kept = make_or_reuse(lambda: nine_digits(made), "scores", "mini", code=["lib.stats"], data=[])
+    assert kept["value"].rank().tolist()[3:] == [1, 2, 3]
+    assert kept["value"].is_unique and kept["value"].isna().tolist() == made["value"].isna().tolist()
+    assert kept["value"].to_numpy() == pytest.approx(made["value"].to_numpy(), abs=1e-9, nan_ok=True)
 
 
 @pytest.mark.parametrize(

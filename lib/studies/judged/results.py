@@ -19,7 +19,7 @@ from lib.data.real import GROUPS
 from lib.limit import makes_real
 from lib.place import open_retriever
 from lib.profiles import Profile
-from lib.report import six_digits
+from lib.report import nine_digits
 from lib.search.embed import Encoder
 from lib.studies.contradiction.study import BINS, PERIODS, reported
 from lib.studies.evidence.load import files_of, load_evidence
@@ -88,7 +88,7 @@ def _contrast(
         outcomes = contrast_values(found, open_retriever(profile, encoder))
         asked = {key.removeprefix("real/") for key, *_ in found if key.startswith("real/")}
         note_look("contradiction, judged", "real", asked, profile.name, ARMS)
-        return six_digits(outcomes)
+        return nine_digits(outcomes)
 
     values = make_or_reuse(
         looked_at, "values_contradiction_arms", profile.name, dear=True, **origin

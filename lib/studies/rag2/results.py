@@ -17,7 +17,7 @@ from lib.data.judgments import HELPFUL, JUDGMENTS
 from lib.data.looks import note_look
 from lib.data.real import GROUPS, load_real
 from lib.profiles import Profile
-from lib.report import six_digits
+from lib.report import nine_digits
 from lib.run import Retriever
 from lib.studies.rag2.case import case_tables
 from lib.studies.rag2.filter_results import (
@@ -130,9 +130,9 @@ def group_results(group: str, profile: Profile, retriever: Retriever) -> dict[st
 
 
 def _measured(name: str, profile: Profile, retriever: Retriever) -> pd.DataFrame:
-    """One of ``VALUES``, as it is stored: its numbers with six digits."""
+    """One of ``VALUES``, as it is stored: its numbers with nine digits."""
     table = _MEASURED[name](profile, retriever)
-    return six_digits(table, [c for c, own in table.items() if own.dtype == float])
+    return nine_digits(table, [c for c, own in table.items() if own.dtype == float])
 
 
 def _held(_: Profile, retriever: Retriever) -> pd.DataFrame:
