@@ -155,7 +155,7 @@ def test_an_own_writer_is_never_replaced_by_what_the_base_generated(base, own):
     ("spec", "writer"),
     [
         (OWN, "org/my-model"),
-        ("openai:@cf/a:b@https://host/v1?x=y@z", "@cf/a:b"),
+        ("record:a.jsonl=openai:@cf/a:b@https://host/v1?x=y@z", "@cf/a:b"),
         ("record:a.jsonl=small", "small"),
         ("replay:data/recordings/a.jsonl", "data/recordings/a.jsonl"),
         ("record:a.jsonl=openai:", "of the environment"),

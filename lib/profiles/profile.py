@@ -117,6 +117,7 @@ def _check(where: str, settings: Mapping[str, Any]) -> None:
     from lib.methods import METHODS
 
     refuse_unknown(f"{where}: skip names no method", settings.get("skip", ()), tuple(METHODS))
+    _check_recorded(f"{where}: llm", settings.get("llm", "replay:"))
     if "chr" in settings.get("skip", ()):
         raise ValueError(f"{where}: chr cannot be skipped: every table compares with it")
     for answerer in settings.get("answerers", ()):
@@ -125,6 +126,16 @@ def _check(where: str, settings: Mapping[str, Any]) -> None:
     if generated := settings.get("generated"):
         refuse_unknown(f"{where}: [generated] has no field", generated, _GENERATED)
         _check(f"{where}, [generated]", generated)
+
+
+def _check_recorded(what: str, spec: str) -> None:
+    """ValueError for a server whose replies would be kept nowhere: its cells could not be told from
+    those of another model of the same name."""
+    if spec.startswith("openai:"):
+        raise ValueError(
+            f"{what} must say where its replies are kept. "
+            f'Next: llm = "record:data/recordings/live/mine.jsonl={spec}"'
+        )
 
 
 def _check_kind(what: str, value: Any, kind: str) -> None:
@@ -152,6 +163,7 @@ def _check_answerer(where: str, answerer: Any) -> None:
     _check_kind(f"{where}: each of answerers", answerer, "dict")
     kind = answerer.get("kind")
     refuse_unknown(f"{where}: no kind of answerer", [kind], tuple(READERS))
+    _check_recorded(f"{where}: llm of an answerer", str(answerer.get("llm", "")))
     # The encoder and the number of workers are the profile's, for all of its answerers.
     own = [f.name for f in fields(READERS[kind]) if f.init and not f.name.startswith("_")]
     own = [name for name in own if name not in ("encoder", "needs_llm", "workers")]
@@ -167,3 +179,4 @@ def _check_evidence(where: str, evidence: Mapping[str, Any]) -> None:
         refuse_unknown(
             f"{where}: an answerer of [evidence] has no setting", answerer, _EVIDENCE_ANSWERER
         )
+        _check_recorded(f"{where}: llm of an answerer", str(answerer.get("llm", "")))
