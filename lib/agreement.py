@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-__all__ = ["agreement_table"]
-
 
 def agreement_table(said: pd.DataFrame, between: str) -> pd.DataFrame:
     """Kappa and raw agreement of two judges, label by label.

@@ -18,8 +18,6 @@ from pathlib import Path
 from lib import lock
 from lib.base import paths
 
-__all__ = ["PERMISSIVE", "Audit", "audit", "is_permissive", "licence_of", "licences"]
-
 PIP_AUDIT = paths.ROOT / "build" / "audit" / "bin" / "pip-audit"
 LOCKED = lock.FOLDER / lock.BUILDS[""]
 """The lock with CUDA's torch: all of the other, and under the versions that advisories name."""

@@ -1,5 +1,4 @@
 """The name readers know for ``lib.data.questions``."""
 
-from lib.data.questions import Question, load_questions
-
-__all__ = ["Question", "load_questions"]
+from lib.data.questions import Question as Question
+from lib.data.questions import load_questions as load_questions

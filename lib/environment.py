@@ -10,8 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pandas as pd
 
-__all__ = ["PACKAGES", "versions", "machine", "check_weights"]
-
 PACKAGES = (
     "numpy",
     "torch",

@@ -13,8 +13,6 @@ from lib.methods.base import Method
 from lib.run import expand_all
 from lib.studies.naming import YES_NO, names_option
 
-__all__ = ["by_set", "hypotheses", "validity"]
-
 _COSTS = ("calls", "prompt_tokens", "output_tokens")
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from lib.base import paths
 from lib.base.files import atomic_write, sha256_file
 
-__all__ = ["COMMAND", "FIRST", "FOLDER", "environment_of", "seed"]
-
 FOLDER = paths.ROOT / "build" / "lab"
 
 FIRST = "/lab/tree/notebooks/00_start_here.ipynb"

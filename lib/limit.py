@@ -23,8 +23,6 @@ from lib.data.question_sets import few, question_sets
 from lib.profiles import Profile
 from lib.search.embed import Encoder
 
-__all__ = ["PASSAGES", "labelled", "limited", "makes_real", "not_run"]
-
 PASSAGES = 100
 """Passages of each corpus for each question."""
 

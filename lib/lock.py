@@ -31,23 +31,6 @@ from lib.base import paths
 from lib.base.files import atomic_write
 from lib.base.secrets import refuse_broken_passwords
 
-__all__ = [
-    "BUILDS",
-    "FOLDER",
-    "INSTALLED_FROM",
-    "WEIGHTS",
-    "absent",
-    "glibc_needed",
-    "install",
-    "normal",
-    "problems",
-    "read",
-    "refusal",
-    "source",
-    "stale",
-    "write",
-]
-
 FOLDER = paths.ROOT / "locks"
 REQUIREMENTS = paths.ROOT / "requirements.txt"
 

@@ -16,8 +16,6 @@ from lib.base.secrets import redacted
 if TYPE_CHECKING:
     from lib.profiles import Profile
 
-__all__ = ["NOTEBOOKS", "run"]
-
 NOTEBOOKS = (
     "00_start_here",
     "01_build_index",

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from lib.llm.replies import read_objects
 from lib.llm.thinking import part
 
-__all__ = ["Parsed", "parse_answer", "parse_mirage"]
-
 KEY = "answer_choice"
 """The field of MIRAGE's JSON that holds the letter."""
 

@@ -16,8 +16,6 @@ from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.embed import Encoder
 
-__all__ = ["open_retriever", "retriever_for", "store_of"]
-
 
 def store_of(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) -> PassageStore:
     """The profile's passages, or those of other ``corpora``; with a limit few (``lib.limit``)."""

@@ -26,18 +26,6 @@ from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 
-__all__ = [
-    "Answer",
-    "ChatReader",
-    "ChoiceReader",
-    "EvidenceReader",
-    "JudgedReader",
-    "READERS",
-    "Reader",
-    "answer_messages",
-    "load_reader",
-]
-
 CHARACTERS_PER_TOKEN = 3.0
 """A cautious estimate for medical English, so that a prompt never outgrows the model's context. It
 is an estimate on purpose: replay must build the same prompt without the model's tokenizer."""

@@ -10,8 +10,6 @@ import pandas as pd
 from lib.base.paths import REPORTED
 from lib.methods import METHODS
 
-__all__ = ["PAPER_NAMES", "nine_digits", "pivot", "pooled", "reported", "verdict"]
-
 PAPER_NAMES: dict[str, str] = {
     name: method.paper_name for name, method in METHODS.items() if getattr(method, "paper_name", "")
 }

@@ -31,16 +31,6 @@ from lib.search.merge import merge_balanced, merge_rrf, merge_scores
 from lib.search.vectors import encode_small
 from lib.ways import Hypotheses, Text, Way
 
-__all__ = [
-    "RUN_COLUMNS",
-    "Retriever",
-    "Unranked",
-    "execute",
-    "expand_all",
-    "run_retrieval",
-    "take_steps",
-]
-
 RUN_COLUMNS = ("method", "qid", "rank", "pid", "score")
 """method, question id, rank from 1, passage id, score (inner product, BM25 or fused)."""
 

@@ -13,28 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-__all__ = [
-    "CLASSES",
-    "METRICS",
-    "Pair",
-    "auroc",
-    "auroc_interval",
-    "ceiling",
-    "claims",
-    "class_of",
-    "compare",
-    "exact_mcnemar",
-    "holm",
-    "judged",
-    "long_values",
-    "mcnemar_p",
-    "mean_interval",
-    "measure",
-    "paired",
-    "sign_flip_p",
-    "summary",
-]
-
 CLASSES = ("target", "both", "mimic", "neither")
 METRICS = (
     "p_at_5",

@@ -18,8 +18,6 @@ from typing import Literal, get_args
 from lib.base.parameters import check_count, check_lam
 from lib.search.embed import Tower
 
-__all__ = ["DRAWS", "Form", "Hypotheses", "Space", "Text", "Way", "with_strangers"]
-
 DRAWS = 20
 """Draws of another question's mimic over which a control's value is averaged."""
 

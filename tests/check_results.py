@@ -20,8 +20,6 @@ from lib.base.compare import differences, tables
 from lib.base.files import read_manifest
 from lib.base.provenance import code_hash, data_hash
 
-__all__ = ["check"]
-
 
 def _compared(old: Path, new: Path, name: str) -> list[str]:
     """Every table of one folder against that of the same name in the other."""

@@ -8,8 +8,6 @@ import pytest
 
 from lib.base import paths
 
-__all__ = ["committed", "git"]
-
 
 def git(*arguments: str) -> list[str]:
     """What git prints, a line each. An archive that was unpacked is no clone: skipped."""

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from lib.base.paths import ROOT
 
-__all__ = ["Ended", "interrupted"]
-
 
 @dataclass(frozen=True)
 class Ended:

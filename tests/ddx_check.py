@@ -15,8 +15,6 @@ from lib.base.files import read_jsonl, sha256_file
 from lib.data.benchmark import ngrams, shared_ngrams
 from lib.data.ddx_mini import FILES, build, read
 
-__all__ = ["validate", "frozen_problems", "text_statistics", "real_ranges", "range_problems"]
-
 FIELDS = {
     "passages": {"pid", "source", "title", "text", "topic", "aspect", "check"},
     "questions": {

@@ -10,8 +10,6 @@ from lib.base.paths import DATA
 from lib.data.benchmark import ngrams
 from lib.studies.evidence.records import HEADINGS
 
-__all__ = ["FIELDS", "kappa", "read", "validate"]
-
 FOLDER = DATA / "evidence-mini"
 FIELDS = {
     "questions": ("qid", "medicine", "heading", "question", "answer"),

@@ -12,8 +12,6 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["FaultServer", "completion"]
-
 
 def completion(*texts: str, reason: str = "stop") -> dict:
     """A chat completion with one choice a text; 7 prompt tokens, 3 output tokens a choice."""

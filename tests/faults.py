@@ -32,8 +32,6 @@ from lib.base import paths
 from lib.base.files import atomic_write, sha256_bytes
 from lib.base.provenance import write_result
 
-__all__ = ["COLUMNS", "GROUPS", "TABLE", "Fault", "committed"]
-
 TABLE = paths.DATA / "results" / "faults.csv"
 COLUMNS = ("group", "fault", "tries", "lost", "wrong", "said")
 GROUPS = ("numbers", "secrets", "waiting", "supply")

@@ -16,8 +16,6 @@ from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 from lib.studies.lam.study import Study, open_study
 
-__all__ = ["DEV", "N", "QIDS", "made", "relabelled", "unit", "vectors_of"]
-
 N, DEV, DIM = 24, 8, 48
 QIDS = tuple(f"q{i:02d}" for i in range(N))
 _WORDS = ("fever", "rash", "cough", "pain", "swelling", "fatigue", "nausea", "tremor")

@@ -31,6 +31,7 @@ from lib.studies.judged.sample import ARMS, Pool, mini_pools, period_of, real_po
 from lib.studies.judged.sheets import make_sheet, read_pairs, sheet_messages
 from lib.studies.judged.study import by_all, judged_study, most_contradictory, studies_of
 from lib.studies.nli.models import load_backend
+from lib.studies.real.quality import LEAST_KAPPA, MOST_ERRORS
 
 TEXTS = {i: f"Drug {i} was given. It helped {n} of ten." for n, i in enumerate("abcd", 2)}
 POOL = Pool("query/x", TEXTS, tuple(combinations("abcd", 2)))
@@ -428,8 +429,8 @@ def test_the_committed_labels_make_every_table(tmp_path, monkeypatch):
     made = judged_tables(load_profile("mini"), "evidence-mini", encoder)
     judge = made["contradiction_judge"].set_index(["check", "label"])["value"]
     kappa = judge["kappa of first and second pass", "disagree"]
-    assert kappa >= quality.LEAST_KAPPA
-    assert judge["planted: all planted pairs", "error"] <= quality.MOST_ERRORS
+    assert kappa >= LEAST_KAPPA
+    assert judge["planted: all planted pairs", "error"] <= MOST_ERRORS
     judged_pairs = made["contradiction_judged"].set_index(["group", "measure"])["n"]
     wanted = {"mini": 340, "query": 1260, "near": 340}
     assert {group: judged_pairs[group, "same"] for group in wanted} == wanted

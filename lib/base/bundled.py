@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["KNOWN_BY", "known_by"]
-
 KNOWN_BY: dict[str, tuple[str, ...]] = {
     "ddx-mini/passages.jsonl": ("pid",),
     "ddx-mini/questions.jsonl": ("qid",),

@@ -21,8 +21,6 @@ from types import FrameType, TracebackType
 
 from lib.base.secrets import redacted
 
-__all__ = ["line_for", "set_up"]
-
 _LIB = Path(__file__).resolve().parent.parent
 
 _STOPPED = "stopped; what is finished is kept, the same command goes on from here"

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 
-__all__ = ["SECONDS", "differences", "tables"]
-
 SECONDS = "_seconds"
 """Tables whose name ends so hold a machine's times, which are no two times the same."""
 

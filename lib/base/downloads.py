@@ -33,16 +33,6 @@ from lib.base.files import atomic_write, is_sound, sha256_bytes, sha256_file
 from lib.base.paths import REGISTRY, cache, mirror_folder
 from lib.base.secrets import refuse_broken_passwords
 
-__all__ = [
-    "Resource",
-    "DownloadError",
-    "load_registry",
-    "fetch",
-    "members",
-    "download",
-    "check_answers",
-]
-
 _NEXT_COMMAND = "run: make data PROFILE=open"
 _LIMIT = 4_000_000_000  # bytes, of a download that has no registered size
 _ANSWERS_S = 10

@@ -26,26 +26,6 @@ from typing import Any
 
 from lib.base.bundled import known_by
 
-__all__ = [
-    "LONG_WAIT_S",
-    "StaleInput",
-    "atomic_write",
-    "canonical_json",
-    "locked",
-    "sha256_bytes",
-    "sha256_file",
-    "say_waiting",
-    "row_digest",
-    "read_jsonl",
-    "write_jsonl_gz",
-    "finished_bytes",
-    "is_sound",
-    "remove_with_manifest",
-    "write_manifest",
-    "read_manifest",
-]
-
-
 _FRESH_S = 60
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 """What the system says of a disk that is full or may not be written to."""

@@ -13,18 +13,6 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-__all__ = [
-    "LARGEST_LAM",
-    "check_count",
-    "check_k",
-    "check_lam",
-    "check_limit",
-    "check_number",
-    "one_of",
-    "refuse_unknown",
-]
-
-
 T = TypeVar("T")
 
 _MOST_NAMES = 40

@@ -11,21 +11,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = [
-    "ROOT",
-    "DATA",
-    "REGISTRY",
-    "DDX_MINI",
-    "REPORTED",
-    "RECORDINGS",
-    "cache",
-    "mirror_folder",
-    "results",
-    "figures",
-    "committed",
-    "shown",
-]
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "data"
 REGISTRY = DATA / "registry.toml"

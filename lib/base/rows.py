@@ -18,8 +18,6 @@ from typing import TypeVar
 
 from lib.base.files import LONG_WAIT_S, locked, say_waiting
 
-__all__ = ["CheckedRows"]
-
 T = TypeVar("T")
 
 _DIGEST_BYTES = 8

@@ -10,8 +10,6 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
-__all__ = ["BLOT", "KEYS", "redacted", "refuse_broken_passwords"]
-
 KEYS = ("CHR_LLM_KEY", "NCBI_API_KEY", "HF_TOKEN")
 """The environment variables that hold a key."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from lib.base import paths
 from lib.base.files import canonical_json, sha256_bytes
 
-__all__ = ["Unfinished"]
-
 
 class Unfinished:
     """The finished pieces of one piece of work, by name, in one file of the cache.

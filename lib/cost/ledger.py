@@ -13,8 +13,6 @@ import pandas as pd
 from lib.base.files import read_jsonl
 from lib.llm.chat import Reply, ledger
 
-__all__ = ["compare", "recorded", "served"]
-
 COUNTS = ["calls", "prompt_tokens", "output_tokens"]
 
 

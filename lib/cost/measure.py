@@ -26,8 +26,6 @@ from lib.methods.base import stem
 from lib.profiles import load_profile
 from lib.search.index import PassageIndex
 
-__all__ = ["ENCODER", "PASSAGE", "PROMPTS", "counted", "passages", "speeds"]
-
 PASSAGE = 221
 """Tokens of a MedCorp passage, mean (Xiong et al. 2024)."""
 PASSAGE_CHARACTERS = 955

@@ -24,8 +24,6 @@ from lib.readers import ChatReader
 from lib.report import reported
 from lib.studies.grid.controls import CONTROLS
 
-__all__ = ["MODELS", "hours", "page", "tokens"]
-
 PEAK, GIGABYTES = 312e12, 80
 """NVIDIA's data sheet of the A100 80 GB: dense bfloat16 operations a second, memory."""
 MODELS = {

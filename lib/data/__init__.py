@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lib.data.benchmark import Benchmark
 
-__all__ = ["benchmark_makers", "load_benchmark"]
-
 
 def benchmark_makers() -> dict[str, Callable[..., Benchmark]]:
     """What makes each benchmark, by name: a function of an encoder.

@@ -10,8 +10,6 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Benchmark", "name_words", "ngrams", "shared_ngrams"]
-
 
 @dataclass(frozen=True)
 class Benchmark:

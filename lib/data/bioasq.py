@@ -17,8 +17,6 @@ from lib.data.passages import CORPORA
 from lib.data.questions import load_bioasq_all, load_bioasq_dev
 from lib.search.vectors import encode_small
 
-__all__ = ["build"]
-
 
 def build(encoder) -> Benchmark:
     """The benchmark: 618 yes/no questions as test, and other types of question as dev.

@@ -32,8 +32,6 @@ from functools import cache
 
 from lib.data.benchmark import Benchmark, name_words
 
-__all__ = ["GENERIC", "STRUCK", "blind", "names_left", "strike"]
-
 STRUCK = "…"
 """What stands where a name was."""
 

@@ -12,8 +12,6 @@ from xml.etree.ElementTree import Element
 
 from lib.data.documents import Document, parse_xml, tidy
 
-__all__ = ["read_book"]
-
 _LEFT_OUT = {  # tags and classes
     "exercise",
     "footnote",

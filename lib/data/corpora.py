@@ -22,8 +22,6 @@ from lib.data.medrag import load_medrag
 from lib.data.passages import CORPORA, PASSAGE_CHARS, Passage
 from lib.data.questions import load_bioasq_all
 
-__all__ = ["cut", "load_passages"]
-
 
 def load_passages(source: str, limit: int | None = None) -> Iterator[Passage]:
     """Passages of a corpus in a fixed order, streaming; only the first ``limit`` if given.

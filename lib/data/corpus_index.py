@@ -22,8 +22,6 @@ from lib.data.store import PassageStore
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
-__all__ = ["files_of", "corpus_store", "corpus_table", "build_index", "only", "without"]
-
 READERS = (
     "lib.data.cnxml",
     "lib.data.corpora",

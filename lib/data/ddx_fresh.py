@@ -39,8 +39,6 @@ from lib.data.ddx_real import (
 )
 from lib.data.passages import Passage
 
-__all__ = ["apart_from_mimics", "build"]
-
 DESCRIBES = ("information",)
 """Answers to "What is ...?" alone: many on symptoms are a form that was filled in by machine."""
 

@@ -25,8 +25,6 @@ from lib.base import paths
 from lib.base.files import read_jsonl
 from lib.data.benchmark import Benchmark
 
-__all__ = ["FILES", "build", "known_errors", "read"]
-
 FILES = ("passages", "questions", "hypotheses", "expansions", "qrels")
 """What was frozen before the first retrieval run."""
 

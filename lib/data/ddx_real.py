@@ -21,17 +21,6 @@ from lib.data.neighbours import neighbour_ranks, pick
 from lib.data.passages import CORPORA, OPEN_CORPUS, Passage
 from lib.search.vectors import encode_small
 
-__all__ = [
-    "Disease",
-    "Institutes",
-    "as_benchmark",
-    "build",
-    "description",
-    "diseases_of",
-    "names_of",
-    "passages_by_disease",
-]
-
 HYPOTHESIS_SUBSET = "3_GHR_QA"
 DESCRIBES = ("information", "symptoms")
 """Question types whose answer describes a disease, in order of preference."""

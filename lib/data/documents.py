@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-__all__ = ["Document", "tidy", "parse_xml"]
-
 _POWER = re.compile(r"(?<=\d)<sup>", re.IGNORECASE)
 _BREAK = re.compile(r"</?(?:br|p)\s*/?>", re.IGNORECASE)
 _INLINE = re.compile(r"</?(?:b|i|u|em|strong|sub|sup)>", re.IGNORECASE)

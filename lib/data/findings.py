@@ -10,8 +10,6 @@ from typing import Any
 from lib.base.downloads import fetch
 from lib.data.documents import tidy
 
-__all__ = ["read_findings"]
-
 
 def read_findings() -> Iterator[dict[str, Any]]:
     """What doctors read off every article: article, prompt, intervention, comparator, outcome,

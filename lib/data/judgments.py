@@ -19,18 +19,6 @@ from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.base.paths import DATA
 from lib.data.passages import Passage
 
-__all__ = [
-    "HELPFUL",
-    "JUDGMENTS",
-    "Evidence",
-    "Label",
-    "add_labels",
-    "evidence",
-    "read_judgments",
-    "read_option",
-    "shown_text",
-]
-
 JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
 
 HELPFUL = DATA / "judgments" / "helpful.csv"

@@ -14,8 +14,6 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, locked, sha256_bytes
 
-__all__ = ["COLUMNS", "note_look", "read_looks"]
-
 COLUMNS = (
     "look",
     "date",

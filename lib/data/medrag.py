@@ -23,16 +23,6 @@ from lib.base.paths import cache, mirror_folder
 from lib.data.documents import parse_xml, tidy
 from lib.data.passages import CORPORA, Passage
 
-__all__ = [
-    "Estimate",
-    "SOURCES",
-    "cut_statpearls",
-    "estimate",
-    "load_medrag",
-    "local_files",
-    "read_records",
-]
-
 STATPEARLS = "https://ftp.ncbi.nlm.nih.gov/pub/litarch/3d/12/statpearls_NBK430685.tar.gz"
 _SHORT = 200  # characters: a shorter paragraph is appended to the passage before it
 _LONG = 1000  # characters: a passage stays shorter than this

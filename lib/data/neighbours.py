@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["neighbour_ranks", "pick"]
-
 
 def neighbour_ranks(vectors: np.ndarray) -> np.ndarray:
     """The 50 (or all, if fewer) nearest other rows of each row, nearest first, ties by row.

@@ -18,16 +18,6 @@ from pathlib import Path
 from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.base.paths import DATA
 
-__all__ = [
-    "PAIR_JUDGMENTS",
-    "REASONS",
-    "PairLabel",
-    "Verdict",
-    "add_pair_labels",
-    "read_pair_judgments",
-    "verdicts",
-]
-
 PAIR_JUDGMENTS = DATA / "judgments" / "contradiction.jsonl.gz"
 
 REASONS = ("opposite", "population", "dose", "outcome", "design", "time")

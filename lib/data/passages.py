@@ -7,8 +7,6 @@ from typing import Any
 
 from lib.base.downloads import load_registry
 
-__all__ = ["CORPORA", "OPEN_CORPUS", "PASSAGE_CHARS", "Corpus", "Passage"]
-
 PASSAGE_CHARS = 1000
 OPEN_CORPUS = ("bioasq", "pubmedqa", "medquad", "openstax")
 

@@ -9,8 +9,6 @@ from lib.base.files import sha256_bytes
 from lib.data.questions import Question, load_questions
 from lib.data.real import in_full, load_real
 
-__all__ = ["few", "question_sets", "sampled"]
-
 
 def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
     """Test questions by set and sorted by id, ``n`` of each (0 = all).

@@ -22,8 +22,6 @@ from lib.base.files import read_jsonl
 from lib.base.paths import DDX_MINI
 from lib.data.documents import tidy
 
-__all__ = ["Question", "SIZES", "load_questions", "load_bioasq_all", "load_bioasq_dev"]
-
 MOST_OPTIONS = 5
 """Options of a question at most."""
 

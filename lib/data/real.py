@@ -18,8 +18,6 @@ from lib.base.files import sha256_bytes
 from lib.base.paths import DATA
 from lib.data.questions import Question, load_bioasq_dev, load_questions
 
-__all__ = ["EXAMS", "GROUPS", "Split", "asks_for_the_exception", "in_full", "load_real", "pictures"]
-
 EXAMS = ("medqa", "mmlu")
 """The sets with four options; BioASQ's are yes and no."""
 

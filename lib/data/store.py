@@ -19,8 +19,6 @@ from urllib.parse import quote
 from lib.base.files import StaleInput, atomic_write, canonical_json, read_manifest, write_manifest
 from lib.data.passages import Passage
 
-__all__ = ["PassageStore"]
-
 _FIELDS = "pid, title, text, source, meta"
 _SELECT = f"SELECT {_FIELDS} FROM passage"
 Told = Callable[[bytes], object]

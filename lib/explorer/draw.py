@@ -14,8 +14,6 @@ from lib.explorer.rows import CLASSES
 from lib.explorer.view import STARTS, Place, Seen, View
 from lib.pages.readable import NO_FORMULAS
 
-__all__ = ["COLOURS", "picture", "texts"]
-
 COLOURS = {
     "right": "#0072B2",
     "both": "#56B4E9",

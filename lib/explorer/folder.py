@@ -22,17 +22,6 @@ from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
-__all__ = [
-    "LARGEST_FILE",
-    "MOST_PASSAGES",
-    "SOURCE",
-    "SUFFIXES",
-    "FolderPassages",
-    "folder_retriever",
-    "folder_table",
-    "read_folder",
-]
-
 SOURCE = "own"
 """The source of a folder's passages."""
 

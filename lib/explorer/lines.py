@@ -13,19 +13,6 @@ import numpy as np
 from lib.search.contrast import spectrum
 from lib.ways import Way
 
-__all__ = [
-    "CHOICES",
-    "COLUMNS",
-    "Form",
-    "LAM_MAX",
-    "Mimic",
-    "breakpoints",
-    "candidates",
-    "lines_of",
-    "order_at",
-    "way_of",
-]
-
 COLUMNS = ("plus", "own", "question", "random", "several")
 """Of a score row: cosines of the passage with H+, with the question's own H-, with the question,
 with another question's mimic, and the largest with several mimics. NaN where there is no text."""

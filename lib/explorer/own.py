@@ -35,23 +35,6 @@ from lib.run import Retriever, expand_all
 from lib.search.contrast import TINY
 from lib.ways import Hypotheses, Text
 
-__all__ = [
-    "MOST_SEARCHED",
-    "NONE",
-    "OWN",
-    "another_mimic",
-    "controls",
-    "count_about",
-    "hypotheses_of",
-    "order",
-    "own_question",
-    "stretches",
-    "told",
-    "top_table",
-    "write_hypotheses",
-    "writer",
-]
-
 OWN = "own"
 """The name of the set, and of its one question."""
 

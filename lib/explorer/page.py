@@ -22,8 +22,6 @@ from lib.explorer.rows import CLASSES, Explored
 from lib.explorer.store import FOLDER, read_rows
 from lib.explorer.view import View, median_question
 
-__all__ = ["LIMIT", "PAGE", "TOP", "kept_records", "page", "write_page"]
-
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
 LIMIT = 3_000_000

@@ -18,18 +18,6 @@ from lib.search.contrast import cosine
 from lib.search.index import DenseIndex
 from lib.ways import Hypotheses
 
-__all__ = [
-    "CHECKED",
-    "CLASSES",
-    "DEPTH",
-    "RECORD",
-    "Explored",
-    "QuestionSet",
-    "check_rows",
-    "put_together",
-    "rows_of",
-]
-
 DEPTH = 10
 """The rows hold the exact top this deep."""
 

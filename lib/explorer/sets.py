@@ -22,8 +22,6 @@ from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import written_for
 from lib.ways import DRAWS
 
-__all__ = ["EXCERPT", "benchmark_set", "class_on_exam", "real_sets", "shown"]
-
 EXCERPT = 280
 """Characters of a passage that are kept: enough to see what it is about."""
 

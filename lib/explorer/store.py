@@ -24,8 +24,6 @@ from lib.base.files import (
 )
 from lib.explorer.rows import Explored
 
-__all__ = ["FILES", "FOLDER", "read_rows", "write_rows"]
-
 FOLDER = paths.DATA / "explorer"
 FILES = ("scores.npy", "questions.jsonl.gz", "passages.jsonl.gz")
 

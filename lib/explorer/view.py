@@ -15,8 +15,6 @@ from lib.explorer.lines import LAM_MAX, Form, Mimic, breakpoints, lines_of, orde
 from lib.explorer.rows import CLASSES, DEPTH, Explored
 from lib.search.contrast import rotation
 
-__all__ = ["GOOD", "STARTS", "Place", "Seen", "View", "median_question"]
-
 STARTS: Mapping[Form, str] = {
     "one mimic": "H+ alone",
     "question added": "H+, question added",

@@ -11,8 +11,6 @@ from lib.explorer.rows import Explored
 from lib.explorer.store import read_rows
 from lib.explorer.view import Place, View
 
-__all__ = ["Explorer", "explore"]
-
 _MIMICS = {
     "own": "the question's own",
     "random": "another question's",

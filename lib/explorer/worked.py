@@ -18,8 +18,6 @@ from lib.explorer.rows import CLASSES
 from lib.explorer.view import GOOD, Place, View
 from lib.plots.style import SMALL, WIDTH, headline, ink, label_ends, mark_lambdas, pyplot
 
-__all__ = ["lines_table", "median_table", "plot_why", "plot_worked", "worked_table"]
-
 _WIDE, _CELL = 5.0, 0.6
 """Inches: the picture, so narrow that it can be read on a telephone; a passage's height."""
 _PLUS, _MINUS, _QUERY = "black", COLOURS["wrong"], "#D55E00"

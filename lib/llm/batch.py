@@ -17,16 +17,6 @@ from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.llm.chat import ChatModel, Message, Reply, current_tag
 from lib.llm.recorder import Recorder, RecordingMiss, recording_key
 
-__all__ = [
-    "Collector",
-    "Nothing",
-    "Pending",
-    "add_replies",
-    "pending",
-    "read_sheet",
-    "sheet",
-]
-
 
 @dataclass(frozen=True)
 class Pending:

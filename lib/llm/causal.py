@@ -18,8 +18,6 @@ import numpy as np
 from lib.base.files import sha256_bytes
 from lib.llm.thinking import part
 
-__all__ = ["BUNDLED", "Causal", "Sampling", "open_causal", "plain_causal"]
-
 BUNDLED = "smollm2"
 
 _BATCH_TOKENS = 1024

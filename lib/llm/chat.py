@@ -15,22 +15,6 @@ from tqdm.auto import tqdm
 from lib.llm.thinking import part
 from lib.llm.waiting import stop_on_interrupt
 
-__all__ = [
-    "ChatModel",
-    "LLMError",
-    "MOST_CHARACTERS",
-    "MOST_SIGNS",
-    "Message",
-    "REFERENCE",
-    "Reply",
-    "ScriptedChat",
-    "current_tag",
-    "in_parallel",
-    "ledger",
-    "sample_seed",
-    "tag",
-]
-
 Message = dict[str, str]
 
 REFERENCE = "reference text"

@@ -11,8 +11,6 @@ from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import small_model
 
-__all__ = ["connect", "writer_of"]
-
 _MODEL_AT = re.compile(r"(?is)(.*?)(?:@(https?://.*))?")
 
 

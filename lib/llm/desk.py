@@ -16,8 +16,6 @@ from typing import Any
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.llm.batch import Pending, read_sheet, sheet
 
-__all__ = ["answered", "give_requests", "give_sheets", "replies"]
-
 CHARACTERS = 150_000
 """Of a conversation's judging sheets together, at most."""
 

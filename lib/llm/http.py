@@ -10,8 +10,6 @@ from typing import Any
 
 import openai
 
-__all__ = ["MOST_BYTES", "BoundedClient", "Connection", "TooLong"]
-
 MOST_BYTES = 50_000_000
 """No answer is a hundredth of it. More is not read: a server that never ends would fill memory."""
 

@@ -21,8 +21,6 @@ from lib.llm.chat import ChatModel, LLMError, Message, Reply, sample_seed
 from lib.llm.thinking import part
 from lib.llm.waiting import pause, within
 
-__all__ = ["OpenAIChat"]
-
 _AROUND_A_LETTER = " \t\n\u2581\u0120\u010a()[]{}\"'*.:"
 """What may stand around a letter in its token: blanks, as tokenizers spell them, and brackets."""
 

@@ -7,8 +7,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-__all__ = ["as_places", "checked", "find_words", "is_in", "quoted", "with_words"]
-
 # One line at most, so that a forgotten mark spoils one line and not the rest of the reply.
 _QUOTED = re.compile(r'"([^"\n]+)"|“((?:[^“”\n]|“[^“”\n]*”)+)”')
 

@@ -37,8 +37,6 @@ from lib.base.files import (
 from lib.base.paths import shown
 from lib.llm.chat import REFERENCE, ChatModel, Message, Reply, current_tag, sample_seed
 
-__all__ = ["Recorder", "RecordingMiss", "may_ask", "recording_key"]
-
 LONG = 4000
 """Characters from which a request is kept by its key alone: a prompt that holds passages."""
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from lib.llm.chat import ChatModel, Message, Reply
 
-__all__ = ["JsonReply", "ask_json", "read_objects"]
-
 _START = re.compile(r"\{(?=\s*[\"'“‘])")
 _NAME = r"[^\"'“”‘’\\{}\[\]:,]+"
 _KEY = rf"[\"'“‘]{_NAME}[\"'”’]\s*:\s*"

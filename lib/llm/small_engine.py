@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from lib.llm.small_model import small_model
 
-__all__ = ["Generated", "SmallEngine"]
-
 
 @dataclass(frozen=True)
 class Generated:

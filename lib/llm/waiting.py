@@ -10,8 +10,6 @@ from contextvars import ContextVar
 from threading import Event, Thread
 from typing import TypeVar
 
-__all__ = ["pause", "stop_on_interrupt", "within"]
-
 T = TypeVar("T")
 
 _STOP: ContextVar[Event | None] = ContextVar("stop", default=None)

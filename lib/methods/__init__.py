@@ -32,16 +32,3 @@ METHODS: dict[str, Method] = _by_name(
     )
 )
 """Every method by name, with its default settings. Add yours: one file, one line here."""
-
-__all__ = [
-    "METHODS",
-    "Budget",
-    "Expansion",
-    "Fusion",
-    "Hypotheses",
-    "Method",
-    "Search",
-    "Sparse",
-    "Text",
-    "Way",
-]

@@ -15,8 +15,6 @@ import numpy as np
 from lib.data.questions import Question
 from lib.methods.base import Hit, Taken, check_choices, stem
 
-__all__ = ["Filter", "Rerank", "Scorer", "shown"]
-
 Scorer = Callable[[Sequence[tuple[str, str]]], np.ndarray]
 """scores(pairs) -> float (n,): how well each (query, passage text) fits, higher is better."""
 

@@ -16,27 +16,6 @@ from lib.data.questions import Question
 from lib.llm.chat import Reply
 from lib.ways import Hypotheses, Text
 
-__all__ = [
-    "Budget",
-    "Expansion",
-    "Fusion",
-    "Hit",
-    "Method",
-    "Request",
-    "Search",
-    "Sparse",
-    "Step",
-    "Taken",
-    "check_choices",
-    "first_words",
-    "numbered",
-    "passages_of",
-    "question_alone",
-    "reply_trace",
-    "says_nothing",
-    "stem",
-]
-
 
 @dataclass(frozen=True)
 class Sparse:

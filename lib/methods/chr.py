@@ -12,8 +12,6 @@ from lib.methods.base import Budget, Expansion, Search, says_nothing, stem
 from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text, Way
 
-__all__ = ["CHR", "HYPOTHESES", "HPlus", "written_pair"]
-
 HYPOTHESES = {
     "type": "object",
     "properties": {"H_plus": {"type": "string"}, "H_minus": {"type": "string"}},

@@ -16,8 +16,6 @@ from lib.methods.base import Budget, Expansion, Search, Sparse
 from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
-__all__ = ["CSQE", "KEY_SENTENCES"]
-
 _TEXT = {"type": "string"}
 KEY_SENTENCES = {
     "type": "object",

@@ -12,8 +12,6 @@ from lib.methods.base import Budget, Expansion, Search, says_nothing, stem
 from lib.methods.chr import CHR
 from lib.ways import Hypotheses, Text
 
-__all__ = ["MIMICS", "Differential"]
-
 MIMICS = {
     "type": "object",
     "properties": {

@@ -12,8 +12,6 @@ from lib.methods.base import Budget, Expansion, Fusion, Search
 from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
-__all__ = ["HyDEFusion"]
-
 
 @dataclass(frozen=True)
 class HyDEFusion:

@@ -11,8 +11,6 @@ from lib.methods.base import Budget, Expansion, Search, passages_of, stem
 from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
-__all__ = ["HyDE"]
-
 
 @dataclass(frozen=True)
 class HyDE:

@@ -11,8 +11,6 @@ from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
 from lib.ways import Hypotheses, Text
 
-__all__ = ["Query2Doc"]
-
 
 @dataclass(frozen=True)
 class Query2Doc:

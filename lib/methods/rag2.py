@@ -22,8 +22,6 @@ from lib.methods.base import (
 from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
-__all__ = ["RAG2"]
-
 
 @dataclass(frozen=True)
 class RAG2:

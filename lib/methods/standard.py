@@ -8,8 +8,6 @@ from lib.data.questions import Question
 from lib.methods.base import Expansion, Fusion, Search, Sparse, stem
 from lib.ways import Hypotheses, Text
 
-__all__ = ["Hybrid", "Standard"]
-
 
 @dataclass(frozen=True)
 class Standard:

@@ -13,8 +13,6 @@ from lib.methods.base import Budget, Expansion, Hit, Search
 from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
-__all__ = ["ThinkQE", "new_passages"]
-
 
 @dataclass(frozen=True)
 class ThinkQE:

@@ -1,5 +1,3 @@
 """The name readers know for ``lib.studies.nli.models``."""
 
-from lib.studies.nli.models import load_backend
-
-__all__ = ["load_backend"]
+from lib.studies.nli.models import load_backend as load_backend

@@ -19,8 +19,6 @@ from lib.pages.summary import answer, both_sides, tests
 from lib.profiles import Profile, load_profile, methods_of
 from lib.studies.grid.accuracy import AVERAGE
 
-__all__ = ["BLOCKS"]
-
 FEW = 6
 """Below this many questions no share is shown, as no test is made (``lib.stats.judged``)."""
 MAJORITY, RANDOM = "majority", "random"

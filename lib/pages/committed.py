@@ -11,8 +11,6 @@ from lib.base import paths
 from lib.base.files import read_manifest
 from lib.base.provenance import read_result
 
-__all__ = ["OUTCOMES", "PROFILES", "between", "chance", "folded", "markdown", "read", "whole"]
-
 PROFILES = ("mini", "open")
 """Whose results are committed; ``paper`` needs GPUs and a model hub, and is shown as NOT RUN."""
 OUTCOMES = {

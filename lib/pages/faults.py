@@ -5,8 +5,6 @@ from __future__ import annotations
 from lib.pages.committed import markdown, read
 from lib.pages.readable import plain
 
-__all__ = ["faults"]
-
 _GROUPS = {
     "numbers": "Wrong numbers, lost work",
     "secrets": "Secrets and hostile text",

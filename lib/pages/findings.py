@@ -13,8 +13,6 @@ from lib.plots.labels import label_of
 from lib.studies.audit.reported import VERDICTS
 from lib.studies.nli.labelled import LEAST, TRAINED_ON, instruments
 
-__all__ = ["audit", "claims", "contradiction", "reading", "story"]
-
 STUDIES = {
     "ddx_fresh": "ddx-fresh: diseases nothing was tuned on",
     "ddx_real": "ddx-real: looked at many times",

@@ -9,8 +9,6 @@ from lib.pages import selflearn as slhyde_page
 from lib.pages.committed import between, folded, markdown, read
 from lib.pages.readable import words
 
-__all__ = ["lesson", "rag2", "slhyde"]
-
 _RAG2 = (
     "rag2_filters_auroc",
     "rag2_filters_claims",

@@ -13,34 +13,12 @@ from html import escape
 import pandas as pd
 
 from lib.pages.committed import between
-from lib.pages.rag2 import found as rag2_found
+from lib.pages.rag2 import found as rag2_found  # noqa: F401 - notebook 10
 from lib.pages.readable import words
-from lib.pages.selflearn import found as slhyde_found
+from lib.pages.selflearn import found as slhyde_found  # noqa: F401 - notebook 11
 from lib.plots.labels import label_of
 from lib.report import pooled
 from lib.studies.audit.reported import VERDICTS
-
-__all__ = [
-    "accuracy_found",
-    "audit_found",
-    "audit_list",
-    "audit_rows",
-    "collapse_found",
-    "contradiction_found",
-    "cost_found",
-    "likeness_found",
-    "lambda_found",
-    "moved_rows",
-    "question_found",
-    "rag2_found",
-    "real_found",
-    "retrieval_found",
-    "said_of_abstracts",
-    "said_of_one_question",
-    "shift_found",
-    "slhyde_found",
-    "tiers_found",
-]
 
 PAPER, GIVEN = "chr", "chr_given"
 """CHR at the paper's lambda, 1, and at the reader's own: the keys of the grid."""

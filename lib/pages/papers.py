@@ -14,25 +14,6 @@ from pathlib import Path
 from lib.base import paths
 from lib.pages.committed import markdown
 
-__all__ = [
-    "COLUMNS",
-    "FILE",
-    "MEASURED",
-    "NOT_RUN",
-    "PAPERS",
-    "PREFIXES",
-    "REHEARSED",
-    "RETRIEVAL",
-    "STATUSES",
-    "Item",
-    "counts",
-    "linked",
-    "papers",
-    "papers_found",
-    "place_of",
-    "read_items",
-]
-
 FILE = paths.DATA / "papers.csv"
 COLUMNS = ("paper", "item", "what", "status", "where", "note")
 """Of the list; ``where`` holds its places with "; " between them."""

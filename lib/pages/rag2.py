@@ -16,8 +16,6 @@ from lib.pages.committed import between
 from lib.plots.rag2 import FILTERS
 from lib.report import pivot
 
-__all__ = ["beside", "filters_found", "found", "named"]
-
 RECIPE = "cross-ppl-25"
 VECTORS = "head-ppl-25"
 """RAG2's label, learnt by a cross-encoder, and by a regression on vectors."""

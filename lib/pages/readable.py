@@ -17,19 +17,6 @@ from lib.methods import METHODS
 from lib.plots.labels import label_of
 from lib.report import pivot
 
-__all__ = [
-    "NAMES",
-    "NO_FORMULAS",
-    "by_method",
-    "caption",
-    "plain",
-    "readable",
-    "show",
-    "show_texts",
-    "wide",
-    "words",
-]
-
 NAMES = {
     "arm": "searched with",
     "family": "searched with",

@@ -9,8 +9,6 @@ from lib.plots.labels import label_of
 from lib.studies.real.cases import SHOWN
 from lib.studies.real.measures import JUDGED_P, ON_TOPIC, OWN_ANSWER, POOL
 
-__all__ = ["judged", "real", "stories", "tests_of", "verdict", "why", "works", "written"]
-
 _SAW = ("hplus", "chr", "max", "mean", "hyde-options", "rationale", OWN_ANSWER, POOL)
 """What begins so was written by somebody who saw the options, unless it ends in -stem; the pool
 holds what such searches found."""

@@ -15,8 +15,6 @@ from lib.base.compare import differences, tables
 from lib.base.files import atomic_write
 from lib.pages.committed import PROFILES, markdown, whole
 
-__all__ = ["COLUMNS", "add_row", "log", "page"]
-
 COLUMNS = ("date", "machine", "python", "profile", "command", "compared", "equal", "note")
 """Of the log: ``compared`` and ``equal`` count result files, made afresh against committed."""
 

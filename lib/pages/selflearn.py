@@ -23,8 +23,6 @@ from lib.studies.selflearn.study import (
     RIGHT_LOW,
 )
 
-__all__ = ["beside", "declared", "found"]
-
 _NDCG, _RECALL = "ndcg_at_10", "recall_at_100"
 
 _STEPS = (

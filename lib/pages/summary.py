@@ -9,8 +9,6 @@ from lib.pages.real import tests_of, why, works
 from lib.studies.lam.claims import errata, primary_tests
 from lib.studies.real.measures import JUDGED_P
 
-__all__ = ["answer", "both_sides", "purer", "tests"]
-
 QUESTIONS, FRESH, REAL, BLIND = "real", "ddx_fresh", "ddx_real", "ddx_real_blind"
 HIT, P, SHARE = "hit_right", "p_at_5", "supports_right_at_5"
 

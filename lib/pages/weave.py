@@ -14,8 +14,6 @@ from lib.base.files import atomic_write
 from lib.pages import results
 from lib.pages.blocks import BLOCKS
 
-__all__ = ["blocks_on", "pages", "stale", "woven", "write"]
-
 SHARED = ("answer", "both_sides")
 """What may stand on more than one page: what README says first also opens the page of results."""
 _BLOCK = re.compile(r"<!-- begin: (\w+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)

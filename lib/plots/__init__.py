@@ -12,24 +12,3 @@ from lib.plots.dots import control_rows, plot_differences, plot_dots
 from lib.plots.labels import label_of, pair_label, with_labels
 from lib.plots.stack import JUDGED, POOLED, dev_lambdas, plot_composition, plot_spectrum
 from lib.plots.style import save
-
-__all__ = [
-    "JUDGED",
-    "POOLED",
-    "control_rows",
-    "dev_lambdas",
-    "label_of",
-    "pair_label",
-    "plot_composition",
-    "plot_cosines",
-    "plot_curves",
-    "plot_differences",
-    "plot_dots",
-    "plot_reported_lambda",
-    "plot_spectrum",
-    "plot_studies",
-    "plot_trade_off",
-    "said",
-    "save",
-    "with_labels",
-]

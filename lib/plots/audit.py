@@ -20,8 +20,6 @@ from lib.studies.audit.margins import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot_discordance", "plot_p"]
-
 _LINES = {
     GENERATORS[0]: {"color": "#0072B2", "ls": "-"},
     GENERATORS[1]: {"color": "#CC79A7", "ls": "-"},

@@ -12,16 +12,6 @@ from lib.plots.dots import plot_dots
 from lib.plots.palette import COLOURS, GREY
 from lib.plots.style import SMALL, WIDTH, headline, label_ends, pyplot
 
-__all__ = [
-    "MODELLED",
-    "plot_heatmap",
-    "plot_periods",
-    "plot_quality",
-    "plot_timeline",
-    "said_of_periods",
-    "said_of_quality",
-]
-
 MODELLED = "contradiction as a model sees it, not as a judge does"
 """What a figure says whose numbers go through an NLI model."""
 

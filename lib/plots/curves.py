@@ -21,14 +21,6 @@ from lib.plots.style import (
     pyplot,
 )
 
-__all__ = [
-    "plot_cosines",
-    "plot_curves",
-    "plot_reported_lambda",
-    "plot_studies",
-    "plot_trade_off",
-]
-
 
 def plot_curves(
     table: pd.DataFrame,

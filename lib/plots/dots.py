@@ -21,8 +21,6 @@ from lib.plots.style import (
     pyplot,
 )
 
-__all__ = ["EXPLORATORY", "control_rows", "plot_differences", "plot_dots"]
-
 FEW = 6
 """From so many questions on a value or a difference has an interval."""
 _ROW = 0.24

@@ -10,8 +10,6 @@ from lib.plots.labels import grid_label, label_of
 from lib.plots.palette import COLOURS, GREY, in_order, in_order_of_arms
 from lib.plots.style import SMALL, WIDTH, count_label, headline, pyplot, spread
 
-__all__ = ["plot_cost", "plot_methods", "plot_overlap", "plot_reading", "reading_rows"]
-
 NOBODY = "no reader"
 """The answerer of rows that nobody reads, such as the commonest letter."""
 

@@ -13,8 +13,6 @@ import pandas as pd
 
 from lib.methods import METHODS
 
-__all__ = ["grid_label", "label_of", "pair_label", "with_labels"]
-
 _WHOLE = {
     "chr+rotation": "matched rotation",
     "chr+stranger": "another question's mimic",

@@ -8,8 +8,6 @@ import pandas as pd
 
 from lib.plots.curves import plot_curves
 
-__all__ = ["plot_wrong", "wrong_rows"]
-
 _MIXED = re.compile(r"(?P<arm>\w+), (?P<share>\d+) % wrong")
 _SETS = {
     "bioasq": "all questions",

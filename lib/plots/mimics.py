@@ -16,8 +16,6 @@ from lib.studies.mimics.cases import PAPER, crossing
 from lib.studies.mimics.tables import PHYSICIAN
 from lib.studies.mimics.tier_statistics import TIERS
 
-__all__ = ["plot_cases", "plot_tiers", "tier_rows"]
-
 
 def tier_rows(table: pd.DataFrame) -> pd.DataFrame:
     """What ``plot_tiers`` draws of ``table4``: the paper's accuracy, ours, and P@k, by tier.

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 from lib.methods import METHODS
 
-__all__ = ["ARMS", "COLOURS", "GREY", "SETS", "colour_of", "in_order", "in_order_of_arms"]
-
 GREY, _BLUE, _WINE = "#999999", "#0072B2", "#882255"
 _OWN = {
     # Arms, and families of arms over lambda.

@@ -9,16 +9,6 @@ from lib.plots.dots import plot_dots
 from lib.plots.palette import COLOURS, GREY
 from lib.report import pooled
 
-__all__ = [
-    "FILTERS",
-    "filter_rows",
-    "k_rows",
-    "plot_filters",
-    "plot_reading_by_k",
-    "plot_strategies",
-    "strategy_rows",
-]
-
 FILTERS = {
     "cross-ppl-25": "RAG²'s recipe: cross-encoder, ΔPPL, top 25 %",
     "cross-shuffled": "cross-encoder, labels in disorder",

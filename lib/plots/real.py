@@ -11,16 +11,6 @@ from lib.plots.curves import plot_curves
 from lib.plots.palette import COLOURS
 from lib.plots.stack import plot_composition
 
-__all__ = [
-    "ARMS_OF",
-    "OUTCOMES",
-    "SUPPORTS",
-    "outcome_rows",
-    "plot_outcomes",
-    "plot_support",
-    "support_rows",
-]
-
 ARMS_OF = {
     "own": "chr",
     "matched rotation": "chr+rotation",

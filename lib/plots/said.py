@@ -13,30 +13,6 @@ import pandas as pd
 from lib.plots.labels import label_of
 from lib.report import pivot, pooled
 
-__all__ = [
-    "baselines",
-    "best_lambdas",
-    "changes",
-    "chr_and_hplus",
-    "clear_of_zero",
-    "contradiction",
-    "contrast",
-    "controls",
-    "cosines",
-    "cost",
-    "counts_of",
-    "exchanged",
-    "forms",
-    "moved",
-    "nearest",
-    "on_the_mimic",
-    "overlap",
-    "parts",
-    "reader_over_lambda",
-    "sets",
-    "tiers",
-]
-
 
 def moved(before: float, after: float) -> str:
     """From one value to another: "falls from 0.31 to 0.16", "stays at 0.31"."""

@@ -10,16 +10,6 @@ from lib.plots.palette import COLOURS, GREY
 from lib.studies.selflearn.evaluate import HOW
 from lib.studies.selflearn.study import BASE, BM25
 
-__all__ = [
-    "RETRIEVERS",
-    "learning_rows",
-    "plot_learning",
-    "plot_retrievers",
-    "plot_ways",
-    "retriever_rows",
-    "way_rows",
-]
-
 RETRIEVERS = {
     BM25: "BM25, by words",
     BASE: "the base, untrained",

@@ -22,8 +22,6 @@ from lib.plots.style import (
     pyplot,
 )
 
-__all__ = ["JUDGED", "POOLED", "dev_lambdas", "plot_composition", "plot_spectrum"]
-
 JUDGED = {
     "target_at_5": ("on the target", COLOURS["target"]),
     "both_at_5": ("on both", COLOURS["both"]),

@@ -15,23 +15,6 @@ import pandas as pd
 from lib.base import paths, provenance
 from lib.base.files import atomic_write
 
-__all__ = [
-    "SMALL",
-    "WIDTH",
-    "beside",
-    "count_label",
-    "headline",
-    "ink",
-    "label_ends",
-    "legend_below",
-    "mark_lambdas",
-    "nothing_drawn",
-    "panel_titles",
-    "pyplot",
-    "save",
-    "spread",
-]
-
 WIDTH = 7.6
 """Inches that a figure is wide at most. On a printed page, 6.7 inches, SMALL is 7 points."""
 SMALL = 8

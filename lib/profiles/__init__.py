@@ -19,8 +19,6 @@ from lib.base.parameters import check_limit, refuse_unknown
 from lib.base.paths import ROOT, shown
 from lib.profiles.profile import FIELDS, Profile, check_methods
 
-__all__ = ["ROWS", "Profile", "load_profile", "methods_of", "profile_names", "profile_table"]
-
 _FOLDER = Path(__file__).parent
 
 _OTHER_RESULTS = ("scale",)

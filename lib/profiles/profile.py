@@ -13,8 +13,6 @@ from typing import Any, get_origin, get_type_hints
 
 from lib.base.parameters import check_count, check_k, check_lam, check_limit, refuse_unknown
 
-__all__ = ["FIELDS", "Profile", "check_methods"]
-
 
 @dataclass(frozen=True)
 class Profile:

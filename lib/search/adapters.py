@@ -14,8 +14,6 @@ from typing import Any
 from lib.base.files import sha256_file
 from lib.base.paths import DATA
 
-__all__ = ["ADAPTERS", "CARD", "WEIGHTS", "adapter_folder", "check_base", "merged", "read_card"]
-
 ADAPTERS = DATA / "adapters"
 WEIGHTS = "adapter_model.safetensors"
 CARD = "card.toml"

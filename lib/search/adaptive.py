@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Rule", "fixed", "attenuated", "attenuated_linear", "orthogonal", "drift_budget"]
-
 
 @dataclass(frozen=True)
 class Rule:

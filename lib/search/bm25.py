@@ -10,8 +10,6 @@ import numpy as np
 
 from lib.search.index import Hits, PassageIndex, top_rows
 
-__all__ = ["BM25Index", "words"]
-
 
 class BM25Index(PassageIndex):
     """Lucene's BM25 over lower-cased words, English stop words removed, no stemming.

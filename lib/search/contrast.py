@@ -14,20 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = [
-    "TINY",
-    "Segment",
-    "cosine",
-    "hardest_tenth",
-    "is_degenerate",
-    "margin_forms",
-    "matched_rotation",
-    "max_mimic_forms",
-    "rotation",
-    "shifted_query",
-    "spectrum",
-]
-
 TINY = 1e-3
 """Norm below which h+ - lambda h- is noise: encoders agree to about 1e-6 between processors, so a
 shorter vector's direction is not the texts' any more."""

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TorchSearch", "pack_linear_layers"]
-
 _LINEAR = "_linear_pointwise"
 """The operator that torch's own compiler puts in place of a linear layer on a CPU."""
 

@@ -23,8 +23,6 @@ from lib.search.adapters import adapter_folder, check_base, merged, read_card
 from lib.search.devices import pack_linear_layers
 from lib.search.model_files import digest, minilm_folder, model_folder, mpnet_folder, quiet
 
-__all__ = ["Encoder", "HashEncoder", "Item", "ModelEncoder", "Tower", "load_encoder"]
-
 Tower = Literal["query", "article"]
 Item = str | tuple[str, str]
 

@@ -15,18 +15,6 @@ import numpy as np
 
 from lib.search.index import DenseIndex, Hits, top_rows
 
-__all__ = [
-    "Combine",
-    "LinearForms",
-    "hubness",
-    "log_sum_exp",
-    "rerank_pool",
-    "search_certified",
-    "search_forms",
-    "search_scored",
-    "search_with_penalty",
-]
-
 BLOCK = 4096
 """Passages scored at a time, at most."""
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from lib.search.merge import Hits
 
-__all__ = ["DenseIndex", "Hits", "PassageIndex", "top_rows"]
-
 _STEPS = 1e5
 """Scores are compared in steps of 1e-5."""
 

@@ -10,8 +10,6 @@ from collections import Counter
 
 from lib.search.bm25 import words
 
-__all__ = ["contrast_terms"]
-
 
 def contrast_terms(
     target: str, mimic: str, lam: float = 1.0, *, smoothing: float = 0.5

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Hits", "merge_balanced", "merge_rrf", "merge_scores"]
-
 
 @dataclass(frozen=True)
 class Hits:

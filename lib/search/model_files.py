@@ -14,8 +14,6 @@ from pathlib import Path
 from lib.base.files import atomic_write, sha256_bytes, sha256_file
 from lib.base.paths import cache
 
-__all__ = ["digest", "hushed", "minilm_folder", "model_folder", "mpnet_folder", "quiet"]
-
 MPNET_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 _MPNET_PARTS = 5
 

@@ -13,8 +13,6 @@ from lib.search.adapters import adapter_folder, check_base, merged, read_card
 from lib.search.devices import pack_linear_layers
 from lib.search.model_files import digest, hushed, minilm_folder, model_folder, quiet
 
-__all__ = ["PairScorer", "load_reranker"]
-
 _MEDCPT = "ncbi/MedCPT-Cross-Encoder"
 _BATCH_TOKENS = 4096
 

@@ -15,8 +15,6 @@ import numpy as np
 from lib.search.contrast import TINY
 from lib.search.index import DenseIndex
 
-__all__ = ["Moments", "Space", "centred", "lda_query", "moments", "transformed", "whitened"]
-
 BLOCK = 16_384
 """Vectors read and moved at a time, so that float64 copies stay small."""
 

@@ -20,8 +20,6 @@ from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_b
 from lib.base.rows import CheckedRows
 from lib.search.embed import Encoder, Item, Tower
 
-__all__ = ["encode_cached", "encode_small"]
-
 _CHUNK = 512  # rows between two movements of the progress bar
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["YES_NO", "named_option", "names_option"]
-
 YES_NO = frozenset({"yes", "no", "maybe"})
 """Options that are answers only where a text begins with them."""
 

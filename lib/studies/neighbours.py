@@ -23,8 +23,6 @@ from lib.studies.selflearn import building_study as building
 from lib.studies.selflearn import cmedir_study as cmedir
 from lib.studies.selflearn import study as slhyde
 
-__all__ = ["building_tables", "cmedir_tables", "lesson_tables", "rag2_tables", "slhyde_tables"]
-
 
 def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """All of ``lib.studies.rag2.results.TABLES`` by name."""

@@ -11,8 +11,6 @@ from typing import Any
 from lib.base.files import atomic_write, sha256_file
 from lib.search.adapters import CARD, WEIGHTS
 
-__all__ = ["peak_memory_mb", "write_adapter", "write_card"]
-
 _SETTINGS = "adapter_config.json"
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from lib.search.model_files import minilm_folder, model_folder, mpnet_folder
 
-__all__ = ["base_folder"]
-
 _BUNDLED = {"minilm": minilm_folder, "mpnet": mpnet_folder}
 
 

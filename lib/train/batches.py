@@ -7,8 +7,6 @@ from typing import Any
 
 from sentence_transformers.base.sampler import DefaultBatchSampler
 
-__all__ = ["ByLength"]
-
 _WINDOW = 50
 
 

@@ -18,8 +18,6 @@ from lib.search.model_files import digest, model_folder
 from lib.train.adapter import peak_memory_mb, write_adapter, write_card
 from lib.train.resume import KeepsTrained, go_on, minutes_counted, minutes_so_far
 
-__all__ = ["CausalPlan", "Example", "causal_digest", "encoded", "fit_causal"]
-
 _UNREAD = -100
 """The label of a token that is not learnt, as transformers' loss has it."""
 

@@ -19,8 +19,6 @@ from lib.train.adapter import peak_memory_mb, write_adapter, write_card
 from lib.train.bases import base_folder
 from lib.train.resume import KeepsTrained, go_on, minutes_counted, minutes_so_far
 
-__all__ = ["Plan", "fit"]
-
 
 @dataclass(frozen=True)
 class Plan:

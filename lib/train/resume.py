@@ -12,8 +12,6 @@ from typing import Any
 
 from lib.base.files import atomic_write
 
-__all__ = ["KeepsTrained", "go_on", "minutes_counted", "minutes_so_far"]
-
 _TRAINED = "trained.safetensors"
 
 

@@ -30,8 +30,6 @@ from lib.llm.connect import connect
 from lib.profiles import Profile, load_profile
 from tests.rehearsal import stand_ins
 
-__all__ = ["Rehearsal", "TABLES", "at_once", "interrupted", "perform", "prepare", "undrawn"]
-
 TABLES = (
     "passages",
     "baselines",

@@ -22,8 +22,6 @@ from lib.base.files import canonical_json, sha256_bytes
 from lib.llm.chat import sample_seed
 from lib.llm.small_engine import Generated, SmallEngine
 
-__all__ = ["Engine", "Generated", "LogServer", "SmallEngine", "limits", "serve"]
-
 
 class Engine(Protocol):
     """What writes the replies."""

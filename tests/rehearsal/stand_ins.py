@@ -22,8 +22,6 @@ from lib.data.medrag import STATPEARLS
 from lib.data.passages import Passage
 from lib.data.question_sets import question_sets
 
-__all__ = ["corpora", "judged_snippets", "tower"]
-
 _PLACES = {"abstracts": "pubmed", "textbook": "textbooks", "encyclopedia": "wikipedia"}
 """ddx-mini's sources, and the collection of MedCorp that each stands in for; the rest is
 StatPearls."""

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-__all__ = ["Prompt", "load_prompt"]
-
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _PART = re.compile(r"^\[(system|user|assistant)\]\n", re.MULTILINE)
 

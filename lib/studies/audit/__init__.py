@@ -27,8 +27,6 @@ from lib.studies.audit import chr as chr_paper
 from lib.studies.audit import contradiction, margins, overlap, rag2, slhyde
 from lib.studies.audit.reported import COLUMNS, Tables, read_tables
 
-__all__ = ["CHECKS", "audit", "read_tables", "sources"]
-
 CHECKS = [
     *chr_paper.CHECKS,
     *overlap.CHECKS,

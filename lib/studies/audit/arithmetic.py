@@ -14,17 +14,6 @@ from fractions import Fraction
 
 from lib.stats import mcnemar_p
 
-__all__ = [
-    "Range",
-    "exactly",
-    "largest_discordance",
-    "mean",
-    "possible_counts",
-    "printed_range",
-    "relative_change",
-    "total",
-]
-
 _MEASURED_UNITS = {
     "percent",
     "ratio",

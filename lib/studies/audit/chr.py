@@ -20,8 +20,6 @@ from lib.studies.audit.reported import (
     judge,
 )
 
-__all__ = ["CHECKS"]
-
 _COST = "chr_table3_cost"
 _MIMIC_QUALITY = "chr_table4_mimic_quality"
 _LAMBDA = "chr_fig5_lambda"

@@ -17,8 +17,6 @@ from lib.studies.audit.reported import (
     judge,
 )
 
-__all__ = ["CHECKS"]
-
 _STATISTICS = "contradiction_table1"
 _SCORES = "contradiction_table2"
 _FREQUENCIES = "contradiction_table3"

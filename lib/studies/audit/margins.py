@@ -22,20 +22,6 @@ from lib.studies.audit.reported import (
     judge,
 )
 
-__all__ = [
-    "BASELINES",
-    "CHECKS",
-    "DATASETS",
-    "GENERATORS",
-    "accuracy",
-    "extra_right",
-    "margins",
-    "next_best",
-    "p_by_discordance",
-    "question_count",
-    "short",
-]
-
 GENERATORS = ("Llama-3-8B-Instruct", "Qwen2.5-7B-Instruct", "Gemma-2-9B-It")
 DATASETS = ("MMLU-Med", "MedQA-US", "BioASQ-Y/N")
 BASELINES = ("Standard RAG", "HyDE", "Query2Doc", "CSQE", "ThinkQE")

@@ -27,8 +27,6 @@ from lib.studies.audit.reported import (
     judge,
 )
 
-__all__ = ["CHECKS", "TABLE1_NAMES", "Limits", "case_limits"]
-
 TABLE1_NAMES = {"MMLU-Med": "MMLU-Med", "MedQA": "MedQA-US", "BioASQ": "BioASQ-Y/N"}
 """The data sets as Table 2 names them, and as Table 1 does."""
 

@@ -20,8 +20,6 @@ from lib.studies.audit.reported import (
     holds_for_all,
 )
 
-__all__ = ["CHECKS"]
-
 _LLAMA = "Llama-3-8B-Instruct"
 _MEERKAT = "Meerkat-7B"
 _GPT = "GPT-4o"

@@ -15,23 +15,6 @@ from pathlib import Path
 from lib.base.paths import REPORTED
 from lib.studies.audit.arithmetic import Range, printed_range
 
-__all__ = [
-    "COLUMNS",
-    "CONSISTENT",
-    "IMPOSSIBLE",
-    "IN_TENSION",
-    "MISPRINT",
-    "VERDICTS",
-    "Case",
-    "Comparison",
-    "Tables",
-    "compare_all",
-    "finding",
-    "holds_for_all",
-    "judge",
-    "read_tables",
-]
-
 COLUMNS = (
     "id",
     "paper",

@@ -8,8 +8,6 @@ import pandas as pd
 
 from lib.studies.audit.reported import CONSISTENT, IMPOSSIBLE, IN_TENSION, MISPRINT
 
-__all__ = ["COLOURS", "count_verdicts", "html_table", "what_moved"]
-
 COLOURS = {
     IMPOSSIBLE: "#D55E00",
     MISPRINT: "#CC79A7",

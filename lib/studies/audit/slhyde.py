@@ -21,8 +21,6 @@ from lib.studies.audit.reported import (
     judge,
 )
 
-__all__ = ["CHECKS", "fingerprint"]
-
 _TASKS = {
     "Knowledge": ("MedExam", "DuBaike", "DXYDisease"),
     "Consultation": ("MedicalRetrieval", "CmedqaRetrieval", "DXYConsult"),

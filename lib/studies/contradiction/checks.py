@@ -22,8 +22,6 @@ from lib.studies.nli.models import Backend
 from lib.studies.nli.pairs import numbered
 from lib.studies.nli.scores import score_pairs
 
-__all__ = ["auroc_row", "check_values", "checks_table", "maxima", "pairs_of"]
-
 _SAMPLE = 2000
 _OPPOSITE_SIDES = {"for", "against"}
 

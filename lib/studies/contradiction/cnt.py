@@ -20,8 +20,6 @@ from lib.search.vectors import encode_small
 from lib.studies.nli.models import Backend, Pairs, sentences
 from lib.studies.nli.scores import BLOCK, score_pairs
 
-__all__ = ["FILTERS", "PairScore", "Scorer", "document_cnt", "pair_scores", "strangers"]
-
 FILTERS = ("theta", "percentile", "none")
 """Which sentence pairs are compared. ``theta``: those with a cosine of at least ``theta`` (the
 paper's 0.75 is for SPECTER, whose cosines are higher than those of other encoders); ``percentile``:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-__all__ = ["INDEXES", "nearest", "recall"]
-
 INDEXES = ("exact", "hnsw")
 """``hnsw`` is the paper's: faiss's HNSW with M = 16 and efConstruction = 200."""
 

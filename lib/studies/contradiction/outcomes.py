@@ -24,20 +24,6 @@ from lib.studies.contradiction.select import CONDITIONS, MATCHED, conditions
 from lib.studies.contradiction.study import Study, reported
 from lib.studies.nli.models import sentences
 
-__all__ = [
-    "EXTRACT",
-    "KINDS",
-    "chat_answers",
-    "contexts",
-    "describe_contexts",
-    "extracts",
-    "kind_of_answer",
-    "kinds_of_answers",
-    "measured_answers",
-    "table2",
-    "tests",
-]
-
 EXTRACT = "extractive, no LLM"
 """The name of the answerer of ``extracts``."""
 

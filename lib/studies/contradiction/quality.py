@@ -19,8 +19,6 @@ import pandas as pd
 
 from lib.search.vectors import encode_small
 
-__all__ = ["METRICS", "bertscore", "divergences", "score_answers", "vsim", "word_vectors", "words"]
-
 METRICS = (
     "rouge1",
     "rouge2",

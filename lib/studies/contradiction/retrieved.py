@@ -13,8 +13,6 @@ from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, found_in_draws
 from lib.ways import Way
 
-__all__ = ["CODE", "mimic_values", "mimics_table"]
-
 CODE = (
     "lib.place",
     "lib.data.corpora",

@@ -15,8 +15,6 @@ import pandas as pd
 
 from lib.studies.evidence.records import Evidence
 
-__all__ = ["CONDITIONS", "MATCHED", "balanced", "chosen_years", "conditions", "rank"]
-
 CONDITIONS = ("most_similar", "most_contradictory", "least_contradictory")
 """The paper's three. They differ in relevance too: the first is chosen by S, the others by CNT."""
 

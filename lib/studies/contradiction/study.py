@@ -28,25 +28,6 @@ from lib.studies.evidence.load import files_of, load_evidence, load_needs
 from lib.studies.evidence.records import Evidence, Need
 from lib.studies.nli.labelled import FILES
 
-__all__ = [
-    "BINS",
-    "PERIODS",
-    "Scorer",
-    "Study",
-    "documents",
-    "heatmap",
-    "index_recall",
-    "open_study",
-    "provenance",
-    "reported",
-    "reranked",
-    "score_couples",
-    "table1",
-    "table3",
-    "table4",
-    "timeline",
-]
-
 BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
 """The paper's bins of CNT and of S."""
 

@@ -14,8 +14,6 @@ from lib.base.downloads import fetch, load_registry
 from lib.data.documents import parse_xml, tidy
 from lib.studies.evidence.records import HEADINGS, Need, inner_text
 
-__all__ = ["load_labels", "read_cmi", "read_label"]
-
 _STARTS = {  # how the six headings begin, whoever gives the medicine
     1: r"why (?:am i|are you)\b",
     2: r"what should (?:i|you) know before\b",

@@ -26,8 +26,6 @@ from lib.studies.evidence.pubmed import PubMed, gather
 from lib.studies.evidence.queries import tiers
 from lib.studies.evidence.records import Evidence, Need, inner_text
 
-__all__ = ["DIRECTIONS", "FILES", "files_of", "load_evidence", "load_needs"]
-
 DIRECTIONS = {"1": "increased", "-1": "decreased", "0": "no difference"}
 """What the intervention did to the outcome, by Evidence Inference's Label Code."""
 

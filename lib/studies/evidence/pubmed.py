@@ -30,8 +30,6 @@ from lib.data.documents import parse_xml, tidy
 from lib.studies.evidence.queries import Query
 from lib.studies.evidence.records import UNKNOWN, Evidence, Need, inner_text
 
-__all__ = ["PubMed", "PubMedError", "gather"]
-
 EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 ICITE = "https://icite.od.nih.gov/api"
 LIMIT = 9_999  # records that PubMed lists of one search at most

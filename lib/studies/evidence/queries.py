@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from lib.studies.evidence.records import Need
 
-__all__ = ["Query", "terms", "tiers"]
-
 _MAKERS = re.compile(  # as they stand in the names of medicines; not "GH", which is a hormone too
     r"\b(?:abbvie|accord|alphapharm|amgen|amneal|apo|apotex|arrow|aspen|astellas|astrazeneca|"
     r"aurobindo|bayer|biocon|boehringer ingelheim|bristol[- ]myers squibb|chemmart|cipla|"

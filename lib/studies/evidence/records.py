@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree.ElementTree import Element
 
-__all__ = ["Evidence", "HEADINGS", "Need", "UNKNOWN", "inner_text"]
-
 UNKNOWN = -1
 """``Evidence.citations`` when the source has no count: not the same as never cited."""
 

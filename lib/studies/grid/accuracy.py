@@ -13,16 +13,6 @@ from lib.report import PAPER_NAMES, reported, verdict
 from lib.stats import Pair, mean_interval
 from lib.studies.grid.paper_setup import EXAMS, SETS, whole_benchmarks
 
-__all__ = [
-    "AVERAGE",
-    "COSTS",
-    "PRINTED_COSTS",
-    "accuracy_table",
-    "answer_values",
-    "claims",
-    "cost_table",
-]
-
 COSTS = ("calls", "retrieval_rounds", "prompt_tokens", "output_tokens", "latency_s")
 """Of a question's expansion: LLM requests, searches, tokens, seconds of waiting for replies."""
 PRINTED_COSTS = {

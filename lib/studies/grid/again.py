@@ -13,8 +13,6 @@ from lib.profiles import load_profile
 from lib.run import expand_all
 from lib.studies.grid.experiment import Experiment, open_experiment
 
-__all__ = ["answer_again", "expand_again", "main"]
-
 
 def expand_again(experiment: Experiment) -> pd.DataFrame:
     """who, failed, left: expansions that failed, and how many still fail once asked for again.

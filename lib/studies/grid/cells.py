@@ -28,17 +28,6 @@ from lib.run import Retriever, execute, expand_all
 from lib.studies.grid.controls import CONTROLS, controlled, with_drawn_strangers
 from lib.ways import Hypotheses, Text, Way
 
-__all__ = [
-    "content_of",
-    "ANSWER_COLUMNS",
-    "DEPTH",
-    "EXPANDED_COLUMNS",
-    "NO_RETRIEVAL",
-    "RANDOM",
-    "RUN_COLUMNS",
-    "Grid",
-]
-
 RUN_COLUMNS = ("dataset", "method", "qid", "rank", "pid", "score")
 EXPANDED_COLUMNS = (
     "dataset",

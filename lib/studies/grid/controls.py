@@ -8,8 +8,6 @@ from dataclasses import replace
 from lib.methods.base import Expansion
 from lib.ways import DRAWS, Hypotheses, with_strangers
 
-__all__ = ["CONTROLS", "controlled", "with_drawn_strangers"]
-
 CONTROLS: dict[str, dict] = {
     "chr+stranger": {"mimic": "stranger"},
     "chr+rotation": {"rotation": True},

@@ -40,8 +40,6 @@ from lib.studies.grid.paper_setup import same_setup
 from lib.studies.grid.relevance import relevance
 from lib.ways import DRAWS
 
-__all__ = ["CHOSEN", "NAMED", "Experiment", "open_experiment"]
-
 CHOSEN = "chr_given"
 """CHR at the reader's lambda, beside the paper's lambda = 1 ("chr")."""
 

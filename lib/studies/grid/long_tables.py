@@ -11,8 +11,6 @@ from lib.report import verdict
 from lib.stats import mean_interval
 from lib.studies.grid.experiment import Experiment
 
-__all__ = ["COLUMNS", "long_form", "means_table", "save_long"]
-
 COLUMNS = (
     "dataset",
     "answerer",

@@ -12,8 +12,6 @@ from lib.readers import Reader
 from lib.studies.grid.experiment import NAMED, Experiment
 from lib.studies.naming import named_option
 
-__all__ = ["answers_without_reader", "named_letters"]
-
 
 def answers_without_reader(experiment: Experiment, fallback: Reader) -> list[pd.DataFrame]:
     """Tables like the grid's answers: for each set the majority's, then the option that H+ names.

@@ -12,8 +12,6 @@ from lib.data.questions import SIZES
 from lib.methods import METHODS
 from lib.profiles import Profile, methods_of
 
-__all__ = ["ANSWERERS", "EXAMS", "SETS", "same_setup", "whole_benchmarks"]
-
 SETS = {"mmlu": "MMLU-Med", "medqa": "MedQA-US", "bioasq": "BioASQ-Y/N"}
 """The paper's question sets: ours, and what its Table 1 calls them."""
 EXAMS = ("mmlu", "medqa")

@@ -23,8 +23,6 @@ from lib.methods.base import Method
 from lib.profiles import load_profile, methods_of
 from lib.run import Retriever, expand_all
 
-__all__ = ["pending", "record_reference"]
-
 WITHOUT_DOCUMENTS = ("hyde", "query2doc", "fusion", "chr")
 
 

@@ -11,8 +11,6 @@ from lib.data.store import PassageStore
 from lib.profiles import Profile
 from lib.search.embed import Encoder
 
-__all__ = ["relevance"]
-
 Judged = Mapping[str, frozenset[str]]
 """Passage ids by question id."""
 

@@ -15,8 +15,6 @@ import pandas as pd
 
 from lib.stats import mean_interval
 
-__all__ = ["OUTCOMES", "overlap", "rbo", "shift_table"]
-
 OUTCOMES = ("all", "both right", "only the first right", "only the second right", "both wrong")
 """Rows of a shift table; the last four part the questions."""
 

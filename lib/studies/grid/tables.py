@@ -22,8 +22,6 @@ from lib.studies.grid.paper_setup import whole_benchmarks
 from lib.studies.grid.shift import shift_table
 from lib.ways import Hypotheses
 
-__all__ = ["accuracy_without_llm", "claims", "figure5", "table1", "table2", "table3"]
-
 _OVERLAPS = ("count", "fraction", "jaccard", "zero", "rbo")
 SECONDS = "latency_s"
 """The cost that no two runs share."""

@@ -24,8 +24,6 @@ from lib.studies.real.measures import exam_outcome
 from lib.studies.real.study import recorded
 from lib.studies.real.written import runs_of, written_for
 
-__all__ = ["contrast_values", "filter_table", "filter_values", "filtered", "judged_runs"]
-
 RULES = ("both passes", "any pass")
 """Which pairs are filtered: those of which both passes say that they disagree, or either."""
 

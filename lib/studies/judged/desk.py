@@ -18,8 +18,6 @@ from lib.studies.judged.quality import read_again, read_alone
 from lib.studies.judged.sample import Pool
 from lib.studies.judged.sheets import Pair, Sheet, make_sheet, read_pairs, sheet_messages
 
-__all__ = ["again", "first", "give_pairs", "give_turned", "take_pairs", "take_turned"]
-
 AUTHOR = (
     "a large language model, by the prompts of lib/llm/prompts, up to 20 abstracts in a "
     "conversation; not re-runnable from here"

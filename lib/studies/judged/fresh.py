@@ -16,8 +16,6 @@ from lib.base.paths import DATA
 from lib.studies.nli.models import Backend, sentences
 from lib.studies.nli.scores import score_pairs
 
-__all__ = ["FRESH", "fresh_pairs", "fresh_summary", "fresh_table"]
-
 FRESH = DATA / "judgments" / "fresh_pairs.jsonl"
 
 

@@ -23,21 +23,6 @@ from lib.studies.judged.sample import Pool
 from lib.studies.nli.labelled import cited_abstracts
 from lib.studies.nli.models import sentences
 
-__all__ = [
-    "IN_POOLS",
-    "PLANTS",
-    "Plant",
-    "TURNED",
-    "plant",
-    "read_plants",
-    "recorded",
-    "save_plants",
-    "scifact_pools",
-    "to_turn",
-    "turned",
-    "turned_pools",
-]
-
 IN_POOLS = ("stranger", "order", "repeat")
 """Every third pool of three texts or more gets one of a kind, beside two of its own texts."""
 

@@ -18,19 +18,6 @@ from lib.data.pair_judgments import verdicts
 from lib.stats import mean_interval
 from lib.studies.evidence.load import load_evidence
 from lib.studies.judged.plants import IN_POOLS, Plant
-from lib.studies.real.quality import LEAST_KAPPA, MOST_ERRORS
-
-__all__ = [
-    "LEAST_KAPPA",
-    "MOST_ERRORS",
-    "known_pairs",
-    "pair_quality",
-    "pass_agreement",
-    "planted_pairs",
-    "read_again",
-    "read_alone",
-    "stances",
-]
 
 _AGAIN, _ALONE = 10, 20
 """One pair on other questions in so many is judged again, one pair in so many by itself."""

@@ -30,8 +30,6 @@ from lib.studies.judged.sample import ARMS, share_drawn
 from lib.studies.judged.study import beside
 from lib.studies.judged.tables import arms_table, by_period, reasons, shares
 
-__all__ = ["figure2", "judged_tables", "with_judgments"]
-
 JUDGED_GROUPS = {"evidence-mini": "mini", "open": "near"}
 """Which judged group tells of the periods of which evidence."""
 

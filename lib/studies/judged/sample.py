@@ -28,21 +28,6 @@ from lib.studies.contradiction.study import PERIODS
 from lib.studies.evidence.load import load_evidence, load_needs
 from lib.studies.evidence.records import Evidence
 
-__all__ = [
-    "ARMS",
-    "NEAR",
-    "Pool",
-    "QUERIES",
-    "REAL_QUESTIONS",
-    "TOP",
-    "mini_pools",
-    "near_pools",
-    "period_of",
-    "query_pools",
-    "real_pools",
-    "share_drawn",
-]
-
 QUERIES, TOP = 60, 7
 """Stated queries of ``open``, and the abstracts nearest to each: 60 x 21 pairs."""
 

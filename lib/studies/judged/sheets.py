@@ -15,8 +15,6 @@ from lib.data.pair_judgments import REASONS, PairLabel
 from lib.llm.prompts import load_prompt
 from lib.studies.nli.models import sentences
 
-__all__ = ["Sheet", "make_sheet", "read_pairs", "sheet_messages"]
-
 Pair = tuple[str, str, str]
 """A pool's name and two ids, the first before the second."""
 

@@ -21,16 +21,6 @@ from lib.studies.contradiction.cnt import document_cnt
 from lib.studies.contradiction.study import Study, reranked
 from lib.studies.nli.pairs import judged_pairs
 
-__all__ = [
-    "beside",
-    "by_all",
-    "check_values",
-    "each",
-    "judged_study",
-    "most_contradictory",
-    "studies_of",
-]
-
 
 def studies_of(modelled: Study, encoder: Encoder, **ranking: Any) -> dict[str, Study]:
     """The study on judged couples, where any was judged, and the modelled one, in that order."""

@@ -14,8 +14,6 @@ from lib.stats import paired
 from lib.studies.contradiction.study import PERIODS
 from lib.studies.judged.sample import ARMS, period_of
 
-__all__ = ["arms_table", "by_period", "pair_values", "reasons", "shares"]
-
 Found = Mapping[tuple[str, str, str], Verdict]
 MEASURES = ("same", "agree", "disagree")
 

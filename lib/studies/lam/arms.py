@@ -22,18 +22,6 @@ from lib.search.adaptive import (
 )
 from lib.ways import Way
 
-__all__ = [
-    "CONTROL_LAMBDAS",
-    "Arm",
-    "QUESTION",
-    "RANDOM",
-    "at_zero",
-    "candidates",
-    "families",
-    "family_of",
-    "rules",
-]
-
 _SAME_AT_ZERO = ("single", "mean", "max", "softmax", "margin", "lda", "csls")
 """Forms that search with H+ alone when lambda is 0."""
 

@@ -12,8 +12,6 @@ from lib.studies.lam.reading import reading_results
 from lib.studies.lam.study import Study, open_study
 from lib.studies.lam.tables import study_results
 
-__all__ = ["Benchmarks"]
-
 
 @dataclass
 class Benchmarks:

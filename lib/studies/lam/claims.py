@@ -15,8 +15,6 @@ from lib.base.paths import DATA
 from lib.stats import Pair
 from lib.studies.lam.arms import Arm
 
-__all__ = ["declared_pairs", "errata", "exploratory_pairs", "primary_tests"]
-
 _CHOSEN = re.compile(r"\{([^:}]+)(:lambda)?\}")
 
 P = "p_at_5"

@@ -17,8 +17,6 @@ from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, measured
 from lib.ways import Hypotheses, Way
 
-__all__ = ["corruption_table", "exchanged"]
-
 _OTHER = {"target": "mimic", "mimic": "target"}
 
 

@@ -34,8 +34,6 @@ from lib.studies.lam.study import Study, found_by, found_in_draws
 from lib.studies.naming import named_option
 from lib.ways import DRAWS, Way
 
-__all__ = ["OPTIONS", "asked", "read_arms", "reading_results", "reading_table"]
-
 OPTIONS = ("near", "random")
 """How the four wrong options are drawn: the diseases described most like it, or any others."""
 

@@ -18,8 +18,6 @@ from lib.stats import METRICS, measure
 from lib.studies.lam.arms import Arm
 from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
 
-__all__ = ["Study", "found_by", "found_in_draws", "hypotheses_of", "measured", "open_study"]
-
 DEPTH = 10
 """Passages retrieved for each question, or k if that is more: nDCG and recall look at ten."""
 

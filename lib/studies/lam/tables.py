@@ -35,18 +35,6 @@ from lib.studies.lam.claims import declared_pairs, exploratory_pairs, primary_te
 from lib.studies.lam.study import Study, measured
 from lib.ways import Way
 
-__all__ = [
-    "CODE",
-    "choice_table",
-    "choose",
-    "curves",
-    "question_table",
-    "spectrum_table",
-    "study_results",
-    "test_arms",
-    "values_table",
-]
-
 CODE = ("lib.studies.lam", "lib.data.corpus_index")
 """The modules that every result of the study depends on, with what they import."""
 

@@ -14,15 +14,6 @@ from lib.studies.lam.study import Study, found_by
 from lib.studies.lam.tables import spectrum_table
 from lib.ways import Way
 
-__all__ = [
-    "curves_of",
-    "mark_lambda",
-    "pair_table",
-    "spectrum_of",
-    "story_rows",
-    "top_table",
-]
-
 
 def _top(study: Study, qid: str, lam: float, depth: int) -> list[str]:
     return found_by(study, Arm(Way(lam=lam)), [qid], depth=depth).get(qid, [])

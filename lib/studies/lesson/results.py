@@ -29,8 +29,6 @@ from lib.studies.lesson.study import (
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import written_for
 
-__all__ = ["KINDS_FILE", "TABLES", "lesson_results", "lesson_table", "read_kinds"]
-
 KINDS_FILE = "judgments/question_kinds.csv"
 TABLES = ("hyde_lesson_values", "hyde_lesson", "hyde_lesson_claims", "hyde_lesson_gap")
 """Every outcome; means in the form of Table 1; the claims; what is near to what."""

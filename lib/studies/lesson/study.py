@@ -21,24 +21,6 @@ from lib.run import Retriever, Unranked
 from lib.stats import Pair, claims, long_values, measure
 from lib.ways import Hypotheses, Text
 
-__all__ = [
-    "ARMS",
-    "DEPTH",
-    "KINDS",
-    "METRICS",
-    "NEAR",
-    "SHARES",
-    "arms_under",
-    "closeness",
-    "gain_by_kind",
-    "lesson_claims",
-    "lesson_values",
-    "mixed_name",
-    "requests_of",
-    "strangers_of",
-    "under",
-]
-
 DEPTH = 5
 """Passages that are looked at; the merged lists are twice as deep."""
 

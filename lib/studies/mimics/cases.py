@@ -22,18 +22,6 @@ from lib.studies.grid.experiment import Experiment, open_experiment
 from lib.studies.mimics.items import expanded
 from lib.ways import Way
 
-__all__ = [
-    "CASES",
-    "OWN",
-    "PAPER",
-    "REBUILT",
-    "bundled",
-    "case_ranks",
-    "crossing",
-    "printed",
-    "read_cases",
-]
-
 CASES = "mimic_cases.jsonl"
 REBUILT, OWN, HYDE, PAPER = "as in the paper", "the set's own", "HyDE", "the paper's excerpts"
 """Pairs of hypotheses of a case: with the paper's flaws, and ddx-mini's; and what stands beside."""

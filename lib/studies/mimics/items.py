@@ -17,8 +17,6 @@ from lib.studies.grid.experiment import Experiment
 from lib.studies.naming import YES_NO, named_option
 from lib.ways import Hypotheses
 
-__all__ = ["collapses", "expanded", "items"]
-
 _EMPTY = {
     **dict.fromkeys(("dataset", "qid", "plus_option", "minus_option"), str),
     **dict.fromkeys(("exam", "collapsed_hplus", "collapsed_chosen", "collapsed_one"), bool),

@@ -13,8 +13,6 @@ from lib.studies.grid.experiment import Experiment
 from lib.studies.mimics.items import expanded
 from lib.studies.mimics.tier_statistics import TIERS
 
-__all__ = ["GRADE", "grade_mimic", "judged"]
-
 GRADE = {
     "type": "object",
     "properties": {"why": {"type": "string"}, "grade": {"enum": list(TIERS)}},

@@ -16,19 +16,6 @@ from lib.studies.mimics import tier_statistics
 from lib.studies.mimics.cases import CASES, printed
 from lib.studies.mimics.tier_statistics import TIERS
 
-__all__ = [
-    "PHYSICIAN",
-    "collapse",
-    "graders",
-    "independent",
-    "outcomes",
-    "proxies",
-    "save",
-    "table4",
-    "table5",
-    "tier_claims",
-]
-
 PHYSICIAN = "the paper's physician"
 _BOTH = "both agree"
 _ARMS = {"one": "chr", "chosen": CHOSEN, "hplus": "hplus"}

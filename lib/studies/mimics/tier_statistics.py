@@ -11,8 +11,6 @@ import pandas as pd
 
 from lib.stats import holm
 
-__all__ = ["TIERS", "agreement", "exact_share", "freeman_halton", "rank_correlation", "tier_tests"]
-
 TIERS = ("Excellent", "Good", "Poor")
 """The paper's, best first. Anything else, such as "", is a question without a grade."""
 

@@ -30,8 +30,6 @@ from lib.studies.nli.train_head import turned_around
 from lib.train.adapter import write_card
 from lib.train.fit import Plan, fit
 
-__all__ = ["LABELS", "PLANS", "cards", "part", "train"]
-
 LABELS = ("contradiction", "entailment", "neutral")
 
 _BI = Plan("minilm", "texts", rank=16, max_tokens=96)

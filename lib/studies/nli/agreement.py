@@ -17,8 +17,6 @@ from lib.search.embed import Encoder, load_encoder
 from lib.search.model_files import hushed
 from lib.search.vectors import encode_small
 
-__all__ = ["ALONE", "AgreementBackend", "reads_one_text"]
-
 ALONE = "finding"
 """What the adapter that reads one text is given in place of the other."""
 

@@ -20,17 +20,6 @@ from lib.base.files import sha256_bytes
 from lib.data.findings import read_findings
 from lib.studies.nli.pairs import LabelledPair
 
-__all__ = [
-    "Finding",
-    "Wording",
-    "WORDINGS",
-    "findings",
-    "held_out_pairs",
-    "is_held_out",
-    "stated",
-    "training_pairs",
-]
-
 _HELD_OUT = 0.3
 _MOST_LETTERS = 280  # of a quoted sentence; longer ones are paragraphs or tables
 _MOST_NAMED = 60  # of an arm or outcome

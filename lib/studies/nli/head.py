@@ -20,8 +20,6 @@ from lib.base.files import sha256_file
 from lib.search.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 
-__all__ = ["CUES", "FeatureBackend", "HEAD", "any_of", "features", "opposites"]
-
 HEAD = paths.DATA / "nli-head" / "weights.npz"
 """The trained weights."""
 

@@ -33,25 +33,6 @@ from lib.studies.nli.scores import score_pairs
 if TYPE_CHECKING:
     from scipy.cluster.hierarchy import DisjointSet
 
-__all__ = [
-    "AGAINST_AGREEMENT",
-    "FILES",
-    "GOAL",
-    "LEAST",
-    "LabelledPair",
-    "MEASURED",
-    "NEAREST",
-    "SETS",
-    "TRAINED_ON",
-    "cited_abstracts",
-    "instruments",
-    "quality",
-    "quality_table",
-    "quality_values",
-    "scifact",
-    "side_by_side",
-]
-
 NEAREST = DATA / "nli-head" / "nearest.csv"
 """claim, doc, sentence: in each abstract that a claim without evidence cites, the number (from 0)
 of the sentence nearest to the claim by MiniLM's cosine, found once (``train_head``)."""

@@ -19,8 +19,6 @@ from lib.studies.nli.agreement import AgreementBackend
 from lib.studies.nli.head import FeatureBackend
 from lib.train.bases import base_folder
 
-__all__ = ["Backend", "HubBackend", "Pairs", "load_backend", "sentences"]
-
 Pairs = Sequence[tuple[str, str]]
 """Pairs of texts: of sentences for a model, of whole abstracts for CNT."""
 

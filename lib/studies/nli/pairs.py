@@ -10,8 +10,6 @@ import pandas as pd
 from lib.data.pair_judgments import read_pair_judgments, verdicts
 from lib.studies.nli.models import sentences
 
-__all__ = ["LabelledPair", "judged_pairs", "numbered"]
-
 _COLUMNS = ["pool", "a", "b", "value", "same", "stance", "reason", "sentence_a", "sentence_b"]
 
 

@@ -17,8 +17,6 @@ from lib.base.rows import CheckedRows
 from lib.search.embed import Encoder
 from lib.studies.nli.models import Backend, Pairs
 
-__all__ = ["BLOCK", "DIRECTIONS", "Plan", "plan", "rates", "score_pairs"]
-
 DIRECTIONS = ("max", "mean", "forward")
 """Which order of a pair counts: the larger or the mean of P(a, b) and P(b, a), or P(a, b) alone
 (``forward``, as in the paper)."""

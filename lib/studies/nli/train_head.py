@@ -31,8 +31,6 @@ from lib.studies.nli.labelled import (
     scifact,
 )
 
-__all__ = ["CHECKED_PAIRS", "fit", "nearest", "save", "turned_around", "validation"]
-
 CHECKED_PAIRS = 120
 """How many of the training pairs a test trains on again (see ``save``)."""
 

@@ -20,18 +20,6 @@ from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.studies.rag2.filters import Filter
 
-__all__ = [
-    "CASE",
-    "COLUMNS",
-    "QUERIES",
-    "RATIONALE",
-    "STRAYING",
-    "TERMS",
-    "case_tables",
-    "copd_case",
-    "named_in",
-]
-
 CASE = Question(
     qid="copd-case",
     text=(

@@ -54,21 +54,6 @@ from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import runs_of, written_for
 from lib.ways import Hypotheses, Text, Way
 
-__all__ = [
-    "CROSSED",
-    "FILTERED",
-    "LABEL_SCORES",
-    "crossed_values",
-    "filter_scores",
-    "filter_tables",
-    "judge_table",
-    "label_table",
-    "label_values",
-    "lines_of",
-    "load_filters",
-    "training_tables",
-]
-
 FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosine")
 """Filters whose outcome is measured: RAG2's recipe, the same on vectors, labels by right answers,
 shuffled labels, and nearness alone. All of them are held against the truth."""

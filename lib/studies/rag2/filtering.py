@@ -24,22 +24,6 @@ from lib.studies.rag2.filters import Filter
 from lib.studies.rag2.separation import separation
 from lib.studies.real.measures import exam_outcome
 
-__all__ = [
-    "ARMS",
-    "K",
-    "KEEPS",
-    "Candidates",
-    "by_k",
-    "cached_scores",
-    "filter_pairs",
-    "filtered_values",
-    "kept_table",
-    "of_group",
-    "reading_values",
-    "score_candidates",
-    "tells_apart",
-]
-
 ARMS = ("question", "rationale", "hplus", "chr@0.4", "chr@1")
 """Whose passages are filtered: the question's, RAG2's query's, and those of contrast."""
 

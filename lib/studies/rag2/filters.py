@@ -33,27 +33,6 @@ from lib.studies.rag2.labels import threshold
 from lib.studies.rag2.seq2seq import Seq2SeqFilter
 from lib.train.bases import base_folder
 
-__all__ = [
-    "BASELINES",
-    "CROSSES",
-    "HEADS",
-    "PASSAGE_TOKENS",
-    "Bm25Filter",
-    "CosineFilter",
-    "CrossFilter",
-    "Filter",
-    "HeadFilter",
-    "Pairs",
-    "PassageStart",
-    "card_file",
-    "card_of",
-    "features",
-    "head_file",
-    "load_filter",
-    "share_threshold",
-    "threshold_key",
-]
-
 Pairs = Sequence[tuple[str, str]]
 """(question as it is shown, passage text)."""
 

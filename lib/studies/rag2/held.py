@@ -16,17 +16,6 @@ from lib.studies.rag2.separation import separation, within_questions
 from lib.studies.rag2.train_filters import RECIPES, Material, Recipe, fit_head, labelled, texts_of
 from lib.studies.real.study import experts_passages
 
-__all__ = [
-    "TRUTHS",
-    "held_pairs",
-    "held_scores",
-    "held_table",
-    "held_tables",
-    "kept_shares",
-    "score_pairs",
-    "shuffled_draws",
-]
-
 TRUTHS = {
     "delta_ppl, 25 %": Recipe("delta_ppl"),
     "delta_log_ppl, 25 %": Recipe("delta_log_ppl"),

@@ -51,25 +51,6 @@ from lib.run import Retriever
 from lib.studies.rag2.portions import in_portions
 from lib.studies.rag2.rationales import Rationale, load_rationales
 
-__all__ = [
-    "COLUMNS",
-    "FOLDER",
-    "FRACTIONS",
-    "Labeller",
-    "PASSAGES",
-    "REPLY_TOKENS",
-    "find_passages",
-    "first_words",
-    "helpful",
-    "make_labels",
-    "rationale_messages",
-    "read_labels",
-    "read_own_rationales",
-    "threshold",
-    "with_differences",
-    "write_labels",
-]
-
 FOLDER = DATA / "perplexity"
 _LABELS, _OWN, _CARD = "labels.csv.xz", "own_rationales.jsonl.gz", "card.toml"
 _COMMAND = "python -m lib.studies.rag2.labels"

@@ -41,34 +41,6 @@ from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed, copied, record
 from lib.studies.rag2.strategies import DEPTH, Remembered
 
-__all__ = [
-    "BALANCED",
-    "CHANCE",
-    "CLOSED",
-    "COMMAND",
-    "FILTER",
-    "FILTERED",
-    "FIRST",
-    "K",
-    "RECORDING",
-    "RESULT",
-    "SETTINGS",
-    "SHARE",
-    "STACKED",
-    "TYPES",
-    "answers_to",
-    "instrument_couples",
-    "long_answer_claims",
-    "long_answer_outcomes",
-    "long_answer_tables",
-    "long_answer_values",
-    "long_questions",
-    "messages_for",
-    "pipelines",
-    "shown_passages",
-    "twins_of",
-]
-
 RECORDING = "rag2-long-answers"
 RESULT = "rag2_long_answers"
 COMMAND = "python -m lib.studies.rag2.long_answers"

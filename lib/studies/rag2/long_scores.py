@@ -25,18 +25,6 @@ from lib.base.files import sha256_bytes
 from lib.data.passages import Passage
 from lib.stats import auroc, auroc_interval, mean_interval
 
-__all__ = [
-    "AUROC",
-    "KINDS",
-    "SCORES",
-    "Score",
-    "TokenScorer",
-    "greedy",
-    "instrument",
-    "rouge_l",
-    "same_question",
-]
-
 SCORES = ("rouge_l", "bert_score")
 
 KINDS = (

@@ -10,8 +10,6 @@ from typing import Any
 
 from lib.base.files import canonical_json, locked, sha256_bytes
 
-__all__ = ["in_portions"]
-
 
 def in_portions(
     name: str,

@@ -18,20 +18,6 @@ from lib.data.documents import tidy
 from lib.data.questions import Question, load_bioasq_all, load_bioasq_dev, load_questions
 from lib.data.real import load_real
 
-__all__ = [
-    "HELD",
-    "LEAST_WORDS",
-    "TRAIN",
-    "Leak",
-    "Part",
-    "Rationale",
-    "check_leaks",
-    "explanations",
-    "half_of",
-    "load_rationales",
-    "tested_questions",
-]
-
 Part = Literal["train", "held"]
 
 TRAIN = {"bioasq": 500, "medmcqa": 300}

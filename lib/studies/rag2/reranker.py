@@ -35,21 +35,6 @@ from lib.search.bm25 import words
 from lib.search.embed import Encoder
 from lib.studies.rag2.filters import Bm25Filter, CosineFilter
 
-__all__ = [
-    "FEATURES",
-    "DRAWS",
-    "RERANKERS",
-    "SHUFFLED",
-    "PairFeatures",
-    "Examples",
-    "Reranker",
-    "card_file",
-    "card_of",
-    "examples",
-    "shuffled_rerankers",
-    "train",
-]
-
 SHUFFLED = "reranker-shuffled"
 DRAWS = 10
 RERANKERS = ("reranker", SHUFFLED)

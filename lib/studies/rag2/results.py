@@ -47,9 +47,6 @@ from lib.studies.rag2.train_filters import open_material
 from lib.studies.rag2.writers import writer_outcomes, writer_tables
 from lib.studies.real.study import experts_passages
 
-__all__ = ["TABLES", "VALUES", "group_results", "rag2_results"]
-
-
 VALUES = {
     "strategies": ("values_rag2_strategies",),
     "filters": ("values_rag2_filters", "values_rag2_crossed"),

@@ -14,8 +14,6 @@ import pandas as pd
 
 from lib.stats import auroc, auroc_interval
 
-__all__ = ["separation", "within_questions"]
-
 
 def separation(positive: np.ndarray, scores: np.ndarray, question_of: Sequence[str]) -> dict:
     """The columns in which every table says how well ``scores`` tell ``positive`` pairs apart.

@@ -28,16 +28,6 @@ from lib.llm.prompts import load_prompt
 from lib.search.model_files import digest, model_folder, quiet
 from lib.train.resume import go_on
 
-__all__ = [
-    "LABEL_TOKENS",
-    "Examples",
-    "Seq2SeqFilter",
-    "Settings",
-    "encoded",
-    "train_seq2seq",
-    "with_label_tokens",
-]
-
 LABEL_TOKENS = ("[HELPFUL]", "[NOT_HELPFUL]")
 
 _PROMPTS = Path(__file__).parent / "prompts"

@@ -6,8 +6,6 @@ import pandas as pd
 
 from lib.ways import Hypotheses
 
-__all__ = ["rationale_in", "without_verdicts"]
-
 
 def rationale_in(request: Hypotheses) -> str:
     """The rationale that a recorded request searches with; ValueError where it has none, or two."""

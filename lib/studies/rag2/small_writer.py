@@ -21,18 +21,6 @@ from lib.llm.chat import ChatModel, Message, Reply
 from lib.llm.recorder import Recorder, RecordingMiss, recording_key
 from lib.llm.small_model import NAME, small_model
 
-__all__ = [
-    "LEAST_COPIED",
-    "Replayed",
-    "Stretch",
-    "as_places",
-    "copied",
-    "pack",
-    "packed_file",
-    "record",
-    "with_words",
-]
-
 LEAST_COPIED = 10
 """Words in a row that are taken to be copied."""
 

@@ -12,8 +12,6 @@ from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.stats import class_of
 
-__all__ = ["COLUMNS", "one_question"]
-
 COLUMNS = ("title", "source", "class", "stacked", "balanced", "re_ranked", "helpful", "kept")
 
 

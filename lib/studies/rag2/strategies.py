@@ -22,16 +22,6 @@ from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.stats import Pair, measure
 
-__all__ = [
-    "DEPTH",
-    "METRICS",
-    "Remembered",
-    "Set",
-    "strategies",
-    "strategy_pairs",
-    "strategy_values",
-]
-
 DEPTH = 32
 """Passages that are re-ranked."""
 

@@ -25,8 +25,6 @@ from lib.studies.rag2.strategies import (
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import written_for
 
-__all__ = ["strategy_outcomes", "strategy_tables"]
-
 
 def strategy_outcomes(profile: Profile, retriever: Retriever) -> pd.DataFrame:
     """``strategy_values`` of BioASQ, searched by the retriever, and of the bundled set, searched in

@@ -57,21 +57,6 @@ from lib.train.adapter import write_card
 from lib.train.bases import base_folder
 from lib.train.fit import Plan, fit
 
-__all__ = [
-    "LABEL_NAMES",
-    "PENALTIES",
-    "PLAN",
-    "RECIPES",
-    "Recipe",
-    "check_training",
-    "choose_penalty",
-    "fit_head",
-    "labelled",
-    "texts_of",
-    "train",
-    "train_flan_t5",
-]
-
 LABEL_NAMES = ("not helpful", "helpful")
 """The labels of a cross-encoder, in order."""
 

@@ -31,28 +31,6 @@ from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.texts import KINDS
 from lib.ways import Hypotheses, Text
 
-__all__ = [
-    "ARMS",
-    "COMMAND",
-    "IDEAL",
-    "LARGE",
-    "LARGE_SHORT",
-    "METRICS",
-    "QUESTION",
-    "RECORDING",
-    "RESULT",
-    "SMALL",
-    "STRANGER",
-    "rationales_by",
-    "requests_by",
-    "writer_claims",
-    "writer_outcomes",
-    "writer_questions",
-    "writer_tables",
-    "writer_texts",
-    "writer_values",
-]
-
 RECORDING = "rag2-writers"
 RESULT = "rag2_writers"
 COMMAND = "python -m lib.studies.rag2.writers"

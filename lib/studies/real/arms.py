@@ -15,17 +15,6 @@ from lib.methods.base import Expansion, Fusion, Request, Sparse, question_alone
 from lib.studies.lam import arms as lam_arms
 from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
 
-__all__ = [
-    "Arm",
-    "EXAM_DRAWS",
-    "LAMBDAS",
-    "OPTIONS_DEPTH",
-    "added_arms",
-    "arms_of",
-    "bases_of",
-    "with_options",
-]
-
 LAMBDAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
 """Where contrast with one mimic is measured and, on exam questions, judged."""
 

@@ -16,8 +16,6 @@ from lib.data.real import EXAMS
 from lib.methods.base import Expansion
 from lib.studies.real.measures import TOP
 
-__all__ = ["KINDS", "case_counts", "case_table", "case_texts"]
-
 KINDS: Mapping[str, tuple[tuple[str, str, float], ...]] = {
     "contrast finds the right option": (("hplus", "hit_right", 0), ("chr@1", "hit_right", 1)),
     "contrast loses the right option": (("hplus", "hit_right", 1), ("chr@1", "hit_right", 0)),

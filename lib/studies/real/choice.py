@@ -19,8 +19,6 @@ from lib.stats import Pair
 from lib.studies.lam.claims import primary_tests
 from lib.studies.real.arms import LAMBDAS
 
-__all__ = ["CHOSEN_BY", "choices", "declared_pairs", "lambda_table", "least_differences"]
-
 CHOSEN_BY = {"exams": "supports_right_at_5", "bioasq": "p_at_5"}
 """The dev metric that chooses lambda, by group of sets."""
 

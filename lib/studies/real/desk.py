@@ -34,23 +34,6 @@ from lib.studies.real.sheets import (
 )
 from lib.studies.real.texts import KINDS, WRITER, questions_for, writers_of
 
-__all__ = [
-    "AUTHOR",
-    "again_sheets",
-    "asked_for",
-    "continuations_as_runs",
-    "counterfactuals",
-    "counterfactuals_asked",
-    "first_sheets",
-    "give_sheets",
-    "give_texts",
-    "pool_of",
-    "probes_asked",
-    "quotes_as_places",
-    "take_labels",
-    "take_texts",
-]
-
 AUTHOR = (
     "a large language model, by the prompts of lib/llm/prompts, up to 25 questions in a "
     "conversation; not re-runnable from here"

@@ -16,22 +16,6 @@ from lib.data.questions import Question
 from lib.data.real import EXAMS
 from lib.stats import measure
 
-__all__ = [
-    "BIOASQ_METRICS",
-    "EXAM_METRICS",
-    "JUDGED_P",
-    "MAJORITY",
-    "ON_TOPIC",
-    "OWN_ANSWER",
-    "POOL",
-    "TOP",
-    "exam_outcome",
-    "headroom",
-    "nothing_found",
-    "own_answers",
-    "values_of",
-]
-
 TOP = 5
 ON_TOPIC = 2
 """From which label on a passage counts as on topic."""

@@ -35,8 +35,6 @@ from lib.studies.real.tables import arm_table
 from lib.studies.real.texts import KINDS
 from lib.studies.real.written import runs_of, written_for
 
-__all__ = ["ask_again", "beside_the_recorded", "written_by"]
-
 SHOWN = ("hplus", "chr@0.4", "chr@1")
 METRICS = ("hit_right", "misled", "supports_right_at_5", "p_at_5", "judged_share")
 

@@ -18,17 +18,6 @@ from lib.data.questions import Question
 from lib.llm.chat import ChatModel
 from lib.llm.prompts import load_prompt
 
-__all__ = [
-    "KINDS",
-    "Plant",
-    "counterfactual",
-    "is_planted",
-    "plants_for",
-    "read_plants",
-    "save_plants",
-    "wrong_option",
-]
-
 _FILE = DATA / "judgments" / "plants.jsonl.gz"
 
 KINDS = ("repeat", "padding", "words", "order", "counterfactual")

@@ -17,8 +17,6 @@ from lib.llm.prompts import load_prompt
 from lib.methods.base import Expansion
 from lib.studies.mimics.judge import grade_mimic
 
-__all__ = ["PROBES", "as_run", "calls", "is_known_by_heart", "known_by_heart", "options_read"]
-
 _RUN = 8
 """Words in a row, the same and in order, that nobody continues a question with by chance."""
 

@@ -21,18 +21,6 @@ from lib.stats import mean_interval
 from lib.studies.real.measures import ON_TOPIC
 from lib.studies.real.plants import Plant
 
-__all__ = [
-    "LEAST_KAPPA",
-    "MOST_ERRORS",
-    "agreement",
-    "helpful_passages",
-    "is_instrument",
-    "known_truth",
-    "planted_errors",
-    "read_alone",
-    "read_again",
-]
-
 LEAST_KAPPA = 0.6
 MOST_ERRORS = 0.05
 

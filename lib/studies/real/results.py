@@ -19,8 +19,6 @@ from lib.studies.real.study import (
     results_of_test,
 )
 
-__all__ = ["MADE_BY", "RealTables", "TABLES", "real_tables"]
-
 MADE_BY = "open"
 """The profile whose results everyone sees."""
 

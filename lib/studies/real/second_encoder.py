@@ -26,8 +26,6 @@ from lib.studies.real.study import experts_passages, keep, recorded
 from lib.studies.real.tables import arm_table
 from lib.studies.real.written import runs_of, written_for
 
-__all__ = ["bioasq_values", "compared", "measure_encoder"]
-
 
 def bioasq_values(profile: Profile, encoder: str, split: Split, chosen: float) -> pd.DataFrame:
     """Outcomes of every arm on BioASQ's snippets alone (see ``measures.values_of``).

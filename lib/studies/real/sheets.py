@@ -17,15 +17,6 @@ from lib.data.questions import Question
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import find_words
 
-__all__ = [
-    "Sheet",
-    "alone_messages",
-    "make_sheet",
-    "read_alone_labels",
-    "read_labels",
-    "sheet_messages",
-]
-
 
 @dataclass(frozen=True)
 class Sheet:

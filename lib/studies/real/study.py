@@ -43,18 +43,6 @@ from lib.studies.real.texts_table import texts_table
 from lib.studies.real.where import about_questions, where_table
 from lib.studies.real.written import runs_of, written_for
 
-__all__ = [
-    "Sample",
-    "dev_results",
-    "experts_passages",
-    "judge_quality",
-    "keep",
-    "open_sample",
-    "quality_results",
-    "recorded",
-    "results_of_test",
-]
-
 
 @dataclass(frozen=True)
 class Sample:

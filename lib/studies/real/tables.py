@@ -14,16 +14,6 @@ from lib.studies.real.arms import Arm, added_arms, arms_of
 from lib.studies.real.choice import declared_pairs
 from lib.studies.real.measures import POOL, TOP
 
-__all__ = [
-    "LAMBDA_COLUMNS",
-    "arm_table",
-    "exploratory_pairs",
-    "judged_share",
-    "lambda_rows",
-    "claims_table",
-    "purity_table",
-]
-
 LAMBDA_COLUMNS = (
     "dataset",
     "form",

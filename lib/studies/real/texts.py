@@ -19,8 +19,6 @@ from lib.methods.hyde import HyDE
 from lib.methods.query2doc import Query2Doc
 from lib.methods.thinkqe import ThinkQE
 
-__all__ = ["KINDS", "Kind", "WRITER", "questions_for", "writers_of"]
-
 WRITER = "a large language model"
 """The name under which the texts of the real sample are recorded, in place of a model's."""
 

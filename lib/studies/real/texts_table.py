@@ -11,8 +11,6 @@ from lib.data.benchmark import shared_ngrams
 from lib.data.questions import Question
 from lib.methods.base import Expansion
 
-__all__ = ["COLUMNS", "texts_table"]
-
 COLUMNS = (
     "kind",
     "dataset",

@@ -19,8 +19,6 @@ from lib.run import Retriever
 from lib.search.contrast import rotation
 from lib.stats import Pair, claims
 
-__all__ = ["PAIRS", "about_questions", "where_table"]
-
 PAIRS = (("chr@0.4", "hplus"), ("chr@1", "hplus"))
 """The differences that are taken apart: arm, against."""
 

@@ -16,8 +16,6 @@ from lib.studies.real.arms import OPTIONS_DEPTH, Arm, bases_of, with_options
 from lib.studies.real.texts import KINDS, questions_for, writers_of
 from lib.ways import DRAWS
 
-__all__ = ["DEPTH", "RUN_COLUMNS", "option_runs", "runs_of", "written_for"]
-
 DEPTH = 10
 """Passages retrieved: judging looks at five, nDCG at ten."""
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from lib.base.files import canonical_json, sha256_bytes
 from lib.llm.causal import Causal, Sampling
 
-__all__ = ["BATCH", "batches_of", "write_all"]
-
 BATCH = 24
 """Chats written at a time: more are slower on two cores, fewer as well."""
 

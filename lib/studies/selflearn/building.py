@@ -57,28 +57,6 @@ from lib.search.bm25 import BM25Index
 from lib.studies.nli.models import sentences
 from lib.studies.selflearn.cmirb import Task
 
-__all__ = [
-    "PROMPTS",
-    "RULES",
-    "STEPS",
-    "Pair",
-    "Query",
-    "Rules",
-    "Search",
-    "answer",
-    "build",
-    "counts",
-    "extract",
-    "finish",
-    "medical",
-    "rank",
-    "relevance",
-    "search_in",
-    "task_of",
-    "thresholds",
-    "validate",
-]
-
 PROMPTS = Path(__file__).parent / "building_prompts"
 
 STEPS = ("medical", "rank", "extract", "answer", "validate", "relevance")

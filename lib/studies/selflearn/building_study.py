@@ -62,26 +62,6 @@ from lib.studies.selflearn.cmirb import Task, measure_task
 from lib.studies.selflearn.documents import CORPUS, DOCUMENTS, sample, unlabelled
 from lib.studies.selflearn.evaluate import DEPTH, Arm, task_values
 
-__all__ = [
-    "AUTHOR",
-    "BUILDING",
-    "COPIED",
-    "MATCHED",
-    "NAME",
-    "PLANTED",
-    "QUERIES",
-    "TABLES",
-    "asked",
-    "building_results",
-    "caught",
-    "give",
-    "measured",
-    "open_queries",
-    "pair_rows",
-    "planted",
-    "take",
-]
-
 BUILDING = RECORDINGS / "building.jsonl.gz"
 
 AUTHOR = (

@@ -15,8 +15,6 @@ from lib.run import Retriever, Unranked
 from lib.studies.selflearn.cmirb import Task
 from lib.studies.selflearn.evaluate import request_of
 
-__all__ = ["CASES", "DEEP", "case_counts", "case_rows", "first_ranks"]
-
 DEEP = 1000
 """Ranks beyond it count as not found, and 1 / rank as 0."""
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from lib.search.index import DenseIndex
 
-__all__ = ["COPIED", "NOT_FOUND", "best", "mean_vectors", "repeats", "source_ranks"]
-
 COPIED = 25
 """Words in a row of the document that make a passage a copy."""
 

@@ -20,8 +20,6 @@ from lib.base.files import sha256_bytes
 from lib.data.passages import Passage
 from lib.studies.selflearn.cmirb import Task
 
-__all__ = ["BASELINES", "bigrams", "characters", "load_cmedir"]
-
 _LABELS = {"0": 0, "1": 1, "2": 2, "3": 3, "4": 4}
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _RUNS = re.compile(rf"[{_HAN}]+|[^\W_{_HAN}]+")

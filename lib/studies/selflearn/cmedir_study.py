@@ -32,18 +32,6 @@ from lib.studies.selflearn.cmedir import BASELINES, load_cmedir
 from lib.studies.selflearn.cmirb import MEASURES, Task, measure_task
 from lib.studies.selflearn.evaluate import DEPTH, Arm, bm25_run, open_task, task_values
 
-__all__ = [
-    "ENCODER",
-    "NAME",
-    "PACKAGE",
-    "TABLES",
-    "E5Encoder",
-    "cmedir_claims",
-    "cmedir_results",
-    "cmedir_values",
-    "open_e5",
-]
-
 NAME = "cmedir-dev"
 """What the set is called in the tables and among the downloads."""
 

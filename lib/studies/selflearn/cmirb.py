@@ -22,18 +22,6 @@ from lib.base.downloads import DownloadError
 from lib.base.paths import REPORTED, mirror_folder
 from lib.data.passages import Passage
 
-__all__ = [
-    "MEASURES",
-    "TASKS",
-    "Corpus",
-    "Estimate",
-    "Task",
-    "TaskInfo",
-    "estimate",
-    "load_task",
-    "measure_task",
-]
-
 _CORPUS = "corpus.jsonl"
 _QUERIES = "queries.jsonl"
 _QRELS = "qrels/test.jsonl"

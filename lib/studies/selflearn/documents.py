@@ -20,18 +20,6 @@ from lib.data.corpora import load_passages
 from lib.data.passages import Passage
 from lib.search.embed import HashEncoder
 
-__all__ = [
-    "CORPUS",
-    "DOCUMENTS",
-    "LEAST_WORDS",
-    "Tested",
-    "check_no_leak",
-    "sample",
-    "tested_diseases",
-    "tested_in",
-    "unlabelled",
-]
-
 CORPUS = "medquad"
 
 DOCUMENTS = 2000

@@ -31,20 +31,6 @@ from lib.studies.real.texts import KINDS, writers_of
 from lib.studies.selflearn.cmirb import Task, measure_task
 from lib.ways import Hypotheses, Text
 
-__all__ = [
-    "DEPTH",
-    "HOW",
-    "Arm",
-    "Written",
-    "bm25_run",
-    "capable_hypotheses",
-    "capable_passages",
-    "generated_passages",
-    "open_task",
-    "request_of",
-    "task_values",
-]
-
 DEPTH = 100
 """Passages retrieved: Recall looks at a hundred. Merged lists are twice as deep."""
 

@@ -19,24 +19,6 @@ from lib.llm.prompts import load_prompt
 from lib.search.adapters import ADAPTERS, WEIGHTS, merged
 from lib.train.causal import CausalPlan, Example, causal_digest, fit_causal
 
-__all__ = [
-    "ADAPTER",
-    "ANSWERING",
-    "ASKING",
-    "PASSAGES",
-    "PLAN",
-    "PROMPTS",
-    "SHOWN_WORDS",
-    "TUNED",
-    "asks_for_passage",
-    "asks_for_query",
-    "asks_with_document",
-    "bank",
-    "one_question",
-    "open_writer",
-    "train",
-]
-
 PROMPTS = Path(__file__).parent / "prompts"
 ADAPTER = ADAPTERS / "slhyde-generator"
 

@@ -18,8 +18,6 @@ import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor, nn
 
-__all__ = ["SCALE", "MeanAnchorLoss", "query_alone", "without_dropout"]
-
 SCALE = 50.0
 """One over the paper's temperature, .02."""
 

@@ -16,18 +16,6 @@ from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 
-__all__ = [
-    "FIRST_RANK",
-    "LAST_RANK",
-    "Negatives",
-    "columns",
-    "hard_negatives",
-    "one_of_each",
-    "random_negatives",
-    "ranked_by",
-    "shuffled",
-]
-
 FIRST_RANK, LAST_RANK = 5, 100
 """Negatives are drawn from these ranks, counted from 1: what ranks higher may answer the query."""
 

@@ -34,15 +34,6 @@ from lib.studies.selflearn.pairs import ranked_by
 if TYPE_CHECKING:
     from lib.studies.selflearn.retriever import Training
 
-__all__ = [
-    "DISORDER_RATES",
-    "HELD_OUT",
-    "RATES",
-    "disorder_table",
-    "held_out",
-    "rate_table",
-]
-
 RATES = (1e-3, 3e-4, 1e-4)
 DISORDER_RATES = (3e-4, 1e-4)
 HELD_OUT = 150

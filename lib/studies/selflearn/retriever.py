@@ -43,21 +43,6 @@ from lib.studies.selflearn.pairs import (
 )
 from lib.train.fit import Plan, fit
 
-__all__ = [
-    "LOW_RATE",
-    "NEGATIVES",
-    "PLAN",
-    "QUERIES",
-    "TRAININGS",
-    "TUNED",
-    "Training",
-    "cards",
-    "examples_of",
-    "mined_in",
-    "queries_of",
-    "train",
-]
-
 QUERIES = "selflearn/queries.jsonl.gz"
 TUNED = "selflearn/tuned.jsonl.gz"
 """What the generator wrote, below the data folder."""

@@ -18,8 +18,6 @@ from lib.studies.selflearn.evaluate import request_of
 from lib.studies.selflearn.study import BASE, SEEDS
 from lib.studies.selflearn.writing import read_texts
 
-__all__ = ["before_and_after", "open_both", "written_rows"]
-
 _SHOWN = 20
 
 

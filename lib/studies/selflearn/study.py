@@ -46,28 +46,6 @@ from lib.studies.selflearn.retriever import PLAN, TRAININGS, cards
 from lib.studies.selflearn.tasks import FILES, TASKS, asked, folds
 from lib.studies.selflearn.writing import read_texts
 
-__all__ = [
-    "BM25",
-    "COLLAPSED",
-    "DISORDER_LOW",
-    "HYDE",
-    "LAMBDAS",
-    "MARGIN",
-    "METHOD",
-    "PRINTED",
-    "RIGHT_LOW",
-    "SEEDS",
-    "TABLES",
-    "arms_of",
-    "chosen_ranks",
-    "over_seeds",
-    "parts_of",
-    "slhyde_claims",
-    "slhyde_results",
-    "slhyde_table",
-    "slhyde_values",
-]
-
 TABLES = (
     "slhyde_values",
     "slhyde_table",

@@ -27,8 +27,6 @@ from lib.data.questions import Question
 from lib.data.real import load_real
 from lib.studies.selflearn.cmirb import Task
 
-__all__ = ["FILES", "TASKS", "asked", "bioasq", "folds", "scifact"]
-
 HELD_OUT = "nli-head/held_out.txt"
 
 

@@ -62,17 +62,6 @@ from lib.studies.selflearn.generator import (
     train,
 )
 
-__all__ = [
-    "FOLDER",
-    "STAGES",
-    "WITH_PASSAGES",
-    "WITH_TUNED",
-    "allowed_index",
-    "chosen_rows",
-    "read_texts",
-    "test_queries",
-]
-
 FOLDER = paths.DATA / "selflearn"
 
 WITH_PASSAGES = 200
