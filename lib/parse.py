@@ -34,10 +34,10 @@ _ANSWER_IS = (
     r"(?:is\b|would be\b|[\s:：=*是为])*[\"'(\[*\\$【]*"
 )
 _LETTER = r"([A-Z])(?![A-Za-z])[\"')\].:*]*"
-_ANNOUNCED = [
+_SETTLED, _OPTION_NAMED = (
     re.compile(start + _LETTER, re.IGNORECASE)
     for start in (rf"{_ANSWER_IS}(?:option\s+)?", r"option[\s\"'(\[*]*")
-]
+)
 """What settles on a letter, then what only names one: "the answer is C, not option D"."""
 _IS_CORRECT = re.compile(r"(?m)^\W*([A-Z])[)\].*]* is (?:the )?(?:correct|right|best)\b")
 """At the beginning of a line alone: elsewhere it may be hepatitis B that is right."""
@@ -112,15 +112,17 @@ def _letter_or_text(value: str, options: Mapping[str, str]) -> str:
 
 
 def _letter(text: str, options: Mapping[str, str]) -> str:
-    """A reply that is a letter, alone or with its option's text, or whose first line is one."""
+    """A reply that is a letter, alone or with its option's text, or whose first line is one.
+
+    But a first line may begin a list of the options: an answer that is announced after it counts.
+    """
     text = text.strip()
-    lines = text.splitlines()
-    if len(lines) > 1 and (letter := _line(lines[0], options)):
-        return letter
+    first, _, rest = text.partition("\n")
+    letter = _line(first, options) if rest else ""
     # The space lets a letter at the very end be followed by something too.
-    if not re.match(r"\W*[A-Za-z]\W", text + " "):
-        return ""
-    return _letter_or_text(text, options)
+    if not letter and re.match(r"\W*[A-Za-z]\W", text + " "):
+        letter = _letter_or_text(text, options)
+    return letter and (_announced_in(rest, options) or letter)
 
 
 def _line(line: str, options: Mapping[str, str]) -> str:
@@ -151,15 +153,18 @@ def _marked(text: str, options: Mapping[str, str]) -> str:
 
 def _announced(text: str, options: Mapping[str, str]) -> str:
     """The last "the answer is (C)", else the only "option C"; an article "a" is no answer."""
-    answer_is, option_named = _ANNOUNCED
-    settled = _letters_found(answer_is, text, options)
-    if settled:
-        return settled[-1]
-    for pattern in (_IS_CORRECT, option_named):
+    if settled := _announced_in(text, options):
+        return settled
+    for pattern in (_IS_CORRECT, _OPTION_NAMED):
         mentioned = set(_letters_found(pattern, text, options))
         if mentioned:
             return mentioned.pop() if len(mentioned) == 1 else ""
     return ""
+
+
+def _announced_in(text: str, options: Mapping[str, str]) -> str:
+    """The letter of the last "the answer is (C)"."""
+    return next(reversed(_letters_found(_SETTLED, text, options)), "")
 
 
 def _letters_found(pattern: re.Pattern, text: str, options: Mapping[str, str]) -> list[str]:

@@ -38,6 +38,8 @@ OUTPUTS = [
     ("> B", EXAM, "B", "letter", "A"),
     ("**B**\n\nAortic dissection is less likely.", EXAM, "B", "letter", "A"),
     ("B\n\nExplanation: aortic dissection is wrong.", EXAM, "B", "letter", "A"),
+    ("A. Gout\nB. Pulmonary embolism\nC. Sepsis\n\nThe answer is:\nB.", EXAM, "B", "letter", "B"),
+    ("A. Gout is the likeliest here.\n\nThe answer is:\nB. It is not.", EXAM, "B", "letter", "B"),
     ("It is no aortic dissection.\n\nB", EXAM, "B", "last letter", "A"),
     ("It is no aortic dissection.\n\n**(B)**", EXAM, "B", "last letter", "A"),
     ("Not myocardial infarction.\n\n**B. Pulmonary embolism**", EXAM, "B", "last line", "A"),
