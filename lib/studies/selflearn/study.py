@@ -58,6 +58,9 @@ TABLES = (
 """Every outcome; means in the form of Table 1; paired differences; what each training cost; single
 claims and how many rise and fall; and the ranks by which the generator's passages were chosen."""
 
+RANKS = "values_slhyde_cases"
+"""At which rank either way finds the first abstract that a claim of SciFact cites."""
+
 SEEDS = {
     "slhyde": ("slhyde-query", "slhyde-query-1", "slhyde-query-2"),
     "shuffled": ("slhyde-shuffled", "slhyde-shuffled-1", "slhyde-shuffled-2"),
@@ -324,6 +327,7 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
         return pd.concat(parts, ignore_index=True)
 
     values = make_or_reuse(measured, TABLES[0], profile.name, dear=True, **origin)
+    ranks = make_or_reuse(lambda: _case_ranks(profile), RANKS, profile.name, dear=True, **origin)
     setup = f"{profile.name}, {BASE} with and without adapters, exact search"
 
     def told() -> dict[str, pd.DataFrame]:
@@ -331,7 +335,7 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
             slhyde_table(values, setup),
             slhyde_claims(values),
             cards((*TRAININGS, ADAPTER.name)),
-            *_cases(profile),
+            *_cases(ranks),
             chosen_ranks(read_texts("passages")),
         )
         return dict(zip(TABLES[1:], tables, strict=True))
@@ -363,16 +367,24 @@ def _of_adapter(name: str, file: str) -> str:
     return f"{ADAPTERS.name}/{name}/{file}"
 
 
-def _cases(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of SciFact, HyDE against SL-HyDE's first seed."""
+def _case_ranks(profile: Profile) -> pd.DataFrame:
+    """``qid, writer, rank`` of SciFact: by HyDE ("base") and by SL-HyDE's first seed ("tuned")."""
     task = TASKS["scifact"]()
     written = generated_passages("scifact")
-    ranks = []
+    parts = []
     for name, writer in ((BASE, "base"), (f"{BASE}+{SEEDS['slhyde'][0]}", "tuned")):
         encoder = load_encoder(name, precision="float32")
         retriever = open_task(task, encoder, profile.vectors, profile.backend)
-        ranks.append(first_ranks(task, retriever, written[writer]))
-    return case_rows(task, *ranks, written), case_counts(*ranks)
+        ranks = first_ranks(task, retriever, written[writer])
+        parts.append(ranks.rename_axis("qid").reset_index().assign(writer=writer))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _cases(ranks: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Single claims and how many rise and fall, from ``_case_ranks``."""
+    of = {writer: own.set_index("qid")["rank"] for writer, own in ranks.groupby("writer")}
+    both = of["base"], of["tuned"]
+    return case_rows(TASKS["scifact"](), *both, generated_passages("scifact")), case_counts(*both)
 
 
 def chosen_ranks(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
