@@ -416,6 +416,7 @@ def add(profile: Profile, retrievers: Sequence[str]) -> None:
         for name in retrievers:
             values, _ = read_result(TABLES[0], profile.name)
             new = slhyde_values(task, [name], profile)
+            note_look("slhyde", task, new["qid"], profile.name, new["arm"])
             both = [own[_is_of(own, name) == kept] for own, kept in ((values, False), (new, True))]
             others_too = values[_is_of(values, name) & (values["dataset"] != task)]
             together = pd.concat([both[0], others_too, both[1]], ignore_index=True)
