@@ -81,11 +81,19 @@ def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float, f
     values = np.asarray(values, dtype=np.float64)
     if len(values) == 0:
         raise ValueError("no questions to average")
-    # Resampled counts times values: one small matrix instead of 2,000 x n picks.
-    shares = np.full(len(values), 1 / len(values))
-    draws = np.random.default_rng(seed).multinomial(len(values), shares, size=2000)
-    low, high = np.percentile(draws @ values / len(values), [2.5, 97.5])
+    drawn = resampled_sums(values, np.random.default_rng(seed)) / len(values)
+    low, high = np.percentile(drawn, [2.5, 97.5])
     return float(values.mean()), float(low), float(high)
+
+
+def resampled_sums(
+    values: np.ndarray, generator: np.random.Generator, draws: int = 2000
+) -> np.ndarray:
+    """Sums over n rows drawn again with replacement, shape (draws, ...); ``values`` (n, ...)."""
+    n = len(values)
+    # Counts times values: one small matrix instead of draws x n picks.
+    counts = generator.multinomial(n, np.full(n, 1 / n), size=draws)
+    return counts @ values
 
 
 def auroc(positive: np.ndarray, scores: np.ndarray) -> float:
