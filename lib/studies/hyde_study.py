@@ -27,7 +27,7 @@ from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.embed import load_encoder
-from lib.stats import Pair, claims, measure, resampled_sums
+from lib.stats import Pair, claims, measure
 from lib.studies.grid.long_tables import means_table
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import written_for
@@ -280,7 +280,10 @@ def gain_by_kind(values: pd.DataFrame, kinds: Mapping[str, str]) -> dict:
     gains = wide["passage"] - wide["question"]
     generator = np.random.default_rng(0)
     of = {kind: gains[gains.index.map(kinds) == kind].to_numpy() for kind in KINDS}
-    drawn = {kind: resampled_sums(own, generator) / len(own) for kind, own in of.items()}
+    drawn = {}
+    for kind, own in of.items():
+        counts = generator.multinomial(len(own), np.full(len(own), 1 / len(own)), size=2000)
+        drawn[kind] = counts @ own / len(own)
     low, high = np.percentile(drawn["reasoning"] - drawn["lookup"], [2.5, 97.5])
     return {
         "claim": "a passage gains more on reasoning than on lookups",
