@@ -27,7 +27,6 @@ from lib.search.adapters import ADAPTERS, CARD, WEIGHTS
 from lib.search.embed import load_encoder
 from lib.stats import Pair, claims, long_values, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
-from lib.studies.lam.claims import declared_pairs, primary_tests
 from lib.studies.selflearn.cases import case_counts, case_rows, first_ranks
 from lib.studies.selflearn.choosing import NOT_FOUND
 from lib.studies.selflearn.cmirb import measure_task
@@ -45,6 +44,7 @@ from lib.studies.selflearn.generator import ADAPTER, PASSAGES
 from lib.studies.selflearn.retriever import PLAN, TRAININGS, cards
 from lib.studies.selflearn.tasks import FILES, TASKS, asked, folds
 from lib.studies.selflearn.writing import read_texts
+from lib.study import declared_pairs, primary_tests
 
 TABLES = (
     "slhyde_values",
