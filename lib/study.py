@@ -60,15 +60,11 @@ def search_arm(arm: Arm, qids: Iterable[str], retriever: Retriever, depth: int) 
     return found
 
 
-def measure_arm(
-    name: str, draws: Sequence[Found], measure: Callable[[Found], pd.DataFrame]
-) -> pd.DataFrame:
-    """``arm, qid, metric, value``: what ``measure`` says of each draw, averaged by question.
-
-    ``measure`` gives a row a question (index qid) and a column a metric.
-    """
+def mean_of_draws(draws: Iterable[Found], measure: Callable[[Found], pd.DataFrame]) -> pd.DataFrame:
+    """What ``measure`` says of each draw, averaged by question: a row a question (index qid), a
+    column a metric."""
     tables = pd.concat([measure(found) for found in draws])
-    return long_values(name, tables.groupby(level=0, sort=False).mean())
+    return tables.groupby(level=0, sort=False).mean()
 
 
 def means(
@@ -135,7 +131,7 @@ class Study:
 
     ``load`` opens the collection: whatever the other functions need of questions, texts and
     labels. It must have ``qids``, the ``retriever``, and ``data``, the files behind it.
-    ``measure(collection, found)`` gives the outcomes of ranked lists (see ``measure_arm``).
+    ``measure(collection, found)`` gives the outcomes of ranked lists (see ``mean_of_draws``).
     ``tables`` are functions of the collection and the outcomes, by the name of their result.
     """
 
@@ -165,7 +161,8 @@ def measured(study: Study, collection: Any) -> pd.DataFrame:
     parts = []
     for arm in study.arms(collection):
         found = search_arm(arm, qids, collection.retriever, study.depth)
-        parts.append(measure_arm(arm.name, found, partial(study.measure, collection)))
+        table = mean_of_draws(found, partial(study.measure, collection))
+        parts.append(long_values(arm.name, table))
     return pd.concat(parts, ignore_index=True)
 
 

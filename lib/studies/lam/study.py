@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from lib import study as skeleton
 from lib.data.benchmark import Benchmark
 from lib.limit import limited
-from lib.run import Retriever, Unranked
+from lib.run import Retriever
 from lib.stats import METRICS, measure
 from lib.studies.lam.arms import Arm
-from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
+from lib.ways import DRAWS, Hypotheses, Text, with_strangers
 
 DEPTH = 10
 """Passages retrieved for each question, or k if that is more: nDCG and recall look at ten."""
@@ -97,26 +98,14 @@ def found_in_draws(
     study: Study, arm: Arm, qids: Sequence[str], draws: Sequence[int], *, depth: int | None = None
 ) -> list[dict[str, list[str]]]:
     """``found_by`` of several draws of a control, in one search: a third of the time of twenty."""
-    requests = [request for draw in draws for request in _requests(study, arm, qids, draw)]
-    hits = iter(study.retriever.search_many(requests, depth or max(DEPTH, study.k)))
-    each = [dict(zip(qids, hits, strict=False)) for _ in draws]
-    return [
-        {
-            qid: found.ids[0].tolist()
-            for qid, found in of_draw.items()
-            if not isinstance(found, Unranked)
-        }
-        for of_draw in each
-    ]
-
-
-def _requests(study: Study, arm: Arm, qids: Sequence[str], draw: int) -> list[Hypotheses]:
     cosines = study.cosines(qids) if arm.rule is not None else np.zeros(len(qids))
-    ways: list[Way] = arm.ways(cosines)
-    return [
-        replace(study.hypotheses[qid], way=replace(way, draw=draw))
-        for qid, way in zip(qids, ways, strict=True)
-    ]
+    ways = dict(zip(qids, arm.ways(cosines), strict=True))
+
+    def request(qid: str, number: int) -> Hypotheses:
+        return replace(study.hypotheses[qid], way=replace(ways[qid], draw=draws[number]))
+
+    searched = skeleton.Arm(arm.name, request, len(draws))
+    return skeleton.search_arm(searched, qids, study.retriever, depth or max(DEPTH, study.k))
 
 
 def measured(
@@ -130,9 +119,9 @@ def measured(
     """
     draws = range(DRAWS if arm.is_control else 1)
     targets = {qid: study.benchmark.targets[qid] for qid in qids}
-    total: pd.DataFrame | None = None
-    for found in found_in_draws(study, arm, qids, draws):
+
+    def outcomes(found: skeleton.Found) -> pd.DataFrame:
         table = measure(found, targets, study.benchmark.mimics, study.k)[list(metrics)]
-        table["unranked"] = [float(qid not in found) for qid in table.index]
-        total = table if total is None else total + table
-    return total / len(draws)
+        return table.assign(unranked=[float(qid not in found) for qid in table.index])
+
+    return skeleton.mean_of_draws(found_in_draws(study, arm, qids, draws), outcomes)

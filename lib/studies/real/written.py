@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from lib import study
 from lib.data.questions import Question
 from lib.data.real import EXAMS, GROUPS
 from lib.llm.chat import ChatModel, tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Request
-from lib.run import Retriever, Unranked
+from lib.run import Retriever
 from lib.studies.real.arms import OPTIONS_DEPTH, Arm, bases_of, with_options
 from lib.studies.real.texts import KINDS, questions_for, writers_of
 from lib.ways import DRAWS
@@ -57,13 +58,17 @@ def runs_of(
         bases = bases_of(asked, written, DRAWS)
         for arm in arms[group]:
             of = bases.get(arm.of, {})
-            for draw in range(arm.draws(group)):
-                requests = {qid: arm.request(base, draw) for qid, base in of.items()}
-                for qid, pids in _found(requests, retriever, DEPTH).items():
-                    rows += [
-                        (dataset_of[qid], arm.name, draw, qid, rank, pid)
-                        for rank, pid in enumerate(pids, 1)
-                    ]
+
+            def request(qid: str, draw: int, arm: Arm = arm, of: Mapping = of) -> Request:
+                return arm.request(of[qid], draw)
+
+            searched = study.Arm(arm.name, request, arm.draws(group))
+            for draw, found in enumerate(study.search_arm(searched, of, retriever, DEPTH)):
+                rows += [
+                    (dataset_of[qid], arm.name, draw, qid, rank, pid)
+                    for qid, pids in found.items()
+                    for rank, pid in enumerate(pids, 1)
+                ]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
@@ -76,14 +81,3 @@ def option_runs(questions: Sequence[Question], retriever: Retriever) -> dict[str
             pids = [pid for hit in hits for pid in hit.ids[0].tolist()]
             found[question.qid] = list(dict.fromkeys(pids))
     return found
-
-
-def _found(
-    requests: Mapping[str, Request], retriever: Retriever, depth: int
-) -> dict[str, list[str]]:
-    hits = retriever.search_many(list(requests.values()), depth)
-    return {
-        qid: found.ids[0].tolist()
-        for qid, found in zip(requests, hits, strict=True)
-        if not isinstance(found, Unranked)
-    }
