@@ -10,9 +10,7 @@ from matplotlib.text import Text
 
 from lib.data import ddx_mini
 from lib.data.corpus_index import build_index, corpus_store
-from lib.explorer.rows import CLASSES
-from lib.explorer.store import read_rows
-from lib.explorer.view import GOOD, Place, View, median_question
+from lib.explorer.rows import CLASSES, GOOD, Place, View, median_question, read_rows
 from lib.explorer.worked import lines_table, median_table, plot_why, plot_worked, worked_table
 from lib.search.embed import load_encoder
 
