@@ -44,14 +44,12 @@ from lib.explorer.rows import (
     check_rows,
     median_question,
     read_rows,
-    shown_passage,
 )
 from lib.explorer.sets import benchmark_set, class_on_exam, real_sets
 from lib.explorer.widget import explore, picture, texts
 from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.search.contrast import cosine, matched_rotation
 from lib.search.embed import load_encoder
 from lib.search.index import DenseIndex
 from lib.ways import Hypotheses, Text
@@ -104,7 +102,7 @@ def made(seed: int, passages: int = 40):
     return vectors, index, Retriever(index, Words(vectors, seed)), hypotheses
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_lines_of_a_choice_order_passages_as_the_search_does(own_folders, seed):
     vectors, index, retriever, hypotheses = made(seed)
     plus, own, question, random_, *several = vectors[-6:]
@@ -117,17 +115,6 @@ def test_the_lines_of_a_choice_order_passages_as_the_search_does(own_folders, se
         (hits,) = retriever.search_many([hypotheses.by(**vars(way_of(*choice, lam)))], 7)
         top = order_at(height, slope, lam, 7, index.ranks)
         assert index.ids[top].tolist() == hits.ids[0].tolist(), (choice, lam)
-
-
-def test_the_turned_mimic_is_that_of_the_control():
-    vectors, *_ = made(3)
-    plus, own, _, other, *_ = vectors[-6:]
-    turned = matched_rotation(plus[None], own[None], other[None])[0]
-    scores = np.stack([vectors @ plus, vectors @ own, vectors @ own, vectors @ other], axis=1)
-    scores = np.column_stack([scores, scores[:, 1]])
-    c, x = cosine(plus[None], own[None])[0], cosine(plus[None], other[None])[0]
-    _, slope = lines_of(scores, "one mimic", "rotation", c, x)
-    assert np.allclose(slope, vectors @ turned, atol=1e-6)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(7, 60), st.booleans())
@@ -154,13 +141,6 @@ def test_the_candidates_hold_every_top_and_breakpoints_are_all_changes(seed, k, 
 
 
 def test_the_rows_are_whole_and_small(explored):
-    assert {some["name"] for some in explored.sets} == {
-        "mmlu",
-        "medqa",
-        "bioasq",
-        "ddx-fresh",
-        "ddx-mini",
-    }
     counts = {some["name"]: len(explored.of(some["name"])) for some in explored.sets}
     assert counts == {"mmlu": 150, "medqa": 150, "bioasq": 618, "ddx-fresh": 173, "ddx-mini": 96}
     for question in explored.questions:
@@ -242,17 +222,13 @@ def test_the_open_rows_give_the_order_of_lib_over_the_whole_corpus(mirror, explo
     assert [check_rows(some, explored)["differ"] for some in sets] == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("harm", ["short", "missing"])
-def test_broken_rows_are_named_with_the_next_command(harm, tmp_path, monkeypatch):
+def test_broken_rows_are_named_with_the_next_command(tmp_path, monkeypatch):
     folder = tmp_path / "explorer"
     shutil.copytree(FOLDER, folder)
     monkeypatch.setattr(rows_module, "FOLDER", folder)
     file = folder / FILES[1]
-    if harm == "short":
-        file.write_bytes(file.read_bytes()[:-7])
-    else:
-        file.unlink()
-    with pytest.raises(StaleInput, match="git checkout data/explorer"):
+    file.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(StaleInput, match=f"{FILES[1]}.*git checkout data/explorer"):
         read_rows()
 
 
@@ -291,22 +267,6 @@ def test_texts_are_short_and_kept_only_where_the_licence_permits(explored):
     names = {"bioasq": "BioASQ", "pubmedqa": "PubMedQA", "medquad": "MedQuAD"}
     names |= {"openstax": "OpenStax", "ddx-mini": "ddx-mini"}
     assert seen == set(names) and all(names[source] in notice for source in seen)
-
-
-def test_how_a_passage_is_shown():
-    from lib.data.passages import Passage
-
-    long = Passage("medquad:1", "Title", "word " * 100, "medquad", {"url": "https://x.example/a"})
-    assert (
-        len(shown_passage(long)["text"]) <= EXCERPT + 2
-        and shown_passage(long)["link"] == "https://x.example/a"
-    )
-    closed = Passage("openstax:microbiology/m1/0#0", "T", "text", "openstax", {})
-    assert shown_passage(closed)["text"] == "" and shown_passage(closed)["link"].endswith(
-        "/books/microbiology"
-    )
-    pubmed = Passage("bioasq:1", "", "text", "bioasq", {"pmids": ["12"]})
-    assert shown_passage(pubmed)["link"] == "https://pubmed.ncbi.nlm.nih.gov/12/"
 
 
 # view and widget ---------------------------------------------------------------------------------
@@ -443,6 +403,8 @@ def test_the_page_stands_alone(written):
     assert policy[0] == "default-src 'none'", "nothing is loaded and nothing is sent"
     assert all(re.fullmatch(r"[a-z-]+ '(none|unsafe-inline)'", it) for it in policy), policy
     assert "prefers-color-scheme: dark" in head and 'role="img"' in head and "<noscript>" in head
+    notice = (FOLDER / "NOTICE").read_text()
+    assert all(html.escape(line) in written for line in notice.splitlines()), "whose texts"
 
 
 def test_the_page_has_the_rows(explored, written):
@@ -473,19 +435,12 @@ def test_the_page_has_the_rows(explored, written):
             assert all(text.startswith(begun) for text, begun in zip(whole, begins, strict=True))
 
 
-_OTHER_TEXTS = (
-    "</script><script>alert(1)</script>",
-    "<!-- --> ]]>",
-    "$\\frac{1}$",
-    "",
-    "\u202ea\0b",
-)
-
-
 @pytest.mark.fault(
     "secrets", "A text or link of the explorer's page is markup or a script", "text, no link"
 )
-@pytest.mark.parametrize("text", _OTHER_TEXTS)
+@pytest.mark.parametrize(
+    "text", ["</script><script>alert(1)</script>", "<!-- --> ]]> $\\frac{1}$ \u202ea\0b"]
+)
 def test_no_text_or_link_of_a_page_or_picture_is_more_than_text(text, explored):
     """The page's data are one stretch of base64; links are addresses of the web."""
     passages = [
@@ -506,8 +461,3 @@ def test_no_text_or_link_of_a_page_or_picture_is_more_than_text(text, explored):
     tags = set(re.findall(r"<(\w+)", shown))
     assert not tags & {"script", "a", "img"} and "javascript:" not in shown
     assert text in html.unescape(shown)
-
-
-def test_the_page_says_whose_texts_it_shows(written):
-    for line in (FOLDER / "NOTICE").read_text().splitlines():
-        assert html.escape(line) in written
