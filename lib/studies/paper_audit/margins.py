@@ -182,27 +182,23 @@ def _column(tables: Tables, metric: str) -> dict[str, Range]:
     return tables.numbers("chr_table2_overlap", "dataset", metric=metric)
 
 
+def _share_something(tables: Tables) -> dict[str, Range]:
+    """By data set: the share of cases that share some passage."""
+    none = _column(tables, "zero_overlap")
+    return {dataset: exactly(1) - percent * Fraction(1, 100) for dataset, percent in none.items()}
+
+
 def _ratio(tables: Tables) -> Iterable[Row]:
-    """Can the mean overlap be a mean of ratios, or is it a mean number of documents?"""
-    top_k = tables.text_number("chr.top_k").middle
-    overlap = _column(tables, "mean_overlap")
-    none_shared = _column(tables, "zero_overlap")
-    some_shared = {
-        dataset: exactly(1) - percent * Fraction(1, 100) for dataset, percent in none_shared.items()
-    }
-    # Cases that share nothing have ratio 0, all others at most 1.
-    may_be_ratio = {
-        dataset: printed.low <= some_shared[dataset].high for dataset, printed in overlap.items()
-    }
-    for dataset, printed in overlap.items():
-        most = some_shared[dataset]
-        none = none_shared[dataset]
+    """Can the mean overlap be a mean of ratios? At most what it is if all that is shared is 1."""
+    none_shared, most_by_dataset = _column(tables, "zero_overlap"), _share_something(tables)
+    for dataset, printed in _column(tables, "mean_overlap").items():
+        none, most = none_shared[dataset], most_by_dataset[dataset]
         yield finding(
             tables,
             "chr.table2.ratio",
             printed=printed,
             recomputed=f"at most {most:.3f}",
-            verdict=judge(may_be_ratio[dataset]),
+            verdict=judge(printed.low <= most.high),
             working=f"{none} % of cases share nothing and have ratio 0, the others at most 1: the "
             f"mean is at most 1 − {none}/100 = {most:.3f} ({most.span('.4f')} with rounding); "
             f"{printed} stands for {printed.span('.3f')}",
@@ -210,23 +206,27 @@ def _ratio(tables: Tables) -> Iterable[Row]:
             set=dataset,
         )
 
-    may_be_number = all(
-        some_shared[dataset].low <= printed.high
-        and printed.low <= top_k * some_shared[dataset].high
-        for dataset, printed in overlap.items()
-    )
-    limits = "; ".join(
-        f"{dataset} {some_shared[dataset]:.3f} ≤ {printed} ≤ "
-        f"{float(top_k * some_shared[dataset].middle):.3f}"
-        for dataset, printed in overlap.items()
+
+def _count(tables: Tables) -> Iterable[Row]:
+    """Or is the mean overlap a mean number of documents?"""
+    top_k = tables.text_number("chr.top_k").middle
+    overlap, some_shared = _column(tables, "mean_overlap"), _share_something(tables)
+    limits = {
+        dataset: Range(share.low, share.high * top_k) for dataset, share in some_shared.items()
+    }
+    fits = all(printed.may_equal(limits[dataset]) for dataset, printed in overlap.items())
+    may_be_ratio = all(printed.low <= some_shared[d].high for d, printed in overlap.items())
+    shown = "; ".join(
+        f"{dataset} {share:.3f} ≤ {overlap[dataset]} ≤ {float(top_k * share.middle):.3f}"
+        for dataset, share in some_shared.items()
     )
     yield finding(
         tables,
         "chr.table2.count",
         printed="called a ratio",
-        recomputed="fits" if may_be_number else "does not fit",
-        verdict=judge(may_be_number, strained=not all(may_be_ratio.values())),
-        working=f"a case that shares something shares 1 to {top_k} documents: {limits}",
+        recomputed="fits" if fits else "does not fit",
+        verdict=judge(fits, strained=not may_be_ratio),
+        working=f"a case that shares something shares 1 to {top_k} documents: {shown}",
     )
 
 
@@ -352,4 +352,4 @@ def _implied_p(tables: Tables) -> Iterable[Row]:
         )
 
 
-CHECKS = [_ratio, _combined, pool, _implied_p, _margins]
+CHECKS = [_ratio, _count, _combined, pool, _implied_p, _margins]
