@@ -140,7 +140,7 @@ lab: $(READY)  ## open JupyterLab on a copy of the notebooks, in build/lab: play
 	@$(PY) -m lib.lab
 
 explorer: $(READY)  ## make the explorer's rows and page anew (needs the data; minutes once the corpora are embedded)
-	@$(PY) -m lib.explorer
+	@$(PY) -m lib.explorer.sets
 
 data: $(READY)  ## fetch and verify the open data (or read it from MIRROR=folder)
 	@$(PY) -m lib.base.downloads

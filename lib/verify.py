@@ -53,7 +53,7 @@ SHARES = {"mimics": ("main_tables",)}
 
 ELSEWHERE = {
     "faults": "make faults",
-    "needs": "python -m lib.cost.measure",
+    "needs": "python -m tools.measure_needs",
     "slhyde_cmedir": "python -m lib.studies.selflearn.cmedir_study",
     "slhyde_cmedir_claims": "python -m lib.studies.selflearn.cmedir_study",
     "slhyde_rates": "python -m lib.studies.selflearn.rates",

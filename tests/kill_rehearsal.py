@@ -17,7 +17,7 @@ from pathlib import Path
 from lib import notebooks, plots
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.cost import ledger
+from lib.cost.ledger import recorded
 from lib.profiles import load_profile
 from lib.studies.grid import experiment, tables  # noqa: F401
 from lib.studies.lam import benchmarks, corruption, views  # noqa: F401
@@ -117,7 +117,7 @@ def main() -> None:
             killed, lines = time.time(), -1
             while lines != (lines := len(here.log.read_bytes().splitlines())):
                 time.sleep(1)  # the server ends what it has begun, which takes less than that
-            calls = int(ledger.recorded(here.recording)["calls"].sum())
+            calls = int(recorded(here.recording)["calls"].sum())
             seen.append({"at": killed, "served": lines, "recorded": calls})
         return Forked()
 

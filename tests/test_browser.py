@@ -26,9 +26,7 @@ from lib import lab
 from lib.base import paths
 from lib.explorer.lines import CHOICES, lines_of, order_at
 from lib.explorer.page import PAGE, TOP, kept_records
-from lib.explorer.rows import CHECKED, CLASSES
-from lib.explorer.store import read_rows
-from lib.explorer.view import Place, View
+from lib.explorer.rows import CHECKED, CLASSES, Place, View, read_rows
 
 pytestmark = pytest.mark.browser
 
@@ -280,7 +278,7 @@ def differences(explored, question, form, mimic, kept, by_lambda) -> int:
     records = explored.records_of(question)
     cosines = question["c_own"], question["c_random"]
     height, slope = lines_of(records["score"], form, mimic, *cosines)
-    ranks = explored.order[records["passage"]]
+    ranks = records["passage"]
     own = kept[question["set"], question["qid"]] - question["start"]
     tied = 0
     for lam, top in zip(CHECKED, by_lambda, strict=True):

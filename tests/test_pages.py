@@ -13,8 +13,7 @@ import pytest
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
-from lib.explorer.store import read_rows
-from lib.explorer.view import Place, View
+from lib.explorer.rows import Place, View, read_rows
 from lib.pages import __main__ as command
 from lib.pages import blocks, results, summary, weave
 from lib.pages.committed import chance, markdown, read

@@ -21,15 +21,15 @@ import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.cost import ledger, needs
+from lib.cost import needs
+from lib.cost.ledger import recorded
 from lib.data import load_benchmark
 from lib.data.benchmark import Benchmark
 from lib.data.corpora import load_passages
 from lib.data.medrag import SOURCES
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.llm.chat import LLMError, tag
-from lib.llm.chat import ledger as ledger_of
+from lib.llm.chat import LLMError, ledger, tag
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder
 from lib.place import retriever_for
@@ -40,7 +40,9 @@ from lib.search.embed import HashEncoder, load_encoder
 from lib.studies.grid import relevance
 from tests.rehearsal import run as rehearsal
 from tests.rehearsal import stand_ins
+from tests.rehearsal.served import COUNTS, compare, served
 from tests.rehearsal.server import Generated, LogServer, limits
+from tools import measure_needs
 
 LETTERS = re.compile(r"\w{1,5}|[^\w\s]")
 """A token of the scripted engine: up to five letters, or a sign."""
@@ -151,16 +153,16 @@ def test_what_a_stand_in_says_is_recorded_in_the_rehearsals_folder_alone(perform
     profile = load_profile(str(here.profile))
     specs = [profile.llm, profile.judge, *(s["llm"] for s in profile.answerers if "llm" in s)]
     assert all(spec.startswith(f"record:{here.recording}=") for spec in specs)
-    assert "judge of mimics" in set(ledger.recorded(here.recording)["method"])
+    assert "judge of mimics" in set(recorded(here.recording)["method"])
 
 
 def test_the_ledger_is_what_the_server_served_by_its_own_count(performed, here):
     _, log = performed
-    table = ledger.compare(here.recording, here.log)
+    table = compare(here.recording, here.log)
     profile = load_profile(str(here.profile))
     specs = [profile.llm, *(s["llm"] for s in profile.answerers if "llm" in s)]
     assert set(table["model"]) == {spec.rpartition("openai:")[2] for spec in specs}
-    assert table["equal"].all() and (table[ledger.COUNTS] > 0).all(axis=None)
+    assert table["equal"].all() and (table[COUNTS] > 0).all(axis=None)
     kept = log.drop_duplicates("request", keep="last")
     assert (log["status"] == 200).all()
     for count in ("prompt_tokens", "output_tokens"):
@@ -204,7 +206,7 @@ def test_a_set_of_32_questions_is_in_flight_as_a_whole(inside, monkeypatch, tmp_
         assert len(lab.grid.expansions("chr", name)) == len(questions) == 32
         reader = next(r for r in lab.readers if r.needs_llm)
         assert len(reader.answer_all(questions, [[]] * 32)) == 32
-    log = ledger.served(tmp_path / "log.jsonl")
+    log = served(tmp_path / "log.jsonl")
     assert log.groupby("model")["in_flight"].max().tolist() == [32, 32] and log["kept"].all()
 
 
@@ -240,7 +242,7 @@ def test_several_replies_are_one_request_whose_prompt_is_read_once(tmp_path):
     with LogServer(Scripted(), tmp_path / "log.jsonl") as server:
         replies = OpenAIChat("m", server.url).generate(ASK, n=3, max_tokens=64)
     assert len({r.text for r in replies}) == 3, "each with its own seed"
-    (row,) = ledger.served(tmp_path / "log.jsonl").itertuples()
+    (row,) = served(tmp_path / "log.jsonl").itertuples()
     assert row.prompt_tokens == Scripted().count(ASK) == replies[0].prompt_tokens
     assert row.output_tokens == sum(len(LETTERS.findall(r.text)) for r in replies)
 
@@ -274,9 +276,9 @@ def test_a_ledger_that_differs_from_the_log_is_seen(server, drop, equal, tmp_pat
     lines = recording.read_text().splitlines(keepends=True)
     first = [i for i, line in enumerate(lines) if json.loads(line)["reply"]["choice"] == 0]
     recording.write_text("".join(x for i, x in enumerate(lines) if i not in first[:drop]))
-    (row,) = ledger.compare(recording, log).itertuples()
-    assert (row.equal, row.again, row.served_calls) == (equal, 0, 3)
-    (own,) = ledger.recorded(recording).itertuples()
+    (row,) = compare(recording, log).itertuples()
+    assert (row.equal, row.served_calls) == (equal, 3)
+    (own,) = recorded(recording).itertuples()
     assert (own.method, own.calls, own.replies) == ("hyde", 3 - drop, 6 - drop)
 
 
@@ -289,9 +291,7 @@ def test_the_ledger_of_a_recording_is_that_of_its_replies(tmp_path):
     ):
         replies = [reply for ask in asks for reply in llm.generate(ask, n=2)]
     costs = ["method", "calls", "replies", "prompt_tokens", "output_tokens", "finish_reasons"]
-    pd.testing.assert_frame_equal(
-        ledger.recorded(tmp_path / "r.jsonl")[costs], ledger_of(replies)[costs]
-    )
+    pd.testing.assert_frame_equal(recorded(tmp_path / "r.jsonl")[costs], ledger(replies)[costs])
 
 
 # the stand-ins -----------------------------------------------------------------------------------
@@ -404,6 +404,12 @@ def test_what_nothing_is_known_about_is_said_and_not_drawn_as_zero():
     for figure in drawn:
         assert figure.texts[0].get_text() == "P@5: NOT MEASURED" and not figure.axes
         plt.close(figure)
+
+
+def test_passages_are_measured_at_their_length():
+    found = dict(measure_needs.passages(50))
+    assert found["bytes of a stored passage"] > measure_needs.PASSAGE_CHARACTERS
+    assert min(found.values()) > 0 and len(found) == 3
 
 
 def test_the_page_states_what_is_printed_and_counted():

@@ -25,7 +25,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base.provenance import write_result
-from lib.explorer import folder, own
+from lib.explorer import own
 from lib.explorer.widget import explore
 from lib.llm.chat import ledger
 from lib.llm.connect import connect
@@ -40,7 +40,7 @@ print(h_plus)
     """
 Path("notes").mkdir()
 Path("notes/a.md").write_text(f"# {h_plus}\\n\\n{h_minus}")
-home = folder.folder_retriever("notes", HashEncoder())
+home = own.folder_retriever("notes", HashEncoder())
 explore(own.own_question(question, h_plus, h_minus, home))
 """,
     """

@@ -1,7 +1,7 @@
 """What a run at the scale of the paper needs: tokens, GB, GPUs, hours, each with its derivation.
 
-What is counted and measured is in ``data/results/scale/needs.csv`` (``lib.cost.measure``); sizes
-follow from printed numbers; what GPUs do is assumed, here and nowhere else.
+What is counted and measured is in ``data/results/scale/needs.csv`` (``tools.measure_needs``);
+sizes follow from printed numbers; what GPUs do is assumed, here and nowhere else.
 ``python -m lib.cost.needs`` prints what docs/profiles.md shows, from ``needs.md``.
 """
 
@@ -15,7 +15,6 @@ import pandas as pd
 from lib.base.paths import RECORDINGS
 from lib.base.provenance import read_result
 from lib.cost.ledger import recorded
-from lib.cost.measure import ENCODER, PASSAGE
 from lib.data.medrag import estimate
 from lib.data.questions import SIZES
 from lib.methods.base import Budget, Method
@@ -24,6 +23,10 @@ from lib.readers import ChatReader
 from lib.report import reported
 from lib.studies.grid.controls import CONTROLS
 
+PASSAGE = 221
+"""Tokens of a MedCorp passage, mean (Xiong et al. 2024)."""
+ENCODER = 12 * 12 * 768**2
+"""Parameters that a token meets in one of MedCPT's towers: twelve layers of BERT-base."""
 PEAK, GIGABYTES = 312e12, 80
 """NVIDIA's data sheet of the A100 80 GB: dense bfloat16 operations a second, memory."""
 MODELS = {
@@ -38,6 +41,8 @@ READ, TOGETHER = 0.4, 0.5
 """Assumed: the share of the peak that reading reaches, and the share of one request's speed that
 each of many in flight keeps."""
 
+_COUNTS = ["prompt_tokens", "output_tokens", "at_most"]
+
 
 def _measured() -> dict[str, float]:
     """Means over the questions of all sets, and this machine's speeds."""
@@ -46,39 +51,25 @@ def _measured() -> dict[str, float]:
     return (sums["value"] / sums["n"]).to_dict()
 
 
-def _read(budget: Budget, m: dict[str, float]) -> float:
-    """Prompt tokens of a question's requests. KeyError for a prompt that nobody has counted."""
-    document = min(PASSAGE, budget.words * m["tokens a word"])
-    return sum(m[prompt] + shown * document for prompt, shown in budget.prompts)
-
-
 def tokens(p: Profile) -> pd.DataFrame:
     """who, model, requests, prompt_tokens, output_tokens, at_most: totals of a whole run.
 
     A text is as long as Table 3 says (tokens by calls), an answer as the bundled model's in JSON,
     neither longer than its cap; ``at_most`` fills every cap. Prompts are in SmolLM2's tokens.
     """
-    m, methods, rows = _measured(), methods_of(p), []
+    measured = _measured()
     printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
     text = (printed["output_tokens"] / printed["llm_calls"]).to_dict()
-    for name, budget in _asked_once(methods).items():
-        most = budget.max_tokens
-        # A method whose length the paper does not print is costed at its cap.
-        each = min(text.get(budget.length_as, most), most)
-        counts = len(budget.prompts), _read(budget, m)
-        rows.append((f"expand: {name}", p.llm, *counts, budget.texts * each, budget.texts * most))
-    searched = len(methods) + len(CONTROLS) + 2  # and CHR at the chosen lambda, random passages
-    told = recorded(RECORDINGS / "smollm2-answers.jsonl").set_index("method")
-    told = told[told.index.str.endswith("JSON")].sum(numeric_only=True)
-    read = searched * (m["answer_with_documents"] + p.k * PASSAGE) + text["CHR"]
-    read += m["answer_with_documents"] + m["answer_closed_book"]
-    for s in (s for s in p.answerers if "llm" in s):
-        each = searched + 2, read, (searched + 2) * told["output_tokens"] / told["calls"]
-        rows.append((f"answer: {s['name']}", s["llm"], *each, each[0] * ChatReader.max_tokens))
-    columns = ["who", "model", "requests", "prompt_tokens", "output_tokens", "at_most"]
-    table = pd.DataFrame(rows, columns=columns)
+    rows = [
+        (f"expand: {name}", p.llm, *_expansion(budget, text, measured))
+        for name, budget in _asked_once(methods_of(p)).items()
+    ]
+    answer = _answer(p, text["CHR"], measured)
+    rows += [(f"answer: {s['name']}", s["llm"], *answer) for s in p.answerers if "llm" in s]
+    table = pd.DataFrame(rows, columns=["who", "model", "requests", *_COUNTS])
     table["model"] = table["model"].str.rpartition("openai:")[2]
-    table[columns[2:]] = (table[columns[2:]] * sum(SIZES[q] for q in p.questions)).astype(int)
+    counts = ["requests", *_COUNTS]
+    table[counts] = (table[counts] * sum(SIZES[name] for name in p.questions)).astype(int)
     return table
 
 
@@ -93,65 +84,101 @@ def _asked_once(methods: Mapping[str, Method]) -> dict[str, Budget]:
     return {name: budget for budget, name in by_budget.items()}
 
 
+def _expansion(budget: Budget, text: Mapping[str, float], measured: Mapping[str, float]) -> tuple:
+    """Of one question: requests, prompt tokens, output tokens, and these at most.
+
+    KeyError for a prompt that nobody has counted. A method whose length the paper does not print
+    is costed at its cap.
+    """
+    document = min(PASSAGE, budget.words * measured["tokens a word"])
+    read = sum(measured[prompt] + shown * document for prompt, shown in budget.prompts)
+    most = budget.max_tokens
+    each = min(text.get(budget.length_as, most), most)
+    return len(budget.prompts), read, budget.texts * each, budget.texts * most
+
+
+def _answer(p: Profile, chr_text: float, measured: Mapping[str, float]) -> tuple:
+    """The same of one question's answers by one model, with and without passages."""
+    searched = len(methods_of(p)) + len(CONTROLS) + 2  # and CHR at the chosen lambda, random ones
+    prompt = measured["answer_with_documents"]
+    # Without passages: the expander's own text, and closed book.
+    read = searched * (prompt + p.k * PASSAGE) + chr_text
+    read += prompt + measured["answer_closed_book"]
+    answers = recorded(RECORDINGS / "smollm2-answers.jsonl")
+    answers = answers[answers["method"].str.endswith("JSON")].sum(numeric_only=True)
+    asked = searched + 2
+    written = asked * answers["output_tokens"] / answers["calls"]
+    return asked, read, written, asked * ChatReader.max_tokens
+
+
 def hours(p: Profile) -> pd.DataFrame:
     """By model: GPUs, GB of weights, tokens a second, hours expected and with every cap filled."""
-    total = tokens(p).groupby("model")[["prompt_tokens", "output_tokens", "at_most"]].sum()
+    total = tokens(p).groupby("model")[_COUNTS].sum()
     rows = []
     for model, (billions, gpus, alone) in MODELS.items():
-        reads, writes = gpus * PEAK * READ / (2e9 * billions), alone * p.workers * TOGETHER
-        spent = [total.loc[model].iloc[0] / reads + n / writes for n in total.loc[model].iloc[1:]]
-        rows.append((model, gpus, 2 * billions, reads, writes, *(s / 3600 for s in spent)))
+        reads = gpus * PEAK * READ / (2e9 * billions)
+        writes = alone * p.workers * TOGETHER
+        read, *written = total.loc[model]
+        spent = [(read / reads + n / writes) / 3600 for n in written]
+        rows.append((model, gpus, 2 * billions, reads, writes, *spent))
     columns = ["model", "gpus", "weights_gb", "reads_per_s", "writes_per_s", "hours", "at_most"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def page() -> str:
     """The text of docs/profiles.md, in Markdown: ``needs.md`` with every number filled in."""
-    p, m = load_profile("paper"), _measured()
-    told, spent = tokens(p), hours(p)
+    p, measured = load_profile("paper"), _measured()
+    by_who, by_model = tokens(p), hours(p)
     sizes = pd.DataFrame([vars(estimate(name)) for name in p.corpora]).sum(numeric_only=True)
-    counts = ["prompt_tokens", "output_tokens", "at_most"]
     encoded = sizes["rows"] * PASSAGE
+    in_millions = by_who.drop(columns="model").assign(**by_who[_COUNTS] / 1e6)
     derived = {
-        "questions": sum(SIZES[q] for q in p.questions),
+        "questions": sum(SIZES[name] for name in p.questions),
         "rows": int(sizes["rows"]),
-        "sets": " + ".join(f"{SIZES[q]:,} {q}" for q in p.questions),
+        "sets": " + ".join(f"{SIZES[name]:,} {name}" for name in p.questions),
         "workers": p.workers,
         "download": sizes["download_gb"],
         "vectors": sizes["float16_gb"],
         "PASSAGE": PASSAGE,
         "search": -(-sizes["float16_gb"] // GIGABYTES),
-        "stored": m["bytes of a stored passage"],
-        "texts": sizes["rows"] * m["bytes of a stored passage"] / 1e9,
-        "rate": m["passages stored a second"],
-        "ID": m["bytes of an id in memory"],
-        "storing": sizes["rows"] / m["passages stored a second"] / 3600,
-        "ids": sizes["rows"] * m["bytes of an id in memory"] / 1e9,
+        "stored": measured["bytes of a stored passage"],
+        "texts": sizes["rows"] * measured["bytes of a stored passage"] / 1e9,
+        "rate": measured["passages stored a second"],
+        "ID": measured["bytes of an id in memory"],
+        "storing": sizes["rows"] / measured["passages stored a second"] / 3600,
+        "ids": sizes["rows"] * measured["bytes of an id in memory"] / 1e9,
         "encoded": encoded / 1e9,
         "encoder": ENCODER / 1e6,
         "PEAK": PEAK / 1e12,
         "READ": READ,
         "encoding": 2 * ENCODER * encoded / (PEAK * READ) / 3600,
         "TOGETHER": TOGETHER,
-        "here": m["encoder tokens a second"],
-        "speed": m["SmolLM2 prompt tokens a second"],
-        "encoded_here": encoded / m["encoder tokens a second"] / 86400 / 365,
-        "read_here": told["prompt_tokens"].sum() / m["SmolLM2 prompt tokens a second"] / 86400,
-        "by_who": _table(told.drop(columns="model").assign(**told[counts] / 1e6)),
-        "by_model": _table(spent),
-        "gpus": spent["gpus"].sum(),
-        "hours": spent["hours"].sum(),
+        "here": measured["encoder tokens a second"],
+        "speed": measured["SmolLM2 prompt tokens a second"],
+        "encoded_here": encoded / measured["encoder tokens a second"] / 86400 / 365,
+        "read_here": by_who["prompt_tokens"].sum()
+        / measured["SmolLM2 prompt tokens a second"]
+        / 86400,
+        "by_who": _table(in_millions),
+        "by_model": _table(by_model),
+        "gpus": by_model["gpus"].sum(),
+        "hours": by_model["hours"].sum(),
     }
     return Path(__file__).with_suffix(".md").read_text(encoding="utf-8").format(**derived)
 
 
 def _table(table: pd.DataFrame) -> str:
-    heads = [c.replace("_", " ") for c in table]
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    """A table in Markdown; numbers below 100 with a decimal, unless they are whole."""
+    lines = [
+        [column.replace("_", " ") for column in table],
+        ["---", *["---:"] * (len(table.columns) - 1)],
+    ]
     for row in table.itertuples(index=False):
-        lines.append(
-            [x if isinstance(x, str) else f"{x:,.{int(x < 100 and x % 1 > 0)}f}" for x in row]
-        )
+        cells = []
+        for value in row:
+            digits = int(not isinstance(value, str) and value < 100 and value % 1 > 0)
+            cells.append(value if isinstance(value, str) else f"{value:,.{digits}f}")
+        lines.append(cells)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -23,16 +23,19 @@ LAM_MAX = 2.0
 Form = Literal["one mimic", "several mimics", "question added"]
 Mimic = Literal["own", "random", "rotation"]
 
-CHOICES: tuple[tuple[Form, Mimic], ...] = (
-    ("one mimic", "own"),
-    ("one mimic", "random"),
-    ("one mimic", "rotation"),
-    ("question added", "own"),
-    ("question added", "random"),
-    ("question added", "rotation"),
-    ("several mimics", "own"),
-)
-"""The pairs of form and mimic that are offered: several mimics are always the question's own."""
+NEEDS: dict[tuple[Form, Mimic], tuple[str, ...]] = {
+    ("one mimic", "own"): ("plus", "own"),
+    ("one mimic", "random"): ("plus", "own", "random"),
+    ("one mimic", "rotation"): ("plus", "own", "random"),
+    ("question added", "own"): ("plus", "own", "question"),
+    ("question added", "random"): ("plus", "own", "random", "question"),
+    ("question added", "rotation"): ("plus", "own", "random", "question"),
+    ("several mimics", "own"): ("plus", "several"),
+}
+"""The pairs of form and mimic that are offered, with the columns that each is made of: several
+mimics are always the question's own."""
+
+CHOICES = tuple(NEEDS)
 
 _STEPS = 1e5
 """Scores are compared in steps of 1e-5, as ``lib.search.index`` does."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 
@@ -19,13 +22,19 @@ from lib.base.files import sha256_bytes
 from lib.base.parameters import check_k, check_lam
 from lib.base.paths import RECORDINGS
 from lib.data import ddx_mini
+from lib.data.corpora import cut
 from lib.data.passages import Passage
 from lib.data.questions import Question
-from lib.explorer.folder import SOURCE
-from lib.explorer.lines import LAM_MAX, SEVERAL, Mimic, breakpoints, lines_of, order_at
-from lib.explorer.rows import DEPTH, Explored, QuestionSet, put_together, rows_of
-from lib.explorer.sets import EXCERPT
-from lib.explorer.sets import shown as shown_here
+from lib.explorer.lines import LAM_MAX, SEVERAL, Mimic, breakpoints, order_at
+from lib.explorer.rows import (
+    DEPTH,
+    EXCERPT,
+    Explored,
+    QuestionSet,
+    put_together,
+    rows_of,
+    shown_passage,
+)
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
@@ -33,16 +42,28 @@ from lib.methods.chr import CHR
 from lib.pages.readable import plain
 from lib.run import Retriever, expand_all
 from lib.search.contrast import TINY
+from lib.search.embed import Encoder
+from lib.search.index import DenseIndex
+from lib.search.vectors import encode_cached
 from lib.ways import Hypotheses, Text
 
 OWN = "own"
-"""The name of the set, and of its one question."""
+"""The name of the set, of its one question, and of the source of a folder's passages."""
 
 NONE = "none of these"
 """The column of passages about none of the names that are watched."""
 
 MOST_SEARCHED = 2_000_000
 """Passages of the largest corpus: all of its vectors are held in memory at once."""
+
+SUFFIXES = (".txt", ".md")
+"""Files of a folder that are read, in capitals too."""
+
+LARGEST_FILE = 5_000_000
+"""Bytes of the largest file that is read: about 5,000 passages."""
+
+MOST_PASSAGES = 20_000
+"""Passages of the largest folder: a quarter of an hour on two cores."""
 
 _BEGINS = 90
 """Characters of a passage in a table."""
@@ -81,13 +102,14 @@ def hypotheses_of(
         )
     if any(text.strip() for text in several) and not h_minus.strip():
         raise ValueError("several mimics, but no h_minus. Next: put the nearest one into h_minus")
-    texts = [Text(h_plus.strip(), 1.0, "article", "target")]
-    if h_minus.strip():
-        texts.append(Text(h_minus.strip(), 1.0, "article", "mimic"))
-    texts.append(Text(question.strip(), 0.0, "query", "question"))
-    texts += [Text(t.strip(), 1.0, "article", "mimic", SEVERAL) for t in several if t.strip()]
-    if another.strip():
-        texts.append(Text(another.strip(), 1.0, "article", "mimic", "stranger"))
+    roles = [
+        (h_plus, 1.0, "article", "target"),
+        (h_minus, 1.0, "article", "mimic"),
+        (question, 0.0, "query", "question"),
+        *((text, 1.0, "article", "mimic", SEVERAL) for text in several),
+        (another, 1.0, "article", "mimic", "stranger"),
+    ]
+    texts = [Text(text.strip(), *role) for text, *role in roles if text.strip()]
     return Hypotheses(tuple(texts), qid=OWN)
 
 
@@ -115,21 +137,19 @@ def own_question(
         )
     hypotheses = hypotheses_of(question, h_plus, h_minus, several, another)
     _refuse_equal(hypotheses, retriever)
-    some = QuestionSet(
+    mine = QuestionSet(
         OWN,
         "your question",
         retriever,
         {OWN: hypotheses},
-        {OWN: {"text": question.strip(), "options": _letters(options or {}), "answer": ""}},
+        {OWN: {"text": question.strip(), "options": _checked_options(options), "answer": ""}},
         lambda qid, pid: "not judged",
         _MEANS,
     )
-    questions, found = rows_of(some)
-    if not hypotheses.of("mimic"):
-        found = [_rows_of_h_plus(hypotheses, retriever)]
-    wanted = sorted(pid for pid, _, _ in found[0])
-    passages = {passage.pid: passage for passage in retriever.store.get_many(wanted)}
-    return put_together([(some, questions, found)], lambda pid: _shown(passages[pid]))
+    questions, found = rows_of(mine)
+    pids = sorted(pid for pid, _, _ in found[0])
+    passages = dict(zip(pids, retriever.store.get_many(pids), strict=True))
+    return put_together([(mine, questions, found)], lambda pid: _shown(passages[pid]))
 
 
 def _refuse_equal(hypotheses: Hypotheses, retriever: Retriever) -> None:
@@ -138,9 +158,7 @@ def _refuse_equal(hypotheses: Hypotheses, retriever: Retriever) -> None:
     known = retriever.vectors(hypotheses.texts)
     (target,) = hypotheses.of("target")
     plus = known[target.tower, target.text].astype(np.float64)
-    for text in hypotheses.texts:
-        if text.role != "mimic":
-            continue
+    for text in [text for text in hypotheses.texts if text.role == "mimic"]:
         minus = known[text.tower, text.text].astype(np.float64)
         # The shortest query of all: at lambda = cos(h+, h-).
         if np.linalg.norm(plus - (plus @ minus) * minus) < TINY:
@@ -151,18 +169,24 @@ def _refuse_equal(hypotheses: Hypotheses, retriever: Retriever) -> None:
             )
 
 
-def _rows_of_h_plus(
-    hypotheses: Hypotheses, retriever: Retriever
-) -> list[tuple[str, str, np.ndarray]]:
-    """The best passages by H+ with their cosines, as ``rows_of`` gives them; NaN for no text."""
-    hits = retriever.search_many([hypotheses.by(lam=0.0)], DEPTH)[0]
-    known = retriever.vectors(hypotheses.texts)
-    scores = np.full((hits.ids.shape[1], 5), np.nan)
-    for column, role in ((0, "target"), (2, "question")):
-        (text,) = hypotheses.of(role)
-        vector = known[text.tower, text.text][None]
-        scores[:, column] = retriever.index.score(vector, hits.rows[0])[0]
-    return list(zip(hits.ids[0].tolist(), ["not judged"] * len(scores), scores, strict=True))
+def _shown(passage: Passage) -> dict:
+    """What is kept of a passage: of a folder's its file in place of a source, and no link."""
+    if passage.source != OWN:
+        return shown_passage(passage)
+    text = shorten(passage.text, EXCERPT, placeholder=" …")
+    return {"title": passage.title, "text": text, "source": passage.meta["doc"], "link": ""}
+
+
+def _checked_options(options: Mapping[str, str] | None) -> dict[str, str]:
+    """The options; ValueError for what gives no letter a text."""
+    options = options or {}
+    if not isinstance(options, Mapping) or not all(
+        isinstance(text, str) for text in [*options, *options.values()]
+    ):
+        raise ValueError(
+            f"options is {options!r}. Next: letters with texts, such as {{'A': '...'}}"
+        )
+    return dict(options)
 
 
 def another_mimic(question: str, avoid: Sequence[str] = ()) -> str:
@@ -171,7 +195,7 @@ def another_mimic(question: str, avoid: Sequence[str] = ()) -> str:
     Drawn by a hash of your question, so it stays the same; none that names one of ``avoid``, what
     your question is about.
     """
-    _refuse_one_text(avoid)
+    _check_names(avoid)
     dev = {row["qid"] for row in ddx_mini.read("questions") if row["split"] == "dev"}
     offered = {
         row["qid"]: row["H_minus"]
@@ -192,13 +216,13 @@ def _lines(explored: Explored, mimic: Mimic) -> tuple[np.ndarray, np.ndarray]:
 
     ValueError for a mimic that this question has no text for.
     """
-    (question,) = explored.of(OWN)
-    scores = explored.records_of(question)["score"].astype(np.float64)
+    (question,) = explored.questions
     if ("one mimic", mimic) in explored.choices_of(question):
-        return lines_of(scores, "one mimic", mimic, question["c_own"], question["c_random"])
+        return explored.lines(question, "one mimic", mimic)
     if mimic != "own":
         raise ValueError(f"no text for the mimic {mimic!r}. Next: pass h_minus and another")
-    return scores[:, 0], np.zeros(len(scores))
+    plus = explored.records["score"][:, 0].astype(np.float64)
+    return plus, np.zeros(len(plus))
 
 
 def order(explored: Explored, lam: float, k: int, mimic: Mimic = "own") -> list[str]:
@@ -212,9 +236,8 @@ def order(explored: Explored, lam: float, k: int, mimic: Mimic = "own") -> list[
             f"k = {k}, lambda = {lam}: the rows hold the exact top {DEPTH} for lambda from 0 to "
             f"{LAM_MAX:g}, and no more"
         )
-    (question,) = explored.of(OWN)
-    places = explored.records_of(question)["passage"]
-    top = order_at(*_lines(explored, mimic), lam, k, explored.order[places])
+    places = explored.records["passage"]
+    top = order_at(*_lines(explored, mimic), lam, k, places)
     return [explored.passages[place]["pid"] for place in places[top]]
 
 
@@ -230,8 +253,8 @@ def top_table(
     for lam in lambdas:
         passages = retriever.store.get_many(order(explored, lam, k))
         for rank, passage in enumerate(passages, 1):
-            begins = shorten(passage.text, _BEGINS, placeholder=" …")
-            rows.append((lam, rank, passage.title, begins, _about(passage), passage.pid))
+            text = shorten(passage.text, _BEGINS, placeholder=" …")
+            rows.append((lam, rank, passage.title, text, _about(passage), passage.pid))
     return pd.DataFrame(rows, columns=["lambda", "rank", "passage", "begins", "about", "pid"])
 
 
@@ -242,15 +265,14 @@ def told(
 
     In Markdown, one sentence a name (see ``count_about``).
     """
-    lambdas = {"by H+ alone": 0.0, f"at λ = {lam:g}": lam, "at λ = 1": 1.0}
-    counts = {
-        at: count_about(retriever, order(explored, x, k), watched) for at, x in lambdas.items()
-    }
-    sentences = []
-    for i, name in enumerate(watched):
-        *numbers, last = [f"{found[i]} {at}" for at, found in counts.items()]
-        said = f"{', '.join(numbers)} and {last}"
-        sentences.append(f"Of the first {k} passages, about **{plain(name)}** are {said}.")
+    alone, given, paper = (
+        count_about(retriever, order(explored, at, k), watched) for at in (0.0, lam, 1.0)
+    )
+    sentences = [
+        f"Of the first {k} passages, about **{plain(name)}** are {alone[i]} by H+ alone, "
+        f"{given[i]} at λ = {lam:g} and {paper[i]} at λ = 1."
+        for i, name in enumerate(watched)
+    ]
     return "\n\n".join(sentences)
 
 
@@ -283,10 +305,10 @@ def controls(
     """
     named = {"your mimic": "own", "matched rotation": "rotation", "another question's": "random"}
     found = {"H+ alone": order(explored, 0.0, k)}
-    (question,) = explored.of(OWN)
-    there = explored.choices_of(question)
+    (question,) = explored.questions
+    offered = explored.choices_of(question)
     for name, mimic in named.items():
-        if ("one mimic", mimic) in there:
+        if ("one mimic", mimic) in offered:
             found[name] = order(explored, lam, k, mimic)
     rows = {name: count_about(retriever, pids, watched) for name, pids in found.items()}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=[*watched, NONE])
@@ -299,10 +321,13 @@ def count_about(retriever: Retriever, pids: Sequence[str], watched: Sequence[str
     A passage is about a name that its source files it under; where the source does not say, a name
     that its title or text has. It may count for two names.
     """
-    _refuse_one_text(watched)
-    passages = retriever.store.get_many(pids)
-    counts = [sum(_is_about(passage, name) for passage in passages) for name in watched]
-    about_none = [not any(_is_about(passage, name) for name in watched) for passage in passages]
+    _check_names(watched)
+    texts = [
+        _about(passage) or f"{passage.title} {passage.text}"
+        for passage in retriever.store.get_many(pids)
+    ]
+    counts = [sum(_names(text, name) for text in texts) for name in watched]
+    about_none = [not any(_names(text, name) for name in watched) for text in texts]
     return [*counts, sum(about_none)]
 
 
@@ -311,35 +336,16 @@ def _about(passage: Passage) -> str:
     return passage.meta.get("topic") or passage.meta.get("focus") or ""
 
 
-def _is_about(passage: Passage, name: str) -> bool:
-    return _names(_about(passage) or f"{passage.title} {passage.text}", name)
-
-
 def _names(text: str, name: str) -> bool:
     """Whether a text has a name, as whole words: "RA" is not in "rarely"."""
     return bool(re.search(rf"(?<!\w){re.escape(name.strip())}(?!\w)", text, re.IGNORECASE))
 
 
-def _refuse_one_text(watched: Sequence[str]) -> None:
+def _check_names(watched: Sequence[str]) -> None:
     """ValueError for what is no list of names, or a name without a letter."""
-    if isinstance(watched, str):
-        raise ValueError(f"watched is one text. Next: a list of names, such as [{watched!r}]")
-    if not isinstance(watched, Sequence) or not all(isinstance(name, str) for name in watched):
+    is_list = isinstance(watched, (list, tuple))
+    if not is_list or not all(isinstance(n, str) and any(map(str.isalnum, n)) for n in watched):
         raise ValueError(f"watched is {watched!r}. Next: a list of names; for none, leave it: []")
-    if empty := [name for name in watched if not any(map(str.isalnum, name))]:
-        raise ValueError(f"watched has the name {empty[0]!r}. Next: leave it out")
-
-
-def _letters(options: Mapping[str, str]) -> dict[str, str]:
-    """The options; ValueError for what gives no letter a text."""
-    texts = isinstance(options, Mapping) and all(
-        isinstance(x, str) for x in [*options, *options.values()]
-    )
-    if not texts:
-        raise ValueError(
-            f"options is {options!r}. Next: letters with texts, such as {{'A': '...'}}"
-        )
-    return dict(options)
 
 
 # written by a model ------------------------------------------------------------------------------
@@ -368,7 +374,7 @@ def write_hypotheses(
         raise ValueError(f"write_with is {with_!r}; there are: None, 'bundled', 'server'")
     if not isinstance(question, str) or not question.strip():
         raise ValueError("question is empty. Next: type one in the cell of parameters")
-    asked = Question(OWN, question.strip(), _letters(options), "", OWN)
+    asked = Question(OWN, question.strip(), _checked_options(options), "", OWN)
     method = CHR() if options else CHR(options_visible=False, prompt="chr_hypotheses_stem")
     with Recorder(connect(_WRITERS[with_]), recording) as llm:
         (made,) = expand_all(method, [asked], llm, workers=1)
@@ -384,9 +390,170 @@ def write_hypotheses(
     return made.trace["H_plus"], made.trace["H_minus"]
 
 
-def _shown(passage: Passage) -> dict:
-    """What is kept of a passage: of a folder's its file in place of a source, and no link."""
-    if passage.source != SOURCE:
-        return shown_here(passage)
-    text = shorten(passage.text, EXCERPT, placeholder=" …")
-    return {"title": passage.title, "text": text, "source": passage.meta["doc"], "link": ""}
+# your own folder ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FolderPassages:
+    """The passages of a folder, by id, in memory: what ``lib.data.store.PassageStore`` offers.
+
+    ``files`` has a row for each file: file, title, passages, equal (pieces left out because an
+    earlier file, or an earlier place of this one, says the same).
+    """
+
+    by_pid: Mapping[str, Passage]
+    files: Sequence[Mapping]
+
+    def __len__(self) -> int:
+        return len(self.by_pid)
+
+    def __iter__(self) -> Iterator[Passage]:
+        return iter(self.by_pid.values())
+
+    def ids(self) -> list[str]:
+        """All passage ids in row order."""
+        return list(self.by_pid)
+
+    def get_many(self, pids: Sequence[str]) -> list[Passage]:
+        """Passages by id, in the order asked; KeyError names the first unknown id."""
+        return [self.by_pid[pid] for pid in pids]
+
+
+def read_folder(folder: str | Path) -> FolderPassages:
+    """The text of every .txt and .md file in a folder and below, cut as all documents here are.
+
+    A passage's id is the path of its file, from the folder on, with ``#0``, ``#1``, ... where the
+    file is longer than a passage. Its title is the first heading of a Markdown file, or the file's
+    name. Hidden files and folders, whatever has another ending, links to folders, and files without
+    a word are passed over; of equal passages the first is kept, in the order of the files. Raises
+    ValueError for a folder that is none, for a file that cannot be read as UTF-8 or is too large,
+    and for a folder with too much text or none.
+    """
+    if not isinstance(folder, (str, Path)) or not Path(folder).expanduser().is_dir():
+        raise ValueError(
+            f"folder is {folder!r}: no such folder, seen from {Path.cwd()}. Next: give its "
+            "whole path, such as folder = '~/notes'"
+        )
+    home = Path(folder).expanduser()
+    kept: dict[str, Passage] = {}
+    files = []
+    first_with: dict[str, str] = {}
+    for file in _text_files(home):
+        name = file.relative_to(home).as_posix()
+        here = _passages_of(file, name)
+        new = [p for p in here if first_with.setdefault(p.text, p.pid) == p.pid]
+        kept |= {passage.pid: passage for passage in new}
+        if len(kept) > MOST_PASSAGES:
+            raise ValueError(
+                f"{home} has more than {MOST_PASSAGES:,} passages ({name!r} was read last). Next: "
+                "give a folder inside it"
+            )
+        if here:
+            row = {"file": name, "title": here[0].title, "passages": len(new)}
+            files.append(row | {"equal": len(here) - len(new)})
+    if not kept:
+        raise ValueError(
+            f"no text in {home}: it has no file that ends with {' or '.join(SUFFIXES)} and has "
+            "words (hidden ones do not count). Next: save what you want searched as such files"
+        )
+    return FolderPassages(kept, files)
+
+
+def _text_files(home: Path) -> list[Path]:
+    """Files to be read, in the order of their paths."""
+    found = []
+    for folder, inner, names in os.walk(home, onerror=_raise):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        for name in names:
+            file = Path(folder, name)
+            wanted = file.suffix.lower() in SUFFIXES and not name.startswith(".")
+            if wanted and file.is_file():
+                found.append(file)
+    return sorted(found, key=lambda file: file.relative_to(home).as_posix())
+
+
+def _raise(error: OSError) -> None:
+    """A folder that may not be read is said, not passed over."""
+    raise error
+
+
+def _passages_of(file: Path, name: str) -> list[Passage]:
+    """The passages of one file, cut as ``lib.data.corpora`` cuts; pieces without a word left out.
+
+    ``name`` is its path from the folder on.
+    """
+    text = _read(file, name)
+    title = _heading(text) if file.suffix.lower() == ".md" else ""
+    pieces = cut(text)
+    found = []
+    for i, piece in enumerate(pieces):
+        pid = name if len(pieces) == 1 else f"{name}#{i}"
+        if any(letter.isalnum() for letter in piece):
+            found.append(Passage(pid, title or file.stem, piece, OWN, {"doc": name}))
+    return found
+
+
+def _read(file: Path, name: str) -> str:
+    """The text of a file; ``name`` stands for it in errors."""
+    size = file.stat().st_size
+    if size > LARGEST_FILE:
+        raise ValueError(
+            f"{name!r} has {size:,} bytes; files of up to {LARGEST_FILE:,} are read. Next: cut it "
+            "into several, or move it out of the folder"
+        )
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+        name.encode()
+        if "\0" in text:  # UTF-16, or no text at all
+            raise ValueError("it holds zero bytes")
+    except ValueError as error:
+        raise ValueError(
+            f"{name!r} is not UTF-8 text ({error}). Next: save it again as UTF-8 (iconv -f latin1 "
+            "-t utf-8 OLD > NEW), or move it out of the folder"
+        ) from error
+    return text
+
+
+def _heading(text: str) -> str:
+    """The first heading of a Markdown text ("# Title"), "" where it has none; code has none."""
+    in_code = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            in_code = not in_code
+        signs, _, title = line.strip().partition(" ")
+        if signs and not signs.strip("#") and len(signs) <= 6 and title.strip() and not in_code:
+            # Number signs after a blank close a heading, and are none of it.
+            words, _, last = title.strip().rpartition(" ")
+            return title.strip() if last.strip("#") else words.strip()
+    return ""
+
+
+def folder_retriever(folder: str | Path, encoder: Encoder, progress: bool = True) -> Retriever:
+    """A search in your own folder (see ``read_folder``).
+
+    Nothing of it is copied: texts stay in memory, and the vectors, which the cache keeps by a hash
+    of the texts, are made once for as long as no file changes. How many passages are longer than
+    the encoder reads is said.
+    """
+    store = read_folder(folder)
+    items = [(passage.title, passage.text) for passage in store]
+    name = Path(folder).expanduser().resolve().name
+    shards = encode_cached(items, encoder, "article", label=name, progress=progress)
+    retriever = Retriever(DenseIndex(shards, store.ids()), encoder, store)
+    if too_long := folder_table(retriever)["cut"].sum():
+        print(
+            f"{name}: {encoder.name} reads only the beginning of {too_long} of {len(store)} "
+            "passages; their ends are never found (column cut). Next: cut those files into shorter "
+            "ones",
+            file=sys.stderr,
+        )
+    return retriever
+
+
+def folder_table(retriever: Retriever) -> pd.DataFrame:
+    """What was read of a folder: file, title, passages, equal (see ``FolderPassages``), and cut:
+    passages of which the encoder reads only the beginning."""
+    passages = list(retriever.store)
+    unread = retriever.encoder.unread([(passage.title, passage.text) for passage in passages])
+    too_long = Counter(p.meta["doc"] for p, tokens in zip(passages, unread, strict=True) if tokens)
+    return pd.DataFrame([row | {"cut": too_long[row["file"]]} for row in retriever.store.files])

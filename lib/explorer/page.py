@@ -17,10 +17,16 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.explorer.lines import COLUMNS, candidates, lines_of
-from lib.explorer.rows import CLASSES, Explored
-from lib.explorer.store import FOLDER, read_rows
-from lib.explorer.view import View, median_question
+from lib.explorer.lines import COLUMNS, candidates
+from lib.explorer.rows import (
+    CLASSES,
+    FOLDER,
+    Explored,
+    View,
+    begins,
+    median_question,
+    read_rows,
+)
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -54,7 +60,6 @@ def page(explored: Explored) -> str:
         "/*style*/": (_TEMPLATE / "page.css").read_text(encoding="utf-8"),
         "/*script*/": (_TEMPLATE / "page.js").read_text(encoding="utf-8"),
         "<!--lead-->": _lead(view),
-        "<!--about-->": _ABOUT,
         "<!--notice-->": html.escape((FOLDER / "NOTICE").read_text(encoding="utf-8")),
         "<!--data-->": base64.b64encode(payload).decode(),
     }
@@ -62,16 +67,6 @@ def page(explored: Explored) -> str:
     for mark, content in parts.items():
         text = text.replace(mark, content)
     return text
-
-
-_ABOUT = """<p><b>How it was judged.</b> What a passage says for each option of an exam question was
-read by another role of such a model, blind to the key, the hypotheses and the search. Every label
-that spoke for or against an option was read a second time, and counts only where both agree.</p>
-<p><b>Which question comes first.</b> The median one of its set: of the questions for which H+ alone
-finds something right, the one in the middle when they are ordered by what is lost at λ = 1.</p>
-<p><b>How exact it is.</b> Cosines are kept to six decimals, for every passage that any of these
-searches could bring into its top five. They were compared with searches of all passages: no order
-differs but where scores tie. Not medical advice.</p>"""
 
 
 def _lead(view: View) -> str:
@@ -101,14 +96,14 @@ def _packed(view: View) -> bytes:
     # Another question's mimic is told by whose it is: its text stands there already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
     sets, start = [], 0
-    for some in explored.sets:
+    for described in explored.sets:
         questions = []
-        for question in explored.of(some["name"]):
+        for question in explored.of(described["name"]):
             length = len(kept[question["set"], question["qid"]])
             questions.append(_question(question, start, length, owner))
             start += length
-        median = median_question(view, some["name"])
-        sets.append(dict(some) | {"median": median, "questions": questions})
+        median = median_question(view, described["name"])
+        sets.append(dict(described) | {"median": median, "questions": questions})
     sources = list(_SOURCES)
     texts = {
         "rows": len(records),
@@ -126,13 +121,12 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
     """The places of the records that the page has, by set and question id, those that hold the
     top five; and the passages that plain contrast finds up to ``_SEEN_TO``."""
     kept, long = {}, set()
-    for some in explored.sets:
-        for question in explored.of(some["name"]):
+    for described in explored.sets:
+        for question in explored.of(described["name"]):
             records = explored.records_of(question)
             chosen = np.zeros(len(records), dtype=bool)
             for form, mimic in explored.choices_of(question):
-                cosines = question["c_own"], question["c_random"]
-                height, slope = lines_of(records["score"], form, mimic, *cosines)
+                height, slope = explored.lines(question, form, mimic)
                 chosen[candidates(height, slope, TOP)] = True
                 if (form, mimic) == ("one mimic", "own"):
                     near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
@@ -145,7 +139,7 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
 def _question(question: Mapping, start: int, length: int, owner: Mapping[str, str]) -> dict:
     shown = ("qid", "text", "options", "answer", "target", "mimic", "c_own", "c_random")
     other = owner.get(question["random"], "")
-    several = [_begins(text, _MIMIC) for text in question["several"]]
+    several = [begins(text, _MIMIC) for text in question["several"]]
     more = {"random_of": other, "several": several, "start": start, "length": length}
     return {key: question[key] for key in shown} | more
 
@@ -153,17 +147,11 @@ def _question(question: Mapping, start: int, length: int, owner: Mapping[str, st
 def _passage(passage: Mapping, long: bool, sources: Sequence[str]) -> list:
     """Title, how it begins, source, and what completes the source's link."""
     length = _LONG if long else 0 if passage["title"] else _SHORT
-    text = _begins(passage["text"], length)
+    text = begins(passage["text"], length)
     before, _, after = _SOURCES[passage["source"]][1].partition("*")
     link = passage["link"] if passage["link"].startswith(("https://", "http://")) else ""
     key = link.removeprefix(before).removesuffix(after)
     return [passage["title"], text, sources.index(passage["source"]), key]
-
-
-def _begins(text: str, letters: int) -> str:
-    if len(text) <= letters:
-        return text
-    return text[:letters].rsplit(" ", 1)[0] + " …" if letters else ""
 
 
 def _planes(records: np.ndarray, starts: Sequence[int], place: np.ndarray) -> bytes:

@@ -1,18 +1,36 @@
-"""The sets that the explorer offers, opened on their corpora."""
+"""The sets that the explorer offers, opened on their corpora.
+
+python -m lib.explorer.sets: make the explorer's rows from the open data, and its page from them.
+"""
 
 from __future__ import annotations
 
-from lib.base.provenance import read_result
+import json
+import sys
+
+from lib.base import paths
+from lib.base.provenance import code_hash, data_hash, read_result
 from lib.data import load_benchmark
-from lib.data.judgments import Evidence, evidence, read_judgments
-from lib.data.passages import Passage
+from lib.data.corpus_index import files_of
+from lib.data.judgments import JUDGMENTS, Evidence, evidence, read_judgments
+from lib.data.looks import note_look
 from lib.data.questions import Question, load_questions
 from lib.data.real import GROUPS, load_real
-from lib.explorer.rows import QuestionSet
-from lib.place import retriever_for
-from lib.profiles import load_profile
+from lib.explorer.page import write_page
+from lib.explorer.rows import (
+    FOLDER,
+    Explored,
+    QuestionSet,
+    check_rows,
+    put_together,
+    rows_of,
+    shown_passage,
+    write_rows,
+)
+from lib.place import open_retriever, retriever_for
+from lib.profiles import Profile, load_profile
 from lib.run import Retriever
-from lib.search.embed import Encoder
+from lib.search.embed import Encoder, load_encoder
 from lib.stats import class_of
 from lib.studies.lam.study import open_study
 from lib.studies.real.arms import LAMBDAS, bases_of
@@ -21,12 +39,6 @@ from lib.studies.real.measures import ON_TOPIC
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import written_for
 from lib.ways import DRAWS
-
-EXCERPT = 280
-"""Characters of a passage that are kept: enough to see what it is about."""
-
-_TITLES_ONLY = ("openstax:anatomy-and-physiology", "openstax:microbiology")
-"""Passages whose licence asks more than a line of credit (CC BY-NC-SA): title and link alone."""
 
 _ON_EXAMS = {
     "right": "supports the right option",
@@ -156,22 +168,71 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
     )
 
 
-def shown(passage: Passage) -> dict:
-    """What is kept of a passage: title, how it begins where its licence permits, source, link."""
-    only_title = passage.pid.startswith(_TITLES_ONLY)
-    text = "" if only_title else _beginning(passage.text)
-    source, _, rest = passage.pid.partition(":")
-    link = passage.meta.get("url", "")
-    if passage.meta.get("pmids"):
-        link = f"https://pubmed.ncbi.nlm.nih.gov/{passage.meta['pmids'][0]}/"
-    if source == "openstax":
-        link = f"https://openstax.org/details/books/{rest.partition('/')[0]}"
-    if not rest:
-        source = "ddx-mini"
-    return {"title": passage.title, "text": text, "source": source, "link": link}
+# making ------------------------------------------------------------------------------------------
+
+CODE = (
+    "lib.explorer.lines",
+    "lib.explorer.rows",
+    "lib.explorer.sets",
+    "lib.search.contrast",
+    "lib.search.forms",
+)
+"""The modules behind the rows. The rest of the numeric core is compared with every row."""
 
 
-def _beginning(text: str) -> str:
-    if len(text) <= EXCERPT:
-        return text
-    return text[:EXCERPT].rsplit(" ", 1)[0] + " …"
+def make_rows() -> Explored:
+    """Make all rows from the open data, compare them with lib/, and write them.
+
+    Takes minutes once the open corpora are embedded. Raises ValueError if any order differs; then
+    nothing is written.
+    """
+    profile = load_profile("open")
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    retriever = open_retriever(profile, encoder)
+    sets = [
+        *real_sets(retriever),
+        benchmark_set("ddx-fresh", "open", encoder),
+        benchmark_set("ddx-mini", "mini", encoder),
+    ]
+    made = []
+    for each in sets:
+        print(f"{each.name}: {len(each.hypotheses)} questions", file=sys.stderr, flush=True)
+        made.append((each, *rows_of(each)))
+    passages = {}
+    for each, _, found in made:
+        wanted = {pid for rows in found for pid, _, _ in rows} - passages.keys()
+        passages |= {p.pid: shown_passage(p) for p in each.retriever.store.get_many(sorted(wanted))}
+    explored = put_together(made, passages.__getitem__)
+    counts = {each.name: check_rows(each, explored) for each in sets}
+    print(json.dumps(counts), file=sys.stderr)
+    if any(count["differ"] for count in counts.values()):
+        raise ValueError(f"the rows do not give lib/'s order: {counts}")
+    for each in sets:
+        note_look("explorer", each.name, each.hypotheses, "open", each.means)
+    write_rows(explored, _origin(profile, encoder) | {"compared_with_lib": counts})
+    return explored
+
+
+def _origin(profile: Profile, encoder: Encoder) -> dict:
+    """What the rows were made with, for their manifests."""
+    data = [
+        *files_of(profile.corpora),
+        *files_of(("ddx-mini",)),
+        "recordings/real-hypotheses.jsonl.gz",
+        "recordings/real-differential.jsonl.gz",
+        f"judgments/{JUDGMENTS.name}",
+    ]
+    return {
+        "profile": "open",
+        "encoder": encoder.fingerprint,
+        "code_roots": list(CODE),
+        "code": code_hash(CODE, core=()),
+        "data_files": sorted(set(data)),
+        "data": data_hash(sorted(set(data))),
+    }
+
+
+if __name__ == "__main__":
+    made = make_rows()
+    print("written:", paths.shown(FOLDER), f"{len(made.records):,} rows")
+    print("written:", paths.shown(write_page()))

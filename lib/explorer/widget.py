@@ -2,23 +2,200 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from html import escape
+from pathlib import Path
 
-from lib.explorer.draw import picture, texts
-from lib.explorer.lines import CHOICES, LAM_MAX
-from lib.explorer.rows import Explored
-from lib.explorer.store import read_rows
-from lib.explorer.view import Place, View
+from lib.explorer.lines import CHOICES, LAM_MAX, Form
+from lib.explorer.rows import CLASSES, Explored, Place, Seen, View, begins, read_rows
+from lib.pages.readable import NO_FORMULAS
 
+STARTS: Mapping[Form, str] = {
+    "one mimic": "H+ alone",
+    "question added": "H+, question added",
+    "several mimics": "H+ alone",
+}
+"""What the search with lambda 0 is called, by form."""
+
+COLOURS = {
+    "right": "#0072B2",
+    "both": "#56B4E9",
+    "wrong": "#882255",
+    "on topic": "#C9A227",
+    "neither": "#B5B5BD",
+    "not judged": "#E2E2E8",
+}
+"""Of the classes; each is also named, so that nobody has to tell colours apart."""
+
+_ACCENT = "#009E73"
+_HEADS = {
+    "own": "H−",
+    "random": "H− of another question",
+    "rotation": "H−: its angle is kept, its direction comes from another question's",
+}
 _MIMICS = {
     "own": "the question's own",
     "random": "another question's",
     "rotation": "matched rotation",
 }
 
+_ALL = 10**9
+"""More letters than any text has."""
+
 _KEPT_LETTERS = 100
 """Letters of a passage or question in a picture that stays in a notebook."""
+
+
+# what is shown -----------------------------------------------------------------------------------
+
+
+@cache
+def _template(name: str):
+    """A template of this folder. Whatever is put into it is escaped: texts stay texts."""
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(Path(__file__).parent / "template")
+    options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    return jinja2.Environment(loader=loader, autoescape=True, **options).get_template(name)
+
+
+def _rendered(name: str, **values) -> str:
+    """HTML of a template; where a line ends between two tags nothing is left of it."""
+    text = _template(name).render(no_formulas=NO_FORMULAS, **values)
+    return re.sub(r">\n+(?=<)", ">", text).strip()
+
+
+def picture(view: View, place: Place, letters: int = _ALL) -> str:
+    """Everything that changes with lambda, for one place; ``letters`` shortens passages to that."""
+    described = view.sets[place.set]
+    before, after = view.list_at(place, 0.0), view.list_at(place)
+    marks = {1.0: "the paper's"}
+    if described["dev"] is not None and (place.form, place.mimic) == ("one mimic", "own"):
+        marks[described["dev"]] = "chosen on other questions"
+    return _rendered(
+        "picture.html",
+        place=place,
+        start=STARTS[place.form],
+        title=described["title"],
+        means=described["means"],
+        colours=COLOURS,
+        accent=_ACCENT,
+        lam_max=LAM_MAX,
+        rights=view.rights(place, (0.0, place.lam)),
+        changes=view.changes(place),
+        marks=marks,
+        curve=_curve(view, place),
+        turn=_turn(view, place),
+        before=_listed(before, letters),
+        after=_listed(after, letters),
+        gone=set(before.records) - set(after.records),
+        new=set(after.records) - set(before.records),
+    )
+
+
+def _listed(seen: Seen, letters: int) -> list[dict]:
+    """What is shown of each passage of a list."""
+    rows = []
+    for record, score, name, passage in zip(
+        seen.records, seen.scores, seen.classes, seen.passages, strict=True
+    ):
+        chapter, *sections = passage["title"].split(" -- ")
+        text = begins(passage["text"], letters)
+        row = {
+            "record": record,
+            "score": score,
+            "class": name,
+            "title": " › ".join(sections) or chapter or text,
+            "text": text if passage["title"] else "",
+            "source": passage["source"],
+            "link": passage["link"] if passage["link"].startswith("https://") else "",
+        }
+        rows.append(row)
+    return rows
+
+
+def _turn(view: View, place: Place) -> dict | None:
+    """The query in the plane of h+ and the mimic, to scale: arrows as x, y, colour, name, and where
+    the name stands."""
+    turned = view.turn(place)
+    if turned is None:
+        return None
+    c, degrees = turned
+    side = math.sqrt(max(1 - c * c, 0.0))
+    x, y = -place.lam * side, 1 - place.lam * c
+    scale = min(1.0, 1.4 / max(math.hypot(x, y), 1e-9))
+    arrows = [
+        (0.0, 1.0, COLOURS["right"], "h+", 0, -6),
+        (side, c, COLOURS["wrong"], "mimic", 22, -2),
+        (x * scale, y * scale, _ACCENT, "query", -6, 14 if y < 0 else -6),
+    ]
+    return {"c": c, "degrees": degrees, "arrows": arrows if place.lam else arrows[:2]}
+
+
+def _points(lambdas: Iterable[float], shares: Iterable[float]) -> list[str]:
+    """Points of the picture over lambda, which lies within 430 by 170 of its 480 by 200."""
+    return [
+        f"{36 + 430 * lam / LAM_MAX:.1f},{8 + 170 * (1 - share):.1f}"
+        for lam, share in zip(lambdas, shares, strict=True)
+    ]
+
+
+def _curve(view: View, place: Place) -> dict | None:
+    """What the k best are, on average over the set, at every lambda and at the place's; None where
+    nobody judged."""
+    described = view.sets[place.set]
+    if list(described["means"]) == ["not judged"]:
+        return None
+    lambdas, shares, found, n = view.over_lambda(place)
+    (here,), (now,), _ = view.shares(place, [place.lam])
+    bands, base = [], 0 * lambdas
+    for c, name in enumerate(CLASSES):
+        if shares[:, c].any():
+            above = base + shares[:, c]
+            points = _points(lambdas, base) + _points(lambdas[::-1], above[::-1])
+            bands.append({"class": name, "points": " ".join(points)})
+            base = above
+    x, y = _points([place.lam], [now])[0].split(",")
+    return {
+        "n": n,
+        "first": found[0],
+        "now": now,
+        "x": x,
+        "y": y,
+        "bands": bands,
+        "line": " ".join(_points(lambdas, found)),
+        "judged_at": described["judged_at"],
+        "unseen": here[CLASSES.index("not judged")],
+    }
+
+
+def texts(view: View, place: Place, letters: int = _ALL) -> str:
+    """The question, its options with the key, H+ and the mimic that is subtracted; ``letters``
+    shortens the question to that."""
+    question = view.question(place)
+    head, mimics = _HEADS[place.mimic], [question["mimic"]]
+    if place.form == "several mimics":
+        head, mimics = "Several H−", question["several"]
+    elif place.mimic == "random":
+        mimics = [question["random"]]
+    return _rendered(
+        "texts.html",
+        qid=question["qid"],
+        text=begins(question["text"], letters),
+        options=question["options"],
+        answer=question["answer"],
+        target=question["target"],
+        head=head,
+        mimics=mimics,
+        written=view.sets[place.set]["written"],
+    )
+
+
+# the widget --------------------------------------------------------------------------------------
 
 
 class Explorer:
@@ -33,7 +210,9 @@ class Explorer:
 
         self.view, self.place = view, place
         wide = w.Layout(width="auto", min_width="0", flex="1 1 0%")
-        self.sets = w.Dropdown(description="questions", options=self._set_options())
+        sets = view.sets.values()
+        options = [(f"{s['title']} ({len(view.explored.of(s['name']))})", s["name"]) for s in sets]
+        self.sets = w.Dropdown(description="questions", options=options)
         self.questions = w.Dropdown(description="question", layout=wide)
         self.forms = w.Dropdown(description="form")
         self.mimics = w.Dropdown(description="mimic")
@@ -84,24 +263,18 @@ class Explorer:
             return replace(place, mimic="own")
         return replace(place, form="one mimic", mimic="own")
 
-    def _set_options(self) -> list[tuple[str, str]]:
-        counts = {name: len(self.view.explored.of(name)) for name in self.view.sets}
-        titles = {name: some["title"] for name, some in self.view.sets.items()}
-        return [(f"{titles[name]} ({n})", name) for name, n in counts.items()]
-
     def _set_controls(self) -> None:
         """Options first, then values: a value outside of the options is an error."""
         place = self.place
-        own = self.view.explored.of(place.set)
         offered = self.view.explored.choices_of(self.view.question(place))
         self.sets.value = place.set
-        options = [(f"{q['qid']}: {q['text'][:80]}", q["qid"]) for q in own]
+        questions = self.view.explored.of(place.set)
+        options = [(f"{q['qid']}: {q['text'][:80]}", q["qid"]) for q in questions]
         if tuple(self.questions.options) != tuple(options):
             self.questions.options = options
         self.questions.value = place.qid
-        self.forms.options = list(
-            dict.fromkeys(form for form, _ in CHOICES if (form, "own") in offered)
-        )
+        forms = [form for form, _ in CHOICES if (form, "own") in offered]
+        self.forms.options = list(dict.fromkeys(forms))
         self.forms.value = place.form
         self.mimics.options = [(_MIMICS[m], m) for form, m in offered if form == place.form]
         self.mimics.value = place.mimic
@@ -109,8 +282,8 @@ class Explorer:
     def html(self) -> str:
         """The place as a picture, for where widgets are absent; it is kept in notebooks, so texts
         that are not ours are shortened."""
-        some = self.view.sets[self.place.set]
-        head = f"<p><b>{escape(some['title'])}</b>, {self.place.form}, λ = {self.place.lam:.2f}</p>"
+        title = escape(self.view.sets[self.place.set]["title"])
+        head = f"<p><b>{title}</b>, {self.place.form}, λ = {self.place.lam:.2f}</p>"
         shown = picture(self.view, self.place, _KEPT_LETTERS)
         return head + shown + texts(self.view, self.place, _KEPT_LETTERS)
 

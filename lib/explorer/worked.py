@@ -13,9 +13,8 @@ from textwrap import fill, shorten
 import numpy as np
 import pandas as pd
 
-from lib.explorer.draw import COLOURS
-from lib.explorer.rows import CLASSES
-from lib.explorer.view import GOOD, Place, View
+from lib.explorer.rows import CLASSES, GOOD, Place, View
+from lib.explorer.widget import COLOURS
 from lib.plots.style import SMALL, WIDTH, headline, ink, label_ends, mark_lambdas, pyplot
 
 _WIDE, _CELL = 5.0, 0.6
@@ -191,61 +190,71 @@ def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int, lam_max: float =
     ``lines`` is ``lines_table``, c = cos(h+, h-). Passages of ``GOOD`` among the k best with
     H+ alone are larger, or bold, and so are the k best at the paper's lambda, 1.
     """
-    figure, (left, right) = pyplot().subplots(1, 2, figsize=(WIDTH, 3.6), width_ratios=(1, 1.25))
+    figure, (plane, over) = pyplot().subplots(1, 2, figsize=(WIDTH, 3.6), width_ratios=(1, 1.25))
     at_one = lines["s_plus"] - lines["s_minus"]
+    best = lines.index.isin(at_one.nlargest(k).index)
     lost = lines["class"].isin(GOOD) & lines.index.isin(lines["s_plus"].nlargest(k).index)
-    found = lines.index.isin(at_one.nlargest(k).index)
-    side = np.sqrt(1 - c * c)
-    _plane(left, c, [1.0])
-    named = []
-    for name in reversed(CLASSES):
-        rows = lines[lines["class"] == name]
-        if rows.empty:
-            continue
-        colour = COLOURS[name]
-        bold = (lost | found)[rows.index]
-        for own, dot, line in (
-            (rows[~bold], {"ms": 4, "mec": "white"}, {"lw": 0.7, "alpha": 0.5}),
-            (rows[bold], {"ms": 6, "mec": "black"}, {"lw": 2.2, "zorder": 3}),
-        ):
-            across = (own["s_minus"] - c * own["s_plus"]) / side
-            left.plot(across, own["s_plus"], "o", color=colour, mew=0.7, **dot)
-            # One drawn line for all: between two passages it is broken.
-            heights = [
-                own["s_plus"],
-                own["s_plus"] - lam_max * own["s_minus"],
-                own["s_plus"] * np.nan,
-            ]
-            ends = np.tile([0, lam_max, np.nan], len(own))
-            right.plot(ends, np.stack(heights, axis=1).ravel(), color=colour, **line)
-        last = (rows["s_plus"] - lam_max * rows["s_minus"]).median()
-        named.append((lam_max, last, f"{name} ({len(rows)})", colour))
-    # Beyond this line are the k best at lambda 1: the score is an inner product with the query.
-    across = np.array([-0.9, 0.5])
-    level = at_one.nlargest(k).min()
-    left.plot(across, (level + side * across) / (1 - c), color=_QUERY, lw=0.9, ls="--")
-    _say(left, 0.04, 1.02, "h+", color=_PLUS, va="bottom")
-    _say(left, side, c + 0.03, "h−", color=_MINUS, va="bottom", ha="center")
-    turn = np.degrees(np.arctan2(side, 1 - c))
-    told = f"h+ − h−\n{turn:.0f}° from h+"
-    _say(left, -side, 1 - c + 0.05, told, color=_QUERY, va="bottom")
-    told = (
+    by_class = [(name, lines[lines["class"] == name]) for name in reversed(CLASSES)]
+    by_class = [(name, rows, (lost | best)[rows.index]) for name, rows in by_class if len(rows)]
+    _draw_in_plane(plane, by_class, c, at_one[best].min())
+    plane.set_title(
         f"Dots: passages; beyond the dashed line:\nthe first {k} at λ = 1. Large: they, and the\n"
-        f"right among the first {k} with H+ alone."
+        f"right among the first {k} with H+ alone.",
+        y=-0.24,
+        fontsize=SMALL,
     )
-    left.set_title(told, y=-0.24, fontsize=SMALL)
-    left.set(xlim=(-side - 0.1, side + 0.1), ylim=(-0.2, 1.15))
-    right.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, lam_max))
-    mark_lambdas(right, lam)
-    told = lines[lost][["s_plus", "s_minus"]].mean()
+    named = _draw_over_lambda(over, by_class, lam_max)
+    mark_lambdas(over, lam)
+    mean = lines[lost][["s_plus", "s_minus"]].mean()
     headline(
         figure,
-        f"The right passages are near H+ ({told['s_plus']:.2f}) and near H− "
-        f"({told['s_minus']:.2f}): at λ = 1 they score {told['s_plus'] - told['s_minus']:.2f}, the "
-        f"first {k} there {at_one[found].mean():.2f}",
+        f"The right passages are near H+ ({mean['s_plus']:.2f}) and near H− "
+        f"({mean['s_minus']:.2f}): at λ = 1 they score {mean['s_plus'] - mean['s_minus']:.2f}, the "
+        f"first {k} there {at_one[best].mean():.2f}",
     )
-    label_ends(right, named)
+    label_ends(over, named)
     return figure
+
+
+ByClass = Sequence[tuple[str, pd.DataFrame, pd.Series]]
+"""A class, the lines of its passages, and which of these are drawn bold."""
+
+
+def _draw_in_plane(axis, by_class: ByClass, c: float, level: float) -> None:
+    """Passages in the plane of h+ (up) and h-; a dashed line through all that score ``level`` at
+    lambda 1: the score is an inner product with the query."""
+    side = np.sqrt(1 - c * c)
+    _plane(axis, c, [1.0])
+    for name, rows, bold in by_class:
+        for group, looks in (
+            (rows[~bold], {"ms": 4, "mec": "white"}),
+            (rows[bold], {"ms": 6, "mec": "black"}),
+        ):
+            across = (group["s_minus"] - c * group["s_plus"]) / side
+            axis.plot(across, group["s_plus"], "o", color=COLOURS[name], mew=0.7, **looks)
+    across = np.array([-0.9, 0.5])
+    axis.plot(across, (level + side * across) / (1 - c), color=_QUERY, lw=0.9, ls="--")
+    turn = np.degrees(np.arctan2(side, 1 - c))
+    _say(axis, 0.04, 1.02, "h+", color=_PLUS, va="bottom")
+    _say(axis, side, c + 0.03, "h−", color=_MINUS, va="bottom", ha="center")
+    _say(axis, -side, 1 - c + 0.05, f"h+ − h−\n{turn:.0f}° from h+", color=_QUERY, va="bottom")
+    axis.set(xlim=(-side - 0.1, side + 0.1), ylim=(-0.2, 1.15))
+
+
+def _draw_over_lambda(axis, by_class: ByClass, lam_max: float) -> list[tuple]:
+    """Passages as lines over lambda; where each class ends, and its name and colour."""
+    named = []
+    for name, rows, bold in by_class:
+        end = rows["s_plus"] - lam_max * rows["s_minus"]
+        for group, looks in ((~bold, {"lw": 0.7, "alpha": 0.5}), (bold, {"lw": 2.2, "zorder": 3})):
+            # One drawn line for all: between two passages it is broken.
+            start = rows["s_plus"][group]
+            heights = np.stack([start, end[group], start * np.nan], axis=1)
+            ends = np.tile([0, lam_max, np.nan], len(start))
+            axis.plot(ends, heights.ravel(), color=COLOURS[name], **looks)
+        named.append((lam_max, end.median(), f"{name} ({len(rows)})", COLOURS[name]))
+    axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, lam_max))
+    return named
 
 
 def median_table(view: View, lam: float, k: int = 5) -> pd.DataFrame:

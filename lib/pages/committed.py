@@ -22,7 +22,7 @@ OUTCOMES = {
 """What a comparison is about, in words, by the metric of its table."""
 _MAKES = {
     "": "make notebooks (faults: make faults)",
-    "scale": "make setup && .venv/bin/python -m lib.cost.measure",
+    "scale": "make setup && .venv/bin/python -m tools.measure_needs",
 }
 """What makes results of no profile."""
 

@@ -10,8 +10,8 @@ from lib.base import paths
 from lib.pages.committed import OUTCOMES, between, folded, markdown, read
 from lib.pages.notes import said_of_abstracts, said_of_one_question
 from lib.plots.labels import label_of
-from lib.studies.audit.reported import VERDICTS
 from lib.studies.nli.labelled import LEAST, TRAINED_ON, instruments
+from lib.studies.paper_audit.printed import VERDICTS
 
 STUDIES = {
     "ddx_fresh": "ddx-fresh: diseases nothing was tuned on",

@@ -18,7 +18,7 @@ from lib.pages.readable import words
 from lib.pages.selflearn import found as slhyde_found  # noqa: F401 - notebook 11
 from lib.plots.labels import label_of
 from lib.report import pooled
-from lib.studies.audit.reported import VERDICTS
+from lib.studies.paper_audit.printed import VERDICTS
 
 PAPER, GIVEN = "chr", "chr_given"
 """CHR at the paper's lambda, 1, and at the reader's own: the keys of the grid."""
@@ -261,7 +261,7 @@ def real_found(claims: pd.DataFrame, chosen: Mapping[str, float]) -> str:
 
 def audit_found(audit: pd.DataFrame, margins: pd.DataFrame) -> str:
     """How many printed numbers cannot be right, and what is not tested; ``audit`` as
-    ``lib.studies.audit.audit`` makes it, ``margins`` CHR's over the next best method."""
+    ``lib.studies.paper_audit.audit`` makes it, ``margins`` CHR's over the next best method."""
     impossible = (audit["verdict"] == "IMPOSSIBLE").sum()
     slips = (audit["verdict"] == "MISPRINT").sum()
     few = margins[margins["most_significant"] < margins["independent"] / 2]
@@ -329,7 +329,7 @@ def _audit_row(row: Mapping[str, str]) -> str:
 
 
 def moved_rows(moved: pd.DataFrame, *audits: pd.DataFrame) -> pd.DataFrame:
-    """What moved between audits (``lib.studies.audit.show.what_moved``), by claim and not by id."""
+    """What moved between audits (``paper_audit.what_moved``), by claim and not by id."""
     known = pd.concat(audits).drop_duplicates("id").set_index("id")["claim"]
     claims = [_in_words(known[name]) for name in moved.index]
     shown = moved.reset_index(drop=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lib.plots.style import SMALL, WIDTH, headline, pyplot
-from lib.studies.audit.margins import (
+from lib.studies.paper_audit.margins import (
     BASELINES,
     DATASETS,
     GENERATORS,
@@ -33,7 +33,7 @@ def plot_p(margins: pd.DataFrame) -> Figure:
     """Exact McNemar p over the share of discordant questions, for CHR and the next best method.
 
     A curve begins at the least discordance that its margin allows. A dot marks the discordance of
-    independent answers. ``margins`` is ``lib.studies.audit.margins.margins``.
+    independent answers. ``margins`` is ``lib.studies.paper_audit.margins.margins``.
     """
     figure, axes = pyplot().subplots(1, len(DATASETS), figsize=(WIDTH, 3.6), sharey=True)
     smallest = next_best(margins)
@@ -65,7 +65,7 @@ def plot_p(margins: pd.DataFrame) -> Figure:
 def plot_discordance(margins: pd.DataFrame) -> Figure:
     """All margins: on how many questions the two methods may differ for p to be at most 0.05.
 
-    ``margins`` is ``lib.studies.audit.margins.margins``.
+    ``margins`` is ``lib.studies.paper_audit.margins.margins``.
     """
     figure, axes = pyplot().subplots(1, len(DATASETS), figsize=(WIDTH, 4.6), sharey=True)
     names = [f"{short(generator)}, {base}" for generator in GENERATORS for base in BASELINES]

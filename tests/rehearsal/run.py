@@ -24,11 +24,12 @@ from subprocess import PIPE, Popen
 from lib import notebooks
 from lib.base import paths
 from lib.base.files import atomic_write, read_manifest
-from lib.cost import ledger
+from lib.cost.ledger import recorded
 from lib.llm.chat import in_parallel
 from lib.llm.connect import connect
 from lib.profiles import Profile, load_profile
 from tests.rehearsal import stand_ins
+from tests.rehearsal.served import compare, served
 
 TABLES = (
     "passages",
@@ -204,9 +205,9 @@ def _lines(log: Path) -> int:
 
 def _report(here: Rehearsal, kills: int, seconds: float) -> bool:
     profile = load_profile(str(here.profile))
-    beside, log = ledger.compare(here.recording, here.log), ledger.served(here.log)
+    beside, log = compare(here.recording, here.log), served(here.log)
     missing, again = undrawn(profile), int((~log["kept"]).sum())
-    print("\nThe ledger:\n" + ledger.recorded(here.recording).round(1).to_string(index=False))
+    print("\nThe ledger:\n" + recorded(here.recording).round(1).to_string(index=False))
     print("\nThe ledger beside the server's own log:\n" + beside.to_string(index=False))
     print(
         f"\n{kills} kills, {seconds:.0f} s; {len(log)} requests answered, {again} of them again "

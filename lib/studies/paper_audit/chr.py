@@ -1,23 +1,33 @@
-"""The derived claims of the CHR paper, but for its Table 2 (``overlap``) and single ``margins``."""
+"""The derived claims of the CHR paper, but for what ``margins`` has: Table 2 and single margins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import combinations
+from itertools import product
+from math import comb
 
-from lib.studies.audit.arithmetic import Range, exactly, mean, possible_counts
-from lib.studies.audit.margins import BASELINES, DATASETS, GENERATORS, accuracy, question_count
-from lib.studies.audit.reported import (
+from lib.studies.paper_audit.margins import (
+    BASELINES,
+    DATASETS,
+    GENERATORS,
+    accuracy,
+    question_count,
+)
+from lib.studies.paper_audit.printed import (
     CONSISTENT,
     IN_TENSION,
-    Case,
-    Comparison,
+    Row,
     Tables,
+    averages,
     compare_all,
+    exactly,
     finding,
+    first_is_higher,
     holds_for_all,
     judge,
+    lines_of,
+    possible_counts,
 )
 
 _COST = "chr_table3_cost"
@@ -25,31 +35,25 @@ _MIMIC_QUALITY = "chr_table4_mimic_quality"
 _LAMBDA = "chr_fig5_lambda"
 _BIOASQ = "BioASQ-Y/N"
 _METHODS = (*BASELINES, "CHR")
-_SETTINGS = [(generator, dataset) for generator in GENERATORS for dataset in DATASETS]
+_SETTINGS = list(product(GENERATORS, DATASETS))
 
 
-def _averages(tables: Tables) -> Iterable[dict]:
+def table1_averages(tables: Tables) -> Iterable[Row]:
     """Is each row's average the mean of its three accuracies?"""
-    comparisons = []
-    for generator in GENERATORS:
-        for method in _METHODS:
-            row = [accuracy(tables, generator, method, dataset) for dataset in DATASETS]
-            average = accuracy(tables, generator, method, "Avg.")
-            comparisons.append(Comparison(f"{generator}, {method}", average, mean(row)))
+    lines = lines_of(tables.rows("chr_table1_accuracy"), ("generator", "method"), "dataset")
+    pairs = averages(lines, "Avg.")
     # 68.1 is not the mean of the three printed numbers, but may be that of what they stand for:
     # worth a row of its own, though it agrees.
-    yield from compare_all(
-        tables, "chr.table1.averages", comparisons, always_alone=[f"{GENERATORS[-1]}, CHR"]
-    )
+    alone = [f"{GENERATORS[-1]}, CHR"]
+    yield from compare_all(tables, "chr.table1.averages", pairs, always_alone=alone)
 
 
-def _comparisons(tables: Tables) -> Iterable[dict]:
-    """What are the 18 head-to-head comparisons? One reading counts all baselines, one any two."""
+def _comparisons(tables: Tables) -> Iterable[Row]:
+    """What are the 18 head-to-head comparisons? One reading counts all baselines."""
     printed = tables.text_number("chr.comparisons")
     with_every_baseline = len(_SETTINGS) * len(BASELINES)
-    with_two_baselines = len(_SETTINGS) * 2
     rows_of_table = len(GENERATORS) * len(_METHODS)
-    may_be = [with_every_baseline, with_two_baselines, rows_of_table]
+    may_be = [with_every_baseline, len(_SETTINGS) * 2, rows_of_table]
     yield finding(
         tables,
         "chr.table1.comparisons",
@@ -62,151 +66,126 @@ def _comparisons(tables: Tables) -> Iterable[dict]:
         working=f"{len(GENERATORS)} generators × {len(DATASETS)} data sets × {len(BASELINES)} "
         f"baselines = {with_every_baseline}; Table 1 has {rows_of_table} rows, with CHR's own",
     )
-    pairs = list(combinations(BASELINES, 2))
-    winning_pairs = [
-        pair for pair in pairs if all(_chr_may_win(tables, baseline) for baseline in pair)
+
+
+def _best_everywhere(tables: Tables) -> Iterable[Row]:
+    """Is CHR the highest everywhere, and so above any two baselines, if two are compared?"""
+    pairs = {}
+    for (generator, dataset), baseline in product(_SETTINGS, BASELINES):
+        pairs[f"{generator}, {dataset}, {baseline}"] = (
+            accuracy(tables, generator, "CHR", dataset),
+            accuracy(tables, generator, baseline, dataset),
+        )
+    cases = first_is_higher(pairs)
+    beaten = [
+        baseline
+        for baseline in BASELINES
+        if all(holds for name, (_, holds) in cases.items() if name.endswith(f", {baseline}"))
     ]
-    fits = printed.may_equal(exactly(with_two_baselines)) and bool(winning_pairs)
+    pairs_beaten = comb(len(beaten), 2)
+    printed, n = tables.text_number("chr.comparisons"), len(_SETTINGS) * 2
     yield finding(
         tables,
         "chr.table1.comparisons.two",
         printed=printed,
-        recomputed=with_two_baselines,
+        recomputed=n,
         # At best in tension: neither that two are meant nor which two is printed.
-        verdict=judge(fits, strained=True),
-        working=f"{len(_SETTINGS)} settings × 2 baselines = {with_two_baselines}; CHR is higher in "
-        f"every setting for {len(winning_pairs)} of the {len(pairs)} pairs of baselines, so the "
-        "numbers do not say which two are meant",
+        verdict=judge(printed.may_equal(exactly(n)) and pairs_beaten > 0, strained=True),
+        working=f"{len(_SETTINGS)} settings × 2 baselines = {n}; CHR is higher in every setting "
+        f"for {pairs_beaten} of the {comb(len(BASELINES), 2)} pairs of baselines, so the numbers "
+        "do not say which two are meant",
     )
-
-
-def _chr_may_win(tables: Tables, baseline: str) -> bool:
-    """Whether CHR may be above a baseline in all nine settings."""
-    return all(
-        accuracy(tables, generator, "CHR", dataset).may_exceed(
-            accuracy(tables, generator, baseline, dataset)
-        )
-        for generator, dataset in _SETTINGS
-    )
-
-
-def _wins(tables: Tables) -> Iterable[dict]:
-    """Is CHR the highest everywhere?"""
-    cases = {}
-    for generator, dataset in _SETTINGS:
-        for baseline in BASELINES:
-            ours = accuracy(tables, generator, "CHR", dataset)
-            theirs = accuracy(tables, generator, baseline, dataset)
-            cases[f"{generator}, {dataset}, {baseline}"] = Case(
-                f"{ours} against {theirs}", ours.may_exceed(theirs)
-            )
     yield holds_for_all(tables, "chr.table1.best", cases)
 
 
-def _leads(tables: Tables) -> Iterable[dict]:
+def _leads(tables: Tables) -> Iterable[Row]:
     """Are the quoted gains over the next best method those of Table 1?"""
-    lead = {setting: _lead(tables, *setting) for setting in _SETTINGS}
+    lead = {}
+    for generator, dataset in _SETTINGS:
+        others = [accuracy(tables, generator, baseline, dataset) for baseline in BASELINES]
+        best = max(others, key=lambda other: other.middle)
+        lead[generator, dataset] = accuracy(tables, generator, "CHR", dataset) - best
     largest = max(lead, key=lambda setting: lead[setting].middle)
-    llama_medqa = ("Llama-3-8B-Instruct", "MedQA-US")
-    comparisons = [
-        Comparison(
-            f"largest: {', '.join(largest)}", tables.text_number("chr.gain.best"), lead[largest]
-        ),
-        Comparison("Llama on MedQA", tables.text_number("chr.gain.medqa_llama"), lead[llama_medqa]),
-    ]
-    yield from compare_all(tables, "chr.text.gains", comparisons, spec=".1f")
+    llama_medqa = lead["Llama-3-8B-Instruct", "MedQA-US"]
+    pairs = {
+        f"largest: {', '.join(largest)}": (tables.text_number("chr.gain.best"), lead[largest]),
+        "Llama on MedQA": (tables.text_number("chr.gain.medqa_llama"), llama_medqa),
+    }
+    yield from compare_all(tables, "chr.text.gains", pairs, spec=".1f")
 
     cases = {}
     for generator in GENERATORS:
-        by_dataset = {dataset: lead[generator, dataset] for dataset in DATASETS}
-        numbers = ", ".join(f"{dataset} {gain:.1f}" for dataset, gain in by_dataset.items())
-        surely_less = any(gain.low > by_dataset[_BIOASQ].high for gain in by_dataset.values())
-        cases[generator] = Case(numbers, not surely_less)
+        gains = {dataset: lead[generator, dataset] for dataset in DATASETS}
+        numbers = ", ".join(f"{dataset} {gain:.1f}" for dataset, gain in gains.items())
+        surely_less = any(gain.low > gains[_BIOASQ].high for gain in gains.values())
+        cases[generator] = numbers, not surely_less
     yield holds_for_all(tables, "chr.text.bioasq", cases)
 
 
-def _lead(tables: Tables, generator: str, dataset: str) -> Range:
-    """CHR's accuracy less that of the next best method, in points."""
-    others = [accuracy(tables, generator, baseline, dataset) for baseline in BASELINES]
-    best = max(others, key=lambda other: other.middle)
-    return accuracy(tables, generator, "CHR", dataset) - best
-
-
-def _bioasq(tables: Tables) -> Iterable[dict]:
+def _bioasq(tables: Tables) -> Iterable[Row]:
     """Are BioASQ's accuracies above what no retrieval is needed for, and of 618 questions?"""
     n = question_count(tables, _BIOASQ)
     yes = tables.text_number(f"yes.{_BIOASQ}")
     always_yes = yes / exactly(n) * 100
-    coin = exactly(50)
     every = {
         f"{generator}, {method}": accuracy(tables, generator, method, _BIOASQ)
-        for generator in GENERATORS
-        for method in _METHODS
+        for generator, method in product(GENERATORS, _METHODS)
     }
     ours = {name: value for name, value in every.items() if name.endswith("CHR")}
     for id, accuracies, bound in (
         ("chr.bioasq.yes", every, always_yes),
         ("chr.bioasq.yes_chr", ours, always_yes),
-        ("chr.bioasq.half", every, coin),
+        ("chr.bioasq.half", every, exactly(50)),
     ):
-        cases = {
-            name: Case(f"{value}", value.may_exceed(bound)) for name, value in accuracies.items()
-        }
         yield holds_for_all(
             tables,
             id,
-            cases,
+            {name: (f"{value}", value.may_exceed(bound)) for name, value in accuracies.items()},
             CONSISTENT,
             note=f"always yes: {yes} of {n} = {always_yes:.1f} %",
             printed=f"{len(accuracies)} accuracies",
         )
 
-    whole = {}
+    cases = {}
     for name, value in every.items():
         shares = {count: exactly(Fraction(100 * count, n)) for count in possible_counts(value, n)}
         text = " or ".join(f"{count}/{n} = {share:.2f}" for count, share in shares.items())
         fits = any(value.may_equal(share) for share in shares.values())
-        whole[name] = Case(f"{value}: {text}", fits)
-    yield holds_for_all(
-        tables, "chr.bioasq.whole", whole, IN_TENSION, printed=f"{len(every)} accuracies"
-    )
+        cases[name] = f"{value}: {text}", fits
+    printed = f"{len(every)} accuracies"
+    yield holds_for_all(tables, "chr.bioasq.whole", cases, IN_TENSION, printed=printed)
 
 
-def _lambda(tables: Tables) -> Iterable[dict]:
+def _lambda(tables: Tables) -> Iterable[Row]:
     """Does the curve over lambda agree with Table 1?"""
-    kinds = tables.values(_LAMBDA, "kind", series="CHR")
-    by_kind = {kind: tables.numbers(_LAMBDA, "lambda", series="CHR", kind=kind) for kind in kinds}
     generator = "Gemma-2-9B-It"
     table1 = accuracy(tables, generator, "CHR", "MedQA-US")
     hyde = accuracy(tables, generator, "HyDE", "MedQA-US")
-
-    low = by_kind.get("upper_bound", {})
+    low, plateau, exact = (
+        tables.numbers(_LAMBDA, "lambda", series="CHR", kind=kind)
+        for kind in ("upper_bound", "lower_bound", "exact")
+    )
     yield finding(
         tables,
         "chr.lambda.low",
         printed="no value",
         recomputed=f"HyDE {hyde}",
-        verdict=judge(True),
+        verdict=CONSISTENT,
         working=f"λ = {', '.join(low)}: said to be below HyDE; a bound contradicts nothing",
     )
-
-    plateau = by_kind.get("lower_bound", {})
-    cases = {
-        f"λ = {lam}": Case(f"above {bound}, HyDE {hyde}", bound.high >= hyde.low)
-        for lam, bound in plateau.items()
-    }
     bounds = sorted({f"{bound}" for bound in plateau.values()})
     yield holds_for_all(
         tables,
         "chr.lambda.plateau",
-        cases,
+        {
+            f"λ = {lam}": (f"above {bound}, HyDE {hyde}", bound.high >= hyde.low)
+            for lam, bound in plateau.items()
+        },
         IN_TENSION,
         note="a value between the bound and HyDE is above the one and below the other; as a bound "
         "it contradicts nothing, as the plateau's lowest value it would",
         printed=" and ".join(f"above {bound}" for bound in bounds),
     )
-
-    exact = by_kind["exact"]
     peak = max(exact, key=lambda lam: exact[lam].middle)
     yield finding(
         tables,
@@ -218,18 +197,17 @@ def _lambda(tables: Tables) -> Iterable[dict]:
     )
 
 
-def _cost(tables: Tables) -> Iterable[dict]:
+def _cost(tables: Tables) -> Iterable[Row]:
     """Do the reductions follow from the token counts, and is CHR the cheapest?"""
     tokens = tables.numbers(_COST, "method", metric="output_tokens")
     reductions = tables.numbers(_COST, "method", metric="token_reduction_vs_hyde", kind="exact")
-    comparisons = [
-        Comparison(method, reduction, tokens["HyDE"] / tokens[method])
-        for method, reduction in reductions.items()
-    ]
-    yield from compare_all(tables, "chr.table3.reductions", comparisons)
+    pairs = {
+        method: (printed, tokens["HyDE"] / tokens[method]) for method, printed in reductions.items()
+    }
+    yield from compare_all(tables, "chr.table3.reductions", pairs)
 
     cases = {
-        method: Case(f"{tokens[method]}", tokens[method].may_exceed(tokens["CHR"]))
+        method: (f"{tokens[method]}", tokens[method].may_exceed(tokens["CHR"]))
         for method in reductions
         if method != "CHR"
     }
@@ -247,7 +225,7 @@ def _cost(tables: Tables) -> Iterable[dict]:
     )
 
 
-def _mimic_quality(tables: Tables) -> Iterable[dict]:
+def _mimic_quality(tables: Tables) -> Iterable[Row]:
     """Do the counts by the mimic's quality add up, and is the trend more than chance?"""
     from scipy.stats import fisher_exact
 
@@ -255,17 +233,17 @@ def _mimic_quality(tables: Tables) -> Iterable[dict]:
         quality: tables.numbers(_MIMIC_QUALITY, "metric", quality=quality)
         for quality in ("Excellent", "Good", "Poor")
     }
-    sampled = tables.number(_MIMIC_QUALITY, quality="sampled")
-    excluded = tables.number(_MIMIC_QUALITY, quality="excluded")
-    rated = tables.number(_MIMIC_QUALITY, quality="evaluated")
-    comparisons = [
-        Comparison(quality, row["accuracy"], row["correct"] / row["n"] * 100)
+    sampled, excluded, rated = (
+        tables.number(_MIMIC_QUALITY, quality=group)
+        for group in ("sampled", "excluded", "evaluated")
+    )
+    pairs = {
+        quality: (row["accuracy"], row["correct"] / row["n"] * 100)
         for quality, row in qualities.items()
-    ]
-    items = exactly(sum(row["n"].middle for row in qualities.values()))
-    comparisons.append(Comparison("rated", rated, items))
-    comparisons.append(Comparison("sampled less excluded", rated, sampled - excluded))
-    yield from compare_all(tables, "chr.table4.sums", comparisons)
+    }
+    pairs["rated"] = rated, exactly(sum(row["n"].middle for row in qualities.values()))
+    pairs["sampled less excluded"] = rated, sampled - excluded
+    yield from compare_all(tables, "chr.table4.sums", pairs)
 
     right = {quality: int(row["correct"].middle) for quality, row in qualities.items()}
     n = {quality: int(row["n"].middle) for quality, row in qualities.items()}
@@ -281,6 +259,10 @@ def _mimic_quality(tables: Tables) -> Iterable[dict]:
         working=f"{counts}; Fisher's exact test p = {p:.3f}",
     )
 
+
+def _equal_shares(tables: Tables) -> Iterable[Row]:
+    """May the items be sampled equally from the generators?"""
+    sampled = tables.number(_MIMIC_QUALITY, quality="sampled")
     generators = tables.text_number("chr.generators")
     each, over = divmod(int(sampled.middle), int(generators.middle))
     yield finding(
@@ -293,7 +275,7 @@ def _mimic_quality(tables: Tables) -> Iterable[dict]:
     )
 
 
-def _corpus(tables: Tables) -> Iterable[dict]:
+def _corpus(tables: Tables) -> Iterable[Row]:
     """Is MedCorp as large as RAG² counts it?"""
     printed = tables.text_number("chr.chunks")
     whole = tables.number("rag2_tableA1", collection="MedCorp", corpus="Total", metric="chunks")
@@ -308,13 +290,14 @@ def _corpus(tables: Tables) -> Iterable[dict]:
 
 
 CHECKS = [
-    _averages,
+    table1_averages,
     _comparisons,
-    _wins,
+    _best_everywhere,
     _leads,
     _bioasq,
     _lambda,
     _cost,
     _mimic_quality,
+    _equal_shares,
     _corpus,
 ]

@@ -1,6 +1,6 @@
 """Counts the prompts of the paper's questions, and times this machine, for ``lib.cost.needs``.
 
-``python -m lib.cost.measure`` needs the questions (or CHR_MIRROR), and about ten minutes.
+``python -m tools.measure_needs`` needs the questions (or CHR_MIRROR), and about ten minutes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.provenance import write_result
+from lib.cost.needs import PASSAGE
 from lib.data.medrag import read_records
 from lib.data.question_sets import question_sets
 from lib.data.questions import Question
@@ -26,10 +27,8 @@ from lib.methods.base import stem
 from lib.profiles import load_profile
 from lib.search.index import PassageIndex
 
-PASSAGE = 221
-"""Tokens of a MedCorp passage, mean (Xiong et al. 2024)."""
 PASSAGE_CHARACTERS = 955
-"""The same in characters, at the 4.3 a token that are counted."""
+"""Characters of a MedCorp passage: its 221 tokens at the 4.3 characters that are counted."""
 
 PROMPTS = (
     "hyde_passage",
@@ -42,8 +41,6 @@ PROMPTS = (
     "answer_with_documents",
 )
 """What the paper profile asks with; documents are left out here and added by their own length."""
-ENCODER = 12 * 12 * 768**2
-"""Parameters that a token meets in one of MedCPT's towers: twelve layers of BERT-base."""
 
 
 def counted(name: str, question: Question, count: Callable[[list[dict]], int]) -> int:
