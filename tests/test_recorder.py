@@ -25,6 +25,7 @@ from lib.llm.chat import (
     REFERENCE,
     Reply,
     ScriptedChat,
+    ask_json,
     in_parallel,
     ledger,
     sample_seed,
@@ -32,7 +33,6 @@ from lib.llm.chat import (
 from lib.llm.connect import connect
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import LONG, Recorder, RecordingMiss, recording_key
-from lib.llm.replies import ask_json
 from lib.methods.base import passages_of
 
 ASK = [{"role": "user", "content": "What is gout?"}]
@@ -144,11 +144,12 @@ def test_a_reply_of_megabytes_is_an_empty_one_and_its_text_is_not_kept(fault, fi
         with Recorder(None, file, "replay") as told:
             assert told.generate(ASK, seed=int(kept)) == [reply]
     fault.came(wrong=file.stat().st_size > 2 * MOST_CHARACTERS, said=reply.note)
-    assert reply.finish_reason == "too long" and reply.note == "20,000,000 characters, dropped"
+    assert reply.finish_reason == "no text"
+    assert reply.note == "20,000,000 characters without end, dropped"
     assert passages_of([reply]) == ([], {"replies": [reply], "empty": 1, "cut": 0, "passages": []})
 
 
-@pytest.mark.fault("waiting", "A reply is signs without end", "signs without end, dropped")
+@pytest.mark.fault("waiting", "A reply is signs without end", "without end, dropped")
 @pytest.mark.parametrize(
     "text",
     ["[" * 100_000, '{"a":' * 30_000, f"The answer{'*' * 100_000} ?", " \n" * 50_000],
@@ -158,7 +159,7 @@ def test_a_reply_of_signs_without_end_is_an_empty_one(text, file):
     with FaultServer(text=text) as server, Recorder(OpenAIChat("m", server.url), file) as llm:
         (reply,) = llm.generate(ASK)
     assert (reply.text, reply.finish_reason) == ("", "no text")
-    assert reply.note == "signs without end, dropped"
+    assert "without end, dropped" in reply.note
     assert file.stat().st_size < 1000
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.llm.chat import Reply, ScriptedChat
-from lib.llm.replies import ask_json, read_objects
+from lib.llm.chat import Reply, ScriptedChat, ask_json
+from lib.llm.replies import read_objects
 from lib.methods.chr import HYPOTHESES
 
 ASK = [{"role": "user", "content": "Which disease?"}]

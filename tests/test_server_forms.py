@@ -170,6 +170,19 @@ def test_a_value_that_is_too_large_is_an_error_and_not_left_out():
     assert len(server.bodies) == 1
 
 
+@pytest.mark.parametrize("status", [400, 404, 422, 500, 503])
+def test_a_schema_that_a_server_refuses_with_any_status_is_left_out(status):
+    """Some servers fail on a schema without a word of it."""
+
+    def answer(body, path):
+        return (status, "Internal error") if "response_format" in body else completion()
+
+    with Server(answer) as server:
+        model = chat(server)
+        notes = [model.generate(ASK, schema={"type": "object"})[0].note for _ in range(2)]
+    assert notes == ["schema not enforced"] * 2 and len(server.bodies) == 3
+
+
 def test_log_probabilities_are_asked_for_without_what_is_refused():
     entry = {"token": "B", "logprob": -0.1, "bytes": None}
     first = entry | {"top_logprobs": [entry]}

@@ -13,7 +13,7 @@ from lib.base.paths import RECORDINGS
 from lib.data.questions import Question
 from lib.llm.chat import ChatModel, Reply
 from lib.llm.recorder import Recorder
-from lib.llm.thinking import part
+from lib.llm.replies import part
 from lib.methods.chr import CHR
 from lib.methods.csqe import CSQE
 from lib.methods.differential import Differential
