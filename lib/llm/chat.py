@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
 
 from lib.llm.replies import part, read_objects
 
-T = TypeVar("T")
 Message = dict[str, str]
 
 REFERENCE = "reference text"
@@ -224,7 +223,7 @@ _GLANCE_S = 0.2
 """How often a thread that waits looks whether the work was stopped."""
 
 
-def wait_for(reply: Future[T]) -> T:
+def wait_for(reply: Future) -> Any:
     """The result of a request under way; KeyboardInterrupt, and no request, after Ctrl-C."""
     stop = _STOP.get(None)
     try:

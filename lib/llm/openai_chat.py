@@ -52,11 +52,12 @@ _NOTES = {
 }
 """What a server may refuse, and what a note says of a reply that came without it."""
 
-_NAMED = {field: rf"\b{field}\b" for field in _NOTES} | {
+_OTHER_NAMES = {
     "system": r"\bsystem\b|developer instruction|roles must alternate",
     "response_format": "response_format|json_schema",
+    "n": r"\bparameter:? ['\"`]?n\b",
 }
-"""How an error names it."""
+"""How an error names those whose own names are not enough."""
 
 _REFUSES = re.compile(
     r"(?i)support|unknown|unrecogni[sz]ed|extra|permitted|allowed|unexpected|instead|enabled|"
@@ -95,8 +96,9 @@ def _refused_field(failure: _Failure, sent: dict, is_last_try: bool) -> str | No
     if status < 400 or status in _OF_ANOTHER_KIND:
         return None
     if _REFUSES.search(problem) and not _OF_ITS_SIZE.search(problem):
-        for field, name in _NAMED.items():
-            if field != "n" and _holds(sent, field) and re.search(name, problem, re.IGNORECASE):
+        for field in _NOTES:
+            name = _OTHER_NAMES.get(field, rf"\b{field}\b")
+            if _holds(sent, field) and re.search(name, problem, re.IGNORECASE):
                 return field
     if status < 500 and "n" in sent:
         return "n"
@@ -180,28 +182,20 @@ class OpenAIChat(ChatModel):
     A try takes at most ``timeout_s``, however slowly its answer comes. 408, 409, 429, 5xx,
     timeouts, dropped connections and answers that cannot be read are retried ``max_retries`` times,
     after a back-off or as long as Retry-After says; each wait is said on stderr. A request with its
-    waits takes at most ``deadline_s`` (None = ``timeout_s`` for every try), then raises LLMError,
-    as does at once a wait that would end later.
+    waits takes at most ``timeout_s`` for every try, then raises LLMError, as does at once a wait
+    that would end later.
 
     A server that refuses ``n`` > 1 is asked n times with the seeds of ``sample_seed``. One that
     refuses a schema, a setting or a system turn is asked without it from then on, and the replies'
     notes say so.
     """
 
-    def __init__(
-        self,
-        model: str,
-        base_url: str,
-        *,
-        timeout_s: float = 300,
-        max_retries: int = 5,
-        deadline_s: float | None = None,
-    ):
+    def __init__(self, model: str, base_url: str, *, timeout_s: float = 300, max_retries: int = 5):
         import openai
 
         self.name, self.base_url = model, server_address(base_url)
         self.timeout_s, self.tries = timeout_s, max_retries + 1
-        self.deadline_s = timeout_s * self.tries if deadline_s is None else deadline_s
+        self.deadline_s = timeout_s * self.tries
         self._left_out: list[str] = []
         self._said_until = 0.0
         self._loop = _requests_loop()
