@@ -162,14 +162,7 @@ def test_a_key_that_comes_back_in_a_reply_is_kept_nowhere(key, change, tmp_path,
     assert BLOT in kept and not any(form in kept.lower() for form in forms)
 
 
-def test_a_word_that_is_no_key_is_left_in_texts(monkeypatch):
-    """Local servers take any key, such as "none"; replies hold that word too."""
-    monkeypatch.setenv("CHR_LLM_KEY", "none")
-    with FaultServer(text="none of these") as server:
-        assert chat(server).generate(ASK)[0].text == "none of these"
-
-
-@pytest.mark.parametrize("name", ["m\ud800", "m\x1b[2J\x00", "m\n" * 100_000])
+@pytest.mark.parametrize("name", ["m\ud800", "m\x1b[2J\n" * 100_000])
 def test_a_servers_names_can_be_written_down_and_shown(name, tmp_path):
     answer = completion("fine", reason=name) | {"model": name}
     file = tmp_path / "said.jsonl"
@@ -189,13 +182,6 @@ def test_a_proxys_password_is_not_taken_for_its_address(variable, password, monk
     with pytest.raises(ValueError, match=f"{variable}.*%23") as caught:
         OpenAIChat("m", "http://nowhere.invalid/v1")
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
-
-
-def test_a_proxy_with_a_sound_password_is_asked(monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://me:hunter%23@127.0.0.1:9")
-    with pytest.raises(LLMError, match="Connection error") as caught:
-        OpenAIChat("m", "http://nowhere.invalid/v1", max_retries=0).generate(ASK)
-    assert "hunter" not in str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])

@@ -325,15 +325,14 @@ class OpenAIChat(ChatModel):
             raise self._error(failure.problem, failure.status)
         left_s = self.deadline_s - spent
         seconds = failure.wait_s or min(8, 0.5 * 2 ** (tried - 1)) * random.uniform(0.75, 1)
-        if failure.wait_s and failure.wait_s >= left_s:
-            raise self._error(
-                f"{failure.problem}; the server says wait: {failure.wait_s:,.0f} s, "
-                f"and {max(left_s, 0):,.0f} s are left of {self.deadline_s:,.0f} s a request",
-                failure.status,
-            )
         if tried == self.tries or seconds >= left_s:
-            tries = f"(try {tried} of {self.tries}, after {spent:.1f} s)"
-            raise self._error(f"{failure.problem} {tries}", failure.status)
+            why = f"(try {tried} of {self.tries}, after {spent:.1f} s)"
+            if failure.wait_s and seconds >= left_s:
+                why = (
+                    f"; the server says wait: {seconds:,.0f} s, and {max(left_s, 0):,.0f} s are "
+                    f"left of {self.deadline_s:,.0f} s a request"
+                )
+            raise self._error(f"{failure.problem} {why}", failure.status)
         # Nothing is said where another request waits, and has said so, that ends as late.
         now = time.monotonic()
         if now >= self._said_until or now + seconds > self._said_until + 1:
