@@ -14,8 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lib.llm.replies import read_objects
-from lib.llm.thinking import part
+from lib.llm.replies import part, read_objects
 
 KEY = "answer_choice"
 """The field of MIRAGE's JSON that holds the letter."""

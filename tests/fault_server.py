@@ -1,4 +1,4 @@
-"""A chat server on this machine that fails as it is told, for the tests of the LLM client.
+"""A chat server on this machine that fails as it is told, for the tests of whatever asks one.
 
 with FaultServer("429", "500") as server:      # then "ok" for ever
     OpenAIChat("m", server.url).generate(...)
@@ -7,48 +7,41 @@ server.bodies, server.headers, server.peak     # what it was asked, and how much
 
 from __future__ import annotations
 
-import gzip
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def completion(*texts: str, reason: str = "stop") -> dict:
+def completion(*texts, reason: str = "stop", **message) -> dict:
     """A chat completion with one choice a text; 7 prompt tokens, 3 output tokens a choice."""
     choices = [
-        {"index": i, "finish_reason": reason, "message": {"role": "assistant", "content": text}}
+        {
+            "index": i,
+            "finish_reason": reason,
+            "message": {"role": "assistant", "content": text} | message,
+        }
         for i, text in enumerate(texts)
     ]
     usage = {"prompt_tokens": 7, "completion_tokens": 3 * len(texts), "total_tokens": 0}
-    return {
-        "id": "x",
-        "object": "chat.completion",
-        "created": 0,
-        "model": "served-name",
-        "choices": choices,
-        "usage": usage,
-    }
+    about = {"id": "x", "object": "chat.completion", "created": 0, "model": "served-name"}
+    return about | {"choices": choices, "usage": usage}
 
 
 class FaultServer(ThreadingHTTPServer):
     """Takes one step a request, then answers ``text``; ``refuse`` names fields that get a 400.
 
+    ``answer(body)`` decides instead where it is given: a completion, or (status, body, headers).
     Asked for log-probabilities it gives ``likely``, {token: log-probability}, likeliest first;
-    without any it gives none, like a server that does not know of them.
+    without any it gives none, like a server that does not know of them. With ``together`` no
+    request is answered before so many are there.
 
-    Steps: "ok", a status ("500"; "429" comes with Retry-After), "truncated" (fewer bytes than
-    promised), "garbled" (half a JSON text), "empty" (no choices), "slow" (``pause_s``), "drop" (no
-    answer), "cut" (finish_reason "length"), "overflow" (a 400 about the context), "echo 401" (a
-    status whose message has the request's Authorization header), "echo" (a reply that has it),
-    "echo all" (H+ and H- that have it, as have the reply's names and headers).
-
-    "429 after 120" (Retry-After: 120, or whatever the third word says), "drip" (a byte each
-    ``pause_s``, without end), "drip head" (the same before the headers have ended), "silent" (only
-    headers), "flood" and "flood 500" (bytes without end), "hundreds" (100 Continue without end),
-    "bomb" (60 MB in a little gzip), "deep" (lists in lists), "chunks" (a chunk whose length is no
-    number), "failed 200" (an error with status 200), "escapes" (a
-    400 of much text that moves a terminal's cursor), "moved" (a redirect to ``elsewhere``), "told"
-    (``told``, whatever it is).
+    Steps: "ok", a status ("500"), "429 after 120" (Retry-After), "cut" (finish_reason "length"),
+    "slow" (after ``pause_s``), "truncated" (fewer bytes than promised), "drop" (no answer), "drip"
+    (a byte each ``pause_s``, without end), "drip head" (the same before the headers have ended),
+    "silent" (only headers), "hundreds" (100 Continue without end), "echo 401" (a status whose
+    message has the request's Authorization header), "echo" (H+ and H- that have it, as have the
+    reply's names and headers).
     """
 
     daemon_threads = True
@@ -57,20 +50,18 @@ class FaultServer(ThreadingHTTPServer):
     def __init__(
         self,
         *steps: str,
-        text: str = "fine",
+        answer: Callable[[dict], dict | tuple] | None = None,
+        text: str | Callable[[dict], str] = "fine",
         forever: str = "ok",
         refuse: tuple[str, ...] = (),
         several: bool = True,
-        pause_s: float = 1.0,
+        pause_s: float = 0.05,
         together: int = 0,
         likely: dict[str, float] | None = None,
-        elsewhere: str = "",
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.steps, self.text, self.forever = list(steps), text, forever
-        self.refuse, self.several, self.pause_s = refuse, several, pause_s
-        self.likely, self.elsewhere = likely, elsewhere
-        self.told: dict = {}
+        self.steps, self.answer, self.text, self.forever = list(steps), answer, text, forever
+        self.refuse, self.several, self.pause_s, self.likely = refuse, several, pause_s, likely
         self.closed = threading.Event()
         self.bodies: list[dict] = []
         self.headers: list[dict] = []
@@ -116,104 +107,77 @@ class _Handler(BaseHTTPRequestHandler):
                 server.now -= 1
 
     def play(self, step: str, body: dict) -> None:
-        server = self.server
-        refused = [field for field in server.refuse if field in body]
-        if refused:
+        server, key = self.server, self.headers["Authorization"]
+        if server.answer:
+            answer = server.answer(body)
+            self.send(*(answer if isinstance(answer, tuple) else (200, answer)))
+        elif refused := [field for field in server.refuse if field in body]:
             self.send(400, {"error": {"message": f"{refused[0]} is not supported"}})
         elif step.isdigit():
-            wait = {"Retry-After": "1"} if step == "429" else {}
-            self.send(int(step), {"error": {"message": f"planned {step}"}}, wait)
+            self.send(int(step), {"error": {"message": f"planned {step}"}})
         elif " after " in step:
-            status, _, wait = step.split(maxsplit=2)
+            status, _, seconds = step.split(maxsplit=2)
             said = {"error": {"message": f"planned {status}"}}
-            self.send(int(status), said, {"Retry-After": wait})
-        elif step == "echo all":
-            key = self.headers["Authorization"]
+            self.send(int(status), said, {"Retry-After": seconds})
+        elif step == "echo":
             text = json.dumps({"H_plus": f"{key} it is", "H_minus": f"{key} it is not"})
-            answer = completion(text, reason=key) | {"model": key, "id": key}
+            answer = completion(text, reason=key) | {"model": f"m {key}", "id": key}
             self.send(200, answer, {"X-You-Said": key, "Set-Cookie": f"key={key}"})
         elif step.startswith("echo "):
-            said = f"refused: {self.headers['Authorization']}"
-            self.send(int(step.removeprefix("echo ")), {"error": {"message": said}})
-        elif step == "echo":
-            answer = completion(f"You said {self.headers['Authorization']}", reason="stop")
-            self.send(200, answer | {"model": f"m {self.headers['Authorization']}"})
-        elif step == "overflow":
-            self.send(400, {"error": {"message": "maximum context length is 512 tokens"}})
+            self.send(int(step.split()[1]), {"error": {"message": f"refused: {key}"}})
         elif step == "drop":
             self.close_connection = True
-        elif step == "truncated":
-            self.send(200, completion(server.text), short=20)
-        elif step == "garbled":
-            self.send(200, '{"id": "x", "cho')
-        elif step == "empty":
-            self.send(200, completion())
-        elif step in ("drip", "drip head", "silent", "flood", "flood 500", "hundreds"):
+        elif step in ("drip", "drip head", "silent", "hundreds"):
             self.never_end(step)
-        elif step == "bomb":
-            self.send(200, gzip.compress(b" " * 60_000_000, 1), {"Content-Encoding": "gzip"})
-        elif step == "deep":
-            self.send(200, "[" * 200_000)
-        elif step == "chunks":
-            self.begin(200, {"Transfer-Encoding": "chunked"})
-            self.wfile.write(b"zz\r\nnot a length\r\n")
-            self.close_connection = True
-        elif step == "failed 200":
-            self.send(200, {"error": {"message": "out of memory", "code": 500}})
-        elif step == "escapes":
-            self.send(400, {"error": {"message": "\x1b[2J\x1b[31mgone\n" * 100_000}})
-        elif step == "told":
-            self.send(200, server.told)
-        elif step == "moved":
-            self.send(307, "", {"Location": server.elsewhere})
         else:
             if step == "slow":
                 server.closed.wait(server.pause_s)
-            reason = "length" if step == "cut" else "stop"
-            count = body.get("n", 1) if server.several else 1
-            text = server.text(body) if callable(server.text) else server.text
-            answer = completion(*[text] * count, reason=reason)
-            if body.get("logprobs") and server.likely is not None:
-                listed = [
-                    {"token": t, "logprob": p, "bytes": None} for t, p in server.likely.items()
-                ]
-                first = {"token": text, "logprob": -0.1, "bytes": None, "top_logprobs": listed}
-                answer["choices"][0]["logprobs"] = {"content": [first], "refusal": None}
-            self.send(200, answer)
+            self.send(200, self.reply(step, body), short=20 if step == "truncated" else 0)
+
+    def reply(self, step: str, body: dict) -> dict:
+        """The completion that was asked for."""
+        server = self.server
+        text = server.text(body) if callable(server.text) else server.text
+        count = body.get("n", 1) if server.several else 1
+        answer = completion(*[text] * count, reason="length" if step == "cut" else "stop")
+        if body.get("logprobs") and server.likely is not None:
+            first = {"token": text, "logprob": -0.1, "bytes": None}
+            first["top_logprobs"] = [
+                {"token": t, "logprob": p, "bytes": None} for t, p in server.likely.items()
+            ]
+            answer["choices"][0]["logprobs"] = {"content": [first], "refusal": None}
+        return answer
 
     def never_end(self, step: str) -> None:
         """What goes on until the client has gone or the server is closed."""
         server = self.server
         part, pause_s = b" ", server.pause_s
-        if step.startswith("flood"):
-            part, pause_s = b" " * 65536, 0
-        elif step == "hundreds":
+        if step == "hundreds":
             part, pause_s = b"HTTP/1.1 100 Continue\r\n\r\n", 0.001
         elif step == "drip head":
             self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
             part = b"x"
-        if step in ("drip", "silent", "flood", "flood 500"):
-            self.begin(500 if step == "flood 500" else 200, {})
+        else:
+            self.begin(200, {})
         while not server.closed.wait(pause_s):
             if step != "silent":
                 self.wfile.write(part)
         self.close_connection = True
 
     def send(
-        self, status: int, body: dict | str | bytes, headers: dict | None = None, short: int = 0
+        self, status: int, body: dict | list | str, headers: dict | None = None, short: int = 0
     ) -> None:
         """One answer; ``short`` bytes of it stay unsent."""
-        data = body
-        if not isinstance(body, bytes):
-            data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        self.begin(status, {"Content-Length": str(len(data))} | (headers or {}))
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        length = {} if "Transfer-Encoding" in (headers or {}) else {"Content-Length": len(data)}
+        self.begin(status, length | (headers or {}))
         self.wfile.write(data[: len(data) - short])
-        self.close_connection = bool(short)
+        self.close_connection = bool(short) or not length
 
     def begin(self, status: int, headers: dict) -> None:
         """Status and headers of an answer."""
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         for name, value in headers.items():
-            self.send_header(name, value)
+            self.send_header(name, str(value))
         self.end_headers()

@@ -1,6 +1,6 @@
 """Child of test_recorder: record, killed at random moments, until enough kills hit a run at work.
 
-Run as: python kill_record.py <file> <kills> <seed>; 0 kills = one run, undisturbed. It forks,
+Run as: python -m tests.kill_record <file> <kills> <seed>; 0 kills = one run, undisturbed. It forks,
 because starting Python anew for every attempt would take most of the time. After some kills it cuts
 bytes off the file, as a power failure may. Prints one JSON object.
 """

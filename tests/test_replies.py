@@ -1,7 +1,8 @@
-"""From what models write to checked values: round trips, examples, one repair call, no guesses."""
+"""From what models write to checked values: thinking parted, JSON read, one repair, no guesses."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 
@@ -9,11 +10,237 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.llm.chat import Reply, ScriptedChat
-from lib.llm.replies import ask_json, read_objects
-from lib.methods.chr import HYPOTHESES
+from lib.base.paths import RECORDINGS
+from lib.data.questions import Question
+from lib.llm.chat import ChatModel, Reply, ask_json
+from lib.llm.recorder import Recorder
+from lib.llm.replies import part, read_objects
+from lib.methods.chr import CHR, HYPOTHESES
+from lib.methods.csqe import CSQE
+from lib.methods.differential import Differential
+from lib.methods.hyde import HyDE
+from lib.methods.query2doc import Query2Doc
+from lib.methods.thinkqe import ThinkQE
+from lib.parse import parse_answer
 
 ASK = [{"role": "user", "content": "Which disease?"}]
+OPTIONS = {"A": "Gout", "B": "Sepsis", "C": "Lupus", "D": "Measles"}
+QUESTION = Question("q1", "What is it?", OPTIONS, "A", "own")
+
+
+class Says(ChatModel):
+    """A model that says one text after another, the last for ever, and keeps what it was asked."""
+
+    name = "m"
+
+    def __init__(self, *texts: str, reasons: tuple[str, ...] = ("stop",)):
+        self.texts, self.reasons = list(texts), list(reasons)
+        self.asked: list[tuple[list, dict]] = []
+
+    def _say(self, messages, n, options):
+        text, reason = self.texts[0], self.reasons[0]
+        self.texts, self.reasons = self.texts[1:] or [text], self.reasons[1:] or [reason]
+        self.asked.append((messages, options))
+        return [Reply(text, reason, 1, 1, 0.1, "m", i) for i in range(n)]
+
+
+# thinking ----------------------------------------------------------------------------------------
+
+HARMONY = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>{}"
+
+FORMS = {
+    "closed": "<think>\n{}\n</think>\n\n{}",
+    "opened by the prompt": "{}\n</think>\n\n{}",
+    "in capitals": "<THINK>{}</THINK>{}",
+    "another name": "<thinking>{}</thinking>\n{}",
+    "with a prefix": "<seed:think>{}</seed:think>{}",
+    "in brackets": "[THINK]{}[/THINK]{}",
+    "in other signs": "◁think▷{}◁/think▷{}",
+    "as special tokens": "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>",
+    "in a mark of the turn": "<|im_start|>assistant\n<think>{}</think>\n{}<|im_end|>",
+    "MedGemma's": "<unused94>thought\n{}<unused95>{}",
+    "Gemma 4's": "<|channel>thought\n{}<channel|>{}",
+    "HuatuoGPT-o1's": "## Thinking\n\n{}\n\n## Final Response\n\n{}",
+    "answer in tags": "<think>{}</think>\n<answer>{}</answer>",
+    "answer in tags, cut": "<think>{}</think>\n<answer>\n{}",
+    "answer in special tokens": (
+        "<|begin_of_thought|>{}<|end_of_thought|><|begin_of_solution|>{}<|end_of_solution|>"
+    ),
+    "harmony": HARMONY,
+    "harmony with its end": HARMONY + "<|return|>",
+    "harmony, a recipient": (
+        "<|channel|>commentary to=x <|constrain|>json<|message|>{}<|call|><|start|>assistant"
+        "<|channel|>final <|constrain|>json<|message|>{}"
+    ),
+    "harmony without its marks": "analysis{}assistantfinal{}",
+    "ended as a sentence": "<think>{}</think>{}</s>",
+    "and the next turn": "<think>{}</think>{}<|eot_id|><|start_header_id|>user<|end_header_id|>Hm",
+}
+
+CUT = {
+    "in its thinking": "<think>\n{}",
+    "in its second thinking": "<think>a</think><think>{}",
+    "in its channel": "<|channel|>analysis<|message|>{}",
+    "in its channel, without its marks": "analysis{}",
+    "in MedGemma's thinking": "<unused94>thought\n{}",
+    "before its final response": "## Thinking\n\n{}",
+    "between its channels": "<|channel|>analysis<|message|>{}<|end|><|start|>assistant",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_said_is_parted_from_what_is_thought(form):
+    thought = 'Could be sepsis. The answer is B. {"H_plus": "wrong"}'
+    assert part(FORMS[form].format(thought, "Gout is urate.")) == (thought, "Gout is urate.")
+
+
+@pytest.mark.parametrize("form", CUT)
+def test_nothing_is_said_by_a_reply_that_is_cut_while_it_thinks(form):
+    assert part(CUT[form].format("The answer is A. But")).text == ""
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[◁")))
+def test_a_text_without_marks_stays_as_it_is(text):
+    if not text.strip().startswith("analysis"):
+        assert part(text) == ("", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "analysis of urate shows gout. The assistant finally left.",
+        "p < 0.05 in <i>Escherichia coli</i> [THIN] and x <thinker> y",
+        "analysis is the final step",
+        "analysis: urate. The assistant final year student saw gout.",
+        "The answer is <answer>",
+        "Its ## Thinking",
+    ],
+)
+def test_words_that_look_like_marks_are_text(text):
+    assert part(text) == ("", text)
+
+
+@given(st.sampled_from(sorted(FORMS)), st.sampled_from(sorted(CUT)), st.text("abc <>/|"))
+def test_parting_twice_changes_nothing(form, cut, filler):
+    for text in (FORMS[form].format("thought", f"said {filler}"), CUT[cut].format(filler)):
+        once = part(text).text
+        assert part(once).text == once
+
+
+METHODS = [
+    HyDE(samples=1, include_question=False),
+    ThinkQE(rounds=1, samples=1),
+    Query2Doc(),
+    CSQE(samples=1),
+]
+
+
+def expansion(method, llm):
+    return method.expand(QUESTION, llm, lambda request, k: [])
+
+
+def searched(method, llm) -> list[str]:
+    request = expansion(method, llm).request
+    return [] if request is None else [t.text for t in request.texts if t.role != "question"]
+
+
+@pytest.mark.parametrize("method", METHODS[:2], ids=lambda m: m.name)
+@pytest.mark.parametrize("form", ["closed", "harmony", "opened by the prompt"])
+def test_a_method_searches_with_the_passage_alone(form, method):
+    text = FORMS[form].format("Could be sepsis.", "Gout is urate.")
+    assert searched(method, Says(text)) == ["Gout is urate."]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
+@pytest.mark.parametrize("text", [CUT["in its thinking"].format("Could be sepsis."), "..."])
+def test_a_passage_that_was_never_begun_or_has_no_letter_is_a_failure(text, method):
+    made = expansion(method, Says(text, reasons=("length",)))
+    assert made.request is None and made.trace["error"]
+
+
+def test_a_prompted_thinker_that_is_cut_before_it_closes_has_written_nothing():
+    """Its prompt asks for the marks: without them it never came to its passage."""
+    prompted = ThinkQE(rounds=1, samples=1, thinking="prompted")
+    cut = ("length",)
+    assert searched(prompted, Says("Let me see", reasons=cut)) == []
+    assert searched(prompted, Says("<think>so</think> Gout.", reasons=cut)) == ["Gout."]
+    assert searched(prompted, Says("Gout.")) == ["Gout."]
+
+
+DRAFTS = [
+    '<think>\nThe form is {"H_plus": "...", "H_minus": "..."}. First',
+    '<think>Draft {"H_plus": "wrong", "H_minus": "draft"}, no.</think> I cannot do this.',
+    'Draft {"H_plus": "wrong", "H_minus": "draft"}, no.</think> I cannot do this.',
+    '{"H_plus": "...", "H_minus": "..."}',
+    '{"H_plus": "?", "H_minus": "42"}',
+]
+
+
+@pytest.mark.parametrize("text", DRAFTS)
+def test_neither_a_draft_nor_the_form_of_the_prompt_is_a_hypothesis(text):
+    made = CHR().expand(QUESTION, Says(text, reasons=("length",)), None)
+    assert made.request is None and made.trace["error"]
+
+
+def test_mimics_that_say_nothing_are_left_out():
+    pair = {"H_plus": "gout", "H_minus": "sepsis"}
+
+    def mimics(*texts: str) -> list[str]:
+        made = expansion(Differential(), Says(json.dumps(pair | {"mimics": texts}))).request
+        return [] if made is None else [t.text for t in made.texts if t.role == "mimic"]
+
+    assert mimics("sepsis", "...", "lupus") == ["sepsis", "lupus"]
+    assert mimics("...", "-") == []
+
+
+@pytest.mark.parametrize("word", ["gout", "痛風", "подагра", "نقرس", "गठिया"])
+def test_a_hypothesis_has_letters_of_any_script(word):
+    text = json.dumps({"H_plus": word, "H_minus": word}, ensure_ascii=False)
+    assert searched(CHR(), Says(text)) == [word, word]
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("<think>If so the answer is A. No.</think>\n\nB", "B"),
+        ("<think>Maybe the answer is A. But", ""),
+        ("the answer is A</think>\n\n**B**", "B"),
+        (HARMONY.format("The answer is A", '{"answer_choice": "B"}'), "B"),
+    ],
+)
+def test_no_letter_is_read_in_the_thinking(text, letter):
+    assert parse_answer(text, OPTIONS).letter == letter
+
+
+def test_thinking_is_recorded_beside_the_text_also_where_an_older_recording_mixed_them(tmp_path):
+    path = tmp_path / "r.jsonl"
+    with Recorder(Says("<think>Sepsis?</think>Gout."), path) as recorder:
+        recorder.generate(ASK)
+    row = json.loads(path.read_text())
+    assert (row["reply"]["text"], row["reply"]["thinking"]) == ("Gout.", "Sepsis?")
+    mixed = {"text": "<think>Sepsis?</think>Gout.", "thinking": ""}
+    older = {name: value for name, value in row.items() if name != "digest"}
+    older["reply"] = row["reply"] | mixed
+    for line in (row, older):
+        path.write_text(json.dumps(line) + "\n")
+        (reply,) = Recorder(None, path, "replay").generate(ASK)
+        assert (reply.text, reply.thinking) == ("Gout.", "Sepsis?")
+
+
+def test_no_committed_reply_is_another_one_for_it():
+    replies = 0
+    for file in [*RECORDINGS.glob("*.jsonl"), *RECORDINGS.glob("*.jsonl.gz")]:
+        opened = gzip.open if file.suffix == ".gz" else open
+        with opened(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                if reply := json.loads(line).get("reply"):
+                    replies += 1
+                    assert part(reply["text"]) == ("", reply["text"])
+    assert replies > 10_000
+
+
+# JSON --------------------------------------------------------------------------------------------
+
 GOOD = '{"H_plus": "Gout.", "H_minus": "Pseudogout."}'
 VALUE = {"H_plus": "Gout.", "H_minus": "Pseudogout."}
 PIECES = [
@@ -161,24 +388,13 @@ def test_what_would_have_to_be_guessed_is_no_object(text):
 # ask_json ----------------------------------------------------------------------------------------
 
 
-class Says:
-    """A model that says one text after another, and keeps what it was asked."""
-
-    name = "says"
-
-    def __init__(self, *texts: str, reasons: tuple[str, ...] = ("stop", "stop")):
-        self.texts, self.reasons, self.asked = list(texts), list(reasons), []
-
-    def generate(self, messages, **options):
-        self.asked.append((messages, options))
-        return [Reply(self.texts.pop(0), self.reasons.pop(0), 1, 1, 0.1, self.name)]
-
-
 def test_a_good_reply_needs_one_call_and_options_are_passed_on():
     llm = Says(GOOD)
     reply = ask_json(llm, ASK, HYPOTHESES, seed=3, max_tokens=9)
     assert (reply.value, reply.error, reply.repaired) == (VALUE, "", False)
-    assert llm.asked == [(ASK, {"schema": HYPOTHESES, "seed": 3, "max_tokens": 9})]
+    ((messages, options),) = llm.asked
+    assert messages == ASK
+    assert (options["schema"], options["seed"], options["max_tokens"]) == (HYPOTHESES, 3, 9)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +420,7 @@ def test_the_object_that_fits_is_taken_without_a_second_call(text):
         ('{"H_plus": "Gout."}', "'H_minus' is a required property"),
         ('{"H_plus": "Gout.", "H_minus": " "}', "'H_minus' is empty"),
         ('{"H_plus": "Gout.", "H_minus": 3}', "3 is not of type 'string'"),
+        ("<think>hm", "no JSON object"),
     ],
 )
 def test_one_repair_call_says_what_was_wrong_then_the_failure_is_recorded(bad, why):
@@ -211,7 +428,9 @@ def test_one_repair_call_says_what_was_wrong_then_the_failure_is_recorded(bad, w
     reply = ask_json(llm, ASK, HYPOTHESES)
     assert reply.value == VALUE and reply.repaired and len(reply.replies) == 2
     turns = llm.asked[1][0]
-    assert turns[:2] == [*ASK, {"role": "assistant", "content": bad}]
+    # Some servers refuse an empty turn, such as that of a reply that was all thinking.
+    said = "(nothing)" if bad == "<think>hm" else bad
+    assert turns[:2] == [*ASK, {"role": "assistant", "content": said}]
     assert why in turns[2]["content"] and "H_plus, H_minus" in turns[2]["content"]
     failed = ask_json(Says("?", bad), ASK, HYPOTHESES)
     assert failed.value is None and failed.repaired and why in failed.error
@@ -222,12 +441,5 @@ def test_a_reply_cut_by_max_tokens_is_flagged_even_when_it_parses():
         reply = ask_json(Says(text, reasons=("length",)), ASK, HYPOTHESES)
         assert reply.value and reply.cut
     assert not ask_json(Says("{", GOOD, reasons=("length", "stop")), ASK, HYPOTHESES).cut
-    failed = ask_json(Says("{", "{", reasons=("length", "length")), ASK, HYPOTHESES)
+    failed = ask_json(Says("{", reasons=("length",)), ASK, HYPOTHESES)
     assert failed.value is None and failed.cut and "cut by max_tokens" in failed.error
-    assert not ask_json(ScriptedChat([{"match": "", "text": GOOD}]), ASK, HYPOTHESES).cut
-
-
-def test_the_caller_s_messages_are_left_alone():
-    asked = [dict(m) for m in ASK]
-    ask_json(Says("?", "?"), asked, HYPOTHESES)
-    assert asked == ASK

@@ -22,7 +22,7 @@ from lib.data.question_sets import question_sets
 from lib.data.questions import Question
 from lib.data.store import PassageStore
 from lib.llm.prompts import load_prompt
-from lib.llm.small_engine import SmallEngine
+from lib.llm.small_model import SmallEngine
 from lib.methods.base import stem
 from lib.profiles import load_profile
 from lib.search.index import PassageIndex

@@ -1,3 +1,3 @@
-"""Who writes: chat models behind one interface, the recorder, the prompts, and reading replies."""
+"""Chat models behind one interface, the recorder, the prompts, and reading replies."""
 
 from lib.llm.connect import connect

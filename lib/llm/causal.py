@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lib.base.files import sha256_bytes
-from lib.llm.thinking import part
+from lib.llm.replies import part
 
 BUNDLED = "smollm2"
 

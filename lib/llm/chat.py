@@ -1,19 +1,20 @@
-"""What a chat model is here, and how to drive and cost one."""
+"""What a chat model is here, how to ask one for text or JSON, many things at once, and its cost."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
 
-from lib.llm.thinking import part
-from lib.llm.waiting import stop_on_interrupt
+from lib.llm.replies import part, read_objects
 
 Message = dict[str, str]
 
@@ -46,13 +47,11 @@ class Reply:
 
 
 MOST_CHARACTERS = 200_000
-"""No prompt here asks for a tenth of it. A longer text is a server's fault: it is not kept, and
-counts as an empty reply, which is a failed generation."""
-
+"""No prompt here asks for a tenth of it: a longer text is the fault of a server or model."""
 
 MOST_SIGNS = 1000
-"""So many brackets, or so many signs in a row without a letter, are a model that repeats itself.
-Whoever reads the reply would read for minutes, or nest too deep; it counts as an empty one, too."""
+"""So many brackets, or signs in a row without a letter, are a model that repeats itself. Whoever
+reads such a text would read for minutes, or nest too deep."""
 _SIGNS = re.compile(rf"(?<!\W)\W{{{MOST_SIGNS}}}")  # looked for where a run begins: once a run
 
 
@@ -123,14 +122,13 @@ class ChatModel:
 
 
 def _within_reason(reply: Reply) -> Reply:
-    """The reply, or an empty one that says why if nobody could read its text."""
+    """The reply, or an empty one (a failed generation) that says why if nobody could read it."""
     text = reply.text
-    if len(text) > MOST_CHARACTERS:
-        note = f"{len(text):,} characters, dropped"
-        return replace(reply, text="", finish_reason="too long", note=note)
-    if text.count("[") + text.count("{") > MOST_SIGNS or _SIGNS.search(text):
-        return replace(reply, text="", finish_reason="no text", note="signs without end, dropped")
-    return reply
+    brackets = text.count("[") + text.count("{")
+    if len(text) <= MOST_CHARACTERS and brackets <= MOST_SIGNS and not _SIGNS.search(text):
+        return reply
+    note = f"{len(text):,} characters without end, dropped"
+    return replace(reply, text="", finish_reason="no text", note=note)
 
 
 def without_thinking(reply: Reply) -> Reply:
@@ -159,6 +157,85 @@ class ScriptedChat(ChatModel):
         return [Reply(t, "stop", None, None, None, self.name, i) for i, t in enumerate(texts)]
 
 
+# JSON --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JsonReply:
+    """``value`` fits the schema, or is None and ``error`` says why.
+
+    ``repaired``: a second call was needed; ``replies``: the one or two, the last one decisive.
+    """
+
+    value: dict[str, Any] | None
+    error: str
+    repaired: bool
+    replies: tuple[Reply, ...]
+
+    @property
+    def cut(self) -> bool:
+        """The decisive reply was cut by ``max_tokens``, so even a value that fits may be half."""
+        return self.replies[-1].finish_reason == "length"
+
+
+def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **options) -> JsonReply:
+    """Ask for one JSON object that fits ``schema``, with one repair call.
+
+    ``options`` go to ``llm.generate``. Keys the schema does not name are dropped, a required string
+    may not be blank. A failure is a JsonReply without value, to be counted; LLMErrors are raised.
+    """
+    replies, asked = [], list(messages)
+    for _ in range(2):
+        replies.append(llm.generate(asked, schema=schema, **options)[0])
+        value, error = _read_json(replies[-1], schema)
+        if not error:
+            break
+        names = ", ".join(schema["required"])
+        repair = f"This cannot be used: {error}. Reply with one JSON object only, keys: {names}."
+        # Some servers refuse an empty turn, such as that of a reply that was cut in its thinking.
+        asked.append({"role": "assistant", "content": replies[-1].text or "(nothing)"})
+        asked.append({"role": "user", "content": repair})
+    return JsonReply(value, error, len(replies) > 1, tuple(replies))
+
+
+def _read_json(reply: Reply, schema: dict) -> tuple[dict | None, str]:
+    """The likeliest object that fits, or None and what is wrong with the likeliest."""
+    from jsonschema import Draft202012Validator
+
+    wrong = []
+    for found in read_objects(reply.text):
+        value = {k: v for k, v in found.items() if k in schema["properties"]}
+        errors = [error.message[:200] for error in Draft202012Validator(schema).iter_errors(value)]
+        errors += [f"{k!r} is empty" for k in schema["required"] if not str(value.get(k)).strip()]
+        if not errors:
+            return value, ""
+        wrong += errors
+    cut = " (cut by max_tokens)" if reply.finish_reason == "length" else ""
+    return None, (wrong or ["no JSON object in the reply"])[0] + cut
+
+
+# many at once ------------------------------------------------------------------------------------
+
+_STOP: ContextVar[Event] = ContextVar("stop")
+"""Set where Ctrl-C has ended the work that a thread is part of: only the main one is told of it."""
+
+_GLANCE_S = 0.2
+"""How often a thread that waits looks whether the work was stopped."""
+
+
+def wait_for(reply: Future) -> Any:
+    """The result of a request under way; KeyboardInterrupt, and no request, after Ctrl-C."""
+    stop = _STOP.get(None)
+    try:
+        while not reply.done():
+            if stop and stop.is_set():
+                raise KeyboardInterrupt
+            wait([reply], _GLANCE_S)
+        return reply.result()
+    finally:
+        reply.cancel()  # does nothing to one that is done
+
+
 def in_parallel(
     fn: Callable, items: Iterable, workers: int = 8, label: str = "", progress: bool = False
 ) -> list:
@@ -167,8 +244,10 @@ def in_parallel(
     After an error nothing new starts; what is under way ends, then the error is raised. After
     Ctrl-C what waits for a server ends at once.
     """
-    with stop_on_interrupt() as stop:
-        pool = ThreadPoolExecutor(workers)
+    stop = Event()
+    token = _STOP.set(stop)
+    pool = ThreadPoolExecutor(workers)
+    try:
         try:
             jobs = [pool.submit(copy_context().run, fn, item) for item in items]
             for job in tqdm(as_completed(jobs), label, len(jobs), disable=not progress):
@@ -179,6 +258,11 @@ def in_parallel(
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+    except KeyboardInterrupt:  # it may come while others end after an error
+        stop.set()
+        raise
+    finally:
+        _STOP.reset(token)
 
 
 def ledger(replies: Iterable[Reply]) -> pd.DataFrame:

@@ -30,8 +30,8 @@ def connect(spec: str | None = None) -> ChatModel:
         return Recorder(connect(live), ROOT / file)
     if kind != "openai":
         # A user and password in an address are not repeated.
-        told = re.sub(r"//.*@", "//...@", spec)
-        raise ValueError(f"no LLM spec {told!r}; see: help(lib.llm.connect)")
+        shown = re.sub(r"//.*@", "//...@", spec)
+        raise ValueError(f"no LLM spec {shown!r}; see: help(lib.llm.connect)")
     model, url = _MODEL_AT.fullmatch(rest).groups()
     if "://" in model or re.search(r".@[\w.-]+(:\d+|/)", model):
         raise ValueError("an address in an LLM spec begins with http:// or https://")

@@ -1,14 +1,106 @@
-"""From an LLM's text to a checked JSON object, or to a recorded failure: never to a guess."""
+"""Reading what a model wrote: its thinking parted from its text, and JSON objects in the text.
+
+Servers that do not know a model's form leave its thinking and the marks of its template in the
+text. A passage would then be searched with the thinking, and a letter be read in it. ``part`` is
+the one place that tells them apart; ``read_objects`` guesses nothing.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from lib.llm.chat import ChatModel, Message, Reply
+_NAMES = r"(?:seed:)?(?:think|thinking|thought|thoughts|reasoning|reflection)"
+_OPEN = (
+    rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|START_THINKING\|>|<\|begin_of_thought\|>|"
+    r"<unused94>(?:thought)?|<\|channel>(?:thought)?|\A\s*\#\# Thinking(?=\s)"
+)
+_CLOSE = (
+    rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>|<\|end_of_thought\|>|"
+    r"<unused95>|<channel\|>|^\#\# Final Response$"
+)
+"""The last ones are those of MedGemma, of Gemma 4 and of HuatuoGPT-o1."""
+_WHOLE = re.compile(rf"(?ism)(?:{_OPEN})((?:(?!{_OPEN}).)*?)(?:{_CLOSE})")
+_OPENED, _CLOSED = re.compile(f"(?im){_OPEN}"), re.compile(f"(?im){_CLOSE}")
+
+_CHANNEL = re.compile(
+    r"(?s)<\|channel\|>\s*(\w+).*?<\|message\|>"
+    r"(.*?)(?=<\|(?:end|start|return|call|channel)\|>|\Z)"
+)
+"""A part of a reply in the harmony form: its channel ("analysis", "commentary", "final"), its text.
+"""
+_BARE_CHANNELS = re.compile(r"(?s)\A\s*analysis(?=[^\W\d_a-z])(.*?)(?:assistantfinal(.*))?\Z")
+"""The same form where a server has dropped its marks and left the words between them: no blank
+stands between "analysis" and the first, capital, letter of what was thought."""
+
+_BEGINS = re.compile(
+    r"(?i)\A(?:\s*(?:<s>|<bos>|<\|begin_of_text\|>|<\|im_start\|>(?:assistant)?|"
+    r"<\|start\|>(?:assistant)?|<\|start_header_id\|>assistant<\|end_header_id\|>|"
+    r"<start_of_turn>(?:model)?|<\|assistant\|>|<\|START_RESPONSE\|>|\[/INST\]))+"
+)
+_ENDS = re.compile(
+    r"(?i)<\|(?:im_end|im_start|end|return|call|eot_id|eom_id|endoftext|end_of_text|end_of_turn|"
+    r"END_RESPONSE|END_OF_TURN_TOKEN|start_header_id|user)\|>|</s>|<eos>|<(?:end|start)_of_turn>|"
+    r"<｜end▁of▁sentence｜>"
+)
+"""Marks after which nothing of the reply comes: a model that goes on writes the next turn."""
+
+_TAGGED = re.compile(
+    r"(?is)\A\s*<(answer|response|output|\|begin_of_solution\|)>"
+    r"((?:(?!<\1>).)*?)(?:</\1>|<\|end_of_solution\|>)?\s*\Z"
+)
+"""What was said, in tags of its own; their end may be cut off."""
+
+
+class Parted(NamedTuple):
+    """What was thought (empty if nothing), and what was said."""
+
+    thinking: str
+    text: str
+
+
+def part(text: str) -> Parted:
+    """A reply's thinking and its text, without marks of a template.
+
+    Thinking may be closed, cut before it was closed (then nothing was said), or opened by the
+    prompt. A text without any mark comes back as it is.
+    """
+    if "<|channel|>" in text:
+        return _harmony(text)
+    if bare := _BARE_CHANNELS.match(text):
+        return Parted(bare[1].strip(), _without_marks(bare[2] or "").strip())
+    thought = [found.strip() for found in _WHOLE.findall(text)]
+    said = _WHOLE.sub("", text)
+    # What is left of a pair: an end alone closes what the prompt has opened, a beginning was cut.
+    if closed := [*_CLOSED.finditer(said)]:
+        thought.insert(0, _OPENED.sub("", said[: closed[-1].start()]).strip())
+        said = said[closed[-1].end() :]
+    if opened := _OPENED.search(said):
+        thought.append(said[opened.end() :].strip())
+        said = said[: opened.start()]
+    plain = _without_marks(said)
+    changed = bool(thought) or plain != text
+    return Parted("\n\n".join(filter(None, thought)), plain.strip() if changed else text)
+
+
+def _harmony(text: str) -> Parted:
+    parts = _CHANNEL.findall(text)
+    said = [own for channel, own in parts if channel == "final"]
+    thought = [own.strip() for channel, own in parts if channel != "final"]
+    return Parted("\n\n".join(filter(None, thought)), said[-1].strip() if said else "")
+
+
+def _without_marks(text: str) -> str:
+    """The text between the marks that begin a reply and the first that ends it, or in its tags."""
+    text = _BEGINS.sub("", text)
+    if end := _ENDS.search(text):
+        text = text[: end.start()]
+    tagged = _TAGGED.match(text)
+    return tagged[2] if tagged else text
+
+
+# JSON --------------------------------------------------------------------------------------------
 
 _START = re.compile(r"\{(?=\s*[\"'“‘])")
 _NAME = r"[^\"'“”‘’\\{}\[\]:,]+"
@@ -22,60 +114,6 @@ _STRING = "|".join(
 )
 _BARE = r"([\w.+-]+|\[[^\[\]]*\])(?=\s*[,}])"
 _PAIR = re.compile(rf"(?s)\s*(?={_KEY}).({_NAME}).\s*:\s*(?:{_STRING}|{_BARE})\s*,?")
-
-
-@dataclass(frozen=True)
-class JsonReply:
-    """``value`` fits the schema, or is None and ``error`` says why.
-
-    ``repaired``: a second call was needed; ``replies``: the one or two, the last one decisive.
-    """
-
-    value: dict[str, Any] | None
-    error: str
-    repaired: bool
-    replies: tuple[Reply, ...]
-
-    @property
-    def cut(self) -> bool:
-        """The decisive reply was cut by ``max_tokens``, so even a value that fits may be half."""
-        return self.replies[-1].finish_reason == "length"
-
-
-def ask_json(llm: ChatModel, messages: Sequence[Message], schema: dict, **options) -> JsonReply:
-    """Ask for one JSON object that fits ``schema``, with one repair call.
-
-    ``options`` go to ``llm.generate``. Keys the schema does not name are dropped, a required string
-    may not be blank. A failure is a JsonReply without value, to be counted; LLMErrors are raised.
-    """
-    replies, asked = [], list(messages)
-    for _ in range(2):
-        replies.append(llm.generate(asked, schema=schema, **options)[0])
-        value, error = _read(replies[-1], schema)
-        if not error:
-            break
-        names = ", ".join(schema["required"])
-        repair = f"This cannot be used: {error}. Reply with one JSON object only, keys: {names}."
-        # Some servers refuse an empty turn, such as that of a reply that was cut in its thinking.
-        asked.append({"role": "assistant", "content": replies[-1].text or "(nothing)"})
-        asked.append({"role": "user", "content": repair})
-    return JsonReply(value, error, len(replies) > 1, tuple(replies))
-
-
-def _read(reply: Reply, schema: dict) -> tuple[dict | None, str]:
-    """The likeliest object that fits, or None and what is wrong with the likeliest."""
-    from jsonschema import Draft202012Validator
-
-    wrong = []
-    for found in read_objects(reply.text):
-        value = {k: v for k, v in found.items() if k in schema["properties"]}
-        errors = [error.message[:200] for error in Draft202012Validator(schema).iter_errors(value)]
-        errors += [f"{k!r} is empty" for k in schema["required"] if not str(value.get(k)).strip()]
-        if not errors:
-            return value, ""
-        wrong += errors
-    cut = " (cut by max_tokens)" if reply.finish_reason == "length" else ""
-    return None, (wrong or ["no JSON object in the reply"])[0] + cut
 
 
 def read_objects(text: str) -> list[dict]:

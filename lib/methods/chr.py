@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from lib.data.questions import Question
+from lib.llm.chat import ask_json
 from lib.llm.prompts import load_prompt
-from lib.llm.replies import ask_json
 from lib.methods.base import Budget, Expansion, Search, says_nothing, stem
 from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text, Way

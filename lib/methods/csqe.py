@@ -7,10 +7,9 @@ from statistics import fmean
 from typing import ClassVar, Literal
 
 from lib.data.questions import Question
-from lib.llm.chat import sample_seed
+from lib.llm.chat import ask_json, sample_seed
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, quoted, with_words
-from lib.llm.replies import ask_json
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
 from lib.search.embed import Tower

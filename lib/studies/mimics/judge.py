@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from lib.data.questions import Question
-from lib.llm.chat import ChatModel, in_parallel
+from lib.llm.chat import ChatModel, JsonReply, ask_json, in_parallel
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
-from lib.llm.replies import JsonReply, ask_json
 from lib.studies.grid.experiment import Experiment
 from lib.studies.mimics.items import expanded
 from lib.studies.mimics.tier_statistics import TIERS

@@ -49,10 +49,9 @@ import pandas as pd
 from lib.base.files import sha256_bytes
 from lib.data.judgments import shown_text
 from lib.data.passages import Passage
-from lib.llm.chat import ChatModel, tag
+from lib.llm.chat import ChatModel, ask_json, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
-from lib.llm.replies import ask_json
 from lib.search.bm25 import BM25Index
 from lib.studies.nli.models import sentences
 from lib.studies.selflearn.cmirb import Task
