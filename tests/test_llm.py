@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import traceback
-from base64 import b64encode, urlsafe_b64encode
 from dataclasses import replace
 from itertools import product
 from unittest.mock import ANY
@@ -210,13 +209,12 @@ CHANGED = {
     "html": html.escape,
     "repr": repr,
     "form": quote_plus,
-    "base64": lambda key: b64encode(f"Bearer {key}".encode()).decode(),
-    "base64 of a user": lambda key: b64encode(f"me:{key}".encode()).decode(),
-    "base64 in JSON": lambda key: urlsafe_b64encode(f'{{"k":"{key}"}}'.encode()).decode(),
 }
 
 
-@pytest.mark.fault("secrets", "A server says the key in capitals, in HTML or in base64", "[key]")
+@pytest.mark.fault(
+    "secrets", "A server says the key in capitals, in HTML or in an address", "[key]"
+)
 @pytest.mark.parametrize("key", PLANTED)
 @pytest.mark.parametrize("change", CHANGED)
 def test_a_key_that_comes_back_otherwise_is_blotted_out_too(change, key, monkeypatch):
