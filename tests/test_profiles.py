@@ -216,7 +216,7 @@ REFUSED = {
     "a limit below zero": ("limit = -1", ["limit must be", "-1"]),
     "no workers": ("workers = 0", ["workers must be", "at least 1"]),
     "half a sample": ("sample = 0.5", ["sample must be", "0.5"]),
-    "no lambdas": ("lambdas = []", ["lambdas", "at least one"]),
+    "no lambdas": ("lambdas = []", ["lambdas", "at least 1"]),
     "an infinite lambda": ("lambdas = [0.0, inf]", ["lam must be", "inf"]),
     "a lambda in words": ('lambdas = ["1"]', ["lam must be", "'1'"]),
 }
