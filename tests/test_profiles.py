@@ -341,9 +341,6 @@ def test_a_number_for_a_list_of_questions_is_answered_with_what_a_list_looks_lik
         spectrum_of(study, 5, 1.4, 0.4)
 
 
-@pytest.mark.fault(
-    "numbers", "Lambda is so large that nothing of H+ is left", "refused, with the largest"
-)
 @pytest.mark.parametrize("lam", [1.1e6, 1e39, 1e300, -1e39])
 def test_a_lambda_that_leaves_nothing_of_h_plus_is_refused(lam):
     """At 1e39, beyond float32, passages came back in the order of their ids, scored NaN."""
@@ -374,9 +371,6 @@ def test_settings_of_methods_in_code_are_checked_too():
         replace(mini, methods={"hide": {}})
 
 
-@pytest.mark.fault(
-    "numbers", "An own method is called like a row of the tables", "give yours another name"
-)
 @pytest.mark.parametrize("name", [*ROWS, "CHR", "Random"])
 def test_a_method_that_is_called_like_another_row_is_refused(name, monkeypatch):
     """One called "random" was answered with random passages, and each of them counted twice."""

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lib.base import files, paths, provenance
+from lib.base import paths, provenance
 from lib.base.files import StaleInput, read_manifest, sha256_file
 from lib.base.provenance import (
     code_hash,
@@ -270,7 +270,6 @@ def test_a_result_comes_back_with_its_settings(project):
     assert read_manifest(path)["rows"] == 2
 
 
-@pytest.mark.fault("numbers", "A text of a result looks like a number", "nothing: it stays a text")
 @pytest.mark.parametrize("name", ["2", "007", "1e5", "True", "inf", "NA", "chr"])
 def test_a_name_that_looks_like_a_number_stays_a_name(name, project):
     """A cell has one method: of one called "2" the number 2 came back, and no row was found."""
@@ -344,9 +343,6 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project):
     assert read_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
 
 
-@pytest.mark.fault(
-    "numbers", "Code or data change while a result is made", "nothing: it is made again"
-)
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("change", ["code", "data"])
 def test_what_changes_while_a_result_is_made_makes_it_again(change, together, project):
@@ -423,24 +419,6 @@ def test_two_runs_with_other_parameters_in_one_folder_read_no_number_of_the_othe
         manifest = read_manifest(path)
         if manifest is not None:
             assert set(pd.read_csv(path)["lam"]) == {manifest["settings"]["lam"]}
-
-
-@pytest.mark.fault(
-    "numbers",
-    "A result is replaced before its manifest is written",
-    "nothing: it counts as incomplete",
-)
-def test_a_manifest_is_of_what_was_written_and_not_of_what_has_replaced_it(project, monkeypatch):
-    write = files.atomic_write
-
-    def replaced(path, content):
-        write(path, content)
-        if path.name == "curve.csv":
-            write(path, b"another run's")
-        return path
-
-    monkeypatch.setattr(files, "atomic_write", replaced)
-    assert read_manifest(save()) is None
 
 
 def test_a_large_result_is_packed_and_comes_back_the_same(project):

@@ -129,13 +129,6 @@ store.execute("BEGIN EXCLUSIVE")
 print("held", flush=True)
 sys.stdin.read()
 """
-ASKER = """
-import lib, sys
-from pathlib import Path
-from lib.base.rows import CheckedRows
-print("asks", flush=True)
-print(len(CheckedRows(Path(sys.argv[1])).get([b"key"])), flush=True)
-"""
 
 
 @pytest.fixture
@@ -150,9 +143,6 @@ def held(tmp_path):
         yield file, holder
 
 
-@pytest.mark.fault(
-    "waiting", "Another process holds a cache", "what is waited for, after five seconds"
-)
 def test_a_wait_for_another_process_is_said_and_goes_on(held, monkeypatch, capsys):
     file, holder = held
     assert rows.LONG_WAIT_S == 5
@@ -177,20 +167,3 @@ def test_a_file_that_is_held_too_long_is_an_error(held, monkeypatch):
     with pytest.raises(OSError, match="database is locked"):
         CheckedRows(file).get([b"key"])
     holder.stdin.close()
-
-
-@pytest.mark.fault("waiting", "Ctrl-C while another process is waited for", "nothing: it ends")
-def test_ctrl_c_is_heard_while_another_process_is_waited_for(held):
-    file, holder = held
-    command = [sys.executable, "-c", ASKER, str(file)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=paths.ROOT, **pipes) as asker:
-        assert asker.stdout.readline() == "asks\n"
-        time.sleep(0.3)
-        asker.send_signal(signal.SIGINT)
-        try:
-            _, said = asker.communicate(timeout=30)  # SQLite alone would wait for ten minutes
-        finally:
-            asker.kill()
-    holder.stdin.close()
-    assert asker.returncode == 130 and said.startswith("stopped; what is finished is kept")

@@ -58,9 +58,7 @@ papermill.execute_notebook(*sys.argv[1:3], cwd=sys.argv[3], parameters={"questio
 """
 
 
-@pytest.mark.fault(
-    "secrets", "A server says the key everywhere; all that a run writes is searched", "[key]"
-)
+@pytest.mark.fault("secrets", "A server says the key again", "[key]")
 def test_a_key_that_is_said_everywhere_is_left_nowhere(tmp_path):
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     book.cells[0].metadata["tags"] = ["parameters"]

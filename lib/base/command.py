@@ -8,6 +8,7 @@ its traceback. Notebooks, tests and a reader's own files are left as they are.
 from __future__ import annotations
 
 import errno
+import io
 import linecache
 import os
 import re
@@ -55,7 +56,7 @@ def set_up() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # in another thread than the first, which alone may set one
             signal.signal(signal.SIGINT, _interrupt)
-    if sys.stdout is not None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     for name in sorted(name for name in os.environ if name.startswith("CHR_")):
         if name not in _SETTINGS:

@@ -139,8 +139,10 @@ def _files_inside(source: Path, select: Sequence[str], strip: int) -> dict[str, 
     with tarfile.open(source, "r|gz") as archive:
         for entry in archive:
             path = entry.name.split("/", strip)[-1]
-            if entry.isfile() and any(fnmatchcase(path, pattern) for pattern in select):
-                found[path] = archive.extractfile(entry).read()
+            if any(fnmatchcase(path, pattern) for pattern in select):
+                content = archive.extractfile(entry) if entry.isfile() else None
+                if content is not None:
+                    found[path] = content.read()
     return dict(sorted(found.items()))
 
 

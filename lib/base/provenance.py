@@ -317,10 +317,10 @@ def _committed_copy(name: str, profile: str, wanted: dict) -> pd.DataFrame:
     measured_by = before.get("measured_by", before["code"])
     if measured_by != wanted["code"]:
         wanted = wanted | {"measured_by": measured_by}
-    path, manifest = _stored(paths.committed(profile), name)
+    path, _ = _stored(paths.committed(profile), name)
     content, copy = path.read_bytes(), paths.results(profile) / path.name
     files.atomic_write(copy, content)
-    files.write_manifest(copy, rows=manifest["rows"], settings=wanted, content=content)
+    files.write_manifest(copy, rows=len(table), settings=wanted, content=content)
     return table
 
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """Going on where a killed training stopped, and how long it took in all."""
 
 from __future__ import annotations
