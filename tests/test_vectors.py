@@ -237,16 +237,6 @@ def test_another_selection_of_known_texts_is_not_encoded_again(tmp_path):
     assert encoder.asked == 11
 
 
-@pytest.mark.parametrize("damage", ["not a database at all" * 50, "half"])
-def test_a_broken_store_of_texts_is_said_and_made_anew(tmp_path, damage, capsys):
-    before = encode_small(TEXTS, HashEncoder(32), "query", cache_dir=tmp_path)
-    file = tmp_path / "texts.sqlite"
-    data = file.read_bytes()
-    file.write_bytes(data[: len(data) // 2] if damage == "half" else damage.encode())
-    after = encode_small(TEXTS, HashEncoder(32), "query", cache_dir=tmp_path)
-    assert np.array_equal(before, after) and "is damaged" in capsys.readouterr().err
-
-
 def kill_after(folder: Path, shards: int, seconds: float) -> bool:
     """Start the child, and kill it so many seconds after it added so many shards.
 
