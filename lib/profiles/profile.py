@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -53,7 +53,18 @@ def check_methods(methods: Mapping[str, Any]) -> Mapping[str, Any]:
         # What it is called and whether it needs an LLM is the method's own, not a reader's.
         own = [f.name for f in fields(METHODS[name]) if f.name not in ("name", "needs_llm")]
         refuse_unknown(f"{name} has no setting", settings, own)
+        _check_values(name, type(METHODS[name]), settings)
     return methods
+
+
+def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> None:
+    """ValueError for a setting whose value is not of the type that the class gives the field."""
+    hints = get_type_hints(settled)
+    for name, value in settings.items():
+        try:
+            TypeAdapter(hints[name]).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise ValueError(f"{where}.{name}{first_error(error)}") from None
 
 
 def _recorded(spec: str) -> str:
@@ -77,6 +88,8 @@ def _answerer(settings: dict) -> dict:
     own = [f.name for f in fields(READERS[kind]) if f.init and not f.name.startswith("_")]
     own = [name for name in own if name not in ("encoder", "needs_llm", "workers")]
     refuse_unknown(f"the {kind} answerer has no setting", settings, ["kind", "sample", *own])
+    values = {name: value for name, value in settings.items() if name in own and name != "llm"}
+    _check_values(f"the {kind} answerer", READERS[kind], values)
     return settings
 
 
