@@ -117,7 +117,7 @@ class ChatModel:
             "schema": schema,
             **({"choices": list(choices)} if choices else {}),
         }
-        replies = map(_within_reason, self._say([dict(m) for m in messages], n, options))  # type: ignore[attr-defined]
+        replies = map(_within_reason, self._say([dict(m) for m in messages], n, options))
         method = current_tag()["method"]
         return [replace(without_thinking(reply), method=method) for reply in replies]
 

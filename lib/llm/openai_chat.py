@@ -264,7 +264,7 @@ class OpenAIChat(ChatModel):
                 got = [replace(reply, note=note) for reply in got]
             return got
 
-    def _post(self, request: dict, n: int, schema: dict | None) -> list[Reply]:  # type: ignore[return]
+    def _post(self, request: dict, n: int, schema: dict | None) -> list[Reply]:
         """One request; after an answer that cannot be read, once more."""
         form = {"name": "reply", "strict": True, "schema": schema}
         request = request | ({"n": n} if n > 1 else {})

@@ -87,7 +87,7 @@ def _arm(method: str, lam: float) -> str:
     """A row's name with its lambda: the controls are the paper's CHR with another mimic."""
     if method == "chr_given":
         return f"chr, λ = {lam:g}"
-    return f"{method} (λ = {METHODS['chr'].lam:g})" if method.startswith("chr") else method  # type: ignore[attr-defined]
+    return f"{method} (λ = {METHODS['chr'].lam:g})" if method.startswith("chr") else method
 
 
 def _chance(shown: pd.DataFrame, reader: str) -> str:

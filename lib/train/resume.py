@@ -1,4 +1,3 @@
-# mypy: disable-error-code="attr-defined"
 """Going on where a killed training stopped, and how long it took in all."""
 
 from __future__ import annotations

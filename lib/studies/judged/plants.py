@@ -73,7 +73,7 @@ def plant(pools: Sequence[Pool]) -> tuple[list[Pool], list[Plant]]:
             if kind == "order":
                 text = f"{text} {_ORDER}"
         own = [tuple(sorted((item, i))) for i in beside]
-        plants += [Plant(kind, pool.name, *pair, must) for pair in own]  # type: ignore[call-arg]
+        plants += [Plant(kind, pool.name, *pair, must) for pair in own]
         made[place] = replace(pool, texts=pool.texts | {item: text}, pairs=(*pool.pairs, *own))
     return made, plants
 
@@ -120,7 +120,7 @@ def turned_pools(llm: ChatModel) -> tuple[list[Pool], list[Plant]]:
         changed = _with_changes(text, turned(i, text, llm))
         pair = tuple(sorted((i, "plant:turned")))
         pools.append(Pool(f"turned/{i}", {i: text, "plant:turned": changed}, (pair,)))
-        plants.append(Plant("turned", f"turned/{i}", *pair, "disagree"))  # type: ignore[call-arg]
+        plants.append(Plant("turned", f"turned/{i}", *pair, "disagree"))
     return pools, plants
 
 

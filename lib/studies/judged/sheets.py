@@ -99,4 +99,4 @@ def _label(
     if stance == "disagree":
         words = re.findall(r"[a-z]+", rest.lower())
         reason = next((word for word in words if word in REASONS), "")
-    return PairLabel(pool, a, b, True, stance, *carries, reason)  # type: ignore[call-arg]
+    return PairLabel(pool, a, b, True, stance, *carries, reason)

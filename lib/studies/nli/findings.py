@@ -107,7 +107,7 @@ def findings(held_out: bool) -> list[Finding]:
             continue
         if is_held_out(row["article"]) == held_out:
             quote = " ".join(row["quote"].split())
-            found.append(Finding(row["article"], row["prompt"], quote, *named, row["direction"]))  # type: ignore[call-arg]
+            found.append(Finding(row["article"], row["prompt"], quote, *named, row["direction"]))
     return found
 
 
@@ -199,7 +199,7 @@ def _couple(finding: Finding, swapped: float, rng: random.Random) -> LabelledPai
     other = _drawn([w for w in WORDINGS if w.label(direction) == label], swapped, rng)
     texts = [stated(finding, one), stated(finding, other)]
     rng.shuffle(texts)
-    return LabelledPair(*texts, label, finding.article)  # type: ignore[call-arg]
+    return LabelledPair(*texts, label, finding.article)
 
 
 def _drawn(wordings: Sequence[Wording], swapped: float, rng: random.Random) -> Wording:

@@ -340,7 +340,7 @@ def train_flan_t5(
         rows = [i for i, own in enumerate(validates) if own == wanted]
         is_helpful = pairs["is_helpful"].to_numpy()[rows].tolist()
         parts.append(Examples([texts[i] for i in rows], is_helpful))
-    return train_seq2seq(*parts, out, settings, work)  # type: ignore[call-arg]
+    return train_seq2seq(*parts, out, settings, work)
 
 
 def _told(recipe: Recipe, pairs: pd.DataFrame, material: Material) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def quotes_as_places(split: Split, search: Callable) -> Callable[[str, Pending],
     questions = {q.qid: q for q in questions_for(kind, load_real(split))}
 
     def kept(reply: str, request: Pending) -> str:
-        shown = kind.method.first_results(questions[request.qid], search)  # type: ignore[attr-defined]
+        shown = kind.method.first_results(questions[request.qid], search)
         return as_places(reply, dict(shown))
 
     return kept

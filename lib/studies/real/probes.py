@@ -86,7 +86,7 @@ def _mimic_calls(written: Mapping[str, Expansion]) -> Iterator[Call]:
     for question in _exams():
         trace = written[question.qid].trace
         pair = trace["H_plus"], trace["H_minus"]
-        yield question.qid, lambda llm, q=question, pair=pair: grade_mimic(q, *pair, llm)  # type: ignore[call-arg]
+        yield question.qid, lambda llm, q=question, pair=pair: grade_mimic(q, *pair, llm)
 
 
 def _memory_calls(written: Mapping[str, Expansion]) -> Iterator[Call]:
