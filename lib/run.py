@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """From hypotheses to a run: the one place that embeds, searches and merges, for every study.
 
 A run is a DataFrame with columns ``RUN_COLUMNS``, one row per question and rank.

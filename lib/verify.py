@@ -26,8 +26,7 @@ import pandas as pd
 
 from lib import run_files
 from lib.base import files, paths
-from lib.base.compare import differences, tables
-from lib.base.provenance import code_hash, dear_as_committed
+from lib.base.provenance import code_hash, dear_as_committed, differences, tables
 
 STUDIES = {
     "passages": ("01_build_index",),

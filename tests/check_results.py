@@ -16,9 +16,8 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.command import set_up
-from lib.base.compare import differences, tables
 from lib.base.files import read_manifest
-from lib.base.provenance import code_hash, data_hash
+from lib.base.provenance import code_hash, data_hash, differences, tables
 
 
 def _compared(old: Path, new: Path, name: str) -> list[str]:

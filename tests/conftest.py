@@ -71,12 +71,9 @@ def own_folders(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def fault(request, tmp_path) -> Iterator[Fault]:
-    """The row of ``tests.faults`` that a test marked ``fault`` fills; checked if it passes."""
+    """What a test marked ``fault`` adds to the table of ``tests.faults``; checked if it passes."""
     group, name, *_ = request.node.get_closest_marker("fault").args
-    case = getattr(request.node, "callspec", None)
-    if case:
-        name = f"{name}: {case.id.replace('_', ' ').replace('-', ', ')}"
-    row = Fault(group, name, tmp_path)
+    row = Fault(group, name, tmp_path, request.node.nodeid)
     yield row
     if getattr(request.node, "passed", False):
         row.end()
@@ -91,7 +88,7 @@ def pytest_runtest_makereport(item: pytest.Item):
         marker = item.get_closest_marker("fault")
         if marker and report.passed and "fault" not in item.fixturenames:
             group, name, *said = marker.args
-            row = Fault(group, name, item.path.parent)
+            row = Fault(group, name, item.path.parent, item.nodeid)
             row.came(said="".join(said))
-            row.note(item.nodeid)
+            row.end()
     return report

@@ -240,14 +240,12 @@ def test_a_program_that_catches_its_output_is_left_as_it_is(own):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.fault("waiting", "The reader of the output leaves (| head)", "nothing: it ends")
 def test_a_reader_of_the_output_that_leaves_is_no_error():
     command = f"{sys.executable} -c 'import lib; [print(i, flush=True) for i in range(99999)]'"
     done = subprocess.run(f"{command} | head -1", shell=True, cwd=paths.ROOT, capture_output=True)
     assert (done.stdout, done.stderr) == (b"0\n", b"")
 
 
-@pytest.mark.fault("waiting", "A terminal has no letter λ", "its number")
 def test_a_terminal_without_the_letter_gets_its_number():
     env = os.environ | {"PYTHONIOENCODING": "ascii"}
     assert ended("-c", "import lib; print('λ')", env=env).stdout == "\\u03bb\n"
@@ -283,7 +281,6 @@ def test_a_notebook_that_fails_says_its_last_line_and_where_it_lies(
     assert output.exists() and ("Kernel" in said or str(output) in line)
 
 
-@pytest.mark.fault("secrets", "A failed cell of a notebook shows a key", "[key]")
 def test_an_executed_notebook_that_failed_holds_no_key(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_planted0123456789")
     source = "import os; raise ValueError('401: ' + os.environ['HF_TOKEN'])"
@@ -310,7 +307,9 @@ def nobody(request):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-@pytest.mark.fault("waiting", "The paper profile without a network", "the address, within seconds")
+@pytest.mark.fault(
+    "waiting", "A profile that needs a network is run without one", "the address, within seconds"
+)
 def test_a_profile_that_needs_the_hub_says_at_once_that_it_gives_no_answer(
     nobody, own_folders, monkeypatch
 ):
@@ -363,7 +362,9 @@ def test_passages_that_are_stored_need_no_hub(own_folders, monkeypatch):
         notebooks._check_outside(replace(profile, evidence={"name": "tga:data/leaflets"}))
 
 
-@pytest.mark.fault("waiting", "The open profile without a network", "the address, MIRROR=folder")
+@pytest.mark.fault(
+    "waiting", "A profile that needs a network is run without one", "the address, MIRROR=folder"
+)
 def test_a_download_that_nobody_answers_is_said_in_short(own_folders, monkeypatch):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

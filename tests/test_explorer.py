@@ -436,7 +436,7 @@ def test_the_page_has_the_rows(explored, written):
 
 
 @pytest.mark.fault(
-    "secrets", "A text or link of the explorer's page is markup or a script", "text, no link"
+    "secrets", "A text that is shown is markup, a script or a formula", "text, no link"
 )
 @pytest.mark.parametrize(
     "text", ["</script><script>alert(1)</script>", "<!-- --> ]]> $\\frac{1}$ \u202ea\0b"]

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import ast
 
+import pandas as pd
 import pytest
 
 from lib.base import paths
-from tests.faults import COLUMNS, GROUPS, Fault, committed
+from tests.faults import COLUMNS, GROUPS, Fault, table_of
 
 
-def test_a_row_counts_tries_and_keeps_the_first_thing_said(tmp_path):
+def test_a_row_counts_tries_and_keeps_the_first_thing_said_in_one_short_line(tmp_path):
     fault = Fault("numbers", "made up", tmp_path)
     for seed in fault.tries(3):
-        fault.came(
-            lost=seed == 2, wrong=seed, said="" if seed == 0 else f"{tmp_path}/x: try {seed}"
-        )
-    assert tuple(fault.row().values()) == ("numbers", "made up", "3", "1", "3", "x: try 1")
+        said = f"{tmp_path}/x: 127.0.0.1:4711\n{'ab' * 32} after 12.3 s {'x' * 300}"
+        fault.came(lost=seed == 2, wrong=seed, said="" if seed == 0 else f"{seed} {said}")
     assert tuple(fault.row()) == COLUMNS
-
-
-def test_what_was_said_is_one_short_line_without_the_machine(tmp_path):
-    fault = Fault("numbers", "made up", tmp_path)
-    fault.came(said=f"http://127.0.0.1:4711/v1:\n{'ab' * 32} after 12.3 s {'x' * 300}")
-    assert fault.said.startswith("http://127.0.0.1:port/v1: abababab… after … s xxx")
+    assert tuple(fault.row().values())[:5] == ("numbers", "made up", 3, 1, 3)
+    assert fault.said.startswith("1 x: 127.0.0.1:port abababab… after … s xxx")
     assert len(fault.said) == 241 and fault.said.endswith("…")
 
 
-@pytest.mark.parametrize("came", [{"lost": 1}, {"wrong": 1}, {}, None])
-def test_what_is_lost_or_wrong_or_not_in_the_table_fails(came, tmp_path, monkeypatch):
-    monkeypatch.delenv("FAULTS_FOLDER", raising=False)
+@pytest.mark.parametrize("came", [{"lost": 1}, {"wrong": 1}, None])
+def test_what_is_lost_or_wrong_or_was_not_tried_fails(came, tmp_path):
     fault = Fault("numbers", "made up", tmp_path)
     if came is not None:
         fault.came(**came)
@@ -38,28 +32,33 @@ def test_what_is_lost_or_wrong_or_not_in_the_table_fails(came, tmp_path, monkeyp
 
 
 def test_a_try_that_is_not_counted_is_found(tmp_path):
-    fault = Fault("numbers", "made up", tmp_path)
     with pytest.raises(AssertionError, match="try 0 was not counted"):
-        list(fault.tries(2))
+        list(Fault("numbers", "made up", tmp_path).tries(2))
 
 
-def marked() -> dict[str, str]:
-    """Every fault that a test is marked with, and its group."""
-    found = {}
+def test_tests_of_one_fault_make_one_row(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAULTS_FOLDER", str(tmp_path))
+    for group, name, case in (("supply", "b", "1"), ("numbers", "a", "1"), ("numbers", "a", "2")):
+        fault = Fault(group, name, tmp_path, case)
+        fault.came(said=f"said {name}", tries=2)
+        fault.end()
+    rows = table_of(tmp_path).to_dict("list")
+    assert (rows["fault"], rows["tries"]) == (["a", "b"], [4, 2])
+
+
+def marked() -> set[tuple[str, str]]:
+    """The group and name of every fault that a test is marked with."""
+    found = set()
     for file in sorted((paths.ROOT / "tests").glob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fault":
                 group, name, *_ = (ast.literal_eval(argument) for argument in node.args)
-                assert name not in found, f"two tests are marked {name!r}"
-                found[name] = group
+                found.add((group, name))
     return found
 
 
 def test_the_table_has_every_fault_that_is_tried_and_no_other():
-    rows, tests = committed(), marked()
-    for name, row in rows.items():
-        assert any(name == told or name.startswith(f"{told}: ") for told in tests), name
-        assert (row["lost"], row["wrong"]) == ("0", "0") and int(row["tries"]) > 0
-    missing = [t for t in tests if not any(n == t or n.startswith(f"{t}: ") for n in rows)]
-    assert not missing, f"run: make faults; not in the table: {missing}"
-    assert {row["group"] for row in rows.values()} == set(GROUPS)
+    table = pd.read_csv(paths.DATA / "results" / "faults.csv")
+    assert set(zip(table["group"], table["fault"], strict=True)) == marked(), "run: make faults"
+    assert (table[["lost", "wrong"]] == 0).all(axis=None) and (table["tries"] > 0).all()
+    assert set(table["group"]) == set(GROUPS)

@@ -10,7 +10,7 @@ import pytest
 
 from lib import notebooks
 from lib.base import paths
-from lib.base.unfinished import Unfinished
+from lib.base.rows import Unfinished
 from lib.data import corpus_index, ddx_mini, load_benchmark
 from lib.data.question_sets import few, question_sets
 from lib.limit import PASSAGES, labelled, limited, makes_real

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.base.compare import differences
-from lib.base.provenance import read_result
+from lib.base.provenance import differences, read_result
 from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.search.embed import load_encoder

@@ -627,9 +627,6 @@ def test_a_log_without_anything_to_compare_says_what_to_run(project, monkeypatch
     assert len(results.log()) == before
 
 
-@pytest.mark.fault(
-    "secrets", "A cell of a generated page holds a line break or a bar", "it stays one cell"
-)
 @pytest.mark.parametrize("text", ["a|b", "a\nb", "a\r\n\r\n| --- |\r# b", "`|`"])
 def test_a_cell_stays_one_cell_of_its_row(text):
     head, line, row = markdown(("name", "n"), [(text, 1)]).split("\n")

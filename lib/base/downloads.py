@@ -5,14 +5,12 @@ are read from there, and nothing is downloaded or written there. Otherwise pooch
 once, under a temporary name until its hash is right, so a run that is killed is simply run again.
 
 Some sources are folders of small files in a public repository. A mirror has an archive of each;
-else it is made from the host's archive of the whole repository, whose own bytes the host does not
-promise, so the files inside are checked. Nothing is unpacked to disk.
+else they are read from the host's archive of the whole repository, whose own bytes the host does
+not promise, so the files inside are checked.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import tarfile
 import time
 import tomllib
@@ -21,11 +19,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache, partial
+from functools import lru_cache
 from http.client import HTTPException
 from pathlib import Path
 from ssl import SSLCertVerificationError
-from typing import BinaryIO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -34,7 +31,6 @@ from lib.base.paths import REGISTRY, cache, mirror_folder
 from lib.base.secrets import refuse_broken_passwords
 
 _NEXT_COMMAND = "run: make data PROFILE=open"
-_LIMIT = 4_000_000_000  # bytes, of a download that has no registered size
 _ANSWERS_S = 10
 
 
@@ -80,21 +76,22 @@ def _resources(registry: Path, changed: int) -> list[Resource]:
 
 
 def fetch(name: str) -> Path:
-    """The verified local file of a download, from the mirror or downloaded at the first call.
+    """The local file of a download, from the mirror or downloaded at the first call, verified.
 
     A file that was verified once is not hashed again while its path, size and time of change stay,
-    but where ``CHR_VERIFY`` is set (``make VERIFY=1``).
+    but where ``CHR_VERIFY`` is set (``make VERIFY=1``). Of a folder it is the archive that has it;
+    what was downloaded is verified by ``members``.
     Raises DownloadError with the file, what was expected, what was found and the next command.
     """
     item = load_registry()[name]
     mirror = mirror_folder()
-    folder = mirror or cache("downloads")
-    path = folder / item.path
+    if item.archive and not mirror:
+        source = cache("downloads", "archives") / f"{item.commit}.tar.gz"
+        download(item.archive, source, known_hash=None)
+        return source
+    path = (mirror or cache("downloads")) / item.path
     verified = cache("verified") / f"{name}.json"
-    packed_here = bool(item.archive) and not mirror
-    sha256 = item.members_sha256 if packed_here else item.sha256
-    find_sha256 = partial(_members_sha256, item) if packed_here else sha256_file
-    if path.is_file() and is_sound(path, sha256, verified, find_sha256):
+    if path.is_file() and is_sound(path, item.sha256, verified):
         return path
     if mirror:
         found = f"has sha256 {sha256_file(path)}" if path.is_file() else "is missing"
@@ -103,36 +100,76 @@ def fetch(name: str) -> Path:
             f"file there, or unset CHR_MIRROR to download it from {item.url}, "
             f"then {_NEXT_COMMAND}"
         )
-    if packed_here:
-        _repack(item, path)
-    elif item.form == "zip-member":
+    if item.form == "zip-member":
         _unzip(item, path)
     else:
-        download(item.url, path, f"sha256:{item.sha256}", item.bytes)
-    if not is_sound(path, sha256, verified, find_sha256):
-        raise DownloadError(f"{name}: {path} is not the registered file; {_NEXT_COMMAND}")
+        download(item.url, path, f"sha256:{item.sha256}")
+    is_sound(path, item.sha256, verified)  # noted, so that it is not hashed again
     return path
 
 
 def members(name: str) -> Iterator[tuple[str, bytes]]:
-    """The files of a folder download: (path inside the folder, bytes), sorted by path."""
-    item = load_registry()[name]
-    for path, data in _files_inside(fetch(name), item).items():
+    """The files of a folder download, a few MB: (path inside the folder, bytes), sorted by path.
+
+    They are read from the archive, and nothing is unpacked to disk. DownloadError where they are
+    not the registered ones.
+    """
+    item, source, downloaded = load_registry()[name], fetch(name), not mirror_folder()
+    try:
+        # The host puts everything in one more folder, named after the commit.
+        found = _files_inside(source, item.select, strip=1 if downloaded else 0)
+        listing = "".join(f"{sha256_bytes(data)}  {path}\n" for path, data in found.items())
+        digest = sha256_bytes(listing.encode())
+        if digest != item.members_sha256:
+            raise ValueError(
+                f"{len(found)} of {item.members} files found, members_sha256 {digest}, "
+                f"expected {item.members_sha256}"
+            )
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        if downloaded:
+            source.unlink()  # of no use: the next run downloads it again
+        raise DownloadError(f"{name}: {source}: {error}; {_NEXT_COMMAND}") from error
+    for path, data in found.items():
         yield path.removeprefix(f"{item.folder}/"), data
 
 
-def download(url: str, path: Path, known_hash: str | None, limit: int = _LIMIT) -> None:
+def _files_inside(source: Path, select: Sequence[str], strip: int) -> dict[str, bytes]:
+    """The files of a tar.gz that a pattern selects, sorted by path, without the first folders."""
+    found = {}
+    with tarfile.open(source, "r|gz") as archive:
+        for entry in archive:
+            path = entry.name.split("/", strip)[-1]
+            if any(fnmatchcase(path, pattern) for pattern in select):
+                content = archive.extractfile(entry) if entry.isfile() else None
+                if content is not None:
+                    found[path] = content.read()
+    return dict(sorted(found.items()))
+
+
+def _unzip(item: Resource, path: Path) -> None:
+    """Take the one selected file out of the zip at the item's url, if it is the registered one."""
+    wanted = item.select[0]
+    source = cache("downloads", "archives") / f"{sha256_bytes(item.url.encode())[:16]}.zip"
+    download(item.url, source, known_hash=None)
+    try:
+        with zipfile.ZipFile(source) as archive:
+            (name,) = [name for name in archive.namelist() if name.endswith(wanted)]
+            data = archive.read(name)
+        if sha256_bytes(data) != item.sha256:
+            raise ValueError(f"its {wanted} is not the registered one")
+    except (zipfile.BadZipFile, ValueError) as error:
+        source.unlink()  # of no use: the next run downloads it again
+        raise DownloadError(f"{item.name}: {source}: {error}; {_NEXT_COMMAND}") from error
+    atomic_write(path, data)
+
+
+def download(url: str, path: Path, known_hash: str | None) -> None:
     """Let pooch put the file of ``url`` at ``path``, with a progress bar; nothing if it is there.
 
     ``known_hash`` is "sha256:..."; a file with another hash is downloaded anew, and refused if that
-    hash is wrong too. No more than ``limit`` bytes are taken: a body need not end. Raises
-    DownloadError with the reason and the next command.
+    hash is wrong too. Raises DownloadError with the reason and the next command.
     """
     import pooch
-
-    def take(url: str, name: str, _: pooch.Pooch) -> None:
-        with open(name, "wb") as stream:
-            pooch.HTTPDownloader(progressbar=True)(url, _AtMost(limit, stream), None)
 
     pooch.get_logger().setLevel("WARNING")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,6 +177,7 @@ def download(url: str, path: Path, known_hash: str | None, limit: int = _LIMIT) 
         with suppress(FileNotFoundError):  # or of another process, that is just done with it
             if time.time() - leftover.stat().st_mtime > 3600:
                 leftover.unlink()
+    take = pooch.HTTPDownloader(progressbar=True)
     try:
         refuse_broken_passwords()
         pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=take)
@@ -171,110 +209,8 @@ def check_answers(url: str) -> None:
             ) from error
 
 
-class _AtMost:
-    """A file that takes no more than ``limit`` bytes; OSError for one more."""
-
-    def __init__(self, limit: int, stream: BinaryIO):
-        self._limit = self._left = limit
-        self._stream = stream
-
-    def write(self, block: bytes) -> None:
-        """Write it, if there is room."""
-        self._left -= len(block)
-        if self._left < 0:
-            raise OSError(f"more than the {self._limit} bytes that belong there")
-        self._stream.write(block)
-
-    def flush(self) -> None:
-        """As of any file."""
-        self._stream.flush()
-
-
-def _repack(item: Resource, path: Path) -> None:
-    """Make the archive of one folder out of the one that serves all folders of a repository."""
-    source = cache("downloads", "archives") / f"{item.commit}.tar.gz"
-    download(item.archive, source, known_hash=None)
-    try:
-        # The host puts everything in one more folder, named after the commit.
-        found = _files_inside(source, item, strip=1)
-    except DownloadError:
-        source.unlink()  # of no use: the next run downloads it again
-        raise
-
-    packed = io.BytesIO()  # a few MB
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, data in found.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-    # Without a time in its head: the same files make the same archive, whenever it is made.
-    atomic_write(path, gzip.compress(packed.getvalue(), mtime=0))
-
-
-def _unzip(item: Resource, path: Path) -> None:
-    """Take the one selected file out of the zip at the item's url, if it is the registered one."""
-    wanted = item.select[0]
-    source = cache("downloads", "archives") / f"{sha256_bytes(item.url.encode())[:16]}.zip"
-    download(item.url, source, known_hash=None)
-    try:
-        with zipfile.ZipFile(source) as archive:
-            (entry,) = [e for e in archive.infolist() if e.filename.endswith(wanted)]
-            # The size is checked first, so that nothing larger is unpacked into memory.
-            data = archive.read(entry) if entry.file_size == item.bytes else b""
-        if sha256_bytes(data) != item.sha256:
-            raise ValueError(f"its {wanted} is not the registered one")
-    except (zipfile.BadZipFile, ValueError) as error:
-        source.unlink()  # of no use: the next run downloads it again
-        raise DownloadError(f"{item.name}: {source}: {error}; {_NEXT_COMMAND}") from error
-    atomic_write(path, data)
-
-
-def _members_sha256(item: Resource, path: Path) -> str:
-    """What a pack made here is known by, since its own bytes depend on who packed it."""
-    try:
-        _files_inside(path, item)
-    except DownloadError:
-        return ""
-    return item.members_sha256
-
-
-def _files_inside(source: Path, item: Resource, strip: int = 0) -> dict[str, bytes]:
-    """The wanted files of a tar.gz, a few MB, sorted by path, if they are the registered ones.
-
-    ``strip`` is how many leading folders are taken off each path.
-    """
-    found = {}
-    bytes_left = item.members_bytes
-    try:
-        with tarfile.open(source, "r|gz") as archive:
-            for entry in archive:
-                path = entry.name.split("/", strip)[-1]
-                wanted = any(fnmatchcase(path, pattern) for pattern in item.select)
-                if entry.isdir() or not wanted:
-                    continue
-                bytes_left -= entry.size
-                leaves_folder = path.startswith("/") or ".." in path.split("/")
-                if not entry.isfile() or leaves_folder or bytes_left < 0:
-                    raise ValueError(
-                        f"refused {entry.name!r}: only regular files below the folder, "
-                        f"{item.members_bytes} bytes in all, belong there"
-                    )
-                found[path] = archive.extractfile(entry).read()
-        found = dict(sorted(found.items()))
-        listing = "".join(f"{sha256_bytes(data)}  {path}\n" for path, data in found.items())
-        digest = sha256_bytes(listing.encode())
-        if digest != item.members_sha256:
-            raise ValueError(
-                f"{len(found)} of {item.members} files found, members_sha256 {digest}, "
-                f"expected {item.members_sha256}"
-            )
-    except (tarfile.TarError, OSError, ValueError) as error:
-        raise DownloadError(
-            f"{item.name}: {source}: {error}; delete it, then {_NEXT_COMMAND}"
-        ) from error
-    return found
-
-
 if __name__ == "__main__":
-    for download_name in load_registry():
+    for download_name, resource in load_registry().items():
         print(f"{download_name}: {fetch(download_name)}")
+        if resource.archive:
+            list(members(download_name))  # verified

@@ -11,7 +11,10 @@ import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 T = TypeVar("T")
 
@@ -83,3 +86,19 @@ def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> N
         if len(known) > _MOST_NAMES:
             names += f" and {len(known) - _MOST_NAMES} more"
         raise ValueError(f"{what} {name!r}{guess}; there are: {names}")
+
+
+_KINDS = {"string_type": "a text", "tuple_type": "a list", "dict_type": "a table"}
+"""pydantic's names of what a value has to be, as a TOML file calls it."""
+
+
+def first_error(error: ValidationError) -> str:
+    """The first thing that pydantic found wrong, in one line: the field, why, and the value."""
+    found = error.errors()[0]
+    where = ".".join(map(str, found["loc"]))
+    if found["type"] == "value_error":  # of a check of ours, whose text has the value
+        text = str(found["ctx"]["error"])
+        return text if text.startswith(where) else f"{where}: {text}"
+    kind = _KINDS.get(found["type"])
+    why = f"must be {kind}" if kind else found["msg"]
+    return f"{where}: {why}, not {found['input']!r}"

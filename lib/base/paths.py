@@ -40,18 +40,8 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        why, step = error.strerror, "Mend that"
-        for place in (folder, *folder.parents):
-            if place.is_symlink() and not place.exists():
-                why = f"{place} is a link to {place.readlink()}, which is not there"
-                step = "Mount or make it"
-            elif place.is_file():
-                why, step = f"{place} is a file, not a folder", "Move it away"
-        raise OSError(
-            error.errno,
-            f"{why}. {step}, or name another folder (CHR_OUT or CHR_CACHE)",
-            str(folder),
-        ) from error
+        why = f"{error.strerror}. Mend that, or name another folder (CHR_OUT or CHR_CACHE)"
+        raise OSError(error.errno, why, str(folder)) from error
     return folder
 
 

@@ -19,7 +19,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -193,10 +193,12 @@ def write_result(
     ``data_hash``); ``settings`` are kept as given.
     A table of more than ``LARGE`` bytes becomes ``<name>.csv.xz``, the same bytes every time.
     """
-    return _write(table, name, profile, _origin(profile, code, data, **settings))
+    _, ending = _write(table, name, profile, _origin(profile, code, data, **settings))
+    return paths.results(profile) / (name + ending)
 
 
-def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> Path:
+def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> tuple[bytes, str]:
+    """Write a result and its manifest; the bytes, and how the file's name ends."""
     for column, values in table.select_dtypes("number").items():
         infinite = np.isinf(values)
         if infinite.any():
@@ -215,12 +217,13 @@ def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> Path:
         content = lzma.compress(content, preset=2)
     else:
         path, old = plain, packed
-    with _alone_in(path.parent):
-        files.atomic_write(path, content)
-        files.write_manifest(path, rows=len(table), settings=origin, content=content)
-        # A table that crossed the size would leave its old self beside it.
-        files.remove_with_manifest(old)
-    return path
+    files.atomic_write(path, content)
+    files.write_manifest(path, rows=len(table), settings=origin, content=content)
+    # A table that crossed the size would leave its old self beside it. The manifest goes first, so
+    # that a kill in between leaves no file that counts as complete.
+    files.manifest_path(old).unlink(missing_ok=True)
+    old.unlink(missing_ok=True)
+    return content, path.name.removeprefix(name)
 
 
 def named(settings: dict) -> str:
@@ -255,13 +258,9 @@ def make_or_reuse(
     manifest has. Either way the numbers are those of the file, with 3 decimals. ``dear`` are
     outcomes of searches too many to keep: see ``dear_as_committed``.
     """
-    wanted = _origin(profile, **origin)
     if dear and _as_committed:
-        return _committed_copy(name, profile, wanted)
-    _, manifest = _stored(paths.results(profile), name)
-    if not _holds(manifest, wanted):
-        _write(make(), name, profile, wanted)  # not what is behind it by now: that may be edited
-    return _read_back(name, profile, wanted)
+        return _committed_copy(name, profile, _origin(profile, **origin))
+    return make_all_or_reuse(lambda: {name: make()}, [name], profile, **origin)[name]
 
 
 def make_all_or_reuse(
@@ -271,13 +270,21 @@ def make_all_or_reuse(
 
     As ``make_or_reuse``; ``make`` gives a table for each of ``names``, or it is a KeyError.
     """
-    wanted = _origin(profile, **origin)
-    manifests = [_stored(paths.results(profile), name)[1] for name in names]
-    if not all(_holds(manifest, wanted) for manifest in manifests):
-        tables = make()
-        for name in names:
-            _write(tables[name], name, profile, wanted)
-    return {name: _read_back(name, profile, wanted) for name in names}
+    wanted = _origin(profile, **origin)  # before it is made: what is behind it may be edited
+    k = wanted.get("k", USUAL_K)
+    kept = {}
+    for name in names:
+        content, ending, manifest = _whole(paths.results(profile), name)
+        if _holds(manifest, wanted):
+            kept[name] = _table(content, ending, k)
+    if len(kept) < len(names):
+        made = make()
+        # Not read from the folder, where another run may have written meanwhile.
+        kept = {
+            name: _table(*_write(made[name], name, profile, wanted), k)  # as it is on file
+            for name in names
+        }
+    return kept
 
 
 _as_committed = False
@@ -310,10 +317,10 @@ def _committed_copy(name: str, profile: str, wanted: dict) -> pd.DataFrame:
     measured_by = before.get("measured_by", before["code"])
     if measured_by != wanted["code"]:
         wanted = wanted | {"measured_by": measured_by}
-    path, manifest = _stored(paths.committed(profile), name)
+    path, _ = _stored(paths.committed(profile), name)
     content, copy = path.read_bytes(), paths.results(profile) / path.name
     files.atomic_write(copy, content)
-    files.write_manifest(copy, rows=manifest["rows"], settings=wanted, content=content)
+    files.write_manifest(copy, rows=len(table), settings=wanted, content=content)
     return table
 
 
@@ -326,37 +333,12 @@ def _compared(settings: dict) -> dict:
     return {name: value for name, value in settings.items() if name not in _ASIDE}
 
 
-def _read_back(name: str, profile: str, wanted: dict) -> pd.DataFrame:
-    """The stored result, if it was made with the settings ``wanted``.
-
-    Another run may write to the same folder: what its settings made is not read, but StaleInput.
-    """
-    content, suffix, manifest = _whole(paths.results(profile), name)
-    if not _holds(manifest, wanted):
-        raise files.StaleInput(
-            f"{paths.shown(paths.results(profile) / name)}.csv is not what was just made: another "
-            f"run, with other parameters, writes to this folder. "
-            f"Give one of them its own: CHR_OUT=folder"
-        )
-    return _table(content, suffix, wanted.get("k", USUAL_K))
-
-
-def _alone_in(folder: Path) -> AbstractContextManager:
-    """While it is held, no other run is between a table and its manifest in this folder.
-
-    But one with another cache has another lock: it may make a result incomplete, not wrong.
-    """
-    name = files.sha256_bytes(str(folder.resolve()).encode())[:16]
-    return files.locked(paths.cache("locks") / name)
-
-
 def _whole(folder: Path, name: str) -> tuple[bytes, str, dict | None]:
     """The bytes of a result, how its name ends, and its manifest; None where it is incomplete."""
-    with _alone_in(folder):
-        path, manifest = _stored(folder, name)
-        if manifest is None:
-            return b"", path.suffix, None
-        content = path.read_bytes()
+    path, manifest = _stored(folder, name)
+    if manifest is None:
+        return b"", path.suffix, None
+    content = path.read_bytes()
     if files.sha256_bytes(content) != manifest["sha256"]:
         manifest = None  # replaced since its manifest was read
     return content, path.suffix, manifest
@@ -372,9 +354,9 @@ def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
     return plain, None
 
 
-def _table(content: bytes, suffix: str, k: int = USUAL_K) -> pd.DataFrame:
+def _table(content: bytes, ending: str, k: int = USUAL_K) -> pd.DataFrame:
     """A result as it was: ids stay text (0007 is no number), and "N/A" is a text too."""
-    if suffix == ".xz":
+    if ending.endswith(".xz"):
         content = lzma.decompress(content)
     columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
     texts = {column: str for column in columns if column in TEXTS}
@@ -395,11 +377,50 @@ def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd
     FileNotFoundError, with the command that makes it, when it is missing or incomplete.
     """
     folder = paths.committed(profile) if committed else paths.results(profile)
-    content, suffix, manifest = _whole(folder, name)
+    content, ending, manifest = _whole(folder, name)
     if manifest is None:
         raise FileNotFoundError(
             f"{paths.shown(folder / name)}.csv is missing or does not match its manifest; "
             f"run: make figures PROFILE={profile}"
         )
     k = manifest["settings"].get("k", USUAL_K)
-    return _table(content, suffix, k), manifest["settings"]
+    return _table(content, ending, k), manifest["settings"]
+
+
+# comparing: what make check and the log of reproductions ask
+
+SECONDS = "_seconds"
+"""Tables whose name ends so hold a machine's times, which are no two times the same."""
+
+
+def tables(folder: Path) -> list[Path]:
+    """The result files of a folder that can be compared, sorted.
+
+    Left out are times, and names that start with a dot: what a killed write left behind.
+    """
+    found = [*folder.glob("[!.]*.csv"), *folder.glob("[!.]*.csv.xz")]
+    return sorted(path for path in found if not path.name.split(".")[0].endswith(SECONDS))
+
+
+def differences(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:
+    """Where they differ: shape, texts, or numbers by more than one unit in the third decimal."""
+    if list(old.columns) != list(new.columns) or len(old) != len(new):
+        return [f"shape or columns differ: {old.shape} committed, {new.shape} made"]
+    found = []
+    for column in old:
+        before = old[column]
+        after = new[column]
+        if _is_number(before) and _is_number(after):
+            # One unit in the third decimal: a value on a rounding edge may fall either way.
+            same = (before - after).abs() < 0.00101
+        else:
+            same = before == after
+        same |= before.isna() & after.isna()
+        for row in same[~same].index:
+            found.append(f"{column}, row {row}: {before[row]} committed, {after[row]} made")
+    return found
+
+
+def _is_number(column: pd.Series) -> bool:
+    """Whether a column holds numbers; to pandas, True and False are numbers too."""
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)

@@ -1,22 +1,21 @@
-"""A cache of small values in one SQLite file, where every row is checked before it is used.
+"""Work that is kept as it is done: small values in one SQLite file, pieces of long work as lines.
 
-Each value is stored with a hash of its key and itself. A row that does not match its hash counts as
-missing, a file that SQLite cannot read is set aside: both are said, and the values are made again.
+Stopped or killed, and started again, a run goes on where it was.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from lib.base.files import LONG_WAIT_S, locked, say_waiting
+from lib.base import paths
+from lib.base.files import LONG_WAIT_S, canonical_json, say_waiting, sha256_bytes
 
 T = TypeVar("T")
 
@@ -24,16 +23,15 @@ _DIGEST_BYTES = 8
 _BUSY_S = 600
 _GLANCE_S = 1
 """How long SQLite itself waits for another process: Ctrl-C is heard between two such waits."""
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-"""What SQLite says of a file that is none of its own, or whose pages or schema make no sense."""
 
 
 class CheckedRows:
     """Values (bytes) by key (bytes) in ``file``, which is made when it is first used.
 
-    Any number of processes may read and write at once; each waits up to ten minutes for another.
-    ``short``: values of less than 200 bytes, for which another form of table is half the size.
-    OSError, with what to do, when the file cannot be opened or written.
+    Each is stored with a hash of its key and itself: a row that does not match it counts as
+    missing. Any number of processes may read and write at once; each waits up to ten minutes for
+    another. ``short``: values of less than 200 bytes, for which another form of table is half the
+    size. OSError, with what to do, when the file cannot be read or written.
     """
 
     def __init__(self, file: Path, *, short: bool = False):
@@ -48,24 +46,18 @@ class CheckedRows:
             found = {}
             for key in wanted:
                 row = store.execute("SELECT value FROM kept WHERE key = ?", (key,)).fetchone()
-                if row is not None:
-                    found[key] = row[0]
+                value, seal = _parted(row)
+                if seal == _seal(key, value):
+                    found[key] = value
             return found
 
-        stored = self._do(read)
-        sound = {key: value for key, row in stored.items() if (value := _unsealed(key, row))}
-        if damaged := len(stored) - len(sound):
-            rows = "1 row is" if damaged == 1 else f"{damaged} rows are"
-            print(f"{self.file}: {rows} damaged, made again", file=sys.stderr, flush=True)
-        return sound
+        return self._do(read)
 
     def put(self, values: Mapping[bytes, bytes]) -> None:
-        """Store values, none of them empty, all or none; what was stored under a key is replaced.
+        """Store values, all or none; what was stored under a key is replaced.
 
         They are on the disk when this returns, so that a run that is killed later keeps them.
         """
-        if not all(values.values()):
-            raise ValueError(f"{self.file}: an empty value cannot be stored")
         rows = [(key, value + _seal(key, value)) for key, value in values.items()]
 
         def write(store: sqlite3.Connection) -> None:
@@ -75,55 +67,70 @@ class CheckedRows:
         self._do(write)
 
     def _do(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """What an action gives on the open file; a damaged one is set aside, and a new one used."""
-        started, said, mended = time.monotonic(), False, False
+        """What an action gives on the open file. A wait of some seconds for another is said."""
+        started, waited_aloud = time.monotonic(), False
+        self.file.parent.mkdir(parents=True, exist_ok=True)
         while True:
             try:
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                opened = self.file.stat().st_ino if self.file.exists() else None
                 with closing(sqlite3.connect(self.file, timeout=_GLANCE_S)) as store:
                     columns = "(key BLOB PRIMARY KEY, value BLOB NOT NULL)"
                     store.execute(f"CREATE TABLE IF NOT EXISTS kept {columns}{self._form}")
                     return action(store)
             except sqlite3.DatabaseError as error:
-                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
                 waited = time.monotonic() - started
-                if code == sqlite3.SQLITE_BUSY and waited < _BUSY_S:
-                    if waited > LONG_WAIT_S and not said:
-                        say_waiting(self.file)
-                        said = True
-                    continue
-                if mended or code not in _DAMAGED:
+                busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or waited > _BUSY_S:
                     raise OSError(
-                        f"{self.file}: {error}. If its disk is full or may not be written to, "
-                        "name another folder: CHR_CACHE=folder"
+                        f"{self.file}: {error}. If its disk is full or may not be written to, name "
+                        "another folder: CHR_CACHE=folder. If the file is damaged, delete it: it "
+                        "is a cache, and made again"
                     ) from error
-                self._set_aside(opened, str(error))
-                mended = True
+                if waited > LONG_WAIT_S and not waited_aloud:
+                    say_waiting(self.file)
+                    waited_aloud = True
 
-    def _set_aside(self, opened: int | None, problem: str) -> None:
-        """Move the file away, unless another process has done so since it was opened."""
-        with locked(self.file), suppress(FileNotFoundError):
-            if self.file.stat().st_ino != opened:
-                return
-            aside = self.file.with_name(f"{self.file.name}.damaged")
-            os.replace(self.file, aside)
-            for end in ("-journal", "-wal", "-shm"):  # they belong to it, not to the next one
-                self.file.with_name(self.file.name + end).unlink(missing_ok=True)
-            print(
-                f"{self.file} is damaged ({problem}): set aside as {aside.name}, made again",
-                file=sys.stderr,
-                flush=True,
-            )
+
+def _parted(row: tuple[bytes] | None) -> tuple[bytes, bytes]:
+    """A stored row as its value and its hash, both empty where there is none."""
+    stored = row[0] if row else b""
+    return stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
 
 
 def _seal(key: bytes, value: bytes) -> bytes:
     return sha256(key + value).digest()[:_DIGEST_BYTES]
 
 
-def _unsealed(key: bytes, row: object) -> bytes:
-    """The value of a stored row; empty where it is not what was stored."""
-    if not isinstance(row, bytes):
-        return b""
-    value, seal = row[:-_DIGEST_BYTES], row[-_DIGEST_BYTES:]
-    return value if seal == _seal(key, value) else b""
+class Unfinished:
+    """The finished pieces of one piece of work, by name, in one file of the cache.
+
+    ``behind`` is all that the pieces depend on; whoever has other settings begins anew.
+    """
+
+    def __init__(self, work: str, **behind: Any) -> None:
+        digest = sha256_bytes(canonical_json([work, behind]).encode())[:16]
+        self._path = paths.cache("unfinished") / f"{digest}.jsonl"
+        self._pieces = dict(self._read())
+
+    def piece(self, name: str, make: Callable[[], Any]) -> Any:
+        """What ``make()`` gives (anything that JSON can hold), made once for a name."""
+        if name not in self._pieces:
+            line = json.dumps([name, make()])
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path, "ab") as stream:
+                # What a kill tore off ends before this line, and is passed over.
+                stream.write(f"\n{line}\n".encode())
+            self._pieces[name] = json.loads(line)[1]
+        return self._pieces[name]
+
+    def end(self) -> None:
+        """All of it is kept elsewhere by now: forget the pieces."""
+        self._path.unlink(missing_ok=True)
+
+    def _read(self) -> list[list]:
+        pieces = []
+        for line in self._path.read_bytes().splitlines() if self._path.exists() else ():
+            try:
+                pieces.append(json.loads(line))
+            except ValueError:  # torn, or empty
+                continue
+        return pieces

@@ -124,7 +124,7 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
     patterns += [re.compile(_whole(noun) + _BRACKET) for noun in _proper_nouns(text, names)]
     struck = 0
     # Again until nothing is found: what falls inside a name may leave a shorter name behind.
-    while spans := _merged(m.span() for p in patterns for m in p.finditer(_unaccented(text))):
+    while spans := _merged(m.span() for p in patterns for m in p.finditer(_unaccented(text))):  # type: ignore[attr-defined]
         struck += len(spans)
         for start, end in reversed(spans):
             text = f"{text[:start]}{STRUCK}{text[end:]}"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base import paths
-from lib.base.compare import differences, tables
 from lib.base.files import atomic_write
+from lib.base.provenance import differences, tables
 from lib.pages.committed import PROFILES, markdown, whole
 
 COLUMNS = ("date", "machine", "python", "profile", "command", "compared", "equal", "note")

@@ -15,7 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lib.base.parameters import check_limit, refuse_unknown
+from pydantic import ValidationError
+
+from lib.base.parameters import check_limit, first_error, refuse_unknown
 from lib.base.paths import ROOT, shown
 from lib.profiles.profile import FIELDS, Profile, check_methods
 
@@ -57,16 +59,19 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     if not path.exists():
         known = ", ".join(profile_names())
         raise ValueError(f"no profile {name!r}; there are: {known}. Run: make figures PROFILE=mini")
-    profile = Profile(name=path.stem, **_settings(path))
-    given = {field: _frozen(value) for field, value in overrides.items() if value is not None}
+    settings = _settings(path)
+    given = {field: value for field, value in overrides.items() if value is not None}
     refuse_unknown("a profile has no field", given, FIELDS)
     if "llm" in given:
-        given = _by_another_writer(profile.name, given)
+        given = _by_another_writer(path.stem, given)
     if check_limit(given.get("limit")):
         # A quick look must not overwrite the results of the whole profile.
-        given["name"] = f"{profile.name}-{given['limit']}"
-        given.setdefault("title", f"{profile.title} (a quick look: LIMIT={given['limit']})")
-    return replace(profile, **given)
+        given["name"] = f"{path.stem}-{given['limit']}"
+        given.setdefault("title", f"{settings['title']} (a quick look: LIMIT={given['limit']})")
+    try:
+        return Profile(**{"name": path.stem} | settings | given)
+    except ValidationError as error:
+        raise ValueError(f"profile {path.stem}: {first_error(error)}") from None
 
 
 def methods_of(profile: Profile, **settings) -> dict:
@@ -79,7 +84,7 @@ def methods_of(profile: Profile, **settings) -> dict:
     from lib.methods import METHODS
     from lib.methods.chr import HPlus
 
-    check_methods("methods_of", settings)
+    check_methods(settings)
     taken = {row.casefold(): row for row in ROWS}
     for name in METHODS:
         if other := taken.get(name.casefold()):
@@ -131,7 +136,7 @@ def _settings(path: Path) -> dict[str, Any]:
         raise ValueError(
             f'{shown(path)} does not say {", ".join(missing)}; begin it with: base = "mini"'
         )
-    return {field: _frozen(value) for field, value in settings.items()}
+    return settings
 
 
 def _by_another_writer(named: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +176,3 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
         merged[key] = _merged(base[key], value) if both else value
     return merged
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """LoRA adapters: small trained changes to a model, in a folder of their own with a card.
 
 ``data/adapters/<name>/`` has ``adapter_config.json`` and ``adapter_model.safetensors``, as peft

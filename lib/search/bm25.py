@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """BM25 over passages with bm25s: the same search and the same Hits as the dense index."""
 
 from __future__ import annotations

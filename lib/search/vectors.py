@@ -67,8 +67,8 @@ def encode_small(
 ) -> np.ndarray:
     """float32 (n, dim) of a few thousand texts; each is encoded once and kept in one SQLite file.
 
-    A text has its own key, so any other selection of the same texts costs nothing. A row or a file
-    that is damaged is named, and its texts are encoded again (``lib.base.rows``).
+    A text has its own key, so any other selection of the same texts costs nothing. The text of a
+    row that is damaged is encoded again (``lib.base.rows``).
     """
     kept = CheckedRows((cache_dir or paths.cache("vectors")) / "texts.sqlite")
     keys = [bytes.fromhex(_key([text], encoder, tower, "float32")) for text in texts]

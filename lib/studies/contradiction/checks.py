@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """Does CNT find disagreement that is known? Checks with known answers.
 
 Pairs are scored once (``check_values``). Each row of ``checks_table`` is an AUROC of them: of two

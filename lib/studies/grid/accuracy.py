@@ -99,7 +99,7 @@ def accuracy_table(
     for key, of_cell in answers.groupby(["dataset", "reader", "method"], sort=False):
         dataset, *who = key
         for metric, *parts in _metrics(of_cell):
-            row = cell(*key, metric, parts)
+            row = cell(*key, metric, parts)  # type: ignore[call-arg]
             if metric == "accuracy":
                 right.setdefault(tuple(who), {})[dataset] = parts[0]
                 row = beside_printed(row, {dataset: row["n"]})

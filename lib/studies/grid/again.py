@@ -27,7 +27,7 @@ def expand_again(experiment: Experiment) -> pd.DataFrame:
         for dataset in grid.sets:
             pairs = zip(grid.questions(name, dataset), grid.expansions(name, dataset), strict=True)
             failed += [question for question, made in pairs if made.request is None]
-        with grid.llm.again() as once_more:
+        with grid.llm.again() as once_more:  # type: ignore[attr-defined]
             made = expand_all(method, failed, once_more, grid.retriever, workers=grid.workers)
         rows.append((f"expand: {name}", len(failed), sum(one.request is None for one in made)))
     return pd.DataFrame(rows, columns=["who", "failed", "left"])
@@ -41,7 +41,7 @@ def answer_again(experiment: Experiment) -> pd.DataFrame:
         if not may_ask(getattr(reader, "llm", None)):
             continue
         answers = []
-        with reader.llm.again() as once_more:
+        with reader.llm.again() as once_more:  # type: ignore[attr-defined]
             for dataset, arm in product(grid.sets, experiment.arms):
                 table = grid.answers(arm, dataset, reader, n)
                 if table is None:

@@ -129,7 +129,7 @@ class Grid:
                 self._drawn |= with_drawn_strangers(pairs)
         pairs = self._chr_pairs(dataset)
         for qid, expansion in pairs:
-            if expansion.request is not None and not self._drawn[qid].of("mimic", "stranger"):
+            if expansion.request is not None and not self._drawn[qid].of("mimic", "stranger"):  # type: ignore[attr-defined]
                 raise RecordingMiss(
                     f"no other question has a mimic for {qid}. Next: ask more questions"
                 )
@@ -337,5 +337,5 @@ def _setting(value: object) -> object:
     """A setting as a manifest holds it: an encoder by its fingerprint, an LLM by its name."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
-    name = value.name if hasattr(value, "generate") else repr(value)
+    name = value.name if hasattr(value, "generate") else repr(value)  # type: ignore[attr-defined]
     return getattr(value, "fingerprint", name)

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """A profile's whole experiment: its grid opened, run, measured against relevance, and kept."""
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.provenance import code_hash, data_hash, make_or_reuse
-from lib.base.unfinished import Unfinished
+from lib.base.rows import Unfinished
 from lib.data.benchmark import Benchmark
 from lib.data.looks import note_look
 from lib.profiles import Profile

@@ -153,7 +153,7 @@ def _requests(
 
 def _ids(hits: object) -> list[str]:
     """The ids that a search found; none where the request could not be ranked."""
-    return [] if isinstance(hits, Unranked) else hits.ids[0].tolist()
+    return [] if isinstance(hits, Unranked) else hits.ids[0].tolist()  # type: ignore[attr-defined]
 
 
 # who wrote passages -------------------------------------------------------------------------------
