@@ -8,7 +8,7 @@ import pytest
 
 from lib.data.questions import load_bioasq_dev, load_questions
 from lib.data.real import EXAMS, asks_for_the_exception, in_full, load_real, pictures
-from lib.studies.lam.claims import primary_tests
+from lib.study import primary_tests
 
 
 @pytest.fixture(scope="module")
