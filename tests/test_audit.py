@@ -735,19 +735,20 @@ def test_a_reader_can_skim_it_and_open_every_row():
     assert show.count_verdicts(FOUND.reset_index()).to_numpy().sum() == len(FOUND)
 
 
-@pytest.mark.parametrize("draw", ["plot_p", "plot_discordance"])
-def test_the_figures_are_drawn_also_when_chr_loses(draw):
+def test_the_margins_are_drawn_also_when_chr_loses():
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    from lib.plots import audit as plots
+    from lib.plots import figures
 
     worse = TABLES.changed(
         *t1(LLAMA, "CHR", "MMLU-Med")[:1], "40.0", **t1(LLAMA, "CHR", "MMLU-Med")[1]
     )
     for tables in (TABLES, worse):
-        figure = getattr(plots, draw)(margins.margins(tables))
+        every = margins.margins(tables)
+        compared = every["generator"].map(margins.short) + ", " + every["baseline"]
+        figure = figures.plot_discordance(every.assign(comparison=compared))
         assert len(figure.axes) == 3
         plt.close(figure)

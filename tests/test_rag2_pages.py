@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lib.pages import rag2 as pages
-from lib.plots import rag2 as draw
+from lib.plots import caption, figures, names_of
 from lib.studies.rag2 import filters, strategies
 from lib.studies.rag2.filtering import KEEPS
 
@@ -29,22 +29,19 @@ def auroc_table(recipe: float = 0.7, cosine: float = 0.8) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def title_of(figure) -> str:
-    return " ".join(figure.get_suptitle().split())
+FILTERS = names_of("filter")
 
 
 def test_every_filter_has_a_name_and_the_title_says_who_is_better():
-    assert set(draw.FILTERS) == set(ALL_FILTERS)
-    rows = draw.filter_rows(auroc_table())
+    assert set(FILTERS) == set(ALL_FILTERS)
+    rows = figures.filter_rows(auroc_table())
     assert rows["row"].notna().all()
     assert rows["panel"].nunique() == 3
-    assert "none tells an expert's snippet better than the cosine (0.80)" in title_of(
-        draw.plot_filters(rows)
-    )
-    better = draw.plot_filters(draw.filter_rows(auroc_table(0.9)))
-    assert "1 tells" in title_of(better) and "recipe has 0.90" in title_of(better)
-    alike = draw.plot_filters(draw.filter_rows(auroc_table(0.8)))
-    assert "none tells" in title_of(alike)
+    title = caption("filters", rows)
+    assert "none tells an expert's snippet better than the cosine (0.80)" in title
+    better = caption("filters", figures.filter_rows(auroc_table(0.9)))
+    assert "1 tells" in better and "recipe has 0.90" in better
+    assert "none tells" in caption("filters", figures.filter_rows(auroc_table(0.8)))
 
 
 def label_table() -> pd.DataFrame:
@@ -115,7 +112,7 @@ def strategy_table() -> pd.DataFrame:
 
 
 def test_every_strategy_is_drawn_once_for_each_query(strategy_table):
-    rows = draw.strategy_rows(strategy_table)
+    rows = figures.strategy_rows(strategy_table)
     # Of BioASQ, the questions on which every strategy was run.
     assert len(rows) == (len(strategy_table) - 1) * 2 / 3
     assert rows["row"].notna().all(), "a strategy has no place in the figure"
@@ -123,7 +120,7 @@ def test_every_strategy_is_drawn_once_for_each_query(strategy_table):
     found = strategy_table.set_index(["dataset", "method"])["value"]
     same = found["bioasq, with a rationale"]
     gain = same["question, balanced, re-ranked"] - same["question, stacked"]
-    assert f"{gain:+.2f} on BioASQ" in title_of(draw.plot_strategies(rows))
+    assert f"{gain:+.2f} on BioASQ" in caption("strategies", rows)
 
 
 def test_the_reader_over_k_is_drawn_without_the_arms_that_keep_a_best_passage():
@@ -146,9 +143,9 @@ def test_the_reader_over_k_is_drawn_without_the_arms_that_keep_a_best_passage():
         for place, arm in enumerate(arms)
         for k in range(1, 6)
     ]
-    drawn = draw.k_rows(pd.DataFrame(rows))
+    drawn = figures.k_rows(pd.DataFrame(rows))
     assert set(drawn["family"]) == {"question", "question, filtered (as 5 % of training)"}
-    title = title_of(draw.plot_reading_by_k(drawn))
+    title = caption("reading_by_k", drawn)
     assert "With 5 passages" in title
     assert "question, filtered" in title
 
@@ -199,10 +196,10 @@ def test_filters_and_labels_are_called_as_the_figures_call_them():
     )
     found = pages.named(table)
     assert found["arm"].tolist() == [
-        f"question | {draw.FILTERS['head-ppl-25']}, as 5 % of training",
+        f"question | {FILTERS['head-ppl-25']}, as 5 % of training",
         "rationale",
     ]
-    assert found["filter"][1] == draw.FILTERS["cross-shuffled"]
+    assert found["filter"][1] == FILTERS["cross-shuffled"]
     assert found["truth"].tolist() == ["Δlog-PPL, 25 %", "experts gave it"]
     assert found["score"].tolist() == ["ΔPPL", "BM25"]
     assert found["value"].tolist() == [0.25, 0.5]

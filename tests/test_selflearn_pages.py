@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 from lib.base.paths import REPORTED
 from lib.pages import selflearn as page
-from lib.plots import selflearn as draw
+from lib.plots import caption, figures, names_of
 from lib.studies.selflearn import study
 from lib.studies.selflearn.evaluate import HOW
 from lib.studies.selflearn.retriever import TRAININGS
@@ -156,24 +155,18 @@ stays."""
 
 
 def test_every_retriever_and_every_way_is_drawn_on_both_sets(table):
-    rows = draw.retriever_rows(table)
-    assert rows.groupby("panel")["method"].nunique().tolist() == [len(draw.RETRIEVERS)] * 2
+    rows = figures.retriever_rows(table)
+    assert rows.groupby("panel")["method"].nunique().tolist() == [len(names_of("retriever"))] * 2
     # All trainings are drawn: seeds as their mean, shares in the learning curve.
-    in_curve = draw.learning_rows(table, TRAINED)
-    shown = {*draw.RETRIEVERS, *in_curve["method"], *sum(study.SEEDS.values(), ())}
+    in_curve = figures.learning_rows(table, TRAINED)
+    shown = {*names_of("retriever"), *in_curve["method"], *sum(study.SEEDS.values(), ())}
     assert {study.BASE, *TRAININGS} <= shown
     pairs = set(zip(in_curve["method"], in_curve["pairs"], strict=True))
     trained = dict(zip(TRAINED["adapter"], TRAINED["examples"], strict=True))
     del trained["slhyde-generator"]
     assert pairs == {(study.BASE, 0), *trained.items()}
     assert in_curve.groupby("study")["pairs"].apply(list).tolist() == [[0, 300, 700, 1500]] * 2
-    ways = draw.way_rows(table)
+    ways = figures.passage_use_rows(table)
     assert len(ways) == 2 * 2 * len(HOW)
-    for drawn, plot in (
-        (rows, draw.plot_retrievers),
-        (ways, draw.plot_ways),
-        (in_curve, draw.plot_learning),
-    ):
-        figure = plot(drawn)
-        assert len(figure.axes) == 2
-        plt.close(figure)
+    for name, drawn in (("retrievers", rows), ("passage_uses", ways), ("learning", in_curve)):
+        assert " on SciFact, " in caption(name, drawn) and caption(name, drawn)[-7:] == " BioASQ"

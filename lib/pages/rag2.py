@@ -13,13 +13,14 @@ import pandas as pd
 
 from lib.base.paths import REPORTED
 from lib.pages.committed import between
-from lib.plots.rag2 import FILTERS
+from lib.plots.labels import names_of
 from lib.report import pivot
 
 RECIPE = "cross-ppl-25"
 VECTORS = "head-ppl-25"
 """RAG2's label, learnt by a cross-encoder, and by a regression on vectors."""
 BASELINES = ("cosine", "bm25")
+FILTERS = names_of("filter")
 _SCORES = {"delta_ppl": "ΔPPL", "delta_log_ppl": "Δlog-PPL", "cosine": "cosine", "bm25": "BM25"}
 
 _LINE = "as 25 % of training"

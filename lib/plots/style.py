@@ -256,7 +256,7 @@ def ink(colour: str) -> tuple[float, float, float]:
 def count_label(counts: pd.Series) -> str:
     """The words for counts: "n = 9", or "n = 7 to 9" where counts differ."""
     few, many = (0, 0) if counts.empty else (int(counts.min()), int(counts.max()))
-    return f"n = {few}" if few == many else f"n = {few} to {many}"
+    return f"n = {few:,}" if few == many else f"n = {few:,} to {many:,}"
 
 
 def legend_below(figure, axes, title: str = "", columns: int = 6) -> None:
