@@ -96,7 +96,7 @@ test-open: $(READY)  ## the full real curves against the committed ones (needs t
 browser-test: $(READY)  ## a real browser on docs/explorer.html and on JupyterLab (needs chromium and chromedriver)
 	@$(PY) -m pytest tests -m browser
 
-faults: $(READY)  ## try every fault of docs/faults.md anew, and write the table that the tests compare with
+faults: $(READY)  ## try every fault of data/results/faults.csv anew, and write the table that the tests compare with
 	@rm -rf build/faults
 	@FAULTS_FOLDER="$(CURDIR)/build/faults" $(PY) -m pytest tests -m "fault and not browser" -n $(JOBS)
 	@$(PY) -m tests.faults build/faults

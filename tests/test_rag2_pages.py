@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from lib.pages import rag2 as pages
+from lib.pages.render import finding
+from lib.pages.tables import rag2_beside, with_filter_names
 from lib.plots import caption, figures, names_of
 from lib.studies.rag2 import filters, strategies
 from lib.studies.rag2.filtering import KEEPS
@@ -57,8 +58,8 @@ def label_table() -> pd.DataFrame:
 
 def test_the_finding_reads_the_tables():
     draws = pd.DataFrame({"truth": "experts gave it", "auroc": [0.4, 0.5, 0.66]})
-    tables = {"rag2_labels": label_table(), "rag2_held_shuffled": draws}
-    said = pages.found(tables | {"rag2_filters_auroc": auroc_table()})
+    tables = {"labels": label_table(), "shuffled": draws}
+    said = finding("rag2", auroc=auroc_table(), **tables)
     trained = len(ALL_FILTERS) - len(filters.BASELINES) - 2  # two learnt from disorder
     assert f"Of {trained} trained filters none tells" in said
     for told in (
@@ -71,7 +72,7 @@ def test_the_finding_reads_the_tables():
         "0.660",
     ):
         assert told in said
-    better = pages.found(tables | {"rag2_filters_auroc": auroc_table(0.95)})
+    better = finding("rag2", auroc=auroc_table(0.95), **tables)
     assert f"Of {trained} trained filters 1 tells" in better
 
 
@@ -90,7 +91,7 @@ def test_what_is_kept_is_said_by_kind():
         for keeps in KEEPS
         for kind, value in shares.items()
     ]
-    said = pages.filters_found({"rag2_filters_kept": pd.DataFrame(rows)})
+    said = finding("filters_keep", kept=pd.DataFrame(rows))
     assert "41 % of the experts' snippets and 20 % of the others" in said
     assert "right option 30 %, for a wrong one alone 31 %, for none 12 %" in said
 
@@ -175,7 +176,7 @@ def test_printed_gains_are_means_of_the_papers_cells_and_measured_ones_are_looke
             claim("exams", read, right, "question", 0.7),
         ],
     }
-    table = pages.beside({name: pd.DataFrame(rows) for name, rows in tables.items()})
+    table = rag2_beside({name: pd.DataFrame(rows) for name, rows in tables.items()})
     assert table["difference"].tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
     # Llama-3: 58.6 - 55.3 on MedQA and 55.8 - 51.3 on MedMCQA.
     said = table.loc[table["step"].str.startswith("the filter of rationales"), "printed, points"]
@@ -194,7 +195,7 @@ def test_filters_and_labels_are_called_as_the_figures_call_them():
             "value": [0.25, 0.5],
         }
     )
-    found = pages.named(table)
+    found = with_filter_names(table)
     assert found["arm"].tolist() == [
         f"question | {FILTERS['head-ppl-25']}, as 5 % of training",
         "rationale",

@@ -50,6 +50,22 @@ class Lookup:
             raise LookupError(f"{len(rows)} rows of {wanted}")
         return rows.iloc[0]
 
+    def rows(self, condition: str = "") -> list:
+        """The rows, or those for which a condition holds, as named tuples."""
+        return list((self.query(condition) if condition else self.table).itertuples())
+
+    def series(self) -> list[pd.Series]:
+        """The rows by the names of their columns."""
+        return [row for _, row in self.table.iterrows()]
+
+    def nearest(self, column: str, wanted: float) -> float:
+        """The value of a column that is nearest to one."""
+        return min(self.table[column], key=lambda value: abs(value - wanted))
+
+    def first_by(self, column: str) -> pd.Series:
+        """The row with the highest value of a column, of equal ones the first."""
+        return self.table.loc[self.table[column].idxmax()]
+
     def best(self, key: str, column: str = "value") -> Hashable:
         """The key of the row with the highest value."""
         return self.table.loc[self.table[column].idxmax(), key]
