@@ -72,7 +72,6 @@ def plot_dots(
     name: a number, or one for each panel. ``numbers`` writes each value beside its dot; else n
     stands there where a panel's rows differ in it. ``names`` calls the series.
     """
-    from matplotlib.ticker import MaxNLocator
 
     table = table.dropna(subset="value")
     if table.empty:
@@ -85,26 +84,24 @@ def plot_dots(
     for axis, panel in zip(axes, panels, strict=True):
         here = table[table["panel"] == panel]
         for place, name in enumerate(series):
-            rows = here[here["series"] == name] if name else here
             shift = 0 if together else 0.72 / len(series) * (place - (len(series) - 1) / 2)
-            y = np.array([labels.index(row) for row in rows["row"]], float) + shift
-            colours = rows.get("colour", colour_of(name, place) if name else GREY)
-            _dots(axis, rows, y, colours, (names or {}).get(name, label_of(name)))
+            rows = here[here["series"] == name] if name else here
+            rows = rows.assign(y=rows["row"].map(labels.index).astype(float) + shift)
+            if "colour" not in rows:
+                rows["colour"] = colour_of(name, place) if name else GREY
+            _dots(axis, rows, (names or {}).get(name, label_of(name)) if len(series) > 1 else "")
             if numbers or here["n"].nunique() > 1:
-                _beside(axis, rows, y, numbers)
+                _beside(axis, rows, numbers)
         _levels(axis, levels or {}, panel)
-        one_n = numbers or here["n"].nunique() == 1
-        titles.append(f"{panel}, {count_label(here['n'])}" if panel and one_n else str(panel))
+        one_n = panel and (numbers or here["n"].nunique() == 1)
+        titles.append(f"{panel}, {count_label(here['n'])}" if one_n else str(panel))
     axes[0].set(xlim=xlim, ylim=(len(labels) - 0.4, -0.6))
     if xlim is None:
-        axes[0].xaxis.set_major_locator(MaxNLocator(6 if len(panels) == 1 else 4))
+        axes[0].locator_params(axis="x", nbins=6 if len(panels) == 1 else 4)
     for axis, name in zip(axes, panel_titles(titles, inches), strict=True):
         axis.set_title(name, fontsize=SMALL + 0.5)
     headline(figure, title)
-    if len(series) > 1 or any(levels or {}):
-        legend_below(figure, axes, xlabel, 4)
-    else:
-        figure.supxlabel(xlabel, fontsize=9)
+    legend_below(figure, axes, xlabel, 4)
     return figure
 
 
@@ -183,24 +180,25 @@ def _levels(axis, levels: Mapping[str, float | Mapping[str, float]], panel: str)
             axis.axvline(at, color="black", lw=0.9, ls=style, label=name, zorder=1)
 
 
-def _dots(axis, rows: pd.DataFrame, y: np.ndarray, colours, label: str) -> None:
-    """Dots at ``value``, each with its interval; open and without one where it rests on few."""
-    colours = np.broadcast_to(np.asarray(colours, object), len(rows))
-    for place, ((_, row), colour) in enumerate(zip(rows.iterrows(), colours, strict=True)):
-        few = row["n"] < FEW
-        if not few and pd.notna(row["low"]):
-            axis.plot([row["low"], row["high"]], [y[place]] * 2, color=colour, lw=1.4, zorder=2)
-        looks = {"ms": 4, "color": colour, "mfc": "white" if few else colour, "ls": "none"}
-        named = label if place == 0 and label else "_nolegend_"
-        axis.plot(row["value"], y[place], marker=row.get("marker", "o"), label=named, **looks)
+def _dots(axis, rows: pd.DataFrame, label: str) -> None:
+    """Dots at ``value`` and ``y``, each with its interval; open and without one if it rests on few.
+
+    A column ``marker`` says what stands for a dot.
+    """
+    for row in rows.itertuples():
+        few = row.n < FEW
+        if not few and pd.notna(row.low):
+            axis.plot([row.low, row.high], [row.y, row.y], color=row.colour, lw=1.4, zorder=2)
+        looks = {"ms": 4, "color": row.colour, "mfc": "white" if few else row.colour, "ls": "none"}
+        marker = getattr(row, "marker", "o")
+        axis.plot(row.value, row.y, marker=marker, label=label or "_nolegend_", **looks)
 
 
-def _beside(axis, rows: pd.DataFrame, y: np.ndarray, numbers: bool) -> None:
+def _beside(axis, rows: pd.DataFrame, numbers: bool) -> None:
     """To the right of each dot and its interval the value, or else n."""
-    texts = rows["value"].map("{:.1f}".format) if numbers else rows["n"].map("{:.0f}".format)
-    ends = rows["high"].where(rows["n"] >= FEW).fillna(rows["value"])
-    for at, height, text in zip(ends, y, texts, strict=True):
-        beside(axis, at, height, text, 4)
+    for row in rows.itertuples():
+        end = row.high if row.n >= FEW and pd.notna(row.high) else row.value
+        beside(axis, end, row.y, f"{row.value:.1f}" if numbers else f"{row.n:.0f}", 4)
 
 
 # curves with bands --------------------------------------------------------------------------------
@@ -230,11 +228,8 @@ def plot_curves(
         return nothing_drawn(ylabel or title)
     panels = list(dict.fromkeys(table[panel]))
     columns = len(panels) if len(panels) < 4 else 2
-    rows = -(-len(panels) // columns)
-    size = min(WIDTH, 4.1 * columns + 1.4), 2.3 * rows + 0.7
-    figure, axes = pyplot().subplots(
-        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False
-    )
+    size = 4.1 * columns + 1.4, 2.3, 0.7
+    figure, axes = _grid_of_panels(len(panels), columns, size)
     if not pd.api.types.is_numeric_dtype(table[x]):
         ticks = list(dict.fromkeys(table[x]))
         table = table.assign(**{x: table[x].map(ticks.index)})
@@ -247,17 +242,36 @@ def plot_curves(
     axes[0, 0].set(ylim=ylim, xlim=(table[x].min(), table[x].max()))
     if x == "lambda":
         _mark_panels(axes, [(dev or {}).get(name) for name in panels], lam)
-    for place, axis in enumerate(axes.flat):
-        if place >= len(panels):
-            axis.axis("off")
-        elif place + columns >= len(panels):
-            axis.tick_params(labelbottom=True)
-            axis.set(xlabel=xlabel)
     band = ", 95 % band" if table["low"].notna().any() else ""
     figure.supylabel(f"{ylabel}{band}", fontsize=9)
+    for axis in axes.flat[max(0, len(panels) - columns) : len(panels)]:
+        axis.set(xlabel=xlabel)
     headline(figure, title)
     _name_lines(axes, ends)
     return figure
+
+
+def _grid_of_panels(count: int, columns: int, size: tuple[float, float, float]):
+    """Panels in rows that share both axes: figure and axes, those that nothing fills taken away.
+
+    ``size`` is the width at most, a row's height and what all rows have above and below, in inches.
+    """
+    wide, high, around = size
+    rows = -(-count // columns)
+    figure, axes = pyplot().subplots(
+        rows,
+        columns,
+        figsize=(min(WIDTH, wide), high * rows + around),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    for place, axis in enumerate(axes.flat):
+        # The lowest panel of each column has its numbers.
+        axis.tick_params(labelbottom=place + columns >= count)
+        if place >= count:
+            axis.axis("off")
+    return figure, axes
 
 
 def _mark_panels(axes, dev: list[float | None], lam: float | None) -> None:
@@ -337,11 +351,7 @@ def plot_composition(
     panels = in_order_of_arms(sizes[sizes > 1].index, curves[by])
     levels = curves[curves[by].isin(sizes[sizes == 1].index)]
     columns = 3 if len(panels) in (5, 6) else min(len(panels), 4)
-    rows = -(-len(panels) // columns)
-    size = min(WIDTH, 2.9 * columns + 0.5), 2.1 * rows + 0.75
-    figure, axes = pyplot().subplots(
-        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False
-    )
+    figure, axes = _grid_of_panels(len(panels), columns, (2.9 * columns + 0.5, 2.1, 0.75))
     halves = [0, 0.5, 1]
     axes[0, 0].set(xlim=(0, curves["lambda"].max()), ylim=(0, 1), xticks=halves, yticks=halves)
     for axis, name in zip(axes.flat, panels, strict=False):
@@ -352,7 +362,7 @@ def plot_composition(
             axis.axhline(level, color="black", lw=1, ls="--")
         chosen = dev.get(name) if isinstance(dev, Mapping) else dev
         mark_lambdas(axis, lam, chosen, named=name == panels[0])
-    _title_panels(axes, curves, by, panels, (size[0] - 0.6) / columns)
+    _title_panels(axes, curves, by, panels, (figure.get_figwidth() - 0.6) / columns)
     dashed = "".join(f"; dashed: {label_of(name)}" for name in levels[by])
     measure = measure or f"P@{k}"
     below = f"λ\nblack: {measure} with its 95 % band{dashed}; {count_label(curves['n'])}"
@@ -379,10 +389,7 @@ def plot_spectrum(
     """
     bands = {column.removesuffix("_at_5"): band for column, band in bands.items()}
     questions = spectrum.groupby("question", sort=False)
-    size = WIDTH - 1, 1.25 * len(questions) + 0.9
-    figure, axes = pyplot().subplots(
-        len(questions), 1, figsize=size, sharex=True, sharey=True, squeeze=False
-    )
+    figure, axes = _grid_of_panels(len(questions), 1, (WIDTH - 1, 1.25, 0.9))
     axes[0, 0].set(xlim=(0, spectrum["end"].max()), ylim=(0, k), yticks=[0, k])
     for axis, (question, rows) in zip(axes[:, 0], questions, strict=True):
         steps = [*rows["start"], rows["end"].iloc[-1]]
@@ -424,19 +431,14 @@ def _edge(axis, rows: pd.DataFrame) -> None:
 
 
 def _title_panels(axes, curves: pd.DataFrame, by: str, panels: list[str], inches: float) -> None:
-    """Name the panels, with n where they differ in it, and take away those that nothing fills."""
+    """Name the panels, with n where they differ in it."""
     counts = {name: count_label(group["n"]) for name, group in curves.groupby(by)}
     differ = curves["n"].nunique() > 1
     names = [label_of(name) + (f", {counts[name]}" if differ else "") for name in panels]
     titles = panel_titles(names, inches)
-    columns = axes.shape[1]
-    for place, axis in enumerate(axes.flat):
-        if place >= len(panels):
-            axis.axis("off")
-            continue
+    for place, (axis, title) in enumerate(zip(axes.flat, titles, strict=False)):
         # The first panel has the names of the lambdas between its title and itself.
-        axis.set_title(titles[place], fontsize=SMALL + 0.5, pad=4 if place else 13)
-        axis.tick_params(labelbottom=place + columns >= len(panels))
+        axis.set_title(title, fontsize=SMALL + 0.5, pad=4 if place else 13)
 
 
 # heat map -----------------------------------------------------------------------------------------

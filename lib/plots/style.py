@@ -260,11 +260,14 @@ def count_label(counts: pd.Series) -> str:
 
 
 def legend_below(figure, axes, title: str = "", columns: int = 6) -> None:
-    """One legend below all panels, each name once, where it covers nothing."""
+    """One legend below all panels, each name once; without names its title alone."""
     named = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
+    if not any(named):
+        figure.supxlabel(title, fontsize=9)
+        return
     # An inch holds about 16 letters; a handle and the gap behind a name take as much as seven.
     longest = max((len(label) + 7 for label in named), default=1)
     fitting = int(16 * figure.get_figwidth() / longest)
