@@ -121,7 +121,6 @@ def _module(template: str) -> TemplateModule:
             instruments,
             papers,
             disk_of_a_paper_run,
-            notebook_titles,
         )
     }
     # Looked up when it is called: a test may have results of its own.
@@ -185,14 +184,3 @@ def disk_of_a_paper_run() -> dict[str, int]:
     }
     weights = round(sum(2 * billions for billions, *_ in MODELS.values()))
     return parts | {"all": sum(parts.values()), "weights": weights}
-
-
-def notebook_titles() -> list[tuple[str, str]]:
-    """Every notebook with what its title says."""
-    import nbformat
-
-    titles = []
-    for path in sorted((paths.ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        title = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
-        titles.append((path.stem, title.lstrip("# 0123456789.")))
-    return titles
