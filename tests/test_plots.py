@@ -376,7 +376,10 @@ def test_a_spectrum_has_a_panel_a_question_and_a_line_a_change():
 def test_studies_stand_side_by_side_on_one_scale_each_with_its_n():
     one = curves(chr=9, question=9).assign(study="one")
     two = curves(chr=7).assign(study="two", p_at_5=0.1, p_at_5_high=0.9)
-    figure = plots.plot_studies(pd.concat([one, two]), lam=0.2, dev={"one": 0.4, "two": 0.0})
+    table = pd.concat([one, two])
+    title = caption("sets", table, k=5)
+    rows, dev = table.rename(columns=plots.P_AT_5), {"one": 0.4, "two": 0.0}
+    figure = plots.plot_curves(rows, title, ylabel="P@5", lam=0.2, dev=dev)
     first, second = figure.axes
     assert panel_titles_of(figure) == ["one, n = 9", "two, n = 7"]
     assert first.get_ylim() == second.get_ylim() and first.get_ylim()[1] >= 0.9
@@ -552,7 +555,8 @@ def test_the_table_of_a_figure_says_the_k_it_was_made_with(tmp_path, monkeypatch
 def test_what_a_notebook_shows_has_twice_the_pixels_and_few_bytes():
     from PIL import Image
 
-    figure = plots.plot_studies(curves(chr=9).assign(study="one"))
+    table = curves(chr=9).assign(study="one").rename(columns=plots.P_AT_5)
+    figure = plots.plot_curves(table, "", ylabel="P@5")
     png, size = style._sharp_and_small(figure)
     wide, _ = Image.open(io.BytesIO(png)).size
     assert abs(wide - 2 * size["width"]) < 2

@@ -2,7 +2,7 @@
 
 from lib.plots import figures
 from lib.plots.captions import caption
-from lib.plots.figures import dev_lambdas, plot_studies
+from lib.plots.figures import dev_lambdas
 from lib.plots.labels import COLOURS, label_of, names_of, pair_label, with_labels
 from lib.plots.primitives import (
     JUDGED,

@@ -227,21 +227,6 @@ def plot_cosines(table: pd.DataFrame, xlabel: str, title: str = ""):
     return figure
 
 
-def plot_studies(
-    curves: pd.DataFrame,
-    lam: float = 0.4,
-    dev: Mapping[str, float] | None = None,
-    title: str = "",
-    k: int = 5,
-):
-    """P@k over lambda with its 95 % band, a panel for each value of the column ``study``.
-
-    Without a ``title`` it says what contrast does to P@k in each panel.
-    """
-    title = title or caption("sets", curves, k=k)
-    return plot_curves(curves.rename(columns=P_AT_5), title, ylabel=f"P@{k}", lam=lam, dev=dev)
-
-
 def plot_trade_off(curves: pd.DataFrame, title: str, k: int = 5, lam: float = 0.4):
     """P@k against the share on the mimic, a line an arm: what ruling the mimic out costs.
 

@@ -263,8 +263,8 @@ def legend_below(figure, axes, title: str = "", columns: int = 6) -> None:
     """One legend below all panels, each name once; without names its title alone."""
     named = {}
     for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        named |= dict(zip(labels, handles, strict=True))
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
     if not any(named):
         figure.supxlabel(title, fontsize=9)
         return
