@@ -22,7 +22,8 @@ from lib.pages.readable import (
     words,
 )
 from lib.pages.render import finding
-from lib.pages.tables import audit_list, audit_rows
+from lib.pages.tables import VERDICTS, audit_list, audit_rows
+from lib.studies.audit.reported import VERDICTS as REPORTED_VERDICTS
 
 TABLE = pd.DataFrame(
     {
@@ -191,6 +192,7 @@ def test_contradiction_is_told_with_its_counts():
 def test_the_audit_shows_what_cannot_be_first_and_no_id():
     audit = of("", "audit")
     rows = audit_rows(audit)
+    assert VERDICTS == REPORTED_VERDICTS
     bad = (audit["verdict"] == "IMPOSSIBLE").sum()
     assert rows["verdict"].tolist()[:bad] == ["IMPOSSIBLE"] * bad
     assert "id" not in rows and len(rows) == len(audit)

@@ -37,9 +37,7 @@ from lib.plots.style import (
     pyplot,
     spread,
 )
-
-CLASSES = ("target", "both", "mimic", "neither")
-
+from lib.stats import CLASSES
 
 # tables as pictures take them ---------------------------------------------------------------------
 
