@@ -275,11 +275,13 @@ def test_every_method_is_a_dot_with_its_interval_and_few_questions_have_none():
     assert legend_of(figures.plot_methods(both, "", "", 0.4)) == {"reads", "no reader", "asks"}
 
 
-def test_shared_passages_stand_beside_the_noise_floor():
-    rows = [("hyde", "a", 2.0), ("standard", "a", 3.5), ("noise floor", "a", 4.0)]
-    table = pd.DataFrame([*rows, ("standard", "b", 0.0)], columns=["method", "dataset", "count"])
-    table = table.assign(n=9, count_low=table["count"], count_high=table["count"])
-    a, b = figures.plot_overlap(table, 5, "", 0.4).axes
+def test_numbers_stand_beside_their_dots_and_a_level_is_that_of_its_panel():
+    rows = [("hyde", "a", 2.0), ("standard", "a", 3.5), ("standard", "b", 0.0)]
+    table = pd.DataFrame(rows, columns=["method", "dataset", "value"])
+    table = table.assign(n=9, low=table["value"], high=table["value"])
+    levels_of = {"HyDE and itself": {"a": 4.0}}
+    shown = figures.method_rows(table, 0.4)
+    a, b = plots.plot_dots(shown, "", "", levels=levels_of, xlim=(0, 5), numbers=True).axes
     assert dots(a) == {"Standard RAG": (3.5, True), "HyDE": (2.0, True)}
     assert dots(b) == {"Standard RAG": (0.0, True)} and texts(b) == ["0.0"]
     assert [levels(a), levels(b)] == [[4.0], []]

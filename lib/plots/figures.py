@@ -101,7 +101,7 @@ def plot_methods(table: pd.DataFrame, xlabel: str, title: str, lam: float):
     has a colour then. A set on which nobody was asked is named below as NOT RUN. ``lam`` is the
     lambda of the rows ``chr_given``.
     """
-    rows = _method_rows(table, lam)
+    rows = method_rows(table, lam)
     if "answerer" in rows:
         asked = set(rows.loc[rows["answerer"] != NOBODY, "dataset"])
         missing = [name for name in in_order(rows["dataset"]) if name not in asked]
@@ -112,27 +112,7 @@ def plot_methods(table: pd.DataFrame, xlabel: str, title: str, lam: float):
     return plot_dots(rows, title, xlabel)
 
 
-def plot_overlap(table: pd.DataFrame, k: int, title: str, lam: float):
-    """Passages of the top k that each method shares with CHR's, a panel a question set.
-
-    Columns ``dataset, method, count, count_low, count_high, n``; the dashed line is HyDE against
-    itself from other samples.
-    """
-    values = {"count": "value", "count_low": "low", "count_high": "high"}
-    rows = table.rename(columns=values)
-    floor = rows[rows["method"] == "noise floor"]
-    levels = {"HyDE and itself": dict(zip(floor["dataset"], floor["value"], strict=True))}
-    return plot_dots(
-        _method_rows(rows.drop(floor.index), lam),
-        title,
-        f"passages of {k} shared with CHR (λ = 1)",
-        levels=levels if len(floor) else None,
-        xlim=(-0.02 * k, k),
-        numbers=True,
-    )
-
-
-def _method_rows(rows: pd.DataFrame, lam: float) -> pd.DataFrame:
+def method_rows(rows: pd.DataFrame, lam: float) -> pd.DataFrame:
     """Rows with their colours, sets and methods in the order of all figures, methods by name."""
     methods = in_order_of_arms(rows["method"], rows["method"])
     names = {method: method_label(method, lam) for method in methods}
