@@ -433,18 +433,19 @@ def test_the_sizes_are_those_of_the_benchmark(mirror):
     assert sum(q.answer == "A" for q in questions) == TABLES.text_number("yes.BioASQ-Y/N").middle
 
 
-@pytest.mark.parametrize("draw", ["plot_p", "plot_discordance"])
-def test_the_figures_are_drawn_also_when_chr_loses(draw):
+def test_the_margins_are_drawn_also_when_chr_loses():
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    from lib.plots import audit as plots
+    from lib.plots import figures
 
     keys = {"generator": LLAMA, "method": "CHR", "dataset": "MMLU-Med"}
     worse = TABLES.changed(T1, "40.0", **keys)
     for tables in (TABLES, worse):
-        figure = getattr(plots, draw)(margins.margins(tables))
+        every = margins.margins(tables)
+        compared = every["generator"].map(margins.short) + ", " + every["baseline"]
+        figure = figures.plot_discordance(every.assign(comparison=compared))
         assert len(figure.axes) == 3
         plt.close(figure)

@@ -19,7 +19,7 @@ import pytest
 from lib.base.paths import DATA
 from lib.base.provenance import data_hash, read_result, write_result
 from lib.llm.chat import Reply, ScriptedChat
-from lib.plots import contradiction as plots
+from lib.plots import caption, figures, plot_curves, plot_dots
 from lib.profiles import load_profile
 from lib.search.embed import HashEncoder
 from lib.search.model_files import minilm_folder
@@ -28,6 +28,7 @@ from lib.studies.contradiction.cnt import PairScore, strangers
 from lib.studies.contradiction.select import CONDITIONS, MATCHED
 from lib.studies.evidence import load as evidence
 from lib.studies.evidence.records import UNKNOWN
+from tests.drawn import dots, levels, panel_titles_of
 from tests.evidence_check import FIELDS, FOLDER, kappa, read, validate
 
 ENCODER = HashEncoder(64)
@@ -743,22 +744,16 @@ def test_the_quality_of_every_model_is_drawn_where_it_is_and_beside_chance():
             low, high = auroc - 0.1, auroc + 0.05
             row = {"backend": backend, "set": name, "auroc": auroc, "n": 10 + place}
             rows.append(row | {"auroc_low": low, "auroc_high": high})
-    one, two = plots.plot_quality(pd.DataFrame(rows), "x", (0.65,)).axes
-    titles = [axis.get_title(loc="left").replace("\u00a0", " ") for axis in (one, two)]
-    assert titles == ["one, n = 10", "two, n = 11"]
-    assert [t.get_text() for t in one.get_yticklabels()] == ["head", "cosine"]
-    for axis, place in ((one, 0), (two, 1)):
-        _, (points, _, (bars,)) = axis.containers
-        assert (*points.get_xdata(), *points.get_ydata()) == pytest.approx((0.7 + place / 10, 1))
-        (segment,) = bars.get_segments()
-        assert segment[:, 0].tolist() == pytest.approx([0.6 + place / 10, 0.75 + place / 10])
-        levels = [line.get_xdata()[0] for line in axis.lines if len(line.get_xdata()) == 2]
-        assert levels == [0.5, 0.65]
-    told = plots.said_of_quality(pd.DataFrame(rows), 0.65, ["three"])
-    assert told == (
+    table = pd.DataFrame(rows)
+    figure = plot_dots(figures.quality_rows(table), "x", "AUROC", levels={"guessing": 0.5})
+    assert panel_titles_of(figure) == ["one, n = 10", "two, n = 11"]
+    for place, axis in enumerate(figure.axes):
+        expected = {"head": (0.6, True), "cosine": (0.7 + place / 10, True)}
+        assert dots(axis) == expected and levels(axis) == [0.5]
+    assert caption("nli_quality", table, least=0.65, trained_on=("three",)) == (
         "“cosine” lies above 0.65 with its whole interval on 1 of 2 sets, no other on any"
     )
-    trained = plots.said_of_quality(pd.DataFrame(rows), 0.65, ["two"])
+    trained = caption("nli_quality", table, least=0.65, trained_on=("two",))
     assert "on 1 of 2 sets (1 of them of its training's kind), no other" in trained
 
 
@@ -769,7 +764,7 @@ def test_figures_show_every_number(lab):
     heat = study.heatmap(study.documents(lab))
     both = [heat.assign(contradiction=name) for name in ("judged", "modelled")]
     for parts, panels in ((both, 3), (both[1:], 2)):
-        figure = plots.plot_heatmap(pd.concat(parts), "x")
+        figure = figures.plot_scores(pd.concat(parts), "x")
         shown = [t.get_text() for axis in figure.axes for t in axis.texts]
         assert len(figure.axes) == panels + 1 and len(shown) == 30 * panels
         assert figure.axes[-1].get_ylabel() == "share of a period's documents"
@@ -779,15 +774,15 @@ def test_figures_show_every_number(lab):
     best = lab.pairs["value"].max()
     assert links["value"].iloc[0] == best and len(links) == 3 and asked
     assert {*links["a"], *links["b"]} <= set(nodes["id"])
-    plots.plot_timeline(nodes.assign(side="pubmed", cnt=0.0), links, asked)
-    figure = plots.plot_timeline(nodes, links, asked)
+    figures.plot_timeline(nodes.assign(side="pubmed", cnt=0.0), links, asked)
+    figure = figures.plot_timeline(nodes, links, asked)
     (text,) = [text.get_text() for text in figure.subfigs[1].texts]
     assert all(s in " ".join(text.split()) for s in map(str.strip, links["sentence_a"]))
     assert max(map(len, text.splitlines())) <= 108
     named = [t.get_text() for t in figure.axes[0].texts if not t.get_text().isdigit()]
     assert len(named) == len({*links["a"], *links["b"]})  # the others are dots alone
     judged = links.assign(reason="population")
-    below = plots.plot_timeline(nodes, judged, asked).subfigs[1].texts[0].get_text()
+    below = figures.plot_timeline(nodes, judged, asked).subfigs[1].texts[0].get_text()
     assert "1  population" in below
 
 
@@ -800,10 +795,11 @@ def test_every_period_and_its_interval_is_drawn_a_line_a_source():
     rows += [("open", "o", "<2000", 0.0, 0.0, 0.1), ("open", "o", "all", 0.9, 0.8, 1.0)]
     columns = ["source", "label", "period", "value", "low", "high"]
     counts = {"group": ["near"], "measure": ["same"], "count": [9], "n": [340]}
-    title = plots.said_of_periods(pd.DataFrame(counts))
-    figure = plots.plot_periods(pd.DataFrame(rows, columns=columns), title)
-    (axis,) = figure.axes
-    assert "Of 340 real abstracts 9 are" in figure._suptitle.get_text().replace("\n", " ")
+    title = caption("periods", pd.DataFrame(counts))
+    table = pd.DataFrame(rows, columns=columns).assign(n=9)
+    looks = {"panel": "panel", "line": "label", "x": "period"}
+    (axis,) = plot_curves(figures.period_rows(table), title, **looks).axes
+    assert "Of 340 real abstracts 9 are" in title
     assert [t.get_text() for t in axis.get_xticklabels()] == ["<2000", "2000-2005"]
     assert [t.get_text() for t in axis.texts] == ["p", "o"]
     drawn = [list(line.get_ydata()) for line in axis.lines]

@@ -26,10 +26,8 @@ from lib.llm.recorder import Recorder
 from lib.methods import METHODS, Budget, Hypotheses, Text
 from lib.methods.base import Expansion, question_alone
 from lib.methods.chr import CHR
-from lib.plots import grid as grid_plots
-from lib.plots import plot_curves, said
-from lib.plots.labels import grid_label, label_of
-from lib.plots.palette import COLOURS, colour_of
+from lib.plots import caption, figures, plot_curves
+from lib.plots.labels import COLOURS, colour_of, label_of, method_label
 from lib.profiles import load_profile, methods_of
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
 from lib.run import Retriever, execute
@@ -49,6 +47,7 @@ from lib.studies.lam import corruption
 from lib.studies.lam.arms import Arm
 from lib.studies.lam.study import Study, measured, open_study
 from lib.ways import DRAWS, Way
+from tests.drawn import dots
 from tests.fault_server import FaultServer
 from tests.shipped import SHIPPED
 
@@ -918,10 +917,10 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folder
     assert not lab.visible["advised"] and lab.visible["chr+rotation"]
     assert colour_of("advised") == Advised.colour
     right = table1[table1["metric"] == "accuracy"]
-    figure = grid_plots.plot_methods(right, "accuracy", "", 0.4)
+    figure = figures.plot_methods(right, "accuracy", "", 0.4)
     assert "advised" in {t.get_text() for t in figure.axes[0].get_yticklabels()}
     cost = cost_points(lab, quality)
-    figure = grid_plots.plot_cost(cost, "output_tokens", "tokens", "P@3", "")
+    figure = figures.plot_cost(cost, "output_tokens", "tokens", "P@3", "")
     assert "advised" in {text.get_text() for text in figure.axes[0].texts}
 
 
@@ -983,7 +982,7 @@ def test_a_control_of_one_way_is_in_every_table(own_folders, monkeypatch):
     found = runs[runs["method"] == "chr+pool4"].groupby("qid").size()
     assert set(found) == {4} and (runs["rank"] > 0).all()
     right = tables[2][tables[2]["metric"] == "accuracy"]
-    figure = grid_plots.plot_methods(right, "accuracy", "", 0.4)
+    figure = figures.plot_methods(right, "accuracy", "", 0.4)
     labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     assert len([x for x in labels if "pool of 4" in x]) == 1
     assert label_of("chr+own_idea7") == "CHR, own idea7"  # a control that nobody named
@@ -1083,23 +1082,20 @@ def closed_figures():
 
 
 ROWS = (*METHODS, CHOSEN, *CONTROLS, RANDOM, *NO_RETRIEVAL, "majority", NAMED)
-KEYS = {grid_label(arm, 0.4): arm for arm in ROWS}
+KEYS = {method_label(arm, 0.4): arm for arm in ROWS}
 """Which row is meant by what a figure calls it."""
 
 
 def test_the_dots_of_the_small_experiment_are_its_table(whole):
     table = whole.table1[whole.table1["metric"] == "accuracy"]
     shown = table[table["answerer"].isin(["evidence reader", "no reader"])]
-    figure = grid_plots.plot_methods(shown.assign(answerer="one"), "accuracy", "", 0.4)
+    figure = figures.plot_methods(shown.assign(answerer="one"), "accuracy", "", 0.4)
     names = [KEYS[t.get_text()] for t in figure.axes[0].get_yticklabels()]
     assert set(names) == set(shown["method"])
     for axis in figure.axes:
         style = axis.get_title(loc="left").split(",")[0].split("\n")[0]
         own = shown[shown["dataset"] == style].set_index("method")["value"]
-        drawn = {}
-        for points, *_ in axis.containers:
-            (x,), (y,) = points.get_data()
-            drawn[names[round(y)]] = x
+        drawn = {KEYS[name]: value for name, (value, _) in dots(axis).items()}
         assert drawn == own.to_dict()
 
 
@@ -1129,7 +1125,7 @@ def test_corruption_is_one_line_a_lambda(corrupted):
     assert figure._supylabel.get_text() == "P@4, 95 % band"
     colours = [lines[name].get_color() for name in ("λ = 0", "λ = 1")]
     assert colours == [COLOURS["hplus"], COLOURS["chr"]]
-    told = said.exchanged(corrupted[0], 4)
+    told = caption("exchanged", corrupted[0], k=4)
     assert told.startswith("With 100 % of the pairs exchanged P@4 of H+ alone")
 
 

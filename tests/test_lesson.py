@@ -10,7 +10,8 @@ import pytest
 
 from lib.data.questions import Question
 from lib.methods.base import Fusion
-from lib.plots.lesson import plot_wrong, wrong_rows
+from lib.plots import caption
+from lib.plots.figures import wrong_rows
 from lib.run import Retriever
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
@@ -193,8 +194,8 @@ def test_the_figure_has_every_arm_at_every_share_and_its_title_reads_them_off(le
     want = means[wanted]["value"].mean()
     at_40 = rows[(rows["share"] == 0.4) & (rows["study"] == "all questions")]
     assert at_40.set_index("family").loc["fusion", "value"] == pytest.approx(want)
-    figure = plot_wrong(rows)
-    assert f"a P@5 of {want:.2f}, a passage" in figure.get_suptitle().replace("\n", " ")
+
+    assert f"a P@5 of {want:.2f}, a passage" in caption("wrong_passages", rows)
 
 
 def test_the_kinds_were_read_twice_and_alike():

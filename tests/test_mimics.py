@@ -23,7 +23,7 @@ from lib.llm.recorder import Recorder
 from lib.methods import METHODS
 from lib.methods.base import Expansion
 from lib.methods.chr import written_pair
-from lib.plots import mimics as plots
+from lib.plots import figures, plot_dots
 from lib.report import reported
 from lib.run import Retriever
 from lib.search.embed import HashEncoder
@@ -413,9 +413,9 @@ def test_table_4_is_a_count_by_tier_and_says_what_is_not_run():
     assert claims["grader"].iloc[0] == tables.PHYSICIAN
     tested = claims.groupby(claims["grader"] == tables.PHYSICIAN)["p"]
     assert tested.count().to_dict()[False] == 0 < tested.count().to_dict()[True]
-    drawn = plots.tier_rows(made)
+    drawn = figures.tier_rows(made, TIERS, tables.PHYSICIAN)
     assert drawn["panel"].unique().tolist()[-1] == "the paper: accuracy" or len(drawn)
-    assert not (drawn["n"] == 0).any() and plots.plot_tiers(drawn, 0.4).axes
+    assert not (drawn["n"] == 0).any() and plot_dots(drawn, "", "").axes
 
 
 def test_proxies_and_collapse_are_tests_on_the_same_rows():
@@ -504,7 +504,7 @@ def test_table_5_holds_what_is_measured_and_what_is_printed(bundled):
     rebuilt = cases.crossing(ranks[ranks["pair"] == cases.REBUILT], 5, [0.0, 1.0])
     assert set(rebuilt["lambda"]) == {0.0, 1.0}
     assert (rebuilt.groupby(["case", "pid"])["rank"].min() <= 5).all()
-    assert len(plots.plot_cases(rebuilt, cases.printed(), 5, [0.0, 1.0]).axes) == 6
+    assert len(figures.plot_cases(rebuilt, cases.printed(), 5, [0.0, 1.0]).axes) == 6
 
 
 def test_the_cases_are_our_own_labelled_text_on_the_papers_pairs():

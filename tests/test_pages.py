@@ -10,16 +10,17 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
+from lib.studies.selflearn.retriever import LOW_RATE
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
 from lib.explorer.rows import Place, View, read_rows
 from lib.pages import __main__ as command
-from lib.pages import blocks, results, summary, weave
-from lib.pages.committed import chance, markdown, read
+from lib.pages import render, results, weave
+from lib.pages.render import block, cell, chance, read
 from lib.profiles import load_profile
-from lib.studies.real.arms import added_arms, arms_of
-from lib.studies.real.measures import OWN_ANSWER, POOL
+from lib.studies.nli.labelled import LEAST, TRAINED_ON
+from lib.studies.selflearn.study import MARGIN
 
 
 @pytest.fixture
@@ -88,31 +89,28 @@ CHANGES = [
     ("answer", "open/claims_real", more("value_against")),
     ("answer", "open/claims_ddx_fresh", other_verdict),
     ("tests", "open/claims_ddx_fresh", other_verdict),
-    ("tests", "open/claims_bioasq", more("difference")),
+    ("before", "open/claims_bioasq", more("difference")),
     ("real", "open/real_arms", more("value")),
     ("story", "open/ddx_fresh_lambda", more("p_at_5")),
     ("reading", "open/ddx_real_reading_table", more("accuracy")),
     ("table1", "mini/table1", more("value")),
-    ("table1", "open/table1", more("value")),
-    ("claims", "open/claims_ddx_real", more("difference")),
     ("audit", "audit", impossible),
-    ("cost", "mini/table3", more("value", 10)),
     ("cost", "open/passages", lambda table: table.drop(index=0, inplace=True)),
 ]
 
 
-@pytest.mark.parametrize("block, name, change", CHANGES, ids=[f"{b}-{n}" for b, n, _ in CHANGES])
+@pytest.mark.parametrize("part, name, change", CHANGES, ids=[f"{b}-{n}" for b, n, _ in CHANGES])
 def test_a_changed_number_fails_the_check_by_the_name_of_its_page_and_block(
-    block, name, change, project, monkeypatch, capsys
+    part, name, change, project, monkeypatch, capsys
 ):
     changed(project, name, change)
     before = texts_of(project)
-    on = [page for page, text in before.items() if f"<!-- begin: {block} -->" in text]
+    on = [page for page, text in before.items() if f"<!-- begin: {part} -->" in text]
     assert on
     assert run(monkeypatch, "--check") == 1
     told = capsys.readouterr().out.splitlines()
     for page in on:
-        assert f"{page}, block {block}: not what the result files say; run: make readme" in told
+        assert f"{page}, block {part}: not what the result files say; run: make readme" in told
     assert texts_of(project) == before, "a check writes nothing"
 
 
@@ -136,9 +134,9 @@ def test_writing_returns_every_page_it_wrote(project):
 
 def test_a_number_typed_by_hand_fails_the_check(project, monkeypatch, capsys):
     path = project / "docs" / "results.md"
-    path.write_text(path.read_text().replace("| AGAINST |\n", "| AGAINST! |\n", 1))
+    path.write_text(path.read_text().replace("**AGAINST**", "**SUPPORTED**", 1))
     assert run(monkeypatch, "--check") == 1
-    assert capsys.readouterr().out.startswith("docs/results.md, block tests: ")
+    assert capsys.readouterr().out.startswith("docs/results.md, block answer: ")
 
 
 @pytest.mark.parametrize("how", ["missing", "altered"])
@@ -166,7 +164,6 @@ MARKERS = {
     "ended twice": (ENDED, ENDED + ENDED, "docs/audit.md: .*begun and ended once"),
     "begun in a line": (BEGUN, BEGUN.replace("\n", " "), "docs/audit.md: .*begun and ended once"),
     "unknown": ("audit -->", "audits -->", "docs/audit.md: no block is called audits"),
-    "on no page": ("<!-- ", "<!-- not ", "block audit stands on no page"),
 }
 
 
@@ -179,19 +176,6 @@ def test_a_block_that_is_not_marked_as_it_must_be_is_named(
     for arguments in ((), ("--check",)):
         assert run(monkeypatch, *arguments) == 1
         assert re.search(told, capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(
-    "block, page",
-    [("audit", "docs/status.md"), ("audit", "docs/audit.md"), ("answer", "README.md")],
-)
-def test_a_block_stands_once_but_the_verdict_on_two_pages(
-    block, page, project, monkeypatch, capsys
-):
-    path = project / page
-    path.write_text(path.read_text() + f"\n<!-- begin: {block} -->\n<!-- end: {block} -->\n")
-    assert run(monkeypatch) == 1
-    assert f"block {block} stands more than once: " in capsys.readouterr().err
 
 
 def test_the_readme_has_the_verdict_and_both_sides_and_no_other_block():
@@ -259,11 +243,6 @@ def test_every_page_is_reached_from_the_readme_and_leads_back():
 # what the blocks say ------------------------------------------------------------------------------
 
 
-def test_a_paper_run_is_never_shown_as_measured():
-    (line,) = [x for x in blocks.table1().splitlines() if x.startswith("**paper")]
-    assert "NOT RUN" in line
-
-
 def rows_of(text: str) -> list[list[str]]:
     """The cells of every table row in a block."""
     lines = (line for line in text.splitlines() if line.startswith("| "))
@@ -275,12 +254,11 @@ VERDICTS = ("SUPPORTED", "AGAINST", "INCONCLUSIVE")
 
 def declared(study: str) -> pd.DataFrame:
     """The committed primary tests of a study."""
-    table, _ = read(f"claims_{study}", "open")
-    return table[table["status"] == "primary"]
+    return read(f"claims_{study}").where(status="primary").table
 
 
 def test_the_answer_is_three_sentences_with_the_numbers_and_verdicts_of_declared_tests():
-    text = blocks.BLOCKS["answer"]()
+    text = block("answer")
     lines = [line for line in text.splitlines() if line.startswith("- ")]
     asked = (("real", "hit_right", "chr@1"), ("real", "p_at_5", "chr@1"))
     asked += (("ddx_fresh", "p_at_5", "chr@0.2"),)
@@ -317,13 +295,11 @@ def test_whether_it_works_follows_from_the_declared_tests(study, metric, said, p
 
     for name in ("open/claims_real", "open/claims_ddx_fresh"):
         changed(project, name, held if name == study else lambda table: None)
-    assert f"**Does it work? {said}.**" in summary.answer()
+    assert f"**Does it work? {said}.**" in block("answer")
 
 
 def test_every_declared_test_is_listed_with_its_verdict_and_nothing_else_has_one():
-    text = blocks.BLOCKS["tests"]()
-    told, _, looked_at = text.partition("Looked at many times")
-    listed = [row for row in rows_of(told) if len(row) == 7 and row[-1] in VERDICTS]
+    listed = [row for row in rows_of(block("listed")) if len(row) == 7 and row[-1] in VERDICTS]
     wanted = [row for study in ("real", "ddx_fresh") for row in declared(study).to_dict("records")]
     assert len(wanted) >= 12
     for cells, row in zip(listed, wanted, strict=True):
@@ -332,8 +308,8 @@ def test_every_declared_test_is_listed_with_its_verdict_and_nothing_else_has_one
     for study in ("real", "ddx_fresh"):
         counts = declared(study)["verdict"].value_counts()
         counted = f"{counts.get('SUPPORTED', 0)} held, {counts.get('AGAINST', 0)} came out"
-        assert counted in told.partition("<details>")[0]
-    assert looked_at and not any(word in looked_at for word in VERDICTS)
+        assert counted in block("tests")
+    assert not any(word in block("before") for word in VERDICTS)
 
 
 def test_the_first_screen_has_the_answer_before_anything_to_do():
@@ -372,136 +348,58 @@ def test_the_readmes_sentence_on_lambda_is_what_its_picture_shows():
 def test_bioasqs_two_numbers_at_lambda_1_are_told_apart():
     """The reason that is given, how near H- lies to H+, is measured; and it is not the corpus."""
     text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
-    claims = read("claims_bioasq", "open")[0]
+    claims = read("claims_bioasq").table
     same = (claims["arm"] == "chr@1") & (claims["against"] == "hplus")
     ideal = claims[same & (claims["metric"] == "p_at_5")]["value"].item()
     assert f"another number at λ = 1, {100 * ideal:.1f} %" in text
-    experts = read("questions_bioasq", "open")[0]
+    experts = read("questions_bioasq").table
     written = [
         question["c_own"] for question in read_rows().questions if question["set"] == "bioasq"
     ]
     assert np.median(written) > experts.loc[experts["split"] == "test", "c"].median() + 0.2
-    (line,) = [x for x in summary.tests().splitlines() if x.startswith("- BioASQ at λ = 1")]
-    snippets = read("real_mpnet", "open")[0]
+    (line,) = [x for x in block("before").splitlines() if "On BioASQ P@5 is" in x]
+    snippets = read("real_mpnet").table
     snippets = snippets[(snippets["encoder"] == "minilm") & (snippets["metric"] == "p_at_5")]
     found = snippets.set_index("arm")["value"]
-    assert f"P@5 is {ideal:.3f}." in line and found["chr@1"] < ideal < found["chr+stranger@1"]
+    assert (
+        f"P@5 is {ideal:.3f} at λ = 1." in line and found["chr@1"] < ideal < found["chr+stranger@1"]
+    )
     assert f"{found['chr@1']:.3f} when H− is about the same question" in line
     assert f"{found['chr+stranger@1']:.3f} when it is another question's" in line
 
 
-def test_the_table_of_real_questions_says_for_how_many_each_arm_was_written(project):
-    arms = read("real_arms", "open")[0]
-    precise = arms[(arms["dataset"] == "bioasq") & (arms["metric"] == "p_at_5")].set_index("arm")
-    said = next(x for x in blocks.BLOCKS["real"]().splitlines() if x.startswith("Profile `open`"))
-    assert f"over {precise['n'].max()} of BioASQ" in said
-    assert precise.loc["csqe", "n"] < precise["n"].max()
-    assert re.search(rf"{precise.loc['csqe', 'n']} for [^;)]*CSQE", said)
-    assert "HyDE" not in said
-
-    def more_written(table):
-        table.loc[(table["dataset"] == "bioasq") & (table["arm"] == "csqe"), "n"] = 618
-
-    changed(project, "open/real_arms", more_written)
-    said = next(x for x in blocks.BLOCKS["real"]().splitlines() if x.startswith("Profile `open`"))
-    assert "CSQE" not in said
+def test_the_tables_show_what_the_results_hold():
+    arms = read("real_arms")
+    rows = {row[0]: row for row in rows_of(block("real"))}
+    hit = arms.row(dataset="exams", metric="hit_right", arm="chr@1")
+    assert rows["CHR, λ = 1"][2] == f"{hit['value']:.3f} ({hit['low']:.3f} to {hit['high']:.3f})"
+    assert rows["HyDE that saw the options"][-1] == "–"  # nobody wrote them for BioASQ
+    curves = read("ddx_fresh_lambda").where(subset="all", arm="chr+rotation@0.4").table.iloc[0]
+    story = {row[0]: row for row in rows_of(block("story"))}
+    assert story["matched rotation, λ = 0.4"][1].startswith(f"{curves['p_at_5']:.3f} (")
+    near = read("ddx_real_reading_table").where(options="near")
+    assert f"naming alone {near.get('accuracy', arm='named_option'):.3f}" in block("reading")
+    assert block("table1").endswith("**paper**: NOT RUN.")
 
 
-def test_who_saw_the_options_is_said_of_every_arm_by_whose_texts_it_searches_with():
-    saw = {"hypotheses", "hyde-options", "rationale", "hplus+hplus-stem", "hplus+hyde"}
-    arms = [*arms_of(0.2), *added_arms()]
-    expected = {a.name: "yes" if a.of in saw else "no" for a in arms}
-    expected["random"] = "no"  # its passages are any
-    # Neither is a search: the pool holds what all of them found, also those that saw the options.
-    expected |= {POOL: "yes", OWN_ANSWER: "yes"}
-    rows = [row for row in rows_of(blocks.BLOCKS["real"]()) if row[2] in ("yes", "no")]
-    shown = {row[1].strip("`"): row[2] for row in rows}
-    assert len(shown) > 20 and shown == {arm: expected[arm] for arm in shown}
-
-
-def test_the_story_shows_contrast_and_both_controls_at_each_lambda():
-    text = blocks.BLOCKS["story"]()
-    for study in ("ddx_fresh", "ddx_real"):
-        curves = read(f"{study}_lambda", "open")[0]
-        curves = curves[curves["subset"] == "all"].drop_duplicates("arm").set_index("arm")
-        for arm in ("hplus", "chr@0.4", "chr+rotation@0.4", "chr+stranger@0.4", "chr@1"):
-            row = curves.loc[arm]
-            cell = f"{row['p_at_5']:.3f} ({row['p_at_5_low']:.3f} to {row['p_at_5_high']:.3f})"
-            assert any(r[1] == f"`{arm}`" and r[2] == cell for r in rows_of(text)), arm
-
-
-def test_the_reading_stands_beside_what_needs_no_search():
-    text = blocks.BLOCKS["reading"]()
-    for study in ("ddx_real", "ddx_real_blind"):
-        table = read(f"{study}_reading_table", "open")[0]
-        near = table[table["options"] == "near"].set_index("arm")
-        for arm in ("named_option", "hplus_as_passage", "random", "hplus"):
-            row = near.loc[arm]
-            cell = f"{row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
-            assert any(r[1] == f"`{arm}`" and r[2] == cell for r in rows_of(text)), (study, arm)
-
-
-def test_a_comparison_that_was_not_declared_has_no_verdict_and_a_declared_one_stands_elsewhere():
-    text = blocks.BLOCKS["claims"]()
-    assert not any(word in text for word in VERDICTS)
-    rows = [row for row in rows_of(text) if row[0].startswith("`")]
-    studies = ("ddx_fresh", "ddx_real", "ddx_real_blind", "ddx_fresh_blind", "bioasq")
-    tables = [read(f"claims_{study}", "open")[0] for study in studies]
-    compared = ["arm", "against", "metric"]
-    wanted = []
-    for table in tables:
-        primary = table.loc[table["status"] == "primary", compared].assign(declared=True)
-        merged = table.merge(primary, "left", compared)
-        wanted.append(merged[merged["declared"].isna()])
-    assert len(wanted[0]) < (tables[0]["status"] == "exploratory").sum(), "some were declared"
-    for cells, row in zip(rows, pd.concat(wanted).to_dict("records"), strict=True):
-        assert cells[0] == f"`{row['arm']}`" and cells[1] == f"`{row['against']}`"
-        assert cells[5].startswith(f"{row['difference']:+.3f} (")
+def test_settings_in_templates_are_those_of_the_code():
+    text = (render.TEMPLATES / "notebooks.j2").read_text(encoding="utf-8")
+    assert f"low_rate={LOW_RATE:g}, margin={MARGIN:g})" in text
+    text = (render.TEMPLATES / "blocks.j2").read_text(encoding="utf-8")
+    assert f"interval is above {LEAST}" in text and f'"{TRAINED_ON[1]}" in best["names"]' in text
 
 
 def test_a_p_of_nothing_is_shown_as_less_than_a_thousandth():
     assert chance(0.0) == "< 0.001" and chance(0.001) == "0.001" and chance(1.0) == "1.000"
 
 
-def test_no_share_of_fewer_than_six_questions_is_shown_and_every_chr_says_its_lambda(project):
-    def few(table):
-        some = table["method"] == "chr"
-        table.loc[some, ["n", "value", "low", "high"]] = [5, 0.123, 0.1, 0.2]
-
-    changed(project, "open/table1", few)
-    text = blocks.table1()
-    assert "n = 5: too few" in text and "12.3" not in text
-    for row in rows_of(text):
-        if row[0].startswith("chr"):
-            assert re.search(r"λ = 1\)$|λ = 0\.4$", row[0]), row[0]
-
-
-def test_the_audit_counts_rows_and_statements(project):
-    text = blocks.BLOCKS["audit"]()
-    table, _ = read("audit")
-    rows = {r[0]: r[1:] for r in rows_of(text)}
+def test_the_audit_counts_its_rows(project):
+    table = read("audit", "").table
+    rows = {row[0]: row[1:] for row in rows_of(block("audit"))}
     for paper, own in table.groupby("paper"):
-        n = (own["verdict"] == "IMPOSSIBLE").sum()
-        assert rows[paper][0].startswith(f"{n} row") if n else rows[paper][0] == "0"
-    assert rows["CHR"][0] == "3 rows, 1 statement"
-    assert "the overlap's ratio is (3 rows IMPOSSIBLE, 1 IN TENSION)" in text
-    changed(project, "audit", impossible)
-    assert "so in" not in blocks.BLOCKS["audit"]()
-
-
-def test_the_cost_table_says_what_was_asked_for_and_what_failed():
-    rows = rows_of(blocks.cost())
-    heads = next(r for r in rows if r[0].startswith("texts asked for"))
-    asked = {r[0]: dict(zip(heads, r, strict=True)) for r in rows if len(r) == len(heads)}
-    mini, made, own = "mini, Table 1", "mini, generated", "open, Table 1"
-    assert [asked["hyde"][c] for c in (mini, made, own)] == ["3", "8 × 256", "2"]
-    assert [asked["thinkqe"][c].split()[0] for c in (mini, made, own)] == ["3", "6", "3"]
-    for place, name in ((-2, "mini"), (-1, "open")):
-        table = read("table3", name)[0]
-        failed = table[table["metric"] == "failed"].set_index("method")["value"].astype(int)
-        spent = {r[0]: r[place] for r in rows if len(r) == 4}
-        for method, n in failed.items():
-            assert spent[method].endswith(f", {n} failed") == (n > 0)
+        assert rows[paper][0] == str((own["verdict"] == "IMPOSSIBLE").sum())
+    listed = [line for line in block("audit").splitlines() if line.startswith("- ")]
+    assert len(listed) == (table["verdict"] == "IMPOSSIBLE").sum()
 
 
 def test_the_disk_of_a_paper_run_is_one_number():
@@ -509,46 +407,11 @@ def test_the_disk_of_a_paper_run_is_one_number():
         int,
         re.search(
             r"Disk in all\*\*: (\d+) GB \(downloads (\d+), vectors (\d+), texts (\d+)\)",
-            blocks.needs(),
+            block("needs"),
         ).groups(),
     )
     assert total == sum(parts)
     assert f"{total} GB of disk" in load_profile("paper").needs
-
-
-def test_the_contradiction_block_waits_for_its_files_and_then_shows_them(project):
-    folder = project / "data" / "results" / "open"
-    for path in [*folder.glob("nli_quality*"), *folder.glob("contradiction_checks*")]:
-        path.unlink()
-    assert blocks.BLOCKS["contradiction"]().startswith("NOT RUN on `open` yet")
-    quality = {
-        "backend": ["head", "cosine"],
-        "set": "judged",
-        "auroc": [0.673, 0.508],
-        "n": 346,
-        "positives": 91,
-        "auroc_low": 0.6,
-        "auroc_high": 0.7,
-    }
-    checks = {
-        "check": ["length", "stance"],
-        "positives": [10, 0],
-        "negatives": [20, 5],
-        "groups": 3,
-        "mean_positive": 0.5,
-        "mean_negative": 0.4,
-        "auroc": [0.6, None],
-        "low": [0.55, None],
-        "high": [0.65, None],
-    }
-    for name, columns in (("nli_quality", quality), ("contradiction_checks", checks)):
-        pd.DataFrame(columns).to_csv(folder / f"{name}.csv", index=False)
-        write_manifest(folder / f"{name}.csv", rows=2, settings={"code": "", "data": ""})
-    text = blocks.BLOCKS["contradiction"]()
-    assert "judged, 346 (91)" in text
-    assert ["`head`", "0.673 (0.600 to 0.700)"] in rows_of(text)
-    assert "on 0 of 1 sets of held-out sentences" in text  # no interval lies above .65
-    assert rows_of(text)[-1][2:4] == ["–", "5"]
 
 
 def test_a_relative_folder_for_results_is_one_of_the_project():
@@ -580,8 +443,8 @@ def test_every_committed_result_stands_on_the_page_with_its_hash(project):
 
 
 def test_a_setting_is_named_once():
-    assert results._said("judge", "judge, a model") == "judge, a model"
-    assert results._said("k =", "5") == "k = 5" and results._said("", "minilm") == "minilm"
+    assert results._named("judge", "judge, a model") == "judge, a model"
+    assert results._named("k =", "5") == "k = 5" and results._named("", "minilm") == "minilm"
     assert not re.search(r"\b(\w+) \1\b", results.page())
 
 
@@ -629,5 +492,5 @@ def test_a_log_without_anything_to_compare_says_what_to_run(project, monkeypatch
 
 @pytest.mark.parametrize("text", ["a|b", "a\nb", "a\r\n\r\n| --- |\r# b", "`|`"])
 def test_a_cell_stays_one_cell_of_its_row(text):
-    head, line, row = markdown(("name", "n"), [(text, 1)]).split("\n")
-    assert len(re.findall(r"(?<!\\)\|", row)) == 3 and "\r" not in row
+    shown = cell(text)
+    assert not re.search(r"[\n\r]", shown) and not re.search(r"(?<!\\)\|", shown)

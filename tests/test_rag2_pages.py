@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from lib.pages import rag2 as pages
-from lib.plots import rag2 as draw
+from lib.pages.render import finding
+from lib.pages.tables import rag2_beside, with_filter_names
+from lib.plots import caption, figures, names_of
 from lib.studies.rag2 import filters, strategies
 from lib.studies.rag2.filtering import KEEPS
 
@@ -29,22 +30,19 @@ def auroc_table(recipe: float = 0.7, cosine: float = 0.8) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def title_of(figure) -> str:
-    return " ".join(figure.get_suptitle().split())
+FILTERS = names_of("filter")
 
 
 def test_every_filter_has_a_name_and_the_title_says_who_is_better():
-    assert set(draw.FILTERS) == set(ALL_FILTERS)
-    rows = draw.filter_rows(auroc_table())
+    assert set(FILTERS) == set(ALL_FILTERS)
+    rows = figures.filter_rows(auroc_table())
     assert rows["row"].notna().all()
     assert rows["panel"].nunique() == 3
-    assert "none tells an expert's snippet better than the cosine (0.80)" in title_of(
-        draw.plot_filters(rows)
-    )
-    better = draw.plot_filters(draw.filter_rows(auroc_table(0.9)))
-    assert "1 tells" in title_of(better) and "recipe has 0.90" in title_of(better)
-    alike = draw.plot_filters(draw.filter_rows(auroc_table(0.8)))
-    assert "none tells" in title_of(alike)
+    title = caption("filters", rows)
+    assert "none tells an expert's snippet better than the cosine (0.80)" in title
+    better = caption("filters", figures.filter_rows(auroc_table(0.9)))
+    assert "1 tells" in better and "recipe has 0.90" in better
+    assert "none tells" in caption("filters", figures.filter_rows(auroc_table(0.8)))
 
 
 def label_table() -> pd.DataFrame:
@@ -60,8 +58,8 @@ def label_table() -> pd.DataFrame:
 
 def test_the_finding_reads_the_tables():
     draws = pd.DataFrame({"truth": "experts gave it", "auroc": [0.4, 0.5, 0.66]})
-    tables = {"rag2_labels": label_table(), "rag2_held_shuffled": draws}
-    said = pages.found(tables | {"rag2_filters_auroc": auroc_table()})
+    tables = {"labels": label_table(), "shuffled": draws}
+    said = finding("rag2", auroc=auroc_table(), **tables)
     trained = len(ALL_FILTERS) - len(filters.BASELINES) - 2  # two learnt from disorder
     assert f"Of {trained} trained filters none tells" in said
     for told in (
@@ -74,7 +72,7 @@ def test_the_finding_reads_the_tables():
         "0.660",
     ):
         assert told in said
-    better = pages.found(tables | {"rag2_filters_auroc": auroc_table(0.95)})
+    better = finding("rag2", auroc=auroc_table(0.95), **tables)
     assert f"Of {trained} trained filters 1 tells" in better
 
 
@@ -93,7 +91,7 @@ def test_what_is_kept_is_said_by_kind():
         for keeps in KEEPS
         for kind, value in shares.items()
     ]
-    said = pages.filters_found({"rag2_filters_kept": pd.DataFrame(rows)})
+    said = finding("filters_keep", kept=pd.DataFrame(rows))
     assert "41 % of the experts' snippets and 20 % of the others" in said
     assert "right option 30 %, for a wrong one alone 31 %, for none 12 %" in said
 
@@ -115,7 +113,7 @@ def strategy_table() -> pd.DataFrame:
 
 
 def test_every_strategy_is_drawn_once_for_each_query(strategy_table):
-    rows = draw.strategy_rows(strategy_table)
+    rows = figures.strategy_rows(strategy_table)
     # Of BioASQ, the questions on which every strategy was run.
     assert len(rows) == (len(strategy_table) - 1) * 2 / 3
     assert rows["row"].notna().all(), "a strategy has no place in the figure"
@@ -123,7 +121,7 @@ def test_every_strategy_is_drawn_once_for_each_query(strategy_table):
     found = strategy_table.set_index(["dataset", "method"])["value"]
     same = found["bioasq, with a rationale"]
     gain = same["question, balanced, re-ranked"] - same["question, stacked"]
-    assert f"{gain:+.2f} on BioASQ" in title_of(draw.plot_strategies(rows))
+    assert f"{gain:+.2f} on BioASQ" in caption("strategies", rows)
 
 
 def test_the_reader_over_k_is_drawn_without_the_arms_that_keep_a_best_passage():
@@ -146,9 +144,9 @@ def test_the_reader_over_k_is_drawn_without_the_arms_that_keep_a_best_passage():
         for place, arm in enumerate(arms)
         for k in range(1, 6)
     ]
-    drawn = draw.k_rows(pd.DataFrame(rows))
+    drawn = figures.k_rows(pd.DataFrame(rows))
     assert set(drawn["family"]) == {"question", "question, filtered (as 5 % of training)"}
-    title = title_of(draw.plot_reading_by_k(drawn))
+    title = caption("reading_by_k", drawn)
     assert "With 5 passages" in title
     assert "question, filtered" in title
 
@@ -178,7 +176,7 @@ def test_printed_gains_are_means_of_the_papers_cells_and_measured_ones_are_looke
             claim("exams", read, right, "question", 0.7),
         ],
     }
-    table = pages.beside({name: pd.DataFrame(rows) for name, rows in tables.items()})
+    table = rag2_beside({name: pd.DataFrame(rows) for name, rows in tables.items()})
     assert table["difference"].tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
     # Llama-3: 58.6 - 55.3 on MedQA and 55.8 - 51.3 on MedMCQA.
     said = table.loc[table["step"].str.startswith("the filter of rationales"), "printed, points"]
@@ -197,12 +195,12 @@ def test_filters_and_labels_are_called_as_the_figures_call_them():
             "value": [0.25, 0.5],
         }
     )
-    found = pages.named(table)
+    found = with_filter_names(table)
     assert found["arm"].tolist() == [
-        f"question | {draw.FILTERS['head-ppl-25']}, as 5 % of training",
+        f"question | {FILTERS['head-ppl-25']}, as 5 % of training",
         "rationale",
     ]
-    assert found["filter"][1] == draw.FILTERS["cross-shuffled"]
+    assert found["filter"][1] == FILTERS["cross-shuffled"]
     assert found["truth"].tolist() == ["Δlog-PPL, 25 %", "experts gave it"]
     assert found["score"].tolist() == ["ΔPPL", "BM25"]
     assert found["value"].tolist() == [0.25, 0.5]

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from lib.studies.paper_audit.reported import VERDICTS as REPORTED_VERDICTS
 
 from lib.base.provenance import read_result
-from lib.pages import notes
 from lib.pages.readable import (
     NAMES,
     by_method,
@@ -22,6 +22,8 @@ from lib.pages.readable import (
     wide,
     words,
 )
+from lib.pages.render import finding
+from lib.pages.tables import VERDICTS, audit_list, audit_rows
 
 TABLE = pd.DataFrame(
     {
@@ -137,21 +139,25 @@ def test_methods_stand_in_one_order_and_what_is_no_method_last():
 def test_what_is_found_follows_the_results(profile):
     """Turned round, the same tables say the opposite."""
     quality = of(profile, "retrieval")
-    said = notes.retrieval_found(quality, profile, 0.4, 5)
+    said = finding("retrieval", quality=quality, profile=profile, at=0.4, k=5)
     means = quality.groupby("method")["p_at_5"].mean()
     assert f"P@5 {means['chr']:.3f} against {means['hplus']:.3f}" in said and "brings less" in said
     turned = {"chr": "hplus", "hplus": "chr"}
-    other = notes.retrieval_found(quality.replace({"method": turned}), profile, 0.4, 7)
+    other = finding(
+        "retrieval", quality=quality.replace({"method": turned}), profile=profile, at=0.4, k=7
+    )
     assert "brings more" in other and "P@7" in other and "P@5" not in other
 
 
 def test_lambda_is_compared_with_the_turn_and_with_the_readers_own():
     curves = of("mini", "ddx_mini_lambda")
-    said = notes.lambda_found(curves, "ddx-mini", 0.6, 5)
+    said = finding("contrast", curves=curves, name="ddx-mini", at=0.6, k=5)
     own = curves[(curves["arm"] == "chr@0.6") & (curves["subset"] == "all")]["p_at_5"].iloc[0]
     assert f"at λ = 0.6 it is {own:.3f}" in said and "brings less than a wrong one" in said
     right = curves.assign(p_at_5=curves["p_at_5"].where(curves["family"] != "chr+rotation", 0.0))
-    assert "brings more than a wrong one" in notes.lambda_found(right, "ddx-mini", 0.6, 5)
+    assert "brings more than a wrong one" in finding(
+        "contrast", curves=right, name="ddx-mini", at=0.6, k=5
+    )
 
 
 def test_accuracy_without_reading_is_of_the_sets_that_were_read():
@@ -159,19 +165,19 @@ def test_accuracy_without_reading_is_of_the_sets_that_were_read():
     rows = table[(table["metric"] == "accuracy") & (table["method"] == "majority")]
     exams = rows[rows["dataset"] != "bioasq"]
     share = (exams["value"] * exams["n"]).sum() / exams["n"].sum()
-    said = notes.accuracy_found(table, "open", 0.4)
+    said = finding("accuracy", table=table, profile="open", at=0.4)
     assert f"commonest letter is right in {share:.3f}" in said and "2 sets" in said
 
 
 def test_tiers_differ_only_where_the_test_says_so():
     table, tests = (of("mini", name) for name in ("table4", "mimic_claims"))
-    assert "could be chance" in notes.tiers_found(table, tests)
-    assert "differ: p = 0.01" in notes.tiers_found(table, tests.assign(p=0.01))
+    assert "could be chance" in finding("tiers", table=table, tests=tests)
+    assert "differ: p = 0.01" in finding("tiers", table=table, tests=tests.assign(p=0.01))
 
 
 def test_contradiction_is_told_with_its_counts():
     judged, arms = (of("open", f"contradiction_{name}") for name in ("judged", "arms"))
-    said = notes.contradiction_found(judged, arms)
+    said = finding("contradiction", judged=judged, arms=arms)
     rows = judged.set_index(["group", "measure"])
     real = rows.loc[("real", "disagree_of_same")]
     assert real["n"] == rows.loc[("real", "same"), "count"]
@@ -185,11 +191,12 @@ def test_contradiction_is_told_with_its_counts():
 
 def test_the_audit_shows_what_cannot_be_first_and_no_id():
     audit = of("", "audit")
-    rows = notes.audit_rows(audit)
+    rows = audit_rows(audit)
+    assert VERDICTS == REPORTED_VERDICTS
     bad = (audit["verdict"] == "IMPOSSIBLE").sum()
     assert rows["verdict"].tolist()[:bad] == ["IMPOSSIBLE"] * bad
     assert "id" not in rows and len(rows) == len(audit)
-    told = notes.audit_list(audit, dict.fromkeys(audit["verdict"], "#000"))
+    told = audit_list(audit, dict.fromkeys(audit["verdict"], "#000"))
     assert told.index("IMPOSSIBLE") < told.index("IN TENSION") < told.index("CONSISTENT")
     assert not [name for name in audit["id"] if f">{name}<" in told]
     assert "rouge1" not in told and "bert_cosine" not in told and "ROUGE-1" in told
@@ -198,31 +205,31 @@ def test_the_audit_shows_what_cannot_be_first_and_no_id():
 
 def test_the_readers_sets_of_rows_keep_their_claims():
     audit = of("", "audit")
-    rows = notes.audit_rows(audit, "chr.table2.")
+    rows = audit_rows(audit, "chr.table2.")
     assert len(rows) == audit["id"].str.startswith("chr.table2.").sum() > 0
-    (only,) = notes.audit_rows(audit, ["contra.most_stable"])["recomputed"]
+    (only,) = audit_rows(audit, ["contra.most_stable"])["recomputed"]
     assert only.startswith("holds for ")
     with pytest.raises(KeyError):
-        notes.audit_rows(audit, ["no.such.row"])
+        audit_rows(audit, ["no.such.row"])
 
 
 def test_calls_are_counted_and_tokens_that_nobody_counted_are_not_run():
     table = pd.DataFrame(
         {"method": ["chr", "hyde"], "calls": [1.0, 8.0], "output_tokens": [np.nan, 1091.7], "n": 6}
     )
-    said = notes.cost_found(table, "a model")
+    said = finding("cost", table=table, who="a model")
     assert "CHR 1 call and tokens NOT RUN, HyDE 8 calls and 1,092 output tokens" in said
 
 
 def test_a_finding_without_its_methods_is_not_run():
     quality = of("mini", "retrieval").query("method != 'hplus'")
-    said = notes.retrieval_found(quality, "mini", 0.4, 5)
+    said = finding("retrieval", quality=quality, profile="mini", at=0.4, k=5)
     assert said == "**NOT RUN here: H+ alone**, so there is no finding."
     table = of("mini", "table1").query("method != 'chr'")
-    assert "NOT RUN here: " in notes.accuracy_found(table, "mini", 0.4)
-    assert "NOT RUN" in notes.accuracy_found(table.iloc[:0], "mini", 0.4)
+    assert "NOT RUN here: " in finding("accuracy", table=table, profile="mini", at=0.4)
+    assert "NOT RUN" in finding("accuracy", table=table.iloc[:0], profile="mini", at=0.4)
     costs = pd.DataFrame({"method": ["hyde"], "calls": [8.0], "output_tokens": [None], "n": 6})
-    assert "NOT RUN here: CHR" in notes.cost_found(costs, "a model")
+    assert "NOT RUN here: CHR" in finding("cost", table=costs, who="a model")
 
 
 # hostile texts ------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from lib.data.real import load_real
 from lib.data.store import PassageStore
 from lib.llm.chat import ScriptedChat
 from lib.llm.recorder import Recorder
-from lib.pages import real as pages
+from lib.pages import render
+from lib.plots.captions import Lookup
 from lib.run import Retriever
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
@@ -123,8 +124,8 @@ def test_the_verdict_in_words_follows_from_the_tests(
     hit, misled, excludes, answer, words, monkeypatch
 ):
     tables = {"claims_real": outcome_of(hit, misled, excludes), "real_arms": ARMS}
-    monkeypatch.setattr(pages, "read", lambda name, profile: (tables[name], {}))
-    text = pages.verdict()
+    monkeypatch.setattr(render, "read", lambda name, profile="open": Lookup(tables[name]))
+    text = render.block("verdict")
     assert f"Does it work? {answer}." in text and words in text
     assert f"**{hit}**" in text and "0.700 of the questions" in text
     held = [hit, misled, "AGAINST"].count("SUPPORTED")

@@ -9,7 +9,7 @@ from lib.data.judgments import Evidence
 from lib.data.questions import Question
 from lib.llm.chat import ScriptedChat
 from lib.methods.base import Expansion
-from lib.pages.real import stories
+from lib.pages.render import finding
 from lib.studies.real import probes
 from lib.studies.real.cases import KINDS, SHOWN, case_counts, case_table, case_texts
 from lib.studies.real.where import METRICS, PAIRS, where_table
@@ -91,7 +91,8 @@ def test_a_story_has_what_was_written_and_what_each_arm_found():
     cases = pd.DataFrame(rows, columns=[*columns, "on_topic", "says"])
     texts = (Text("gout", 1.0, "article", "target"), Text("sepsis", 1.0, "article", "mimic"))
     written = {"medqa-3": Expansion(Hypotheses(texts))}
-    told = stories(cases, case_texts(cases, written))
+    texts = case_texts(cases, written)
+    told = finding("cases", cases=cases, texts=texts, arms=SHOWN, on_topic=2)
     assert told.count("medqa-3") == 1 and "*H+* gout" in told and "*H−* sepsis" in told
     assert "| H+ alone | 2 | 1 | 2 |" in told and "| CHR, λ = 1 | 0 | 0 | 0 |" in told
 

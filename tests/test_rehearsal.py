@@ -33,8 +33,8 @@ from lib.llm.chat import LLMError, ledger, tag
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder
 from lib.place import retriever_for
-from lib.plots.dots import plot_differences
-from lib.plots.grid import plot_methods
+from lib.plots import plot_differences
+from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
 from lib.search.embed import HashEncoder, load_encoder
 from lib.studies.grid import relevance

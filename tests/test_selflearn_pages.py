@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 from lib.base.paths import REPORTED
-from lib.pages import selflearn as page
-from lib.plots import selflearn as draw
+from lib.pages.render import finding
+from lib.pages.tables import slhyde_beside, slhyde_declared
+from lib.plots import caption, figures, names_of
 from lib.studies.selflearn import study
 from lib.studies.selflearn.evaluate import HOW
 from lib.studies.selflearn.trained import TRAININGS
@@ -55,7 +55,7 @@ def claims(values) -> pd.DataFrame:
 
 
 def test_printed_differences_are_those_of_the_papers_tables(table):
-    found = page.beside(table).set_index("change")
+    found = slhyde_beside(table).set_index("change")
     # Table 5, "w/ D." less SL-HyDE, by task: -1.26, -7.40, -5.01, -5.79, -6.39.
     assert found.loc["the passage alone instead of the mean", "printed"] == "-5.2 (-7.4 to -1.3)"
     # Table 6, "w/o BGE-FT" less SL-HyDE: -4.94, -1.31, -2.08, -0.90, -0.51.
@@ -63,7 +63,7 @@ def test_printed_differences_are_those_of_the_papers_tables(table):
 
 
 def test_recall_stands_beside_the_recall_that_is_printed(values, table):
-    found = page.beside(table).set_index("table").loc["12"]
+    found = slhyde_beside(table).set_index("table").loc["12"]
     wide = pd.read_csv(REPORTED / "slhyde_table12.csv").pivot(
         index="model", columns="dataset", values="value"
     )
@@ -81,14 +81,14 @@ def test_measured_differences_are_of_means_on_the_same_queries(values, table):
     own = values[(values["dataset"] == "bioasq") & (values["metric"] == "ndcg_at_10")]
     mean = own.groupby("arm")["value"].mean()
     wanted = 100 * (mean["slhyde, mean, tuned"] - mean["minilm, mean, base"])
-    found = page.beside(table).set_index("change").loc["SL-HyDE instead of HyDE", "bioasq"]
+    found = slhyde_beside(table).set_index("change").loc["SL-HyDE instead of HyDE", "bioasq"]
     assert float(found) == pytest.approx(wanted, abs=0.051)
 
 
 def test_the_finding_tells_the_four_declared_tests(claims):
-    declared = page.declared(claims)
+    declared = slhyde_declared(claims)
     assert len(declared) == 4 and set(declared["n"]) == {12}
-    said = page.found(claims)
+    said = finding("slhyde", claims=claims)
     for row in declared.itertuples():
         assert f"{row.difference:+.3f}" in said
     first = declared.iloc[0]
@@ -109,7 +109,7 @@ def test_the_word_of_the_finding_is_the_verdicts(claims):
         told = claims.copy()
         columns = ["verdict", "difference", "low", "high"]
         told.loc[first, columns] = [verdict, difference, difference - 0.01, difference + 0.01]
-        assert f"**On 12 claims of SciFact {said}nDCG@10 " in page.found(told)
+        assert f"**On 12 claims of SciFact {said}nDCG@10 " in finding("slhyde", claims=told)
 
 
 def test_a_void_test_is_called_so_and_the_low_rate_pair_stands_beside_it(claims):
@@ -122,11 +122,11 @@ def test_a_void_test_is_called_so_and_the_low_rate_pair_stands_beside_it(claims)
     told.loc[void, columns] = ["VOID", 0.0]
     columns = ["difference", "low", "high", "value_against"]
     told.loc[low, columns] = [0.004, -0.006, 0.014, 0.655]
-    said = page.found(told)
+    said = finding("slhyde", claims=told)
     assert "is void: that control collapsed, to nDCG@10 0.000." in said
     assert "keep 0.655" in said and "+0.004 (-0.006 to 0.014), no difference larger" in said
     told.loc[low, "high"] = 0.03
-    assert "no difference larger" not in page.found(told)
+    assert "no difference larger" not in finding("slhyde", claims=told)
 
 
 def test_a_mean_over_seeds_is_compared_with_the_same(claims):
@@ -157,24 +157,18 @@ stays."""
 
 
 def test_every_retriever_and_every_way_is_drawn_on_both_sets(table):
-    rows = draw.retriever_rows(table)
-    assert rows.groupby("panel")["method"].nunique().tolist() == [len(draw.RETRIEVERS)] * 2
+    rows = figures.retriever_rows(table)
+    assert rows.groupby("panel")["method"].nunique().tolist() == [len(names_of("retriever"))] * 2
     # All trainings are drawn: seeds as their mean, shares in the learning curve.
-    in_curve = draw.learning_rows(table, TRAINED)
-    shown = {*draw.RETRIEVERS, *in_curve["method"], *sum(study.SEEDS.values(), ())}
+    in_curve = figures.learning_rows(table, TRAINED)
+    shown = {*names_of("retriever"), *in_curve["method"], *sum(study.SEEDS.values(), ())}
     assert {study.BASE, *TRAININGS} <= shown
     pairs = set(zip(in_curve["method"], in_curve["pairs"], strict=True))
     trained = dict(zip(TRAINED["adapter"], TRAINED["examples"], strict=True))
     del trained["slhyde-generator"]
     assert pairs == {(study.BASE, 0), *trained.items()}
     assert in_curve.groupby("study")["pairs"].apply(list).tolist() == [[0, 300, 700, 1500]] * 2
-    ways = draw.way_rows(table)
+    ways = figures.passage_use_rows(table)
     assert len(ways) == 2 * 2 * len(HOW)
-    for drawn, plot in (
-        (rows, draw.plot_retrievers),
-        (ways, draw.plot_ways),
-        (in_curve, draw.plot_learning),
-    ):
-        figure = plot(drawn)
-        assert len(figure.axes) == 2
-        plt.close(figure)
+    for name, drawn in (("retrievers", rows), ("passage_uses", ways), ("learning", in_curve)):
+        assert " on SciFact, " in caption(name, drawn) and caption(name, drawn)[-7:] == " BioASQ"

@@ -2,7 +2,7 @@
 
 What is counted and measured is in ``data/results/scale/needs.csv`` (``tools.measure_needs``);
 sizes follow from printed numbers; what GPUs do is assumed, here and nowhere else.
-``python -m lib.cost.needs`` prints what docs/profiles.md shows, from ``needs.md``.
+``python -m lib.cost.needs`` prints the whole estimate, from ``needs.md``.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def hours(p: Profile) -> pd.DataFrame:
 
 
 def page() -> str:
-    """The text of docs/profiles.md, in Markdown: ``needs.md`` with every number filled in."""
+    """The estimate in Markdown: ``needs.md`` with every number filled in."""
     p, measured = load_profile("paper"), _measured()
     by_who, by_model = tokens(p), hours(p)
     sizes = pd.DataFrame([vars(estimate(name)) for name in p.corpora]).sum(numeric_only=True)

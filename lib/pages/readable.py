@@ -1,7 +1,7 @@
 """Tables as a notebook shows them: words for column names and keys, one cell for an interval.
 
 Result files keep their names (``p_at_5``, ``hplus``); a reader sees "P@5" and "H+ alone". What a
-column or a cell is called on a screen is said here and, for methods, in ``lib.plots.labels``.
+column or a cell is called on a screen is said in ``lib.plots`` (labels.csv).
 """
 
 from __future__ import annotations
@@ -14,177 +14,16 @@ import numpy as np
 import pandas as pd
 
 from lib.methods import METHODS
-from lib.plots.labels import label_of
+from lib.plots.labels import label_of, names_of
 from lib.report import pivot
 
-NAMES = {
-    "arm": "searched with",
-    "family": "searched with",
-    # What was retrieved.
-    "p_at_5": "P@{k}",
-    "dev_p_at_5": "P@{k} on dev",
-    "hit_at_5": "hit@{k}",
-    "ndcg_at_10": "nDCG@10",
-    "recall_at_100": "Recall@100",
-    "mrr": "MRR",
-    "mimic_at_5": "share on the mimic",
-    "contamination_at_5": "share on the mimic",
-    "neither_at_5": "on neither, or not judged",
-    "hit_right": "some passage for the right option",
-    "hit_right_any": "the same, if one pass is enough",
-    "misled": "some passage for a wrong option",
-    "misled_any": "for a wrong one, if one pass is enough",
-    "supports_right_at_5": "share for the right option",
-    "supports_wrong_at_5": "share for a wrong option",
-    "on_topic_at_5": "share on the topic",
-    "judged_share": "share judged",
-    "p_at_5_snippets": "P@5 of snippets alone",
-    # What was answered.
-    "reads_right": "judged reader right",
-    "reads_right_or_guess": "judged reader right, or guessing",
-    "abstains": "judged reader abstains",
-    "accuracy_answered": "of the replies that were read",
-    "accuracy_or_guess": "right, or guessing",
-    "accuracy_mirage": "by MIRAGE's parser",
-    "balanced_accuracy": "balanced accuracy",
-    "unparsed": "replies not read",
-    "yes_rate": "says yes",
-    "answerer": "answered by",
-    "reported": "the paper",
-    "accuracy_found": "right, target found",
-    "n_found": "n, target found",
-    "accuracy_not_found": "right, no target found",
-    "n_not_found": "n, no target found",
-    # Tests.
-    "value_against": "the other's",
-    "least": "least to be seen",
-    "least_holm": "least, after Holm",
-    "p_holm": "p (Holm)",
-    "n_dev": "n, dev",
-    "dev_n": "n, dev",
-    "test_n": "n, test",
-    "excludes": "is exclusion",
-    "chosen_in": "chosen in",
-    "status": "kind of test",
-    # Passages, texts and costs.
-    "mean_chars": "characters, mean",
-    "p95_chars": "characters, 95th percentile",
-    "names_answer": "H+ names the right option",
-    "prompt_tokens": "prompt tokens",
-    "output_tokens": "output tokens",
-    "output_tokens_at_most": "output tokens, at most",
-    "max_tokens": "tokens at most",
-    "options_visible": "sees the options",
-    "retrieval_rounds": "searches",
-    "latency_s": "seconds",
-    "reported_calls": "calls, the paper",
-    "reported_output_tokens": "output tokens, the paper",
-    "token_reduction": "reduction",
-    "reported_token_reduction": "reduction, the paper",
-    "value_n": "n, value",
-    "who": "part",
-    "fraction": "share",
-    "jaccard": "Jaccard",
-    "zero": "nothing shared",
-    "rbo": "rank-biased overlap",
-    "mean_overlap": "mean overlap",
-    "zero_overlap": "no overlap, %",
-    # Mimics.
-    "kept_chosen": "kept, given λ",
-    "kept_one": "kept, λ = 1",
-    "p_hplus": "P@{k}, H+ alone",
-    "p_chosen": "P@{k}, given λ",
-    "p_one": "P@{k}, λ = 1",
-    "rho": "Spearman's ρ",
-    "wrong_n": "wrong answers",
-    "wrong_value": "collapsed, wrong answers",
-    "right_n": "right answers",
-    "right_value": "collapsed, right answers",
-    # Contradiction.
-    "backend": "model",
-    "reach_goal": "sets at the aim",
-    "cleared": "sets above the bar",
-    "mean_p": "mean probability",
-    "ranked": "couples in order",
-    "pid": "pair",
-    "memory_mb": "memory, MB",
-    "year_a": "first year",
-    "year_b": "second year",
-    "says_a": "the first says",
-    "says_b": "the second says",
-    "disagree_any": "disagree, if one pass is enough",
-    "disagree_of_same": "disagree, of those on the same question",
-    "same": "on the same question",
-    "cnt": "CNT",
-    "cnt_bin": "CNT",
-    "score_bin": "score S",
-    "excess": "CNT above unrelated texts",
-    "auroc": "AUROC",
-    "with_compared": "correlation with what was compared",
-    "with_top_1": "correlation with the maximum",
-    "passed": "sentence pairs compared",
-    "passed_against": "compared, the other",
-    "positives": "pairs to rank high",
-    "negatives": "pairs to rank low",
-    "mean_positive": "mean of the high",
-    "mean_negative": "mean of the low",
-    "hnsw": "HNSW",
-    "year_10": "year, 10 %",
-    "year_50": "year, 50 %",
-    "year_90": "year, 90 %",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "bert_cosine": "BERT cosine",
-    "vsim_cosine": "VSIM, cosine",
-    "vsim_dot": "VSIM, dot product",
-    "jsd": "JSD",
-    "kld": "KLD",
-    "how": "what runs it",
-    "runs_as": "asked as",
-    "medicines_tga": "medicines in the register",
-    "pmids_after_selection": "abstracts after selection",
-    "unique_pmids": "different abstracts",
-    "abstract_year_first": "first year",
-    "abstract_year_last": "last year",
-    "pubmed_documents_raw": "documents found",
-    "avg_documents_per_query": "documents a query",
-    # The audit.
-    "extra_right": "questions more",
-    "fewest_discordant": "fewest discordant",
-    "most_significant": "most with p ≤ 0.05",
-    "independent": "if independent",
-    # Sets and encoders.
-    "lambda": "λ",
-    "dataset": "question set",
-    "exams": "both exam sets",
-    "medqa": "MedQA",
-    "mmlu": "MMLU-Med",
-    "bioasq": "BioASQ",
-    "scifact": "SciFact",
-    "scifact held-out": "SciFact held-out",
-    "evidence inference held-out": "Evidence Inference held-out",
-    "bioclaim": "BioClaim",
-    "minilm": "all-MiniLM-L6-v2",
-    "mpnet": "all-mpnet-base-v2",
-    "h_plus": "H+ speaks for",
-    "asks_for": "asks for",
-    "by_heart": "known by heart",
-}
-"""What a column, or a key in a cell, is called. ``{k}`` is how many passages were retrieved: the
-files say ``p_at_5`` whatever k is."""
-
+NAMES = names_of("column")
+"""What a column, or a key in a cell, is called (labels.csv). ``{k}`` is how many passages were
+retrieved: the files say ``p_at_5`` whatever k is."""
 _CELLS = {
-    ("group", "mini"): "evidence-mini",
-    ("group", "query"): "abstracts nearest to one question",
-    ("group", "near"): "an abstract and its nearest",
-    ("group", "real"): "passages of one top five",
-    ("kind", "hypotheses"): "H+ and H−",
-    ("kind", "hypotheses-stem"): "H+ and H−, options unseen",
-    ("kind", "differential"): "several mimics",
-    ("measure", "cnt"): "CNT",
-    ("outcome", "only the first right"): "only CHR right",
-    ("outcome", "only the second right"): "only HyDE right",
+    (column, key): label
+    for column in ("group", "kind", "measure", "outcome")
+    for key, label in names_of(f"cell: {column}").items()
 }
 """Keys that have words of their own in one column only, by column and key."""
 _ARMS = ("arm", "against", "family", "method", "label", "kind", "part")

@@ -1,7 +1,7 @@
 """README.md and docs/: prose by hand, and between markers what the committed result files say.
 
 ``<!-- begin: x -->`` and ``<!-- end: x -->``, each on a line of its own, stand around block ``x``
-of ``lib.pages.blocks``. Which blocks a page has is found from its markers.
+of docs/_templates/blocks.j2. Which blocks a page has is found from its markers.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from pathlib import Path
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.pages import results
-from lib.pages.blocks import BLOCKS
+from lib.pages import render, results
 
-SHARED = ("answer", "both_sides")
-"""What may stand on more than one page: what README says first also opens the page of results."""
 _BLOCK = re.compile(r"<!-- begin: (\w+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
-_BEGUN, _ENDED = (re.compile(rf"<!-- {word}: *(\S*)") for word in ("begin", "end"))
+_MARKER = re.compile(r"<!-- (?:begin|end): *(\S*)")
 
 
 def pages() -> list[Path]:
@@ -30,18 +27,17 @@ def blocks_on(text: str, page: str) -> list[str]:
 
     Raises ValueError, naming the page, when a marker has no partner or a block is not known.
     """
-    whole = [match[1] for match in _BLOCK.finditer(text)]
-    begun, ended = _BEGUN.findall(text), _ENDED.findall(text)
-    if begun != whole or ended != whole:
+    names = [match[1] for match in _BLOCK.finditer(text)]
+    marked = _MARKER.findall(text)
+    if marked != [name for name in names for _ in range(2)]:
         raise ValueError(
-            f"{page}: blocks begun: {', '.join(begun)}; ended: {', '.join(ended)}. "
-            "Each must be begun and ended once, on lines of their own"
+            f"{page}: markers of {', '.join(marked)}: each block must be begun and ended once, on "
+            "lines of their own"
         )
-    unknown = [name for name in whole if name not in BLOCKS]
-    if unknown:
-        known = ", ".join(BLOCKS)
+    if unknown := set(names) - set(render.block_names()):
+        known = ", ".join(sorted(render.block_names()))
         raise ValueError(f"{page}: no block is called {', '.join(unknown)}. There are: {known}")
-    return whole
+    return names
 
 
 def woven(text: str, page: str) -> str:
@@ -55,7 +51,7 @@ def woven(text: str, page: str) -> str:
     def made(match: re.Match) -> str:
         name = match[1]
         try:
-            return f"<!-- begin: {name} -->\n{BLOCKS[name]()}\n<!-- end: {name} -->"
+            return f"<!-- begin: {name} -->\n{render.block(name)}\n<!-- end: {name} -->"
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{page}, block {name}: {error}") from error
 
@@ -65,10 +61,9 @@ def woven(text: str, page: str) -> str:
 def stale() -> list[str]:
     """What is no longer what the result files say, each with the command that mends it."""
     found = []
-    for path, old in _texts().items():
-        page = paths.shown(path)
-        new = woven(old, page)
-        pairs = zip(_BLOCK.finditer(old), _BLOCK.finditer(new), strict=True)
+    for path in pages():
+        page, old = paths.shown(path), path.read_text(encoding="utf-8")
+        pairs = zip(_BLOCK.finditer(old), _BLOCK.finditer(woven(old, page)), strict=True)
         found += [f"{page}, block {was[1]}" for was, now in pairs if was[2] != now[2]]
     listed = _page_of_results()
     if not listed.exists() or listed.read_text(encoding="utf-8") != results.page():
@@ -78,26 +73,10 @@ def stale() -> list[str]:
 
 def write() -> tuple[Path, ...]:
     """Write every page, each whole, once all of them are made; returns their paths."""
-    made = {path: woven(text, paths.shown(path)) for path, text in _texts().items()}
+    made = {path: woven(path.read_text(encoding="utf-8"), paths.shown(path)) for path in pages()}
     made[_page_of_results()] = results.page()
     return tuple(atomic_write(path, text) for path, text in made.items())
 
 
 def _page_of_results() -> Path:
     return paths.DATA / "results" / "README.md"
-
-
-def _texts() -> dict[Path, str]:
-    """The text of every page; ValueError where a block stands on no page, or on too many."""
-    texts = {path: path.read_text(encoding="utf-8") for path in pages()}
-    where: dict[str, list[str]] = {name: [] for name in BLOCKS}
-    for path, text in texts.items():
-        page = paths.shown(path)
-        for name in blocks_on(text, page):
-            where[name].append(page)
-    for name, found in where.items():
-        if not found:
-            raise ValueError(f"block {name} stands on no page: give it its markers on one")
-        if len(found) > 1 and (name not in SHARED or len(set(found)) < len(found)):
-            raise ValueError(f"block {name} stands more than once: {', '.join(found)}")
-    return texts

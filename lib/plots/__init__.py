@@ -1,14 +1,18 @@
-"""Every figure, drawn from a result table alone: one style, one palette, few primitives."""
+"""Every figure, drawn from a result table alone: one style, few primitives, labels as data."""
 
-from lib.plots import said
-from lib.plots.curves import (
-    plot_cosines,
+from lib.plots import figures
+from lib.plots.captions import caption
+from lib.plots.figures import dev_lambdas
+from lib.plots.labels import COLOURS, label_of, names_of, pair_label, with_labels
+from lib.plots.primitives import (
+    JUDGED,
+    P_AT_5,
+    POOLED,
+    plot_composition,
     plot_curves,
-    plot_reported_lambda,
-    plot_studies,
-    plot_trade_off,
+    plot_differences,
+    plot_dots,
+    plot_heatmap,
+    plot_spectrum,
 )
-from lib.plots.dots import control_rows, plot_differences, plot_dots
-from lib.plots.labels import label_of, pair_label, with_labels
-from lib.plots.stack import JUDGED, POOLED, dev_lambdas, plot_composition, plot_spectrum
 from lib.plots.style import save

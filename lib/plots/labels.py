@@ -1,77 +1,53 @@
-"""What figures and pages call things: the one place where a key of a table becomes words.
+"""What figures and tables call things, in which colour and order: the rows of labels.csv.
 
-Keys are made by ``lib.studies.lam.arms`` (``chr+rotation@1``), by the grid (``closed_book``) and by
-``lib.methods`` (``hyde``). Tables hold keys; whatever is shown to a reader goes through here.
+Tables hold keys: of arms (``chr+rotation@1``), of the main tables (``closed_book``), of methods
+(``hyde``). Whatever a reader sees goes through here. One thing has one colour everywhere; the
+colours are Okabe and Ito's and Tol's, so that what stands together can be told apart by
+colour-blind readers.
 """
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
+from pathlib import Path
 
 import pandas as pd
 
 from lib.methods import METHODS
 
-_WHOLE = {
-    "chr+rotation": "matched rotation",
-    "chr+stranger": "another question's mimic",
-    "chr_given": "CHR, given λ",
-    "bm25": "BM25",
-    "rrf": "dense and BM25, fused",
-    "fusion": "HyDE, fused",
-    "random": "random passages",
-    "question": "the question alone",
-    "closed_book": "closed book",
-    "hypotheses_as_context": "H+ and H− as the passages",
-    "hplus_as_passage": "H+ as the only passage",
-    "named_option": "the option that H+ names",
-    "majority": "always the commonest letter",
-    "asked_dense": "the description, dense",
-    "asked_bm25": "the description, BM25",
-    "asked_rrf": "the description, both fused",
-    "noise floor": "HyDE and itself",
-    "hyde-options": "HyDE that saw the options",
-    "rationale": "a rationale that saw the options",
-    "hplus-stem": "H+ alone, options unseen",
-    "hplus+hplus-stem": "H+ and an H+ with options unseen",
-    "hplus+hyde": "H+ and HyDE's passages",
-    "chr-stem": "CHR, options unseen",
-}
-"""Keys that are called something of their own, whatever they are put together from."""
+with open(Path(__file__).with_name("labels.csv"), encoding="utf-8", newline="") as _file:
+    LABELS = list(csv.DictReader(_file))
+"""Rows of kind, key, label and colour. Rows of one kind are in the order in which they are drawn;
+an arm without a label is named after its parts or its method."""
 
-_FORMS = {
-    "chr": "CHR",
-    "hplus": "H+",
-    "mean": "mean of several mimics",
-    "max": "maximum of several mimics",
-    "softmax": "softmax of several mimics",
-    "margin": "margin for each passage",
-    "lda": "LDA contrast",
-    "csls": "CSLS, no mimic",
-    "lexical": "contrast of words",
-    "fused": "vectors and words fused",
-}
-"""The form of a contrast: what stands first in a key."""
+GREY = "#999999"
+_OTHER_COLOURS = ("#228833", "#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#EE6677")
 
-_MORE: dict[str, Callable[[str], str]] = {
-    "middle": lambda _: "a mimic of ranks 10 to 50",
-    "by_name": lambda _: "the mimic by name",
-    "several": lambda _: "several mimics",
-    "stranger": lambda _: "another question's mimic",
-    "rotation": lambda _: "matched rotation",
-    "pool": lambda number: f"pool of {number}",
-    "question": lambda weight: "question added" + (f" {weight} times" if weight != "1" else ""),
-    "centred": lambda _: "centred",
-    "white": lambda rho: f"whitened, ρ = {rho}",
-    "shrink": lambda rho: f"ρ = {rho}",
-    "tau": lambda tau: f"τ = {tau}",
-    "margin": lambda margin: f"m = {margin}",
-    "exchanged": lambda share: f"{float(share):.0%} of the pairs exchanged".replace("%", " %"),
-}
-"""What else a key says after each "+", given its number."""
 
-_PARAMETERS = {"lambda": "λ", "lambda_max": "λ at most", "gamma": "γ", "rho": "ρ", "c0": "c0"}
+def names_of(*kinds: str) -> dict[str, str]:
+    """The labels of some kinds by key, in their order; a key without a label is its own."""
+    return {row["key"]: row["label"] or row["key"] for row in LABELS if row["kind"] in kinds}
+
+
+def colours_of(*kinds: str) -> dict[str, str]:
+    """The colours of some kinds, by key."""
+    return {row["key"]: row["colour"] for row in LABELS if row["kind"] in kinds and row["colour"]}
+
+
+_WHOLE = {row["key"]: row["label"] for row in LABELS if row["kind"] in ("arm", "other")}
+_FORMS, _PARTS, _PARAMETERS = (names_of(kind) for kind in ("form", "part", "parameter"))
+ARMS = tuple(names_of("arm"))
+"""What is searched with, in the order of every figure; others follow as they come."""
+SETS = colours_of("set")
+"""Colours of question sets in the paper's order, by the last word of their name."""
+_OF_METHODS = {name: getattr(method, "colour", "") for name, method in METHODS.items()}
+COLOURS = {name: colour for name, colour in _OF_METHODS.items() if colour}
+COLOURS |= colours_of("arm", "other", "series")
+"""By key: methods (each brings its own), arms, parts of a set, classes of passages, verdicts."""
+_AT_ONE = ("chr", "chr+rotation", "chr+stranger")
+"""Rows of the main tables that are searched at the paper's lambda, 1."""
 
 
 def label_of(key: str) -> str:
@@ -82,14 +58,13 @@ def label_of(key: str) -> str:
     """
     family, _, rest = key.partition("@")
     at, _, aside = rest.partition("+")
-    words = [_family(family)]
-    if not words[0]:
+    first = _family_label(family)
+    if not first:
         return key
-    if at:
-        words.append(_lambda(at))
+    others = [_lambda_label(at)] if at else []
     if aside:
-        words.append(_said(aside))
-    return ", ".join(words)
+        others.append(_part_label(aside))
+    return ", ".join([first, *others])
 
 
 def pair_label(arm: str, against: str) -> str:
@@ -116,51 +91,74 @@ def with_labels(table: pd.DataFrame) -> pd.DataFrame:
     return labelled
 
 
-def grid_label(method: str, lam: float) -> str:
-    """The words for a row of the grid, with its lambda: ``chr_given`` is CHR at the reader's."""
+def method_label(method: str, lam: float) -> str:
+    """The words for a row of the main tables: ``chr_given`` is CHR at the reader's ``lam``."""
     if method == "chr_given":
         return f"CHR, λ = {lam:g} (yours)"
     return label_of(f"{method}@1" if method in _AT_ONE else method)
 
 
-_AT_ONE = ("chr", "chr+rotation", "chr+stranger")
-"""Rows of the grid that are searched at the paper's lambda, 1."""
+def colour_of(key: str, place: int = 0) -> str:
+    """The colour of a key; of whatever has none, one by its ``place`` in the figure.
+
+    An arm has the colour of its family, whatever its lambda.
+    """
+    family = key.partition("@")[0]
+    # A method may have been registered since this was read.
+    own = COLOURS.get(family) or getattr(METHODS.get(family), "colour", "")
+    return own or SETS.get(key.lower().split()[-1], _OTHER_COLOURS[place % len(_OTHER_COLOURS)])
 
 
-def _family(family: str) -> str:
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of question sets without repetition: in the order of ``SETS``, then any others."""
+    return sorted(sorted(set(names)), key=lambda x: [x.endswith(s) for s in SETS], reverse=True)
+
+
+def in_order_of_arms(names: Iterable[str], given: Iterable[str] = ()) -> list[str]:
+    """Names without repetition, those of ``ARMS`` first, the others as they are ``given``."""
+    wanted = set(names)
+    known = [name for name in ARMS if name in wanted]
+    return known + [name for name in dict.fromkeys([*given, *names]) if name in wanted - set(known)]
+
+
+def _family_label(family: str) -> str:
     """The words for a key without its lambda, "" where it is none."""
-    if family in _WHOLE:
+    if _WHOLE.get(family):
         return _WHOLE[family]
-    form, *more = family.split("+")
+    form, *parts = family.split("+")
     if form not in _FORMS:
         # A method that somebody adds brings its name; without one its key is its name.
         return getattr(METHODS.get(family), "paper_name", "") or (
             family if family in METHODS else ""
         )
-    first = _FORMS[form]
-    if form == "hplus" and all(part.startswith("exchanged") for part in more):
-        first = "H+ alone"
-    return ", ".join([first, *map(_said, more)])
+    exchanged_only = all(part.startswith("exchanged") for part in parts)
+    first = "H+ alone" if form == "hplus" and exchanged_only else _FORMS[form]
+    return ", ".join([first, *map(_part_label, parts)])
 
 
-def _said(part: str) -> str:
+def _part_label(part: str) -> str:
     """The words for one part of a key, such as pool100; a part without words is its own."""
-    found = re.fullmatch(r"([a-z_]+)([\d.]*)", part)
-    if found is None or found[1] not in _MORE:
+    if part in _PARTS:
+        return _PARTS[part]
+    named = re.fullmatch(r"([a-z_]+)([\d.]*)", part)
+    if named is None or named[1] not in _PARTS:
         # A mimic may be of any kind that its benchmark names.
         return part.replace("_", " ")
-    return _MORE[found[1]](found[2])
+    number = named[2]
+    if named[1] == "exchanged":
+        number = f"{float(number):.0%}".replace("%", " %")
+    return _PARTS[named[1]].format(number)
 
 
-def _lambda(at: str) -> str:
+def _lambda_label(at: str) -> str:
     """The words for a fixed lambda, or for the rule that finds one for each question."""
     if re.fullmatch(r"-?[\d.]+", at):
         return f"λ = {at}"
     name, _, settings = at.partition(" (")
     if not settings:
         return at
-    told = []
+    shown = []
     for setting in settings.rstrip(")").split(", "):
         parameter, _, value = setting.partition("=")
-        told.append(f"{_PARAMETERS.get(parameter, parameter)} = {float(value):.3g}")
-    return f"{name} ({', '.join(told)})"
+        shown.append(f"{_PARAMETERS.get(parameter, parameter)} = {float(value):.3g}")
+    return f"{name} ({', '.join(shown)})"

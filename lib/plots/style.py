@@ -256,15 +256,18 @@ def ink(colour: str) -> tuple[float, float, float]:
 def count_label(counts: pd.Series) -> str:
     """The words for counts: "n = 9", or "n = 7 to 9" where counts differ."""
     few, many = (0, 0) if counts.empty else (int(counts.min()), int(counts.max()))
-    return f"n = {few}" if few == many else f"n = {few} to {many}"
+    return f"n = {few:,}" if few == many else f"n = {few:,} to {many:,}"
 
 
 def legend_below(figure, axes, title: str = "", columns: int = 6) -> None:
-    """One legend below all panels, each name once, where it covers nothing."""
+    """One legend below all panels, each name once; without names its title alone."""
     named = {}
     for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        named |= dict(zip(labels, handles, strict=True))
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    if not any(named):
+        figure.supxlabel(title, fontsize=9)
+        return
     # An inch holds about 16 letters; a handle and the gap behind a name take as much as seven.
     longest = max((len(label) + 7 for label in named), default=1)
     fitting = int(16 * figure.get_figwidth() / longest)

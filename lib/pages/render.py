@@ -1,0 +1,186 @@
+"""Sentences and blocks made from committed results: the templates in docs/_templates.
+
+``blocks.j2`` has the generated blocks of README.md and docs/, ``notebooks.j2`` what a notebook
+found. A template reads results, and a number that was not measured is no number: it raises.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+from jinja2.environment import TemplateModule
+from jinja2.runtime import Macro
+
+from lib.base import paths
+from lib.base.files import read_manifest
+from lib.base.provenance import read_result
+from lib.pages.readable import plain, words
+from lib.plots.captions import Lookup, template_environment
+from lib.profiles import load_profile
+
+PROFILES = ("mini", "open")
+"""Whose results are committed; ``paper`` needs GPUs and a model hub, and is shown as NOT RUN."""
+TEMPLATES = Path(__file__).parents[2] / "docs" / "_templates"
+PAPERS = paths.DATA / "papers.csv"
+"""What of each paper is here: a row an item."""
+_MAKES = {
+    "": "make notebooks (faults: make faults)",
+    "scale": "make setup && .venv/bin/python -m tools.measure_needs",
+}
+"""What makes results of no profile."""
+
+
+def manifest_of(name: str, profile: str = "") -> dict:
+    """The manifest of a committed result; FileNotFoundError with the command that makes it."""
+    path = paths.committed(profile) / f"{name}.csv"
+    for stored in (path, path.with_suffix(".csv.xz")):
+        manifest = read_manifest(stored)
+        if manifest is not None:
+            return manifest
+    how = _MAKES.get(profile, f"make figures PROFILE={profile}")
+    raise FileNotFoundError(
+        f"{path.relative_to(paths.DATA.parent)} is missing or does not match its manifest; "
+        f"run: {how}"
+    )
+
+
+def read(name: str, profile: str = "open") -> Lookup:
+    """A committed result; raises as ``manifest_of`` does."""
+    manifest_of(name, profile)
+    return Lookup(read_result(name, profile, committed=True)[0])
+
+
+def interval(row, column: str = "value", ends: str = "", sign: str = "", places: int = 3) -> str:
+    """A number with its interval: "0.150 (0.110 to 0.190)", the ends ``<ends>low`` and high."""
+    low, high = (getattr(row, f"{ends}{end}") for end in ("low", "high"))
+    return f"{getattr(row, column):{sign}.{places}f} ({low:.{places}f} to {high:.{places}f})"
+
+
+def chance(p: float) -> str:
+    """A p-value with three decimals; results hold no more, so 0.000 is less than a thousandth."""
+    return "< 0.001" if p < 0.0005 else f"{p:.3f}"
+
+
+def cell(value: object) -> str:
+    """A value as a cell of a Markdown table: on one line, with a bar as text, "–" for none."""
+    if value is None or value == "" or (isinstance(value, float) and pd.isna(value)):
+        return "–"
+    return re.sub(r"\s*[\n\r]\s*", " ", str(value)).replace("|", "\\|")
+
+
+def finding(name: str, /, **values) -> str:
+    """What a notebook found, by the name of a macro of notebooks.j2; tables as DataFrames."""
+    looked_up = {
+        key: Lookup(value) if isinstance(value, pd.DataFrame) else value
+        for key, value in values.items()
+    }
+    return _reflow(getattr(_module("notebooks.j2"), name)(**looked_up))
+
+
+def block(name: str) -> str:
+    """A block of the pages, or of a notebook, by the name of a macro of blocks.j2."""
+    return _reflow(getattr(_module("blocks.j2"), name)())
+
+
+def _reflow(text: str) -> str:
+    """A paragraph or an item of a list on one line each, rows of tables as they are."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        continues = line.strip() and lines and lines[-1] and lines[-1][0] not in "|<"
+        if continues and line.lstrip()[0] != "|" and not line.startswith(("- ", "<")):
+            lines[-1] += f" {line.strip()}"
+        elif line.strip() or (lines and lines[-1]):
+            lines.append(line.strip())
+    return "\n".join(lines).strip()
+
+
+def block_names() -> list[str]:
+    """The macros of blocks.j2 that are whole blocks; those that begin with "_" are parts."""
+    macros = vars(_module("blocks.j2")).items()
+    return [name for name, macro in macros if isinstance(macro, Macro)]
+
+
+@cache
+def _module(template: str) -> TemplateModule:
+    environment = template_environment(TEMPLATES)
+    environment.filters |= {"plain": plain, "cell": cell}
+    environment.globals |= {
+        made.__name__: made
+        for made in (
+            interval,
+            chance,
+            words,
+            load_profile,
+            declared,
+            together,
+            declarations,
+            known_errata,
+            instruments,
+            papers,
+            disk_of_a_paper_run,
+        )
+    }
+    # Looked up when it is called: a test may have results of its own.
+    environment.globals["read"] = lambda name, profile="open": read(name, profile)
+    return environment.get_template(template).module
+
+
+# what the blocks read besides results -------------------------------------------------------------
+
+
+def declared(study: str) -> Lookup:
+    """The declared tests of a study; ``excludes`` is empty where nothing could be excluded."""
+    table = read(f"claims_{study}").table
+    if "excludes" not in table:
+        table = table.assign(excludes="")
+    return Lookup(table[table["status"] == "primary"].fillna({"verdict": "", "excludes": ""}))
+
+
+def together(*tables: Lookup) -> Lookup:
+    """The rows of several tables."""
+    return Lookup(pd.concat(table.table for table in tables))
+
+
+def declarations() -> dict:
+    """What was declared, by test set."""
+    from lib.study import primary_tests
+
+    return primary_tests()
+
+
+def known_errata(name: str) -> list[str]:
+    """What a declaration says wrongly of its test set."""
+    from lib.study import errata
+
+    return errata(name)
+
+
+def instruments(table: pd.DataFrame) -> pd.DataFrame:
+    """Which models tell a contradiction from an agreement, and on which sets."""
+    from lib.studies.nli import labelled
+
+    return labelled.instruments(table)
+
+
+def papers() -> pd.DataFrame:
+    """The list behind docs/papers.md: what of each paper is here."""
+    return pd.read_csv(PAPERS, dtype=str, keep_default_na=False)
+
+
+def disk_of_a_paper_run() -> dict[str, int]:
+    """Gigabytes that a run at the paper's scale needs, in all and by what they hold."""
+    from lib.cost.needs import MODELS
+    from lib.data.medrag import estimate
+
+    sizes = [estimate(name) for name in load_profile("paper").corpora]
+    stored = read("needs", "scale").get(what="bytes of a stored passage")
+    parts = {
+        "downloads": round(sum(size.download_gb for size in sizes)),
+        "vectors": round(sum(size.float16_gb for size in sizes)),
+        "texts": round(sum(size.rows for size in sizes) * stored / 1e9),
+    }
+    weights = round(sum(2 * billions for billions, *_ in MODELS.values()))
+    return parts | {"all": sum(parts.values()), "weights": weights}

@@ -1,0 +1,165 @@
+"""Tables that one notebook shows, shaped for a reader: the audit's, and printed beside measured.
+
+RAG² and SL-HyDE print accuracies and scores of other models. So what stands side by side is what
+one step adds: the steps are rows of docs/_templates/steps.csv.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from html import escape
+
+import pandas as pd
+
+from lib.base.paths import REPORTED
+from lib.pages.readable import words
+from lib.pages.render import TEMPLATES
+from lib.plots.labels import names_of
+from lib.report import pivot
+
+VERDICTS = ("IMPOSSIBLE", "MISPRINT", "IN TENSION", "CONSISTENT")
+"""Of the audit, what cannot be first (``lib.studies.paper_audit.reported``)."""
+FILTERS = names_of("filter", "score")
+
+
+# printed beside measured --------------------------------------------------------------------------
+
+
+def _steps(paper: str) -> Iterator:
+    """The steps of a paper with the gain that its table prints: mean, least and most, and cells."""
+    steps = pd.read_csv(TEMPLATES / "steps.csv", dtype=str, keep_default_na=False)
+    for step in steps[steps["paper"] == paper].itertuples():
+        printed = pd.read_csv(REPORTED / f"{step.printed}.csv")
+        printed = printed[~printed[step.of].str.startswith("Average")]
+        keys = [key for key in (step.of, step.among) if key]
+        # One printed table has a row twice, in both of its parts.
+        printed = printed.drop_duplicates([*keys, step.by, "value"])
+        wide = pivot(printed, keys, step.by)
+        yield step, (wide[step.row] - wide[step.against_row]).dropna()
+
+
+def rag2_beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """What each step of RAG² adds: printed (points of accuracy) and measured (shares), a row each.
+
+    Columns: step, printed (mean; least to most over models and sets), dataset, metric, difference,
+    low, high, n. ``tables`` are those of ``lib.studies.rag2.results``.
+    """
+    rows = []
+    for step, gains in _steps("RAG²"):
+        spread = f"{gains.mean():+.1f} ({gains.min():+.1f} to {gains.max():+.1f}"
+        row = {"step": step.step, "printed, points": f"{spread}, {len(gains)} cells)"}
+        claims = tables[step.measured].set_index(["dataset", "metric", "arm", "against"])
+        for place in step.where.split("; "):
+            dataset, metric = place.split(": ")
+            claim = claims.loc[(dataset, metric, step.arm, step.against)]
+            numbers = claim[["difference", "low", "high", "n"]].to_dict()
+            rows.append(row | {"dataset": dataset, "metric": metric} | numbers)
+    return pd.DataFrame(rows)
+
+
+def slhyde_beside(table: pd.DataFrame) -> pd.DataFrame:
+    """What each change to SL-HyDE adds: printed and measured, both in points, a row each.
+
+    ``table`` is ``slhyde_table``. Columns: change, metric, table, printed (mean; least to most over
+    tasks or sets), then a column for each measured set. The measured differences are of means on
+    the same queries; ``slhyde_claims`` has their intervals.
+    """
+    measured = table.set_index(["dataset", "method", "metric"])["value"]
+    rows = []
+    for step, gains in _steps("SL-HyDE"):
+        printed = f"{gains.mean():+.1f} ({gains.min():+.1f} to {gains.max():+.1f})"
+        number = step.printed.rpartition("table")[2]
+        row = {"change": step.step, "metric": step.where, "table": number}
+        row["printed"] = printed
+        for name in ("scifact", "bioasq"):
+            means = measured[f"{name}, with passages"]
+            gain = means[step.arm, step.where] - means[step.against, step.where]
+            row[name] = f"{100 * gain:+.1f}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def slhyde_declared(claims: pd.DataFrame) -> pd.DataFrame:
+    """The primary tests of ``slhyde_claims``, one a row, with their verdicts."""
+    columns = ["claim", "arm", "against", "value", "value_against", "difference", "low", "high"]
+    return claims.loc[claims["status"] == "primary", [*columns, "p_holm", "n", "verdict"]]
+
+
+def with_filter_names(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with filters, labels and scores called as the figures call them."""
+    named = table.copy()
+    for column in {"filter", "trained", "score", "truth"} & set(table):
+        named[column] = named[column].replace(FILTERS)
+    for column in {"arm", "against", "truth"} & set(table):
+        # "question | cosine, as 25 % of training": an arm after a filter; or a label.
+        named[column] = [
+            re.sub(r"^(.* \| )?([^,|]+)", _filter_words, name) for name in named[column]
+        ]
+    # Where a table says how well pairs are told apart, its value is an AUROC.
+    return named.rename(columns={"value": "auroc"}) if "within" in named else named
+
+
+def _filter_words(match: re.Match) -> str:
+    return (match[1] or "") + FILTERS.get(match[2], match[2])
+
+
+# the audit ----------------------------------------------------------------------------------------
+
+
+def audit_rows(audit: pd.DataFrame, ids: str | list[str] = "") -> pd.DataFrame:
+    """Rows of the audit without their ids: what cannot be comes first.
+
+    ``ids`` is how the ids begin, or a list of ids; all rows without it. Columns: paper, where,
+    claim, printed, recomputed, verdict.
+    """
+    rows = audit
+    if isinstance(ids, list):
+        rows = audit.set_index("id").loc[ids].reset_index()
+    elif ids:
+        rows = audit[audit["id"].str.startswith(ids)]
+    order = rows["verdict"].map(VERDICTS.index).sort_values(kind="stable").index
+    shown = rows.loc[order, ["paper", "where", "claim", "printed", "recomputed", "verdict"]]
+    named = {column: shown[column].map(_measures_named) for column in ("claim", "recomputed")}
+    return shown.assign(**named)
+
+
+def _measures_named(text: str) -> str:
+    """A sentence of the audit with the paper's names for measures."""
+    keys = r"\b(rouge[12L]|jsd|kld|[a-z]+(?:_[a-z]+)+)\b"
+    text = re.sub(r"^so in (\d+ of \d+)$", r"holds for \1", text)
+    return re.sub(keys, lambda key: words(key[0]), text)
+
+
+def audit_list(audit: pd.DataFrame, colours: Mapping[str, str]) -> str:
+    """The whole audit as HTML: by verdict, what cannot be first; a claim opens to its working.
+
+    ``colours`` is a colour for each verdict.
+    """
+    heads = "".join(f"<th>{head}</th>" for head in ("paper", "claim", "printed", "recomputed"))
+    lines = ["<table>"]
+    for verdict in VERDICTS:
+        rows = audit[audit["verdict"] == verdict]
+        bar = f"border-left:8px solid {colours[verdict]};padding-left:4px"
+        title = f'<b style="{bar}">{verdict}</b>, {len(rows)} rows'
+        lines.append(f'<tr><th colspan="4" style="text-align:left">{title}</th></tr>')
+        lines.append(f"<tr>{heads}</tr>")
+        lines += [_audit_row(row) for row in rows.to_dict("records")]
+    return "\n".join([*lines, "</table>"])
+
+
+def _audit_row(row: Mapping[str, str]) -> str:
+    text = {column: escape(_measures_named(value)) for column, value in row.items()}
+    working = f"<b>Assumption:</b> {text['assumption']}<br><b>Working:</b> {text['working']}"
+    claim = f"<details><summary>{text['claim']}</summary>{working}</details>"
+    where = f"{text['paper']}, {text['where']}"
+    cells = (where, claim, text["printed"], text["recomputed"])
+    return "<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def moved_rows(moved: pd.DataFrame, *audits: pd.DataFrame) -> pd.DataFrame:
+    """What moved between audits (``lib.studies.paper_audit.what_moved``), by claim and not by id."""
+    known = pd.concat(audits).drop_duplicates("id").set_index("id")["claim"]
+    shown = moved.reset_index(drop=True)
+    shown.insert(0, "claim", [_measures_named(known[name]) for name in moved.index])
+    return shown
