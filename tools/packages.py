@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,7 +99,8 @@ def fitting_lock(environment: dict[str, str]) -> Path | None:
 def pinned_torch() -> str:
     """The version of torch that requirements.txt pins, without its build."""
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    return re.search(r"^torch==(\S+)", text, re.MULTILINE)[1]
+    (version,) = re.findall(r"^torch==(\S+)", text, re.MULTILINE)
+    return version
 
 
 def install() -> None:
@@ -159,10 +161,21 @@ def audit() -> None:
     Exits with pip-audit's status, which is not 0 where something is vulnerable or was not asked.
     """
     file = ROOT / "locks" / "linux-cuda.txt"
-    command = [Path(sys.executable).with_name("uv"), "tool", "run", PIP_AUDIT, "--strict"]
-    options = ["-r", str(file), "--require-hashes", "--disable-pip"]
-    sys.exit(subprocess.run([*command, *options], env=uv_environment()).returncode)
+    program = str(Path(sys.executable).with_name("uv"))
+    command = [program, "tool", "run", PIP_AUDIT, "--strict", "--require-hashes", "--disable-pip"]
+    sys.exit(subprocess.run([*command, "-r", str(file)], env=uv_environment()).returncode)
+
+
+def main(command: str, *names: str) -> None:
+    """Run one of the commands; ``names`` are those of an extra."""
+    commands: dict[str, Callable[..., None]] = {
+        "install": install,
+        "extra": extra,
+        "lock": lock,
+        "audit": audit,
+    }
+    commands[command](*names)
 
 
 if __name__ == "__main__":
-    {"install": install, "extra": extra, "lock": lock, "audit": audit}[sys.argv[1]](*sys.argv[2:])
+    main(*sys.argv[1:])
