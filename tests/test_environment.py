@@ -74,7 +74,7 @@ def imported(path: Path) -> set[str]:
 
 def test_every_package_that_is_imported_is_pinned():
     files = [p for folder in ("lib", "tests") for p in (paths.ROOT / folder).rglob("*.py")]
-    own = {"lib", "tests", *(p.stem for p in (paths.ROOT / "tests").glob("*.py"))}
+    own = {"lib", "tests", "tools", *(p.stem for p in (paths.ROOT / "tests").glob("*.py"))}
     used = set().union(*map(imported, files)) - own - set(sys.stdlib_module_names)
     assert {"numpy", "faiss", "semantic_text_splitter"} <= used
     pinned = {lock.normal(pin.split("==")[0]) for pin in pins("requirements.txt")}
