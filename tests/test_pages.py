@@ -10,7 +10,7 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
-from lib.studies.selflearn.retriever import LOW_RATE
+from lib.studies.selflearn.trained import LOW_RATE
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest

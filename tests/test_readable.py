@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-from lib.studies.paper_audit.reported import VERDICTS as REPORTED_VERDICTS
+from lib.studies.paper_audit.printed import VERDICTS as REPORTED_VERDICTS
 
 from lib.base.provenance import read_result
 from lib.pages.readable import (

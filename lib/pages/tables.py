@@ -158,7 +158,7 @@ def _audit_row(row: Mapping[str, str]) -> str:
 
 
 def moved_rows(moved: pd.DataFrame, *audits: pd.DataFrame) -> pd.DataFrame:
-    """What moved between audits (``lib.studies.paper_audit.what_moved``), by claim and not by id."""
+    """What moved between audits (``paper_audit.what_moved``), by claim and not by id."""
     known = pd.concat(audits).drop_duplicates("id").set_index("id")["claim"]
     shown = moved.reset_index(drop=True)
     shown.insert(0, "claim", [_measures_named(known[name]) for name in moved.index])
