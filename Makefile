@@ -106,10 +106,9 @@ soak: $(READY)  ## two processes on one cache and one recording, killed at rando
 	@$(PY) -m tests.kill_shared $(or $(SECONDS),300)
 
 train: $(READY)  ## train the shipped adapters anew (needs the data; three hours; goes on where it stopped; BASE=mpnet: on that)
-	@$(PY) -m lib.studies.nli.adapters $(if $(BASE),--base $(BASE))
-	@$(if $(BASE),,$(PY) -m lib.studies.rag2.reranker)
-	@$(if $(BASE),,$(PY) -m lib.studies.rag2.train_filters)
-	@$(if $(BASE),,$(PY) -m lib.studies.selflearn.retriever)
+	@$(PY) -m tools.train_contradiction $(if $(BASE),--base $(BASE))
+	@$(if $(BASE),,$(PY) -m tools.train_filters)
+	@$(if $(BASE),,$(PY) -m tools.slhyde_retriever)
 
 rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
 	@$(PY) -m tests.rehearsal.run

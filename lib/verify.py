@@ -56,8 +56,8 @@ ELSEWHERE = {
     "needs": "python -m lib.cost.measure",
     "slhyde_cmedir": "python -m lib.studies.selflearn.cmedir_study",
     "slhyde_cmedir_claims": "python -m lib.studies.selflearn.cmedir_study",
-    "slhyde_rates": "python -m lib.studies.selflearn.rates",
-    "slhyde_rates_disorder": "python -m lib.studies.selflearn.rates",
+    "slhyde_rates": "python -m tools.slhyde_retriever --rates",
+    "slhyde_rates_disorder": "python -m tools.slhyde_retriever --rates",
     "real_mpnet": "make figures PROFILE=open ENCODER=mpnet",
 }
 """Committed tables that no notebook makes, and what makes them."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lib.data.passages import Passage
-from lib.llm.batch import Nothing
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.prompts import load_prompt
-from lib.llm.recorder import Recorder, RecordingMiss
+from lib.llm.recorder import Recorder
 from lib.run import Retriever
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
@@ -32,6 +32,8 @@ from lib.studies.selflearn.building import (
     task_of,
     thresholds,
 )
+from tools import texts
+from tools.annotation import give_texts, pending, record_texts, recorded
 
 DISEASES = ["gout", "measles", "scurvy", "rabies", "mumps", "asthma", "tetanus", "anthrax"]
 GIVEN = DISEASES[:4]
@@ -332,101 +334,30 @@ def test_only_steps_that_may_know_it_are_shown_the_known_answer():
         assert (set(labelled) <= known and len(labelled) == 1) == (step in ("extract", "validate"))
 
 
-# the desk ----------------------------------------------------------------------------------------
+# requests and control items ------------------------------------------------------------------
 
 
-def run_desk(folder, recording, llm: StandIn) -> list[dict[str, int]]:
-    """Rounds of sheets, answered by a stand-in, until all is recorded: how many a step, each."""
-    rounds = []
-    while True:
-        recorded = study._recorded(recording)
-        requests = study.asked(QUERIES, search_in(PASSAGES), recorded)
-        if not requests:
-            return rounds
-        rounds.append({step: len(own) for step, own in requests.items()})
-        for path in study.give(requests, folder):
-            key = json.loads((folder / "keys" / f"{path.stem}.json").read_text())
-            lines = []
-            for number, request in enumerate(key["requests"], 1):
-                text = llm.reply_to(key["kind"], request["messages"])
-                lines.append(json.dumps({"number": number, "reply": text}) + "\n")
-            path.with_name(f"{path.stem}.replies.jsonl").write_text("".join(lines))
-        study.take(folder, recording)
-
-
-@pytest.fixture
-def recording(tmp_path):
-    return tmp_path / "building.jsonl.gz"
-
-
-def test_sheets_go_out_step_by_step_until_all_is_recorded(tmp_path, recording):
-    instead = {("medical", "car's battery"): ['{"label": 0', {"reason": "a car", "label": 0}]}
-    rounds = run_desk(tmp_path / "desk", recording, StandIn(instead))
-    # Eight queries and six plants; one reply is broken and repaired beside the next steps.
-    assert rounds[0] == {"medical": 14}
-    assert rounds[1] == {"rank": 4, "relevance": 4 + 3}
-    assert rounds[2:5] == [{"extract": 12}, {"answer": 12}, {"validate": 12 + 3}]
-    assert rounds[5] == {"relevance": 12}
-    assert rounds[6:] == [{"medical": 1}]
-    llm = Recorder(None, recording, "replay")
-    pairs = build(QUERIES, llm, search_in(PASSAGES))
+def test_requests_go_out_step_by_step_until_all_is_recorded(tmp_path, monkeypatch):
+    path, llm, rounds = tmp_path / "building.jsonl.gz", StandIn(), []
+    monkeypatch.setattr(texts, "load_passages", lambda name: PASSAGES)
+    monkeypatch.setattr(texts, "unlabelled", lambda passages: passages)
+    monkeypatch.setattr(study, "open_queries", lambda passages, allowed: QUERIES)
+    while requests := pending(texts.building_asks(recorded(path, WRITER)), recorded(path, WRITER)):
+        rounds.append(Counter(request.method for request in requests))
+        desk = tmp_path / str(len(rounds))
+        for place in give_texts("building", requests, desk):
+            key = json.loads((desk / "keys" / f"{place}.json").read_text())["requests"]
+            for name, request in key.items():
+                reply = llm.reply_to(request["method"], request["messages"])
+                (desk / place / f"{name}.reply").write_text(reply)
+        assert record_texts("building", desk, path, WRITER, "an author", texts.own_words)[1] == []
+    assert (
+        rounds[0]["medical"] == 14 and "rank" not in rounds[0]
+    )  # eight queries, six control items
+    assert sum(count["rank"] for count in rounds) == 4
+    assert sum(count["relevance"] for count in rounds) == 4 + 12 + 3
+    pairs = build(QUERIES, Recorder(None, path, "replay"), search_in(PASSAGES))
     assert not any(pair.dropped for pair in pairs)
-    rows = study.caught(QUERIES, llm).set_index("step")
-    assert rows.loc["medical"].tolist() == [6, 1, 0]
-
-
-def test_a_set_is_the_same_whenever_it_is_built_from_the_same_recording(tmp_path, recording):
-    run_desk(tmp_path / "desk", recording, StandIn({("extract", "mumps"): {"sentences": [3]}}))
-    before = recording.read_bytes()
-    pairs = build(QUERIES, Recorder(None, recording, "replay"), search_in(PASSAGES))
-    again = build(QUERIES, Recorder(None, recording, "replay"), search_in(PASSAGES))
-    assert pairs == again
-    one, other = (task_of("x", made, PASSAGES) for made in (pairs, again))
-    assert one == other
-    assert study.take(tmp_path / "desk", recording) == (0, [])
-    assert recording.read_bytes() == before
-
-
-def test_what_is_not_recorded_is_no_reply(recording, tmp_path):
-    with pytest.raises(RecordingMiss):
-        build(QUERIES, Nothing(WRITER), search_in(PASSAGES))
-    study.give(study.asked(QUERIES, search_in(PASSAGES), Nothing(WRITER)), tmp_path)
-    assert study.take(tmp_path, recording) == (0, ["step1"])
-    with pytest.raises(ValueError, match=r"step1\.replies\.jsonl is not there"):
-        study.give({}, tmp_path)
-
-
-@pytest.mark.parametrize("change", ["missing", "twice", "empty", "copied"])
-def test_replies_that_do_not_fit_a_sheet_are_refused(change, tmp_path, recording):
-    requests = study.asked(QUERIES[:2], search_in(PASSAGES), Nothing(WRITER))
-    (sheet,) = study.give(requests, tmp_path)
-    rows = [{"number": i, "reply": "{}"} for i in range(1, 9)]
-    if change == "missing":
-        rows.pop()
-    if change == "twice":
-        rows[1]["number"] = 1
-    if change == "empty":
-        rows[3]["reply"] = " "
-    if change == "copied":
-        prompt = json.loads(sheet.read_text().splitlines()[2])["prompt"]
-        rows[2]["reply"] = "It says: " + " ".join(prompt.split()[5:27])
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "step1.replies.jsonl").write_text(lines)
-    assert len(sheet.read_text().splitlines()) == 8
-    with pytest.raises(ValueError, match="repl"):
-        study.take(tmp_path, recording)
-    assert not recording.exists()
-
-
-def test_a_sheet_tells_nothing_but_the_prompts(tmp_path):
-    requests = study.asked(QUERIES, search_in(PASSAGES), Nothing(WRITER))
-    (sheet,) = study.give(requests, tmp_path)
-    rows = [json.loads(line) for line in sheet.read_text().splitlines()]
-    assert [row["number"] for row in rows] == list(range(1, 15))
-    assert all(set(row) == {"number", "prompt"} for row in rows)
-    assert not any("medquad" in row["prompt"] or "planted" in row["prompt"] for row in rows)
-    first_six = " ".join(row["prompt"] for row in rows[:6])
-    assert "is known" in first_six  # plants do not stand together
 
 
 def test_plants_are_of_another_query_and_are_dropped_by_whoever_reads():

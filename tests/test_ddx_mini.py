@@ -30,10 +30,10 @@ from lib.methods import METHODS
 from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.search.embed import HashEncoder, load_encoder
-from lib.studies.grid.reference import record_reference
 from lib.studies.lam.study import Study, hypotheses_of, open_study
 from lib.ways import DRAWS, with_strangers
 from tests.ddx_check import frozen_problems, range_problems, real_ranges, text_statistics, validate
+from tools.reference import record_reference
 
 
 def write_jsonl(path: Path, rows: list[dict]) -> None:

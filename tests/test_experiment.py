@@ -37,7 +37,7 @@ from lib.search.bm25 import BM25Index
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import Pair, claims, long_values, mean_interval
-from lib.studies.grid import again, controls, paper_setup, reference
+from lib.studies.grid import again, controls, paper_setup
 from lib.studies.grid import tables as paper_tables
 from lib.studies.grid.again import answer_again, expand_again
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid
@@ -1149,22 +1149,6 @@ def test_every_reading_is_in_the_reference_recording_word_for_word():
     }
     for row in rows:
         assert said.get(row["key"]) == row["text"], (row["method"], row["qid"])
-
-
-def test_the_reference_is_recorded_anew_and_twice_is_the_same(tmp_path):
-    path = tmp_path / "reference.jsonl"
-    old = {
-        "key": "0",
-        "author": "reference text",
-        "model": "reference text",
-        "sample": 0,
-        "reply": {"text": "to a request that no method makes"},
-    }
-    path.write_text(json.dumps(old) + "\n")
-    once = reference.record_reference(path).read_bytes()
-    keys = [json.loads(line)["key"] for line in once.splitlines()]
-    assert keys == sorted(set(keys)) and "0" not in keys
-    assert reference.record_reference(path).read_bytes() == once
 
 
 def test_the_readme_states_the_corruption_sweep_as_it_is_drawn():

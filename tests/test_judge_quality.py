@@ -8,16 +8,14 @@ import pytest
 
 from lib.data.questions import Question
 from lib.studies.real import quality
-from lib.studies.real.plants import KINDS, plants_for, wrong_option
 from lib.studies.real.quality import (
     agreement,
     helpful_passages,
     is_instrument,
     known_truth,
     planted_errors,
-    read_again,
-    read_alone,
 )
+from tools.judging import _EVERY, _read_again, control_items
 
 QUESTIONS = {
     f"q{i}": Question(f"q{i}", "Why?", dict.fromkeys("ABCD", "x"), "A", "medqa") for i in range(40)
@@ -38,7 +36,7 @@ def two_passes(says_again) -> list[dict]:
             said = "A" if i < 2 else ""
             one = row(qid, f"p{i}", "first", said, 3 if said else 0)
             rows.append(one)
-            if read_again(one):
+            if _read_again(one):
                 rows.append(row(qid, f"p{i}", "second", says_again(said, i), 3 if said else 0))
     return rows
 
@@ -104,20 +102,11 @@ def test_a_judge_who_guesses_has_kappa_near_0():
     assert abs(kappa_of(rows)) < 0.1
 
 
-def test_everything_that_speaks_is_judged_again_and_a_tenth_of_the_rest():
-    silent = [row("q", f"p{i}", "first") for i in range(4000)]
-    assert 0.08 < np.mean([read_again(one) for one in silent]) < 0.12
-    assert 0.03 < np.mean([read_alone(one) for one in silent]) < 0.07
-    for one in (row("q", "p", "first", "A"), row("q", "plant:words:q", "first")):
-        assert read_again(one)
-    assert read_again(row("q", "p", "first", topic=None))
-
-
 def planted():
     pool = {f"p{i}": f"text {i}" for i in range(9)}
     made = []
     for place, question in enumerate(QUESTIONS.values()):
-        made += plants_for(question, place, pool, ["a stranger"], "false words")
+        made += control_items(question, place, pool, ["a stranger"], "false words")
     return made
 
 
@@ -136,11 +125,11 @@ def labels_of(plants, faults=()) -> list[dict]:
 
 def test_every_kind_is_planted_and_a_careful_judge_makes_no_error():
     plants = planted()
-    assert {plant.kind for plant in plants} == set(KINDS)
+    assert {plant.kind for plant in plants} == set(_EVERY)
     assert planted_errors(labels_of(plants), plants)["value"].eq(0).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", list(_EVERY))
 def test_a_fault_shows_in_its_own_kind(kind):
     plants = planted()
     table = planted_errors(labels_of(plants, {kind}), plants).set_index("check")["value"]
@@ -152,11 +141,6 @@ def test_an_unjudged_plant_is_an_error():
     plants = planted()
     rows = [one | {"on_topic": None} for one in labels_of(plants)]
     assert planted_errors(rows, plants)["value"].eq(1).all()
-
-
-def test_a_counterfactual_is_never_written_for_the_right_option():
-    assert all(wrong_option(question) != question.answer for question in QUESTIONS.values())
-    assert len({wrong_option(question) for question in QUESTIONS.values()}) == 3
 
 
 def test_known_truth_tells_sensitivity_and_specificity():

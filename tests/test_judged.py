@@ -12,51 +12,26 @@ import pytest
 
 from lib.data.judgments import Evidence
 from lib.data.pair_judgments import (
-    REASONS,
-    PairLabel,
     Verdict,
-    add_pair_labels,
     read_pair_judgments,
     verdicts,
 )
-from lib.llm.chat import ScriptedChat
 from lib.profiles import load_profile
 from lib.search.embed import load_encoder
 from lib.studies.contradiction import study
 from lib.studies.evidence.load import load_evidence
-from lib.studies.judged import contrast, desk, fresh, plants, quality, sample, tables
-from lib.studies.judged.plants import IN_POOLS, Plant, plant, turned_pools
+from lib.studies.judged import contrast, fresh, quality, tables
+from lib.studies.judged.quality import Plant
 from lib.studies.judged.results import judged_tables
-from lib.studies.judged.sample import ARMS, Pool, mini_pools, period_of, real_pools
-from lib.studies.judged.sheets import make_sheet, read_pairs, sheet_messages
+from lib.studies.judged.sample import ARMS, period_of
 from lib.studies.judged.study import by_all, judged_study, most_contradictory, studies_of
 from lib.studies.nli.models import load_backend
 from lib.studies.real.quality import LEAST_KAPPA, MOST_ERRORS
+from tools.judging import REASONS
+from tools.pools import Pool, mini_pools
 
 TEXTS = {i: f"Drug {i} was given. It helped {n} of ten." for n, i in enumerate("abcd", 2)}
 POOL = Pool("query/x", TEXTS, tuple(combinations("abcd", 2)))
-WORK = [("query/x", a, b) for a, b in POOL.pairs]
-SHOWN = {("query/x", i): text for i, text in TEXTS.items()}
-
-
-def said(sheet, answers: dict) -> str:
-    """A judge's reply with what ``answers`` has for each pair of ids, "other" for the rest."""
-    number = {i: n for n, (_, i) in enumerate(sheet.items, 1)}
-    lines = []
-    for _, a, b in sheet.pairs:
-        first, second = sorted((number[a], number[b]))
-        answer = answers.get((a, b), "other")
-        lines.append(f"{first}-{second} {answer.format(a=number[a], b=number[b])}")
-    return "\n".join(lines)
-
-
-def test_every_pair_of_a_topic_of_evidence_mini_is_judged_once():
-    pools, topics = mini_pools(), Counter()
-    for abstract in load_evidence("evidence-mini"):
-        topics[abstract.medicine, abstract.topic] += 1
-    pairs = [pair for pool in pools for pair in pool.pairs]
-    assert len(pairs) == len(set(pairs)) == sum(n * (n - 1) // 2 for n in topics.values()) == 340
-    assert all(a < b for a, b in pairs)
 
 
 @pytest.mark.parametrize(
@@ -66,80 +41,6 @@ def test_every_pair_of_a_topic_of_evidence_mini_is_judged_once():
 )
 def test_the_first_year_belongs_to_a_period(year, period):
     assert period_of(year) == period
-
-
-def test_of_a_real_question_the_pairs_within_each_arm_are_judged(monkeypatch):
-    runs = [("hplus", "q", 1, "a"), ("hplus", "q", 2, "b"), ("chr@1", "q", 1, "c")]
-    runs += [("chr@1", "q", 2, "b"), ("hyde", "q", 1, "d"), ("hplus", "q", 6, "e")]
-    table = pd.DataFrame(runs, columns=["arm", "qid", "rank", "pid"])
-
-    class Question:
-        qid, dataset = "q", "medqa"
-
-    class Store:
-        def get_many(self, pids):
-            return [sample.Evidence(pid, "", pid, 2000) for pid in pids]
-
-    monkeypatch.setattr(sample, "shown_text", lambda passage: passage.text)
-    monkeypatch.setattr(sample.Evidence, "pid", property(lambda e: e.id), raising=False)
-    (pool,) = real_pools([Question], table, Store())
-    assert pool.pairs == (("a", "b"), ("b", "c")) and set(pool.texts) == {"a", "b", "c"}
-
-
-def test_a_sheet_shows_texts_and_pairs_and_nothing_else():
-    sheet = make_sheet(WORK, "first")
-    assert sheet == make_sheet(WORK[::-1], "first") != make_sheet(WORK, "second")
-    asked = "\n".join(message["content"] for message in sheet_messages(sheet, SHOWN))
-    assert "query/x" not in asked and "(2) It helped 3 of ten." in asked
-    listed = asked.partition("\nPairs: ")[2].partition("\n")[0].split(", ")
-    assert sorted(listed) == [f"{a}-{b}" for a, b in combinations(range(1, 5), 2)]
-
-
-def test_what_comes_back_becomes_the_label_of_the_right_texts():
-    sheet = make_sheet(WORK, "first")
-    answers = {
-        ("a", "b"): "same disagree {a}.2 {b}.1 dose",
-        ("a", "c"): "same agree {b}.2 {a}.1",
-        ("b", "c"): "same unclear",
-    }
-    labels = {(one.a, one.b): one for one in read_pairs(said(sheet, answers), sheet, SHOWN)}
-    assert labels["a", "b"] == PairLabel("query/x", "a", "b", True, "disagree", 2, 1, "dose")
-    assert labels["a", "c"] == PairLabel("query/x", "a", "c", True, "agree", 1, 2)
-    assert labels["b", "c"] == PairLabel("query/x", "b", "c", True, "unclear")
-    assert labels["c", "d"] == PairLabel("query/x", "c", "d", False)
-
-
-@pytest.mark.parametrize(
-    ("answer", "same", "stance"),
-    [
-        ("same disagree {a}.3 {b}.1 dose", True, "unclear"),  # there is no third sentence
-        ("same agree {a}.1", True, "unclear"),
-        ("maybe", None, ""),
-        ("same", None, ""),
-        ("other, for the drugs differ", False, ""),
-    ],
-)
-def test_a_stance_needs_its_sentences_and_a_label_its_words(answer, same, stance):
-    sheet = make_sheet(WORK, "first")
-    labels = {(x.a, x.b): x for x in read_pairs(said(sheet, {("a", "d"): answer}), sheet, SHOWN)}
-    assert (labels["a", "d"].same, labels["a", "d"].stance) == (same, stance)
-
-
-def test_a_pair_left_out_or_named_twice_is_unjudged():
-    sheet = make_sheet(WORK, "first")
-    first, second, *rest = said(sheet, {}).splitlines()
-    labels = read_pairs("\n".join([second, second, *rest]), sheet, SHOWN)
-    assert [label.same for label in labels] == [None, None, *[False] * len(rest)]
-
-
-def test_labels_are_added_once_and_never_changed(tmp_path):
-    file = tmp_path / "pairs.jsonl.gz"
-    label = PairLabel("query/x", "a", "b", True, "agree", 1, 2)
-    assert [add_pair_labels([label], "first", file) for _ in range(2)] == [1, 0]
-    with pytest.raises(ValueError, match="judged otherwise"):
-        add_pair_labels([PairLabel("query/x", "a", "b", False)], "first", file)
-    assert add_pair_labels([PairLabel("query/x", "a", "b", False)], "second", file) == 1
-    assert len(read_pair_judgments(file)) == 2
 
 
 def test_passes_count_together():
@@ -156,58 +57,6 @@ def test_passes_count_together():
         "c": (True, "unclear", True),
         "d": (False, "", True),
     }
-
-
-def test_what_is_planted_must_get_its_label():
-    pools = [
-        Pool(f"query/{n}", {f"{i}{n}": f"{t} {n}." for i, t in TEXTS.items()}, ()) for n in range(6)
-    ]
-    pools = [Pool(p.name, p.texts, tuple(combinations(p.texts, 2))) for p in pools]
-    made, planted = plant(pools)
-    assert Counter(p.kind for p in planted) == dict.fromkeys(IN_POOLS, 4)
-    by_name = {pool.name: pool for pool in made}
-    for one in planted:
-        pool = by_name[one.pool]
-        assert (one.a, one.b) in pool.pairs and one.a < one.b
-        item = f"plant:{one.kind}"
-        if one.kind == "repeat":
-            beside = one.a if one.b == item else one.b
-            assert pool.texts[item] == pool.texts[one.must]
-            assert tuple(sorted((beside, one.must))) in pool.pairs
-        else:
-            assert one.must == "other"
-            own = next(p for p in pools if p.name == one.pool)
-            assert not any(text in pool.texts[item] for text in own.texts.values())
-
-
-def test_a_finding_is_turned_round_sentence_by_sentence(monkeypatch):
-    monkeypatch.setattr(plants, "to_turn", lambda: {"x": "It was given. It helped. So use it."})
-    llm = ScriptedChat([{"match": "", "text": "(2) It did not help.\n(3) So leave it."}])
-    (pool,), (planted,) = turned_pools(llm)
-    assert pool.texts["plant:turned"] == "It was given. It did not help. So leave it."
-    assert planted.must == "disagree" and pool.pairs == (("plant:turned", "x"),)
-    with pytest.raises(ValueError, match="no numbered sentence"):
-        turned_pools(ScriptedChat([{"match": "", "text": "(4) There is no fourth."}]))
-
-
-def test_sheets_go_out_and_come_back(tmp_path, monkeypatch):
-    file, folder = tmp_path / "pairs.jsonl.gz", tmp_path / "desk"
-    monkeypatch.setattr(desk, "read_pair_judgments", lambda: read_pair_judgments(file))
-    monkeypatch.setattr(desk, "add_pair_labels", lambda *a: add_pair_labels(*a, file))
-    two = Pool("near/y", {"y": "A drug helped.", "z": "A drug did not."}, (("y", "z"),))
-    pools = [POOL, two]
-    work = desk.first(pools)
-    assert [len(sheet.pairs) for sheet, _ in work] == [6, 1]
-    (place,) = desk.give_pairs(work, "first", folder)
-    assert desk.take_pairs("first", folder)[1] == [f"{place}/q1", f"{place}/q2"]
-    answers = {("a", "b"): "same agree {a}.1 {b}.1", ("y", "z"): "same disagree {a}.1 {b}.1 design"}
-    for n, (sheet, _) in enumerate(work, 1):
-        (folder / place / f"q{n}.labels").write_text(said(sheet, answers))
-    assert desk.take_pairs("first", folder) == (7, [], [])
-    assert desk.first(pools) == []
-    second, _ = desk.again(pools)
-    again = {pair for sheet, _ in second for pair in sheet.pairs}
-    assert {("query/x", "a", "b"), ("near/y", "y", "z")} <= again
 
 
 def judged(pool, a, b, judge="first", same=True, stance="disagree"):

@@ -17,8 +17,6 @@ OPENERS = ("experts_passages", "read_judgments", "load_benchmark", "open_task")
 """Functions that give labels of test questions."""
 
 NO_RESULT = {
-    "lib/studies/real/own_writer.py": "a reader's own writer: printed, never kept",
-    "lib/studies/real/desk.py": "where passages are judged",
     "lib/studies/grid/relevance.py": "for the grid, which notes its answers",
     "lib/studies/rag2/steps.py": "one bundled question, step by step",
     "lib/studies/rag2/held.py": "pairs that a filter's training kept apart",

@@ -27,9 +27,9 @@ from lib.search.embed import HashEncoder, load_encoder
 from lib.search.vectors import encode_small
 from lib.studies.contradiction import cnt
 from lib.studies.contradiction.cnt import pair_scores
-from lib.studies.nli import models, train_head
+from lib.studies.nli import models
 from lib.studies.nli import scores as stored
-from lib.studies.nli.head import CUES, HEAD, FeatureBackend, features, opposites
+from lib.studies.nli.head import CUES, HEAD, FeatureBackend, features
 from lib.studies.nli.labelled import (
     AGAINST_AGREEMENT,
     FILES,
@@ -246,16 +246,11 @@ def test_the_weights_are_small_plain_and_belong_to_this_encoder(minilm, tmp_path
     )
     other = tmp_path / "weights.npz"
     np.savez(other, **parts | {"sees": "another encoder"})
-    with pytest.raises(ValueError, match="another encoder.*run: python -m lib.studies.nli.train"):
+    with pytest.raises(ValueError, match="another encoder.*python -m tools.train_contradict"):
         FeatureBackend("head", minilm, other)
     np.savez(other, **parts | {"bias": 9.0})
     changed = FeatureBackend("head", minilm, other)
     assert changed.fingerprint != load_backend("head", encoder=minilm).fingerprint
-
-
-def test_opposites_are_opposite():
-    assert len(opposites()) > 100 and all(a != b for a, b in opposites().items())
-    assert opposites()["reduces"] == "increases" and opposites()["increases"] == "decreases"
 
 
 # kept scores -------------------------------------------------------------------------------------
@@ -459,16 +454,6 @@ def test_the_card_of_the_head_counts_its_cue_words():
     assert f"{len(cues['negations'])} words that deny" in card
 
 
-def test_a_claim_turned_around_changes_sides():
-    def one(claim: str, label: str = "contradiction") -> list[tuple[str, str]]:
-        pair = LabelledPair(claim, "evidence", label, "g")
-        return [(x.a, x.label) for x in train_head.turned_around([pair]) if x.b == "evidence"]
-
-    assert one("Aspirin reduces risk.") == [("Aspirin increases risk.", "entailment")]
-    assert one("Aspirin does not help.", "entailment") == [("Aspirin help.", "contradiction")]
-    assert one("Aspirin reduces risk.", "neutral") == [] == one("Aspirin is a drug.")
-
-
 def table(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
@@ -492,19 +477,8 @@ def test_no_claim_and_no_abstract_is_on_both_sides(scifact_read):
 @pytest.mark.mirror
 def test_the_sentence_of_a_neutral_pair_is_the_nearest_of_its_abstract(scifact_read, minilm):
     kept = pd.read_csv(NEAREST, dtype=str)
-    again = train_head.nearest(minilm, first=20)
-    assert again.astype(str).equals(kept[:20])
     labels = [x.label for held_out in (False, True) for x in scifact(held_out)]
     assert labels.count("neutral") == len(kept)
-
-
-@pytest.mark.mirror
-def test_the_head_trained_again_is_the_shipped_one(scifact_read, minilm):
-    with np.load(HEAD, allow_pickle=False) as saved:
-        check = saved["check"]
-    weight, _ = train_head.fit(scifact(held_out=False)[: train_head.CHECKED_PAIRS], minilm)
-    # Vectors differ in their last digits with the batch they were encoded in.
-    assert np.corrcoef(weight.ravel(), check.ravel())[0, 1] > 0.999
 
 
 @pytest.mark.mirror

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lib.llm.quotes import as_places, find_words, quoted, with_words
+from lib.llm.quotes import quoted, with_words
+from tools.texts import as_places
 
 PASSAGE = "It improves with “regular\nexercise” – at any age. Rest does no good at all."
-
-
-def test_words_are_found_whatever_the_marks_and_spaces():
-    start, length = find_words('"regular exercise" - at any', PASSAGE)
-    assert PASSAGE[start : start + length] == "regular\nexercise” – at any"
-    assert find_words("at any", PASSAGE) is None  # two words carry nothing
-    assert find_words("improves with yoga", PASSAGE) is None
-
-
-@given(st.text(alphabet="ab \n“”–Éß", min_size=1, max_size=60), st.data())
-def test_any_stretch_of_a_text_is_found_where_it_stands(text, data):
-    words = re.findall(r"\S+", text)
-    if len(words) < 3:
-        return
-    at = data.draw(st.integers(0, len(words) - 3))
-    span = find_words(" ".join(words[at : at + 3]), text)
-    assert span is None or 0 <= span[0] < span[0] + span[1] <= len(text)
 
 
 def test_quotes_kept_as_places_come_back_word_for_word():

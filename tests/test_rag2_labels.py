@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
+import random
 import tomllib
 from collections import Counter
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.base.files import read_jsonl
 from lib.data.passages import Passage
 from lib.data.questions import Question, load_bioasq_all, load_questions
 from lib.data.real import load_real
@@ -23,27 +23,16 @@ from lib.llm.small_model import SHA256
 from lib.run import Retriever
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
-from lib.studies.rag2 import labels as module
 from lib.studies.rag2 import rationales as parts
 from lib.studies.rag2.labels import (
     COLUMNS,
     FOLDER,
     FRACTIONS,
-    PASSAGES,
-    REPLY_TOKENS,
-    Labeller,
-    find_passages,
-    first_words,
     helpful,
-    make_labels,
-    rationale_messages,
     read_labels,
-    read_own_rationales,
     threshold,
     with_differences,
-    write_labels,
 )
-from lib.studies.rag2.portions import in_portions
 from lib.studies.rag2.rationales import (
     HELD,
     LEAST_WORDS,
@@ -55,12 +44,59 @@ from lib.studies.rag2.rationales import (
     half_of,
     load_rationales,
 )
-from tests import kill_labels
-from tests.kill_labels import OWN, labelled, passages, rationales, tiny_causal
+from tests.tiny_models import NUMBERED, tiny_causal
+from tools import label_passages
+from tools.causal import in_batches
+from tools.label_passages import (
+    OWN_RATIONALES,
+    PASSAGES,
+    REPLY_TOKENS,
+    Labeller,
+    find_passages,
+    first_words,
+    load_prompt,
+    make_labels,
+    rationale_messages,
+    write_labels,
+)
 
-"""For what looks at the shipped files: they take an hour to make."""
+OWN = {"bioasq": 2, "medmcqa": 1}
 
-CHILD = Path(kill_labels.__file__)
+
+def some_words(seed: int, least: int = 3, most: int = 12) -> str:
+    """A few words of the tiny vocabulary."""
+    generator = random.Random(seed)
+    return " ".join(generator.choices(NUMBERED, k=generator.randint(least, most)))
+
+
+def rationales() -> list[Rationale]:
+    """Seven questions: two sets, two parts; of some the model writes itself."""
+    train = [("bioasq", "train")] * 3 + [("medmcqa", "train")] * 2
+    held = [("bioasq", "held"), ("medmcqa", "held")]
+    made = []
+    for i, (dataset, part) in enumerate(train + held):
+        options = {x: some_words(50 + i, 1, 2) for x in "ABCD"} if dataset == "medmcqa" else {}
+        answer = "ABCD"[i % 4] if options else ""
+        expert = some_words(100 + i, 4, 30)
+        made.append(Rationale(dataset, f"q{i}", part, some_words(i), options, answer, expert))
+    return made
+
+
+def passages() -> list[list[Passage]]:
+    """Three passages for each question, one of them without a title."""
+    made = []
+    for i in range(len(rationales())):
+        texts = [some_words(200 + 10 * i + j, 5, 60) for j in range(3)]
+        titles = ["", "word1", "word2 word3"]
+        pairs = enumerate(zip(titles, texts, strict=True))
+        made.append([Passage(f"p{i}{j}", title, text, "made", {}) for j, (title, text) in pairs])
+    return made
+
+
+def labelled(folder: Path):
+    """The labels and own rationales, with progress kept in ``folder``."""
+    labeller = Labeller(tiny_causal(), "tiny", folder)
+    return make_labels(labeller, rationales(), passages(), OWN)
 
 
 # who is trained on --------------------------------------------------------------------------------
@@ -214,8 +250,8 @@ def test_passages_are_found_with_the_question_alone():
         made("q", question="kidney stones", options={"A": "heart"}),
         made("r", question="heart"),
     ]
-    found = find_passages(asked, Retriever(index, encoder, Store()), k=1)
-    assert [[p.pid for p in own] for own in found] == [["p2"], ["p1"]]
+    found = find_passages(asked, Retriever(index, encoder, Store()))
+    assert [[p.pid for p in own[:1]] for own in found] == [["p2"], ["p1"]]
 
 
 # what is measured ---------------------------------------------------------------------------------
@@ -263,10 +299,8 @@ def test_letters_are_those_of_the_question(undisturbed):
         lines = "\n".join(f"{x}. {rationale.options[x]}" for x in "ABCD")
         document = f"Document [0] (Title: {near[row.pid].title}) {near[row.pid].text}"
         prompts = [
-            module.load_prompt("letter_closed_book").messages(
-                question=rationale.question, options=lines
-            ),
-            module.load_prompt("letter_with_documents").messages(
+            load_prompt("letter_closed_book").messages(question=rationale.question, options=lines),
+            load_prompt("letter_with_documents").messages(
                 question=rationale.question, options=lines, documents=document
             ),
         ]
@@ -277,27 +311,6 @@ def test_letters_are_those_of_the_question(undisturbed):
             at = "ABCD".index(rationale.answer)
             assert probability == pytest.approx(odds[at] / odds.sum(), abs=1e-4)
             assert right == int(odds.argmax() == at)
-
-
-def test_the_models_own_rationale_is_greedy_and_without_a_passage(undisturbed):
-    _, own, _ = undisturbed
-    first = {r.qid: r for r in rationales()}
-    causal = tiny_causal()
-    asked = [first[row["qid"]] for row in own]
-    assert [row["dataset"] for row in own] == ["bioasq"] * 2 + ["medmcqa"]
-    assert {r.part for r in asked} == {"train"}
-    sampling = module.Sampling(max_tokens=REPLY_TOKENS)
-    for rationale, row in zip(asked, own, strict=True):
-        assert causal.write([rationale_messages(rationale)], sampling) == [row["text"]]
-
-
-def test_an_own_rationale_that_repeats_its_question_is_not_kept():
-    said = [f"Word{i}" for i in range(40)]
-    rationale = made("q", question=" ".join(said), expert=" ".join(said[::-1]))
-    for words, kept in [(said[:24], True), (said[:25], False), (said[::-1][3:30], False)]:
-        text = f"It is {' '.join(words).upper()}, so."
-        row = module._told(rationale, text)
-        assert row == {"dataset": "bioasq", "qid": "q", "text": text if kept else ""}
 
 
 def test_make_labels_keeps_no_words_of_others(tmp_path):
@@ -322,43 +335,7 @@ def test_make_labels_keeps_no_words_of_others(tmp_path):
     assert set(scored) == {row["qid"] for row in own}
 
 
-def test_another_length_of_replies_begins_anew(tmp_path, monkeypatch):
-    asked = rationales()[:3]
-    labeller = Labeller(tiny_causal(), "tiny", tmp_path)
-    long = labeller.written("written", asked)
-    assert max(len(reply.split()) for reply in long) > 5
-    monkeypatch.setattr(module, "REPLY_TOKENS", 5)
-    short = labeller.written("written", asked)
-    assert max(len(reply.split()) for reply in short) <= 5
-    assert len(list(tmp_path.glob("*.jsonl"))) == 2
-
-
-def test_options_with_other_letters_are_refused(tmp_path):
-    labeller = Labeller(tiny_causal(), "tiny", tmp_path)
-    asked = [made("q", options={"A": "x", "B": "y"}, answer="A"), made("r", options={"A": "x"})]
-    with pytest.raises(ValueError, match="other letters"):
-        labeller.letters("letters", asked, [[], []])
-
-
 # killed and run again -----------------------------------------------------------------------------
-
-
-def test_killed_and_resumed_the_labels_are_the_same_bytes(undisturbed, tmp_path):
-    folder = tmp_path / "progress"
-    folder.mkdir()
-    command = [sys.executable, str(CHILD), str(folder), "0.3"]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    for _ in range(3):  # three portions are finished
-        assert "tokens a second" in child.stderr.readline()
-    child.kill()
-    child.wait()
-    kept = sum(path.read_bytes().count(b"\n") for path in folder.glob("*.jsonl"))
-    whole = sum(path.read_bytes().count(b"\n") for path in undisturbed[2].glob("*.jsonl"))
-    assert 3 <= kept < whole
-    for name, (table, own) in {"one": labelled(folder), "other": undisturbed[:2]}.items():
-        write_labels(table, own, tmp_path / name, {"minutes": 1})
-    for file in tmp_path.joinpath("one").iterdir():
-        assert file.read_bytes() == (tmp_path / "other" / file.name).read_bytes()
 
 
 def portions(folder: Path, asked: list[int], stop_after: int = 10**6, size: int = 3):
@@ -371,8 +348,7 @@ def portions(folder: Path, asked: list[int], stop_after: int = 10**6, size: int 
         made.append(portion)
         return [x * x for x in portion]
 
-    values, _ = in_portions("squares", asked, asked, measure, folder, size, lambda line: None)
-    return values, made
+    return in_batches("squares", asked, asked, measure, folder, size), made
 
 
 @given(
@@ -395,13 +371,6 @@ def test_portions_go_on_where_they_stopped(tmp_path_factory, asked, stop, size, 
         values, again = portions(folder, asked, size=size)
         assert again == []
     assert values == [x * x for x in asked]
-
-
-def test_what_is_asked_otherwise_begins_anew(tmp_path):
-    portions(tmp_path, [1, 2, 3])
-    assert portions(tmp_path, [1, 2, 3])[1] == []
-    assert portions(tmp_path, [1, 2, 4])[1] == [[4, 2, 1]]
-    assert portions(tmp_path, [1, 2, 3], size=2)[1] == [[3, 2], [1]]
 
 
 # what is helpful ----------------------------------------------------------------------------------
@@ -489,25 +458,22 @@ def test_written_and_read_back(undisturbed, tmp_path):
     write_labels(table, own, tmp_path, {"date": "2000-01-01", "corpora": ["one"]})
     found = read_labels(tmp_path)
     pd.testing.assert_frame_equal(found[list(COLUMNS)], table, check_dtype=False, check_exact=True)
-    expected = {(row["dataset"], row["qid"]): row["text"] for row in own}
-    assert read_own_rationales(tmp_path) == expected
+    assert list(read_jsonl(tmp_path / OWN_RATIONALES)) == own
     card = tomllib.loads((tmp_path / "card.toml").read_text())
     assert card["rows"] == len(table) and card["corpora"] == ["one"]
 
 
-@pytest.mark.parametrize("name", ["labels.csv.xz", "own_rationales.jsonl.gz"])
 @pytest.mark.parametrize("harm", ["gone", "changed"])
-def test_labels_that_are_not_those_of_the_card_are_refused(undisturbed, tmp_path, name, harm):
+def test_labels_that_are_not_those_of_the_card_are_refused(undisturbed, tmp_path, harm):
     table, own, _ = undisturbed
     write_labels(table, own, tmp_path, {})
-    path = tmp_path / name
+    path = tmp_path / "labels.csv.xz"
     if harm == "gone":
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-1] + b"x")
-    read = read_labels if name.startswith("labels") else read_own_rationales
-    with pytest.raises((FileNotFoundError, ValueError), match="lib.studies.rag2.labels"):
-        read(tmp_path)
+    with pytest.raises((FileNotFoundError, ValueError), match="tools.label_passages"):
+        read_labels(tmp_path)
 
 
 def test_other_columns_are_refused(undisturbed, tmp_path):
@@ -518,6 +484,11 @@ def test_other_columns_are_refused(undisturbed, tmp_path):
 
 
 # the labels that are kept -------------------------------------------------------------------------
+
+
+def own_rationales() -> dict[tuple[str, str], str]:
+    rows = read_jsonl(FOLDER / OWN_RATIONALES)
+    return {(row["dataset"], row["qid"]): row["text"] for row in rows}
 
 
 def test_the_kept_labels_are_whole():
@@ -532,18 +503,17 @@ def test_the_kept_labels_are_whole():
     assert (found[["log_p_without", "log_p_with"]] < 0).all(axis=None)
     own = found[found["rationale"] == "own"]
     asked = set(zip(own["dataset"], own["qid"], strict=True))
-    assert asked == set(read_own_rationales()) and set(own["part"]) == {"train"}
+    assert asked == set(own_rationales()) and set(own["part"]) == {"train"}
     card = tomllib.loads((FOLDER / "card.toml").read_text())
     assert card["rows"] == len(found) and card["model_sha256"] == SHA256
-    assert card["prompts_sha256"] == module._prompts_sha256()
 
 
 @pytest.mark.mirror
 def test_the_kept_labels_are_of_these_questions(real):
     found = read_labels()
     by_id = {(r.dataset, r.qid): r for r in real}
-    for key, text in read_own_rationales().items():
-        assert module._told(by_id[key], text)["text"] == text
+    for key, text in own_rationales().items():
+        assert label_passages._kept(by_id[key], text)["text"] == text
     part_of = {(r.dataset, r.qid): r.part for r in real}
     for dataset, qid, part in zip(found["dataset"], found["qid"], found["part"], strict=True):
         assert part_of[dataset, qid] == part

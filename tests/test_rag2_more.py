@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.data.corpora import load_passages
 from lib.data.passages import Passage
 from lib.data.questions import Question
@@ -24,6 +25,7 @@ from lib.studies.rag2 import case, small_writer, writers
 from lib.studies.rag2 import long_answers as long
 from lib.studies.rag2.long_scores import Score, TokenScorer, greedy, instrument, rouge_l
 from lib.studies.rag2.long_scores import same_question as couples_of
+from tools import record_small
 
 ENCODER = HashEncoder(dim=64)
 
@@ -173,7 +175,7 @@ def test_copied_words_become_places_and_come_back(tmp_path_factory, parts):
             part = " ".join(SHOWN[pid].split()[start : start + length])
         text += f"{part} "
     store = STORE_OF(tmp_path_factory)
-    kept = small_writer.as_places(text, SHOWN)
+    kept = record_small.as_places(text, SHOWN)
     assert small_writer.with_words(kept, store) == text
     left = kept.split("⟨")
     for piece in [left[0], *(piece.partition("⟩")[2] for piece in left[1:])]:
@@ -202,7 +204,7 @@ def test_a_stretch_has_ten_words_and_stands_where_it_says():
 
 def test_a_mark_of_its_own_is_refused():
     with pytest.raises(ValueError, match="mark of its own"):
-        small_writer.as_places("see ⟨p:0 1 2⟩", SHOWN)
+        record_small.as_places("see ⟨p:0 1 2⟩", SHOWN)
 
 
 # a writer that is recorded ------------------------------------------------------------------------
@@ -313,37 +315,37 @@ def test_replay_equals_what_was_recorded_and_asks_nobody(small_corpus, tmp_path,
     store, parrot = small_corpus.store, Parrot()
     made = []
     texts = {p.pid: p.text for p in store}
-    live, file = tmp_path / "live.jsonl", tmp_path / "packed.jsonl.gz"
+    live, file = tmp_path / "live" / "x.jsonl", tmp_path / "x.jsonl.gz"
 
     def ask(llm) -> None:
         made.append(long.answers_to(questions, arms, shown, store, llm))
 
-    where = {"store": store, "passages": texts, "model": parrot, "live": live, "file": file}
-    small_writer.record("x", ask, **where)
+    where = {"store": store, "passages": texts, "model": parrot, "folder": tmp_path}
+    record_small.record("x", ask, **where)
     first = file.read_bytes()
     replayed = small_writer.Replayed("x", "make it", store, file)
     again = long.answers_to(questions, arms, shown, store, replayed)
     pd.testing.assert_frame_equal(made[0], again)
     # The parrot repeats passages: not one stretch of them may stand in the packed file.
-    rows = list(small_writer.read_jsonl(file))
+    rows = list(read_jsonl(file))
     assert all("request" not in row for row in rows)
     assert any("⟨" in row["reply"]["text"] for row in rows)
     assert not any(small_writer.copied(row["reply"]["text"], texts) for row in rows)
     # Gone on with from the packed file alone, nothing is asked again and nothing changes.
     count, _ = parrot.asked, live.unlink()
-    small_writer.record("x", ask, **where)
+    record_small.record("x", ask, **where)
     assert parrot.asked == count and file.read_bytes() == first
     # What nobody asks any more is dropped.
-    where["live"].unlink()
-    small_writer.record("x", lambda llm: None, **where)
-    assert list(small_writer.read_jsonl(file)) == []
+    live.unlink()
+    record_small.record("x", lambda llm: None, **where)
+    assert list(read_jsonl(file)) == []
 
 
 def test_what_is_not_recorded_names_the_command(small_corpus, tmp_path):
     file = tmp_path / "none.jsonl.gz"
     with pytest.raises(RecordingMiss, match="run: make it"):
         small_writer.Replayed("x", "make it", small_corpus.store, file)
-    small_writer.write_jsonl_gz(file, [])
+    write_jsonl_gz(file, [])
     llm = small_writer.Replayed("x", "make it", small_corpus.store, file)
     with pytest.raises(RecordingMiss, match="Run: make it"):
         llm.generate([{"role": "user", "content": "?"}])
@@ -475,7 +477,7 @@ def test_both_writers_get_the_same_request(monkeypatch):
 @pytest.mark.parametrize("name", [writers.RECORDING, long.RECORDING])
 def test_recordings_hold_no_request(name):
     file = small_writer.packed_file(name)
-    rows = list(small_writer.read_jsonl(file))
+    rows = list(read_jsonl(file))
     assert rows and all("request" not in row for row in rows)
     assert [row["key"] for row in rows] == sorted(row["key"] for row in rows)
     assert {row["author"] for row in rows} == {small_writer.NAME}

@@ -11,6 +11,7 @@ from lib.search.embed import HashEncoder
 from lib.stats import auroc
 from lib.studies.rag2 import reranker
 from lib.studies.rag2.filters import Bm25Filter
+from tools import train_filters
 
 WORDS = [f"word{i}" for i in range(40)]
 ENCODER = HashEncoder(dim=64)
@@ -22,7 +23,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def made(seed: int = 0) -> reranker.Examples:
+def made(seed: int = 0) -> train_filters.Examples:
     """Snippets that share words with their question were given; the others share none."""
     rng = random.Random(seed)
     pairs, given, qids = [], [], []
@@ -41,7 +42,7 @@ TEXTS = [passage for _, passage in made()[0]]
 
 
 def test_it_ranks_what_experts_would_give_first(folder):
-    card = reranker.train("reranker", made(), ENCODER, TEXTS)
+    card = train_filters.train_reranker("reranker", made(), ENCODER, TEXTS)
     unseen, given, _ = made(seed=9)
     scores = reranker.Reranker("reranker", ENCODER, TEXTS)(unseen)
     assert auroc(given, scores) > 0.9
@@ -52,19 +53,22 @@ def test_it_ranks_what_experts_would_give_first(folder):
 
 def test_disorder_teaches_nothing(folder):
     """The mean over draws is that of any order by chance; the tuned one is above."""
-    tuned, shuffled = (reranker.train(name, made(), ENCODER, TEXTS) for name in reranker.RERANKERS)
-    assert len(shuffled["weights"]) == reranker.DRAWS
+    cards = [
+        train_filters.train_reranker(name, made(), ENCODER, TEXTS) for name in reranker.RERANKERS
+    ]
+    tuned, shuffled = cards
+    assert len(shuffled["weights"]) == train_filters.DRAWS
     assert shuffled["p_at_5"] == pytest.approx(shuffled["base_rate"], abs=0.06)
     assert shuffled["p_at_5"] < tuned["p_at_5"] - 0.05
     assert shuffled["cosine_p_at_5"] == tuned["cosine_p_at_5"]
 
 
 def test_every_draw_of_disorder_is_a_reranker_of_its_own(folder):
-    card = reranker.train(reranker.SHUFFLED, made(), ENCODER, TEXTS)
+    card = train_filters.train_reranker(reranker.SHUFFLED, made(), ENCODER, TEXTS)
     pairs = [("word1 word2", "word2 word3"), ("word4", "word4 word5")]
     rows = reranker.PairFeatures(ENCODER, TEXTS)(pairs)
     scorers = reranker.shuffled_rerankers(ENCODER, TEXTS)
-    assert len(scorers) == reranker.DRAWS
+    assert len(scorers) == train_filters.DRAWS
     for weights, scorer in zip(card["weights"], scorers, strict=True):
         assert np.allclose(scorer(pairs), rows @ np.array(weights))
     with pytest.raises(ValueError):
@@ -83,7 +87,7 @@ def test_its_features_are_what_they_are_called():
 
 
 def test_a_score_is_that_of_its_pair_whatever_else_is_asked(folder):
-    reranker.train("reranker", made(), ENCODER, TEXTS)
+    train_filters.train_reranker("reranker", made(), ENCODER, TEXTS)
     score = reranker.Reranker("reranker", ENCODER, TEXTS)
     pairs, _, _ = made(seed=3)
     together = score(pairs)
@@ -93,9 +97,9 @@ def test_a_score_is_that_of_its_pair_whatever_else_is_asked(folder):
 
 
 def test_a_card_that_is_missing_or_of_another_encoder_is_refused(folder):
-    with pytest.raises(FileNotFoundError, match="python -m lib.studies.rag2.reranker reranker"):
+    with pytest.raises(FileNotFoundError, match="python -m tools.train_filters reranker"):
         reranker.Reranker("reranker", ENCODER, TEXTS)
-    reranker.train("reranker", made(), ENCODER, TEXTS)
+    train_filters.train_reranker("reranker", made(), ENCODER, TEXTS)
     with pytest.raises(ValueError, match="was trained on"):
         reranker.Reranker("reranker", HashEncoder(dim=32), TEXTS)
 
@@ -104,5 +108,5 @@ def test_what_is_shipped_is_no_worse_than_the_cosine_on_unseen_questions():
     card = reranker.card_of("reranker")
     assert card["p_at_5"] >= card["cosine_p_at_5"]
     control = reranker.card_of(reranker.SHUFFLED)
-    assert len(control["weights"]) == reranker.DRAWS
+    assert len(control["weights"]) == train_filters.DRAWS
     assert control["p_at_5"] < card["p_at_5"]

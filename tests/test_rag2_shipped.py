@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lib.studies.rag2.filters import BASELINES, CROSSES, HEADS, card_of, head_file, load_filter
-from lib.studies.rag2.train_filters import RECIPES, Recipe
+from lib.studies.rag2.labels import RECIPES, Recipe
 
 
 def test_every_filter_has_a_recipe_and_its_card_tells_the_same():

@@ -16,8 +16,8 @@ from lib.pages import real as pages
 from lib.run import Retriever
 from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
-from lib.studies.real.own_writer import SHOWN, ask_again, beside_the_recorded, written_by
 from lib.studies.real.second_encoder import compared
+from tools.own_writer import SHOWN, ask_again, beside_the_recorded, written_by
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from lib.studies.real import probes
 from lib.studies.real.cases import KINDS, SHOWN, case_counts, case_table, case_texts
 from lib.studies.real.where import METRICS, PAIRS, where_table
 from lib.ways import Hypotheses, Text
+from tools.texts import as_run
 
 OPTIONS = {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}
 STEM = " ".join(f"word{i}" for i in range(40)) + "?"
@@ -111,7 +112,7 @@ def test_every_kind_is_counted_also_where_it_has_no_question():
     ],
 )
 def test_known_by_heart_is_eight_words_in_a_row_of_the_half_not_shown(continuation, known):
-    run = probes.as_run(question(0), continuation)
+    run = as_run(question(0), continuation)
     assert run.isdigit() and probes.is_known_by_heart(run) is known
 
 

@@ -499,7 +499,7 @@ def test_lines_without_a_digest_are_vouched_for_by_a_manifest(file, capsys):
     assert [sorted_one.generate(ASK, seed=seed)[0].text for seed in range(3)] == said
 
     file.write_bytes(whole.replace(b'"text":"What', b'"text":"That', 1))
-    with pytest.raises(ValueError, match=r"line 1: .*python -m lib.llm.vouch .*r.jsonl"):
+    with pytest.raises(ValueError, match=r"line 1: .*python -m tools.annotation seal .*r.jsonl"):
         Recorder(None, file, "replay")
 
 

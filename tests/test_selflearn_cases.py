@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.base.paths import DATA
-from lib.data import load_benchmark
+from lib.data import ddx_fresh, ddx_real, load_benchmark
 from lib.data.corpora import load_passages
 from lib.data.passages import Passage
 from lib.data.questions import load_questions
@@ -18,10 +18,11 @@ from lib.run import Retriever
 from lib.search.embed import HashEncoder, load_encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
-from lib.studies.selflearn import cases, steps, study
+from lib.studies.selflearn import cases, documents, steps, study
 from lib.studies.selflearn.cmirb import Task
-from lib.studies.selflearn.retriever import TRAININGS
-from lib.studies.selflearn.writing import read_texts
+from lib.studies.selflearn.trained import TRAININGS, read_texts
+from tools.slhyde_writer import bank, repeats
+from tools.slhyde_writer import test_queries as queries_of
 
 TEXTS = [f"word{i} word{i + 1} word{i + 2}" for i in range(12)]
 PASSAGES = tuple(Passage(f"p{i}", "", text, "s", {}) for i, text in enumerate(TEXTS))
@@ -175,7 +176,7 @@ def test_whatever_a_table_prints_is_told_as_its_data(monkeypatch):
     monkeypatch.setattr(study, "make_all_or_reuse", keep_all)
     with pytest.raises(Asked):
         study.slhyde_results(load_profile("open"))
-    assert set(kept) == set(study.TABLES)
+    assert set(kept) == {*study.TABLES, study.RANKS}
     told = set(kept["slhyde_trainings"]["data"])
     for name in (*TRAININGS, "slhyde-generator"):
         assert f"adapters/{name}/card.toml" in told
@@ -185,3 +186,80 @@ def test_whatever_a_table_prints_is_told_as_its_data(monkeypatch):
     weights = {f"adapters/{name}/adapter_model.safetensors" for name in TRAININGS}
     assert weights <= set(kept["slhyde_values"]["data"])
     assert all((DATA / file).is_file() for file in told if file.startswith("adapters/"))
+
+
+# the documents -----------------------------------------------------------------------------------
+
+
+def passage(pid: str, **meta) -> Passage:
+    """A passage on a disease that nothing tests, of a page of its own, unless said otherwise."""
+    own = {"cuis": ["C1"], "focus": "Hiccups", "synonyms": [], "subset": "s", "document": pid}
+    text = " ".join(f"word{i}" for i in range(documents.LEAST_WORDS))
+    own |= meta
+    return Passage(pid, own["focus"], own.pop("text", text), "medquad", own)
+
+
+TESTED = documents.Tested(
+    cuis=frozenset({"C9"}),
+    names=frozenset({("behcet", "disease")}),
+    pids=frozenset({"planted"}),
+)
+
+LEAKS = [
+    passage("planted"),
+    passage("by-concept", cuis=["C1", "C9"]),
+    passage("by-title", focus="Behçet's Diseases"),
+    passage("by-synonym", synonyms=["Hiccup", "behcet disease"]),
+]
+
+
+@pytest.mark.parametrize("leak", LEAKS, ids=lambda leak: leak.pid)
+def test_a_planted_leak_is_refused_and_left_out(leak):
+    clean = [passage("one"), passage("two")]
+    documents.check_no_leak(clean, TESTED)
+    with pytest.raises(ValueError, match=f"{leak.pid} .* a benchmark tests"):
+        documents.check_no_leak([*clean, leak], TESTED)
+    assert documents.unlabelled([clean[0], leak, clean[1]], TESTED) == clean
+
+
+def test_the_sample_has_one_long_passage_of_a_page_whatever_the_order():
+    pages = [passage(f"p{i}", document=f"page{i // 3}") for i in range(30)]
+    short = [passage(f"s{i}", text="too short") for i in range(5)]
+    drawn = documents.sample([*pages, *short], 8)
+    assert len({p.meta["document"] for p in drawn}) == 8 and not [p for p in short if p in drawn]
+    assert documents.sample([*short, *pages[::-1]], 8) == drawn
+    assert documents.sample(pages, 10)[:8] == drawn  # a larger sample begins with the smaller
+    with pytest.raises(ValueError, match="10 pages"):
+        documents.sample(pages, 11)
+
+
+def test_no_tested_disease_is_learnt_from(mirror):
+    benchmarks = [build(HashEncoder()) for build in (ddx_real.build, ddx_fresh.build)]
+    tested = documents.tested_in(benchmarks)
+    passages = list(documents.load_passages("medquad"))
+    kept = documents.unlabelled(passages, tested)
+    documents.check_no_leak(kept, tested)
+    known = {p.pid for p in kept}
+    for benchmark in benchmarks:
+        for on_tested in (*benchmark.targets.values(), *benchmark.excluded.values()):
+            assert known.isdisjoint(on_tested)
+        targets = benchmark.targets[benchmark.qids[0]]
+        planted = next(p for p in passages if p.pid in targets)
+        with pytest.raises(ValueError, match="a benchmark tests"):
+            documents.check_no_leak([*kept[:5], planted], tested)
+    assert not [e for e in bank() if tested.covers(passage("x", focus=e["title"]))]
+
+
+def test_the_queries_are_on_the_sampled_documents(mirror):
+    sampled = [p.pid for p in documents.sample(documents.unlabelled())]
+    assert [row["pid"] for row in read_texts("queries")] == sampled
+
+
+def test_what_is_shipped_repeats_no_document_and_is_on_what_was_asked(mirror):
+    text_of = {p.pid: p.text for p in documents.unlabelled()}
+    rows = read_texts("passages")
+    assert not any(repeats(t, text_of[row["pid"]]) for row in rows for t in row["passages"])
+    assert any("" in row["passages"] for row in rows)
+    for dataset in ("scifact", "bioasq"):
+        tuned = [row["qid"] for row in read_texts(f"hyde-{dataset}") if row["writer"] == "tuned"]
+        assert tuned == list(queries_of(dataset))

@@ -12,7 +12,8 @@ from lib.pages import selflearn as page
 from lib.plots import selflearn as draw
 from lib.studies.selflearn import study
 from lib.studies.selflearn.evaluate import HOW
-from lib.studies.selflearn.retriever import TRAININGS
+from lib.studies.selflearn.trained import TRAININGS
+from tools.slhyde_retriever import RECIPES
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -135,7 +136,7 @@ def test_a_mean_over_seeds_is_compared_with_the_same(claims):
         name = arm.partition(",")[0]
         if name in (study.BASE, study.BM25):
             return set()
-        return {TRAININGS[one].seed for one in study.SEEDS.get(name, (name,))}
+        return {RECIPES[one].seed for one in study.SEEDS.get(name, (name,))}
 
     for row in claims.itertuples():
         one, other = seeds_of(row.arm), seeds_of(row.against)

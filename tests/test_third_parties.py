@@ -19,9 +19,9 @@ from lib.data.pair_judgments import read_pair_judgments
 from lib.data.passages import OPEN_CORPUS
 from lib.data.real import load_real
 from lib.studies.evidence.load import load_evidence
-from lib.studies.judged.plants import TURNED
-from lib.studies.real.plants import read_plants
+from lib.studies.real.quality import read_plants
 from tests.committed import committed
+from tools.pools import TURNED
 
 pytestmark = pytest.mark.mirror
 

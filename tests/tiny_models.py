@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tools.causal import Causal
+
 WORDS = [
     "fever",
     "pain",
@@ -54,3 +56,43 @@ def save_sentence_model(folder: Path, bert: Path, prompts: dict[str, str]) -> Pa
     parts = [model, Pooling(model.get_embedding_dimension(), pooling_mode="mean")]
     SentenceTransformer(modules=parts, prompts=prompts, device="cpu").save(str(folder))
     return folder
+
+
+NUMBERED = [f"word{i}" for i in range(40)]
+"""What a tiny causal model knows."""
+
+
+def tiny_causal() -> Causal:
+    """A two-layer Llama with seeded random weights that knows a few words."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    known = ["[END]", "[UNK]", "system", "user", "assistant", *"ABCD", *NUMBERED]
+    words = Tokenizer(WordLevel({word: i for i, word in enumerate(known)}, unk_token="[UNK]"))
+    words.pre_tokenizer = WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="[UNK]", eos_token="[END]", pad_token="[END]"
+    )
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor %}"
+        "{% if add_generation_prompt %}assistant {% endif %}"
+    )
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(known),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=512,
+        initializer_range=0.5,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+
+    return Causal("tiny", LlamaForCausalLM(config).eval(), tokenizer)

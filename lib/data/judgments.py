@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib.base.files import read_jsonl, write_jsonl_gz
+from lib.base.files import read_jsonl
 from lib.base.paths import DATA
 from lib.data.passages import Passage
 
@@ -24,22 +24,6 @@ JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
 HELPFUL = DATA / "judgments" / "helpful.csv"
 """Of 200 passages that questions of BioASQ find alone, whether a language model calls them helpful:
 qid, pid, helpful."""
-
-
-@dataclass(frozen=True)
-class Label:
-    """What a judge says of one passage. ``on_topic`` is 0 to 3, or None where it is unjudged.
-
-    ``supports`` and ``contradicts`` are letters of the question; ``spans`` has (start, length) in
-    the passage for each of them, supports first. ``lost`` counts labels whose words were not found.
-    """
-
-    item: str
-    on_topic: int | None
-    supports: str = ""
-    contradicts: str = ""
-    spans: tuple[tuple[int, int], ...] = ()
-    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,36 +48,6 @@ def shown_text(passage: Passage) -> str:
 def read_judgments(path: Path = JUDGMENTS) -> list[dict]:
     """All rows; none where nothing was judged yet."""
     return list(read_jsonl(path)) if path.exists() else []
-
-
-def add_labels(
-    judged: Iterable[tuple[str, Sequence[Label]]], judge: str, path: Path = JUDGMENTS
-) -> int:
-    """Add the labels of one pass, by question id; how many rows are new.
-
-    Raises ValueError for an item that the same pass has judged otherwise.
-    """
-    rows = {(row["qid"], row["pid"], row["judge"]): row for row in read_judgments(path)}
-    before = len(rows)
-    for qid, labels in judged:
-        for label in labels:
-            row = {
-                "qid": qid,
-                "pid": label.item,
-                "judge": judge,
-                "on_topic": label.on_topic,
-                "supports": label.supports,
-                "contradicts": label.contradicts,
-                "start": [start for start, _ in label.spans],
-                "length": [length for _, length in label.spans],
-                "lost": label.lost,
-            }
-            key = (qid, label.item, judge)
-            if rows.get(key, row) != row:
-                raise ValueError(f"{path.name}: {key} was judged otherwise before")
-            rows[key] = row
-    write_jsonl_gz(path, (rows[key] for key in sorted(rows)))
-    return len(rows) - before
 
 
 def evidence(rows: Iterable[Mapping]) -> dict[tuple[str, str], Evidence]:

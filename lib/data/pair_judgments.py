@@ -12,29 +12,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from lib.base.files import read_jsonl, write_jsonl_gz
+from lib.base.files import read_jsonl
 from lib.base.paths import DATA
 
 PAIR_JUDGMENTS = DATA / "judgments" / "contradiction.jsonl.gz"
-
-REASONS = ("opposite", "population", "dose", "outcome", "design", "time")
-
-
-@dataclass(frozen=True)
-class PairLabel:
-    """What a judge says of two texts of a pool, ``a`` before ``b`` (see the module's head)."""
-
-    pool: str
-    a: str
-    b: str
-    same: bool | None
-    stance: str = ""
-    sentence_a: int = 0
-    sentence_b: int = 0
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,27 +38,6 @@ class Verdict:
 def read_pair_judgments(path: Path = PAIR_JUDGMENTS) -> list[dict]:
     """All rows; none where nothing was judged yet."""
     return list(read_jsonl(path)) if path.exists() else []
-
-
-def add_pair_labels(labels: Iterable[PairLabel], judge: str, path: Path = PAIR_JUDGMENTS) -> int:
-    """Add the labels of one pass; how many rows are new.
-
-    Raises ValueError for a pair that the same pass has judged otherwise.
-    """
-    rows = {_key(row): row for row in read_pair_judgments(path)}
-    before = len(rows)
-    for label in labels:
-        row = asdict(label) | {"judge": judge}
-        key = _key(row)
-        if rows.get(key, row) != row:
-            raise ValueError(f"{path.name}: {key} was judged otherwise before")
-        rows[key] = row
-    write_jsonl_gz(path, (rows[key] for key in sorted(rows)))
-    return len(rows) - before
-
-
-def _key(row: Mapping) -> tuple[str, str, str, str]:
-    return row["pool"], row["a"], row["b"], row["judge"]
 
 
 def verdicts(rows: Iterable[Mapping]) -> dict[tuple[str, str, str], Verdict]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
@@ -42,23 +41,6 @@ _PLACE = re.compile(r"\"⟨(\S+) (\d+) (\d+)⟩\"")
 _LOST = '"⟨not found⟩"'
 
 
-def as_places(reply: str, documents: Mapping[str, str]) -> str:
-    """The reply with ⟨passage id, start, length⟩ for the words of every quote.
-
-    So a reply that quotes others' texts can be kept without them. ``documents`` are what it was
-    shown, by passage id. A quote that stands in none of them word for word is kept as ⟨not found⟩.
-    """
-
-    def place(match: re.Match) -> str:
-        words = (match[1] or match[2]).strip()
-        for pid, text in documents.items():
-            if span := find_words(words, text):
-                return f'"⟨{pid} {span[0]} {span[1]}⟩"'
-        return _LOST
-
-    return _QUOTED.sub(place, reply)
-
-
 def with_words(reply: str, documents: Mapping[str, str]) -> str:
     """A reply that was kept ``as_places``, with the words again; quotes not found are left out.
 
@@ -75,38 +57,3 @@ def with_words(reply: str, documents: Mapping[str, str]) -> str:
         return f'"{plain}"'
 
     return _PLACE.sub(words, reply.replace(_LOST, ""))
-
-
-def find_words(words: str, text: str) -> tuple[int, int] | None:
-    """Where these words stand in the text, as (start, length); None where they do not.
-
-    Case, white space and the shapes of quotation marks and dashes do not matter; letters do. A
-    stretch of fewer than three words carries nothing.
-    """
-    wanted, _ = _plain(words.strip().strip("\"'“”‘’ ."))
-    if len(wanted.split()) < 3:
-        return None
-    plain, places = _plain(text)
-    at = plain.find(wanted)
-    if at < 0:
-        return None
-    start, end = places[at], places[at + len(wanted) - 1] + 1
-    return start, end - start
-
-
-def _plain(text: str) -> tuple[str, list[int]]:
-    """The text in lower case, with single spaces and plain marks, and where each character was."""
-    plain, places = [], []
-    for place, character in enumerate(text):
-        for c in unicodedata.normalize("NFKC", character).casefold():
-            if c.isspace():
-                if plain and plain[-1] == " ":
-                    continue
-                c = " "
-            plain.append(_MARKS.get(c, c))
-            places.append(place)
-    return "".join(plain), places
-
-
-_MARKS = dict.fromkeys('‘’‚‛`´"“”„', "'") | dict.fromkeys("‐‑‒–—−", "-")
-"""Quotation marks and dashes in their plainest shape."""

@@ -6,7 +6,7 @@ A recording is JSON Lines sorted by ``key`` (see ``recording_key``), one generat
 differs between two runs (latency, time, who asked) stands beside it in ``<name>.times.jsonl``: the
 recording is the same bytes whatever the order of the calls or the number of kills. Lines without a
 digest (texts that came in sheets, older versions) are vouched for by a manifest beside the file,
-which ``python -m lib.llm.vouch FILE ...`` writes.
+which ``python -m tools.annotation seal FILE ...`` writes.
 
 Whoever writes to the two files holds one lock (``lib.base.files.locked``). So a torn line is that
 of a writer who is dead, and nobody writes into a file that another is replacing.
@@ -131,7 +131,7 @@ class _Lines:
             if digest is None and self._bytes_read > self._vouched:
                 raise ValueError(
                     "no digest, and the file is not the one its manifest vouches for; restore it, "
-                    f"or, if the change is meant, run: python -m lib.llm.vouch {self.file}"
+                    f"or, if the change is meant, run: python -m tools.annotation seal {self.file}"
                 )
             if digest is not None and digest != row_digest(row):
                 raise ValueError("edited since it was recorded; delete the line to ask again")

@@ -11,7 +11,6 @@ import pandas as pd
 from lib.base.paths import REPORTED
 from lib.pages.committed import between, chance
 from lib.report import pivot
-from lib.studies.selflearn.retriever import LOW_RATE
 from lib.studies.selflearn.study import (
     BASE,
     BM25,
@@ -22,6 +21,7 @@ from lib.studies.selflearn.study import (
     PRINTED,
     RIGHT_LOW,
 )
+from lib.studies.selflearn.trained import LOW_RATE
 
 _NDCG, _RECALL = "ndcg_at_10", "recall_at_100"
 

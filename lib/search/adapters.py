@@ -2,14 +2,17 @@
 
 ``data/adapters/<name>/`` has ``adapter_config.json`` and ``adapter_model.safetensors``, as peft
 writes them, and ``card.toml``: what it was trained on and from, how long that took, and the hash of
-its weights. ``lib.train`` makes them; here they are read.
+its weights. ``tools.training`` makes them; here they are read.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from lib.base.files import sha256_file
 from lib.base.paths import DATA
@@ -39,8 +42,24 @@ def adapter_folder(name: str) -> Path:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """What the card of an adapter says (``lib.train.adapter.write_card`` wrote it)."""
+    """What the card of an adapter says (``tools.training.write_card`` wrote it)."""
     return tomllib.loads((folder / CARD).read_text(encoding="utf-8"))
+
+
+def cards(names: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """What shipped adapters are and cost, a row each.
+
+    Columns: adapter, those ``columns`` of their cards (empty where a card lacks one), memory_mb
+    (the highest so far of the process that trained one after the other), kilobytes.
+    """
+    rows = []
+    for name in names:
+        card = read_card(ADAPTERS / name)
+        row = {"adapter": name} | {column: card.get(column) for column in columns}
+        row["memory_mb"] = card["peak_memory_mb"]
+        row["kilobytes"] = (ADAPTERS / name / WEIGHTS).stat().st_size // 1000
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def check_base(folder: Path, digests: set[str]) -> None:

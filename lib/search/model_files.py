@@ -104,6 +104,12 @@ def model_folder(source: str | Path) -> Path:
         ) from error
 
 
+def base_folder(name: str) -> Path:
+    """The files of an adapter's base: "minilm", "mpnet", or a model of the hub or folder."""
+    bundled = {"minilm": minilm_folder, "mpnet": mpnet_folder}
+    return bundled[name]() if name in bundled else model_folder(name)
+
+
 def digest(folder: Path) -> str:
     """One short hash over weights, configuration and vocabulary, each with its name."""
     found: set[Path] = set()

@@ -9,38 +9,47 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
 from lib.agreement import agreement_table
-from lib.base.files import sha256_bytes
+from lib.base.files import read_jsonl
+from lib.base.paths import DATA
 from lib.data.pair_judgments import verdicts
 from lib.stats import mean_interval
 from lib.studies.evidence.load import load_evidence
-from lib.studies.judged.plants import IN_POOLS, Plant
 
-_AGAIN, _ALONE = 10, 20
-"""One pair on other questions in so many is judged again, one pair in so many by itself."""
+IN_POOLS = ("stranger", "order", "repeat")
+"""Control pairs in pools: a text from another pool, one that tells the judge what to say, and a
+text of the pool once more. ``tools.judging`` made them."""
 
+PLANTS = DATA / "judgments" / "contradiction_plants.jsonl.gz"
 
-def read_again(row: Mapping) -> bool:
-    """Whether a pair of the first pass is judged a second time: all that is on one question or
-    unjudged, all that is planted, and a tenth of the rest by the hash of its ids."""
-    return row["same"] is not False or _is_plant(row) or _drawn("again", row, _AGAIN)
-
-
-def read_alone(row: Mapping) -> bool:
-    """Whether a pair is also judged by itself: a twentieth, by the hash of its ids."""
-    return not _is_plant(row) and _drawn("alone", row, _ALONE)
+_AGAIN = 10
+"""One pair on other questions in so many was judged again."""
 
 
 def _is_plant(row: Mapping) -> bool:
     return "plant:" in row["a"] + row["b"] or row["pool"].startswith("scifact/")
 
 
-def _drawn(what: str, row: Mapping, one_in: int) -> bool:
-    name = f"{what} {row['pool']} {row['a']} {row['b']}"
-    return int(sha256_bytes(name.encode()), 16) % one_in == 0
+@dataclass(frozen=True)
+class Plant:
+    """A pair that must get a label: ``must`` is "other", "agree", "disagree", "neither" (anything
+    but the two), or the id of the text of the pool that ``a`` or ``b`` is a repetition of."""
+
+    kind: str
+    pool: str
+    a: str
+    b: str
+    must: str
+
+
+def read_plants(path: Path = PLANTS) -> list[Plant]:
+    """The pairs that were planted."""
+    return [Plant(**row) for row in read_jsonl(path)]
 
 
 def pair_quality(rows: Sequence[Mapping], plants: Sequence[Plant]) -> pd.DataFrame:

@@ -24,8 +24,7 @@ from lib.search.embed import Encoder
 from lib.studies.contradiction.study import BINS, PERIODS, reported
 from lib.studies.evidence.load import files_of, load_evidence
 from lib.studies.judged.contrast import contrast_values, filter_table
-from lib.studies.judged.plants import PLANTS, read_plants
-from lib.studies.judged.quality import pair_quality
+from lib.studies.judged.quality import PLANTS, pair_quality, read_plants
 from lib.studies.judged.sample import ARMS, share_drawn
 from lib.studies.judged.study import beside
 from lib.studies.judged.tables import arms_table, by_period, reasons, shares

@@ -1,8 +1,8 @@
 """A bi-encoder as an NLI model: sentences on one matter whose tuned vectors are far apart.
 
 MiniLM's own vectors say whether two sentences are on one matter. Tuned by an adapter
-(``lib.studies.nli.adapters``), they say whether the two agree. The product of two vectors does what
-a cross-encoder of this size would have to learn: whether two directions are the same.
+(``tools.train_contradiction``), they say whether the two agree. The product of two vectors does
+what a cross-encoder of this size would have to learn: whether two directions are the same.
 """
 
 from __future__ import annotations

@@ -147,31 +147,10 @@ def held_out_pairs() -> list[LabelledPair]:
 
     The statements' kinds are drawn so that each is as often true as not; a group is an article.
     """
-    return _balanced(findings(held_out=True), times=2, swapped=0.5, seed=1)
+    return balanced(findings(held_out=True), times=2, swapped=0.5, seed=1)
 
 
-def training_pairs(times: int = 6, swapped: float = 0.1, seed: int = 0) -> list[LabelledPair]:
-    """Pairs of the other articles: ``times`` statements a finding, as many true as not in every
-    wording; as many couples of two statements; and half as many on different matters.
-
-    ``swapped`` is the share of statements with the arms in the other order. With a half of them no
-    single word tells anything, and a small model learns nothing; with none it need not read who
-    got what.
-    """
-    own = findings(held_out=False)
-    with_quotes = _balanced(own, times, swapped, seed)
-    rng = random.Random(seed)
-    couples = [_couple(rng.choice(own), swapped, rng) for _ in with_quotes]
-    others = []
-    while len(others) < len(with_quotes) // 2:
-        one, other = rng.sample(own, 2)
-        if one.article != other.article:
-            wording = _drawn(WORDINGS, swapped, rng)
-            others.append(LabelledPair(one.sentence, stated(other, wording), "neutral", ""))
-    return with_quotes + couples + others
-
-
-def _balanced(own: Sequence[Finding], times: int, swapped: float, seed: int) -> list[LabelledPair]:
+def balanced(own: Sequence[Finding], times: int, swapped: float, seed: int) -> list[LabelledPair]:
     """Sentences with statements, as many true as not in every wording."""
     rng = random.Random(seed)
     pairs = []
@@ -187,21 +166,3 @@ def _balanced(own: Sequence[Finding], times: int, swapped: float, seed: int) -> 
                 said = stated(finding, wording)
                 pairs.append(LabelledPair(finding.sentence, said, label, finding.article))
     return pairs
-
-
-def _couple(finding: Finding, swapped: float, rng: random.Random) -> LabelledPair:
-    """Two statements on one matter that agree or, as often, cannot both be true."""
-    direction = rng.choice((-1, 0, 1))
-    label = rng.choice(("entailment", "contradiction"))
-    full = [w for w in WORDINGS if not w.says.startswith("not")]
-    true = [w for w in full if w.label(direction) == "entailment"]
-    one = _drawn(true, swapped, rng)
-    other = _drawn([w for w in WORDINGS if w.label(direction) == label], swapped, rng)
-    texts = [stated(finding, one), stated(finding, other)]
-    rng.shuffle(texts)
-    return LabelledPair(*texts, label, finding.article)
-
-
-def _drawn(wordings: Sequence[Wording], swapped: float, rng: random.Random) -> Wording:
-    want = rng.random() < swapped
-    return rng.choice([wording for wording in wordings if wording.swapped == want])

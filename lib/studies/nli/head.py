@@ -1,7 +1,7 @@
 """The small NLI model for laptops: what it sees of two sentences, and two baselines beside it.
 
 It is a logistic regression on the vectors of the bundled encoder and on cue words, trained by
-``lib.studies.nli.train_head``; ``data/nli-head/README.md`` is its model card. It is weak.
+``tools.train_contradiction head``; ``data/nli-head/README.md`` is its model card. It is weak.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FeatureBackend:
         if trained_on != self.inputs:
             raise ValueError(
                 f"{file.name} was trained on {trained_on}, not on {self.inputs}; run: "
-                "python -m lib.studies.nli.train_head"
+                "python -m tools.train_contradiction head"
             )
 
     def contradiction(self, pairs: list[tuple[str, str]]) -> np.ndarray:
@@ -149,16 +149,6 @@ def _reading(text: str) -> _Reading:
         words=frozenset(_WORD.findall(text)),
         numbers=frozenset(_NUMBER.findall(text)),
     )
-
-
-@cache
-def opposites() -> dict[str, str]:
-    """Cue words, each with its opposite (the first that ``CUES`` gives it)."""
-    found: dict[str, str] = {}
-    for one, other in _lexicon()["opposites"]:
-        found.setdefault(one, other)
-        found.setdefault(other, one)
-    return found
 
 
 @cache

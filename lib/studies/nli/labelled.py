@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NEAREST = DATA / "nli-head" / "nearest.csv"
 """claim, doc, sentence: in each abstract that a claim without evidence cites, the number (from 0)
-of the sentence nearest to the claim by MiniLM's cosine, found once (``train_head``)."""
+of the sentence nearest to the claim by MiniLM's cosine (``tools.train_contradiction``)."""
 
 _LABELS = {"SUPPORT": "entailment", "CONTRADICT": "contradiction", "": "neutral"}
 """SciFact's names of the labels, and ours."""

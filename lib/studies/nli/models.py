@@ -14,21 +14,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from lib.search.adapters import adapter_folder, check_base, merged, read_card
-from lib.search.model_files import digest, hushed, model_folder, quiet
+from lib.search.model_files import base_folder, digest, hushed, model_folder, quiet
 from lib.studies.nli.agreement import AgreementBackend
 from lib.studies.nli.head import FeatureBackend
-from lib.train.bases import base_folder
 
 Pairs = Sequence[tuple[str, str]]
 """Pairs of texts: of sentences for a model, of whole abstracts for CNT."""
 
 _PUBMEDBERT = "pritamdeka/PubMedBERT-MNLI-MedNLI"
-_ADAPTERS = {
-    "cross": "contradiction-cross",
+SHIPPED = {
     "bi": "contradiction",
     "shuffled": "contradiction-shuffled",
     "claim only": "contradiction-one-text",
+    "cross": "contradiction-cross",
 }
+"""The adapter behind each name, trained by ``tools.train_contradiction``."""
 # A contradiction and an entailment that any NLI model must tell apart: they show whether the column
 # taken for "contradiction" is the right one.
 _PROBE = (
@@ -75,11 +75,11 @@ def load_backend(name: str, **options: Any) -> Backend:
         model = _PUBMEDBERT if name == "pubmedbert" else name.removeprefix("hub:")
         return HubBackend(name, model, **options)
     kind, _, adapter = name.partition(":")
-    adapter = adapter or _ADAPTERS.get(kind, "")
+    adapter = adapter or SHIPPED.get(kind, "")
     if kind == "cross":
         base = base_folder(read_card(adapter_folder(adapter))["base"])
         return HubBackend(name, base, adapter=adapter, **options)
-    if kind in _ADAPTERS:
+    if kind in SHIPPED:
         return AgreementBackend(name, adapter)
     return FeatureBackend(name, **options)
 

@@ -42,13 +42,12 @@ from lib.studies.rag2.filters import (
     load_filter,
     threshold_key,
 )
-from lib.studies.rag2.labels import FRACTIONS
+from lib.studies.rag2.labels import FRACTIONS, open_material, texts_of
 from lib.studies.rag2.reranker import RERANKERS
 from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.reranker import card_of as reranker_card
 from lib.studies.rag2.separation import separation
 from lib.studies.rag2.shared import rationale_in, without_verdicts
-from lib.studies.rag2.train_filters import open_material, texts_of
 from lib.studies.real.arms import arms_of
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.written import runs_of, written_for

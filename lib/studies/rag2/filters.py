@@ -3,10 +3,10 @@
 A filter scores (question, passage) pairs, higher is more helpful, and keeps a passage whose score
 is at or above its threshold. RAG2 takes the likelier of two labels: probability .5. Where few
 passages were labelled helpful, that keeps next to nothing, so each filter also has the threshold
-that keeps a given share of the pairs it was trained on (``share_threshold``).
+that keeps a given share of the pairs it was trained on.
 
 Questions are read as they are shown, with their options where they have some; passages without
-their titles, as a step after the search gives them. ``lib.studies.rag2.train_filters`` trains what
+their titles, as a step after the search gives them. ``tools.train_filters`` trains what
 is loaded here, ``lib.studies.rag2.seq2seq`` has the paper's own model.
 """
 
@@ -27,11 +27,10 @@ from lib.base.paths import DATA
 from lib.search.adapters import ADAPTERS, CARD, adapter_folder
 from lib.search.bm25 import words
 from lib.search.embed import Encoder, load_encoder
+from lib.search.model_files import base_folder
 from lib.search.rerank import PairScorer
 from lib.search.vectors import encode_small
-from lib.studies.rag2.labels import threshold
 from lib.studies.rag2.seq2seq import Seq2SeqFilter
-from lib.train.bases import base_folder
 
 Pairs = Sequence[tuple[str, str]]
 """(question as it is shown, passage text)."""
@@ -50,7 +49,7 @@ HEADS = (
     "head-turned",
     "head-shuffled",
 )
-"""Logistic regressions on MiniLM's vectors; ``train_filters.RECIPES`` says what on."""
+"""Logistic regressions on MiniLM's vectors; ``lib.studies.rag2.labels.RECIPES`` says what on."""
 
 CROSSES = ("cross-ppl-25", "cross-shuffled")
 """MiniLM as a cross-encoder with a LoRA adapter; ``cross-ppl-25`` is RAG2's recipe."""
@@ -77,14 +76,6 @@ class Filter(Protocol):
     def scores(self, pairs: Pairs) -> np.ndarray:
         """How helpful each passage is to its question: float64 (n,), higher is more."""
         ...
-
-
-def share_threshold(train_scores: Sequence[float], share: float) -> float:
-    """The score that keeps this share of the training pairs, and what ties with the last of them.
-
-    Scores are cut as differences are: see ``lib.studies.rag2.labels.threshold``.
-    """
-    return threshold(train_scores, share)
 
 
 def load_filter(
@@ -122,7 +113,7 @@ def card_of(name: str) -> dict[str, Any]:
     if not file.is_file():
         raise FileNotFoundError(
             f"{file.name} of the filter {name} is missing; "
-            f"run: python -m lib.studies.rag2.train_filters {name}"
+            f"run: python -m tools.train_filters {name}"
         )
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -234,7 +225,7 @@ class HeadFilter:
         if card["encoder"] != encoder.fingerprint:
             raise ValueError(
                 f"{name} was trained on {card['encoder']}, not on {encoder.fingerprint}; "
-                f"run: python -m lib.studies.rag2.train_filters {name}"
+                f"run: python -m tools.train_filters {name}"
             )
         with np.load(file, allow_pickle=False) as saved:
             self._weight = saved["weight"].astype(float)

@@ -12,8 +12,8 @@ import pandas as pd
 
 from lib.stats import auroc
 from lib.studies.rag2.filters import Filter, card_of, features
+from lib.studies.rag2.labels import RECIPES, Material, Recipe, labelled, texts_of
 from lib.studies.rag2.separation import separation, within_questions
-from lib.studies.rag2.train_filters import RECIPES, Material, Recipe, fit_head, labelled, texts_of
 from lib.studies.real.study import experts_passages
 
 TRUTHS = {
@@ -77,6 +77,22 @@ def _parts(pairs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
             yield truth, dataset, there[there["dataset"] == dataset]
         if len(sets) > 1:
             yield truth, "both", there
+
+
+def fit_head(rows: np.ndarray, helpful: np.ndarray, C: float) -> tuple[np.ndarray, float]:
+    """Weights (float32, one a feature) and bias of the logistic regression.
+
+    Columns are standardised, and that is folded into the weights. The problem is convex and solved
+    to 1e-8, so there is one answer and no seed.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    mean = rows.mean(axis=0)
+    scale = rows.std(axis=0) + 1e-9
+    model = LogisticRegression(C=C, tol=1e-8, max_iter=1000, solver="newton-cholesky")
+    model.fit((rows - mean) / scale, helpful)
+    weight = model.coef_[0] / scale
+    return weight.astype(np.float32), float(model.intercept_[0] - mean @ weight)
 
 
 def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> pd.DataFrame:

@@ -5,15 +5,11 @@ questions of MedQuAD are asked, and the reference is what the institute itself a
 answers without documents, with the three best of stacked retrieval (MedRAG's way), of balanced and
 re-ranked retrieval, and of the same filtered. All search with the question. The document that holds
 the reference is in the corpus, so there are two settings: it may be found, or it may not.
-
-    python -m lib.studies.rag2.long_answers [--filter NAME|none] [--share .25]
-
-records the answers.
+``tools.record_small`` records the answers.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,15 +31,15 @@ from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.stats import Pair, claims
 from lib.studies.grid.long_tables import means_table
-from lib.studies.rag2.filters import Filter, load_filter
+from lib.studies.rag2.filters import Filter
 from lib.studies.rag2.long_scores import SCORES, TokenScorer, rouge_l, same_question
 from lib.studies.rag2.shared import without_verdicts
-from lib.studies.rag2.small_writer import Replayed, copied, record
+from lib.studies.rag2.small_writer import Replayed, copied
 from lib.studies.rag2.strategies import DEPTH, Remembered
 
 RECORDING = "rag2-long-answers"
 RESULT = "rag2_long_answers"
-COMMAND = "python -m lib.studies.rag2.long_answers"
+COMMAND = "python -m tools.record_small long-answers"
 
 FILTER = "cross-ppl-25"
 SHARE = 0.25
@@ -358,37 +354,3 @@ def long_answer_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """``rag2_long_answers`` in the form of Table 1, and its ``_claims``."""
     table = means_table(values.rename(columns={"setting": "dataset"}), f"{NAME}, k = {K}")
     return {RESULT: table.assign(answerer=NAME), f"{RESULT}_claims": long_answer_claims(values)}
-
-
-def main() -> None:
-    """Have SmolLM2 write every answer that is not recorded yet."""
-    from lib.place import open_retriever
-    from lib.profiles import load_profile
-    from lib.search.embed import load_encoder
-    from lib.studies.rag2.reranker import Reranker
-
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--filter", default=FILTER, help='a filter\'s name, or "none"')
-    parser.add_argument("--share", type=float, default=SHARE)
-    given = parser.parse_args()
-    profile = load_profile("open")
-    retriever = open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))
-    judge = None if given.filter == "none" else load_filter(given.filter, given.share)
-    questions = long_questions(retriever.store)
-    everything = [passage.text for passage in retriever.store]
-    arms = pipelines(Reranker("reranker", retriever.encoder, everything), judge)
-    shown = shown_passages(questions, arms, retriever, twins_of(questions, retriever.store))
-    print(f"{len(questions)} questions, {len(shown)} passages to show", flush=True)
-    seen = retriever.store.get_many(sorted({*shown["pid"], *(q.qid for q in questions)}))
-    texts = {passage.pid: passage.text for passage in seen}
-
-    def ask(llm: ChatModel) -> None:
-        for number, question in enumerate(questions, 1):
-            answers_to([question], arms, shown, retriever.store, llm)
-            print(f"{number} of {len(questions)}", flush=True)
-
-    record(RECORDING, ask, retriever.store, texts)
-
-
-if __name__ == "__main__":
-    main()

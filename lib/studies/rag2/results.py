@@ -32,6 +32,7 @@ from lib.studies.rag2.filter_results import (
 from lib.studies.rag2.filters import BASELINES, CROSSES, HEADS, card_file, head_file, load_filter
 from lib.studies.rag2.held import held_pairs, held_scores, held_tables, shuffled_draws
 from lib.studies.rag2.labels import FOLDER as LABELS
+from lib.studies.rag2.labels import open_material
 from lib.studies.rag2.long_answers import (
     FILTER,
     SHARE,
@@ -43,7 +44,6 @@ from lib.studies.rag2.long_scores import TokenScorer, instrument
 from lib.studies.rag2.reranker import RERANKERS, Reranker
 from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.strategy_results import strategy_outcomes, strategy_tables
-from lib.studies.rag2.train_filters import open_material
 from lib.studies.rag2.writers import writer_outcomes, writer_tables
 from lib.studies.real.study import experts_passages
 

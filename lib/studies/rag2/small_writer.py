@@ -9,17 +9,15 @@ puts them back, letter for letter.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lib.base.files import atomic_write, canonical_json, read_jsonl, write_jsonl_gz
 from lib.base.paths import RECORDINGS, shown
 from lib.data.store import PassageStore
 from lib.llm.chat import ChatModel, Message, Reply
-from lib.llm.recorder import Recorder, RecordingMiss, recording_key
-from lib.llm.small_model import NAME, small_model
+from lib.llm.recorder import Recorder, RecordingMiss
+from lib.llm.small_model import NAME
 
 LEAST_COPIED = 10
 """Words in a row that are taken to be copied."""
@@ -78,23 +76,6 @@ def _longest(
     return best
 
 
-def as_places(text: str, passages: Mapping[str, str]) -> str:
-    """The text with ⟨passage id, start, length⟩ for every copied stretch.
-
-    ValueError for a text that has the mark of a place already.
-    """
-    if "⟨" in text or "⟩" in text:
-        raise ValueError(f"a reply has a mark of its own that means a place: {text[:60]!r}")
-    parts = []
-    done = 0
-    for stretch in copied(text, passages):
-        length = stretch.end - stretch.start
-        parts.append(text[done : stretch.start])
-        parts.append(f"⟨{stretch.pid} {stretch.at} {length}⟩")
-        done = stretch.end
-    return "".join([*parts, text[done:]])
-
-
 def with_words(text: str, store: PassageStore) -> str:
     """A text that was kept ``as_places``, with the words again. KeyError for an unknown passage."""
 
@@ -129,67 +110,6 @@ class Replayed(ChatModel):
         return [replace(reply, text=with_words(reply.text, self._store)) for reply in replies]
 
 
-class _Noted(ChatModel):
-    """A recorder that notes the keys of all it is asked, in ``keys``."""
-
-    def __init__(self, recorder: Recorder):
-        self.name = recorder.name
-        self.keys: set[str] = set()
-        self._recorder = recorder
-
-    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
-        request = {"messages": messages, "options": options}
-        self.keys |= {recording_key(self.name, request, i) for i in range(n)}
-        return self._recorder._say(messages, n, options)
-
-
 def packed_file(name: str) -> Path:
     """Where the packed recording called ``name`` is, or is to be."""
     return RECORDINGS / f"{name}.jsonl.gz"
-
-
-def record(
-    name: str,
-    ask: Callable[[ChatModel], None],
-    store: PassageStore,
-    passages: Mapping[str, str],
-    model: ChatModel | None = None,
-    live: Path | None = None,
-    file: Path | None = None,
-) -> Path:
-    """Have SmolLM2 answer whatever ``ask`` asks and no recording has yet; the packed file.
-
-    A killed run goes on where it stopped. The packed file holds what ``ask`` asked and nothing that
-    was asked for an earlier state of the code. ``passages`` are those that a reply may have copied.
-    The last three are for tests: another model, and other files.
-    """
-    live = live or RECORDINGS / "live" / f"{name}.jsonl"
-    file = file or packed_file(name)
-    if file.is_file() and not live.exists():
-        _unpack(file, live, store)
-    with Recorder(model or small_model(), live) as recorder:
-        llm = _Noted(recorder)
-        ask(llm)
-    return pack(live, file, passages, llm.keys)
-
-
-def pack(live: Path, file: Path, passages: Mapping[str, str], keys: Collection[str]) -> Path:
-    """Write the rows with these keys without their requests, with places for copied words."""
-    rows = []
-    for row in read_jsonl(live):
-        if row["key"] not in keys:
-            continue
-        row.pop("request", None)
-        row["reply"]["text"] = as_places(row["reply"]["text"], passages)
-        rows.append(row)
-    write_jsonl_gz(file, sorted(rows, key=lambda row: row["key"]))
-    print(f"{shown(file)}: {len(rows)} replies", file=sys.stderr)
-    return file
-
-
-def _unpack(file: Path, live: Path, store: PassageStore) -> None:
-    lines = []
-    for row in read_jsonl(file):
-        row["reply"]["text"] = with_words(row["reply"]["text"], store)
-        lines.append(canonical_json(row) + "\n")
-    atomic_write(live, "".join(lines))

@@ -26,14 +26,14 @@ from lib.stats import Pair, claims, long_values, measure
 from lib.studies.grid.long_tables import means_table
 from lib.studies.hyde_study import strangers_of
 from lib.studies.rag2.shared import without_verdicts
-from lib.studies.rag2.small_writer import Replayed, record
+from lib.studies.rag2.small_writer import Replayed
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.texts import KINDS
 from lib.ways import Hypotheses, Text
 
 RECORDING = "rag2-writers"
 RESULT = "rag2_writers"
-COMMAND = "python -m lib.studies.rag2.writers"
+COMMAND = "python -m tools.record_small rationales"
 
 QUESTION = "question"
 SMALL = "rationale by SmolLM2-135M"
@@ -51,7 +51,7 @@ METRICS = ("p_at_5", "ndcg_at_10")
 _DEPTH = 10
 _QUESTIONS = 60
 _WRITTEN_BY_LARGE = KINDS["rationale"].method
-_WRITTEN_BY_SMALL = replace(_WRITTEN_BY_LARGE, max_tokens=128)
+WRITTEN_BY_SMALL = replace(_WRITTEN_BY_LARGE, max_tokens=128)
 """The same request, but that SmolLM2 stops at 128 tokens at the latest."""
 
 
@@ -81,7 +81,7 @@ def _no_search(request: Request, k: int) -> list[tuple[str, str]]:
 
 def writer_texts(questions: Sequence[Question], small: ChatModel, large: ChatModel) -> pd.DataFrame:
     """The texts that are searched with: ``arm, qid, text``; the control is made of them later."""
-    by_small = rationales_by(_WRITTEN_BY_SMALL, questions, small)
+    by_small = rationales_by(WRITTEN_BY_SMALL, questions, small)
     by_large = rationales_by(_WRITTEN_BY_LARGE, questions, large)
     rows = []
     for question in questions:
@@ -196,28 +196,3 @@ def writer_tables(values: pd.DataFrame, setup: str) -> dict[str, pd.DataFrame]:
     table["options_visible"] = table["method"] != QUESTION
     tested = writer_claims(values).assign(dataset="bioasq")
     return {RESULT: table, f"{RESULT}_claims": without_verdicts(tested)}
-
-
-def main() -> None:
-    """``python -m lib.studies.rag2.writers``: have SmolLM2 write what is not recorded yet."""
-    from lib.data.corpus_index import corpus_store
-    from lib.profiles import load_profile
-
-    profile = load_profile("open")
-    store = corpus_store(profile.corpora)
-    questions = writer_questions()
-
-    def ask(llm: ChatModel) -> None:
-        for number, question in enumerate(questions, 1):
-            rationales_by(_WRITTEN_BY_SMALL, [question], llm)
-            print(f"{number} of {len(questions)}", flush=True)
-
-    # It is shown no passage, but it may know some by heart.
-    targets = experts_passages(store)
-    pids = sorted({pid for question in questions for pid in targets[question.qid]})
-    given = {passage.pid: passage.text for passage in store.get_many(pids)}
-    record(RECORDING, ask, store, given)
-
-
-if __name__ == "__main__":
-    main()

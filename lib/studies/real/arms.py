@@ -21,9 +21,6 @@ LAMBDAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
 EXAM_DRAWS = 3
 """Draws of a control on exam questions, where every passage has to be judged."""
 
-OPTIONS_DEPTH = 3
-"""Passages pooled for the question with each of its options."""
-
 SEVERAL = "several"
 
 
@@ -134,11 +131,3 @@ def _sums(
         more = tuple(replace(text, weight=share) for text in others[qid])
         found[qid] = Hypotheses((*seen[qid].of("target"), *more))
     return found
-
-
-def with_options(question: Question) -> list[Request]:
-    """The question with each of its options: searches that favour no method, for the pool alone."""
-    return [
-        Hypotheses((Text(f"{question.text} {option}", 1.0, "query", "question"),))
-        for _, option in sorted(question.options.items())
-    ]

@@ -121,18 +121,6 @@ def own_answers(questions: Sequence[Question], read: Mapping[str, str]) -> pd.Da
     return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
 
 
-def nothing_found(questions: Sequence[Question], arms: Sequence[str]) -> pd.DataFrame:
-    """Outcomes, as ``values_of`` has them, of questions for which these arms retrieved nothing."""
-    rows = []
-    for question in questions:
-        found = dict.fromkeys((*BIOASQ_METRICS, JUDGED_P), 0.0)
-        if question.dataset in EXAMS:
-            found = exam_outcome(question, [], {})
-        for arm in arms:
-            rows += [(question.dataset, arm, question.qid, *outcome) for outcome in found.items()]
-    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
-
-
 def _bioasq_outcomes(
     found: Mapping[str, Sequence[str]], targets: Mapping[str, frozenset[str]]
 ) -> pd.DataFrame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import SequenceMatcher
 
 from lib.data.questions import Question
 from lib.data.real import EXAMS, in_full, load_real
@@ -41,39 +40,24 @@ def read_hypothesis(question: Question, h_plus: str, llm: ChatModel) -> str:
 
 def complete_stem(question: Question, llm: ChatModel) -> str:
     """How a model continues the first half of the question's words."""
-    beginning, _ = _halves(question)
+    beginning, _ = halves(question)
     messages = load_prompt("complete_stem").messages(beginning=beginning)
     (reply,) = llm.generate(messages, max_tokens=512)
     return reply.text
 
 
-def as_run(question: Question, continuation: str) -> str:
-    """A continuation as it is recorded: how many words in a row are those that really follow.
-
-    Its words are not kept: where they are right they are the question's, which is not ours.
-    """
-    _, rest = _halves(question)
-    written, words = _words(continuation), _words(rest)
-    matcher = SequenceMatcher(None, written, words, autojunk=False)
-    return str(matcher.find_longest_match().size)
-
-
 def is_known_by_heart(run: str) -> bool:
-    """Whether ``_RUN`` words in a row or more were the question's (see ``as_run``)."""
+    """Whether ``_RUN`` words in a row or more were the question's (``tools.texts.as_run``)."""
     return int(run) >= _RUN
 
 
-def _halves(question: Question) -> tuple[str, str]:
+def halves(question: Question) -> tuple[str, str]:
     """The two halves of a question's text by its words; the second empty if it is too short."""
     places = [match.start() for match in re.finditer(r"\S+", question.text)]
     if len(places) < _SHORTEST:
         return question.text, ""
     middle = places[len(places) // 2]
     return question.text[:middle].rstrip(), question.text[middle:]
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
 
 
 def _h_plus_calls(written: Mapping[str, Expansion]) -> Iterator[Call]:
@@ -91,7 +75,7 @@ def _mimic_calls(written: Mapping[str, Expansion]) -> Iterator[Call]:
 
 def _memory_calls(written: Mapping[str, Expansion]) -> Iterator[Call]:
     for question in _exams():
-        if _halves(question)[1]:
+        if halves(question)[1]:
             yield question.qid, lambda llm, q=question: complete_stem(q, llm)
 
 

@@ -9,42 +9,48 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from lib.agreement import agreement_table
-from lib.base.files import sha256_bytes
+from lib.base.files import read_jsonl
+from lib.base.paths import DATA
 from lib.data.judgments import HELPFUL
 from lib.data.questions import Question
 from lib.stats import mean_interval
 from lib.studies.real.measures import ON_TOPIC
-from lib.studies.real.plants import Plant
 
 LEAST_KAPPA = 0.6
 MOST_ERRORS = 0.05
 
-_AGAIN, _ALONE = 10, 20
-"""One silent item in so many is judged again, one item in so many by itself."""
+_AGAIN = 10
+"""One silent item in so many was judged again."""
+
+_FILE = DATA / "judgments" / "plants.jsonl.gz"
 
 Row = Mapping
 Key = tuple[str, str]
 
 
-def read_again(row: Row) -> bool:
-    """Whether an item of the first pass is judged a second time: all that is not silent, all that
-    is planted, and a tenth of the rest by the hash of its ids."""
-    speaks = bool(row["supports"] or row["contradicts"]) or row["on_topic"] is None
-    return speaks or row["pid"].startswith("plant:") or _drawn("again", row, _AGAIN)
+@dataclass(frozen=True)
+class Plant:
+    """One planted item. ``like`` is the passage whose label it must get, ``supports`` the option it
+    must be said to support; with neither it must support nothing."""
+
+    item: str
+    kind: str
+    qid: str
+    text: str
+    like: str = ""
+    supports: str = ""
 
 
-def read_alone(row: Row) -> bool:
-    """Whether an item is also judged by itself: a twentieth, by the hash of its ids."""
-    return not row["pid"].startswith("plant:") and _drawn("alone", row, _ALONE)
-
-
-def _drawn(what: str, row: Row, one_in: int) -> bool:
-    return int(sha256_bytes(f"{what} {row['qid']} {row['pid']}".encode()), 16) % one_in == 0
+def read_plants(path: Path = _FILE) -> list[Plant]:
+    """The plants that were judged, without their texts; none where there is no file."""
+    return [Plant(text="", **row) for row in read_jsonl(path)] if path.exists() else []
 
 
 def agreement(

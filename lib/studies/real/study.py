@@ -26,16 +26,17 @@ from lib.studies.real.arms import Arm, added_arms, arms_of
 from lib.studies.real.cases import case_counts, case_table, case_texts
 from lib.studies.real.choice import choices, lambda_table, least_differences
 from lib.studies.real.measures import headroom, own_answers, values_of
-from lib.studies.real.plants import Plant, read_plants
 from lib.studies.real.probes import known_by_heart, options_read
 from lib.studies.real.quality import (
     Key,
+    Plant,
     Row,
     agreement,
     helpful_passages,
     is_instrument,
     known_truth,
     planted_errors,
+    read_plants,
 )
 from lib.studies.real.tables import arm_table, claims_table, lambda_rows, purity_table
 from lib.studies.real.texts import WRITER

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib.data.questions import Question
-from lib.data.real import EXAMS, GROUPS
+from lib.data.real import GROUPS
 from lib.llm.chat import ChatModel, tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Request
 from lib.run import Retriever, Unranked
-from lib.studies.real.arms import OPTIONS_DEPTH, Arm, bases_of, with_options
+from lib.studies.real.arms import Arm, bases_of
 from lib.studies.real.texts import KINDS, questions_for, writers_of
 from lib.ways import DRAWS
 
@@ -65,17 +65,6 @@ def runs_of(
                         for rank, pid in enumerate(pids, 1)
                     ]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
-
-
-def option_runs(questions: Sequence[Question], retriever: Retriever) -> dict[str, list[str]]:
-    """The passages found by an exam question with each of its options, for the pool."""
-    found = {}
-    for question in questions:
-        if question.dataset in EXAMS:
-            hits = retriever.search_many(with_options(question), OPTIONS_DEPTH)
-            pids = [pid for hit in hits for pid in hit.ids[0].tolist()]
-            found[question.qid] = list(dict.fromkeys(pids))
-    return found
 
 
 def _found(

@@ -4,39 +4,25 @@ The passages are MedQuAD's (CC BY 4.0), on no disease of ddx-real or ddx-fresh, 
 a retriever of this project is taught to find. Each comes with MedQuAD's own question: the algorithm
 is given its queries, and none of its six prompts writes one. There is something to drop: some
 passages are lists of links, or say how a table is to be read, and answer no question.
-
-    python -m lib.studies.selflearn.building_study give FOLDER   the next sheets of requests
-    python -m lib.studies.selflearn.building_study take FOLDER   replies into the recording
-    python -m lib.studies.selflearn.building_study               the tables, once all is recorded
-
-A sheet ``<name>.jsonl`` has one kind of request, each with ``number`` and ``prompt``; its replies
-come as ``<name>.replies.jsonl`` with ``number`` and ``reply``. Among a judging step's requests are
-some whose right reply is known (``planted``); they enter no set.
+``tools.texts`` gave the requests out. Among a judging step's requests are some whose right reply is
+known (``planted``); they enter no set.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.base.files import atomic_write, canonical_json, read_jsonl, sha256_bytes
-from lib.base.paths import RECORDINGS, shown
+from lib.base.files import read_jsonl, sha256_bytes
+from lib.base.paths import RECORDINGS
 from lib.base.provenance import make_all_or_reuse
 from lib.data.corpora import load_passages
 from lib.data.corpus_index import build_index, corpus_store, files_of
 from lib.data.passages import Passage
-from lib.llm.batch import Collector, Nothing, Pending, add_replies
 from lib.llm.chat import ChatModel
-from lib.llm.recorder import Recorder, RecordingMiss
-from lib.profiles import Profile, load_profile
+from lib.llm.recorder import Recorder
+from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.embed import load_encoder
 from lib.stats import long_values
@@ -50,7 +36,6 @@ from lib.studies.selflearn.building import (
     Search,
     build,
     counts,
-    finish,
     medical,
     relevance,
     search_in,
@@ -64,11 +49,6 @@ from lib.studies.selflearn.evaluate import DEPTH, Arm, task_values
 
 BUILDING = RECORDINGS / "building.jsonl.gz"
 
-AUTHOR = (
-    "a large language model, by the prompts of lib/studies/selflearn/building_prompts, up to 36 "
-    "requests of one kind in a conversation; not re-runnable from here"
-)
-
 NAME = "medquad-30"
 """What the set is called in the tables; it is none of CMIRB's."""
 
@@ -78,9 +58,6 @@ MATCHED = 10
 
 PLANTED = 6
 """Requests of each judging step whose right reply is known."""
-
-COPIED = 20
-"""Words in a row that a reply may not take over from what it was shown."""
 
 TABLES = (
     "slhyde_building_values",
@@ -158,7 +135,7 @@ def _matched(query: Query) -> Query:
     return Query(query.qid, query.text, query.source, query.answer, "matched")
 
 
-_JUDGING = {"medical": medical, "validate": validate, "relevance": relevance}
+JUDGING = {"medical": medical, "validate": validate, "relevance": relevance}
 
 
 def caught(queries: Sequence[Query], llm: ChatModel) -> pd.DataFrame:
@@ -168,141 +145,12 @@ def caught(queries: Sequence[Query], llm: ChatModel) -> pd.DataFrame:
     """
     rows = []
     for step, pairs in planted(queries).items():
-        made = _JUDGING[step](pairs, llm)
+        made = JUDGING[step](pairs, llm)
         unusable = sum(pair.dropped == NO_REPLY for pair in made)
         dropped = sum(bool(pair.dropped) for pair in made) - unusable
         row = {"step": step, "planted": len(made), "dropped": dropped, "unusable": unusable}
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-# the desk ----------------------------------------------------------------------------------------
-
-
-def asked(
-    queries: Sequence[Query], search: Search, recorded: Recorder | Nothing
-) -> dict[str, list[Pending]]:
-    """What can be asked next, by step, in the order of hashes; nothing once all is recorded.
-
-    The medical step is asked for all queries first, since what it drops is searched no more. After
-    it every query goes its own way, so steps of several kinds may be asked at once. Plants are
-    mixed into the requests of their step.
-    """
-    collector = Collector(recorded)
-    first: list[Pair] = []
-    with suppress(RecordingMiss):
-        first = medical([Pair(query, query.source) for query in queries], collector)
-    gone = [pair for pair in first if pair.dropped]
-    for pair in first:
-        if not pair.dropped:
-            with suppress(RecordingMiss):
-                finish([pair, *gone], collector, search)
-    by_step = _by_step(collector)
-    among_plants = Collector(recorded)
-    for step, pairs in planted(queries).items():
-        with suppress(RecordingMiss):
-            _JUDGING[step](pairs, among_plants)
-    for step, requests in _by_step(among_plants).items():
-        # Plants go out with what they hide among, or by themselves when all else is answered.
-        if step in by_step or not collector.asked:
-            by_step.setdefault(step, []).extend(requests)
-    return {step: sorted(own, key=lambda request: request.key) for step, own in by_step.items()}
-
-
-def _by_step(collector: Collector) -> dict[str, list[Pending]]:
-    found: dict[str, list[Pending]] = {}
-    for request in collector.asked.values():
-        found.setdefault(request.method, []).append(request)
-    return found
-
-
-def give(requests: Mapping[str, Sequence[Pending]], folder: Path) -> list[Path]:
-    """One sheet a step into ``folder``, numbered on from those there; what is in them into
-    ``folder/keys``.
-
-    ValueError while a sheet waits for its replies.
-    """
-    waiting = [sheet for sheet in _sheets(folder) if not _replies(folder, sheet).exists()]
-    if waiting:
-        raise ValueError(f"{_replies(folder, waiting[0])} is not there yet: it comes first")
-    number = 1 + max((_number(sheet) for sheet in _sheets(folder)), default=0)
-    made = []
-    for step, own in requests.items():
-        name = f"step{number}" if len(requests) == 1 else f"step{number}-{step}"
-        rows = [{"number": i, "prompt": _as_shown(one)} for i, one in enumerate(own, 1)]
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        key = {"kind": step, "requests": [asdict(request) for request in own]}
-        atomic_write(folder / "keys" / f"{name}.json", canonical_json(key))
-        made.append(atomic_write(folder / f"{name}.jsonl", lines))
-    return made
-
-
-def _as_shown(request: Pending) -> str:
-    """One request as text: a single turn as it is, several each below who speaks."""
-    if len(request.messages) == 1:
-        return request.messages[0]["content"]
-    return "\n\n".join(f"[{turn['role']}]\n{turn['content']}" for turn in request.messages)
-
-
-def take(folder: Path, recording: Path = BUILDING) -> tuple[int, list[str]]:
-    """Add the replies of every answered sheet to the recording.
-
-    Returns how many were new, and the sheets that have no replies yet. ValueError where a sheet's
-    replies are not just one for each number, each a text that copies no ``COPIED`` words in a row
-    from its prompt: a recording may hold no passages.
-    """
-    new, waiting = 0, []
-    for sheet in _sheets(folder):
-        file = _replies(folder, sheet)
-        if not file.exists():
-            waiting.append(sheet)
-            continue
-        key = json.loads((folder / "keys" / f"{sheet}.json").read_text(encoding="utf-8"))
-        requests = [Pending(**request) for request in key["requests"]]
-        texts = _texts(file, requests)
-        new += add_replies(recording, WRITER, AUTHOR, requests, texts)
-    return new, waiting
-
-
-def _texts(file: Path, requests: Sequence[Pending]) -> dict[str, str]:
-    """The replies of one sheet by the keys of its requests."""
-    by_number: dict[int, str] = {}
-    for row in read_jsonl(file):
-        number, text = row.get("number"), row.get("reply")
-        if not isinstance(text, str) or not text.strip() or number in by_number:
-            raise ValueError(f"{file}: reply {number} is empty, no text, or there twice")
-        by_number[number] = text.strip()
-    if sorted(by_number) != list(range(1, len(requests) + 1)):
-        raise ValueError(f"{file}: wanted replies 1 to {len(requests)}, not {sorted(by_number)}")
-    for number, request in enumerate(requests, 1):
-        prompt = " ".join(turn["content"] for turn in request.messages)
-        if _runs(prompt) & _runs(by_number[number]):
-            raise ValueError(
-                f"{file}: reply {number} copies {COPIED} words in a row; ask once more"
-            )
-    return {request.key: by_number[number] for number, request in enumerate(requests, 1)}
-
-
-def _runs(text: str) -> set[tuple[str, ...]]:
-    """All ``COPIED`` words in a row."""
-    words = re.findall(r"\w+", text.casefold())
-    return {tuple(words[i : i + COPIED]) for i in range(len(words) - COPIED + 1)}
-
-
-def _sheets(folder: Path) -> list[str]:
-    return sorted((path.stem for path in (folder / "keys").glob("step*.json")), key=_number)
-
-
-def _number(sheet: str) -> int:
-    return int(sheet.removeprefix("step").partition("-")[0])
-
-
-def _replies(folder: Path, sheet: str) -> Path:
-    return folder / f"{sheet}.replies.jsonl"
-
-
-def _recorded(recording: Path = BUILDING) -> Recorder | Nothing:
-    return Recorder(None, recording, "replay") if recording.exists() else Nothing(WRITER)
 
 
 # what came of it ---------------------------------------------------------------------------------
@@ -352,7 +200,7 @@ def measured(
 def building_results(profile: Profile) -> dict[str, pd.DataFrame]:
     """``TABLES`` by name, kept as results of the profile; what is stored and holds is reused.
 
-    RecordingMiss where a reply is not recorded: then ``give`` has more sheets.
+    RecordingMiss where a reply is not recorded (``tools.texts`` gives it out).
     """
     prompts = sorted(PROMPTS.iterdir())
     origin = {
@@ -365,7 +213,7 @@ def building_results(profile: Profile) -> dict[str, pd.DataFrame]:
     def make() -> dict[str, pd.DataFrame]:
         passages = list(load_passages(CORPUS))
         queries = open_queries(passages, unlabelled(passages))
-        llm = _recorded()
+        llm = Recorder(None, BUILDING, "replay", name=WRITER)
         pairs = build(queries, llm, search_in(passages))
         task = task_of(NAME, pairs, passages)
         routes = {query.qid: query.route for query in queries}
@@ -392,32 +240,3 @@ def _base(task: Task, profile: Profile) -> Retriever:
     )
     left = {passage.pid for passage in task.corpus}
     return Retriever(index.subset([pid in left for pid in index.ids.tolist()]), encoder)
-
-
-def main(arguments: Iterable[str] | None = None) -> None:
-    """``python -m lib.studies.selflearn.building_study [give|take FOLDER] [--profile open]``"""
-    parser = argparse.ArgumentParser(prog="python -m lib.studies.selflearn.building_study")
-    parser.add_argument("what", nargs="?", choices=("give", "take"))
-    parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--profile", default="open")
-    given = parser.parse_args(None if arguments is None else list(arguments))
-    if given.what and not given.folder:
-        sys.exit(f"error: {given.what} needs a folder")
-    if given.what == "take":
-        new, waiting = take(given.folder)
-        print(f"{new} new replies in {shown(BUILDING)}; waiting for: {waiting or 'nothing'}")
-    elif given.what == "give":
-        passages = list(load_passages(CORPUS))
-        queries = open_queries(passages, unlabelled(passages))
-        requests = asked(queries, search_in(passages), _recorded())
-        for path in give(requests, given.folder):
-            print(path)
-        print({step: len(own) for step, own in requests.items()} or "all is recorded")
-    else:
-        tables = building_results(load_profile(given.profile))
-        for name in TABLES[1:]:
-            print(f"{name}\n{tables[name].to_string(index=False)}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,7 @@ from lib.search.embed import load_encoder
 from lib.stats import class_of
 from lib.studies.selflearn.evaluate import request_of
 from lib.studies.selflearn.study import BASE, SEEDS
-from lib.studies.selflearn.writing import read_texts
+from lib.studies.selflearn.trained import read_texts
 
 _SHOWN = 20
 

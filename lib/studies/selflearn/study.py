@@ -23,12 +23,11 @@ import pandas as pd
 from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result, write_result
 from lib.data.looks import note_look
 from lib.profiles import Profile, load_profile
-from lib.search.adapters import ADAPTERS, CARD, WEIGHTS
+from lib.search.adapters import ADAPTERS, CARD, WEIGHTS, cards
 from lib.search.embed import load_encoder
 from lib.stats import Pair, claims, long_values, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
 from lib.studies.selflearn.cases import case_counts, case_rows, first_ranks
-from lib.studies.selflearn.choosing import NOT_FOUND
 from lib.studies.selflearn.cmirb import measure_task
 from lib.studies.selflearn.evaluate import (
     HOW,
@@ -40,10 +39,16 @@ from lib.studies.selflearn.evaluate import (
     open_task,
     task_values,
 )
-from lib.studies.selflearn.generator import ADAPTER, PASSAGES
-from lib.studies.selflearn.retriever import PLAN, TRAININGS, cards
 from lib.studies.selflearn.tasks import FILES, TASKS, asked, folds
-from lib.studies.selflearn.writing import read_texts
+from lib.studies.selflearn.trained import (
+    ADAPTER,
+    BASE,
+    CARD_COLUMNS,
+    NOT_FOUND,
+    PASSAGES,
+    TRAININGS,
+    read_texts,
+)
 from lib.study import declared_pairs, primary_tests
 
 TABLES = (
@@ -67,7 +72,6 @@ SEEDS = {
 }
 """What is averaged over seeds, under which name."""
 
-BASE = PLAN.base
 GENERATED = ("base", "tuned")
 LAMBDAS = ("0", "0.4", "1")
 
@@ -334,7 +338,7 @@ def slhyde_results(profile: Profile) -> dict[str, pd.DataFrame]:
         tables = (
             slhyde_table(values, setup),
             slhyde_claims(values),
-            cards((*TRAININGS, ADAPTER.name)),
+            cards((*TRAININGS, ADAPTER.name), CARD_COLUMNS),
             *_cases(ranks),
             chosen_ranks(read_texts("passages")),
         )

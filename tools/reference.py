@@ -1,27 +1,27 @@
-"""Put ddx-mini's reference text into the recording that the mini profile replays.
+"""ddx-mini's reference text as the recording that the mini profile replays.
+
+    python -m tools.reference    writes data/recordings/reference.jsonl anew
 
 Text of methods that see no documents is written by question; text that was written after reading
 passages is kept by the key of the very request it answers, so it can answer no other one.
-``pending`` lists the requests that still wait for such text.
+``tools.annotation.pending`` lists requests that still wait for such text.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lib.base.files import atomic_write, canonical_json, read_jsonl, row_digest
 from lib.base.paths import RECORDINGS
 from lib.data.ddx_mini import read
-from lib.data.questions import Question, load_questions
-from lib.llm.chat import REFERENCE, ChatModel, Message, Reply, ScriptedChat, current_tag
+from lib.data.questions import load_questions
+from lib.llm.chat import REFERENCE, Reply, ScriptedChat
 from lib.llm.prompts import load_prompt
-from lib.llm.recorder import Recorder, RecordingMiss, as_recorded, recording_key
-from lib.methods.base import Method
+from lib.llm.recorder import Recorder, as_recorded
 from lib.profiles import load_profile, methods_of
-from lib.run import Retriever, expand_all
+from lib.run import expand_all
 
 WITHOUT_DOCUMENTS = ("hyde", "query2doc", "fusion", "chr")
 
@@ -33,7 +33,10 @@ def record_reference(path: Path = RECORDINGS / "reference.jsonl") -> Path:
     """
     with TemporaryDirectory() as folder:
         lines = _without_documents(Path(folder) / path.name)
-    lines += [_line(row) for row in read("readings")]
+    for row in read("readings"):
+        reply = as_recorded(Reply(row["text"], "stop", None, None, None, REFERENCE))
+        line = {"key": row["key"], "author": REFERENCE, "model": REFERENCE, "sample": 0}
+        lines.append(line | {"reply": reply})
     lines.sort(key=lambda line: line["key"])
     return atomic_write(path, "".join(canonical_json(line) + "\n" for line in lines))
 
@@ -71,49 +74,6 @@ def _texts() -> dict[tuple[str, str], str | list[str]]:
         texts["query2doc", row["qid"]] = row["query2doc"]
         texts["csqe", row["qid"]] = row["csqe_knowledge"]
     return texts
-
-
-def _line(row: dict) -> dict:
-    """A line of the recording for a text that was written after reading passages."""
-    reply = Reply(row["text"], "stop", None, None, None, REFERENCE)
-    told = as_recorded(reply)
-    return {"key": row["key"], "author": REFERENCE, "model": REFERENCE, "sample": 0, "reply": told}
-
-
-class _Collecting(ChatModel):
-    """Replays, and notes what it is asked and cannot answer."""
-
-    def __init__(self, path: Path):
-        self.replay, self.asked = Recorder(None, path, "replay", name=REFERENCE), []
-        self.name = REFERENCE
-
-    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
-        try:
-            return self.replay.generate(messages, n=n, **options)
-        except RecordingMiss:
-            key = recording_key(REFERENCE, {"messages": messages, "options": options}, 0)
-            self.asked.append(current_tag() | {"key": key, "messages": messages})
-            raise
-
-
-def pending(
-    method: Method,
-    questions: Sequence[Question],
-    retriever: Retriever,
-    path: Path = RECORDINGS / "reference.jsonl",
-) -> list[dict]:
-    """The next unanswered request of each question: ``method, qid, key, messages``.
-
-    Write ``{"key", "method", "qid", "text"}`` for each into ``readings.jsonl``, record, ask again
-    until nothing is pending (ThinkQE takes one pass for every round).
-    """
-    llm = _Collecting(path)
-    for question in questions:
-        try:
-            expand_all(method, [question], llm, retriever)
-        except RecordingMiss:
-            continue
-    return llm.asked
 
 
 if __name__ == "__main__":

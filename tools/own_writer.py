@@ -1,7 +1,7 @@
 """Your own writer: a reader's model writes H+ and H- for the same sample, beside the recorded one.
 
     export CHR_LLM_URL=... CHR_LLM_MODEL=...
-    python -m lib.studies.real.own_writer
+    python -m tools.own_writer
 
 Its passages may be others than those that were judged, so every row says which share of its top
 five is. A passage that nobody judged counts as silent: with a small share the row is a lower bound.
@@ -29,7 +29,7 @@ from lib.profiles import load_profile
 from lib.run import Retriever, expand_all
 from lib.search.embed import load_encoder
 from lib.studies.real.arms import arms_of
-from lib.studies.real.measures import nothing_found, values_of
+from lib.studies.real.measures import BIOASQ_METRICS, JUDGED_P, exam_outcome, values_of
 from lib.studies.real.study import experts_passages, recorded
 from lib.studies.real.tables import arm_table
 from lib.studies.real.texts import KINDS
@@ -48,7 +48,7 @@ def written_by(
     if failed := sum(one.request is None for one in made):
         print(
             f"{failed} of {len(made)} replies of {llm.name} could not be used. To ask for them "
-            "once more: python -m lib.studies.real.own_writer --again",
+            "once more: python -m tools.own_writer --again",
             file=sys.stderr,
         )
     return {"hypotheses": {q.qid: one for q, one in zip(questions, made, strict=True)}}
@@ -81,6 +81,18 @@ def beside_the_recorded(
     writers = ("recorded", llm.name)
     tables = [part.assign(writer=name) for part, name in zip(parts, writers, strict=True)]
     return pd.concat(tables, ignore_index=True)
+
+
+def nothing_found(questions: Sequence[Question], arms: Sequence[str]) -> pd.DataFrame:
+    """Outcomes, as ``values_of`` has them, of questions for which these arms retrieved nothing."""
+    rows = []
+    for question in questions:
+        found = dict.fromkeys((*BIOASQ_METRICS, JUDGED_P), 0.0)
+        if question.dataset in EXAMS:
+            found = exam_outcome(question, [], {})
+        for arm in arms:
+            rows += [(question.dataset, arm, question.qid, *outcome) for outcome in found.items()]
+    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
 
 
 def main() -> None:

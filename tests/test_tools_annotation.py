@@ -1,0 +1,365 @@
+"""Annotation: what writers and judges are given, and that only whole answers are taken."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.base.files import read_jsonl
+from lib.data.judgments import read_judgments
+from lib.data.pair_judgments import read_pair_judgments
+from lib.data.passages import Passage
+from lib.data.questions import Question
+from lib.data.store import PassageStore
+from lib.llm.chat import ScriptedChat, tag
+from lib.llm.recorder import Recorder
+from lib.methods.hyde import HyDE
+from lib.methods.thinkqe import ThinkQE
+from lib.studies.judged.quality import IN_POOLS
+from tools import judging, pools, texts
+from tools.annotation import (
+    EmptyRecording,
+    give,
+    give_texts,
+    pending,
+    record_texts,
+    recorded,
+    taken,
+)
+from tools.judging import (
+    control_items,
+    evidence_labels,
+    evidence_sheet,
+    evidence_sheets,
+    find_words,
+    pair_labels,
+    pair_sheet,
+    pair_sheets,
+    with_pair_controls,
+    wrong_option,
+)
+from tools.pools import Pool, mini_pools
+
+OPTIONS = {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}
+QUESTIONS = [
+    Question(f"q{i}", f"Case {i}: why does it hurt?", OPTIONS, "A", "medqa", split="test")
+    for i in range(30)
+]
+
+
+def no_search(request, k):
+    return []
+
+
+def asks(method, questions=QUESTIONS):
+    for question in questions:
+        with tag(method=method.name, qid=question.qid):
+            yield lambda model, q=question: method.expand(q, model, no_search)
+
+
+def answer_all(folder, reply="A text."):
+    """Answer every request; ``reply`` is a text, or makes one of a request's."""
+    for path in folder.glob("*/q*.txt"):
+        text = reply if isinstance(reply, str) else reply(path.read_text())
+        path.with_suffix(".reply").write_text(text)
+
+
+# out and back -------------------------------------------------------------------------------------
+
+
+def test_requests_go_out_in_conversations_and_what_is_missing_waits(tmp_path):
+    made = give(
+        "kind", [(f"request {i}", {"i": i}) for i in range(5)], "Read {files}.", tmp_path, 2
+    )
+    assert len(made) == 3 and (tmp_path / made[0] / "README.txt").read_text().endswith("q2.txt.")
+    assert sorted(p.name for p in (tmp_path / made[2]).iterdir()) == ["README.txt", "q1.txt"]
+    (tmp_path / made[0] / "q2.reply").write_text(" one \n")
+    found, waiting = taken("kind", tmp_path)
+    assert found == [({"i": 1}, "one")] and len(waiting) == 4
+    assert taken("other", tmp_path) == ([], [])
+    (tmp_path / made[0] / "q1.reply").write_text("\n")
+    with pytest.raises(ValueError, match="q1.reply is empty"):
+        taken("kind", tmp_path)
+
+
+def test_texts_become_a_recording_that_replays_and_holds_no_question(tmp_path):
+    path, desk = tmp_path / "real.jsonl.gz", tmp_path / "desk"
+    method = HyDE(samples=2)
+    requests = pending(asks(method), recorded(path, "writer"))
+    made = give_texts("hyde", requests, desk)
+    assert len(requests) == 60 and len(made) == 4  # samples are never in one conversation
+    assert record_texts("hyde", desk, path, "writer", "an author")[0] == 0
+    answer_all(desk)
+    assert record_texts("hyde", desk, path, "writer", "an author") == (60, [])
+    before = path.read_bytes()
+    assert record_texts("hyde", desk, path, "writer", "an author") == (0, [])
+    assert path.read_bytes() == before
+    rows = list(read_jsonl(path))
+    assert rows == sorted(rows, key=lambda row: row["key"]) and "Case" not in json.dumps(rows)
+    llm = recorded(path, "writer")
+    assert isinstance(llm, Recorder) and pending(asks(method), llm) == []
+    assert method.expand(QUESTIONS[3], llm, no_search).trace["passages"] == ["A text."] * 2
+    answer_all(desk, "Another text.")
+    with pytest.raises(ValueError, match="recorded with another text"):
+        record_texts("hyde", desk, path, "writer", "an author")
+
+
+def test_a_method_that_asks_after_reading_is_asked_round_by_round(tmp_path):
+    path, method, rounds = tmp_path / "t.jsonl.gz", ThinkQE(rounds=3, samples=1), []
+    while requests := pending(asks(method, QUESTIONS[:2]), recorded(path, "writer")):
+        rounds.append(len(requests))
+        desk = tmp_path / str(len(rounds))
+        give_texts("thinkqe", requests, desk)
+        answer_all(desk, "It is so.")
+        record_texts("thinkqe", desk, path, "writer", "an author")
+    assert len(rounds) >= 3 and set(rounds) == {2}
+
+
+# in what form a reply is kept ---------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from(["Urate", "in", "“joints”", "– often –", "hurt."]), min_size=9))
+def test_any_stretch_of_three_words_is_found_whatever_its_marks_and_spaces(words):
+    text = "\n".join(words)
+    stretch = " ".join(words[2:7]).upper().replace("–", "-").replace("“", '"').replace("”", '"')
+    start, length = find_words(stretch, text)
+    expected = " ".join(words[2:7]).strip("“”. ")
+    assert text[start : start + length].split() == expected.split()
+
+
+def test_a_continuation_is_kept_as_a_number_and_a_copy_is_refused():
+    question = Question("q", " ".join(f"w{i}" for i in range(40)), {}, "", "medqa")
+    assert texts.as_run(question, "so W25 w26, w27 and") == "3"
+    (request,) = pending(asks(HyDE(samples=1), [question]), EmptyRecording("w"))
+    assert texts.own_words("short w1 w2", request) == "short w1 w2"
+    with pytest.raises(ValueError, match="copies 20 words"):
+        texts.own_words(" ".join(f"w{i}" for i in range(5, 30)), request)
+
+
+def test_every_kind_of_text_is_asked_for(monkeypatch, tmp_path):
+    for module in (texts, texts.probes):
+        monkeypatch.setattr(module, "load_real", lambda split: QUESTIONS)
+    monkeypatch.setattr(texts, "RECORDINGS", tmp_path)
+    llm = EmptyRecording("w")
+    assert len(pending(texts.asks_for("hypotheses", "test", no_search, llm), llm)) == 30
+    written = pending(texts.asks_for("counterfactual", "test", no_search, llm), llm)
+    assert len(written) == len(texts.with_counterfactual("test")) == 15
+    assert "sprain" in json.dumps([request.messages for request in written])
+    monkeypatch.setattr(texts, "to_turn", lambda: {"x": "It was given. It helped."})
+    (request,) = pending(texts.asks_for("turned", "test", no_search, llm), llm)
+    assert "(2) It helped." in request.messages[-1]["content"]
+
+
+# evidence -----------------------------------------------------------------------------------------
+
+EVIDENCE = {
+    "p1": "In an attack of gout a nonsteroidal drug in full dose relieves the pain within a day.",
+    "p2": "Allopurinol lowers uric acid. Begun during an attack it may prolong it.",
+    "p3": "Knee osteoarthritis improves with “regular\nexercise” – at any age.",
+}
+
+
+@pytest.fixture
+def sheet():
+    return evidence_sheet("first", QUESTIONS[0], EVIDENCE)
+
+
+def letter(sheet, own: str) -> str:
+    return next(shown for shown, real in sheet["letters"].items() if real == own)
+
+
+def test_a_sheet_hides_arm_rank_key_and_the_options_order(sheet):
+    asked = judging.evidence_messages([sheet], {"q0": QUESTIONS[0]})[-1]["content"]
+    assert all(text in asked for text in EVIDENCE.values()) and "p1" not in asked
+    for shown, own in sheet["letters"].items():
+        assert f"{shown}. {OPTIONS[own]}" in asked
+    orders = {str(evidence_sheet("first", q, EVIDENCE)["letters"]) for q in QUESTIONS[:9]}
+    assert len(orders) > 3  # another sheet, another order
+    assert evidence_sheet("first", QUESTIONS[0], dict(reversed(EVIDENCE.items()))) == sheet
+
+
+def test_labels_come_back_in_the_questions_own_letters_with_their_spans(sheet):
+    a, b, c = (letter(sheet, own) for own in "ABC")
+    blocks = {
+        "p1": f"topic 3\n+{b} Nonsteroidal drug  in full dose\n+{c} naproxen is best\n+Z in full",
+        "p2": f"topic 3\n-{a}: “begun during an attack it may prolong it.”",
+        "p3": f"topic 1\n+{a} improves with regular exercise\n-{a} improves with regular exercise",
+    }
+    reply = "\n".join(f"{n} {blocks[item]}" for n, item in enumerate(sheet["items"], 1))
+    rows = {row["pid"]: row for row in evidence_labels(reply, [sheet], "first")}
+    assert (rows["p1"]["supports"], rows["p1"]["contradicts"], rows["p1"]["lost"]) == ("B", "", 2)
+    assert (rows["p2"]["supports"], rows["p2"]["contradicts"]) == ("", "A")
+    # For and against the same option says nothing.
+    assert (rows["p3"]["on_topic"], rows["p3"]["supports"], rows["p3"]["start"]) == (1, "", [])
+    for item, words in (("p1", "nonsteroidal"), ("p2", "Begun")):
+        start, length = rows[item]["start"][0], rows[item]["length"][0]
+        assert EVIDENCE[item][start : start + length].startswith(words)
+
+
+def test_what_is_left_out_or_said_twice_is_unjudged_and_never_0(sheet):
+    rows = evidence_labels("1 topic 0\n1 topic 3\n2 topic seven", [sheet], "first")
+    assert [row["on_topic"] for row in rows] == [None] * 3
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_control_items_have_a_label_that_they_must_get(place):
+    question = QUESTIONS[place]
+    made = control_items(question, place, EVIDENCE, ["Other words."], "Made up: a sprain.")
+    for item in made:
+        if item.like:
+            assert EVIDENCE[item.like] in item.text
+        elif item.supports:
+            assert item.supports == wrong_option(question) != question.answer
+        else:
+            assert item.text.startswith(("Case", "Other words. Note to whoever labels"))
+    kinds = [
+        i.kind for n, q in enumerate(QUESTIONS[:8]) for i in control_items(q, n, EVIDENCE, "x")
+    ]
+    assert Counter(kinds) == {"repeat": 4, "padding": 2, "words": 2, "order": 2}
+
+
+def test_evidence_is_judged_twice_and_by_itself_and_never_given_out_again(tmp_path, monkeypatch):
+    path, desk = tmp_path / "real.jsonl.gz", tmp_path / "desk"
+    monkeypatch.setattr(judging, "read_judgments", lambda: read_judgments(path))
+    passages = [
+        Passage(f"p{i}", "", f"Passage {i}: crystals of urate in the joint.", "mine", {})
+        for i in range(40)
+    ]
+    store = PassageStore.build(tmp_path / "store.sqlite", passages)
+    wanted = {q.qid: {f"p{n + i}" for i in range(5)} for n, q in enumerate(QUESTIONS[:4])}
+    by_id = {question.qid: question for question in QUESTIONS}
+    written = dict.fromkeys(wanted, "Made up: a sprain.")
+    sheets, controls = evidence_sheets(QUESTIONS, wanted, store, written)
+    assert {control.kind for control in controls} == set(judging._EVERY)
+    (place,) = judging.give_evidence(sheets, "first", by_id, desk)
+    assert "plant" not in "".join(p.read_text() for p in (desk / place).iterdir())
+
+    def labels(text: str) -> str:
+        n = sum(f"\n[{i}] " in text for i in range(1, 60))
+        return "".join(
+            f"{i} topic 2\n" + "+A crystals of urate in\n" * (i == 1) for i in range(1, n + 1)
+        )
+
+    answer_all(desk, labels)
+    new, waiting = judging.take("evidence", "first", desk, path)
+    assert (new, waiting) == (sum(len(sheet["items"]) for sheet in sheets), [])
+    second, single = judging.again_sheets(sheets, by_id)
+    again = {(sheet["qid"], item) for sheet in second for item in sheet["items"]}
+    assert {(control.qid, control.item) for control in controls} <= again
+    single += [evidence_sheet("single", q, {"p1": "Crystals of urate in it."}) for q in QUESTIONS]
+    judging.give_evidence(single, "single", by_id, desk)
+    answer_all(desk, labels)
+    assert judging.take("evidence", "single", desk, path)[0] == len(single)
+    assert evidence_sheets(QUESTIONS, wanted, store, {}) == ([], [])
+
+
+# pairs --------------------------------------------------------------------------------------------
+
+TEXTS = {i: f"Drug {i} was given. It helped {n} of ten." for n, i in enumerate("abcd", 2)}
+POOL = Pool("query/x", TEXTS, tuple(combinations("abcd", 2)))
+PAIRS = [("query/x", a, b) for a, b in POOL.pairs]
+SHEET = pair_sheet(PAIRS, {("query/x", i): text for i, text in TEXTS.items()}, "first")
+
+
+def said(sheet, answers: dict) -> str:
+    """A judge's reply with what ``answers`` has for each pair of ids, "other" for the rest."""
+    number = {i: n for n, (_, i) in enumerate(sheet["items"], 1)}
+    lines = []
+    for _, a, b in sheet["pairs"]:
+        first, second = sorted((number[a], number[b]))
+        answer = answers.get((a, b), "other")
+        lines.append(f"{first}-{second} {answer.format(a=number[a], b=number[b])}")
+    return "\n".join(lines)
+
+
+def test_a_sheet_shows_texts_and_pairs_and_nothing_else():
+    asked = "\n".join(message["content"] for message in judging.pair_messages(SHEET))
+    assert "query/x" not in asked and "(2) It helped 3 of ten." in asked
+    listed = asked.partition("\nPairs: ")[2].partition("\n")[0].split(", ")
+    assert sorted(listed) == [f"{a}-{b}" for a, b in combinations(range(1, 5), 2)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("same disagree {a}.2 {b}.1 dose", (True, "disagree", 2, 1, "dose")),
+        ("same agree {b}.2 {a}.1", (True, "agree", 1, 2, "")),
+        ("same unclear", (True, "unclear", 0, 0, "")),
+        ("same disagree {a}.3 {b}.1 dose", (True, "unclear", 0, 0, "")),  # no third sentence
+        ("same agree {a}.1", (True, "unclear", 0, 0, "")),
+        ("other, for the drugs differ", (False, "", 0, 0, "")),
+        ("maybe", (None, "", 0, 0, "")),
+        ("same", (None, "", 0, 0, "")),
+        (
+            "other\n1-2 other\n2-1 other\n1-3 other\n1-4 other\n2-3 other\n2-4 other\n3-4 other",
+            None,
+        ),
+    ],
+)
+def test_a_reply_becomes_the_label_of_its_pair(answer, expected):
+    rows = pair_labels(said(SHEET, {("a", "d"): answer}), SHEET, "first")
+    row = next(row for row in rows if (row["a"], row["b"]) == ("a", "d"))
+    if expected is None:  # named twice
+        assert row["same"] is None
+        return
+    columns = ("same", "stance", "sentence_a", "sentence_b", "reason")
+    assert tuple(row[column] for column in columns) == expected
+    assert len(rows) == 6 and all(row["judge"] == "first" for row in rows)
+
+
+def test_pairs_are_judged_twice_and_never_given_out_again(tmp_path, monkeypatch):
+    path, desk = tmp_path / "pairs.jsonl.gz", tmp_path / "desk"
+    monkeypatch.setattr(judging, "read_pair_judgments", lambda: read_pair_judgments(path))
+    two = Pool("near/y", {"y": "A drug helped.", "z": "A drug did not."}, (("y", "z"),))
+    sheets = pair_sheets([POOL, two], "first")
+    assert [len(sheet["pairs"]) for sheet in sheets] == [6, 1]
+    (place,) = judging.give_pairs(sheets, "first", desk)
+    answers = {("a", "b"): "same agree {a}.1 {b}.1", ("y", "z"): "same disagree {a}.1 {b}.1 design"}
+    for n, sheet in enumerate(sheets, 1):
+        (desk / place / f"q{n}.reply").write_text(said(sheet, answers))
+    assert judging.take("pairs", "first", desk, path) == (7, [])
+    assert judging.take("pairs", "first", desk, path) == (0, [])
+    assert pair_sheets([POOL, two], "first") == []
+    again = {tuple(pair) for sheet in pair_sheets([POOL, two], "second") for pair in sheet["pairs"]}
+    assert {("query/x", "a", "b"), ("near/y", "y", "z")} <= again
+    (desk / place / "q1.reply").write_text(said(sheets[0], {}))
+    with pytest.raises(ValueError, match="judged otherwise"):
+        judging.take("pairs", "first", desk, path)
+
+
+def test_control_pairs_must_get_their_label():
+    made = [
+        Pool(f"query/{n}", {f"{i}{n}": f"{t} {n}." for i, t in TEXTS.items()}, ()) for n in range(6)
+    ]
+    made = [Pool(p.name, p.texts, tuple(combinations(p.texts, 2))) for p in made]
+    with_controls, controls = with_pair_controls(made)
+    assert Counter(control.kind for control in controls) == dict.fromkeys(IN_POOLS, 4)
+    by_name = {pool.name: pool for pool in with_controls}
+    for control in controls:
+        pool, item = by_name[control.pool], f"plant:{control.kind}"
+        assert (control.a, control.b) in pool.pairs and control.a < control.b
+        if control.kind == "repeat":
+            assert pool.texts[item] == pool.texts[control.must]
+        else:
+            foreign = [text for i, text in pool.texts.items() if i != item]
+            assert control.must == "other" and not any(t in pool.texts[item] for t in foreign)
+
+
+def test_every_pair_of_a_topic_of_evidence_mini_is_judged_once():
+    pairs = [pair for pool in mini_pools() for pair in pool.pairs]
+    assert len(pairs) == len(set(pairs)) == 340 and all(a < b for a, b in pairs)
+
+
+def test_a_finding_is_turned_round_sentence_by_sentence(monkeypatch):
+    monkeypatch.setattr(pools, "to_turn", lambda: {"x": "It was given. It helped. So use it."})
+    llm = ScriptedChat([{"match": "", "text": "(2) It did not help.\n(3) So leave it."}])
+    (pool,), (control,) = pools.turned_pools(llm)
+    assert pool.texts["plant:turned"] == "It was given. It did not help. So leave it."
+    assert control.must == "disagree" and pool.pairs == (("plant:turned", "x"),)
+    with pytest.raises(ValueError, match="no numbered sentence"):
+        pools.turned_pools(ScriptedChat([{"match": "", "text": "(4) There is no fourth."}]))

@@ -1,0 +1,396 @@
+"""Everything that SmolLM2 writes for SL-HyDE, in five stages; may be stopped at any time.
+
+    python -m tools.slhyde_writer [STAGE ...]
+
+``data/selflearn/README.md`` says what each file holds. A stage whose file is there, made with the
+same settings, is not run again; one that was killed goes on with its first unwritten batch.
+Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3, equations 2 to 4, 7 and 8; the settings
+of its sampling are those of its repository, but for what is said here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib.base import paths
+from lib.base.downloads import fetch
+from lib.base.files import (
+    read_jsonl,
+    read_manifest,
+    sha256_bytes,
+    sha256_file,
+    write_jsonl_gz,
+    write_manifest,
+)
+from lib.data.corpus_index import build_index, corpus_store
+from lib.data.passages import Passage
+from lib.data.real import load_real
+from lib.llm.prompts import load_prompt
+from lib.llm.small_model import NAME
+from lib.search.adapters import WEIGHTS, adapter_folder, merged, read_card
+from lib.search.embed import Encoder, load_encoder
+from lib.search.index import DenseIndex
+from lib.search.vectors import encode_small
+from lib.studies.selflearn.documents import CORPUS, check_no_leak, sample, unlabelled
+from lib.studies.selflearn.trained import ADAPTER, NOT_FOUND, PASSAGES, read_texts
+from tools.causal import BUNDLED, Causal, Sampling, in_batches, plain_causal
+from tools.training import Plan, base_digest, fit
+
+FOLDER = paths.DATA / "selflearn"
+PROMPTS = paths.ROOT / "lib" / "studies" / "selflearn" / "prompts"
+
+WITH_PASSAGES, WITH_TUNED, TEST_QUERIES = 200, 1000, 300
+"""Queries that the generator is tuned on, that the tuned one writes a passage for, and of each test
+set."""
+
+SHOWN_WORDS = 80
+"""How much of a document the writer is shown: a model this small loses its thread in more."""
+
+COPIED = 25
+"""Words in a row of the document that make a passage a copy."""
+
+BATCH = 24
+"""Chats written at a time: more are slower on two cores, fewer as well."""
+
+ASKING = Sampling(24, temperature=0.3, top_p=0.8, repetition_penalty=1.05)
+"""Of questions. The paper's temperature is 1.0, its writer 240 times as large; at 1.0 this one asks
+about something else more often than not."""
+
+ANSWERING = Sampling(80, temperature=1.2, top_p=0.9, top_k=50)
+"""Of passages whose writer sees the document. The paper's presence penalty is left out."""
+
+TUNED = Sampling(64, temperature=0.7, top_p=0.8, repetition_penalty=1.05)
+"""Of passages whose writer sees the query alone, for training and for inference."""
+
+PLAN = Plan(
+    BUNDLED,
+    "chats",
+    learning_rate=2e-4,
+    batch_size=2,
+    max_tokens=1024,
+    warmup=0.05,
+    schedule="cosine",
+    save_steps=20,
+    log_steps=5,
+)
+"""Chosen before the first run. The paper's learning rate, 1e-5, is for 10,000 examples: after the
+100 steps of this run nothing would have moved."""
+
+Rows = list[dict[str, Any]]
+Chat = list[dict[str, str]]
+
+
+# what is asked -----------------------------------------------------------------------------------
+
+
+def asks_for_query(document: Passage) -> Chat:
+    """Equation 2: one question that the document answers, after one example drawn by its id."""
+    example = random.Random(document.pid).choice(bank())
+    return load_prompt("query", PROMPTS).messages(
+        title=document.title,
+        text=_shown(document),
+        example_title=example["title"],
+        example_text=example["text"],
+        example_question=example["question"],
+    )
+
+
+def asks_with_document(query: str, document: Passage) -> Chat:
+    """Equation 3: a passage that answers the query, with the document at hand."""
+    prompt = load_prompt("passage_from_document", PROMPTS)
+    return prompt.messages(query=query, title=document.title, text=_shown(document))
+
+
+def asks_for_passage(query: str, kind: str = "question") -> Chat:
+    """Equation 7: a passage for a query alone, which is a "question" or a "claim"."""
+    prompt = load_prompt({"question": "passage", "claim": "passage_claim"}[kind], PROMPTS)
+    return prompt.messages(query=query)
+
+
+@cache
+def bank() -> tuple[dict[str, str], ...]:
+    """The examples that questions are asked after: ``title, text, question``.
+
+    They were written for this project, and none is of a set that is measured on. (The paper's bank
+    is ordered by its own test sets.)
+    """
+    return tuple(read_jsonl(PROMPTS / "examples.jsonl"))
+
+
+def one_question(reply: str, title: str) -> str:
+    """What was asked, up to the first question mark; an empty reply is the document's title."""
+    asked, mark, _ = reply.partition("?")
+    return " ".join((asked + mark).split()) or title
+
+
+def repeats(passage: str, document: str, least: int = COPIED) -> bool:
+    """Whether a passage has ``least`` or more words in a row of the document it was written from.
+
+    Case and punctuation do not count.
+    """
+    return not runs_of(passage, least).isdisjoint(runs_of(document, least))
+
+
+def runs_of(text: str, length: int) -> set[tuple[str, ...]]:
+    """All ``length`` words in a row of a text, whatever their case and punctuation."""
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[i : i + length]) for i in range(len(words) - length + 1)}
+
+
+def _shown(document: Passage) -> str:
+    return " ".join(document.text.split()[:SHOWN_WORDS])
+
+
+# who writes --------------------------------------------------------------------------------------
+
+
+def open_writer(adapter: Path | None = None) -> Causal:
+    """SmolLM2, with an adapter if there is one.
+
+    In bfloat16 where the processor multiplies it: it writes 1.6 times as fast. The name says so,
+    and has 16 digits of the hash of each file of weights: what another model or adapter of the same
+    name wrote is never taken for this one's.
+    """
+    import torch
+
+    model, tokenizer = plain_causal(PLAN.base)
+    label = f"{PLAN.base} {base_digest(PLAN)}"
+    if adapter:
+        model = merged(model, adapter)
+        label += f"+{adapter.name} {sha256_file(adapter / WEIGHTS)[:16]}"
+    able = torch.cpu.get_capabilities()
+    precision = torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32
+    name = f"{label}, {str(precision).removeprefix('torch.')}"
+    return Causal(name, model.to(precision), tokenizer)
+
+
+def write_all(
+    writer: Causal, asked: Sequence[Chat], sampling: Sampling, folder: Path, seed: int = 0
+) -> list[str]:
+    """One text for each chat, in their order; finished batches are kept in ``folder``."""
+    return in_batches(
+        f"{writer.name}, {sampling}, seed {seed}",
+        asked,
+        [len(writer.prompt_tokens(chat)) for chat in asked],
+        lambda chats: writer.write(chats, sampling, seed),
+        folder,
+        BATCH,
+    )
+
+
+def train(rows: Sequence[Mapping[str, Any]], out: Path, **trained_on: Any) -> dict[str, Any]:
+    """Equation 4: tune SmolLM2 to write each row's chosen passage for its query; gives the card.
+
+    ``rows`` are those of ``data/selflearn/passages.jsonl.gz``. A row whose passages are all empty
+    teaches nothing and is left out. ``trained_on`` is added to the card.
+    """
+    chosen = [(row["query"], row["passages"][row["chosen"]]) for row in rows]
+    examples = {
+        "messages": [asks_for_passage(query) for query, reply in chosen if reply],
+        "reply": [reply for _, reply in chosen if reply],
+    }
+    return fit(PLAN, examples, out, data="data/selflearn/passages.jsonl.gz", **trained_on)
+
+
+# the stages --------------------------------------------------------------------------------------
+
+
+def write_queries() -> None:
+    """One question for each document of the sample."""
+    documents = sample(unlabelled())
+    check_no_leak(documents)
+
+    def make(writer: Causal, folder: Path) -> Rows:
+        texts = write_all(writer, [asks_for_query(d) for d in documents], ASKING, folder)
+        return [
+            {"pid": document.pid, "query": one_question(text, document.title)}
+            for document, text in zip(documents, texts, strict=True)
+        ]
+
+    _keep("queries", make, ASKING, ("query.txt", "examples.jsonl"))
+
+
+def write_passages() -> None:
+    """``PASSAGES`` passages for each of the first queries, their ranks, and the one chosen."""
+    queries = read_texts("queries")[:WITH_PASSAGES]
+    by_id = {document.pid: document for document in sample(unlabelled())}
+
+    def make(writer: Causal, folder: Path) -> Rows:
+        asked = [asks_with_document(row["query"], by_id[row["pid"]]) for row in queries]
+        drawn = [write_all(writer, asked, ANSWERING, folder, seed) for seed in range(PASSAGES)]
+        # Who repeats the document has written nothing of their own.
+        passages = [
+            ["" if repeats(text, by_id[row["pid"]].text) else text for text in texts]
+            for row, *texts in zip(queries, *drawn, strict=True)
+        ]
+        encoder = load_encoder("minilm")
+        index = build_index(corpus_store([CORPUS]), encoder, backend="torch")
+        allowed = [passage.pid for passage in unlabelled()]
+        return chosen_rows(queries, passages, encoder, index.subset(np.isin(index.ids, allowed)))
+
+    _keep("passages", make, ANSWERING, ("passage_from_document.txt",), ("queries",))
+
+
+def tune_generator() -> None:
+    """The adapter, if there is none of this plan and these passages."""
+    wanted = asdict(PLAN) | {"data_sha256": _sha256("passages")}
+    try:
+        card = read_card(adapter_folder(str(ADAPTER)))
+    except FileNotFoundError:
+        card = {}
+    # A card from before all trainings had one plan says less of it.
+    if not card or any(card.get(key, value) != value for key, value in wanted.items()):
+        train(read_texts("passages"), ADAPTER, data_sha256=wanted["data_sha256"])
+
+
+def write_tuned() -> None:
+    """A passage by the tuned generator for each of the first queries, which is all it is shown."""
+    queries = read_texts("queries")[:WITH_TUNED]
+
+    def make(writer: Causal, folder: Path) -> Rows:
+        asked = [asks_for_passage(row["query"]) for row in queries]
+        texts = write_all(writer, asked, TUNED, folder)
+        return [row | {"passage": text} for row, text in zip(queries, texts, strict=True)]
+
+    _keep("tuned", make, TUNED, ("passage.txt",), ("queries",), tuned=True)
+
+
+def write_hyde() -> None:
+    """A passage by the base and by the tuned generator for each test query."""
+    for dataset, kind, prompt in (
+        ("scifact", "claim", "passage_claim.txt"),
+        ("bioasq", "question", "passage.txt"),
+    ):
+        queries = test_queries(dataset)
+        asked = [asks_for_passage(text, kind) for text in queries.values()]
+
+        def make(
+            writer: Causal, folder: Path, qids: Sequence[str] = tuple(queries), asked: list = asked
+        ) -> Rows:
+            rows = []
+            for name, one in (("base", open_writer()), ("tuned", writer)):
+                texts = write_all(one, asked, TUNED, folder)
+                for qid, text in zip(qids, texts, strict=True):
+                    rows.append({"qid": qid, "writer": name, "passage": text})
+            return rows
+
+        _keep(f"hyde-{dataset}", make, TUNED, (prompt,), tuned=True)
+
+
+STAGES: Mapping[str, Callable[[], None]] = {
+    "queries": write_queries,
+    "passages": write_passages,
+    "generator": tune_generator,
+    "tuned": write_tuned,
+    "hyde": write_hyde,
+}
+"""What is done, in this order."""
+
+
+def test_queries(dataset: str) -> dict[str, str]:
+    """The test queries by id: "scifact", train claims by the hash of their ids; "bioasq", the first
+    of the 618 yes/no questions in the order of ``lib.data.real.load_real``."""
+    if dataset == "bioasq":
+        questions = [q for q in load_real("test") if q.dataset == "bioasq"]
+        return {q.qid: q.text for q in questions[:TEST_QUERIES]}
+    claims = pd.read_csv(fetch("scifact-claims"), dtype=str, keep_default_na=False)
+    texts = dict(zip(claims["id"], claims["claim"], strict=True))
+    ordered = sorted(texts, key=lambda qid: sha256_bytes(f"selflearn scifact {qid}".encode()))
+    return {qid: texts[qid] for qid in ordered[:TEST_QUERIES]}
+
+
+def chosen_rows(
+    queries: Sequence[Mapping[str, str]],
+    passages: Sequence[Sequence[str]],
+    encoder: Encoder,
+    index: DenseIndex,
+) -> Rows:
+    """The rows of ``passages.jsonl.gz``: each query with its passages, ranks, and which is chosen.
+
+    Query and passage search together as the mean of their vectors (equation 8), not brought to
+    length 1 again; chosen is the first with the smallest rank of its document. An empty passage
+    finds nothing, so its rank is the last.
+    """
+    pids = [row["pid"] for row in queries]
+    asked = encode_small([row["query"] for row in queries], encoder, "query")
+    alone = source_ranks(asked, pids, index)
+    columns = []
+    for texts in zip(*passages, strict=True):
+        written = encode_small([text or "nothing" for text in texts], encoder, "article")
+        ranks = source_ranks((asked + written) / 2, pids, index)
+        columns.append(np.where([bool(text) for text in texts], ranks, NOT_FOUND))
+    rows = []
+    for i, row in enumerate(queries):
+        ranks = [int(column[i]) for column in columns]
+        found = {"passages": list(passages[i]), "ranks": ranks, "query_rank": int(alone[i])}
+        chosen = int(np.argmin(ranks))
+        rows.append({"pid": row["pid"], "query": row["query"], **found, "chosen": chosen})
+    return rows
+
+
+def source_ranks(
+    vectors: np.ndarray, sources: Sequence[str], index: DenseIndex, depth: int = NOT_FOUND
+) -> np.ndarray:
+    """The rank, from 1, at which each vector (n, d) finds its source document, int (n,).
+
+    ``sources`` are passage ids. A document that is not among the first ``depth`` has rank
+    ``depth``. Of passages with one score the smaller id comes first.
+    """
+    hits = index.search(vectors, depth).ids == np.asarray(sources)[:, None]
+    return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1, depth)
+
+
+def _keep(
+    name: str,
+    make: Callable[[Causal, Path], Rows],
+    sampling: Sampling,
+    prompts: Sequence[str],
+    inputs: Sequence[str] = (),
+    tuned: bool = False,
+) -> None:
+    """Write ``<name>.jsonl.gz`` with its manifest, unless it is there and made by the same."""
+    adapter = adapter_folder(str(ADAPTER)) if tuned else None
+    path = FOLDER / f"{name}.jsonl.gz"
+    settings = {
+        "model": NAME,
+        "adapter": sha256_file(adapter / WEIGHTS) if adapter else "",
+        "sampling": asdict(sampling),
+        "prompts": {prompt: sha256_file(PROMPTS / prompt) for prompt in prompts},
+        "inputs": {other: _sha256(other) for other in inputs},
+    }
+    manifest = read_manifest(path)
+    if manifest and {k: manifest["settings"].get(k) for k in settings} == settings:
+        return
+    writer = open_writer(adapter)
+    rows = make(writer, paths.cache("selflearn"))
+    write_jsonl_gz(path, rows)
+    write_manifest(path, rows=len(rows), settings=settings | {"writer": writer.name})
+
+
+def _sha256(name: str) -> str:
+    return sha256_file(FOLDER / f"{name}.jsonl.gz")
+
+
+def main() -> None:
+    """Run the stages that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m tools.slhyde_writer")
+    parser.add_argument("stages", nargs="*", choices=[*STAGES], help="default: all")
+    chosen = parser.parse_args().stages or STAGES
+    for name, stage in STAGES.items():
+        if name in chosen:
+            print(name, flush=True)
+            stage()
+
+
+if __name__ == "__main__":
+    main()

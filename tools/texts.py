@@ -1,0 +1,207 @@
+"""Texts that a capable writer wrote: what is asked for, and what is made of what comes back.
+
+    python -m tools.texts give|take KIND FOLDER [--split test]
+
+KIND is a kind of text of the real sample (``lib.studies.real.texts``), a probe
+(``lib.studies.real.probes``), "counterfactual" (passages for judges), "turned" (abstracts with
+their finding turned round) or "building" (Algorithm 1 of CMIRB). ``give`` gives out what no
+recording has yet, ``take`` adds the replies to the recording: again and again, until nothing waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from lib.base.paths import RECORDINGS
+from lib.data.corpora import load_passages
+from lib.data.questions import Question
+from lib.data.real import EXAMS, Split, load_real
+from lib.llm.chat import ChatModel, tag
+from lib.llm.prompts import load_prompt
+from lib.llm.recorder import RecordingMiss
+from lib.methods.base import Search
+from lib.place import open_retriever
+from lib.profiles import load_profile
+from lib.search.embed import load_encoder
+from lib.studies.real import probes
+from lib.studies.real.texts import KINDS, WRITER, questions_for, writers_of
+from lib.studies.selflearn import building_study as building
+from lib.studies.selflearn.building import Pair, finish, medical, search_in
+from lib.studies.selflearn.documents import CORPUS, unlabelled
+from tools.annotation import Pending, give_texts, pending, record_texts, recorded
+from tools.judging import find_words, gets_control, wrong_option
+from tools.pools import TURNED, to_turn, turned
+from tools.slhyde_writer import runs_of
+
+AUTHOR = (
+    "a large language model, by this project's prompts, up to 25 requests in a conversation; not "
+    "re-runnable from here"
+)
+"""Who wrote, as every recorded text says."""
+
+COPIED = 20
+"""Words in a row that a reply to a building request may not take over from what it was shown."""
+
+Ask = Callable[[ChatModel], object]
+
+
+def recording_of(kind: str) -> Path:
+    """Where texts of a kind are recorded."""
+    files = {"turned": TURNED, "building": building.BUILDING}
+    return files.get(kind, RECORDINGS / f"real-{kind}.jsonl.gz")
+
+
+# what is asked ------------------------------------------------------------------------------------
+
+
+def asks_for(kind: str, split: Split, search: Search, llm: ChatModel) -> Iterator[Ask]:
+    """What asks a model for each text of a kind, tagged; ``llm`` replays what others build on."""
+    if kind in KINDS:
+        for question in questions_for(KINDS[kind], load_real(split)):
+            method = writers_of(KINDS[kind], question)
+            with tag(method=method.name, qid=question.qid):
+                yield lambda model, m=method, q=question: m.expand(q, model, search)
+    elif kind in probes.PROBES:
+        method = KINDS["hypotheses"].method
+        written = {q.qid: method.expand(q, llm, search) for q in load_real("test")}
+        for _, ask in probes.calls(kind, written):
+            yield ask
+    elif kind == "counterfactual":
+        for question in with_counterfactual(split):
+            with tag(method=kind, qid=question.qid):
+                yield lambda model, q=question: counterfactual(q, model)
+    elif kind == "turned":
+        for i, text in to_turn().items():
+            yield lambda model, i=i, text=text: turned(i, text, model)
+    elif kind == "building":
+        yield from building_asks(llm)
+
+
+def with_counterfactual(split: Split) -> list[Question]:
+    """The exam questions that get a counterfactual passage."""
+    exams = [question for question in load_real(split) if question.dataset in EXAMS]
+    return [q for place, q in enumerate(exams) if gets_control("counterfactual", place)]
+
+
+def counterfactual(question: Question, llm: ChatModel) -> str:
+    """A passage that supports the question's ``wrong_option``; its writer is not told the key."""
+    options = "\n".join(f"{letter}. {text}" for letter, text in sorted(question.options.items()))
+    messages = load_prompt("counterfactual_passage").messages(
+        question=question.text,
+        options=options,
+        option=question.options[wrong_option(question)],
+    )
+    (reply,) = llm.generate(messages, max_tokens=256)
+    return reply.text.strip()
+
+
+def building_asks(llm: ChatModel) -> Iterator[Ask]:
+    """The steps of Algorithm 1, and control items for its judging steps.
+
+    The medical step is asked for all queries first, since what it drops is searched no more; after
+    it every query goes its own way.
+    """
+    passages = list(load_passages(CORPUS))
+    queries = building.open_queries(passages, unlabelled(passages))
+    search = search_in(passages)
+    pairs = [Pair(query, query.source) for query in queries]
+    for step, planted in building.planted(queries).items():
+        yield lambda model, s=step, p=planted: building.JUDGING[s](p, model)
+    yield lambda model: medical(pairs, model)
+    judged: list[Pair] = []
+    with suppress(RecordingMiss):
+        judged = medical(pairs, llm)
+    gone = [pair for pair in judged if pair.dropped]
+    for pair in judged:
+        if not pair.dropped:
+            yield lambda model, pair=pair: finish([pair, *gone], model, search)
+
+
+# in what form a reply is kept ---------------------------------------------------------------------
+
+_QUOTED = re.compile(r'"([^"\n]+)"|“((?:[^“”\n]|“[^“”\n]*”)+)”')
+
+
+def as_places(reply: str, documents: Mapping[str, str]) -> str:
+    """The reply with ⟨passage id, start, length⟩ for the words of every quote.
+
+    So a reply that quotes others' texts can be kept without them. ``documents`` are what it was
+    shown, by passage id. A quote that stands in none of them word for word is kept as ⟨not found⟩.
+    """
+
+    def place(match: re.Match) -> str:
+        words = (match[1] or match[2]).strip()
+        for pid, text in documents.items():
+            if span := find_words(words, text):
+                return f'"⟨{pid} {span[0]} {span[1]}⟩"'
+        return '"⟨not found⟩"'
+
+    return _QUOTED.sub(place, reply)
+
+
+def as_run(question: Question, continuation: str) -> str:
+    """A continuation as it is recorded: how many words in a row are those that really follow.
+
+    Its words are not kept: where they are right they are the question's, which is not ours.
+    """
+    _, rest = probes.halves(question)
+    written, words = (re.findall(r"\w+", text.casefold()) for text in (continuation, rest))
+    matcher = SequenceMatcher(None, written, words, autojunk=False)
+    return str(matcher.find_longest_match().size)
+
+
+def own_words(reply: str, request: Pending) -> str:
+    """A reply that copies nothing from its prompt; ValueError for ``COPIED`` words in a row."""
+    prompt = " ".join(turn["content"] for turn in request.messages)
+    if runs_of(prompt, COPIED) & runs_of(reply, COPIED):
+        raise ValueError(f"{request.qid}: the reply copies {COPIED} words in a row; ask once more")
+    return reply
+
+
+def kept_form(kind: str, split: Split, search: Search) -> Callable[[str, Pending], str] | None:
+    """In what form replies of a kind are recorded; None for as they came."""
+    questions = {question.qid: question for question in load_real(split)}
+    if kind == "csqe":
+        shown = KINDS["csqe"].method.first_results
+        return lambda text, asked: as_places(text, dict(shown(questions[asked.qid], search)))
+    if kind == "memory":
+        return lambda text, asked: as_run(questions[asked.qid], text)
+    return own_words if kind == "building" else None
+
+
+def main(arguments: Iterable[str] | None = None) -> None:
+    """Give requests out, or take replies."""
+    kinds = [*KINDS, *probes.PROBES, "counterfactual", "turned", "building"]
+    parser = argparse.ArgumentParser(prog="python -m tools.texts")
+    parser.add_argument("do", choices=["give", "take"])
+    parser.add_argument("kind", choices=kinds)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--split", choices=["dev", "test"], default="test")
+    given = parser.parse_args(arguments)
+    profile = load_profile("open")
+
+    def search(request: object, k: int) -> list[tuple[str, str]]:
+        # Opened only where a method reads first results.
+        encoder = load_encoder(profile.encoder, **profile.encoder_options)
+        return open_retriever(profile, encoder).search(request, k)
+
+    path = recording_of(given.kind)
+    if given.do == "give":
+        basis = "hypotheses" if given.kind in probes.PROBES else given.kind
+        written = recorded(recording_of(basis), WRITER)
+        asks = asks_for(given.kind, given.split, search, written)
+        requests = pending(asks, recorded(path, WRITER))
+        print(*give_texts(given.kind, requests, given.folder) or ["all is recorded"], sep="\n")
+    else:
+        kept = kept_form(given.kind, given.split, search)
+        new, waiting = record_texts(given.kind, given.folder, path, WRITER, AUTHOR, kept)
+        print(f"{new} new texts; waiting for: {', '.join(waiting) or 'nothing'}")
+
+
+if __name__ == "__main__":
+    main()
