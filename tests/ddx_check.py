@@ -12,8 +12,8 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.files import read_jsonl, sha256_file
-from lib.data.benchmark import ngrams, shared_ngrams
-from lib.data.ddx_mini import FILES, build, read
+from lib.benchmarks.base import ngrams, shared_ngrams
+from lib.benchmarks.ddx_mini import FILES, build, read
 
 FIELDS = {
     "passages": {"pid", "source", "title", "text", "topic", "aspect", "check"},

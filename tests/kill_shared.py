@@ -30,9 +30,9 @@ import tqdm.auto  # noqa: F401  (imported once, before the forks)
 from lib.base.files import locked, read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
+from lib.embed import HashEncoder
 from lib.llm.chat import Reply, in_parallel
 from lib.llm.recorder import Recorder
-from lib.search.embed import HashEncoder
 from lib.search.vectors import encode_cached, encode_small
 from lib.studies.nli.scores import score_pairs
 

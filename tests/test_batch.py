@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from lib.base.files import read_jsonl
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.batch import Nothing, add_replies, pending, read_sheet, sheet
 from lib.llm.chat import ScriptedChat, tag
 from lib.llm.recorder import Recorder, RecordingMiss

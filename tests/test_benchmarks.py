@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.data import bioasq, ddx_real, load_benchmark
-from lib.data.benchmark import Benchmark, shared_ngrams
-from lib.data.corpora import load_passages
-from lib.data.corpus_index import without
-from lib.data.neighbours import neighbour_ranks, pick
-from lib.data.questions import load_bioasq_all, load_bioasq_dev
-from lib.search.embed import HashEncoder
+from lib.benchmarks import bioasq, ddx_real, load_benchmark
+from lib.benchmarks.base import Benchmark, neighbour_ranks, pick, shared_ngrams
+from lib.corpora import load_passages
+from lib.datasets import load_bioasq_all, load_bioasq_dev
+from lib.embed import HashEncoder
+from lib.index_build import without
 from lib.search.index import DenseIndex
 from tests.made_study import unit
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.data import ddx_fresh, ddx_real
-from lib.data.benchmark import Benchmark, name_words
-from lib.data.blind import blind, names_left, strike
-from lib.search.embed import HashEncoder
+from lib.benchmarks import ddx_fresh, ddx_real
+from lib.benchmarks.base import Benchmark, name_words
+from lib.benchmarks.entity_masking import blind, names_left, strike
+from lib.embed import HashEncoder
 
 CUSHING = "People with … are ill, … said."
 FIBROSIS = ("cystic fibrosis", "CF", "mucoviscidosis")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.data.corpora import load_passages
+from lib.corpora import load_passages
 from lib.llm import causal as module
 from lib.llm.causal import Causal, Sampling, open_causal, plain_causal
 from lib.studies.rag2.labels import rationale_messages, read_labels

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lib.search import contrast
-from lib.search import forms as forms_module
-from lib.search.forms import (
+from lib.search import scoring as forms_module
+from lib.search.index import DenseIndex
+from lib.search.scoring import (
     LinearForms,
     hubness,
     log_sum_exp,
@@ -20,7 +21,6 @@ from lib.search.forms import (
     search_scored,
     search_with_penalty,
 )
-from lib.search.index import DenseIndex
 
 
 def unit(x: np.ndarray) -> np.ndarray:

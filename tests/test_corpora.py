@@ -13,17 +13,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lib import corpora, index_build
 from lib.base import downloads
 from lib.base.downloads import DownloadError
 from lib.base.files import read_manifest, sha256_bytes
-from lib.data import corpora, corpus_index, medrag
-from lib.data.cnxml import read_book
-from lib.data.corpora import cut, load_passages
-from lib.data.corpus_index import corpus_store
-from lib.data.documents import Document, parse_xml, tidy
+from lib.corpora import cut, load_passages
+from lib.data import medrag
 from lib.data.medrag import cut_statpearls, estimate, load_medrag, read_records
-from lib.data.passages import CORPORA, OPEN_CORPUS
+from lib.data.openstax import read_book
+from lib.data.passages import CORPORA, OPEN_CORPUS, Document, parse_xml, tidy
 from lib.data.store import PassageStore
+from lib.index_build import corpus_store
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +302,7 @@ def test_a_local_copy_that_is_changed_in_place_is_read_again(own_folders, monkey
     assert [p.text for p in second] == ["Gout is sugar."]
     assert first.content != second.content == PassageStore.open(second.path).content
     reads = []
-    monkeypatch.setattr(corpus_index, "load_passages", lambda *given: reads.append(given))
+    monkeypatch.setattr(index_build, "load_passages", lambda *given: reads.append(given))
     assert corpus_store(["textbooks"]).content == second.content and not reads
 
 

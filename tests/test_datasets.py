@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from lib.data import questions as datasets
-from lib.data.questions import SIZES, load_bioasq_all, load_bioasq_dev, load_questions
+from lib import datasets
+from lib.datasets import SIZES, load_bioasq_all, load_bioasq_dev, load_questions
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.data import ddx_fresh, ddx_real, load_benchmark
-from lib.data.benchmark import Benchmark, name_words, shared_ngrams
+from lib.benchmarks import ddx_fresh, ddx_real, load_benchmark
+from lib.benchmarks.base import Benchmark, name_words, shared_ngrams
 from lib.data.passages import OPEN_CORPUS
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 
 GARD, PLUS, NINDS, GHR = (
     "2_GARD_QA",

@@ -18,18 +18,18 @@ import pytest
 
 from lib.base import paths
 from lib.base.files import sha256_file
-from lib.data import ddx_mini, load_benchmark
-from lib.data.benchmark import ngrams, shared_ngrams
-from lib.data.corpus_index import build_index, corpus_store
-from lib.data.ddx_mini import FILES, known_errors, read
-from lib.data.questions import load_questions
+from lib.benchmarks import ddx_mini, load_benchmark
+from lib.benchmarks.base import ngrams, shared_ngrams
+from lib.benchmarks.ddx_mini import FILES, known_errors, read
+from lib.datasets import load_questions
+from lib.embed import HashEncoder, load_encoder
 from lib.expansion import hypotheses
+from lib.index_build import build_index, corpus_store
 from lib.llm.chat import REFERENCE
 from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.search.embed import HashEncoder, load_encoder
 from lib.studies.grid.reference import record_reference
 from lib.studies.lam.study import Study, hypotheses_of, open_study
 from lib.ways import DRAWS, with_strangers

@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from lib.data import judgments, real
+from lib import datasets
+from lib.data import judgments
 from lib.data.judgments import read_judgments
 from lib.data.passages import Passage
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
 from lib.llm.batch import Nothing
 from lib.llm.recorder import Recorder
 from lib.studies.real import desk
@@ -26,12 +27,12 @@ def exams(monkeypatch, tmp_path) -> list[Question]:
         Question(f"q{i}", f"Case {i}: why does it hurt?", OPTIONS, "A", "medqa", split="test")
         for i in range(30)
     ]
-    for module in (desk, real):
+    for module in (desk, datasets):
         monkeypatch.setattr(module, "load_real", lambda split: questions)
     monkeypatch.setattr(desk, "RECORDINGS", tmp_path / "recordings")
     for name in ("read_judgments", "add_labels"):
         own = getattr(judgments, name)
-        path = tmp_path / "real.jsonl.gz"
+        path = tmp_path / "datasets.jsonl.gz"
         monkeypatch.setattr(desk, name, lambda *a, own=own, path=path: own(*a, path))
     return questions
 
@@ -123,7 +124,7 @@ def test_labels_go_out_and_come_back_and_the_second_pass_follows(exams, store, t
     new, waiting = desk.take_labels("first", folder)
     assert (new, waiting) == (sum(len(sheet.items) for sheet, _, _ in work), [])
     second, alone = desk.again_sheets(work)
-    spoke = {(r["qid"], r["pid"]) for r in judgments.read_judgments(tmp_path / "real.jsonl.gz")}
+    spoke = {(r["qid"], r["pid"]) for r in judgments.read_judgments(tmp_path / "datasets.jsonl.gz")}
     again = {(sheet.qid, item) for sheet, _, _ in second for item in sheet.items}
     assert again <= spoke and {(p.qid, p.item) for p in plants} <= again
     assert all(len(sheet.items) == 1 for sheet, _, _ in alone)
@@ -137,6 +138,6 @@ def test_passages_judged_by_themselves_go_out_together(exams, store, tmp_path):
     (place,) = desk.give_sheets(work, "single", tmp_path / "desk")
     label_all(tmp_path / "desk", lambda n: f"{n} topic {n % 3}\n")
     assert desk.take_labels("single", tmp_path / "desk") == (30, [])
-    rows = judgments.read_judgments(tmp_path / "real.jsonl.gz")
+    rows = judgments.read_judgments(tmp_path / "datasets.jsonl.gz")
     assert {row["judge"] for row in rows} == {"single"} and len(rows) == 30
     assert read_judgments is judgments.read_judgments  # the committed file was not touched

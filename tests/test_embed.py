@@ -13,9 +13,9 @@ import zlib
 import numpy as np
 import pytest
 
-from lib.search import embed, model_files
-from lib.search.embed import load_encoder
-from lib.search.model_files import minilm_folder
+from lib import embed, model_files
+from lib.embed import load_encoder
+from lib.model_files import minilm_folder
 from lib.search.vectors import encode_small
 from tests.tiny_models import save_bert, save_sentence_model
 

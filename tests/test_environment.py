@@ -22,11 +22,10 @@ from pathlib import Path
 
 import pytest
 
-from lib import audit, environment, lock, profiles
+from lib import audit, environment, lock, model_files, profiles
 from lib.base import paths
 from lib.base.files import sha256_file
 from lib.llm import small_model
-from lib.search import model_files
 from lib.studies.selflearn import cmedir_study
 from tests.committed import committed
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from lib.base.files import StaleInput, read_manifest
 from lib.base.provenance import read_result
+from lib.embed import load_encoder
 from lib.explorer import page as page_module
 from lib.explorer import store as store_module
 from lib.explorer.draw import picture, texts
@@ -43,7 +44,6 @@ from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.search.contrast import cosine, matched_rotation
-from lib.search.embed import load_encoder
 from lib.search.index import DenseIndex
 from lib.ways import Hypotheses, Text
 
@@ -279,7 +279,7 @@ def test_broken_rows_are_named_with_the_next_command(harm, tmp_path, monkeypatch
 
 def test_what_a_passage_is_on_an_exam():
     from lib.data.judgments import Evidence
-    from lib.data.questions import Question
+    from lib.datasets import Question
 
     question = Question("q", "?", {"A": "a", "B": "b"}, "A", "medqa")
     found = {

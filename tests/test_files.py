@@ -22,7 +22,7 @@ from kill_write import NAMES, body, write_all
 
 from lib.base import files, paths
 from lib.base.bundled import KNOWN_BY
-from lib.data import ddx_mini
+from lib.benchmarks import ddx_mini
 from lib.data.judgments import read_judgments
 
 CHILD = Path(__file__).with_name("kill_write.py")
@@ -143,7 +143,7 @@ import numpy as np, pandas as pd
 from lib.base import files, paths, provenance
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 from lib.search.vectors import encode_cached
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 texts = [f"text {i}" for i in range(300)]

@@ -10,18 +10,18 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lib.data.judgments import Evidence
-from lib.data.pair_judgments import (
+from lib.data.judgments import (
     REASONS,
+    Evidence,
     PairLabel,
     Verdict,
     add_pair_labels,
     read_pair_judgments,
     verdicts,
 )
+from lib.embed import load_encoder
 from lib.llm.chat import ScriptedChat
 from lib.profiles import load_profile
-from lib.search.embed import load_encoder
 from lib.studies.contradiction import study
 from lib.studies.evidence.load import load_evidence
 from lib.studies.judged import contrast, desk, fresh, plants, quality, sample, tables

@@ -11,11 +11,11 @@ import pytest
 
 from lib import data
 from lib.base import paths, provenance
-from lib.data import benchmark_makers, ddx_mini, load_benchmark
+from lib.benchmarks import benchmark_makers, ddx_mini, load_benchmark
+from lib.embed import HashEncoder
 from lib.profiles import Profile, load_profile
 from lib.search.adaptive import drift_budget
 from lib.search.contrast import matched_rotation
-from lib.search.embed import HashEncoder
 from lib.stats import METRICS, exact_mcnemar, measure
 from lib.studies.grid.experiment import open_experiment
 from lib.studies.lam import arms, claims, tables, views

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.search.bm25 import BM25Index, words
-from lib.search.lexical import contrast_terms
+from lib.search.bm25 import BM25Index, contrast_terms, words
 
 WORDS = ["fever", "pain", "kidney", "heart", "dose", "b"]
 some_words = st.lists(st.sampled_from([*WORDS, "absent"]), max_size=8)

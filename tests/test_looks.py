@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from lib.base import paths
-from lib.data import benchmark_makers
+from lib.benchmarks import benchmark_makers
 from lib.data.looks import COLUMNS, note_look, read_looks
 from lib.studies.lam.claims import errata, primary_tests
 

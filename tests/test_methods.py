@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from lib import methods
 from lib.data.passages import Passage
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.expansion import hypotheses, validity
 from lib.llm.chat import (
     REFERENCE,
@@ -36,7 +37,6 @@ from lib.methods.rag2 import RAG2
 from lib.profiles import load_profile, methods_of
 from lib.run import Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.real.texts import KINDS
 from tests.shipped import SHIPPED

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.data.corpora import cut
-from lib.data.ddx_mini import read
+from lib.benchmarks.ddx_mini import read
+from lib.corpora import cut
 from lib.data.passages import PASSAGE_CHARS
+from lib.embed import HashEncoder, load_encoder
 from lib.explorer import folder as folder_of
 from lib.explorer import own
 from lib.explorer.lines import CHOICES, SEVERAL, way_of
@@ -26,7 +27,6 @@ from lib.explorer.widget import explore
 from lib.llm.chat import LLMError
 from lib.place import open_retriever
 from lib.profiles import load_profile
-from lib.search.embed import HashEncoder, load_encoder
 from tests.fault_server import FaultServer
 
 QUESTION = "Which drug stops the seizure of a child with a fever that lasts ten minutes?"

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from lib import plots
-from lib.data import load_benchmark
+from lib.benchmarks import load_benchmark
 from lib.methods import METHODS
 from lib.plots import grid as grid_plots
 from lib.plots import real as real_plots

@@ -6,8 +6,15 @@ from collections import Counter
 
 import pytest
 
-from lib.data.questions import load_bioasq_dev, load_questions
-from lib.data.real import EXAMS, asks_for_the_exception, in_full, load_real, pictures
+from lib.datasets import (
+    EXAMS,
+    asks_for_the_exception,
+    in_full,
+    load_bioasq_dev,
+    load_questions,
+    load_real,
+    pictures,
+)
 from lib.studies.lam.claims import primary_tests
 
 

@@ -7,14 +7,14 @@ import json
 import pandas as pd
 import pytest
 
-from lib.data.corpora import load_passages
-from lib.data.real import load_real
+from lib.corpora import load_passages
 from lib.data.store import PassageStore
+from lib.datasets import load_real
+from lib.embed import HashEncoder
 from lib.llm.chat import ScriptedChat
 from lib.llm.recorder import Recorder
 from lib.pages import real as pages
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.real.own_writer import SHOWN, ask_again, beside_the_recorded, written_by
 from lib.studies.real.second_encoder import compared

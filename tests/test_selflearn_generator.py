@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.data import ddx_fresh, ddx_real
+from lib.benchmarks import ddx_fresh, ddx_real
 from lib.data.passages import Passage
+from lib.embed import HashEncoder
 from lib.llm.causal import Causal, Sampling, plain_causal
-from lib.search.adapters import adapter_folder, merged, read_card
-from lib.search.embed import HashEncoder
+from lib.model_files import adapter_folder, merged, read_card
 from lib.search.index import DenseIndex
 from lib.studies.selflearn import documents, generator, writing
 from lib.studies.selflearn.batches import batches_of, write_all

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib import model_files
 from lib.base.paths import REPORTED
 from lib.base.provenance import read_result, write_result
 from lib.data.passages import Passage
+from lib.embed import HashEncoder
 from lib.run import Retriever
-from lib.search import adapters
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import holm
 from lib.studies.lam.claims import primary_tests
@@ -250,7 +250,7 @@ def test_trained_on_the_mean_stopped_and_resumed_it_comes_to_the_same_weights(ti
         left[0] = 10
         card = fit(plan, mean_examples(), Stops, out, work)
         assert (left[0] > 0) == bool(stops)  # the stopped run had fewer steps left to take
-        outs.append((out / adapters.WEIGHTS).read_bytes())
+        outs.append((out / model_files.WEIGHTS).read_bytes())
         assert card["examples"] == 40
     assert outs[0] == outs[1]
 
@@ -662,12 +662,12 @@ def test_bioasq_is_the_618_among_all_snippets(mirror):
 
 # what is shipped ----------------------------------------------------------------------------------
 
-SHIPPED = [name for name in TRAININGS if (adapters.ADAPTERS / name).is_dir()]
+SHIPPED = [name for name in TRAININGS if (model_files.ADAPTERS / name).is_dir()]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_adapter_is_what_its_plan_says(name):
-    card = adapters.read_card(adapters.adapter_folder(name))  # its hash is checked
+    card = model_files.read_card(model_files.adapter_folder(name))  # its hash is checked
     training = TRAININGS[name]
     assert card["seed"] == training.seed and card["rank"] == PLAN.rank
     assert card["learning_rate"] == training.learning_rate
@@ -678,8 +678,8 @@ def test_a_shipped_adapter_is_what_its_plan_says(name):
 
 def test_the_table_of_cards_has_what_each_cost(tmp_path, monkeypatch):
     for name in ("slhyde-query", "slhyde-half"):
-        shutil.copytree(adapters.ADAPTERS / "contradiction", tmp_path / name)
-        with open(tmp_path / name / adapters.CARD, "a") as card:
+        shutil.copytree(model_files.ADAPTERS / "contradiction", tmp_path / name)
+        with open(tmp_path / name / model_files.CARD, "a") as card:
             card.write('negatives = "1 mined"\n')
     monkeypatch.setattr(retriever, "ADAPTERS", tmp_path)
     table = retriever.cards(["slhyde-half", "slhyde-query"]).set_index("adapter")

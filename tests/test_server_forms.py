@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import LLMError, in_parallel
 from lib.llm.connect import connect
 from lib.llm.openai_chat import OpenAIChat, server_address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.studies.real.sheets import (
     alone_messages,
     make_sheet,

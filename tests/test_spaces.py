@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.search import contrast, spaces
+from lib.search import contrast, whitening
 from lib.search.index import DenseIndex
-from lib.search.spaces import Moments, Space, centred, lda_query, moments, transformed, whitened
+from lib.search.whitening import Moments, Space, centred, lda_query, moments, transformed, whitened
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -30,7 +30,7 @@ def index_of(vectors: np.ndarray) -> DenseIndex:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(spaces, "BLOCK", 7)
+    monkeypatch.setattr(whitening, "BLOCK", 7)
 
 
 @pytest.fixture

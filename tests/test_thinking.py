@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.base.paths import RECORDINGS
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import ChatModel, Reply
 from lib.llm.recorder import Recorder
 from lib.llm.thinking import part

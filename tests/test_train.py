@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib.search import adapters
-from lib.search.embed import load_encoder
+from lib import model_files
+from lib.embed import load_encoder
 from lib.studies.nli import findings
 from lib.studies.nli.adapters import LABELS, PLANS, cards, part
 from lib.studies.nli.agreement import AgreementBackend
@@ -28,7 +28,7 @@ from tests import kill_train
 from tests.tiny_models import save_bert, save_sentence_model
 
 CHILD = Path(kill_train.__file__)
-SHIPPED = sorted(path.parent.name for path in adapters.ADAPTERS.glob(f"*/{adapters.CARD}"))
+SHIPPED = sorted(path.parent.name for path in model_files.ADAPTERS.glob(f"*/{model_files.CARD}"))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_killed_and_resumed_it_comes_to_the_same_weights(base, undisturbed, tmp_
     assert not out.exists() and not list(work.glob("*/checkpoint-30"))
     fit(kill_train.plan(base), kill_train.examples(), kill_train.loss(0), out, work)
     assert trained(work) == trained(undisturbed[0])
-    written = (out / adapters.WEIGHTS, undisturbed[1] / adapters.WEIGHTS)
+    written = (out / model_files.WEIGHTS, undisturbed[1] / model_files.WEIGHTS)
     assert written[0].read_bytes() == written[1].read_bytes()
 
 
@@ -86,7 +86,9 @@ def test_a_loss_with_another_constant_starts_anew(base, tmp_path):
         few = {column: own[:8] for column, own in kill_train.examples().items()}
         fit(kill_train.plan(base), few, module.loss, tmp_path / name, tmp_path / "work")
     assert len(list((tmp_path / "work").iterdir())) == 2
-    weights = [(tmp_path / name / adapters.WEIGHTS).read_bytes() for name in ("loss_0", "loss_5")]
+    weights = [
+        (tmp_path / name / model_files.WEIGHTS).read_bytes() for name in ("loss_0", "loss_5")
+    ]
     assert weights[0] != weights[1]
 
 
@@ -124,19 +126,19 @@ def test_a_base_whose_files_changed_is_another_run(base, tmp_path):
             kill_train.plan(moved), kill_train.examples(), kill_train.loss(0), tmp_path / note, work
         )
     assert len(list(work.iterdir())) == 2
-    cards = [adapters.read_card(tmp_path / note)["base_digest"] for note in ("one", "two")]
+    cards = [model_files.read_card(tmp_path / note)["base_digest"] for note in ("one", "two")]
     assert cards[0] != cards[1]
 
 
 def test_the_adapter_moves_the_model_and_its_card_says_how_it_was_made(base, undisturbed):
     from transformers import AutoModelForSequenceClassification
 
-    card = adapters.read_card(undisturbed[1])
+    card = model_files.read_card(undisturbed[1])
     assert card["examples"] == 60 and card["labels"] == list(LABELS)
     assert card["peak_memory_mb"] > 50 and card["minutes"] >= 0
     plain = AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
     before = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
-    after = adapters.merged(plain, undisturbed[1]).state_dict()
+    after = model_files.merged(plain, undisturbed[1]).state_dict()
     moved = {name for name in before if not np.array_equal(before[name], after[name])}
     assert {"classifier.weight", "bert.encoder.layer.1.output.dense.weight"} <= moved
     assert "bert.embeddings.word_embeddings.weight" not in moved
@@ -191,7 +193,7 @@ def test_an_encoder_takes_an_adapter_and_says_so(sentence_adapter):
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
     assert np.abs(rows - plain.encode(texts, "article", progress=False)).max() > 1e-3
     assert tuned.fingerprint != plain.fingerprint
-    assert adapters.read_card(adapter)["sha256"][:16] in tuned.fingerprint
+    assert model_files.read_card(adapter)["sha256"][:16] in tuned.fingerprint
 
 
 def test_models_of_contradiction_take_an_adapter_of_any_base(
@@ -202,7 +204,7 @@ def test_models_of_contradiction_take_an_adapter_of_any_base(
         load_backend(f"bi:{sentence_adapter[1]}")
     whole = tmp_path / "whole"
     shutil.copytree(sentence_adapter[1], whole)
-    with (whole / adapters.CARD).open("a") as card:
+    with (whole / model_files.CARD).open("a") as card:
         card.write("calibration = [0.5, 1.0, -2.0]\n")
     for spec in (f"bi:{whole}", f"cross:{undisturbed[1]}"):
         backend = load_backend(spec)
@@ -219,7 +221,7 @@ def test_an_adapter_that_is_not_there_or_not_whole_or_of_another_model_is_refuse
         load_encoder("minilm+nobody")
     torn = tmp_path / "torn"
     shutil.copytree(adapter, torn)
-    weights = torn / adapters.WEIGHTS
+    weights = torn / model_files.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(ValueError, match="is not what its card says.*make train"):
         load_encoder(f"st:{model}+{torn}")
@@ -232,20 +234,20 @@ def test_an_adapter_that_is_not_there_or_not_whole_or_of_another_model_is_refuse
 
 def test_every_planned_adapter_is_shipped_small_and_whole():
     assert set(PLANS) <= set(SHIPPED)
-    size = sum(path.stat().st_size for path in adapters.ADAPTERS.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in model_files.ADAPTERS.rglob("*") if path.is_file())
     assert size <= 30e6
-    listed = (adapters.ADAPTERS / "README.md").read_text(encoding="utf-8")
+    listed = (model_files.ADAPTERS / "README.md").read_text(encoding="utf-8")
     for name in SHIPPED:
-        card = adapters.read_card(adapters.adapter_folder(name))  # its hash is checked
+        card = model_files.read_card(model_files.adapter_folder(name))  # its hash is checked
         assert card["data"] and card["minutes"] > 0 and card["peak_memory_mb"] > 0
         assert f"`{name}`" in listed, f"data/adapters/README.md does not say what {name} is"
         # No hash of its card covers the settings; of them, these say how its changes are added.
-        settings = json.loads((adapters.ADAPTERS / name / "adapter_config.json").read_text())
+        settings = json.loads((model_files.ADAPTERS / name / "adapter_config.json").read_text())
         assert (settings["r"], settings["lora_alpha"]) == (card["rank"], 2 * card["rank"]), name
         others = ("alpha_pattern", "rank_pattern", "use_rslora", "use_dora", "fan_in_fan_out")
         assert not any(settings[it] for it in others), name
     for name, plan in PLANS.items():
-        card = adapters.read_card(adapters.adapter_folder(name))
+        card = model_files.read_card(model_files.adapter_folder(name))
         assert card["rank"] == plan.rank and card["seed"] == plan.seed
 
 

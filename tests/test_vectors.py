@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.base.files import read_manifest, sha256_file
+from lib.embed import HashEncoder
 from lib.search import vectors
-from lib.search.embed import HashEncoder
 from lib.search.vectors import encode_cached, encode_small
 from tests.ctrl_c import interrupted
 from tests.kill_embed import TEXTS, SlowHash

@@ -20,8 +20,7 @@ from xml.etree.ElementTree import Element
 from lib.base.downloads import DownloadError, download
 from lib.base.files import read_manifest, write_manifest
 from lib.base.paths import cache, mirror_folder
-from lib.data.documents import parse_xml, tidy
-from lib.data.passages import CORPORA, Passage
+from lib.data.passages import CORPORA, Passage, parse_xml, tidy
 
 STATPEARLS = "https://ftp.ncbi.nlm.nih.gov/pub/litarch/3d/12/statpearls_NBK430685.tar.gz"
 _SHORT = 200  # characters: a shorter paragraph is appended to the passage before it

@@ -8,18 +8,18 @@ import sys
 from lib.base import paths
 from lib.base.files import canonical_json
 from lib.base.provenance import code_hash, data_hash
-from lib.data.corpus_index import files_of
 from lib.data.judgments import JUDGMENTS
 from lib.data.looks import note_look
+from lib.embed import load_encoder
 from lib.explorer.page import write_page
 from lib.explorer.rows import Explored, check_rows, put_together, rows_of
 from lib.explorer.sets import benchmark_set, real_sets, shown
 from lib.explorer.store import FOLDER, write_rows
+from lib.index_build import files_of
 from lib.place import open_retriever
 from lib.profiles import load_profile
-from lib.search.embed import load_encoder
 
-CODE = ("lib.explorer.rows", "lib.explorer.sets", "lib.search.contrast", "lib.search.forms")
+CODE = ("lib.explorer.rows", "lib.explorer.sets", "lib.search.contrast", "lib.search.scoring")
 """The modules behind the rows. The rest of the numeric core is compared with every row."""
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib.data.corpora import cut
+from lib.corpora import cut
 from lib.data.passages import Passage
+from lib.embed import Encoder
 from lib.run import Retriever
-from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
@@ -116,7 +116,7 @@ def read_folder(folder: str | Path) -> FolderPassages:
 
 
 def _passages_of(file: Path, name: str) -> list[Passage]:
-    """The passages of one file, cut as ``lib.data.corpora`` cuts; pieces without a word left out.
+    """The passages of one file, cut as ``lib.corpora`` cuts; pieces without a word left out.
 
     ``name`` is its path from the folder on.
     """

@@ -18,9 +18,9 @@ import pandas as pd
 from lib.base.files import sha256_bytes
 from lib.base.parameters import check_k, check_lam
 from lib.base.paths import RECORDINGS
-from lib.data import ddx_mini
+from lib.benchmarks import ddx_mini
 from lib.data.passages import Passage
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.explorer.folder import SOURCE
 from lib.explorer.lines import LAM_MAX, SEVERAL, Mimic, breakpoints, lines_of, order_at
 from lib.explorer.rows import DEPTH, Explored, QuestionSet, put_together, rows_of

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from lib.base.provenance import read_result
-from lib.data import load_benchmark
+from lib.benchmarks import load_benchmark
 from lib.data.judgments import Evidence, evidence, read_judgments
 from lib.data.passages import Passage
-from lib.data.questions import Question, load_questions
-from lib.data.real import GROUPS, load_real
+from lib.datasets import GROUPS, Question, load_questions, load_real
+from lib.embed import Encoder
 from lib.explorer.rows import QuestionSet
 from lib.place import retriever_for
 from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.search.embed import Encoder
 from lib.stats import class_of
 from lib.studies.lam.study import open_study
 from lib.studies.real.arms import LAMBDAS, bases_of

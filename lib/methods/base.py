@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import Reply
 from lib.ways import Hypotheses, Text
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.prompts import load_prompt
 from lib.llm.replies import ask_json
 from lib.methods.base import Budget, Expansion, Search, says_nothing, stem
-from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text, Way
 
 HYPOTHESES = {

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar, Literal
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.chat import sample_seed
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, quoted, with_words
 from lib.llm.replies import ask_json
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
-from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
 _TEXT = {"type": "string"}

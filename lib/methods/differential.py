@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.prompts import load_prompt
 from lib.llm.replies import ask_json
 from lib.methods.base import Budget, Expansion, Search, says_nothing, stem

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.prompts import load_prompt
 from lib.methods.base import Budget, Expansion, Search, passages_of, stem
-from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.prompts import load_prompt
-from lib.methods.after import Filter, Rerank, Scorer
 from lib.methods.base import (
     Budget,
     Expansion,
@@ -19,7 +19,7 @@ from lib.methods.base import (
     question_alone,
     stem,
 )
-from lib.search.embed import Tower
+from lib.methods.postprocess import Filter, Rerank, Scorer
 from lib.ways import Hypotheses, Text
 
 
@@ -32,7 +32,7 @@ class RAG2:
     passages, in turns (balanced retrieval); without them all sources are one corpus (stacked).
     ``reranker`` scores pairs for the question, as the paper says, or for the rationale, as its code
     does. ``judge`` scores how helpful each of the first k passages is; those below ``threshold``
-    are dropped, and ``if_none`` says what is left where all are (see ``lib.methods.after.Filter``).
+    are dropped, and ``if_none`` says what is left where all are (see ``postprocess.Filter``).
     ``prompt`` asks for steps, an explanation and one option, as the paper does; "rationale" asks
     for a paragraph alone, and is what the recorded rationales were written for. Defaults are the
     paper's; ``depth`` is ours (the paper's code has 10 and 100 a source).

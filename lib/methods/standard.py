@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods.base import Expansion, Fusion, Search, Sparse, stem
 from lib.ways import Hypotheses, Text
 

@@ -9,9 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from lib.search.adapters import adapter_folder, check_base, merged, read_card
-from lib.search.devices import pack_linear_layers
-from lib.search.model_files import digest, hushed, minilm_folder, model_folder, quiet
+from lib.model_files import (
+    adapter_folder,
+    check_base,
+    digest,
+    hushed,
+    merged,
+    minilm_folder,
+    model_folder,
+    pack_linear_layers,
+    quiet,
+    read_card,
+)
 
 _MEDCPT = "ncbi/MedCPT-Cross-Encoder"
 _BATCH_TOKENS = 4096

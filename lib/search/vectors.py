@@ -18,7 +18,7 @@ import numpy as np
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
 from lib.base.rows import CheckedRows
-from lib.search.embed import Encoder, Item, Tower
+from lib.embed import Encoder, Item, Tower
 
 _CHUNK = 512  # rows between two movements of the progress bar
 

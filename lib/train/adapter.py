@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.base.files import atomic_write, sha256_file
-from lib.search.adapters import CARD, WEIGHTS
+from lib.model_files import CARD, WEIGHTS
 
 _SETTINGS = "adapter_config.json"
 

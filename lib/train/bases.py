@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lib.search.model_files import minilm_folder, model_folder, mpnet_folder
+from lib.model_files import minilm_folder, model_folder, mpnet_folder
 
 _BUNDLED = {"minilm": minilm_folder, "mpnet": mpnet_folder}
 

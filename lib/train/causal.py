@@ -14,7 +14,7 @@ from typing import Any
 from lib.base import paths
 from lib.base.files import canonical_json, sha256_bytes
 from lib.llm.causal import BUNDLED, plain_causal
-from lib.search.model_files import digest, model_folder
+from lib.model_files import digest, model_folder
 from lib.train.adapter import peak_memory_mb, write_adapter, write_card
 from lib.train.resume import KeepsTrained, go_on, minutes_counted, minutes_so_far
 

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from lib.base.files import atomic_write, canonical_json, read_jsonl, row_digest
 from lib.base.paths import RECORDINGS
-from lib.data.ddx_mini import read
-from lib.data.questions import Question, load_questions
+from lib.benchmarks.ddx_mini import read
+from lib.datasets import Question, load_questions
 from lib.llm.chat import REFERENCE, ChatModel, Message, Reply, ScriptedChat, current_tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder, RecordingMiss, as_recorded, recording_key

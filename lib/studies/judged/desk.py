@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lib.base.files import canonical_json, sha256_bytes
-from lib.data.pair_judgments import PairLabel, add_pair_labels, read_pair_judgments
+from lib.data.judgments import PairLabel, add_pair_labels, read_pair_judgments
 from lib.llm import desk
 from lib.llm.batch import Nothing, Pending, add_replies, pending
 from lib.studies.judged.plants import TURNED, WRITER, recorded, to_turn, turned

@@ -14,7 +14,7 @@ import pandas as pd
 
 from lib.agreement import agreement_table
 from lib.base.files import sha256_bytes
-from lib.data.pair_judgments import verdicts
+from lib.data.judgments import verdicts
 from lib.stats import mean_interval
 from lib.studies.evidence.load import load_evidence
 from lib.studies.judged.plants import IN_POOLS, Plant

@@ -19,10 +19,9 @@ import pandas as pd
 
 from lib.base.files import sha256_bytes
 from lib.data.judgments import shown_text
-from lib.data.questions import Question
-from lib.data.real import EXAMS
 from lib.data.store import PassageStore
-from lib.search.embed import Encoder
+from lib.datasets import EXAMS, Question
+from lib.embed import Encoder
 from lib.search.vectors import encode_small
 from lib.studies.contradiction.study import PERIODS
 from lib.studies.evidence.load import load_evidence, load_needs

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lib.data.pair_judgments import REASONS, PairLabel
+from lib.data.judgments import REASONS, PairLabel
 from lib.llm.prompts import load_prompt
 from lib.studies.nli.models import sentences
 

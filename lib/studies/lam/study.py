@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from lib.data.benchmark import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.limit import limited
 from lib.run import Retriever, Unranked
 from lib.stats import METRICS, measure

@@ -10,9 +10,9 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA
 from lib.base.provenance import make_all_or_reuse, make_or_reuse
-from lib.data.corpus_index import files_of
 from lib.data.looks import note_look
-from lib.data.real import load_real
+from lib.datasets import load_real
+from lib.index_build import files_of
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.studies.grid.long_tables import means_table

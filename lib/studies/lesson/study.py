@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.files import sha256_bytes
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods.base import Fusion, Request, question_alone
 from lib.run import Retriever, Unranked
 from lib.stats import Pair, claims, long_values, measure

@@ -21,7 +21,7 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.files import sha256_bytes
-from lib.search.adapters import ADAPTERS, WEIGHTS, read_card
+from lib.model_files import ADAPTERS, WEIGHTS, read_card
 from lib.studies.nli.agreement import ALONE, AgreementBackend, reads_one_text
 from lib.studies.nli.findings import training_pairs
 from lib.studies.nli.labelled import scifact

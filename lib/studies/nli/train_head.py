@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.files import atomic_write
-from lib.search.embed import Encoder, load_encoder
+from lib.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 from lib.studies.nli.head import HEAD, FeatureBackend, any_of, features, opposites
 from lib.studies.nli.labelled import (

@@ -41,7 +41,7 @@ from lib.base.files import (
 )
 from lib.base.paths import DATA, cache, shown
 from lib.data.passages import Passage
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.causal import BUNDLED, Causal, Sampling, open_causal
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME, SHA256
@@ -437,10 +437,10 @@ def main() -> None:
     """Make the labels of the open corpus with the bundled model, or go on where a run stopped."""
     import torch
 
+    from lib.embed import load_encoder
+    from lib.model_files import pack_linear_layers
     from lib.place import open_retriever
     from lib.profiles import load_profile
-    from lib.search.devices import pack_linear_layers
-    from lib.search.embed import load_encoder
 
     profile = load_profile("open")
     encoder = load_encoder(profile.encoder, **profile.encoder_options)

@@ -24,13 +24,13 @@ import pandas as pd
 
 from lib.base.files import sha256_bytes
 from lib.data.passages import OPEN_CORPUS, Passage
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
 from lib.llm.chat import ChatModel, Message, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME
-from lib.methods.after import Scorer
 from lib.methods.base import Expansion, Fusion, Request, first_words, numbered
+from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.stats import Pair, claims
@@ -362,9 +362,9 @@ def long_answer_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def main() -> None:
     """Have SmolLM2 write every answer that is not recorded yet."""
+    from lib.embed import load_encoder
     from lib.place import open_retriever
     from lib.profiles import load_profile
-    from lib.search.embed import load_encoder
     from lib.studies.rag2.reranker import Reranker
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])

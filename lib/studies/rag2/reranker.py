@@ -26,13 +26,12 @@ import pandas as pd
 
 from lib.base.files import atomic_write, sha256_bytes
 from lib.base.paths import DATA
-from lib.data.questions import load_bioasq_dev
-from lib.data.real import load_real
-from lib.methods.after import Scorer
+from lib.datasets import load_bioasq_dev, load_real
+from lib.embed import Encoder
 from lib.methods.base import question_alone
+from lib.methods.postprocess import Scorer
 from lib.run import Retriever
 from lib.search.bm25 import words
-from lib.search.embed import Encoder
 from lib.studies.rag2.filters import Bm25Filter, CosineFilter
 
 SHUFFLED = "reranker-shuffled"
@@ -109,7 +108,7 @@ class Reranker:
         self._features = PairFeatures(encoder, texts)
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """See ``lib.methods.after.Scorer``."""
+        """See ``lib.methods.postprocess.Scorer``."""
         return self._features(pairs) @ self._weights
 
 
@@ -218,9 +217,9 @@ def _p_at_top(scores: np.ndarray, given: np.ndarray, qids: Sequence[str]) -> flo
 
 def main(names: Sequence[str]) -> None:
     """``python -m lib.studies.rag2.reranker [NAME ...]``"""
+    from lib.embed import load_encoder
     from lib.place import open_retriever
     from lib.profiles import load_profile
-    from lib.search.embed import load_encoder
 
     unknown = sorted(set(names) - set(RERANKERS))
     if unknown:

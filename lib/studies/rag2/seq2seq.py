@@ -25,7 +25,7 @@ import numpy as np
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.llm.prompts import load_prompt
-from lib.search.model_files import digest, model_folder, quiet
+from lib.model_files import digest, model_folder, quiet
 from lib.train.resume import go_on
 
 LABEL_TOKENS = ("[HELPFUL]", "[NOT_HELPFUL]")

@@ -24,11 +24,11 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.files import atomic_write, sha256_bytes, sha256_file
-from lib.data.corpus_index import corpus_store
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
+from lib.embed import Encoder, load_encoder
+from lib.index_build import corpus_store
 from lib.profiles import load_profile
-from lib.search.embed import Encoder, load_encoder
 from lib.studies.rag2.filters import (
     BASELINES,
     CROSSES,

@@ -17,8 +17,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lib.data.questions import Question
-from lib.data.real import in_full, load_real
+from lib.datasets import Question, in_full, load_real
 from lib.llm.chat import ChatModel, tag
 from lib.methods.base import Request, question_alone
 from lib.run import Retriever, Unranked
@@ -200,7 +199,7 @@ def writer_tables(values: pd.DataFrame, setup: str) -> dict[str, pd.DataFrame]:
 
 def main() -> None:
     """``python -m lib.studies.rag2.writers``: have SmolLM2 write what is not recorded yet."""
-    from lib.data.corpus_index import corpus_store
+    from lib.index_build import corpus_store
     from lib.profiles import load_profile
 
     profile = load_profile("open")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from lib.data.real import GROUPS
+from lib.datasets import GROUPS
 from lib.report import pivot
 from lib.stats import Pair
 from lib.studies.lam.claims import primary_tests

@@ -13,9 +13,8 @@ from pathlib import Path
 from lib.base.files import canonical_json, sha256_bytes
 from lib.base.paths import RECORDINGS
 from lib.data.judgments import add_labels, read_judgments, shown_text
-from lib.data.questions import Question
-from lib.data.real import EXAMS, Split, load_real
 from lib.data.store import PassageStore
+from lib.datasets import EXAMS, Question, Split, load_real
 from lib.llm import desk
 from lib.llm.batch import Nothing, Pending, add_replies, pending
 from lib.llm.chat import ChatModel, tag

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lib.base.files import read_jsonl, sha256_bytes, write_jsonl_gz
 from lib.base.paths import DATA
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import ChatModel
 from lib.llm.prompts import load_prompt
 

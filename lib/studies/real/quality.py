@@ -16,7 +16,7 @@ import pandas as pd
 from lib.agreement import agreement_table
 from lib.base.files import sha256_bytes
 from lib.data.judgments import HELPFUL
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.stats import mean_interval
 from lib.studies.real.measures import ON_TOPIC
 from lib.studies.real.plants import Plant

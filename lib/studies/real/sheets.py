@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lib.data.judgments import Label
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import find_words
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pandas as pd
 
-from lib.data.real import EXAMS, GROUPS
+from lib.datasets import EXAMS, GROUPS
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.lam.claims import primary_tests
 from lib.studies.real.arms import Arm, added_arms, arms_of

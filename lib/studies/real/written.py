@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.data.questions import Question
-from lib.data.real import EXAMS, GROUPS
+from lib.datasets import EXAMS, GROUPS, Question
 from lib.llm.chat import ChatModel, tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Request

@@ -30,15 +30,15 @@ import pandas as pd
 from lib.base.files import atomic_write, canonical_json, read_jsonl, sha256_bytes
 from lib.base.paths import RECORDINGS, shown
 from lib.base.provenance import make_all_or_reuse
-from lib.data.corpora import load_passages
-from lib.data.corpus_index import build_index, corpus_store, files_of
+from lib.corpora import load_passages
 from lib.data.passages import Passage
+from lib.embed import load_encoder
+from lib.index_build import build_index, corpus_store, files_of
 from lib.llm.batch import Collector, Nothing, Pending, add_replies
 from lib.llm.chat import ChatModel
 from lib.llm.recorder import Recorder, RecordingMiss
 from lib.profiles import Profile, load_profile
 from lib.run import Retriever
-from lib.search.embed import load_encoder
 from lib.stats import long_values
 from lib.studies.grid.long_tables import means_table
 from lib.studies.real.texts import WRITER

@@ -16,7 +16,7 @@ from lib.base.files import read_jsonl, sha256_file
 from lib.data.passages import Passage
 from lib.llm.causal import Causal, Sampling, plain_causal
 from lib.llm.prompts import load_prompt
-from lib.search.adapters import ADAPTERS, WEIGHTS, merged
+from lib.model_files import ADAPTERS, WEIGHTS, merged
 from lib.train.causal import CausalPlan, Example, causal_digest, fit_causal
 
 PROMPTS = Path(__file__).parent / "prompts"

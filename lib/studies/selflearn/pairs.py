@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from lib.search.embed import Encoder
+from lib.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 

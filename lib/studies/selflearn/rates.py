@@ -24,8 +24,8 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.provenance import write_result
-from lib.data.corpus_index import files_of
-from lib.search.embed import load_encoder
+from lib.embed import load_encoder
+from lib.index_build import files_of
 from lib.stats import mean_interval
 from lib.studies.selflearn.cmirb import Task, measure_task
 from lib.studies.selflearn.documents import CORPUS, DOCUMENTS, sample, unlabelled

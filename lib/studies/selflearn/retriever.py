@@ -27,10 +27,10 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
-from lib.data.corpus_index import build_index, corpus_store
 from lib.data.passages import Passage
-from lib.search.adapters import ADAPTERS, WEIGHTS, read_card
-from lib.search.embed import load_encoder
+from lib.embed import load_encoder
+from lib.index_build import build_index, corpus_store
+from lib.model_files import ADAPTERS, WEIGHTS, read_card
 from lib.search.index import DenseIndex
 from lib.studies.selflearn.documents import CORPUS, DOCUMENTS, check_no_leak, sample, unlabelled
 from lib.studies.selflearn.pairs import (

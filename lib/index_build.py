@@ -13,22 +13,21 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import canonical_json, read_manifest, sha256_bytes
 from lib.base.provenance import code_hash, data_hash
+from lib.corpora import load_passages
 from lib.data import medrag
-from lib.data.corpora import load_passages
 from lib.data.medrag import SOURCES
 from lib.data.passages import CORPORA, Passage
-from lib.data.question_sets import few
 from lib.data.store import PassageStore
+from lib.datasets import few
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
 READERS = (
-    "lib.data.cnxml",
-    "lib.data.corpora",
-    "lib.data.documents",
+    "lib.corpora",
     "lib.data.medrag",
+    "lib.data.openstax",
     "lib.data.passages",
-    "lib.data.questions",
+    "lib.datasets",
 )
 """The modules that make passages of files; where one changes, the files are read again."""
 

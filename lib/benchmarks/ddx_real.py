@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from lib.data.benchmark import Benchmark, name_words, shared_ngrams
-from lib.data.corpora import load_passages
-from lib.data.neighbours import neighbour_ranks, pick
+from lib.benchmarks.base import Benchmark, name_words, neighbour_ranks, pick, shared_ngrams
+from lib.corpora import load_passages
 from lib.data.passages import CORPORA, OPEN_CORPUS, Passage
 from lib.search.vectors import encode_small
 
@@ -57,7 +56,7 @@ def build(encoder) -> Benchmark:
         encoder,
         name="ddx-real",
         title="ddx-real: diseases described by independent NIH institutes",
-        code=("lib.data.ddx_real",),
+        code=("lib.benchmarks.ddx_real",),
         dev=frozenset(d.cui for d in diseases if hashlib.sha256(d.cui.encode()).digest()[0] % 2),
         excluded_sources=frozenset({f"medquad:{HYPOTHESIS_SUBSET}"}),
         counts={

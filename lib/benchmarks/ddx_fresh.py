@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lib.data.benchmark import Benchmark, name_words, shared_ngrams
-from lib.data.ddx_real import (
+from lib.benchmarks.base import Benchmark, name_words, shared_ngrams
+from lib.benchmarks.ddx_real import (
     COPIED,
     HYPOTHESIS_SUBSET,
     Disease,
@@ -74,7 +74,7 @@ def build(encoder) -> Benchmark:
         diseases,
         encoder,
         name="ddx-fresh",
-        code=("lib.data.ddx_fresh",),
+        code=("lib.benchmarks.ddx_fresh",),
         chosen_on="ddx-real",
         title="ddx-fresh: diseases nothing was tuned on, each institute in turn",
         excluded={d.cui: d.excluded for d in diseases},

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lib.data.benchmark import Benchmark, shared_ngrams
-from lib.data.corpora import load_passages
-from lib.data.neighbours import neighbour_ranks, pick
+from lib.benchmarks.base import Benchmark, neighbour_ranks, pick, shared_ngrams
+from lib.corpora import load_passages
 from lib.data.passages import CORPORA
-from lib.data.questions import load_bioasq_all, load_bioasq_dev
+from lib.datasets import load_bioasq_all, load_bioasq_dev
 from lib.search.vectors import encode_small
 
 
@@ -56,7 +55,7 @@ def build(encoder) -> Benchmark:
         name="bioasq",
         title="BioASQ yes/no questions, ideal answers as hypotheses",
         corpora=("bioasq",),
-        code=("lib.data.bioasq",),
+        code=("lib.benchmarks.bioasq",),
         files=CORPORA["bioasq"].files,
         questions=tuple(q.text for q in questions),
         qids=tuple(q.qid for q in questions),

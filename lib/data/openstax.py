@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
-from lib.data.documents import Document, parse_xml, tidy
+from lib.data.passages import Document, parse_xml, tidy
 
 _LEFT_OUT = {  # tags and classes
     "exercise",

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods.base import Hit, Taken, check_choices, stem
 
 Scorer = Callable[[Sequence[tuple[str, str]]], np.ndarray]

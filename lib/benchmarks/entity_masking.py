@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
-from lib.data.benchmark import Benchmark, name_words
+from lib.benchmarks.base import Benchmark, name_words
 
 STRUCK = "…"
 """What stands where a name was."""
@@ -98,7 +98,7 @@ def blind(benchmark: Benchmark) -> Benchmark:
     return replace(
         benchmark,
         name=f"{benchmark.name}-blind",
-        code=(*benchmark.code, "lib.data.blind"),
+        code=(*benchmark.code, "lib.benchmarks.entity_masking"),
         chosen_on=f"{benchmark.chosen_on}-blind" if benchmark.chosen_on else "",
         title=f"{benchmark.title}, names struck",
         questions=tuple(f"{_ASKED} {text}" for text in h_plus),
