@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import (
+    Literal,
+    Protocol,
+    TypedDict,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from lib.datasets import Question
 from lib.llm.chat import Reply
@@ -127,6 +135,26 @@ class Method(Protocol):
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Say what to search with for one question. Never looks at ``question.answer``."""
         ...
+
+
+class Sampling(TypedDict):
+    """The sampling options that a method sets for every reply it asks for."""
+
+    temperature: float
+    max_tokens: int
+    seed: int
+
+
+def sampling(method, seed: int | None = None) -> Sampling:
+    """A method's own sampling options, for ``llm.generate``, ``ask_json`` and ``Budget``.
+
+    ``seed`` takes the place of the method's for a second call, which would repeat the first.
+    """
+    return {
+        "temperature": method.temperature,
+        "max_tokens": method.max_tokens,
+        "seed": method.seed if seed is None else seed,
+    }
 
 
 def stem(question: Question, options_visible: bool) -> str:

@@ -58,15 +58,8 @@ class CSQE:
         texts = 2 * self.samples
         if self.mode == "single_call":
             prompts, texts = (("csqe_single_call", self.depth),), 1
-        return Budget(
-            prompts,
-            texts,
-            self.max_tokens,
-            self.words,
-            temperature=self.temperature,
-            seed=self.seed,
-            length_as=self.paper_name,
-        )
+        options = base.sampling(self)
+        return Budget(prompts, texts, words=self.words, **options, length_as=self.paper_name)
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Search, let the LLM answer and quote, and search with all of it."""
@@ -112,19 +105,18 @@ class CSQE:
     def _ask(self, llm, question: str, shown: list[base.Hit]) -> tuple[list, list, dict]:
         """Passages, quoted spans and trace: of two prompts, or of one JSON object."""
         documents = base.numbered(shown)
-        options = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         if self.mode == "single_call":
             prompt = load_prompt("csqe_single_call")
             messages = prompt.messages(question=question, documents=documents)
-            reply = ask_json(llm, messages, KEY_SENTENCES, seed=self.seed, **options)
+            reply = ask_json(llm, messages, KEY_SENTENCES, **base.sampling(self))
             value = reply.value or {"passage": "", "sentences": []}
             trace = {"replies": [*reply.replies], "repaired": reply.repaired, "error": reply.error}
             return [value["passage"].strip()], [value["sentences"]], trace
-        options |= {"n": self.samples, "top_p": 1.0}
         messages = load_prompt("csqe_knowledge").messages(question=question)
-        knowledge = llm.generate(messages, seed=self.seed, **options)
+        knowledge = llm.generate(messages, n=self.samples, top_p=1.0, **base.sampling(self))
         messages = load_prompt("csqe_extract").messages(question=question, documents=documents)
-        extracts = llm.generate(messages, seed=sample_seed(self.seed, self.samples), **options)
+        options = base.sampling(self, sample_seed(self.seed, self.samples))
+        extracts = llm.generate(messages, n=self.samples, top_p=1.0, **options)
         passages = [reply.text.strip() for reply in knowledge]
         # Where quotes were recorded by their places, the words are put back.
         quotes = [quoted(with_words(reply.text, dict(shown))) for reply in extracts]

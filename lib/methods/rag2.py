@@ -17,6 +17,7 @@ from lib.methods.base import (
     check_choices,
     passages_of,
     question_alone,
+    sampling,
     stem,
 )
 from lib.methods.postprocess import Filter, Rerank, Scorer
@@ -69,27 +70,14 @@ class RAG2:
         """One request for one rationale."""
         if not self.needs_llm:
             return None
-        return Budget(
-            ((self.prompt, 0),),
-            1,
-            self.max_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-        )
+        return Budget(((self.prompt, 0),), 1, **sampling(self))
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Ask for the rationale, if there is use for one, and say what follows the search."""
         if not self.needs_llm:
             return self.given(question)
         messages = load_prompt(self.prompt).messages(question=stem(question, self.options_visible))
-        replies = llm.generate(
-            messages,
-            n=1,
-            temperature=self.temperature,
-            top_p=1.0,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-        )
+        replies = llm.generate(messages, n=1, top_p=1.0, **sampling(self))
         written, trace = passages_of(replies)
         if not written:
             return Expansion(None, trace | {"error": "the rationale was empty"})

@@ -45,10 +45,8 @@ class ThinkQE:
         return Budget(
             ((f"thinkqe_{kind}", self.shown),) * self.rounds,
             self.rounds * self.samples,
-            self.max_tokens,
-            self.words,
-            temperature=self.temperature,
-            seed=self.seed,
+            words=self.words,
+            **base.sampling(self),
             length_as=self.paper_name,
         )
 
@@ -69,14 +67,9 @@ class ThinkQE:
             new = new_passages(ranking, previous, blacklist, self.shown)
             shown = base.first_words(new, self.words)
             previous = dict(ranking[: self.shown])
-            new_replies = llm.generate(
-                prompt.messages(question=asked, documents=base.numbered(shown)),
-                n=self.samples,
-                temperature=self.temperature,
-                top_p=1.0,
-                max_tokens=self.max_tokens,
-                seed=sample_seed(self.seed, i * self.samples),
-            )
+            messages = prompt.messages(question=asked, documents=base.numbered(shown))
+            options = base.sampling(self, sample_seed(self.seed, i * self.samples))
+            new_replies = llm.generate(messages, n=self.samples, top_p=1.0, **options)
             written = [self._written(reply) for reply in new_replies]
             rounds.append({"shown": shown, "texts": written})
             texts += [text for text in written if not base.says_nothing(text)]
