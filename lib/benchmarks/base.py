@@ -78,11 +78,9 @@ def shared_ngrams(text: str, others: Sequence[str], n: int = 8) -> float:
 
     A sequence does not run from one of the others into the next.
     """
-    found = ngrams(text, n)
-    elsewhere = set()
-    for other in others:
-        elsewhere |= ngrams(other, n)
-    return len(found & elsewhere) / max(len(found), 1)
+    sequences = ngrams(text, n)
+    elsewhere = set().union(*(ngrams(other, n) for other in others))
+    return len(sequences & elsewhere) / max(len(sequences), 1)
 
 
 def ngrams(text: str, n: int = 8) -> set[tuple[str, ...]]:
