@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -70,48 +68,6 @@ def test_a_build_that_stops_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(StaleInput, match="run: make data"):
         PassageStore.open(tmp_path / "p.sqlite")
-
-
-def swapped_ids(file: bytes, chance: random.Random) -> bytes:
-    """Two passages trade their ids: every page is sound, every text is there."""
-    first, second = (f"p{i:05d}".encode() for i in chance.sample(range(1, 501), 2))
-    return file.replace(first, b"\0" * 6).replace(second, first).replace(b"\0" * 6, second)
-
-
-def other_letter(file: bytes, chance: random.Random) -> bytes:
-    at = chance.choice([found.start() for found in re.finditer(b"text ", file)])
-    return file[:at] + bytes([file[at] ^ 1]) + file[at + 1 :]
-
-
-def empty_page(file: bytes, chance: random.Random) -> bytes:
-    at = 4096 * chance.randrange(len(file) // 4096)
-    return file[:at] + bytes(4096) + file[at + 4096 :]
-
-
-def cut(file: bytes, chance: random.Random) -> bytes:
-    return file[: chance.randrange(len(file))]
-
-
-@pytest.mark.fault("numbers", "A passage store is damaged")
-@pytest.mark.parametrize(
-    "damage", [swapped_ids, other_letter, empty_page, cut], ids=lambda it: it.__name__
-)
-def test_a_damaged_store_is_refused_and_said(tmp_path, capsys, damage, fault):
-    path = PassageStore.build(tmp_path / "p.sqlite", some(500)).path
-    assert len(PassageStore.open(path)) == 500  # verified: damage after that must be found too
-    file = path.read_bytes()
-    for seed in fault.tries(20):
-        damaged = damage(file, random.Random(seed))
-        assert damaged != file
-        path.write_bytes(damaged)
-        refused, told = False, ""
-        try:
-            PassageStore.open(path)
-        except StaleInput as error:
-            refused = True
-            told = f"{capsys.readouterr().err}{error}"
-            assert str(path) in told.splitlines()[0] and "run: make data" in told
-        fault.came(wrong=not refused, said=told)
 
 
 def test_several_threads_read_one_store(tmp_path):

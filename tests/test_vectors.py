@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from lib.base.files import read_manifest, sha256_file
 from lib.embed import HashEncoder
-from lib.search import vectors
 from lib.search.vectors import encode_cached, encode_small
 from tests.ctrl_c import interrupted
 from tests.kill_embed import TEXTS, SlowHash
@@ -35,19 +34,6 @@ class Counting(HashEncoder):
     def encode(self, items, tower="query", progress=True):
         self.asked += len(items)
         return super().encode(items, tower, progress)
-
-
-class Lazy:
-    """The least a sequence must offer: a length, items and slices."""
-
-    def __init__(self, n: int):
-        self.n = n
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, key):
-        return TEXTS[: self.n][key]
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -98,13 +84,6 @@ def test_equal_blocks_share_a_file_and_keep_their_places(tmp_path):
     assert np.array_equal(np.concatenate(shards), HashEncoder(32).encode(items))
 
 
-def test_only_slices_of_the_items_are_taken(tmp_path):
-    shards = encode_cached(
-        Lazy(10), Counting(), "article", cache_dir=tmp_path, shard_rows=4, progress=False
-    )
-    assert [len(shard) for shard in shards] == [4, 4, 2]
-
-
 def test_float16_is_stored_rounded(tmp_path):
     (shard,) = encode_cached(
         TEXTS[:5], Counting(), "article", cache_dir=tmp_path, dtype="float16", progress=False
@@ -113,39 +92,6 @@ def test_float16_is_stored_rounded(tmp_path):
     assert np.array_equal(shard, HashEncoder(32).encode(TEXTS[:5]).astype(np.float16))
     with pytest.raises(ValueError, match="float32 or float16"):
         encode_cached(TEXTS[:5], Counting(), "article", cache_dir=tmp_path, dtype="int8")
-
-
-def flip_a_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
-
-
-def cut_the_end(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-10])
-
-
-def drop_the_manifest(path: Path) -> None:
-    path.with_name(path.name + ".manifest.json").unlink()
-
-
-@pytest.mark.fault("numbers", "A shard of vectors is damaged")
-@pytest.mark.parametrize(
-    "damage", [flip_a_byte, cut_the_end, drop_the_manifest], ids=lambda it: it.__name__
-)
-def test_a_broken_shard_is_named_and_encoded_again(tmp_path, damage, fault, capsys):
-    encoder = Counting()
-    options = {"cache_dir": tmp_path, "shard_rows": 4, "progress": False}
-    shards = encode_cached(TEXTS[:8], encoder, "article", **options)
-    before, victim = files(tmp_path), Path(shards[1].filename)
-    del shards
-    for _ in fault.tries(3):
-        damage(victim)
-        encoder.asked = 0
-        encode_cached(TEXTS[:8], encoder, "article", **options)
-        told = capsys.readouterr().err
-        assert encoder.asked == 4 and told.count(victim.name) == 1
-        fault.came(wrong=files(tmp_path) != before, said=told.replace(victim.name, "SHARD"))
 
 
 class Own(HashEncoder):
@@ -214,27 +160,6 @@ def test_what_is_missing_is_said_before_it_is_encoded(tmp_path, capsys):
     assert out == ""
 
 
-def test_the_time_expected_is_measured(tmp_path):
-    ranges = [range(start, start + 300) for start in range(0, 900, 300)]
-    said = vectors._expected_time(ranges * 20, TEXTS, SlowHash(0.003), "article")
-    assert said.startswith(", 18,000 texts, about ")
-    assert 0.9 <= float(said.split()[-2]) < 5  # 54 seconds, and what else runs here
-
-
-def test_encode_small_is_one_cached_array(tmp_path):
-    encoder = Counting()
-    rows = encode_small(TEXTS[:7], encoder, "query", cache_dir=tmp_path)
-    assert rows.dtype == np.float32 and type(rows) is np.ndarray
-    assert np.array_equal(rows, encode_small(TEXTS[:7], encoder, "query", cache_dir=tmp_path))
-    assert encoder.asked == 7
-    assert encode_small([], encoder, "query", cache_dir=tmp_path).shape == (0, 32)
-
-
-def test_the_default_cache_is_the_projects(own_folders):
-    encode_small(TEXTS[:2], Counting(), "query")
-    assert list((own_folders / "cache" / "vectors").glob("texts.sqlite"))
-
-
 def test_another_selection_of_known_texts_is_not_encoded_again(tmp_path):
     encoder = Counting()
     first = encode_small(TEXTS[:7], encoder, "query", cache_dir=tmp_path)
@@ -244,16 +169,6 @@ def test_another_selection_of_known_texts_is_not_encoded_again(tmp_path):
     assert encoder.asked == 9
     encode_small(TEXTS[:2], encoder, "article", cache_dir=tmp_path)  # another tower, other vectors
     assert encoder.asked == 11
-
-
-@pytest.mark.parametrize("damage", ["not a database at all" * 50, "half"])
-def test_a_broken_store_of_texts_is_said_and_made_anew(tmp_path, damage, capsys):
-    before = encode_small(TEXTS, HashEncoder(32), "query", cache_dir=tmp_path)
-    file = tmp_path / "texts.sqlite"
-    data = file.read_bytes()
-    file.write_bytes(data[: len(data) // 2] if damage == "half" else damage.encode())
-    after = encode_small(TEXTS, HashEncoder(32), "query", cache_dir=tmp_path)
-    assert np.array_equal(before, after) and "is damaged" in capsys.readouterr().err
 
 
 def kill_after(folder: Path, shards: int, seconds: float) -> bool:
