@@ -76,6 +76,7 @@ def test_a_zero_or_tiny_query_is_seen():
     h = some(0, 3, 8)
     twin = h.copy()
     twin[1] = some(9, 1, 8)[0]
+    twin[2] = unit(h[2] + 5e-4 * some(10, 8))  # nearer than processors agree
     query = contrast.shifted_query(h, twin, 1.0)
     assert contrast.is_degenerate(query).tolist() == [True, False, True]
 
@@ -195,6 +196,11 @@ def test_a_pool_is_re_ranked_and_nothing_outside_it_returned():
         pool = ranked(docs @ h[i], 10)
         want = sorted(pool, key=lambda r: (-round(float(docs[r] @ query[i]), 5), r))[:4]
         assert hits.rows[i].tolist() == want
+    # What may not be found for a question takes no place in its pool.
+    excluded = [frozenset(f"d{row:04d}" for row in ranked(docs @ h[0], 3)), frozenset()]
+    hits = rerank_pool(index_of(docs), h, query, n=10, k=10, excluded=excluded)
+    assert sorted(hits.rows[0].tolist()) == sorted(ranked(docs @ h[0], 13)[3:])
+    assert sorted(hits.rows[1].tolist()) == sorted(ranked(docs @ h[1], 10))
     everything = rerank_pool(index_of(docs), h, query, n=50, k=4)
     assert (everything.rows == index_of(docs).search(query, 4).rows).all()
 

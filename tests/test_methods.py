@@ -37,7 +37,6 @@ from lib.profiles import load_profile, methods_of
 from lib.run import Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from tests.shipped import SHIPPED
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "C": "", "D": "febuxostat"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
@@ -290,16 +289,6 @@ def test_a_budget_names_the_prompts_and_the_passages_they_show(name):
             assert len(line.split()) <= budget.words + 1  # its number
 
 
-def test_methods_with_one_budget_make_the_same_requests():
-    same = [n for n in SHIPPED if EVERY[n].budget() == METHODS["chr"].budget()]
-    assert same == ["hplus", "chr"]
-    one, two = (asked_of(EVERY[n])[1] for n in same)
-    assert one.asked == two.asked and one.options == two.options
-    assert replace(METHODS["chr"], lam=0.3).budget() == METHODS["chr"].budget()
-    for changed in ({"seed": 1}, {"temperature": 0.5}, {"max_tokens": 9}):
-        assert replace(METHODS["chr"], **changed).budget() != METHODS["chr"].budget()
-
-
 @pytest.mark.parametrize("name", ASKING)
 @pytest.mark.parametrize("end", ["stop", "length"])
 def test_a_trace_has_every_reply_so_that_validity_and_cost_can_be_counted(name, end):
@@ -333,9 +322,7 @@ def test_no_two_generations_share_a_seed_and_the_seed_moves_them_all(name):
     ("name", "setting"),
     [
         ("query2doc", {"shots": 3}),
-        ("query2doc", {"dense": "pairs"}),
         ("csqe", {"mode": "single"}),
-        ("csqe", {"first_stage": "medcpt"}),
         ("thinkqe", {"thinking": "on"}),
     ],
 )
@@ -478,18 +465,6 @@ VECTORS = {
             (1, "article", "passage 3"),
         ],
     ),
-    "csqe, one of each": (
-        "csqe",
-        {},
-        ["", "gout b", PLAIN, EXTRACT],
-        [(2, "query", Q), (1, "article", "gout b"), (1, "article", SPANS)],
-    ),
-    "csqe, n = 3": (
-        "csqe",
-        {"samples": 3, "tower": "query"},
-        ["", "", "b", "", EXTRACT, ""],
-        [(3, "query", Q), (1, "query", "b"), (1, "query", SPANS)],
-    ),
     "csqe, no passage": (
         "csqe",
         {},
@@ -606,22 +581,6 @@ def test_csqe_asks_two_prompts_for_two_samples_each_about_the_first_documents():
 
     replace(csqe, first_stage="bm25", depth=4).expand(QUESTION, Script(), search)
     assert searched[1] == (Sparse(Q), 4)
-
-
-def test_csqe_logs_the_share_of_quotes_that_the_documents_have():
-    said = [
-        "p",
-        "p",
-        f'"gout is an ARTHRITIS" "{Q}" "gout is a plant"',
-        '"colchicine treats gout."',
-    ]
-    trace = METHODS["csqe"].expand(QUESTION, Script(*said), no_search).trace
-    assert trace["spans"] == [
-        [("gout is an ARTHRITIS", True), ("gout is a plant", False)],
-        [("colchicine treats gout.", True)],
-    ]
-    assert trace["found_share"] == pytest.approx(2 / 3)
-    assert METHODS["csqe"].expand(QUESTION, Script(*"pppp"), no_search).trace["found_share"] is None
 
 
 def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
@@ -837,13 +796,6 @@ def test_hypotheses_are_a_table_with_failures_and_whether_the_answer_is_named():
     assert (shown["n"], shown["valid"], shown["repaired"], shown["cut"]) == (3, 2, 1, 0)
     assert shown["names_answer"] == 0.5
     assert shown[["calls", "prompt_tokens", "output_tokens"]].isna().all()
-
-
-def test_costs_stand_beside_real_generations_only():
-    table = hypotheses(METHODS["chr"], [QUESTION, replace(QUESTION, qid="q2")], Script("bad"))
-    shown = validity({"mine": table}, "script").iloc[0]
-    assert (shown["calls"], shown["prompt_tokens"], shown["output_tokens"]) == (3, 15, 9)
-    assert (shown["valid"], shown["repaired"]) == (2, 1)
 
 
 # RAG2 --------------------------------------------------------------------------------------------
