@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from xml.etree.ElementTree import Element
 
@@ -18,7 +19,7 @@ from lib.base.files import read_jsonl
 from lib.base.paths import DDX_MINI
 from lib.data.medrag import load_medrag
 from lib.data.openstax import read_book
-from lib.data.passages import CORPORA, PASSAGE_CHARS, Document, Passage, parse_xml, tidy
+from lib.data.passages import CORPORA, PASSAGE_CHARS, Passage, parse_xml, tidy
 from lib.datasets import load_bioasq_all
 
 
@@ -45,17 +46,17 @@ def cut(text: str) -> list[str]:
 
 
 def _passages(source: str) -> Iterator[Passage]:
-    """The documents of a corpus, each cut into its passages."""
-    for document in _READERS[source]():
+    """The texts of a corpus, each cut into its passages."""
+    for whole in _READERS[source]():
         # BioASQ experts cut their snippets and judged them whole: each stays one passage.
-        pieces = [tidy(document.text)] if source == "bioasq" else cut(document.text)
-        meta = {"doc": document.doc} | document.meta
+        pieces = [tidy(whole.text)] if source == "bioasq" else cut(whole.text)
+        meta = {"doc": whole.pid} | whole.meta
         for i, piece in enumerate(pieces):
-            pid = document.doc if len(pieces) == 1 else f"{document.doc}#{i}"
-            yield Passage(pid, document.title, piece, meta.get("source", source), meta)
+            pid = whole.pid if len(pieces) == 1 else f"{whole.pid}#{i}"
+            yield replace(whole, pid=pid, text=piece, meta=meta)
 
 
-def _bioasq() -> Iterator[Document]:
+def _bioasq() -> Iterator[Passage]:
     """Distinct snippets of all 2,310 questions, with every document and question of each.
 
     Some differ in white space and markup only: 20,519 different texts once they are tidied.
@@ -69,10 +70,10 @@ def _bioasq() -> Iterator[Document]:
             qids_of.setdefault(text, {})[question.qid] = None
     for i, text in enumerate(pmids_of):
         meta = {"pmids": list(pmids_of[text]), "qids": list(qids_of[text])}
-        yield Document(f"bioasq:{i:06d}", "", text, meta)
+        yield Passage(f"bioasq:{i:06d}", "", text, "bioasq", meta)
 
 
-def _pubmedqa() -> Iterator[Document]:
+def _pubmedqa() -> Iterator[Passage]:
     """Abstracts; the conclusion, which answers the question in the title, is in ``meta`` alone."""
     rows = json.loads(fetch("pubmedqa-labelled").read_text(encoding="utf-8"))
     for pmid, row in rows.items():
@@ -80,10 +81,10 @@ def _pubmedqa() -> Iterator[Document]:
         text = " ".join(f"{label}: {section}" for label, section in sections)
         year = int(row["YEAR"]) if row["YEAR"] else None
         meta = {"pmids": [pmid], "year": year, "conclusion": tidy(row["LONG_ANSWER"])}
-        yield Document(f"pubmedqa:{pmid}", tidy(row["QUESTION"]), text, meta)
+        yield Passage(f"pubmedqa:{pmid}", tidy(row["QUESTION"]), text, "pubmedqa", meta)
 
 
-def _medquad() -> Iterator[Document]:
+def _medquad() -> Iterator[Passage]:
     """Answers to consumers' health questions from nine NIH sites, one file for each topic.
 
     ``meta`` has the UMLS concepts (cuis), the UMLS semantic group or MedlinePlus category, and what
@@ -110,7 +111,7 @@ def _medquad() -> Iterator[Document]:
                 about = {"question": tidy(question.text), "question_type": question.get("qtype")}
                 if answer:
                     doc = f"medquad:{subset}/{stem}-{pair.get('pid')}"
-                    yield Document(doc, focus, answer, shared | about)
+                    yield Passage(doc, focus, answer, "medquad", shared | about)
 
 
 def _texts(root: Element, path: str) -> list[str]:
@@ -118,21 +119,22 @@ def _texts(root: Element, path: str) -> list[str]:
     return [tidy(element.text or "") for element in root.iterfind(path)]
 
 
-def _openstax() -> Iterator[Document]:
+def _openstax() -> Iterator[Passage]:
     for name in CORPORA["openstax"].files:
         yield from read_book(name.removeprefix("openstax-"), members(name))
 
 
-def _ddx_mini() -> Iterator[Document]:
+def _ddx_mini() -> Iterator[Passage]:
     for row in read_jsonl(DDX_MINI / "passages.jsonl"):
         pid, title, text = row.pop("pid"), row.pop("title"), row.pop("text")
-        yield Document(pid, title, text, meta=row)
+        yield Passage(pid, title, text, row["source"], meta=row)
 
 
-_READERS: dict[str, Callable[[], Iterator[Document]]] = {
+_READERS: dict[str, Callable[[], Iterator[Passage]]] = {
     "bioasq": _bioasq,
     "pubmedqa": _pubmedqa,
     "medquad": _medquad,
     "openstax": _openstax,
     "ddx-mini": _ddx_mini,
 }
+"""Each corpus as its source has it: whole texts, under the ids of their documents."""

@@ -22,7 +22,7 @@ from lib.corpora import cut, load_passages
 from lib.data import medrag
 from lib.data.medrag import cut_statpearls, estimate, load_medrag, read_records
 from lib.data.openstax import read_book
-from lib.data.passages import CORPORA, Document, parse_xml, tidy
+from lib.data.passages import CORPORA, Passage, parse_xml, tidy
 from lib.data.store import PassageStore
 from lib.index_build import corpus_store
 
@@ -113,7 +113,7 @@ MEDQUAD = b"""<?xml version="1.0" encoding="UTF-8"?>
 </QAPairs></Document>"""
 
 
-def medquad(monkeypatch, subset: str, path: str, data: bytes) -> list[Document]:
+def medquad(monkeypatch, subset: str, path: str, data: bytes) -> list[Passage]:
     registered = {f"medquad-{subset}": None}
     monkeypatch.setattr("lib.data.passages.load_registry", lambda prefix: registered)
     monkeypatch.setattr(corpora, "members", lambda name: [(path, data)])
@@ -122,7 +122,7 @@ def medquad(monkeypatch, subset: str, path: str, data: bytes) -> list[Document]:
 
 def test_medquad_form(monkeypatch):
     first, third = medquad(monkeypatch, "2_GARD_QA", "0000006.xml", MEDQUAD)
-    assert (first.doc, first.title) == ("medquad:2_GARD_QA/0000006-1", "Aneurysm")
+    assert (first.pid, first.title) == ("medquad:2_GARD_QA/0000006-1", "Aneurysm")
     assert first.text == 'A bulge "here". More.'
     assert first.meta == {
         "focus": "Aneurysm",
@@ -135,7 +135,7 @@ def test_medquad_form(monkeypatch):
         "question": "What is (are) Aneurysm ?",
         "question_type": "information",
     }
-    assert third.doc.endswith("-3") and third.text == "Good.", "no answer, no document"
+    assert third.pid.endswith("-3") and third.text == "Good.", "no answer, no document"
 
 
 COLLECTION = b"""<col:collection xmlns:col="http://cnx.rice.edu/collxml"
@@ -168,7 +168,7 @@ MODULE = """<document xmlns="http://cnx.rice.edu/cnxml" xmlns:m="http://www.w3.o
 </glossary></document>"""
 
 
-def book(*modules: tuple[str, str]) -> list[Document]:
+def book(*modules: tuple[str, str]) -> list[Passage]:
     files = [("LICENSE", b"free"), ("collections/body.collection.xml", COLLECTION)]
     files += [(f"modules/{name}/index.cnxml", text.encode()) for name, text in modules]
     return list(read_book("body", files))
@@ -191,7 +191,7 @@ def test_cnxml_form():
     assert found["Plasma -- Parts -- Ratio"].text == "r = (a + b)/10^2."
     assert found["Plasma -- Key terms"].text == "plasma: the fluid part."
     assert found["Plasma"].meta == {"book": "Body 2e", "chapter": "Blood", "module": "m1"}
-    assert [d.doc for d in found.values()] == [f"openstax:body/m1/{i}" for i in range(4)]
+    assert [d.pid for d in found.values()] == [f"openstax:body/m1/{i}" for i in range(4)]
 
 
 def test_cnxml_introductions_are_named_by_chapter_and_prefaces_left_out():
@@ -389,8 +389,8 @@ def test_estimates_follow_from_rows_and_fit_the_hub():
 
 def test_ids_of_whole_and_of_cut_documents(monkeypatch):
     documents = [
-        Document("pubmedqa:1", "T", "Short.", {"year": 1999}),
-        Document("pubmedqa:2", "U", "A sentence of forty characters, or so. " * 40, {"year": None}),
+        Passage("pubmedqa:1", "T", "Short.", "pubmedqa", {"year": 1999}),
+        Passage("pubmedqa:2", "U", "A sentence of forty characters. " * 40, "pubmedqa", {}),
     ]
     monkeypatch.setitem(corpora._READERS, "pubmedqa", lambda: documents)
     first, *rest = load_passages("pubmedqa")

@@ -21,16 +21,6 @@ _INLINE = re.compile(r"</?(?:b|i|u|em|strong|sub|sup)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Document:
-    """One text as its source has it, before it is cut into passages; ``doc`` is its stable id."""
-
-    doc: str
-    title: str
-    text: str
-    meta: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Passage:
     """A text that can be retrieved. ``pid`` is stable, and unique over all sources.
 
