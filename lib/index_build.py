@@ -1,4 +1,4 @@
-"""From corpora to a searchable index: passages stored, vectors in shards, one manifest for both."""
+"""From corpora to a searchable index: passages in a store, their vectors in shards, one index."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ READERS = (
 """The modules that make passages of files; where one changes, the files are read again."""
 
 _BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
-
 
 MOST_COUNTED = 1_000_000
 """Passages whose tokens are counted for ``corpus_table``: a few minutes. MedCorp's take hours."""
@@ -137,13 +136,11 @@ def build_index(
     """
     shards = []
     for corpus, passages in groupby(store, key=_corpus_of):
-        block = [(p.title, p.text) for p in islice(passages, _BLOCK)]
-        while block:
-            label = corpus or "ddx-mini"
+        label = corpus or "ddx-mini"
+        while block := [(p.title, p.text) for p in islice(passages, _BLOCK)]:
             shards += encode_cached(
                 block, encoder, "article", label=label, dtype=dtype, progress=progress
             )
-            block = [(p.title, p.text) for p in islice(passages, _BLOCK)]
     if backend == "torch" and not devices:
         devices = getattr(encoder, "devices", ())
     return DenseIndex(shards, store.ids(), backend=backend, devices=devices)

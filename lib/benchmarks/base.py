@@ -1,7 +1,7 @@
 """What every target/mimic benchmark is: texts to search with, and which passages are on what.
 
 A benchmark needs no LLM to run: H+ and H- are given, as reference text or as real text that stands
-in for them.
+in for them. Mimics of real questions are neighbours by the cosine of unit vectors.
 """
 
 from __future__ import annotations

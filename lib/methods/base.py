@@ -180,7 +180,7 @@ def reply_trace(replies: Sequence[Reply], used: int) -> dict:
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a text is nothing to search with: no letter of any script, as in "..." of a form."""
+    """Whether a text is empty for a search: it has no letter of any script, such as "..."."""
     return not any(map(str.isalpha, text))
 
 
@@ -193,16 +193,16 @@ def passages_of(replies: Sequence[Reply]) -> tuple[list[str], dict]:
     return passages, trace
 
 
-def first_words(found: Sequence[Hit], words: int) -> list[Hit]:
-    """What a search returned, each text cut to its first ``words`` words."""
-    return [(pid, " ".join(text.split()[:words])) for pid, text in found]
+def first_words(hits: Sequence[Hit], words: int) -> list[Hit]:
+    """Retrieved passages, each text cut to its first ``words`` words."""
+    return [(pid, " ".join(text.split()[:words])) for pid, text in hits]
 
 
-def numbered(found: Sequence[Hit]) -> str:
-    """What a search returned as a prompt lists it: a line each, numbered from 1."""
-    if not found:
+def numbered(hits: Sequence[Hit]) -> str:
+    """Retrieved passages as a prompt lists them: a line each, numbered from 1."""
+    if not hits:
         return "(no passages)"
-    return "\n".join(f"[{number}] {text}" for number, (_, text) in enumerate(found, 1))
+    return "\n".join(f"[{number}] {text}" for number, (_, text) in enumerate(hits, 1))
 
 
 def check_choices(method: Method) -> None:

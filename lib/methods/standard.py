@@ -29,7 +29,7 @@ class Standard:
         return "" if self.sparse else "#0072B2"
 
     def budget(self) -> None:
-        """Nobody is asked."""
+        """None: it asks no model."""
         return None
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
@@ -51,7 +51,7 @@ class Hybrid:
     options_visible: bool = False
 
     def budget(self) -> None:
-        """Nobody is asked."""
+        """None: it asks no model."""
         return None
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
