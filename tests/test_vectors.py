@@ -94,6 +94,21 @@ def test_float16_is_stored_rounded(tmp_path):
         encode_cached(TEXTS[:5], Counting(), "article", cache_dir=tmp_path, dtype="int8")
 
 
+@pytest.mark.parametrize("left", ["no manifest", "half a file"])
+def test_an_unfinished_shard_is_encoded_again(tmp_path, left):
+    encoder = Counting()
+    options = {"cache_dir": tmp_path, "shard_rows": 4, "progress": False}
+    victim = Path(encode_cached(TEXTS[:8], encoder, "article", **options)[1].filename)
+    before = files(tmp_path)
+    if left == "no manifest":
+        victim.with_name(f"{victim.name}.manifest.json").unlink()
+    else:
+        victim.write_bytes(victim.read_bytes()[:-10])
+    encoder.asked = 0
+    encode_cached(TEXTS[:8], encoder, "article", **options)
+    assert encoder.asked == 4 and files(tmp_path) == before
+
+
 class Own(HashEncoder):
     """A reader's own encoder, whose vectors come out changed."""
 
