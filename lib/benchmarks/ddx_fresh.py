@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -58,15 +58,8 @@ def build(encoder) -> Benchmark:
     described = [cui for cui in candidates if any(map(_described, candidates[cui].values()))]
     describers = {cui: _describer(cui, candidates[cui]) for cui in described}
     original = [cui for cui in described if describers[cui]]
-    known = [by_disease[disease.cui] for disease in diseases_of(by_disease)[0]]
-    known_titles = set().union(*map(_titles, known))
-    known_names = set().union(*map(_names, known))
-
-    def is_known(institutes: Institutes) -> bool:
-        """Whether the title of a document of one is a title or synonym of the other."""
-        return bool(_titles(institutes) & known_names or _names(institutes) & known_titles)
-
-    kept = [cui for cui in original if not is_known(candidates[cui])]
+    in_ddx_real = _in_ddx_real(by_disease)
+    kept = [cui for cui in original if not in_ddx_real(candidates[cui])]
     diseases = [_disease(cui, describers[cui], candidates[cui]) for cui in kept]
     doubtful = {d.cui for d in diseases if not _named_alike(d, describers[d.cui], candidates)}
     shares = Counter(describers[cui] for cui in kept)
@@ -108,6 +101,14 @@ def apart_from_mimics(benchmark: Benchmark) -> Benchmark:
         behind = {qid, *(disease_of[text] for text in mimics)}
         excluded[qid] = frozenset().union(*(benchmark.excluded[other] for other in behind))
     return replace(benchmark, excluded=excluded)
+
+
+def _in_ddx_real(by_disease: Mapping[str, Institutes]) -> Callable[[Institutes], bool]:
+    """Tells whether a document's title is a title or synonym of one of ddx-real, or the reverse."""
+    known = [by_disease[disease.cui] for disease in diseases_of(by_disease)[0]]
+    titles = set().union(*map(_titles, known))
+    names = set().union(*map(_names, known))
+    return lambda institutes: bool(_titles(institutes) & names or _names(institutes) & titles)
 
 
 def _described(passages: Sequence[Passage]) -> tuple[str, str] | None:

@@ -63,18 +63,11 @@ def mask_names(benchmark: Benchmark) -> Benchmark:
     for each question that shows it) were read, how many of them had a name, and how many names
     were struck. ValueError if ``names`` lacks a disease or a mimic is no other question's H+.
     """
-    shown = _diseases_shown(benchmark)
-    names_of = {}
-    for qid, text in zip(benchmark.qids, benchmark.h_plus, strict=True):
-        names_of[qid] = (*benchmark.names[qid], *_introduced(text, benchmark.names[qid]))
-    struck_for = {
-        qid: list(dict.fromkeys(name for other in shown[qid] for name in names_of[other]))
-        for qid in benchmark.qids
-    }
+    names_of = _names_to_strike(benchmark)
     strikes: list[int] = []
 
     def without(qid: str, text: str) -> str:
-        struck, n = strike(text, struck_for[qid])
+        struck, n = strike(text, names_of[qid])
         strikes.append(n)
         return struck
 
@@ -123,6 +116,18 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
             text = f"{text[:start]}{STRUCK}{text[end:]}"
     text = re.sub(rf"{STRUCK}(?:[\s/–-]*{STRUCK})+", STRUCK, text)
     return text, struck
+
+
+def _names_to_strike(benchmark: Benchmark) -> dict[str, list[str]]:
+    """For each question the names of its disease and of the diseases its mimics describe."""
+    shown = _diseases_shown(benchmark)
+    names_of = {}
+    for qid, text in zip(benchmark.qids, benchmark.h_plus, strict=True):
+        names_of[qid] = (*benchmark.names[qid], *_introduced(text, benchmark.names[qid]))
+    return {
+        qid: list(dict.fromkeys(name for other in shown[qid] for name in names_of[other]))
+        for qid in benchmark.qids
+    }
 
 
 def _diseases_shown(benchmark: Benchmark) -> dict[str, list[str]]:
