@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from lib.stats import resampled_sums
+
 
 def agreement_table(said: pd.DataFrame, between: str) -> pd.DataFrame:
     """Kappa and raw agreement of two judges, label by label.
@@ -44,8 +46,7 @@ def _agreement(table: np.ndarray) -> float:
 
 
 def _resampled(counts: np.ndarray, measure: Callable, seed: int = 0) -> dict[str, float]:
-    n = len(counts)
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=1000)
-    values = [measure(table) for table in drawn @ counts if table.sum()]
+    drawn = resampled_sums(counts, 1000, seed)
+    values = [measure(table) for table in drawn if table.sum()]
     low, high = np.percentile(values, [2.5, 97.5])
     return {"value": measure(counts.sum(axis=0)), "low": float(low), "high": float(high)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -81,11 +82,21 @@ def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float, f
     values = np.asarray(values, dtype=np.float64)
     if len(values) == 0:
         raise ValueError("no questions to average")
-    # Resampled counts times values: one small matrix instead of 2,000 x n picks.
-    shares = np.full(len(values), 1 / len(values))
-    draws = np.random.default_rng(seed).multinomial(len(values), shares, size=2000)
-    low, high = np.percentile(draws @ values / len(values), [2.5, 97.5])
+    drawn = resampled_sums(values, seed=seed) / len(values)
+    low, high = np.percentile(drawn, [2.5, 97.5])
     return float(values.mean()), float(low), float(high)
+
+
+def resampled_sums(values: np.ndarray, draws: int = 2000, seed: int = 0) -> np.ndarray:
+    """Sums over n rows drawn again with replacement, shape (draws, ...); ``values`` (n, ...)."""
+    return _drawn_counts(len(values), draws, seed) @ values
+
+
+@lru_cache(maxsize=8)
+def _drawn_counts(n: int, draws: int, seed: int) -> np.ndarray:
+    """How often each draw has each row, (draws, n). Drawn once: it takes far longer than a sum."""
+    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
+    return counts.astype(np.float64)
 
 
 def auroc(positive: np.ndarray, scores: np.ndarray) -> float:
@@ -118,17 +129,33 @@ def auroc_interval(
     """
     if positive.all() or not positive.any():
         return float("nan"), float("nan")
-    numbers = pd.Series(range(len(scores)))
-    groups = [rows.to_numpy() for _, rows in numbers.groupby(list(group_of))]
+    names, group = np.unique(list(group_of), return_inverse=True)
     rng = np.random.default_rng(seed)
+    drawn = [rng.integers(0, len(names), len(names)) for _ in range(draws)]
+    order = np.argsort(scores, kind="stable")
+    ties = np.flatnonzero(np.diff(scores[order], prepend=np.nan))  # where a new score begins
     found = []
-    for _ in range(draws):
-        drawn = rng.integers(0, len(groups), len(groups))
-        rows = np.concatenate([groups[i] for i in drawn])
-        if 0 < positive[rows].sum() < len(rows):  # else there is nothing to rank
-            found.append(auroc(positive[rows], scores[rows]))
+    for chosen in drawn:
+        weight = np.bincount(chosen, minlength=len(names))[group[order]]
+        positives = np.add.reduceat(weight * positive[order], ties)
+        negatives = np.add.reduceat(weight * ~positive[order], ties)
+        couples = positives.sum() * negatives.sum()
+        if couples:  # else there is nothing to rank
+            below = np.cumsum(negatives) - negatives / 2
+            found.append((positives * below).sum() / couples)
     low, high = np.percentile(found, [2.5, 97.5])
     return float(low), float(high)
+
+
+def ratio_interval(over: np.ndarray, under: np.ndarray) -> tuple[float, float, float]:
+    """sum(over) / sum(under) with its 95 % bootstrap interval over rows; both (n,).
+
+    Draws in which ``under`` is 0 are left out.
+    """
+    drawn = resampled_sums(np.stack([over, under], axis=1))
+    drawn = drawn[drawn[:, 1] > 0]
+    low, high = np.percentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
+    return float(np.sum(over) / np.sum(under)), float(low), float(high)
 
 
 def paired(

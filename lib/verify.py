@@ -57,6 +57,8 @@ ELSEWHERE = {
     "slhyde_cmedir": "python -m lib.studies.selflearn.cmedir_study",
     "slhyde_cmedir_claims": "python -m lib.studies.selflearn.cmedir_study",
     "slhyde_rates": "python -m lib.studies.selflearn.rates",
+    "slhyde_rates_disorder": "python -m lib.studies.selflearn.rates",
+    "real_mpnet": "make figures PROFILE=open ENCODER=mpnet",
 }
 """Committed tables that no notebook makes, and what makes them."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import lib.study
 from lib import data
 from lib.base import paths, provenance
 from lib.benchmarks import benchmark_makers, ddx_mini, load_benchmark
@@ -23,6 +24,7 @@ from lib.studies.lam.arms import Arm, at_zero, candidates, families, family_of, 
 from lib.studies.lam.benchmarks import Benchmarks
 from lib.studies.lam.corruption import corruption_table, exchanged
 from lib.studies.lam.study import Study, found_by, hypotheses_of, measured, open_study
+from lib.study import declared_pairs, primary_tests
 from lib.ways import DRAWS, Way
 from tests.made_study import DEV, QIDS, N, made, relabelled, unit, vectors_of
 
@@ -483,7 +485,7 @@ def synthetic_dev(lam: float) -> dict[str, Arm]:
 
 
 def test_what_was_declared_names_arms_that_are_measured():
-    declared = claims.primary_tests()
+    declared = primary_tests()
     # Studies of their own: test_real, test_selflearn_retriever.
     assert set(declared) - set(benchmark_makers()) == {"real", "scifact"}
     declared = {name: declared[name] for name in declared if name in benchmark_makers()}
@@ -496,7 +498,7 @@ def test_what_was_declared_names_arms_that_are_measured():
         dev["question added"] = Arm(Way(lam=lam, question_weight=1.0))
         measured_arms = tables.test_arms(b, lambdas, dev)
         for name in declared:
-            for pair in claims.declared_pairs(name, dev):
+            for pair in declared_pairs(name, claims.chosen_arms(dev)):
                 assert pair.primary and pair.metric in METRICS
                 assert {pair.arm, pair.against} <= set(measured_arms), pair
     for test in declared["ddx-fresh"]["test"]:
@@ -504,7 +506,7 @@ def test_what_was_declared_names_arms_that_are_measured():
 
 
 def test_a_declared_test_is_void_at_lambda_0_and_counts_once_at_the_papers():
-    apart = claims.declared_pairs("ddx-fresh", synthetic_dev(0.4))
+    apart = declared_pairs("ddx-fresh", claims.chosen_arms(synthetic_dev(0.4)))
     assert [(p.arm, p.against) for p in apart] == [
         ("chr@0.4", "hplus"),
         ("chr@0.4", "chr+rotation@0.4"),
@@ -513,29 +515,29 @@ def test_a_declared_test_is_void_at_lambda_0_and_counts_once_at_the_papers():
         ("chr+question1@0.4", "hplus+question1"),
         ("max@0.4", "hplus"),
     ]
-    paper = claims.declared_pairs("ddx-fresh", synthetic_dev(1.0))
+    paper = declared_pairs("ddx-fresh", claims.chosen_arms(synthetic_dev(1.0)))
     assert [(p.arm, p.against) for p in paper] == [
         ("chr@1", "hplus"),
         ("chr@1", "chr+rotation@1"),
         ("chr+question1@1", "hplus+question1"),
         ("max@1", "hplus"),
     ]
-    nothing = claims.declared_pairs("ddx-fresh", synthetic_dev(0.0))
+    nothing = declared_pairs("ddx-fresh", claims.chosen_arms(synthetic_dev(0.0)))
     assert [(p.arm, p.against) for p in nothing] == [
         ("chr@1", "hplus"),
         ("chr@1", "chr+rotation@1"),
     ]
-    assert claims.declared_pairs("bioasq", {}) == []
+    assert declared_pairs("bioasq", {}) == []
 
 
 def test_a_declared_form_that_dev_did_not_choose_for_is_refused():
     dev = synthetic_dev(0.4)
     del dev["maximum of several"]
     with pytest.raises(KeyError, match="maximum of several"):
-        claims.declared_pairs("ddx-fresh", dev)
+        declared_pairs("ddx-fresh", claims.chosen_arms(dev))
     ruled = {**synthetic_dev(0.4), "one mimic": Arm(Way(), drift_budget(1.0, 0.9))}
-    with pytest.raises(ValueError, match="the lambda of 'one mimic'"):
-        claims.declared_pairs("ddx-fresh", ruled)
+    with pytest.raises(KeyError, match="one mimic:lambda"):
+        declared_pairs("ddx-fresh", claims.chosen_arms(ruled))
 
 
 def test_only_what_was_declared_gets_a_verdict(study, own_folders, monkeypatch):
@@ -553,7 +555,7 @@ def test_only_what_was_declared_gets_a_verdict(study, own_folders, monkeypatch):
             ]
         }
     }
-    monkeypatch.setattr(claims, "primary_tests", lambda: declared)
+    monkeypatch.setattr(lib.study, "primary_tests", lambda: declared)
     shown = tables.study_results(study, profile_of())["claims"]
     primary = shown[shown["status"] == "primary"].set_index("claim")
     assert primary.loc["helps", "verdict"] == "SUPPORTED"

@@ -16,29 +16,31 @@ from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.search.merge import merge_rrf
 from lib.stats import long_values
-from lib.studies.lesson.results import lesson_table, read_kinds
-from lib.studies.lesson.study import (
+from lib.studies.hyde_study import (
     ARMS,
     DEPTH,
     METRICS,
     NEAR,
     SHARES,
-    arms_under,
+    STUDY,
+    Lesson,
     closeness,
     gain_by_kind,
     lesson_claims,
-    lesson_values,
+    lesson_table,
     mixed_name,
+    read_kinds,
     requests_of,
     strangers_of,
-    under,
+    with_mixed,
 )
+from lib.study import measured
 
 WORDS = [f"word{i}" for i in range(60)]
 
 
-def made(seed: int = 0, questions: int = 30):
-    """Questions on a few words each, passages that answer them, experts' passages, a retriever."""
+def made(seed: int = 0, questions: int = 30) -> Lesson:
+    """Questions on a few words each, passages that answer them, and what experts gave for them."""
     generator = random.Random(seed)
     asked, passages, targets, texts = [], {}, {}, []
     for i in range(questions):
@@ -54,17 +56,17 @@ def made(seed: int = 0, questions: int = 30):
     encoder = HashEncoder()
     ids = [f"p{j:03d}" for j in range(len(texts))]
     index = DenseIndex([encoder.encode(texts, "article")], ids)
-    return asked, passages, targets, Retriever(index, encoder)
+    kinds = {q.qid: ("lookup" if i % 3 else "reasoning") for i, q in enumerate(asked)}
+    return Lesson(asked, passages, targets, Retriever(index, encoder), kinds, "made")
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def lesson(tmp_path_factory):
+    """A made lesson and its outcomes."""
     patch = pytest.MonkeyPatch()
     patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("cache")))
-    asked, passages, targets, retriever = made()
-    values = lesson_values(asked, passages, targets, retriever)
-    near = closeness(asked, passages, targets, retriever)
-    yield asked, passages, targets, retriever, values, near
+    one = made()
+    yield one, measured(STUDY, one)
     patch.undo()
 
 
@@ -87,10 +89,9 @@ def test_what_each_arm_searches_with():
     assert fusion.depth == 2 * DEPTH and (fusion.how, fusion.rrf_k) == ("rrf", 60)
 
 
-def test_a_stranger_shares_no_passage_and_does_not_hang_on_the_order(measured):
-    asked, _, targets, *_ = measured
-    qids = [question.qid for question in asked]
-    shared = targets | {qids[1]: targets[qids[0]] | targets[qids[1]]}
+def test_a_stranger_shares_no_passage_and_does_not_hang_on_the_order(lesson):
+    qids, gold = lesson[0].qids, lesson[0].gold
+    shared = gold | {qids[1]: gold[qids[0]] | gold[qids[1]]}
     found = strangers_of(qids, shared, 20)
     assert qids[1] not in found[qids[0]] and qids[0] not in found[qids[1]]
     assert all(qid not in others and len(set(others)) == 20 for qid, others in found.items())
@@ -99,11 +100,12 @@ def test_a_stranger_shares_no_passage_and_does_not_hang_on_the_order(measured):
         strangers_of(qids, shared, 40)
 
 
-def test_outcomes_by_brute_force(measured):
-    asked, passages, targets, retriever, values, _ = measured
+def test_outcomes_by_brute_force(lesson):
+    one, values = lesson
+    passages, targets, retriever = one.passages, one.gold, one.retriever
     wide = values.pivot(index=["qid", "metric"], columns="arm", values="value")
     encoder = retriever.encoder
-    strangers = strangers_of([q.qid for q in asked], targets)
+    strangers = strangers_of(one.qids, targets)
 
     def found(vector: np.ndarray, depth: int):
         return retriever.index.search(vector[None], depth)
@@ -113,7 +115,7 @@ def test_outcomes_by_brute_force(measured):
 
     spread = wide.xs("p_at_5", level="metric")[list(ARMS)].nunique()
     assert (spread > 1).all(), "the made questions are all alike"
-    for question in asked[:8]:
+    for question in one.questions[:8]:
         qid = question.qid
         own = encoder.encode([question.text])[0]
         first, second = encoder.encode(passages[qid], "article")
@@ -128,9 +130,9 @@ def test_outcomes_by_brute_force(measured):
         assert wide.loc[(qid, "p_at_5"), "passage (wrong)"] == pytest.approx(wrong)
 
 
-def test_what_is_expected_is_what_drawing_gives_in_the_long_run(measured):
-    values = measured[4]
-    expected = under(values, 0.4).groupby(["arm", "metric"])["value"].mean()
+def test_what_is_expected_is_what_drawing_gives_in_the_long_run(lesson):
+    values = lesson[1]
+    expected = with_mixed(values).groupby(["arm", "metric"])["value"].mean()
     wide = values.pivot(index=["qid", "metric"], columns="arm", values="value")
     generator = np.random.default_rng(0)
     for arm in ("passage", "hyde", "fusion"):
@@ -139,23 +141,22 @@ def test_what_is_expected_is_what_drawing_gives_in_the_long_run(measured):
         drawn = [
             np.where(generator.random(len(right)) < 0.4, wrong, right).mean() for _ in range(4000)
         ]
-        assert expected[arm, "p_at_5"] == pytest.approx(np.mean(drawn), abs=0.01)
+        assert expected[mixed_name(arm, 0.4), "p_at_5"] == pytest.approx(np.mean(drawn), abs=0.01)
     question = wide.xs("p_at_5", level="metric")["question"].mean()
-    assert expected["question", "p_at_5"] == pytest.approx(question)
+    assert expected[mixed_name("question", 0.4), "p_at_5"] == pytest.approx(question)
 
 
-def test_claims_are_differences_of_means_without_a_verdict(measured):
-    asked, _, _, _, values, near = measured
-    kinds = {q.qid: ("lookup" if i % 3 else "reasoning") for i, q in enumerate(asked)}
-    table = lesson_claims(values, near, kinds)
-    assert (table["verdict"] == "").all() and (table["status"] == "exploratory").all()
-    everything = arms_under(values)
+def test_claims_are_differences_of_means_without_a_verdict(lesson):
+    one, values = lesson
+    table = lesson_claims(one, values)
+    assert not {"verdict", "p", "p_holm"} & set(table)
+    everything = with_mixed(values)
     means = everything[everything["metric"] == "p_at_5"].groupby("arm")["value"].mean()
     for row in table[(table["metric"] == "p_at_5") & (table["kind"] == "all")].itertuples():
         assert row.difference == pytest.approx(means[row.arm] - means[row.against], abs=1e-9)
-        assert row.low <= row.difference <= row.high and row.n == len(asked)
+        assert row.low <= row.difference <= row.high and row.n == len(one.questions)
     gap = table[(table["metric"] == NEAR) & (table["kind"] == "all")].iloc[0]
-    by_text = near.groupby("searched_with")["expert"].mean()
+    by_text = closeness(one).groupby("searched_with")["expert"].mean()
     assert gap["difference"] == pytest.approx(by_text["passage"] - by_text["question"])
     counts = table.groupby("kind")["n"].first()
     assert counts["lookup"] + counts["reasoning"] == counts["all"]
@@ -169,14 +170,13 @@ def test_a_larger_gain_on_one_kind_is_found():
     values = pd.concat([long_values("question", plain), long_values("passage", better)])
     found = gain_by_kind(values, kinds)
     assert found["difference"] == pytest.approx(0.2) and found["low"] == pytest.approx(0.2)
-    assert (found["n_lookup"], found["n_reasoning"]) == (100, 100)
+    assert found["n"] == 200
 
 
-def test_the_table_has_every_arm_share_and_kind(measured):
-    asked, _, _, _, values, _ = measured
-    kinds = {q.qid: ("lookup" if i % 2 else "reasoning") for i, q in enumerate(asked)}
-    table = lesson_table(values, kinds, "made")
-    arms = set(values["arm"]) | {mixed_name(arm, share) for arm in ARMS for share in SHARES[1:]}
+def test_the_table_has_every_arm_share_and_kind(lesson):
+    one, values = lesson
+    table = lesson_table(one, values)
+    arms = set(values["arm"]) | {mixed_name(arm, share) for arm in ARMS for share in SHARES}
     for dataset in ("bioasq", "bioasq, lookup", "bioasq, reasoning"):
         own = table[table["dataset"] == dataset]
         assert set(own["method"]) == arms and set(own["metric"]) == set(METRICS)
@@ -184,15 +184,13 @@ def test_the_table_has_every_arm_share_and_kind(measured):
     assert (table["value"] < table["high"] + 1e-9).all()
 
 
-def test_the_figure_has_every_arm_at_every_share_and_its_title_reads_them_off(measured):
-    asked, _, _, _, values, _ = measured
-    kinds = {q.qid: ("lookup" if i % 2 else "reasoning") for i, q in enumerate(asked)}
-    table = lesson_table(values, kinds, "made")
-    rows = wrong_rows(table)
-    assert len(rows) == 3 * len(ARMS) * len(SHARES)
-    assert set(rows["share"]) == set(SHARES)
-    means = under(values, 0.4)
-    want = means[(means["arm"] == "fusion") & (means["metric"] == "p_at_5")]["value"].mean()
+def test_the_figure_has_every_arm_at_every_share_and_its_title_reads_them_off(lesson):
+    rows = wrong_rows(lesson_table(*lesson))
+    assert len(rows) == 3 * len(ARMS) * (len(SHARES) + 1)
+    assert set(rows["share"]) == {0, *SHARES}
+    means = with_mixed(lesson[1])
+    wanted = (means["arm"] == mixed_name("fusion", 0.4)) & (means["metric"] == "p_at_5")
+    want = means[wanted]["value"].mean()
     at_40 = rows[(rows["share"] == 0.4) & (rows["study"] == "all questions")]
     assert at_40.set_index("family").loc["fusion", "value"] == pytest.approx(want)
     figure = plot_wrong(rows)

@@ -10,7 +10,6 @@ import pytest
 
 from lib.profiles import load_profile
 from lib.studies import neighbours
-from lib.studies.lesson import results as lesson
 from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
 from lib.studies.selflearn import building_study as building
@@ -23,7 +22,6 @@ READERS = {
     "rag2": (neighbours.rag2_tables, (rag2, "rag2_results"), RAG2),
     "slhyde": (neighbours.slhyde_tables, (slhyde, "slhyde_results"), slhyde.TABLES),
     "building": (neighbours.building_tables, (building, "building_results"), building.TABLES),
-    "lesson": (neighbours.lesson_tables, (lesson, "lesson_results"), lesson.TABLES),
 }
 """How each study is read, what makes its results, and their names."""
 

@@ -8,15 +8,19 @@ import pytest
 
 from lib.data.judgments import Evidence, evidence
 from lib.datasets import Question
-from lib.studies.lam.claims import primary_tests
 from lib.studies.real.arms import LAMBDAS, added_arms, arms_of
 from lib.studies.real.choice import (
     choices,
-    declared_pairs,
+    chosen_lambdas,
     lambda_table,
     least_differences,
 )
 from lib.studies.real.measures import JUDGED_P, exam_outcome, headroom, read_option, values_of
+from lib.study import declared_pairs, primary_tests
+
+
+def pairs_at(exams: float, bioasq: float) -> list:
+    return declared_pairs("real", chosen_lambdas({"exams": exams, "bioasq": bioasq}))
 
 
 def arm_at(lam: float) -> str:
@@ -51,10 +55,10 @@ def test_a_test_at_lambda_0_is_void_and_one_that_became_another_counts_once():
     declared = primary_tests()["real"]["test"]
     at_dev = [t for t in declared if "{" in t["arm"] + t["against"]]
     of_exams = [t for t in at_dev if "{exams" in t["arm"] + t["against"]]
-    assert len(declared_pairs({"exams": 0.4, "bioasq": 0.2})) == len(declared)
-    assert len(declared_pairs({"exams": 0.0, "bioasq": 0.2})) == len(declared) - len(of_exams)
+    assert len(pairs_at(0.4, 0.2)) == len(declared)
+    assert len(pairs_at(0.0, 0.2)) == len(declared) - len(of_exams)
     for lam in (0.0, 1.0):
-        pairs = declared_pairs({"exams": lam, "bioasq": lam})
+        pairs = pairs_at(lam, lam)
         assert len(pairs) == len(declared) - len(at_dev)
     assert all(pair.primary for pair in pairs)
 
@@ -62,7 +66,7 @@ def test_a_test_at_lambda_0_is_void_and_one_that_became_another_counts_once():
 def test_every_declared_arm_is_among_the_arms_that_are_searched():
     for lam in LAMBDAS[1:]:
         names = {arm.name for arm in arms_of(lam)}
-        for pair in declared_pairs({"exams": lam, "bioasq": lam}):
+        for pair in pairs_at(lam, lam):
             assert {pair.arm, pair.against} <= names
 
 

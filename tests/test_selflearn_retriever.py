@@ -22,7 +22,6 @@ from lib.embed import HashEncoder
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.stats import holm
-from lib.studies.lam.claims import primary_tests
 from lib.studies.selflearn import documents, evaluate, retriever, study, tasks
 from lib.studies.selflearn.cmirb import Task
 from lib.studies.selflearn.evaluate import HOW, Arm, open_task, request_of, task_values
@@ -37,6 +36,7 @@ from lib.studies.selflearn.pairs import (
     shuffled,
 )
 from lib.studies.selflearn.retriever import PLAN, TRAININGS, Training, examples_of
+from lib.study import primary_tests
 from lib.train.fit import Plan, fit
 from lib.ways import Hypotheses, Text
 from tests.tiny_models import save_bert, save_sentence_model

@@ -94,6 +94,7 @@ HOLDS = {
     "values_rag2_labels": "RAG²: BioASQ's labelled pairs, with what they are held against",
     "values_rag2_writers": "RAG²: outcomes by question and writer of the rationale",
     "values_rag2_long_answers": "RAG²: scores of every long answer",
+    "values_slhyde_cases": "SL-HyDE: at which rank either way finds what a claim of SciFact cites",
     "values_nli": "every model's score of every labelled pair",
     "values_contradiction_arms": "outcomes by question of judged arms, before and after the filter",
     "values_contradiction_checks": "CNT of every pair of the checks",

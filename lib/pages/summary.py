@@ -6,8 +6,8 @@ import pandas as pd
 
 from lib.pages.committed import OUTCOMES, between, chance, folded, markdown, read
 from lib.pages.real import tests_of, why, works
-from lib.studies.lam.claims import errata, primary_tests
 from lib.studies.real.measures import JUDGED_P
+from lib.study import errata, primary_tests
 
 QUESTIONS, FRESH, REAL, BLIND = "real", "ddx_fresh", "ddx_real", "ddx_real_blind"
 HIT, P, SHARE = "hit_right", "p_at_5", "supports_right_at_5"

@@ -1,4 +1,4 @@
-"""What notebooks 10 and 11 show: RAG2, SL-HyDE, CMIRB's Algorithm 1 and the HyDE lesson.
+"""What notebooks 10 and 11 show: RAG2, SL-HyDE and CMIRB's Algorithm 1.
 
 A profile that asks the whole real sample makes the results first, from shipped adapters, labels and
 recordings. Any other reads those that are committed for ``MADE_BY``.
@@ -16,7 +16,6 @@ from lib.limit import makes_real, not_run
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.studies.lesson import results as lesson
 from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
 from lib.studies.selflearn import building_study as building
@@ -49,16 +48,6 @@ def cmedir_tables() -> dict[str, pd.DataFrame]:
     command of their own: ``python -m lib.studies.selflearn.cmedir_study``.
     """
     return {name: read_result(name, MADE_BY, committed=True)[0] for name in cmedir.TABLES}
-
-
-def lesson_tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """All of ``lib.studies.lesson.results.TABLES`` by name."""
-    return _tables(
-        profile,
-        "the HyDE lesson",
-        lesson.TABLES,
-        lambda: lesson.lesson_results(profile, _retriever(profile)),
-    )
 
 
 def _retriever(profile: Profile) -> Retriever:

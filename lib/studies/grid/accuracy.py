@@ -10,7 +10,7 @@ import pandas as pd
 from lib import stats
 from lib.methods import METHODS
 from lib.report import PAPER_NAMES, reported, verdict
-from lib.stats import Pair, mean_interval
+from lib.stats import Pair, mean_interval, ratio_interval
 from lib.studies.grid.paper_setup import EXAMS, SETS, whole_benchmarks
 
 COSTS = ("calls", "retrieval_rounds", "prompt_tokens", "output_tokens", "latency_s")
@@ -238,8 +238,4 @@ def _reduction(hyde: pd.Series | None, own: pd.Series) -> Sequence[float]:
     both = pd.DataFrame({"hyde": hyde, "own": own}).dropna()
     if len(both) < max(len(hyde), len(own)) or not both["own"].sum():
         return ()
-    shares = np.full(len(both), 1 / len(both))
-    counts = np.random.default_rng(0).multinomial(len(both), shares, size=2000)
-    ratios = (counts @ both["hyde"].to_numpy()) / (counts @ both["own"].to_numpy())
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return both["hyde"].mean() / both["own"].mean(), low, high
+    return ratio_interval(both["hyde"].to_numpy(), both["own"].to_numpy())

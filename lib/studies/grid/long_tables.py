@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from lib.report import verdict
-from lib.stats import mean_interval
 from lib.studies.grid.experiment import Experiment
+from lib.study import means
 
 COLUMNS = (
     "dataset",
@@ -63,14 +63,8 @@ def means_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
 
     ``values``: dataset, arm, qid, metric, value. Nothing printed stands beside them.
     """
-    rows = []
-    for (dataset, method, metric), own in values.groupby(["dataset", "arm", "metric"], sort=False):
-        # By id: resampling draws by position, so the order of rows would move intervals.
-        outcomes = own.sort_values("qid")["value"].to_numpy()
-        value, low, high = mean_interval(outcomes)
-        row = {"dataset": dataset, "method": method, "metric": metric, "value": value}
-        rows.append(row | {"low": low, "high": high, "n": len(own)})
-    table = pd.DataFrame(rows).assign(answerer="", setup=setup, options_visible=False)
+    table = means(values).rename(columns={"arm": "method"})
+    table = table.assign(answerer="", setup=setup, options_visible=False)
     return table.assign(reported=float("nan"), verdict="")[list(COLUMNS)]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib.data.judgments import Verdict, verdicts
-from lib.stats import paired
+from lib.stats import paired, ratio_interval
 from lib.studies.contradiction.study import PERIODS
 from lib.studies.judged.sample import ARMS, period_of
 
@@ -47,7 +47,7 @@ def _share(counts: Iterable[tuple[int, int]]) -> tuple[int, float, float, float,
     """count, value, low, high, n and pools of (hits, of) by pool; pools of nothing are left out."""
     own = np.array([(hits, of) for hits, of in counts if of])
     count, n = own.sum(axis=0)
-    return count, *_ratio(own), n, len(own)
+    return count, *ratio_interval(*own.T), n, len(own)
 
 
 def _count(verdicts: Iterable[Verdict], measure: str) -> int:
@@ -56,15 +56,6 @@ def _count(verdicts: Iterable[Verdict], measure: str) -> int:
     if measure == "disagree_any":
         return sum(verdict.disagree_any for verdict in verdicts)
     return sum(verdict.stance == measure for verdict in verdicts)
-
-
-def _ratio(counts: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
-    """Sum over sum with its 95 % bootstrap interval over rows: (hits, of), shape (pools, 2)."""
-    n = len(counts)
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=2000) @ counts
-    low, high = np.percentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
-    hits, of = counts.sum(axis=0)
-    return float(hits / of), float(low), float(high)
 
 
 def reasons(rows: Iterable[Mapping]) -> pd.DataFrame:

@@ -7,64 +7,19 @@ lambda.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Collection, Mapping
 
-from lib.base.paths import DATA
 from lib.stats import Pair
 from lib.studies.lam.arms import Arm
-
-_CHOSEN = re.compile(r"\{([^:}]+)(:lambda)?\}")
 
 P = "p_at_5"
 
 
-def primary_tests() -> dict:
-    """What ``data/primary_tests.toml`` declares, by test set."""
-    path = DATA / "primary_tests.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def errata(name: str) -> list[str]:
-    """What a declaration says wrongly of its test set, a sentence each, corrected beside it.
-
-    The blocks themselves stay as they were declared (``data/primary_tests_errata.toml``).
-    """
-    path = DATA / "primary_tests_errata.toml"
-    known = tomllib.loads(path.read_text(encoding="utf-8"))
-    return [erratum["what"] for erratum in known.get(name, [])]
-
-
-def declared_pairs(name: str, dev: Mapping[str, Arm]) -> list[Pair]:
-    """The primary tests of a test set, empty for one that has none.
-
-    A test whose lambda dev chose to be 0 compares a search with itself: it is void and left out.
-    One that names the same two arms as another, because dev chose the paper's lambda, counts once.
-    Raises KeyError for a form that dev did not choose for, ValueError for the lambda of a rule.
-    """
-    pairs = {}
-    for test in primary_tests().get(name, {}).get("test", []):
-        arm, against = (_resolved(test[side], dev) for side in ("arm", "against"))
-        if arm != against:
-            pair = Pair(test["statement"], test["metric"], arm, against, primary=True)
-            pairs.setdefault((arm, against, test["metric"]), pair)
-    return list(pairs.values())
-
-
-def _resolved(written: str, dev: Mapping[str, Arm]) -> str:
-    """An arm's name with what dev chose filled in; every search at lambda 0 is H+ alone."""
-
-    def chosen(match: re.Match) -> str:
-        if match[1] not in dev:
-            raise KeyError(f"a primary test names the form {match[1]!r}; dev chose for {[*dev]}")
-        arm = dev[match[1]]
-        if match[2] and arm.rule is not None:
-            raise ValueError(f"a primary test names the lambda of {match[1]!r}, which has many")
-        return f"{arm.way.lam:g}" if match[2] else arm.name
-
-    name = _CHOSEN.sub(chosen, written)
-    return re.sub(r"^chr(\+rotation|\+stranger)?(\+question\S*)?@0$", r"hplus\2", name)
+def chosen_arms(dev: Mapping[str, Arm]) -> dict[str, str]:
+    """What dev chose, as ``lib.study.declared_pairs`` takes it: the arm of each form, and its
+    lambda under "<form>:lambda" (a rule has none)."""
+    chosen = {form: arm.name for form, arm in dev.items()}
+    return chosen | {f"{f}:lambda": f"{a.way.lam:g}" for f, a in dev.items() if a.rule is None}
 
 
 def exploratory_pairs(measured: Collection[str], dev: Mapping[str, Arm]) -> list[Pair]:

@@ -31,8 +31,9 @@ from lib.studies.lam.arms import (
     family_of,
     rules,
 )
-from lib.studies.lam.claims import declared_pairs, exploratory_pairs, primary_tests
+from lib.studies.lam.claims import chosen_arms, exploratory_pairs
 from lib.studies.lam.study import Study, measured
+from lib.study import declared_pairs, primary_tests
 from lib.ways import Way
 
 CODE = ("lib.studies.lam", "lib.index_build")
@@ -262,7 +263,7 @@ def study_results(
     dev = choose(values, _tried(study, lambdas), own_dev) if own_dev else dict(elsewhere or {})
     choices = kept(lambda: choice_table(values, dev, own_dev), f"choices_{stem}")
     tested = values[values["qid"].isin(set(b.test))]
-    pairs = [*declared_pairs(b.name, dev), *exploratory_pairs(set(tested["arm"]), dev)]
+    pairs = [*declared_pairs(b.name, chosen_arms(dev)), *exploratory_pairs(set(tested["arm"]), dev)]
     return {
         "values": values,
         "questions": questions,

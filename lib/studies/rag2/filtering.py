@@ -18,7 +18,7 @@ from lib.base.paths import cache
 from lib.data.judgments import Evidence
 from lib.datasets import EXAMS, Question
 from lib.methods.postprocess import shown
-from lib.stats import Pair, mean_interval
+from lib.stats import Pair, mean_interval, ratio_interval
 from lib.studies.rag2.filters import Filter
 from lib.studies.rag2.separation import separation
 from lib.studies.real.measures import exam_outcome
@@ -183,15 +183,10 @@ def _kinds(scores: pd.DataFrame) -> dict[str, dict[str, pd.Series]]:
     }
 
 
-def _share(kept: pd.Series, qids: pd.Series, draws: int = 2000) -> tuple[float, float, float]:
+def _share(kept: pd.Series, qids: pd.Series) -> tuple[float, float, float]:
     """The share of pairs that are kept, and its 95 % interval over questions."""
     by_question = kept.groupby(qids).agg(["sum", "size"]).sort_index()
-    counts = np.random.default_rng(0).multinomial(
-        len(by_question), np.full(len(by_question), 1 / len(by_question)), size=draws
-    )
-    drawn = (counts @ by_question["sum"].to_numpy()) / (counts @ by_question["size"].to_numpy())
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return float(kept.mean()), float(low), float(high)
+    return ratio_interval(by_question["sum"].to_numpy(), by_question["size"].to_numpy())
 
 
 # what is left -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from lib.methods.base import Request, question_alone
 from lib.run import Retriever, Unranked
 from lib.stats import Pair, claims, long_values, measure
 from lib.studies.grid.long_tables import means_table
-from lib.studies.lesson.study import strangers_of
+from lib.studies.hyde_study import strangers_of
 from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed, record
 from lib.studies.real.study import experts_passages, recorded

@@ -7,7 +7,6 @@ share of resampled dev sets each lambda would have been chosen.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,9 +14,9 @@ import pandas as pd
 
 from lib.datasets import GROUPS
 from lib.report import pivot
-from lib.stats import Pair
-from lib.studies.lam.claims import primary_tests
+from lib.stats import resampled_sums
 from lib.studies.real.arms import LAMBDAS
+from lib.study import declared_pairs
 
 CHOSEN_BY = {"exams": "supports_right_at_5", "bioasq": "p_at_5"}
 """The dev metric that chooses lambda, by group of sets."""
@@ -35,9 +34,8 @@ def lambda_table(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     for group, metric in CHOSEN_BY.items():
         table = _by_lambda(values, group, metric)
         n = len(table)
-        drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
         # Rounded, so that equal means are equal: the first of them is the smallest lambda.
-        means = np.round(drawn @ table.to_numpy() / n, 12)
+        means = np.round(resampled_sums(table.to_numpy(), _RESAMPLES, seed) / n, 12)
         shares = np.bincount(means.argmax(axis=1), minlength=len(LAMBDAS)) / _RESAMPLES
         value = table.mean()
         best = value.round(12).to_numpy().argmax()
@@ -60,27 +58,9 @@ def _by_lambda(values: pd.DataFrame, group: str, metric: str) -> pd.DataFrame:
     return wide[["hplus" if lam == 0 else f"chr@{lam:g}" for lam in LAMBDAS]].sort_index()
 
 
-def declared_pairs(chosen: Mapping[str, float]) -> list[Pair]:
-    """The primary tests with the chosen lambdas filled in (``{exams:lambda}``, {bioasq:lambda}``).
-
-    A test at a chosen lambda of 0 compares a search with itself, or a control that is none: it is
-    void and left out. One that became another, because dev chose the paper's lambda, counts once.
-    """
-    pairs = {}
-    for test in primary_tests()["real"]["test"]:
-        groups = re.findall(r"\{(\w+):lambda\}", test["arm"] + test["against"])
-        if any(chosen[group] == 0 for group in groups):
-            continue
-        arm, against = (_filled(test[side], chosen) for side in ("arm", "against"))
-        pair = Pair(
-            test["statement"], test["metric"], arm, against, test.get("sign", 1), primary=True
-        )
-        pairs.setdefault((arm, against, test["metric"]), pair)
-    return list(pairs.values())
-
-
-def _filled(name: str, chosen: Mapping[str, float]) -> str:
-    return re.sub(r"\{(\w+):lambda\}", lambda m: f"{chosen[m[1]]:g}", name)
+def chosen_lambdas(chosen: Mapping[str, float]) -> dict[str, str]:
+    """What dev chose, as ``lib.study.declared_pairs`` takes it: {"exams:lambda": "0.4"}."""
+    return {f"{group}:lambda": f"{lam:g}" for group, lam in chosen.items()}
 
 
 def least_differences(
@@ -94,7 +74,7 @@ def least_differences(
     """
     from scipy.stats import norm
 
-    pairs = declared_pairs(chosen)
+    pairs = declared_pairs("real", chosen_lambdas(chosen))
     wide = pivot(values, ["metric", "qid"], "arm")
     strict = norm.ppf(1 - 0.025 / len(pairs)) + norm.ppf(0.8)
     rows = []

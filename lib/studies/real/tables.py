@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-import numpy as np
 import pandas as pd
 
 from lib.datasets import EXAMS, GROUPS
-from lib.stats import Pair, claims, mean_interval
-from lib.studies.lam.claims import primary_tests
+from lib.stats import Pair, claims, ratio_interval
 from lib.studies.real.arms import Arm, added_arms, arms_of
-from lib.studies.real.choice import declared_pairs
+from lib.studies.real.choice import chosen_lambdas
 from lib.studies.real.measures import POOL, TOP
+from lib.study import declared_pairs, means, primary_tests
 
 LAMBDA_COLUMNS = (
     "dataset",
@@ -35,13 +34,8 @@ def arm_table(values: pd.DataFrame) -> pd.DataFrame:
     Beside the sets there is ``exams``, both exam sets together.
     """
     both = values[values["dataset"].isin(EXAMS)].assign(dataset="exams")
-    rows = []
     every = pd.concat([values, both], ignore_index=True)
-    for (dataset, arm, metric), own in every.groupby(["dataset", "arm", "metric"], sort=True):
-        mean, low, high = mean_interval(own.sort_values("qid")["value"].to_numpy())
-        row = {"dataset": dataset, "arm": arm, "metric": metric, "value": mean}
-        rows.append(row | {"low": low, "high": high, "n": len(own)})
-    return pd.DataFrame(rows)
+    return means(every, sort=True)
 
 
 def purity_table(values: pd.DataFrame) -> pd.DataFrame:
@@ -60,12 +54,9 @@ def purity_table(values: pd.DataFrame) -> pd.DataFrame:
         right, wrong = counts.sum(axis=0)
         if right + wrong == 0:
             continue
-        n = len(counts)
-        drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=2000) @ counts
-        said = drawn.sum(axis=1)
-        low, high = np.percentile(drawn[said > 0, 0] / said[said > 0], [2.5, 97.5])
-        row = {"arm": arm, "right": right, "wrong": wrong, "value": right / (right + wrong)}
-        rows.append(row | {"low": low, "high": high, "n": n})
+        value, low, high = ratio_interval(counts[:, 0], counts.sum(axis=1))
+        row = {"arm": arm, "right": right, "wrong": wrong, "value": value}
+        rows.append(row | {"low": low, "high": high, "n": len(counts)})
     return pd.DataFrame(rows)
 
 
@@ -111,7 +102,7 @@ def claims_table(
     is for tests of ``misled``: whether a fall counts as exclusion, that is whether ``hit_right`` of
     the same two arms did not fall by more than the declared margin.
     """
-    declared = declared_pairs(chosen)
+    declared = declared_pairs("real", chosen_lambdas(chosen))
     arms = {metric: set(own["arm"]) for metric, own in values.groupby("metric")}
     declared = [p for p in declared if {p.arm, p.against} <= arms.get(p.metric, set())]
     table = claims(values, [*declared, *exploratory_pairs(arms)])

@@ -27,7 +27,6 @@ from lib.model_files import ADAPTERS, CARD, WEIGHTS
 from lib.profiles import Profile, load_profile
 from lib.stats import Pair, claims, long_values, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
-from lib.studies.lam.claims import declared_pairs, primary_tests
 from lib.studies.selflearn.cases import case_counts, case_rows, first_ranks
 from lib.studies.selflearn.choosing import NOT_FOUND
 from lib.studies.selflearn.cmirb import measure_task
@@ -45,6 +44,7 @@ from lib.studies.selflearn.generator import ADAPTER, PASSAGES
 from lib.studies.selflearn.retriever import PLAN, TRAININGS, cards
 from lib.studies.selflearn.tasks import FILES, TASKS, asked, folds
 from lib.studies.selflearn.writing import read_texts
+from lib.study import declared_pairs, primary_tests
 
 TABLES = (
     "slhyde_values",
@@ -416,6 +416,7 @@ def add(profile: Profile, retrievers: Sequence[str]) -> None:
         for name in retrievers:
             values, _ = read_result(TABLES[0], profile.name)
             new = slhyde_values(task, [name], profile)
+            note_look("slhyde", task, new["qid"], profile.name, new["arm"])
             both = [own[_is_of(own, name) == kept] for own, kept in ((values, False), (new, True))]
             others_too = values[_is_of(values, name) & (values["dataset"] != task)]
             together = pd.concat([both[0], others_too, both[1]], ignore_index=True)

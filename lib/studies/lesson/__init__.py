@@ -1,1 +1,0 @@
-"""The HyDE lesson, claim by claim: passages against questions, and what a wrong passage does."""
