@@ -306,7 +306,7 @@ def asks_for_the_exception(question: Question) -> bool:
 
 
 def _by_hash(questions: Iterable[Question]) -> list[Question]:
-    """In the order of the hashes of their ids: as good as drawn, and the same for everybody."""
+    """In the order of the hashes of their ids: a draw that is the same on every machine."""
     return sorted(questions, key=lambda q: sha256_bytes(f"real {q.dataset} {q.qid}".encode()))
 
 

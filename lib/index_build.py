@@ -52,10 +52,10 @@ def corpus_store(
 ) -> PassageStore:
     """The passages of the corpora in one store, built once and reused while data and readers hold.
 
-    ``limit`` takes so many passages of each corpus by the hash of their ids (0 = all), and with
-    them those whose ids ``keep()`` has; it is asked only when the store is built, and ``behind`` is
-    what its answer depends on.
-    Of a local copy of MedCorp the sizes and times of its files have to hold.
+    ``limit`` takes so many passages of each corpus by the hash of their ids (0 = all), and those
+    whose ids ``keep()`` gives. ``keep`` is called only when the store is built; ``behind`` are the
+    settings that its answer depends on. Files of a local copy of MedCorp count as unchanged while
+    their sizes and times of change are.
     """
     settings = {
         "corpora": list(corpora),
@@ -129,7 +129,7 @@ def build_index(
     dtype: str = "float32",
     progress: bool = True,
 ) -> DenseIndex:
-    """Encode what is not yet in the cache (size and time are said first) and open the index.
+    """Encode what is not yet in the cache (size and time are printed first) and open the index.
 
     Shards never span two corpora, so that a change in one leaves the vectors of the others. The
     ``torch`` backend searches on ``devices``, or else where the encoder runs.

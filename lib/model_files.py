@@ -117,10 +117,7 @@ def model_folder(source: str | Path) -> Path:
 
 def digest(folder: Path) -> str:
     """One short hash over weights, configuration and vocabulary, each with its name."""
-    found: set[Path] = set()
-    for pattern in _FILES:
-        found.update(folder.rglob(pattern))
-    files = sorted(found)
+    files = sorted({path for pattern in _FILES for path in folder.rglob(pattern)})
     if "config.json" not in [path.name for path in files]:
         raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
     listing = [f"{path.name} {sha256_file(path)}\n" for path in files]
@@ -153,13 +150,13 @@ def hushed() -> Iterator[None]:
 def adapter_folder(name: str) -> Path:
     """The folder of the adapter called ``name`` in ``ADAPTERS``, or of that path.
 
-    FileNotFoundError, with the names there are, where there is none; ValueError where its weights
-    are not those of its card.
+    FileNotFoundError, with the names of all, for an unknown one; ValueError where its weights are
+    not those of its card.
     """
     folder = ADAPTERS / name if (ADAPTERS / name).is_dir() else Path(name)
     if not (folder / CARD).is_file():
-        there = sorted(path.parent.name for path in ADAPTERS.glob(f"*/{CARD}"))
-        raise FileNotFoundError(f"no adapter {name!r}; there are: {', '.join(there)}")
+        known = sorted(path.parent.name for path in ADAPTERS.glob(f"*/{CARD}"))
+        raise FileNotFoundError(f"no adapter {name!r}; there are: {', '.join(known)}")
     wanted = read_card(folder)["sha256"]
     if sha256_file(folder / WEIGHTS) != wanted:
         raise ValueError(

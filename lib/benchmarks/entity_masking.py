@@ -16,10 +16,10 @@ The rules, for whole words:
 - An ordinary word that is the name of a disease (Gas, Stroke) is struck where that disease is the
   target or a mimic. Names made of GENERIC words alone ("syndrome") are not.
 - A proper noun in a name (Cushing) is struck by itself too, as it is written.
-- A bracket that follows directly on a name says it again and falls with it, whatever it holds: an
+- A bracket that follows directly on a name repeats it and is struck with it, whatever it holds: an
   abbreviation, how it is spoken, another name.
 
-A test looks for names that were missed, with a rule of its own.
+A test looks for names that were missed, by another rule.
 """
 
 from __future__ import annotations
@@ -153,12 +153,12 @@ def _diseases_shown(benchmark: Benchmark) -> dict[str, list[str]]:
 def _spellings(name: str) -> tuple[str, ...]:
     """The name, and the names in it: around and in brackets, beside a slash or colon, inverted."""
     outside = re.sub(r"\([^()]*\)", " ", name)
-    found = [name, outside, *re.findall(r"\(([^()]*)\)", name), *re.split(r"[/:]", outside)]
+    spellings = [name, outside, *re.findall(r"\(([^()]*)\)", name), *re.split(r"[/:]", outside)]
     if name.count(", ") == 1:
-        found.append(" ".join(reversed(name.split(", "))))
-    found = [other.strip() for other in found]
+        spellings.append(" ".join(reversed(name.split(", "))))
+    spellings = [other.strip() for other in spellings]
     # Of a part, one word alone is often no name: "(childhood)", "sensory/motor neuropathy".
-    parts = [other for other in found[1:] if _is_abbreviation(other) or len(_tokens(other)) > 1]
+    parts = [other for other in spellings[1:] if _is_abbreviation(other) or len(_tokens(other)) > 1]
     return tuple(other for other in dict.fromkeys([name, *parts]) if _names_something(other))
 
 
@@ -239,13 +239,13 @@ def _lower_words(name: str) -> frozenset[str]:
 
 def _introduced(text: str, names: Iterable[str]) -> tuple[str, ...]:
     """Abbreviations in the brackets that follow directly on a name: words with two capitals."""
-    found = []
+    abbreviations = []
     for spelling in (other for name in names for other in _spellings(name)):
         for match in _pattern(spelling)[1].finditer(_unaccented(text)):
             bracket = re.search(r"[(\[](.*)[)\]]$", match.group())
             inside = re.findall(r"[^\W_](?:[\w-]*[^\W_])?", bracket.group(1)) if bracket else ()
-            found += [word for word in inside if sum(c.isupper() for c in word) > 1]
-    return tuple(dict.fromkeys(found))
+            abbreviations += [word for word in inside if sum(c.isupper() for c in word) > 1]
+    return tuple(dict.fromkeys(abbreviations))
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

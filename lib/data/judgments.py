@@ -59,8 +59,8 @@ class Label:
 class Evidence:
     """What is known of one passage for one question.
 
-    ``supports`` and ``contradicts`` are letters on which every pass that saw it agrees; what is
-    said by some pass alone is silent here and stands in ``supports_any``.
+    ``supports`` and ``contradicts`` are letters on which every pass that saw it agrees;
+    ``supports_any`` has the letters that at least one pass gave.
     """
 
     on_topic: float
@@ -130,17 +130,17 @@ def evidence(rows: Iterable[Mapping]) -> dict[tuple[str, str], Evidence]:
     for row in rows:
         if row["judge"] in ("first", "second") and row["on_topic"] is not None:
             passes[row["qid"], row["pid"]].append(row)
-    found = {}
+    evidence_of = {}
     for key, judged in passes.items():
         supports = [frozenset(row["supports"]) for row in judged]
         contradicts = [frozenset(row["contradicts"]) for row in judged]
-        found[key] = Evidence(
+        evidence_of[key] = Evidence(
             on_topic=sum(row["on_topic"] for row in judged) / len(judged),
             supports=frozenset.intersection(*supports),
             contradicts=frozenset.intersection(*contradicts),
             supports_any=frozenset.union(*supports),
         )
-    return found
+    return evidence_of
 
 
 def read_option(ranked: Sequence[Evidence | None]) -> str | None:
@@ -209,16 +209,16 @@ def verdicts(rows: Iterable[Mapping]) -> dict[tuple[str, str, str], Verdict]:
     for row in rows:
         if row["judge"] in ("first", "second") and row["same"] is not None:
             passes[row["pool"], row["a"], row["b"]].append(row)
-    found = {}
+    verdict_of = {}
     for key, judged in passes.items():
         same = all(row["same"] for row in judged)
         stances = {row["stance"] for row in judged}
-        found[key] = Verdict(
+        verdict_of[key] = Verdict(
             same=same,
             stance=(stances.pop() if len(stances) == 1 else "unclear") if same else "",
             disagree_any=any(row["stance"] == "disagree" for row in judged),
         )
-    return found
+    return verdict_of
 
 
 # findings ----------------------------------------------------------------------------------------

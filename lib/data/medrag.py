@@ -68,7 +68,7 @@ def load_medrag(
     ``folder`` is a local copy: ``chunk/*.jsonl`` as on the hub, or StatPearls' archive. Without it
     ``<CHR_MIRROR>/medrag/<source>`` is read when CHR_MIRROR is set; otherwise files are downloaded
     one by one as they are needed, from the hub at ``revision`` or from NCBI. Records without a text
-    are left out, and their number is said.
+    are left out; how many is printed.
     """
     if source not in SOURCES:
         raise ValueError(f"no corpus {source!r}; the hub has: {', '.join(SOURCES)}")

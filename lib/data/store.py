@@ -71,11 +71,11 @@ class PassageStore:
     def get_many(self, pids: Sequence[str]) -> list[Passage]:
         """Passages by id, in the order asked; KeyError names the first unknown id."""
         file = self._connect()
-        found = {}
+        passages = {}
         for pid in pids:
             for fields in file.execute(f"{_SELECT} WHERE pid = ?", (pid,)):
-                found[pid] = _passage(fields)
-        return [found[pid] for pid in pids]
+                passages[pid] = _passage(fields)
+        return [passages[pid] for pid in pids]
 
     def _connect(self) -> sqlite3.Connection:
         """Read-only, memory-mapped, and new for every call: threads must not share a connection."""

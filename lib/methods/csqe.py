@@ -70,13 +70,13 @@ class CSQE:
         # For each reply: its quotes, and whether the documents really have them.
         spans = [checked(of_reply, question.text, texts) for of_reply in quotes]
         extracts = [self._extract(of_reply) for of_reply in spans]
-        is_found = [found for of_reply in spans for _, found in of_reply]
+        verified = [is_quote for of_reply in spans for _, is_quote in of_reply]
         trace |= {
             "documents": documents,
             "passages": passages,
             "spans": spans,
             "extracts": extracts,
-            "found_share": fmean(is_found) if is_found else None,
+            "found_share": fmean(verified) if verified else None,
             "empty_passages": sum(map(base.says_nothing, passages)),
             "empty_extracts": extracts.count(""),
             "cut": sum(reply.finish_reason == "length" for reply in trace["replies"]),
@@ -93,14 +93,14 @@ class CSQE:
         return Expansion(Hypotheses(tuple(parts)), trace)
 
     def first_results(self, question: Question, search: Search) -> list[base.Hit]:
-        """What is shown to whoever extracts: the first words of the first results."""
+        """The documents that the extraction prompt shows: the first words of the first results."""
         by_words = self.first_stage == "bm25"
         first = Sparse(question.text) if by_words else base.question_alone(question)
         return base.first_words(search(first, self.depth), self.words)
 
     def _extract(self, spans: list[tuple[str, bool]]) -> str:
         """The quotes of one reply as one text, without invented ones if extracts are verified."""
-        return " ".join(span for span, found in spans if found or not self.verify_extracts)
+        return " ".join(span for span, ok in spans if ok or not self.verify_extracts)
 
     def _ask(self, llm, question: str, shown: list[base.Hit]) -> tuple[list, list, dict]:
         """Passages, quoted spans and trace: of two prompts, or of one JSON object."""

@@ -73,7 +73,7 @@ class RAG2:
         return Budget(((self.prompt, 0),), 1, **sampling(self))
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
-        """Ask for the rationale, if there is use for one, and say what follows the search."""
+        """Ask for the rationale, where something reads it, and say what follows the search."""
         if not self.needs_llm:
             return self.given(question)
         messages = load_prompt(self.prompt).messages(question=stem(question, self.options_visible))

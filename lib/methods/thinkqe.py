@@ -54,7 +54,7 @@ class ThinkQE:
         """Search, show the LLM what is new, add what it writes to the query; again."""
         kind = "think" if self.thinking == "prompted" else "passage"
         prompt = load_prompt(f"thinkqe_{kind}")
-        asked = base.stem(question, self.options_visible)
+        stem = base.stem(question, self.options_visible)
         request = base.question_alone(question)
         texts: list[str] = []
         replies: list[Reply] = []
@@ -67,7 +67,7 @@ class ThinkQE:
             new = new_passages(ranking, previous, blacklist, self.shown)
             shown = base.first_words(new, self.words)
             previous = dict(ranking[: self.shown])
-            messages = prompt.messages(question=asked, documents=base.numbered(shown))
+            messages = prompt.messages(question=stem, documents=base.numbered(shown))
             options = base.sampling(self, sample_seed(self.seed, i * self.samples))
             new_replies = llm.generate(messages, n=self.samples, top_p=1.0, **options)
             written = [self._written(reply) for reply in new_replies]

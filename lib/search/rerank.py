@@ -98,8 +98,8 @@ class PairScorer:
 
     def _encoded(self, query: str, passage: str) -> Any:
         room = self.max_tokens - self._tokenizer.num_special_tokens_to_add(pair=True)
-        asked = self._tokenizer(query, add_special_tokens=False, return_offsets_mapping=True)
-        starts = [start for start, _ in asked["offset_mapping"]]
+        encoded = self._tokenizer(query, add_special_tokens=False, return_offsets_mapping=True)
+        starts = [start for start, _ in encoded["offset_mapping"]]
         if len(starts) >= room:
             query = query[starts[-room + 1] :]
         return self._tokenizer(query, passage, truncation="only_second", max_length=self.max_tokens)

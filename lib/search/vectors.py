@@ -37,7 +37,7 @@ def encode_cached(
     """Memory-mapped shards, each (at most shard_rows, dim), stored as float32 or float16.
 
     ``items`` is sliced, never copied as a whole. How many shards are missing, their size and the
-    time expected is said before encoding; ``progress=False`` leaves out that and the bar.
+    time expected is printed before encoding, unless ``progress`` is False.
     """
     if dtype not in ("float32", "float16"):
         raise ValueError(f"vectors are stored as float32 or float16, not {dtype!r}")
