@@ -181,11 +181,6 @@ class TestMedCPT:
         assert short["article"] == encoder.fingerprints["article"]
         assert short["query"] != encoder.fingerprints["query"]
 
-    def test_tokens_of_a_title_count_where_it_is_read(self, towers):
-        encoder = medcpt(towers, article_tokens=20)
-        # [CLS], title, [SEP], text, [SEP]; and an empty title.
-        assert encoder.unread([("sign " * 9, "pain " * 9), ("", "pain " * 9)]).tolist() == [1, 0]
-
     def test_several_devices_share_the_work(self, towers, monkeypatch):
         """Their processes are the library's: it is given all devices, one is given to none."""
         for devices, given in ((["cpu", "cpu"], {"device": ["cpu", "cpu"]}), (["cpu"], {})):
@@ -217,12 +212,6 @@ class TestMedCPT:
         got = encoder.encode([(question, document)], "query", progress=False)[0]
         cut = {"truncation": "only_second", "max_length": 64}
         assert np.allclose(got, self.expected(towers[0], question, document, **cut), atol=1e-5)
-
-    def test_a_question_that_fills_the_tower_leaves_no_document(self, towers):
-        encoder = medcpt(towers, query_tokens=64)
-        question = "sign of kidneyx " * 40
-        rows = encoder.encode([(question, "fever"), (question, "")], "query", progress=False)
-        assert np.allclose(rows[0], rows[1], atol=1e-6)
 
 
 class TestSentenceTransformers:

@@ -31,7 +31,7 @@ from lib.llm.chat import (
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, is_in, quoted
 from lib.methods import METHODS, Budget, Expansion, Fusion, Hypotheses, Method, Sparse, Text, Way
-from lib.methods.base import Step, stem
+from lib.methods.base import Step
 from lib.methods.rag2 import RAG2
 from lib.profiles import load_profile, methods_of
 from lib.run import Retriever, expand_all, run_retrieval
@@ -332,16 +332,6 @@ def test_a_setting_that_does_not_exist_is_refused(name, setting):
         replace(METHODS[name], **setting)
 
 
-def test_the_stem_lists_options_by_letter():
-    assert stem(QUESTION, False) == QUESTION.text
-    assert stem(QUESTION, True).split("\n")[1:] == [
-        "A. allopurinol",
-        "B. colchicine",
-        "C. ",
-        "D. febuxostat",
-    ]
-
-
 # standard ----------------------------------------------------------------------------------------
 
 
@@ -430,7 +420,6 @@ def test_hyde_drops_and_counts_empty_passages_and_fails_without_any():
 Q = QUESTION.text
 EXTRACT = 'No [2] helps, but [1] says "Gout is of the toe." and “sepsis is "not" gout”'
 SPANS = 'Gout is of the toe. sepsis is "not" gout'
-PLAIN = "Nothing helps."
 BOTH = json.dumps({"passage": " A gout attack. ", "sentences": ["One toe.", Q, " ", "Two toes."]})
 THOUGHT = ["<think>a</think>one gout", "b</think> two toes", "", "three", "<think>four", "five"]
 VECTORS = {
@@ -465,12 +454,6 @@ VECTORS = {
             (1, "article", "passage 3"),
         ],
     ),
-    "csqe, no passage": (
-        "csqe",
-        {},
-        ["", "", PLAIN, EXTRACT],
-        [(2, "query", Q), (1, "article", SPANS)],
-    ),
     "csqe, verified": (
         "csqe",
         {"verify_extracts": True, "depth": 12},
@@ -502,12 +485,6 @@ VECTORS = {
             (0.25, "query", Q),
             *((0.1875, "article", t) for t in ("one gout", "two toes", "three", "five")),
         ],
-    ),
-    "thinkqe, as in Table 3": (
-        "thinkqe",
-        {"samples": 1, "question_share": 0.4},
-        ["a toe", " ", "gout b"],
-        [(0.4, "query", Q), (0.3, "article", "a toe"), (0.3, "article", "gout b")],
     ),
 }
 
@@ -604,12 +581,9 @@ def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
         ("[1] “One.” and “ Two. ”", ["One.", "Two."]),
         ('"straight" and “curly”', ["straight", "curly"]),
         ('“the "best" drug”', ['the "best" drug']),
-        ('"the “best” drug"', ["the “best” drug"]),
         ("“the “best” drug” “b”", ["the “best” drug", "b"]),
         ('"forgotten\n[2] "Two."', ["Two."]),
-        ("“forgotten\n[2] “Two.”", ["Two."]),
         ("It's 'single', the patient's.", []),
-        ("[1] Nothing is quoted.", []),
         ('"" “”', []),
         ("", []),
     ],
@@ -700,30 +674,6 @@ def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
         assert "\n".join(listed) in messages[-1]["content"]
     shown = [pid for round_ in trace["rounds"][:2] for pid, _ in round_["shown"]]
     assert len(set(shown)) == 10  # the second search was the third: what came again is not shown
-
-
-@pytest.mark.parametrize(
-    ("reply", "end", "none", "thinking"),
-    [
-        ("a passage ", "stop", "a passage", "a passage"),
-        ("<think>why</think>\na passage", "stop", "a passage", "a passage"),
-        ("why</think>a passage", "length", "a passage", "a passage"),
-        ("a</think>b</think>c", "stop", "c", "c"),
-        ("still thinking", "length", "still thinking", ""),
-        ("<think>still thinking", "stop", "", ""),
-        ("<think>why</think> ", "stop", "", ""),
-    ],
-)
-def test_thinking_is_left_out_of_the_query_and_kept_in_the_replies(reply, end, none, thinking):
-    for mode, text in (("none", none), ("prompted", thinking), ("native", thinking)):
-        thinkqe = replace(METHODS["thinkqe"], thinking=mode, rounds=1, samples=1)
-        expansion = thinkqe.expand(QUESTION, Script(reply, end=end), no_search)
-        assert expansion.trace["rounds"][0]["texts"] == [text]
-        (kept,) = expansion.trace["replies"]
-        for word in ("why", "still thinking"):
-            assert (word in kept.text + kept.thinking) == (word in reply)
-        assert (expansion.request is None) == (not text) == bool(expansion.trace.get("error"))
-        assert expansion.trace["cut"] == (end == "length")
 
 
 # a method of your own ----------------------------------------------------------------------------
@@ -832,15 +782,6 @@ def test_rag2_asks_for_a_rationale_only_where_something_reads_it(settings, query
     assert expansion.after[0].query == query
     (searched,) = texts_of(expansion.request)
     assert searched == (QUESTION.text if method.query == "question" else "passage 0 about gout")
-
-
-def test_rag2_without_steps_is_one_plain_search_and_refuses_what_it_cannot_do():
-    expansion, _ = asked_of(RAG2())
-    assert (expansion.after, expansion.depth) == ((), 0)
-    with pytest.raises(ValueError, match="leaves some of 3 sources out"):
-        RAG2(sources=("a", "b", "c"), depth=2)
-    with pytest.raises(ValueError, match="query is one of"):
-        RAG2(query="answer")
 
 
 def test_rag2_ends_with_what_its_steps_leave(retriever):
