@@ -187,7 +187,7 @@ def merged(model: Any, folder: Path) -> Any:
     from safetensors.torch import load_file
 
     adapted = get_peft_model(model, PeftConfig.from_pretrained(folder))
-    loaded = set_peft_model_state_dict(adapted, load_file(folder / WEIGHTS))
+    loaded: Any = set_peft_model_state_dict(adapted, load_file(folder / WEIGHTS))
     trained = ("lora_", "modules_to_save")
     without = [name for name in loaded.missing_keys if any(part in name for part in trained)]
     if without or loaded.unexpected_keys:

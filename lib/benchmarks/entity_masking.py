@@ -105,8 +105,8 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
     """The text with "…" where one of the names stood, and how many places were struck."""
     names = list(names)
     lower = _unaccented(text).lower()
-    patterns = [_pattern(other) for name in names for other in _spellings(name)]
-    patterns = [pattern for part, pattern in patterns if part in lower]
+    of_names = [_pattern(other) for name in names for other in _spellings(name)]
+    patterns = [pattern for part, pattern in of_names if part in lower]
     patterns += [re.compile(_whole(noun) + _BRACKET) for noun in _proper_nouns(text, names)]
     struck = 0
     # Again until nothing is found: what falls inside a name may leave a shorter name behind.

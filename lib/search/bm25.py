@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,6 +22,9 @@ class BM25Index(PassageIndex):
     Make one with ``build``. A repeated word of a query counts each time, which is what Query2Doc's
     repeated question relies on.
     """
+
+    _scores: Any
+    _column_of: dict[str, int]
 
     @classmethod
     def build(cls, texts: Sequence[str], ids: Sequence[str]) -> Self:
