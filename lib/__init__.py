@@ -1,6 +1,6 @@
 """The companion to Contrastive Hypothesis Retrieval: everything a notebook calls lives here.
 
-Import the module that names what you need (``lib.data.questions``, ``lib.search.contrast``, ...);
+Import the module that names what you need (``lib.datasets``, ``lib.search.contrast``, ...);
 nothing is imported, read or configured by ``import lib`` itself, but how a command ends
 (``python -m lib...``, ``python -c``; see ``lib.base.command``).
 """

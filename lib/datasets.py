@@ -1,4 +1,348 @@
-"""The name readers know for ``lib.data.questions``."""
+"""Questions: the five sets of MIRAGE, this project's own ddx-mini, and a sample of real questions.
 
-from lib.data.questions import Question as Question
-from lib.data.questions import load_questions as load_questions
+Question ids are MIRAGE's, so its prediction files and ours can be laid side by side. Without ``n``,
+questions come in the order of MIRAGE's ``benchmark.json``, which is that of the registry and of the
+files; its own evaluation sorts by id, which moves BioASQ, MedMCQA and PubMedQA only. Texts are
+cleaned by ``tidy`` with line breaks kept, but BioASQ snippets are as they were.
+
+The real sample ("real") is where the paper's claim is measured: on what a capable language model
+writes about real questions. They are drawn by the hash of their ids. Test: all 618 yes/no questions
+of BioASQ, 150 of MedQA, 150 of MMLU-Med. Dev, on which lambda is chosen: 40 and 40 further exam
+questions, and 60 BioASQ questions that are not yes/no. Exam questions that refer to a picture are
+left out; ``data/real/pictures.csv`` lists them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from lib.base.downloads import fetch, load_registry
+from lib.base.files import read_jsonl, sha256_bytes
+from lib.base.paths import DATA, DDX_MINI
+from lib.data.passages import tidy
+
+MOST_OPTIONS = 5
+"""Options of a question at most."""
+
+SIZES = {"mmlu": 1089, "medqa": 1273, "bioasq": 618, "medmcqa": 4183, "pubmedqa": 500}
+
+_tidy_lines = partial(tidy, keep_lines=True)
+"""Cleaned text whose line breaks stay, as in the laboratory tables of exam questions."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question; ``options`` maps letters to texts and ``answer`` is the right letter.
+
+    What experts found relevant (BioASQ, PubMedQA): documents ``gold_pmids``, pieces of abstracts
+    ``gold_snippets``, and beside each piece the document it is from, ``snippet_pmids``. The last
+    four are ddx-mini's: the right topic, its mimic, dev or test, and the book to check in.
+    """
+
+    qid: str
+    text: str
+    options: dict[str, str]
+    answer: str
+    dataset: str
+    subset: str = ""
+    gold_pmids: tuple[str, ...] = ()
+    gold_snippets: tuple[str, ...] = ()
+    snippet_pmids: tuple[str, ...] = ()
+    ideal_answer: str = ""
+    question_type: str = ""
+    target: str = ""
+    mimic: str = ""
+    split: str = ""
+    check: str = ""
+
+
+def load_questions(name: str, n: int | None = None, seed: int = 0) -> list[Question]:
+    """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa" or "ddx-mini".
+
+    ``n`` asks for a random subset, sorted by id, that depends on nothing but the ids, ``n`` and
+    ``seed`` (see ``sampled``). Raises ValueError when the files do not hold the number of questions
+    that MIRAGE reports, two of one id, or fewer than ``n``.
+    """
+    if name not in _LOADERS:
+        raise ValueError(f"no question set {name!r}; known: {', '.join(_LOADERS)}")
+    questions = list(_LOADERS[name]())
+    if len(questions) != SIZES.get(name, len(questions)):
+        raise ValueError(f"{name}: found {len(questions)} questions, expected {SIZES[name]}")
+    counts = Counter(q.qid for q in questions)
+    if repeated := [qid for qid, count in counts.items() if count > 1]:
+        raise ValueError(f"{name}: question {repeated[0]!r} stands twice; each would count twice")
+    _check_options(name, questions)
+    if n is None:
+        return questions
+    if not 0 < n <= len(questions):
+        raise ValueError(f"n={n}: {name} has {len(questions)} questions")
+    return sampled(questions, n, seed)
+
+
+def _check_options(name: str, questions: Iterable[Question]) -> None:
+    """ValueError for the first question with too many options, or an answer that is none of them.
+
+    Prompts and readers know the options A to E alone; an answer that is none is wrong for all.
+    """
+    for question in questions:
+        options = question.options
+        fault = ""
+        if len(options) > MOST_OPTIONS:
+            fault = f"has {len(options)} options, and at most {MOST_OPTIONS} are read"
+        elif options and question.answer not in options:
+            fault = f"has the answer {question.answer!r}, and the options {', '.join(options)}"
+        if fault:
+            row = f"{name}: question {question.qid}"
+            raise ValueError(f"{row} {fault}. Next: mend its row in the file, or leave it out")
+
+
+def load_bioasq_all() -> list[Question]:
+    """All 2,310 BioASQ questions of tasks 7 to 11, in MIRAGE's order; only 618 of them are tests.
+
+    ``question_type`` is yesno, factoid, list or summary; only yesno questions have options and an
+    answer. ``ideal_answer`` is the experts' first one; ``subset`` is the batch, such as "11B1".
+    """
+    return [
+        _bioasq_question(row, name.removeprefix("bioasq-"))
+        for name in load_registry("bioasq-")
+        for row in _fetch_json(name)["questions"]
+    ]
+
+
+def load_bioasq_dev() -> list[Question]:
+    """The BioASQ questions on which settings may be tuned.
+
+    They are not yes/no, and no document of theirs belongs to one of the 618 test questions.
+    """
+    everything = load_bioasq_all()
+    tested: set[str] = set()
+    for question in everything:
+        if question.options:
+            tested |= _documents(question)
+    return [q for q in everything if not q.options and tested.isdisjoint(_documents(q))]
+
+
+def _documents(question: Question) -> set[str]:
+    """The PubMed ids of all its documents: a few snippets are from some that are not listed."""
+    return {*question.gold_pmids, *question.snippet_pmids}
+
+
+def _bioasq_question(row: dict, batch: str) -> Question:
+    options, answer = {}, ""
+    if row["type"] == "yesno":
+        options = {"A": "yes", "B": "no"}
+        answer = {"yes": "A", "no": "B"}[row["exact_answer"].lower()]
+    pmids = [_pmid(address) for address in row["documents"]]
+    snippets = [snippet for snippet in row["snippets"] if snippet["text"].strip()]
+    return Question(
+        qid=row["id"],
+        text=_tidy_lines(row["body"]),
+        options=options,
+        answer=answer,
+        dataset="bioasq",
+        subset=batch,
+        gold_pmids=tuple(dict.fromkeys(pmids)),  # each once, in their order
+        gold_snippets=tuple(snippet["text"] for snippet in snippets),
+        snippet_pmids=tuple(_pmid(snippet["document"]) for snippet in snippets),
+        ideal_answer=tidy(row["ideal_answer"][0]),
+        question_type=row["type"],
+    )
+
+
+def _pmid(address: str) -> str:
+    """The PubMed id at the end of a document's address."""
+    return address.rsplit("/", 1)[-1]
+
+
+def _fetch_json(name: str) -> dict:
+    return json.loads(fetch(name).read_text(encoding="utf-8"))
+
+
+def _lettered(texts: Iterable[str]) -> dict[str, str]:
+    """Options under the letters A, B, ... in their order."""
+    letters = string.ascii_uppercase
+    return {letter: _tidy_lines(text) for letter, text in zip(letters, texts, strict=False)}
+
+
+def _mmlu() -> Iterator[Question]:
+    for name in load_registry("mmlu-"):
+        subject = name.removeprefix("mmlu-")
+        with open(fetch(name), encoding="utf-8", newline="") as stream:
+            for i, (text, *options, answer) in enumerate(csv.reader(stream)):
+                yield Question(
+                    qid=f"{subject}-{i:03d}",
+                    text=_tidy_lines(text),
+                    options=_lettered(options),
+                    answer=answer,
+                    dataset="mmlu",
+                    subset=subject,
+                )
+
+
+def _medqa() -> Iterator[Question]:
+    for i, row in enumerate(read_jsonl(fetch("medqa-test"))):
+        options = _lettered(text for _, text in sorted(row["options"].items()))
+        yield Question(
+            qid=f"{i:04d}",
+            text=_tidy_lines(row["question"]),
+            options=options,
+            answer=row["answer_idx"],
+            dataset="medqa",
+            question_type=row["meta_info"],
+        )
+
+
+def _medmcqa() -> Iterator[Question]:
+    for row in read_jsonl(fetch("medmcqa-dev")):
+        options = _lettered(row[f"op{letter}"] for letter in "abcd")
+        yield Question(
+            qid=row["id"],
+            text=_tidy_lines(row["question"]),
+            options=options,
+            answer=" ABCD"[row["cop"]],  # its correct option, counted from 1
+            dataset="medmcqa",
+            subset=row["subject_name"],
+            question_type=row["choice_type"],
+        )
+
+
+def _pubmedqa() -> Iterator[Question]:
+    letter_of = {"yes": "A", "no": "B", "maybe": "C"}
+    for pmid, row in _fetch_json("pubmedqa-test").items():
+        yield Question(
+            qid=pmid,
+            text=_tidy_lines(row["QUESTION"]),
+            options=_lettered(letter_of),
+            answer=letter_of[row["final_decision"]],
+            dataset="pubmedqa",
+            gold_pmids=(pmid,),
+            gold_snippets=tuple(map(tidy, row["CONTEXTS"])),
+            snippet_pmids=(pmid,) * len(row["CONTEXTS"]),
+            ideal_answer=tidy(row["LONG_ANSWER"]),
+        )
+
+
+def _ddx_mini() -> Iterator[Question]:
+    for row in read_jsonl(DDX_MINI / "questions.jsonl"):
+        # Its other fields are called as those of Question.
+        text = row.pop("question")
+        subset = row.pop("style")
+        yield Question(text=text, subset=subset, dataset="ddx-mini", **row)
+
+
+_LOADERS: dict[str, Callable[[], Iterable[Question]]] = {
+    "mmlu": _mmlu,
+    "medqa": _medqa,
+    "bioasq": lambda: [q for q in load_bioasq_all() if q.options],
+    "medmcqa": _medmcqa,
+    "pubmedqa": _pubmedqa,
+    "ddx-mini": _ddx_mini,
+}
+
+
+# the real sample --------------------------------------------------------------------------------
+
+EXAMS = ("medqa", "mmlu")
+"""The sets with four options; BioASQ's are yes and no."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {"exams": EXAMS, "bioasq": ("bioasq",)}
+"""The sets that are measured together: exams by judging, BioASQ by the experts' snippets."""
+
+Split = Literal["dev", "test"]
+
+_TEST, _DEV, _BIOASQ_DEV = 150, 40, 60
+"""Test and dev questions of each exam set, and dev questions of BioASQ."""
+
+_FULL = 150
+"""BioASQ questions for which every kind of text is written."""
+
+_EXCEPTION = re.compile(r"\b(EXCEPT|NOT|LEAST|FALSE|INCORRECT)\b|\bexcept:?\s*$")
+
+
+def load_real(split: Split) -> list[Question]:
+    """The questions of one half, each with its ``split``: medqa, mmlu, then bioasq.
+
+    The order within a set is that of the hashes, so the first n of a set are a sample of it.
+    """
+    if split not in ("dev", "test"):
+        raise ValueError(f"the sample has the splits dev and test, not {split!r}")
+    chosen = []
+    for name in EXAMS:
+        drawn = _by_hash(q for q in load_questions(name) if q.qid not in pictures(name))
+        test, rest = drawn[:_TEST], drawn[_TEST:]
+        tested = {q.text for q in test}  # a few stems stand in a set twice
+        chosen += test if split == "test" else [q for q in rest if q.text not in tested][:_DEV]
+    if split == "test":
+        chosen += _by_hash(load_questions("bioasq"))
+    else:
+        chosen += _by_hash(load_bioasq_dev())[:_BIOASQ_DEV]
+    return [replace(question, split=split) for question in chosen]
+
+
+def in_full(questions: Sequence[Question]) -> list[Question]:
+    """Those for which every kind of text is written: all exam questions and 150 of BioASQ."""
+    bioasq = [q for q in questions if q.dataset == "bioasq"][:_FULL]
+    return [q for q in questions if q.dataset != "bioasq"] + bioasq
+
+
+def pictures(dataset: str) -> frozenset[str]:
+    """Ids of the questions of a set that refer to a picture which the set does not have."""
+    with open(DATA / "real" / "pictures.csv", encoding="utf-8", newline="") as stream:
+        return frozenset(row["qid"] for row in csv.DictReader(stream) if row["dataset"] == dataset)
+
+
+def asks_for_the_exception(question: Question) -> bool:
+    """Whether the right option is the one that does *not* fit, as in "all of these EXCEPT"."""
+    return bool(_EXCEPTION.search(question.text))
+
+
+def _by_hash(questions: Iterable[Question]) -> list[Question]:
+    """In the order of the hashes of their ids: a draw that is the same on every machine."""
+    return sorted(questions, key=lambda q: sha256_bytes(f"real {q.dataset} {q.qid}".encode()))
+
+
+# what a profile asks ------------------------------------------------------------------------------
+
+
+def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
+    """Test questions by set and sorted by id, ``n`` of each (0 = all).
+
+    ddx-mini gives one set for each of its three styles; its dev questions are left out. "real"
+    gives one for each set that it is drawn from, of the questions that every text is written for.
+    """
+    sets: dict[str, list[Question]] = {}
+    for name in names:
+        questions = in_full(load_real("test")) if name == "real" else load_questions(name)
+        for question in questions:
+            label = name
+            if name == "ddx-mini":
+                label = f"{name} {question.subset}"
+            elif name == "real":
+                label = question.dataset
+            if question.split != "dev":
+                sets.setdefault(label, []).append(question)
+    return {label: sampled(questions, n, seed) for label, questions in sets.items()}
+
+
+def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Question]:
+    """``n`` of the questions, by id; all of them when ``n`` is 0 or there are no more."""
+    questions = sorted(questions, key=lambda q: q.qid)
+    if not 0 < n < len(questions):
+        return questions
+    # The first n of one shuffle: a larger sample holds the smaller one, and its recordings.
+    order = random.Random(seed).sample(questions, len(questions))
+    return sorted(order[:n], key=lambda q: q.qid)
+
+
+def few(ids: Iterable[str], n: int) -> list[str]:
+    """The first ``n`` of the ids by their hash, sorted by id; all of them if there are no more."""
+    return sorted(sorted(ids, key=lambda one: sha256_bytes(f"limit {one}".encode()))[:n])

@@ -50,7 +50,7 @@ def check_weights() -> list[str]:
     Empty if both models' weights are there and have the sha256 they should have.
     """
     from lib.llm.small_model import weights
-    from lib.search.model_files import minilm_folder
+    from lib.model_files import minilm_folder
 
     problems = []
     for check in (minilm_folder, weights):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import REFERENCE, ChatModel, ledger
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Method

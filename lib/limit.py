@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lib.data import load_benchmark
-from lib.data.benchmark import Benchmark
+from lib.benchmarks import load_benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.judgments import read_judgments
-from lib.data.question_sets import few, question_sets
+from lib.datasets import few, question_sets
+from lib.embed import Encoder
 from lib.profiles import Profile
-from lib.search.embed import Encoder
 
 PASSAGES = 100
 """Passages of each corpus for each question."""

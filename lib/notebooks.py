@@ -79,11 +79,11 @@ def prepare(profile: str, parameters: dict) -> None:
 
     The notebooks then find the vectors in the cache.
     """
-    from lib.data.corpus_index import build_index, corpus_table
     from lib.data.medrag import SOURCES, estimate
+    from lib.embed import load_encoder
+    from lib.index_build import build_index, corpus_table
     from lib.place import store_of
     from lib.profiles import load_profile
-    from lib.search.embed import load_encoder
     from lib.studies.evidence.load import load_needs
     from lib.studies.selflearn.steps import open_both
 
@@ -132,8 +132,8 @@ def measure_benchmarks(profile: str, parameters: dict) -> None:
 
     What is stored and still holds is not measured again; notebooks 04 and 08 read it.
     """
+    from lib.embed import load_encoder
     from lib.profiles import load_profile
-    from lib.search.embed import load_encoder
     from lib.studies.lam.benchmarks import Benchmarks
 
     p = load_profile(profile, **parameters)
@@ -163,8 +163,8 @@ def run_all(
     Interrupting is safe: whatever was embedded, downloaded or generated is kept, so the next run
     goes on from there.
     """
+    from lib.embed import load_encoder
     from lib.profiles import load_profile
-    from lib.search.embed import load_encoder
 
     if encoder:
         load_encoder(encoder)  # one that there is not is refused before anything is measured

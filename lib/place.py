@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from lib import limit, run_files
 from lib.base.paths import DATA
 from lib.base.provenance import code_hash, data_hash
-from lib.data.benchmark import Benchmark
-from lib.data.corpus_index import build_index, corpus_store, only, without
+from lib.benchmarks.base import Benchmark
 from lib.data.judgments import JUDGMENTS
 from lib.data.store import PassageStore
+from lib.embed import Encoder
+from lib.index_build import build_index, corpus_store, only, without
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
-from lib.search.embed import Encoder
+
+_KEEPERS = ("lib.limit", "lib.benchmarks", "lib.corpora", "lib.data", "lib.datasets")
+"""The modules that decide which passages are kept although there is a limit."""
 
 
 def store_of(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) -> PassageStore:
@@ -30,7 +33,7 @@ def store_of(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) ->
         benchmarks=list(profile.benchmarks),
         encoder=encoder.fingerprint,
         labels=data_hash([JUDGMENTS.relative_to(DATA).as_posix()]),
-        chosen_by=code_hash(["lib.limit", "lib.data"], core=()),
+        chosen_by=code_hash(_KEEPERS, core=()),
     )
 
 

@@ -17,12 +17,12 @@ import numpy as np
 from lib.base.files import sha256_file
 from lib.data.judgments import JUDGMENTS, evidence, read_judgments, read_option
 from lib.data.passages import Passage
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Encoder
 from lib.llm.chat import ChatModel, Reply, in_parallel
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
 from lib.parse import parse_answer, parse_mirage
-from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 

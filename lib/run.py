@@ -19,15 +19,14 @@ import pandas as pd
 
 from lib import run_files
 from lib.base.parameters import check_k
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
+from lib.embed import Encoder
 from lib.llm.chat import in_parallel
 from lib.methods.base import Expansion, Fusion, Hit, Method, Request, Sparse
-from lib.search import contrast, forms, spaces
-from lib.search.bm25 import BM25Index
-from lib.search.embed import Encoder
+from lib.search import contrast, scoring, whitening
+from lib.search.bm25 import BM25Index, contrast_terms
 from lib.search.index import DenseIndex, Hits
-from lib.search.lexical import contrast_terms
 from lib.search.merge import merge_balanced, merge_rrf, merge_scores
 from lib.search.vectors import encode_small
 from lib.ways import Hypotheses, Text, Way
@@ -141,7 +140,7 @@ class Retriever:
                 index, to_space = self.space_of(way)
                 plus = to_space(np.stack([_vector(target, known) for target in self.everyone]))
                 nearest = min(neighbours, len(plus))
-                self._spaces[key] = forms.hubness(index, plus, nearest)
+                self._spaces[key] = scoring.hubness(index, plus, nearest)
             return self._spaces[key]
 
     def space_of(self, way: Way) -> tuple[DenseIndex, Callable[[np.ndarray], np.ndarray]]:
@@ -152,18 +151,18 @@ class Retriever:
         with self._lock:
             if key not in self._spaces:
                 moments = self._moments(replace(way, space="cosine"))
-                space = spaces.centred(moments)
+                space = whitening.centred(moments)
                 if way.space == "whitened":
-                    space = spaces.whitened(moments, way.shrink)
-                self._spaces[key] = spaces.transformed(self.index, space), space.apply
+                    space = whitening.whitened(moments, way.shrink)
+                self._spaces[key] = whitening.transformed(self.index, space), space.apply
             return self._spaces[key]
 
-    def _moments(self, way: Way) -> spaces.Moments:
+    def _moments(self, way: Way) -> whitening.Moments:
         """Mean and covariance of the passages in the way's space. Made once for each space."""
         key = ("moments", *_space_key(way))
         with self._lock:
             if key not in self._spaces:
-                self._spaces[key] = spaces.moments(self.space_of(way)[0])
+                self._spaces[key] = whitening.moments(self.space_of(way)[0])
             return self._spaces[key]
 
     # searching -----------------------------------------------------------------------------------
@@ -262,7 +261,7 @@ class Retriever:
         if way.form != "lda" or vectors.shape[1] == alone:
             return vectors
         moments = self._moments(way)
-        query = spaces.lda_query(vectors[:, -2], vectors[:, -1], moments, way.shrink, lam)
+        query = whitening.lda_query(vectors[:, -2], vectors[:, -1], moments, way.shrink, lam)
         return np.concatenate([vectors[:, :-2], query[:, None]], axis=1)
 
     def _ranked(
@@ -279,18 +278,18 @@ class Retriever:
         """
         index, _ = self.space_of(way)
         if way.pool:
-            return forms.rerank_pool(index, vectors[:, 0], vectors[:, 1], way.pool, k, excluded)
+            return scoring.rerank_pool(index, vectors[:, 0], vectors[:, 1], way.pool, k, excluded)
         if way.form == "csls":
-            return forms.search_with_penalty(index, vectors[:, 0], self._hubs(way), lam, k)
+            return scoring.search_with_penalty(index, vectors[:, 0], self._hubs(way), lam, k)
         if vectors.shape[1] == 1:
             return index.search(vectors[:, 0], k)
         if way.form == "softmax":
-            return forms.search_scored(index, vectors, forms.log_sum_exp(lam, way.tau), k)
+            return scoring.search_scored(index, vectors, scoring.log_sum_exp(lam, way.tau), k)
         offsets = np.zeros(vectors.shape[:2])
         if way.form == "margin":
             offsets[:, 1] = -lam * way.margin
         pairs = zip(vectors, offsets, strict=True)
-        return forms.search_forms(index, [forms.LinearForms(v, b) for v, b in pairs], k)
+        return scoring.search_forms(index, [scoring.LinearForms(v, b) for v, b in pairs], k)
 
     def _by_words(self, h: Hypotheses, k: int) -> Hits | Unranked:
         try:

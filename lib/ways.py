@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from lib.base.parameters import check_count, check_lam
-from lib.search.embed import Tower
+from lib.embed import Tower
 
 DRAWS = 20
 """Draws of another question's mimic over which a control's value is averaged."""

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import tqdm.auto  # noqa: E402, F401  (its import must not take the time before a kill)
 
-from lib.search.embed import HashEncoder  # noqa: E402
+from lib.embed import HashEncoder  # noqa: E402
 from lib.search.vectors import encode_cached  # noqa: E402
 
 TEXTS = [f"passage {i} on disease {i % 17}" for i in range(900)]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from lib import readers
 from lib.data.passages import Passage
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import RecordingMiss
 from lib.profiles import load_profile
@@ -27,7 +28,6 @@ from lib.readers import (
     answer_messages,
     load_reader,
 )
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 
 connecting = import_module("lib.llm.connect")

@@ -425,7 +425,7 @@ def test_a_margin_is_in_tension_exactly_if_independent_answers_would_undo_it():
 
 
 def test_the_sizes_are_those_of_the_benchmark(mirror):
-    from lib.data.questions import load_questions
+    from lib.datasets import load_questions
 
     for name, dataset in zip(("mmlu", "medqa", "bioasq"), DATASETS, strict=True):
         questions = load_questions(name)

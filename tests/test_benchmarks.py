@@ -1,7 +1,9 @@
-"""What benchmarks are made of: neighbours, descriptions, and the real sets as they are built."""
+"""Benchmarks: one contract for all of them, and what each is made of."""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,29 +11,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.data import bioasq, ddx_real, load_benchmark
-from lib.data.benchmark import Benchmark, shared_ngrams
-from lib.data.corpora import load_passages
-from lib.data.corpus_index import without
-from lib.data.neighbours import neighbour_ranks, pick
-from lib.data.questions import load_bioasq_all, load_bioasq_dev
-from lib.search.embed import HashEncoder
+from lib.base.provenance import code_hash, data_hash
+from lib.benchmarks import benchmark_makers, ddx_fresh, ddx_real, load_benchmark
+from lib.benchmarks.base import (
+    Benchmark,
+    name_words,
+    neighbour_ranks,
+    ngrams,
+    pick,
+    shared_ngrams,
+)
+from lib.corpora import load_passages
+from lib.data.passages import OPEN_CORPUS
+from lib.datasets import load_bioasq_all, load_bioasq_dev
+from lib.embed import HashEncoder
+from lib.index_build import without
 from lib.search.index import DenseIndex
 from tests.made_study import unit
+from tests.test_entity_masking import names_left
 
-# neighbours --------------------------------------------------------------------------------------
+GARD, PLUS, NINDS = "2_GARD_QA", "4_MPlus_Health_Topics_QA", "6_NINDS_QA"
+GHR = ddx_real.HYPOTHESIS_SUBSET
+
+# neighbours and shared words ---------------------------------------------------------------------
 
 
 @given(st.integers(2, 70), st.integers(0, 10**6), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_nobody_is_their_own_neighbour_or_mimic(n, vectors_seed, seed):
     rng = np.random.default_rng(vectors_seed)
     vectors = unit(rng.integers(-1, 2, size=(n, 3)) + np.array([0.1, 0.2, 0.3]))  # many twins
     ranks = neighbour_ranks(vectors)
-    own = np.arange(n)[:, None]
-    assert ranks.shape == (n, min(50, n - 1)) and (ranks != own).all()
+    rows = np.arange(n)
+    assert ranks.shape == (n, min(50, n - 1)) and (ranks != rows[:, None]).all()
     for distance, chosen in pick(ranks, seed).items():
-        assert chosen.shape == (n,) and (chosen != own[:, 0]).all()
+        assert chosen.shape == (n,) and (chosen != rows).all()
         assert ((chosen >= 0) & (chosen < n)).all()
         assert (chosen == pick(ranks, seed)[distance]).all()
 
@@ -45,10 +59,20 @@ def test_near_and_middle_are_what_they_say():
         order = sorted((j for j in range(120) if j != i), key=lambda j: (-cosines[i, j], j))
         assert ranks[i].tolist() == order[:50]
         place[i, order] = np.arange(1, 120)
-    own = np.arange(120)
-    assert (place[own, pick(ranks)["nearest"]] == 1).all()
-    middle = np.concatenate([place[own, pick(ranks, seed)["middle"]] for seed in range(40)])
+    rows = np.arange(120)
+    assert (place[rows, pick(ranks)["nearest"]] == 1).all()
+    middle = np.concatenate([place[rows, pick(ranks, seed)["middle"]] for seed in range(40)])
     assert set(middle) == set(range(10, 50))
+
+
+def test_shared_words_are_counted_without_case_and_punctuation():
+    text = "One two, three (four) five-six seven eight; nine."
+    assert len(ngrams(text)) == 2 and ngrams("seven words are too few for one") == set()
+    assert shared_ngrams(text, ["ONE TWO THREE FOUR FIVE SIX SEVEN EIGHT"]) == 0.5
+    assert shared_ngrams(text, [text, "other"]) == 1.0
+    assert shared_ngrams(text, []) == shared_ngrams("short", [text]) == 0.0
+    halves = ["one two three four", "five six seven eight nine"]
+    assert shared_ngrams(text, halves) == 0.0  # a sequence does not run from text to text
 
 
 # a benchmark is checked --------------------------------------------------------------------------
@@ -75,7 +99,6 @@ def a_benchmark(**changes) -> Benchmark:
     ("changes", "why"),
     [
         ({"h_plus": ("a", "b")}, "made-up: h_plus has 2 rows, qids 3"),
-        ({"questions": ()}, "made-up: questions has 0 rows, qids 3"),
         ({"h_minus": {"nearest": ("a",)}}, "made-up: nearest has 1 rows, qids 3"),
         ({"several": (("a", "b"),)}, "made-up: several has 1 rows, qids 3"),
         ({"targets": {"q0": frozenset("a"), "q2": frozenset("b")}}, "no target passage for q1"),
@@ -100,26 +123,49 @@ def test_an_unknown_benchmark_is_refused_with_those_there_are():
 
 
 @pytest.fixture(scope="module")
-def cached(tmp_path_factory):
-    """One cache for the module: downloads are verified and folders packed once."""
+def medquad(mirror, tmp_path_factory):
+    """MedQuAD's passages, read once for the module, in one cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+        passages = list(load_passages("medquad"))
+        patch.setattr(ddx_real, "load_passages", lambda name: iter(passages))
+        yield {p.pid: p for p in passages}
+
+
+@pytest.fixture(scope="module")
+def real(medquad) -> dict[str, Benchmark]:
+    """Every benchmark, made once."""
+    return {name: load_benchmark(name, HashEncoder()) for name in benchmark_makers()}
 
 
 @pytest.mark.mirror
-def test_bioasq_has_its_618_questions_and_a_dev_set_of_its_own(mirror, cached):
-    b = bioasq.build(HashEncoder())
+@pytest.mark.parametrize("name", benchmark_makers())
+def test_every_benchmark_keeps_the_contract(name, real):
+    b = real[name]
+    assert b.name == name and b.title and len(set(b.qids)) == len(b.qids)
+    assert b.chosen_on in real if b.chosen_on else b.dev
+    assert code_hash(b.code) != code_hash(()) and data_hash(b.files)
+    prefixes = tuple(f"{corpus}:" for corpus in b.corpora) if b.corpora != ("ddx-mini",) else ("",)
+    h_plus_of = dict(zip(b.h_plus, b.qids, strict=True))
+    for i, qid in enumerate(b.qids):
+        assert all(pid.startswith(prefixes) for pid in b.targets[qid] | b.mimics[qid])
+        mimics = [column[i] for column in b.h_minus.values()]
+        mimics += b.several[i] if b.several else ()
+        assert all(mimics) and b.mimics[qid]
+        if b.several:
+            assert b.several[i][0] == b.h_minus["nearest"][i] and len(b.several[i]) == 5
+        if b.names and not name.endswith("-blind"):
+            nearest = h_plus_of[b.h_minus["nearest"][i]]
+            assert b.mimics[qid] == b.targets[nearest] and nearest != qid
+
+
+@pytest.mark.mirror
+def test_bioasq_has_its_618_questions_and_a_dev_set_of_its_own(real):
+    b = real["bioasq"]
     questions = {q.qid: q for q in load_bioasq_all()}
     assert len(b.test) == 618 and len(b.dev) > 1500
     assert {questions[q].question_type for q in b.test} == {"yesno"}
     assert b.dev <= {q.qid for q in load_bioasq_dev()}
-
-    def documents(qid: str) -> set[str]:
-        return {*questions[qid].gold_pmids, *questions[qid].snippet_pmids}
-
-    tested = set().union(*map(documents, b.test))
-    assert all(tested.isdisjoint(documents(q)) for q in b.dev)
     answers, pids = {}, {}
     for p in load_passages("bioasq"):
         for qid in p.meta["qids"]:
@@ -134,61 +180,197 @@ def test_bioasq_has_its_618_questions_and_a_dev_set_of_its_own(mirror, cached):
             others = answers[b.h_minus[distance][i]] - {qid}
             assert others, "H- is another question's ideal answer"
             assert distance != "nearest" or b.mimics[qid] in [pids[o] for o in others]
-        assert b.several[i][0] == b.h_minus["nearest"][i] and len(b.several[i]) == 5
-        copied = shared_ngrams(q.ideal_answer, q.gold_snippets) > 0
-        assert (qid in b.copied) == copied
-    assert 0 < len(b.shared) < len(b.copied) < len(b.qids) and all(b.mimics.values())
+        assert (qid in b.copied) == (shared_ngrams(q.ideal_answer, q.gold_snippets) > 0)
+    assert 0 < len(b.shared) < len(b.copied) < len(b.qids)
 
 
 @pytest.mark.mirror
-def test_ddx_real_keeps_hypotheses_and_targets_of_different_institutes(mirror, cached, monkeypatch):
-    read = list(load_passages("medquad"))
-    monkeypatch.setattr(ddx_real, "load_passages", lambda name: iter(read))
-    b = ddx_real.build(HashEncoder())
-    counts = b.counts
+def test_ddx_real_keeps_hypotheses_and_targets_of_different_institutes(real, medquad):
+    b = real["ddx-real"]
+    counts, source = b.counts, f"medquad:{GHR}"
     assert len(b.qids) == counts["diseases"] > 300
-    assert counts["copied_left_out"] > 0
     assert counts["described"] == counts["diseases"] + counts["copied_left_out"]
-    assert 0.35 < len(b.dev) / len(b.qids) < 0.65 and b.files
-    passages = {p.pid: p for p in read}
-    source = f"medquad:{ddx_real.HYPOTHESIS_SUBSET}"
+    assert counts["copied_left_out"] > 0 and 0.35 < len(b.dev) / len(b.qids) < 0.65
     assert b.excluded_sources == {source}
+    assert set(b.h_minus) == {"nearest", "middle", "by name"}
     written = {}
-    for p in passages.values():
+    for p in medquad.values():
         if p.pid.startswith(source) and p.meta["cuis"]:
             written.setdefault(p.meta["cuis"][0], []).append(p.text)
     for i, cui in enumerate(b.qids):
-        assert not any(pid.startswith(source) for pid in b.targets[cui])
-        assert {passages[pid].meta["cuis"][0] for pid in b.targets[cui]} == {cui}
+        targets = [medquad[pid] for pid in b.targets[cui]]
+        assert not any(p.pid.startswith(source) for p in targets)
+        assert {p.meta["cuis"][0] for p in targets} == {cui}
         assert b.h_plus[i] in " ".join(written[cui]) and len(b.h_plus[i]) <= ddx_real.CHARACTERS
-        texts = [passages[pid].text for pid in b.targets[cui]]
-        assert shared_ngrams(b.h_plus[i], texts) <= ddx_real.COPIED
+        assert shared_ngrams(b.h_plus[i], [p.text for p in targets]) <= ddx_real.COPIED
     # What the benchmark excludes is what its hypotheses are from, and nothing else.
-    few = [pid for pid in passages if pid.startswith(source)][:20] + sorted(b.targets[b.qids[0]])
-    index = without(
-        DenseIndex([np.eye(len(few), dtype=np.float32)], few), sorted(b.excluded_sources)
-    )
+    few = [pid for pid in medquad if pid.startswith(source)][:20] + sorted(b.targets[b.qids[0]])
+    index = DenseIndex([np.eye(len(few), dtype=np.float32)], few)
+    index = without(index, sorted(b.excluded_sources))
     assert set(index.ids[index.kept].tolist()) == b.targets[b.qids[0]]
-    place = {text: cui for cui, text in zip(b.qids, b.h_plus, strict=True)}
-    for name, texts in b.h_minus.items():
-        for cui, mimic in zip(b.qids, texts, strict=True):
-            assert place[mimic] != cui
-            assert name != "nearest" or b.mimics[cui] == b.targets[place[mimic]]
-    assert set(b.h_minus) == {"nearest", "middle", "by name"} and all(
-        len(s) == 5 for s in b.several
+
+
+@pytest.mark.mirror
+def test_ddx_fresh_is_fresh(real, medquad):
+    known, b = real["ddx-real"], real["ddx-fresh"]
+    assert b.counts["candidates"] == 237 and len(b.qids) > 160 and not b.dev
+    # No disease of ddx-real, by concept or by name, and no text of its institute.
+    assert not set(b.qids) & set(known.qids) and not set(b.h_plus) & set(known.h_plus)
+    titles = {name_words(names[0]) for names in known.names.values()}
+    assert not any(titles & set(map(name_words, names)) for names in b.names.values())
+    on_disease = {}
+    for p in medquad.values():
+        on_disease.setdefault((p.meta["cuis"] or [""])[0], {})[p.pid] = p
+    for cui, text in zip(b.qids, b.h_plus, strict=True):
+        passages = on_disease[cui]
+        excluded = b.excluded[cui] & set(passages)
+        assert b.targets[cui] | excluded == set(passages) and not b.targets[cui] & b.excluded[cui]
+        assert not any(pid.startswith(f"medquad:{GHR}/") for pid in passages)
+        (institute,) = {passages[pid].meta["subset"] for pid in excluded}
+        assert institute not in {passages[pid].meta["subset"] for pid in b.targets[cui]}
+        assert shared_ngrams(text, [passages[pid].text for pid in b.targets[cui]]) <= 0.05
+        # H+ is from its own institute's passages, which keep their order.
+        assert text[:60] in " ".join(p.text for pid, p in passages.items() if pid in excluded)
+    shares = [n for name, n in b.counts.items() if name.startswith("h_plus_from_")]
+    assert sum(shares) == len(b.qids) and max(shares) < len(b.qids) / 3
+
+
+@pytest.mark.mirror
+@pytest.mark.parametrize("name", ["ddx-real", "ddx-fresh"])
+def test_no_name_is_left_in_the_masked_sets(name, real):
+    named, masked = real[name], real[f"{name}-blind"]
+    assert names_left(masked, named) == []
+    assert (masked.qids, masked.dev) == (named.qids, named.dev)
+    assert (masked.targets, masked.excluded) == (named.targets, named.excluded)
+    # The check sees names where there are some.
+    seen = {qid for qid, which, _ in names_left(named, named) if which == "H+"}
+    assert len(seen) > 0.9 * len(named.qids)
+    # Texts are still descriptions.
+    kept = [len(x) / len(y) for x, y in zip(masked.h_plus, named.h_plus, strict=True)]
+    assert min(kept) > 0.4 and masked.counts["h_plus_with_a_name"] > 0.9 * len(masked.qids)
+
+
+# a made corpus of diseases -----------------------------------------------------------------------
+
+
+def passage(cui: str, subset: str, text: str, focus: str, synonyms=(), kind="information"):
+    pid = f"medquad:{subset}/{cui}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    meta = {
+        "cuis": [cui],
+        "subset": subset,
+        "focus": focus,
+        "synonyms": list(synonyms),
+        "question_type": kind,
+        "doc": pid,
+    }
+    return SimpleNamespace(pid=pid, text=text, meta=meta)
+
+
+def sentence(cui: str, subset: str) -> str:
+    """Ten words, so three sequences of 8, each with the disease and the institute."""
+    return f"A text that is on {cui} by {subset} and ends here."
+
+
+COPY = "This very sentence has more than eight words and two institutes have all of them."
+
+
+def corpus() -> list:
+    """Nine diseases for ddx-fresh, two of ddx-real, and some that neither may have."""
+    made = []
+    for i in range(9):
+        cui = f"C{i}"
+        for subset in (GARD, PLUS, NINDS):
+            made.append(passage(cui, subset, sentence(cui, subset), f"Disease number {i}"))
+            made.append(passage(cui, subset, f"Cure: {subset} {i}.", f"N{i}", kind="treatment"))
+    for i in range(2):
+        for subset in (GHR, GARD):
+            text = sentence(f"G{i}", subset)
+            made.append(passage(f"G{i}", subset, text, f"known {i}", [f"K {i}"]))
+    for subset in (GARD, PLUS):
+        made.append(passage("COPIED", subset, COPY, "copied"))
+        made.append(passage("CURED", subset, sentence("CURED", subset), "cured", kind="treatment"))
+        made.append(passage("AGAIN", subset, sentence("AGAIN", subset), "k 1"))
+    made.append(passage("ALONE", GARD, sentence("ALONE", GARD), "alone"))
+    return made
+
+
+@pytest.fixture
+def fresh_of(own_folders, monkeypatch):
+    """ddx-fresh made of the corpus above and of more passages."""
+
+    def build(*more) -> Benchmark:
+        monkeypatch.setattr(ddx_real, "load_passages", lambda name: iter([*corpus(), *more]))
+        return ddx_fresh.build(HashEncoder())
+
+    return build
+
+
+def test_one_institute_describes_the_others_are_targets_and_the_rest_is_counted(fresh_of):
+    b = fresh_of()
+    assert b.qids == tuple(f"C{i}" for i in range(9)) == b.test
+    assert b.corpora == OPEN_CORPUS and not b.excluded_sources
+    for cui, text in zip(b.qids, b.h_plus, strict=True):
+        (subset,) = (s for s in (GARD, PLUS, NINDS) if text == sentence(cui, s))
+        pids = {p.pid for p in corpus() if p.meta["cuis"] == [cui]}
+        institute = {pid for pid in pids if pid.startswith(f"medquad:{subset}/")}
+        assert b.excluded[cui] & pids == institute and len(institute) == 2
+        assert b.targets[cui] == pids - institute
+        assert b.names[cui][0] == f"Disease number {cui[1:]}" and f"N{cui[1:]}" in b.names[cui]
+    assert len({text.split(" by ")[1] for text in b.h_plus}) > 1, "institutes take turns"
+    counts = b.counts
+    assert (counts["candidates"], counts["described"], counts["diseases"]) == (12, 11, 9)
+    assert counts["copied_left_out"] == counts["in_ddx_real_left_out"] == 1
+    assert counts["median_targets"] == 4
+    assert sum(n for name, n in counts.items() if name.startswith("h_plus_from_")) == 9
+
+
+def test_a_description_that_is_copied_or_a_form_gives_the_turn_to_another(fresh_of):
+    copied = passage("X", GARD, COPY, "x")
+    original = passage("X", PLUS, "A text of its own that nobody has ever had.", "x")
+    form = passage("Y", GARD, "A form that somebody filled in.", "y", kind="symptoms")
+    plain = passage("Y", PLUS, "Plain words about it.", "y")
+    copy = passage("X", PLUS, COPY, "x", kind="treatment")
+    b = fresh_of(copied, original, copy, form, plain)
+    on_x = {copied.pid, original.pid, copy.pid}
+    assert "X" in b.qids and b.excluded["X"] & on_x == {original.pid, copy.pid}
+    assert b.h_plus[b.qids.index("X")] == original.text and b.targets["X"] == {copied.pid}
+    assert b.h_plus[b.qids.index("Y")] == plain.text and b.targets["Y"] == {form.pid}
+
+
+def test_doubtful_are_those_whose_targets_have_another_name(fresh_of):
+    b = fresh_of(
+        passage("D", GARD, sentence("D", GARD), "Loin pain hematuria"),
+        passage("D", PLUS, sentence("D", PLUS), "Hematuria"),
+        passage("E", GARD, sentence("E", GARD), "Injuries", ["Harm"]),
+        passage("E", PLUS, sentence("E", PLUS), "harm", ["x"]),
     )
+    assert b.doubtful == {"D"} and b.counts["doubtful"] == 1
 
 
-def chunks(*texts: str, kind: str = "information") -> list:
-    meta = {"question_type": kind, "doc": "d1", "focus": "Gout"}
-    return [SimpleNamespace(text=t, meta=meta) for t in texts]
+def test_what_h_plus_and_any_mimic_were_taken_from_may_not_be_found(fresh_of):
+    b = fresh_of()
+    disease_of = dict(zip(b.h_plus, b.qids, strict=True))
+    institute = {}  # each disease's passages of the institute that describes it
+    for cui, text in zip(b.qids, b.h_plus, strict=True):
+        subset = next(s for s in (GARD, PLUS, NINDS) if text == sentence(cui, s))
+        pids = {p.pid for p in corpus() if p.meta["cuis"] == [cui]}
+        institute[cui] = {pid for pid in pids if f":{subset}/" in pid}
+    for i, cui in enumerate(b.qids):
+        shown = {disease_of[texts[i]] for texts in b.h_minus.values()}
+        shown |= {cui, *(disease_of[text] for text in b.several[i])}
+        assert b.excluded[cui] == set().union(*(institute[other] for other in shown))
+    plain = replace(b, excluded={cui: frozenset(pids) for cui, pids in institute.items()})
+    assert ddx_fresh.apart_from_mimics(plain) == b
 
 
 def test_a_description_is_whole_words_of_one_answer():
-    described = ddx_real.description
-    assert described(chunks("Gout is an arthritis."), 700) == ("Gout is an arthritis.", "Gout")
-    assert described(chunks("Gout is", "an arthritis."), 700)[0] == "Gout is an arthritis."
-    assert described(chunks("Gout is an arthritis."), 13)[0] == "Gout is an"
-    assert described(chunks("Gout is.", kind="treatment"), 700) is None
-    both = chunks("It hurts.", kind="symptoms") + chunks("Gout is.")
-    assert described(both, 700)[0] == "Gout is."
+    def described(*texts: str, characters: int = 700, kind: str = "information"):
+        meta = {"question_type": kind, "doc": "d1", "focus": "Gout"}
+        return ddx_real.description([SimpleNamespace(text=t, meta=meta) for t in texts], characters)
+
+    assert described("Gout is an arthritis.") == ("Gout is an arthritis.", "Gout")
+    assert described("Gout is", "an arthritis.")[0] == "Gout is an arthritis."
+    assert described("Gout is an arthritis.", characters=13)[0] == "Gout is an"
+    assert described("Gout is.", kind="treatment") is None
+    forms = [passage("X", GARD, "It hurts.", "x", kind="symptoms"), passage("X", GARD, "Is.", "x")]
+    assert ddx_real.description(forms)[0] == "Is."

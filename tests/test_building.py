@@ -16,7 +16,7 @@ from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.real.texts import WRITER
 from lib.studies.selflearn import building_study as study
@@ -417,7 +417,7 @@ def test_the_base_retriever_and_bm25_are_measured_by_route(own_folders):
 
 @pytest.mark.mirror
 def test_the_open_set_is_of_no_tested_disease_and_nothing_learns_from_it(mirror):
-    from lib.data.corpora import load_passages
+    from lib.corpora import load_passages
     from lib.studies.selflearn.documents import CORPUS, DOCUMENTS, LEAST_WORDS, sample
 
     passages = list(load_passages(CORPUS))

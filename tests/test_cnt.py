@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 from lib.studies.contradiction import cnt
 from lib.studies.contradiction.cnt import FILTERS, Scorer, document_cnt, pair_scores, strangers
 from lib.studies.nli.models import sentences

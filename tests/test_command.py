@@ -61,7 +61,7 @@ REFUSED = {
         "no profile 'x'",
     ),
     "a mirror that is empty": (
-        ("-c", "import lib; from lib.data.corpora import load_passages as p; list(p('medquad'))"),
+        ("-c", "import lib; from lib.corpora import load_passages as p; list(p('medquad'))"),
         "CHR_MIRROR is set.* run: ",
     ),
     "no results to compare": (("-m", "lib.pages", "log", "--profile", "nosuch"), "run: make "),

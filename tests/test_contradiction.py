@@ -21,8 +21,8 @@ from lib.base.provenance import data_hash, read_result, write_result
 from lib.llm.chat import Reply, ScriptedChat
 from lib.plots import caption, figures, plot_curves, plot_dots
 from lib.profiles import load_profile
-from lib.search.embed import HashEncoder
-from lib.search.model_files import minilm_folder
+from lib.embed import HashEncoder
+from lib.model_files import minilm_folder
 from lib.studies.contradiction import checks, near, outcomes, quality, retrieved, study
 from lib.studies.contradiction.cnt import PairScore, strangers
 from lib.studies.contradiction.select import CONDITIONS, MATCHED
@@ -678,8 +678,8 @@ def test_statements_state_an_effect_and_turn_it_round(lab):
 
 
 def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
-    from lib.data import load_benchmark
-    from lib.data.corpus_index import build_index, corpus_store
+    from lib.benchmarks import load_benchmark
+    from lib.index_build import build_index, corpus_store
     from lib.run import Retriever
     from lib.studies.lam.arms import Arm
     from lib.studies.lam.study import found_by, open_study

@@ -1,4 +1,4 @@
-"""Question sets: counts and facts of the real files, and each form read from a hand-made file."""
+"""Question sets: one contract for all, facts of the real files, each form, and the real sample."""
 
 from __future__ import annotations
 
@@ -7,8 +7,20 @@ from collections import Counter
 
 import pytest
 
-from lib.data import questions as datasets
-from lib.data.questions import SIZES, load_bioasq_all, load_bioasq_dev, load_questions
+from lib import datasets
+from lib.datasets import (
+    EXAMS,
+    SIZES,
+    asks_for_the_exception,
+    in_full,
+    load_bioasq_all,
+    load_bioasq_dev,
+    load_questions,
+    load_real,
+    pictures,
+    question_sets,
+    sampled,
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +45,7 @@ ANSWERS = {
     "bioasq": {"A": 395, "B": 223},
     "medmcqa": {"A": 1348, "B": 1085, "C": 925, "D": 825},
     "pubmedqa": {"A": 276, "B": 169, "C": 55},
+    "ddx-mini": {"A": 40, "B": 40, "C": 20, "D": 20},
 }
 
 SUBJECTS = {
@@ -70,17 +83,20 @@ BIOASQ_ORDER = [
 
 
 @pytest.mark.mirror
-@pytest.mark.parametrize("name", SIZES)
-def test_counts_and_answers(name, mirror, cached):
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_question_set_keeps_the_contract(name, mirror, cached):
     questions = load_questions(name)
-    assert len(questions) == SIZES[name] == len({q.qid for q in questions})
+    assert len(questions) == SIZES.get(name, 120) == len({q.qid for q in questions})
     assert Counter(q.answer for q in questions) == ANSWERS[name]
     if name == "mmlu":
         assert Counter(q.subset for q in questions) == SUBJECTS
     for q in questions:
         assert q.text and all(q.options.values()) and list(q.options) == sorted(q.options)
         assert q.dataset == name and q.text == q.text.strip() and "  " not in q.text
-        assert q.answer in q.options
+        assert q.answer in q.options and len(q.gold_snippets) == len(q.snippet_pmids)
+    labels = question_sets([name], n=20, seed=1)
+    assert all(len(asked) == 20 and asked == sampled(asked, 20) for asked in labels.values())
+    assert not any(q.split == "dev" for asked in labels.values() for q in asked)
 
 
 @pytest.mark.mirror
@@ -148,6 +164,7 @@ def test_subset_depends_on_ids_and_seed_only(mirror, cached, monkeypatch):
     first = [q.qid for q in load_questions("pubmedqa", n=50, seed=3)]
     assert len(first) == 50 and first == sorted(first) and set(first) <= all_ids
     assert first != [q.qid for q in load_questions("pubmedqa", n=50, seed=4)]
+    assert set(first) < {q.qid for q in load_questions("pubmedqa", n=60, seed=3)}
     monkeypatch.setitem(datasets._LOADERS, "pubmedqa", lambda: list(datasets._pubmedqa())[::-1])
     assert first == [q.qid for q in load_questions("pubmedqa", n=50, seed=3)]
     for n in (0, 501):
@@ -210,11 +227,9 @@ def test_medqa_form(files):
 @pytest.mark.parametrize(
     "options, answer, says",
     [
-        (dict.fromkeys("ABCDEF", "x"), "F", "medqa: question 0000 has 6 options"),
-        (dict.fromkeys("ABCDEF", "x"), "A", "6 options"),
+        (dict.fromkeys("ABCDEF", "x"), "A", "medqa: question 0000 has 6 options"),
         ({"A": "x", "B": "y"}, "C", "medqa: question 0000 has the answer 'C', .* A, B"),
         ({"1": "x", "2": "y"}, "1", "answer '1'"),
-        ({"A": "x", "B": "y"}, "", "answer ''"),
     ],
 )
 def test_options_that_are_not_read_and_answers_that_are_none_are_refused(
@@ -289,25 +304,6 @@ def test_bioasq_form_and_order_of_the_registry(files):
     assert load_bioasq_dev() == [], "all of them share document 7 with a yes/no question"
 
 
-def test_ddx_mini_form(tmp_path, monkeypatch):
-    row = {
-        "qid": "medqa-01",
-        "style": "medqa",
-        "question": "Which?",
-        "options": {"A": "x"},
-        "answer": "A",
-        "target": "t",
-        "mimic": "m",
-        "split": "dev",
-        "check": "Robbins",
-    }
-    (tmp_path / "questions.jsonl").write_text(json.dumps(row) + "\n")
-    monkeypatch.setattr(datasets, "DDX_MINI", tmp_path)
-    (question,) = load_questions("ddx-mini")
-    assert (question.target, question.mimic, question.split) == ("t", "m", "dev")
-    assert (question.subset, question.check, question.dataset) == ("medqa", "Robbins", "ddx-mini")
-
-
 def test_unknown_set():
     with pytest.raises(ValueError, match="known: mmlu, medqa, bioasq"):
         load_questions("usmle")
@@ -320,3 +316,54 @@ def test_a_question_that_stands_twice_is_refused(fault, monkeypatch):
     with pytest.raises(ValueError, match="mine: question 'a' stands twice") as error:
         load_questions("mine")
     fault.came(said=error.value)
+
+
+# the real sample ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sample(mirror) -> dict:
+    return {split: load_real(split) for split in ("dev", "test")}
+
+
+def test_the_sample_has_the_sizes_that_were_declared(sample):
+    sizes = {split: Counter(q.dataset for q in questions) for split, questions in sample.items()}
+    assert sizes["test"] == {"medqa": 150, "mmlu": 150, "bioasq": 618}
+    assert sizes["dev"] == {"medqa": 40, "mmlu": 40, "bioasq": 60}
+    assert all(q.split == split for split, questions in sample.items() for q in questions)
+
+
+def test_dev_and_test_share_no_question_and_no_stem(sample):
+    for kind in ("qid", "text"):
+        dev, test = ({getattr(q, kind) for q in sample[split]} for split in ("dev", "test"))
+        assert not dev & test
+
+
+def test_bioasq_dev_is_of_the_questions_that_may_be_tuned_on(sample):
+    allowed = {q.qid for q in load_bioasq_dev()}
+    dev = [q for q in sample["dev"] if q.dataset == "bioasq"]
+    assert {q.qid for q in dev} <= allowed and not any(q.options for q in dev)
+
+
+def test_a_question_that_needs_a_picture_is_in_no_half(sample):
+    for name in EXAMS:
+        known = {q.qid for q in load_questions(name)}
+        assert pictures(name) <= known  # a misspelt id would leave nothing out
+        drawn = {q.qid for questions in sample.values() for q in questions if q.dataset == name}
+        assert not drawn & pictures(name)
+
+
+def test_in_full_keeps_every_exam_question_and_150_of_bioasq(sample):
+    kept = in_full(sample["test"])
+    assert Counter(q.dataset for q in kept) == {"medqa": 150, "mmlu": 150, "bioasq": 150}
+    assert kept == [q for q in sample["test"] if q in kept]  # order and objects as they were
+
+
+def test_questions_that_ask_for_the_exception_are_known(mirror):
+    counts = {name: sum(map(asks_for_the_exception, load_questions(name))) for name in EXAMS}
+    assert counts == {"medqa": 2, "mmlu": 31}
+
+
+def test_an_unknown_split_is_refused():
+    with pytest.raises(ValueError, match="dev and test"):
+        load_real("train")

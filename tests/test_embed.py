@@ -13,9 +13,9 @@ import zlib
 import numpy as np
 import pytest
 
-from lib.search import embed, model_files
-from lib.search.embed import load_encoder
-from lib.search.model_files import minilm_folder
+from lib import embed, model_files
+from lib.embed import load_encoder
+from lib.model_files import minilm_folder
 from lib.search.vectors import encode_small
 from tests.tiny_models import save_bert, save_sentence_model
 
@@ -111,10 +111,6 @@ class TestMiniLM:
         assert minilm.unread(words).tolist() == [0, 0, 1, 1]
         assert np.allclose(vectors[2], vectors[3]) and not np.allclose(vectors[0], vectors[1])
 
-    def test_a_query_pair_is_one_text(self, minilm):
-        rows = minilm.encode([("what is it?", "fever"), "what is it? fever"], progress=False)
-        assert np.allclose(rows[0], rows[1], atol=1e-6)
-
     def test_never_touches_the_network(self, monkeypatch):
         def refuse(*args, **kwargs):
             raise AssertionError("the network was touched")
@@ -157,13 +153,13 @@ class TestMiniLM:
 
 
 class TestMedCPT:
-    def expected(self, folder, *texts, **options):
+    def expected(self, folder, *texts, truncation=True, **options):
         """CLS vector computed with transformers alone."""
         import torch
         from transformers import AutoModel, AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        tokens = tokenizer(*texts, truncation=True, return_tensors="pt", **options)
+        tokens = tokenizer(*texts, truncation=truncation, return_tensors="pt", **options)
         with torch.inference_mode():
             cls = AutoModel.from_pretrained(folder)(**tokens).last_hidden_state[0, 0].numpy()
         return cls / np.linalg.norm(cls)
@@ -180,18 +176,27 @@ class TestMedCPT:
         assert np.allclose(got, self.expected(towers[0], "test the heart"), atol=1e-5)
         assert not np.allclose(got, self.expected(towers[1], "test the heart"), atol=1e-2)
         assert encoder.fingerprints["query"] != encoder.fingerprints["article"]
+        # Another query length does not make the vectors of a whole corpus stale.
+        short = medcpt(towers, query_tokens=64).fingerprints
+        assert short["article"] == encoder.fingerprints["article"]
+        assert short["query"] != encoder.fingerprints["query"]
 
-    def test_tokens_of_a_title_count_where_it_is_read(self, towers):
-        encoder = medcpt(towers, article_tokens=20)
-        # [CLS], title, [SEP], text, [SEP]; and an empty title.
-        assert encoder.unread([("sign " * 9, "pain " * 9), ("", "pain " * 9)]).tolist() == [1, 0]
+    def test_several_devices_share_the_work(self, towers, monkeypatch):
+        """Their processes are the library's: it is given all devices, one is given to none."""
+        for devices, given in ((["cpu", "cpu"], {"device": ["cpu", "cpu"]}), (["cpu"], {})):
+            encoder, options = medcpt(towers, device=devices), {}
+            model = encoder._model("article")
 
-    def test_several_devices_share_the_work_and_give_the_same_rows(self, towers):
-        """Two processes on the CPU stand in for two GPUs."""
-        items = [(f"fever {i}", "test the heart " * (i % 5 + 1)) for i in range(40)]
-        one = medcpt(towers).encode(items, "article", progress=False)
-        two = medcpt(towers, device=["cpu", "cpu"]).encode(items, "article", progress=False)
-        assert np.allclose(one, two, atol=1e-6)
+            def encode(texts, model=model, options=options, **more):
+                options.update(more)
+                return np.ones((len(texts), 32), np.float32)
+
+            monkeypatch.setattr(model, "encode_document", encode)
+            assert encoder.encode(TEXTS, "article", progress=False).shape == (6, 32)
+            assert {k: v for k, v in options.items() if k == "device"} == given
+            # A packed layer cannot be sent to another process.
+            packed = any("forward" in vars(layer) for layer in model.modules())
+            assert not (packed and len(devices) > 1)
 
     @pytest.mark.parametrize("tokens", [64, 512])
     def test_queries_are_cut_at_query_tokens(self, towers, tokens):
@@ -201,34 +206,12 @@ class TestMedCPT:
         assert np.allclose(rows[0], rows[1], atol=1e-6)
         assert not np.allclose(rows[0], rows[2], atol=1e-6)
 
-    def test_query_length_leaves_the_articles_fingerprint(self, towers):
-        short, long = medcpt(towers, query_tokens=64), medcpt(towers)
-        assert short.fingerprints["article"] == long.fingerprints["article"]
-        assert short.fingerprints["query"] != long.fingerprints["query"]
-
     def test_a_long_document_never_eats_the_question(self, towers):
         encoder = medcpt(towers, query_tokens=64)
         question, document = "sign of " * 10, "the kidney dose " * 50
         got = encoder.encode([(question, document)], "query", progress=False)[0]
         cut = {"truncation": "only_second", "max_length": 64}
-        assert np.allclose(got, self.expected_pair(towers[0], question, document, cut), atol=1e-5)
-
-    def test_a_question_that_fills_the_tower_leaves_no_document(self, towers):
-        encoder = medcpt(towers, query_tokens=64)
-        question = "sign of kidneyx " * 40
-        rows = encoder.encode([(question, "fever"), (question, "")], "query", progress=False)
-        assert np.allclose(rows[0], rows[1], atol=1e-6)
-
-    def expected_pair(self, folder, question, document, cut):
-        import torch
-        from transformers import AutoModel, AutoTokenizer
-
-        tokens = AutoTokenizer.from_pretrained(folder)(
-            question, document, return_tensors="pt", **cut
-        )
-        with torch.inference_mode():
-            cls = AutoModel.from_pretrained(folder)(**tokens).last_hidden_state[0, 0].numpy()
-        return cls / np.linalg.norm(cls)
+        assert np.allclose(got, self.expected(towers[0], question, document, **cut), atol=1e-5)
 
 
 class TestSentenceTransformers:
@@ -285,6 +268,22 @@ class TestDevices:
             assert encoder.fingerprint.endswith("float16") and encoder.batch_size > 8
         else:
             assert encoder.devices == ["cpu"] and encoder.fingerprint.endswith("float32")
+
+
+FINGERPRINTS = {
+    "minilm": "minilm|<files>|own pooling|256 tokens|unit|float32",
+    "medcpt": "medcpt|<files>|cls pooling|512 tokens|unit|float32",
+    "st": "st|<files>|own pooling|512 tokens|unit|float32",
+    "hash": "hash|crc32 of words and word pairs|256|unit length",
+}
+"""Byte for byte: caches of vectors are found by them."""
+
+
+def test_a_fingerprint_stays_as_it_is(encoder):
+    print_ = encoder.fingerprints["article"]
+    parts = print_.split("|")
+    wanted = FINGERPRINTS[encoder.name.split(":")[0]]
+    assert print_ == wanted.replace("<files>", parts[1])
 
 
 class TestHash:

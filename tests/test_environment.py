@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lib import environment, profiles
+from lib import environment, model_files, profiles
 from lib.base import paths
 from lib.llm import small_model
-from lib.search import model_files
 from tests.committed import committed
 
 

@@ -16,11 +16,12 @@ import pandas as pd
 import pytest
 
 from lib.base import paths, provenance
-from lib.data import ddx_mini
-from lib.data.benchmark import Benchmark
+from lib.benchmarks import ddx_mini
+from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
-from lib.data.questions import Question, load_questions
 from lib.data.store import PassageStore
+from lib.datasets import Question, load_questions
+from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, ScriptedChat, current_tag
 from lib.llm.recorder import Recorder
 from lib.methods import METHODS, Budget, Hypotheses, Text
@@ -32,7 +33,6 @@ from lib.profiles import load_profile, methods_of
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
 from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import Pair, claims, long_values, mean_interval
 from lib.studies.grid import again, controls, paper_setup

@@ -50,7 +50,7 @@ from lib.explorer.widget import explore, picture, texts
 from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.search.embed import load_encoder
+from lib.embed import load_encoder
 from lib.search.index import DenseIndex
 from lib.ways import Hypotheses, Text
 
@@ -234,7 +234,7 @@ def test_broken_rows_are_named_with_the_next_command(tmp_path, monkeypatch):
 
 def test_what_a_passage_is_on_an_exam():
     from lib.data.judgments import Evidence
-    from lib.data.questions import Question
+    from lib.datasets import Question
 
     question = Question("q", "?", {"A": "a", "B": "b"}, "A", "medqa")
     found = {

@@ -105,7 +105,7 @@ import numpy as np, pandas as pd
 from lib.base import files, paths, provenance
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 from lib.search.vectors import encode_cached
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 texts = [f"text {i}" for i in range(300)]

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from lib.base import provenance
 from lib.base.paths import results
 from lib.data.passages import Passage
-from lib.data.question_sets import question_sets, sampled
-from lib.data.questions import Question, load_questions
 from lib.data.store import PassageStore
+from lib.datasets import Question, load_questions, question_sets, sampled
+from lib.embed import HashEncoder
 from lib.llm.chat import REFERENCE, ChatModel, Reply, ScriptedChat
 from lib.llm.recorder import Recorder
 from lib.methods import METHODS, Budget, Expansion, Hypotheses, Sparse, Text
@@ -29,7 +29,6 @@ from lib.profiles import load_profile, methods_of
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
 from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.accuracy import accuracy_table, cost_table
 from lib.studies.grid.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid

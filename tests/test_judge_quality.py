@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.studies.real import quality
 from lib.studies.real.quality import (
     agreement,

@@ -11,13 +11,9 @@ import pandas as pd
 import pytest
 
 from lib.data.judgments import Evidence
-from lib.data.pair_judgments import (
-    Verdict,
-    read_pair_judgments,
-    verdicts,
-)
+from lib.data.judgments import Verdict, read_pair_judgments, verdicts
 from lib.profiles import load_profile
-from lib.search.embed import load_encoder
+from lib.embed import load_encoder
 from lib.studies.contradiction import study
 from lib.studies.evidence.load import load_evidence
 from lib.studies.judged import contrast, fresh, quality, tables

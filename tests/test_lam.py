@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import lib.study
-from lib import data
+from lib import benchmarks
 from lib.base import paths, provenance
-from lib.data import benchmark_makers, ddx_mini, load_benchmark
+from lib.benchmarks import benchmark_makers, ddx_mini, load_benchmark
+from lib.embed import HashEncoder
 from lib.profiles import Profile, load_profile
 from lib.search.adaptive import drift_budget
 from lib.search.contrast import matched_rotation
-from lib.search.embed import HashEncoder
 from lib.stats import METRICS, exact_mcnemar, measure
 from lib.studies.grid.experiment import open_experiment
 from lib.studies.lam import arms, claims, tables, views
@@ -599,7 +599,7 @@ def newcomer(own_folders, monkeypatch):
 
     def register(make) -> Benchmarks:
         own = {"newcomer": make, "known": lambda encoder: replace(a_small_set(), name="known")}
-        monkeypatch.setattr(data, "benchmark_makers", lambda: makers | own)
+        monkeypatch.setattr(benchmarks, "benchmark_makers", lambda: makers | own)
         return Benchmarks(profile_of(lambdas=(0.0, 1.0)), HashEncoder())
 
     return register

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.data.documents import parse_xml
+from lib.data.passages import parse_xml
 from lib.studies.evidence.leaflets import load_labels, read_cmi, read_label
 from lib.studies.evidence.records import HEADINGS, Need, inner_text
 

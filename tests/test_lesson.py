@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.methods.base import Fusion
 from lib.plots import caption
 from lib.plots.figures import wrong_rows
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.search.merge import merge_rrf
 from lib.stats import long_values

@@ -8,15 +8,15 @@ import nbformat
 import pandas as pd
 import pytest
 
-from lib import notebooks
+from lib import index_build, notebooks
 from lib.base import paths
 from lib.base.rows import Unfinished
-from lib.data import corpus_index, ddx_mini, load_benchmark
-from lib.data.question_sets import few, question_sets
+from lib.benchmarks import ddx_mini, load_benchmark
+from lib.datasets import few, question_sets
+from lib.embed import HashEncoder
 from lib.limit import PASSAGES, labelled, limited, makes_real
 from lib.place import store_of
 from lib.profiles import load_profile
-from lib.search.embed import HashEncoder
 from lib.studies import neighbours
 from lib.studies.grid.cells import Grid
 from lib.studies.lam import tables as lam_tables
@@ -52,7 +52,7 @@ def test_a_limited_benchmark_asks_few_of_each_half_and_is_otherwise_itself():
 
 
 def test_fewer_passages_by_hash_and_every_labelled_one(own_folders):
-    whole, profile = corpus_index.corpus_store(["ddx-mini"]), mini(1)
+    whole, profile = index_build.corpus_store(["ddx-mini"]), mini(1)
     store = store_of(profile, ENCODER)
     asked = [q.qid for questions in question_sets(["ddx-mini"], 1).values() for q in questions]
     asked += limited(load_benchmark("ddx-mini"), 1).qids

@@ -20,7 +20,7 @@ import pytest
 
 from lib.base.paths import ROOT
 from lib.base.secrets import BLOT
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm import small_model
 from lib.llm.chat import (
     REFERENCE,

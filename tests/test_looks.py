@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from lib.base import paths
-from lib.data import benchmark_makers
+from lib.benchmarks import benchmark_makers
 from lib.data.looks import COLUMNS, note_look, read_looks
 from lib.study import errata, primary_tests
 
@@ -144,3 +144,13 @@ def test_what_was_declared_is_never_edited_and_errata_stand_beside_it():
     assert hashlib.sha256(content[:length]).hexdigest() == sha256
     assert any("BioASQ's labels" in erratum for erratum in errata("real"))
     assert errata("ddx-fresh") == []
+
+
+def test_every_declared_test_names_a_metric_two_arms_and_a_direction():
+    declared = primary_tests()["real"]
+    assert 0 < declared["margin"] < 0.2
+    for test in declared["test"]:
+        assert test["metric"] in ("hit_right", "misled", "p_at_5")
+        assert test["arm"] != test["against"]
+        assert test.get("sign", 1) == (-1 if test["metric"] == "misled" else 1)
+    assert len(declared["test"]) == 15

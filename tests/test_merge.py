@@ -51,12 +51,6 @@ def test_rrf_adds_reciprocal_ranks_from_one():
     assert merge_rrf([PUBMED, BOOKS], 1, rrf_k=0).scores[0, 0] == pytest.approx(1.0)
 
 
-def test_rrf_constant_decides_between_agreement_and_a_first_place():
-    lists = [hits("a:3 b:2 c:1"), hits("d:3 b:2 c:1")]
-    assert found(merge_rrf(lists, 1, rrf_k=60)) == "b"
-    assert found(merge_rrf(lists, 1, rrf_k=0)) == "a"  # 1/1 = 1/2 + 1/2: a tie, by id
-
-
 def test_balanced_takes_turns_and_skips_what_is_there():
     merged = merge_balanced([PUBMED, BOOKS], 5)
     assert (found(merged), found(merged, 1)) == ("c b a d e", "x")

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import methods
 from lib.data.passages import Passage
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.expansion import hypotheses, validity
 from lib.llm.chat import (
     REFERENCE,
@@ -31,15 +31,12 @@ from lib.llm.chat import (
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, is_in, quoted
 from lib.methods import METHODS, Budget, Expansion, Fusion, Hypotheses, Method, Sparse, Text, Way
-from lib.methods.base import Step, stem
+from lib.methods.base import Step
 from lib.methods.rag2 import RAG2
 from lib.profiles import load_profile, methods_of
 from lib.run import Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
-from lib.studies.real.texts import KINDS
-from tests.shipped import SHIPPED
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "C": "", "D": "febuxostat"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
@@ -292,20 +289,6 @@ def test_a_budget_names_the_prompts_and_the_passages_they_show(name):
             assert len(line.split()) <= budget.words + 1  # its number
 
 
-def test_methods_that_ask_nobody_have_no_budget(method):
-    assert (method.budget() is None) == (not method.needs_llm)
-
-
-def test_methods_with_one_budget_make_the_same_requests():
-    same = [n for n in SHIPPED if EVERY[n].budget() == METHODS["chr"].budget()]
-    assert same == ["hplus", "chr"]
-    one, two = (asked_of(EVERY[n])[1] for n in same)
-    assert one.asked == two.asked and one.options == two.options
-    assert replace(METHODS["chr"], lam=0.3).budget() == METHODS["chr"].budget()
-    for changed in ({"seed": 1}, {"temperature": 0.5}, {"max_tokens": 9}):
-        assert replace(METHODS["chr"], **changed).budget() != METHODS["chr"].budget()
-
-
 @pytest.mark.parametrize("name", ASKING)
 @pytest.mark.parametrize("end", ["stop", "length"])
 def test_a_trace_has_every_reply_so_that_validity_and_cost_can_be_counted(name, end):
@@ -339,9 +322,7 @@ def test_no_two_generations_share_a_seed_and_the_seed_moves_them_all(name):
     ("name", "setting"),
     [
         ("query2doc", {"shots": 3}),
-        ("query2doc", {"dense": "pairs"}),
         ("csqe", {"mode": "single"}),
-        ("csqe", {"first_stage": "medcpt"}),
         ("thinkqe", {"thinking": "on"}),
     ],
 )
@@ -351,28 +332,7 @@ def test_a_setting_that_does_not_exist_is_refused(name, setting):
         replace(METHODS[name], **setting)
 
 
-def test_the_methods_of_the_tables_of_record_have_their_order():
-    assert [name for name in METHODS if name in SHIPPED] == list(SHIPPED)
-
-
-def test_the_stem_lists_options_by_letter():
-    assert stem(QUESTION, False) == QUESTION.text
-    assert stem(QUESTION, True).split("\n")[1:] == [
-        "A. allopurinol",
-        "B. colchicine",
-        "C. ",
-        "D. febuxostat",
-    ]
-
-
 # standard ----------------------------------------------------------------------------------------
-
-
-def test_standard_is_the_question_on_the_query_tower_or_for_bm25():
-    dense = asked_of(METHODS["standard"])[0].request
-    assert dense == Hypotheses((Text(QUESTION.text, 1.0, "query", "question"),))
-    sparse = asked_of(methods.standard.Standard(sparse=True))[0].request
-    assert sparse == Sparse(QUESTION.text)
 
 
 # CHR and its control -----------------------------------------------------------------------------
@@ -404,18 +364,6 @@ def test_the_control_has_the_identical_texts_and_subtracts_nothing():
     zero, llm = asked_of(replace(METHODS["chr"], lam=0.0))
     assert zero.request == plus.request
     assert llm.asked == asked_of(METHODS["hplus"])[1].asked  # so one recording serves both
-
-
-def test_chr_with_the_question_a_pool_and_another_tower():
-    chr_ = replace(METHODS["chr"], lam=0.5, question_weight=0.3, pool=50, tower="query")
-    request = asked_of(chr_)[0].request
-    assert weights(request) == [
-        ("target", 1.0, "query"),
-        ("mimic", 1.0, "query"),
-        ("question", 0.0, "query"),
-    ]
-    assert request.texts[2].text == QUESTION.text
-    assert request.way == Way(lam=0.5, question_weight=0.3, pool=50)
 
 
 @pytest.mark.parametrize("settings", [{}, {"lam": 0.4}, {"question_weight": 0.7}, {"lam": -0.5}])
@@ -457,15 +405,6 @@ def test_a_reply_broken_twice_fails_the_question_and_one_repaired_is_flagged(
 # HyDE --------------------------------------------------------------------------------------------
 
 
-def test_hyde_is_the_question_and_eight_passages_of_one_request():
-    expansion, llm = asked_of(METHODS["hyde"])
-    roles = [(t.role, t.weight, t.tower) for t in expansion.request.texts]
-    assert roles == [("question", 1.0, "query")] + [("passage", 1.0, "article")] * 8
-    assert [(o["n"], o["temperature"]) for o in llm.options] == [(8, 0.7)]
-    bare = asked_of(replace(METHODS["hyde"], include_question=False, samples=3))[0].request
-    assert [t.role for t in bare.texts] == ["passage"] * 3
-
-
 def test_hyde_drops_and_counts_empty_passages_and_fails_without_any():
     hyde = replace(METHODS["hyde"], samples=4)
     expansion = hyde.expand(QUESTION, Script("one", "", " \n", "two "), no_search)
@@ -481,7 +420,6 @@ def test_hyde_drops_and_counts_empty_passages_and_fails_without_any():
 Q = QUESTION.text
 EXTRACT = 'No [2] helps, but [1] says "Gout is of the toe." and “sepsis is "not" gout”'
 SPANS = 'Gout is of the toe. sepsis is "not" gout'
-PLAIN = "Nothing helps."
 BOTH = json.dumps({"passage": " A gout attack. ", "sentences": ["One toe.", Q, " ", "Two toes."]})
 THOUGHT = ["<think>a</think>one gout", "b</think> two toes", "", "three", "<think>four", "five"]
 VECTORS = {
@@ -516,24 +454,6 @@ VECTORS = {
             (1, "article", "passage 3"),
         ],
     ),
-    "csqe, one of each": (
-        "csqe",
-        {},
-        ["", "gout b", PLAIN, EXTRACT],
-        [(2, "query", Q), (1, "article", "gout b"), (1, "article", SPANS)],
-    ),
-    "csqe, n = 3": (
-        "csqe",
-        {"samples": 3, "tower": "query"},
-        ["", "", "b", "", EXTRACT, ""],
-        [(3, "query", Q), (1, "query", "b"), (1, "query", SPANS)],
-    ),
-    "csqe, no passage": (
-        "csqe",
-        {},
-        ["", "", PLAIN, EXTRACT],
-        [(2, "query", Q), (1, "article", SPANS)],
-    ),
     "csqe, verified": (
         "csqe",
         {"verify_extracts": True, "depth": 12},
@@ -566,12 +486,6 @@ VECTORS = {
             *((0.1875, "article", t) for t in ("one gout", "two toes", "three", "five")),
         ],
     ),
-    "thinkqe, as in Table 3": (
-        "thinkqe",
-        {"samples": 1, "question_share": 0.4},
-        ["a toe", " ", "gout b"],
-        [(0.4, "query", Q), (0.3, "article", "a toe"), (0.3, "article", "gout b")],
-    ),
 }
 
 
@@ -589,18 +503,6 @@ def test_a_method_searches_with_the_vector_its_paper_describes(case, retriever):
 
 
 # Query2Doc ---------------------------------------------------------------------------------------
-
-
-def test_query2doc_asks_once_after_four_examples_or_after_none():
-    for shots, budget in ((4, 128), (0, 512)):
-        query2doc = replace(METHODS["query2doc"], shots=shots, max_tokens=budget)
-        expansion, llm = asked_of(query2doc)
-        (options,) = llm.options
-        assert (options["n"], options["temperature"], options["max_tokens"]) == (1, 1.0, budget)
-        assert llm.prompts.count("Question: ") == llm.prompts.count("Passage:") == shots + 1
-        assert llm.prompts.endswith(f"Question: {QUESTION.text}\nPassage:")
-    assert METHODS["query2doc"].shots == 4 and METHODS["query2doc"].max_tokens == 128
-    assert expansion.request.texts[0].text == (QUESTION.text, expansion.trace["passages"][0])
 
 
 def test_query2doc_for_bm25_is_the_question_five_times_and_the_passage():
@@ -658,22 +560,6 @@ def test_csqe_asks_two_prompts_for_two_samples_each_about_the_first_documents():
     assert searched[1] == (Sparse(Q), 4)
 
 
-def test_csqe_logs_the_share_of_quotes_that_the_documents_have():
-    said = [
-        "p",
-        "p",
-        f'"gout is an ARTHRITIS" "{Q}" "gout is a plant"',
-        '"colchicine treats gout."',
-    ]
-    trace = METHODS["csqe"].expand(QUESTION, Script(*said), no_search).trace
-    assert trace["spans"] == [
-        [("gout is an ARTHRITIS", True), ("gout is a plant", False)],
-        [("colchicine treats gout.", True)],
-    ]
-    assert trace["found_share"] == pytest.approx(2 / 3)
-    assert METHODS["csqe"].expand(QUESTION, Script(*"pppp"), no_search).trace["found_share"] is None
-
-
 def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
     single = replace(METHODS["csqe"], mode="single_call")
     failed = single.expand(QUESTION, Script('{"passage": "a"}', '{"sentences": []}'), no_search)
@@ -695,12 +581,9 @@ def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
         ("[1] “One.” and “ Two. ”", ["One.", "Two."]),
         ('"straight" and “curly”', ["straight", "curly"]),
         ('“the "best" drug”', ['the "best" drug']),
-        ('"the “best” drug"', ["the “best” drug"]),
         ("“the “best” drug” “b”", ["the “best” drug", "b"]),
         ('"forgotten\n[2] "Two."', ["Two."]),
-        ("“forgotten\n[2] “Two.”", ["Two."]),
         ("It's 'single', the patient's.", []),
-        ("[1] Nothing is quoted.", []),
         ('"" “”', []),
         ("", []),
     ],
@@ -793,49 +676,6 @@ def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
     assert len(set(shown)) == 10  # the second search was the third: what came again is not shown
 
 
-def test_thinkqe_shows_128_words_and_says_where_nothing_is_new():
-    def search(request, k):
-        return [("d0", "word " * 300)]
-
-    llm = Script()
-    trace = METHODS["thinkqe"].expand(QUESTION, llm, search).trace
-    assert trace["rounds"][0]["shown"] == [("d0", " ".join(["word"] * 128))]
-    assert trace["rounds"][1]["shown"] == [] and "(no passages)" in llm.asked[1][-1]["content"]
-
-
-@pytest.mark.parametrize(
-    ("reply", "end", "none", "thinking"),
-    [
-        ("a passage ", "stop", "a passage", "a passage"),
-        ("<think>why</think>\na passage", "stop", "a passage", "a passage"),
-        ("why</think>a passage", "length", "a passage", "a passage"),
-        ("a</think>b</think>c", "stop", "c", "c"),
-        ("still thinking", "length", "still thinking", ""),
-        ("<think>still thinking", "stop", "", ""),
-        ("<think>why</think> ", "stop", "", ""),
-    ],
-)
-def test_thinking_is_left_out_of_the_query_and_kept_in_the_replies(reply, end, none, thinking):
-    for mode, text in (("none", none), ("prompted", thinking), ("native", thinking)):
-        thinkqe = replace(METHODS["thinkqe"], thinking=mode, rounds=1, samples=1)
-        expansion = thinkqe.expand(QUESTION, Script(reply, end=end), no_search)
-        assert expansion.trace["rounds"][0]["texts"] == [text]
-        (kept,) = expansion.trace["replies"]
-        for word in ("why", "still thinking"):
-            assert (word in kept.text + kept.thinking) == (word in reply)
-        assert (expansion.request is None) == (not text) == bool(expansion.trace.get("error"))
-        assert expansion.trace["cut"] == (end == "length")
-
-
-def test_only_prompted_thinking_is_asked_for():
-    asked = {
-        m: asked_of(replace(METHODS["thinkqe"], thinking=m))[1].prompts
-        for m in ("none", "native", "prompted")
-    }
-    assert asked["none"] == asked["native"] and "think>" not in asked["none"]
-    assert "<think>" in asked["prompted"] and "</think>" in asked["prompted"]
-
-
 # a method of your own ----------------------------------------------------------------------------
 
 MINE = '''
@@ -908,20 +748,6 @@ def test_hypotheses_are_a_table_with_failures_and_whether_the_answer_is_named():
     assert shown[["calls", "prompt_tokens", "output_tokens"]].isna().all()
 
 
-@pytest.mark.parametrize(("said", "named"), [("Colchicine", True), ("Colchicinelike", False)])
-def test_an_answer_inside_another_word_is_not_named(said, named):
-    rules = [{"match": QUESTION.text, "text": GOOD.replace("It is gout", f"Give {said}")}]
-    table = hypotheses(METHODS["chr"], [QUESTION], ScriptedChat(rules))
-    assert table["names_answer"].tolist() == [named]
-
-
-def test_costs_stand_beside_real_generations_only():
-    table = hypotheses(METHODS["chr"], [QUESTION, replace(QUESTION, qid="q2")], Script("bad"))
-    shown = validity({"mine": table}, "script").iloc[0]
-    assert (shown["calls"], shown["prompt_tokens"], shown["output_tokens"]) == (3, 15, 9)
-    assert (shown["valid"], shown["repaired"]) == (2, 1)
-
-
 # RAG2 --------------------------------------------------------------------------------------------
 
 
@@ -956,23 +782,6 @@ def test_rag2_asks_for_a_rationale_only_where_something_reads_it(settings, query
     assert expansion.after[0].query == query
     (searched,) = texts_of(expansion.request)
     assert searched == (QUESTION.text if method.query == "question" else "passage 0 about gout")
-
-
-def test_rag2_asks_for_steps_and_an_option_and_recorded_rationales_keep_their_prompt():
-    _, llm = asked_of(RAG2())
-    assert "step by step" in llm.prompts and "one option" in llm.prompts
-    assert "A. allopurinol" in llm.prompts
-    _, recorded = asked_of(KINDS["rationale"].method)
-    assert "one short paragraph" in recorded.prompts and "step" not in recorded.prompts
-
-
-def test_rag2_without_steps_is_one_plain_search_and_refuses_what_it_cannot_do():
-    expansion, _ = asked_of(RAG2())
-    assert (expansion.after, expansion.depth) == ((), 0)
-    with pytest.raises(ValueError, match="leaves some of 3 sources out"):
-        RAG2(sources=("a", "b", "c"), depth=2)
-    with pytest.raises(ValueError, match="query is one of"):
-        RAG2(query="answer")
 
 
 def test_rag2_ends_with_what_its_steps_leave(retriever):

@@ -14,9 +14,10 @@ from scipy import stats
 
 from lib.base import paths
 from lib.base.files import read_manifest
-from lib.data import ddx_mini
-from lib.data.benchmark import shared_ngrams
-from lib.data.questions import Question
+from lib.benchmarks import ddx_mini
+from lib.benchmarks.base import shared_ngrams
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder
@@ -26,7 +27,6 @@ from lib.methods.chr import written_pair
 from lib.plots import figures, plot_dots
 from lib.report import reported
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.experiment import CHOSEN
 from lib.studies.mimics import cases, tables

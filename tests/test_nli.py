@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from lib.base import paths
 from lib.base.downloads import load_registry
 from lib.base.files import read_jsonl, sha256_file
-from lib.search.embed import HashEncoder, load_encoder
+from lib.embed import HashEncoder, load_encoder
 from lib.search.vectors import encode_small
 from lib.studies.contradiction import cnt
 from lib.studies.contradiction.cnt import pair_scores

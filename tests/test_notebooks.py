@@ -16,10 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import notebooks
+from lib import index_build, notebooks
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
-from lib.data import corpus_index
 from lib.pages.readable import NAMES
 from lib.profiles import load_profile
 from lib.studies.grid.experiment import open_experiment
@@ -429,7 +428,7 @@ def test_what_notebooks_search_on_mini_is_embedded_before_they_run(monkeypatch):
         embedded.append((encoder.fingerprint, len(items)))
         return [np.zeros((len(items), encoder.dim), np.float32)]
 
-    monkeypatch.setattr(corpus_index, "encode_cached", noted)
+    monkeypatch.setattr(index_build, "encode_cached", noted)
     notebooks.prepare("mini", {})
     beforehand = set(embedded)
     embedded.clear()

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.base import paths
-from lib.data.corpora import cut
-from lib.data.ddx_mini import read
+from lib.benchmarks.ddx_mini import read
+from lib.corpora import cut
+from lib.embed import HashEncoder, load_encoder
 from lib.explorer import own
 from lib.explorer.lines import CHOICES, way_of
 from lib.explorer.rows import CLASSES, DEPTH, Place, View
@@ -23,7 +24,6 @@ from lib.explorer.widget import explore
 from lib.llm.chat import LLMError
 from lib.place import open_retriever
 from lib.profiles import load_profile
-from lib.search.embed import HashEncoder, load_encoder
 from tests.fault_server import FaultServer
 
 QUESTION = "Which drug stops the seizure of a child with a fever that lasts ten minutes?"

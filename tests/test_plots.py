@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from lib import plots
-from lib.data import load_benchmark
+from lib.benchmarks import load_benchmark
 from lib.methods import METHODS
 from lib.plots import caption, figures, labels, style
 from lib.plots.captions import moved

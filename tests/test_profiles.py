@@ -16,11 +16,11 @@ import pytest
 from lib import profiles
 from lib.base import paths
 from lib.base.parameters import LARGEST_LAM, check_k, check_lam, check_limit, one_of
-from lib.data import benchmark_makers
+from lib.benchmarks import benchmark_makers
 from lib.data.passages import CORPORA
+from lib.embed import HashEncoder
 from lib.methods import METHODS
 from lib.profiles import ROWS, load_profile, methods_of, profile_names, profile_table
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM
 from lib.studies.grid.controls import CONTROLS

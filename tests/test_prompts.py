@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm import prompts
 from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import Prompt, load_prompt

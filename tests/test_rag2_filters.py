@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 from lib.data.passages import Passage
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.stats import auroc
 from lib.studies.rag2 import filters
 from lib.studies.rag2.filters import (

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from lib.base.files import read_jsonl
 from lib.data.passages import Passage
-from lib.data.questions import Question, load_bioasq_all, load_questions
-from lib.data.real import load_real
+from lib.datasets import Question, load_bioasq_all, load_questions, load_real
+from lib.embed import HashEncoder
 from lib.llm.small_model import SHA256
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.rag2 import rationales as parts
 from lib.studies.rag2.labels import (

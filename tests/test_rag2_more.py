@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.base.files import read_jsonl, write_jsonl_gz
-from lib.data.corpora import load_passages
+from lib.corpora import load_passages
 from lib.data.passages import Passage
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.data.store import PassageStore
 from lib.llm.chat import ChatModel, Reply
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Fusion
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.rag2 import case, small_writer, writers
 from lib.studies.rag2 import long_answers as long
@@ -538,7 +538,7 @@ def test_the_case_is_consistent():
 
 @pytest.mark.mirror
 def test_the_vignette_is_nobodys_text(mirror):
-    from lib.data.questions import load_questions
+    from lib.datasets import load_questions
 
     ours = set(long._runs(" ".join([case.CASE.text, case.RATIONALE, case.STRAYING])))
     for question in load_questions("medqa"):

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 from lib.stats import auroc
 from lib.studies.rag2 import reranker
 from lib.studies.rag2.filters import Bm25Filter

@@ -10,10 +10,10 @@ import pytest
 
 from lib.data.judgments import Evidence
 from lib.data.passages import Passage
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import claims
 from lib.studies.rag2 import filtering

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from lib.base import paths, provenance
-from lib.data.benchmark import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
+from lib.embed import HashEncoder
 from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import measure
 from lib.studies.lam import reading

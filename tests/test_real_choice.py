@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.data.judgments import Evidence, evidence
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.studies.real.arms import LAMBDAS, added_arms, arms_of
 from lib.studies.real.choice import (
     choices,

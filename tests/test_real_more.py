@@ -7,15 +7,15 @@ import json
 import pandas as pd
 import pytest
 
-from lib.data.corpora import load_passages
-from lib.data.real import load_real
+from lib.corpora import load_passages
 from lib.data.store import PassageStore
+from lib.datasets import load_real
+from lib.embed import HashEncoder
 from lib.llm.chat import ScriptedChat
 from lib.llm.recorder import Recorder
 from lib.pages import render
 from lib.plots.captions import Lookup
 from lib.run import Retriever
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.real.second_encoder import compared
 from tools.own_writer import SHOWN, ask_again, beside_the_recorded, written_by

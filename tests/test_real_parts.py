@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lib.data.judgments import Evidence
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import ScriptedChat
 from lib.methods.base import Expansion
 from lib.pages.render import finding

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods.base import Expansion
 from lib.studies.real.tables import (
     LAMBDA_COLUMNS,

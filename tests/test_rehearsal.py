@@ -23,9 +23,9 @@ import pytest
 from lib.base import paths
 from lib.cost import needs
 from lib.cost.ledger import recorded
-from lib.data import load_benchmark
-from lib.data.benchmark import Benchmark
-from lib.data.corpora import load_passages
+from lib.benchmarks import load_benchmark
+from lib.benchmarks.base import Benchmark
+from lib.corpora import load_passages
 from lib.data.medrag import SOURCES
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
@@ -36,7 +36,7 @@ from lib.place import retriever_for
 from lib.plots import plot_differences
 from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
-from lib.search.embed import HashEncoder, load_encoder
+from lib.embed import HashEncoder, load_encoder
 from lib.studies.grid import relevance
 from tests.rehearsal import run as rehearsal
 from tests.rehearsal import stand_ins
@@ -326,7 +326,7 @@ def test_the_stand_in_towers_are_two_models_made_the_same_each_time(here, tmp_pa
 def test_with_a_mirror_the_questions_are_the_papers_and_their_snippets_are_there(
     mirror, tmp_path, monkeypatch
 ):
-    from lib.data.question_sets import question_sets
+    from lib.datasets import question_sets
 
     here = rehearsal.prepare(tmp_path, mirror, sample=2)
     for name, value in here.environment("").items():

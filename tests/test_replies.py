@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.base.paths import RECORDINGS
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import ChatModel, Reply, ask_json
 from lib.llm.recorder import Recorder
 from lib.llm.replies import part, read_objects

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from lib.base.paths import ROOT
 from lib.base.provenance import make_or_reuse
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.methods import METHODS, Expansion, Hypotheses, Way
 from lib.profiles import load_profile
 from lib.report import PAPER_NAMES, nine_digits, pivot, pooled, reported, verdict
 from lib.run import Retriever, execute
 from lib.search.contrast import matched_rotation, shifted_query
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.stats import mcnemar_p, paired
 from lib.studies.grid.accuracy import accuracy_table, answer_values, claims, cost_table

@@ -12,17 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import methods
-from lib.data import corpus_index
+from lib import index_build, methods
 from lib.data.passages import Passage
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.methods import METHODS, Expansion, Fusion, Hypotheses, Sparse, Text, Way
-from lib.methods.after import Filter, Rerank
 from lib.methods.base import Taken
+from lib.methods.postprocess import Filter, Rerank
 from lib.run import RUN_COLUMNS, Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 
 WORDS = [f"word{i}" for i in range(25)]
@@ -539,7 +538,7 @@ def two_corpora(tmp_path, own_folders) -> PassageStore:
 
 
 def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(two_corpora):
-    index = corpus_index.build_index(two_corpora, PLAIN, progress=False)
+    index = index_build.build_index(two_corpora, PLAIN, progress=False)
     assert index.ids.tolist() == two_corpora.ids()
     vectors = PLAIN.encode([p.text for p in two_corpora])
     assert np.array_equal(index.vectors(np.arange(6)), vectors)
@@ -550,42 +549,42 @@ def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(two_corpor
         return set(hits.ids[0].tolist())
 
     everything = set(two_corpora.ids())
-    assert kept(corpus_index.only(index, ["bioasq"])) == {"bioasq:000001", "GOUT-1"}
-    assert kept(corpus_index.without(index, [])) == everything
-    assert kept(corpus_index.without(index, ["medquad:3_GHR_QA"])) == everything - {
+    assert kept(index_build.only(index, ["bioasq"])) == {"bioasq:000001", "GOUT-1"}
+    assert kept(index_build.without(index, [])) == everything
+    assert kept(index_build.without(index, ["medquad:3_GHR_QA"])) == everything - {
         "medquad:3_GHR_QA/a-1",
         "medquad:3_GHR_QA/a-2#0",
     }
-    both = corpus_index.without(corpus_index.only(index, ["medquad"]), ["medquad:3_GHR_QA"])
+    both = index_build.without(index_build.only(index, ["medquad"]), ["medquad:3_GHR_QA"])
     assert kept(both) == {"medquad:30_OTHER/a-1", "GOUT-1"}
 
 
 def test_a_corpus_added_leaves_the_vectors_of_the_others(two_corpora, tmp_path):
-    corpus_index.build_index(two_corpora, PLAIN, progress=False)
+    index_build.build_index(two_corpora, PLAIN, progress=False)
     more = [Passage("openstax:1", "", "a new text", "openstax", {}), *two_corpora]
     store = PassageStore.build(tmp_path / "more.sqlite", more)
     encoder = Counting()
-    corpus_index.build_index(store, encoder, progress=False)
+    index_build.build_index(store, encoder, progress=False)
     assert {text for _, (_, text) in encoder.seen} == {"a new text"}
 
 
 def test_the_bundled_corpus_is_stored_once_and_described(own_folders, capsys):
-    store = corpus_index.corpus_store(["ddx-mini"])
+    store = index_build.corpus_store(["ddx-mini"])
     assert "reading ddx-mini" in capsys.readouterr().err
-    assert corpus_index.corpus_store(["ddx-mini"]).path == store.path
+    assert index_build.corpus_store(["ddx-mini"]).path == store.path
     assert capsys.readouterr().err == ""
-    few = corpus_index.corpus_store(["ddx-mini"], limit=7)
+    few = index_build.corpus_store(["ddx-mini"], limit=7)
     assert len(few) == 7 and few.path != store.path
     assert few.ids() == [pid for pid in store.ids() if pid in few.ids()] != store.ids()[:7]
 
-    table = corpus_index.corpus_table(store).set_index("corpus")
+    table = index_build.corpus_table(store).set_index("corpus")
     sizes = Counter(p.source for p in store)
     assert table["passages"].to_dict() == dict(sizes) and sum(sizes.values()) == len(store)
     for name in sizes:
         lengths = [len(p.text) for p in store if p.source == name]
         assert table.loc[name, "mean_chars"] == round(np.mean(lengths))
         assert min(lengths) <= table.loc[name, "p95_chars"] <= max(lengths)
-    assert "cut" not in table and corpus_index.files_of(["ddx-mini"]) == ["ddx-mini/passages.jsonl"]
+    assert "cut" not in table and index_build.files_of(["ddx-mini"]) == ["ddx-mini/passages.jsonl"]
 
 
 def test_passages_that_are_longer_than_the_encoder_reads_are_counted_by_corpus(
@@ -604,8 +603,8 @@ def test_passages_that_are_longer_than_the_encoder_reads_are_counted_by_corpus(
     ]
     passages = [Passage(f"{i}", "t", text, name, {}) for i, (name, text) in enumerate(texts)]
     store = PassageStore.build(tmp_path / "p.sqlite", passages)
-    monkeypatch.setattr(corpus_index, "_COUNTED", 2)
-    cut = corpus_index.corpus_table(store, Short()).set_index("corpus")["cut"]
+    monkeypatch.setattr(index_build, "_COUNTED", 2)
+    cut = index_build.corpus_table(store, Short()).set_index("corpus")["cut"]
     assert cut.to_dict() == {"a": 2, "b": 0, "c": 1}
-    monkeypatch.setattr(corpus_index, "MOST_COUNTED", 4)
-    assert corpus_index.corpus_table(store, Short())["cut"].isna().all()
+    monkeypatch.setattr(index_build, "MOST_COUNTED", 4)
+    assert index_build.corpus_table(store, Short())["cut"].isna().all()

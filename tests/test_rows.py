@@ -17,7 +17,7 @@ import pytest
 
 from lib.base import paths, rows
 from lib.base.rows import CheckedRows
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 from lib.search.vectors import encode_small
 from lib.studies.nli.scores import score_pairs
 

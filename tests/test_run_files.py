@@ -9,10 +9,10 @@ from lib import run_files
 from lib.base.files import read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
+from lib.embed import HashEncoder
 from lib.methods.base import Fusion, Sparse
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.ways import Hypotheses, Text, Way
 

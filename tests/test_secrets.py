@@ -29,7 +29,7 @@ from lib.llm.chat import ledger
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.pages.readable import show, show_texts
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 
 h_plus, h_minus = own.write_hypotheses(question, {}, "server", Path("own.jsonl"))
 show_texts({"H+": h_plus, "H-": h_minus})

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.base.paths import DATA
-from lib.data import ddx_fresh, ddx_real, load_benchmark
-from lib.data.corpora import load_passages
+from lib.benchmarks import ddx_fresh, ddx_real, load_benchmark
+from lib.corpora import load_passages
 from lib.data.passages import Passage
-from lib.data.questions import load_questions
+from lib.datasets import load_questions
+from lib.embed import HashEncoder, load_encoder
 from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.search.embed import HashEncoder, load_encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 from lib.studies.selflearn import cases, documents, steps, study

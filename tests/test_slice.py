@@ -10,12 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib.data.benchmark import Benchmark
-from lib.data.corpora import load_passages
-from lib.data.neighbours import neighbour_ranks
-from lib.data.questions import load_questions
+from lib.benchmarks.base import Benchmark, neighbour_ranks
+from lib.corpora import load_passages
+from lib.datasets import load_questions
+from lib.embed import load_encoder
 from lib.run import Retriever
-from lib.search.embed import load_encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached, encode_small
 from lib.stats import paired

@@ -13,11 +13,10 @@ import pytest
 
 from lib.base import paths
 from lib.base.files import read_jsonl
-from lib.data.corpora import load_passages
-from lib.data.judgments import JUDGMENTS
-from lib.data.pair_judgments import read_pair_judgments
+from lib.corpora import load_passages
+from lib.data.judgments import JUDGMENTS, read_pair_judgments
 from lib.data.passages import OPEN_CORPUS
-from lib.data.real import load_real
+from lib.datasets import load_real
 from lib.studies.evidence.load import load_evidence
 from lib.studies.real.quality import read_plants
 from tests.committed import committed

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lib.base.files import read_jsonl
 from lib.data.judgments import read_judgments
-from lib.data.pair_judgments import read_pair_judgments
+from lib.data.judgments import read_pair_judgments
 from lib.data.passages import Passage
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.data.store import PassageStore
 from lib.llm.chat import ScriptedChat, tag
 from lib.llm.recorder import Recorder

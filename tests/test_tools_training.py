@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib import model_files
 from lib.data.passages import Passage
-from lib.search import adapters
-from lib.search.embed import HashEncoder, load_encoder
+from lib.embed import HashEncoder, load_encoder
 from lib.search.index import DenseIndex
 from lib.studies.nli.findings import findings
 from lib.studies.nli.head import HEAD
@@ -76,7 +76,7 @@ def trained(request, bases, tmp_path_factory) -> tuple:
 
 
 def weights(out: Path) -> bytes:
-    return (out / adapters.WEIGHTS).read_bytes()
+    return (out / model_files.WEIGHTS).read_bytes()
 
 
 def test_stopped_and_resumed_it_comes_to_the_same_weights(trained, tmp_path, monkeypatch):
@@ -123,9 +123,9 @@ def test_an_adapter_moves_its_base_and_its_card_says_how_it_was_made(trained, ba
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
     reads, folder, card, (plan, columns, _) = trained
-    assert adapters.read_card(folder / "out") == card | {
+    assert model_files.read_card(folder / "out") == card | {
         "labels": list(plan.labels),
-        "sha256": adapters.sha256_file(folder / "out" / adapters.WEIGHTS),
+        "sha256": model_files.sha256_file(folder / "out" / model_files.WEIGHTS),
     }
     assert card["examples"] == len(next(iter(columns.values()))) and card["data"] == "made"
     assert card["peak_memory_mb"] > 50 and card["minutes"] >= 0
@@ -137,7 +137,7 @@ def test_an_adapter_moves_its_base_and_its_card_says_how_it_was_made(trained, ba
         "chats": AutoModelForCausalLM.from_pretrained,
     }[reads](bases[reads])
     before = {name: tensor.clone() for name, tensor in opened.state_dict().items()}
-    after = adapters.merged(opened, folder / "out").state_dict()
+    after = model_files.merged(opened, folder / "out").state_dict()
     moved = {name for name in before if not np.array_equal(before[name], after[name])}
     assert any("1" in name for name in moved) and not any("embed" in name for name in moved)
     if reads == "chats":
@@ -463,16 +463,18 @@ def test_what_is_asked_and_what_is_kept_of_a_reply():
 
 
 def test_every_adapter_is_shipped_small_whole_and_as_its_plan_says():
-    shipped = sorted(path.parent.name for path in adapters.ADAPTERS.glob(f"*/{adapters.CARD}"))
+    shipped = sorted(
+        path.parent.name for path in model_files.ADAPTERS.glob(f"*/{model_files.CARD}")
+    )
     assert {*train_contradiction.PLANS, *TRAININGS, ADAPTER.name} <= set(shipped)
-    listed = (adapters.ADAPTERS / "README.md").read_text(encoding="utf-8")
-    assert sum(p.stat().st_size for p in adapters.ADAPTERS.rglob("*") if p.is_file()) <= 30e6
+    listed = (model_files.ADAPTERS / "README.md").read_text(encoding="utf-8")
+    assert sum(p.stat().st_size for p in model_files.ADAPTERS.rglob("*") if p.is_file()) <= 30e6
     for name in shipped:
-        card = adapters.read_card(adapters.adapter_folder(name))  # its hash is checked
+        card = model_files.read_card(model_files.adapter_folder(name))  # its hash is checked
         assert card["data"] and card["minutes"] > 0 and card["peak_memory_mb"] > 0
         assert f"`{name}`" in listed, f"data/adapters/README.md does not say what {name} is"
         # No hash of its card covers the settings; of them, these say how its changes are added.
-        settings = json.loads((adapters.ADAPTERS / name / "adapter_config.json").read_text())
+        settings = json.loads((model_files.ADAPTERS / name / "adapter_config.json").read_text())
         assert (settings["r"], settings["lora_alpha"]) == (card["rank"], 2 * card["rank"]), name
         others = ("alpha_pattern", "rank_pattern", "use_rslora", "use_dora", "fan_in_fan_out")
         assert not any(settings[it] for it in others), name
@@ -480,7 +482,7 @@ def test_every_adapter_is_shipped_small_whole_and_as_its_plan_says():
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_shipped_retriever_is_what_its_recipe_says(name):
-    card, recipe = adapters.read_card(adapters.ADAPTERS / name), RECIPES[name]
+    card, recipe = model_files.read_card(model_files.ADAPTERS / name), RECIPES[name]
     assert card["seed"] == recipe.seed and card["learning_rate"] == recipe.learning_rate
     assert card["max_tokens"] == slhyde_retriever.PLAN.max_tokens
     assert card["examples"] <= recipe.first and card["negatives"] == f"1 {recipe.negatives}"
@@ -497,7 +499,7 @@ def test_the_texts_that_are_shipped_fit_together_and_tuned_the_generator():
     assert all(row["chosen"] == int(np.argmin(row["ranks"])) for row in passages)
     for dataset in ("scifact", "bioasq"):
         assert len(read_texts(f"hyde-{dataset}")) == 2 * slhyde_writer.TEST_QUERIES
-    card = adapters.read_card(ADAPTER)
+    card = model_files.read_card(ADAPTER)
     assert card["data_sha256"] == slhyde_writer._sha256("passages")
     assert card["rank"] == slhyde_writer.PLAN.rank
     assert np.mean(card["losses"][-5:]) < np.mean(card["losses"][:5])
@@ -512,8 +514,8 @@ def test_a_shipped_generator_is_not_tuned_again(monkeypatch):
 
 
 def test_a_card_is_toml_with_the_hash_of_its_weights(tmp_path):
-    (tmp_path / adapters.WEIGHTS).write_bytes(b"x")
+    (tmp_path / model_files.WEIGHTS).write_bytes(b"x")
     write_card({"text": 'a "b"\n', "numbers": [1, 2.5], "yes": True}, tmp_path)
-    card = adapters.read_card(tmp_path)
-    assert card.pop("sha256") == adapters.sha256_file(tmp_path / adapters.WEIGHTS)
+    card = model_files.read_card(tmp_path)
+    assert card.pop("sha256") == model_files.sha256_file(tmp_path / model_files.WEIGHTS)
     assert card == {"text": 'a "b"\n', "numbers": [1, 2.5], "yes": True}

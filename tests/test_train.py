@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib.search import adapters
-from lib.search.embed import load_encoder
+from lib import model_files
+from lib.embed import load_encoder
 from lib.studies.nli import findings
 from lib.studies.nli.agreement import AgreementBackend
 from lib.studies.nli.labelled import SETS
@@ -64,7 +64,7 @@ def test_an_encoder_takes_an_adapter_and_says_so(sentence_adapter):
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
     assert np.abs(rows - plain.encode(texts, "article", progress=False)).max() > 1e-3
     assert tuned.fingerprint != plain.fingerprint
-    assert adapters.read_card(adapter)["sha256"][:16] in tuned.fingerprint
+    assert model_files.read_card(adapter)["sha256"][:16] in tuned.fingerprint
 
 
 def test_models_of_contradiction_take_an_adapter_of_any_base(
@@ -75,7 +75,7 @@ def test_models_of_contradiction_take_an_adapter_of_any_base(
         load_backend(f"bi:{sentence_adapter[1]}")
     whole = tmp_path / "whole"
     shutil.copytree(sentence_adapter[1], whole)
-    with (whole / adapters.CARD).open("a") as card:
+    with (whole / model_files.CARD).open("a") as card:
         card.write("calibration = [0.5, 1.0, -2.0]\n")
     for spec in (f"bi:{whole}", f"cross:{cross_adapter}"):
         backend = load_backend(spec)
@@ -92,7 +92,7 @@ def test_an_adapter_that_is_not_there_or_not_whole_or_of_another_model_is_refuse
         load_encoder("minilm+nobody")
     torn = tmp_path / "torn"
     shutil.copytree(adapter, torn)
-    weights = torn / adapters.WEIGHTS
+    weights = torn / model_files.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(ValueError, match="is not what its card says.*make train"):
         load_encoder(f"st:{model}+{torn}")

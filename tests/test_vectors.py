@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.base.files import sha256_file
-from lib.search import vectors
-from lib.search.embed import HashEncoder
+from lib.base.files import read_manifest, sha256_file
+from lib.embed import HashEncoder
 from lib.search.vectors import encode_cached, encode_small
+from tests.ctrl_c import interrupted
 from tests.kill_embed import TEXTS, SlowHash
 
 CHILD = Path(__file__).with_name("kill_embed.py")
@@ -34,19 +34,6 @@ class Counting(HashEncoder):
     def encode(self, items, tower="query", progress=True):
         self.asked += len(items)
         return super().encode(items, tower, progress)
-
-
-class Lazy:
-    """The least a sequence must offer: a length, items and slices."""
-
-    def __init__(self, n: int):
-        self.n = n
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, key):
-        return TEXTS[: self.n][key]
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -97,13 +84,6 @@ def test_equal_blocks_share_a_file_and_keep_their_places(tmp_path):
     assert np.array_equal(np.concatenate(shards), HashEncoder(32).encode(items))
 
 
-def test_only_slices_of_the_items_are_taken(tmp_path):
-    shards = encode_cached(
-        Lazy(10), Counting(), "article", cache_dir=tmp_path, shard_rows=4, progress=False
-    )
-    assert [len(shard) for shard in shards] == [4, 4, 2]
-
-
 def test_float16_is_stored_rounded(tmp_path):
     (shard,) = encode_cached(
         TEXTS[:5], Counting(), "article", cache_dir=tmp_path, dtype="float16", progress=False
@@ -114,29 +94,19 @@ def test_float16_is_stored_rounded(tmp_path):
         encode_cached(TEXTS[:5], Counting(), "article", cache_dir=tmp_path, dtype="int8")
 
 
-def cut_the_end(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-10])
-
-
-def drop_the_manifest(path: Path) -> None:
-    path.with_name(path.name + ".manifest.json").unlink()
-
-
-@pytest.mark.fault("numbers", "A shard of vectors is damaged")
-@pytest.mark.parametrize("damage", [cut_the_end, drop_the_manifest], ids=lambda it: it.__name__)
-def test_a_broken_shard_is_named_and_encoded_again(tmp_path, damage, fault, capsys):
+@pytest.mark.parametrize("left", ["no manifest", "half a file"])
+def test_an_unfinished_shard_is_encoded_again(tmp_path, left):
     encoder = Counting()
     options = {"cache_dir": tmp_path, "shard_rows": 4, "progress": False}
-    shards = encode_cached(TEXTS[:8], encoder, "article", **options)
-    before, victim = files(tmp_path), Path(shards[1].filename)
-    del shards
-    for _ in fault.tries(3):
-        damage(victim)
-        encoder.asked = 0
-        encode_cached(TEXTS[:8], encoder, "article", **options)
-        told = capsys.readouterr().err
-        assert encoder.asked == 4 and told.count(victim.name) == 1
-        fault.came(wrong=files(tmp_path) != before, said=told.replace(victim.name, "SHARD"))
+    victim = Path(encode_cached(TEXTS[:8], encoder, "article", **options)[1].filename)
+    before = files(tmp_path)
+    if left == "no manifest":
+        victim.with_name(f"{victim.name}.manifest.json").unlink()
+    else:
+        victim.write_bytes(victim.read_bytes()[:-10])
+    encoder.asked = 0
+    encode_cached(TEXTS[:8], encoder, "article", **options)
+    assert encoder.asked == 4 and files(tmp_path) == before
 
 
 class Own(HashEncoder):
@@ -205,27 +175,6 @@ def test_what_is_missing_is_said_before_it_is_encoded(tmp_path, capsys):
     assert out == ""
 
 
-def test_the_time_expected_is_measured(tmp_path):
-    ranges = [range(start, start + 300) for start in range(0, 900, 300)]
-    said = vectors._expected_time(ranges * 20, TEXTS, SlowHash(0.003), "article")
-    assert said.startswith(", 18,000 texts, about ")
-    assert 0.9 <= float(said.split()[-2]) < 5  # 54 seconds, and what else runs here
-
-
-def test_encode_small_is_one_cached_array(tmp_path):
-    encoder = Counting()
-    rows = encode_small(TEXTS[:7], encoder, "query", cache_dir=tmp_path)
-    assert rows.dtype == np.float32 and type(rows) is np.ndarray
-    assert np.array_equal(rows, encode_small(TEXTS[:7], encoder, "query", cache_dir=tmp_path))
-    assert encoder.asked == 7
-    assert encode_small([], encoder, "query", cache_dir=tmp_path).shape == (0, 32)
-
-
-def test_the_default_cache_is_the_projects(own_folders):
-    encode_small(TEXTS[:2], Counting(), "query")
-    assert list((own_folders / "cache" / "vectors").glob("texts.sqlite"))
-
-
 def test_another_selection_of_known_texts_is_not_encoded_again(tmp_path):
     encoder = Counting()
     first = encode_small(TEXTS[:7], encoder, "query", cache_dir=tmp_path)
@@ -274,3 +223,27 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_files(fault, tmp_path):
     lost = len(right.keys() - found.keys())
     wrong = sum(right.get(name) != digest for name, digest in found.items())
     fault.came(tries=killed, lost=lost, wrong=wrong, said="nothing: the next run goes on")
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+import lib.base  # as every command does; it sets up how one ends
+from tests.kill_embed import TEXTS, SlowHash, encode_cached
+print("started", flush=True)
+encode_cached(TEXTS, SlowHash(0.001), "article", cache_dir=Path(sys.argv[1]), shard_rows=8)
+"""
+
+
+@pytest.mark.fault("waiting", "Ctrl-C at a random moment of embedding")
+def test_ctrl_c_ends_an_embedding_within_seconds_and_keeps_every_shard(fault, tmp_path):
+    moments, kept = random.Random(3), set()
+    for _ in fault.tries(20):
+        ended = interrupted(INTERRUPTED, tmp_path, moments.uniform(0, 0.35))
+        # Once all is made, Python has no handler any more, and the signal ends the process itself.
+        assert ended.status in (0, 130, -signal.SIGINT) and "Traceback" not in ended.said
+        whole = {path.name for path in tmp_path.glob("*.npy") if read_manifest(path)}
+        said = ended.said.rpartition("]")[2]
+        fault.came(lost=len(kept - whole), wrong=ended.seconds > 10, said=said)
+        kept = whole
+    assert len(kept) > 3, "some were made before"

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import fractional_matrix_power
 
+from lib.embed import HashEncoder
 from lib.methods import Fusion, Hypotheses, Sparse, Text, Way
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
-from lib.search.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.ways import DRAWS, Form, Space, with_strangers
 

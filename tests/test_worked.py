@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from lib.data import ddx_mini
-from lib.data.corpus_index import build_index, corpus_store
+from lib.benchmarks import ddx_mini
+from lib.embed import load_encoder
 from lib.explorer.rows import CLASSES, GOOD, Place, View, median_question, read_rows
 from lib.explorer.worked import lines_table, median_table, plot_why, plot_worked, worked_table
-from lib.search.embed import load_encoder
+from lib.index_build import build_index, corpus_store
 
 
 @pytest.fixture(scope="module")

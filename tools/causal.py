@@ -50,7 +50,7 @@ def plain_causal(name: str = BUNDLED) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from lib.llm.small_model import weights
-    from lib.search.model_files import model_folder, quiet
+    from lib.model_files import model_folder, quiet
 
     quiet()
     if name == BUNDLED:
@@ -69,8 +69,7 @@ def open_causal(
     """The model called ``name``, to be asked; on a GPU where there is one (then in bfloat16)."""
     import torch
 
-    from lib.search.adapters import merged
-    from lib.search.devices import pack_linear_layers
+    from lib.model_files import merged, pack_linear_layers
 
     model, tokenizer = plain_causal(name)
     if adapter:

@@ -20,11 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from lib.base.files import canonical_json, sha256_bytes
-from lib.data.judgments import JUDGMENTS, read_judgments, shown_text
-from lib.data.pair_judgments import PAIR_JUDGMENTS, read_pair_judgments
-from lib.data.questions import Question
-from lib.data.real import EXAMS
+from lib.data.judgments import (
+    JUDGMENTS,
+    PAIR_JUDGMENTS,
+    read_judgments,
+    read_pair_judgments,
+    shown_text,
+)
 from lib.data.store import PassageStore
+from lib.datasets import EXAMS, Question
 from lib.llm.prompts import load_prompt
 from lib.run import Retriever
 from lib.studies.judged.quality import IN_POOLS

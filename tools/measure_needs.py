@@ -18,9 +18,8 @@ from lib.base.downloads import load_registry
 from lib.base.provenance import write_result
 from lib.cost.needs import PASSAGE
 from lib.data.medrag import read_records
-from lib.data.question_sets import question_sets
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question, question_sets
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import SmallEngine
 from lib.methods.base import stem

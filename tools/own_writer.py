@@ -18,8 +18,8 @@ import pandas as pd
 
 from lib.base.paths import RECORDINGS
 from lib.data.judgments import evidence, read_judgments
-from lib.data.questions import Question
-from lib.data.real import EXAMS, GROUPS, load_real
+from lib.datasets import EXAMS, GROUPS, Question, load_real
+from lib.embed import load_encoder
 from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
@@ -27,7 +27,6 @@ from lib.methods.base import Expansion
 from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever, expand_all
-from lib.search.embed import load_encoder
 from lib.studies.real.arms import arms_of
 from lib.studies.real.measures import BIOASQ_METRICS, JUDGED_P, exam_outcome, values_of
 from lib.studies.real.study import experts_passages, recorded

@@ -23,12 +23,11 @@ import pandas as pd
 from lib.base.files import write_jsonl_gz
 from lib.base.paths import RECORDINGS
 from lib.data.judgments import shown_text
-from lib.data.questions import Question
-from lib.data.real import EXAMS
 from lib.data.store import PassageStore
+from lib.datasets import EXAMS, Question
+from lib.embed import Encoder
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
-from lib.search.embed import Encoder
 from lib.search.vectors import encode_small
 from lib.studies.evidence.load import load_evidence, load_needs
 from lib.studies.judged.quality import PLANTS, Plant

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from lib.base.files import atomic_write, canonical_json, read_jsonl, write_jsonl_gz
 from lib.base.paths import RECORDINGS, shown
-from lib.data.corpus_index import corpus_store
+from lib.index_build import corpus_store
 from lib.data.store import PassageStore
 from lib.llm.chat import ChatModel, Message, Reply
 from lib.llm.recorder import Recorder, recording_key
 from lib.llm.small_model import small_model
 from lib.place import open_retriever
 from lib.profiles import load_profile
-from lib.search.embed import load_encoder
+from lib.embed import load_encoder
 from lib.studies.rag2 import long_answers, writers
 from lib.studies.rag2.filters import load_filter
 from lib.studies.rag2.reranker import Reranker

@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 from lib.base.files import atomic_write, canonical_json, read_jsonl, row_digest
 from lib.base.paths import RECORDINGS
-from lib.data.ddx_mini import read
-from lib.data.questions import load_questions
+from lib.benchmarks.ddx_mini import read
+from lib.datasets import load_questions
 from lib.llm.chat import REFERENCE, Reply, ScriptedChat
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder, as_recorded

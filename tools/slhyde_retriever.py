@@ -26,10 +26,10 @@ from torch import Tensor, nn
 
 from lib.base import paths
 from lib.base.provenance import write_result
-from lib.data.corpus_index import build_index, corpus_store, files_of
 from lib.data.passages import Passage
-from lib.search.adapters import ADAPTERS
-from lib.search.embed import Encoder, load_encoder
+from lib.embed import Encoder, load_encoder
+from lib.index_build import build_index, corpus_store, files_of
+from lib.model_files import ADAPTERS
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 from lib.stats import mean_interval

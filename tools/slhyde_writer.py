@@ -32,13 +32,13 @@ from lib.base.files import (
     write_jsonl_gz,
     write_manifest,
 )
-from lib.data.corpus_index import build_index, corpus_store
 from lib.data.passages import Passage
-from lib.data.real import load_real
+from lib.datasets import load_real
+from lib.embed import Encoder, load_encoder
+from lib.index_build import build_index, corpus_store
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME
-from lib.search.adapters import WEIGHTS, adapter_folder, merged, read_card
-from lib.search.embed import Encoder, load_encoder
+from lib.model_files import WEIGHTS, adapter_folder, merged, read_card
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 from lib.studies.selflearn.documents import CORPUS, check_no_leak, sample, unlabelled
@@ -299,7 +299,7 @@ STAGES: Mapping[str, Callable[[], None]] = {
 
 def test_queries(dataset: str) -> dict[str, str]:
     """The test queries by id: "scifact", train claims by the hash of their ids; "bioasq", the first
-    of the 618 yes/no questions in the order of ``lib.data.real.load_real``."""
+    of the 618 yes/no questions in the order of ``lib.datasets.load_real``."""
     if dataset == "bioasq":
         questions = [q for q in load_real("test") if q.dataset == "bioasq"]
         return {q.qid: q.text for q in questions[:TEST_QUERIES]}

@@ -18,16 +18,15 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from lib.base.paths import RECORDINGS
-from lib.data.corpora import load_passages
-from lib.data.questions import Question
-from lib.data.real import EXAMS, Split, load_real
+from lib.corpora import load_passages
+from lib.datasets import EXAMS, Question, Split, load_real
+from lib.embed import load_encoder
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Search
 from lib.place import open_retriever
 from lib.profiles import load_profile
-from lib.search.embed import load_encoder
 from lib.studies.real import probes
 from lib.studies.real.texts import KINDS, WRITER, questions_for, writers_of
 from lib.studies.selflearn import building_study as building

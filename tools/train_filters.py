@@ -24,14 +24,13 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
-from lib.data.questions import load_bioasq_dev
-from lib.data.real import load_real
+from lib.datasets import load_bioasq_dev, load_real
+from lib.embed import Encoder, load_encoder
 from lib.methods.base import question_alone
+from lib.model_files import base_folder, digest, model_folder, quiet
 from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.search.embed import Encoder, load_encoder
-from lib.search.model_files import base_folder, digest, model_folder, quiet
 from lib.studies.rag2.filters import (
     BASELINES,
     CROSSES,

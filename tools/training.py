@@ -20,8 +20,7 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
-from lib.search.adapters import CARD, WEIGHTS
-from lib.search.model_files import base_folder, digest, model_folder, quiet
+from lib.model_files import CARD, WEIGHTS, base_folder, digest, model_folder, quiet
 from tools.causal import BUNDLED, plain_causal
 
 _UNREAD = -100

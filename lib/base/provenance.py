@@ -39,11 +39,10 @@ CORE = (
     "lib.ways",
     "lib.search.bm25",
     "lib.search.contrast",
-    "lib.search.forms",
     "lib.search.index",
-    "lib.search.lexical",
     "lib.search.merge",
-    "lib.search.spaces",
+    "lib.search.scoring",
+    "lib.search.whitening",
 )
 """The modules that rank and measure: behind every result."""
 

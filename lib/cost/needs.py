@@ -16,7 +16,7 @@ from lib.base.paths import RECORDINGS
 from lib.base.provenance import read_result
 from lib.cost.ledger import recorded
 from lib.data.medrag import estimate
-from lib.data.questions import SIZES
+from lib.datasets import SIZES
 from lib.methods.base import Budget, Method
 from lib.profiles import Profile, load_profile, methods_of
 from lib.readers import ChatReader

@@ -1,37 +1,50 @@
-"""Judged evidence: the labels of every pass, and what they say together.
+"""What was read off texts: labels of passages, labels of pairs of texts, and doctors' findings.
 
-``data/judgments/real.jsonl.gz`` has one row for a question, a passage (or planted item) and a pass:
-``qid, pid, judge, on_topic, supports, contradicts, start, length, lost``. ``judge`` is the pass:
-"first", "second" (other order of options and passages) or "single" (one passage by itself).
-``on_topic`` is 0 to 3, or null where the item is unjudged. ``start`` and ``length`` are lists, one
-entry for each letter of ``supports`` and then of ``contradicts``: where the words stand in
-``shown_text``.
+Passages: ``data/judgments/real.jsonl.gz`` has one row for a question, a passage (or control item)
+and a pass: ``qid, pid, judge, on_topic, supports, contradicts, start, length, lost``. ``judge`` is
+the pass: "first", "second" (other order of options and passages) or "single" (one passage by
+itself). ``on_topic`` is 0 to 3, or null where the item is unjudged. ``start`` and ``length`` are
+lists, one entry for each letter of ``supports`` and then of ``contradicts``: where the words stand
+in ``shown_text``.
+
+Pairs: ``data/judgments/contradiction.jsonl.gz`` has one row for a pair in a pool and a pass:
+``pool, a, b, judge, same, stance, sentence_a, sentence_b, reason``. ``a`` and ``b`` are ids, ``a``
+before ``b``. ``same`` says whether both are on one question, null where the pair is unjudged;
+``stance`` is "agree", "disagree" or "unclear" where they are, else empty; the sentences that carry
+it are counted from 1, and 0 where there are none; ``reason`` says why they disagree.
 """
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from lib.base.downloads import fetch
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
-from lib.data.passages import Passage
+from lib.data.passages import Passage, tidy
 
 JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
+PAIR_JUDGMENTS = DATA / "judgments" / "contradiction.jsonl.gz"
 
 HELPFUL = DATA / "judgments" / "helpful.csv"
 """Of 200 passages that questions of BioASQ find alone, whether a language model calls them helpful:
 qid, pid, helpful."""
 
 
+
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What is known of one passage for one question.
 
-    ``supports`` and ``contradicts`` are letters on which every pass that saw it agrees; what is
-    said by some pass alone is silent here and stands in ``supports_any``.
+    ``supports`` and ``contradicts`` are letters on which every pass that saw it agrees;
+    ``supports_any`` has the letters that at least one pass gave.
     """
 
     on_topic: float
@@ -50,6 +63,10 @@ def read_judgments(path: Path = JUDGMENTS) -> list[dict]:
     return list(read_jsonl(path)) if path.exists() else []
 
 
+
+
+
+
 def evidence(rows: Iterable[Mapping]) -> dict[tuple[str, str], Evidence]:
     """What the first and second pass say together, by (question id, passage id).
 
@@ -60,29 +77,111 @@ def evidence(rows: Iterable[Mapping]) -> dict[tuple[str, str], Evidence]:
     for row in rows:
         if row["judge"] in ("first", "second") and row["on_topic"] is not None:
             passes[row["qid"], row["pid"]].append(row)
-    found = {}
+    evidence_of = {}
     for key, judged in passes.items():
         supports = [frozenset(row["supports"]) for row in judged]
         contradicts = [frozenset(row["contradicts"]) for row in judged]
-        found[key] = Evidence(
+        evidence_of[key] = Evidence(
             on_topic=sum(row["on_topic"] for row in judged) / len(judged),
             supports=frozenset.intersection(*supports),
             contradicts=frozenset.intersection(*contradicts),
             supports_any=frozenset.union(*supports),
         )
-    return found
+    return evidence_of
 
 
-def read_option(found: Sequence[Evidence | None]) -> str | None:
+def read_option(ranked: Sequence[Evidence | None]) -> str | None:
     """What the judged reader answers from ranked evidence: the option with the most support.
 
     A passage at rank r gives 1/r to each option it supports. Without any support, or between
     equals, the reader abstains (None).
     """
     support: dict[str, float] = {}
-    for rank, evidence in enumerate(found, 1):
+    for rank, evidence in enumerate(ranked, 1):
         for letter in evidence.supports if evidence else ():
             support[letter] = support.get(letter, 0.0) + 1 / rank
     best = max(support.values(), default=0.0)
     leaders = [letter for letter, total in support.items() if total == best]
     return leaders[0] if len(leaders) == 1 else None
+
+
+# pairs of texts ----------------------------------------------------------------------------------
+
+
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the first and second pass say of a pair together.
+
+    ``same`` and ``stance`` are what every pass that saw it says; where they differ, a pair is on
+    other questions, or its stance is "unclear". ``disagree_any`` is True where some pass alone says
+    that they disagree.
+    """
+
+    same: bool
+    stance: str
+    disagree_any: bool
+
+
+def read_pair_judgments(path: Path = PAIR_JUDGMENTS) -> list[dict]:
+    """All rows; none where nothing was judged yet."""
+    return read_judgments(path)
+
+
+
+
+def verdicts(rows: Iterable[Mapping]) -> dict[tuple[str, str, str], Verdict]:
+    """What is known of each judged pair, by (pool, a, b); pairs that no pass judged are missing."""
+    passes = defaultdict(list)
+    for row in rows:
+        if row["judge"] in ("first", "second") and row["same"] is not None:
+            passes[row["pool"], row["a"], row["b"]].append(row)
+    verdict_of = {}
+    for key, judged in passes.items():
+        same = all(row["same"] for row in judged)
+        stances = {row["stance"] for row in judged}
+        verdict_of[key] = Verdict(
+            same=same,
+            stance=(stances.pop() if len(stances) == 1 else "unclear") if same else "",
+            disagree_any=any(row["stance"] == "disagree" for row in judged),
+        )
+    return verdict_of
+
+
+# findings ----------------------------------------------------------------------------------------
+
+
+def read_findings() -> Iterator[dict[str, Any]]:
+    """What doctors read off trial reports (Evidence Inference 2.0; DeYoung et al., 2020; MIT).
+
+    One row a quoted passage: article, prompt, intervention, comparator, outcome, direction (1, -1
+    or 0) and quote.
+
+    A reading counts when the doctor who checked it accepted both its label and its reasoning, and a
+    prompt only where every reading agrees on the direction.
+    """
+    codes, quotes = defaultdict(set), defaultdict(dict)
+    for row in _table("evidence-inference-annotations"):
+        if row["Valid Label"] == row["Valid Reasoning"] == "True":
+            codes[row["PromptID"]].add(row["Label Code"])
+            quotes[row["PromptID"]][row["Annotations"]] = None  # each once, in order
+    for row in _table("evidence-inference-prompts"):
+        prompt = row["PromptID"]
+        if len(codes[prompt]) == 1:
+            (code,) = codes[prompt]
+            finding = {
+                "article": row["PMCID"],
+                "prompt": prompt,
+                "intervention": tidy(row["Intervention"]),
+                "comparator": tidy(row["Comparator"]),
+                "outcome": tidy(row["Outcome"]),
+                "direction": int(code),
+            }
+            for quote in quotes[prompt]:
+                yield finding | {"quote": quote}
+
+
+def _table(name: str) -> list[dict[str, str]]:
+    with open(fetch(name), encoding="utf-8-sig", newline="") as stream:
+        return list(csv.DictReader(stream))

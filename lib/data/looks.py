@@ -54,8 +54,8 @@ def note_look(
     """
     if profile not in _COMMITTED or paths.results(profile) != paths.committed(profile):
         return
-    asked, measured = sorted(set(qids)), sorted(set(arms))
-    key = sha256_bytes(canonical_json([study, test_set, asked, measured]).encode())[:16]
+    opened, measured = sorted(set(qids)), sorted(set(arms))
+    key = sha256_bytes(canonical_json([study, test_set, opened, measured]).encode())[:16]
     with locked(paths.cache("locks") / "looks"):
         looks = read_looks()
         if key in set(looks["hash"]):
@@ -65,7 +65,7 @@ def note_look(
             "date": datetime.now(UTC).date().isoformat(),
             "study": study,
             "test_set": test_set,
-            "questions": str(len(asked)),
+            "questions": str(len(opened)),
             "what_was_looked_at": f"{len(measured)} arms or measures",
             "declared_beforehand": "yes: data/primary_tests.toml" if declared else "no",
             "what_followed": "nothing yet",

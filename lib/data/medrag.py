@@ -20,8 +20,7 @@ from xml.etree.ElementTree import Element
 from lib.base.downloads import DownloadError, download
 from lib.base.files import read_manifest, write_manifest
 from lib.base.paths import cache, mirror_folder
-from lib.data.documents import parse_xml, tidy
-from lib.data.passages import CORPORA, Passage
+from lib.data.passages import CORPORA, Passage, parse_xml, tidy
 
 STATPEARLS = "https://ftp.ncbi.nlm.nih.gov/pub/litarch/3d/12/statpearls_NBK430685.tar.gz"
 _SHORT = 200  # characters: a shorter paragraph is appended to the passage before it
@@ -69,7 +68,7 @@ def load_medrag(
     ``folder`` is a local copy: ``chunk/*.jsonl`` as on the hub, or StatPearls' archive. Without it
     ``<CHR_MIRROR>/medrag/<source>`` is read when CHR_MIRROR is set; otherwise files are downloaded
     one by one as they are needed, from the hub at ``revision`` or from NCBI. Records without a text
-    are left out, and their number is said.
+    are left out; how many is printed.
     """
     if source not in SOURCES:
         raise ValueError(f"no corpus {source!r}; the hub has: {', '.join(SOURCES)}")

@@ -1,14 +1,23 @@
-"""What a passage is, and the corpora there are: licence, size and the files each is read from."""
+"""What a passage is, the corpora there are, and what every reader needs: tidy text and safe XML."""
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 from lib.base.downloads import load_registry
 
 PASSAGE_CHARS = 1000
+"""Characters of a passage at most."""
 OPEN_CORPUS = ("bioasq", "pubmedqa", "medquad", "openstax")
+"""The corpora that anybody may download."""
+
+_POWER = re.compile(r"(?<=\d)<sup>", re.IGNORECASE)
+_BREAK = re.compile(r"</?(?:br|p)\s*/?>", re.IGNORECASE)
+_INLINE = re.compile(r"</?(?:b|i|u|em|strong|sub|sup)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -58,3 +67,33 @@ CORPORA = {
     "wikipedia": Corpus("CC BY-SA 3.0", 29_900_000),
     "statpearls": Corpus("CC BY-NC-ND 4.0", 301_200),
 }
+
+
+def tidy(text: str, keep_lines: bool = False) -> str:
+    """Decode HTML entities, drop inline markup, make any run of white space one space, strip.
+
+    Nothing else is touched. ``keep_lines`` keeps line breaks (the laboratory tables of exam
+    questions); 10<sup>3</sup> becomes 10^3, since 103 would be another number.
+    """
+    text = html.unescape(html.unescape(text))  # PubMed text holds &amp;quot; too
+    text = _POWER.sub("^", text)
+    text = _BREAK.sub(" ", text)
+    text = _INLINE.sub("", text)
+    lines = text.splitlines() if keep_lines else [text]
+    return "\n".join(" ".join(line.split()) for line in lines).strip()
+
+
+def parse_xml(data: bytes, what: str) -> ElementTree.Element:
+    """The root element of an XML file, tags without namespaces; ``what`` names it in errors.
+
+    Entity declarations are refused, so nothing can expand; a DTD may be named, but is never loaded.
+    """
+    if b"<!ENTITY" in data or b"\0" in data:
+        raise ValueError(f"{what}: refused, it declares entities or is not UTF-8 XML")
+    try:
+        root = ElementTree.fromstring(data)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"{what}: not well-formed XML ({error})") from error
+    for element in root.iter():
+        _, _, element.tag = element.tag.rpartition("}")  # "{namespace}tag"
+    return root

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +21,6 @@ from lib.data.passages import Passage
 
 _FIELDS = "pid, title, text, source, meta"
 _SELECT = f"SELECT {_FIELDS} FROM passage"
-Told = Callable[[bytes], object]
 
 
 class PassageStore:
@@ -36,9 +35,9 @@ class PassageStore:
     @classmethod
     def build(cls, path: Path, passages: Iterable[Passage], settings: dict | None = None) -> Self:
         """Write the passages in their order, row 0 first; ValueError when two pids are equal."""
-        read = sha256()
-        atomic_write(path, lambda temporary: _write_all(temporary, passages, read.update))
-        store = cls(path, read.hexdigest()[:16])
+        contents = []
+        atomic_write(path, lambda temporary: contents.append(_write(temporary, passages)))
+        store = cls(path, contents[0])
         settings = (settings or {}) | {"content": store.content}
         write_manifest(path, rows=len(store), settings=settings)
         return store
@@ -72,11 +71,11 @@ class PassageStore:
     def get_many(self, pids: Sequence[str]) -> list[Passage]:
         """Passages by id, in the order asked; KeyError names the first unknown id."""
         file = self._connect()
-        found = {}
+        passages = {}
         for pid in pids:
             for fields in file.execute(f"{_SELECT} WHERE pid = ?", (pid,)):
-                found[pid] = _passage(fields)
-        return [found[pid] for pid in pids]
+                passages[pid] = _passage(fields)
+        return [passages[pid] for pid in pids]
 
     def _connect(self) -> sqlite3.Connection:
         """Read-only, memory-mapped, and new for every call: threads must not share a connection."""
@@ -92,33 +91,31 @@ def _passage(fields: Sequence) -> Passage:
     return Passage(pid, title, text, source, json.loads(meta))
 
 
-def _write_all(path: Path, passages: Iterable[Passage], told: Told) -> None:
-    """``_write``, where a full disk is an OSError as in every other file."""
-    try:
-        _write(path, passages, told)
-    except sqlite3.OperationalError as error:
-        raise OSError(errno.ENOSPC, str(error)) from error
+def _write(path: Path, passages: Iterable[Passage]) -> str:
+    """Write the whole file; a hash of all passages in their order.
 
-
-def _write(path: Path, passages: Iterable[Passage], told: Told) -> None:
-    """Write the whole file; no journal is needed, because a file that is half written is lost.
-
-    ``told`` is given every passage, in order.
+    No journal is needed, because a file that is half written is lost. A full disk is an OSError, as
+    in every other file.
     """
+    content = sha256()
 
     def rows() -> Iterator[tuple]:
         for i, p in enumerate(passages):
             fields = (p.pid, p.title, p.text, p.source, json.dumps(p.meta, ensure_ascii=False))
-            told(canonical_json(fields).encode())
+            content.update(canonical_json(fields).encode())
             yield (i, *fields)
 
-    with closing(sqlite3.connect(path)) as file:
-        file.execute("PRAGMA journal_mode = OFF")
-        file.execute(f"CREATE TABLE passage (row INTEGER PRIMARY KEY, {_FIELDS})")
-        file.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows())
-        repeated = "SELECT pid FROM passage GROUP BY pid HAVING count(*) > 1 LIMIT 1"
-        row = file.execute(repeated).fetchone()
-        if row is not None:
-            raise ValueError(f"two passages have the id {row[0]!r}; nothing was written")
-        file.execute("CREATE UNIQUE INDEX by_pid ON passage (pid)")
-        file.commit()
+    try:
+        with closing(sqlite3.connect(path)) as file:
+            file.execute("PRAGMA journal_mode = OFF")
+            file.execute(f"CREATE TABLE passage (row INTEGER PRIMARY KEY, {_FIELDS})")
+            file.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows())
+            repeated = "SELECT pid FROM passage GROUP BY pid HAVING count(*) > 1 LIMIT 1"
+            row = file.execute(repeated).fetchone()
+            if row is not None:
+                raise ValueError(f"two passages have the id {row[0]!r}; nothing was written")
+            file.execute("CREATE UNIQUE INDEX by_pid ON passage (pid)")
+            file.commit()
+    except sqlite3.OperationalError as error:
+        raise OSError(errno.ENOSPC, str(error)) from error
+    return content.hexdigest()[:16]

@@ -21,10 +21,11 @@ import pandas as pd
 from lib.base.files import sha256_bytes
 from lib.base.parameters import check_k, check_lam
 from lib.base.paths import RECORDINGS
-from lib.data import ddx_mini
-from lib.data.corpora import cut
+from lib.benchmarks import ddx_mini
+from lib.corpora import cut
 from lib.data.passages import Passage
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Encoder
 from lib.explorer.lines import LAM_MAX, SEVERAL, Mimic, breakpoints, order_at
 from lib.explorer.rows import (
     DEPTH,
@@ -42,7 +43,6 @@ from lib.methods.chr import CHR
 from lib.pages.readable import plain
 from lib.run import Retriever, expand_all
 from lib.search.contrast import TINY
-from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 from lib.ways import Hypotheses, Text
@@ -478,7 +478,7 @@ def _raise(error: OSError) -> None:
 
 
 def _passages_of(file: Path, name: str) -> list[Passage]:
-    """The passages of one file, cut as ``lib.data.corpora`` cuts; pieces without a word left out.
+    """The passages of one file, cut as ``lib.corpora`` cuts; pieces without a word left out.
 
     ``name`` is its path from the folder on.
     """

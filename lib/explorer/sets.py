@@ -10,12 +10,11 @@ import sys
 
 from lib.base import paths
 from lib.base.provenance import code_hash, data_hash, read_result
-from lib.data import load_benchmark
-from lib.data.corpus_index import files_of
+from lib.benchmarks import load_benchmark
 from lib.data.judgments import JUDGMENTS, Evidence, evidence, read_judgments
 from lib.data.looks import note_look
-from lib.data.questions import Question, load_questions
-from lib.data.real import GROUPS, load_real
+from lib.datasets import GROUPS, Question, load_questions, load_real
+from lib.embed import Encoder, load_encoder
 from lib.explorer.page import write_page
 from lib.explorer.rows import (
     FOLDER,
@@ -27,10 +26,10 @@ from lib.explorer.rows import (
     shown_passage,
     write_rows,
 )
+from lib.index_build import files_of
 from lib.place import open_retriever, retriever_for
 from lib.profiles import Profile, load_profile
 from lib.run import Retriever
-from lib.search.embed import Encoder, load_encoder
 from lib.stats import class_of
 from lib.studies.lam.study import open_study
 from lib.studies.real.arms import LAMBDAS, bases_of
@@ -175,7 +174,7 @@ CODE = (
     "lib.explorer.rows",
     "lib.explorer.sets",
     "lib.search.contrast",
-    "lib.search.forms",
+    "lib.search.scoring",
 )
 """The modules behind the rows. The rest of the numeric core is compared with every row."""
 

@@ -9,12 +9,12 @@ from lib.ways import Hypotheses, Text, Way
 
 def _by_name(methods: Iterable[Method]) -> dict[str, Method]:
     """The methods by name. ValueError when two have the same: one would replace the other."""
-    found: dict[str, Method] = {}
+    by_name: dict[str, Method] = {}
     for method in methods:
-        if method.name in found:
+        if method.name in by_name:
             raise ValueError(f"two methods are called {method.name!r}: give yours another name")
-        found[method.name] = method
-    return found
+        by_name[method.name] = method
+    return by_name
 
 
 METHODS: dict[str, Method] = _by_name(

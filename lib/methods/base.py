@@ -10,9 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import (
+    Literal,
+    Protocol,
+    TypedDict,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import Reply
 from lib.ways import Hypotheses, Text
 
@@ -129,6 +137,26 @@ class Method(Protocol):
         ...
 
 
+class Sampling(TypedDict):
+    """The sampling options that a method sets for every reply it asks for."""
+
+    temperature: float
+    max_tokens: int
+    seed: int
+
+
+def sampling(method, seed: int | None = None) -> Sampling:
+    """A method's own sampling options, for ``llm.generate``, ``ask_json`` and ``Budget``.
+
+    ``seed`` takes the place of the method's for a second call, which would repeat the first.
+    """
+    return {
+        "temperature": method.temperature,
+        "max_tokens": method.max_tokens,
+        "seed": method.seed if seed is None else seed,
+    }
+
+
 def stem(question: Question, options_visible: bool) -> str:
     """The question as a retrieval prompt shows it, with the options only when they may be seen."""
     if not options_visible:
@@ -152,7 +180,7 @@ def reply_trace(replies: Sequence[Reply], used: int) -> dict:
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a text is nothing to search with: no letter of any script, as in "..." of a form."""
+    """Whether a text is empty for a search: it has no letter of any script, such as "..."."""
     return not any(map(str.isalpha, text))
 
 
@@ -165,16 +193,16 @@ def passages_of(replies: Sequence[Reply]) -> tuple[list[str], dict]:
     return passages, trace
 
 
-def first_words(found: Sequence[Hit], words: int) -> list[Hit]:
-    """What a search returned, each text cut to its first ``words`` words."""
-    return [(pid, " ".join(text.split()[:words])) for pid, text in found]
+def first_words(hits: Sequence[Hit], words: int) -> list[Hit]:
+    """Retrieved passages, each text cut to its first ``words`` words."""
+    return [(pid, " ".join(text.split()[:words])) for pid, text in hits]
 
 
-def numbered(found: Sequence[Hit]) -> str:
-    """What a search returned as a prompt lists it: a line each, numbered from 1."""
-    if not found:
+def numbered(hits: Sequence[Hit]) -> str:
+    """Retrieved passages as a prompt lists them: a line each, numbered from 1."""
+    if not hits:
         return "(no passages)"
-    return "\n".join(f"[{number}] {text}" for number, (_, text) in enumerate(found, 1))
+    return "\n".join(f"[{number}] {text}" for number, (_, text) in enumerate(hits, 1))
 
 
 def check_choices(method: Method) -> None:

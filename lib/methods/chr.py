@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from lib.data.questions import Question
-from lib.llm.chat import ask_json
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.prompts import load_prompt
-from lib.methods.base import Budget, Expansion, Search, says_nothing, stem
-from lib.search.embed import Tower
+from lib.llm.chat import ask_json
+from lib.methods.base import Budget, Expansion, Search, sampling, says_nothing, stem
 from lib.ways import Hypotheses, Text, Way
 
 HYPOTHESES = {
@@ -60,26 +60,12 @@ class CHR:
 
     def budget(self) -> Budget:
         """One request for one reply with both hypotheses."""
-        return Budget(
-            ((self.prompt, 0),),
-            1,
-            self.max_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            length_as="CHR",
-        )
+        return Budget(((self.prompt, 0),), 1, **sampling(self), length_as="CHR")
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Ask once for both hypotheses and shift the query by -lambda times the mimic."""
         messages = load_prompt(self.prompt).messages(question=stem(question, self.options_visible))
-        reply = ask_json(
-            llm,
-            messages,
-            HYPOTHESES,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-        )
+        reply = ask_json(llm, messages, HYPOTHESES, **sampling(self))
         empty = [name for name, text in (reply.value or {}).items() if says_nothing(text)]
         error = reply.error or ", ".join(f"{name} is empty" for name in empty)
         state = {"repaired": reply.repaired, "cut": reply.cut, "error": error}

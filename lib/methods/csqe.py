@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar, Literal
 
-from lib.data.questions import Question
-from lib.llm.chat import ask_json, sample_seed
+from lib.datasets import Question
+from lib.embed import Tower
+from lib.llm.chat import sample_seed
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, quoted, with_words
+from lib.llm.chat import ask_json
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
-from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
 _TEXT = {"type": "string"}
@@ -57,15 +58,8 @@ class CSQE:
         texts = 2 * self.samples
         if self.mode == "single_call":
             prompts, texts = (("csqe_single_call", self.depth),), 1
-        return Budget(
-            prompts,
-            texts,
-            self.max_tokens,
-            self.words,
-            temperature=self.temperature,
-            seed=self.seed,
-            length_as=self.paper_name,
-        )
+        options = base.sampling(self)
+        return Budget(prompts, texts, words=self.words, **options, length_as=self.paper_name)
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Search, let the LLM answer and quote, and search with all of it."""
@@ -76,13 +70,13 @@ class CSQE:
         # For each reply: its quotes, and whether the documents really have them.
         spans = [checked(of_reply, question.text, texts) for of_reply in quotes]
         extracts = [self._extract(of_reply) for of_reply in spans]
-        is_found = [found for of_reply in spans for _, found in of_reply]
+        verified = [is_quote for of_reply in spans for _, is_quote in of_reply]
         trace |= {
             "documents": documents,
             "passages": passages,
             "spans": spans,
             "extracts": extracts,
-            "found_share": fmean(is_found) if is_found else None,
+            "found_share": fmean(verified) if verified else None,
             "empty_passages": sum(map(base.says_nothing, passages)),
             "empty_extracts": extracts.count(""),
             "cut": sum(reply.finish_reason == "length" for reply in trace["replies"]),
@@ -99,31 +93,30 @@ class CSQE:
         return Expansion(Hypotheses(tuple(parts)), trace)
 
     def first_results(self, question: Question, search: Search) -> list[base.Hit]:
-        """What is shown to whoever extracts: the first words of the first results."""
+        """The documents that the extraction prompt shows: the first words of the first results."""
         by_words = self.first_stage == "bm25"
         first = Sparse(question.text) if by_words else base.question_alone(question)
         return base.first_words(search(first, self.depth), self.words)
 
     def _extract(self, spans: list[tuple[str, bool]]) -> str:
         """The quotes of one reply as one text, without invented ones if extracts are verified."""
-        return " ".join(span for span, found in spans if found or not self.verify_extracts)
+        return " ".join(span for span, ok in spans if ok or not self.verify_extracts)
 
     def _ask(self, llm, question: str, shown: list[base.Hit]) -> tuple[list, list, dict]:
         """Passages, quoted spans and trace: of two prompts, or of one JSON object."""
         documents = base.numbered(shown)
-        options = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         if self.mode == "single_call":
             prompt = load_prompt("csqe_single_call")
             messages = prompt.messages(question=question, documents=documents)
-            reply = ask_json(llm, messages, KEY_SENTENCES, seed=self.seed, **options)
+            reply = ask_json(llm, messages, KEY_SENTENCES, **base.sampling(self))
             value = reply.value or {"passage": "", "sentences": []}
             trace = {"replies": [*reply.replies], "repaired": reply.repaired, "error": reply.error}
             return [value["passage"].strip()], [value["sentences"]], trace
-        options |= {"n": self.samples, "top_p": 1.0}
         messages = load_prompt("csqe_knowledge").messages(question=question)
-        knowledge = llm.generate(messages, seed=self.seed, **options)
+        knowledge = llm.generate(messages, n=self.samples, top_p=1.0, **base.sampling(self))
         messages = load_prompt("csqe_extract").messages(question=question, documents=documents)
-        extracts = llm.generate(messages, seed=sample_seed(self.seed, self.samples), **options)
+        options = base.sampling(self, sample_seed(self.seed, self.samples))
+        extracts = llm.generate(messages, n=self.samples, top_p=1.0, **options)
         passages = [reply.text.strip() for reply in knowledge]
         # Where quotes were recorded by their places, the words are put back.
         quotes = [quoted(with_words(reply.text, dict(shown))) for reply in extracts]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from lib.data.questions import Question
-from lib.llm.chat import ask_json
+from lib.datasets import Question
 from lib.llm.prompts import load_prompt
-from lib.methods.base import Budget, Expansion, Search, says_nothing, stem
+from lib.llm.chat import ask_json
+from lib.methods.base import Budget, Expansion, Search, sampling, says_nothing, stem
 from lib.methods.chr import CHR
 from lib.ways import Hypotheses, Text
 
@@ -47,14 +47,8 @@ class Differential(CHR):
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """CHR's hypotheses, with H- replaced by every mimic of the differential."""
         shown = stem(question, self.options_visible)
-        reply = ask_json(
-            llm,
-            load_prompt(self.mimics_prompt).messages(question=shown),
-            MIMICS,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-        )
+        messages = load_prompt(self.mimics_prompt).messages(question=shown)
+        reply = ask_json(llm, messages, MIMICS, **sampling(self))
         made = super().expand(question, llm, search)
         replies = [*made.trace["replies"], *reply.replies]
         written = (reply.value or {}).get("mimics", [])

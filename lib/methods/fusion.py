@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.prompts import load_prompt
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Fusion, Search
-from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
 
@@ -34,27 +34,13 @@ class HyDEFusion:
 
     def budget(self) -> Budget:
         """One request for one passage, expected to be as long as HyDE's."""
-        return Budget(
-            ((self.prompt, 0),),
-            1,
-            self.max_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            length_as="HyDE",
-        )
+        return Budget(((self.prompt, 0),), 1, **base.sampling(self), length_as="HyDE")
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Ask once for one passage and search with it beside the question."""
         shown = base.stem(question, self.options_visible)
         messages = load_prompt(self.prompt).messages(question=shown)
-        replies = llm.generate(
-            messages,
-            n=1,
-            temperature=self.temperature,
-            top_p=1.0,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-        )
+        replies = llm.generate(messages, n=1, top_p=1.0, **base.sampling(self))
         passages, trace = base.passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "the sampled passage was empty"})

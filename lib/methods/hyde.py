@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.prompts import load_prompt
-from lib.methods.base import Budget, Expansion, Search, passages_of, stem
-from lib.search.embed import Tower
+from lib.methods.base import Budget, Expansion, Search, passages_of, sampling, stem
 from lib.ways import Hypotheses, Text
 
 
@@ -36,26 +36,12 @@ class HyDE:
 
     def budget(self) -> Budget:
         """One request for ``samples`` passages."""
-        return Budget(
-            ((self.prompt, 0),),
-            self.samples,
-            self.max_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            length_as="HyDE",
-        )
+        return Budget(((self.prompt, 0),), self.samples, **sampling(self), length_as="HyDE")
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Sample the passages with one request of n = ``samples``."""
         messages = load_prompt(self.prompt).messages(question=stem(question, self.options_visible))
-        replies = llm.generate(
-            messages,
-            n=self.samples,
-            temperature=self.temperature,
-            top_p=1.0,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-        )
+        replies = llm.generate(messages, n=self.samples, top_p=1.0, **sampling(self))
         passages, trace = passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "every sampled passage was empty"})

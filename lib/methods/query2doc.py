@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.prompts import load_prompt
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
@@ -40,26 +40,14 @@ class Query2Doc:
 
     def budget(self) -> Budget:
         """One request for one passage."""
-        return Budget(
-            ((f"query2doc_{self.shots}shot", 0),),
-            1,
-            self.max_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            length_as=self.paper_name,
-        )
+        prompts = ((f"query2doc_{self.shots}shot", 0),)
+        return Budget(prompts, 1, **base.sampling(self), length_as=self.paper_name)
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Ask once for one passage and put it behind the question."""
         prompt = load_prompt(f"query2doc_{self.shots}shot")
-        replies = llm.generate(
-            prompt.messages(question=base.stem(question, self.options_visible)),
-            n=1,
-            top_p=1.0,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-        )
+        messages = prompt.messages(question=base.stem(question, self.options_visible))
+        replies = llm.generate(messages, n=1, top_p=1.0, **base.sampling(self))
         passages, trace = base.passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "the sampled passage was empty"})

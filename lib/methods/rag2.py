@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.prompts import load_prompt
-from lib.methods.after import Filter, Rerank, Scorer
 from lib.methods.base import (
     Budget,
     Expansion,
@@ -17,9 +17,10 @@ from lib.methods.base import (
     check_choices,
     passages_of,
     question_alone,
+    sampling,
     stem,
 )
-from lib.search.embed import Tower
+from lib.methods.postprocess import Filter, Rerank, Scorer
 from lib.ways import Hypotheses, Text
 
 
@@ -32,7 +33,7 @@ class RAG2:
     passages, in turns (balanced retrieval); without them all sources are one corpus (stacked).
     ``reranker`` scores pairs for the question, as the paper says, or for the rationale, as its code
     does. ``judge`` scores how helpful each of the first k passages is; those below ``threshold``
-    are dropped, and ``if_none`` says what is left where all are (see ``lib.methods.after.Filter``).
+    are dropped, and ``if_none`` says what is left where all are (see ``postprocess.Filter``).
     ``prompt`` asks for steps, an explanation and one option, as the paper does; "rationale" asks
     for a paragraph alone, and is what the recorded rationales were written for. Defaults are the
     paper's; ``depth`` is ours (the paper's code has 10 and 100 a source).
@@ -69,27 +70,14 @@ class RAG2:
         """One request for one rationale."""
         if not self.needs_llm:
             return None
-        return Budget(
-            ((self.prompt, 0),),
-            1,
-            self.max_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-        )
+        return Budget(((self.prompt, 0),), 1, **sampling(self))
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
-        """Ask for the rationale, if there is use for one, and say what follows the search."""
+        """Ask for the rationale, where something reads it, and say what follows the search."""
         if not self.needs_llm:
             return self.given(question)
         messages = load_prompt(self.prompt).messages(question=stem(question, self.options_visible))
-        replies = llm.generate(
-            messages,
-            n=1,
-            temperature=self.temperature,
-            top_p=1.0,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-        )
+        replies = llm.generate(messages, n=1, top_p=1.0, **sampling(self))
         written, trace = passages_of(replies)
         if not written:
             return Expansion(None, trace | {"error": "the rationale was empty"})

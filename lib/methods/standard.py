@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods.base import Expansion, Fusion, Search, Sparse, stem
 from lib.ways import Hypotheses, Text
 
@@ -29,7 +29,7 @@ class Standard:
         return "" if self.sparse else "#0072B2"
 
     def budget(self) -> None:
-        """Nobody is asked."""
+        """None: it asks no model."""
         return None
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
@@ -51,7 +51,7 @@ class Hybrid:
     options_visible: bool = False
 
     def budget(self) -> None:
-        """Nobody is asked."""
+        """None: it asks no model."""
         return None
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:

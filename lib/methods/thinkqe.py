@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Tower
 from lib.llm.chat import Reply, sample_seed
 from lib.llm.prompts import load_prompt
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Hit, Search
-from lib.search.embed import Tower
 from lib.ways import Hypotheses, Text
 
 
@@ -45,10 +45,8 @@ class ThinkQE:
         return Budget(
             ((f"thinkqe_{kind}", self.shown),) * self.rounds,
             self.rounds * self.samples,
-            self.max_tokens,
-            self.words,
-            temperature=self.temperature,
-            seed=self.seed,
+            words=self.words,
+            **base.sampling(self),
             length_as=self.paper_name,
         )
 
@@ -56,7 +54,7 @@ class ThinkQE:
         """Search, show the LLM what is new, add what it writes to the query; again."""
         kind = "think" if self.thinking == "prompted" else "passage"
         prompt = load_prompt(f"thinkqe_{kind}")
-        asked = base.stem(question, self.options_visible)
+        stem = base.stem(question, self.options_visible)
         request = base.question_alone(question)
         texts: list[str] = []
         replies: list[Reply] = []
@@ -69,14 +67,9 @@ class ThinkQE:
             new = new_passages(ranking, previous, blacklist, self.shown)
             shown = base.first_words(new, self.words)
             previous = dict(ranking[: self.shown])
-            new_replies = llm.generate(
-                prompt.messages(question=asked, documents=base.numbered(shown)),
-                n=self.samples,
-                temperature=self.temperature,
-                top_p=1.0,
-                max_tokens=self.max_tokens,
-                seed=sample_seed(self.seed, i * self.samples),
-            )
+            messages = prompt.messages(question=stem, documents=base.numbered(shown))
+            options = base.sampling(self, sample_seed(self.seed, i * self.samples))
+            new_replies = llm.generate(messages, n=self.samples, top_p=1.0, **options)
             written = [self._written(reply) for reply in new_replies]
             rounds.append({"shown": shown, "texts": written})
             texts += [text for text in written if not base.says_nothing(text)]

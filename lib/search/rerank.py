@@ -9,9 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from lib.search.adapters import adapter_folder, check_base, merged, read_card
-from lib.search.devices import pack_linear_layers
-from lib.search.model_files import digest, hushed, minilm_folder, model_folder, quiet
+from lib.model_files import (
+    adapter_folder,
+    check_base,
+    digest,
+    hushed,
+    merged,
+    minilm_folder,
+    model_folder,
+    pack_linear_layers,
+    quiet,
+    read_card,
+)
 
 _MEDCPT = "ncbi/MedCPT-Cross-Encoder"
 _BATCH_TOKENS = 4096
@@ -89,8 +98,8 @@ class PairScorer:
 
     def _encoded(self, query: str, passage: str) -> Any:
         room = self.max_tokens - self._tokenizer.num_special_tokens_to_add(pair=True)
-        asked = self._tokenizer(query, add_special_tokens=False, return_offsets_mapping=True)
-        starts = [start for start, _ in asked["offset_mapping"]]
+        encoded = self._tokenizer(query, add_special_tokens=False, return_offsets_mapping=True)
+        starts = [start for start, _ in encoded["offset_mapping"]]
         if len(starts) >= room:
             query = query[starts[-room + 1] :]
         return self._tokenizer(query, passage, truncation="only_second", max_length=self.max_tokens)

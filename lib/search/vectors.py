@@ -18,7 +18,7 @@ import numpy as np
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
 from lib.base.rows import CheckedRows
-from lib.search.embed import Encoder, Item, Tower
+from lib.embed import Encoder, Item, Tower
 
 _CHUNK = 512  # rows between two movements of the progress bar
 
@@ -37,7 +37,7 @@ def encode_cached(
     """Memory-mapped shards, each (at most shard_rows, dim), stored as float32 or float16.
 
     ``items`` is sliced, never copied as a whole. How many shards are missing, their size and the
-    time expected is said before encoding; ``progress=False`` leaves out that and the bar.
+    time expected is printed before encoding, unless ``progress`` is False.
     """
     if dtype not in ("float32", "float16"):
         raise ValueError(f"vectors are stored as float32 or float16, not {dtype!r}")
@@ -50,8 +50,6 @@ def encode_cached(
         files.append(file)
         if read_manifest(file) is None:
             missing[file] = range(start, start + len(block))
-            if file.exists():
-                print(f"{file} is broken: its texts are encoded again", file=sys.stderr)
     if missing and progress:
         n_missing = sum(len(rows) for rows in missing.values())
         gigabytes = n_missing * encoder.dim * np.dtype(dtype).itemsize / 1e9
@@ -67,20 +65,19 @@ def encode_small(
 ) -> np.ndarray:
     """float32 (n, dim) of a few thousand texts; each is encoded once and kept in one SQLite file.
 
-    A text has its own key, so any other selection of the same texts costs nothing. The text of a
-    row that is damaged is encoded again (``lib.base.rows``).
+    A text has its own key, so any other selection of the same texts costs nothing.
     """
-    kept = CheckedRows((cache_dir or paths.cache("vectors")) / "texts.sqlite")
+    cache = CheckedRows((cache_dir or paths.cache("vectors")) / "texts.sqlite")
     keys = [bytes.fromhex(_key([text], encoder, tower, "float32")) for text in texts]
     text_of = dict(zip(keys, texts, strict=True))
-    vector_of = {key: np.frombuffer(row, np.float32) for key, row in kept.get(text_of).items()}
+    vector_of = {key: np.frombuffer(row, np.float32) for key, row in cache.get(text_of).items()}
     missing = [key for key in text_of if key not in vector_of]
     # A chunk at a time, so that a run that is killed keeps what it has.
     for start in range(0, len(missing), _CHUNK):
         chunk = missing[start : start + _CHUNK]
         vectors = _encoded([text_of[key] for key in chunk], encoder, tower, "texts", start)
         vector_of.update(zip(chunk, vectors, strict=True))
-        kept.put({key: vector_of[key].tobytes() for key in chunk})
+        cache.put({key: vector_of[key].tobytes() for key in chunk})
     if not keys:
         return np.zeros((0, encoder.dim), np.float32)
     return np.stack([vector_of[key] for key in keys])

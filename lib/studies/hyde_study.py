@@ -19,14 +19,13 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.files import sha256_bytes
 from lib.base.paths import DATA
-from lib.data.corpus_index import files_of
-from lib.data.questions import Question
-from lib.data.real import load_real
+from lib.datasets import Question, load_real
+from lib.embed import load_encoder
+from lib.index_build import files_of
 from lib.methods.base import Fusion, Request, question_alone
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.search.embed import load_encoder
 from lib.stats import Pair, claims, measure
 from lib.studies.grid.long_tables import means_table
 from lib.studies.real.study import experts_passages, recorded

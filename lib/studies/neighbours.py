@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 
 from lib.base.provenance import read_result
+from lib.embed import load_encoder
 from lib.limit import makes_real, not_run
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.search.embed import load_encoder
 from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
 from lib.studies.selflearn import building_study as building

@@ -16,11 +16,11 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from lib.base.files import atomic_write
-from lib.data.corpora import load_passages
-from lib.data.ddx_mini import read
+from lib.benchmarks.ddx_mini import read
+from lib.corpora import load_passages
 from lib.data.medrag import STATPEARLS
 from lib.data.passages import Passage
-from lib.data.question_sets import question_sets
+from lib.datasets import question_sets
 
 _PLACES = {"abstracts": "pubmed", "textbook": "textbooks", "encyclopedia": "wikipedia"}
 """ddx-mini's sources, and the collection of MedCorp that each stands in for; the rest is

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lib.search.embed import Encoder
+from lib.embed import Encoder
 from lib.search.vectors import encode_small
 from lib.studies.nli.models import Backend, Pairs, sentences
 from lib.studies.nli.scores import BLOCK, score_pairs

@@ -15,7 +15,7 @@ from lib.ways import Way
 
 CODE = (
     "lib.place",
-    "lib.data.corpora",
+    "lib.corpora",
 )
 """What its results depend on beside the study's own code and the benchmark's."""
 

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from lib.base.paths import DATA, REPORTED
-from lib.search.adapters import ADAPTERS, CARD
-from lib.search.embed import Encoder
+from lib.embed import Encoder
+from lib.model_files import ADAPTERS, CARD
 from lib.search.vectors import encode_small
 from lib.studies.contradiction import near
 from lib.studies.contradiction.cnt import PairScore, Scorer, document_cnt

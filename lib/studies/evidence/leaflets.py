@@ -11,7 +11,7 @@ from collections import defaultdict
 from xml.etree.ElementTree import Element
 
 from lib.base.downloads import fetch, load_registry
-from lib.data.documents import parse_xml, tidy
+from lib.data.passages import parse_xml, tidy
 from lib.studies.evidence.records import HEADINGS, Need, inner_text
 
 _STARTS = {  # how the six headings begin, whoever gives the medicine

@@ -19,8 +19,8 @@ from typing import Any
 from lib.base.downloads import fetch, load_registry, members
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA, ROOT
-from lib.data.documents import parse_xml, tidy
-from lib.data.findings import read_findings
+from lib.data.judgments import read_findings
+from lib.data.passages import parse_xml, tidy
 from lib.studies.evidence.leaflets import load_labels, read_cmi
 from lib.studies.evidence.pubmed import PubMed, gather
 from lib.studies.evidence.queries import tiers

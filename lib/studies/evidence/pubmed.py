@@ -2,7 +2,7 @@
 
 Every good reply is kept with its date below the cache, so a run that was stopped asks for nothing
 twice; delete the folder to ask anew. XML is read by ElementTree, after anything that declares
-entities was refused (``lib.data.documents.parse_xml``).
+entities was refused (``lib.data.passages.parse_xml``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xml.etree.ElementTree import Element
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.base.paths import cache
 from lib.base.secrets import redacted
-from lib.data.documents import parse_xml, tidy
+from lib.data.passages import parse_xml, tidy
 from lib.studies.evidence.queries import Query
 from lib.studies.evidence.records import UNKNOWN, Evidence, Need, inner_text
 

@@ -18,8 +18,7 @@ import pandas as pd
 from lib.base.files import canonical_json, sha256_bytes
 from lib.base.provenance import make_or_reuse
 from lib.data.passages import Passage
-from lib.data.question_sets import sampled
-from lib.data.questions import Question
+from lib.datasets import Question, sampled
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods.base import Expansion, Method

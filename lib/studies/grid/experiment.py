@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from lib import index_build
 from lib.base.downloads import load_registry
 from lib.base.files import sha256_file
 from lib.base.paths import ROOT
 from lib.base.provenance import write_result
-from lib.data import corpus_index
 from lib.data.looks import note_look
-from lib.data.question_sets import question_sets
-from lib.data.real import GROUPS
+from lib.datasets import GROUPS, question_sets
+from lib.embed import load_encoder
 from lib.llm.connect import connect
 from lib.llm.recorder import may_ask
 from lib.methods.base import Budget
@@ -24,7 +24,6 @@ from lib.place import open_retriever
 from lib.profiles import Profile, methods_of
 from lib.readers import EvidenceReader, Reader, load_reader
 from lib.run import execute
-from lib.search.embed import load_encoder
 from lib.stats import METRICS, long_values, measure, summary
 from lib.studies.grid.cells import (
     ANSWER_COLUMNS,
@@ -252,7 +251,7 @@ def _open_grid(profile: Profile, lam: float, live: bool) -> Grid:
     replayed = [ROOT / s.partition(":")[2] for s in specs if s.startswith("replay:")]
     # What is replayed may be a pattern that several files fit.
     recorded = [path for p in replayed for path in sorted(p.parent.glob(p.name))]
-    data = corpus_index.files_of(profile.corpora)
+    data = index_build.files_of(profile.corpora)
     for name in profile.questions:
         data += _files_of_questions(name)
     behind = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods.base import Expansion
 from lib.readers import Reader
 from lib.studies.grid.experiment import NAMED, Experiment

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lib.data.questions import SIZES
+from lib.datasets import SIZES
 from lib.methods import METHODS
 from lib.profiles import Profile, methods_of
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lib.data import load_benchmark
-from lib.data.benchmark import Benchmark
-from lib.data.corpora import load_passages
+from lib.benchmarks import load_benchmark
+from lib.benchmarks.base import Benchmark
+from lib.corpora import load_passages
 from lib.data.store import PassageStore
+from lib.embed import Encoder
 from lib.profiles import Profile
-from lib.search.embed import Encoder
 
 Judged = Mapping[str, frozenset[str]]
 """Passage ids by question id."""

@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.data.judgments import Evidence, evidence, read_judgments
-from lib.data.pair_judgments import Verdict
-from lib.data.questions import Question
-from lib.data.real import EXAMS, GROUPS, load_real
+from lib.data.judgments import Evidence, Verdict, evidence, read_judgments
+from lib.datasets import EXAMS, GROUPS, Question, load_real
 from lib.run import Retriever
 from lib.stats import paired
 from lib.studies.judged.sample import ARMS, REAL_QUESTIONS

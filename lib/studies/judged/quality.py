@@ -17,7 +17,7 @@ import pandas as pd
 from lib.agreement import agreement_table
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
-from lib.data.pair_judgments import verdicts
+from lib.data.judgments import verdicts
 from lib.stats import mean_interval
 from lib.studies.evidence.load import load_evidence
 

@@ -11,16 +11,15 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import make_or_reuse, read_result
-from lib.data.corpus_index import files_of as files_of_corpora
-from lib.data.judgments import JUDGMENTS
+from lib.data.judgments import JUDGMENTS, PAIR_JUDGMENTS, read_pair_judgments, verdicts
 from lib.data.looks import note_look
-from lib.data.pair_judgments import PAIR_JUDGMENTS, read_pair_judgments, verdicts
-from lib.data.real import GROUPS
+from lib.datasets import GROUPS
+from lib.embed import Encoder
+from lib.index_build import files_of as files_of_corpora
 from lib.limit import makes_real
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.report import nine_digits
-from lib.search.embed import Encoder
 from lib.studies.contradiction.study import BINS, PERIODS, reported
 from lib.studies.evidence.load import files_of, load_evidence
 from lib.studies.judged.contrast import contrast_values, filter_table

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from lib.data.pair_judgments import read_pair_judgments
-from lib.search.embed import Encoder
+from lib.data.judgments import read_pair_judgments
+from lib.embed import Encoder
 from lib.studies.contradiction.checks import check_values as values_of_models
 from lib.studies.contradiction.checks import pairs_of
 from lib.studies.contradiction.cnt import document_cnt

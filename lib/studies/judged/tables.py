@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from lib.data.pair_judgments import Verdict, verdicts
+from lib.data.judgments import Verdict, verdicts
 from lib.stats import paired, ratio_interval
 from lib.studies.contradiction.study import PERIODS
 from lib.studies.judged.sample import ARMS, period_of

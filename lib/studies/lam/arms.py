@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lib.data.benchmark import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.search.adaptive import (
     Rule,
     attenuated,

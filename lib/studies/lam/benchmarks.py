@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lib.data import load_benchmark
+from lib.benchmarks import load_benchmark
+from lib.embed import Encoder
 from lib.place import retriever_for
 from lib.profiles import Profile
-from lib.search.embed import Encoder
 from lib.studies.lam.reading import reading_results
 from lib.studies.lam.study import Study, open_study
 from lib.studies.lam.tables import study_results

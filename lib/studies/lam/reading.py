@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from lib.base.provenance import make_or_reuse
-from lib.data.benchmark import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.looks import note_look
 from lib.data.passages import Passage
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods import standard
 from lib.profiles import Profile
 from lib.readers import EvidenceReader
@@ -265,7 +265,7 @@ def reading_results(
         "chosen": [arm.name for arm in best],
         "encoder": study.retriever.encoder.fingerprint,
         "limit": profile.limit,
-        "code": ["lib.studies.lam", "lib.data.corpus_index", *study.benchmark.code],
+        "code": ["lib.studies.lam", "lib.index_build", *study.benchmark.code],
         "data": study.benchmark.files,
     }
 

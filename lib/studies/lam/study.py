@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from lib import study as skeleton
-from lib.data.benchmark import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.limit import limited
 from lib.run import Retriever
 from lib.stats import METRICS, measure

@@ -15,7 +15,7 @@ import pandas as pd
 
 from lib.base.provenance import code_hash, data_hash, make_or_reuse
 from lib.base.rows import Unfinished
-from lib.data.benchmark import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.looks import note_look
 from lib.profiles import Profile
 from lib.search.contrast import hardest_tenth, spectrum
@@ -36,7 +36,7 @@ from lib.studies.lam.study import Study, measured
 from lib.study import declared_pairs, primary_tests
 from lib.ways import Way
 
-CODE = ("lib.studies.lam", "lib.data.corpus_index")
+CODE = ("lib.studies.lam", "lib.index_build")
 """The modules that every result of the study depends on, with what they import."""
 
 CHOICE = "p_at_5"

@@ -14,7 +14,7 @@ import pandas as pd
 
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
-from lib.data.ddx_mini import build
+from lib.benchmarks.ddx_mini import build
 from lib.methods.chr import written_pair
 from lib.profiles import load_profile
 from lib.stats import class_of

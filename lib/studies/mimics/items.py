@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from lib.data.benchmark import shared_ngrams
-from lib.data.questions import Question
+from lib.benchmarks.base import shared_ngrams
+from lib.datasets import Question
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, question_alone
 from lib.search.contrast import cosine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.llm.chat import ChatModel, JsonReply, ask_json, in_parallel
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss

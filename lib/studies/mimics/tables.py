@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.provenance import write_result
-from lib.data.ddx_mini import read
+from lib.benchmarks.ddx_mini import read
 from lib.report import reported, verdict
 from lib.stats import mean_interval
 from lib.studies.grid.experiment import CHOSEN, Experiment

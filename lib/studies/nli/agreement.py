@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.search.adapters import adapter_folder, read_card
-from lib.search.embed import Encoder, load_encoder
-from lib.search.model_files import hushed
+from lib.embed import Encoder, load_encoder
+from lib.model_files import adapter_folder, hushed, read_card
 from lib.search.vectors import encode_small
 
 ALONE = "finding"

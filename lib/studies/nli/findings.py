@@ -17,7 +17,7 @@ from itertools import product
 from typing import NamedTuple
 
 from lib.base.files import sha256_bytes
-from lib.data.findings import read_findings
+from lib.data.judgments import read_findings
 from lib.studies.nli.pairs import LabelledPair
 
 _HELD_OUT = 0.3

@@ -17,7 +17,7 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import sha256_file
-from lib.search.embed import Encoder, load_encoder
+from lib.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 
 HEAD = paths.DATA / "nli-head" / "weights.npz"

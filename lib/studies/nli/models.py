@@ -13,8 +13,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lib.search.adapters import adapter_folder, check_base, merged, read_card
-from lib.search.model_files import base_folder, digest, hushed, model_folder, quiet
+from lib.model_files import (
+    adapter_folder,
+    base_folder,
+    check_base,
+    digest,
+    hushed,
+    merged,
+    model_folder,
+    quiet,
+    read_card,
+)
 from lib.studies.nli.agreement import AgreementBackend
 from lib.studies.nli.head import FeatureBackend
 

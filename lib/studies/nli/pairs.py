@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lib.data.pair_judgments import read_pair_judgments, verdicts
+from lib.data.judgments import read_pair_judgments, verdicts
 from lib.studies.nli.models import sentences
 
 _COLUMNS = ["pool", "a", "b", "value", "same", "stance", "reason", "sentence_a", "sentence_b"]

@@ -14,7 +14,7 @@ import numpy as np
 from lib.base import paths
 from lib.base.files import canonical_json, sha256_bytes
 from lib.base.rows import CheckedRows
-from lib.search.embed import Encoder
+from lib.embed import Encoder
 from lib.studies.nli.models import Backend, Pairs
 
 DIRECTIONS = ("max", "mean", "forward")

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
 from lib.methods.base import stem
 from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from lib.data.judgments import HELPFUL, evidence, read_judgments
-from lib.data.real import GROUPS, load_real
-from lib.methods.after import shown
+from lib.datasets import GROUPS, load_real
+from lib.methods.postprocess import shown
+from lib.model_files import WEIGHTS
 from lib.run import Retriever, Unranked
-from lib.search.adapters import WEIGHTS
 from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure
 from lib.studies.grid.long_tables import means_table
 from lib.studies.rag2.filtering import (

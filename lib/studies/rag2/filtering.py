@@ -16,9 +16,8 @@ import pandas as pd
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.base.paths import cache
 from lib.data.judgments import Evidence
-from lib.data.questions import Question
-from lib.data.real import EXAMS
-from lib.methods.after import shown
+from lib.datasets import EXAMS, Question
+from lib.methods.postprocess import shown
 from lib.stats import Pair, mean_interval, ratio_interval
 from lib.studies.rag2.filters import Filter
 from lib.studies.rag2.separation import separation

@@ -24,10 +24,9 @@ import numpy as np
 from lib.base.files import canonical_json, sha256_bytes, sha256_file
 from lib.base.parameters import refuse_unknown
 from lib.base.paths import DATA
-from lib.search.adapters import ADAPTERS, CARD, adapter_folder
+from lib.embed import Encoder, load_encoder
+from lib.model_files import ADAPTERS, CARD, adapter_folder, base_folder
 from lib.search.bm25 import words
-from lib.search.embed import Encoder, load_encoder
-from lib.search.model_files import base_folder
 from lib.search.rerank import PairScorer
 from lib.search.vectors import encode_small
 from lib.studies.rag2.seq2seq import Seq2SeqFilter

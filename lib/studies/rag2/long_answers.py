@@ -20,13 +20,13 @@ import pandas as pd
 
 from lib.base.files import sha256_bytes
 from lib.data.passages import OPEN_CORPUS, Passage
-from lib.data.questions import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
 from lib.llm.chat import ChatModel, Message, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME
-from lib.methods.after import Scorer
 from lib.methods.base import Expansion, Fusion, Request, first_words, numbered
+from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.stats import Pair, claims

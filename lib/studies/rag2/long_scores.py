@@ -77,7 +77,7 @@ class TokenScorer:
     def __init__(self, device: str = "cpu"):
         from transformers import AutoModel, AutoTokenizer
 
-        from lib.search.model_files import minilm_folder, quiet
+        from lib.model_files import minilm_folder, quiet
 
         quiet()
         self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder())

@@ -14,9 +14,8 @@ from typing import Literal
 
 from lib.base.downloads import fetch
 from lib.base.files import read_jsonl, sha256_bytes
-from lib.data.documents import tidy
-from lib.data.questions import Question, load_bioasq_all, load_bioasq_dev, load_questions
-from lib.data.real import load_real
+from lib.data.passages import tidy
+from lib.datasets import Question, load_bioasq_all, load_bioasq_dev, load_questions, load_real
 
 Part = Literal["train", "held"]
 

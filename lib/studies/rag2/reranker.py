@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from lib.base.paths import DATA
-from lib.methods.after import Scorer
+from lib.embed import Encoder
+from lib.methods.postprocess import Scorer
 from lib.search.bm25 import words
-from lib.search.embed import Encoder
 from lib.studies.rag2.filters import Bm25Filter, CosineFilter
 
 SHUFFLED = "reranker-shuffled"
@@ -85,7 +85,7 @@ class Reranker:
         self._features = PairFeatures(encoder, texts)
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """See ``lib.methods.after.Scorer``."""
+        """See ``lib.methods.postprocess.Scorer``."""
         return self._features(pairs) @ self._weights
 
 

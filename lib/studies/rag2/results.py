@@ -11,11 +11,11 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import make_all_or_reuse, make_or_reuse
-from lib.data import ddx_mini
-from lib.data.corpus_index import files_of
+from lib.benchmarks import ddx_mini
 from lib.data.judgments import HELPFUL, JUDGMENTS
 from lib.data.looks import note_look
-from lib.data.real import GROUPS, load_real
+from lib.datasets import GROUPS, load_real
+from lib.index_build import files_of
 from lib.profiles import Profile
 from lib.report import nine_digits
 from lib.run import Retriever

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from lib.llm.prompts import load_prompt
-from lib.search.model_files import digest, quiet
+from lib.model_files import digest, quiet
 
 LABEL_TOKENS = ("[HELPFUL]", "[NOT_HELPFUL]")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from lib.base.parameters import check_number, one_of
-from lib.data import ddx_mini, load_benchmark
-from lib.data.questions import load_questions
-from lib.methods.after import Scorer
+from lib.benchmarks import ddx_mini, load_benchmark
+from lib.datasets import load_questions
+from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.stats import class_of

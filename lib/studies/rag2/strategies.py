@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from lib.data.questions import Question
-from lib.methods.after import Scorer
+from lib.datasets import Question
+from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.stats import Pair, measure
@@ -49,7 +49,7 @@ class Remembered:
     known: dict = field(default_factory=dict, repr=False)
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """See ``lib.methods.after.Scorer``."""
+        """See ``lib.methods.postprocess.Scorer``."""
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self.known]
         if new:
             self.known |= dict(zip(new, self.score(new).tolist(), strict=True))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lib.data import ddx_mini, load_benchmark
-from lib.data.questions import load_questions
-from lib.data.real import load_real
+from lib.benchmarks import ddx_mini, load_benchmark
+from lib.datasets import load_questions, load_real
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever

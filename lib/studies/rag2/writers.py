@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lib.data.questions import Question
-from lib.data.real import in_full, load_real
+from lib.datasets import Question
+from lib.datasets import in_full, load_real
 from lib.llm.chat import ChatModel, tag
 from lib.methods.base import Request, question_alone
 from lib.run import Retriever, Unranked

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods.base import Expansion, Fusion, Request, Sparse, question_alone
 from lib.studies.lam import arms as lam_arms
 from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib.data.judgments import Evidence
-from lib.data.questions import Question
-from lib.data.real import EXAMS
+from lib.datasets import EXAMS, Question
 from lib.methods.base import Expansion
 from lib.studies.real.measures import TOP
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from lib.data.real import GROUPS
+from lib.datasets import GROUPS
 from lib.report import pivot
 from lib.stats import resampled_sums
 from lib.studies.real.arms import LAMBDAS

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib.data.judgments import Evidence, read_option
-from lib.data.questions import Question
-from lib.data.real import EXAMS
+from lib.datasets import EXAMS, Question
 from lib.stats import measure
 
 TOP = 5

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from lib.data.questions import Question
-from lib.data.real import EXAMS, in_full, load_real
+from lib.datasets import EXAMS, Question, in_full, load_real
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
 from lib.methods.base import Expansion

@@ -19,7 +19,7 @@ from lib.agreement import agreement_table
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
 from lib.data.judgments import HELPFUL
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.stats import mean_interval
 from lib.studies.real.measures import ON_TOPIC
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lib.base.provenance import read_result
+from lib.embed import load_encoder
 from lib.limit import makes_real, not_run
 from lib.place import open_retriever
 from lib.profiles import Profile
-from lib.search.embed import load_encoder
 from lib.studies.real.choice import choices
 from lib.studies.real.study import (
     dev_results,

@@ -14,10 +14,10 @@ import pandas as pd
 
 from lib.base.provenance import read_result
 from lib.data.looks import note_look
-from lib.data.real import Split, load_real
+from lib.datasets import Split, load_real
+from lib.embed import load_encoder
 from lib.place import open_retriever
 from lib.profiles import Profile
-from lib.search.embed import load_encoder
 from lib.stats import Pair, claims
 from lib.studies.real.arms import arms_of
 from lib.studies.real.choice import choices

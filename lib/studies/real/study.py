@@ -11,13 +11,12 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result, write_result
-from lib.data import ddx_mini
-from lib.data.corpus_index import files_of
+from lib.benchmarks import ddx_mini
 from lib.data.judgments import HELPFUL, JUDGMENTS, evidence, read_judgments
 from lib.data.looks import note_look
-from lib.data.questions import Question, load_questions
-from lib.data.real import GROUPS, Split, load_real
 from lib.data.store import PassageStore
+from lib.datasets import GROUPS, Question, Split, load_questions, load_real
+from lib.index_build import files_of
 from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
 from lib.profiles import Profile

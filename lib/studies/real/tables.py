@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pandas as pd
 
-from lib.data.real import EXAMS, GROUPS
+from lib.datasets import EXAMS, GROUPS
 from lib.stats import Pair, claims, ratio_interval
 from lib.studies.real.arms import Arm, added_arms, arms_of
 from lib.studies.real.choice import chosen_lambdas

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lib.data.questions import Question
-from lib.data.real import EXAMS, in_full
+from lib.datasets import EXAMS, Question, in_full
 from lib.methods.base import Method
 from lib.methods.chr import CHR
 from lib.methods.csqe import CSQE

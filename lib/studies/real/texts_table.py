@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.data.benchmark import shared_ngrams
-from lib.data.questions import Question
+from lib.benchmarks.base import shared_ngrams
+from lib.datasets import Question
 from lib.methods.base import Expansion
 
 COLUMNS = (

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from lib.data.questions import Question
-from lib.data.real import EXAMS, asks_for_the_exception
+from lib.datasets import EXAMS, Question, asks_for_the_exception
 from lib.methods.base import Expansion
 from lib.run import Retriever
 from lib.search.contrast import rotation

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib import study
-from lib.data.questions import Question
-from lib.data.real import GROUPS
+from lib.datasets import Question
+from lib.datasets import GROUPS
 from lib.llm.chat import ChatModel, tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Request

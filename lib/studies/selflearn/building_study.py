@@ -17,14 +17,14 @@ import pandas as pd
 from lib.base.files import read_jsonl, sha256_bytes
 from lib.base.paths import RECORDINGS
 from lib.base.provenance import make_all_or_reuse
-from lib.data.corpora import load_passages
-from lib.data.corpus_index import build_index, corpus_store, files_of
+from lib.corpora import load_passages
 from lib.data.passages import Passage
+from lib.embed import load_encoder
+from lib.index_build import build_index, corpus_store, files_of
 from lib.llm.chat import ChatModel
 from lib.llm.recorder import Recorder
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.search.embed import load_encoder
 from lib.stats import long_values
 from lib.studies.grid.long_tables import means_table
 from lib.studies.real.texts import WRITER

@@ -24,8 +24,8 @@ from lib.base.downloads import DownloadError, fetch
 from lib.base.files import sha256_file
 from lib.base.provenance import make_all_or_reuse
 from lib.data.looks import note_look
+from lib.embed import Item, Tower
 from lib.profiles import Profile, load_profile
-from lib.search.embed import Item, Tower
 from lib.stats import Pair, claims, long_values
 from lib.studies.grid.long_tables import means_table
 from lib.studies.selflearn.cmedir import BASELINES, load_cmedir
@@ -70,7 +70,7 @@ def open_e5() -> Any:
 
 
 class E5Encoder:
-    """The model of ``open_e5`` as an Encoder of ``lib.search.embed``.
+    """The model of ``open_e5`` as an Encoder of ``lib.embed``.
 
     Queries are read with one prefix, articles with the other. Of an article its text is read,
     without the title.

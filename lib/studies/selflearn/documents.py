@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from lib.base.files import sha256_bytes
-from lib.data import ddx_fresh, ddx_real
-from lib.data.benchmark import Benchmark, name_words
-from lib.data.corpora import load_passages
+from lib.benchmarks import ddx_fresh, ddx_real
+from lib.benchmarks.base import Benchmark, name_words
+from lib.corpora import load_passages
 from lib.data.passages import Passage
-from lib.search.embed import HashEncoder
+from lib.embed import HashEncoder
 
 CORPUS = "medquad"
 
@@ -33,7 +33,7 @@ LEAST_WORDS = 40
 class Tested:
     """The diseases that benchmarks test: their concepts (UMLS CUIs), names and passages.
 
-    A name is the words that ``lib.data.benchmark.name_words`` makes of it.
+    A name is the words that ``lib.benchmarks.base.name_words`` makes of it.
     """
 
     cuis: frozenset[str]

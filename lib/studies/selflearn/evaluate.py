@@ -16,13 +16,13 @@ import pandas as pd
 
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
-from lib.data.questions import Question
+from lib.datasets import Question
+from lib.embed import Encoder
 from lib.llm.chat import tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Fusion, Hit, Request
 from lib.run import Retriever, Unranked
 from lib.search.bm25 import BM25Index
-from lib.search.embed import Encoder
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 from lib.stats import long_values

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pandas as pd
 
 from lib.base.parameters import check_count, one_of
-from lib.data import load_benchmark
-from lib.data.questions import load_questions
+from lib.benchmarks import load_benchmark
+from lib.datasets import load_questions
+from lib.embed import load_encoder
 from lib.place import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.search.embed import load_encoder
 from lib.stats import class_of
 from lib.studies.selflearn.evaluate import request_of
 from lib.studies.selflearn.study import BASE, SEEDS

@@ -22,9 +22,9 @@ import pandas as pd
 
 from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result, write_result
 from lib.data.looks import note_look
+from lib.embed import load_encoder
+from lib.model_files import ADAPTERS, CARD, WEIGHTS, cards
 from lib.profiles import Profile, load_profile
-from lib.search.adapters import ADAPTERS, CARD, WEIGHTS, cards
-from lib.search.embed import load_encoder
 from lib.stats import Pair, claims, long_values, mean_interval
 from lib.studies.grid.long_tables import COLUMNS
 from lib.studies.selflearn.cases import case_counts, case_rows, first_ranks

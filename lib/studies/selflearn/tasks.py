@@ -21,10 +21,9 @@ import pandas as pd
 
 from lib.base.downloads import fetch, load_registry
 from lib.base.paths import DATA
-from lib.data.corpora import load_passages
+from lib.corpora import load_passages
 from lib.data.passages import Passage
-from lib.data.questions import Question
-from lib.data.real import load_real
+from lib.datasets import Question, load_real
 from lib.studies.selflearn.cmirb import Task
 
 HELD_OUT = "nli-head/held_out.txt"

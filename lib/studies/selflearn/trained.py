@@ -17,7 +17,7 @@ from typing import Any
 
 from lib.base import paths
 from lib.base.files import read_jsonl, read_manifest
-from lib.search.adapters import ADAPTERS
+from lib.model_files import ADAPTERS
 
 BASE = "minilm"
 

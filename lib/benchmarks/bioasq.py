@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lib.data.benchmark import Benchmark, shared_ngrams
-from lib.data.corpora import load_passages
-from lib.data.neighbours import neighbour_ranks, pick
+from lib.benchmarks.base import Benchmark, neighbour_ranks, pick, shared_ngrams
+from lib.corpora import load_passages
 from lib.data.passages import CORPORA
-from lib.data.questions import load_bioasq_all, load_bioasq_dev
+from lib.datasets import Question, load_bioasq_all, load_bioasq_dev
 from lib.search.vectors import encode_small
 
 
@@ -24,10 +23,7 @@ def build(encoder) -> Benchmark:
     A dev question shares no document with a test question. Mimics come from all 2,310 questions.
     """
     everything = load_bioasq_all()
-    passages_of = defaultdict(set)
-    for passage in load_passages("bioasq"):
-        for qid in passage.meta["qids"]:
-            passages_of[qid].add(passage.pid)
+    passages_of = _passages_by_question()
     dev = {question.qid for question in load_bioasq_dev()}
 
     # Row i of ``ranks`` is about question i of ``everything``, so positions are kept beside it.
@@ -44,19 +40,11 @@ def build(encoder) -> Benchmark:
     with_nearest = list(zip(questions, mimics_at["nearest"], strict=True))
     five_nearest = [[everything[j].ideal_answer for j in ranks[i][:5]] for i in positions]
 
-    copied = set()
-    for question in questions:
-        if shared_ngrams(question.ideal_answer, question.gold_snippets) > 0:
-            copied.add(question.qid)
-    shared = set()
-    for question, mimic in with_nearest:
-        if set(question.snippet_pmids) & set(mimic.snippet_pmids):
-            shared.add(question.qid)
     return Benchmark(
         name="bioasq",
         title="BioASQ yes/no questions, ideal answers as hypotheses",
         corpora=("bioasq",),
-        code=("lib.data.bioasq",),
+        code=("lib.benchmarks.bioasq",),
         files=CORPORA["bioasq"].files,
         questions=tuple(q.text for q in questions),
         qids=tuple(q.qid for q in questions),
@@ -69,11 +57,27 @@ def build(encoder) -> Benchmark:
         targets={q.qid: frozenset(passages_of[q.qid]) for q in questions},
         mimics={q.qid: frozenset(passages_of[mimic.qid]) for q, mimic in with_nearest},
         dev=frozenset(q.qid for q in questions if q.qid in dev),
-        copied=frozenset(copied),
-        shared=frozenset(shared),
+        copied=frozenset(q.qid for q in questions if _is_copied(q)),
+        shared=frozenset(
+            q.qid for q, mimic in with_nearest if {*q.snippet_pmids} & {*mimic.snippet_pmids}
+        ),
         counts={
             "all": len(everything),
             "yes_no": sum(bool(q.options) for q in everything),
             "dev_candidates": len(dev),
         },
     )
+
+
+def _passages_by_question() -> dict[str, set[str]]:
+    """Ids of the passages that experts found for each question."""
+    passages_of = defaultdict(set)
+    for passage in load_passages("bioasq"):
+        for qid in passage.meta["qids"]:
+            passages_of[qid].add(passage.pid)
+    return passages_of
+
+
+def _is_copied(question: Question) -> bool:
+    """Whether the ideal answer has eight words in a row of one of its snippets."""
+    return shared_ngrams(question.ideal_answer, question.gold_snippets) > 0

@@ -1,4 +1,4 @@
-"""The same questions without the names: what a search can do that cannot match a disease by name.
+"""Benchmarks with disease names masked: what a search can do that cannot match by name.
 
 From every text of a question (H+, every H-, the question itself) the names of every disease of that
 question are struck: the target's and those of all its mimics, each with its titles and synonyms in
@@ -16,10 +16,10 @@ The rules, for whole words:
 - An ordinary word that is the name of a disease (Gas, Stroke) is struck where that disease is the
   target or a mimic. Names made of GENERIC words alone ("syndrome") are not.
 - A proper noun in a name (Cushing) is struck by itself too, as it is written.
-- A bracket that follows directly on a name says it again and falls with it, whatever it holds: an
+- A bracket that follows directly on a name repeats it and is struck with it, whatever it holds: an
   abbreviation, how it is spoken, another name.
 
-``names_left`` looks for what was missed with a rule of its own.
+A test looks for names that were missed, by another rule.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
-from lib.data.benchmark import Benchmark, name_words
+from lib.benchmarks.base import Benchmark, name_words
 
 STRUCK = "…"
 """What stands where a name was."""
 
-_ASKED = "Which condition is this?"
+_QUESTION = "Which condition is this?"
 GENERIC = frozenset(
     ["anomaly", "condition", "defect", "disease", "disorder", "health", "illness", "infection"]
     + ["malformation", "problem", "syndrome", "type"]
@@ -55,7 +55,7 @@ _NO_LETTER_BEFORE = r"(?<![^\W_])"
 _NO_LETTER_AFTER = r"(?![^\W_])"
 
 
-def blind(benchmark: Benchmark) -> Benchmark:
+def mask_names(benchmark: Benchmark) -> Benchmark:
     """The benchmark "<name>-blind": no text of a question names a disease of that question.
 
     Who is whose mimic, and what is right to find, stays as it was. A question is no longer
@@ -63,21 +63,7 @@ def blind(benchmark: Benchmark) -> Benchmark:
     for each question that shows it) were read, how many of them had a name, and how many names
     were struck. ValueError if ``names`` lacks a disease or a mimic is no other question's H+.
     """
-    shown = _diseases_shown(benchmark)
-    introduced = {
-        qid: _introduced(text, benchmark.names[qid])
-        for qid, text in zip(benchmark.qids, benchmark.h_plus, strict=True)
-    }
-    names_of = {
-        qid: tuple(
-            dict.fromkeys(
-                name
-                for other in shown[qid]
-                for name in (*benchmark.names[other], *introduced[other])
-            )
-        )
-        for qid in benchmark.qids
-    }
+    names_of = _names_to_strike(benchmark)
     strikes: list[int] = []
 
     def without(qid: str, text: str) -> str:
@@ -90,7 +76,7 @@ def blind(benchmark: Benchmark) -> Benchmark:
 
     h_plus = column(benchmark.h_plus)
     in_h_plus = sum(n > 0 for n in strikes)
-    h_minus = {way: column(texts) for way, texts in benchmark.h_minus.items()}
+    h_minus = {distance: column(texts) for distance, texts in benchmark.h_minus.items()}
     several = tuple(
         tuple(without(qid, text) for text in texts)
         for qid, texts in zip(benchmark.qids, benchmark.several, strict=bool(benchmark.several))
@@ -98,10 +84,10 @@ def blind(benchmark: Benchmark) -> Benchmark:
     return replace(
         benchmark,
         name=f"{benchmark.name}-blind",
-        code=(*benchmark.code, "lib.data.blind"),
+        code=(*benchmark.code, "lib.benchmarks.entity_masking"),
         chosen_on=f"{benchmark.chosen_on}-blind" if benchmark.chosen_on else "",
         title=f"{benchmark.title}, names struck",
-        questions=tuple(f"{_ASKED} {text}" for text in h_plus),
+        questions=tuple(f"{_QUESTION} {text}" for text in h_plus),
         h_plus=h_plus,
         h_minus=h_minus,
         several=several,
@@ -119,8 +105,8 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
     """The text with "…" where one of the names stood, and how many places were struck."""
     names = list(names)
     lower = _unaccented(text).lower()
-    patterns = [_pattern(other) for name in names for other in _spellings(name)]
-    patterns = [pattern for part, pattern in patterns if part in lower]
+    of_names = [_pattern(other) for name in names for other in _spellings(name)]
+    patterns = [pattern for part, pattern in of_names if part in lower]
     patterns += [re.compile(_whole(noun) + _BRACKET) for noun in _proper_nouns(text, names)]
     struck = 0
     # Again until nothing is found: what falls inside a name may leave a shorter name behind.
@@ -132,36 +118,16 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
     return text, struck
 
 
-def names_left(blinded: Benchmark, named: Benchmark) -> list[tuple[str, str, str]]:
-    """Names that still stand in a text of ``blinded``: (qid, which text, name); should be empty.
-
-    ``named`` is the benchmark it was made from. Independent of how names are struck: a name is left
-    when its words (``name_words``) follow each other in the text; an abbreviation when its letters
-    do as they are written. Abbreviations are those that follow a name in brackets.
-    """
-    shown = _diseases_shown(named)
-    every_name = dict(named.names)
-    for qid, text in zip(named.qids, named.h_plus, strict=True):
-        every_name[qid] = (*named.names[qid], *_bracketed(text, named.names[qid]))
-    words_of = cache(lambda name: f" {' '.join(name_words(name))} ")
-    left = []
-    for i, qid in enumerate(blinded.qids):
-        texts = {"question": blinded.questions[i], "H+": blinded.h_plus[i]}
-        texts |= {f"H- {way}": column[i] for way, column in blinded.h_minus.items()}
-        if blinded.several:
-            texts |= {f"several {j}": text for j, text in enumerate(blinded.several[i])}
-        for where, text in texts.items():
-            words, letters = words_of(text), f" {' '.join(_tokens(text))} "
-            for name in dict.fromkeys(name for other in shown[qid] for name in every_name[other]):
-                if not _names_something(name):
-                    continue
-                if _is_abbreviation(name):
-                    found = f" {' '.join(_tokens(name))} " in letters
-                else:
-                    found = words_of(name) in words
-                if found:
-                    left.append((qid, where, name))
-    return left
+def _names_to_strike(benchmark: Benchmark) -> dict[str, list[str]]:
+    """For each question the names of its disease and of the diseases its mimics describe."""
+    shown = _diseases_shown(benchmark)
+    names_of = {}
+    for qid, text in zip(benchmark.qids, benchmark.h_plus, strict=True):
+        names_of[qid] = (*benchmark.names[qid], *_introduced(text, benchmark.names[qid]))
+    return {
+        qid: list(dict.fromkeys(name for other in shown[qid] for name in names_of[other]))
+        for qid in benchmark.qids
+    }
 
 
 def _diseases_shown(benchmark: Benchmark) -> dict[str, list[str]]:
@@ -187,12 +153,12 @@ def _diseases_shown(benchmark: Benchmark) -> dict[str, list[str]]:
 def _spellings(name: str) -> tuple[str, ...]:
     """The name, and the names in it: around and in brackets, beside a slash or colon, inverted."""
     outside = re.sub(r"\([^()]*\)", " ", name)
-    found = [name, outside, *re.findall(r"\(([^()]*)\)", name), *re.split(r"[/:]", outside)]
+    spellings = [name, outside, *re.findall(r"\(([^()]*)\)", name), *re.split(r"[/:]", outside)]
     if name.count(", ") == 1:
-        found.append(" ".join(reversed(name.split(", "))))
-    found = [other.strip() for other in found]
+        spellings.append(" ".join(reversed(name.split(", "))))
+    spellings = [other.strip() for other in spellings]
     # Of a part, one word alone is often no name: "(childhood)", "sensory/motor neuropathy".
-    parts = [other for other in found[1:] if _is_abbreviation(other) or len(_tokens(other)) > 1]
+    parts = [other for other in spellings[1:] if _is_abbreviation(other) or len(_tokens(other)) > 1]
     return tuple(other for other in dict.fromkeys([name, *parts]) if _names_something(other))
 
 
@@ -273,24 +239,13 @@ def _lower_words(name: str) -> frozenset[str]:
 
 def _introduced(text: str, names: Iterable[str]) -> tuple[str, ...]:
     """Abbreviations in the brackets that follow directly on a name: words with two capitals."""
-    found = []
+    abbreviations = []
     for spelling in (other for name in names for other in _spellings(name)):
         for match in _pattern(spelling)[1].finditer(_unaccented(text)):
             bracket = re.search(r"[(\[](.*)[)\]]$", match.group())
             inside = re.findall(r"[^\W_](?:[\w-]*[^\W_])?", bracket.group(1)) if bracket else ()
-            found += [word for word in inside if sum(c.isupper() for c in word) > 1]
-    return tuple(dict.fromkeys(found))
-
-
-def _bracketed(text: str, names: Iterable[str]) -> list[str]:
-    """The same for ``names_left``, simply: "(ABC)" after the words of a name."""
-    every_name = [name_words(name) for name in names if _names_something(name)]
-    found = []
-    for match in re.finditer(r"\(([A-Z0-9]{2,})s?\)", text):
-        before = name_words(text[: match.start()])
-        if any(before[-len(words) :] == words for words in every_name):
-            found.append(match.group(1))
-    return found
+            abbreviations += [word for word in inside if sum(c.isupper() for c in word) > 1]
+    return tuple(dict.fromkeys(abbreviations))
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

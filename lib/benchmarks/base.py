@@ -1,7 +1,7 @@
 """What every target/mimic benchmark is: texts to search with, and which passages are on what.
 
 A benchmark needs no LLM to run: H+ and H- are given, as reference text or as real text that stands
-in for them.
+in for them. Mimics of real questions are neighbours by the cosine of unit vectors.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,9 @@ def shared_ngrams(text: str, others: Sequence[str], n: int = 8) -> float:
 
     A sequence does not run from one of the others into the next.
     """
-    found = ngrams(text, n)
-    elsewhere = set()
-    for other in others:
-        elsewhere |= ngrams(other, n)
-    return len(found & elsewhere) / max(len(found), 1)
+    sequences = ngrams(text, n)
+    elsewhere = set().union(*(ngrams(other, n) for other in others))
+    return len(sequences & elsewhere) / max(len(sequences), 1)
 
 
 def ngrams(text: str, n: int = 8) -> set[tuple[str, ...]]:
@@ -106,3 +106,29 @@ def _singular(word: str) -> str:
     if len(word) < 4 or not word.endswith("s"):
         return word
     return word[:-3] + "y" if word.endswith("ies") else word[:-1]
+
+
+def neighbour_ranks(vectors: np.ndarray) -> np.ndarray:
+    """The 50 (or all, if fewer) nearest other rows of each row, nearest first, ties by row.
+
+    Cosines are rounded to 1e-5 first, so that processors agree on ties.
+    """
+    similarity = np.round(vectors @ vectors.T, 5)
+    np.fill_diagonal(similarity, -2)  # below every cosine: no row is its own neighbour
+    order = np.argsort(-similarity, axis=1, kind="stable")
+    return order[:, : min(50, len(vectors) - 1)]
+
+
+def pick(ranks: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
+    """For each row the number of one other row: its "nearest", and a "middle" one.
+
+    The middle one is drawn from its neighbours of ranks 10 to 49. ``ranks`` is what
+    ``neighbour_ranks`` gives.
+    """
+    n, depth = ranks.shape
+    generator = np.random.default_rng(seed)
+    # Columns 9 to 48 are ranks 10 to 49; with fewer rows, what there is of them.
+    first = min(9, depth - 1)
+    end = min(49, depth)
+    drawn = generator.integers(first, end, size=n)
+    return {"nearest": ranks[:, 0], "middle": ranks[np.arange(n), drawn]}

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from lib.data.benchmark import Benchmark, name_words, shared_ngrams
-from lib.data.corpora import load_passages
-from lib.data.neighbours import neighbour_ranks, pick
+from lib.benchmarks.base import Benchmark, name_words, neighbour_ranks, pick, shared_ngrams
+from lib.corpora import load_passages
 from lib.data.passages import CORPORA, OPEN_CORPUS, Passage
 from lib.search.vectors import encode_small
 
@@ -57,7 +56,7 @@ def build(encoder) -> Benchmark:
         encoder,
         name="ddx-real",
         title="ddx-real: diseases described by independent NIH institutes",
-        code=("lib.data.ddx_real",),
+        code=("lib.benchmarks.ddx_real",),
         dev=frozenset(d.cui for d in diseases if hashlib.sha256(d.cui.encode()).digest()[0] % 2),
         excluded_sources=frozenset({f"medquad:{HYPOTHESIS_SUBSET}"}),
         counts={
@@ -73,12 +72,12 @@ def diseases_of(by_disease: Mapping[str, Institutes]) -> tuple[list[Disease], in
     """The diseases of ddx-real in the order of their CUIs, and how many there were with copies."""
     diseases, described = [], 0
     for cui, institutes in sorted(by_disease.items()):
-        others = [p for name, own in institutes.items() if name != HYPOTHESIS_SUBSET for p in own]
-        found = description(institutes.get(HYPOTHESIS_SUBSET, ()))
-        if not (found and others):
+        others = [p for name in institutes if name != HYPOTHESIS_SUBSET for p in institutes[name]]
+        h_plus = description(institutes.get(HYPOTHESIS_SUBSET, ()))
+        if not (h_plus and others):
             continue
         described += 1
-        text, name = found
+        text, name = h_plus
         if shared_ngrams(text, [p.text for p in others]) <= COPIED:
             names = names_of(name, institutes)
             diseases.append(Disease(cui, text, names, frozenset(p.pid for p in others)))
@@ -102,7 +101,7 @@ def as_benchmark(diseases: Sequence[Disease], encoder, **fields: Any) -> Benchma
         questions=tuple(f"What is {d.names[0]}?" for d in diseases),
         qids=tuple(d.cui for d in diseases),
         h_plus=texts,
-        h_minus={way: tuple(texts[j] for j in rows) for way, rows in chosen.items()},
+        h_minus={distance: tuple(texts[j] for j in rows) for distance, rows in chosen.items()},
         several=tuple(tuple(texts[j] for j in row[:5]) for row in ranks),
         targets={d.cui: d.targets for d in diseases},
         mimics={d.cui: diseases[j].targets for d, j in nearest},
@@ -113,11 +112,11 @@ def as_benchmark(diseases: Sequence[Disease], encoder, **fields: Any) -> Benchma
 
 def passages_by_disease() -> dict[str, dict[str, list[Passage]]]:
     """MedQuAD's passages by first CUI, and by institute within it; topics without one are left."""
-    found: dict[str, dict[str, list[Passage]]] = defaultdict(lambda: defaultdict(list))
+    by_disease: dict[str, dict[str, list[Passage]]] = defaultdict(lambda: defaultdict(list))
     for passage in load_passages("medquad"):
         if cuis := passage.meta["cuis"]:
-            found[cuis[0]][passage.meta["subset"]].append(passage)
-    return found
+            by_disease[cuis[0]][passage.meta["subset"]].append(passage)
+    return by_disease
 
 
 def names_of(name: str, institutes: Institutes) -> tuple[str, ...]:
@@ -125,11 +124,11 @@ def names_of(name: str, institutes: Institutes) -> tuple[str, ...]:
 
     Names that differ only in case, punctuation or plural are one name.
     """
-    found = {name_words(name): name}
-    for passage in (p for own in institutes.values() for p in own):
+    by_words = {name_words(name): name}
+    for passage in (p for passages in institutes.values() for p in passages):
         for other in (passage.meta["focus"], *passage.meta["synonyms"]):
-            found.setdefault(name_words(other), other)
-    return tuple(other for words, other in found.items() if words)
+            by_words.setdefault(name_words(other), other)
+    return tuple(other for words, other in by_words.items() if words)
 
 
 def description(

@@ -1,4 +1,4 @@
-"""From corpora to a searchable index: passages stored, vectors in shards, one manifest for both."""
+"""From corpora to a searchable index: passages in a store, their vectors in shards, one index."""
 
 from __future__ import annotations
 
@@ -13,27 +13,25 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import canonical_json, read_manifest, sha256_bytes
 from lib.base.provenance import code_hash, data_hash
+from lib.corpora import load_passages
 from lib.data import medrag
-from lib.data.corpora import load_passages
 from lib.data.medrag import SOURCES
 from lib.data.passages import CORPORA, Passage
-from lib.data.question_sets import few
 from lib.data.store import PassageStore
+from lib.datasets import few
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
 READERS = (
-    "lib.data.cnxml",
-    "lib.data.corpora",
-    "lib.data.documents",
+    "lib.corpora",
     "lib.data.medrag",
+    "lib.data.openstax",
     "lib.data.passages",
-    "lib.data.questions",
+    "lib.datasets",
 )
 """The modules that make passages of files; where one changes, the files are read again."""
 
 _BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
-
 
 MOST_COUNTED = 1_000_000
 """Passages whose tokens are counted for ``corpus_table``: a few minutes. MedCorp's take hours."""
@@ -54,10 +52,10 @@ def corpus_store(
 ) -> PassageStore:
     """The passages of the corpora in one store, built once and reused while data and readers hold.
 
-    ``limit`` takes so many passages of each corpus by the hash of their ids (0 = all), and with
-    them those whose ids ``keep()`` has; it is asked only when the store is built, and ``behind`` is
-    what its answer depends on.
-    Of a local copy of MedCorp the sizes and times of its files have to hold.
+    ``limit`` takes so many passages of each corpus by the hash of their ids (0 = all), and those
+    whose ids ``keep()`` gives. ``keep`` is called only when the store is built; ``behind`` are the
+    settings that its answer depends on. Files of a local copy of MedCorp count as unchanged while
+    their sizes and times of change are.
     """
     settings = {
         "corpora": list(corpora),
@@ -131,20 +129,18 @@ def build_index(
     dtype: str = "float32",
     progress: bool = True,
 ) -> DenseIndex:
-    """Encode what is not yet in the cache (size and time are said first) and open the index.
+    """Encode what is not yet in the cache (size and time are printed first) and open the index.
 
     Shards never span two corpora, so that a change in one leaves the vectors of the others. The
     ``torch`` backend searches on ``devices``, or else where the encoder runs.
     """
     shards = []
     for corpus, passages in groupby(store, key=_corpus_of):
-        block = [(p.title, p.text) for p in islice(passages, _BLOCK)]
-        while block:
-            label = corpus or "ddx-mini"
+        label = corpus or "ddx-mini"
+        while block := [(p.title, p.text) for p in islice(passages, _BLOCK)]:
             shards += encode_cached(
                 block, encoder, "article", label=label, dtype=dtype, progress=progress
             )
-            block = [(p.title, p.text) for p in islice(passages, _BLOCK)]
     if backend == "torch" and not devices:
         devices = getattr(encoder, "devices", ())
     return DenseIndex(shards, store.ids(), backend=backend, devices=devices)

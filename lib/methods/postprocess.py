@@ -1,4 +1,4 @@
-"""What may happen to a ranked list after the search: it is re-ranked, or filtered (RAG2).
+"""Post-processing of a ranked list: it is re-ranked, or filtered (RAG2).
 
 A step reads (question, passage) pairs with a ``Scorer`` and orders or drops passages by it. A
 scorer is any function; ``lib.search.rerank`` has re-rankers, ``lib.studies.rag2`` filters.
@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lib.data.questions import Question
+from lib.datasets import Question
 from lib.methods.base import Hit, Taken, check_choices, stem
 
 Scorer = Callable[[Sequence[tuple[str, str]]], np.ndarray]
@@ -61,14 +61,14 @@ class Filter:
 
     def __call__(self, question: Question, hits: Sequence[Hit]) -> Taken:
         """See ``lib.methods.base.Step``. The trace tells whether it was ``emptied``."""
-        asked = shown(question)
-        scores = np.asarray(self.score([(asked, text) for _, text in hits]))
+        query = shown(question)
+        scores = np.asarray(self.score([(query, text) for _, text in hits]))
         kept = np.flatnonzero(scores >= self.threshold)
         emptied = not len(kept)
         if emptied and self.if_none == "best" and len(hits):
             kept = [int(np.argmax(scores))]
-        told = {"scores": scores.tolist(), "emptied": emptied}
-        return Taken([hits[i] for i in kept], len(hits), told)
+        trace = {"scores": scores.tolist(), "emptied": emptied}
+        return Taken([hits[i] for i in kept], len(hits), trace)
 
 
 def shown(question: Question) -> str:
@@ -76,5 +76,5 @@ def shown(question: Question) -> str:
 
     Filters were trained on questions that were shown like this.
     """
-    told_nothing = set(question.options.values()) <= {"yes", "no", "maybe"}
-    return stem(question, options_visible=not told_nothing)
+    says_more = not set(question.options.values()) <= {"yes", "no", "maybe"}
+    return stem(question, options_visible=says_more)

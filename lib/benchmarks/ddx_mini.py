@@ -23,7 +23,7 @@ from pathlib import Path
 
 from lib.base import paths
 from lib.base.files import read_jsonl
-from lib.data.benchmark import Benchmark
+from lib.benchmarks.base import Benchmark
 
 FILES = ("passages", "questions", "hypotheses", "expansions", "qrels")
 """What was frozen before the first retrieval run."""
@@ -68,7 +68,7 @@ def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
         dev=frozenset(question["qid"] for question in questions if question["split"] == "dev"),
         topics={q["qid"]: frozenset((q["target"], q["mimic"])) for q in questions},
         errata=known_errors(folder),
-        code=("lib.data.ddx_mini",),
+        code=("lib.benchmarks.ddx_mini",),
         counts={"passages": len(read("passages", folder)), "questions": len(qids)},
     )
 

@@ -1,4 +1,4 @@
-"""OpenStax textbooks: CNXML modules as plain text, one Document for each section.
+"""OpenStax textbooks: CNXML modules as plain text, one text for each section.
 
 Left out, because they are not prose to retrieve: exercises, learning objectives, references,
 footnotes, images and their alt texts, videos, prefaces, and notes that only point elsewhere.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
-from lib.data.documents import Document, parse_xml, tidy
+from lib.data.passages import Passage, parse_xml, tidy
 
 _LEFT_OUT = {  # tags and classes
     "exercise",
@@ -35,7 +35,7 @@ _SECTIONS = ("content", "section", "glossary")
 _OPERATORS = {"=", "+", "−", "×", "→", "÷"}
 
 
-def read_book(book: str, members: Iterable[tuple[str, bytes]]) -> Iterator[Document]:
+def read_book(book: str, members: Iterable[tuple[str, bytes]]) -> Iterator[Passage]:
     """The sections of one book, modules in order of their id, sections in order of the text.
 
     The title is "module -- section -- subsection"; ``meta`` has the book, the chapter and the
@@ -60,7 +60,7 @@ def read_book(book: str, members: Iterable[tuple[str, bytes]]) -> Iterator[Docum
                 titles = [meta["chapter"], *titles]
             for i, (section_titles, text) in enumerate(_sections(root, titles)):
                 doc = f"openstax:{book}/{module}/{i}"
-                yield Document(doc, " -- ".join(section_titles), text, meta)
+                yield Passage(doc, " -- ".join(section_titles), text, "openstax", meta)
 
 
 def _cleaned(root: Element) -> Element:

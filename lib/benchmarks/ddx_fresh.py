@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from lib.data.benchmark import Benchmark, name_words, shared_ngrams
-from lib.data.ddx_real import (
+from lib.benchmarks.base import Benchmark, name_words, shared_ngrams
+from lib.benchmarks.ddx_real import (
     COPIED,
     HYPOTHESIS_SUBSET,
     Disease,
@@ -55,26 +55,19 @@ def build(encoder) -> Benchmark:
         for cui, institutes in sorted(by_disease.items())
         if len(institutes) > 1 and HYPOTHESIS_SUBSET not in institutes
     }
-    described = {cui: own for cui, own in candidates.items() if any(map(_described, own.values()))}
-    written = {cui: _hypothesis(cui, own) for cui, own in described.items()}
-    written = {cui: found for cui, found in written.items() if found}
-    known = [by_disease[d.cui] for d in diseases_of(by_disease)[0]]
-    known_titles = set().union(*map(_titles, known))
-    known_names = set().union(*map(_names, known))
-
-    def is_known(institutes: Institutes) -> bool:
-        """Whether the title of a document of one is a title or synonym of the other."""
-        return bool(_titles(institutes) & known_names or _names(institutes) & known_titles)
-
-    kept = {cui: found for cui, found in written.items() if not is_known(candidates[cui])}
-    diseases = [_disease(cui, found, candidates[cui]) for cui, found in kept.items()]
-    institutes = Counter(found.institute for found in kept.values())
-    doubtful = {cui for cui, found in kept.items() if not _named_alike(found, candidates[cui])}
+    described = [cui for cui in candidates if any(map(_described, candidates[cui].values()))]
+    describers = {cui: _describer(cui, candidates[cui]) for cui in described}
+    original = [cui for cui in described if describers[cui]]
+    in_ddx_real = _in_ddx_real(by_disease)
+    kept = [cui for cui in original if not in_ddx_real(candidates[cui])]
+    diseases = [_disease(cui, describers[cui], candidates[cui]) for cui in kept]
+    doubtful = {d.cui for d in diseases if not _named_alike(d, describers[d.cui], candidates)}
+    shares = Counter(describers[cui] for cui in kept)
     benchmark = as_benchmark(
         diseases,
         encoder,
         name="ddx-fresh",
-        code=("lib.data.ddx_fresh",),
+        code=("lib.benchmarks.ddx_fresh",),
         chosen_on="ddx-real",
         title="ddx-fresh: diseases nothing was tuned on, each institute in turn",
         excluded={d.cui: d.excluded for d in diseases},
@@ -82,14 +75,14 @@ def build(encoder) -> Benchmark:
         counts={
             "candidates": len(candidates),
             "described": len(described),
-            "copied_left_out": len(described) - len(written),
-            "in_ddx_real_left_out": len(written) - len(kept),
+            "copied_left_out": len(described) - len(original),
+            "in_ddx_real_left_out": len(original) - len(kept),
             "diseases": len(diseases),
             "doubtful": len(doubtful),
             "median_targets": int(np.median([len(d.targets) for d in diseases])),
             "median_excluded": int(np.median([len(d.excluded) for d in diseases])),
         }
-        | {f"h_plus_from_{name}": institutes[name] for name in sorted(institutes)},
+        | {f"h_plus_from_{name}": shares[name] for name in sorted(shares)},
     )
     return apart_from_mimics(benchmark)
 
@@ -110,13 +103,12 @@ def apart_from_mimics(benchmark: Benchmark) -> Benchmark:
     return replace(benchmark, excluded=excluded)
 
 
-@dataclass(frozen=True)
-class _Hypothesis:
-    """The description chosen for a disease: its text, its document's title, its institute."""
-
-    text: str
-    name: str
-    institute: str
+def _in_ddx_real(by_disease: Mapping[str, Institutes]) -> Callable[[Institutes], bool]:
+    """Tells whether a document's title is a title or synonym of one of ddx-real, or the reverse."""
+    known = [by_disease[disease.cui] for disease in diseases_of(by_disease)[0]]
+    titles = set().union(*map(_titles, known))
+    names = set().union(*map(_names, known))
+    return lambda institutes: bool(_titles(institutes) & names or _names(institutes) & titles)
 
 
 def _described(passages: Sequence[Passage]) -> tuple[str, str] | None:
@@ -124,55 +116,57 @@ def _described(passages: Sequence[Passage]) -> tuple[str, str] | None:
     return description(passages, kinds=DESCRIBES)
 
 
-def _hypothesis(cui: str, institutes: Institutes) -> _Hypothesis | None:
-    """One of the descriptions that are not copied, by the hash of the CUI; None if there is none.
+def _describer(cui: str, institutes: Institutes) -> str | None:
+    """The institute whose description is H+, by the hash of the CUI; None if all are copied.
 
     The institutes stand in the order of their names, and the number that the first 8 bytes of
     SHA-256 make, modulo how many there are, says which.
     """
-    able = []
+    original = []
     for institute in sorted(institutes):
-        found = _described(institutes[institute])
+        described = _described(institutes[institute])
         others = [p.text for p in _passages(institutes, but=institute)]
-        if found and shared_ngrams(found[0], others) <= COPIED:
-            able.append(_Hypothesis(*found, institute))
-    if not able:
+        if described and shared_ngrams(described[0], others) <= COPIED:
+            original.append(institute)
+    if not original:
         return None
     number = int.from_bytes(hashlib.sha256(cui.encode()).digest()[:8], "big")
-    return able[number % len(able)]
+    return original[number % len(original)]
 
 
-def _disease(cui: str, chosen: _Hypothesis, institutes: Institutes) -> Disease:
+def _disease(cui: str, describer: str, institutes: Institutes) -> Disease:
+    text, name = _described(institutes[describer])
     return Disease(
         cui,
-        chosen.text,
-        names_of(chosen.name, institutes),
-        targets=frozenset(p.pid for p in _passages(institutes, but=chosen.institute)),
-        excluded=frozenset(p.pid for p in institutes[chosen.institute]),
+        text,
+        names_of(name, institutes),
+        targets=frozenset(p.pid for p in _passages(institutes, but=describer)),
+        excluded=frozenset(p.pid for p in institutes[describer]),
     )
 
 
 def _passages(institutes: Institutes, but: str) -> list[Passage]:
     """The passages of every institute except one."""
-    return [p for name, own in institutes.items() if name != but for p in own]
+    return [p for name, passages in institutes.items() if name != but for p in passages]
 
 
-def _named_alike(chosen: _Hypothesis, institutes: Institutes) -> bool:
+def _named_alike(disease: Disease, describer: str, candidates: Mapping[str, Institutes]) -> bool:
     """Whether a target document shares a name with the document that H+ is from."""
-    own = [p for p in institutes[chosen.institute] if p.meta["focus"] == chosen.name]
-    targets = {name: of for name, of in institutes.items() if name != chosen.institute}
-    return bool(_names({chosen.institute: own}) & _names(targets))
+    institutes = candidates[disease.cui]
+    source = [p for p in institutes[describer] if p.meta["focus"] == disease.names[0]]
+    targets = {name: passages for name, passages in institutes.items() if name != describer}
+    return bool(_names({describer: source}) & _names(targets))
 
 
 def _titles(institutes: Institutes) -> set[tuple[str, ...]]:
-    return {name_words(p.meta["focus"]) for own in institutes.values() for p in own}
+    return {name_words(p.meta["focus"]) for passages in institutes.values() for p in passages}
 
 
 def _names(institutes: Institutes) -> set[tuple[str, ...]]:
     synonyms = {
-        name_words(other)
-        for own in institutes.values()
-        for p in own
-        for other in p.meta["synonyms"]
+        name_words(synonym)
+        for passages in institutes.values()
+        for p in passages
+        for synonym in p.meta["synonyms"]
     }
     return (_titles(institutes) | synonyms) - {()}

