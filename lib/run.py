@@ -34,7 +34,7 @@ from lib.ways import Hypotheses, Text, Way
 RUN_COLUMNS = ("method", "qid", "rank", "pid", "score")
 """method, question id, rank from 1, passage id, score (inner product, BM25 or fused)."""
 
-Unranked = str
+RetrievalFailure = str
 """Why a request could not be ranked: it stands where its Hits would."""
 
 NO_DIRECTION = "zero or tiny query: H+ and H- are (nearly) the same text"
@@ -46,14 +46,14 @@ class Retriever:
     """An index with its encoder and, where asked for, a BM25 index and the passages.
 
     ``bm25`` may be a function that builds the index of words when it is first searched.
-    ``everyone`` is the H+ of all questions: the form ``csls`` needs it (see ``knowing``).
+    ``hub_queries`` is the H+ of all questions: the form ``csls`` needs it.
     """
 
     index: DenseIndex
     encoder: Encoder
     store: PassageStore | None = None
     bm25: BM25Index | Callable[[], BM25Index] | None = None
-    everyone: tuple[Text, ...] = field(default=(), repr=False)
+    hub_queries: tuple[Text, ...] = field(default=(), repr=False)
     _known: dict = field(default_factory=dict, repr=False)
     _spaces: dict = field(default_factory=dict, repr=False)
     _lock: object = field(default_factory=threading.RLock, repr=False)
@@ -87,10 +87,10 @@ class Retriever:
                 found[i] = contrast.cosine(plus[None], minus[None])[0]
         return found
 
-    def knowing(self, hypotheses: Iterable[Hypotheses]) -> Retriever:
+    def with_hub_queries(self, hypotheses: Iterable[Hypotheses]) -> Retriever:
         """This retriever, with the H+ of all these questions to tell hubs by."""
         targets = tuple(target for h in hypotheses for target in h.of("target")[:1])
-        return replace(self, everyone=targets, _spaces={})
+        return replace(self, hub_queries=targets, _spaces={})
 
     def subset(self, index: DenseIndex) -> Retriever:
         """This retriever on a view of its index: what that view leaves out is found no more."""
@@ -131,14 +131,16 @@ class Retriever:
 
         Made once for each space.
         """
-        if not self.everyone:
-            raise ValueError("the form csls needs all questions: use retriever.knowing(hypotheses)")
-        known = self.vectors(self.everyone)
+        if not self.hub_queries:
+            raise ValueError(
+                "the form csls needs all questions: use retriever.with_hub_queries(hypotheses)"
+            )
+        known = self.vectors(self.hub_queries)
         key = ("hubs", *_space_key(way))
         with self._lock:
             if key not in self._spaces:
                 index, to_space = self.space_of(way)
-                plus = to_space(np.stack([_vector(target, known) for target in self.everyone]))
+                plus = to_space(np.stack([_vector(target, known) for target in self.hub_queries]))
                 nearest = min(neighbours, len(plus))
                 self._spaces[key] = scoring.hubness(index, plus, nearest)
             return self._spaces[key]
@@ -167,7 +169,7 @@ class Retriever:
 
     # searching -----------------------------------------------------------------------------------
 
-    def search_many(self, requests: Sequence[Request], k: int) -> list[Hits | Unranked]:
+    def search_many(self, requests: Sequence[Request], k: int) -> list[Hits | RetrievalFailure]:
         """One Hits (of one row) per request, or the reason why a request could not be ranked.
 
         Requests searched in the same way share one search. Raises ValueError unless k is a count.
@@ -179,14 +181,16 @@ class Retriever:
         """A name of what is searched here (see ``lib.run_files``). Made once, then kept."""
         with self._lock:
             if "place" not in self._spaces:
-                self._spaces["place"] = run_files.place_of(self.index, self.encoder, self.everyone)
+                self._spaces["place"] = run_files.place_of(
+                    self.index, self.encoder, self.hub_queries
+                )
             return self._spaces["place"]
 
-    def _search_many(self, requests: Sequence[Request], k: int) -> list[Hits | Unranked]:
+    def _search_many(self, requests: Sequence[Request], k: int) -> list[Hits | RetrievalFailure]:
         groups: dict[object, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             groups[_group(request)].append(i)
-        results: list[Hits | Unranked] = [NO_DIRECTION] * len(requests)
+        results: list[Hits | RetrievalFailure] = [NO_DIRECTION] * len(requests)
         for members in groups.values():
             alike = [requests[i] for i in members]
             sources = _sources(alike[0])
@@ -200,7 +204,7 @@ class Retriever:
         """(passage id, text) of the top k: what feedback methods are given as ``search``."""
         self._passages()
         hits = self.search_many([request], k)[0]
-        if isinstance(hits, Unranked):
+        if isinstance(hits, RetrievalFailure):
             raise ValueError(hits)
         return self.texts_of(hits.ids[0].tolist())
 
@@ -208,7 +212,7 @@ class Retriever:
         """(passage id, text) of these passages, in their order."""
         return [(passage.pid, passage.text) for passage in self._passages().get_many(pids)]
 
-    def _search_alike(self, requests: Sequence[Request], k: int) -> list[Hits | Unranked]:
+    def _search_alike(self, requests: Sequence[Request], k: int) -> list[Hits | RetrievalFailure]:
         """Results of requests that differ in their texts, lambda and draw alone."""
         first = requests[0]
         if isinstance(first, Sparse):
@@ -222,11 +226,13 @@ class Retriever:
         spare = max(len(h.excluded) for h in requests)
         found = self._search_hypotheses(requests, k + spare)
         return [
-            hits if isinstance(hits, Unranked) else _without(hits, h.excluded, k)
+            hits if isinstance(hits, RetrievalFailure) else _without(hits, h.excluded, k)
             for h, hits in zip(requests, found, strict=True)
         ]
 
-    def _search_hypotheses(self, asked: Sequence[Hypotheses], k: int) -> list[Hits | Unranked]:
+    def _search_hypotheses(
+        self, asked: Sequence[Hypotheses], k: int
+    ) -> list[Hits | RetrievalFailure]:
         way = asked[0].way
         if way.form == "lexical":
             return [self._by_words(h, k) for h in asked]
@@ -235,7 +241,7 @@ class Retriever:
             return self._fused([Fusion(pair, depth=_FUSED_DEPTH) for pair in parts], k)
         known = self.vectors(t for h in asked for t in h.texts)
         _, to_space = self.space_of(way)
-        results: list[Hits | Unranked] = [NO_DIRECTION] * len(asked)
+        results: list[Hits | RetrievalFailure] = [NO_DIRECTION] * len(asked)
         queries: dict[int, np.ndarray] = {}
         for i, h in enumerate(asked):
             try:
@@ -291,14 +297,14 @@ class Retriever:
         pairs = zip(vectors, offsets, strict=True)
         return scoring.search_forms(index, [scoring.LinearForms(v, b) for v, b in pairs], k)
 
-    def _by_words(self, h: Hypotheses, k: int) -> Hits | Unranked:
+    def _by_words(self, h: Hypotheses, k: int) -> Hits | RetrievalFailure:
         try:
             weights = _terms(h)
         except LookupError as missing:
             return str(missing.args[0])
         return self._lexical_index().search_weighted([weights], k)[0]
 
-    def _fused(self, requests: Sequence[Fusion], k: int) -> list[Hits | Unranked]:
+    def _fused(self, requests: Sequence[Fusion], k: int) -> list[Hits | RetrievalFailure]:
         """Fusions of one depth: all their parts are searched together, then merged one by one."""
         parts = [part for request in requests for part in request.requests]
         found = iter(self.search_many(parts, requests[0].depth or 2 * k))
@@ -331,10 +337,12 @@ class Retriever:
         return self.bm25
 
 
-def _merged(request: Fusion, parts: Sequence[Hits | Unranked], k: int) -> Hits | Unranked:
+def _merged(
+    request: Fusion, parts: Sequence[Hits | RetrievalFailure], k: int
+) -> Hits | RetrievalFailure:
     """The lists of a fusion as one; where a part could not be ranked, its reason."""
     for part in parts:
-        if isinstance(part, Unranked):
+        if isinstance(part, RetrievalFailure):
             return part
     if request.how == "rrf":
         return merge_rrf(parts, k, request.rrf_k)
@@ -586,7 +594,7 @@ def execute(
     by_depth = defaultdict(list)
     for i in ready:
         by_depth[max(k, expansions[i].depth)].append(i)
-    found: dict[int, Hits | Unranked] = {}
+    found: dict[int, Hits | RetrievalFailure] = {}
     for depth, members in by_depth.items():
         hits_of = retriever.search_many([expansions[i].request for i in members], depth)
         found |= dict(zip(members, hits_of, strict=True))
@@ -594,13 +602,13 @@ def execute(
     for i in ready:
         question, hits = questions[i], found[i]
         trace = traces[question.qid]
-        if isinstance(hits, Unranked):
+        if isinstance(hits, RetrievalFailure):
             trace["error"] = hits
             continue
         scores = dict(zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True))
         left = list(scores)
         if expansions[i].after and left:
-            left, trace["after"] = take_steps(expansions[i], question, retriever.texts_of(left), k)
+            left, trace["after"] = postprocess(expansions[i], question, retriever.texts_of(left), k)
         if not left:
             trace["error"] = "every passage was filtered out" if scores else "no passage was found"
         for rank, pid in enumerate(left[:k], 1):
@@ -608,7 +616,7 @@ def execute(
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS)), traces
 
 
-def take_steps(
+def postprocess(
     expansion: Expansion, question: Question, hits: Sequence[Hit], k: int
 ) -> tuple[list[str], list[dict]]:
     """The passage ids that an expansion's steps leave of a list, and a record of every step.
@@ -630,6 +638,6 @@ def take_steps(
             raise ValueError(f"the step {step.name!r} repeats passages or made some up: {left}")
         records.append(
             {"step": step.name, "given": given, "left": left, "pairs": taken.pairs}
-            | dict(taken.told)
+            | dict(taken.info)
         )
     return [pid for pid, _ in hits], records

@@ -21,7 +21,7 @@ from lib.data.looks import note_look
 from lib.limit import makes_real, not_run
 from lib.methods.base import Request
 from lib.profiles import Profile
-from lib.run import Retriever, Unranked
+from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, long_values, mean_interval
 
 MADE_BY = "open"
@@ -55,7 +55,7 @@ def search_arm(arm: Arm, qids: Iterable[str], retriever: Retriever, depth: int) 
     hits = retriever.search_many([request for *_, request in asked], depth)
     found: list[Found] = [{} for _ in range(arm.draws)]
     for (draw, qid, _), hit in zip(asked, hits, strict=True):
-        if not isinstance(hit, Unranked):
+        if not isinstance(hit, RetrievalFailure):
             found[draw][qid] = hit.ids[0].tolist()
     return found
 

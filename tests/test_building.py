@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from lib.data.passages import Passage
+from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder
 from lib.run import Retriever
-from lib.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.real.texts import WRITER
 from lib.studies.selflearn import building_study as study

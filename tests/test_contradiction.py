@@ -18,11 +18,11 @@ import pytest
 
 from lib.base.paths import DATA
 from lib.base.provenance import data_hash, read_result, write_result
+from lib.embed import HashEncoder
 from lib.llm.chat import Reply, ScriptedChat
+from lib.model_files import minilm_folder
 from lib.plots import caption, figures, plot_curves, plot_dots
 from lib.profiles import load_profile
-from lib.embed import HashEncoder
-from lib.model_files import minilm_folder
 from lib.studies.contradiction import checks, near, outcomes, quality, retrieved, study
 from lib.studies.contradiction.cnt import PairScore, strangers
 from lib.studies.contradiction.select import CONDITIONS, MATCHED

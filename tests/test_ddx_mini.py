@@ -26,9 +26,9 @@ from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
 from lib.run import Retriever
-from tools.reference import record_reference
 from lib.studies.lam.study import hypotheses_of, open_study
 from lib.ways import DRAWS, with_strangers
+from tools.reference import record_reference
 
 README = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
 QUESTIONS = {q["qid"]: q for q in read("questions")}

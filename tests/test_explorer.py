@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from lib.base.files import StaleInput, read_manifest
 from lib.base.provenance import read_result
+from lib.embed import load_encoder
 from lib.explorer import rows as rows_module
 from lib.explorer.lines import (
     CHOICES,
@@ -50,7 +51,6 @@ from lib.explorer.widget import explore, picture, texts
 from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever
-from lib.embed import load_encoder
 from lib.search.index import DenseIndex
 from lib.ways import Hypotheses, Text
 

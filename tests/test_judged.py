@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lib.data.judgments import Evidence
-from lib.data.judgments import Verdict, read_pair_judgments, verdicts
-from lib.profiles import load_profile
+from lib.data.judgments import Evidence, Verdict, read_pair_judgments, verdicts
 from lib.embed import load_encoder
+from lib.profiles import load_profile
 from lib.studies.contradiction import study
 from lib.studies.evidence.load import load_evidence
 from lib.studies.judged import contrast, fresh, quality, tables

@@ -81,7 +81,7 @@ def test_few_questions_have_the_strangers_of_the_whole_set(own_folders):
     for qid in some.benchmark.qids:
         strangers = whole.hypotheses[qid].of("mimic", "stranger")
         assert some.hypotheses[qid].of("mimic", "stranger") == strangers and strangers
-    assert len(some.retriever.everyone) == 2
+    assert len(some.retriever.hub_queries) == 2
 
 
 # what is NOT RUN ---------------------------------------------------------------------------------

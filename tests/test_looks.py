@@ -13,7 +13,7 @@ from lib.benchmarks import benchmark_makers
 from lib.data.looks import COLUMNS, note_look, read_looks
 from lib.study import errata, primary_tests
 
-OPENERS = ("experts_passages", "read_judgments", "load_benchmark", "open_task")
+OPENERS = ("gold_passages", "read_judgments", "load_benchmark", "open_task")
 """Functions that give labels of test questions."""
 
 NO_RESULT = {

@@ -10,9 +10,9 @@ import pytest
 
 from lib.base import paths
 from lib.base.provenance import differences, read_result
+from lib.embed import load_encoder
 from lib.place import open_retriever
 from lib.profiles import load_profile
-from lib.embed import load_encoder
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
 from lib.studies.grid.experiment import open_experiment
 from lib.studies.grid.tables import table1

@@ -10,7 +10,6 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
-from lib.studies.selflearn.trained import LOW_RATE
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
@@ -21,6 +20,7 @@ from lib.pages.render import block, cell, chance, read
 from lib.profiles import load_profile
 from lib.studies.nli.labelled import LEAST, TRAINED_ON
 from lib.studies.selflearn.study import MARGIN
+from lib.studies.selflearn.trained import LOW_RATE
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.corpora import load_passages
 from lib.data.passages import Passage
-from lib.datasets import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
+from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Fusion
 from lib.run import Retriever
-from lib.embed import HashEncoder
 from lib.search.index import DenseIndex
 from lib.studies.rag2 import case, small_writer, writers
 from lib.studies.rag2 import long_answers as long

@@ -21,7 +21,7 @@ from lib.studies.rag2.filtering import Candidates
 from lib.studies.rag2.strategies import (
     DEPTH,
     METRICS,
-    Remembered,
+    MemoizedScorer,
     Set,
     strategies,
     strategy_pairs,
@@ -149,7 +149,7 @@ def test_a_remembered_scorer_is_asked_once_for_each_pair():
         seen.extend(pairs)
         return by_length(pairs)
 
-    scorer = Remembered(score)
+    scorer = MemoizedScorer(score)
     assert scorer([("q", "aa"), ("q", "b"), ("q", "aa")]).tolist() == [2, 1, 2]
     assert scorer([("q", "b"), ("r", "b")]).tolist() == [1, 1]
     assert seen == [("q", "aa"), ("q", "b"), ("r", "b")]

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-from lib.studies.paper_audit.printed import VERDICTS as REPORTED_VERDICTS
 
 from lib.base.provenance import read_result
 from lib.pages.readable import (
@@ -24,6 +23,7 @@ from lib.pages.readable import (
 )
 from lib.pages.render import finding
 from lib.pages.tables import VERDICTS, audit_list, audit_rows
+from lib.studies.paper_audit.printed import VERDICTS as REPORTED_VERDICTS
 
 TABLE = pd.DataFrame(
     {

@@ -21,14 +21,15 @@ import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.cost import needs
-from lib.cost.ledger import recorded
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
 from lib.corpora import load_passages
+from lib.cost import needs
+from lib.cost.ledger import recorded
 from lib.data.medrag import SOURCES
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
+from lib.embed import HashEncoder, load_encoder
 from lib.llm.chat import LLMError, ledger, tag
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder
@@ -36,7 +37,6 @@ from lib.place import retriever_for
 from lib.plots import plot_differences
 from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
-from lib.embed import HashEncoder, load_encoder
 from lib.studies.grid import relevance
 from tests.rehearsal import run as rehearsal
 from tests.rehearsal import stand_ins

@@ -13,8 +13,8 @@ import pytest
 from lib.base.paths import REPORTED
 from lib.base.provenance import read_result, write_result
 from lib.data.passages import Passage
-from lib.run import Retriever
 from lib.embed import HashEncoder
+from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.stats import holm
 from lib.studies.selflearn import evaluate, study, tasks

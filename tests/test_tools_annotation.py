@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.base.files import read_jsonl
-from lib.data.judgments import read_judgments
-from lib.data.judgments import read_pair_judgments
+from lib.data.judgments import read_judgments, read_pair_judgments
 from lib.data.passages import Passage
-from lib.datasets import Question
 from lib.data.store import PassageStore
+from lib.datasets import Question
 from lib.llm.chat import ScriptedChat, tag
 from lib.llm.recorder import Recorder
 from lib.methods.hyde import HyDE

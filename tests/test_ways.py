@@ -94,7 +94,7 @@ def chosen(h: Hypotheses) -> list[Text]:
     return mimics if h.way.form in ("mean", "max", "softmax", "lda") else mimics[:1]
 
 
-def dense_scores(h: Hypotheses, everyone: Sequence[Text] = ()) -> np.ndarray:
+def dense_scores(h: Hypotheses, hub_queries: Sequence[Text] = ()) -> np.ndarray:
     """S(d) of every passage, (N,), from the definition of its form."""
     way, docs = h.way, moved(h.way, DOCS)
 
@@ -107,7 +107,7 @@ def dense_scores(h: Hypotheses, everyone: Sequence[Text] = ()) -> np.ndarray:
     plus = sum(t.weight * near(t) for t in h.texts if t.role != "mimic" and t.weight)
     added = way.question_weight * near(asked)
     if way.form == "csls":
-        cosines = np.array([near(text) for text in everyone])
+        cosines = np.array([near(text) for text in hub_queries])
         return plus + added - way.lam * np.sort(cosines, axis=0)[-10:].mean(axis=0)
     if not way.lam:
         return plus + added
@@ -191,7 +191,7 @@ def ranked(scores: np.ndarray, h: Hypotheses, k: int, among=None) -> list[str]:
     return [IDS[i] for i in sorted(allowed, key=lambda i: (-round(scores[i], 5), IDS[i]))][:k]
 
 
-def expected(h: Hypotheses, k: int, everyone: Sequence[Text] = ()) -> list[str]:
+def expected(h: Hypotheses, k: int, hub_queries: Sequence[Text] = ()) -> list[str]:
     """What the way finds, by brute force."""
     form = h.way.form
     if form == "lexical":
@@ -208,7 +208,7 @@ def expected(h: Hypotheses, k: int, everyone: Sequence[Text] = ()) -> list[str]:
         (target,) = [t for t in h.texts if t.role == "target"]
         first = moved(h.way, DOCS) @ moved(h.way, vector_of(target.text))
         among = ranked(first, h, h.way.pool)
-    return ranked(dense_scores(h, everyone), h, k, among)
+    return ranked(dense_scores(h, hub_queries), h, k, among)
 
 
 # the corpus and the questions --------------------------------------------------------------------
@@ -237,7 +237,7 @@ def retriever(tmp_path_factory) -> Retriever:
         patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("ways")))
         index = DenseIndex([DOCS[:25].astype(np.float32), DOCS[25:].astype(np.float32)], IDS)
         plain = Retriever(index, Cone(), None, BM25Index.build(TEXTS, IDS))
-        yield plain.knowing(ASKED.values())
+        yield plain.with_hub_queries(ASKED.values())
 
 
 def found(retriever: Retriever, h: Hypotheses, k: int) -> list[str]:
@@ -533,7 +533,7 @@ def test_k_is_a_count(retriever, k):
 
 def test_csls_says_what_it_needs(retriever):
     bare = Retriever(retriever.index, retriever.encoder)
-    with pytest.raises(ValueError, match=r"retriever\.knowing"):
+    with pytest.raises(ValueError, match=r"retriever\.with_hub_queries"):
         bare.search_many([ASKED["q0"].by(form="csls", lam=0.5)], 3)
 
 

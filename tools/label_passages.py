@@ -30,15 +30,15 @@ from lib.base.files import (
 from lib.base.paths import ROOT, cache
 from lib.data.passages import Passage
 from lib.datasets import Question
+from lib.embed import load_encoder
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME, SHA256
 from lib.methods.base import question_alone
+from lib.model_files import pack_linear_layers
 from lib.place import open_retriever
 from lib.profiles import load_profile
 from lib.readers import answer_messages
 from lib.run import Retriever
-from lib.model_files import pack_linear_layers
-from lib.embed import load_encoder
 from lib.studies.rag2.labels import CARD, COLUMNS, FOLDER, LABELS
 from lib.studies.rag2.rationales import Rationale, load_rationales
 from tools.causal import BUNDLED, Causal, Sampling, in_batches, open_causal

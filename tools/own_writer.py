@@ -29,7 +29,7 @@ from lib.profiles import load_profile
 from lib.run import Retriever, expand_all
 from lib.studies.real.arms import arms_of
 from lib.studies.real.measures import BIOASQ_METRICS, JUDGED_P, exam_outcome, values_of
-from lib.studies.real.study import experts_passages, recorded
+from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.tables import arm_table
 from lib.studies.real.texts import KINDS
 from lib.studies.real.written import runs_of, written_for
@@ -65,7 +65,7 @@ def beside_the_recorded(
 ) -> pd.DataFrame:
     """``SHOWN`` with either writer's texts: dataset, arm, metric, value, low, high, n, writer."""
     arms = [arm for arm in arms_of() if arm.name in SHOWN]
-    judged, targets = evidence(read_judgments()), experts_passages(retriever.store)
+    judged, targets = evidence(read_judgments()), gold_passages(retriever.store)
     parts = []
     for written in (
         written_for(questions, recorded(), retriever),

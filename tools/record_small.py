@@ -16,19 +16,19 @@ from pathlib import Path
 
 from lib.base.files import atomic_write, canonical_json, read_jsonl, write_jsonl_gz
 from lib.base.paths import RECORDINGS, shown
-from lib.index_build import corpus_store
 from lib.data.store import PassageStore
+from lib.embed import load_encoder
+from lib.index_build import corpus_store
 from lib.llm.chat import ChatModel, Message, Reply
 from lib.llm.recorder import Recorder, recording_key
 from lib.llm.small_model import small_model
 from lib.place import open_retriever
 from lib.profiles import load_profile
-from lib.embed import load_encoder
 from lib.studies.rag2 import long_answers, writers
 from lib.studies.rag2.filters import load_filter
 from lib.studies.rag2.reranker import Reranker
 from lib.studies.rag2.small_writer import copied, packed_file, with_words
-from lib.studies.real.study import experts_passages
+from lib.studies.real.study import gold_passages
 
 
 def as_places(text: str, passages: Mapping[str, str]) -> str:
@@ -111,7 +111,7 @@ def record_rationales() -> None:
         writers.rationales_by(writers.WRITTEN_BY_SMALL, questions, llm)
 
     # It is shown no passage, but it may know some by heart.
-    targets = experts_passages(store)
+    targets = gold_passages(store)
     pids = sorted({pid for question in questions for pid in targets[question.qid]})
     given = {passage.pid: passage.text for passage in store.get_many(pids)}
     record(writers.RECORDING, ask, store, given)

@@ -26,8 +26,8 @@ import pandas as pd
 
 from lib.base import paths
 from lib.base.files import atomic_write, sha256_bytes
-from lib.model_files import ADAPTERS
 from lib.embed import Encoder, load_encoder
+from lib.model_files import ADAPTERS
 from lib.search.vectors import encode_small
 from lib.studies.nli.agreement import ALONE, AgreementBackend, reads_one_text
 from lib.studies.nli.findings import WORDINGS, Finding, Wording, balanced, findings, stated

@@ -36,9 +36,6 @@ HELPFUL = DATA / "judgments" / "helpful.csv"
 qid, pid, helpful."""
 
 
-
-
-
 @dataclass(frozen=True)
 class Evidence:
     """What is known of one passage for one question.
@@ -61,10 +58,6 @@ def shown_text(passage: Passage) -> str:
 def read_judgments(path: Path = JUDGMENTS) -> list[dict]:
     """All rows; none where nothing was judged yet."""
     return list(read_jsonl(path)) if path.exists() else []
-
-
-
-
 
 
 def evidence(rows: Iterable[Mapping]) -> dict[tuple[str, str], Evidence]:
@@ -108,8 +101,6 @@ def read_option(ranked: Sequence[Evidence | None]) -> str | None:
 # pairs of texts ----------------------------------------------------------------------------------
 
 
-
-
 @dataclass(frozen=True)
 class Verdict:
     """What the first and second pass say of a pair together.
@@ -127,8 +118,6 @@ class Verdict:
 def read_pair_judgments(path: Path = PAIR_JUDGMENTS) -> list[dict]:
     """All rows; none where nothing was judged yet."""
     return read_judgments(path)
-
-
 
 
 def verdicts(rows: Iterable[Mapping]) -> dict[tuple[str, str, str], Verdict]:

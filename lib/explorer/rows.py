@@ -39,7 +39,7 @@ from lib.explorer.lines import (
     order_at,
     way_of,
 )
-from lib.run import Retriever, Unranked
+from lib.run import RetrievalFailure, Retriever
 from lib.search.contrast import cosine, rotation
 from lib.search.index import DenseIndex
 from lib.ways import Hypotheses
@@ -316,7 +316,7 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
             requests = [questions.hypotheses[q["qid"]].by(**way) for q in asked]
             found = questions.retriever.search_many(requests, DEPTH)
             for question, hits in zip(asked, found, strict=True):
-                if isinstance(hits, Unranked):
+                if isinstance(hits, RetrievalFailure):
                     continue
                 places = explored.records_of(question)["passage"]
                 height, slope = explored.lines(question, form, mimic)

@@ -35,7 +35,7 @@ from lib.studies.lam.study import open_study
 from lib.studies.real.arms import LAMBDAS, bases_of
 from lib.studies.real.choice import choices
 from lib.studies.real.measures import ON_TOPIC
-from lib.studies.real.study import experts_passages, recorded
+from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
 from lib.ways import DRAWS
 
@@ -97,7 +97,7 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
     questions = load_real("test")
     written = written_for(questions, recorded(), retriever)
     judged = evidence(read_judgments())
-    experts = experts_passages(retriever.store)
+    experts = gold_passages(retriever.store)
     chosen = choices(read_result("real_dev_lambda", "open", committed=True)[0])
     hypotheses = {}
     for sets in GROUPS.values():

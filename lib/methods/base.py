@@ -56,11 +56,11 @@ Hit = tuple[str, str]
 @dataclass(frozen=True)
 class Taken:
     """What a step made of a list: the ``hits`` that are left, in their new order, how many
-    ``pairs`` of texts it had a model score, and what else the trace should hold (``told``)."""
+    ``pairs`` of texts it had a model score, and what else the trace should hold (``info``)."""
 
     hits: list[Hit]
     pairs: int = 0
-    told: Mapping = field(default_factory=dict)
+    info: Mapping = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from lib.datasets import Question
 from lib.embed import Tower
-from lib.llm.prompts import load_prompt
 from lib.llm.chat import ask_json
+from lib.llm.prompts import load_prompt
 from lib.methods.base import Budget, Expansion, Search, sampling, says_nothing, stem
 from lib.ways import Hypotheses, Text, Way
 

@@ -8,10 +8,9 @@ from typing import ClassVar, Literal
 
 from lib.datasets import Question
 from lib.embed import Tower
-from lib.llm.chat import sample_seed
+from lib.llm.chat import ask_json, sample_seed
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, quoted, with_words
-from lib.llm.chat import ask_json
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
 from lib.ways import Hypotheses, Text

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from lib.datasets import Question
-from lib.llm.prompts import load_prompt
 from lib.llm.chat import ask_json
+from lib.llm.prompts import load_prompt
 from lib.methods.base import Budget, Expansion, Search, sampling, says_nothing, stem
 from lib.methods.chr import CHR
 from lib.ways import Hypotheses, Text

@@ -28,7 +28,7 @@ from lib.profiles import Profile
 from lib.run import Retriever
 from lib.stats import Pair, claims, measure
 from lib.studies.grid.long_tables import means_table
-from lib.studies.real.study import experts_passages, recorded
+from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
 from lib.study import Arm, Found, Study
 from lib.ways import Hypotheses, Text
@@ -87,7 +87,7 @@ def load(profile: Profile) -> Lesson:
     return Lesson(
         questions,
         passages,
-        experts_passages(retriever.store),
+        gold_passages(retriever.store),
         retriever,
         read_kinds(),
         f"{profile.name}, {encoder.name}, recorded passages, k = {DEPTH}",

@@ -83,7 +83,7 @@ def open_study(benchmark: Benchmark, retriever: Retriever, k: int = 5, limit: in
     for part in (benchmark.test, sorted(benchmark.dev)):
         drawn |= with_strangers({qid: written[qid] for qid in part})
     asked = limited(benchmark, limit)
-    return Study(asked, retriever.knowing(written[qid] for qid in asked.qids), drawn, k)
+    return Study(asked, retriever.with_hub_queries(written[qid] for qid in asked.qids), drawn, k)
 
 
 def found_by(

@@ -13,7 +13,7 @@ from lib.data.judgments import HELPFUL, evidence, read_judgments
 from lib.datasets import GROUPS, load_real
 from lib.methods.postprocess import shown
 from lib.model_files import WEIGHTS
-from lib.run import Retriever, Unranked
+from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure
 from lib.studies.grid.long_tables import means_table
 from lib.studies.rag2.filtering import (
@@ -49,7 +49,7 @@ from lib.studies.rag2.reranker import card_of as reranker_card
 from lib.studies.rag2.separation import separation
 from lib.studies.rag2.shared import rationale_in, without_verdicts
 from lib.studies.real.arms import arms_of
-from lib.studies.real.study import experts_passages, recorded
+from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import runs_of, written_for
 from lib.ways import Hypotheses, Text, Way
 
@@ -75,7 +75,7 @@ def filter_scores(retriever: Retriever) -> pd.DataFrame:
     language model was asked about (``HELPFUL``) are rows of the dataset "helpful".
     """
     questions = load_real("test")
-    targets = experts_passages(retriever.store)
+    targets = gold_passages(retriever.store)
     written = written_for(questions, recorded(), retriever)
     wanted = [arm for arm in arms_of() if arm.name in ARMS]
     runs = runs_of(questions, written, dict.fromkeys(GROUPS, wanted), retriever)
@@ -202,7 +202,7 @@ def crossed_values(retriever: Retriever) -> pd.DataFrame:
     Columns dataset, arm ("rationale@<lambda>"), qid, metric, value.
     """
     questions = load_real("test")
-    targets = experts_passages(retriever.store)
+    targets = gold_passages(retriever.store)
     written = written_for(questions, recorded(), retriever)
     asked = [q.qid for q in questions if q.dataset == "bioasq" and q.qid in written["rationale"]]
     parts = []
@@ -215,7 +215,7 @@ def crossed_values(retriever: Retriever) -> pd.DataFrame:
                 requests[qid] = Hypotheses((target, *mimic), Way(lam=lam))
         hits = retriever.search_many(list(requests.values()), 10)
         found = {
-            qid: [] if isinstance(hit, Unranked) else hit.ids[0].tolist()
+            qid: [] if isinstance(hit, RetrievalFailure) else hit.ids[0].tolist()
             for qid, hit in zip(requests, hits, strict=True)
         }
         asked_for = {qid: targets[qid] for qid in requests}
@@ -297,7 +297,7 @@ def label_values(retriever: Retriever) -> pd.DataFrame:
     for name in BASELINES:
         judge = load_filter(name, 0.25, encoder=retriever.encoder, texts=texts)
         scored = scored.assign(**{name: cached_scores(judge, read)})
-    experts = experts_passages(retriever.store)
+    experts = gold_passages(retriever.store)
     labels = bioasq.merge(scored, on=["qid", "pid"])
     labels["given"] = [int(row.pid in experts.get(row.qid, ())) for row in labels.itertuples()]
     return labels[["rationale", "part", "qid", "pid", "given", *LABEL_SCORES]]

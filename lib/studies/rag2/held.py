@@ -14,7 +14,7 @@ from lib.stats import auroc
 from lib.studies.rag2.filters import Filter, card_of, features
 from lib.studies.rag2.labels import RECIPES, Material, Recipe, labelled, texts_of
 from lib.studies.rag2.separation import separation, within_questions
-from lib.studies.real.study import experts_passages
+from lib.studies.real.study import gold_passages
 
 TRUTHS = {
     "delta_ppl, 25 %": Recipe("delta_ppl"),
@@ -30,7 +30,7 @@ _EXPERTS = "experts gave it"
 def held_pairs(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
     """The held pairs with every truth: dataset, part, qid, pid, then a column for each truth.
 
-    ``experts`` are BioASQ's snippets by question (``lib.studies.real.study.experts_passages``).
+    ``experts`` are BioASQ's snippets by question (``lib.studies.real.study.gold_passages``).
     Truths are 1.0 or 0.0, empty where a set does not have them.
     """
     key = ["dataset", "part", "qid", "pid"]
@@ -124,7 +124,7 @@ def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> 
 
 def held_scores(material: Material, filters: Mapping[str, Filter]) -> pd.DataFrame:
     """``held_pairs`` with the score of every filter."""
-    pairs = held_pairs(material.labels, experts_passages(material.store))
+    pairs = held_pairs(material.labels, gold_passages(material.store))
     texts = texts_of(pairs, material.rationales, material.store)
     return score_pairs(pairs, texts, list(filters.values()))
 

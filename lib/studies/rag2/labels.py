@@ -27,11 +27,11 @@ import pandas as pd
 
 from lib.base.files import sha256_bytes, sha256_file
 from lib.base.paths import DATA, shown
-from lib.index_build import corpus_store
-from lib.datasets import Question
 from lib.data.store import PassageStore
-from lib.profiles import load_profile
+from lib.datasets import Question
 from lib.embed import Encoder, load_encoder
+from lib.index_build import corpus_store
+from lib.profiles import load_profile
 from lib.studies.rag2.rationales import (
     Leak,
     Rationale,

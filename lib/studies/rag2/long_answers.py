@@ -35,7 +35,7 @@ from lib.studies.rag2.filters import Filter
 from lib.studies.rag2.long_scores import SCORES, TokenScorer, rouge_l, same_question
 from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed, copied
-from lib.studies.rag2.strategies import DEPTH, Remembered
+from lib.studies.rag2.strategies import DEPTH, MemoizedScorer
 
 RECORDING = "rag2-long-answers"
 RESULT = "rag2_long_answers"
@@ -163,7 +163,7 @@ def pipelines(
     reranker: Scorer, judge: Filter | None, sources: Sequence[str] = OPEN_CORPUS
 ) -> dict[str, RAG2]:
     """The three ways to retrieve, by the arm's name; without a ``judge`` the filtered one lacks."""
-    scored_once = Remembered(reranker)
+    scored_once = MemoizedScorer(reranker)
     even = {"query": "question", "sources": tuple(sources), "depth": DEPTH, "reranker": scored_once}
     arms = {STACKED: RAG2(STACKED, query="question"), BALANCED: RAG2(BALANCED, **even)}
     if judge:

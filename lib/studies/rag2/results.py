@@ -45,7 +45,7 @@ from lib.studies.rag2.reranker import RERANKERS, Reranker
 from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.strategy_results import strategy_outcomes, strategy_tables
 from lib.studies.rag2.writers import writer_outcomes, writer_tables
-from lib.studies.real.study import experts_passages
+from lib.studies.real.study import gold_passages
 
 VALUES = {
     "strategies": ("values_rag2_strategies",),
@@ -144,7 +144,7 @@ def _held_tables(scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _held_draws(_: Retriever) -> dict[str, pd.DataFrame]:
     material = open_material()
-    pairs = held_pairs(material.labels, experts_passages(material.store))
+    pairs = held_pairs(material.labels, gold_passages(material.store))
     return {"rag2_held_shuffled": shuffled_draws(material, pairs)}
 
 

@@ -42,7 +42,7 @@ class Set:
 
 
 @dataclass
-class Remembered:
+class MemoizedScorer:
     """A scorer that scores no pair twice."""
 
     score: Scorer

@@ -15,13 +15,13 @@ from lib.studies.rag2.reranker import RERANKERS, Reranker, shuffled_rerankers
 from lib.studies.rag2.shared import rationale_in, without_verdicts
 from lib.studies.rag2.strategies import (
     DEPTH,
-    Remembered,
+    MemoizedScorer,
     Set,
     strategies,
     strategy_pairs,
     strategy_values,
 )
-from lib.studies.real.study import experts_passages, recorded
+from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
 
 
@@ -32,7 +32,7 @@ def strategy_outcomes(profile: Profile, retriever: Retriever) -> pd.DataFrame:
     values = []
     for asked, where in ((_bioasq(retriever), retriever), (_ddx_mini(), own)):
         texts = [passage.text for passage in where.store]
-        rerankers = {"tuned": Remembered(Reranker(RERANKERS[0], retriever.encoder, texts))}
+        rerankers = {"tuned": MemoizedScorer(Reranker(RERANKERS[0], retriever.encoder, texts))}
         for draw, scorer in enumerate(shuffled_rerankers(retriever.encoder, texts)):
             rerankers[f"shuffled {draw}"] = scorer
         measured = strategy_values(asked, strategies(asked.sources, rerankers), where)
@@ -68,7 +68,7 @@ def _bioasq(retriever: Retriever) -> Set:
     questions = [q for q in load_real("test") if q.dataset == "bioasq"]
     written = written_for(questions, recorded(), retriever)["rationale"]
     rationales = {qid: rationale_in(made.request) for qid, made in written.items()}
-    targets = experts_passages(retriever.store)
+    targets = gold_passages(retriever.store)
     sources = tuple(dict.fromkeys(retriever.store.sources()))
     return Set("bioasq", questions, rationales, targets, sources)
 

@@ -17,17 +17,16 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lib.datasets import Question
-from lib.datasets import in_full, load_real
+from lib.datasets import Question, in_full, load_real
 from lib.llm.chat import ChatModel, tag
 from lib.methods.base import Request, question_alone
-from lib.run import Retriever, Unranked
+from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, claims, long_values, measure
 from lib.studies.grid.long_tables import means_table
 from lib.studies.hyde_study import strangers_of
 from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed
-from lib.studies.real.study import experts_passages, recorded
+from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.texts import KINDS
 from lib.ways import Hypotheses, Text
 
@@ -154,7 +153,7 @@ def _measured(
     """``METRICS`` by question; who cannot be searched for finds nothing."""
     hits = retriever.search_many(list(requests.values()), _DEPTH)
     found = {
-        qid: [] if isinstance(hit, Unranked) else hit.ids[0].tolist()
+        qid: [] if isinstance(hit, RetrievalFailure) else hit.ids[0].tolist()
         for qid, hit in zip(requests, hits, strict=True)
     }
     return measure(found, targets, {})[list(METRICS)]
@@ -184,7 +183,7 @@ def writer_outcomes(retriever: Retriever) -> pd.DataFrame:
     questions = writer_questions(large)
     small = Replayed(RECORDING, COMMAND, retriever.store)
     texts = writer_texts(questions, small, large)
-    values = writer_values(questions, texts, experts_passages(retriever.store), retriever)
+    values = writer_values(questions, texts, gold_passages(retriever.store), retriever)
     values.insert(0, "dataset", "bioasq")
     return values
 

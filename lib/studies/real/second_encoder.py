@@ -22,7 +22,7 @@ from lib.stats import Pair, claims
 from lib.studies.real.arms import arms_of
 from lib.studies.real.choice import choices
 from lib.studies.real.measures import values_of
-from lib.studies.real.study import experts_passages, keep, recorded
+from lib.studies.real.study import gold_passages, keep, recorded
 from lib.studies.real.tables import arm_table
 from lib.studies.real.written import runs_of, written_for
 
@@ -39,7 +39,7 @@ def bioasq_values(profile: Profile, encoder: str, split: Split, chosen: float) -
     written = written_for(questions, recorded(), retriever)
     arms = {"exams": [], "bioasq": arms_of(chosen)}
     runs = runs_of(questions, written, arms, retriever)
-    return values_of(questions, runs, {}, experts_passages(retriever.store))
+    return values_of(questions, runs, {}, gold_passages(retriever.store))
 
 
 def compared(values: pd.DataFrame) -> pd.DataFrame:

@@ -69,7 +69,7 @@ def open_sample(split: Split, retriever: Retriever, arms: Mapping[str, Sequence[
     questions = load_real(split)
     written = written_for(questions, recorded(), retriever)
     runs = runs_of(questions, written, arms, retriever)
-    targets = experts_passages(retriever.store)
+    targets = gold_passages(retriever.store)
     values = values_of(questions, runs, evidence(read_judgments()), targets)
     return Sample(split, questions, written, runs, values)
 
@@ -170,7 +170,7 @@ def keep(table: pd.DataFrame, name: str, profile: Profile, retriever: Retriever)
     )
 
 
-def experts_passages(store: PassageStore) -> dict[str, frozenset[str]]:
+def gold_passages(store: PassageStore) -> dict[str, frozenset[str]]:
     """The passages that BioASQ's experts gave, by question id."""
     found = defaultdict(set)
     for passage in store:
@@ -193,7 +193,7 @@ def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
     alone = agreement(own, of_split, "single")
     parts = [agreement(own, of_split), alone, planted_errors(own, plants)]
     if split == "test":
-        parts.append(helpful_passages(experts_passages(store)))
+        parts.append(helpful_passages(gold_passages(store)))
     else:
         known, classes = _known(rows, store)
         judged = [row for row in rows if (row["qid"], row["pid"]) in classes]
@@ -207,7 +207,7 @@ def _known(
     """Questions whose passages have known classes, and the class of each one judged."""
     questions = {q.qid: q for q in load_questions("ddx-mini") + load_questions("bioasq")}
     of_mini = {(row["qid"], row["pid"]): row["class"] for row in ddx_mini.read("qrels")}
-    experts = experts_passages(store)
+    experts = gold_passages(store)
     classes = {}
     for row in rows:
         key = (row["qid"], row["pid"])

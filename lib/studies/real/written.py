@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib import study
-from lib.datasets import Question
-from lib.datasets import GROUPS
+from lib.datasets import GROUPS, Question
 from lib.llm.chat import ChatModel, tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Request

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lib.run import Retriever, Unranked
+from lib.run import RetrievalFailure, Retriever
 from lib.studies.selflearn.cmirb import Task
 from lib.studies.selflearn.evaluate import request_of
 
@@ -31,7 +31,7 @@ def first_ranks(
     requests = [request_of("mean", task.queries[qid], texts) for qid, texts in passages.items()]
     ranks = {}
     for qid, hits in zip(passages, retriever.search_many(requests, DEEP), strict=True):
-        ids = [] if isinstance(hits, Unranked) else hits.ids[0].tolist()
+        ids = [] if isinstance(hits, RetrievalFailure) else hits.ids[0].tolist()
         found = [rank for rank, pid in enumerate(ids, 1) if task.qrels[qid].get(pid, 0) > 0]
         ranks[qid] = found[0] if found else DEEP + 1
     return pd.Series(ranks, name="rank", dtype=int)

@@ -21,7 +21,7 @@ from lib.embed import Encoder
 from lib.llm.chat import tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Fusion, Hit, Request
-from lib.run import Retriever, Unranked
+from lib.run import RetrievalFailure, Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
@@ -153,7 +153,7 @@ def _requests(
 
 def _ids(hits: object) -> list[str]:
     """The ids that a search found; none where the request could not be ranked."""
-    return [] if isinstance(hits, Unranked) else hits.ids[0].tolist()  # type: ignore[attr-defined]
+    return [] if isinstance(hits, RetrievalFailure) else hits.ids[0].tolist()  # type: ignore[attr-defined]
 
 
 # who wrote passages -------------------------------------------------------------------------------
