@@ -295,6 +295,12 @@ def test_several_are_left_out_one_after_the_other():
     assert reply.note.count(";") == len(fields) - 1 and len(server.bodies) == len(fields) + 1
 
 
+def test_a_request_without_what_was_refused_has_all_its_tries():
+    answers = iter([(400, "seed is not supported"), (503, "busy"), completion("fine")])
+    with FaultServer(answer=lambda _: next(answers)) as server:
+        assert chat(server, max_retries=1).generate(ASK)[0].text == "fine"
+
+
 @pytest.mark.parametrize("status", [400, 404, 422, 500, 503])
 def test_a_schema_that_a_server_refuses_with_any_status_is_left_out(status):
     """Some servers fail on a schema without a word of it."""
@@ -559,10 +565,11 @@ def test_a_wait_that_is_longer_than_the_deadline_is_refused_at_once(step, says, 
 
 
 @pytest.mark.parametrize("wait", ["nan", "-5", "soon", "Thu, 01 Jan 1970 00:00:00 GMT"])
-def test_a_wait_that_says_nothing_is_a_back_off(wait):
+def test_a_wait_that_says_nothing_is_a_back_off(wait, capsys):
     """A date in the past is what a clock that went backwards makes of any."""
     with FaultServer(f"429 after {wait}") as server:
         assert chat(server).generate(ASK)[0].text == "fine"
+    assert re.search(r": waiting: 0\.[345] s before try 2", capsys.readouterr().err)
 
 
 ASKING = """
