@@ -5,7 +5,7 @@ writers get the same request: SmolLM2-135M, which anybody can run, and the large
 the recordings. Beside them stand the question alone and the experts' ideal answer, which should
 show how far a right text gets one: they wrote it from the very snippets that count as found.
 
-    python -m lib.studies.rag2.writers
+    python -m tools.record_small rationales
 
 records what SmolLM2 writes.
 """
