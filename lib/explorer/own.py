@@ -556,4 +556,4 @@ def folder_table(retriever: Retriever) -> pd.DataFrame:
     passages = list(retriever.store)
     unread = retriever.encoder.unread([(passage.title, passage.text) for passage in passages])
     too_long = Counter(p.meta["doc"] for p, tokens in zip(passages, unread, strict=True) if tokens)
-    return pd.DataFrame([row | {"cut": too_long[row["file"]]} for row in retriever.store.files])
+    return pd.DataFrame([row | {"cut": too_long[row["file"]]} for row in retriever.store.files])  # type: ignore[attr-defined]

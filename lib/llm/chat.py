@@ -120,6 +120,10 @@ class ChatModel:
         method = current_tag()["method"]
         return [replace(without_thinking(reply), method=method) for reply in replies]
 
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
+        """What each model brings: ``n`` replies to messages, with the options of ``generate``."""
+        raise NotImplementedError(f"{type(self).__name__} has no _say")
+
 
 def _within_reason(reply: Reply) -> Reply:
     """The reply, or an empty one (a failed generation) that says why if nobody could read it."""
