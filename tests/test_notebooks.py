@@ -224,7 +224,7 @@ def test_an_opening_without_finding_time_or_links_is_told():
 
 def test_a_finding_that_is_late_or_unchecked_or_typed_is_told():
     figure = ("code", 'plots.save(figure, "a", p.name, table)')
-    found = ("code", "display(Markdown(notes.shift_found(table)))")
+    found = ("code", 'display(Markdown(finding("shift", table=table)))')
     assert finding_lacks(made(figure)) == ["a finding made from results"]
     late = finding_lacks(made(figure, found, _1="<b>5 of 7</b>"))
     assert late == ["the tag by which it is checked", "a finding ahead of the first figure"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from lib.base.files import canonical_json
@@ -33,6 +33,9 @@ _AROUND_A_LETTER = " \t\n\u2581\u0120\u010a()[]{}\"'*.:"
 
 _MOST_SAID = 500
 """Characters of what a server says that an error repeats."""
+
+_CLOSING_S = 5
+"""Seconds that a request has to close its connection after Ctrl-C."""
 
 _LOCAL = re.compile(r"https?://(localhost|127\.[\d.]+|0\.0\.0\.0|\[::1?\])(?=[:/]|\Z)")
 """Servers on this machine."""
@@ -227,7 +230,19 @@ class OpenAIChat(ChatModel):
             replies = self._likelihoods(messages, choices)
         else:
             replies = self._samples(messages, n, options)
-        return wait_for(asyncio.run_coroutine_threadsafe(replies, self._loop))
+        closed = Event()
+
+        async def whole() -> list[Reply]:
+            try:
+                return await replies
+            finally:
+                closed.set()
+
+        try:
+            return wait_for(asyncio.run_coroutine_threadsafe(whole(), self._loop))
+        finally:
+            # After Ctrl-C: a server in this process ends only once its request is closed.
+            closed.wait(_CLOSING_S)
 
     async def _samples(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
         schema, seed, stop = (options.pop(name) for name in ("schema", "seed", "stop"))
