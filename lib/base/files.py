@@ -248,19 +248,3 @@ _VERIFIED_HERE: set[str] = set()
 def _state(path: Path, sha256: str) -> str:
     stat = path.stat()
     return canonical_json([str(path), stat.st_size, stat.st_mtime_ns, sha256])
-
-
-def finished_bytes(path: Path) -> int | None:
-    """How many bytes a file starts with that its manifest vouches for; more may follow them.
-
-    None where there is no manifest, 0 where the manifest is broken or about other bytes.
-    """
-    try:
-        manifest = json.loads(manifest_path(path).read_text(encoding="utf-8"))
-        with open(path, "rb") as stream:
-            start = stream.read(manifest["bytes"])
-        return len(start) if sha256_bytes(start) == manifest["sha256"] else 0
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
-        return 0
