@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -127,73 +127,91 @@ def _filled(name: str, chosen: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared, on what, and which tables follow.
+    """What is measured, on what, and which tables follow.
 
-    ``load`` opens the collection: whatever the other functions need of questions, texts and
-    labels. It must have ``qids``, the ``retriever``, and ``data``, the files behind it.
-    ``measure(collection, found)`` gives the outcomes of ranked lists (see ``mean_of_draws``).
-    ``tables`` are functions of the collection and the outcomes, by the name of their result.
+    ``load`` opens the collection: whatever the other functions need of questions, texts, labels
+    and retrievers. What it depends on is in its ``data`` (files below ``data/``) and, unless
+    ``origin`` says otherwise, its ``retriever``.
     """
 
     name: str
     """What the ledger of looks calls it."""
-    values: str
-    """The result that holds every outcome."""
     code: str
     """The module or package that makes it: a change there makes its results stale."""
-    test_set: str
     load: Callable[[Profile], Any]
-    arms: Callable[[Any], Sequence[Arm]]
-    measure: Callable[[Any, Found], pd.DataFrame]
-    tables: Mapping[str, Callable[[Any, pd.DataFrame], pd.DataFrame]]
-    depth: int = 10
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Callable[[Any], pd.DataFrame]]
+    """The dear half by the name of its result: every outcome, question by question. Such a function
+    of the collection is what ``search_and_measure`` gives for arms that are searched."""
+    tables: Sequence[str]
+    """The results that follow from the outcomes."""
+    follow: Callable[..., Mapping[str, pd.DataFrame]]
+    """``follow(collection, *values)`` gives all ``tables`` by name."""
+    test_sets: Sequence[str] = ()
+    """Whose test labels the outcomes of the first of ``values`` use; the ledger gets a line."""
+    origin: Callable[[Any], Mapping[str, Any]] | None = None
+    """Further settings that the results depend on, from the collection."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every result of the study, the outcomes first."""
-        return (self.values, *self.tables)
+        return (*self.values, *self.tables)
 
 
-def measured(study: Study, collection: Any) -> pd.DataFrame:
-    """``arm, qid, metric, value``: every outcome of every arm of a study."""
-    qids = list(collection.qids)
-    parts = []
-    for arm in study.arms(collection):
-        found = search_arm(arm, qids, collection.retriever, study.depth)
-        table = mean_of_draws(found, partial(study.measure, collection))
-        parts.append(long_values(arm.name, table))
-    return pd.concat(parts, ignore_index=True)
+def search_and_measure(
+    arms: Callable[[Any], Sequence[Arm]],
+    measure: Callable[[Any, Found], pd.DataFrame],
+    depth: int = 10,
+) -> Callable[[Any], pd.DataFrame]:
+    """A function that gives ``arm, qid, metric, value``: every outcome of every arm.
+
+    ``arms(collection)`` are searched ``depth`` passages deep for the collection's ``qids`` with its
+    ``retriever``; ``measure(collection, found)`` gives outcomes of ranked lists, a row a question.
+    """
+
+    def outcomes(collection: Any) -> pd.DataFrame:
+        qids = list(collection.qids)
+        parts = []
+        for arm in arms(collection):
+            found = search_arm(arm, qids, collection.retriever, depth)
+            parts.append(long_values(arm.name, mean_of_draws(found, partial(measure, collection))))
+        return pd.concat(parts, ignore_index=True)
+
+    return outcomes
 
 
-def run(study: Study, profile: Profile) -> dict[str, pd.DataFrame]:
+def run(study: Study, profile: Profile, collection: Any = None) -> dict[str, pd.DataFrame]:
     """All results of a study by name, kept for the profile; what is stored and holds is reused.
 
-    A profile that does not ask the whole real sample reads those committed for ``MADE_BY``.
+    ``collection``, where it is open already, is not loaded again. A profile that does not ask the
+    whole real sample reads those committed for ``MADE_BY``.
     """
     if not makes_real(profile):
         if "real" in profile.questions:
             print(not_run(profile, study.name))
         return {name: read_result(name, MADE_BY, committed=True)[0] for name in study.names}
-    collection = study.load(profile)
-    origin = {
-        "code": [study.code],
-        "data": collection.data,
-        "encoder": collection.retriever.encoder.fingerprint,
-        "limit": profile.limit,
-        **study.settings,
-    }
+    return make(study, profile, study.load(profile) if collection is None else collection)
 
-    def looked_at() -> pd.DataFrame:
-        values = measured(study, collection)
-        declared = study.test_set in primary_tests()
-        note_look(study.name, study.test_set, values["qid"], profile.name, values["arm"], declared)
+
+def make(study: Study, profile: Profile, collection: Any) -> dict[str, pd.DataFrame]:
+    """As ``run``, under any profile."""
+    origin = {"code": [study.code], "data": collection.data, "limit": profile.limit}
+    if hasattr(collection, "retriever"):
+        origin["encoder"] = collection.retriever.encoder.fingerprint
+    origin |= study.origin(collection) if study.origin else {}
+
+    def looked_at(name: str) -> pd.DataFrame:
+        values = study.values[name](collection)
+        if study.test_sets and name == next(iter(study.values)):
+            declared = bool(primary_tests().keys() & set(study.test_sets))
+            sets = " and ".join(study.test_sets)
+            note_look(study.name, sets, values["qid"], profile.name, values["arm"], declared)
         return values
 
-    values = make_or_reuse(looked_at, study.values, profile.name, dear=True, **origin)
-
-    def follow() -> dict[str, pd.DataFrame]:
-        return {name: make(collection, values) for name, make in study.tables.items()}
-
-    rest = make_all_or_reuse(follow, [*study.tables], profile.name, **origin)
-    return {study.values: values} | rest
+    values = {
+        name: make_or_reuse(partial(looked_at, name), name, profile.name, dear=True, **origin)
+        for name in study.values
+    }
+    rest = make_all_or_reuse(
+        lambda: study.follow(collection, *values.values()), study.tables, profile.name, **origin
+    )
+    return values | rest

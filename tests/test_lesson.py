@@ -35,7 +35,6 @@ from lib.studies.hyde_study import (
     strangers_of,
     with_mixed,
 )
-from lib.study import measured
 
 WORDS = [f"word{i}" for i in range(60)]
 
@@ -67,7 +66,7 @@ def lesson(tmp_path_factory):
     patch = pytest.MonkeyPatch()
     patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("cache")))
     one = made()
-    yield one, measured(STUDY, one)
+    yield one, STUDY.values["hyde_lesson_values"](one)
     patch.undo()
 
 

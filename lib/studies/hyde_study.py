@@ -30,7 +30,7 @@ from lib.stats import Pair, claims, measure
 from lib.studies.grid.long_tables import means_table
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
-from lib.study import Arm, Found, Study
+from lib.study import Arm, Found, Study, search_and_measure
 from lib.ways import Hypotheses, Text
 
 DEPTH = 5
@@ -222,10 +222,6 @@ def closeness(lesson: Lesson) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["qid", "searched_with", "expert", "other"])
 
 
-def _gap(lesson: Lesson, _: pd.DataFrame) -> pd.DataFrame:
-    return closeness(lesson).melt(["qid", "searched_with"], var_name="to", value_name="cosine")
-
-
 def _pairs() -> list[Pair]:
     p = METRICS[0]
     pairs = [
@@ -297,19 +293,24 @@ def gain_by_kind(values: pd.DataFrame, kinds: Mapping[str, str]) -> dict:
     }
 
 
+def follow(lesson: Lesson, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The lesson's tables by name."""
+    return {
+        "hyde_lesson": lesson_table(lesson, values),
+        "hyde_lesson_claims": lesson_claims(lesson, values),
+        "hyde_lesson_gap": closeness(lesson).melt(
+            ["qid", "searched_with"], var_name="to", value_name="cosine"
+        ),
+    }
+
+
 STUDY = Study(
     name="hyde lesson",
-    values="hyde_lesson_values",
     code="lib.studies.hyde_study",
-    test_set="bioasq",
     load=load,
-    arms=arms,
-    measure=outcomes,
-    tables={
-        "hyde_lesson": lesson_table,
-        "hyde_lesson_claims": lesson_claims,
-        "hyde_lesson_gap": _gap,
-    },
-    depth=DEPTH,
-    settings={"k": DEPTH},
+    values={"hyde_lesson_values": search_and_measure(arms, outcomes, DEPTH)},
+    tables=("hyde_lesson", "hyde_lesson_claims", "hyde_lesson_gap"),
+    follow=follow,
+    test_sets=("bioasq",),
+    origin=lambda _: {"k": DEPTH},
 )
