@@ -82,10 +82,10 @@ def prepare(profile: str, parameters: dict) -> None:
     from lib.data.medrag import SOURCES, estimate
     from lib.embed import load_encoder
     from lib.index_build import build_index, corpus_table
-    from lib.place import store_of
+    from lib.open_retriever import store_of
     from lib.profiles import load_profile
     from lib.studies.evidence.load import load_needs
-    from lib.studies.selflearn.steps import open_both
+    from lib.studies.slhyde.steps import open_both
 
     p = load_profile(profile, **parameters)
     print(f"{p.title}\nneeds: {p.needs}", file=sys.stderr)
@@ -134,7 +134,7 @@ def measure_benchmarks(profile: str, parameters: dict) -> None:
     """
     from lib.embed import load_encoder
     from lib.profiles import load_profile
-    from lib.studies.lam.benchmarks import Benchmarks
+    from lib.studies.lambda_sweep.benchmarks import Benchmarks
 
     p = load_profile(profile, **parameters)
     encoder = load_encoder(p.encoder, **p.encoder_options)

@@ -24,12 +24,12 @@ from lib.datasets import Question
 from lib.embed import Encoder
 from lib.llm.chat import in_parallel
 from lib.methods.base import Expansion, Fusion, Hit, Method, Request, Sparse
+from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.search import contrast, scoring, whitening
 from lib.search.bm25 import BM25Index, contrast_terms
 from lib.search.index import DenseIndex, Hits
 from lib.search.merge import merge_balanced, merge_rrf, merge_scores
 from lib.search.vectors import encode_small
-from lib.ways import Hypotheses, Text, Way
 
 RUN_COLUMNS = ("method", "qid", "rank", "pid", "score")
 """method, question id, rank from 1, passage id, score (inner product, BM25 or fused)."""
@@ -126,7 +126,7 @@ class Retriever:
             raise ValueError("this retriever has no passages: pass store= (see lib.corpus_index)")
         return self.store
 
-    def _hubs(self, way: Way, neighbours: int = 10) -> np.ndarray:
+    def _hubs(self, spec: SearchSpec, neighbours: int = 10) -> np.ndarray:
         """How near each passage is to the nearest H+ of all questions in the way's space, (rows,).
 
         Made once for each space.
@@ -136,35 +136,35 @@ class Retriever:
                 "the form csls needs all questions: use retriever.with_hub_queries(hypotheses)"
             )
         known = self.vectors(self.hub_queries)
-        key = ("hubs", *_space_key(way))
+        key = ("hubs", *_space_key(spec))
         with self._lock:
             if key not in self._spaces:
-                index, to_space = self.space_of(way)
+                index, to_space = self.space_of(spec)
                 plus = to_space(np.stack([_vector(target, known) for target in self.hub_queries]))
                 nearest = min(neighbours, len(plus))
                 self._spaces[key] = scoring.hubness(index, plus, nearest)
             return self._spaces[key]
 
-    def space_of(self, way: Way) -> tuple[DenseIndex, Callable[[np.ndarray], np.ndarray]]:
+    def space_of(self, spec: SearchSpec) -> tuple[DenseIndex, Callable[[np.ndarray], np.ndarray]]:
         """The index in the way's space, and what takes vectors there. Made once, then kept."""
-        if way.space == "cosine":
+        if spec.space == "cosine":
             return self.index, _as_it_is
-        key = _space_key(way)
+        key = _space_key(spec)
         with self._lock:
             if key not in self._spaces:
-                moments = self._moments(replace(way, space="cosine"))
+                moments = self._moments(replace(spec, space="cosine"))
                 space = whitening.centred(moments)
-                if way.space == "whitened":
-                    space = whitening.whitened(moments, way.shrink)
+                if spec.space == "whitened":
+                    space = whitening.whitened(moments, spec.shrink)
                 self._spaces[key] = whitening.transformed(self.index, space), space.apply
             return self._spaces[key]
 
-    def _moments(self, way: Way) -> whitening.Moments:
+    def _moments(self, spec: SearchSpec) -> whitening.Moments:
         """Mean and covariance of the passages in the way's space. Made once for each space."""
-        key = ("moments", *_space_key(way))
+        key = ("moments", *_space_key(spec))
         with self._lock:
             if key not in self._spaces:
-                self._spaces[key] = whitening.moments(self.space_of(way)[0])
+                self._spaces[key] = whitening.moments(self.space_of(spec)[0])
             return self._spaces[key]
 
     # searching -----------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Retriever:
             return [hits[i] for i in range(len(hits))]
         if isinstance(first, Fusion):
             return self._fused(requests, k)
-        if first.way.form == "random":
+        if first.spec.form == "random":
             return [self._random(h, k) for h in requests]
         # Passages that may not be found are looked up too, and dropped: they are few.
         spare = max(len(h.excluded) for h in requests)
@@ -233,14 +233,14 @@ class Retriever:
     def _search_hypotheses(
         self, asked: Sequence[Hypotheses], k: int
     ) -> list[Hits | RetrievalFailure]:
-        way = asked[0].way
-        if way.form == "lexical":
+        spec = asked[0].spec
+        if spec.form == "lexical":
             return [self._by_words(h, k) for h in asked]
-        if way.form == "fused":
+        if spec.form == "fused":
             parts = [(h.by(form="single"), h.by(form="lexical")) for h in asked]
             return self._fused([Fusion(pair, depth=_FUSED_DEPTH) for pair in parts], k)
         known = self.vectors(t for h in asked for t in h.texts)
-        _, to_space = self.space_of(way)
+        _, to_space = self.space_of(spec)
         results: list[Hits | RetrievalFailure] = [NO_DIRECTION] * len(asked)
         queries: dict[int, np.ndarray] = {}
         for i, h in enumerate(asked):
@@ -251,28 +251,28 @@ class Retriever:
         if not queries:
             return results
         ready = np.array(list(queries))
-        lam = np.array([asked[i].way.lam for i in ready])
-        vectors = self._joined(way, np.stack(list(queries.values())), lam)
+        lam = np.array([asked[i].spec.lam for i in ready])
+        vectors = self._joined(spec, np.stack(list(queries.values())), lam)
         clear = ~contrast.is_degenerate(vectors).any(axis=1)
         if clear.any():
             excluded = [asked[i].excluded for i in ready[clear]]
-            hits = self._ranked(way, vectors[clear], lam[clear], k, excluded)
+            hits = self._ranked(spec, vectors[clear], lam[clear], k, excluded)
             for row, i in enumerate(ready[clear]):
                 results[i] = hits[row]
         return results
 
-    def _joined(self, way: Way, vectors: np.ndarray, lam: np.ndarray) -> np.ndarray:
+    def _joined(self, spec: SearchSpec, vectors: np.ndarray, lam: np.ndarray) -> np.ndarray:
         """Queries (n, m, d) with h+ and its mimics' mean made one, for the form ``lda``."""
-        alone = 2 if way.pool else 1
-        if way.form != "lda" or vectors.shape[1] == alone:
+        alone = 2 if spec.pool else 1
+        if spec.form != "lda" or vectors.shape[1] == alone:
             return vectors
-        moments = self._moments(way)
-        query = whitening.lda_query(vectors[:, -2], vectors[:, -1], moments, way.shrink, lam)
+        moments = self._moments(spec)
+        query = whitening.lda_query(vectors[:, -2], vectors[:, -1], moments, spec.shrink, lam)
         return np.concatenate([vectors[:, :-2], query[:, None]], axis=1)
 
     def _ranked(
         self,
-        way: Way,
+        spec: SearchSpec,
         vectors: np.ndarray,
         lam: np.ndarray,
         k: int,
@@ -282,18 +282,18 @@ class Retriever:
 
         With a pool, the vector that chooses it comes first; ``excluded`` passages are not in it.
         """
-        index, _ = self.space_of(way)
-        if way.pool:
-            return scoring.rerank_pool(index, vectors[:, 0], vectors[:, 1], way.pool, k, excluded)
-        if way.form == "csls":
-            return scoring.search_with_penalty(index, vectors[:, 0], self._hubs(way), lam, k)
+        index, _ = self.space_of(spec)
+        if spec.pool:
+            return scoring.rerank_pool(index, vectors[:, 0], vectors[:, 1], spec.pool, k, excluded)
+        if spec.form == "csls":
+            return scoring.search_with_penalty(index, vectors[:, 0], self._hubs(spec), lam, k)
         if vectors.shape[1] == 1:
             return index.search(vectors[:, 0], k)
-        if way.form == "softmax":
-            return scoring.search_scored(index, vectors, scoring.log_sum_exp(lam, way.tau), k)
+        if spec.form == "softmax":
+            return scoring.search_scored(index, vectors, scoring.log_sum_exp(lam, spec.tau), k)
         offsets = np.zeros(vectors.shape[:2])
-        if way.form == "margin":
-            offsets[:, 1] = -lam * way.margin
+        if spec.form == "margin":
+            offsets[:, 1] = -lam * spec.margin
         pairs = zip(vectors, offsets, strict=True)
         return scoring.search_forms(index, [scoring.LinearForms(v, b) for v, b in pairs], k)
 
@@ -316,7 +316,7 @@ class Retriever:
         ids = self._sorted_ids()
         if h.excluded:
             ids = ids[~np.isin(ids, list(h.excluded))]
-        seed = f"random {h.qid}" + (f" {h.way.draw}" if h.way.draw else "")
+        seed = f"random {h.qid}" + (f" {h.spec.draw}" if h.spec.draw else "")
         picked = random.Random(seed).sample(range(len(ids)), min(k, len(ids)))
         rows = np.full((1, len(picked)), -1)
         return Hits(np.zeros(rows.shape, np.float32), rows, ids[picked][None])
@@ -358,17 +358,17 @@ def _group(request: Request) -> object:
     """What requests must share to be searched together."""
     if isinstance(request, Hypotheses):
         # Vectors are stacked: as many mimics each, all with one or all without.
-        mimics = len(_chosen_mimics(request)) if request.way.searches_many else 0
-        alike = replace(request.way, lam=0.0, draw=0, question_weight=0.0)
-        shape = (alike, mimics, bool(request.of("mimic")), bool(request.way.lam))
+        mimics = len(_chosen_mimics(request)) if request.spec.searches_many else 0
+        alike = replace(request.spec, lam=0.0, draw=0, question_weight=0.0)
+        shape = (alike, mimics, bool(request.of("mimic")), bool(request.spec.lam))
         return shape, _sources(request)
     if isinstance(request, Fusion):
         return Fusion, request.depth
     return Sparse, _sources(request)
 
 
-def _space_key(way: Way) -> tuple[str, float]:
-    return way.space, way.shrink if way.space == "whitened" else 0.0
+def _space_key(spec: SearchSpec) -> tuple[str, float]:
+    return spec.space, spec.shrink if spec.space == "whitened" else 0.0
 
 
 def _as_it_is(vectors: np.ndarray) -> np.ndarray:
@@ -381,10 +381,10 @@ def _vector(text: Text, known: Mapping) -> np.ndarray:
 
 def _chosen_mimics(h: Hypotheses) -> tuple[Text, ...]:
     """The mimic texts that the way asks for; of strangers the one that is drawn."""
-    mimics = h.of("mimic", h.way.mimic)
-    if h.way.mimic == "stranger" and mimics:
-        return (mimics[h.way.draw % len(mimics)],)
-    return mimics if h.way.searches_many else mimics[:1]
+    mimics = h.of("mimic", h.spec.mimic)
+    if h.spec.mimic == "stranger" and mimics:
+        return (mimics[h.spec.draw % len(mimics)],)
+    return mimics if h.spec.searches_many else mimics[:1]
 
 
 def _subtracted(h: Hypotheses) -> tuple[Text, ...]:
@@ -392,11 +392,11 @@ def _subtracted(h: Hypotheses) -> tuple[Text, ...]:
 
     LookupError where there are mimics, but not of the kind that the way asks for.
     """
-    if not h.way.lam or not h.of("mimic"):
+    if not h.spec.lam or not h.of("mimic"):
         return ()
     mimics = _chosen_mimics(h)
     if not mimics:
-        raise LookupError(f"no mimic of the kind {h.way.mimic!r} among the texts to search with")
+        raise LookupError(f"no mimic of the kind {h.spec.mimic!r} among the texts to search with")
     return mimics
 
 
@@ -410,38 +410,38 @@ def _vectors(h: Hypotheses, known: Mapping, to_space: Callable) -> np.ndarray:
     def embedded(texts: Sequence[Text]) -> np.ndarray:
         return to_space(np.stack([_vector(text, known) for text in texts]))
 
-    way = h.way
+    spec = h.spec
     question = h.of("question")[:1]
-    if way.form == "question":
+    if spec.form == "question":
         if not question:
             raise LookupError("no question among the texts to search with")
         vectors = embedded(question)
     else:
         vectors = _written_sum(h, embedded)[None]
-        mimics = () if way.form == "csls" else _subtracted(h)
+        mimics = () if spec.form == "csls" else _subtracted(h)
         if mimics:
             minus = embedded(mimics)
-            if way.rotation:
+            if spec.rotation:
                 minus = _rotated(h, embedded, minus)
-            vectors = _contrasted(way, vectors[0], minus)
-        if way.question_weight and question:
-            vectors = _with_question(way, vectors, embedded(question))
-        if way.form == "softmax" and mimics:
+            vectors = _contrasted(spec, vectors[0], minus)
+        if spec.question_weight and question:
+            vectors = _with_question(spec, vectors, embedded(question))
+        if spec.form == "softmax" and mimics:
             # Where each mimic alone takes H+ away, so do all of them together.
-            alone = contrast.shifted_query(vectors[:1], vectors[1:], way.lam)
+            alone = contrast.shifted_query(vectors[:1], vectors[1:], spec.lam)
             if contrast.is_degenerate(alone).all():
                 raise LookupError(NO_DIRECTION)
-    if way.pool:
+    if spec.pool:
         target = h.of("target")[:1]
         chooses = embedded(target) if target else vectors[:1]
         vectors = np.concatenate([chooses, vectors])
     return vectors.astype(np.float32)
 
 
-def _with_question(way: Way, vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
+def _with_question(spec: SearchSpec, vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
     """The question's vector (1, d) added to what is searched with, (m, d)."""
-    added = np.float32(way.question_weight) * question
-    if way.form == "softmax":
+    added = np.float32(spec.question_weight) * question
+    if spec.form == "softmax":
         # Only H+ comes with it: the other vectors are the mimics themselves.
         return np.concatenate([vectors[:1] + added, vectors[1:]])
     return vectors + added
@@ -461,7 +461,7 @@ def _rotated(h: Hypotheses, embedded: Callable, minus: np.ndarray) -> np.ndarray
     strangers = h.of("mimic", "stranger")
     if not strangers:
         raise LookupError("no control: no other question has a mimic that says something else")
-    stranger = strangers[h.way.draw % len(strangers)]
+    stranger = strangers[h.spec.draw % len(strangers)]
     target = embedded(h.of("target")[:1])
     try:
         return contrast.matched_rotation(target, minus[:1], embedded([stranger]))
@@ -469,28 +469,28 @@ def _rotated(h: Hypotheses, embedded: Callable, minus: np.ndarray) -> np.ndarray
         raise LookupError(f"no control: {error}") from error
 
 
-def _contrasted(way: Way, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
+def _contrasted(spec: SearchSpec, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
     """h+ (d,) and mimics (m, d) under a form, as vectors (m', d) for ``Retriever._ranked``."""
-    if way.form == "max":
-        return contrast.max_mimic_forms(plus[None], minus[None], way.lam)[0]
-    if way.form == "margin":
-        found, _ = contrast.margin_forms(plus[None], minus[:1], way.lam, way.margin)
+    if spec.form == "max":
+        return contrast.max_mimic_forms(plus[None], minus[None], spec.lam)[0]
+    if spec.form == "margin":
+        found, _ = contrast.margin_forms(plus[None], minus[:1], spec.lam, spec.margin)
         return found[0]
-    if way.form == "softmax":
+    if spec.form == "softmax":
         return np.concatenate([plus[None], minus])
     mean = minus.mean(axis=0, keepdims=True)
-    if way.form == "lda":
+    if spec.form == "lda":
         if np.linalg.norm(plus - mean[0]) < contrast.TINY:
             raise LookupError(NO_DIRECTION)
         return np.concatenate([plus[None], mean])
-    return contrast.shifted_query(plus[None], mean, way.lam)
+    return contrast.shifted_query(plus[None], mean, spec.lam)
 
 
 def _terms(h: Hypotheses) -> dict[str, float]:
     """Words of H+ with their weights; of the question where there is no H+."""
     target = [str(t.text) for t in h.texts if t.role != "mimic" and t.weight]
     mimics = " ".join(str(t.text) for t in _subtracted(h))
-    return contrast_terms(" ".join(target), mimics, h.way.lam)
+    return contrast_terms(" ".join(target), mimics, h.spec.lam)
 
 
 def _without(hits: Hits, excluded: frozenset[str], k: int) -> Hits:

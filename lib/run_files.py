@@ -25,10 +25,10 @@ from lib.base import files, paths
 from lib.data.store import PassageStore
 from lib.embed import Encoder
 from lib.methods.base import Fusion, Request, Sparse
+from lib.query_spec import Hypotheses
 from lib.search.index import DenseIndex, PassageIndex
 from lib.search.merge import Hits
 from lib.search.vectors import encode_small
-from lib.ways import Hypotheses
 
 COLUMNS = ("qid", "rank", "pid", "score", "tag", "error")
 
@@ -171,7 +171,7 @@ def through(
 
 
 def _is_random(request: Request) -> bool:
-    return isinstance(request, Hypotheses) and request.way.form == "random"
+    return isinstance(request, Hypotheses) and request.spec.form == "random"
 
 
 def place_of(index: PassageIndex, encoder: Encoder, more: Sequence = ()) -> str:
@@ -188,9 +188,9 @@ def _tag(request: Request, k: int, place: str) -> str:
         return f"{request.how} of {len(request.requests)} {digest}"
     if isinstance(request, Sparse):
         return f"bm25 {digest}"
-    way = request.way
-    turned = " turned" if way.rotation else ""
-    return f"{way.form} {way.mimic or 'own'}{turned} lam={way.lam:g} {digest}"
+    spec = request.spec
+    turned = " turned" if spec.rotation else ""
+    return f"{spec.form} {spec.mimic or 'own'}{turned} lam={spec.lam:g} {digest}"
 
 
 def _plain(request: Request) -> object:
@@ -201,7 +201,7 @@ def _plain(request: Request) -> object:
     if isinstance(request, Sparse):
         return [request.text, request.sources]
     texts = [asdict(text) for text in request.texts]
-    return [texts, asdict(request.way), sorted(request.excluded), request.sources]
+    return [texts, asdict(request.spec), sorted(request.excluded), request.sources]
 
 
 def _qid(request: Request) -> str:

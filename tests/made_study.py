@@ -14,7 +14,7 @@ from lib.data.store import PassageStore
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from lib.studies.lam.study import Study, open_study
+from lib.studies.lambda_sweep.study import Study, open_study
 
 N, DEV, DIM = 24, 8, 48
 QIDS = tuple(f"q{i:02d}" for i in range(N))

@@ -19,8 +19,8 @@ from lib.llm.recorder import Recorder
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.studies.real.texts import WRITER
-from lib.studies.selflearn import building_study as study
-from lib.studies.selflearn.building import (
+from lib.studies.slhyde import building_study as study
+from lib.studies.slhyde.building import (
     PROMPTS,
     RULES,
     STEPS,
@@ -418,7 +418,7 @@ def test_the_base_retriever_and_bm25_are_measured_by_route(own_folders):
 @pytest.mark.mirror
 def test_the_open_set_is_of_no_tested_disease_and_nothing_learns_from_it(mirror):
     from lib.corpora import load_passages
-    from lib.studies.selflearn.documents import CORPUS, DOCUMENTS, LEAST_WORDS, sample
+    from lib.studies.slhyde.documents import CORPUS, DOCUMENTS, LEAST_WORDS, sample
 
     passages = list(load_passages(CORPUS))
     # Whether a disease is tested is for the tests of ``documents``; reading the benchmarks is slow.

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from lib.base import paths
 from lib.base.downloads import DownloadError
 from lib.search.bm25 import words
-from lib.studies.selflearn import cmirb
-from lib.studies.selflearn.cmedir import BASELINES, bigrams, characters, load_cmedir
-from lib.studies.selflearn.cmirb import TASKS, Task, estimate, load_task, measure_task
-from lib.studies.selflearn.evaluate import bm25_run
+from lib.studies.slhyde import cmirb
+from lib.studies.slhyde.cmedir import BASELINES, bigrams, characters, load_cmedir
+from lib.studies.slhyde.cmirb import TASKS, Task, estimate, load_task, measure_task
+from lib.studies.slhyde.evaluate import bm25_run
 
 NAME = "DuBaikeRetrieval"
 CORPUS = [{"id": "p1", "text": "痛风是嘌呤代谢病。"}, {"id": "p2", "text": "流感由病毒引起。"}]
@@ -94,7 +94,7 @@ def test_estimates_come_near_what_the_hub_shows():
 
 def test_import_brings_in_nothing_heavy():
     code = (
-        "import sys, lib.studies.selflearn.cmirb, lib.studies.selflearn.cmedir\n"
+        "import sys, lib.studies.slhyde.cmirb, lib.studies.slhyde.cmedir\n"
         "heavy = {'torch', 'transformers', 'huggingface_hub', 'bm25s', 'ir_measures'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )

@@ -680,10 +680,10 @@ def test_statements_state_an_effect_and_turn_it_round(lab):
 def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
     from lib.benchmarks import load_benchmark
     from lib.index_build import build_index, corpus_store
+    from lib.query_spec import SearchSpec
     from lib.run import Retriever
-    from lib.studies.lam.arms import Arm
-    from lib.studies.lam.study import found_by, open_study
-    from lib.ways import Way
+    from lib.studies.lambda_sweep.arms import Arm
+    from lib.studies.lambda_sweep.study import found_by, open_study
 
     store = corpus_store(["ddx-mini"])
     index = build_index(store, ENCODER, progress=False)
@@ -694,18 +694,20 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
     assert list(table["arm"]) == ["chr@0.4"] * 4 + ["chr@1"] * 4
     assert set(table["measure"]) == {"cnt", "excess"} and table["against"].nunique() == 3
 
-    def mean_of_pairs(way: Way, draw: int = 0) -> float:
-        found = found_by(study, Arm(way), study.benchmark.test, depth=3, draw=draw)
+    def mean_of_pairs(spec: SearchSpec, draw: int = 0) -> float:
+        found = found_by(study, Arm(spec), study.benchmark.test, depth=3, draw=draw)
         means = []
         for pids in found.values():
             texts = [passage.text for passage in store.get_many(pids)]
             means.append(np.mean([s.value for s in ByWords()(list(combinations(texts, 2)))]))
         return float(np.mean(means))
 
-    assert table.loc[0, "value"] == pytest.approx(mean_of_pairs(Way(lam=0.4)))
-    assert table.loc[0, "value_against"] == pytest.approx(mean_of_pairs(Way()))
+    assert table.loc[0, "value"] == pytest.approx(mean_of_pairs(SearchSpec(lam=0.4)))
+    assert table.loc[0, "value_against"] == pytest.approx(mean_of_pairs(SearchSpec()))
     turned = table[table["against"] == "chr+rotation@0.4"].iloc[0]
-    each = [mean_of_pairs(Way(lam=0.4, rotation=True), draw) for draw in range(retrieved.DRAWS)]
+    each = [
+        mean_of_pairs(SearchSpec(lam=0.4, rotation=True), draw) for draw in range(retrieved.DRAWS)
+    ]
     assert turned["value_against"] == pytest.approx(np.mean(each))
     assert (table["n"] == 96).all() and table["passed"].tolist() == pytest.approx([1 / 3] * 8)
 

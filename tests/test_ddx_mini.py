@@ -25,9 +25,9 @@ from lib.llm.chat import REFERENCE
 from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
+from lib.query_spec import DRAWS, with_random_mimics
 from lib.run import Retriever
-from lib.studies.lam.study import hypotheses_of, open_study
-from lib.ways import DRAWS, with_strangers
+from lib.studies.lambda_sweep.study import hypotheses_of, open_study
 from tools.reference import record_reference
 
 README = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
@@ -176,7 +176,7 @@ def test_a_strangers_mimic_is_on_neither_topic_of_the_question():
     written: dict[str, list[dict]] = {}
     for h in read("hypotheses"):
         written.setdefault(h["H_minus"], []).append(QUESTIONS[h["qid"]])
-    drawn = with_strangers(hypotheses_of(b))
+    drawn = with_random_mimics(hypotheses_of(b))
     for qid, q in QUESTIONS.items():
         strangers = drawn[qid].of("mimic", "stranger")
         assert len({text.text for text in strangers}) == DRAWS

@@ -30,23 +30,23 @@ from lib.methods.chr import CHR
 from lib.plots import caption, figures, plot_curves
 from lib.plots.labels import COLOURS, colour_of, label_of, method_label
 from lib.profiles import load_profile, methods_of
+from lib.query_spec import DRAWS, SearchSpec
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
 from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 from lib.stats import Pair, claims, long_values, mean_interval
-from lib.studies.grid import again, controls, paper_setup
-from lib.studies.grid import tables as paper_tables
-from lib.studies.grid.again import answer_again, expand_again
-from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM, Grid
-from lib.studies.grid.controls import CONTROLS
-from lib.studies.grid.experiment import CHOSEN, NAMED, Experiment, open_experiment
-from lib.studies.grid.long_tables import COLUMNS
-from lib.studies.grid.no_reader import named_letters
-from lib.studies.lam import corruption
-from lib.studies.lam.arms import Arm
-from lib.studies.lam.study import Study, measured, open_study
-from lib.ways import DRAWS, Way
+from lib.studies.lambda_sweep import corruption
+from lib.studies.lambda_sweep.arms import Arm
+from lib.studies.lambda_sweep.study import Study, measured, open_study
+from lib.studies.main_tables import again, controls, paper_setup
+from lib.studies.main_tables import tables as paper_tables
+from lib.studies.main_tables.again import answer_again, expand_again
+from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM, Grid
+from lib.studies.main_tables.controls import CONTROLS
+from lib.studies.main_tables.experiment import CHOSEN, NAMED, Experiment, open_experiment
+from lib.studies.main_tables.long_tables import COLUMNS
+from lib.studies.main_tables.no_reader import named_letters
 from tests.drawn import dots
 from tests.fault_server import FaultServer
 from tests.shipped import SHIPPED
@@ -154,7 +154,7 @@ def test_corruption_is_the_direct_computation_on_nested_shares(corrupted):
         each = []
         for draw in range(n):
             study, arm, qids = next(calls)
-            assert (arm, qids) == (Arm(Way(lam=lam)), tested)
+            assert (arm, qids) == (Arm(SearchSpec(lam=lam)), tested)
             wrong = wrong_of(lab, study)
             assert len(wrong) == round(share * len(tested)) and wrong <= set(tested)
             assert chosen.setdefault((share, draw), wrong) == wrong  # the same for every lambda
@@ -172,7 +172,7 @@ def test_corruption_is_the_direct_computation_on_nested_shares(corrupted):
 def test_nobody_wrong_is_the_plain_curve_and_everybody_wrong_is_worse(corrupted):
     table, lab, _ = corrupted
     for lam in LAMBDAS:
-        plain = measured(lab, Arm(Way(lam=lam)), lab.benchmark.test)
+        plain = measured(lab, Arm(SearchSpec(lam=lam)), lab.benchmark.test)
         own = table[table["lambda"] == lam].set_index("wrong")
         assert own.loc[0, "p_at_5"] == pytest.approx(plain["p_at_5"].mean())
         assert own.loc[0, "mimic_at_5"] == pytest.approx(plain["mimic_at_5"].mean())

@@ -48,11 +48,11 @@ from lib.explorer.rows import (
 )
 from lib.explorer.sets import benchmark_set, class_on_exam, real_sets
 from lib.explorer.widget import explore, picture, texts
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
+from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever
 from lib.search.index import DenseIndex
-from lib.ways import Hypotheses, Text
 
 
 @pytest.fixture(scope="module")

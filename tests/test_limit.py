@@ -15,12 +15,12 @@ from lib.benchmarks import ddx_mini, load_benchmark
 from lib.datasets import few, question_sets
 from lib.embed import HashEncoder
 from lib.limit import PASSAGES, labelled, limited, makes_real
-from lib.place import store_of
+from lib.open_retriever import store_of
 from lib.profiles import load_profile
 from lib.studies import neighbours
-from lib.studies.grid.cells import Grid
-from lib.studies.lam import tables as lam_tables
-from lib.studies.lam.study import open_study
+from lib.studies.lambda_sweep import tables as lam_tables
+from lib.studies.lambda_sweep.study import open_study
+from lib.studies.main_tables.cells import Grid
 from lib.studies.real.results import real_tables
 from tests.made_study import made
 
@@ -117,7 +117,7 @@ def test_a_control_without_another_question_is_not_run():
 
 
 def opened(profile):
-    from lib.studies.grid.experiment import open_experiment
+    from lib.studies.main_tables.experiment import open_experiment
 
     return open_experiment(profile)
 

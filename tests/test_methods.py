@@ -30,7 +30,17 @@ from lib.llm.chat import (
 )
 from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, is_in, quoted
-from lib.methods import METHODS, Budget, Expansion, Fusion, Hypotheses, Method, Sparse, Text, Way
+from lib.methods import (
+    METHODS,
+    Budget,
+    Expansion,
+    Fusion,
+    Hypotheses,
+    Method,
+    SearchSpec,
+    Sparse,
+    Text,
+)
 from lib.methods.base import Step
 from lib.methods.rag2 import RAG2
 from lib.profiles import load_profile, methods_of
@@ -348,7 +358,7 @@ PAIR = [("target", 1.0, "article"), ("mimic", 1.0, "article"), ("question", 0.0,
 @pytest.mark.parametrize("lam", [1.0, 0.4])
 def test_chr_is_h_plus_minus_lambda_h_minus_from_one_call(lam):
     expansion, llm = asked_of(replace(METHODS["chr"], lam=lam))
-    assert weights(expansion.request) == PAIR and expansion.request.way == Way(lam=lam)
+    assert weights(expansion.request) == PAIR and expansion.request.spec == SearchSpec(lam=lam)
     assert [t.text for t in expansion.request.texts] == [
         "H_plus is gout of the toe",
         "H_minus is gout of the toe",
@@ -681,7 +691,7 @@ def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
 MINE = '''
 from dataclasses import dataclass
 from lib.methods.base import Expansion, Fusion
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 @dataclass(frozen=True)
 class Echo:

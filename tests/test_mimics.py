@@ -25,10 +25,11 @@ from lib.methods import METHODS
 from lib.methods.base import Expansion
 from lib.methods.chr import written_pair
 from lib.plots import figures, plot_dots
+from lib.query_spec import SearchSpec
 from lib.report import reported
 from lib.run import Retriever
 from lib.search.index import DenseIndex
-from lib.studies.grid.experiment import CHOSEN
+from lib.studies.main_tables.experiment import CHOSEN
 from lib.studies.mimics import cases, tables
 from lib.studies.mimics.items import collapses, items
 from lib.studies.mimics.judge import GRADE, judged
@@ -41,7 +42,6 @@ from lib.studies.mimics.tier_statistics import (
     tier_tests,
 )
 from lib.studies.naming import named_option
-from lib.ways import Way
 
 # statistics --------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ def lab(places, questions, texts, lam=0.4, k=3):
         (side, t): unit(v)[0] for t, v in places.items() for side in ("query", "article")
     }
     made = [
-        Expansion(written_pair(q.text, a, b, Way(lam=1.0)), {"H_plus": a, "H_minus": b})
+        Expansion(written_pair(q.text, a, b, SearchSpec(lam=1.0)), {"H_plus": a, "H_minus": b})
         if a
         else Expansion(None)
         for q, (a, b) in zip(questions, texts, strict=True)
@@ -458,7 +458,9 @@ def test_a_result_is_kept_with_its_data_and_judge(own_folders):
 def bundled():
     """The real experiment of the cases, opened on hashed words in place of the encoder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lib.studies.grid.experiment.load_encoder", lambda *_, **__: HashEncoder())
+        patch.setattr(
+            "lib.studies.main_tables.experiment.load_encoder", lambda *_, **__: HashEncoder()
+        )
         bundled = cases.bundled(0.4, 5)
         return bundled, cases.case_ranks(bundled, [0.0, 0.4, 1.0])
 

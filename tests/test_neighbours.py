@@ -12,9 +12,9 @@ from lib.profiles import load_profile
 from lib.studies import neighbours
 from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
-from lib.studies.selflearn import building_study as building
-from lib.studies.selflearn import cmedir_study as cmedir
-from lib.studies.selflearn import study as slhyde
+from lib.studies.slhyde import building_study as building
+from lib.studies.slhyde import cmedir_study as cmedir
+from lib.studies.slhyde import study as slhyde
 
 RAG2 = [name for group in rag2.TABLES.values() for name in group]
 

@@ -21,8 +21,8 @@ from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
 from lib.pages.readable import NAMES
 from lib.profiles import load_profile
-from lib.studies.grid.experiment import open_experiment
-from lib.studies.selflearn import steps
+from lib.studies.main_tables.experiment import open_experiment
+from lib.studies.slhyde import steps
 from tests.committed import committed
 
 BOOKS = {n: nbformat.read(paths.ROOT / "notebooks" / f"{n}.ipynb", 4) for n in notebooks.NOTEBOOKS}

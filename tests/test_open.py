@@ -11,19 +11,19 @@ import pytest
 from lib.base import paths
 from lib.base.provenance import differences, read_result
 from lib.embed import load_encoder
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
+from lib.query_spec import SearchSpec
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
-from lib.studies.grid.experiment import open_experiment
-from lib.studies.grid.tables import table1
 from lib.studies.judged.study import by_all, studies_of
-from lib.studies.lam.arms import QUESTION, Arm
-from lib.studies.lam.benchmarks import Benchmarks
-from lib.studies.lam.study import measured
+from lib.studies.lambda_sweep.arms import QUESTION, Arm
+from lib.studies.lambda_sweep.benchmarks import Benchmarks
+from lib.studies.lambda_sweep.study import measured
+from lib.studies.main_tables.experiment import open_experiment
+from lib.studies.main_tables.tables import table1
 from lib.studies.nli.labelled import quality_table, quality_values
 from lib.studies.nli.models import load_backend
 from lib.studies.real.results import TABLES as TABLES_OF_REAL
-from lib.ways import Way
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]
 
@@ -58,7 +58,7 @@ def test_bioasq_agrees_with_the_independent_figures(benchmarks):
     assert alone["p_at_5"].mean() == pytest.approx(0.570, abs=0.005)
     assert alone["hit_at_5"].mean() == pytest.approx(0.921, abs=0.005)
     for lam, expected in INDEPENDENT.items():
-        here = measured(study, Arm(Way(lam=lam)), tested)
+        here = measured(study, Arm(SearchSpec(lam=lam)), tested)
         assert here["p_at_5"].mean() == pytest.approx(expected, abs=0.005), f"lambda {lam}"
         if lam in (0.0, 1.0):
             wanted = {0.0: 0.094, 1.0: 0.007}[lam]

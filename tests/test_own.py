@@ -22,7 +22,7 @@ from lib.explorer.lines import CHOICES, way_of
 from lib.explorer.rows import CLASSES, DEPTH, Place, View
 from lib.explorer.widget import explore
 from lib.llm.chat import LLMError
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from tests.fault_server import FaultServer
 
@@ -75,8 +75,8 @@ def test_the_order_is_that_of_the_search_for_every_form_mimic_and_any_lambda(bun
     drawn = random.Random(14)
     for form, mimic in CHOICES:
         for lam in [0.0, 1.0, 2.0, *(drawn.uniform(0, 2) for _ in range(12))]:
-            way = vars(way_of(form, mimic, lam))
-            (hits,) = bundled.search_many([asked.by(**way)], DEPTH)
+            spec = vars(way_of(form, mimic, lam))
+            (hits,) = bundled.search_many([asked.by(**spec)], DEPTH)
             seen = view.list_at(Place(own.OWN, own.OWN, form, mimic, lam, DEPTH))
             assert [p["pid"] for p in seen.passages] == hits.ids[0].tolist(), (form, mimic, lam)
             assert np.abs(np.array(seen.scores) - hits.scores[0]).max() < 2e-5

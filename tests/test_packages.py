@@ -20,7 +20,7 @@ import pytest
 from lib.base import paths
 from lib.base.files import sha256_file
 from lib.llm import small_model
-from lib.studies.selflearn import cmedir_study
+from lib.studies.slhyde import cmedir_study
 from tools import packages
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)(?: \\)?\s*$", re.MULTILINE)

@@ -19,11 +19,11 @@ from lib.plots import caption, figures, labels, style
 from lib.plots.captions import moved
 from lib.plots.labels import COLOURS, GREY, SETS, colour_of, in_order, in_order_of_arms
 from lib.stats import CLASSES
-from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM
-from lib.studies.grid.controls import CONTROLS
-from lib.studies.grid.experiment import CHOSEN, NAMED
-from lib.studies.lam.arms import candidates, rules
-from lib.studies.lam.tables import test_arms as arms_of
+from lib.studies.lambda_sweep.arms import candidates, rules
+from lib.studies.lambda_sweep.tables import test_arms as arms_of
+from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
+from lib.studies.main_tables.controls import CONTROLS
+from lib.studies.main_tables.experiment import CHOSEN, NAMED
 from tests.drawn import dots, levels, panel_titles_of, texts, title_of
 from tests.shipped import SHIPPED
 

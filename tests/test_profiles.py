@@ -21,13 +21,13 @@ from lib.data.passages import CORPORA
 from lib.embed import HashEncoder
 from lib.methods import METHODS
 from lib.profiles import ROWS, load_profile, methods_of, profile_names, profile_table
+from lib.query_spec import SearchSpec
 from lib.search.index import DenseIndex
-from lib.studies.grid.cells import NO_RETRIEVAL, RANDOM
-from lib.studies.grid.controls import CONTROLS
-from lib.studies.grid.experiment import CHOSEN, NAMED
-from lib.studies.lam.views import pair_table, spectrum_of
+from lib.studies.lambda_sweep.views import pair_table, spectrum_of
+from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
+from lib.studies.main_tables.controls import CONTROLS
+from lib.studies.main_tables.experiment import CHOSEN, NAMED
 from lib.studies.rag2.steps import one_question
-from lib.ways import Way
 
 # the built-in profiles ---------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ def test_a_number_for_a_list_of_questions_is_answered_with_what_a_list_looks_lik
 @pytest.mark.parametrize("lam", [1.1e6, 1e39, 1e300, -1e39])
 def test_a_lambda_that_leaves_nothing_of_h_plus_is_refused(lam):
     """At 1e39, beyond float32, passages came back in the order of their ids, scored NaN."""
-    for attempt in (lambda: check_lam(lam), lambda: Way(lam=lam)):
+    for attempt in (lambda: check_lam(lam), lambda: SearchSpec(lam=lam)):
         with pytest.raises(
             ValueError, match=r"lam = .* leaves nothing of H\+; it must be at most 1,000,000"
         ):

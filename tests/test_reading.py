@@ -15,17 +15,17 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
 from lib.profiles import load_profile
+from lib.query_spec import DRAWS, SearchSpec
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 from lib.stats import measure
-from lib.studies.lam import reading
-from lib.studies.lam.arms import Arm
-from lib.studies.lam.corruption import exchanged
-from lib.studies.lam.reading import OPTIONS, asked, read_arms, reading_table
-from lib.studies.lam.study import Study, found_by, open_study
+from lib.studies.lambda_sweep import reading
+from lib.studies.lambda_sweep.arms import Arm
+from lib.studies.lambda_sweep.corruption import exchanged
+from lib.studies.lambda_sweep.reading import OPTIONS, asked, read_arms, reading_table
+from lib.studies.lambda_sweep.study import Study, found_by, open_study
 from lib.studies.naming import named_option
-from lib.ways import DRAWS, Way
 
 N, DEV = 15, 5
 LAMBDAS = [0.4, 1.0]
@@ -86,7 +86,7 @@ def study(tmp_path_factory) -> Study:
 
 @pytest.fixture(scope="module")
 def values(study) -> pd.DataFrame:
-    return read_arms(study, LAMBDAS, [Arm(Way(form="max", mimic="several", lam=0.4))])
+    return read_arms(study, LAMBDAS, [Arm(SearchSpec(form="max", mimic="several", lam=0.4))])
 
 
 # questions ---------------------------------------------------------------------------------------
@@ -168,15 +168,15 @@ def outcome(values: pd.DataFrame, arm: str, metric: str) -> pd.Series:
 
 @pytest.mark.parametrize("name", ["hplus", "chr@0.4", "chr@1", "max@0.4", "random"])
 def test_an_arm_is_read_as_its_definition_says(study, values, name):
-    way = {
-        "hplus": Way(),
-        "chr@0.4": Way(lam=0.4),
-        "chr@1": Way(lam=1.0),
-        "max@0.4": Way(form="max", mimic="several", lam=0.4),
-        "random": Way(form="random"),
+    spec = {
+        "hplus": SearchSpec(),
+        "chr@0.4": SearchSpec(lam=0.4),
+        "chr@1": SearchSpec(lam=1.0),
+        "max@0.4": SearchSpec(form="max", mimic="several", lam=0.4),
+        "random": SearchSpec(form="random"),
     }[name]
     b = study.benchmark
-    found = found_by(study, Arm(way), b.test, depth=5)
+    found = found_by(study, Arm(spec), b.test, depth=5)
     for options in OPTIONS:
         right = outcome(values, name, f"right_{options}")
         for question in asked(study, options):
@@ -189,7 +189,7 @@ def test_an_arm_is_read_as_its_definition_says(study, values, name):
 
 
 def test_a_control_is_read_as_the_mean_over_its_draws(study, values):
-    arm, questions = Arm(Way(lam=1.0, rotation=True)), asked(study, "near")[:4]
+    arm, questions = Arm(SearchSpec(lam=1.0, rotation=True)), asked(study, "near")[:4]
     qids = [q.qid for q in questions]
     total = dict.fromkeys(qids, 0.0)
     for draw in range(DRAWS):
@@ -252,7 +252,9 @@ def test_what_may_not_be_found_is_read_by_nobody(study, values):
 
 def test_exchanged_hypotheses_are_read_too(study, values):
     found = [
-        found_by(exchanged(study, 0.4, seed), Arm(Way(lam=0.4)), study.benchmark.test, depth=5)
+        found_by(
+            exchanged(study, 0.4, seed), Arm(SearchSpec(lam=0.4)), study.benchmark.test, depth=5
+        )
         for seed in range(reading.EXCHANGES)
     ]
     question = asked(study, "near")[2]
@@ -298,7 +300,10 @@ def test_accuracy_is_split_by_whether_a_target_was_found(study, values):
 def test_the_tables_are_kept_under_their_names(study, own_folders, monkeypatch):
     monkeypatch.setattr(reading, "SHARES", ())
     profile = load_profile("mini")
-    dev = {"one mimic": Arm(Way(lam=0.2)), "question added": Arm(Way(lam=0.4, question_weight=1.0))}
+    dev = {
+        "one mimic": Arm(SearchSpec(lam=0.2)),
+        "question added": Arm(SearchSpec(lam=0.4, question_weight=1.0)),
+    }
     found = reading.reading_results(study, profile, dev)
     assert set(found) == {"values", "table"}
     table, settings = provenance.read_result("made_diseases_reading_table", "mini")

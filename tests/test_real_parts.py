@@ -10,10 +10,10 @@ from lib.datasets import Question
 from lib.llm.chat import ScriptedChat
 from lib.methods.base import Expansion
 from lib.pages.render import finding
+from lib.query_spec import Hypotheses, Text
 from lib.studies.real import probes
 from lib.studies.real.cases import KINDS, SHOWN, case_counts, case_table, case_texts
 from lib.studies.real.where import METRICS, PAIRS, where_table
-from lib.ways import Hypotheses, Text
 from tools.texts import as_run
 
 OPTIONS = {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}

@@ -8,6 +8,7 @@ import pytest
 
 from lib.datasets import Question
 from lib.methods.base import Expansion
+from lib.query_spec import Hypotheses
 from lib.studies.real.tables import (
     LAMBDA_COLUMNS,
     arm_table,
@@ -17,7 +18,6 @@ from lib.studies.real.tables import (
     purity_table,
 )
 from lib.studies.real.texts_table import texts_table
-from lib.ways import Hypotheses
 
 ARMS = ("hplus", "chr@1", "chr+rotation@1", "hyde-options", "hplus+hplus-stem", "question")
 

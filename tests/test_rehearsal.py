@@ -33,11 +33,11 @@ from lib.embed import HashEncoder, load_encoder
 from lib.llm.chat import LLMError, ledger, tag
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import Recorder
-from lib.place import retriever_for
+from lib.open_retriever import retriever_for
 from lib.plots import plot_differences
 from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
-from lib.studies.grid import relevance
+from lib.studies.main_tables import relevance
 from tests.rehearsal import run as rehearsal
 from tests.rehearsal import stand_ins
 from tests.rehearsal.served import COUNTS, compare, served
@@ -196,7 +196,7 @@ def test_32_requests_are_in_flight_and_more(performed):
 
 
 def test_a_set_of_32_questions_is_in_flight_as_a_whole(inside, monkeypatch, tmp_path):
-    from lib.studies.grid.experiment import open_experiment
+    from lib.studies.main_tables.experiment import open_experiment
 
     with LogServer(Scripted(together=32), tmp_path / "log.jsonl") as server:
         monkeypatch.setenv("CHR_LLM_URL", server.url)

@@ -299,13 +299,13 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("spec", WAYS)
 @settings(max_examples=60, deadline=None)
 @given(value=st.dictionaries(NAMES, PLAIN, min_size=1, max_size=4))
-def test_any_dict_of_strings_comes_back_from_every_tolerated_writing(way, value):
-    if way == "raw line ends":  # a backslash before an n would be ambiguous
+def test_any_dict_of_strings_comes_back_from_every_tolerated_writing(spec, value):
+    if spec == "raw line ends":  # a backslash before an n would be ambiguous
         value = {k: v.replace("\\", "/") for k, v in value.items()}
-    assert read_objects(WAYS[way](value))[0] == value
+    assert read_objects(WAYS[spec](value))[0] == value
 
 
 @pytest.mark.parametrize("mark", ["'", '"'])

@@ -15,17 +15,17 @@ from lib.base.paths import ROOT
 from lib.base.provenance import make_or_reuse
 from lib.datasets import Question
 from lib.embed import HashEncoder
-from lib.methods import METHODS, Expansion, Hypotheses, Way
+from lib.methods import METHODS, Expansion, Hypotheses, SearchSpec
 from lib.profiles import load_profile
 from lib.report import PAPER_NAMES, nine_digits, pivot, pooled, reported, verdict
 from lib.run import Retriever, execute
 from lib.search.contrast import matched_rotation, shifted_query
 from lib.search.index import DenseIndex
 from lib.stats import mcnemar_p, paired
-from lib.studies.grid.accuracy import accuracy_table, answer_values, claims, cost_table
-from lib.studies.grid.controls import CONTROLS, controlled, with_drawn_strangers
-from lib.studies.grid.paper_setup import same_setup
-from lib.studies.grid.shift import OUTCOMES, overlap, rbo, shift_table
+from lib.studies.main_tables.accuracy import accuracy_table, answer_values, claims, cost_table
+from lib.studies.main_tables.controls import CONTROLS, controlled, with_drawn_strangers
+from lib.studies.main_tables.paper_setup import same_setup
+from lib.studies.main_tables.shift import OUTCOMES, overlap, rbo, shift_table
 
 share = st.floats(0, 1)
 
@@ -585,7 +585,7 @@ def vector(request: Hypotheses, lam: float, weight: float, rotation: bool) -> np
     """h+ - lambda h- + w q with the first stranger in place of h-, or h- turned towards it."""
     encoder = Towers(dim=64)
     (target,), (mimic,) = request.of("target"), request.of("mimic")
-    stranger = request.of("mimic", "stranger")[request.way.draw]
+    stranger = request.of("mimic", "stranger")[request.spec.draw]
     texts = [target.text, mimic.text, stranger.text]
     plus, minus, other = encoder.encode(texts, "article")[:, None]
     if rotation:
@@ -602,9 +602,9 @@ def test_a_control_is_chrs_own_way_with_another_mimic(kind, lam, weight, retriev
     docs = Towers(dim=64).encode(PASSAGES, "article").astype(np.float64)
     for draw in (0, 2):
         for (_, before), after in zip(own, turned(kind, own, draw), strict=True):
-            way = after.request.way
-            assert replace(way, mimic="", rotation=False, draw=0) == before.request.way
-            assert way.draw == draw and after.trace == before.trace
+            spec = after.request.spec
+            assert replace(spec, mimic="", rotation=False, draw=0) == before.request.spec
+            assert spec.draw == draw and after.trace == before.trace
             query = vector(after.request, lam, weight, kind == "chr+rotation")
             (hits,) = retriever.search_many([after.request], 6)
             best = np.sort(docs @ query.astype(np.float64))[::-1][:6]
@@ -656,6 +656,6 @@ def test_a_mimic_that_is_h_plus_itself_is_degenerate_as_ever_and_the_rest_goes_o
 def test_a_pool_stays_and_unknown_kinds_are_refused(retriever):
     own = made(pool=7)
     for after in turned("chr+rotation", own):
-        assert after.request.way == Way(lam=1.0, pool=7, rotation=True)
+        assert after.request.spec == SearchSpec(lam=1.0, pool=7, rotation=True)
     with pytest.raises(ValueError, match="no control 'noise'.*rotation"):
         turned("noise", made())

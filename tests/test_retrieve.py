@@ -17,7 +17,7 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
 from lib.embed import HashEncoder
-from lib.methods import METHODS, Expansion, Fusion, Hypotheses, Sparse, Text, Way
+from lib.methods import METHODS, Expansion, Fusion, Hypotheses, SearchSpec, Sparse, Text
 from lib.methods.base import Taken
 from lib.methods.postprocess import Filter, Rerank
 from lib.run import RUN_COLUMNS, Retriever, expand_all, run_retrieval
@@ -79,7 +79,7 @@ def dense_scores(request: Hypotheses, lam: float | None = None) -> np.ndarray:
 
     The other forms of a way have tests of their own.
     """
-    lam = request.way.lam if lam is None else lam
+    lam = request.spec.lam if lam is None else lam
     weights = [-lam if t.role == "mimic" else t.weight for t in request.texts]
     cosines = [DOCS @ embedded(t.text, t.tower) for t in request.texts]
     return sum(w * c for w, c in zip(weights, cosines, strict=True))
@@ -108,10 +108,10 @@ def best(scores: np.ndarray, k: int, among=None, sources=()) -> list[tuple[str, 
 
 def brute(request, k: int) -> list[tuple[str, float]]:
     match request:
-        case Hypotheses(way=Way(pool=0)):
+        case Hypotheses(spec=SearchSpec(pool=0)):
             return best(dense_scores(request), k, sources=request.sources)
         case Hypotheses():
-            pool = best(dense_scores(request, 0.0), request.way.pool)
+            pool = best(dense_scores(request, 0.0), request.spec.pool)
             return best(dense_scores(request), k, [IDS.index(pid) for pid, _ in pool])
         case Sparse():
             scores = bm25_scores(request.text)
@@ -141,8 +141,8 @@ def dense(*parts: tuple[str, float]) -> Hypotheses:
     return Hypotheses(tuple(Text(text, weight) for text, weight in parts))
 
 
-def contrasted(target: str, mimic: str, **way) -> Hypotheses:
-    return Hypotheses((Text(target, role="target"), Text(mimic, role="mimic")), Way(**way))
+def contrasted(target: str, mimic: str, **spec) -> Hypotheses:
+    return Hypotheses((Text(target, role="target"), Text(mimic, role="mimic")), SearchSpec(**spec))
 
 
 PLUS, MINUS, THIRD = "word1 word2 word3", "word3 word4 word5", "word6 word7"

@@ -11,10 +11,10 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
 from lib.methods.base import Fusion, Sparse
+from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from lib.ways import Hypotheses, Text, Way
 
 TEXTS = [f"passage {name} on {topic}" for name in "abcdefgh" for topic in ("gout", "sepsis")]
 
@@ -34,9 +34,9 @@ def retriever(store, tmp_path, monkeypatch) -> Retriever:
     return Retriever(DenseIndex([vectors], store.ids()), encoder, store, words)
 
 
-def hypotheses(plus: str, minus: str, qid: str = "q", **way) -> Hypotheses:
+def hypotheses(plus: str, minus: str, qid: str = "q", **spec) -> Hypotheses:
     texts = (Text(plus, role="target"), Text(minus, role="mimic"))
-    return Hypotheses(texts, Way(**way), qid=qid)
+    return Hypotheses(texts, SearchSpec(**spec), qid=qid)
 
 
 CONTRAST = hypotheses("passage e on gout", "passage b on sepsis", lam=0.4)
@@ -95,9 +95,9 @@ CHANGES = {
     "lambda": lambda h: h.by(lam=0.5),
     "the form": lambda h: h.by(form="max"),
     "the draw": lambda h: h.by(mimic="stranger", draw=1),
-    "a weight": lambda h: Hypotheses((Text("passage e on gout", 2.0, role="target"),), h.way),
-    "what may not be found": lambda h: Hypotheses(h.texts, h.way, excluded=frozenset({"p01"})),
-    "the sources": lambda h: Hypotheses(h.texts, h.way, sources=("s",)),
+    "a weight": lambda h: Hypotheses((Text("passage e on gout", 2.0, role="target"),), h.spec),
+    "what may not be found": lambda h: Hypotheses(h.texts, h.spec, excluded=frozenset({"p01"})),
+    "the sources": lambda h: Hypotheses(h.texts, h.spec, sources=("s",)),
 }
 
 

@@ -46,13 +46,13 @@ def circle_in(graph: dict[str, set[str]]) -> list[str]:
     """Names along one circle of a graph; empty where there is none."""
     done: set[str] = set()
 
-    def walk(name: str, way: list[str]) -> list[str]:
-        if name in way:
-            return [*way[way.index(name) :], name]
+    def walk(name: str, spec: list[str]) -> list[str]:
+        if name in spec:
+            return [*spec[spec.index(name) :], name]
         if name in done:
             return []
         for other in sorted(graph.get(name, ())):
-            if found := walk(other, [*way, name]):
+            if found := walk(other, [*spec, name]):
                 return found
         done.add(name)
         return []
@@ -75,7 +75,7 @@ def test_no_room_imports_itself_by_way_of_others():
     for name, path in MODULES.items():
         graph.setdefault(room_of(name), set()).update(map(room_of, imports_of(path)))
     graph = {name: others - {name} for name, others in graph.items()}
-    assert "lib.studies.lam" in graph and circle_in(graph) == []
+    assert "lib.studies.lambda_sweep" in graph and circle_in(graph) == []
 
 
 def test_of_a_package_its_modules_are_taken(tmp_path):
@@ -86,8 +86,10 @@ def test_of_a_package_its_modules_are_taken(tmp_path):
     )
     wanted = ("lib.methods.base", "lib.methods.__init__", "lib.methods.hyde", "lib.stats")
     assert imports_of(file) == {*wanted, "lib.search.contrast"}
-    assert [room_of(name) for name in ("lib.studies.lam.arms", "lib.run", "lib.nli.__init__")] == [
-        "lib.studies.lam",
+    assert [
+        room_of(name) for name in ("lib.studies.lambda_sweep.arms", "lib.run", "lib.nli.__init__")
+    ] == [
+        "lib.studies.lambda_sweep",
         "lib.run",
         "lib.nli",
     ]

@@ -14,13 +14,13 @@ from lib.benchmarks.base import Benchmark, neighbour_ranks
 from lib.corpora import load_passages
 from lib.datasets import load_questions
 from lib.embed import load_encoder
+from lib.query_spec import SearchSpec
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached, encode_small
 from lib.stats import paired
-from lib.studies.lam.arms import QUESTION, Arm
-from lib.studies.lam.study import Study, measured, open_study
-from lib.ways import Way
+from lib.studies.lambda_sweep.arms import QUESTION, Arm
+from lib.studies.lambda_sweep.study import Study, measured, open_study
 
 pytestmark = pytest.mark.mirror
 
@@ -28,11 +28,11 @@ QUESTIONS, PASSAGES = 100, 3000
 
 MEASURED = {
     "question alone": (QUESTION, 0.716, 0.044),
-    "H+ alone": (Arm(Way()), 0.700, 0.046),
-    "0.2": (Arm(Way(lam=0.2)), 0.698, 0.018),
-    "0.4": (Arm(Way(lam=0.4)), 0.690, 0.012),
-    "1.0": (Arm(Way(lam=1.0)), 0.590, 0.004),
-    "0.4, matched rotation": (Arm(Way(lam=0.4, rotation=True)), 0.694, 0.044),
+    "H+ alone": (Arm(SearchSpec()), 0.700, 0.046),
+    "0.2": (Arm(SearchSpec(lam=0.2)), 0.698, 0.018),
+    "0.4": (Arm(SearchSpec(lam=0.4)), 0.690, 0.012),
+    "1.0": (Arm(SearchSpec(lam=1.0)), 0.590, 0.004),
+    "0.4, matched rotation": (Arm(SearchSpec(lam=0.4, rotation=True)), 0.694, 0.044),
 }
 """Arm, P@5 and the share of the mimic in the top five, measured once."""
 
@@ -97,7 +97,7 @@ def test_the_numbers_are_those_measured(study, name):
 
 def test_the_papers_lambda_leaves_the_topic(study):
     """P@5 falls clearly, and what fills the place is on neither topic."""
-    zero, one = at(study, Arm(Way())), at(study, Arm(Way(lam=1.0)))
+    zero, one = at(study, Arm(SearchSpec())), at(study, Arm(SearchSpec(lam=1.0)))
     lost = paired(one["p_at_5"], zero["p_at_5"])
     assert lost["high"] < -0.05 and lost["p"] < 0.001
     strayed = paired(one["neither_at_5"], zero["neither_at_5"])
@@ -106,14 +106,14 @@ def test_the_papers_lambda_leaves_the_topic(study):
 
 @pytest.mark.parametrize("lam", [0.2, 0.4])
 def test_a_little_contrast_avoids_the_mimic_and_costs_no_precision(study, lam):
-    zero, here = at(study, Arm(Way())), at(study, Arm(Way(lam=lam)))
+    zero, here = at(study, Arm(SearchSpec())), at(study, Arm(SearchSpec(lam=lam)))
     fewer = paired(here["mimic_at_5"], zero["mimic_at_5"])
     assert fewer["high"] < 0 and fewer["p"] < 0.05
     assert abs(paired(here["p_at_5"], zero["p_at_5"])["difference"]) < 0.03
 
 
 def test_the_same_turn_towards_a_wrong_mimic_does_not_avoid_it(study):
-    right = at(study, Arm(Way(lam=0.4)))
-    wrong = at(study, Arm(Way(lam=0.4, rotation=True)))
+    right = at(study, Arm(SearchSpec(lam=0.4)))
+    wrong = at(study, Arm(SearchSpec(lam=0.4, rotation=True)))
     fewer = paired(right["mimic_at_5"], wrong["mimic_at_5"])
     assert fewer["high"] < 0 and fewer["p"] < 0.05

@@ -22,8 +22,8 @@ from lib.search.index import DenseIndex
 from lib.studies.nli.findings import findings
 from lib.studies.nli.head import HEAD
 from lib.studies.nli.labelled import NEAREST, LabelledPair, scifact
-from lib.studies.selflearn import documents
-from lib.studies.selflearn.trained import ADAPTER, NOT_FOUND, PASSAGES, TRAININGS, read_texts
+from lib.studies.slhyde import documents
+from lib.studies.slhyde.trained import ADAPTER, NOT_FOUND, PASSAGES, TRAININGS, read_texts
 from tests.tiny_models import NUMBERED, WORDS, save_bert, save_sentence_model, tiny_causal
 from tools import causal, slhyde_retriever, slhyde_writer, train_contradiction, training
 from tools.causal import Sampling

@@ -105,7 +105,7 @@ def test_a_cell_that_needs_an_index_is_passed_over_with_what_builds_on_it(projec
 SEARCH = """
 import numpy as np
 from lib import run_files
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 asked = [Hypotheses((Text("gout", role="target"),), qid="q1")]
 def search(requests):
     ids = np.array([[{ids}]])

@@ -35,7 +35,7 @@ from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME, SHA256
 from lib.methods.base import question_alone
 from lib.model_files import pack_linear_layers
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.readers import answer_messages
 from lib.run import Retriever

@@ -24,7 +24,7 @@ from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever, expand_all
 from lib.studies.real.arms import arms_of

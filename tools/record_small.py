@@ -22,7 +22,7 @@ from lib.index_build import corpus_store
 from lib.llm.chat import ChatModel, Message, Reply
 from lib.llm.recorder import Recorder, recording_key
 from lib.llm.small_model import small_model
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.studies.rag2 import long_answers, writers
 from lib.studies.rag2.filters import load_filter

@@ -4,7 +4,7 @@
     python -m tools.slhyde_retriever --rates       how the learning rates were chosen
 
 A killed run goes on, and comes to the same weights. What is not as in the paper says
-``lib.studies.selflearn.trained``. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
+``lib.studies.slhyde.trained``. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from lib.model_files import ADAPTERS
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 from lib.stats import mean_interval
-from lib.studies.selflearn.cmirb import Task, measure_task
-from lib.studies.selflearn.documents import CORPUS, DOCUMENTS, check_no_leak, sample, unlabelled
-from lib.studies.selflearn.evaluate import open_task
-from lib.studies.selflearn.trained import BASE, LOW_RATE, TRAININGS, read_texts
+from lib.studies.slhyde.cmirb import Task, measure_task
+from lib.studies.slhyde.documents import CORPUS, DOCUMENTS, check_no_leak, sample, unlabelled
+from lib.studies.slhyde.evaluate import open_task
+from lib.studies.slhyde.trained import BASE, LOW_RATE, TRAININGS, read_texts
 from tools.training import Plan, fit
 
 PLAN = Plan(BASE, "texts", rank=8, learning_rate=1e-3, batch_size=16, max_tokens=160, dropout=0.0)
@@ -373,7 +373,7 @@ def main() -> None:
     if given.rates:
         for name in RATES:
             table = rate_table(name)
-            origin = {"code": ["lib.studies.selflearn"], "data": files_of((CORPUS,))}
+            origin = {"code": ["lib.studies.slhyde"], "data": files_of((CORPUS,))}
             write_result(table, name, "open", **origin)
             print(table.to_string(index=False))
         return

@@ -41,8 +41,8 @@ from lib.llm.small_model import NAME
 from lib.model_files import WEIGHTS, adapter_folder, merged, read_card
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
-from lib.studies.selflearn.documents import CORPUS, check_no_leak, sample, unlabelled
-from lib.studies.selflearn.trained import ADAPTER, NOT_FOUND, PASSAGES, read_texts
+from lib.studies.slhyde.documents import CORPUS, check_no_leak, sample, unlabelled
+from lib.studies.slhyde.trained import ADAPTER, NOT_FOUND, PASSAGES, read_texts
 from tools.causal import BUNDLED, Causal, Sampling, in_batches, plain_causal
 from tools.training import Plan, base_digest, fit
 

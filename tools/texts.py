@@ -25,13 +25,13 @@ from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Search
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.studies.real import probes
 from lib.studies.real.texts import KINDS, WRITER, questions_for, writers_of
-from lib.studies.selflearn import building_study as building
-from lib.studies.selflearn.building import Pair, finish, medical, search_in
-from lib.studies.selflearn.documents import CORPUS, unlabelled
+from lib.studies.slhyde import building_study as building
+from lib.studies.slhyde.building import Pair, finish, medical, search_in
+from lib.studies.slhyde.documents import CORPUS, unlabelled
 from tools.annotation import Pending, give_texts, pending, record_texts, recorded
 from tools.judging import find_words, gets_control, wrong_option
 from tools.pools import TURNED, to_turn, turned

@@ -28,7 +28,7 @@ from lib.datasets import load_bioasq_dev, load_real
 from lib.embed import Encoder, load_encoder
 from lib.methods.base import question_alone
 from lib.model_files import base_folder, digest, model_folder, quiet
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.studies.rag2.filters import (

@@ -79,14 +79,14 @@ def line_for(error: BaseException) -> str | None:
     return None
 
 
-def _raised_by_us(way: TracebackType | None) -> bool:
+def _raised_by_us(spec: TracebackType | None) -> bool:
     """Whether a ``raise`` of this project gave the error: its text was written to be read."""
-    if way is None:
+    if spec is None:
         return False
-    while way.tb_next is not None:
-        way = way.tb_next
-    file = way.tb_frame.f_code.co_filename
-    said = linecache.getline(file, way.tb_lineno).split()
+    while spec.tb_next is not None:
+        spec = spec.tb_next
+    file = spec.tb_frame.f_code.co_filename
+    said = linecache.getline(file, spec.tb_lineno).split()
     return Path(file).is_relative_to(_LIB) and said[:1] == ["raise"]
 
 
@@ -105,7 +105,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-def _end(kind: type[BaseException], error: BaseException, way: TracebackType | None) -> None:
+def _end(kind: type[BaseException], error: BaseException, spec: TracebackType | None) -> None:
     """The ``sys.excepthook``. After the first Ctrl-C a second one ends everything at once."""
     if isinstance(error, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)

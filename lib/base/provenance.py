@@ -36,7 +36,7 @@ TEXTS = (*_NAMES, "qid", "pid", "letter", "gold", "mirage", "error", "H_plus", "
 CORE = (
     "lib.run",
     "lib.stats",
-    "lib.ways",
+    "lib.query_spec",
     "lib.search.bm25",
     "lib.search.contrast",
     "lib.search.index",

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from lib.query_spec import SearchSpec
 from lib.search.contrast import spectrum
-from lib.ways import Way
 
 COLUMNS = ("plus", "own", "question", "random", "several")
 """Of a score row: cosines of the passage with H+, with the question's own H-, with the question,
@@ -44,11 +44,11 @@ SEVERAL = "several"
 """The kind of mimic text that a differential has."""
 
 
-def way_of(form: Form, mimic: Mimic, lam: float) -> Way:
+def way_of(form: Form, mimic: Mimic, lam: float) -> SearchSpec:
     """How lib/ searches for the same: another question's mimic is the first that was drawn."""
     if form == "several mimics":
-        return Way(form="max", mimic=SEVERAL, lam=lam)
-    return Way(
+        return SearchSpec(form="max", mimic=SEVERAL, lam=lam)
+    return SearchSpec(
         lam=lam,
         mimic="stranger" if mimic == "random" else "",
         rotation=mimic == "rotation",

@@ -41,11 +41,11 @@ from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
 from lib.methods.chr import CHR
 from lib.pages.readable import plain
+from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever, expand_all
 from lib.search.contrast import TINY
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
-from lib.ways import Hypotheses, Text
 
 OWN = "own"
 """The name of the set, of its one question, and of the source of a folder's passages."""

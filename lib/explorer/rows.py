@@ -39,10 +39,10 @@ from lib.explorer.lines import (
     order_at,
     way_of,
 )
+from lib.query_spec import Hypotheses
 from lib.run import RetrievalFailure, Retriever
 from lib.search.contrast import cosine, rotation
 from lib.search.index import DenseIndex
-from lib.ways import Hypotheses
 
 DEPTH = 10
 """The rows hold the exact top this deep."""
@@ -312,8 +312,8 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
     for form, mimic in CHOICES:
         asked = [q for q in explored.of(questions.name) if (form, mimic) in explored.choices_of(q)]
         for lam in CHECKED:
-            way = vars(way_of(form, mimic, lam))
-            requests = [questions.hypotheses[q["qid"]].by(**way) for q in asked]
+            spec = vars(way_of(form, mimic, lam))
+            requests = [questions.hypotheses[q["qid"]].by(**spec) for q in asked]
             found = questions.retriever.search_many(requests, DEPTH)
             for question, hits in zip(asked, found, strict=True):
                 if isinstance(hits, RetrievalFailure):

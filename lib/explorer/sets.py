@@ -27,17 +27,17 @@ from lib.explorer.rows import (
     write_rows,
 )
 from lib.index_build import files_of
-from lib.place import open_retriever, retriever_for
+from lib.open_retriever import open_retriever, retriever_for
 from lib.profiles import Profile, load_profile
+from lib.query_spec import DRAWS
 from lib.run import Retriever
 from lib.stats import class_of
-from lib.studies.lam.study import open_study
+from lib.studies.lambda_sweep.study import open_study
 from lib.studies.real.arms import LAMBDAS, bases_of
 from lib.studies.real.choice import choices
 from lib.studies.real.measures import ON_TOPIC
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
-from lib.ways import DRAWS
 
 _ON_EXAMS = {
     "right": "supports the right option",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from lib.methods import chr, csqe, fusion, hyde, query2doc, standard, thinkqe
 from lib.methods.base import Budget, Expansion, Fusion, Method, Search, Sparse
-from lib.ways import Hypotheses, Text, Way
+from lib.query_spec import Hypotheses, SearchSpec, Text
 
 
 def _by_name(methods: Iterable[Method]) -> dict[str, Method]:

@@ -22,7 +22,7 @@ from typing import (
 
 from lib.datasets import Question
 from lib.llm.chat import Reply
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from lib.embed import Tower
 from lib.llm.chat import ask_json
 from lib.llm.prompts import load_prompt
 from lib.methods.base import Budget, Expansion, Search, sampling, says_nothing, stem
-from lib.ways import Hypotheses, Text, Way
+from lib.query_spec import Hypotheses, SearchSpec, Text
 
 HYPOTHESES = {
     "type": "object",
@@ -22,7 +22,7 @@ HYPOTHESES = {
 
 
 def written_pair(
-    question: str, target: str, mimic: str, way: Way, *, tower: Tower = "article"
+    question: str, target: str, mimic: str, spec: SearchSpec, *, tower: Tower = "article"
 ) -> Hypotheses:
     """H+ and H- of one question as texts with roles; the question is searched with only if the
     way gives it a weight."""
@@ -31,7 +31,7 @@ def written_pair(
         Text(mimic, 1.0, tower, "mimic"),
         Text(question, 0.0, "query", "question"),
     )
-    return Hypotheses(texts, way)
+    return Hypotheses(texts, spec)
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class CHR:
         trace = state | {"replies": reply.replies, **(reply.value or {})}
         if error:
             return Expansion(None, trace)
-        way = Way(lam=self.lam, question_weight=self.question_weight, pool=self.pool)
+        spec = SearchSpec(lam=self.lam, question_weight=self.question_weight, pool=self.pool)
         pair = (reply.value["H_plus"], reply.value["H_minus"])
-        return Expansion(written_pair(question.text, *pair, way, tower=self.tower), trace)
+        return Expansion(written_pair(question.text, *pair, spec, tower=self.tower), trace)
 
 
 @dataclass(frozen=True)

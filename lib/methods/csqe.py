@@ -13,7 +13,7 @@ from lib.llm.prompts import load_prompt
 from lib.llm.quotes import checked, quoted, with_words
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 _TEXT = {"type": "string"}
 KEY_SENTENCES = {

@@ -10,7 +10,7 @@ from lib.llm.chat import ask_json
 from lib.llm.prompts import load_prompt
 from lib.methods.base import Budget, Expansion, Search, sampling, says_nothing, stem
 from lib.methods.chr import CHR
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 MIMICS = {
     "type": "object",
@@ -61,5 +61,5 @@ class Differential(CHR):
             return Expansion(None, trace | {"error": error})
         others = tuple(t for t in made.request.texts if t.role != "mimic")
         mimics = tuple(Text(text, 1.0, self.tower, "mimic") for text in trace["mimics"])
-        way = replace(made.request.way, form="max")
-        return Expansion(Hypotheses((*others, *mimics), way), trace)
+        spec = replace(made.request.spec, form="max")
+        return Expansion(Hypotheses((*others, *mimics), spec), trace)

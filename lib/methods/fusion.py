@@ -10,7 +10,7 @@ from lib.embed import Tower
 from lib.llm.prompts import load_prompt
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Fusion, Search
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 
 @dataclass(frozen=True)

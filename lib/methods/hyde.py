@@ -9,7 +9,7 @@ from lib.datasets import Question
 from lib.embed import Tower
 from lib.llm.prompts import load_prompt
 from lib.methods.base import Budget, Expansion, Search, passages_of, sampling, stem
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 
 @dataclass(frozen=True)

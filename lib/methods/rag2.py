@@ -21,7 +21,7 @@ from lib.methods.base import (
     stem,
 )
 from lib.methods.postprocess import Filter, Rerank, Scorer
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 
 @dataclass(frozen=True)

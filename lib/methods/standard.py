@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lib.datasets import Question
 from lib.methods.base import Expansion, Fusion, Search, Sparse, stem
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 
 @dataclass(frozen=True)

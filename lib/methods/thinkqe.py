@@ -11,7 +11,7 @@ from lib.llm.chat import Reply, sample_seed
 from lib.llm.prompts import load_prompt
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Hit, Search
-from lib.ways import Hypotheses, Text
+from lib.query_spec import Hypotheses, Text
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,15 @@ from lib.datasets import Question, load_real
 from lib.embed import load_encoder
 from lib.index_build import files_of
 from lib.methods.base import Fusion, Request, question_alone
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import Profile
+from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever
 from lib.stats import Pair, claims, measure
-from lib.studies.grid.long_tables import means_table
+from lib.studies.main_tables.long_tables import means_table
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
 from lib.study import Arm, Found, Study, search_and_measure
-from lib.ways import Hypotheses, Text
 
 DEPTH = 5
 """Passages that are looked at; the merged lists are twice as deep."""
@@ -186,7 +186,7 @@ def with_mixed(values: pd.DataFrame) -> pd.DataFrame:
 def lesson_table(lesson: Lesson, values: pd.DataFrame) -> pd.DataFrame:
     """The mean of every arm, right, wrong and mixed, of all questions and of each kind.
 
-    One value a row, in the columns of Table 1 (``lib.studies.grid.long_tables.COLUMNS``): the
+    One value a row, in the columns of Table 1 (``main_tables.long_tables.COLUMNS``): the
     dataset is "bioasq", or "bioasq, lookup" and "bioasq, reasoning".
     """
     everything = with_mixed(values)

@@ -13,14 +13,14 @@ import pandas as pd
 from lib.base.provenance import read_result
 from lib.embed import load_encoder
 from lib.limit import makes_real, not_run
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
-from lib.studies.selflearn import building_study as building
-from lib.studies.selflearn import cmedir_study as cmedir
-from lib.studies.selflearn import study as slhyde
+from lib.studies.slhyde import building_study as building
+from lib.studies.slhyde import cmedir_study as cmedir
+from lib.studies.slhyde import study as slhyde
 
 
 def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
@@ -30,22 +30,22 @@ def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
 
 
 def slhyde_tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """All of ``lib.studies.selflearn.study.TABLES`` by name."""
+    """All of ``lib.studies.slhyde.study.TABLES`` by name."""
     return _tables(profile, "SL-HyDE", slhyde.TABLES, lambda: slhyde.slhyde_results(profile))
 
 
 def building_tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """All of ``lib.studies.selflearn.building_study.TABLES`` by name."""
+    """All of ``lib.studies.slhyde.building_study.TABLES`` by name."""
     return _tables(
         profile, "Algorithm 1", building.TABLES, lambda: building.building_results(profile)
     )
 
 
 def cmedir_tables() -> dict[str, pd.DataFrame]:
-    """Those of ``lib.studies.selflearn.cmedir_study.TABLES`` that are committed.
+    """Those of ``lib.studies.slhyde.cmedir_study.TABLES`` that are committed.
 
     They need an encoder that is no part of the installation (``make chinese``), so they have a
-    command of their own: ``python -m lib.studies.selflearn.cmedir_study``.
+    command of their own: ``python -m lib.studies.slhyde.cmedir_study``.
     """
     return {name: read_result(name, MADE_BY, committed=True)[0] for name in cmedir.TABLES}
 

@@ -145,7 +145,7 @@ def at_once(profile: Profile, n: int = 40) -> None:
 
 def perform() -> None:
     """A run: what it will cost, then the notebooks in order, as ``make figures`` has them."""
-    from lib.studies.grid.experiment import open_experiment
+    from lib.studies.main_tables.experiment import open_experiment
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     name, out = os.environ["CHR_PROFILE"], Path(os.environ["CHR_OUT"])

@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 
+from lib.query_spec import SearchSpec
 from lib.stats import paired
 from lib.studies.contradiction.cnt import Scorer, strangers
-from lib.studies.lam.arms import Arm
-from lib.studies.lam.study import Study, found_in_draws
-from lib.ways import Way
+from lib.studies.lambda_sweep.arms import Arm
+from lib.studies.lambda_sweep.study import Study, found_in_draws
 
 CODE = (
-    "lib.place",
+    "lib.open_retriever",
     "lib.corpora",
 )
 """What its results depend on beside the study's own code and the benchmark's."""
@@ -33,9 +33,9 @@ def mimic_values(study: Study, store: Any, score: Scorer, lam: float, k: int = 5
     less in common have fewer of them, and so a lower maximum. Without any, CNT and ``excess`` are
     0. Questions without two passages by every arm drop out.
     """
-    arms = [Arm(Way())]
+    arms = [Arm(SearchSpec())]
     for at in (lam, 1.0):
-        arms += [Arm(Way(lam=at)), Arm(Way(lam=at, rotation=True))]
+        arms += [Arm(SearchSpec(lam=at)), Arm(SearchSpec(lam=at, rotation=True))]
     couples = []
     for arm in arms:
         draws = range(DRAWS if arm.is_control else 1)

@@ -17,7 +17,7 @@ from lib.datasets import GROUPS
 from lib.embed import Encoder
 from lib.index_build import files_of as files_of_corpora
 from lib.limit import makes_real
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.report import nine_digits
 from lib.studies.contradiction.study import BINS, PERIODS, reported

@@ -17,10 +17,10 @@ from lib.base.paths import DATA
 from lib.benchmarks.ddx_mini import build
 from lib.methods.chr import written_pair
 from lib.profiles import load_profile
+from lib.query_spec import SearchSpec
 from lib.stats import class_of
-from lib.studies.grid.experiment import Experiment, open_experiment
+from lib.studies.main_tables.experiment import Experiment, open_experiment
 from lib.studies.mimics.items import expanded
-from lib.ways import Way
 
 CASES = "mimic_cases.jsonl"
 REBUILT, OWN, HYDE, PAPER = "as in the paper", "the set's own", "HyDE", "the paper's excerpts"
@@ -46,7 +46,7 @@ def _searches(experiment: Experiment, lambdas: Sequence[float]) -> Iterator[tupl
         q = questions[case["qid"]]
         yield case["case"], HYDE, q, np.nan, by_hyde[q.qid].request
         for pair, texts in ((REBUILT, case), (OWN, by_chr[q.qid].trace)):
-            written = written_pair(q.text, texts["H_plus"], texts["H_minus"], Way())
+            written = written_pair(q.text, texts["H_plus"], texts["H_minus"], SearchSpec())
             for lam in lambdas:
                 yield case["case"], pair, q, lam, written.by(lam=lam)
 

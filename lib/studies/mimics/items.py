@@ -12,10 +12,10 @@ from lib.benchmarks.base import shared_ngrams
 from lib.datasets import Question
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, question_alone
+from lib.query_spec import Hypotheses
 from lib.search.contrast import cosine
-from lib.studies.grid.experiment import Experiment
+from lib.studies.main_tables.experiment import Experiment
 from lib.studies.naming import YES_NO, named_option
-from lib.ways import Hypotheses
 
 _EMPTY = {
     **dict.fromkeys(("dataset", "qid", "plus_option", "minus_option"), str),

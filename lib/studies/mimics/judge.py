@@ -8,7 +8,7 @@ from lib.datasets import Question
 from lib.llm.chat import ChatModel, JsonReply, ask_json, in_parallel
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
-from lib.studies.grid.experiment import Experiment
+from lib.studies.main_tables.experiment import Experiment
 from lib.studies.mimics.items import expanded
 from lib.studies.mimics.tier_statistics import TIERS
 

@@ -11,7 +11,7 @@ from lib.base.provenance import write_result
 from lib.benchmarks.ddx_mini import read
 from lib.report import reported, verdict
 from lib.stats import mean_interval
-from lib.studies.grid.experiment import CHOSEN, Experiment
+from lib.studies.main_tables.experiment import CHOSEN, Experiment
 from lib.studies.mimics import tier_statistics
 from lib.studies.mimics.cases import CASES, printed
 from lib.studies.mimics.tier_statistics import TIERS

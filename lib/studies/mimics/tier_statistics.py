@@ -32,10 +32,10 @@ def freeman_halton(hits: Sequence[int], n: Sequence[int]) -> float:
     groups = [(h, m) for h, m in zip(hits, n, strict=True) if m]
     if len(groups) < 2:
         return np.nan
-    ways = [[comb(m, x) for x in range(m + 1)] for _, m in groups]
+    specs = [[comb(m, x) for x in range(m + 1)] for _, m in groups]
 
     def weight(table: Sequence[int]) -> int:
-        return prod(of_group[x] for of_group, x in zip(ways, table, strict=True))
+        return prod(of_group[x] for of_group, x in zip(specs, table, strict=True))
 
     seen = weight([h for h, _ in groups])
     all_hits = sum(h for h, _ in groups)

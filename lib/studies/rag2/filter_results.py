@@ -13,9 +13,10 @@ from lib.data.judgments import HELPFUL, evidence, read_judgments
 from lib.datasets import GROUPS, load_real
 from lib.methods.postprocess import shown
 from lib.model_files import WEIGHTS
+from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure
-from lib.studies.grid.long_tables import means_table
+from lib.studies.main_tables.long_tables import means_table
 from lib.studies.rag2.filtering import (
     ARMS,
     KEEPS,
@@ -51,7 +52,6 @@ from lib.studies.rag2.shared import rationale_in, without_verdicts
 from lib.studies.real.arms import arms_of
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import runs_of, written_for
-from lib.ways import Hypotheses, Text, Way
 
 FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosine")
 """Filters whose outcome is measured: RAG2's recipe, the same on vectors, labels by right answers,
@@ -212,7 +212,7 @@ def crossed_values(retriever: Retriever) -> pd.DataFrame:
             mimic = written["hypotheses"][qid].request.of("mimic")
             if mimic:
                 target = Text(rationale_in(written["rationale"][qid].request), role="target")
-                requests[qid] = Hypotheses((target, *mimic), Way(lam=lam))
+                requests[qid] = Hypotheses((target, *mimic), SearchSpec(lam=lam))
         hits = retriever.search_many(list(requests.values()), 10)
         found = {
             qid: [] if isinstance(hit, RetrievalFailure) else hit.ids[0].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lib.ways import Hypotheses
+from lib.query_spec import Hypotheses
 
 
 def rationale_in(request: Hypotheses) -> str:

@@ -6,11 +6,11 @@ import pandas as pd
 
 from lib.benchmarks import ddx_mini, load_benchmark
 from lib.datasets import load_questions, load_real
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.stats import claims
-from lib.studies.grid.long_tables import means_table
+from lib.studies.main_tables.long_tables import means_table
 from lib.studies.rag2.reranker import RERANKERS, Reranker, shuffled_rerankers
 from lib.studies.rag2.shared import rationale_in, without_verdicts
 from lib.studies.rag2.strategies import (

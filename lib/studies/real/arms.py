@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from lib.datasets import Question
 from lib.methods.base import Expansion, Fusion, Request, Sparse, question_alone
-from lib.studies.lam import arms as lam_arms
-from lib.ways import DRAWS, Hypotheses, Text, Way, with_strangers
+from lib.query_spec import DRAWS, Hypotheses, SearchSpec, Text, with_random_mimics
+from lib.studies.lambda_sweep import arms as lam_arms
 
 LAMBDAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
 """Where contrast with one mimic is measured and, on exam questions, judged."""
@@ -26,18 +26,20 @@ SEVERAL = "several"
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to search. ``of`` says whose texts, a key of ``bases_of``; without a ``way`` they are
+    """One search. ``of`` says whose texts, a key of ``bases_of``; without a ``spec`` they are
     searched as their method means it."""
 
     name: str
     of: str
-    way: Way | None = None
+    spec: SearchSpec | None = None
 
     @property
     def is_control(self) -> bool:
         """Whether chance decides what is searched with: measured as a mean over draws."""
-        way = self.way
-        return way is not None and (way.rotation or way.mimic == "stranger" or way.form == "random")
+        spec = self.spec
+        return spec is not None and (
+            spec.rotation or spec.mimic == "stranger" or spec.form == "random"
+        )
 
     def draws(self, group: str) -> int:
         """How many draws are averaged in a group of sets: one where nothing is drawn."""
@@ -47,24 +49,24 @@ class Arm:
 
     def request(self, base: Request, draw: int = 0) -> Request:
         """What to search with for one question."""
-        return base if self.way is None else base.by(**vars(replace(self.way, draw=draw)))
+        return base if self.spec is None else base.by(**vars(replace(self.spec, draw=draw)))
 
 
 def arms_of(chosen: float = 0.0) -> list[Arm]:
     """Every arm; the controls are also run at ``chosen``, the lambda of dev, unless it is 0."""
-    ways = [Way(lam=lam) for lam in LAMBDAS]
-    ways += [Way(lam=lam, question_weight=1.0) for lam in (0.0, 0.4)]
-    ways += [Way(lam=0.4, form=form, mimic=SEVERAL) for form in ("max", "mean")]
-    ways += [Way(lam=lam, space="whitened") for lam in (0.0, 0.4)]
-    ways += [Way(lam=lam) for lam in (-0.4, -1.0)]
+    specs = [SearchSpec(lam=lam) for lam in LAMBDAS]
+    specs += [SearchSpec(lam=lam, question_weight=1.0) for lam in (0.0, 0.4)]
+    specs += [SearchSpec(lam=0.4, form=form, mimic=SEVERAL) for form in ("max", "mean")]
+    specs += [SearchSpec(lam=lam, space="whitened") for lam in (0.0, 0.4)]
+    specs += [SearchSpec(lam=lam) for lam in (-0.4, -1.0)]
     for lam in sorted({0.4, 1.0, chosen} - {0.0}):
-        ways += [Way(lam=lam, rotation=True), Way(lam=lam, mimic="stranger")]
-    ways.append(Way(form="random"))
-    arms = [Arm(lam_arms.Arm(way).name, "hypotheses", way) for way in ways]
+        specs += [SearchSpec(lam=lam, rotation=True), SearchSpec(lam=lam, mimic="stranger")]
+    specs.append(SearchSpec(form="random"))
+    arms = [Arm(lam_arms.Arm(spec).name, "hypotheses", spec) for spec in specs]
     for lam in (0.0, 0.4, 1.0):
-        name = lam_arms.Arm(Way(lam=lam)).name
+        name = lam_arms.Arm(SearchSpec(lam=lam)).name
         family, at, rest = name.partition("@")
-        arms.append(Arm(f"{family}-stem{at}{rest}", "hypotheses-stem", Way(lam=lam)))
+        arms.append(Arm(f"{family}-stem{at}{rest}", "hypotheses-stem", SearchSpec(lam=lam)))
     methods = ["question", "bm25", "rrf", "hyde", "hyde-options", "fusion"]
     methods += ["query2doc", "csqe", "thinkqe", "rationale"]
     sums = ["hplus+hplus-stem", "hplus+hyde"]
@@ -76,8 +78,8 @@ def added_arms() -> list[Arm]:
 
     The question added at the paper's lambda; and contrast that only orders the ten best of H+.
     """
-    ways = [Way(lam=1.0, question_weight=1.0), Way(lam=1.0, pool=10)]
-    return [Arm(lam_arms.Arm(way).name, "hypotheses", way) for way in ways]
+    specs = [SearchSpec(lam=1.0, question_weight=1.0), SearchSpec(lam=1.0, pool=10)]
+    return [Arm(lam_arms.Arm(spec).name, "hypotheses", spec) for spec in specs]
 
 
 def bases_of(
@@ -106,7 +108,7 @@ def bases_of(
         if qid in seen:
             mimics = tuple(replace(text, kind=SEVERAL) for text in request.of("mimic"))
             seen[qid] = replace(seen[qid], texts=(*seen[qid].texts, *mimics))
-    bases["hypotheses"] = with_strangers(seen, draws)
+    bases["hypotheses"] = with_random_mimics(seen, draws)
     bases["hypotheses-stem"] = requests("hypotheses-stem")
     for name in ("hyde", "hyde-options", "query2doc", "csqe", "thinkqe", "rationale"):
         bases[name] = requests(name)

@@ -10,7 +10,7 @@ import pandas as pd
 from lib.base.provenance import read_result
 from lib.embed import load_encoder
 from lib.limit import makes_real, not_run
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.studies.real.choice import choices
 from lib.studies.real.study import (

@@ -16,7 +16,7 @@ from lib.base.provenance import read_result
 from lib.data.looks import note_look
 from lib.datasets import Split, load_real
 from lib.embed import load_encoder
-from lib.place import open_retriever
+from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.stats import Pair, claims
 from lib.studies.real.arms import arms_of

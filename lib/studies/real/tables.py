@@ -74,23 +74,23 @@ def lambda_rows(table: pd.DataFrame, chosen: Mapping[str, float]) -> pd.DataFram
 
 def _described(arm: Arm) -> dict:
     """Form, mimic, visibility and lambda of an arm; empty for one that is no contrast."""
-    way = arm.way
-    if way is None or way.form == "random":
+    spec = arm.spec
+    if spec is None or spec.form == "random":
         return {}
-    form = {"max": "maximum of several", "mean": "mean of several"}.get(way.form, "one mimic")
-    if way.question_weight:
+    form = {"max": "maximum of several", "mean": "mean of several"}.get(spec.form, "one mimic")
+    if spec.question_weight:
         form = "question added"
-    if way.pool:
-        form = f"pool of {way.pool}"
-    if way.space == "whitened":
+    if spec.pool:
+        form = f"pool of {spec.pool}"
+    if spec.space == "whitened":
         form = "whitened"
-    mimic = "several" if way.mimic == "several" else "own"
-    if way.mimic == "stranger":
+    mimic = "several" if spec.mimic == "several" else "own"
+    if spec.mimic == "stranger":
         mimic = "another question's"
-    if way.rotation:
+    if spec.rotation:
         mimic = "matched rotation"
     visibility = "options" if arm.of == "hypotheses" else "stem"
-    return {"form": form, "mimic": mimic, "visibility": visibility, "lambda": way.lam}
+    return {"form": form, "mimic": mimic, "visibility": visibility, "lambda": spec.lam}
 
 
 def claims_table(

@@ -11,10 +11,10 @@ from lib.datasets import GROUPS, Question
 from lib.llm.chat import ChatModel, tag
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, Request
+from lib.query_spec import DRAWS
 from lib.run import Retriever
 from lib.studies.real.arms import Arm, bases_of
 from lib.studies.real.texts import KINDS, questions_for, writers_of
-from lib.ways import DRAWS
 
 DEPTH = 10
 """Passages retrieved: judging looks at five, nDCG at ten."""
