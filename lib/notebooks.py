@@ -163,6 +163,7 @@ def run_all(
     Interrupting is safe: whatever was embedded, downloaded or generated is kept, so the next run
     goes on from there.
     """
+    from lib import study
     from lib.embed import load_encoder
     from lib.profiles import load_profile
 
@@ -178,6 +179,9 @@ def run_all(
         run(name, build / f"{name}.ipynb", {"profile": profile} | parameters)
         if in_place:
             _commit(build / f"{name}.ipynb", _FOLDER / f"{name}.ipynb")
+    for name, one in study.further().items():
+        print(f"[{name}] a study of its own", file=sys.stderr, flush=True)
+        study.show(name, one, load_profile(profile, **parameters))
     print(f"figures: {paths.shown(paths.figures(made))}")
     print(f"tables:  {paths.shown(paths.results(made))}")
 

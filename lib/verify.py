@@ -25,8 +25,10 @@ from pathlib import Path
 import pandas as pd
 
 from lib import run_files
+from lib import study as study_skeleton
 from lib.base import files, paths
 from lib.base.provenance import code_hash, dear_as_committed, differences, tables
+from lib.profiles import load_profile
 
 STUDIES = {
     "passages": ("01_build_index",),
@@ -140,7 +142,15 @@ def verify(profile: str, studies: list[str], *, dear: bool, record: bool) -> Ver
     os.environ["CHR_OUT"] = str(out)
     os.environ["CHR_PROFILE"] = profile
     run = Verified(profile, out)
+    further = study_skeleton.further()
     for study in studies:
+        if study in further:
+            started = time.monotonic()
+            print(f"{study}: lib/studies/{study}.py", flush=True)
+            with _searching(run, study, dear=dear, record=record):
+                study_skeleton.show(study, further[study], load_profile(profile))
+            run.compare_new(time.monotonic() - started)
+            continue
         print(f"{study}: {', '.join(STUDIES[study])}", flush=True)
         with _searching(run, study, dear=dear, record=record):
             for notebook in STUDIES[study]:
@@ -261,7 +271,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lib.verify", description=__doc__)
     parser.add_argument("what", nargs="?", choices=["tables", "stamp"], default="tables")
     parser.add_argument("--profile", default=os.environ.get("CHR_PROFILE") or "mini")
-    parser.add_argument("--study", choices=[*STUDIES], action="append")
+    parser.add_argument("--study", choices=[*STUDIES, *study_skeleton.further()], action="append")
     parser.add_argument("--dear", action="store_true", help="search again (passages embedded)")
     parser.add_argument("--record", action="store_true", help="keep the runs of these searches")
     parser.add_argument("--why", default="", help="of a stamp: what changed in the code")
@@ -270,7 +280,7 @@ def main() -> None:
         stamp(given.profile, given.why)
         return
     started = time.monotonic()
-    studies = given.study or [*STUDIES]
+    studies = given.study or [*STUDIES, *study_skeleton.further()]
     run = verify(given.profile, studies, dear=given.dear, record=given.record)
     left = run.not_remade() if not given.study else []
     for name in left:
