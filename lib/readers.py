@@ -87,10 +87,7 @@ class EvidenceReader:
     ) -> list[Answer]:
         """See Reader."""
         # Everything is encoded at once, before the first question is answered.
-        query_texts = [_stem(question) for question in questions]
-        for question in questions:
-            query_texts += _with_options(question)
-        self._encode("query", query_texts)
+        self._encode("query", [text for question in questions for text in _asked(question)])
         passages = [passage for context in contexts for passage in context]
         self._take_vectors(passages)
         self._encode("article", [(passage.title, passage.text) for passage in passages])
@@ -115,18 +112,15 @@ class EvidenceReader:
     def _encode(self, tower: str, texts: Sequence) -> None:
         """Encode those texts that no vector is known of."""
         new = [text for text in dict.fromkeys(texts) if (tower, text) not in self._vectors]
-        if not new:
-            return
-        vectors = encode_small(new, self.encoder, tower)
-        for text, vector in zip(new, vectors, strict=True):
-            self._vectors[tower, text] = vector
+        if new:
+            keys = [(tower, text) for text in new]
+            self._vectors |= dict(zip(keys, encode_small(new, self.encoder, tower), strict=True))
 
     def _answer(self, question: Question, context: Sequence[Passage]) -> Answer:
         letters = sorted(question.options)
         support = np.zeros(len(letters))
         if context:
-            texts = [_stem(question), *_with_options(question)]
-            asked = [self._vectors["query", text] for text in texts]
+            asked = [self._vectors["query", text] for text in _asked(question)]
             read = [self._vectors["article", (p.title, p.text)] for p in context]
             cosines = np.stack(asked).astype(np.float64) @ np.stack(read).T.astype(np.float64)
             # Row 0 is the question alone, the others are the question with each option.
@@ -177,15 +171,11 @@ class JudgedReader:
         ]
 
 
-def _with_options(question: Question) -> list[str]:
-    """The question with each of its options put behind it, in the order of the letters."""
-    stem = _stem(question)
-    return [f"{stem} {question.options[letter]}" for letter in sorted(question.options)]
-
-
-def _stem(question: Question) -> str:
-    """The last words of a question, where exam questions ask what they ask."""
-    return " ".join(question.text.split()[-STEM_WORDS:])
+def _asked(question: Question) -> list[str]:
+    """The last words of a question, where exam questions ask what they ask, alone and with each of
+    its options put behind them, in the order of the letters."""
+    stem = " ".join(question.text.split()[-STEM_WORDS:])
+    return [stem, *(f"{stem} {question.options[letter]}" for letter in sorted(question.options))]
 
 
 def answer_messages(
@@ -313,13 +303,12 @@ def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reade
     """
     from lib.llm.connect import connect
 
-    not_settings = ("kind", "llm", "sample")
-    settings = {name: value for name, value in spec.items() if name not in not_settings}
+    settings = {name: value for name, value in spec.items() if name not in ("kind", "sample")}
     if spec["kind"] == "evidence":
-        return EvidenceReader(encoder, **settings)
-    if spec["kind"] == "judged":
-        return JudgedReader(**settings)
-    llm = spec["llm"]
-    if live and llm.startswith("replay:"):
-        llm = f"record:{llm.removeprefix('replay:')}=small"
-    return READERS[spec["kind"]](connect(llm), **settings)
+        settings["encoder"] = encoder
+    if "llm" in settings:
+        llm = settings["llm"]
+        if live and llm.startswith("replay:"):
+            llm = f"record:{llm.removeprefix('replay:')}=small"
+        settings["llm"] = connect(llm)
+    return READERS[spec["kind"]](**settings)

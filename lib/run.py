@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,19 +108,20 @@ class Retriever:
 
         ValueError for a source without passages, and where the retriever has no passages at all.
         """
-        key = ("sources", *sorted(sources))
-        with self._lock:
-            if key not in self._spaces:
-                passages = self._passages()
-                source_of = dict(zip(passages.ids(), passages.sources(), strict=True))
-                here = np.array([source_of[pid] for pid in self.index.ids.tolist()])
-                unknown = sorted(set(sources) - set(here.tolist()))
-                if unknown:
-                    known = ", ".join(sorted(set(here.tolist())))
-                    raise ValueError(f"no passage of the source {unknown[0]!r}; there are: {known}")
-                view = self.subset(self.index.subset(np.isin(here, list(sources))))
-                self._spaces[key] = replace(view, _known=self._known)
-            return self._spaces[key]
+
+        def view() -> Retriever:
+            passages = self._passages()
+            source_of = dict(zip(passages.ids(), passages.sources(), strict=True))
+            here = np.array([source_of[pid] for pid in self.index.ids.tolist()])
+            known = sorted(set(here.tolist()))
+            for source in sorted(set(sources) - set(known)):
+                raise ValueError(
+                    f"no passage of the source {source!r}; there are: {', '.join(known)}"
+                )
+            part = self.subset(self.index.subset(np.isin(here, list(sources))))
+            return replace(part, _known=self._known)
+
+        return self._once(("sources", *sorted(sources)), view)
 
     def _passages(self) -> PassageStore:
         if self.store is None:
@@ -135,36 +137,40 @@ class Retriever:
             raise ValueError(
                 "the form csls needs all questions: use retriever.with_hub_queries(hypotheses)"
             )
-        known = self.vectors(self.hub_queries)
-        key = ("hubs", *_space_key(spec))
-        with self._lock:
-            if key not in self._spaces:
-                index, to_space = self.space_of(spec)
-                plus = to_space(np.stack([_vector(target, known) for target in self.hub_queries]))
-                nearest = min(neighbours, len(plus))
-                self._spaces[key] = scoring.hubness(index, plus, nearest)
-            return self._spaces[key]
+
+        def hubness() -> np.ndarray:
+            known = self.vectors(self.hub_queries)
+            index, to_space = self.space_of(spec)
+            plus = to_space(np.stack([_vector(target, known) for target in self.hub_queries]))
+            return scoring.hubness(index, plus, min(neighbours, len(plus)))
+
+        return self._once(("hubs", *_space_key(spec)), hubness)
 
     def space_of(self, spec: SearchSpec) -> tuple[DenseIndex, Callable[[np.ndarray], np.ndarray]]:
         """The index in the way's space, and what takes vectors there. Made once, then kept."""
         if spec.space == "cosine":
             return self.index, _as_it_is
-        key = _space_key(spec)
-        with self._lock:
-            if key not in self._spaces:
-                moments = self._moments(replace(spec, space="cosine"))
-                space = whitening.centred(moments)
-                if spec.space == "whitened":
-                    space = whitening.whitened(moments, spec.shrink)
-                self._spaces[key] = whitening.transformed(self.index, space), space.apply
-            return self._spaces[key]
+
+        def transformed() -> tuple[DenseIndex, Callable]:
+            moments = self._moments(replace(spec, space="cosine"))
+            space = whitening.centred(moments)
+            if spec.space == "whitened":
+                space = whitening.whitened(moments, spec.shrink)
+            return whitening.transformed(self.index, space), space.apply
+
+        return self._once(_space_key(spec), transformed)
 
     def _moments(self, spec: SearchSpec) -> whitening.Moments:
         """Mean and covariance of the passages in the way's space. Made once for each space."""
         key = ("moments", *_space_key(spec))
+        return self._once(key, lambda: whitening.moments(self.space_of(spec)[0]))
+
+    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, made when it is first asked for and then kept. Methods that read
+        first results search from several threads."""
         with self._lock:
             if key not in self._spaces:
-                self._spaces[key] = whitening.moments(self.space_of(spec)[0])
+                self._spaces[key] = make()
             return self._spaces[key]
 
     # searching -----------------------------------------------------------------------------------
@@ -175,16 +181,13 @@ class Retriever:
         Requests searched in the same way share one search. Raises ValueError unless k is a count.
         """
         check_k(k)
-        return run_files.through(lambda some: self._search_many(some, k), requests, k, self._place)
 
-    def _place(self) -> str:
-        """A name of what is searched here (see ``lib.run_files``). Made once, then kept."""
-        with self._lock:
-            if "place" not in self._spaces:
-                self._spaces["place"] = run_files.place_of(
-                    self.index, self.encoder, self.hub_queries
-                )
-            return self._spaces["place"]
+        def place() -> str:
+            return run_files.place_of(self.index, self.encoder, self.hub_queries)
+
+        return run_files.through(
+            lambda some: self._search_many(some, k), requests, k, lambda: self._once("place", place)
+        )
 
     def _search_many(self, requests: Sequence[Request], k: int) -> list[Hits | RetrievalFailure]:
         groups: dict[object, list[int]] = defaultdict(list)
@@ -313,7 +316,7 @@ class Retriever:
 
     def _random(self, h: Hypotheses, k: int) -> Hits:
         """Any k passages that may be found, drawn by the question's id and the draw."""
-        ids = self._sorted_ids()
+        ids = self._once("ids", lambda: np.sort(self.index.ids[self.index.kept]))
         if h.excluded:
             ids = ids[~np.isin(ids, list(h.excluded))]
         seed = f"random {h.qid}" + (f" {h.spec.draw}" if h.spec.draw else "")
@@ -321,17 +324,10 @@ class Retriever:
         rows = np.full((1, len(picked)), -1)
         return Hits(np.zeros(rows.shape, np.float32), rows, ids[picked][None])
 
-    def _sorted_ids(self) -> np.ndarray:
-        """Ids of all passages that can be found, sorted. Made once, then kept."""
-        with self._lock:
-            if "ids" not in self._spaces:
-                self._spaces["ids"] = np.sort(self.index.ids[self.index.kept])
-            return self._spaces["ids"]
-
     def _lexical_index(self) -> BM25Index:
         if self.bm25 is None:
             raise ValueError("this retriever has no BM25 index: build one with BM25Index.build")
-        with self._lock:  # methods that read first results search from several threads
+        with self._lock:
             if callable(self.bm25):
                 self.bm25 = self.bm25()
         return self.bm25
@@ -558,21 +554,6 @@ def _has_empty_text(request: Request) -> bool:
 
 def _no_search(request: Request, k: int) -> list[tuple[str, str]]:
     raise ValueError("this method reads first results: pass retriever=lib.run.Retriever(...)")
-
-
-def run_retrieval(
-    method: Method,
-    questions: Sequence[Question],
-    retriever: Retriever,
-    llm=None,
-    k: int = 5,
-    *,
-    workers: int = 8,
-    progress: bool = False,
-) -> tuple[pd.DataFrame, dict[str, dict]]:
-    """The run of one method and the trace of every question, by qid (see ``execute``)."""
-    expansions = expand_all(method, questions, llm, retriever, workers=workers, progress=progress)
-    return execute(method.name, questions, expansions, retriever, k)
 
 
 def execute(

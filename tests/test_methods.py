@@ -44,9 +44,10 @@ from lib.methods import (
 from lib.methods.base import Step
 from lib.methods.rag2 import RAG2
 from lib.profiles import load_profile, methods_of
-from lib.run import Retriever, expand_all, run_retrieval
+from lib.run import Retriever, expand_all
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
+from tests.retrieved import run_retrieval
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "C": "", "D": "febuxostat"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lib import index_build, methods
 from lib.data.passages import Passage
@@ -20,9 +18,10 @@ from lib.embed import HashEncoder
 from lib.methods import METHODS, Expansion, Fusion, Hypotheses, SearchSpec, Sparse, Text
 from lib.methods.base import Taken
 from lib.methods.postprocess import Filter, Rerank
-from lib.run import RUN_COLUMNS, Retriever, expand_all, run_retrieval
+from lib.run import RUN_COLUMNS, Retriever, expand_all
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
+from tests.retrieved import run_retrieval
 
 WORDS = [f"word{i}" for i in range(25)]
 RNG = random.Random(1)
@@ -187,21 +186,13 @@ def test_every_kind_of_request_is_its_brute_force(retriever, k):
     assert len(brute(REQUESTS["sparse, nothing found"], k)) == 0
 
 
-phrase = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
-
-
-@given(st.lists(st.tuples(phrase, st.sampled_from([1.0, 0.5, -0.4, -1.2])), min_size=1, max_size=4))
-@settings(max_examples=40, deadline=None)
-def test_any_weighted_set_of_texts_is_one_search(retriever, parts):
-    request = dense(*parts)
-    hits = retriever.search_many([request], 5)[0]
-    scores = dense_scores(request)
-    if isinstance(hits, str):
-        assert np.linalg.norm(sum(w * embedded(t) for t, w in parts)) < 2e-3
-        return
-    assert hits.scores[0] == pytest.approx(np.sort(scores)[::-1][:5], abs=3e-5)
-    rows = [IDS.index(pid) for pid in hits.ids[0]]
-    assert scores[rows] == pytest.approx(hits.scores[0], abs=3e-5) and len(set(rows)) == 5
+def test_what_cannot_be_searched_says_why(retriever):
+    with pytest.raises(ValueError, match="zero or tiny query"):
+        retriever.search(TWINS, 3)
+    with pytest.raises(ValueError, match=r"no BM25 index: build one with BM25Index\.build"):
+        Retriever(retriever.index, PLAIN).search_many([Sparse("word1")], 3)
+    with pytest.raises(ValueError, match="'guidelines'; there are: large, middle, small"):
+        retriever.search_many([replace(dense((PLUS, 1.0)), sources=("small", "guidelines"))], 3)
 
 
 def test_each_text_is_encoded_once_however_often_it_is_asked_for(own_folders, retriever):
@@ -213,19 +204,6 @@ def test_each_text_is_encoded_once_however_often_it_is_asked_for(own_folders, re
     assert wanted <= set(encoder.seen) and ("query", MINUS) not in encoder.seen
     mine.search_many(list(REQUESTS.values()), 9)
     assert set(encoder.seen.values()) == {1}  # and the next time it comes from the cache
-
-
-def test_search_gives_ids_and_texts_and_raises_where_nothing_can_be_ranked(retriever):
-    found = retriever.search(REQUESTS["contrast"], 3)
-    assert [pid for pid, _ in found] == [pid for pid, _ in brute(REQUESTS["contrast"], 3)]
-    assert all(TEXTS[IDS.index(pid)] == text for pid, text in found)
-    with pytest.raises(ValueError, match="zero or tiny query"):
-        retriever.search(dense((PLUS, 1.0), (PLUS, -1.0)), 3)
-
-
-def test_without_a_bm25_index_a_sparse_request_says_how_to_get_one(retriever):
-    with pytest.raises(ValueError, match=r"no BM25 index: build one with BM25Index\.build"):
-        Retriever(retriever.index, PLAIN).search_many([Sparse("word1")], 3)
 
 
 # runs --------------------------------------------------------------------------------------------
@@ -301,34 +279,20 @@ def test_an_empty_text_is_a_failure_and_never_ranked(retriever, fault):
     fault.came(tries=4, lost="4" not in set(run["qid"]), wrong=ranked, said=traces["0"]["error"])
 
 
-@dataclass(frozen=True)
-class Silent(Given):
-    """An own method whose writer forgot to return something."""
-
-    name: str = "silent"
-
-    def expand(self, question, llm, search):
-        return None
-
-
 @pytest.mark.fault(
     "numbers", "An own method gives nothing or an empty text, or has a name that is taken"
 )
-def test_a_method_that_gives_no_expansion_is_named_with_the_question(fault):
-    refused = "method silent, question 0: expand gave None"
-    with pytest.raises(TypeError, match=refused) as error:
-        expand_all(Silent(()), ask(1))
-    fault.came(said=error.value)
+def test_a_method_that_gives_nothing_or_has_a_name_that_is_taken_is_named(fault):
+    @dataclass(frozen=True)
+    class Silent(Given):
+        def expand(self, question, llm, search):
+            return None
 
-
-@pytest.mark.fault(
-    "numbers", "An own method gives nothing or an empty text, or has a name that is taken"
-)
-def test_two_methods_of_one_name_are_refused(fault):
-    both = (METHODS["chr"], Given((), name="chr"))
-    with pytest.raises(ValueError, match="two methods are called 'chr'") as error:
-        methods._by_name(both)
-    fault.came(said=error.value)
+    with pytest.raises(TypeError, match="method silent, question 0: expand gave None") as error:
+        expand_all(Silent((), "silent"), ask(1))
+    with pytest.raises(ValueError, match="two methods are called 'chr'"):
+        methods._by_name((METHODS["chr"], Given((), name="chr")))
+    fault.came(tries=2, said=error.value)
 
 
 def test_hypotheses_of_a_run_know_whose_they_are(retriever):
@@ -364,11 +328,6 @@ def test_the_index_of_words_is_built_when_it_is_first_searched(retriever):
     assert built == [1] and hits.ids[0].tolist() == [p for p, _ in brute(Sparse("word1"), 3)]
 
 
-def test_a_source_that_nobody_has_is_named_with_those_there_are(retriever):
-    with pytest.raises(ValueError, match="'guidelines'; there are: large, middle, small"):
-        retriever.search_many([replace(dense((PLUS, 1.0)), sources=("small", "guidelines"))], 3)
-
-
 # after the search --------------------------------------------------------------------------------
 
 
@@ -398,9 +357,8 @@ class Then:
 
 @pytest.mark.parametrize("depth", [0, 5, 20])
 def test_a_reranker_orders_the_deeper_list_and_the_best_k_of_it_are_left(retriever, depth):
-    found, traces = run_retrieval(
-        Then((Rerank(shorter_is_better),), depth), [ASKED], retriever, k=3
-    )
+    steps = (Rerank(shorter_is_better),)
+    found, traces = run_retrieval(Then(steps, depth), [ASKED], retriever, k=3)
     text_of = dict(zip(IDS, TEXTS, strict=True))
     searched = dict(brute(dense((PLUS, 1.0)), max(depth, 3)))
     want = sorted(searched, key=lambda pid: (len(text_of[pid]), pid))[:3]
@@ -411,18 +369,24 @@ def test_a_reranker_orders_the_deeper_list_and_the_best_k_of_it_are_left(retriev
     assert record["pairs"] == len(record["given"]) == max(depth, 3)
 
 
-def test_a_filter_keeps_the_order_and_what_is_at_the_threshold(retriever):
-    (plain, _) = run_retrieval(Then(()), [ASKED], retriever, k=8)
+def test_a_filter_keeps_what_is_at_the_threshold_and_says_where_it_keeps_nothing(retriever):
+    plain, _ = run_retrieval(Then(()), [ASKED], retriever, k=8)
     text_of = dict(zip(IDS, TEXTS, strict=True))
-    lengths = [len(text_of[pid]) for pid in plain["pid"]]
-    threshold = -float(sorted(lengths)[3])
+    threshold = -float(sorted(len(text_of[pid]) for pid in plain["pid"])[3])
     step = Filter(shorter_is_better, threshold)
     found, traces = run_retrieval(Then((step,)), [ASKED], retriever, k=8)
     want = [pid for pid in plain["pid"] if -len(text_of[pid]) >= threshold]
-    assert 4 <= len(want) < 8
-    assert found["pid"].tolist() == want
+    assert 4 <= len(want) < 8 and found["pid"].tolist() == want
     assert found["rank"].tolist() == list(range(1, len(want) + 1))
     assert traces["q"]["after"][0]["emptied"] is False
+    nothing = Filter(shorter_is_better, threshold=1.0)
+    found, traces = run_retrieval(Then((nothing,)), [ASKED], retriever, k=4)
+    assert found.empty and traces["q"]["after"][0]["emptied"] is True
+    assert traces["q"]["error"] == "every passage was filtered out"
+    best = replace(nothing, if_none="best")
+    found, traces = run_retrieval(Then((best,)), [ASKED], retriever, k=4)
+    shortest = min(plain["pid"][:4], key=lambda pid: len(text_of[pid]))
+    assert found["pid"].tolist() == [shortest] and "error" not in traces["q"]
 
 
 def test_a_filter_looks_at_the_k_passages_that_are_wanted_and_nothing_takes_their_place(retriever):
@@ -441,23 +405,6 @@ def test_a_filter_looks_at_the_k_passages_that_are_wanted_and_nothing_takes_thei
     assert set(lengths[4:]) and min(lengths[4:]) >= lengths[2]
 
 
-@pytest.mark.parametrize("if_none", ["nothing", "best"])
-def test_where_a_filter_keeps_nothing_the_trace_says_so_and_a_reader_may_get_the_best(
-    retriever, if_none
-):
-    step = Filter(shorter_is_better, threshold=1.0, if_none=if_none)
-    found, traces = run_retrieval(Then((step,)), [ASKED], retriever, k=4)
-    assert traces["q"]["after"][0]["emptied"] is True
-    if if_none == "nothing":
-        assert found.empty
-        assert traces["q"]["error"] == "every passage was filtered out"
-    else:
-        (plain, _) = run_retrieval(Then(()), [ASKED], retriever, k=4)
-        text_of = dict(zip(IDS, TEXTS, strict=True))
-        assert found["pid"].tolist() == [min(plain["pid"], key=lambda pid: len(text_of[pid]))]
-        assert "error" not in traces["q"]
-
-
 def test_steps_follow_each_other_and_see_the_question_with_its_options_or_another_query(retriever):
     seen = []
 
@@ -472,16 +419,6 @@ def test_steps_follow_each_other_and_see_the_question_with_its_options_or_anothe
     assert [record["pairs"] for record in records] == [6, 6, 2]
     assert records[0]["left"] == records[1]["given"] == sorted(records[0]["given"])
     assert found["pid"].tolist() == sorted(records[0]["given"])[:2]
-
-
-@pytest.mark.parametrize("options", [("yes", "no"), ("yes", "no", "maybe"), ()])
-def test_a_filter_reads_a_question_without_options_that_say_nothing(options):
-    asked = replace(ASKED, options=dict(zip("ABC", options, strict=False)))
-    seen = []
-    Filter(lambda pairs: np.array([seen.append(query) or 1.0 for query, _ in pairs]), 0.0)(
-        asked, [("p1", "a text")]
-    )
-    assert seen == [asked.text]
 
 
 def test_a_step_that_makes_a_passage_up_or_repeats_one_is_refused(retriever):
@@ -502,22 +439,6 @@ def test_a_step_that_makes_a_passage_up_or_repeats_one_is_refused(retriever):
             run_retrieval(Then((step,)), [ASKED], retriever, k=2)
 
 
-def test_failed_expansions_have_no_rows_and_keep_their_error(retriever):
-    given_ = Given((None, REQUESTS["contrast"], None))
-    run, traces = run_retrieval(given_, ask(3), retriever, k=2)
-    assert run["qid"].tolist() == ["1", "1"]
-    assert [t.get("error") for t in traces.values()] == ["broken", None, "broken"]
-    nothing, _ = run_retrieval(Given((None,)), ask(1), retriever)
-    assert nothing.empty and tuple(nothing.columns) == RUN_COLUMNS
-
-
-def test_standard_retrieval_needs_no_llm(retriever):
-    run, _ = run_retrieval(METHODS["standard"], ask(3), retriever, k=2)
-    for question in ask(3):
-        want = [pid for pid, _ in brute(Hypotheses((Text(question.text, 1.0, "query"),)), 2)]
-        assert run[run["qid"] == question.qid]["pid"].tolist() == want
-
-
 # from corpora to an index ------------------------------------------------------------------------
 
 
@@ -535,6 +456,25 @@ def two_corpora(tmp_path, own_folders) -> PassageStore:
         )
     ]
     return PassageStore.build(tmp_path / "two.sqlite", passages)
+
+
+def test_a_corpus_is_stored_once_and_what_is_added_leaves_the_vectors_of_the_others(
+    two_corpora, tmp_path, capsys
+):
+    index_build.build_index(two_corpora, PLAIN, progress=False)
+    more = [Passage("openstax:1", "", "a new text", "openstax", {}), *two_corpora]
+    encoder = Counting()
+    store = PassageStore.build(tmp_path / "more.sqlite", more)
+    index_build.build_index(store, encoder, progress=False)
+    assert {text for _, (_, text) in encoder.seen} == {"a new text"}
+    store = index_build.corpus_store(["ddx-mini"])
+    assert "reading ddx-mini" in capsys.readouterr().err
+    assert index_build.corpus_store(["ddx-mini"]).path == store.path
+    assert capsys.readouterr().err == ""
+    table = index_build.corpus_table(store).set_index("corpus")
+    lengths = {name: [len(p.text) for p in store if p.source == name] for name in table.index}
+    assert table["passages"].to_dict() == {name: len(own) for name, own in lengths.items()}
+    assert table["mean_chars"].to_dict() == {n: round(np.mean(own)) for n, own in lengths.items()}
 
 
 def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(two_corpora):
@@ -557,54 +497,3 @@ def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(two_corpor
     }
     both = index_build.without(index_build.only(index, ["medquad"]), ["medquad:3_GHR_QA"])
     assert kept(both) == {"medquad:30_OTHER/a-1", "GOUT-1"}
-
-
-def test_a_corpus_added_leaves_the_vectors_of_the_others(two_corpora, tmp_path):
-    index_build.build_index(two_corpora, PLAIN, progress=False)
-    more = [Passage("openstax:1", "", "a new text", "openstax", {}), *two_corpora]
-    store = PassageStore.build(tmp_path / "more.sqlite", more)
-    encoder = Counting()
-    index_build.build_index(store, encoder, progress=False)
-    assert {text for _, (_, text) in encoder.seen} == {"a new text"}
-
-
-def test_the_bundled_corpus_is_stored_once_and_described(own_folders, capsys):
-    store = index_build.corpus_store(["ddx-mini"])
-    assert "reading ddx-mini" in capsys.readouterr().err
-    assert index_build.corpus_store(["ddx-mini"]).path == store.path
-    assert capsys.readouterr().err == ""
-    few = index_build.corpus_store(["ddx-mini"], limit=7)
-    assert len(few) == 7 and few.path != store.path
-    assert few.ids() == [pid for pid in store.ids() if pid in few.ids()] != store.ids()[:7]
-
-    table = index_build.corpus_table(store).set_index("corpus")
-    sizes = Counter(p.source for p in store)
-    assert table["passages"].to_dict() == dict(sizes) and sum(sizes.values()) == len(store)
-    for name in sizes:
-        lengths = [len(p.text) for p in store if p.source == name]
-        assert table.loc[name, "mean_chars"] == round(np.mean(lengths))
-        assert min(lengths) <= table.loc[name, "p95_chars"] <= max(lengths)
-    assert "cut" not in table and index_build.files_of(["ddx-mini"]) == ["ddx-mini/passages.jsonl"]
-
-
-def test_passages_that_are_longer_than_the_encoder_reads_are_counted_by_corpus(
-    tmp_path, monkeypatch
-):
-    class Short(HashEncoder):
-        def unread(self, items, tower="article"):
-            return np.array([max(len(text) - 9, 0) for _, text in items])
-
-    texts = [
-        ("a", "some words"),
-        ("b", "few"),
-        ("a", "a"),
-        ("a", "more words"),
-        ("c", "a longer one"),
-    ]
-    passages = [Passage(f"{i}", "t", text, name, {}) for i, (name, text) in enumerate(texts)]
-    store = PassageStore.build(tmp_path / "p.sqlite", passages)
-    monkeypatch.setattr(index_build, "_COUNTED", 2)
-    cut = index_build.corpus_table(store, Short()).set_index("corpus")["cut"]
-    assert cut.to_dict() == {"a": 2, "b": 0, "c": 1}
-    monkeypatch.setattr(index_build, "MOST_COUNTED", 4)
-    assert index_build.corpus_table(store, Short())["cut"].isna().all()
