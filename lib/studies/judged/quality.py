@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib.agreement import agreement_table
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
 from lib.data.judgments import verdicts
-from lib.stats import mean_interval
+from lib.stats import agreement_table, mean_interval
 from lib.studies.evidence.load import load_evidence
 
 IN_POOLS = ("stranger", "order", "repeat")

@@ -15,12 +15,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib.agreement import agreement_table
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
 from lib.data.judgments import HELPFUL
 from lib.datasets import Question
-from lib.stats import mean_interval
+from lib.stats import agreement_table, mean_interval
 from lib.studies.real.measures import ON_TOPIC
 
 LEAST_KAPPA = 0.6
