@@ -10,8 +10,8 @@ from lib.datasets import Question
 from lib.llm.chat import REFERENCE, ChatModel, ledger
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Method
+from lib.parse import YES_NO, names_option
 from lib.run import expand_all
-from lib.studies.naming import YES_NO, names_option
 
 _COSTS = ("calls", "prompt_tokens", "output_tokens")
 

@@ -26,7 +26,7 @@ from lib.profiles import Profile
 PASSAGES = 100
 """Passages of each corpus for each question."""
 
-_LABELLED_IN = {"ddx-mini": "ddx-mini", "bioasq": "bioasq", "real": "bioasq"}
+LABELLED_IN = {"ddx-mini": "ddx-mini", "bioasq": "bioasq", "real": "bioasq"}
 """The benchmark that knows the relevant passages of a question set."""
 
 
@@ -58,7 +58,7 @@ def labelled(profile: Profile, encoder: Encoder) -> frozenset[str]:
         for questions in question_sets(profile.questions, profile.per_set).values()
         for question in questions
     }
-    names = [*profile.benchmarks, *(_LABELLED_IN.get(name, "") for name in profile.questions)]
+    names = [*profile.benchmarks, *(LABELLED_IN.get(name, "") for name in profile.questions)]
     pids = {row["pid"] for row in read_judgments() if row["qid"] in asked}
     # A name-blind benchmark has the labels of the one that it was made from.
     for name in sorted({name.removesuffix("-blind") for name in names if name}):

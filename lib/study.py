@@ -83,6 +83,31 @@ def means(
     return pd.DataFrame(rows)
 
 
+COLUMNS = (
+    "dataset",
+    "answerer",
+    "method",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "n",
+    "setup",
+    "options_visible",
+    "reported",
+    "verdict",
+)
+"""First columns of every stored table of means, empty where one does not apply; a table's own come
+after."""
+
+
+def means_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
+    """``means`` in ``COLUMNS``, an arm being a method; nothing printed stands beside them."""
+    table = means(values).rename(columns={"arm": "method"})
+    table = table.assign(answerer="", setup=setup, options_visible=False)
+    return table.assign(reported=float("nan"), verdict="")[list(COLUMNS)]
+
+
 # what was declared --------------------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ LONGEST_FIRST = (
     "12_",
     "test_notebooks",
     "test_rehearsal",
-    "test_experiment",
+    "test_main_tables",
     "test_corpora",
 )
 """How the names of files begin that take long, so that no process is left alone with one."""

@@ -12,11 +12,11 @@ import pytest
 
 from lib.base.provenance import read_result
 from lib.profiles import load_profile
-from lib.studies.main_tables.long_tables import COLUMNS
 from lib.studies.slhyde import cmedir_study as study
 from lib.studies.slhyde.cmedir import BASELINES, load_cmedir
 from lib.studies.slhyde.cmirb import MEASURES, Task, measure_task
 from lib.studies.slhyde.evaluate import bm25_run
+from lib.study import COLUMNS
 
 SEARCHES = {
     "痛风不能吃什么": [("痛风患者的饮食禁忌", "4"), ("痛风的历史", "1")],

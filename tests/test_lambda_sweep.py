@@ -692,13 +692,11 @@ def test_the_grid_and_the_study_give_one_number_under_one_name(own_folders):
     profile = load_profile("mini", lambdas=(1.0,), encoder="hash", answerers=())
     lab = open_experiment(profile)
     runs = pd.concat(
-        lab.grid.run(arm, d)
-        for d in lab.grid.sets
-        for arm in ("chr", "chr+rotation", "chr+stranger")
+        lab.run_of(arm, d) for d in lab.sets for arm in ("chr", "chr+rotation", "chr+stranger")
     )
     targets, mimics = lab.relevance()
     quality = lab.quality(runs, targets, mimics).groupby("method")[list(METRICS)].mean()
-    values = Benchmarks(profile, lab.grid.retriever.encoder).results("ddx-mini")["curves"]
+    values = Benchmarks(profile, lab.retriever.encoder).results("ddx-mini")["curves"]
     arms_of = {
         "chr": "chr@1",
         "chr+rotation": "chr+rotation@1",

@@ -1,81 +1,112 @@
-"""The grid: cells made once, made anew when anything behind them changes, NOT RUN when they must.
-
-One new method, registered like any other, goes all the way to the tables.
-"""
+"""The grid and the paper's tables on small made-up sets: made once, remade when anything behind
+them changes, NOT RUN when they must; and what anyone can count again in what is kept."""
 
 from __future__ import annotations
 
-import csv
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lib.base import provenance
-from lib.base.paths import results
+from lib.base import paths, provenance
+from lib.benchmarks import ddx_mini
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.datasets import Question, load_questions, question_sets, sampled
+from lib.datasets import Question, load_questions, sampled
 from lib.embed import HashEncoder
-from lib.llm.chat import REFERENCE, ChatModel, Reply, ScriptedChat
+from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import Recorder
 from lib.methods import METHODS, Budget, Expansion, Hypotheses, Sparse, Text
+from lib.methods.base import question_alone
+from lib.methods.chr import CHR
+from lib.plots import figures
+from lib.plots.labels import colour_of
 from lib.profiles import load_profile, methods_of
+from lib.query_spec import DRAWS
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
 from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from lib.studies.main_tables.accuracy import accuracy_table, cost_table
-from lib.studies.main_tables.cells import DEPTH, NO_RETRIEVAL, RANDOM, Grid
-from lib.studies.main_tables.controls import CONTROLS
+from lib.stats import Pair, claims, long_values
+from lib.studies.main_tables import accuracy, again, tables
+from lib.studies.main_tables.experiment import (
+    CHOSEN,
+    CONTROLS,
+    DEPTH,
+    NAMED,
+    NO_RETRIEVAL,
+    RANDOM,
+    RUN_COLUMNS,
+    Experiment,
+    open_experiment,
+)
+from lib.study import COLUMNS
+from tests.fault_server import FaultServer
 
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
 IDS = [f"{i:03d}" for i in range(30)]
-SET = [
-    Question(
-        f"{i:04d}", f"What helps in case {i}?", {"A": "gout", "B": f"part {i}"}, "AB"[i % 2], "mine"
-    )
-    for i in range(6)
-]
 """Ids of questions and passages that look like numbers, as MedQA's and PubMed's do."""
+ARMS = (*METHODS, CHOSEN, *CONTROLS, RANDOM, *NO_RETRIEVAL)
 
 
-ARMS = (*METHODS, *CONTROLS, RANDOM, *NO_RETRIEVAL)
+def cases(n: int, **options) -> list[Question]:
+    options = options or {"A": "gout", "B": "sepsis"}
+    return [
+        Question(f"{i:04d}", f"What in case {i}?", options, "AB"[i % 2], "mine") for i in range(n)
+    ]
+
+
+SET = cases(6)
 
 
 class Says(ChatModel):
-    """Answers every kind of prompt and counts; the words follow from the question."""
+    """Answers every kind of prompt with words of its own for each case, and counts by method.
+
+    On ``sick`` cases it says nothing that can be used; ``said`` is H+ by case where it is given.
+    """
 
     name = "says"
 
-    def __init__(self, tokens: int | None = 7):
-        self.asked, self.tokens, self.broken = Counter(), tokens, ()
+    def __init__(self, tokens: int | None = 5, sick: tuple[str, ...] = (), said=(), word="gout"):
+        self.asked, self.tokens, self.sick = Counter(), tokens, sick
+        self.said, self.word = dict(said), word
 
     def _say(self, messages, n, options):
-        text = "\n".join(m["content"] for m in messages)
-        case = next(c for c in (f"case {i}" for i in range(10)) if c in text)
-        self.asked[case] += 1
+        text = "\n".join(message["content"] for message in messages)
+        case = next((c for c in (f"case {i}" for i in range(9)) if c in text), "no case")
+        self.asked[current_tag().get("method", "")] += n
+        said = f"{self.word} in {case} is part of it"
         if options.get("choices"):
             said = json.dumps({c: -float(i) for i, c in enumerate(options["choices"])})
         elif "answer_choice" in text:
-            said = json.dumps({"answer_choice": "A"})
+            said = json.dumps({"answer_choice": "AB"[len(text) % 2]})
         elif options["schema"]:
-            keys = options["schema"]["properties"].items()
-            fills = {"array": [f"part {case}"], "string": f"of {case}"}
-            said = json.dumps({k: fills[v["type"]] for k, v in keys})
-            said = said.replace('"H_minus": "of', '"H_minus": "sepsis not')
-        else:
-            said = f'gout in "{case}" is part of it'
-        said = "" if case in self.broken else said
+            fills = {"array": [f"part {case}"], "string": f"{self.word} of {case}"}
+            keys = {k: fills[v["type"]] for k, v in options["schema"]["properties"].items()}
+            if "H_plus" in keys:
+                keys |= {"H_plus": self.said.get(case, keys["H_plus"])}
+                keys |= {"H_minus": f"sepsis of part {case[-1:]}, not {case}"}
+            said = json.dumps(keys)
+        if case in self.sick:
+            said = ""
         return [Reply(said, "stop", self.tokens, self.tokens, 0.1, self.name, i) for i in range(n)]
 
 
-class Asked(HashEncoder):
+class Silent(Says):
+    """A model that must not be asked."""
+
+    def _say(self, messages, n, options):
+        raise AssertionError("an LLM was asked")
+
+
+class Counted(HashEncoder):
     """The hash encoder, which counts how often it is asked."""
 
     calls = 0
@@ -93,37 +124,26 @@ def one_hash_of_the_code(monkeypatch):
 
 @pytest.fixture
 def make(own_folders):
-    """make(**changes) -> a Grid over the same passages, nothing carried over but the files."""
+    """make(**changes) -> an Experiment on the same passages; nothing is carried over but files."""
     encoder = HashEncoder(dim=64)
     passages = [Passage(i, f"Title {i}", t, "mine", {}) for i, t in zip(IDS, TEXTS, strict=True)]
     store = PassageStore.build(own_folders / "store.sqlite", passages)
     index = DenseIndex([encoder.encode(TEXTS, "article")], IDS)
 
-    def grid(**changes) -> Grid:
+    def opened(questions=SET, k: int = 3, asked: int = 0, **changes) -> Experiment:
+        profile = replace(load_profile("mini"), name="test", k=k, asked=asked)
+        methods = methods_of(profile)
         settings = {
-            "profile": "test",
-            "sets": {"mine": SET},
+            "profile": profile,
+            "sets": {"mine": questions},
             "llm": Says(),
-            "k": 3,
-            "methods": methods_of(load_profile("mini")),
-            "behind": {},
-            "data": (),
-            "retriever": Retriever(index, Asked(dim=64), store, BM25Index.build(TEXTS, IDS)),
+            "methods": methods | {CHOSEN: replace(methods["chr"], name=CHOSEN, lam=0.4)},
+            "readers": [EvidenceReader(encoder)],
+            "retriever": Retriever(index, Counted(dim=64), store, BM25Index.build(TEXTS, IDS)),
         }
-        return Grid(**settings | changes)
+        return Experiment(**settings | changes)
 
-    return grid
-
-
-class Silent:
-    """An LLM that must not be asked."""
-
-    name = Says.name
-
-    def generate(self, *_, **__):
-        raise AssertionError("an LLM was asked")
-
-    tag = staticmethod(ChatModel.tag)
+    return opened
 
 
 def readers_of(llm) -> list:
@@ -134,7 +154,7 @@ def readers_of(llm) -> list:
     ]
 
 
-# the contract of every arm -----------------------------------------------------------------------
+# cells -------------------------------------------------------------------------------------------
 
 
 def found(arm: str, question: Question) -> int:
@@ -145,147 +165,110 @@ def found(arm: str, question: Question) -> int:
     return min(DEPTH, sum(bool(words & set(re.findall(r"\w+", t.lower()))) for t in TEXTS))
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_every_arm_gives_runs_contexts_and_answers(arm, make):
-    grid = make()
-    searched = arm not in NO_RETRIEVAL
-    contexts = grid.contexts(arm, "mine", SET)
-    if searched:
-        run = grid.run(arm, "mine")
-        assert list(run.columns) == ["dataset", "method", "qid", "rank", "pid", "score"]
-        assert set(run["method"]) == {arm} and set(run["dataset"]) == {"mine"}
-        for question, context in zip(SET, contexts, strict=True):
-            own = run[run["qid"] == question.qid]
-            assert list(own["rank"]) == list(range(1, found(arm, question) + 1))
-            assert own["pid"].is_unique and own["score"].is_monotonic_decreasing
-            assert [p.pid for p in context] == list(own["pid"])[:3]
-            assert all(p.text == TEXTS[int(p.pid)] for p in context)
-    elif arm == "closed_book":
-        assert contexts == [[]] * len(SET)
-    else:
-        assert [[p.text for p in c] for c in contexts] == [
-            [f"of case {i}", f"sepsis not case {i}"] for i in range(6)
-        ]
-    for reader in readers_of(Says()):
-        told = grid.answers(arm, "mine", reader)
-        if arm == "closed_book" and not reader.needs_llm:
-            assert told is None
-            continue
-        assert list(told["qid"]) == [q.qid for q in SET]
-        assert list(told["gold"]) == [q.answer for q in SET]
-        assert set(told["letter"]) <= {"A", "B"} and set(told["reader"]) == {reader.name}
-        again = reader.answer_all(SET, contexts)
-        assert list(told["letter"]) == [a.letter for a in again]
-    assert grid.missing == []
+def test_every_arm_gives_runs_contexts_and_answers(make):
+    lab = make()
+    assert set(lab.arms) == set(ARMS)
+    for arm in ARMS:
+        contexts = lab.contexts(arm, "mine", SET)
+        if arm == "closed_book":
+            assert contexts == [[]] * len(SET)
+        elif arm == "hypotheses_as_context":
+            texts = [[passage.text for passage in context] for context in contexts]
+            assert texts[1] == ["gout of case 1", "sepsis of part 1, not case 1"]
+        else:
+            run = lab.run_of(arm, "mine")
+            assert list(run.columns) == RUN_COLUMNS and set(run["method"]) == {arm}
+            for question, context in zip(SET, contexts, strict=True):
+                own = run[run["qid"] == question.qid]
+                assert list(own["rank"]) == list(range(1, found(arm, question) + 1)), arm
+                assert own["pid"].is_unique and own["score"].is_monotonic_decreasing, arm
+                assert [p.pid for p in context] == list(own["pid"])[:3], arm
+                assert all(p.text == TEXTS[int(p.pid)] for p in context)
+        for reader in readers_of(Says()):
+            answers = lab.answers_of(arm, "mine", reader)
+            if arm == "closed_book" and not reader.needs_llm:
+                assert answers is None
+                continue
+            assert list(answers["qid"]) == [q.qid for q in SET]
+            assert list(answers["gold"]) == [q.answer for q in SET]
+            again_ = reader.answer_all(SET, contexts)
+            assert list(answers["letter"]) == [answer.letter for answer in again_], arm
+    assert lab.missing == {}
 
 
-def test_a_larger_k_is_read_whole(make):
-    grid = make(k=DEPTH + 4)
+def test_a_larger_k_is_read_whole_and_random_passages_are_the_questions_own(make):
+    lab = make(k=DEPTH + 4)
     for arm in ("standard", RANDOM):
-        assert {len(c) for c in grid.contexts(arm, "mine", SET)} == {DEPTH + 4}
-    small = make(k=99)
-    assert {len(c) for c in small.contexts(RANDOM, "mine", SET)} == {len(TEXTS)}
-
-
-def test_random_passages_are_the_questions_own_and_stay_the_same(make):
-    one = make().run(RANDOM, "mine")
-    two = make(profile="other", sets={"mine": SET[::-1]}).run(RANDOM, "mine")
-    columns = ["qid", "rank", "pid"]
-    assert one[columns].equals(two[columns].sort_values(["qid", "rank"], ignore_index=True))
+        assert {len(c) for c in lab.contexts(arm, "mine", SET)} == {DEPTH + 4}
+    assert {len(c) for c in make(k=99).contexts(RANDOM, "mine", SET)} == {len(TEXTS)}
+    one = lab.run_of(RANDOM, "mine")[["qid", "rank", "pid"]]
+    two = make(k=DEPTH + 4, sets={"mine": SET[::-1]}).run_of(RANDOM, "mine")[one.columns]
+    assert one.equals(two.sort_values(["qid", "rank"], ignore_index=True))
     assert len(set(one.groupby("qid")["pid"].agg(tuple))) == len(SET)
 
 
-# made once ---------------------------------------------------------------------------------------
+def cells_of(lab: Experiment, llm) -> list[pd.DataFrame]:
+    arms = ("standard", "chr", "csqe", "chr+rotation")
+    made = [lab.run_of(arm, "mine") for arm in arms] + [lab.expanded_of("chr", "mine")]
+    return made + [lab.answers_of("chr", "mine", reader) for reader in readers_of(llm)]
 
 
-def test_a_second_grid_reads_its_cells_and_asks_nobody(make):
-    grid = make()
-    llm = Says()
-    first = [grid.run(a, "mine") for a in ("standard", "chr", "csqe", "chr+rotation")]
-    first += [grid.expanded("chr", "mine")]
-    first += [grid.answers("chr", "mine", reader) for reader in readers_of(llm)]
-    again = make(llm=Silent())
-    second = [again.run(a, "mine") for a in ("standard", "chr", "csqe", "chr+rotation")]
-    second += [again.expanded("chr", "mine")]
-    second += [again.answers("chr", "mine", reader) for reader in readers_of(Silent())]
-    for a, b in zip(first, second, strict=True):
+def test_a_second_run_reads_its_cells_and_asks_nobody(make):
+    lab = make()
+    first = cells_of(lab, Says())
+    again_ = make(llm=Silent())
+    for a, b in zip(first, cells_of(again_, Silent()), strict=True):
         pd.testing.assert_frame_equal(a, b)
-    assert again.retriever.encoder.calls == 0 and grid.retriever.encoder.calls > 0
+    assert again_.retriever.encoder.calls == 0 < lab.retriever.encoder.calls
 
 
-class Changed(Says):
-    """The same model, which has learnt to say something else."""
+def test_a_killed_run_goes_on_where_it_was(make):
+    class Killed(Says):
+        def _say(self, messages, n, options):
+            if self.asked.total() == 20:
+                raise KeyboardInterrupt
+            return super()._say(messages, n, options)
 
-    def _say(self, messages, n, options):
-        replies = super()._say(messages, n, options)
-        return [replace(r, text=r.text.replace("of case", "sepsis, not gout, in")) for r in replies]
-
-
-RECORDED = ("chr", "hyde", "csqe", "chr+rotation")
+    model = Killed()
+    with pytest.raises(KeyboardInterrupt):
+        make(readers=[ChatReader(model, "chat", workers=1)]).answers()
+    rest = Says()
+    answers = make(readers=[ChatReader(rest, "chat", workers=1)]).answers()
+    # Three cells of six questions were whole; the fourth is begun anew.
+    assert rest.asked.total() == len(ARMS) * len(SET) - 18 == len(answers) - 18
 
 
 def recorded_cells(make, llm: Says, file) -> tuple[list[pd.DataFrame], int]:
     """Cells whose texts and answers are recorded in ``file``, and how often ``llm`` was asked."""
     before = llm.asked.total()
     with Recorder(llm, file) as recorder:
-        grid = make(llm=recorder)
-        readers = (EvidenceReader(HashEncoder(dim=64)), ChatReader(recorder, "chat"))
-        found = [grid.expanded(arm, "mine") for arm in ("chr", "hyde")]
-        found += [grid.run(arm, "mine") for arm in RECORDED]
-        found += [
-            grid.answers(arm, "mine", r) for arm in (*RECORDED, *NO_RETRIEVAL) for r in readers
-        ]
-    return [table for table in found if table is not None], llm.asked.total() - before
+        lab = make(llm=recorder)
+        arms = ("chr", "hyde", "csqe", "chr+rotation")
+        made = [lab.expanded_of(arm, "mine") for arm in arms[:2]]
+        made += [lab.run_of(arm, "mine") for arm in arms]
+        for arm in (*arms, *NO_RETRIEVAL):
+            made += [lab.answers_of(arm, "mine", reader) for reader in readers_of(recorder)[:2]]
+    return [table for table in made if table is not None], llm.asked.total() - before
 
 
 def test_cells_follow_what_is_recorded_and_not_the_name_of_the_model(make, tmp_path):
     file = tmp_path / "live.jsonl"
     first, asked = recorded_cells(make, Says(), file)
-    again, asked_again = recorded_cells(make, Says(), file)
-    assert asked > 0 == asked_again, "what is recorded is not asked again"
-    for a, b in zip(first, again, strict=True):
-        pd.testing.assert_frame_equal(a, b)
-    file.unlink()
-    changed, asked = recorded_cells(make, Changed(), file)
-    assert asked > 0 and "sepsis" in changed[0]["H_plus"][0] not in first[0]["H_plus"].tolist()
-    assert not first[2].equals(changed[2]), "what CHR found"
-    file.unlink()
-    back, _ = recorded_cells(make, Says(), file)
-    for a, b in zip(first, back, strict=True):
-        pd.testing.assert_frame_equal(a, b)
-
-
-def test_a_recording_that_is_added_to_makes_no_other_cell_anew(make, tmp_path):
-    file = tmp_path / "live.jsonl"
-    recorded_cells(make, Says(), file)
     with Recorder(Says(), file) as recorder:
         recorder.generate([{"role": "user", "content": "case 1, and something else"}])
-        grid = make(llm=recorder)
-        grid.run("chr", "mine")
-    assert grid.retriever.encoder.calls == 0, "nothing was searched again"
-
-
-IN_PLACE = {
-    "text": {"text": "What harms in case 0?"},
-    "options": {"options": {"A": "part 4", "B": "gout"}},
-    "answer": {"answer": "B"},
-}
-
-
-@pytest.mark.parametrize("changed", IN_PLACE.values(), ids=IN_PLACE)
-def test_a_question_that_is_changed_in_place_makes_its_cells_anew(
-    changed, make, monkeypatch, tmp_path
-):
-    def cells(asked: list[Question]) -> list[pd.DataFrame]:
-        grid, reader = make(sets={"mine": asked}), EvidenceReader(HashEncoder(dim=64))
-        return [grid.run("standard", "mine"), grid.answers("standard", "mine", reader)]
-
-    edited = [replace(SET[0], **changed), *SET[1:]]
-    before, after = cells(SET), cells(edited)
-    assert any(not old.equals(new) for old, new in zip(before, after, strict=True))
-    monkeypatch.setenv("CHR_OUT", str(tmp_path / "fresh"))  # where nothing was made before
-    for new, fresh in zip(after, cells(edited), strict=True):
-        pd.testing.assert_frame_equal(new, fresh)
+        lab = make(llm=recorder)
+        lab.run_of("chr", "mine")
+        assert lab.retriever.encoder.calls == 0, "what was added belongs to no other cell"
+    again_, asked_again = recorded_cells(make, Says(), file)
+    assert asked > 0 == asked_again, "what is recorded is not asked again"
+    file.unlink()
+    changed, _ = recorded_cells(make, Says(word="lupus"), file)
+    assert "lupus" in changed[0]["H_plus"][0] and not first[2].equals(changed[2])
+    file.unlink()
+    back, _ = recorded_cells(make, Says(), file)
+    for a, b, c in zip(first, again_, back, strict=True):
+        pd.testing.assert_frame_equal(a, b)
+        pd.testing.assert_frame_equal(a, c)
 
 
 @dataclass(frozen=True)
@@ -297,16 +280,19 @@ class Mine:
     weight: float = 0.5
     needs_llm: bool = True
     options_visible: bool = False
+    max_tokens: int = 77
+    colour: ClassVar[str] = "#123456"
 
     def budget(self) -> Budget:
         """One request for one text."""
-        return Budget((("mine", 0),), 1, 256)
+        return Budget((("mine", 1),), 1, self.max_tokens)
 
     def expand(self, question, llm, search) -> Expansion:
-        """Ask for advice and put it beside the question."""
-        replies = llm.generate([{"role": "user", "content": question.text}])
+        """Look once, ask for advice on what was found, and put it beside the question."""
+        hits = search(question_alone(question), 1)
+        replies = llm.generate([{"role": "user", "content": f"{question.text} {hits[0][1]}"}])
         texts = [Text(question.text, 1.0, "query", "question")]
-        texts += [Text(w, self.weight) for w in (*self.words, replies[0].text)]
+        texts += [Text(word, self.weight) for word in (*self.words, replies[0].text)]
         return Expansion(Hypotheses(tuple(texts)), {"replies": replies})
 
 
@@ -314,99 +300,88 @@ CHANGES = {
     "k": {"k": 2},
     "a setting": {"methods": {"mine": Mine(weight=0.7)}},
     "a setting that is a tuple": {"methods": {"mine": Mine(words=("gout", "sepsis"))}},
-    "the questions": {"sets": {"mine": SET[:5]}},
+    "how many questions": {"questions": SET[:5]},
+    "a question's text": {"questions": [replace(SET[0], text="What, case 0?"), *SET[1:]]},
+    "its options": {"questions": [replace(SET[0], options={"A": "x", "B": "y"}), *SET[1:]]},
+    "its answer": {"questions": [replace(SET[0], answer="B"), *SET[1:]]},
     "what is behind": {"behind": {"encoder": "another"}},
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_cell_is_made_anew_when_anything_behind_it_changes(change, make):
-    same = {"methods": {"mine": Mine()}}
-    make(**same).run("mine", "mine")
+    same, reader = {"methods": {"mine": Mine()}}, ChatReader(Says(), "chat")
+    make(**same).answers_of("mine", "mine", reader)
     kept = make(**same)
-    kept.run("mine", "mine")
-    assert kept.llm.asked.total() == 0
-    changed = make(**same | change)
-    changed.run("mine", "mine")
-    assert changed.llm.asked.total() == len(changed.sets["mine"])
-    for reader in readers_of(Says())[1:]:
-        kept.answers("mine", "mine", reader)
-        asked = reader.llm.asked.total()
-        changed.answers("mine", "mine", reader)
-        assert reader.llm.asked.total() == asked + len(changed.sets["mine"]) > asked > 0
+    reader.llm.asked.clear()
+    kept.answers_of("mine", "mine", reader)
+    assert kept.llm.asked.total() == reader.llm.asked.total() == 0
+    changed = make(**same | CHANGES[change])
+    changed.answers_of("mine", "mine", reader)
+    asked = len(changed.sets["mine"])
+    assert changed.llm.asked.total() == reader.llm.asked.total() == asked
 
 
-class Other(Says):
-    """Another model."""
+def test_answers_are_made_anew_for_another_model_setting_or_kind_of_reader(make):
+    class Other(Says):
+        name = "other"
 
-    name = "other"
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda llm: ChatReader(Other(), "r"),
-        lambda llm: ChatReader(llm, "r", max_tokens=9),
-        lambda llm: ChoiceReader(llm, "r"),
-        lambda llm: EvidenceReader(HashEncoder(dim=64), "r"),
-    ],
-)
-def test_answers_are_made_anew_for_another_model_setting_or_kind_of_reader(other, make):
-    grid, reader = make(), ChatReader(Says(), "r")
-    before = grid.answers("standard", "mine", reader)
-    asked = reader.llm.asked.total()
-    grid.answers("standard", "mine", replace(reader))
-    assert reader.llm.asked.total() == asked == len(SET)
-    second = other(reader.llm)
-    after = grid.answers("standard", "mine", second)
-    assert list(after["rule"]) != list(before["rule"]) or second.llm.asked.total() > 0
-    back = grid.answers("standard", "mine", reader)
-    assert reader.llm.asked.total() > asked and back.equals(before)
-
-
-def test_another_encoder_of_the_evidence_reader_makes_the_answers_anew(make):
-    grid = make()
+    lab = make()
+    readers = [
+        ChatReader(Says(), "r"),
+        ChatReader(Other(), "r"),
+        ChatReader(Says(), "r", max_tokens=9),
+        ChoiceReader(Says(), "r"),
+    ]
+    for reader in readers:
+        for wanted in (len(SET), 0):
+            reader.llm.asked.clear()
+            lab.answers_of("standard", "mine", reader)
+            assert reader.llm.asked.total() == wanted
     for dim in (64, 64, 32):
-        encoder = Asked(dim=dim)
-        grid.answers("standard", "mine", EvidenceReader(encoder))
-        last = encoder.calls
-    assert last > 0
+        encoder = Counted(dim=dim)
+        lab.answers_of("standard", "mine", EvidenceReader(encoder))
+    assert encoder.calls > 0
 
 
-def test_fewer_questions_are_a_cell_of_their_own_and_always_the_same(make):
-    grid, reader = make(), EvidenceReader(HashEncoder(dim=64))
-    some = grid.answers("standard", "mine", reader, 3)
-    backwards = make(profile="other", sets={"mine": SET[::-1]})
-    again = backwards.answers("standard", "mine", reader, 3)
-    assert len(some) == 3 and list(some["qid"]) == list(again["qid"])
+def test_what_asks_an_llm_is_run_on_a_sample_and_the_rest_on_every_question(make):
+    lab = make(asked=2, samples={"two": 2})
+    few = {q.qid for q in sampled(SET, 2)}
+    for arm in ARMS:
+        written = "chr" in arm or arm == "hypotheses_as_context"
+        written |= getattr(METHODS.get(arm), "needs_llm", False)
+        wanted = few if written else {q.qid for q in SET}
+        assert {q.qid for q in lab.questions(arm, "mine")} == wanted, arm
+        if arm not in NO_RETRIEVAL:
+            assert set(lab.run_of(arm, "mine")["qid"]) == wanted
+    two = EvidenceReader(HashEncoder(dim=64), "two")
+    assert set(lab.answers_of("standard", "mine", two)["qid"]) == few
+    assert set(lab.answers_of("standard", "mine", lab.readers[0])["qid"]) == {q.qid for q in SET}
+    assert set(lab.expanded_of("chr", "mine")["qid"]) == few
 
 
 # not run, failed, nothing found ------------------------------------------------------------------
 
 
-def test_a_miss_is_not_run_with_one_row_and_its_command(make, tmp_path):
-    recorder = Recorder(None, tmp_path / "absent.jsonl", "replay")
-    grid = make(llm=recorder)
-    how = "llm = lib.llm.connect('record:absent.jsonl=small'), and run this again"
-    for _ in range(2):
-        assert grid.run("chr", "mine") is None
-        assert grid.missing == [{"dataset": "mine", "method": "chr", "reader": "", "how": how}]
-    assert len(grid.run("standard", "mine")) == DEPTH * len(SET)
-    reader = EvidenceReader(HashEncoder(dim=64))
-    assert grid.answers("chr+rotation", "mine", reader) is None
-    assert grid.answers("hypotheses_as_context", "mine", reader) is None
-    assert grid.answers("standard", "mine", ChatReader(recorder, "chat")) is None
-    assert {(m["method"], m["reader"]) for m in grid.missing} == {
-        ("chr", ""),
-        ("chr+rotation", ""),
-        ("chr+rotation", "evidence reader"),
-        ("hypotheses_as_context", "evidence reader"),
-        ("standard", "chat"),
-    }
-    assert len(grid.missing) == 5 and {m["how"] for m in grid.missing} == {how}
-    assert not list(results("test").rglob("*chr*"))
-    grid.llm = Says()
-    assert grid.run("chr", "mine") is not None  # nothing of the failure was kept
+def test_without_a_recording_a_cell_is_not_run_and_its_command_is_named(make, tmp_path):
+    silent = Recorder(None, tmp_path / "none.jsonl", "replay")
+    lab = make(
+        llm=silent,
+        methods={"standard": METHODS["standard"], "chr": METHODS["chr"]},
+        readers=[ChatReader(silent, "r")],
+    )
+    assert len(lab.run_of("standard", "mine")) == DEPTH * len(SET)
+    answers = lab.answers()
+    made = (answers, lab.expanded(), tables.table3(lab), tables.claims(lab, answers))
+    more = (tables.table2(lab, answers), tables.figure5(lab, (0.0, 1.0), {}))
+    assert all(table.empty and len(table.columns) > 3 for table in (*made, *more))
+    assert set(tables.table1(lab, answers)["method"]) == {"majority"}
+    how = "llm = lib.llm.connect('record:none.jsonl=small'), and run this again"
+    assert set(lab.not_run()["how"]) == {how} and set(lab.not_run()["sets"]) == {1}
+    assert {("mine", "chr", ""), ("mine", "standard", "r")} < set(lab.missing)
+    assert not list(paths.results("test").glob("cells/*chr*"))
+    lab.llm = Says()
+    assert lab.run_of("chr", "mine") is not None  # nothing of the failure was kept
 
 
 @dataclass(frozen=True)
@@ -421,201 +396,571 @@ class Unheard(Mine):
 
 
 def test_what_fails_or_finds_nothing_has_a_row_of_rank_0_and_an_empty_context(make):
-    grid = make(methods={"unheard": Unheard(), "chr": METHODS["chr"]})
-    run = grid.run("unheard", "mine")
+    methods = {"unheard": Unheard(), "chr": METHODS["chr"]}
+    lab = make(methods=methods, llm=Says(sick=("case 2", "case 4")))
+    run = lab.run_of("unheard", "mine")
     assert list(run["qid"]) == [q.qid for q in SET]
     assert set(run["rank"]) == {0} and set(run["pid"]) == {""}
-    assert grid.contexts("unheard", "mine", SET) == [[]] * len(SET)
-    expanded = grid.expanded("unheard", "mine")
+    assert lab.contexts("unheard", "mine", SET) == [[]] * len(SET)
+    expanded = lab.expanded_of("unheard", "mine")
     assert list(expanded["error"]) == ["", "nothing was said"] * 3
-    grid.llm.broken = ("case 2", "case 4")
-    run = grid.run("chr", "mine")
-    failed = run[run["rank"] == 0]
-    assert list(failed["qid"]) == ["0002", "0004"] and len(run) == 2 + DEPTH * 4
-    contexts = dict(zip((q.qid for q in SET), grid.contexts("chr", "mine", SET), strict=True))
-    assert {q: len(c) for q, c in contexts.items()} == {
-        q.qid: 0 if q.qid in ("0002", "0004") else 3 for q in SET
-    }
-    hypotheses = grid.contexts("hypotheses_as_context", "mine", SET)
-    assert [len(c) for c in hypotheses] == [2, 2, 0, 2, 0, 2]
-    control = grid.run("chr+stranger", "mine")
-    assert set(control[control["rank"] == 0]["qid"]) == {"0002", "0004"}
-    assert (grid.expanded("chr", "mine")["error"] != "").sum() == 2
+    for arm in ("chr", "chr+stranger"):
+        run = lab.run_of(arm, "mine")
+        assert list(run[run["rank"] == 0]["qid"]) == ["0002", "0004"]
+        assert len(run) == 2 + DEPTH * 4
+    for arm, n in (("chr", 3), ("hypotheses_as_context", 2)):
+        contexts = lab.contexts(arm, "mine", SET)
+        assert [len(context) for context in contexts] == [n, n, 0, n, 0, n]
+    assert (lab.expanded_of("chr", "mine")["error"] != "").sum() == 2
 
 
-# what expansions say and cost --------------------------------------------------------------------
-
-
-def test_expansions_are_costed_by_what_was_measured(make):
-    grid = make()
-    for arm, calls, tokens in (("standard", 0, 0), ("chr", 1, 7), ("hyde", 1, 21)):
-        table = grid.expanded(arm, "mine")
+@pytest.mark.parametrize("tokens", [7, None])
+def test_expansions_are_costed_by_what_was_measured_and_never_as_0(tokens, make):
+    lab = make(llm=Says(tokens))
+    for arm, calls, replies in (("standard", 0, 0), ("chr", 1, 1), ("hyde", 1, 3)):
+        table = lab.expanded_of(arm, "mine")
         assert set(table["calls"]) == {calls} and list(table["qid"]) == [q.qid for q in SET]
-        assert set(table["output_tokens"]) == set(table["prompt_tokens"]) == {tokens}
-    said = grid.expanded("chr", "mine")
-    assert list(said["H_plus"]) == [f"of case {i}" for i in range(6)]
-    assert set(grid.expanded("hyde", "mine")["H_minus"]) == {""}
-
-
-@pytest.mark.parametrize(
-    "llm",
-    [
-        Says(None),
-        ScriptedChat(
-            [{"match": "H_plus", "text": json.dumps({"H_plus": "N/A", "H_minus": "sepsis"})}]
-        ),
-    ],
-)
-def test_what_was_not_measured_is_missing_and_never_0(llm, make):
-    table = make(llm=llm).expanded("chr", "mine")
-    assert table[["prompt_tokens", "output_tokens"]].isna().all(axis=None)
-    assert set(table["calls"]) == {1} and set(table["error"]) == {""}
-    if llm.name == REFERENCE:
-        assert set(table["H_plus"]) == {"N/A"}  # text, whatever pandas would make of it
-
-
-# question sets -----------------------------------------------------------------------------------
-
-
-def test_ddx_mini_is_split_by_style_without_dev():
-    every = load_questions("ddx-mini")
-    sets = question_sets(["ddx-mini"])
-    tests = [q for q in every if q.split != "dev"]
-    assert len(tests) < len(every)
-    assert set(sets) == {f"ddx-mini {q.subset}" for q in every} and len(sets) == 3
-    assert sorted(q.qid for some in sets.values() for q in some) == sorted(q.qid for q in tests)
-    for label, some in sets.items():
-        assert {f"ddx-mini {q.subset}" for q in some} == {label}
-        assert [q.qid for q in some] == sorted(q.qid for q in some)
-    few = question_sets(["ddx-mini"], 5)
-    assert {len(some) for some in few.values()} == {5}
-
-
-@given(st.permutations(SET), st.integers(0, 8), st.integers(0, 3))
-def test_a_sample_depends_on_the_ids_the_number_and_the_seed_alone(questions, n, seed):
-    some = sampled(questions, n, seed)
-    assert some == sampled(SET, n, seed)
-    assert [q.qid for q in some] == sorted({q.qid for q in some})
-    assert len(some) == (n if 0 < n < len(SET) else len(SET))
-    # What was recorded for a smaller sample serves the larger one.
-    assert {q.qid for q in sampled(SET, n - 1, seed)} <= {q.qid for q in some} or n < 2
-
-
-def test_another_seed_is_another_sample():
-    many = [replace(SET[0], qid=f"{i:03d}") for i in range(100)]
-    assert sampled(many, 10, 0) != sampled(many, 10, 1)
+        for column in ("prompt_tokens", "output_tokens"):
+            if replies and tokens is None:
+                assert table[column].isna().all()
+            else:
+                assert set(table[column]) == {replies * (tokens or 0)}
+    assert list(lab.expanded_of("chr", "mine")["H_plus"]) == [f"gout of case {i}" for i in range(6)]
+    assert set(lab.expanded_of("hyde", "mine")["H_minus"]) == {""}
 
 
 # controls ----------------------------------------------------------------------------------------
 
 
-def test_strangers_come_from_all_sets_and_never_from_the_question_itself(make):
+def test_random_mimics_come_from_all_sets_and_never_from_the_question_itself(make):
     sets = {"one": SET[:2], "two": SET[2:]}
-    grid = make(sets=sets)
-    mimics = {f"sepsis not case {i}" for i in range(6)}
+    lab = make(sets=sets)
+    mimics = {f"sepsis of part {i}, not case {i}" for i in range(6)}
     for name, questions in sets.items():
-        for question, made in zip(questions, grid.controlled("chr+stranger", name), strict=True):
-            own = f"sepsis not case {int(question.qid)}"
-            drawn = {t.text for t in made.request.of("mimic", "stranger")}
+        for question, made in zip(questions, lab.controlled("chr+stranger", name), strict=True):
+            own = f"sepsis of part {int(question.qid)}, not case {int(question.qid)}"
+            drawn = {text.text for text in made.request.of("mimic", "stranger")}
             assert drawn == mimics - {own} and made.request.spec.mimic == "stranger"
-            assert made.trace["H_minus"] == own
-            (first,) = made.request.of("mimic")
-            assert first.text == own
-    draws = {
-        tuple(grid.run("chr+stranger", "one")["pid"]),
-        *(
-            tuple(execute("x", sets["one"], made, grid.retriever, DEPTH)[0]["pid"])
-            for made in (grid.controlled("chr+stranger", "one", draw) for draw in range(5))
-        ),
-    }
-    assert len(draws) == 5  # the first draw is the run's
-
-
-def test_a_control_is_made_anew_when_any_set_changes_and_chr_is_not(make):
-    sets = {"one": SET[:2], "two": SET[2:]}
-    first = make(sets=sets)
-    own = {arm: first.run(arm, "one") for arm in ("chr", *CONTROLS)}
+            assert made.trace["H_minus"] == own == made.request.of("mimic")[0].text
+    own = {arm: lab.run_of(arm, "one") for arm in ("chr", *CONTROLS)}
     fewer = make(sets=sets | {"two": SET[2:3]})
     for arm in CONTROLS:
-        fewer.run(arm, "one")
-    assert fewer.llm.asked.total() == 3
-    again = make(sets=sets | {"two": SET[2:3]}, llm=Silent())
-    assert again.run("chr", "one").equals(own["chr"])
-    again.run("chr+stranger", "one")
-
-
-def test_an_unknown_control_is_refused_with_those_there_are(make):
-    with pytest.raises(ValueError, match="no control 'noise'; there are: chr.stranger"):
-        make().controlled("noise", "mine")
+        fewer.run_of(arm, "one")
+    assert fewer.llm.asked.total() == 3, "a control is made anew when any set changes"
+    assert make(sets=sets, llm=Silent()).run_of("chr", "one").equals(own["chr"])
 
 
 def test_a_question_alone_has_no_control_and_that_is_not_run(make):
     """A search that nobody could make is no search that found nothing."""
-    grid = make(sets={"mine": SET[:1]})
+    lab = make(questions=SET[:1])
     for arm in CONTROLS:
-        assert grid.run(arm, "mine") is None
-    assert {row["method"] for row in grid.missing} == set(CONTROLS)
-    assert {row["how"] for row in grid.missing} == {"ask more questions"}
+        assert lab.run_of(arm, "mine") is None
+    assert lab.missing == {("mine", arm, ""): "ask more questions" for arm in CONTROLS}
 
 
-# a new method ------------------------------------------------------------------------------------
+def test_a_controls_retrieval_is_the_mean_over_its_draws(make):
+    """Each draw by itself: what is published under its name is no single draw's luck."""
+    lab = make()
+    targets = {q.qid: frozenset({"001", "003", "008"}) for q in SET}
+    table = lab.quality(lab.runs(), targets, {}).set_index("method")
+    values = provenance.read_result("values_retrieval", "test")[0]
+    for arm in CONTROLS:
+        each = []
+        for draw in range(DRAWS):
+            made = lab.controlled(arm, "mine", draw)
+            run, _ = execute(arm, SET, made, lab.retriever, 10)
+            found = {q: list(rows["pid"])[:3] for q, rows in run.groupby("qid")}
+            each.append([len(targets[q] & set(found[q])) / 3 for q in targets])
+        mean = np.mean(each, axis=0)
+        assert table.loc[arm, "p_at_5"] == pytest.approx(mean.mean())
+        own = values[(values["arm"] == arm) & (values["metric"] == "p_at_5")].set_index("qid")
+        assert own["value"].reindex(list(targets)).tolist() == pytest.approx(mean, abs=6e-4)
 
 
-def test_a_method_that_is_registered_is_in_every_table(make, monkeypatch):
-    monkeypatch.setitem(METHODS, "mine", Mine())
-    methods = methods_of(load_profile("mini"), mine={"weight": 0.25})
-    assert methods["mine"] == Mine(weight=0.25)
-    grid = make(methods=methods)
-    arms = [a for a in grid.methods if not grid.methods[a].needs_llm or a in ("chr", "mine")]
-    assert set(grid.run("mine", "mine")["method"]) == {"mine"}
-    answers = pd.concat(
-        [grid.answers(a, "mine", r) for a in arms for r in readers_of(Says())[:2]],
-        ignore_index=True,
-    )
-    table = accuracy_table(answers, {a: m.options_visible for a, m in methods.items()})
-    own = table[(table["method"] == "mine") & (table["metric"] == "accuracy")]
-    assert list(own["answerer"]) == ["evidence reader", "chat"] and set(own["n"]) == {len(SET)}
-    assert not own["options_visible"].any()
-    costs = cost_table(pd.concat([grid.expanded(a, "mine") for a in arms]))
-    mine = costs.set_index("method").loc["mine"]
-    assert (mine["calls"], mine["output_tokens"], mine["n"], mine["failed"]) == (1, 7, 6, 0)
-    assert pd.isna(mine["reported_calls"])
+# what a run asks for -----------------------------------------------------------------------------
 
 
-def test_a_grid_needs_no_chr(make):
-    grid = make(methods={"standard": METHODS["standard"]}, llm=None)
-    for arm in ("standard", RANDOM):
-        assert len(grid.run(arm, "mine")) == DEPTH * len(SET)
+def test_the_plan_is_what_a_model_is_really_asked(make):
+    llm = Says()
+    readers = [ChatReader(llm, "chat", max_tokens=9), ChoiceReader(llm, "choice")]
+    lab = make(llm=llm, readers=readers, samples={"choice": 3})
+    plan = lab.plan().set_index("who")
+    lab.expanded()
+    asked = {f"expand: {m}": n for m, n in llm.asked.items() if m != "hplus"}
+    llm.asked.clear()
+    lab.runs()  # CHR at the chosen lambda asks what CHR asked: a recording has it
+    assert set(llm.asked) == {CHOSEN}
+    llm.asked.clear()
+    lab.answers()
+    asked |= {f"answer: {m}": n for m, n in llm.asked.items()}
+    assert asked == plan["generations"].to_dict() and lab.not_run().empty
+    most = (plan["output_tokens_at_most"] / plan["generations"]).to_dict()
+    assert (most["answer: chat"], most["answer: choice"], most["expand: chr"]) == (9, 1, 512)
 
 
-def test_accuracy_is_what_anyone_counts_in_the_answers_file(make):
-    grid, reader = make(), EvidenceReader(HashEncoder(dim=64))
-    answers = pd.concat([grid.answers(a, "mine", reader) for a in ("standard", "chr", "hyde")])
-    table = accuracy_table(answers, {})
-    for arm in ("standard", "chr", "hyde"):
-        (file,) = results("test").glob(f"cells/mine-{arm}-evidence-reader*.csv")
-        with open(file, newline="") as stream:
-            rows = list(csv.DictReader(stream))
-        right = sum(row["letter"] == row["gold"] for row in rows)
-        shown = table[(table["method"] == arm) & (table["metric"] == "accuracy")].iloc[0]
-        assert (shown["value"], shown["n"]) == (right / len(rows), len(SET))
-
-
-def test_what_asks_an_llm_is_run_on_a_sample_and_the_rest_on_every_question(make):
-    grid = make(asked=2)
-    few = {q.qid for q in sampled(SET, 2)}
-    for arm in ARMS:
-        llm = (
-            arm == "hypotheses_as_context"
-            or "chr" in arm
-            or getattr(METHODS.get(arm), "needs_llm", False)
+def test_a_readers_own_server_writes_whatever_the_base_has_recorded(own_folders):
+    pair = json.dumps({"H_plus": "Gout is urate.", "H_minus": "Sepsis is an infection."})
+    file = own_folders / "mine.toml"
+    with FaultServer(text=pair) as server:
+        file.write_text(
+            f'base = "mini"\nencoder = "hash"\nsample = 3\nskip = ["csqe", "thinkqe"]\n'
+            f'llm = "record:{own_folders}/mine.jsonl=openai:org/mine@{server.url}"\n'
         )
-        wanted = few if llm else {q.qid for q in SET}
-        assert {q.qid for q in grid.questions(arm, "mine")} == wanted, arm
-        if arm not in NO_RETRIEVAL:
-            assert set(grid.run(arm, "mine")["qid"]) == wanted
-    reader = readers_of(Says())[0]
-    assert set(grid.answers("standard", "mine", reader)["qid"]) == {q.qid for q in SET}
-    assert set(grid.answers("chr", "mine", reader)["qid"]) == few
-    assert {q.qid for q in grid.questions("standard", "mine", 2)} == few
-    assert set(grid.expanded("chr", "mine")["qid"]) == few
+        profile = load_profile(str(file))
+        lab = open_experiment(profile)
+        table = lab.expanded()
+    assert "texts by org/mine" in profile.title and lab.llm.name == "org/mine"
+    own = table[table["method"] == "chr"]
+    assert own.groupby("dataset")["qid"].nunique().tolist() == [3, 3, 3]
+    assert set(own["H_plus"]) == {"Gout is urate."}
+    asked = [body for body in server.bodies if "H_plus" in json.dumps(body["messages"])]
+    assert len(asked) == 9, "one request for CHR and H+ alone"
+
+
+def test_what_failed_is_asked_for_again_by_a_command_and_nothing_else_is(make, tmp_path, capsys):
+    methods = {name: METHODS[name] for name in ("standard", "query2doc", "hplus", "chr")}
+
+    def opened(llm: Says) -> Experiment:
+        recorder = Recorder(llm, tmp_path / "live.jsonl")
+        return make(llm=recorder, methods=methods, readers=[ChatReader(recorder, "chat")])
+
+    lab = opened(Says(sick=("case 0", "case 2")))
+    lab.answers()
+    table = lab.expanded()
+    failed = table[table["error"] != ""].groupby("method")["qid"].agg(set).to_dict()
+    assert failed == dict.fromkeys(("query2doc", "hplus", "chr"), {"0000", "0002"})
+    message = capsys.readouterr().err
+    assert "6 texts of says could not be used" in message and "make again" in message
+    half = again.expand_again(opened(Says(sick=("case 0",)))).set_index("who")
+    assert half.loc["expand: chr"].tolist() == half.loc["expand: query2doc"].tolist() == [2, 1]
+    well = Says()
+    assert again.expand_again(opened(well))["left"].tolist() == [0, 0]
+    assert well.asked == {"chr": 1, "query2doc": 1}
+    letters = again.answer_again(opened(well)).set_index("who").loc["answer: chat"]
+    assert letters["failed"] > 0 == letters["left"]
+    last = Says()
+    lab = opened(last)
+    assert (lab.answers()["letter"] != "").all() and (lab.expanded()["error"] == "").all()
+    assert last.asked.total() == 0 and capsys.readouterr().err == ""
+
+
+def test_where_everything_is_replayed_nobody_can_be_asked_again(own_folders, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["again", "--profile", "mini", "--limit", "2"])
+    with pytest.raises(ValueError, match="mini-2 only replays.*docs/profiles.md"):
+        again.main()
+
+
+# tables on reference text ------------------------------------------------------------------------
+
+UNRECORDED = {"csqe", "thinkqe"}
+"""Under the hash encoder they are shown other passages than the recorded requests hold."""
+
+
+@dataclass
+class Whole:
+    """Three ddx-mini questions a style, the hash encoder, two readers; the second heard only the
+    closed book. All tables, made once."""
+
+    lab: Experiment
+    runs: pd.DataFrame
+    answers: pd.DataFrame
+    quality: pd.DataFrame
+    table1: pd.DataFrame
+    table2: pd.DataFrame
+    table3: pd.DataFrame
+    figure5: pd.DataFrame
+    claims: pd.DataFrame
+    stored: list[tuple]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("experiment")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHR_CACHE", str(folder / "cache"))
+        patch.setenv("CHR_OUT", str(folder / "out"))
+        patch.setattr(provenance, "code_hash", lambda roots: "the same")
+        chat = {"kind": "chat", "name": "chat", "max_tokens": 64, "sample": 2}
+        chat["llm"] = f"replay:{folder / 'chat.jsonl'}"
+        answerers = ({"kind": "evidence", "name": "evidence reader"}, chat)
+        profile = load_profile("mini", encoder="hash", sample=3, answerers=answerers)
+        with Recorder(Says(), folder / "chat.jsonl") as recorder:
+            asked = load_questions("ddx-mini")
+            ChatReader(recorder, "chat", max_tokens=64).answer_all(asked, [[] for _ in asked])
+        lab = open_experiment(profile)
+        runs, answers, (targets, mimics) = lab.runs(), lab.answers(), lab.relevance()
+        made = Whole(
+            lab,
+            runs,
+            answers,
+            lab.quality(runs, targets, mimics),
+            tables.table1(lab, answers),
+            tables.table2(lab, answers),
+            tables.table3(lab),
+            tables.figure5(lab, (0.0, 0.4, 1.0), targets),
+            tables.claims(lab, answers),
+            [],
+        )
+        for name in ("table1", "table2", "table3", "figure5"):
+            made.stored.append((name, *provenance.read_result(name, "mini")))
+        yield made
+
+
+def accuracy_of(table: pd.DataFrame, method: str, answerer: str) -> dict[str, float]:
+    own = table[(table["metric"] == "accuracy") & (table["method"] == method)]
+    return own[own["answerer"] == answerer].set_index("dataset")["value"].to_dict()
+
+
+def test_what_is_not_recorded_is_not_run_named_and_never_filled_in(whole):
+    searched = set(whole.lab.arms) - {*NO_RETRIEVAL} - UNRECORDED
+    counts = whole.runs.groupby(["dataset", "method"])["qid"].nunique()
+    assert set(counts.index.get_level_values("method")) == searched
+    assert len(counts) == 3 * len(searched) and set(counts) == {3}
+    read = whole.answers.groupby("reader")["method"].unique()
+    assert set(read["evidence reader"]) == searched | {"hypotheses_as_context"}
+    assert set(read["chat"]) == {"closed_book"}
+    for table in (whole.table1, whole.table2, whole.table3, whole.quality):
+        assert len(table) and UNRECORDED.isdisjoint(table["method"])
+    assert set(whole.claims["against"]) == searched & set(METHODS) - {"chr"}
+    assert set(whole.claims["status"]) == {"exploratory"}
+    rows = whole.lab.not_run().set_index(["method", "reader"])
+    assert rows.index.is_unique and rows.loc[("csqe", ""), "sets"] == 3
+    assert "connect('small')" in rows.loc[("csqe", ""), "how"]
+    assert "record:chat.jsonl=openai:says" in rows.loc[("standard", "chat"), "how"]
+
+
+def test_every_stored_table_has_the_same_columns_and_what_it_depends_on(whole):
+    for name, stored, settings in whole.stored:
+        assert tuple(stored)[: len(COLUMNS)] == COLUMNS
+        assert set(stored["setup"]) == {"mini, hash, reference text, k = 5"}
+        assert (stored["verdict"].notna() == stored["reported"].notna()).all(), name
+        inside = stored.dropna(subset=["low"])
+        assert len(inside) == 0 or inside["value"].between(inside["low"], inside["high"]).all()
+        assert (settings["k"], settings["lam"]) == (5, 0.4)
+        assert settings["encoder"].startswith("hash|") and "reference.jsonl" in str(settings)
+
+
+def test_who_saw_the_options_is_said_of_every_arm_that_somebody_wrote_for(whole):
+    seen = whole.table1.groupby("method")["options_visible"].agg(lambda x: set(x.dropna()))
+    for arm in ("chr", CHOSEN, "hplus", "chr+rotation", NAMED, "hypotheses_as_context"):
+        assert seen[arm] == {True}, arm
+    for arm in ("standard", "hyde", "query2doc"):
+        assert seen[arm] == {False}, arm
+    for arm in ("closed_book", RANDOM, "majority"):
+        assert seen[arm] == set(), arm
+    against = whole.claims.set_index("against")["options_visible_against"]
+    assert set(against[against].index) == {"hplus"}
+
+
+def test_table_1_is_what_anyone_counts_in_the_answers(whole):
+    majority = accuracy_of(whole.table1, "majority", "no reader")
+    for dataset, questions in whole.lab.sets.items():
+        counts = Counter(question.answer for question in questions)
+        assert majority[dataset] == max(counts.values()) / len(questions)
+    right = whole.answers["letter"] == whole.answers["gold"]
+    counted = right.groupby([whole.answers[c] for c in ("method", "reader", "dataset")]).mean()
+    for (method, reader), own in counted.groupby(level=[0, 1]):
+        assert accuracy_of(whole.table1, method, reader) == own.droplevel([0, 1]).to_dict()
+
+
+def test_figure_5_begins_at_h_plus_and_its_lambda_1_is_chr(whole):
+    for lam, method in ((0.0, "hplus"), (0.4, CHOSEN), (1.0, "chr")):
+        at = whole.figure5[whole.figure5["lambda"] == lam].set_index(["metric", "series"])
+        shown = at.loc["accuracy, evidence reader", "value"].to_dict()
+        assert shown == pytest.approx(accuracy_of(whole.table1, method, "evidence reader"))
+        own = whole.quality[whole.quality["method"] == method].set_index("dataset")
+        assert at.loc["P@k", "value"].to_dict() == pytest.approx(own["p_at_5"].to_dict())
+        assert set(at["n"]) == {3}
+
+
+def top(whole: Whole, method: str, qid: str) -> set[str]:
+    own = whole.runs[(whole.runs["method"] == method) & (whole.runs["qid"] == qid)]
+    return set(own[own["rank"].between(1, 5)]["pid"])
+
+
+def test_table_2_is_what_anyone_counts_in_the_runs(whole):
+    everything = whole.table2[whole.table2["reader"] == ""].set_index(["dataset", "method"])
+    by_outcome = whole.table2[whole.table2["reader"] == "evidence reader"]
+    by_outcome = by_outcome.set_index(["dataset", "outcome"])
+    right = whole.answers[whole.answers["reader"] == "evidence reader"]
+    right = (right["letter"] == right["gold"]).groupby([right["method"], right["qid"]]).first()
+    kinds = dict(
+        zip(
+            ((True, True), (True, False), (False, True), (False, False)),
+            accuracy.OUTCOMES[1:],
+            strict=True,
+        )
+    )
+    for dataset, questions in whole.lab.sets.items():
+        for method in ("standard", "hyde", CHOSEN, RANDOM, "chr+rotation"):
+            shared = [len(top(whole, "chr", q.qid) & top(whole, method, q.qid)) for q in questions]
+            row = everything.loc[(dataset, method)]
+            assert row["count"] == pytest.approx(np.mean(shared)) and row["n"] == 3
+            assert row["zero"] == pytest.approx(np.mean([s == 0 for s in shared]))
+        shared = {kind: [] for kind in kinds.values()}
+        for q in questions:
+            kind = kinds[bool(right["chr", q.qid]), bool(right["hyde", q.qid])]
+            shared[kind].append(len(top(whole, "chr", q.qid) & top(whole, "hyde", q.qid)))
+        for kind, counts in shared.items():
+            assert by_outcome.loc[(dataset, kind), "n"] == len(counts)
+            if counts:
+                assert by_outcome.loc[(dataset, kind), "count"] == pytest.approx(np.mean(counts))
+    together = by_outcome.loc["ddx-mini combined"]
+    assert together["n"].to_dict() == by_outcome["n"].groupby(level=1).sum().div(2).to_dict()
+
+
+def test_the_noise_floor_is_hyde_from_disjoint_samples(whole):
+    written = {row["qid"]: row["hyde"] for row in ddx_mini.read("expansions")}
+    floor = whole.table2[whole.table2["method"] == "noise floor"].set_index("dataset")
+    for dataset, questions in whole.lab.sets.items():
+        shared = []
+        for q in questions:
+            first, second = (
+                Hypotheses((Text(q.text, 1.0, "query"), *(Text(t) for t in some)))
+                for some in (written[q.qid][::2], written[q.qid][1::2])
+            )
+            found = [whole.lab.retriever.search(request, 5) for request in (first, second)]
+            shared.append(len({p for p, _ in found[0]} & {p for p, _ in found[1]}))
+        assert floor.loc[dataset, "count"] == pytest.approx(np.mean(shared))
+
+
+def test_reference_text_has_calls_and_no_tokens(whole):
+    table = whole.table3.set_index("method")
+    assert set(table.index) == {"hyde", "query2doc", "fusion", "hplus", "chr"}
+    assert set(table["calls"].drop("hyde")) == {1}  # hyde has three samples
+    assert set(table["n"]) == {6} and set(table["failed"]) == {0}
+    assert table[["prompt_tokens", "output_tokens"]].isna().all(axis=None)
+    assert table.loc["chr", "reported_output_tokens"] == 303
+
+
+# tables on made-up models ------------------------------------------------------------------------
+
+
+def test_the_expanders_own_answer_is_the_option_that_h_plus_names(make):
+    said = {  # H+, and the letter it names; None: what the reader makes of H+ and H-
+        "case 0": ("This is acute sepsis of a toe.", "B"),
+        "case 1": ("Gout, of the toe.", "A"),
+        "case 2": ("Gout is not acute sepsis.", None),
+        "case 3": ("Ragout, a dish.", None),
+        "case 4": ("Something else in part 4.", None),
+        "case 5": ("", ""),  # a failed expansion has no answer
+    }
+    llm = Says(said={case: h_plus for case, (h_plus, _) in said.items()})
+    questions = cases(6, A="gout", B="acute sepsis")
+    lab = make(questions, llm=llm, methods={"chr": METHODS["chr"]})
+    reader = lab.readers[0]
+    by_reader = lab.answers_of("hypotheses_as_context", "mine", reader)["letter"]
+    wanted = [by_reader[i] if x is None else x for i, (_, x) in enumerate(said.values())]
+    right = np.mean([x == q.answer for x, q in zip(wanted, questions, strict=True)])
+    table = tables.table1(lab, lab.answers())
+    assert accuracy_of(table, NAMED, "no reader") == {"mine": right}
+    own = table[table["method"] == NAMED].set_index("metric")["value"]
+    assert own["unparsed"] == pytest.approx(1 / 6)
+
+
+def test_a_profile_without_a_reader_of_its_own_still_has_every_row(make):
+    """As where all readers are LLMs; P@k is of those questions whose relevance is known."""
+    llm = Says()
+    lab = make(llm=llm, methods={"chr": METHODS["chr"]}, readers=[ChatReader(llm, "chat")])
+    table = tables.table1(lab, lab.answers())
+    assert accuracy_of(table, NAMED, "no reader") == {"mine": 0.5}
+    five = tables.figure5(lab, (0.0, 1.0), {"0000": frozenset({"001"}), "0001": frozenset()})
+    assert five.set_index(["metric", "lambda"])["n"].to_dict() == {
+        ("accuracy, evidence reader", 0.0): 6,
+        ("accuracy, evidence reader", 1.0): 6,
+        ("P@k", 0.0): 1,
+        ("P@k", 1.0): 1,
+    }
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_without_a_second_sample_there_is_no_noise_floor(samples, make):
+    methods = {"chr": METHODS["chr"], "hyde": replace(METHODS["hyde"], samples=samples)}
+    lab = make(methods=methods)
+    table = tables.table2(lab, lab.answers())
+    floor = table[table["method"] == "noise floor"]
+    assert list(floor["n"]) == ([6] if samples == 2 else [])
+
+
+def test_what_a_model_generated_is_counted(make):
+    table = tables.table3(make(readers=[])).set_index("method")
+    wanted = {"hyde": 15, "query2doc": 5, "csqe": 10, "thinkqe": 15, "fusion": 5, "chr": 5}
+    assert table["output_tokens"].to_dict() == wanted | {"hplus": 5}
+    assert table.loc["csqe", "calls"] == 2 and table.loc["thinkqe", "calls"] == 3
+
+
+def test_a_run_of_the_papers_setup_is_judged_and_any_other_is_shown(make, monkeypatch):
+    """Three small sets stand for the benchmark; everything else is what the paper ran."""
+    expander, llama = Says(), Says()
+    expander.name, llama.name = "Qwen/Qwen2.5-72B-Instruct", "meta-llama/Meta-Llama-3-8B-Instruct"
+    sizes = {"mmlu": 4, "medqa": 5, "bioasq": 6}
+    sets = {d: [replace(q, qid=f"{d}-{q.qid}") for q in cases(n)] for d, n in sizes.items()}
+    for name, n in sizes.items():
+        monkeypatch.setitem(accuracy.SIZES, name, n)
+    lab = make(
+        sets=sets,
+        k=5,
+        llm=expander,
+        methods={name: METHODS[name] for name in ("standard", "hyde", "chr")},
+        readers=[ChatReader(llama, "Llama-3-8B-Instruct"), EvidenceReader(HashEncoder(dim=64))],
+    )
+    corpora = ("pubmed", "textbooks", "wikipedia", "statpearls")
+    paper = replace(lab.profile, corpora=corpora, encoder="medcpt", methods={})
+    answers = lab.answers()
+    judged = {}
+    for encoder in ("medcpt", "minilm"):
+        lab.profile = replace(paper, encoder=encoder)
+        tables.table1(lab, answers), tables.table2(lab, answers), tables.table3(lab)
+        judged[encoder] = [
+            table[table["reported"].notna()]
+            for table in (provenance.read_result(f"table{n}", "test")[0] for n in (1, 2, 3))
+        ]
+    verdicts = {"MATCH", "CLOSE", "OFF"}
+    one, two, three = judged["medcpt"]
+    own = one[one["answerer"] == "Llama-3-8B-Instruct"]
+    assert set(own["dataset"]) == {*sizes, "average"} and set(own["verdict"]) <= verdicts
+    other = one[one["answerer"] != "Llama-3-8B-Instruct"]
+    assert set(other["verdict"]) == {"DIFFERENT SETUP"}
+    own = two[two["answerer"] == "Llama-3-8B-Instruct"]
+    assert set(own["dataset"]) == {*sizes, "combined"}
+    assert set(own["verdict"]) <= verdicts | {"NOT RUN"}  # of no case there is no overlap
+    assert set(three["dataset"]) == {"mmlu, medqa"} and set(three["verdict"]) <= verdicts
+    one_call = three[(three["method"] == "chr") & (three["metric"] == "calls")]
+    assert one_call["verdict"].tolist() == ["MATCH"]
+    for table in judged["minilm"]:
+        assert set(table["verdict"]) <= {"DIFFERENT SETUP", "NOT RUN"} and len(table)
+
+
+# newcomers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Milder(CHR):
+    """CHR with less of the mimic: a method that has a lambda of its own."""
+
+    name: str = "milder"
+    lam: float = 0.7
+
+
+def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(make, monkeypatch):
+    monkeypatch.setitem(METHODS, "mine", Mine())
+    monkeypatch.setitem(METHODS, "milder", Milder())
+    monkeypatch.setitem(CONTROLS, "chr+pool4", {"mimic": "stranger", "pool": 4})
+    lab = make()
+    runs, answers = lab.runs(), lab.answers()
+    targets = {q.qid: {"001", "003"} for q in SET}
+    quality, table1 = lab.quality(runs, targets, {}), tables.table1(lab, answers)
+    made = (runs, answers, table1, tables.table2(lab, answers), quality)
+    assert all({"mine", "milder", "chr+pool4"} <= set(table["method"]) for table in made)
+    assert "mine" in set(tables.accuracy_without_llm(lab)["method"])
+    claimed = tables.claims(lab, answers)
+    assert {"mine", "hplus"} <= set(claimed["against"]) and "chr" not in set(claimed["against"])
+    assert set(claimed["arm"]) == {"chr", "milder"}
+    cost = tables.table3(lab)
+    own = cost.set_index("method").loc["mine"]
+    assert (own["calls"], own["retrieval_rounds"], own["output_tokens"]) == (1, 2, 5)
+    assert own["latency_s"] == pytest.approx(0.1) and pd.isna(own["reported_calls"])
+    assert lab.plan().set_index("who").loc["expand: mine"].tolist() == [6, 6 * 77]
+    assert not lab.visible["mine"] and lab.visible["chr+pool4"]
+    five = tables.figure5(lab, (0.0, 0.7), {})
+    assert set(five["series"]) == {"mine", "mine, milder"}
+    at = five[(five["method"] == "milder") & (five["lambda"] == 0.7)]["value"].item()
+    right = accuracy_of(table1, "milder", "evidence reader")
+    assert right == {"mine": pytest.approx(at)}
+    assert colour_of("mine") == Mine.colour
+    cost = cost.assign(value=cost["method"].map(quality.set_index("method")["p_at_5"]))
+    figure = figures.plot_cost(cost, "output_tokens", "tokens", "P@3", "")
+    assert "mine" in {text.get_text() for text in figure.axes[0].texts}
+
+
+def test_a_profile_sets_and_skips_a_newcomer_like_any_other(make, monkeypatch):
+    monkeypatch.setitem(METHODS, "mine", Mine())
+    profile = load_profile("mini", methods={"mine": {"max_tokens": 5}})
+    assert methods_of(profile)["mine"] == Mine(max_tokens=5)
+    assert "mine" not in methods_of(replace(profile, skip=("mine",)))
+    lab = make(methods={"standard": METHODS["standard"]}, llm=None)  # a grid needs no chr
+    assert len(lab.run_of("standard", "mine")) == DEPTH * len(SET)
+
+
+# the script of docs/reproduce.md -----------------------------------------------------------------
+
+
+def published_script() -> str:
+    """The one in docs/reproduce.md: a recomputation of its own, which must not use what made it."""
+    text = (paths.ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert "lib" not in re.findall(r"^\s*(?:from|import) (\w+)", script, re.M)
+    return script
+
+
+def test_the_scripts_p_is_that_of_all_signs():
+    functions = {}
+    exec(published_script().partition("for path in")[0], functions)
+    rng = np.random.default_rng(3)
+    signs = 1 - 2 * (np.arange(2**9)[:, None] >> np.arange(9) & 1)
+    for choices in ([-1, 0, 1, 1], np.arange(-3, 6) / 5, rng.integers(-40, 60, 9) / 100, [0.0]):
+        d = rng.choice(choices, 9)
+        sums = np.round(signs @ np.abs(d), 9)
+        wanted = np.mean(np.abs(sums) >= np.round(abs(d.sum()), 9))
+        assert functions["p_value"](d) == pytest.approx(wanted)
+
+
+def test_the_published_script_recomputes_means_and_verdicts_from_committed_values(tmp_path):
+    folder = tmp_path / "data" / "results" / "mini"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"hit_at_5": rng.random(40) < 0.9, "p_at_5": rng.integers(3, 6, 40) / 5})
+    more = table.rename_axis("qid").rename(index="q{}".format).astype(float)
+    less = more.assign(p_at_5=(more["p_at_5"] - 0.6).clip(0), hit_at_5=0.0)
+    values = pd.concat([long_values("chr@1", more), long_values("hplus", less)])
+    pairs = [
+        Pair("finds more", "p_at_5", "chr@1", "hplus", primary=True),
+        Pair("hits more", "hit_at_5", "chr@1", "hplus"),
+    ]
+    tested = claims(values, pairs)
+    assert list(tested["verdict"]) == ["SUPPORTED", ""]
+    for name in ("one", "two"):
+        tested.to_csv(folder / f"claims_{name}.csv", index=False, float_format="%.3f")
+        tested["verdict"] = ["AGAINST", ""]  # the second file says what is not so
+    values.to_csv(folder / "values_one.csv", index=False)
+    values.to_csv(folder / "values_two.csv.xz", index=False)
+    script = [sys.executable, "-I", "-c", published_script()]  # without lib on its path
+    run = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    assert "data/results/mini/claims_one.csv True True" in lines
+    assert "data/results/mini/claims_two.csv True False" in lines
+    printed = [line.split() for line in lines]
+    means = [float(line[-1]) for line in printed if len(line) > 1 and line[-2] == "p_at_5"]
+    for arm in (more, less):
+        assert any(abs(mean - arm["p_at_5"].mean()) < 6e-4 for mean in means)
+
+
+# what ddx-mini's README says ----------------------------------------------------------------------
+
+
+def test_every_reading_is_in_the_reference_recording_word_for_word():
+    rows = ddx_mini.read("readings")
+    path = paths.RECORDINGS / "reference.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    said = {line["key"]: line["reply"]["text"] for line in lines}
+    assert len({row["key"] for row in rows}) == len(rows) == 480
+    for row in rows:
+        assert said.get(row["key"]) == row["text"], (row["method"], row["qid"])
+
+
+def test_the_readme_states_the_sweep_and_the_grades_as_they_are():
+    text = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
+    drawn = pd.read_csv(paths.ROOT / "figures" / "mini" / "08_corruption.csv")
+    drawn = drawn[drawn["lambda"].isin([0.0, 0.2, 0.4, 1.0])]
+    wide = drawn.pivot(index="wrong", columns="lambda", values="p_at_5")
+    stated = re.findall(r"^\| (\d+)% \| (.+) \|$", text, re.M)
+    assert {int(share) / 100: [*map(float, row.split(" | "))] for share, row in stated} == {
+        share: list(row) for share, row in zip(wide.index, wide.to_numpy(), strict=True)
+    }
+    rows = pd.DataFrame(ddx_mini.read("mimic_grades"))
+    text = " ".join(text.split())
+    for grade in ("Excellent", "Good", "Poor"):
+        stated = re.search(rf"{grade} (\d+) and (\d+)", text).groups()
+        assert [int(n) for n in stated] == [(rows[w] == grade).sum() for w in ("first", "second")]
+    agree, n = map(int, re.search(r"they agree on (\d+) of (\d+)", text).groups())
+    assert (agree, n) == ((rows["first"] == rows["second"]).sum(), len(rows))

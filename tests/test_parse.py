@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.parse import parse_answer, parse_mirage
+from lib.parse import named_option, parse_answer, parse_mirage
 
 EXAM = {
     "A": "Myocardial infarction",
@@ -16,6 +16,8 @@ EXAM = {
 }
 FIVE = EXAM | {"E": "Pericarditis"}
 YES_NO = {"A": "yes", "B": "no"}
+
+THINKS = '{"step_by_step_thinking": "...", "answer_choice": '
 
 OUTPUTS = [
     # reply, options, our letter ("" = failure), our rule, MIRAGE's letter
@@ -53,24 +55,12 @@ OUTPUTS = [
     ("Hepatitis B is right to be thought of.", EXAM, "", "none", "A"),
     ("答案：B", EXAM, "B", "announced", "A"),
     ("正确答案是 B。", EXAM, "B", "announced", "A"),
-    ('{"step_by_step_thinking": "...", "answer_choice": "C"}', EXAM, "C", "json", "C"),
-    (
-        '{"step_by_step_thinking": "...", "answer_choice": "C. Aortic dissection"}',
-        EXAM,
-        "C",
-        "json",
-        "C",
-    ),
-    (
-        '{"step_by_step_thinking": "...", "answer_choice": "B) Pulmonary embolism"}',
-        EXAM,
-        "B",
-        "json",
-        "A",
-    ),
-    ('{"step_by_step_thinking": "...", "answer_choice": "(C)"}', EXAM, "C", "json", "A"),
-    ('{"step_by_step_thinking": "...", "answer_choice": "c"}', EXAM, "C", "json", "A"),
-    ('{"step_by_step_thinking": "...", "answer_choice": "E"}', FIVE, "E", "json", "A"),
+    (THINKS + '"C"}', EXAM, "C", "json", "C"),
+    (THINKS + '"C. Aortic dissection"}', EXAM, "C", "json", "C"),
+    (THINKS + '"B) Pulmonary embolism"}', EXAM, "B", "json", "A"),
+    (THINKS + '"(C)"}', EXAM, "C", "json", "A"),
+    (THINKS + '"c"}', EXAM, "C", "json", "A"),
+    (THINKS + '"E"}', FIVE, "E", "json", "A"),
     ('{"step_by_step_thinking": "...", "answer_choice":"D"}', EXAM, "D", "json", "A"),
     (
         '{"step_by_step_thinking": "...", "answer_choice":"aortic dissection"}',
@@ -79,22 +69,10 @@ OUTPUTS = [
         "json",
         "A",
     ),
-    (
-        '{"step_by_step_thinking": "...", "answer_choice": "D. A febrile seizure"}',
-        EXAM,
-        "D",
-        "json",
-        "D",
-    ),
-    (
-        '{"step_by_step_thinking": "...", "answer_choice": "A febrile seizure"}',
-        EXAM,
-        "D",
-        "json",
-        "A",
-    ),
-    ('{"step_by_step_thinking": "...", "answer_choice": "no"}', YES_NO, "B", "json", "A"),
-    ('{"step_by_step_thinking": "...", "answer_choice": "B. no"}', YES_NO, "B", "json", "B"),
+    (THINKS + '"D. A febrile seizure"}', EXAM, "D", "json", "D"),
+    (THINKS + '"A febrile seizure"}', EXAM, "D", "json", "A"),
+    (THINKS + '"no"}', YES_NO, "B", "json", "A"),
+    (THINKS + '"B. no"}', YES_NO, "B", "json", "B"),
     ("{'step_by_step_thinking': '...', 'answer_choice': 'C'}", EXAM, "C", "mended json", "A"),
     (
         '```json\n{"step_by_step_thinking": "...", "answer_choice": "B",}\n```',
@@ -145,10 +123,24 @@ OUTPUTS = [
 ]
 
 
-@pytest.mark.parametrize(("reply", "options", "ours", "rule", "mirage"), OUTPUTS)
-def test_a_reply_is_read_by_both_parsers(reply, options, ours, rule, mirage):
-    assert (parse_answer(reply, options).letter, parse_answer(reply, options).rule) == (ours, rule)
-    assert parse_mirage(reply) == mirage
+def test_every_reply_is_read_by_both_parsers():
+    for reply, options, ours, rule, mirage in OUTPUTS:
+        assert (*parse_answer(reply, options), parse_mirage(reply)) == (ours, rule, mirage), reply
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "letter"),
+    [
+        ("It is GOUT, in the toe.", {"A": "Gout", "B": "Gou"}, "A"),
+        ("Gouty arthritis", {"A": "Gout"}, ""),
+        ("Gout, not Lyme disease", {"A": "Gout", "B": "Lyme disease"}, ""),
+        ("No, the diagnosis is another one: yes", YES_NO, "B"),
+        ("There is no doubt", YES_NO, ""),
+        ("The diagnosis is known.", YES_NO, ""),
+    ],
+)
+def test_an_option_is_named_by_whole_words_and_alone(text, options, letter):
+    assert named_option(text, options) == letter
 
 
 texts = st.text(max_size=60) | st.lists(
@@ -195,11 +187,9 @@ def test_a_well_formed_reply_is_read_alike_whatever_the_reasoning(letter, thinki
     assert parse_answer(reply, EXAM) == (letter, "json")
 
 
-@pytest.mark.parametrize("text", ['{"answer_choice": "HLA-B*27"}', "**B. HLA-B*27**", "HLA-B*27"])
-def test_a_star_in_an_options_text_is_part_of_it(text):
-    assert parse_answer(text, {"A": "HLA-DR4", "B": "HLA-B*27"}).letter == "B"
-
-
-def test_options_that_small_letters_name_are_read_by_them():
-    assert parse_answer('{"answer_choice": "b"}', {"a": "gout", "b": "sepsis"}).letter == "b"
-    assert parse_answer("B", {"a": "gout", "b": "sepsis"}).letter == "b"
+def test_a_star_in_an_options_text_is_part_of_it_and_small_letters_may_name_options():
+    alleles = {"A": "HLA-DR4", "B": "HLA-B*27"}
+    for text in ('{"answer_choice": "HLA-B*27"}', "**B. HLA-B*27**", "HLA-B*27"):
+        assert parse_answer(text, alleles).letter == "B"
+    for text in ('{"answer_choice": "b"}', "B"):
+        assert parse_answer(text, {"a": "gout", "b": "sepsis"}).letter == "b"

@@ -21,9 +21,7 @@ from lib.plots.labels import COLOURS, GREY, SETS, colour_of, in_order, in_order_
 from lib.stats import CLASSES
 from lib.studies.lambda_sweep.arms import candidates, rules
 from lib.studies.lambda_sweep.tables import test_arms as arms_of
-from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
-from lib.studies.main_tables.controls import CONTROLS
-from lib.studies.main_tables.experiment import CHOSEN, NAMED
+from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 from tests.drawn import dots, levels, panel_titles_of, texts, title_of
 from tests.shipped import SHIPPED
 

@@ -24,9 +24,7 @@ from lib.profiles import ROWS, load_profile, methods_of, profile_names, profile_
 from lib.query_spec import SearchSpec
 from lib.search.index import DenseIndex
 from lib.studies.lambda_sweep.views import pair_table, spectrum_of
-from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
-from lib.studies.main_tables.controls import CONTROLS
-from lib.studies.main_tables.experiment import CHOSEN, NAMED
+from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 from lib.studies.rag2.steps import one_question
 
 # the built-in profiles ---------------------------------------------------------------------------

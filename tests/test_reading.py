@@ -14,6 +14,7 @@ from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
+from lib.parse import named_option
 from lib.profiles import load_profile
 from lib.query_spec import DRAWS, SearchSpec
 from lib.run import Retriever
@@ -25,7 +26,6 @@ from lib.studies.lambda_sweep.arms import Arm
 from lib.studies.lambda_sweep.corruption import exchanged
 from lib.studies.lambda_sweep.reading import OPTIONS, asked, read_arms, reading_table
 from lib.studies.lambda_sweep.study import Study, found_by, open_study
-from lib.studies.naming import named_option
 
 N, DEV = 15, 5
 LAMBDAS = [0.4, 1.0]

@@ -25,22 +25,18 @@ from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
 from lib.corpora import load_passages
 from lib.cost import needs
-from lib.cost.ledger import recorded
 from lib.data.medrag import SOURCES
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.embed import HashEncoder, load_encoder
-from lib.llm.chat import LLMError, ledger, tag
-from lib.llm.openai_chat import OpenAIChat
-from lib.llm.recorder import Recorder
+from lib.embed import HashEncoder
 from lib.open_retriever import retriever_for
 from lib.plots import plot_differences
 from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
-from lib.studies.main_tables import relevance
+from lib.run import Retriever
+from lib.studies.main_tables import experiment
 from tests.rehearsal import run as rehearsal
-from tests.rehearsal import stand_ins
-from tests.rehearsal.served import COUNTS, compare, served
+from tests.rehearsal.served import COUNTS, compare
 from tests.rehearsal.server import Generated, LogServer, limits
 from tools import measure_needs
 
@@ -55,11 +51,9 @@ class Scripted:
 
     The two requests after each of ``kills`` take half a second, so that they are in flight by then;
     those that are asked all at once take longer, so that a busy machine has sent them by then.
-    With ``together`` none is answered before so many are in flight.
     """
 
-    def __init__(self, together: int = 0, kills: Sequence[int] = ()):
-        self.together = threading.Barrier(together) if together else None
+    def __init__(self, kills: Sequence[int] = ()):
         self.asked, self.lock = 0, threading.Lock()
         self.held = {kill + more for kill in kills for more in (1, 2)}
         self.mine = threading.local()
@@ -76,9 +70,7 @@ class Scripted:
 
     def generate(self, body: dict) -> Generated:
         all_at_once = body["max_tokens"] == 1
-        if self.together:
-            self.together.wait(timeout=60)
-        elif all_at_once:
+        if all_at_once:
             time.sleep(0.8)  # less than ``kill_rehearsal`` waits for what is under way
         else:
             time.sleep(0.5 if self.mine.held else 0.03)
@@ -149,13 +141,6 @@ def test_killed_twice_and_resumed_every_other_table_is_drawn(performed, here):
     assert (answers.loc[answers["reader"].isin(chat), "documents_cut"] > 0).any()
 
 
-def test_what_a_stand_in_says_is_recorded_in_the_rehearsals_folder_alone(performed, here):
-    profile = load_profile(str(here.profile))
-    specs = [profile.llm, profile.judge, *(s["llm"] for s in profile.answerers if "llm" in s)]
-    assert all(spec.startswith(f"record:{here.recording}=") for spec in specs)
-    assert "judge of mimics" in set(recorded(here.recording)["method"])
-
-
 def test_the_ledger_is_what_the_server_served_by_its_own_count(performed, here):
     _, log = performed
     table = compare(here.recording, here.log)
@@ -167,6 +152,14 @@ def test_the_ledger_is_what_the_server_served_by_its_own_count(performed, here):
     assert (log["status"] == 200).all()
     for count in ("prompt_tokens", "output_tokens"):
         assert table[count].sum() == kept[count].sum()
+    # What a model is sent is what it can read, and as many are in flight as the profile says.
+    windows, no_system = limits(profile)
+    assert no_system == {"google/gemma-2-9b-it"} and len(windows) == 3
+    for model, window in windows.items():
+        own = log[log["model"] == model]
+        assert (own["system"] == (model not in no_system)).all() and len(own)
+        assert (own["prompt_tokens"] + own["max_tokens"] <= window).all()
+    assert 32 <= log["in_flight"].max() <= load_profile("paper").workers
 
 
 def test_nothing_is_answered_twice_but_what_was_in_flight_at_a_kill(performed, here):
@@ -178,120 +171,6 @@ def test_nothing_is_answered_twice_but_what_was_in_flight_at_a_kill(performed, h
     assert lost[0] <= SAMPLE and lost[1] - lost[0] <= SAMPLE, "no cell asks more at once"
     for row in again.itertuples():
         assert any(row.start <= k["at"] and k["at"] - row.end < 5 for k in told["seen"])
-
-
-def test_what_a_model_is_sent_is_what_it_can_read(performed, here):
-    _, log = performed
-    windows, no_system = limits(load_profile(str(here.profile)))
-    assert no_system == {"google/gemma-2-9b-it"} and len(windows) == 3
-    for model, window in windows.items():
-        own = log[log["model"] == model]
-        assert (own["system"] == (model not in no_system)).all() and len(own)
-        assert (own["prompt_tokens"] + own["max_tokens"] <= window).all()
-
-
-def test_32_requests_are_in_flight_and_more(performed):
-    _, log = performed
-    assert 32 <= log["in_flight"].max() <= load_profile("paper").workers
-
-
-def test_a_set_of_32_questions_is_in_flight_as_a_whole(inside, monkeypatch, tmp_path):
-    from lib.studies.main_tables.experiment import open_experiment
-
-    with LogServer(Scripted(together=32), tmp_path / "log.jsonl") as server:
-        monkeypatch.setenv("CHR_LLM_URL", server.url)
-        profile = load_profile(sample=0, asked=0, **_recorded(inside, tmp_path))
-        lab = open_experiment(profile)
-        (name, questions), *_ = lab.grid.sets.items()
-        assert len(lab.grid.expansions("chr", name)) == len(questions) == 32
-        reader = next(r for r in lab.readers if r.needs_llm)
-        assert len(reader.answer_all(questions, [[]] * 32)) == 32
-    log = served(tmp_path / "log.jsonl")
-    assert log.groupby("model")["in_flight"].max().tolist() == [32, 32] and log["kept"].all()
-
-
-def _recorded(here, folder: Path) -> dict:
-    """The fields of the rehearsal's profile that name its recording, with one in ``folder``."""
-    profile = load_profile(str(here.profile))
-    text = json.dumps({"llm": profile.llm, "answerers": list(profile.answerers)})
-    return json.loads(text.replace(str(here.recording), str(folder / "recording.jsonl")))
-
-
-# the server --------------------------------------------------------------------------------------
-
-ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is gout?"}]
-
-
-def test_a_server_refuses_what_the_models_server_would(tmp_path):
-    limit = {"small": 30}, {"gemma"}
-    with LogServer(Scripted(), tmp_path / "log.jsonl", *limit, author="script") as server:
-        (folded,) = OpenAIChat("gemma", server.url).generate(ASK)
-        assert "system turn refused" in folded.note
-        OpenAIChat("gemma", server.url).generate(ASK[1:])
-        room = 30 - Scripted().count(ASK)
-        (reply,) = OpenAIChat("small", server.url).generate(ASK, max_tokens=room)
-        assert reply.model == "script as small"
-        with pytest.raises(LLMError, match="shorten the prompt"):
-            OpenAIChat("small", server.url).generate(ASK, max_tokens=room + 1)
-    log = pd.read_json(tmp_path / "log.jsonl", lines=True)
-    assert log["status"].tolist() == [400, 200, 200, 200, 400]
-    assert log.loc[log["status"] == 400, ["prompt_tokens", "output_tokens"]].eq(0).all(axis=None)
-
-
-def test_several_replies_are_one_request_whose_prompt_is_read_once(tmp_path):
-    with LogServer(Scripted(), tmp_path / "log.jsonl") as server:
-        replies = OpenAIChat("m", server.url).generate(ASK, n=3, max_tokens=64)
-    assert len({r.text for r in replies}) == 3, "each with its own seed"
-    (row,) = served(tmp_path / "log.jsonl").itertuples()
-    assert row.prompt_tokens == Scripted().count(ASK) == replies[0].prompt_tokens
-    assert row.output_tokens == sum(len(LETTERS.findall(r.text)) for r in replies)
-
-
-class Boasts(LogServer):
-    """Tells the client of one token more than it counts."""
-
-    def answer(self, body: dict):
-        status, told, made = super().answer(body)
-        told["usage"]["completion_tokens"] += 1
-        return status, told, made
-
-
-@pytest.mark.parametrize(
-    ("server", "drop", "equal"),
-    [
-        (LogServer, 0, True),
-        (Boasts, 0, False),
-        (LogServer, 1, False),
-    ],
-)
-def test_a_ledger_that_differs_from_the_log_is_seen(server, drop, equal, tmp_path):
-    recording, log = tmp_path / "recording.jsonl", tmp_path / "log.jsonl"
-    with (
-        server(Scripted(), log) as running,
-        Recorder(OpenAIChat("m", running.url), recording) as llm,
-    ):
-        for i in range(3):
-            with tag(method="hyde"):
-                llm.generate([{"role": "user", "content": f"What is case {i}?"}], n=2)
-    lines = recording.read_text().splitlines(keepends=True)
-    first = [i for i, line in enumerate(lines) if json.loads(line)["reply"]["choice"] == 0]
-    recording.write_text("".join(x for i, x in enumerate(lines) if i not in first[:drop]))
-    (row,) = compare(recording, log).itertuples()
-    assert (row.equal, row.served_calls) == (equal, 3)
-    (own,) = recorded(recording).itertuples()
-    assert (own.method, own.calls, own.replies) == ("hyde", 3 - drop, 6 - drop)
-
-
-def test_the_ledger_of_a_recording_is_that_of_its_replies(tmp_path):
-    asks = [[{"role": "user", "content": q}] for q in "ab"]
-    with (
-        LogServer(Scripted(), tmp_path / "log.jsonl") as server,
-        Recorder(OpenAIChat("m", server.url), tmp_path / "r.jsonl") as llm,
-        tag(method="chr"),
-    ):
-        replies = [reply for ask in asks for reply in llm.generate(ask, n=2)]
-    costs = ["method", "calls", "replies", "prompt_tokens", "output_tokens", "finish_reasons"]
-    pd.testing.assert_frame_equal(recorded(tmp_path / "r.jsonl")[costs], ledger(replies)[costs])
 
 
 # the stand-ins -----------------------------------------------------------------------------------
@@ -309,36 +188,6 @@ def test_the_stand_in_corpus_is_ddx_mini_in_the_files_of_medcorp(inside):
     assert sorted(texts) == sorted(p.text for p in load_passages("ddx-mini"))
     assert all(p.meta["pmids"] for p in found["pubmed"]) and not found["textbooks"][0].meta
     assert all(" -- " in p.title for p in found["statpearls"])
-
-
-def test_the_stand_in_towers_are_two_models_made_the_same_each_time(here, tmp_path):
-    encoder = load_encoder("medcpt", **load_profile(str(here.profile)).encoder_options)
-    pair = ("Gout", "Uric acid crystals in the joint.")
-    article, query = (
-        encoder.encode([pair], tower, progress=False) for tower in ("article", "query")
-    )
-    assert abs(float((article @ query.T).item())) < 0.99
-    again = stand_ins.tower(tmp_path / "query", 0)
-    same = load_encoder("medcpt", query_model=str(again), article_model=str(again))
-    assert same.fingerprints["query"] == encoder.fingerprints["query"]
-
-
-def test_with_a_mirror_the_questions_are_the_papers_and_their_snippets_are_there(
-    mirror, tmp_path, monkeypatch
-):
-    from lib.datasets import question_sets
-
-    here = rehearsal.prepare(tmp_path, mirror, sample=2)
-    for name, value in here.environment("").items():
-        monkeypatch.setenv(name, value)
-    profile = load_profile()
-    assert "the paper's questions" in profile.title and profile.benchmarks == ("ddx-mini",)
-    sets = question_sets(profile.questions, profile.sample)
-    assert {name: len(some) for name, some in sets.items()} == {"mmlu": 2, "medqa": 2, "bioasq": 2}
-    passages = list(load_passages("pubmed"))
-    assert len(passages) == 339 + 300
-    known = {pmid for p in passages for pmid in p.meta["pmids"]}
-    assert all(known & {*q.gold_pmids, *q.snippet_pmids} for q in sets["bioasq"])
 
 
 # what the paper profile needed -------------------------------------------------------------------
@@ -373,16 +222,18 @@ def test_judgments_reach_another_corpus_by_pubmed_id(tmp_path, monkeypatch):
     def passages(corpus: str, *rows: tuple[str, list[str]]) -> list[Passage]:
         return [Passage(f"{corpus}:{i}", "", i, corpus, {"pmids": pmids}) for i, pmids in rows]
 
-    own = passages("bioasq", ("1", ["11"]), ("2", ["12", "13"]), ("3", ["14"]), ("4", ["15"]))
+    known = passages("bioasq", ("1", ["11"]), ("2", ["12", "13"]), ("3", ["14"]), ("4", ["15"]))
     medcorp = passages("pubmed", ("a", ["11"]), ("b", ["13"]), ("c", ["13"]), ("d", ["15"]))
     medcorp += [Passage("wikipedia:1", "", "x", "wikipedia", {})]
-    monkeypatch.setattr(relevance, "load_benchmark", lambda name, encoder: judged())
-    monkeypatch.setattr(relevance, "load_passages", lambda name: own)
+    monkeypatch.setattr(experiment, "load_benchmark", lambda name, encoder: judged())
+    monkeypatch.setattr(experiment, "load_passages", lambda name: known)
     store = PassageStore.build(tmp_path / "store.sqlite", medcorp)
-    targets, mimics = relevance.relevance(load_profile("paper"), None, store)
+    retriever = Retriever(None, None, store)
+    lab = experiment.Experiment(load_profile("paper"), {}, retriever, None, {})
+    targets, mimics = lab.relevance()
     assert targets == {"q1": {"pubmed:a", "pubmed:b", "pubmed:c"}, "q2": set()}
     assert mimics == {"q1": set(), "q2": {"pubmed:a"}}
-    assert relevance.relevance(load_profile("open"), None, store)[0] == judged().targets
+    assert replace(lab, profile=load_profile("open")).relevance()[0] == judged().targets
 
 
 def test_a_benchmark_is_searched_where_its_passages_are(own_folders, monkeypatch):

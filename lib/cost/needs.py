@@ -21,7 +21,7 @@ from lib.methods.base import Budget, Method
 from lib.profiles import Profile, load_profile, methods_of
 from lib.readers import ChatReader
 from lib.report import reported
-from lib.studies.main_tables.controls import CONTROLS
+from lib.studies.main_tables.experiment import CONTROLS
 
 PASSAGE = 221
 """Tokens of a MedCorp passage, mean (Xiong et al. 2024)."""

@@ -28,10 +28,9 @@ from lib.profiles import Profile
 from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever
 from lib.stats import Pair, claims, measure
-from lib.studies.main_tables.long_tables import means_table
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
-from lib.study import Arm, Found, Study, search_and_measure
+from lib.study import Arm, Found, Study, means_table, search_and_measure
 
 DEPTH = 5
 """Passages that are looked at; the merged lists are twice as deep."""

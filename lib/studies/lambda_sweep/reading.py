@@ -24,6 +24,7 @@ from lib.data.looks import note_look
 from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.methods import standard
+from lib.parse import named_option
 from lib.profiles import Profile
 from lib.query_spec import DRAWS, SearchSpec
 from lib.readers import EvidenceReader
@@ -32,7 +33,6 @@ from lib.stats import long_values, mean_interval, measure
 from lib.studies.lambda_sweep.arms import RANDOM, Arm
 from lib.studies.lambda_sweep.corruption import exchanged
 from lib.studies.lambda_sweep.study import Study, found_by, found_in_draws
-from lib.studies.naming import named_option
 
 OPTIONS = ("near", "random")
 """How the four wrong options are drawn: the diseases described most like it, or any others."""

@@ -10,7 +10,6 @@ import pandas as pd
 
 from lib.llm.recorder import may_ask
 from lib.profiles import load_profile
-from lib.run import expand_all
 from lib.studies.main_tables.experiment import Experiment, open_experiment
 
 
@@ -20,35 +19,34 @@ def expand_again(experiment: Experiment) -> pd.DataFrame:
     All requests of such a question are made anew, and their replies take the place of the recorded
     ones. Empty where the texts are only replayed.
     """
-    grid = experiment.grid
     rows = []
-    for name in experiment.asking if may_ask(grid.llm) else ():
-        method, failed = grid.methods[name], []
-        for dataset in grid.sets:
-            pairs = zip(grid.questions(name, dataset), grid.expansions(name, dataset), strict=True)
+    for name in experiment.asking if may_ask(experiment.llm) else ():
+        failed = []
+        for dataset in experiment.sets:
+            questions = experiment.questions(name, dataset)
+            pairs = zip(questions, experiment.expansions(name, dataset), strict=True)
             failed += [question for question, made in pairs if made.request is None]
-        with grid.llm.again() as once_more:  # type: ignore[attr-defined]
-            made = expand_all(method, failed, once_more, grid.retriever, workers=grid.workers)
+        with experiment.llm.again() as once_more:  # type: ignore[attr-defined]
+            made = experiment.expand(name, failed, once_more)
         rows.append((f"expand: {name}", len(failed), sum(one.request is None for one in made)))
     return pd.DataFrame(rows, columns=["who", "failed", "left"])
 
 
 def answer_again(experiment: Experiment) -> pd.DataFrame:
     """who, failed, left: answers without a letter, as ``expand_again`` has expansions."""
-    grid = experiment.grid
     rows = []
-    for reader, n in zip(experiment.readers, experiment.samples, strict=True):
+    for reader in experiment.readers:
         if not may_ask(getattr(reader, "llm", None)):
             continue
         answers = []
         with reader.llm.again() as once_more:  # type: ignore[attr-defined]
-            for dataset, arm in product(grid.sets, experiment.arms):
-                table = grid.answers(arm, dataset, reader, n)
+            for dataset, arm in product(experiment.sets, experiment.arms):
+                table = experiment.answers_of(arm, dataset, reader)
                 if table is None:
                     continue
                 qids = set(table["qid"][table["letter"] == ""])
-                asked = [q for q in grid.questions(arm, dataset, n) if q.qid in qids]
-                contexts = grid.contexts(arm, dataset, asked)
+                asked = [q for q in experiment.questions(arm, dataset) if q.qid in qids]
+                contexts = experiment.contexts(arm, dataset, asked)
                 answers += replace(reader, llm=once_more).answer_all(asked, contexts)
         left = sum(not answer.letter for answer in answers)
         rows.append((f"answer: {reader.name}", len(answers), left))

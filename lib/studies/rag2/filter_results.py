@@ -16,7 +16,6 @@ from lib.model_files import WEIGHTS
 from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure
-from lib.studies.main_tables.long_tables import means_table
 from lib.studies.rag2.filtering import (
     ARMS,
     KEEPS,
@@ -52,6 +51,7 @@ from lib.studies.rag2.shared import rationale_in, without_verdicts
 from lib.studies.real.arms import arms_of
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import runs_of, written_for
+from lib.study import means_table
 
 FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosine")
 """Filters whose outcome is measured: RAG2's recipe, the same on vectors, labels by right answers,

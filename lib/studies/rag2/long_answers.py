@@ -30,12 +30,12 @@ from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.run import Retriever, execute
 from lib.stats import Pair, claims
-from lib.studies.main_tables.long_tables import means_table
 from lib.studies.rag2.filters import Filter
 from lib.studies.rag2.long_scores import SCORES, TokenScorer, rouge_l, same_question
 from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed, copied
 from lib.studies.rag2.strategies import DEPTH, MemoizedScorer
+from lib.study import means_table
 
 RECORDING = "rag2-long-answers"
 RESULT = "rag2_long_answers"

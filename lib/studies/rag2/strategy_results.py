@@ -10,7 +10,6 @@ from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.stats import claims
-from lib.studies.main_tables.long_tables import means_table
 from lib.studies.rag2.reranker import RERANKERS, Reranker, shuffled_rerankers
 from lib.studies.rag2.shared import rationale_in, without_verdicts
 from lib.studies.rag2.strategies import (
@@ -23,6 +22,7 @@ from lib.studies.rag2.strategies import (
 )
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
+from lib.study import means_table
 
 
 def strategy_outcomes(profile: Profile, retriever: Retriever) -> pd.DataFrame:

@@ -24,11 +24,11 @@ from lib.query_spec import Hypotheses, Text
 from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, claims, long_values, measure
 from lib.studies.hyde_study import strangers_of
-from lib.studies.main_tables.long_tables import means_table
 from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.texts import KINDS
+from lib.study import means_table
 
 RECORDING = "rag2-writers"
 RESULT = "rag2_writers"

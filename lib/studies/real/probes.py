@@ -13,7 +13,7 @@ from lib.datasets import EXAMS, Question, in_full, load_real
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
 from lib.methods.base import Expansion
-from lib.studies.mimics.judge import grade_mimic
+from lib.studies.mimics.items import grade_mimic
 
 _RUN = 8
 """Words in a row, the same and in order, that nobody continues a question with by chance."""

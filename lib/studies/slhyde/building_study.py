@@ -26,7 +26,6 @@ from lib.llm.recorder import Recorder
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.stats import long_values
-from lib.studies.main_tables.long_tables import means_table
 from lib.studies.real.texts import WRITER
 from lib.studies.slhyde.building import (
     NO_REPLY,
@@ -46,6 +45,7 @@ from lib.studies.slhyde.building import (
 from lib.studies.slhyde.cmirb import Task, measure_task
 from lib.studies.slhyde.documents import CORPUS, DOCUMENTS, sample, unlabelled
 from lib.studies.slhyde.evaluate import DEPTH, Arm, task_values
+from lib.study import means_table
 
 BUILDING = RECORDINGS / "building.jsonl.gz"
 

@@ -27,10 +27,10 @@ from lib.data.looks import note_look
 from lib.embed import Item, Tower
 from lib.profiles import Profile, load_profile
 from lib.stats import Pair, claims, long_values
-from lib.studies.main_tables.long_tables import means_table
 from lib.studies.slhyde.cmedir import BASELINES, load_cmedir
 from lib.studies.slhyde.cmirb import MEASURES, Task, measure_task
 from lib.studies.slhyde.evaluate import DEPTH, Arm, bm25_run, open_task, task_values
+from lib.study import means_table
 
 NAME = "cmedir-dev"
 """What the set is called in the tables and among the downloads."""

@@ -26,7 +26,6 @@ from lib.embed import load_encoder
 from lib.model_files import ADAPTERS, CARD, WEIGHTS, cards
 from lib.profiles import Profile, load_profile
 from lib.stats import Pair, claims, long_values, mean_interval
-from lib.studies.main_tables.long_tables import COLUMNS
 from lib.studies.slhyde.cases import case_counts, case_rows, first_ranks
 from lib.studies.slhyde.cmirb import measure_task
 from lib.studies.slhyde.evaluate import (
@@ -49,7 +48,7 @@ from lib.studies.slhyde.trained import (
     TRAININGS,
     read_texts,
 )
-from lib.study import declared_pairs, primary_tests
+from lib.study import COLUMNS, declared_pairs, primary_tests
 
 TABLES = (
     "slhyde_values",
