@@ -20,7 +20,6 @@ from lib.profiles import load_profile
 from lib.studies import neighbours
 from lib.studies.lambda_sweep import tables as lam_tables
 from lib.studies.lambda_sweep.study import open_study
-from lib.studies.main_tables.cells import Grid
 from lib.studies.real.results import real_tables
 from tests.made_study import made
 
@@ -49,6 +48,8 @@ def test_a_limited_benchmark_asks_few_of_each_half_and_is_otherwise_itself():
         assert (h_plus, h_minus) == (whole.h_plus[row], whole.h_minus["nearest"][row])
         assert some.targets[qid] == whole.targets[qid]
     assert limited(whole, 999).qids == whole.qids
+    assert mini(5).per_set == 5 and mini(5, sample=2).per_set == 2 and mini(0).per_set == 0
+    assert mini(5).name == "mini-5" and "a quick look: LIMIT=5" in mini(5).title
 
 
 def test_fewer_passages_by_hash_and_every_labelled_one(own_folders):
@@ -62,16 +63,6 @@ def test_fewer_passages_by_hash_and_every_labelled_one(own_folders):
     assert store.ids() == [pid for pid in whole.ids() if pid in set(store.ids())]
     assert store_of(profile, ENCODER).path == store.path
     assert store_of(mini(99), ENCODER).ids() == whole.ids()
-
-
-def test_a_sample_of_the_profile_is_never_made_larger():
-    assert mini(5).per_set == 5 and mini(5, sample=2).per_set == 2 and mini(0).per_set == 0
-    assert mini(0, sample=3).per_set == 3
-
-
-def test_a_quick_look_says_so_and_has_a_folder_of_its_own():
-    assert mini(5).name == "mini-5" and "a quick look: LIMIT=5" in mini(5).title
-    assert "quick look" not in mini(0).title
 
 
 def test_few_questions_have_the_strangers_of_the_whole_set(own_folders):
@@ -105,25 +96,6 @@ def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch,
         assert capsys.readouterr().out == ""
     assert set(read) == {("open", True)}
     assert makes_real(load_profile("open")) and not makes_real(few_of_open)
-
-
-def test_a_control_without_another_question_is_not_run():
-    lab = opened(mini(1))
-    name = next(iter(lab.grid.sets))
-    alone = Grid(**{**vars_of(lab.grid), "sets": {name: lab.grid.sets[name]}})
-    assert alone.run("chr+stranger", name) is None and alone.run("chr", name) is not None
-    (missing,) = alone.missing
-    assert missing["method"] == "chr+stranger" and "LIMIT" in missing["how"]
-
-
-def opened(profile):
-    from lib.studies.main_tables.experiment import open_experiment
-
-    return open_experiment(profile)
-
-
-def vars_of(grid: Grid) -> dict:
-    return {name: value for name, value in vars(grid).items() if not name.startswith("_")}
 
 
 # the lambda study goes on ------------------------------------------------------------------------
@@ -186,12 +158,11 @@ def executed(name: str, **parameters) -> str:
 GRID = ("02", "03", "04", "05", "06", "07")
 
 
-@pytest.mark.parametrize("limit", [1, 2])
-def test_every_notebook_of_the_grid_ends_on_the_bundled_questions(limit, monkeypatch, tmp_path):
+def test_every_notebook_of_the_grid_ends_on_two_of_the_bundled_questions(monkeypatch, tmp_path):
     monkeypatch.setenv("CHR_OUT", str(tmp_path))
     monkeypatch.chdir(paths.ROOT / "notebooks")
     for name in GRID:
-        assert f"LIMIT={limit}" in executed(name, profile="mini", limit=limit)
+        assert "LIMIT=2" in executed(name, profile="mini", limit=2)
 
 
 def test_questions_that_nobody_recorded_are_not_run_and_no_traceback(monkeypatch, tmp_path, capsys):

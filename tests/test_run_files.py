@@ -101,24 +101,22 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_another_search_is_not_answered_from_the_file(what, retriever, store, tmp_path):
-    recorded(retriever, tmp_path / "a.csv.xz", [CONTRAST])
-    with pytest.raises(run_files.NeedsIndex):
-        replayed(store, tmp_path / "a.csv.xz", [CHANGES[what](CONTRAST)])
-
-
-def test_another_k_encoder_or_corpus_is_not_answered_from_the_file(retriever, store, tmp_path):
+def test_another_search_k_encoder_or_corpus_is_not_answered_from_the_file(
+    retriever, store, tmp_path
+):
     path = tmp_path / "a.csv.xz"
     recorded(retriever, path, [CONTRAST])
-    other = HashEncoder(dim=32)
-    with pytest.raises(run_files.NeedsIndex):
-        replayed(store, path, [CONTRAST], encoder=other)
-    with pytest.raises(run_files.NeedsIndex):
-        replayed(store, path, [CONTRAST], k=6)
     fewer = PassageStore.build(tmp_path / "fewer.sqlite", list(store)[:-1], {})
-    with pytest.raises(run_files.NeedsIndex):
-        replayed(fewer, path, [CONTRAST])
+    for change in CHANGES.values():
+        with pytest.raises(run_files.NeedsIndex):
+            replayed(store, path, [change(CONTRAST)])
+    for place, changed in (
+        (store, {"encoder": HashEncoder(dim=32)}),
+        (store, {"k": 6}),
+        (fewer, {}),
+    ):
+        with pytest.raises(run_files.NeedsIndex):
+            replayed(place, path, [CONTRAST], **changed)
 
 
 def test_scores_of_a_few_passages_need_no_index(retriever, store):
