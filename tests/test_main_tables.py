@@ -773,22 +773,6 @@ def test_a_profile_without_a_reader_of_its_own_still_has_every_row(make):
     }
 
 
-@pytest.mark.parametrize("samples", [1, 2])
-def test_without_a_second_sample_there_is_no_noise_floor(samples, make):
-    methods = {"chr": METHODS["chr"], "hyde": replace(METHODS["hyde"], samples=samples)}
-    lab = make(methods=methods)
-    table = tables.table2(lab, lab.answers())
-    floor = table[table["method"] == "noise floor"]
-    assert list(floor["n"]) == ([6] if samples == 2 else [])
-
-
-def test_what_a_model_generated_is_counted(make):
-    table = tables.table3(make(readers=[])).set_index("method")
-    wanted = {"hyde": 15, "query2doc": 5, "csqe": 10, "thinkqe": 15, "fusion": 5, "chr": 5}
-    assert table["output_tokens"].to_dict() == wanted | {"hplus": 5}
-    assert table.loc["csqe", "calls"] == 2 and table.loc["thinkqe", "calls"] == 3
-
-
 def test_a_run_of_the_papers_setup_is_judged_and_any_other_is_shown(make, monkeypatch):
     """Three small sets stand for the benchmark; everything else is what the paper ran."""
     expander, llama = Says(), Says()
