@@ -13,7 +13,7 @@ import pytest
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
-from lib.explorer.rows import Place, View, read_rows
+from lib.explorer.rows import Place, read_rows
 from lib.pages import __main__ as command
 from lib.pages import render, results, weave
 from lib.pages.render import block, cell, chance, read
@@ -323,11 +323,11 @@ def test_the_readme_counts_what_the_first_picture_is_an_example_of():
     found, lost = map(
         int, re.search(r"Of (\d+) such .* MedQA, (\d+) lose everything", text).groups()
     )
-    view = View(read_rows())
+    view = read_rows()
     counts = [
         view.rights(Place(name, question["qid"]), (0.0, 1.0))
         for name in ("mmlu", "medqa")
-        for question in view.explored.of(name)
+        for question in view.of(name)
     ]
     counts = [one for one in counts if one[0]]
     assert (found, lost) == (len(counts), sum(not after for _, after in counts))

@@ -10,14 +10,14 @@ from matplotlib.text import Text
 
 from lib.benchmarks import ddx_mini
 from lib.embed import load_encoder
-from lib.explorer.rows import CLASSES, GOOD, Place, View, median_question, read_rows
-from lib.explorer.worked import lines_table, median_table, plot_why, plot_worked, worked_table
+from lib.explorer.rows import GOOD, Place, read_rows
+from lib.explorer.worked import lines_table, plot_worked, worked_table
 from lib.index_build import build_index, corpus_store
 
 
 @pytest.fixture(scope="module")
 def view():
-    return View(read_rows())
+    return read_rows()
 
 
 @pytest.fixture(scope="module")
@@ -67,40 +67,6 @@ def test_the_lists_and_the_turn_are_those_of_raw_vectors(qid, lam, k, view, by_h
     assert cosine == pytest.approx(float(pair[0] @ pair[1]), abs=1e-5)
 
 
-def test_every_list_number_and_arrow_of_the_picture_is_in_its_table(view, first):
-    table = worked_table(view, first)
-    figure = plot_worked(table)
-    page, plane = figure.axes
-    said = [text.get_text() for text in page.texts]
-    rows = passages_of(table)
-    assert [x for x in said if x.startswith("0.")] == [f"{s:.2f}" for s in rows["score"]]
-    assert [x for x in said if x in CLASSES] == rows["class"].tolist()
-    counts = {}
-    for lam, group in rows.groupby("lambda"):
-        counts[lam] = int(group["class"].isin(GOOD).sum())
-        assert any(x.startswith(f"λ = {lam:g}") for x in said)
-    assert " ".join(said[0].split()) == (
-        f"Right passages among the first 5: {counts[0.0]} with H+ alone, "
-        f"{counts[1.0] or 'none'} with H− subtracted at λ = 1"
-    )
-    ends = np.array([x.xy for x in plane.texts if not x.get_text()])
-    c = table.loc[table["part"] == "H-", "value"].item()
-    plus, minus, *queries = ends
-    assert plus.tolist() == [0, 1] and minus @ plus == pytest.approx(c)
-    assert np.linalg.norm(minus) == pytest.approx(1) and plane.get_aspect() == 1
-    for lam, query in zip((0.4, 1.0), queries, strict=True):
-        np.testing.assert_allclose(query, plus - lam * minus)
-
-
-def test_the_first_picture_shows_the_finding(view, first):
-    """Its question was found by the rule, and what H+ alone found right is gone at lambda 1."""
-    assert first.qid == median_question(view, "mmlu")
-    found, given, paper = view.rights(first, (0.0, 0.4, 1.0))
-    assert found == given == 2 and paper == 0
-    classes = view.list_at(first, 1.0).classes
-    assert classes.count("neither") > view.list_at(first, 0.0).classes.count("neither")
-
-
 def test_why_the_right_passages_are_lost_is_as_it_is_told(view, first):
     """They lie between h+ and h-, start highest and fall fast; what overtakes them is less like
     H-."""
@@ -124,48 +90,3 @@ def test_the_picture_takes_any_text_and_shows_it_as_it_is(text, view, first):
     figure.savefig(io.BytesIO(), format="png")
     said = [shown.get_text() for shown in figure.findobj(Text)]
     assert sum(shown.startswith(text[:1]) for shown in said) > 5
-
-
-def test_why_shows_every_passage_where_it_is_and_beyond_the_line_the_best(view, first):
-    lines, (c, _) = lines_table(view, first), view.turn(first)
-    figure = plot_why(lines, c, first.lam, first.k)
-    left, right = figure.axes
-    dots = [line.get_xydata() for line in left.lines if line.get_marker() == "o"]
-    x, y = np.concatenate(dots).T
-    back = np.array([y, c * y + np.sqrt(1 - c * c) * x]).T
-    wanted = lines[["s_plus", "s_minus"]].to_numpy()
-    np.testing.assert_allclose(sorted(back.tolist()), sorted(wanted.tolist()), atol=1e-9)
-    (border,) = [line for line in left.lines if line.get_linestyle() == "--"]
-    (x0, x1), (y0, y1) = border.get_data()
-    # Both ends have the score of the last of the best; so has every point between.
-    at_one = (lines["s_plus"] - lines["s_minus"]).nlargest(first.k)
-    for x, y in ((x0, y0), (x1, y1)):
-        assert y * (1 - c) - x * np.sqrt(1 - c * c) == pytest.approx(at_one.min())
-    lost = lines.nlargest(first.k, "s_plus").query("`class` in @GOOD")[["s_plus", "s_minus"]].mean()
-    told = figure._suptitle.get_text().replace("\n", " ")
-    assert told == (
-        f"The right passages are near H+ ({lost['s_plus']:.2f}) and near H− "
-        f"({lost['s_minus']:.2f}): at λ = 1 they score {lost['s_plus'] - lost['s_minus']:.2f}, "
-        f"the first 5 there {at_one.mean():.2f}"
-    )
-    assert lost["s_minus"] > 0.5  # near, as the title says
-    drawn = [line for line in right.lines if np.isnan(line.get_ydata()).any()]
-    bold = [line.get_ydata() for line in drawn if line.get_linewidth() > 2]
-    assert sum(len(y) // 3 for y in bold) == first.k + view.rights(first, (0.0,))[0]
-    starts = np.concatenate([line.get_ydata()[::3] for line in drawn])
-    np.testing.assert_allclose(sorted(starts), sorted(lines["s_plus"]))
-
-
-def test_the_table_of_medians_counts_what_a_loop_over_all_questions_counts(view):
-    table = median_table(view, 0.4)
-    for name, some in view.sets.items():
-        row = table.loc[some["title"]]
-        places = [Place(name, question["qid"]) for question in view.explored.of(name)]
-        counts = [view.rights(place, (0.0, 0.4, 1.0)) for place in places]
-        found = [one for one in counts if one[0]]
-        assert row["H+ alone finds something"] == f"{len(found)} of {len(places)}"
-        assert row["lose all at λ = 0.4"] == sum(not one[1] for one in found)
-        assert row["lose all at λ = 1"] == sum(not one[2] for one in found)
-        middle = view.start(name)
-        kept = ", ".join(map(str, counts[places.index(Place(name, middle.qid))]))
-        assert row["the median question"] == middle.qid and row["right at λ = 0, 0.4, 1"] == kept

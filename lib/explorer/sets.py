@@ -15,17 +15,9 @@ from lib.data.judgments import JUDGMENTS, Evidence, evidence, read_judgments
 from lib.data.looks import note_look
 from lib.datasets import GROUPS, Question, load_questions, load_real
 from lib.embed import Encoder, load_encoder
+from lib.explorer.make import QuestionSet, check_rows, make_explored, write_rows
 from lib.explorer.page import write_page
-from lib.explorer.rows import (
-    FOLDER,
-    Explored,
-    QuestionSet,
-    check_rows,
-    put_together,
-    rows_of,
-    shown_passage,
-    write_rows,
-)
+from lib.explorer.rows import FOLDER, Explored
 from lib.index_build import files_of
 from lib.open_retriever import open_retriever, retriever_for
 from lib.profiles import Profile, load_profile
@@ -111,18 +103,17 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
     def of_bioasq(qid: str, pid: str) -> str:
         return "right" if pid in experts[qid] else "not judged"
 
-    def of(name: str, title: str, group: str, **more) -> QuestionSet:
-        own = {q.qid: hypotheses[q.qid] for q in questions if q.dataset == name}
-        seen = {qid: _asked(by_qid[qid]) for qid in own}
-        return QuestionSet(
-            name, title, retriever, own, seen, written=_WRITTEN[group], dev=chosen[group], **more
-        )
+    def of(name: str, title: str, group: str, class_of, **about) -> QuestionSet:
+        of_set = {q.qid: hypotheses[q.qid] for q in questions if q.dataset == name}
+        seen = {qid: _asked(by_qid[qid]) for qid in of_set}
+        about |= {"name": name, "title": title, "written": _WRITTEN[group], "dev": chosen[group]}
+        return QuestionSet(about, retriever, of_set, seen, class_of)
 
-    exam = {"class_of": of_exam, "means": _ON_EXAMS, "judged_at": LAMBDAS}
+    exam = {"class_of": of_exam, "means": _ON_EXAMS, "judged_at": list(LAMBDAS)}
     return [
         of("mmlu", "MMLU-Med, a sample", "exams", **exam),
         of("medqa", "MedQA, a sample", "exams", **exam),
-        of("bioasq", "BioASQ", "bioasq", class_of=of_bioasq, means=_ON_BIOASQ),
+        of("bioasq", "BioASQ", "bioasq", of_bioasq, means=_ON_BIOASQ, judged_at=[]),
     ]
 
 
@@ -154,24 +145,23 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
     # Where a set has no dev questions, another's chose for it.
     table = f"choices_{(benchmark.chosen_on or name).replace('-', '_')}"
     dev = read_result(table, profile_name, committed=True)[0].set_index("form")
-    return QuestionSet(
-        name,
-        name,
-        study.retriever,
-        {qid: study.hypotheses[qid] for qid in benchmark.test},
-        shown,
-        classify,
-        _ON_BUNDLED if bundled else _ON_DISEASES,
-        written=_WRITTEN[name],
-        dev=float(dev.loc["one mimic", "lambda"]),
-    )
+    about = {
+        "name": name,
+        "title": name,
+        "means": _ON_BUNDLED if bundled else _ON_DISEASES,
+        "written": _WRITTEN[name],
+        "judged_at": [],
+        "dev": float(dev.loc["one mimic", "lambda"]),
+    }
+    hypotheses = {qid: study.hypotheses[qid] for qid in benchmark.test}
+    return QuestionSet(about, study.retriever, hypotheses, shown, classify)
 
 
 # making ------------------------------------------------------------------------------------------
 
 CODE = (
-    "lib.explorer.lines",
     "lib.explorer.rows",
+    "lib.explorer.make",
     "lib.explorer.sets",
     "lib.search.contrast",
     "lib.search.scoring",
@@ -193,21 +183,13 @@ def make_rows() -> Explored:
         benchmark_set("ddx-fresh", "open", encoder),
         benchmark_set("ddx-mini", "mini", encoder),
     ]
-    made = []
-    for each in sets:
-        print(f"{each.name}: {len(each.hypotheses)} questions", file=sys.stderr, flush=True)
-        made.append((each, *rows_of(each)))
-    passages = {}
-    for each, _, found in made:
-        wanted = {pid for rows in found for pid, _, _ in rows} - passages.keys()
-        passages |= {p.pid: shown_passage(p) for p in each.retriever.store.get_many(sorted(wanted))}
-    explored = put_together(made, passages.__getitem__)
-    counts = {each.name: check_rows(each, explored) for each in sets}
+    explored = make_explored(sets)
+    counts = {each.about["name"]: check_rows(each, explored) for each in sets}
     print(json.dumps(counts), file=sys.stderr)
     if any(count["differ"] for count in counts.values()):
         raise ValueError(f"the rows do not give lib/'s order: {counts}")
     for each in sets:
-        note_look("explorer", each.name, each.hypotheses, "open", each.means)
+        note_look("explorer", each.about["name"], each.hypotheses, "open", each.about["means"])
     write_rows(explored, _origin(profile, encoder) | {"compared_with_lib": counts})
     return explored
 
