@@ -5,25 +5,26 @@ from __future__ import annotations
 import base64
 import gzip
 import html
+import io
 import json
 import re
 import shutil
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Text
 
 from lib.base.files import StaleInput, read_manifest
 from lib.base.provenance import read_result
+from lib.benchmarks import ddx_mini
 from lib.embed import load_encoder
 from lib.explorer import rows as rows_module
 from lib.explorer.make import CHECKED, EXCERPT, check_rows, make_explored
 from lib.explorer.page import LIMIT, PAGE, kept_records, page
 from lib.explorer.rows import (
-    CHOICES,
     CLASSES,
     COLUMNS,
     FILES,
@@ -33,18 +34,15 @@ from lib.explorer.rows import (
     Place,
     breakpoints,
     candidates,
-    lines_of,
     order_at,
     read_rows,
-    spec_of,
 )
 from lib.explorer.sets import benchmark_set, real_sets
 from lib.explorer.widget import explore, texts
+from lib.explorer.worked import lines_table, plot_worked, worked_table
+from lib.index_build import build_index, corpus_store
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
-from lib.query_spec import Hypotheses, Text
-from lib.run import Retriever
-from lib.search.index import DenseIndex
 
 
 @pytest.fixture(scope="module")
@@ -53,55 +51,6 @@ def explored():
 
 
 # lines -------------------------------------------------------------------------------------------
-
-
-class Words:
-    """An encoder of made vectors: a text is the number of its row."""
-
-    name, dim = "made", 6
-
-    def __init__(self, vectors, seed):
-        self.vectors = vectors
-        # Vectors are kept by what made them: another seed makes others.
-        self.fingerprint = f"made {seed}"
-        self.fingerprints = {"query": self.fingerprint, "article": self.fingerprint}
-
-    def encode(self, items, tower="query", progress=True):
-        return self.vectors[[int(item) for item in items]]
-
-
-def made(seed: int, passages: int = 40):
-    """Passages, a question's hypotheses and a retriever, all random."""
-    generator = np.random.default_rng(seed)
-    vectors = generator.normal(size=(passages + 6, Words.dim)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    index = DenseIndex([vectors[:passages]], [f"p{i:02d}" for i in generator.permutation(passages)])
-    names = [str(passages + i) for i in range(6)]
-    texts = (
-        Text(names[0], 1.0, "article", "target"),
-        Text(names[1], 1.0, "article", "mimic"),
-        Text(names[2], 0.0, "query", "question"),
-        Text(names[3], 1.0, "article", "mimic", "stranger"),
-        Text(names[4], 1.0, "article", "mimic", "several"),
-        Text(names[5], 1.0, "article", "mimic", "several"),
-    )
-    hypotheses = Hypotheses(texts, qid="q", excluded=frozenset({"p03"}))
-    return vectors, index, Retriever(index, Words(vectors, seed)), hypotheses
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_lines_of_a_choice_order_passages_as_the_search_does(own_folders, seed):
-    vectors, index, retriever, hypotheses = made(seed)
-    plus, own, question, random_, *several = vectors[-6:]
-    scores = np.full((len(index.ids), len(COLUMNS)), np.nan)
-    for place, rows in enumerate(([plus], [own], [question], [random_], several)):
-        scores[:, place] = (vectors[:-6] @ np.stack(rows).T).max(axis=1)
-    scores[np.isin(index.ids, ["p03"])] = np.nan
-    for choice, lam in product(CHOICES, (0.0, 0.37, 1.0, 1.9)):
-        height, slope = lines_of(scores, *choice, plus @ own, plus @ random_)
-        (hits,) = retriever.search_many([hypotheses.by(**vars(spec_of(*choice, lam)))], 7)
-        top = order_at(height, slope, lam, 7, index.ranks)
-        assert index.ids[top].tolist() == hits.ids[0].tolist(), (choice, lam)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(7, 60), st.booleans())
@@ -378,3 +327,78 @@ def test_no_text_or_link_of_a_page_or_picture_is_more_than_text(text, explored):
     tags = set(re.findall(r"<(\w+)", shown))
     assert not tags & {"script", "a", "img"} and "javascript:" not in shown
     assert text in html.unescape(shown)
+
+
+# one question in one picture ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def first(explored):
+    """The question of the first picture, as notebook 00 draws it."""
+    return explored.start("mmlu", lam=0.4)
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """Titles of passages, their vectors, and h+, h- of a question: without search or rows."""
+    encoder, store = load_encoder("minilm"), corpus_store(("ddx-mini",))
+    index = build_index(store, encoder, progress=False)
+    pids, vectors = index.ids.tolist(), index.vectors(np.arange(len(index)))
+    titles = [passage.title for passage in store.get_many(pids)]
+    said = {h["qid"]: h for h in ddx_mini.read("hypotheses")}
+
+    def of(qid):
+        texts = [said[qid][h] for h in ("H_plus", "H_minus")]
+        return pids, titles, vectors, encoder.encode(texts, "article", progress=False)
+
+    return of
+
+
+def passages_of(table):
+    return table[table["part"] == "passage"]
+
+
+@pytest.mark.parametrize("qid, lam, k", [("medqa-22", 0.4, 5), ("mmlu-10", 1.2, 7)])
+def test_the_lists_and_the_turn_are_those_of_raw_vectors(qid, lam, k, explored, by_hand):
+    table = worked_table(explored, Place("ddx-mini", qid, lam=lam, k=k))
+    pids, titles, vectors, pair = by_hand(qid)
+    plus, minus = (vectors.astype(float) @ pair.astype(float).T).T
+    turns = table[table["part"] == "query"].set_index("lambda")["value"]
+    assert turns.index.tolist() == sorted({0.0, lam, 1.0})
+    for at, turn in turns.items():
+        score = plus - at * minus
+        best = np.lexsort((pids, -np.round(score, 5)))[:k]
+        rows = passages_of(table)[passages_of(table)["lambda"] == at]
+        assert rows["rank"].tolist() == list(range(1, k + 1))
+        assert rows["text"].tolist() == [titles[i] for i in best]
+        np.testing.assert_allclose(rows["score"], score[best], atol=1e-5)
+        query = pair[0] - at * pair[1]
+        turned = np.degrees(np.arccos(np.clip(query @ pair[0] / np.linalg.norm(query), -1, 1)))
+        assert turn == pytest.approx(turned, abs=0.1)
+    cosine = table.loc[table["part"] == "H-", "value"].item()
+    assert cosine == pytest.approx(float(pair[0] @ pair[1]), abs=1e-5)
+
+
+def test_why_the_right_passages_are_lost_is_as_it_is_told(explored, first):
+    """They lie between h+ and h-, start highest and fall fast; what overtakes them is less like
+    H-."""
+    lines, (c, _) = lines_table(explored, first), explored.turn(first)
+    best = lines.nlargest(first.k, "s_plus")
+    lost = best[best["class"].isin(GOOD)]
+    assert lost["s_plus"].min() > best.drop(lost.index)["s_plus"].max()
+    across = (lost["s_minus"] - c * lost["s_plus"]) / np.sqrt(1 - c * c)
+    angle = np.degrees(np.arctan2(across, lost["s_plus"]))
+    assert ((angle > 0) & (angle < np.degrees(np.arccos(c)))).all()
+    at_one = lines.loc[(lines["s_plus"] - lines["s_minus"]).nlargest(first.k).index]
+    assert at_one["s_minus"].max() < lost["s_minus"].min()
+    assert at_one["s_minus"].min() < 0.1 and at_one["s_plus"].min() < 0.3  # near to neither text
+
+
+@pytest.mark.parametrize("text", ["", r"$\frac{1}$ of $x$", "a\n\nb" + "x" * 500])
+def test_the_picture_takes_any_text_and_shows_it_as_it_is(text, explored, first):
+    table = worked_table(explored, Place(first.set, first.qid, lam=1.3, k=10))
+    table.loc[table["part"].isin(["question", "H+", "H-", "passage", "key"]), "text"] = text
+    figure = plot_worked(table)
+    figure.savefig(io.BytesIO(), format="png")
+    said = [shown.get_text() for shown in figure.findobj(Text)]
+    assert sum(shown.startswith(text[:1]) for shown in said) > 5

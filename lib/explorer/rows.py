@@ -124,13 +124,7 @@ def breakpoints(height: np.ndarray, slope: np.ndarray, k: int) -> list[float]:
 
 
 def candidates(
-    height: np.ndarray,
-    slope: np.ndarray,
-    k: int,
-    *,
-    lam_max: float = LAM_MAX,
-    steps: int = 20,
-    slack: float = 2e-5,
+    height: np.ndarray, slope: np.ndarray, k: int, lam_max: float = LAM_MAX
 ) -> np.ndarray:
     """Positions of a few passages that hold the k best at every lambda in [0, lam_max], sorted.
 
@@ -138,9 +132,10 @@ def candidates(
     straight line from their worst score there to their worst score at the next step: the least of
     straight lines never runs below its chord. A passage below that chord at both ends is below it
     in between, so it is among the k best nowhere. ``spectrum`` of what is left is exact.
-    ``slack`` keeps what rounding might tie. NaN stays out.
+    What rounding might tie is kept. NaN stays out.
     """
-    stops = np.linspace(0, lam_max, steps + 1)
+    slack = 2e-5
+    stops = np.linspace(0, lam_max, 21)
     height = np.where(np.isnan(height), -np.inf, height)
     slope = np.nan_to_num(slope)
     k = min(k, int(np.isfinite(height).sum()))

@@ -182,7 +182,11 @@ def lines_table(explored: Explored, place: Place) -> pd.DataFrame:
     return table.sort_values("score", ascending=False, ignore_index=True, kind="stable")
 
 
-def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int, lam_max: float = 1.4):
+_TO = 1.4
+"""The largest lambda of the lines."""
+
+
+def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int):
     """Why lists change: left h+, h-, the query and all passages, projected on their plane, to
     scale; right the same passages as lines over lambda, S = s_plus - lambda s_minus.
 
@@ -202,7 +206,7 @@ def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int, lam_max: float =
         y=-0.24,
         fontsize=SMALL,
     )
-    named = _draw_over_lambda(over, by_class, lam_max)
+    named = _draw_over_lambda(over, by_class)
     mark_lambdas(over, lam)
     mean = lines[lost][["s_plus", "s_minus"]].mean()
     headline(
@@ -240,19 +244,19 @@ def _draw_in_plane(axis, by_class: ByClass, c: float, level: float) -> None:
     axis.set(xlim=(-side - 0.1, side + 0.1), ylim=(-0.2, 1.15))
 
 
-def _draw_over_lambda(axis, by_class: ByClass, lam_max: float) -> list[tuple]:
+def _draw_over_lambda(axis, by_class: ByClass) -> list[tuple]:
     """Passages as lines over lambda; where each class ends, and its name and colour."""
     named = []
     for name, rows, bold in by_class:
-        end = rows["s_plus"] - lam_max * rows["s_minus"]
+        end = rows["s_plus"] - _TO * rows["s_minus"]
         for group, looks in ((~bold, {"lw": 0.7, "alpha": 0.5}), (bold, {"lw": 2.2, "zorder": 3})):
             # One drawn line for all: between two passages it is broken.
             start = rows["s_plus"][group]
             heights = np.stack([start, end[group], start * np.nan], axis=1)
-            ends = np.tile([0, lam_max, np.nan], len(start))
+            ends = np.tile([0, _TO, np.nan], len(start))
             axis.plot(ends, heights.ravel(), color=COLOURS[name], **looks)
-        named.append((lam_max, end.median(), f"{name} ({len(rows)})", COLOURS[name]))
-    axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, lam_max))
+        named.append((_TO, end.median(), f"{name} ({len(rows)})", COLOURS[name]))
+    axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, _TO))
     return named
 
 

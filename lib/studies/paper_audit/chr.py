@@ -178,15 +178,15 @@ def p_by_discordance(extra_right: int, n: int) -> pd.DataFrame:
     return pd.DataFrame({"discordant": discordant, "share": discordant / n, "p": p})
 
 
-def largest_discordance(difference: int, n: int, level: float = 0.05) -> int:
-    """The most discordant questions of ``n`` that leave p at ``level`` or below; 0 if none do.
+def largest_discordance(difference: int, n: int) -> int:
+    """The most discordant questions of ``n`` that leave p at 0.05 or below; 0 if none do.
 
     ``difference`` is wins minus losses; 0 where CHR does not win.
     """
     if difference < 1:
         return 0
     curve = p_by_discordance(difference, n)
-    return max(curve.loc[curve["p"] <= level, "discordant"].tolist(), default=0)
+    return max(curve.loc[curve["p"] <= 0.05, "discordant"].tolist(), default=0)
 
 
 def margins(tables: Tables) -> pd.DataFrame:
