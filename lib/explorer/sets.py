@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from lib.base import paths
 from lib.base.provenance import code_hash, data_hash, read_result
@@ -31,46 +32,9 @@ from lib.studies.real.measures import ON_TOPIC
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
 
-_ON_EXAMS = {
-    "right": "supports the right option",
-    "both": "supports the right option and a wrong one",
-    "wrong": "supports a wrong option",
-    "on topic": "on the topic, supports no option",
-    "neither": "judged, and none of these",
-    "not judged": "not judged",
-}
-_ON_BIOASQ = {
-    "right": "given by BioASQ's experts",
-    "not judged": "not given by the experts, so not judged",
-}
-_ON_DISEASES = {
-    "right": "filed under the disease",
-    "both": "filed under the disease and its mimic",
-    "wrong": "filed under the mimic",
-    "neither": "filed under something else",
-    "not judged": "filed under nothing, so not judged",
-}
-"""MedQuAD's documents are filed under concepts by machine."""
-_ON_BUNDLED = {
-    "right": "on the target",
-    "both": "on the target and on the mimic",
-    "wrong": "on the mimic",
-    "neither": "on neither",
-}
-
-_BY_A_MODEL = (
-    "H+ and H− were written by a large language model that saw the question and its options and no "
-    "passage"
-)
-_WRITTEN = {
-    "exams": f"{_BY_A_MODEL}. The several mimics are by one that saw no options.",
-    "bioasq": f"{_BY_A_MODEL}. Several mimics were written for 150 of the questions.",
-    "ddx-fresh": (
-        "H+ is what one institute of MedQuAD says of the disease, H− what one says of its nearest "
-        "look-alike: nobody had to guess."
-    ),
-    "ddx-mini": "H+ and H− were written for this companion by someone who knew the answer.",
-}
+_ABOUT = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf-8"))
+"""What each class means in a group of sets, and whose texts H+ and the mimics are. MedQuAD's
+documents are filed under concepts by machine."""
 
 
 def class_on_exam(question: Question, found: Evidence | None) -> str:
@@ -103,17 +67,17 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
     def of_bioasq(qid: str, pid: str) -> str:
         return "right" if pid in experts[qid] else "not judged"
 
-    def of(name: str, title: str, group: str, class_of, **about) -> QuestionSet:
+    def of(name: str, title: str, group: str, class_of) -> QuestionSet:
         of_set = {q.qid: hypotheses[q.qid] for q in questions if q.dataset == name}
         seen = {qid: _asked(by_qid[qid]) for qid in of_set}
-        about |= {"name": name, "title": title, "written": _WRITTEN[group], "dev": chosen[group]}
+        about = _ABOUT[group] | {"name": name, "title": title, "dev": chosen[group]}
+        about["judged_at"] = list(LAMBDAS) if group == "exams" else []
         return QuestionSet(about, retriever, of_set, seen, class_of)
 
-    exam = {"class_of": of_exam, "means": _ON_EXAMS, "judged_at": list(LAMBDAS)}
     return [
-        of("mmlu", "MMLU-Med, a sample", "exams", **exam),
-        of("medqa", "MedQA, a sample", "exams", **exam),
-        of("bioasq", "BioASQ", "bioasq", of_bioasq, means=_ON_BIOASQ, judged_at=[]),
+        of("mmlu", "MMLU-Med, a sample", "exams", of_exam),
+        of("medqa", "MedQA, a sample", "exams", of_exam),
+        of("bioasq", "BioASQ", "bioasq", of_bioasq),
     ]
 
 
@@ -145,14 +109,8 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
     # Where a set has no dev questions, another's chose for it.
     table = f"choices_{(benchmark.chosen_on or name).replace('-', '_')}"
     dev = read_result(table, profile_name, committed=True)[0].set_index("form")
-    about = {
-        "name": name,
-        "title": name,
-        "means": _ON_BUNDLED if bundled else _ON_DISEASES,
-        "written": _WRITTEN[name],
-        "judged_at": [],
-        "dev": float(dev.loc["one mimic", "lambda"]),
-    }
+    about = _ABOUT[name] | {"name": name, "title": name, "judged_at": []}
+    about["dev"] = float(dev.loc["one mimic", "lambda"])
     hypotheses = {qid: study.hypotheses[qid] for qid in benchmark.test}
     return QuestionSet(about, study.retriever, hypotheses, shown, classify)
 
