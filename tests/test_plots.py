@@ -171,61 +171,6 @@ def test_what_nobody_declared_is_drawn_without_any_verdict():
     assert legend_of(holm) == {"p < 0.05 (Holm)", "p ≥ 0.05 (Holm)"}
 
 
-def test_controls_are_compared_at_one_lambda_each_in_its_panel():
-    rows = [
-        ("chr@0.2", "hplus"),
-        ("chr@0.2", "chr+rotation@0.2"),
-        ("chr+stranger@1", "hplus"),
-        ("chr@1", "chr+rotation@1"),
-        ("chr+question1@1", "hplus+question1"),
-        ("chr+question1@0.6", "hplus+question1"),  # plain contrast is not at 0.6
-        ("chr+question1@1", "hplus"),  # a form, not a control
-        ("max@1", "hplus"),
-        ("chr@fixed (lambda=0.2)", "hplus"),
-        ("hplus", "question"),
-    ]
-    claims = pd.DataFrame(rows, columns=["arm", "against"])
-    claims = claims.assign(metric="p_at_5", difference=0.1, low=0.0, high=0.2, n=9)
-    picked = figures.control_rows(claims, 0.2)
-    assert picked["panel"].to_dict() == dict.fromkeys((0, 1), "λ = 0.2, dev's") | dict.fromkeys(
-        (2, 3, 4), "λ = 1, the paper's"
-    )
-    assert picked["label"].tolist()[:2] == ["CHR − H+ alone", "CHR − matched rotation"]
-    assert caption("controls", picked) == (
-        "CHR minus the matched rotation: +0.10 at λ = 0.2 and +0.10 at λ = 1"
-    )
-
-
-def methods_table() -> pd.DataFrame:
-    rows = [
-        ("chr", "ddx-mini b", "reads", 0.75, 32),
-        ("standard", "ddx-mini b", "reads", 0.25, 32),
-        ("chr", "ddx-mini a", "reads", 0.5, 4),
-        ("majority", "ddx-mini c", "no reader", 0.3, 40),
-        ("majority", "ddx-mini b", "no reader", 0.3, 32),
-    ]
-    table = pd.DataFrame(rows, columns=["method", "dataset", "answerer", "value", "n"])
-    return table.assign(low=table["value"] - 0.1, high=table["value"] + 0.1)
-
-
-def test_every_method_is_a_dot_with_its_interval_and_few_questions_have_none():
-    figure = figures.plot_methods(methods_table(), "accuracy", "a title", 0.4)
-    a, b = figure.axes
-    letter = "always the commonest letter"
-    assert [t.get_text() for t in a.get_yticklabels()] == ["Standard RAG", "CHR, λ = 1", letter]
-    assert dots(a) == {"CHR, λ = 1": (0.5, False)}
-    assert dots(b) == {
-        "Standard RAG": (0.25, True),
-        "CHR, λ = 1": (0.75, True),
-        letter: (0.3, True),
-    }
-    assert panel_titles_of(figure) == ["ddx-mini a, n = 4", "ddx-mini b, n = 32"]
-    # Nobody was asked on c: the letter alone makes no panel.
-    assert figure._supxlabel.get_text() == "accuracy; NOT RUN: ddx-mini c"
-    both = pd.concat([methods_table(), methods_table().replace({"reads": "asks"})])
-    assert legend_of(figures.plot_methods(both, "", "", 0.4)) == {"reads", "no reader", "asks"}
-
-
 # stacked composition ------------------------------------------------------------------------------
 
 
@@ -263,20 +208,6 @@ def test_dev_chooses_for_a_family_and_for_the_controls_of_plain_contrast():
     rows = [("one mimic", "hplus", 0.0), ("centred", "chr+centred@0.2", 0.2), ("L1", "x", np.nan)]
     devs = plots.dev_lambdas(pd.DataFrame(rows, columns=["form", "arm", "lambda"]))
     assert devs["chr"] == devs["chr+rotation"] == 0.0 and devs["chr+centred"] == 0.2
-
-
-def test_a_spectrum_has_a_panel_a_question_and_a_line_a_change():
-    rows = [("q1", 0.0, 0.5, 3, 2), ("q1", 0.5, 1.4, 1, 4), ("q2", 0.0, 1.4, 5, 0)]
-    table = pd.DataFrame(rows, columns=["question", "start", "end", "target", "neither"])
-    table = table.assign(both=0, mimic=0)
-    title = caption("changes", table, k=5)
-    assert title == "Up to λ = 1.4 the top 5 changes 0 to 1 times, no more"
-    figure = plots.plot_spectrum(table, title, k=5, lam=0.2, names={"q1": "why " * 50, "q2": "who"})
-    one, _ = figure.axes
-    assert panel_titles_of(figure)[1] == "q2: who" and len(panel_titles_of(figure)[0]) < 100
-    assert one.collections[0].get_paths()[0].vertices[:, 1].max() == 3
-    changes = [line.tolist() for line in one.collections[-1].get_segments()]
-    assert changes == [[[0.5, 0], [0.5, 5]]]
 
 
 # curves with bands --------------------------------------------------------------------------------
@@ -343,42 +274,6 @@ def test_titles_follow_their_tables():
 
 
 # real questions -----------------------------------------------------------------------------------
-
-
-def real_curves() -> pd.DataFrame:
-    shares = {
-        "supports_right_at_5": 0.2,
-        "supports_wrong_at_5": 0.1,
-        "on_topic_at_5": 0.7,
-        "hit_right": 0.5,
-        "misled": 0.1,
-    }
-    rows = [("bioasq", "own", lam, "p_at_5", 0.5) for lam in (-1.0, 0.0, 1.0)]
-    for mimic, lambdas in (("own", (-1.0, 0.0, 1.0)), ("matched rotation", (1.0,))):
-        for lam in lambdas:
-            rows += [("exams", mimic, lam, metric, value) for metric, value in shares.items()]
-    table = pd.DataFrame(rows, columns=["dataset", "mimic", "lambda", "metric", "value"])
-    return table.assign(low=table["value"] - 0.1, high=table["value"] + 0.1, n=9)
-
-
-def test_what_five_passages_support_adds_up_and_controls_start_at_h_plus_alone():
-    rows = figures.support_rows(real_curves())
-    np.testing.assert_allclose(rows[list(figures.SUPPORTS)].sum(axis=1), 1)
-    first = rows[["right", "wrong", "topic", "rest"]].iloc[0]
-    assert first.round(6).tolist() == [0.2, 0.1, 0.4, 0.3]
-    turned = rows[rows["family"] == "chr+rotation"]
-    assert turned["lambda"].tolist() == [0.0, 1.0]  # and nothing below 0
-    assert caption("support", rows).startswith("At λ = 1 the share for the right option stays")
-    outcomes = figures.outcome_rows(real_curves())
-    figure = figures.plot_outcomes(outcomes, 0.4, {"bioasq": 0.2})
-    assert panel_titles_of(figure) == [f"{name}, n = 9" for name in figures.OUTCOMES.values()]
-    assert len({axis.get_ylim() for axis in figure.axes}) == 1
-    assert "dev" in texts(figure.axes[2]) and "dev" not in texts(figure.axes[0])
-    one = outcomes[outcomes["panel"] == "right option"]
-    assert caption("outcomes", one) == (
-        "At λ = 1 support for the right option stays at 0.50 of questions"
-    )
-    assert caption("outcomes", outcomes).endswith("of questions, for a wrong one stays at 0.10")
 
 
 # files --------------------------------------------------------------------------------------------
