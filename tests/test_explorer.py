@@ -20,9 +20,11 @@ from matplotlib.text import Text
 from lib.base.files import StaleInput, read_manifest
 from lib.base.provenance import read_result
 from lib.benchmarks import ddx_mini
+from lib.data.passages import Passage
 from lib.embed import load_encoder
+from lib.explorer import own
 from lib.explorer import rows as rows_module
-from lib.explorer.make import CHECKED, EXCERPT, check_rows, make_explored
+from lib.explorer.make import CHECKED, EXCERPT, QuestionSet, check_rows, make_explored
 from lib.explorer.page import LIMIT, PAGE, kept_records, page
 from lib.explorer.rows import (
     CLASSES,
@@ -43,6 +45,10 @@ from lib.explorer.worked import lines_table, plot_worked, worked_table
 from lib.index_build import build_index, corpus_store
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
+from lib.query_spec import Hypotheses
+from lib.query_spec import Text as Written
+from lib.run import Retriever
+from lib.search.index import DenseIndex
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +57,50 @@ def explored():
 
 
 # lines -------------------------------------------------------------------------------------------
+
+
+class Words:
+    """An encoder of made vectors: a text is the number of its row."""
+
+    name, dim = "made", 6
+
+    def __init__(self, vectors, seed):
+        self.vectors = vectors
+        # Vectors are kept by what made them: another seed makes others.
+        self.fingerprint = f"made {seed}"
+        self.fingerprints = {"query": self.fingerprint, "article": self.fingerprint}
+
+    def encode(self, items, tower="query", progress=True):
+        return self.vectors[[int(item) for item in items]]
+
+
+def made(seed: int, passages: int = 40):
+    """A retriever on random passages, and the hypotheses of a question."""
+    generator = np.random.default_rng(seed)
+    vectors = generator.normal(size=(passages + 6, Words.dim)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = DenseIndex([vectors[:passages]], [f"p{i:02d}" for i in generator.permutation(passages)])
+    names = [str(passages + i) for i in range(6)]
+    texts = (
+        Written(names[0], 1.0, "article", "target"),
+        Written(names[1], 1.0, "article", "mimic"),
+        Written(names[2], 0.0, "query", "question"),
+        Written(names[3], 1.0, "article", "mimic", "stranger"),
+        Written(names[4], 1.0, "article", "mimic", "several"),
+        Written(names[5], 1.0, "article", "mimic", "several"),
+    )
+    hypotheses = Hypotheses(texts, qid="q", excluded=frozenset({"p03"}))
+    store = own.FolderPassages({pid: Passage(pid, "", "", "", {}) for pid in index.ids.tolist()})
+    return Retriever(index, Words(vectors, seed), store), hypotheses
+
+
+def test_the_rows_give_the_order_of_the_search_without_what_is_excluded(own_folders):
+    retriever, hypotheses = made(0)
+    about = {"name": "made", "means": {}}
+    shown = {"q": {"text": "", "options": {}, "answer": ""}}
+    asked = QuestionSet(about, retriever, {"q": hypotheses}, shown, lambda qid, pid: "neither")
+    rows = make_explored([asked], lambda passage: {})
+    assert check_rows(asked, rows) == {"compared": 7 * len(CHECKED), "tied": 0, "differ": 0}
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(7, 60), st.booleans())

@@ -210,7 +210,7 @@ def test_a_folder_is_cut_as_all_documents_are(notes):
         "bom.txt": b"\xef\xbb\xbfBegins with a mark.",
     }
     passed_over = {".hidden.md": "Hidden.", ".git/x.md": "Hidden too.", "b.pdf": b"\xff\xfe\0"}
-    passed_over |= {"empty.txt": "", "rule.md": "---\n\n***"}
+    passed_over |= {"empty.txt": "", "rule.md": "---\n\n***", "z.txt": texts["deep/er/a.TXT"]}
     save(notes, texts | passed_over)
     (notes / "round").symlink_to(notes, target_is_directory=True)
     os.mkfifo(notes / "pipe.txt")  # it would be waited for
