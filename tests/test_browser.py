@@ -24,9 +24,9 @@ import pytest
 
 from lib import lab
 from lib.base import paths
-from lib.explorer.lines import CHOICES, lines_of, order_at
+from lib.explorer.make import CHECKED
 from lib.explorer.page import PAGE, TOP, kept_records
-from lib.explorer.rows import CHECKED, CLASSES, Place, View, read_rows
+from lib.explorer.rows import CHOICES, CLASSES, Explored, Place, order_at, read_rows
 
 pytestmark = pytest.mark.browser
 
@@ -114,10 +114,10 @@ def listed(driver, which: str = "after") -> list[str]:
     return [re.sub(r"^\d+\. ", "", item.text) for item in items]
 
 
-def expected(view: View, place: Place) -> list[str]:
+def expected(view: Explored, place: Place) -> list[str]:
     """The same titles from the rows."""
     titles = []
-    for passage in view.list_at(place).passages:
+    for passage in view.list_at(place):
         chapter, *sections = passage["title"].split(" -- ")
         titles.append(" › ".join(sections) or chapter or passage["text"][:30])
     return titles
@@ -136,7 +136,7 @@ def same_titles(seen: list[str], wanted: list[str]) -> bool:
 @pytest.mark.parametrize("size", SIZES)
 def test_the_page_opens_from_the_file_system_at_any_width(browse, explored, size, scheme):
     driver = opened_page(browse(*SIZES[size], scheme))
-    view = View(explored)
+    view = explored
     assert same_titles(listed(driver), expected(view, view.start("medqa")))
     assert same_titles(listed(driver, "before"), expected(view, view.start("medqa", lam=0.0)))
     wide = driver.execute_script("return document.documentElement.scrollWidth")
@@ -161,7 +161,7 @@ def save(data: str, name: str) -> None:
 def test_the_slider_moves_the_passages_by_keyboard(browse, explored):
     from selenium.webdriver.common.keys import Keys
 
-    driver, view = opened_page(browse(*SIZES["wide"])), View(explored)
+    driver, view = opened_page(browse(*SIZES["wide"])), explored
     slider = driver.find_element("id", "lam")
     before = listed(driver)
     slider.send_keys(*[Keys.ARROW_LEFT] * 60)
@@ -169,7 +169,7 @@ def test_the_slider_moves_the_passages_by_keyboard(browse, explored):
     until(lambda: driver.find_element("id", "lamout").text == "0.40")
     assert same_titles(listed(driver), expected(view, place)) and listed(driver) != before
     chips = [one.text for one in driver.find_elements("css selector", "#after .chip")]
-    assert chips == view.list_at(place).classes
+    assert chips == [p["class"] for p in view.list_at(place)]
     until(lambda: "lam=0.4" in driver.current_url)
     _, (found,), n = view.shares(place, [0.4])
     caption = driver.find_element("id", "curvetext").text
@@ -182,17 +182,17 @@ def test_the_slider_moves_the_passages_by_keyboard(browse, explored):
 
 def test_the_buttons_go_from_change_to_change(browse, explored):
     driver = opened_page(browse(*SIZES["wide"]), "#set=medqa&lam=0")
-    view = View(explored)
+    view = explored
     place = view.start("medqa", lam=0.0)
     changes = view.changes(place)
     for at, after in zip(changes[:4], changes[1:5], strict=True):
-        before = set(view.list_at(place).records)
+        before = {passage["record"] for passage in view.list_at(place)}
         driver.find_element("id", "next").click()
         place = replace(place, lam=at + min(0.002, (after - at) / 2))
         # The page's cosines have six decimals, so its changes are a little elsewhere.
         until(lambda lam=place.lam: abs(address_lambda(driver) - lam) < 5e-4)
         assert same_titles(listed(driver), expected(view, place))
-        assert set(view.list_at(place).records) != before
+        assert {passage["record"] for passage in view.list_at(place)} != before
     told = driver.find_element("id", "changes").text
     assert f"changes {len(changes)} times" in told and "4 of them" in told
     # Past the last change the button does nothing, and keeps the focus.
@@ -205,10 +205,8 @@ def test_the_buttons_go_from_change_to_change(browse, explored):
 
 
 def test_a_link_leads_to_its_place_and_nonsense_to_the_start(browse, explored):
-    view = View(explored)
-    place = Place(
-        "ddx-fresh", view.explored.of("ddx-fresh")[5]["qid"], "one mimic", "rotation", 0.7
-    )
+    view = explored
+    place = Place("ddx-fresh", view.of("ddx-fresh")[5]["qid"], "one mimic", "rotation", 0.7)
     link = f"#set=ddx-fresh&q={place.qid}&lam=0.7&mimic=rotation"
     driver = opened_page(browse(*SIZES["wide"]), link)
     assert same_titles(listed(driver), expected(view, place))
@@ -224,7 +222,7 @@ def test_a_link_leads_to_its_place_and_nonsense_to_the_start(browse, explored):
 def test_a_reader_can_choose_another_set_form_and_mimic(browse, explored):
     from selenium.webdriver.support.select import Select
 
-    driver, view = opened_page(browse(*SIZES["phone"])), View(explored)
+    driver, view = opened_page(browse(*SIZES["phone"])), explored
     Select(driver.find_element("id", "form")).select_by_value("several mimics")
     place = view.start("medqa", form="several mimics")
     until(lambda: same_titles(listed(driver), expected(view, place)))
@@ -276,8 +274,7 @@ return set.questions.map((question) => {
 def differences(explored, question, form, mimic, kept, by_lambda) -> int:
     """How many of one question's lists are equal but for ties; fails where one is not."""
     records = explored.records_of(question)
-    cosines = question["c_own"], question["c_random"]
-    height, slope = lines_of(records["score"], form, mimic, *cosines)
+    height, slope = explored.lines(question, form, mimic)
     ranks = records["passage"]
     own = kept[question["set"], question["qid"]] - question["start"]
     tied = 0
@@ -359,7 +356,7 @@ def test_in_jupyterlab_the_first_notebook_runs_from_the_menu_and_its_slider_move
 
     address, folder = jupyter
     committed = (folder / "notebooks" / "00_start_here.ipynb").read_bytes()
-    driver, view = browse(1280, 1000), View(explored)
+    driver, view = browse(1280, 1000), explored
     driver.get(address)  # what make lab opens
     until(lambda: driver.current_url.endswith(lab.FIRST), 60)
     until(lambda: driver.find_elements("css selector", ".jp-Notebook .jp-Cell"), 90)

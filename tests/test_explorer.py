@@ -5,52 +5,48 @@ from __future__ import annotations
 import base64
 import gzip
 import html
+import io
 import json
 import re
 import shutil
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Text
 
 from lib.base.files import StaleInput, read_manifest
 from lib.base.provenance import read_result
+from lib.benchmarks import ddx_mini
+from lib.data.passages import Passage
 from lib.embed import load_encoder
+from lib.explorer import own
 from lib.explorer import rows as rows_module
-from lib.explorer.lines import (
-    CHOICES,
-    COLUMNS,
-    LAM_MAX,
-    breakpoints,
-    candidates,
-    lines_of,
-    order_at,
-    way_of,
-)
+from lib.explorer.make import CHECKED, EXCERPT, QuestionSet, check_rows, make_explored
 from lib.explorer.page import LIMIT, PAGE, kept_records, page
 from lib.explorer.rows import (
-    CHECKED,
     CLASSES,
-    DEPTH,
-    EXCERPT,
+    COLUMNS,
     FILES,
     FOLDER,
     GOOD,
+    LAM_MAX,
     Place,
-    View,
-    check_rows,
-    median_question,
+    breakpoints,
+    candidates,
+    order_at,
     read_rows,
 )
-from lib.explorer.sets import benchmark_set, class_on_exam, real_sets
-from lib.explorer.widget import explore, picture, texts
+from lib.explorer.sets import benchmark_set, real_sets
+from lib.explorer.widget import explore, texts
+from lib.explorer.worked import lines_table, plot_worked, worked_table
+from lib.index_build import build_index, corpus_store
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
-from lib.query_spec import Hypotheses, Text
+from lib.query_spec import Hypotheses
+from lib.query_spec import Text as Written
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 
@@ -58,11 +54,6 @@ from lib.search.index import DenseIndex
 @pytest.fixture(scope="module")
 def explored():
     return read_rows()
-
-
-@pytest.fixture(scope="module")
-def view(explored):
-    return View(explored)
 
 
 # lines -------------------------------------------------------------------------------------------
@@ -84,37 +75,32 @@ class Words:
 
 
 def made(seed: int, passages: int = 40):
-    """Passages, a question's hypotheses and a retriever, all random."""
+    """A retriever on random passages, and the hypotheses of a question."""
     generator = np.random.default_rng(seed)
     vectors = generator.normal(size=(passages + 6, Words.dim)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     index = DenseIndex([vectors[:passages]], [f"p{i:02d}" for i in generator.permutation(passages)])
     names = [str(passages + i) for i in range(6)]
     texts = (
-        Text(names[0], 1.0, "article", "target"),
-        Text(names[1], 1.0, "article", "mimic"),
-        Text(names[2], 0.0, "query", "question"),
-        Text(names[3], 1.0, "article", "mimic", "stranger"),
-        Text(names[4], 1.0, "article", "mimic", "several"),
-        Text(names[5], 1.0, "article", "mimic", "several"),
+        Written(names[0], 1.0, "article", "target"),
+        Written(names[1], 1.0, "article", "mimic"),
+        Written(names[2], 0.0, "query", "question"),
+        Written(names[3], 1.0, "article", "mimic", "stranger"),
+        Written(names[4], 1.0, "article", "mimic", "several"),
+        Written(names[5], 1.0, "article", "mimic", "several"),
     )
     hypotheses = Hypotheses(texts, qid="q", excluded=frozenset({"p03"}))
-    return vectors, index, Retriever(index, Words(vectors, seed)), hypotheses
+    store = own.FolderPassages({pid: Passage(pid, "", "", "", {}) for pid in index.ids.tolist()})
+    return Retriever(index, Words(vectors, seed), store), hypotheses
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_lines_of_a_choice_order_passages_as_the_search_does(own_folders, seed):
-    vectors, index, retriever, hypotheses = made(seed)
-    plus, own, question, random_, *several = vectors[-6:]
-    scores = np.full((len(index.ids), len(COLUMNS)), np.nan)
-    for place, rows in enumerate(([plus], [own], [question], [random_], several)):
-        scores[:, place] = (vectors[:-6] @ np.stack(rows).T).max(axis=1)
-    scores[np.isin(index.ids, ["p03"])] = np.nan
-    for choice, lam in product(CHOICES, (0.0, 0.37, 1.0, 1.9)):
-        height, slope = lines_of(scores, *choice, plus @ own, plus @ random_)
-        (hits,) = retriever.search_many([hypotheses.by(**vars(way_of(*choice, lam)))], 7)
-        top = order_at(height, slope, lam, 7, index.ranks)
-        assert index.ids[top].tolist() == hits.ids[0].tolist(), (choice, lam)
+def test_the_rows_give_the_order_of_the_search_without_what_is_excluded(own_folders):
+    retriever, hypotheses = made(0)
+    about = {"name": "made", "means": {}}
+    shown = {"q": {"text": "", "options": {}, "answer": ""}}
+    asked = QuestionSet(about, retriever, {"q": hypotheses}, shown, lambda qid, pid: "neither")
+    rows = make_explored([asked], lambda passage: {})
+    assert check_rows(asked, rows) == {"compared": 7 * len(CHECKED), "tied": 0, "differ": 0}
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(7, 60), st.booleans())
@@ -143,10 +129,6 @@ def test_the_candidates_hold_every_top_and_breakpoints_are_all_changes(seed, k, 
 def test_the_rows_are_whole_and_small(explored):
     counts = {some["name"]: len(explored.of(some["name"])) for some in explored.sets}
     assert counts == {"mmlu": 150, "medqa": 150, "bioasq": 618, "ddx-fresh": 173, "ddx-mini": 96}
-    for question in explored.questions:
-        records = explored.records_of(question)
-        assert DEPTH <= len(records) == len(set(records["passage"].tolist()))
-        assert records["score"].dtype == np.float32 and not np.isnan(records["score"][:, 0]).any()
     pids = [passage["pid"] for passage in explored.passages]
     assert pids == sorted(set(pids))
     settings = read_manifest(FOLDER / "scores.npy")["settings"]
@@ -156,47 +138,22 @@ def test_the_rows_are_whole_and_small(explored):
     assert sum(c["compared"] for c in compared.values()) == lists
 
 
-def outcomes(view: View, name: str, lam: float, **choice) -> pd.DataFrame:
-    """Whether the top five has a right one, and its share of right ones and wrong ones, by qid."""
-    rows = {}
-    for question in view.explored.of(name):
-        place = Place(name, question["qid"], lam=lam, **choice)
-        if (place.form, place.mimic) in view.explored.choices_of(question):
-            classes = view.list_at(place).classes
-            good, bad = (
-                sum(one in group for one in classes) for group in (GOOD, ("wrong", "both"))
-            )
-            rows[question["qid"]] = good / 5, bad / 5
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["right", "wrong"])
-
-
-REAL_ARMS = [
-    (0.0, {}, "hplus"),
-    (0.4, {}, "chr@0.4"),
-    (1.0, {}, "chr@1"),
-    (0.0, {"form": "question added"}, "hplus+question1"),
-    (0.4, {"form": "question added"}, "chr+question1@0.4"),
-    (0.4, {"form": "several mimics"}, "max@0.4"),
-]
-
-
-def test_the_rows_give_the_outcomes_that_were_measured_on_real_questions(view):
+def test_the_rows_give_the_outcomes_that_were_measured_on_real_questions(explored):
     values, _ = read_result("values_real", "open", committed=True)
-    for lam, choice, arm in REAL_ARMS:
-        compare_with_measured(view, values, lam, choice, arm)
-
-
-def compare_with_measured(view, values, lam, choice, arm):
-    wide = values[values["arm"] == arm].pivot(index="qid", columns="metric", values="value")
-    for name in ("mmlu", "medqa", "bioasq"):
-        ours = outcomes(view, name, lam, **choice)
-        theirs = wide.loc[ours.index]
-        if name == "bioasq":
-            assert np.allclose(ours["right"], theirs["p_at_5"], atol=1e-3)
-        else:
-            assert np.allclose(ours["right"], theirs["supports_right_at_5"], atol=1e-3)
-            assert np.allclose(ours["wrong"], theirs["supports_wrong_at_5"], atol=1e-3)
-            assert ((ours["right"] > 0) == (theirs["hit_right"] > 0.5)).all()
+    for lam, form, arm in (
+        (0.0, "one mimic", "hplus"),
+        (1.0, "one mimic", "chr@1"),
+        (0.4, "question added", "chr+question1@0.4"),
+        (0.4, "several mimics", "max@0.4"),
+    ):
+        wide = values[values["arm"] == arm].pivot(index="qid", columns="metric", values="value")
+        for name, metric in (("medqa", "supports_right_at_5"), ("bioasq", "p_at_5")):
+            for question in explored.of(name):
+                if (form, "own") not in explored.choices_of(question):
+                    continue
+                place = Place(name, question["qid"], form, lam=lam)
+                (good,) = explored.rights(place, [lam])
+                assert good / 5 == pytest.approx(wide.loc[question["qid"], metric], abs=1e-3)
 
 
 def test_the_bundled_rows_give_the_order_of_lib_and_a_wrong_row_is_found(explored):
@@ -205,6 +162,13 @@ def test_the_bundled_rows_give_the_order_of_lib_and_a_wrong_row_is_found(explore
     bundled = benchmark_set("ddx-mini", "mini", encoder)
     counts = check_rows(bundled, explored)
     assert counts["compared"] == 96 * 6 * len(CHECKED) and counts["differ"] == 0
+    made = make_explored([bundled])
+    kept = explored.of("ddx-mini")
+    assert [q["mimic"] for q in made.questions] == [q["mimic"] for q in kept]
+    for ours, theirs in zip(made.questions, kept, strict=True):
+        np.testing.assert_allclose(
+            made.records_of(ours)["score"], explored.records_of(theirs)["score"], atol=2e-6
+        )
     records = explored.records.copy()
     start = explored.of("ddx-mini")[0]["start"]
     records["score"][start, 1] += 0.2
@@ -232,24 +196,6 @@ def test_broken_rows_are_named_with_the_next_command(tmp_path, monkeypatch):
         read_rows()
 
 
-def test_what_a_passage_is_on_an_exam():
-    from lib.data.judgments import Evidence
-    from lib.datasets import Question
-
-    question = Question("q", "?", {"A": "a", "B": "b"}, "A", "medqa")
-    found = {
-        "not judged": None,
-        "right": Evidence(3, frozenset("A")),
-        "wrong": Evidence(3, frozenset("B")),
-        "both": Evidence(3, frozenset("AB")),
-        "on topic": Evidence(2),
-        "neither": Evidence(1.5),
-    }
-    assert {name: class_on_exam(question, one) for name, one in found.items()} == {
-        name: name for name in found
-    }
-
-
 # licences ----------------------------------------------------------------------------------------
 
 
@@ -272,26 +218,12 @@ def test_texts_are_short_and_kept_only_where_the_licence_permits(explored):
 # view and widget ---------------------------------------------------------------------------------
 
 
-def test_the_first_question_of_a_set_follows_its_rule(view):
-    """Worked out again from the measured outcomes alone."""
-    values, _ = read_result("values_real", "open", committed=True)
-    own = values[(values["dataset"] == "medqa") & (values["metric"] == "supports_right_at_5")]
-    wide = (
-        (5 * own.pivot(index="qid", columns="arm", values="value"))
-        .round()
-        .astype(int, errors="ignore")
-    )
-    found = wide[wide["hplus"] > 0]
-    rows = sorted((row["chr@1"] - row["hplus"], row["hplus"], qid) for qid, row in found.iterrows())
-    assert median_question(view, "medqa") == rows[(len(rows) - 1) // 2][2]
-
-
-def test_shares_over_lambda_are_those_of_the_single_lists(view):
-    place = view.start("medqa")
-    shares, found, n = view.shares(place, [0.4])
+def test_shares_over_lambda_are_those_of_the_single_lists(explored):
+    place = explored.start("medqa")
+    shares, found, n = explored.shares(place, [0.4])
     lists = [
-        view.list_at(replace(place, qid=q["qid"], lam=0.4)).classes
-        for q in view.explored.of("medqa")
+        [p["class"] for p in explored.list_at(replace(place, qid=q["qid"], lam=0.4))]
+        for q in explored.of("medqa")
     ]
     for c, name in enumerate(CLASSES):
         assert shares[0, c] == pytest.approx(sum(one.count(name) for one in lists) / 5 / n)
@@ -302,7 +234,7 @@ def test_shares_over_lambda_are_those_of_the_single_lists(view):
 def test_moving_the_slider_moves_the_passages_as_the_mathematics_says(explored):
     seen = explore(explored)
     assert (seen.place.set, seen.place.lam) == ("medqa", 1.0)
-    question = seen.view.question(seen.place)
+    question = explored.question(seen.place)
     records = explored.records_of(question)["score"].astype(float)
     ids = explored.records_of(question)["passage"]
     for lam in (0.0, 0.4, 1.7):
@@ -325,27 +257,17 @@ def test_controls_offer_what_there_is_and_follow_each_other(explored):
     assert seen.place.mimic == "rotation" and seen.place.lam == 0.5
     seen.sets.value = "ddx-mini"  # nobody wrote several mimics there
     assert "several mimics" not in seen.forms.options
-    assert seen.place.qid == seen.view.start("ddx-mini").qid == seen.questions.value
+    assert seen.place.qid == explored.start("ddx-mini").qid == seen.questions.value
     assert "nobody" not in seen.shown.value and "on the target" in seen.shown.value
 
 
-def test_where_somebody_judged_by_lambda_what_nobody_saw_is_said(view):
-    for name in ("medqa", "bioasq"):
-        for form, mimic in view.explored.choices_of(view.question(view.start(name))):
-            place = view.start(name, form=form, mimic=mimic, lam=1.5)
-            (shares,), _, _ = view.shares(place, [place.lam])
-            unseen = shares[CLASSES.index("not judged")]
-            said = f"nobody saw {100 * unseen:.1f} %" in picture(view, place)
-            assert said == (name == "medqa" and unseen > 0.0005), (place, unseen)
-
-
-def test_the_texts_are_those_that_are_subtracted(view):
-    place = view.start("medqa")
-    question = view.question(place)
+def test_the_texts_are_those_that_are_subtracted(explored):
+    place = explored.start("medqa")
+    question = explored.question(place)
     own, random_ = (question[key] for key in ("mimic", "random"))
     shown = {
-        choice: html.unescape(texts(view, replace(place, form=choice[0], mimic=choice[1])))
-        for choice in view.explored.choices_of(question)
+        choice: html.unescape(texts(explored, replace(place, form=choice[0], mimic=choice[1])))
+        for choice in explored.choices_of(question)
     }
     assert own in shown["one mimic", "own"] and random_ not in shown["one mimic", "own"]
     assert random_ in shown["one mimic", "random"] and own not in shown["one mimic", "random"]
@@ -365,12 +287,6 @@ def test_a_start_that_is_not_there_is_refused(explored):
     ):
         with pytest.raises(ValueError, match=wrong):
             explore(explored, **start)
-
-
-def test_without_widgets_there_is_a_picture_of_the_same_place(explored):
-    bundle = explore(explored)._repr_mimebundle_()
-    assert {"application/vnd.jupyter.widget-view+json", "text/html"} <= set(bundle)
-    assert "<script" not in bundle["text/html"] and "aria-label" in bundle["text/html"]
 
 
 # page --------------------------------------------------------------------------------------------
@@ -421,7 +337,7 @@ def test_the_page_has_the_rows(explored, written):
     places = planes[15] + (planes[16] << 8)
     kept, _ = kept_records(explored)
     for some in texts["sets"]:
-        assert some["median"] == median_question(View(explored), some["name"])
+        assert some["median"] == explored.median_question(some["name"])
         for question in some["questions"]:
             here = slice(question["start"], question["start"] + question["length"])
             ours = explored.records[kept[some["name"], question["qid"]]]
@@ -461,3 +377,78 @@ def test_no_text_or_link_of_a_page_or_picture_is_more_than_text(text, explored):
     tags = set(re.findall(r"<(\w+)", shown))
     assert not tags & {"script", "a", "img"} and "javascript:" not in shown
     assert text in html.unescape(shown)
+
+
+# one question in one picture ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def first(explored):
+    """The question of the first picture, as notebook 00 draws it."""
+    return explored.start("mmlu", lam=0.4)
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """Titles of passages, their vectors, and h+, h- of a question: without search or rows."""
+    encoder, store = load_encoder("minilm"), corpus_store(("ddx-mini",))
+    index = build_index(store, encoder, progress=False)
+    pids, vectors = index.ids.tolist(), index.vectors(np.arange(len(index)))
+    titles = [passage.title for passage in store.get_many(pids)]
+    said = {h["qid"]: h for h in ddx_mini.read("hypotheses")}
+
+    def of(qid):
+        texts = [said[qid][h] for h in ("H_plus", "H_minus")]
+        return pids, titles, vectors, encoder.encode(texts, "article", progress=False)
+
+    return of
+
+
+def passages_of(table):
+    return table[table["part"] == "passage"]
+
+
+@pytest.mark.parametrize("qid, lam, k", [("medqa-22", 0.4, 5), ("mmlu-10", 1.2, 7)])
+def test_the_lists_and_the_turn_are_those_of_raw_vectors(qid, lam, k, explored, by_hand):
+    table = worked_table(explored, Place("ddx-mini", qid, lam=lam, k=k))
+    pids, titles, vectors, pair = by_hand(qid)
+    plus, minus = (vectors.astype(float) @ pair.astype(float).T).T
+    turns = table[table["part"] == "query"].set_index("lambda")["value"]
+    assert turns.index.tolist() == sorted({0.0, lam, 1.0})
+    for at, turn in turns.items():
+        score = plus - at * minus
+        best = np.lexsort((pids, -np.round(score, 5)))[:k]
+        rows = passages_of(table)[passages_of(table)["lambda"] == at]
+        assert rows["rank"].tolist() == list(range(1, k + 1))
+        assert rows["text"].tolist() == [titles[i] for i in best]
+        np.testing.assert_allclose(rows["score"], score[best], atol=1e-5)
+        query = pair[0] - at * pair[1]
+        turned = np.degrees(np.arccos(np.clip(query @ pair[0] / np.linalg.norm(query), -1, 1)))
+        assert turn == pytest.approx(turned, abs=0.1)
+    cosine = table.loc[table["part"] == "H-", "value"].item()
+    assert cosine == pytest.approx(float(pair[0] @ pair[1]), abs=1e-5)
+
+
+def test_why_the_right_passages_are_lost_is_as_it_is_told(explored, first):
+    """They lie between h+ and h-, start highest and fall fast; what overtakes them is less like
+    H-."""
+    lines, (c, _) = lines_table(explored, first), explored.turn(first)
+    best = lines.nlargest(first.k, "s_plus")
+    lost = best[best["class"].isin(GOOD)]
+    assert lost["s_plus"].min() > best.drop(lost.index)["s_plus"].max()
+    across = (lost["s_minus"] - c * lost["s_plus"]) / np.sqrt(1 - c * c)
+    angle = np.degrees(np.arctan2(across, lost["s_plus"]))
+    assert ((angle > 0) & (angle < np.degrees(np.arccos(c)))).all()
+    at_one = lines.loc[(lines["s_plus"] - lines["s_minus"]).nlargest(first.k).index]
+    assert at_one["s_minus"].max() < lost["s_minus"].min()
+    assert at_one["s_minus"].min() < 0.1 and at_one["s_plus"].min() < 0.3  # near to neither text
+
+
+@pytest.mark.parametrize("text", ["", r"$\frac{1}$ of $x$", "a\n\nb" + "x" * 500])
+def test_the_picture_takes_any_text_and_shows_it_as_it_is(text, explored, first):
+    table = worked_table(explored, Place(first.set, first.qid, lam=1.3, k=10))
+    table.loc[table["part"].isin(["question", "H+", "H-", "passage", "key"]), "text"] = text
+    figure = plot_worked(table)
+    figure.savefig(io.BytesIO(), format="png")
+    said = [shown.get_text() for shown in figure.findobj(Text)]
+    assert sum(shown.startswith(text[:1]) for shown in said) > 5

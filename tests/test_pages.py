@@ -7,17 +7,15 @@ import re
 import shutil
 import subprocess
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
-from lib.explorer.rows import Place, View, read_rows
+from lib.explorer.rows import Place, read_rows
 from lib.pages import __main__ as command
-from lib.pages import render, results, weave
-from lib.pages.render import block, cell, chance, read
-from lib.profiles import load_profile
+from lib.pages import render, weave
+from lib.pages.render import block, cell, read
 from lib.studies.nli.labelled import LEAST, TRAINED_ON
 from lib.studies.slhyde.study import MARGIN
 from lib.studies.slhyde.trained import LOW_RATE
@@ -64,10 +62,6 @@ def more(column: str, by: float = 0.1):
     return change
 
 
-def other_verdict(table: pd.DataFrame) -> None:
-    table.loc[0, "verdict"] = "AGAINST" if table.loc[0, "verdict"] != "AGAINST" else "SUPPORTED"
-
-
 def impossible(table: pd.DataFrame) -> None:
     table.loc[table["verdict"] == "CONSISTENT", "verdict"] = "IMPOSSIBLE"
 
@@ -87,13 +81,7 @@ def test_the_committed_pages_are_what_the_result_files_say():
 
 CHANGES = [
     ("answer", "open/claims_real", more("value_against")),
-    ("answer", "open/claims_ddx_fresh", other_verdict),
-    ("tests", "open/claims_ddx_fresh", other_verdict),
-    ("before", "open/claims_bioasq", more("difference")),
     ("real", "open/real_arms", more("value")),
-    ("story", "open/ddx_fresh_lambda", more("p_at_5")),
-    ("reading", "open/ddx_real_reading_table", more("accuracy")),
-    ("table1", "mini/table1", more("value")),
     ("audit", "audit", impossible),
     ("cost", "open/passages", lambda table: table.drop(index=0, inplace=True)),
 ]
@@ -127,18 +115,6 @@ def test_writing_mends_the_blocks_of_every_page_and_leaves_the_prose(project, mo
     assert weave.stale() == []
 
 
-def test_writing_returns_every_page_it_wrote(project):
-    wrote = [paths.shown(path) for path in weave.write()]
-    assert sorted(wrote) == sorted([*texts_of(project), "data/results/README.md"])
-
-
-def test_a_number_typed_by_hand_fails_the_check(project, monkeypatch, capsys):
-    path = project / "docs" / "results.md"
-    path.write_text(path.read_text().replace("**AGAINST**", "**SUPPORTED**", 1))
-    assert run(monkeypatch, "--check") == 1
-    assert capsys.readouterr().out.startswith("docs/results.md, block answer: ")
-
-
 @pytest.mark.parametrize("how", ["missing", "altered"])
 def test_a_result_that_is_not_whole_names_the_page_the_block_and_the_command(
     how, project, monkeypatch, capsys
@@ -160,8 +136,6 @@ def test_a_result_that_is_not_whole_names_the_page_the_block_and_the_command(
 BEGUN, ENDED = "<!-- begin: audit -->\n", "<!-- end: audit -->\n"
 MARKERS = {
     "not begun": (BEGUN, "", "docs/audit.md: .*begun and ended once"),
-    "not ended": (ENDED, "", "docs/audit.md: .*begun and ended once"),
-    "ended twice": (ENDED, ENDED + ENDED, "docs/audit.md: .*begun and ended once"),
     "begun in a line": (BEGUN, BEGUN.replace("\n", " "), "docs/audit.md: .*begun and ended once"),
     "unknown": ("audit -->", "audits -->", "docs/audit.md: no block is called audits"),
 }
@@ -178,11 +152,6 @@ def test_a_block_that_is_not_marked_as_it_must_be_is_named(
         assert re.search(told, capsys.readouterr().err)
 
 
-def test_the_readme_has_the_verdict_and_both_sides_and_no_other_block():
-    text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
-    assert weave.blocks_on(text, "README.md") == ["answer", "both_sides"]
-
-
 # what a reader of the pages meets -----------------------------------------------------------------
 
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -193,10 +162,6 @@ def words_of(text: str) -> int:
     """How many words a page has outside code blocks: tables and generated text, but no address."""
     prose = re.sub(r"<!--.*?-->|\]\([^)]*\)", " ", FENCED.sub("", text), flags=re.DOTALL)
     return len([word for word in prose.split() if re.search(r"\w", word)])
-
-
-def test_words_are_counted_outside_code():
-    assert words_of("# A *b* | c |\n```sh\nmake x\n```\n[d e](f/g.md) <!-- h --> S(d) = 1") == 7
 
 
 def test_the_readme_has_at_most_a_thousand_words():
@@ -215,11 +180,8 @@ def anchors_of(page) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", weave.pages(), ids=paths.shown)
-def test_every_link_and_picture_of_a_page_is_there(page):
-    links = links_of(page)
-    assert links
-    for link in links:
+def test_every_link_and_picture_of_a_page_is_there():
+    for page, link in [(one, link) for one in weave.pages() for link in links_of(one)]:
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{paths.shown(page)} links to {link}"
@@ -255,24 +217,6 @@ VERDICTS = ("SUPPORTED", "AGAINST", "INCONCLUSIVE")
 def declared(study: str) -> pd.DataFrame:
     """The committed primary tests of a study."""
     return read(f"claims_{study}").where(status="primary").table
-
-
-def test_the_answer_is_three_sentences_with_the_numbers_and_verdicts_of_declared_tests():
-    text = block("answer")
-    lines = [line for line in text.splitlines() if line.startswith("- ")]
-    asked = (("real", "hit_right", "chr@1"), ("real", "p_at_5", "chr@1"))
-    asked += (("ddx_fresh", "p_at_5", "chr@0.2"),)
-    for line, (study, metric, arm) in zip(lines, asked, strict=True):
-        table = declared(study)
-        same = (table["metric"] == metric) & (table["arm"] == arm) & (table["against"] == "hplus")
-        (row,) = table[same].to_dict("records")
-        percent = {c: 100 * row[c] for c in ("value", "value_against", "difference", "low", "high")}
-        assert f"**{row['n']} " in line
-        assert f"{percent['value']:.1f} %" in line and f"{percent['value_against']:.1f} %" in line
-        between = f"{percent['low']:.1f} to {percent['high']:.1f}"
-        assert line.endswith(
-            f"{percent['difference']:+.1f} points ({between}), **{row['verdict']}**."
-        )
 
 
 @pytest.mark.parametrize(
@@ -312,22 +256,16 @@ def test_every_declared_test_is_listed_with_its_verdict_and_nothing_else_has_one
     assert not any(word in block("before") for word in VERDICTS)
 
 
-def test_the_first_screen_has_the_answer_before_anything_to_do():
-    text = (paths.ROOT / "README.md").read_text(encoding="utf-8")
-    assert text.index("**Does it work?") < text.index("make figures")
-    assert words_of(text[: text.index("**Does it work?")]) < 200
-
-
 def test_the_readme_counts_what_the_first_picture_is_an_example_of():
     text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
     found, lost = map(
         int, re.search(r"Of (\d+) such .* MedQA, (\d+) lose everything", text).groups()
     )
-    view = View(read_rows())
+    view = read_rows()
     counts = [
         view.rights(Place(name, question["qid"]), (0.0, 1.0))
         for name in ("mmlu", "medqa")
-        for question in view.explored.of(name)
+        for question in view.of(name)
     ]
     counts = [one for one in counts if one[0]]
     assert (found, lost) == (len(counts), sum(not after for _, after in counts))
@@ -345,73 +283,11 @@ def test_the_readmes_sentence_on_lambda_is_what_its_picture_shows():
     assert min(value["chr+rotation", 1.0], value["chr+stranger", 1.0]) > one + 0.1
 
 
-def test_bioasqs_two_numbers_at_lambda_1_are_told_apart():
-    """The reason that is given, how near H- lies to H+, is measured; and it is not the corpus."""
-    text = " ".join((paths.ROOT / "README.md").read_text(encoding="utf-8").split())
-    claims = read("claims_bioasq").table
-    same = (claims["arm"] == "chr@1") & (claims["against"] == "hplus")
-    ideal = claims[same & (claims["metric"] == "p_at_5")]["value"].item()
-    assert f"another number at λ = 1, {100 * ideal:.1f} %" in text
-    experts = read("questions_bioasq").table
-    written = [
-        question["c_own"] for question in read_rows().questions if question["set"] == "bioasq"
-    ]
-    assert np.median(written) > experts.loc[experts["split"] == "test", "c"].median() + 0.2
-    (line,) = [x for x in block("before").splitlines() if "On BioASQ P@5 is" in x]
-    snippets = read("real_mpnet").table
-    snippets = snippets[(snippets["encoder"] == "minilm") & (snippets["metric"] == "p_at_5")]
-    found = snippets.set_index("arm")["value"]
-    assert (
-        f"P@5 is {ideal:.3f} at λ = 1." in line and found["chr@1"] < ideal < found["chr+stranger@1"]
-    )
-    assert f"{found['chr@1']:.3f} when H− is about the same question" in line
-    assert f"{found['chr+stranger@1']:.3f} when it is another question's" in line
-
-
-def test_the_tables_show_what_the_results_hold():
-    arms = read("real_arms")
-    rows = {row[0]: row for row in rows_of(block("real"))}
-    hit = arms.row(dataset="exams", metric="hit_right", arm="chr@1")
-    assert rows["CHR, λ = 1"][2] == f"{hit['value']:.3f} ({hit['low']:.3f} to {hit['high']:.3f})"
-    assert rows["HyDE that saw the options"][-1] == "–"  # nobody wrote them for BioASQ
-    curves = read("ddx_fresh_lambda").where(subset="all", arm="chr+rotation@0.4").table.iloc[0]
-    story = {row[0]: row for row in rows_of(block("story"))}
-    assert story["matched rotation, λ = 0.4"][1].startswith(f"{curves['p_at_5']:.3f} (")
-    near = read("ddx_real_reading_table").where(options="near")
-    assert f"naming alone {near.get('accuracy', arm='named_option'):.3f}" in block("reading")
-    assert block("table1").endswith("**paper**: NOT RUN.")
-
-
 def test_settings_in_templates_are_those_of_the_code():
     text = (render.TEMPLATES / "notebooks.j2").read_text(encoding="utf-8")
     assert f"low_rate={LOW_RATE:g}, margin={MARGIN:g})" in text
     text = (render.TEMPLATES / "blocks.j2").read_text(encoding="utf-8")
     assert f"interval is above {LEAST}" in text and f'"{TRAINED_ON[1]}" in best["names"]' in text
-
-
-def test_a_p_of_nothing_is_shown_as_less_than_a_thousandth():
-    assert chance(0.0) == "< 0.001" and chance(0.001) == "0.001" and chance(1.0) == "1.000"
-
-
-def test_the_audit_counts_its_rows(project):
-    table = read("audit", "").table
-    rows = {row[0]: row[1:] for row in rows_of(block("audit"))}
-    for paper, own in table.groupby("paper"):
-        assert rows[paper][0] == str((own["verdict"] == "IMPOSSIBLE").sum())
-    listed = [line for line in block("audit").splitlines() if line.startswith("- ")]
-    assert len(listed) == (table["verdict"] == "IMPOSSIBLE").sum()
-
-
-def test_the_disk_of_a_paper_run_is_one_number():
-    total, *parts = map(
-        int,
-        re.search(
-            r"Disk in all\*\*: (\d+) GB \(downloads (\d+), vectors (\d+), texts (\d+)\)",
-            block("needs"),
-        ).groups(),
-    )
-    assert total == sum(parts)
-    assert f"{total} GB of disk" in load_profile("paper").needs
 
 
 def test_a_relative_folder_for_results_is_one_of_the_project():
@@ -426,34 +302,12 @@ def test_a_relative_folder_for_results_is_one_of_the_project():
 # the page of results, the log ---------------------------------------------------------------------
 
 
-def test_every_committed_result_stands_on_the_page_with_its_hash(project):
-    text = results.page()
-    for path in (project / "data" / "results").glob("*/*.csv"):
-        if path.name.startswith("runs"):  # passages, not numbers
-            assert f"`{path.name}`" not in text
-            continue
-        manifest = read_manifest(path)
-        line = f"| `{path.name}` | {manifest['rows']:,} |"
-        (row,) = [
-            x
-            for x in text.splitlines()
-            if x.startswith(line) and f"`{manifest['settings']['data'][:8]}` |" in x
-        ][:1]
-        assert ("k" in manifest["settings"]) == (f"k = {manifest['settings'].get('k')}" in row)
-
-
-def test_a_setting_is_named_once():
-    assert results._named("judge", "judge, a model") == "judge, a model"
-    assert results._named("k =", "5") == "k = 5" and results._named("", "minilm") == "minilm"
-    assert not re.search(r"\b(\w+) \1\b", results.page())
-
-
 def test_a_result_nobody_described_is_asked_for(project):
     source = project / "data/results/mini/validity.csv"
     shutil.copy(source, source.with_name("novel.csv"))
     write_manifest(source.with_name("novel.csv"), rows=1, settings={"code": "", "data": ""})
     with pytest.raises(ValueError, match="novel.csv: say what it holds"):
-        results.page()
+        weave.results_page()
 
 
 def test_the_log_says_what_was_compared_and_what_was_equal(project, monkeypatch, tmp_path):
@@ -469,8 +323,8 @@ def test_the_log_says_what_was_compared_and_what_was_equal(project, monkeypatch,
     assert run(monkeypatch, "log", "--note", "a test") == 0
     shutil.copy(committed / "baselines.csv", made)
     assert run(monkeypatch, "log") == 0
-    rows = results.log().tail(2)
-    assert list(rows.columns) == list(results.COLUMNS)
+    rows = weave.log().tail(2)
+    assert list(rows.columns) == list(weave.COLUMNS)
     assert rows[["compared", "equal"]].to_numpy().tolist() == [["3", "2"], ["3", "3"]]
     assert rows["note"].tolist() == ["a test; differ: baselines", ""]
     assert set(rows["profile"]) == {"mini"} and set(rows["command"]) == {
@@ -482,15 +336,7 @@ def test_the_log_says_what_was_compared_and_what_was_equal(project, monkeypatch,
     assert run(monkeypatch, "--check") == 0
 
 
-def test_a_log_without_anything_to_compare_says_what_to_run(project, monkeypatch, capsys):
-    before = len(results.log())
-    monkeypatch.setenv("CHR_OUT", str(project / "nothing"))
-    assert run(monkeypatch, "log") == 1
-    assert "run: make figures PROFILE=mini" in capsys.readouterr().err
-    assert len(results.log()) == before
-
-
-@pytest.mark.parametrize("text", ["a|b", "a\nb", "a\r\n\r\n| --- |\r# b", "`|`"])
-def test_a_cell_stays_one_cell_of_its_row(text):
-    shown = cell(text)
-    assert not re.search(r"[\n\r]", shown) and not re.search(r"(?<!\\)\|", shown)
+def test_a_cell_stays_one_cell_of_its_row():
+    for text in ("a|b", "a\nb", "a\r\n\r\n| --- |\r# b", "`|`"):
+        shown = cell(text)
+        assert not re.search(r"[\n\r]", shown) and not re.search(r"(?<!\\)\|", shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,17 +12,14 @@ from lib.base.provenance import read_result
 from lib.pages.readable import (
     NAMES,
     by_method,
-    caption,
     plain,
     readable,
     show,
     show_texts,
-    wide,
     words,
 )
 from lib.pages.render import finding
 from lib.pages.tables import VERDICTS, audit_list, audit_rows
-from lib.studies.paper_audit.printed import VERDICTS as REPORTED_VERDICTS
 
 TABLE = pd.DataFrame(
     {
@@ -54,12 +50,6 @@ def test_a_table_is_shown_in_words_and_stays_as_it_is():
     pd.testing.assert_frame_equal(TABLE, before)
 
 
-def test_a_whole_number_that_is_missing_is_shown_as_missing():
-    table = pd.DataFrame({"title": ["a", None], "before": pd.array([12, None], "Int64")})
-    shown = readable(table)
-    assert shown.iloc[0, 1] == "12" and shown.iloc[1, 1] == shown.iloc[1, 0]
-
-
 def test_question_sets_come_in_the_papers_order_in_rows_and_columns():
     assert readable(TABLE)["question set"].tolist() == ["MMLU-Med", "MedQA", "BioASQ"]
     grid = TABLE.pivot(index="method", columns="dataset", values="n")
@@ -75,13 +65,6 @@ def test_another_k_is_in_the_name():
         assert "@10" in words(key, 10) and "@5" not in words(key, 10)
     assert not [name for name in readable(TABLE, k=10) if "@5" in name]
     assert "{" not in "".join(words(key, 10) for key in NAMES)
-
-
-def test_a_name_that_nobody_listed_is_told_in_words():
-    table = pd.DataFrame({"a_new_column": [1.0], "plain": ["as_it_is, twice_over"]})
-    shown = readable(table)
-    assert list(shown) == ["a new column", "plain"]
-    assert shown["plain"].tolist() == ["as it is, twice over"]
 
 
 def test_numbers_are_told_as_what_they_are():
@@ -111,22 +94,6 @@ def test_numbers_are_told_as_what_they_are():
     assert second["hits"] == "–" and second["tokens"] == "12"
 
 
-def test_what_all_rows_say_stands_in_the_line_above(capsys):
-    shown = readable(TABLE)
-    assert caption(shown) == "*In every row: n 60.*"
-    assert caption(readable(TABLE.head(1))) == ""  # one row says nothing of all rows
-    show(TABLE, says="Three sets.", fold="All of it")
-    said = capsys.readouterr().out
-    assert "Markdown" in said and "HTML" in said
-
-
-def test_a_wide_table_keeps_the_interval_and_the_order_it_came_in():
-    table = wide(TABLE, "method", "dataset", "p_at_5")
-    assert table.loc["hplus", "bioasq"] == "0.500 (0.400 to 0.600)"
-    assert table.loc["chr", "bioasq"] == "–"
-    assert list(table.index) == ["hplus", "chr"]
-
-
 def test_methods_stand_in_one_order_and_what_is_no_method_last():
     arms = ["closed_book", "chr+rotation@1", "chr@1", "chr@0.2", "hplus", "hyde", "question"]
     table = pd.DataFrame({"arm": arms})
@@ -135,9 +102,9 @@ def test_methods_stand_in_one_order_and_what_is_no_method_last():
     assert list(by_method(table.set_index("arm"), "arm").index) == ordered
 
 
-@pytest.mark.parametrize("profile", ["mini", "open"])
-def test_what_is_found_follows_the_results(profile):
+def test_what_is_found_follows_the_results():
     """Turned round, the same tables say the opposite."""
+    profile = "mini"
     quality = of(profile, "retrieval")
     said = finding("retrieval", quality=quality, profile=profile, at=0.4, k=5)
     means = quality.groupby("method")["p_at_5"].mean()
@@ -160,65 +127,24 @@ def test_lambda_is_compared_with_the_turn_and_with_the_readers_own():
     )
 
 
-def test_accuracy_without_reading_is_of_the_sets_that_were_read():
-    table = of("open", "table1")
-    rows = table[(table["metric"] == "accuracy") & (table["method"] == "majority")]
-    exams = rows[rows["dataset"] != "bioasq"]
-    share = (exams["value"] * exams["n"]).sum() / exams["n"].sum()
-    said = finding("accuracy", table=table, profile="open", at=0.4)
-    assert f"commonest letter is right in {share:.3f}" in said and "2 sets" in said
-
-
 def test_tiers_differ_only_where_the_test_says_so():
     table, tests = (of("mini", name) for name in ("table4", "mimic_claims"))
     assert "could be chance" in finding("tiers", table=table, tests=tests)
     assert "differ: p = 0.01" in finding("tiers", table=table, tests=tests.assign(p=0.01))
 
 
-def test_contradiction_is_told_with_its_counts():
-    judged, arms = (of("open", f"contradiction_{name}") for name in ("judged", "arms"))
-    said = finding("contradiction", judged=judged, arms=arms)
-    rows = judged.set_index(["group", "measure"])
-    real = rows.loc[("real", "disagree_of_same")]
-    assert real["n"] == rows.loc[("real", "same"), "count"]
-    assert f"Of {real['n']} pairs of passages on one question" in said
-    assert f" {real['count']} disagree: {real['value']:.3f} (" in said
-    # A pair on two questions cannot contradict: no share is of all pairs of abstracts.
-    query = rows.loc[("query", "same")]
-    assert f"of {query['n']:,} pairs among the nearest to one title {query['count']} is" in said
-    assert not re.search(rf"disagree[^.]*{query['n']:,}|{query['n']:,}[^.]*disagree", said)
-
-
 def test_the_audit_shows_what_cannot_be_first_and_no_id():
     audit = of("", "audit")
     rows = audit_rows(audit)
-    assert VERDICTS == REPORTED_VERDICTS
     bad = (audit["verdict"] == "IMPOSSIBLE").sum()
     assert rows["verdict"].tolist()[:bad] == ["IMPOSSIBLE"] * bad
     assert "id" not in rows and len(rows) == len(audit)
-    told = audit_list(audit, dict.fromkeys(audit["verdict"], "#000"))
+    told = audit_list(audit)
+    assert set(audit["verdict"]) == set(VERDICTS)
     assert told.index("IMPOSSIBLE") < told.index("IN TENSION") < told.index("CONSISTENT")
     assert not [name for name in audit["id"] if f">{name}<" in told]
     assert "rouge1" not in told and "bert_cosine" not in told and "ROUGE-1" in told
     assert told.count("<details>") == len(audit)
-
-
-def test_the_readers_sets_of_rows_keep_their_claims():
-    audit = of("", "audit")
-    rows = audit_rows(audit, "chr.table2.")
-    assert len(rows) == audit["id"].str.startswith("chr.table2.").sum() > 0
-    (only,) = audit_rows(audit, ["contra.most_stable"])["recomputed"]
-    assert only.startswith("holds for ")
-    with pytest.raises(KeyError):
-        audit_rows(audit, ["no.such.row"])
-
-
-def test_calls_are_counted_and_tokens_that_nobody_counted_are_not_run():
-    table = pd.DataFrame(
-        {"method": ["chr", "hyde"], "calls": [1.0, 8.0], "output_tokens": [np.nan, 1091.7], "n": 6}
-    )
-    said = finding("cost", table=table, who="a model")
-    assert "CHR 1 call and tokens NOT RUN, HyDE 8 calls and 1,092 output tokens" in said
 
 
 def test_a_finding_without_its_methods_is_not_run():
@@ -301,29 +227,20 @@ def test_no_cell_of_a_table_and_nothing_above_it_is_markup(fault, shown):
         fault.came(wrong=live, said="shown as it is")
 
 
-@pytest.mark.parametrize("fold", ["", "more"])
-@pytest.mark.parametrize("text", ["costs $5, not $6", r"\(x\)", r"\[x\]"])
-def test_a_price_in_a_table_is_no_formula(text, fold, monkeypatch):
+def test_a_price_in_a_table_is_no_formula(monkeypatch):
     seen = []
     monkeypatch.setattr(
         "IPython.display.display",
         lambda it: seen.append(it._repr_html_() if hasattr(it, "_repr_html_") else it.data),
     )
-    for table in (
-        pd.DataFrame({"title": [text]}),
-        pd.DataFrame({text: [1]}),
-        pd.DataFrame({"n": [1]}, index=[text]),
-    ):
-        show(table, fold=fold)
-        assert "mathjax_ignore" in seen.pop()
+    for text in ("costs $5, not $6", r"\(x\)", r"\[x\]"):
+        for table in (pd.DataFrame({"title": [text]}), pd.DataFrame({"n": [1]}, index=[text])):
+            for fold in ("", "more"):
+                show(table, fold=fold)
+                assert "mathjax_ignore" in seen.pop()
 
 
-def test_the_name_of_a_column_above_a_table_is_no_markup(shown):
-    show(pd.DataFrame({"[a](javascript:b)": [1, 1], "n": [1, 2]}))
-    assert "](" not in shown[0].data
-
-
-@pytest.mark.parametrize("text", HOSTILE + ODD)
-def test_plain_is_the_text_once_entities_are_read(text):
-    assert page_of(plain(text)).text == text
-    assert len(plain(text).splitlines()) <= 1 and "://" not in plain(text)
+def test_plain_is_the_text_once_entities_are_read():
+    for text in HOSTILE + ODD:
+        assert page_of(plain(text)).text == text
+        assert len(plain(text).splitlines()) <= 1 and "://" not in plain(text)

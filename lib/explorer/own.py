@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,28 +18,18 @@ import numpy as np
 import pandas as pd
 
 from lib.base.files import sha256_bytes
-from lib.base.parameters import check_k, check_lam
 from lib.base.paths import RECORDINGS
 from lib.benchmarks import ddx_mini
 from lib.corpora import cut
 from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.embed import Encoder
-from lib.explorer.lines import LAM_MAX, SEVERAL, Mimic, breakpoints, order_at
-from lib.explorer.rows import (
-    DEPTH,
-    EXCERPT,
-    Explored,
-    QuestionSet,
-    put_together,
-    rows_of,
-    shown_passage,
-)
+from lib.explorer.make import EXCERPT, QuestionSet, make_explored, shown_passage
+from lib.explorer.rows import LAM_MAX, SEVERAL, Explored, Mimic, Place, breakpoints
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
 from lib.methods.chr import CHR
-from lib.pages.readable import plain
 from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever, expand_all
 from lib.search.contrast import TINY
@@ -56,19 +45,12 @@ NONE = "none of these"
 MOST_SEARCHED = 2_000_000
 """Passages of the largest corpus: all of its vectors are held in memory at once."""
 
-SUFFIXES = (".txt", ".md")
-"""Files of a folder that are read, in capitals too."""
-
-LARGEST_FILE = 5_000_000
-"""Bytes of the largest file that is read: about 5,000 passages."""
-
 MOST_PASSAGES = 20_000
 """Passages of the largest folder: a quarter of an hour on two cores."""
 
-_BEGINS = 90
-"""Characters of a passage in a table."""
+SUFFIXES = (".txt", ".md")
+"""Files of a folder that are read, in capitals too."""
 
-_MEANS = {"not judged": "not judged: nobody has read it for your question"}
 _LIVE = RECORDINGS / "live" / "own-question.jsonl"
 _WRITERS = {"bundled": "small", "server": None}
 """What ``lib.llm.connect`` is given for each."""
@@ -87,12 +69,9 @@ def hypotheses_of(
     the question or H+ is empty, or where there are several mimics and no ``h_minus``.
     """
     typed = {"question": question, "h_plus": h_plus, "h_minus": h_minus, "another": another}
-    typed |= {f"several[{i}]": text for i, text in enumerate(several)}
     for name, text in typed.items():
         if not isinstance(text, str):
             raise ValueError(f"{name} must be a text, not {text!r}; for none, leave it empty: ''")
-        if found := re.search("[\ud800-\udfff]", text):
-            raise ValueError(f"{name} holds {found[0]!r}, half a character. Next: leave it out")
     if not question.strip():
         raise ValueError("question is empty. Next: type one in the cell of parameters")
     if not h_plus.strip():
@@ -100,7 +79,7 @@ def hypotheses_of(
             "h_plus is empty: there is nothing to search with. Next: type what you believe is the "
             "answer, or let a model write it: write_with = 'bundled' or 'server'"
         )
-    if any(text.strip() for text in several) and not h_minus.strip():
+    if several and not h_minus.strip():
         raise ValueError("several mimics, but no h_minus. Next: put the nearest one into h_minus")
     roles = [
         (h_plus, 1.0, "article", "target"),
@@ -125,31 +104,25 @@ def own_question(
     """Your question on a retriever's passages: rows from which the order at every lambda follows.
 
     See ``hypotheses_of`` for the texts; ``options`` are only shown. With no mimic at all the rows
-    are the best ``DEPTH`` passages by H+, and no form of contrast is offered. Raises ValueError
-    when a mimic says what H+ says (no query is left at some lambda), or for a corpus of more than
+    are the best passages by H+, and no form of contrast is offered. Raises ValueError when a mimic
+    says what H+ says (no query is left at some lambda), or for a corpus of more than
     ``MOST_SEARCHED`` passages.
     """
-    found_in = len(retriever.index.ids)
-    if found_in > MOST_SEARCHED:
+    count = len(retriever.index.ids)
+    if count > MOST_SEARCHED:
         raise ValueError(
-            f"{found_in:,} passages are more than the {MOST_SEARCHED:,} whose vectors are held in "
+            f"{count:,} passages are more than the {MOST_SEARCHED:,} whose vectors are held in "
             "memory here. Next: set limit, or profile = 'open'"
         )
     hypotheses = hypotheses_of(question, h_plus, h_minus, several, another)
     _refuse_equal(hypotheses, retriever)
+    shown = {"text": question.strip(), "options": _checked_options(options), "answer": ""}
+    about = {"name": OWN, "title": "your question", "written": "", "judged_at": [], "dev": None}
+    about["means"] = {"not judged": "not judged: nobody has read it for your question"}
     mine = QuestionSet(
-        OWN,
-        "your question",
-        retriever,
-        {OWN: hypotheses},
-        {OWN: {"text": question.strip(), "options": _checked_options(options), "answer": ""}},
-        lambda qid, pid: "not judged",
-        _MEANS,
+        about, retriever, {OWN: hypotheses}, {OWN: shown}, lambda qid, pid: "not judged"
     )
-    questions, found = rows_of(mine)
-    pids = sorted(pid for pid, _, _ in found[0])
-    passages = dict(zip(pids, retriever.store.get_many(pids), strict=True))
-    return put_together([(mine, questions, found)], lambda pid: _shown(passages[pid]))
+    return make_explored([mine], _shown)
 
 
 def _refuse_equal(hypotheses: Hypotheses, retriever: Retriever) -> None:
@@ -180,9 +153,8 @@ def _shown(passage: Passage) -> dict:
 def _checked_options(options: Mapping[str, str] | None) -> dict[str, str]:
     """The options; ValueError for what gives no letter a text."""
     options = options or {}
-    if not isinstance(options, Mapping) or not all(
-        isinstance(text, str) for text in [*options, *options.values()]
-    ):
+    is_map = isinstance(options, Mapping)
+    if not is_map or not all(isinstance(text, str) for text in [*options, *options.values()]):
         raise ValueError(
             f"options is {options!r}. Next: letters with texts, such as {{'A': '...'}}"
         )
@@ -211,34 +183,11 @@ def another_mimic(question: str, avoid: Sequence[str] = ()) -> str:
 # what is found -----------------------------------------------------------------------------------
 
 
-def _lines(explored: Explored, mimic: Mimic) -> tuple[np.ndarray, np.ndarray]:
-    """Heights and slopes of the one question's records; slopes of 0 where there is no mimic.
-
-    ValueError for a mimic that this question has no text for.
-    """
-    (question,) = explored.questions
-    if ("one mimic", mimic) in explored.choices_of(question):
-        return explored.lines(question, "one mimic", mimic)
-    if mimic != "own":
-        raise ValueError(f"no text for the mimic {mimic!r}. Next: pass h_minus and another")
-    plus = explored.records["score"][:, 0].astype(np.float64)
-    return plus, np.zeros(len(plus))
-
-
 def order(explored: Explored, lam: float, k: int, mimic: Mimic = "own") -> list[str]:
     """Ids of the k best passages at a lambda, best first: by H+ and one mimic, or by H+ alone where
-    you gave no mimic.
-
-    Lambda may be what the rows hold, 0 to 2; ValueError beyond, and for a k above ``DEPTH``.
-    """
-    if not 1 <= check_k(k) <= DEPTH or not 0 <= check_lam(lam) <= LAM_MAX:
-        raise ValueError(
-            f"k = {k}, lambda = {lam}: the rows hold the exact top {DEPTH} for lambda from 0 to "
-            f"{LAM_MAX:g}, and no more"
-        )
-    places = explored.records["passage"]
-    top = order_at(*_lines(explored, mimic), lam, k, places)
-    return [explored.passages[place]["pid"] for place in places[top]]
+    you gave no mimic. Raises as ``Explored.list_at`` does."""
+    found = explored.list_at(Place(OWN, OWN, mimic=mimic, lam=lam, k=k))
+    return [passage["pid"] for passage in found]
 
 
 def top_table(
@@ -253,27 +202,9 @@ def top_table(
     for lam in lambdas:
         passages = retriever.store.get_many(order(explored, lam, k))
         for rank, passage in enumerate(passages, 1):
-            text = shorten(passage.text, _BEGINS, placeholder=" …")
+            text = shorten(passage.text, 90, placeholder=" …")
             rows.append((lam, rank, passage.title, text, _about(passage), passage.pid))
     return pd.DataFrame(rows, columns=["lambda", "rank", "passage", "begins", "about", "pid"])
-
-
-def told(
-    explored: Explored, retriever: Retriever, watched: Sequence[str], lam: float, k: int
-) -> str:
-    """How many of the k best are about each name by H+ alone, at ``lam`` and at the paper's 1.
-
-    In Markdown, one sentence a name (see ``count_about``).
-    """
-    alone, given, paper = (
-        count_about(retriever, order(explored, at, k), watched) for at in (0.0, lam, 1.0)
-    )
-    sentences = [
-        f"Of the first {k} passages, about **{plain(name)}** are {alone[i]} by H+ alone, "
-        f"{given[i]} at λ = {lam:g} and {paper[i]} at λ = 1."
-        for i, name in enumerate(watched)
-    ]
-    return "\n\n".join(sentences)
 
 
 def stretches(
@@ -284,7 +215,8 @@ def stretches(
     One row for each stretch of lambda on which the counts stay the same, from one exact breakpoint
     to another: from, to, a column for each name, "none of these". See ``count_about``.
     """
-    edges = [0.0, *breakpoints(*_lines(explored, "own"), k), LAM_MAX]
+    (question,) = explored.questions
+    edges = [0.0, *breakpoints(*explored.lines(question), k), LAM_MAX]
     rows: list[list] = []
     for start, end in zip(edges[:-1], edges[1:], strict=True):
         counts = count_about(retriever, order(explored, (start + end) / 2, k), watched)
@@ -298,21 +230,23 @@ def stretches(
 def controls(
     explored: Explored, retriever: Retriever, watched: Sequence[str], lam: float, k: int
 ) -> pd.DataFrame:
-    """The same counts at one lambda under H+ alone, your mimic, and the two wrong mimics.
+    """The same counts under H+ alone, your mimic at ``lam`` and at the paper's 1, and the two wrong
+    mimics at ``lam``.
 
     One row for each that there is a text for. Each wrong mimic is one draw: on one question that
     shows what the controls are, and settles nothing.
     """
-    named = {"your mimic": "own", "matched rotation": "rotation", "another question's": "random"}
-    found = {"H+ alone": order(explored, 0.0, k)}
     (question,) = explored.questions
-    offered = explored.choices_of(question)
-    for name, mimic in named.items():
-        if ("one mimic", mimic) in offered:
-            found[name] = order(explored, lam, k, mimic)
+    offered = [mimic for form, mimic in explored.choices_of(question) if form == "one mimic"]
+    found = {"H+ alone": order(explored, 0.0, k)}
+    if "own" in offered:
+        for at in dict.fromkeys([lam, 1.0]):
+            found[f"your mimic, λ = {at:g}"] = order(explored, at, k)
+    for mimic, name in (("rotation", "matched rotation"), ("random", "another question's")):
+        if mimic in offered:
+            found[f"{name}, λ = {lam:g}"] = order(explored, lam, k, mimic)
     rows = {name: count_about(retriever, pids, watched) for name, pids in found.items()}
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=[*watched, NONE])
-    return table.rename_axis(f"λ = {lam:g}")
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[*watched, NONE])
 
 
 def count_about(retriever: Retriever, pids: Sequence[str], watched: Sequence[str]) -> list[int]:
@@ -395,14 +329,9 @@ def write_hypotheses(
 
 @dataclass(frozen=True)
 class FolderPassages:
-    """The passages of a folder, by id, in memory: what ``lib.data.store.PassageStore`` offers.
-
-    ``files`` has a row for each file: file, title, passages, equal (pieces left out because an
-    earlier file, or an earlier place of this one, says the same).
-    """
+    """The passages of a folder, by id, in memory: what ``lib.data.store.PassageStore`` offers."""
 
     by_pid: Mapping[str, Passage]
-    files: Sequence[Mapping]
 
     def __len__(self) -> int:
         return len(self.by_pid)
@@ -426,8 +355,8 @@ def read_folder(folder: str | Path) -> FolderPassages:
     file is longer than a passage. Its title is the first heading of a Markdown file, or the file's
     name. Hidden files and folders, whatever has another ending, links to folders, and files without
     a word are passed over; of equal passages the first is kept, in the order of the files. Raises
-    ValueError for a folder that is none, for a file that cannot be read as UTF-8 or is too large,
-    and for a folder with too much text or none.
+    ValueError for a folder that is none, for a file that cannot be read as UTF-8, and for a folder
+    with too much text or none.
     """
     if not isinstance(folder, (str, Path)) or not Path(folder).expanduser().is_dir():
         raise ValueError(
@@ -436,74 +365,43 @@ def read_folder(folder: str | Path) -> FolderPassages:
         )
     home = Path(folder).expanduser()
     kept: dict[str, Passage] = {}
-    files = []
-    first_with: dict[str, str] = {}
-    for file in _text_files(home):
-        name = file.relative_to(home).as_posix()
-        here = _passages_of(file, name)
-        new = [p for p in here if first_with.setdefault(p.text, p.pid) == p.pid]
-        kept |= {passage.pid: passage for passage in new}
+    texts: set[str] = set()
+    for name in _text_files(home):
+        for passage in _passages_of(home / name, name):
+            if passage.text not in texts:
+                texts.add(passage.text)
+                kept[passage.pid] = passage
         if len(kept) > MOST_PASSAGES:
             raise ValueError(
                 f"{home} has more than {MOST_PASSAGES:,} passages ({name!r} was read last). Next: "
                 "give a folder inside it"
             )
-        if here:
-            row = {"file": name, "title": here[0].title, "passages": len(new)}
-            files.append(row | {"equal": len(here) - len(new)})
     if not kept:
         raise ValueError(
             f"no text in {home}: it has no file that ends with {' or '.join(SUFFIXES)} and has "
             "words (hidden ones do not count). Next: save what you want searched as such files"
         )
-    return FolderPassages(kept, files)
+    return FolderPassages(kept)
 
 
-def _text_files(home: Path) -> list[Path]:
-    """Files to be read, in the order of their paths."""
+def _text_files(home: Path) -> list[str]:
+    """Files to be read, by their paths from the folder on, in order."""
     found = []
-    for folder, inner, names in os.walk(home, onerror=_raise):
+    for folder, inner, names in os.walk(home):
         inner[:] = [name for name in inner if not name.startswith(".")]
-        for name in names:
-            file = Path(folder, name)
-            wanted = file.suffix.lower() in SUFFIXES and not name.startswith(".")
-            if wanted and file.is_file():
-                found.append(file)
-    return sorted(found, key=lambda file: file.relative_to(home).as_posix())
+        for file in (Path(folder, name) for name in names if not name.startswith(".")):
+            if file.suffix.lower() in SUFFIXES and file.is_file():
+                found.append(file.relative_to(home).as_posix())
+    return sorted(found)
 
 
-def _raise(error: OSError) -> None:
-    """A folder that may not be read is said, not passed over."""
-    raise error
-
-
-def _passages_of(file: Path, name: str) -> list[Passage]:
+def _passages_of(file: Path, name: str) -> Iterator[Passage]:
     """The passages of one file, cut as ``lib.corpora`` cuts; pieces without a word left out.
 
     ``name`` is its path from the folder on.
     """
-    text = _read(file, name)
-    title = _heading(text) if file.suffix.lower() == ".md" else ""
-    pieces = cut(text)
-    found = []
-    for i, piece in enumerate(pieces):
-        pid = name if len(pieces) == 1 else f"{name}#{i}"
-        if any(letter.isalnum() for letter in piece):
-            found.append(Passage(pid, title or file.stem, piece, OWN, {"doc": name}))
-    return found
-
-
-def _read(file: Path, name: str) -> str:
-    """The text of a file; ``name`` stands for it in errors."""
-    size = file.stat().st_size
-    if size > LARGEST_FILE:
-        raise ValueError(
-            f"{name!r} has {size:,} bytes; files of up to {LARGEST_FILE:,} are read. Next: cut it "
-            "into several, or move it out of the folder"
-        )
     try:
         text = file.read_bytes().decode("utf-8-sig")
-        name.encode()
         if "\0" in text:  # UTF-16, or no text at all
             raise ValueError("it holds zero bytes")
     except ValueError as error:
@@ -511,21 +409,19 @@ def _read(file: Path, name: str) -> str:
             f"{name!r} is not UTF-8 text ({error}). Next: save it again as UTF-8 (iconv -f latin1 "
             "-t utf-8 OLD > NEW), or move it out of the folder"
         ) from error
-    return text
+    title = _heading(text) if file.suffix.lower() == ".md" else ""
+    pieces = cut(text)
+    for i, piece in enumerate(pieces):
+        pid = name if len(pieces) == 1 else f"{name}#{i}"
+        if any(letter.isalnum() for letter in piece):
+            yield Passage(pid, title or file.stem, piece, OWN, {"doc": name})
 
 
 def _heading(text: str) -> str:
-    """The first heading of a Markdown text ("# Title"), "" where it has none; code has none."""
-    in_code = False
-    for line in text.splitlines():
-        if line.lstrip().startswith(("```", "~~~")):
-            in_code = not in_code
-        signs, _, title = line.strip().partition(" ")
-        if signs and not signs.strip("#") and len(signs) <= 6 and title.strip() and not in_code:
-            # Number signs after a blank close a heading, and are none of it.
-            words, _, last = title.strip().rpartition(" ")
-            return title.strip() if last.strip("#") else words.strip()
-    return ""
+    """The first heading of a Markdown text ("# Title", "# Title #"), "" where it has none."""
+    without_code = re.sub(r"^\s*(```|~~~).*?(^\s*\1|\Z)", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = re.search(r"^\s*#{1,6} +(\S.*?)(?: +#+)?\s*$", without_code, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def folder_retriever(folder: str | Path, encoder: Encoder, progress: bool = True) -> Retriever:
@@ -551,9 +447,14 @@ def folder_retriever(folder: str | Path, encoder: Encoder, progress: bool = True
 
 
 def folder_table(retriever: Retriever) -> pd.DataFrame:
-    """What was read of a folder: file, title, passages, equal (see ``FolderPassages``), and cut:
+    """What was read of a folder, a row a file with new text: file, title, passages, and cut:
     passages of which the encoder reads only the beginning."""
     passages = list(retriever.store)
     unread = retriever.encoder.unread([(passage.title, passage.text) for passage in passages])
-    too_long = Counter(p.meta["doc"] for p, tokens in zip(passages, unread, strict=True) if tokens)
-    return pd.DataFrame([row | {"cut": too_long[row["file"]]} for row in retriever.store.files])  # type: ignore[attr-defined]
+    rows = {
+        "file": [passage.meta["doc"] for passage in passages],
+        "title": [passage.title for passage in passages],
+        "cut": [tokens > 0 for tokens in unread],
+    }
+    files = pd.DataFrame(rows).groupby(["file", "title"], sort=False)["cut"]
+    return files.agg(passages="size", cut="sum").reset_index()

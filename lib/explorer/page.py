@@ -17,16 +17,7 @@ import numpy as np
 
 from lib.base import paths
 from lib.base.files import atomic_write
-from lib.explorer.lines import COLUMNS, candidates
-from lib.explorer.rows import (
-    CLASSES,
-    FOLDER,
-    Explored,
-    View,
-    begins,
-    median_question,
-    read_rows,
-)
+from lib.explorer.rows import CLASSES, COLUMNS, FOLDER, Explored, begins, candidates, read_rows
 
 PAGE = paths.ROOT / "docs" / "explorer.html"
 TOP = 5
@@ -54,12 +45,11 @@ _MISSING = 0xFFFFFF
 
 def page(explored: Explored) -> str:
     """The page as text."""
-    view = View(explored)
-    payload = _packed(view)
+    payload = _packed(explored)
     parts = {
         "/*style*/": (_TEMPLATE / "page.css").read_text(encoding="utf-8"),
         "/*script*/": (_TEMPLATE / "page.js").read_text(encoding="utf-8"),
-        "<!--lead-->": _lead(view),
+        "<!--lead-->": _lead(explored),
         "<!--notice-->": html.escape((FOLDER / "NOTICE").read_text(encoding="utf-8")),
         "<!--data-->": base64.b64encode(payload).decode(),
     }
@@ -69,13 +59,13 @@ def page(explored: Explored) -> str:
     return text
 
 
-def _lead(view: View) -> str:
+def _lead(explored: Explored) -> str:
     """The finding in two sentences, from the rows."""
     ends = (0.0, 1.0)
-    exams = [view.shares(view.start(name), ends) for name in ("mmlu", "medqa")]
+    exams = [explored.shares(explored.start(name), ends) for name in ("mmlu", "medqa")]
     n = sum(count for _, _, count in exams)
     before, after = sum(found * count for _, found, count in exams) / n
-    shares, _, n_bioasq = view.shares(view.start("bioasq"), ends)
+    shares, _, n_bioasq = explored.shares(explored.start("bioasq"), ends)
     experts = shares[:, CLASSES.index("right")]
     return html.escape(
         f"On {n} real exam questions, H+ alone puts a passage that supports the right answer into "
@@ -85,9 +75,8 @@ def _lead(view: View) -> str:
     )
 
 
-def _packed(view: View) -> bytes:
+def _packed(explored: Explored) -> bytes:
     """Texts as JSON and numbers as planes of bytes, gzipped."""
-    explored = view.explored
     kept, long = kept_records(explored)
     records = explored.records[np.concatenate(list(kept.values()))]
     used = np.unique(records["passage"])
@@ -102,7 +91,7 @@ def _packed(view: View) -> bytes:
             length = len(kept[question["set"], question["qid"]])
             questions.append(_question(question, start, length, owner))
             start += length
-        median = median_question(view, described["name"])
+        median = explored.median_question(described["name"])
         sets.append(dict(described) | {"median": median, "questions": questions})
     sources = list(_SOURCES)
     texts = {

@@ -1,332 +1,161 @@
-"""The score rows behind the explorer: made of a set of questions, kept as files, looked into.
+"""The rows behind the explorer: lines in lambda, and what they show of a question or a set.
 
-The passages of a question are those that stand among its ten best at some lambda in [0, 2] under
-some form and mimic, and no others are needed: ``check_rows`` compares the order with that of lib/
-over the whole corpus. From them follows what the explorer shows, exactly, for any lambda.
+Every passage is a line in lambda: all forms that are offered score it as height - lambda * slope,
+so a few cosines a passage hold every order at every lambda, without an encoder or an index. Of a
+question those passages are kept that stand among its ten best at some lambda in [0, 2] under some
+form and mimic (see ``lib.explorer.make``).
 """
 
 from __future__ import annotations
 
-import gzip
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from lib.base import paths
-from lib.base.files import (
-    StaleInput,
-    atomic_write,
-    canonical_json,
-    read_jsonl,
-    read_manifest,
-    write_manifest,
-)
-from lib.data.passages import Passage
-from lib.explorer.lines import (
-    CHOICES,
-    COLUMNS,
-    LAM_MAX,
-    NEEDS,
-    SEVERAL,
-    Form,
-    Mimic,
-    breakpoints,
-    candidates,
-    lines_of,
-    order_at,
-    way_of,
-)
-from lib.query_spec import Hypotheses
-from lib.run import RetrievalFailure, Retriever
-from lib.search.contrast import cosine, rotation
-from lib.search.index import DenseIndex
+from lib.base.files import StaleInput, read_jsonl, read_manifest
+from lib.base.parameters import check_k, check_lam
+from lib.query_spec import SearchSpec
+from lib.search.contrast import rotation, spectrum
 
 DEPTH = 10
 """The rows hold the exact top this deep."""
 
-CHECKED = tuple(i / 10 for i in range(21))
-"""The lambdas at which the order is compared with that of lib/."""
+LAM_MAX = 2.0
+"""Lambda goes from 0 to here."""
 
 CLASSES = ("right", "both", "wrong", "on topic", "neither", "not judged")
-"""What a passage is for a question; what that means in a set is in ``QuestionSet.means``."""
+"""What a passage is for a question; what that means in a set is in its ``means``."""
 
 GOOD = ("right", "both")
 """Classes that count as found: P@k of ddx and BioASQ, support for the right option on exams."""
 
+COLUMNS = ("plus", "own", "question", "random", "several")
+"""Of a score row: cosines of the passage with H+, with the question's own H-, with the question,
+with another question's mimic, and the largest with several mimics. NaN where there is no text."""
+
 RECORD = np.dtype([("passage", "<i4"), ("class", "u1"), ("score", "<f4", (len(COLUMNS),))])
 """One record: the place of the passage in ``passages.jsonl.gz``, of its class in ``CLASSES``, and
 its cosines (``COLUMNS``)."""
-
-EXCERPT = 280
-"""Characters of a passage that are kept: enough to see what it is about."""
-
-_TITLES_ONLY = ("openstax:anatomy-and-physiology", "openstax:microbiology")
-"""Passages whose licence asks more than a line of credit (CC BY-NC-SA): title and link alone."""
 
 FOLDER = paths.DATA / "explorer"
 FILES = ("scores.npy", "questions.jsonl.gz", "passages.jsonl.gz")
 """One record a question and passage (``RECORD``); the sets, then a line a question; a line a
 passage, in the order of their ids."""
 
+# lines -------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class Explored:
-    """Everything the explorer shows: sets, questions (with the place of their records), passages
-    in the order of their ids."""
+Form = Literal["one mimic", "several mimics", "question added"]
+Mimic = Literal["own", "random", "rotation"]
 
-    sets: Sequence[Mapping]
-    questions: Sequence[Mapping]
-    passages: Sequence[Mapping]
-    records: np.ndarray
+NEEDS: dict[tuple[Form, Mimic], tuple[str, ...]] = {
+    ("one mimic", "own"): ("plus", "own"),
+    ("one mimic", "random"): ("plus", "own", "random"),
+    ("one mimic", "rotation"): ("plus", "own", "random"),
+    ("question added", "own"): ("plus", "own", "question"),
+    ("question added", "random"): ("plus", "own", "random", "question"),
+    ("question added", "rotation"): ("plus", "own", "random", "question"),
+    ("several mimics", "own"): ("plus", "several"),
+}
+"""The pairs of form and mimic that are offered, with the columns that each is made of: several
+mimics are always the question's own."""
 
-    def of(self, name: str) -> list[Mapping]:
-        """The questions of a set, in order."""
-        return [question for question in self.questions if question["set"] == name]
+CHOICES = tuple(NEEDS)
+_STEPS = 1e5
+"""Scores are compared in steps of 1e-5, as ``lib.search.index`` does."""
 
-    def records_of(self, question: Mapping) -> np.ndarray:
-        """The records of a question."""
-        return self.records[question["start"] : question["start"] + question["length"]]
-
-    def choices_of(self, question: Mapping) -> list[tuple[Form, Mimic]]:
-        """The pairs of form and mimic that this question has texts for."""
-        known = ~np.isnan(self.records_of(question)["score"]).all(axis=0)
-        there = {column for column, is_known in zip(COLUMNS, known, strict=True) if is_known}
-        return [choice for choice in CHOICES if there.issuperset(NEEDS[choice])]
-
-    def lines(self, question: Mapping, form: Form, mimic: Mimic) -> tuple[np.ndarray, np.ndarray]:
-        """Height and slope of each record of a question (see ``lines_of``)."""
-        scores = self.records_of(question)["score"]
-        return lines_of(scores, form, mimic, question["c_own"], question["c_random"])
+SEVERAL = "several"
+"""The kind of mimic text that a differential has."""
 
 
-# files -------------------------------------------------------------------------------------------
-
-
-def write_rows(explored: Explored, settings: Mapping) -> None:
-    """Write the three files, each whole, with a manifest that holds ``settings``."""
-    buffer = io.BytesIO()
-    np.save(buffer, explored.records, allow_pickle=False)
-    asked = [{"sets": list(explored.sets)}, *explored.questions]
-    contents = (
-        (buffer.getvalue(), len(explored.records)),
-        (_gzipped(asked), len(explored.questions)),
-        (_gzipped(explored.passages), len(explored.passages)),
+def spec_of(form: Form, mimic: Mimic, lam: float) -> SearchSpec:
+    """How lib/ searches for the same: another question's mimic is the first that was drawn."""
+    if form == "several mimics":
+        return SearchSpec(form="max", mimic=SEVERAL, lam=lam)
+    return SearchSpec(
+        lam=lam,
+        mimic="stranger" if mimic == "random" else "",
+        rotation=mimic == "rotation",
+        question_weight=1.0 if form == "question added" else 0.0,
     )
-    for name, (content, rows) in zip(FILES, contents, strict=True):
-        atomic_write(FOLDER / name, content)
-        write_manifest(FOLDER / name, rows=rows, settings=dict(settings))
 
 
-def _gzipped(rows: Iterable[Mapping]) -> bytes:
-    text = "".join(canonical_json(row) + "\n" for row in rows)
-    return gzip.compress(text.encode(), mtime=0)
+def lines_of(
+    scores: np.ndarray, form: Form, mimic: Mimic, c_own: np.ndarray, c_random: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Height and slope of every passage, each (..., passages), float64.
 
-
-def read_rows() -> Explored:
-    """What is committed; StaleInput, with the command that makes it, where a file is not whole."""
-    broken = [paths.shown(FOLDER / name) for name in FILES if read_manifest(FOLDER / name) is None]
-    if broken:
-        raise StaleInput(
-            f"{', '.join(broken)}: missing, or not what the manifest says; run: git checkout "
-            "data/explorer, or with the open data: make explorer"
-        )
-    scores, asked, texts = (FOLDER / name for name in FILES)
-    head, *questions = read_jsonl(asked)
-    records = np.load(scores, allow_pickle=False)
-    return Explored(head["sets"], questions, list(read_jsonl(texts)), records)
-
-
-# making ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class QuestionSet:
-    """A set of questions with what is searched: its hypotheses by id, in order, and a retriever.
-
-    ``shown`` has what a reader sees of each question (text, options, answer); ``class_of`` says
-    what a passage is for a question, ``means`` what each class is in this set; ``written`` says
-    whose texts H+ and the mimics are. ``judged_at`` are the lambdas at which the top fives were
-    judged, where judging was by lambda; ``dev`` is the lambda that dev questions chose for plain
-    contrast, None where none chose.
+    ``scores`` (..., passages, 5) has ``COLUMNS``. ``c_own`` and ``c_random`` (...) are the cosines
+    of H+ with the question's own mimic and with another question's: the matched rotation follows
+    from them, because it lies in the plane of h+ and that other mimic
+    (``lib.search.contrast.matched_rotation``).
     """
-
-    name: str
-    title: str
-    retriever: Retriever
-    hypotheses: Mapping[str, Hypotheses]
-    shown: Mapping[str, Mapping]
-    class_of: Callable[[str, str], str]
-    means: Mapping[str, str]
-    written: str = ""
-    judged_at: tuple[float, ...] = ()
-    dev: float | None = None
-
-    def described(self) -> dict:
-        """What is kept of the set itself."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "means": dict(self.means),
-            "written": self.written,
-            "judged_at": list(self.judged_at),
-            "dev": self.dev,
-        }
+    plus, own, question, random, several = np.moveaxis(np.asarray(scores, np.float64), -1, 0)
+    height = plus + question if form == "question added" else plus
+    if form == "several mimics":
+        return height, several
+    if mimic == "own":
+        return height, own
+    if mimic == "random":
+        return height, random
+    c, x = (np.asarray(value, np.float64)[..., None] for value in (c_own, c_random))
+    residual = (random - x * plus) / np.sqrt(1 - x * x)
+    return height, c * plus + np.sqrt(1 - c * c) * residual
 
 
-Rows = list[tuple[str, str, np.ndarray]]
-"""Of one question: passage id, class and scores (columns,) of each passage that is needed."""
-
-
-def rows_of(questions: QuestionSet) -> tuple[list[dict], list[Rows]]:
-    """The questions of a set as they are kept, and the rows of each."""
-    index = questions.retriever.index
-    vectors = index.vectors(np.arange(len(index.ids)))
-    kept, found = [], []
-    for qid, hypotheses in questions.hypotheses.items():
-        texts = _texts(hypotheses)
-        embedded = _embedded(texts, questions.retriever)
-        cosines = {"c_own": None, "c_random": None}
-        for column in ("own", "random"):
-            if column in embedded:
-                pair = embedded["plus"][:1], embedded[column][:1]
-                cosines[f"c_{column}"] = float(cosine(*pair)[0])
-        places = _needed(embedded, cosines, vectors, hypotheses, index)
-        scores = np.full((len(places), len(COLUMNS)), np.nan)
-        for column, rows in embedded.items():
-            # In double precision, as lib/ scores the passages it has found.
-            scores[:, COLUMNS.index(column)] = index.score(rows, places).max(axis=0)
-        pids = index.ids[places].tolist()
-        classes = [questions.class_of(qid, pid) for pid in pids]
-        found.append(list(zip(pids, classes, scores, strict=True)))
-        first = {column: group[0].text if group else "" for column, group in texts.items()}
-        said = {
-            "target": first["plus"],
-            "mimic": first["own"],
-            "random": first["random"],
-            "several": [text.text for text in texts["several"]],
-        }
-        kept.append({"set": questions.name, "qid": qid, **questions.shown[qid], **said, **cosines})
-    return kept, found
-
-
-def _texts(hypotheses: Hypotheses) -> dict[str, tuple]:
-    """The texts behind each column."""
-    return {
-        "plus": hypotheses.of("target")[:1],
-        "own": hypotheses.of("mimic")[:1],
-        "question": hypotheses.of("question")[:1],
-        "random": hypotheses.of("mimic", "stranger")[:1],
-        "several": hypotheses.of("mimic", SEVERAL),
-    }
-
-
-def _embedded(texts: Mapping[str, tuple], retriever: Retriever) -> dict[str, np.ndarray]:
-    """The vectors (texts, d) behind each column that there are texts for."""
-    known = retriever.vectors(text for group in texts.values() for text in group)
-    return {
-        column: np.stack([known[text.tower, text.text] for text in group])
-        for column, group in texts.items()
-        if group
-    }
-
-
-def _needed(
-    embedded: Mapping[str, np.ndarray],
-    cosines: Mapping[str, float | None],
-    vectors: np.ndarray,
-    hypotheses: Hypotheses,
-    index: DenseIndex,
+def order_at(
+    height: np.ndarray, slope: np.ndarray, lam: float, k: int, ranks: np.ndarray
 ) -> np.ndarray:
-    """Rows of the passages that are needed for one question, in the order of H+ alone, which is
-    what most readers look at first."""
-    scores = np.full((len(vectors), len(COLUMNS)), np.nan)
-    for column, rows in embedded.items():
-        scores[:, COLUMNS.index(column)] = (vectors @ rows.T).max(axis=1)
-    scores[~index.kept] = np.nan
-    scores[np.isin(index.ids, list(hypotheses.excluded))] = np.nan
-    chosen = np.zeros(len(vectors), dtype=bool)
-    for (form, mimic), needs in NEEDS.items():
-        if embedded.keys() >= set(needs):
-            height, slope = lines_of(scores, form, mimic, cosines["c_own"], cosines["c_random"])
-            chosen[candidates(height, slope, DEPTH)] = True
-    # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
-    chosen[order_at(scores[:, 0], np.zeros(len(vectors)), 0.0, DEPTH, index.ranks)] = True
-    places = np.flatnonzero(chosen & ~np.isnan(scores[:, 0]))
-    return places[np.lexsort((index.ranks[places], -scores[places, 0]))]
-
-
-def shown_passage(passage: Passage) -> dict:
-    """What is kept of a passage: title, how it begins where its licence permits, source, link."""
-    only_title = passage.pid.startswith(_TITLES_ONLY)
-    source, _, rest = passage.pid.partition(":")
-    link = passage.meta.get("url", "")
-    if passage.meta.get("pmids"):
-        link = f"https://pubmed.ncbi.nlm.nih.gov/{passage.meta['pmids'][0]}/"
-    if source == "openstax":
-        link = f"https://openstax.org/details/books/{rest.partition('/')[0]}"
-    return {
-        "title": passage.title,
-        "text": begins(passage.text, 0 if only_title else EXCERPT),
-        "source": source if rest else "ddx-mini",
-        "link": link,
-    }
-
-
-def begins(text: str, letters: int) -> str:
-    """How a text begins: at most so many letters, of whole words, then "…"; nothing for 0."""
-    if len(text) <= letters:
-        return text
-    return text[:letters].rsplit(" ", 1)[0] + " …" if letters else ""
-
-
-def put_together(
-    sets: Iterable[tuple[QuestionSet, list[dict], list[Rows]]],
-    shown: Callable[[str], Mapping],
-) -> Explored:
-    """Several sets as one: every passage once, in the order of its id, as ``shown`` gives it."""
-    sets = list(sets)
-    pids = sorted({pid for _, _, found in sets for rows in found for pid, _, _ in rows})
-    place = {pid: i for i, pid in enumerate(pids)}
-    questions, records = [], []
-    for _, kept, found in sets:
-        for question, rows in zip(kept, found, strict=True):
-            questions.append(question | {"start": len(records), "length": len(rows)})
-            records += [(place[pid], CLASSES.index(name), score) for pid, name, score in rows]
-    passages = [{"pid": pid} | dict(shown(pid)) for pid in pids]
-    described = [questions.described() for questions, _, _ in sets]
-    return Explored(described, questions, passages, np.array(records, RECORD))
-
-
-def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
-    """The order of every question under every form and mimic at the lambdas ``CHECKED``, compared
-    with what lib/ finds in the whole corpus: how many were ``compared``, how many ``differ``.
-
-    Passages whose scores lib/ rounds to neighbouring steps of 1e-5 may change places: those lists
-    are counted as ``tied``, and are no difference.
+    """Positions of the k best at a lambda, best first, (..., k): by score in steps of 1e-5, ties by
+    ``ranks``, the place of each passage's id in sorted order. A passage without a line (NaN) comes
+    after all others.
     """
-    counts = {"compared": 0, "tied": 0, "differ": 0}
-    pids = np.array([passage["pid"] for passage in explored.passages])
-    for form, mimic in CHOICES:
-        asked = [q for q in explored.of(questions.name) if (form, mimic) in explored.choices_of(q)]
-        for lam in CHECKED:
-            spec = vars(way_of(form, mimic, lam))
-            requests = [questions.hypotheses[q["qid"]].by(**spec) for q in asked]
-            found = questions.retriever.search_many(requests, DEPTH)
-            for question, hits in zip(asked, found, strict=True):
-                if isinstance(hits, RetrievalFailure):
-                    continue
-                places = explored.records_of(question)["passage"]
-                height, slope = explored.lines(question, form, mimic)
-                top = order_at(height, slope, lam, DEPTH, places)
-                counts["compared"] += 1
-                if pids[places[top]].tolist() != hits.ids[0].tolist():
-                    score = (height - lam * slope)[top]
-                    near = np.abs(score - hits.scores[0]).max() < 2e-5
-                    counts["tied" if near else "differ"] += 1
-    return counts
+    score = np.rint((height - lam * slope) * _STEPS)
+    score = np.where(np.isnan(score), -np.inf, score)
+    return np.lexsort((np.broadcast_to(ranks, score.shape), -score), axis=-1)[..., :k]
+
+
+def breakpoints(height: np.ndarray, slope: np.ndarray, k: int) -> list[float]:
+    """Every lambda in (0, LAM_MAX) at which the set of the k best changes, exactly, in order."""
+    found = spectrum(height, slope, k, LAM_MAX)
+    return [segment.start for segment in found[1:]]
+
+
+def candidates(
+    height: np.ndarray, slope: np.ndarray, k: int, lam_max: float = LAM_MAX
+) -> np.ndarray:
+    """Positions of a few passages that hold the k best at every lambda in [0, lam_max], sorted.
+
+    Between two steps the k best of the first step score, all of them, at least as much as the
+    straight line from their worst score there to their worst score at the next step: the least of
+    straight lines never runs below its chord. A passage below that chord at both ends is below it
+    in between, so it is among the k best nowhere. ``spectrum`` of what is left is exact.
+    What rounding might tie is kept. NaN stays out.
+    """
+    slack = 2e-5
+    stops = np.linspace(0, lam_max, 21)
+    height = np.where(np.isnan(height), -np.inf, height)
+    slope = np.nan_to_num(slope)
+    k = min(k, int(np.isfinite(height).sum()))
+    kept = np.zeros(len(height), dtype=bool)
+    here = height
+    for lam in stops[1:]:
+        there = height - lam * slope
+        best = np.argpartition(-here, k - 1)[:k]
+        kept |= (here >= here[best].min() - slack) | (there >= there[best].min() - slack)
+        here = there
+    rows = np.flatnonzero(kept)
+    height, slope = height[rows], slope[rows]
+    inside = np.zeros(len(rows), dtype=bool)
+    for segment in spectrum(height, slope, k, lam_max):
+        members = list(segment.rows)
+        for lam in (segment.start, segment.end):
+            score = height - lam * slope
+            # The members, and whatever rounding could put in the place of the worst of them.
+            inside |= score >= score[members].min() - slack
+    return rows[inside]
 
 
 # looking -----------------------------------------------------------------------------------------
@@ -344,86 +173,125 @@ class Place:
     k: int = 5
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One ranked list. ``records`` are places among the question's records, best first; ``scores``
-    are S(d), ``classes`` names of ``CLASSES``; ``passages`` as they are kept."""
+@dataclass(frozen=True, eq=False)
+class Explored:
+    """Everything the explorer shows: sets, questions (with the place of their records), passages
+    in the order of their ids. What is worked out for a whole set is kept."""
 
-    records: Sequence[int]
-    scores: Sequence[float]
-    classes: Sequence[str]
+    sets: Sequence[Mapping]
+    questions: Sequence[Mapping]
     passages: Sequence[Mapping]
+    records: np.ndarray
+    _known: dict = field(default_factory=dict, init=False, repr=False)
 
+    def of(self, name: str) -> list[Mapping]:
+        """The questions of a set, in order."""
+        return [question for question in self.questions if question["set"] == name]
 
-@dataclass
-class View:
-    """What the explorer shows of its rows: one question at one lambda, a whole set over lambda.
+    def set_named(self, name: str) -> Mapping:
+        """A set by its name; ValueError where there is none."""
+        named = {described["name"]: described for described in self.sets}
+        if name not in named:
+            raise ValueError(f"no set {name!r}; there are: {', '.join(named)}")
+        return named[name]
 
-    What is worked out for a whole set is kept.
-    """
+    def question(self, place: Place) -> Mapping:
+        """The question of a place; ValueError where there is none."""
+        if not self._known:
+            self._known["questions"] = {(q["set"], q["qid"]): q for q in self.questions}
+        key = self.set_named(place.set)["name"], place.qid
+        if key not in self._known["questions"]:
+            raise ValueError(f"{place.set} has no question {place.qid!r}")
+        return self._known["questions"][key]
 
-    explored: Explored
-    _padded: dict = field(default_factory=dict, repr=False)
-    _over: dict = field(default_factory=dict, repr=False)
+    def records_of(self, question: Mapping) -> np.ndarray:
+        """The records of a question."""
+        return self.records[question["start"] : question["start"] + question["length"]]
 
-    @cached_property
-    def sets(self) -> dict[str, Mapping]:
-        """The sets by name, in order."""
-        return {described["name"]: described for described in self.explored.sets}
+    def choices_of(self, question: Mapping) -> list[tuple[Form, Mimic]]:
+        """The pairs of form and mimic that this question has texts for."""
+        known = ~np.isnan(self.records_of(question)["score"]).all(axis=0)
+        there = {column for column, is_known in zip(COLUMNS, known, strict=True) if is_known}
+        return [choice for choice in CHOICES if there.issuperset(NEEDS[choice])]
 
-    @cached_property
-    def questions(self) -> dict[tuple[str, str], Mapping]:
-        """The questions by set and id, in order."""
-        return {(q["set"], q["qid"]): q for q in self.explored.questions}
+    def lines(
+        self, question: Mapping, form: Form = "one mimic", mimic: Mimic = "own"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Height and slope of each record of a question (see ``lines_of``).
+
+        Without any mimic slopes are 0: H+ alone. ValueError for what it has no texts for.
+        """
+        scores = self.records_of(question)["score"]
+        offered = self.choices_of(question)
+        if not question["mimic"] and (form, mimic) == ("one mimic", "own"):
+            return scores[:, 0].astype(np.float64), np.zeros(len(scores))
+        if (form, mimic) not in offered:
+            raise ValueError(
+                f"question {question['qid']} has no texts for {form}, {mimic}; there are: {offered}"
+            )
+        return lines_of(scores, form, mimic, question["c_own"], question["c_random"])
 
     def start(self, name: str, **changes) -> Place:
         """A set's median question at the paper's lambda, 1."""
-        return replace(Place(name, median_question(self, name)), **changes)
+        return replace(Place(name, self.median_question(name)), **changes)
 
-    def question(self, place: Place) -> Mapping:
-        """The question of a place; KeyError where there is none."""
-        return self.questions[place.set, place.qid]
+    def median_question(self, name: str, k: int = 5) -> str:
+        """The question of a set that is shown first, by a rule that looks at nothing else.
 
-    def lines(self, place: Place) -> tuple[np.ndarray, np.ndarray]:
-        """Height and slope of each record of a place's question."""
-        return self.explored.lines(self.question(place), place.form, place.mimic)
+        Of the questions for which H+ alone has a passage of ``GOOD`` among its k best, in the order
+        of how many such passages are lost at lambda 1, then of how many there were, then of their
+        ids: the one in the middle. Where H+ alone finds none for any question, the first question.
+        """
+        self.set_named(name)
+        questions = [question["qid"] for question in self.of(name)]
+        ordered = []
+        for qid in questions:
+            before, after = self.rights(Place(name, qid, k=k), (0.0, 1.0))
+            if before:
+                ordered.append((after - before, before, qid))
+        return sorted(ordered)[(len(ordered) - 1) // 2][2] if ordered else questions[0]
 
-    def list_at(self, place: Place, lam: float | None = None) -> Seen:
-        """The k best at the place's lambda, or at another.
+    def list_at(self, place: Place, lam: float | None = None) -> list[dict]:
+        """The k best at the place's lambda, or at another, best first: of each passage its place
+        among the question's records (``record``), its ``score``, its ``class``, and what is kept.
 
         ValueError for a k above ``DEPTH`` or a lambda outside [0, 2]: the rows hold no more.
         """
         at = place.lam if lam is None else lam
-        if not 1 <= place.k <= DEPTH:
-            raise ValueError(f"k is {place.k}: the rows hold the exact top {DEPTH} and no more")
-        if not 0 <= at <= LAM_MAX:
-            raise ValueError(f"lambda is {at}: the rows hold the order from 0 to {LAM_MAX:g}")
-        records = self.explored.records_of(self.question(place))
-        height, slope = self.lines(place)
-        top = order_at(height, slope, at, place.k, records["passage"])
-        return Seen(
-            top.tolist(),
-            (height - at * slope)[top].tolist(),
-            [CLASSES[i] for i in records["class"][top]],
-            [self.explored.passages[i] for i in records["passage"][top]],
-        )
+        if not 1 <= check_k(place.k) <= DEPTH or not 0 <= check_lam(at) <= LAM_MAX:
+            raise ValueError(
+                f"k = {place.k}, lambda = {at}: the rows hold the exact top {DEPTH} for lambda "
+                f"from 0 to {LAM_MAX:g}, and no more"
+            )
+        question = self.question(place)
+        records = self.records_of(question)
+        height, slope = self.lines(question, place.form, place.mimic)
+        top = order_at(height, slope, at, place.k, records["passage"]).tolist()
+        return [
+            {
+                "record": record,
+                "score": float(height[record] - at * slope[record]),
+                "class": CLASSES[records["class"][record]],
+            }
+            | self.passages[records["passage"][record]]
+            for record in top
+        ]
 
     def rights(self, place: Place, lambdas: Sequence[float]) -> list[int]:
         """How many of the k best are of ``GOOD``, at each lambda."""
         lists = (self.list_at(place, lam) for lam in lambdas)
-        return [sum(name in GOOD for name in seen.classes) for seen in lists]
+        return [sum(passage["class"] in GOOD for passage in found) for found in lists]
 
     def changes(self, place: Place) -> list[float]:
         """Every lambda at which the set of the k best changes, exactly, in order."""
-        return breakpoints(*self.lines(place), place.k)
+        return breakpoints(*self.lines(self.question(place), place.form, place.mimic), place.k)
 
     def turn(self, place: Place) -> tuple[float, float] | None:
         """cos(h+, h-) and the degrees by which the query has turned; None where it is no single
         vector in their plane: with the question added, or with several mimics."""
         if place.form != "one mimic":
             return None
-        question = self.question(place)
-        c = question["c_random" if place.mimic == "random" else "c_own"]
+        c = self.question(place)["c_random" if place.mimic == "random" else "c_own"]
         return c, float(rotation(c, place.lam))
 
     def shares(self, place: Place, lambdas: Sequence[float]) -> tuple[np.ndarray, np.ndarray, int]:
@@ -433,7 +301,7 @@ class View:
 
         A question without texts for this form is left out.
         """
-        height, slope, classes, passages = self._set(place)
+        height, slope, classes, passages = self._padded(place)
         shares = np.zeros((len(lambdas), len(CLASSES)))
         found = np.zeros(len(lambdas))
         good = [CLASSES.index(name) for name in GOOD]
@@ -447,47 +315,48 @@ class View:
     def over_lambda(self, place: Place) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """Lambdas from 0 to 2 and ``shares`` there; worked out once for each set and form."""
         key = place.set, place.form, place.mimic, place.k
-        if key not in self._over:
+        if key not in self._known:
             lambdas = np.linspace(0, LAM_MAX, 41)
-            self._over[key] = (lambdas, *self.shares(place, lambdas))
-        return self._over[key]
+            self._known[key] = (lambdas, *self.shares(place, lambdas))
+        return self._known[key]
 
-    def _set(self, place: Place) -> tuple[np.ndarray, ...]:
+    def _padded(self, place: Place) -> tuple[np.ndarray, ...]:
         """Heights, slopes, classes and passages of a set, each (questions, most passages)."""
         choice = place.form, place.mimic
-        if (place.set, choice) not in self._padded:
-            questions = self.explored.of(place.set)
-            asked = [q for q in questions if choice in self.explored.choices_of(q)]
-            if not asked:
-                raise ValueError(f"{place.set} has no texts for {place.form}, {place.mimic}")
+        if (place.set, choice) not in self._known:
+            asked = [q for q in self.of(place.set) if choice in self.choices_of(q)]
             shape = len(asked), max(q["length"] for q in asked)
             height, slope = np.full(shape, np.nan), np.zeros(shape)
             classes, passages = np.full(shape, -1), np.zeros(shape, np.int64)
             for row, question in enumerate(asked):
                 here = slice(0, question["length"])
-                records = self.explored.records_of(question)
-                height[row, here], slope[row, here] = self.explored.lines(question, *choice)
+                records = self.records_of(question)
+                height[row, here], slope[row, here] = self.lines(question, *choice)
                 classes[row, here] = records["class"]
                 passages[row, here] = records["passage"]
-            self._padded[place.set, choice] = height, slope, classes, passages
-        return self._padded[place.set, choice]
+            self._known[place.set, choice] = height, slope, classes, passages
+        return self._known[place.set, choice]
 
 
-def median_question(view: View, name: str, k: int = 5) -> str:
-    """The question of a set that is shown first, by a rule that looks at nothing else.
+# files -------------------------------------------------------------------------------------------
 
-    Of the questions for which H+ alone has a passage of ``GOOD`` among its k best, in the order of
-    how many such passages are lost at lambda 1, then of how many there were, then of their ids: the
-    one in the middle. Where H+ alone finds none for any question, the first question.
-    """
-    questions = view.explored.of(name)
-    ordered = []
-    for question in questions:
-        if ("one mimic", "own") not in view.explored.choices_of(question):
-            continue
-        before, after = view.rights(Place(name, question["qid"], k=k), (0.0, 1.0))
-        if before:
-            ordered.append((after - before, before, question["qid"]))
-    if not ordered:
-        return questions[0]["qid"]
-    return sorted(ordered)[(len(ordered) - 1) // 2][2]
+
+def read_rows() -> Explored:
+    """What is committed; StaleInput, with the command that makes it, where a file is not whole."""
+    broken = [paths.shown(FOLDER / name) for name in FILES if read_manifest(FOLDER / name) is None]
+    if broken:
+        raise StaleInput(
+            f"{', '.join(broken)}: missing, or not what the manifest says; run: git checkout "
+            "data/explorer, or with the open data: make explorer"
+        )
+    scores, asked, texts = (FOLDER / name for name in FILES)
+    head, *questions = read_jsonl(asked)
+    records = np.load(scores, allow_pickle=False)
+    return Explored(head["sets"], questions, list(read_jsonl(texts)), records)
+
+
+def begins(text: str, letters: int) -> str:
+    """How a text begins: at most so many letters, of whole words, then "…"; nothing for 0."""
+    if len(text) <= letters:
+        return text
+    return text[:letters].rsplit(" ", 1)[0] + " …" if letters else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from lib.base import paths
 from lib.base.provenance import code_hash, data_hash, read_result
@@ -15,17 +16,9 @@ from lib.data.judgments import JUDGMENTS, Evidence, evidence, read_judgments
 from lib.data.looks import note_look
 from lib.datasets import GROUPS, Question, load_questions, load_real
 from lib.embed import Encoder, load_encoder
+from lib.explorer.make import QuestionSet, check_rows, make_explored, write_rows
 from lib.explorer.page import write_page
-from lib.explorer.rows import (
-    FOLDER,
-    Explored,
-    QuestionSet,
-    check_rows,
-    put_together,
-    rows_of,
-    shown_passage,
-    write_rows,
-)
+from lib.explorer.rows import FOLDER, Explored
 from lib.index_build import files_of
 from lib.open_retriever import open_retriever, retriever_for
 from lib.profiles import Profile, load_profile
@@ -39,46 +32,9 @@ from lib.studies.real.measures import ON_TOPIC
 from lib.studies.real.study import gold_passages, recorded
 from lib.studies.real.written import written_for
 
-_ON_EXAMS = {
-    "right": "supports the right option",
-    "both": "supports the right option and a wrong one",
-    "wrong": "supports a wrong option",
-    "on topic": "on the topic, supports no option",
-    "neither": "judged, and none of these",
-    "not judged": "not judged",
-}
-_ON_BIOASQ = {
-    "right": "given by BioASQ's experts",
-    "not judged": "not given by the experts, so not judged",
-}
-_ON_DISEASES = {
-    "right": "filed under the disease",
-    "both": "filed under the disease and its mimic",
-    "wrong": "filed under the mimic",
-    "neither": "filed under something else",
-    "not judged": "filed under nothing, so not judged",
-}
-"""MedQuAD's documents are filed under concepts by machine."""
-_ON_BUNDLED = {
-    "right": "on the target",
-    "both": "on the target and on the mimic",
-    "wrong": "on the mimic",
-    "neither": "on neither",
-}
-
-_BY_A_MODEL = (
-    "H+ and H− were written by a large language model that saw the question and its options and no "
-    "passage"
-)
-_WRITTEN = {
-    "exams": f"{_BY_A_MODEL}. The several mimics are by one that saw no options.",
-    "bioasq": f"{_BY_A_MODEL}. Several mimics were written for 150 of the questions.",
-    "ddx-fresh": (
-        "H+ is what one institute of MedQuAD says of the disease, H− what one says of its nearest "
-        "look-alike: nobody had to guess."
-    ),
-    "ddx-mini": "H+ and H− were written for this companion by someone who knew the answer.",
-}
+_ABOUT = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf-8"))
+"""What each class means in a group of sets, and whose texts H+ and the mimics are. MedQuAD's
+documents are filed under concepts by machine."""
 
 
 def class_on_exam(question: Question, found: Evidence | None) -> str:
@@ -111,18 +67,17 @@ def real_sets(retriever: Retriever) -> list[QuestionSet]:
     def of_bioasq(qid: str, pid: str) -> str:
         return "right" if pid in experts[qid] else "not judged"
 
-    def of(name: str, title: str, group: str, **more) -> QuestionSet:
-        own = {q.qid: hypotheses[q.qid] for q in questions if q.dataset == name}
-        seen = {qid: _asked(by_qid[qid]) for qid in own}
-        return QuestionSet(
-            name, title, retriever, own, seen, written=_WRITTEN[group], dev=chosen[group], **more
-        )
+    def of(name: str, title: str, group: str, class_of) -> QuestionSet:
+        of_set = {q.qid: hypotheses[q.qid] for q in questions if q.dataset == name}
+        seen = {qid: _asked(by_qid[qid]) for qid in of_set}
+        about = _ABOUT[group] | {"name": name, "title": title, "dev": chosen[group]}
+        about["judged_at"] = list(LAMBDAS) if group == "exams" else []
+        return QuestionSet(about, retriever, of_set, seen, class_of)
 
-    exam = {"class_of": of_exam, "means": _ON_EXAMS, "judged_at": LAMBDAS}
     return [
-        of("mmlu", "MMLU-Med, a sample", "exams", **exam),
-        of("medqa", "MedQA, a sample", "exams", **exam),
-        of("bioasq", "BioASQ", "bioasq", class_of=of_bioasq, means=_ON_BIOASQ),
+        of("mmlu", "MMLU-Med, a sample", "exams", of_exam),
+        of("medqa", "MedQA, a sample", "exams", of_exam),
+        of("bioasq", "BioASQ", "bioasq", of_bioasq),
     ]
 
 
@@ -154,24 +109,17 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
     # Where a set has no dev questions, another's chose for it.
     table = f"choices_{(benchmark.chosen_on or name).replace('-', '_')}"
     dev = read_result(table, profile_name, committed=True)[0].set_index("form")
-    return QuestionSet(
-        name,
-        name,
-        study.retriever,
-        {qid: study.hypotheses[qid] for qid in benchmark.test},
-        shown,
-        classify,
-        _ON_BUNDLED if bundled else _ON_DISEASES,
-        written=_WRITTEN[name],
-        dev=float(dev.loc["one mimic", "lambda"]),
-    )
+    about = _ABOUT[name] | {"name": name, "title": name, "judged_at": []}
+    about["dev"] = float(dev.loc["one mimic", "lambda"])
+    hypotheses = {qid: study.hypotheses[qid] for qid in benchmark.test}
+    return QuestionSet(about, study.retriever, hypotheses, shown, classify)
 
 
 # making ------------------------------------------------------------------------------------------
 
 CODE = (
-    "lib.explorer.lines",
     "lib.explorer.rows",
+    "lib.explorer.make",
     "lib.explorer.sets",
     "lib.search.contrast",
     "lib.search.scoring",
@@ -193,21 +141,13 @@ def make_rows() -> Explored:
         benchmark_set("ddx-fresh", "open", encoder),
         benchmark_set("ddx-mini", "mini", encoder),
     ]
-    made = []
-    for each in sets:
-        print(f"{each.name}: {len(each.hypotheses)} questions", file=sys.stderr, flush=True)
-        made.append((each, *rows_of(each)))
-    passages = {}
-    for each, _, found in made:
-        wanted = {pid for rows in found for pid, _, _ in rows} - passages.keys()
-        passages |= {p.pid: shown_passage(p) for p in each.retriever.store.get_many(sorted(wanted))}
-    explored = put_together(made, passages.__getitem__)
-    counts = {each.name: check_rows(each, explored) for each in sets}
+    explored = make_explored(sets)
+    counts = {each.about["name"]: check_rows(each, explored) for each in sets}
     print(json.dumps(counts), file=sys.stderr)
     if any(count["differ"] for count in counts.values()):
         raise ValueError(f"the rows do not give lib/'s order: {counts}")
     for each in sets:
-        note_look("explorer", each.name, each.hypotheses, "open", each.means)
+        note_look("explorer", each.about["name"], each.hypotheses, "open", each.about["means"])
     write_rows(explored, _origin(profile, encoder) | {"compared_with_lib": counts})
     return explored
 

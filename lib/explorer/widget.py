@@ -10,8 +10,16 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from lib.explorer.lines import CHOICES, LAM_MAX, Form
-from lib.explorer.rows import CLASSES, Explored, Place, Seen, View, begins, read_rows
+from lib.explorer.rows import (
+    CHOICES,
+    CLASSES,
+    LAM_MAX,
+    Explored,
+    Form,
+    Place,
+    begins,
+    read_rows,
+)
 from lib.pages.readable import NO_FORMULAS
 
 STARTS: Mapping[Form, str] = {
@@ -69,10 +77,11 @@ def _rendered(name: str, **values) -> str:
     return re.sub(r">\n+(?=<)", ">", text).strip()
 
 
-def picture(view: View, place: Place, letters: int = _ALL) -> str:
+def picture(explored: Explored, place: Place, letters: int = _ALL) -> str:
     """Everything that changes with lambda, for one place; ``letters`` shortens passages to that."""
-    described = view.sets[place.set]
-    before, after = view.list_at(place, 0.0), view.list_at(place)
+    described = explored.set_named(place.set)
+    before, after = explored.list_at(place, 0.0), explored.list_at(place)
+    ids = [{passage["record"] for passage in found} for found in (before, after)]
     marks = {1.0: "the paper's"}
     if described["dev"] is not None and (place.form, place.mimic) == ("one mimic", "own"):
         marks[described["dev"]] = "chosen on other questions"
@@ -85,43 +94,33 @@ def picture(view: View, place: Place, letters: int = _ALL) -> str:
         colours=COLOURS,
         accent=_ACCENT,
         lam_max=LAM_MAX,
-        rights=view.rights(place, (0.0, place.lam)),
-        changes=view.changes(place),
+        rights=explored.rights(place, (0.0, place.lam)),
+        changes=explored.changes(place),
         marks=marks,
-        curve=_curve(view, place),
-        turn=_turn(view, place),
-        before=_listed(before, letters),
-        after=_listed(after, letters),
-        gone=set(before.records) - set(after.records),
-        new=set(after.records) - set(before.records),
+        curve=_curve(explored, place),
+        turn=_turn(explored, place),
+        before=[_listed(passage, letters) for passage in before],
+        after=[_listed(passage, letters) for passage in after],
+        gone=ids[0] - ids[1],
+        new=ids[1] - ids[0],
     )
 
 
-def _listed(seen: Seen, letters: int) -> list[dict]:
-    """What is shown of each passage of a list."""
-    rows = []
-    for record, score, name, passage in zip(
-        seen.records, seen.scores, seen.classes, seen.passages, strict=True
-    ):
-        chapter, *sections = passage["title"].split(" -- ")
-        text = begins(passage["text"], letters)
-        row = {
-            "record": record,
-            "score": score,
-            "class": name,
-            "title": " › ".join(sections) or chapter or text,
-            "text": text if passage["title"] else "",
-            "source": passage["source"],
-            "link": passage["link"] if passage["link"].startswith("https://") else "",
-        }
-        rows.append(row)
-    return rows
+def _listed(passage: Mapping, letters: int) -> dict:
+    """What is shown of a passage of a list."""
+    chapter, *sections = passage["title"].split(" -- ")
+    text = begins(passage["text"], letters)
+    return passage | {
+        "title": " › ".join(sections) or chapter or text,
+        "text": text if passage["title"] else "",
+        "link": passage["link"] if passage["link"].startswith("https://") else "",
+    }
 
 
-def _turn(view: View, place: Place) -> dict | None:
+def _turn(explored: Explored, place: Place) -> dict | None:
     """The query in the plane of h+ and the mimic, to scale: arrows as x, y, colour, name, and where
     the name stands."""
-    turned = view.turn(place)
+    turned = explored.turn(place)
     if turned is None:
         return None
     c, degrees = turned
@@ -144,14 +143,14 @@ def _points(lambdas: Iterable[float], shares: Iterable[float]) -> list[str]:
     ]
 
 
-def _curve(view: View, place: Place) -> dict | None:
+def _curve(explored: Explored, place: Place) -> dict | None:
     """What the k best are, on average over the set, at every lambda and at the place's; None where
     nobody judged."""
-    described = view.sets[place.set]
+    described = explored.set_named(place.set)
     if list(described["means"]) == ["not judged"]:
         return None
-    lambdas, shares, found, n = view.over_lambda(place)
-    (here,), (now,), _ = view.shares(place, [place.lam])
+    lambdas, shares, found, n = explored.over_lambda(place)
+    (here,), (now,), _ = explored.shares(place, [place.lam])
     bands, base = [], 0 * lambdas
     for c, name in enumerate(CLASSES):
         if shares[:, c].any():
@@ -173,10 +172,10 @@ def _curve(view: View, place: Place) -> dict | None:
     }
 
 
-def texts(view: View, place: Place, letters: int = _ALL) -> str:
+def texts(explored: Explored, place: Place, letters: int = _ALL) -> str:
     """The question, its options with the key, H+ and the mimic that is subtracted; ``letters``
     shortens the question to that."""
-    question = view.question(place)
+    question = explored.question(place)
     head, mimics = _HEADS[place.mimic], [question["mimic"]]
     if place.form == "several mimics":
         head, mimics = "Several H−", question["several"]
@@ -191,7 +190,7 @@ def texts(view: View, place: Place, letters: int = _ALL) -> str:
         target=question["target"],
         head=head,
         mimics=mimics,
-        written=view.sets[place.set]["written"],
+        written=explored.set_named(place.set)["written"],
     )
 
 
@@ -205,13 +204,15 @@ class Explorer:
     the same place stands as a picture.
     """
 
-    def __init__(self, view: View, place: Place):
+    def __init__(self, explored: Explored, place: Place):
         import ipywidgets as w
 
-        self.view, self.place = view, place
+        self.explored, self.place = explored, place
         wide = w.Layout(width="auto", min_width="0", flex="1 1 0%")
-        sets = view.sets.values()
-        options = [(f"{s['title']} ({len(view.explored.of(s['name']))})", s["name"]) for s in sets]
+        options = [
+            (f"{described['title']} ({len(explored.of(described['name']))})", described["name"])
+            for described in explored.sets
+        ]
         self.sets = w.Dropdown(description="questions", options=options)
         self.questions = w.Dropdown(description="question", layout=wide)
         self.forms = w.Dropdown(description="form")
@@ -244,19 +245,19 @@ class Explorer:
         self._moving = True
         try:
             if changes.get("set", self.place.set) != self.place.set and "qid" not in changes:
-                changes |= {"qid": self.view.start(changes["set"]).qid}
+                changes |= {"qid": self.explored.start(changes["set"]).qid}
             before = self.place
             self.place = self._offered(replace(self.place, **changes))
             if not changes or replace(before, lam=0.0) != replace(self.place, lam=0.0):
                 self._set_controls()
-                self.texts.value = texts(self.view, self.place)
+                self.texts.value = texts(self.explored, self.place)
             self.lam.value = self.place.lam
-            self.shown.value = picture(self.view, self.place)
+            self.shown.value = picture(self.explored, self.place)
         finally:
             self._moving = False
 
     def _offered(self, place: Place) -> Place:
-        offered = self.view.explored.choices_of(self.view.question(place))
+        offered = self.explored.choices_of(self.explored.question(place))
         if (place.form, place.mimic) in offered:
             return place
         if (place.form, "own") in offered:
@@ -266,9 +267,9 @@ class Explorer:
     def _set_controls(self) -> None:
         """Options first, then values: a value outside of the options is an error."""
         place = self.place
-        offered = self.view.explored.choices_of(self.view.question(place))
+        offered = self.explored.choices_of(self.explored.question(place))
         self.sets.value = place.set
-        questions = self.view.explored.of(place.set)
+        questions = self.explored.of(place.set)
         options = [(f"{q['qid']}: {q['text'][:80]}", q["qid"]) for q in questions]
         if tuple(self.questions.options) != tuple(options):
             self.questions.options = options
@@ -282,10 +283,10 @@ class Explorer:
     def html(self) -> str:
         """The place as a picture, for where widgets are absent; it is kept in notebooks, so texts
         that are not ours are shortened."""
-        title = escape(self.view.sets[self.place.set]["title"])
+        title = escape(self.explored.set_named(self.place.set)["title"])
         head = f"<p><b>{title}</b>, {self.place.form}, λ = {self.place.lam:.2f}</p>"
-        shown = picture(self.view, self.place, _KEPT_LETTERS)
-        return head + shown + texts(self.view, self.place, _KEPT_LETTERS)
+        shown = picture(self.explored, self.place, _KEPT_LETTERS)
+        return head + shown + texts(self.explored, self.place, _KEPT_LETTERS)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         bundle = dict(self.box._repr_mimebundle_())
@@ -299,17 +300,13 @@ def explore(explored: Explored | None = None, set: str | None = None, **start) -
     where it begins; without a qid with the set's median question. ValueError for what is not there,
     naming what is, and for a question without a mimic: nothing would move.
     """
-    view = View(explored or read_rows())
-    name = set or ("medqa" if "medqa" in view.sets else next(iter(view.sets)))
-    if name not in view.sets:
-        raise ValueError(f"no set {name!r}; there are: {', '.join(view.sets)}")
-    place = Place(name, start.pop("qid"), **start) if "qid" in start else view.start(name, **start)
-    if (name, place.qid) not in view.questions:
-        raise ValueError(f"{name} has no question {place.qid!r}")
-    offered = view.explored.choices_of(view.question(place))
-    if not offered:
+    explored = explored or read_rows()
+    names = [described["name"] for described in explored.sets]
+    name = set or ("medqa" if "medqa" in names else names[0])
+    place = Place(name, start.pop("qid"), **start) if "qid" in start else None
+    place = place or explored.start(name, **start)
+    question = explored.question(place)
+    if not question["mimic"]:
         raise ValueError(f"question {place.qid} has no mimic, so lambda moves nothing: write an H-")
-    if (place.form, place.mimic) not in offered:
-        asked = place.form, place.mimic
-        raise ValueError(f"question {place.qid} has no texts for {asked}; there are: {offered}")
-    return Explorer(view, place)
+    explored.lines(question, place.form, place.mimic)  # refuses what it has no texts for
+    return Explorer(explored, place)

@@ -13,7 +13,7 @@ from textwrap import fill, shorten
 import numpy as np
 import pandas as pd
 
-from lib.explorer.rows import CLASSES, GOOD, Place, View
+from lib.explorer.rows import CLASSES, GOOD, Explored, Place
 from lib.explorer.widget import COLOURS
 from lib.plots.style import SMALL, WIDTH, headline, ink, label_ends, mark_lambdas, pyplot
 
@@ -22,7 +22,7 @@ _WIDE, _CELL = 5.0, 0.6
 _PLUS, _MINUS, _QUERY = "black", COLOURS["wrong"], "#D55E00"
 
 
-def worked_table(view: View, place: Place) -> pd.DataFrame:
+def worked_table(explored: Explored, place: Place) -> pd.DataFrame:
     """One question with its lists at lambda 0, 1 and the place's own: a row for all that is drawn.
 
     Parts: ``question`` (name: its id), ``key``, ``H+``, ``H-`` (value: their cosine), ``query``
@@ -30,7 +30,7 @@ def worked_table(view: View, place: Place) -> pd.DataFrame:
     its source) and ``class`` (what a class means). Texts of others are shortened. The mimic is the
     question's own.
     """
-    question = view.question(place)
+    question = explored.question(place)
     text = " ".join(question["text"].split())
     begins, asks = re.fullmatch(r"(.*[.?!] )?(.*)", text).groups("")
     asked = f"{shorten(begins, 90, placeholder=' …')} {asks}".strip()
@@ -43,14 +43,13 @@ def worked_table(view: View, place: Place) -> pd.DataFrame:
     ]
     for lam in sorted({0.0, place.lam, 1.0}):
         here = Place(place.set, place.qid, lam=lam, k=place.k)
-        rows.append({"part": "query", "lambda": lam, "value": view.turn(here)[1]})
-        seen = view.list_at(here)
-        found = zip(seen.passages, seen.classes, seen.scores, strict=True)
-        for rank, (passage, name, score) in enumerate(found, 1):
+        rows.append({"part": "query", "lambda": lam, "value": explored.turn(here)[1]})
+        for rank, passage in enumerate(explored.list_at(here), 1):
             row = {"part": "passage", "lambda": lam, "rank": rank, "name": passage["source"]}
-            rows.append(row | {"text": _title(passage), "class": name, "score": score})
+            row |= {"class": passage["class"], "score": passage["score"]}
+            rows.append(row | {"text": _title(passage)})
     drawn = {row["class"] for row in rows if row["part"] == "passage"}
-    means = view.sets[place.set]["means"]
+    means = explored.set_named(place.set)["means"]
     for name in (name for name in CLASSES if name in drawn | {"right"}):
         rows.append({"part": "class", "class": name, "text": means[name]})
     columns = ["part", "lambda", "rank", "name", "text", "class", "value", "score"]
@@ -173,17 +172,21 @@ def _list(page, x: float, y: float, wide: float, lam: float, passages: pd.DataFr
         _say(page, x + 0.1, top + 0.15, title)
 
 
-def lines_table(view: View, place: Place) -> pd.DataFrame:
+def lines_table(explored: Explored, place: Place) -> pd.DataFrame:
     """Every passage that the rows have for a question: class, s_plus, s_minus, score at the place's
     lambda, best first. The mimic is the question's own."""
-    records = view.explored.records_of(view.question(place))
+    records = explored.records_of(explored.question(place))
     table = pd.DataFrame(records["score"][:, :2].astype(float), columns=["s_plus", "s_minus"])
     table.insert(0, "class", [CLASSES[i] for i in records["class"]])
     table["score"] = table["s_plus"] - place.lam * table["s_minus"]
     return table.sort_values("score", ascending=False, ignore_index=True, kind="stable")
 
 
-def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int, lam_max: float = 1.4):
+_TO = 1.4
+"""The largest lambda of the lines."""
+
+
+def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int):
     """Why lists change: left h+, h-, the query and all passages, projected on their plane, to
     scale; right the same passages as lines over lambda, S = s_plus - lambda s_minus.
 
@@ -203,7 +206,7 @@ def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int, lam_max: float =
         y=-0.24,
         fontsize=SMALL,
     )
-    named = _draw_over_lambda(over, by_class, lam_max)
+    named = _draw_over_lambda(over, by_class)
     mark_lambdas(over, lam)
     mean = lines[lost][["s_plus", "s_minus"]].mean()
     headline(
@@ -241,39 +244,40 @@ def _draw_in_plane(axis, by_class: ByClass, c: float, level: float) -> None:
     axis.set(xlim=(-side - 0.1, side + 0.1), ylim=(-0.2, 1.15))
 
 
-def _draw_over_lambda(axis, by_class: ByClass, lam_max: float) -> list[tuple]:
+def _draw_over_lambda(axis, by_class: ByClass) -> list[tuple]:
     """Passages as lines over lambda; where each class ends, and its name and colour."""
     named = []
     for name, rows, bold in by_class:
-        end = rows["s_plus"] - lam_max * rows["s_minus"]
+        end = rows["s_plus"] - _TO * rows["s_minus"]
         for group, looks in ((~bold, {"lw": 0.7, "alpha": 0.5}), (bold, {"lw": 2.2, "zorder": 3})):
             # One drawn line for all: between two passages it is broken.
             start = rows["s_plus"][group]
             heights = np.stack([start, end[group], start * np.nan], axis=1)
-            ends = np.tile([0, lam_max, np.nan], len(start))
+            ends = np.tile([0, _TO, np.nan], len(start))
             axis.plot(ends, heights.ravel(), color=COLOURS[name], **looks)
-        named.append((lam_max, end.median(), f"{name} ({len(rows)})", COLOURS[name]))
-    axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, lam_max))
+        named.append((_TO, end.median(), f"{name} ({len(rows)})", COLOURS[name]))
+    axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, _TO))
     return named
 
 
-def median_table(view: View, lam: float, k: int = 5) -> pd.DataFrame:
+def median_table(explored: Explored, lam: float, k: int = 5) -> pd.DataFrame:
     """A row a set: of the questions for which H+ alone finds something right, how many lose all of
     it at a lambda and at the paper's 1; and how its median question fares, whose turn is in
     degrees."""
     lambdas = sorted({0.0, lam, 1.0})
     rows = {}
-    for name, some in view.sets.items():
-        places = [Place(name, question["qid"], k=k) for question in view.explored.of(name)]
-        counts = np.array([view.rights(place, lambdas) for place in places])
+    for described in explored.sets:
+        name = described["name"]
+        places = [Place(name, question["qid"], k=k) for question in explored.of(name)]
+        counts = np.array([explored.rights(place, lambdas) for place in places])
         counts = counts[counts[:, 0] > 0]
-        middle = view.start(name, k=k)
+        middle = explored.start(name, k=k)
         row = {"H+ alone finds something": f"{len(counts)} of {len(places)}"}
         for lam_here, column in zip(lambdas[1:], counts.T[1:], strict=True):
             row[f"lose all at λ = {lam_here:g}"] = int((column == 0).sum())
         row["the median question"] = middle.qid
-        kept = ", ".join(map(str, view.rights(middle, lambdas)))
+        kept = ", ".join(map(str, explored.rights(middle, lambdas)))
         row[f"right at λ = {', '.join(f'{x:g}' for x in lambdas)}"] = kept
-        row["turn at λ = 1"] = f"{view.turn(middle)[1]:.0f}°"
-        rows[some["title"]] = row
+        row["turn at λ = 1"] = f"{explored.turn(middle)[1]:.0f}°"
+        rows[described["title"]] = row
     return pd.DataFrame.from_dict(rows, orient="index")

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from lib.base import paths
-from lib.pages.results import add_row
-from lib.pages.weave import stale, write
+from lib.pages.weave import add_row, stale, write
 
 
 def main() -> int:

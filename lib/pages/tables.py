@@ -10,16 +10,17 @@ import re
 from collections.abc import Iterator, Mapping
 from html import escape
 
+import numpy as np
 import pandas as pd
 
 from lib.base.paths import REPORTED
 from lib.pages.readable import words
 from lib.pages.render import TEMPLATES
-from lib.plots.labels import names_of
+from lib.plots.labels import colours_of, names_of
 from lib.report import pivot
 
-VERDICTS = ("IMPOSSIBLE", "MISPRINT", "IN TENSION", "CONSISTENT")
-"""Of the audit, what cannot be first (``lib.studies.paper_audit.reported``)."""
+VERDICTS = colours_of("audit verdict")
+"""The audit's, what cannot be first, with their colours (labels.csv)."""
 FILTERS = names_of("filter", "score")
 
 
@@ -118,7 +119,7 @@ def audit_rows(audit: pd.DataFrame, ids: str | list[str] = "") -> pd.DataFrame:
         rows = audit.set_index("id").loc[ids].reset_index()
     elif ids:
         rows = audit[audit["id"].str.startswith(ids)]
-    order = rows["verdict"].map(VERDICTS.index).sort_values(kind="stable").index
+    order = rows["verdict"].map(list(VERDICTS).index).sort_values(kind="stable").index
     shown = rows.loc[order, ["paper", "where", "claim", "printed", "recomputed", "verdict"]]
     named = {column: shown[column].map(_measures_named) for column in ("claim", "recomputed")}
     return shown.assign(**named)
@@ -131,16 +132,13 @@ def _measures_named(text: str) -> str:
     return re.sub(keys, lambda key: words(key[0]), text)
 
 
-def audit_list(audit: pd.DataFrame, colours: Mapping[str, str]) -> str:
-    """The whole audit as HTML: by verdict, what cannot be first; a claim opens to its working.
-
-    ``colours`` is a colour for each verdict.
-    """
+def audit_list(audit: pd.DataFrame) -> str:
+    """The whole audit as HTML: by verdict, what cannot be first; a claim opens to its working."""
     heads = "".join(f"<th>{head}</th>" for head in ("paper", "claim", "printed", "recomputed"))
     lines = ["<table>"]
-    for verdict in VERDICTS:
+    for verdict, colour in VERDICTS.items():
         rows = audit[audit["verdict"] == verdict]
-        bar = f"border-left:8px solid {colours[verdict]};padding-left:4px"
+        bar = f"border-left:8px solid {colour};padding-left:4px"
         title = f'<b style="{bar}">{verdict}</b>, {len(rows)} rows'
         lines.append(f'<tr><th colspan="4" style="text-align:left">{title}</th></tr>')
         lines.append(f"<tr>{heads}</tr>")
@@ -157,9 +155,20 @@ def _audit_row(row: Mapping[str, str]) -> str:
     return "<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>"
 
 
-def moved_rows(moved: pd.DataFrame, *audits: pd.DataFrame) -> pd.DataFrame:
-    """What moved between audits (``paper_audit.what_moved``), by claim and not by id."""
-    known = pd.concat(audits).drop_duplicates("id").set_index("id")["claim"]
-    shown = moved.reset_index(drop=True)
-    shown.insert(0, "claim", [_measures_named(known[name]) for name in moved.index])
-    return shown
+def moved_rows(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose verdict or arithmetic differs between two audits, in the order of their ids.
+
+    Columns: claim; printed, recomputed and verdict, each before and after. A side without the row
+    has "".
+    """
+    shown = ["printed", "recomputed", "verdict"]
+    old, new = (audit.set_index("id")[shown] for audit in (before, after))
+    both = old.join(new, how="outer", lsuffix=" before", rsuffix=" after").fillna("")
+    pairs = {column: [f"{column} before", f"{column} after"] for column in shown}
+    same = [both[old_column] == both[new_column] for old_column, new_column in pairs.values()]
+    both = both[~np.logical_and.reduce(same)]
+    claims = pd.concat([before, after]).drop_duplicates("id").set_index("id")["claim"]
+    columns = [name for pair in pairs.values() for name in pair]
+    moved = both[columns].reset_index(drop=True)
+    moved.insert(0, "claim", [_measures_named(claims[name]) for name in both.index])
+    return moved

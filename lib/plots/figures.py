@@ -527,7 +527,7 @@ def plot_timeline(nodes: pd.DataFrame, links: pd.DataFrame, question: str):
     return figure
 
 
-def _sentences(links: pd.DataFrame, year: pd.Series, width: int = 108) -> list[str]:
+def _sentences(links: pd.DataFrame, year: pd.Series) -> list[str]:
     """The lines of text under a timeline: of each link both abstracts and the two sentences."""
     lines = []
     for number, link in enumerate(links.itertuples(), 1):
@@ -536,7 +536,7 @@ def _sentences(links: pd.DataFrame, year: pd.Series, width: int = 108) -> list[s
         for name, sentence in ((link.a, link.sentence_a), (link.b, link.sentence_b)):
             text = f"{year[name]}, {name.rpartition('-')[2]}: “{sentence}”"
             indents = {"initial_indent": " " * 5, "subsequent_indent": " " * 9}
-            lines += textwrap.wrap(text, width, **indents)
+            lines += textwrap.wrap(text, 108, **indents)
     return lines
 
 
@@ -566,10 +566,10 @@ def filter_rows(auroc: pd.DataFrame) -> pd.DataFrame:
     return named_rows(auroc.assign(panel=panel), "filter", "filter")
 
 
-def strategy_rows(table: pd.DataFrame, metric: str = "precision_at_5") -> pd.DataFrame:
+def strategy_rows(table: pd.DataFrame) -> pd.DataFrame:
     """``rag2_strategies`` as ``plot_dots`` takes it: a row a strategy, question and rationale as
     series, a panel a set. Of BioASQ the questions with a rationale, on which every arm was run."""
-    rows = table[(table["metric"] == metric) & (table["dataset"] != "bioasq")].copy()
+    rows = table[(table["metric"] == "precision_at_5") & (table["dataset"] != "bioasq")].copy()
     rows["series"] = rows["method"].str.partition(", ")[0].map(names_of("query"))
     rows["row"] = rows["method"].str.partition(", ")[2]
     alone = rows["row"].str.endswith(" alone")
@@ -579,9 +579,11 @@ def strategy_rows(table: pd.DataFrame, metric: str = "precision_at_5") -> pd.Dat
     return rows.sort_values(["panel", "row", "series"]).reset_index(drop=True)
 
 
-def k_rows(by_k: pd.DataFrame, metric: str = "reads_right_or_guess") -> pd.DataFrame:
+def k_rows(by_k: pd.DataFrame) -> pd.DataFrame:
     """``rag2_by_k`` as ``plot_curves`` takes it, without the arms that keep a best passage."""
-    rows = by_k[(by_k["metric"] == metric) & ~by_k["arm"].str.endswith("(best kept)")]
+    rows = by_k[
+        (by_k["metric"] == "reads_right_or_guess") & ~by_k["arm"].str.endswith("(best kept)")
+    ]
     searched, bar, after = (rows["arm"].str.partition(" | ")[part] for part in range(3))
     filtered = searched + ", filtered (" + after.str.partition(", ")[2] + ")"
     family = searched.where(bar == "", filtered)
@@ -591,9 +593,9 @@ def k_rows(by_k: pd.DataFrame, metric: str = "reads_right_or_guess") -> pd.DataF
 _LEARNT_ON = {"scifact": "SciFact", "bioasq": "BioASQ"}
 
 
-def retriever_rows(table: pd.DataFrame, metric: str = "ndcg_at_10") -> pd.DataFrame:
+def retriever_rows(table: pd.DataFrame) -> pd.DataFrame:
     """``slhyde_table`` as ``plot_dots`` takes it: every retriever with the query alone."""
-    rows = table[(table["metric"] == metric) & table["dataset"].isin(_LEARNT_ON)]
+    rows = table[(table["metric"] == "ndcg_at_10") & table["dataset"].isin(_LEARNT_ON)]
     rows = named_rows(rows.assign(panel=rows["dataset"].map(_LEARNT_ON)), "method", "retriever")
     return rows.sort_values("panel", ascending=False, kind="stable")
 
@@ -603,7 +605,7 @@ def around(rows: pd.DataFrame) -> tuple[float, float]:
     return max(0.0, rows["low"].min() - 0.02), min(1.0, rows["high"].max() + 0.02)
 
 
-def passage_use_rows(table: pd.DataFrame, metric: str = "ndcg_at_10") -> pd.DataFrame:
+def passage_use_rows(table: pd.DataFrame) -> pd.DataFrame:
     """``slhyde_table`` as ``plot_dots`` takes it: each way to use a passage, base and SL-HyDE."""
     panels = {f"{dataset}, with passages": name for dataset, name in _LEARNT_ON.items()}
     uses = names_of("passage use")
@@ -613,7 +615,7 @@ def passage_use_rows(table: pd.DataFrame, metric: str = "ndcg_at_10") -> pd.Data
         for use, label in uses.items()
     ]
     places = pd.DataFrame(wanted, columns=["method", "series", "row"])
-    rows = table[(table["metric"] == metric) & table["dataset"].isin(panels)]
+    rows = table[(table["metric"] == "ndcg_at_10") & table["dataset"].isin(panels)]
     rows = places.merge(rows, on="method")
     rows["row"] = pd.Categorical(rows["row"], list(uses.values()), ordered=True)
     return rows.assign(panel=rows["dataset"].map(panels)).sort_values(
@@ -621,9 +623,7 @@ def passage_use_rows(table: pd.DataFrame, metric: str = "ndcg_at_10") -> pd.Data
     )
 
 
-def learning_rows(
-    table: pd.DataFrame, trainings: pd.DataFrame, metric: str = "ndcg_at_10"
-) -> pd.DataFrame:
+def learning_rows(table: pd.DataFrame, trainings: pd.DataFrame) -> pd.DataFrame:
     """``slhyde_table`` as ``plot_curves`` takes it: over the number of pairs that were learnt from.
 
     ``trainings`` is ``slhyde_trainings``, which says how many each adapter had (``examples``).
@@ -631,7 +631,7 @@ def learning_rows(
     examples = trainings.set_index("adapter")["examples"]
     curve = ("slhyde-quarter", "slhyde-half", "slhyde-query")
     pairs = {"minilm": 0} | {name: int(examples[name]) for name in curve}
-    rows = table[(table["metric"] == metric) & table["dataset"].isin(_LEARNT_ON)]
+    rows = table[(table["metric"] == "ndcg_at_10") & table["dataset"].isin(_LEARNT_ON)]
     rows = rows[rows["method"].isin(pairs)]
     rows = rows.assign(
         pairs=rows["method"].map(pairs),
@@ -641,13 +641,13 @@ def learning_rows(
     return rows.sort_values(["study", "pairs"], ascending=[False, True], kind="stable")
 
 
-def wrong_rows(table: pd.DataFrame, metric: str = "p_at_5") -> pd.DataFrame:
+def wrong_rows(table: pd.DataFrame) -> pd.DataFrame:
     """``hyde_lesson`` as ``plot_curves`` takes it: study, family, share, value, low, high, n.
 
     ``share`` is that of questions with a wrong passage, from 0.
     """
     kinds = names_of("panel") | {"bioasq": "all questions"}
-    rows = table[(table["metric"] == metric) & ~table["method"].str.endswith("(wrong)")]
+    rows = table[(table["metric"] == "p_at_5") & ~table["method"].str.endswith("(wrong)")]
     mixed = rows["method"].str.extract(r"^(\w+), (\d+) % wrong$")
     rows = rows.assign(
         study=rows["dataset"].map(kinds),

@@ -146,21 +146,14 @@ def panel_titles(texts: Sequence[str], inches: float) -> list[str]:
     return ["\n".join(fill(line, **looks) for line in lines) for lines in kept]
 
 
-def mark_lambdas(
-    axis,
-    lam: float | None,
-    dev: float | None = None,
-    *,
-    paper: float | None = 1.0,
-    named: bool = True,
-) -> None:
+def mark_lambdas(axis, lam: float | None, dev: float | None = None, named: bool = True) -> None:
     """Thin lines at three lambdas: dev's choice (dashed), the paper's 1, the reader's (dotted).
 
     Lambdas that are equal share a line. ``named`` writes above which is which. ``dev`` is None
     where nothing was chosen.
     """
     marks: dict[float, list[str]] = {}
-    for name, at in (("dev", dev), ("paper", paper), ("yours", lam)):
+    for name, at in (("dev", dev), ("paper", 1.0), ("yours", lam)):
         if at is not None:
             marks.setdefault(round(float(at), 6), []).append(name)
     for place, names in marks.items():

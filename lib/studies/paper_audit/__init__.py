@@ -24,27 +24,11 @@ import pandas as pd
 
 from lib.base.paths import REPORTED
 from lib.studies.paper_audit import chr as chr_paper
-from lib.studies.paper_audit import margins, others
-from lib.studies.paper_audit.printed import (
-    COLUMNS,
-    CONSISTENT,
-    IMPOSSIBLE,
-    IN_TENSION,
-    MISPRINT,
-    Tables,
-    read_tables,
-)
+from lib.studies.paper_audit import others
+from lib.studies.paper_audit.printed import Tables, audit_row, read_tables
 
-CHECKS = [*chr_paper.CHECKS, *margins.CHECKS, *others.CHECKS]
-"""One function for each kind of claim. It takes the tables and yields rows of the audit."""
-
-COLOURS = {
-    IMPOSSIBLE: "#D55E00",
-    MISPRINT: "#CC79A7",
-    IN_TENSION: "#E69F00",
-    CONSISTENT: "#009E73",
-}
-"""A colour for each verdict, safe for colour-blind readers; the word stands beside the colour."""
+CHECKS = (*chr_paper.CHECKS, *others.CHECKS)
+"""One function for each kind of claim. It takes the tables and yields what it finds."""
 
 
 def sources() -> list[str]:
@@ -53,33 +37,12 @@ def sources() -> list[str]:
 
 
 def audit(reported: Path | Tables = REPORTED) -> pd.DataFrame:
-    """One row for each claim and reading, with the columns ``COLUMNS``.
+    """One row for each claim and reading: id, paper, where, claim, printed, recomputed, assumption,
+    verdict, working.
 
     ``reported`` is a folder of the papers' tables, or the tables themselves, maybe with a number
     changed (``Tables.changed``).
     """
     tables = reported if isinstance(reported, Tables) else read_tables(reported)
-    rows = [row for check in CHECKS for row in check(tables)]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def count_verdicts(audit: pd.DataFrame) -> pd.DataFrame:
-    """How many rows: one line for each paper, one column for each verdict."""
-    counts = audit.groupby(["paper", "verdict"], sort=False).size().unstack(fill_value=0)
-    return counts.reindex(columns=list(COLOURS), fill_value=0).rename_axis(columns=None)
-
-
-def what_moved(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose verdict or arithmetic differs between two audits, by id.
-
-    Columns: printed, recomputed and verdict, each before and after. A side without the row has "".
-    """
-    shown = ["printed", "recomputed", "verdict"]
-    old = before.set_index("id")[shown]
-    new = after.set_index("id")[shown]
-    both = old.join(new, how="outer", lsuffix=" before", rsuffix=" after").fillna("")
-    differs = pd.Series(False, index=both.index)
-    for column in shown:
-        differs |= both[f"{column} before"] != both[f"{column} after"]
-    columns = [f"{column} {side}" for column in shown for side in ("before", "after")]
-    return both.loc[differs, columns]
+    findings = (finding for check in CHECKS for finding in check(tables))
+    return pd.DataFrame([audit_row(tables, finding) for finding in findings])

@@ -4,8 +4,9 @@ A printed 38.2 stands for every value from 38.15 to 38.25. Sums, quotients and m
 ranges on, as exact fractions. Both ends belong to a range, so no rule for rounding halves is taken
 for granted.
 
-The words of a row (where, claim, assumption) stand in ``audit_texts.csv``. Numbers that a paper
-prints in its text, and in no table, stand in ``claims.csv``.
+The words of a row stand in ``audit_texts.csv``: where, claim, assumption, and for what is printed,
+recomputed and worked out a sentence with places for a check's values. Numbers that a paper prints
+in its text, and in no table, stand in ``claims.csv``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -21,36 +22,13 @@ from pathlib import Path
 
 from lib.base.paths import REPORTED
 
-COLUMNS = (
-    "id",
-    "paper",
-    "where",
-    "claim",
-    "printed",
-    "recomputed",
-    "assumption",
-    "verdict",
-    "working",
-)
 IMPOSSIBLE = "IMPOSSIBLE"
 MISPRINT = "MISPRINT"
 IN_TENSION = "IN TENSION"
 CONSISTENT = "CONSISTENT"
-VERDICTS = (IMPOSSIBLE, MISPRINT, IN_TENSION, CONSISTENT)
-"""In the order in which they are read."""
 _PAPERS = {"chr": "CHR", "rag2": "RAG²", "slhyde": "SL-HyDE", "contra": "Contradiction study"}
 """The first part of a row's id, and the paper it names."""
-_MEASURED_UNITS = {
-    "percent",
-    "ratio",
-    "score",
-    "divergence",
-    "GB",
-    "thousand",
-    "million",
-    "billion",
-    "tokens_per_sample",
-}
+_MEASURED_UNITS = "percent ratio score divergence GB thousand million billion tokens_per_sample"
 """Units in which even a whole number is rounded; in every other unit it is a count, and exact."""
 
 
@@ -123,7 +101,7 @@ def printed_range(text: str, unit: str = "", kind: str = "exact") -> Range:
     # normalize() strips zeros at the end, and so moves the last digit: 400000 becomes 4E+5.
     shown = value.normalize() if approximate else value
     exponent = shown.as_tuple().exponent
-    if exponent >= 0 and not approximate and unit not in _MEASURED_UNITS:
+    if exponent >= 0 and not approximate and unit not in _MEASURED_UNITS.split():
         half = Fraction(0)
     else:
         half = Fraction(Decimal(5).scaleb(exponent - 1))
@@ -222,12 +200,21 @@ def read_tables(folder: Path = REPORTED) -> Tables:
 
 # rows of the audit -------------------------------------------------------------------------------
 
-Row = dict[str, str]
-"""One row of the audit: the columns ``COLUMNS``."""
 Pairs = Mapping[str, tuple[Range, Range]]
 """By a name, two numbers to be compared: mostly what is printed, and what it is recomputed as."""
 Cases = Mapping[str, tuple[str, bool]]
 """By a name, a case of a claim about many: its numbers as text, and whether the claim holds."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: the id of its text in ``audit_texts.csv``, the verdict, and the values
+    that the text has places for. ``name`` tells rows of one text apart."""
+
+    id: str
+    verdict: str
+    values: Mapping[str, object]
+    name: str = ""
 
 
 def judge(possible: bool, strained: bool = False) -> str:
@@ -238,69 +225,53 @@ def judge(possible: bool, strained: bool = False) -> str:
     return IN_TENSION if strained else CONSISTENT
 
 
-def finding(
-    tables: Tables,
-    id: str,
-    printed: object,
-    recomputed: object,
-    verdict: str,
-    working: str,
-    name: str = "",
-    **words: str,
-) -> Row:
+def audit_row(tables: Tables, finding: Finding) -> dict[str, str]:
     """One row: what is printed, what comes out, the verdict, the arithmetic.
 
-    ``id`` finds the claim's text in ``audit_texts.csv``. ``name`` tells rows of one text apart.
-    ``words`` are put into the text where it has braces; without any, ``name`` is added to it.
+    A text without a sentence takes the values ``printed``, ``recomputed`` and ``working`` as they
+    are; a claim without places is followed by the finding's name.
     """
-    (text,) = tables.rows("audit_texts", id=id)
-    claim = text["claim"].format(**words)
-    row_id = id
-    if name:
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        row_id = f"{id}.{slug}"
-        if not words:
-            claim = f"{claim}: {name}"
-    return {
-        "id": row_id,
-        "paper": _PAPERS[id.partition(".")[0]],
-        "where": text["where"],
-        "claim": claim,
-        "printed": f"{printed}",
-        "recomputed": f"{recomputed}",
+    (text,) = tables.rows("audit_texts", id=finding.id)
+    row = {"id": finding.id, "paper": _PAPERS[finding.id.partition(".")[0]]}
+    row |= {"where": text["where"], "claim": text["claim"].format(**finding.values)}
+    if finding.name:
+        slug = re.sub(r"[^a-z0-9]+", "-", finding.name.lower()).strip("-")
+        row["id"] = f"{finding.id}.{slug}"
+        if "{" not in text["claim"]:
+            row["claim"] += f": {finding.name}"
+    for column in ("printed", "recomputed"):
+        row[column] = (text[column] or f"{{{column}}}").format(**finding.values)
+    working = (text["working"] or "{working}").format(**finding.values)
+    return row | {
         "assumption": text["assumption"],
-        "verdict": verdict,
+        "verdict": finding.verdict,
         "working": working,
     }
 
 
 def holds_for_all(
-    tables: Tables,
     id: str,
     cases: Cases,
     otherwise: str = IMPOSSIBLE,
     note: str = "",
-    printed: str = "all",
-) -> Row:
-    """One row for a claim about many cases.
+    printed: object = "all",
+) -> Finding:
+    """A claim about many cases: CONSISTENT if every case holds, else the verdict ``otherwise``.
 
-    CONSISTENT if every case holds, else the verdict ``otherwise``. ``note`` opens the working.
+    ``note`` opens the working.
     """
-    failing = [f"{name} {numbers}" for name, (numbers, holds) in cases.items() if not holds]
-    holding = [f"{name} {numbers}" for name, (numbers, holds) in cases.items() if holds]
-    parts = [
-        note,
-        f"not so: {'; '.join(failing) or 'nowhere'}",
-        f"so: {'; '.join(holding) or 'nowhere'}",
-    ]
-    return finding(
-        tables,
-        id,
-        printed=printed,
-        recomputed=f"so in {len(holding)} of {len(cases)}",
-        verdict=otherwise if failing else CONSISTENT,
-        working=". ".join(part for part in parts if part),
-    )
+    told: dict[bool, list[str]] = {False: [], True: []}
+    for name, (numbers, holds) in cases.items():
+        told[holds].append(f"{name} {numbers}")
+    parts = [note] if note else []
+    parts += [f"not so: {'; '.join(told[False]) or 'nowhere'}"]
+    parts += [f"so: {'; '.join(told[True]) or 'nowhere'}"]
+    values = {
+        "printed": printed,
+        "recomputed": f"so in {len(told[True])} of {len(cases)}",
+        "working": ". ".join(parts),
+    }
+    return Finding(id, otherwise if told[False] else CONSISTENT, values)
 
 
 def first_is_higher(pairs: Pairs) -> Cases:
@@ -312,48 +283,39 @@ def first_is_higher(pairs: Pairs) -> Cases:
 
 
 def compare_all(
-    tables: Tables,
     id: str,
     pairs: Pairs,
     always_alone: Sequence[str] = (),
     spec: str = ".2f",
     otherwise: str = IMPOSSIBLE,
-) -> Iterable[Row]:
-    """Rows for printed numbers and what they are recomputed as: those that agree share a row,
-    others have one each.
+) -> Iterator[Finding]:
+    """Printed numbers and what they are recomputed as: those that agree share a row, others have
+    one each.
 
     A number has a row of its own also if its name is "", or in ``always_alone``. ``otherwise`` is
     the verdict where the two differ; ``spec`` formats what is recomputed.
     """
-    alone = {"", *always_alone}
     agrees = {name: printed.may_equal(again) for name, (printed, again) in pairs.items()}
-    together = [name for name in pairs if agrees[name] and name not in alone]
+    together = [name for name in pairs if agrees[name] and name not in ("", *always_alone)]
     if together:
         lines = [f"{name}: {pairs[name][0]} printed, {pairs[name][1]:{spec}}" for name in together]
         of_all = "" if len(together) == len(pairs) else f" (of {len(pairs)})"
-        yield finding(
-            tables,
-            id,
-            printed=f"{len(together)} numbers{of_all}",
-            recomputed="the same to rounding",
-            verdict=CONSISTENT,
-            working="; ".join(lines),
-        )
+        values = {"printed": f"{len(together)} numbers{of_all}", "working": "; ".join(lines)}
+        yield Finding(id, CONSISTENT, values | {"recomputed": "the same to rounding"})
     for name in [name for name in pairs if name not in together]:
         printed, again = pairs[name]
-        yield finding(
-            tables,
-            id,
-            printed=printed,
-            recomputed=f"{again:{spec}}",
-            verdict=CONSISTENT if agrees[name] else otherwise,
-            working=f"{again:{spec}} from the numbers as printed; their rounding leaves "
+        values = {
+            "printed": printed,
+            "recomputed": f"{again:{spec}}",
+            "working": f"{again:{spec}} from the numbers as printed; their rounding leaves "
             f"{again.span('.3f')}, and {printed} stands for {printed.span('.3f')}",
-            name=name,
-        )
+        }
+        yield Finding(id, CONSISTENT if agrees[name] else otherwise, values, name)
 
 
-def lines_of(rows: Iterable[Row], keys: Sequence[str], by: str) -> dict[str, dict[str, Range]]:
+def lines_of(
+    rows: Iterable[Mapping[str, str]], keys: Sequence[str], by: str
+) -> dict[str, dict[str, Range]]:
     """A reported table as it is printed: by the name of a line, its numbers by column.
 
     ``keys`` are the columns of the file that name a line, ``by`` is the one that names the columns.

@@ -1,0 +1,213 @@
+"""How rows of the explorer are made of sets of questions, compared with lib/, and written."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lib.base.files import atomic_write, canonical_json, write_manifest
+from lib.data.passages import Passage
+from lib.explorer.rows import (
+    CHOICES,
+    CLASSES,
+    COLUMNS,
+    DEPTH,
+    FILES,
+    FOLDER,
+    NEEDS,
+    RECORD,
+    SEVERAL,
+    Explored,
+    begins,
+    candidates,
+    lines_of,
+    order_at,
+    spec_of,
+)
+from lib.query_spec import Hypotheses
+from lib.run import RetrievalFailure, Retriever
+from lib.search.contrast import cosine
+from lib.search.index import DenseIndex
+
+CHECKED = tuple(i / 10 for i in range(21))
+"""The lambdas at which the order is compared with that of lib/."""
+
+EXCERPT = 280
+"""Characters of a passage that are kept: enough to see what it is about."""
+
+_TITLES_ONLY = ("openstax:anatomy-and-physiology", "openstax:microbiology")
+"""Passages whose licence asks more than a line of credit (CC BY-NC-SA): title and link alone."""
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """A set of questions with what is searched: its hypotheses by id, in order, and a retriever.
+
+    ``shown`` has what a reader sees of each question (text, options, answer); ``class_of`` says
+    what a passage is for a question. ``about`` is what is kept of the set itself: its name, title,
+    what each class ``means`` in it, whose texts H+ and the mimics are (``written``), the lambdas at
+    which the top fives were judged, where judging was by lambda (``judged_at``), and the lambda
+    that dev questions chose for plain contrast (``dev``, None where none chose).
+    """
+
+    about: Mapping
+    retriever: Retriever
+    hypotheses: Mapping[str, Hypotheses]
+    shown: Mapping[str, Mapping]
+    class_of: Callable[[str, str], str]
+
+
+def make_explored(
+    sets: Iterable[QuestionSet], shown: Callable[[Passage], Mapping] | None = None
+) -> Explored:
+    """Rows of several sets; every passage once, in the order of its id, as ``shown`` gives it
+    (default: ``shown_passage``)."""
+    described, questions, found = [], [], []
+    passages: dict[str, Mapping] = {}
+    for each in sets:
+        described.append(dict(each.about))
+        index = each.retriever.index
+        vectors = index.vectors(np.arange(len(index.ids)))
+        for qid, hypotheses in each.hypotheses.items():
+            kept, pids, scores = _rows_of(hypotheses, each.retriever, vectors)
+            known = {"set": each.about["name"], "qid": qid, "start": len(found)}
+            questions.append(known | {"length": len(pids)} | each.shown[qid] | kept)
+            classes = [CLASSES.index(each.class_of(qid, pid)) for pid in pids]
+            found += zip(pids, classes, scores, strict=True)
+            new = each.retriever.store.get_many([pid for pid in pids if pid not in passages])
+            passages |= {p.pid: {"pid": p.pid} | (shown or shown_passage)(p) for p in new}
+    place = {pid: i for i, pid in enumerate(sorted(passages))}
+    records = np.array([(place[pid], *row) for pid, *row in found], RECORD)
+    return Explored(described, questions, [passages[pid] for pid in place], records)
+
+
+def _rows_of(
+    hypotheses: Hypotheses, retriever: Retriever, vectors: np.ndarray
+) -> tuple[dict, list[str], np.ndarray]:
+    """Of one question: its texts and cosines as they are kept; the passages that are needed, and
+    their scores (passages, columns), in the order of H+ alone, which most readers look at first."""
+    texts = {
+        "plus": hypotheses.of("target")[:1],
+        "own": hypotheses.of("mimic")[:1],
+        "question": hypotheses.of("question")[:1],
+        "random": hypotheses.of("mimic", "stranger")[:1],
+        "several": hypotheses.of("mimic", SEVERAL),
+    }
+    known = retriever.vectors(text for group in texts.values() for text in group)
+    embedded = {
+        column: np.stack([known[text.tower, text.text] for text in group])
+        for column, group in texts.items()
+        if group
+    }
+    kept: dict = {"several": [text.text for text in texts["several"]]}
+    for column, name in (("plus", "target"), ("own", "mimic"), ("random", "random")):
+        kept[name] = texts[column][0].text if texts[column] else ""
+    for column in ("own", "random"):
+        there = column in embedded
+        c = cosine(embedded["plus"][:1], embedded[column][:1])[0] if there else None
+        kept[f"c_{column}"] = c if c is None else float(c)
+    index = retriever.index
+    places = _needed(embedded, kept, vectors, hypotheses, index)
+    scores = np.full((len(places), len(COLUMNS)), np.nan)
+    for column, rows in embedded.items():
+        # In double precision, as lib/ scores the passages it has found.
+        scores[:, COLUMNS.index(column)] = index.score(rows, places).max(axis=0)
+    return kept, index.ids[places].tolist(), scores
+
+
+def _needed(
+    embedded: Mapping[str, np.ndarray],
+    kept: Mapping,
+    vectors: np.ndarray,
+    hypotheses: Hypotheses,
+    index: DenseIndex,
+) -> np.ndarray:
+    """Index rows of the passages that are needed for one question, by H+ alone, best first."""
+    scores = np.full((len(vectors), len(COLUMNS)), np.nan)
+    for column, rows in embedded.items():
+        scores[:, COLUMNS.index(column)] = (vectors @ rows.T).max(axis=1)
+    scores[~index.kept] = np.nan
+    scores[np.isin(index.ids, list(hypotheses.excluded))] = np.nan
+    chosen = np.zeros(len(vectors), dtype=bool)
+    for (form, mimic), needs in NEEDS.items():
+        if embedded.keys() >= set(needs):
+            height, slope = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
+            chosen[candidates(height, slope, DEPTH)] = True
+    # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
+    chosen[order_at(scores[:, 0], np.zeros(len(vectors)), 0.0, DEPTH, index.ranks)] = True
+    places = np.flatnonzero(chosen & ~np.isnan(scores[:, 0]))
+    return places[np.lexsort((index.ranks[places], -scores[places, 0]))]
+
+
+def shown_passage(passage: Passage) -> dict:
+    """What is kept of a passage: title, how it begins where its licence permits, source, link."""
+    only_title = passage.pid.startswith(_TITLES_ONLY)
+    source, _, rest = passage.pid.partition(":")
+    link = passage.meta.get("url", "")
+    if passage.meta.get("pmids"):
+        link = f"https://pubmed.ncbi.nlm.nih.gov/{passage.meta['pmids'][0]}/"
+    if source == "openstax":
+        link = f"https://openstax.org/details/books/{rest.partition('/')[0]}"
+    return {
+        "title": passage.title,
+        "text": begins(passage.text, 0 if only_title else EXCERPT),
+        "source": source if rest else "ddx-mini",
+        "link": link,
+    }
+
+
+def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
+    """The order of every question under every form and mimic at the lambdas ``CHECKED``, compared
+    with what lib/ finds in the whole corpus: how many were ``compared``, how many ``differ``.
+
+    Passages whose scores lib/ rounds to neighbouring steps of 1e-5 may change places: those lists
+    are counted as ``tied``, and are no difference.
+    """
+    counts = {"compared": 0, "tied": 0, "differ": 0}
+    pids = np.array([passage["pid"] for passage in explored.passages])
+    for form, mimic in CHOICES:
+        asked = [
+            q
+            for q in explored.of(questions.about["name"])
+            if (form, mimic) in explored.choices_of(q)
+        ]
+        for lam in CHECKED:
+            spec = vars(spec_of(form, mimic, lam))
+            requests = [questions.hypotheses[q["qid"]].by(**spec) for q in asked]
+            found = questions.retriever.search_many(requests, DEPTH)
+            for question, hits in zip(asked, found, strict=True):
+                if isinstance(hits, RetrievalFailure):
+                    continue
+                places = explored.records_of(question)["passage"]
+                height, slope = explored.lines(question, form, mimic)
+                top = order_at(height, slope, lam, DEPTH, places)
+                counts["compared"] += 1
+                if pids[places[top]].tolist() != hits.ids[0].tolist():
+                    score = (height - lam * slope)[top]
+                    near = np.abs(score - hits.scores[0]).max() < 2e-5
+                    counts["tied" if near else "differ"] += 1
+    return counts
+
+
+def write_rows(explored: Explored, settings: Mapping) -> None:
+    """Write the three files, each whole, with a manifest that holds ``settings``."""
+    buffer = io.BytesIO()
+    np.save(buffer, explored.records, allow_pickle=False)
+    asked = [{"sets": list(explored.sets)}, *explored.questions]
+    contents = (
+        (buffer.getvalue(), len(explored.records)),
+        (_gzipped(asked), len(explored.questions)),
+        (_gzipped(explored.passages), len(explored.passages)),
+    )
+    for name, (content, rows) in zip(FILES, contents, strict=True):
+        atomic_write(FOLDER / name, content)
+        write_manifest(FOLDER / name, rows=rows, settings=dict(settings))
+
+
+def _gzipped(rows: Iterable[Mapping]) -> bytes:
+    text = "".join(canonical_json(row) + "\n" for row in rows)
+    return gzip.compress(text.encode(), mtime=0)
