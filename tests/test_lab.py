@@ -48,14 +48,6 @@ def test_what_a_reader_changed_is_kept_and_named_and_the_rest_renewed(project, t
     assert (folder / "notebooks" / "a.ipynb").read_text() == "a newer version"
 
 
-def test_a_folder_that_is_no_readers_becomes_what_is_committed(project, tmp_path):
-    folder = tmp_path / "lab"
-    lab.seed(folder)
-    (folder / "notebooks" / "a.ipynb").write_text("left by an earlier check")
-    assert lab.seed(folder, ours=True) == []
-    assert (folder / "notebooks" / "a.ipynb").read_text() == "committed notebooks/a.ipynb"
-
-
 def test_a_broken_record_overwrites_nothing(project, tmp_path):
     folder = tmp_path / "lab"
     lab.seed(folder)
@@ -75,23 +67,6 @@ def test_every_link_of_a_notebook_leads_somewhere_in_the_copy(tmp_path):
             assert (book.parent / target).exists(), f"{book.name}: {target}"
             linked += 1
     assert linked > 30
-
-
-def test_a_copy_that_was_stopped_goes_on(project, tmp_path, monkeypatch):
-    folder = tmp_path / "lab"
-    write, written = lab.atomic_write, []
-
-    def stopped_after_two(path, content):
-        if len(written) == 2:
-            raise KeyboardInterrupt
-        written.append(path)
-        return write(path, content)
-
-    monkeypatch.setattr(lab, "atomic_write", stopped_after_two)
-    with pytest.raises(KeyboardInterrupt):
-        lab.seed(folder)
-    monkeypatch.setattr(lab, "atomic_write", write)
-    assert lab.seed(folder) == [] and (folder / "results" / "mini" / "d.csv").exists()
 
 
 def test_what_runs_in_the_copy_writes_below_it(tmp_path):
