@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lib.base import paths
+from lib.base.command import redacted
 from lib.base.files import atomic_write, read_manifest
-from lib.base.secrets import redacted
 
 if TYPE_CHECKING:
     from lib.profiles import Profile

@@ -8,11 +8,9 @@ import os
 import re
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from threading import Timer
 
@@ -20,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.base import files, paths, rows
-from lib.base.rows import CheckedRows
+from lib.base import files, paths
+from lib.base.files import CheckedRows
 from tests.killed import NAMES, killed
 
 # atomic writes -----------------------------------------------------------------------------------
@@ -255,23 +253,14 @@ def test_rows_come_back_and_a_file_that_is_no_cache_is_named(short, tmp_path):
 
 # waiting -----------------------------------------------------------------------------------------
 
-HOLDERS = {
-    "a lock": """
+HOLDER = """
 import sys
 from pathlib import Path
 from lib.base.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
-""",
-    "rows": """
-import sqlite3, sys
-store = sqlite3.connect(sys.argv[1])
-store.execute("BEGIN EXCLUSIVE")
-print("held", flush=True)
-sys.stdin.read()
-""",
-}
+"""
 
 
 @pytest.mark.fault(
@@ -279,16 +268,12 @@ sys.stdin.read()
     "Another process holds a lock and is stopped",
     "what is waited for, after five seconds",
 )
-@pytest.mark.parametrize("what", HOLDERS)
-def test_a_process_that_is_stopped_is_waited_for_aloud(what, tmp_path, monkeypatch, capsys):
+def test_a_process_that_is_stopped_is_waited_for_aloud(tmp_path, monkeypatch, capsys):
     file = tmp_path / "held.sqlite"
-    module = files if what == "a lock" else rows
     say = files.say_waiting
-    assert module.LONG_WAIT_S == 5
-    monkeypatch.setattr(module, "LONG_WAIT_S", 0.2)
-    monkeypatch.setattr(rows, "_GLANCE_S", 0.1)
-    CheckedRows(file).put({b"key": b"value"})
-    command = [sys.executable, "-c", HOLDERS[what], str(file)]
+    assert files.LONG_WAIT_S == 5
+    monkeypatch.setattr(files, "LONG_WAIT_S", 0.2)
+    command = [sys.executable, "-c", HOLDER, str(file)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=paths.ROOT, **pipes) as holder:
         assert holder.stdout.readline() == "held\n"
@@ -299,25 +284,14 @@ def test_a_process_that_is_stopped_is_waited_for_aloud(what, tmp_path, monkeypat
             say(place)
             holder.send_signal(signal.SIGCONT)
 
-        monkeypatch.setattr(module, "say_waiting", say_and_let_go)
+        monkeypatch.setattr(files, "say_waiting", say_and_let_go)
         last = Timer(20, holder.send_signal, [signal.SIGCONT])  # where nothing is said
         last.start()
-        with files.locked(file):
-            assert CheckedRows(file).get([b"key"]) == {b"key": b"value"}
+        CheckedRows(file).put({b"key": b"value"})
         last.cancel()
     assert capsys.readouterr().err.count("waiting for another process, which uses") == 1
-
-
-def test_rows_that_are_held_too_long_are_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "_GLANCE_S", 0.1)
-    monkeypatch.setattr(rows, "_BUSY_S", 0.1)
-    kept = CheckedRows(tmp_path / "rows.sqlite")
-    kept.put({b"a": b"value"})
-    with closing(sqlite3.connect(kept.file)) as store:
-        store.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(OSError, match="database is locked.*CHR_CACHE=folder"):
-            kept.put({b"b": b"value"})
-    assert kept.get([b"a", b"b"]) == {b"a": b"value"}
+    assert CheckedRows(file).get([b"key"]) == {b"key": b"value"}  # let go of, and not waited for
+    assert capsys.readouterr().err == ""
 
 
 # folders -----------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from lib.base.command import BLOT
 from lib.base.paths import ROOT
-from lib.base.secrets import BLOT
 from lib.datasets import Question
 from lib.llm import small_model
 from lib.llm.chat import (

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import venv
 import zipfile
-from importlib.metadata import distributions, packages_distributions, version
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -45,8 +45,6 @@ def pins(name: str) -> dict[str, str]:
 def test_pip_and_conda_users_get_the_same_versions():
     assert len(pins("requirements.txt")) > 20
     assert pins("environment.yml") == pins("requirements.txt")
-
-
 
 
 def imported(path: Path) -> set[str]:

@@ -14,7 +14,7 @@ from lib.datasets import Question
 from lib.llm import prompts
 from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import Prompt, load_prompt
-from lib.llm.quotes import checked, quoted
+from lib.llm.replies import checked, quoted
 from lib.methods import METHODS
 from lib.methods.rag2 import RAG2
 from lib.studies.real.texts import KINDS as REAL_KINDS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lib.base.paths import RECORDINGS
 from lib.datasets import Question
-from lib.llm import quotes
+from lib.llm import replies as quotes
 from lib.llm.chat import ChatModel, Reply, ask_json
 from lib.llm.recorder import Recorder
 from lib.llm.replies import part, read_objects

@@ -26,9 +26,9 @@ from ssl import SSLCertVerificationError
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from lib.base.command import refuse_broken_passwords
 from lib.base.files import atomic_write, is_sound, sha256_bytes, sha256_file
 from lib.base.paths import REGISTRY, cache, mirror_folder
-from lib.base.secrets import refuse_broken_passwords
 
 _NEXT_COMMAND = "run: make data PROFILE=open"
 _ANSWERS_S = 10
