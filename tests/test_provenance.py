@@ -133,7 +133,6 @@ SAME = {
     "docstring of a constant": ('"""How many."""', '"""The number of things."""'),
     "layout": ("inner() + LIMIT", "(\n        inner()\n        + LIMIT\n    )"),
     "import": ("from lib.second import helper", "from lib.third import helper"),
-    "what a star would import": ("LIMIT = 3", '__all__ = ["run"]\n\nLIMIT = 3'),
 }
 
 
