@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from lib.base import paths
@@ -40,23 +39,21 @@ _COPIED = {
 """What is copied, from the project to the folder."""
 
 
-def seed(folder: Path = FOLDER, ours: bool = False) -> list[Path]:
+def seed(folder: Path = FOLDER) -> list[Path]:
     """Copy what is new or was not touched since it was copied; returns what the reader changed.
 
     A file of the reader's is never overwritten. To have the committed one back, delete the copy.
-    With ``ours`` the folder is no reader's: every file becomes what is committed.
     """
     record = folder / ".copied.json"
-    copied = {}  # place in the folder -> the hash of what was copied there
-    # Where the record is missing or broken, nothing that differs is overwritten.
-    with suppress(FileNotFoundError, ValueError, TypeError):
-        copied = dict(json.loads(record.read_text(encoding="utf-8")))
+    copied: dict[str, str] = {}  # place in the folder -> the hash of what was copied there
+    if record.exists():
+        copied = json.loads(record.read_text(encoding="utf-8"))
     changed = []
     for source, target in _files(folder):
         name = target.relative_to(folder).as_posix()
         now = sha256_file(source)
         there = sha256_file(target) if target.exists() else None
-        if there not in (None, copied.get(name), now) and not ours:
+        if there not in (None, copied.get(name), now):
             changed.append(target)
             continue
         if there != now:

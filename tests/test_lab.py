@@ -48,16 +48,6 @@ def test_what_a_reader_changed_is_kept_and_named_and_the_rest_renewed(project, t
     assert (folder / "notebooks" / "a.ipynb").read_text() == "a newer version"
 
 
-def test_a_broken_record_overwrites_nothing(project, tmp_path):
-    folder = tmp_path / "lab"
-    lab.seed(folder)
-    (folder / "notebooks" / "a.ipynb").write_text("mine")
-    for broken in ("{", "[1]", ""):
-        (folder / ".copied.json").write_text(broken)
-        assert lab.seed(folder) == [folder / "notebooks" / "a.ipynb"]
-        assert (folder / "notebooks" / "a.ipynb").read_text() == "mine"
-
-
 def test_every_link_of_a_notebook_leads_somewhere_in_the_copy(tmp_path):
     folder = tmp_path / "lab"
     lab.seed(folder)
