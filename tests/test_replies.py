@@ -18,7 +18,6 @@ from lib.llm.recorder import Recorder
 from lib.llm.replies import part, read_objects
 from lib.methods.chr import CHR, HYPOTHESES
 from lib.methods.csqe import CSQE
-from lib.methods.differential import Differential
 from lib.methods.hyde import HyDE
 from lib.methods.query2doc import Query2Doc
 from lib.methods.thinkqe import ThinkQE
@@ -108,13 +107,6 @@ def test_a_text_without_marks_stays_as_it_is(text):
         assert part(text) == ("", text)
 
 
-@given(st.sampled_from(sorted(FORMS)), st.sampled_from(sorted(CUT)), st.text("abc <>/|"))
-def test_parting_twice_changes_nothing(form, cut, filler):
-    for text in (FORMS[form].format("thought", f"said {filler}"), CUT[cut].format(filler)):
-        once = part(text).text
-        assert part(once).text == once
-
-
 METHODS = [
     HyDE(samples=1, include_question=False),
     ThinkQE(rounds=1, samples=1),
@@ -168,17 +160,6 @@ def test_neither_a_draft_nor_the_form_of_the_prompt_is_a_hypothesis():
         assert made.request is None and made.trace["error"]
     text = json.dumps({"H_plus": "痛風", "H_minus": "गठिया"}, ensure_ascii=False)
     assert searched(CHR(), Says(text)) == ["痛風", "गठिया"]  # letters of any script
-
-
-def test_mimics_that_say_nothing_are_left_out():
-    pair = {"H_plus": "gout", "H_minus": "sepsis"}
-
-    def mimics(*texts: str) -> list[str]:
-        made = expansion(Differential(), Says(json.dumps(pair | {"mimics": texts}))).request
-        return [] if made is None else [t.text for t in made.texts if t.role == "mimic"]
-
-    assert mimics("sepsis", "...", "lupus") == ["sepsis", "lupus"]
-    assert mimics("...", "-") == []
 
 
 LETTERS = {
@@ -242,7 +223,6 @@ PIECES = [
     "\n",
     "tr",
 ]
-PROSE = st.text(st.characters(exclude_characters="{}", exclude_categories=["Cs"]), max_size=40)
 PLAIN = st.text(st.characters(exclude_characters="“”‘’", exclude_categories=["Cs"]), max_size=30)
 WORDS = st.text(st.sampled_from("ab 5.,()/é'\"’“"), max_size=30)
 NAMES = st.text("abH_9 ", min_size=1, max_size=9)
@@ -294,12 +274,6 @@ def test_any_dict_of_strings_comes_back_from_every_tolerated_writing(spec, value
 @given(value=st.dictionaries(NAMES, WORDS, min_size=1, max_size=3))
 def test_quotes_that_were_not_escaped_stay_in_the_text_they_are_in(mark, value):
     assert read_objects(unescaped(value, mark))[0] == value
-
-
-@settings(max_examples=150, deadline=None)
-@given(value=st.dictionaries(PLAIN, PLAIN, min_size=1, max_size=3), before=PROSE, after=PROSE)
-def test_prose_around_the_object_does_not_matter(value, before, after):
-    assert read_objects(f"{before}{json.dumps(value)}{after}")[0] == value
 
 
 @settings(max_examples=300, deadline=None)
