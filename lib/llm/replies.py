@@ -153,15 +153,15 @@ def _flat(text: str, at: int) -> tuple[dict, int]:
         return {}, at
 
 
-# What an LLM quotes: the spans between its quotation marks, and whether a text has them -----------
+# quotes: the spans between quotation marks, and whether a text has them -------------------------
 
 # One line at most, so that a forgotten mark spoils one line and not the rest of the reply.
-_QUOTED = re.compile(r'"([^"\n]+)"|“((?:[^“”\n]|“[^“”\n]*”)+)”')
+QUOTED = re.compile(r'"([^"\n]+)"|“((?:[^“”\n]|“[^“”\n]*”)+)”')
 
 
 def quoted(text: str) -> list[str]:
     """Every span between straight or curly double quotes; of nested ones the outer span."""
-    return [(straight or curly).strip() for straight, curly in _QUOTED.findall(text)]
+    return [(straight or curly).strip() for straight, curly in QUOTED.findall(text)]
 
 
 def checked(spans: Iterable[str], question: str, texts: Collection[str]) -> list[tuple[str, bool]]:
