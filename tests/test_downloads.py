@@ -170,16 +170,6 @@ def test_failed_or_cut_download_leaves_nothing_and_can_be_run_again(
     fault.came(wrong=left != set(), lost=fetch("file").read_bytes() != FILE, said=error.value)
 
 
-def test_old_leftovers_of_killed_runs_are_swept_and_young_ones_kept(registry, own_folders):
-    folder = own_folders / "cache" / "downloads" / "a"
-    folder.mkdir(parents=True)
-    for name, age in (("tmpold", 7200), ("tmpyoung", 10)):
-        (folder / name).write_bytes(b"half")
-        os.utime(folder / name, (time.time() - age,) * 2)
-    fetch("file")
-    assert in_cache(own_folders) == {"file.bin", "tmpyoung"}
-
-
 @pytest.mark.fault("numbers", "A download is killed")
 def test_killed_at_any_moment_then_run_again(registry, server, own_folders, fault):
     sizes = {"bin": len(FILE), "tar.gz": len(server.pages[ARCHIVE])}
