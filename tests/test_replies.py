@@ -82,6 +82,15 @@ CUT = {
 }
 
 
+WORDS_LIKE_MARKS = (
+    "analysis of urate shows gout. The assistant finally left.",
+    "p < 0.05 in <i>Escherichia coli</i> [THIN] and x <thinker> y",
+    "analysis: urate. The assistant final year student saw gout.",
+    "The answer is <answer>",
+    "Its ## Thinking",
+)
+
+
 def test_what_is_said_is_parted_from_what_is_thought():
     thought = 'Could be sepsis. The answer is B. {"H_plus": "wrong"}'
     for form, text in FORMS.items():
@@ -90,15 +99,6 @@ def test_what_is_said_is_parted_from_what_is_thought():
         assert part(text.format("The answer is A. But")).text == "", form
     for text in WORDS_LIKE_MARKS:
         assert part(text) == ("", text)
-
-
-WORDS_LIKE_MARKS = (
-    "analysis of urate shows gout. The assistant finally left.",
-    "p < 0.05 in <i>Escherichia coli</i> [THIN] and x <thinker> y",
-    "analysis: urate. The assistant final year student saw gout.",
-    "The answer is <answer>",
-    "Its ## Thinking",
-)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[◁")))
@@ -205,24 +205,7 @@ def test_no_committed_reply_is_another_one_for_it():
 
 GOOD = '{"H_plus": "Gout.", "H_minus": "Pseudogout."}'
 VALUE = {"H_plus": "Gout.", "H_minus": "Pseudogout."}
-PIECES = [
-    "{",
-    "}",
-    "[",
-    ":",
-    ",",
-    '"a"',
-    "'b'",
-    "“c”",
-    '"',
-    "'",
-    "‘",
-    "\\",
-    "\\u1",
-    " ",
-    "\n",
-    "tr",
-]
+PIECES = [*"{}[:, \n\"'‘\\", '"a"', "'b'", "“c”", "\\u1", "tr"]
 PLAIN = st.text(st.characters(exclude_characters="“”‘’", exclude_categories=["Cs"]), max_size=30)
 WORDS = st.text(st.sampled_from("ab 5.,()/é'\"’“"), max_size=30)
 NAMES = st.text("abH_9 ", min_size=1, max_size=9)
