@@ -303,24 +303,24 @@ def _seal(key: bytes, value: bytes) -> bytes:
 
 
 class Unfinished:
-    """The finished pieces of one piece of work, by name, in one file of the cache.
+    """The finished pieces of one piece of work, by name, in one file of ``folder`` or the cache.
 
     ``behind`` is all that the pieces depend on; whoever has other settings begins anew.
     """
 
-    def __init__(self, work: str, **behind: Any) -> None:
+    def __init__(self, work: str, folder: Path | None = None, **behind: Any) -> None:
         digest = sha256_bytes(canonical_json([work, behind]).encode())[:16]
-        self._path = paths.cache("unfinished") / f"{digest}.jsonl"
+        self._path = (folder or paths.cache("unfinished")) / f"{digest}.jsonl"
+        self._path.touch()
         self._pieces: dict[str, Any] = {}
-        for line in self._path.read_bytes().splitlines() if self._path.exists() else ():
-            with suppress(ValueError):  # torn, or empty
+        for line in self._path.read_bytes().splitlines():
+            with suppress(ValueError, TypeError):  # torn, or empty
                 self._pieces |= [json.loads(line)]
 
     def piece(self, name: str, make: Callable[[], Any]) -> Any:
         """What ``make()`` gives (anything that JSON can hold), made once for a name."""
         if name not in self._pieces:
             line = json.dumps([name, make()])
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(self._path, "ab") as stream:
                 # What a kill tore off ends before this line, and is passed over.
                 stream.write(f"\n{line}\n".encode())
