@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from lib.base import paths
@@ -47,10 +46,9 @@ def seed(folder: Path = FOLDER, ours: bool = False) -> list[Path]:
     With ``ours`` the folder is no reader's: every file becomes what is committed.
     """
     record = folder / ".copied.json"
-    copied = {}  # place in the folder -> the hash of what was copied there
-    # Where the record is missing or broken, nothing that differs is overwritten.
-    with suppress(FileNotFoundError, ValueError, TypeError):
-        copied = dict(json.loads(record.read_text(encoding="utf-8")))
+    copied: dict[str, str] = {}  # place in the folder -> the hash of what was copied there
+    if record.exists():
+        copied = json.loads(record.read_text(encoding="utf-8"))
     changed = []
     for source, target in _files(folder):
         name = target.relative_to(folder).as_posix()

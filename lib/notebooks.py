@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lib.base import paths
+from lib.base.command import redacted
 from lib.base.files import atomic_write, read_manifest
-from lib.base.secrets import redacted
 
 if TYPE_CHECKING:
     from lib.profiles import Profile
@@ -144,35 +144,27 @@ def measure_benchmarks(profile: str, parameters: dict) -> None:
         benchmarks.results(name)
 
 
-def measure_encoder(profile: str, encoder: str) -> None:
-    """The real sample's texts on BioASQ's snippets with another encoder; notebook 13 shows it."""
-    from lib.profiles import load_profile
-    from lib.studies.real import second_encoder
-
-    print(f"second encoder: {encoder}, on BioASQ's snippets", file=sys.stderr, flush=True)
-    second_encoder.measure_encoder(load_profile(profile), encoder)
-
-
 def run_all(
     profile: str, parameters: dict, in_place: bool = False, encoder: str | None = None
 ) -> None:
     """Every notebook in order; executed copies go to ``build/notebooks/<profile>``.
 
-    ``encoder`` is a second one to be measured first (see ``measure_encoder``).
-
-    Interrupting is safe: whatever was embedded, downloaded or generated is kept, so the next run
-    goes on from there.
+    ``encoder`` is a second one, with which the real sample's texts are measured on BioASQ's
+    snippets first: notebook 13 shows it. Interrupting is safe: whatever was embedded, downloaded or
+    generated is kept, so the next run goes on from there.
     """
     from lib import study
     from lib.embed import load_encoder
     from lib.profiles import load_profile
+    from lib.studies.real import second_encoder
 
     if encoder:
         load_encoder(encoder)  # one that there is not is refused before anything is measured
     prepare(profile, parameters)
     measure_benchmarks(profile, parameters)
     if encoder:
-        measure_encoder(profile, encoder)
+        print(f"second encoder: {encoder}, on BioASQ's snippets", file=sys.stderr, flush=True)
+        second_encoder.measure_encoder(load_profile(profile), encoder)
     made = load_profile(profile, **parameters).name
     build = paths.ROOT / "build" / "notebooks" / made
     for name in ORDER:

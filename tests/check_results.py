@@ -44,22 +44,18 @@ def check(made: Path) -> list[str]:
     problems += _compared(paths.ROOT / "figures" / "mini", drawn, "figures/mini")
     stored = paths.DATA / "results"
     # The audit belongs to no profile.
-    folders = [folder for folder in sorted(stored.iterdir()) if folder.is_dir()]
-    audit = stored.glob("audit.csv")
-    for path in [*audit, *(path for folder in folders for path in tables(folder))]:
+    committed = [*stored.glob("audit.csv")]
+    for folder in sorted(stored.iterdir()):
+        committed += tables(folder) if folder.is_dir() else []
+    shown = {path: path.relative_to(stored).as_posix() for path in committed}
+    for file in sorted((paths.DATA / "explorer").glob("*.manifest.json")):
+        path = file.with_name(file.name.removesuffix(".manifest.json"))
+        shown[path] = f"explorer/{path.name}"
+    for path, name in shown.items():
         manifest = read_manifest(path)
-        name = path.relative_to(stored).as_posix()
         if manifest is None:
             problems.append(f"{name}: does not match its manifest")
         elif path.parent.name != "mini":
-            problems += _stale(name, manifest["settings"])
-    for file in sorted((paths.DATA / "explorer").glob("*.manifest.json")):
-        path = file.with_name(file.name.removesuffix(".manifest.json"))
-        manifest = read_manifest(path)
-        name = f"explorer/{path.name}"
-        if manifest is None:
-            problems.append(f"{name}: does not match its manifest")
-        else:
             problems += _stale(name, manifest["settings"])
     return problems
 
@@ -67,13 +63,10 @@ def check(made: Path) -> list[str]:
 def _stale(name: str, settings: dict) -> list[str]:
     if data_hash(settings["data_files"]) == settings["data"]:
         return []
-    return [f"{name}: its data have changed; {_remade(name, settings)}"]
-
-
-def _remade(name: str, settings: dict) -> str:
+    command = f"make figures PROFILE={settings['profile'] or 'mini'}"
     if name.startswith("explorer/"):
-        return "run: make explorer"
-    return f"run: make figures PROFILE={settings['profile'] or 'mini'}"
+        command = "make explorer"
+    return [f"{name}: its data have changed; run: {command}"]
 
 
 def to_verify() -> list[str]:

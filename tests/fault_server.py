@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -32,6 +33,7 @@ class FaultServer(ThreadingHTTPServer):
     """Takes one step a request, then answers ``text``; ``refuse`` names fields that get a 400.
 
     ``answer(body)`` decides instead where it is given: a completion, or (status, body, headers).
+    ``pages`` are what it gives by path to who fetches one; ``asked`` their paths in order.
     Asked for log-probabilities it gives ``likely``, {token: log-probability}, likeliest first;
     without any it gives none, like a server that does not know of them. With ``together`` no
     request is answered before so many are there.
@@ -58,17 +60,21 @@ class FaultServer(ThreadingHTTPServer):
         pause_s: float = 0.05,
         together: int = 0,
         likely: dict[str, float] | None = None,
+        pages: dict[str, bytes | tuple] | None = None,
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.steps, self.answer, self.text, self.forever = list(steps), answer, text, forever
         self.refuse, self.several, self.pause_s, self.likely = refuse, several, pause_s, likely
+        self.pages = pages or {}
         self.closed = threading.Event()
         self.bodies: list[dict] = []
         self.headers: list[dict] = []
         self.peak = self.now = 0
         self.lock = threading.Lock()
         self.together = threading.Barrier(together) if together else None
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.root = f"http://127.0.0.1:{self.server_port}"
+        self.url = f"{self.root}/v1"
+        self.asked: list[str] = []
 
     def __enter__(self) -> FaultServer:
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
@@ -88,6 +94,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_) -> None:
         """Quiet."""
+
+    def do_GET(self) -> None:
+        """A page: its bytes, or (status, bytes, bytes promised, seconds it takes)."""
+        self.server.asked.append(self.path)
+        page = self.server.pages.get(self.path, (404, b"", 0, 0))
+        status, data, promised, seconds = page if isinstance(page, tuple) else (200, page, 0, 0)
+        self.begin(status, {"Content-Length": promised or len(data)})
+        step = len(data) // 20 + 1
+        for start in range(0, len(data), step):
+            self.wfile.write(data[start : start + step])
+            time.sleep(seconds / 20)
+        self.close_connection = True
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from lib import notebooks, plots
 from lib.base import paths
-from lib.base.files import atomic_write
 from lib.cost.ledger import recorded
 from lib.profiles import load_profile
 from lib.studies.lambda_sweep import benchmarks, corruption, views  # noqa: F401
 from lib.studies.main_tables import experiment, tables  # noqa: F401
 from tests.rehearsal import run as rehearsal
+from tests.student import only_the_table
 
 every_set = experiment.question_sets
 # Of a sample one of ddx-mini's three sets: a third of the cells.
@@ -38,11 +38,6 @@ HEAVY = (
     "torch",
 )
 """What the forked runs import: once, before they fork."""
-
-
-def only_the_table(figure, name: str, profile: str, table, k: int = 5) -> Path:
-    """In place of ``lib.plots.save``: drawing takes longer than all the rest."""
-    return atomic_write(paths.figures(profile) / f"{name}.csv", table.to_csv())
 
 
 def notebook(name: str) -> None:

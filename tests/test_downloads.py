@@ -11,20 +11,21 @@ import re
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 import tomllib
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from lib.base import downloads, files
+from lib.base import downloads
 from lib.base.downloads import DownloadError, fetch, load_registry, members
 from lib.base.paths import ROOT
+from tests.fault_server import FaultServer
+from tests.killed import killed
 
 COMMIT = "c0ffee" + "0" * 34
+ARCHIVE = "/o/r/archive/x.tar.gz"
 FILE = bytes(range(256)) * 400
 FOLDER = {"QA/b.xml": b"<b/>", "QA/a.xml": b"<a/>", "QA/sub/c.xml": b"<c/>" * 50}
 
@@ -33,47 +34,12 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class Server(ThreadingHTTPServer):
-    """Serves ``pages`` by path: bytes, or (status, bytes, bytes promised, seconds it takes)."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.pages: dict[str, bytes | tuple] = {}
-        self.asked: list[str] = []
-        self.root = f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        page = self.server.pages.get(self.path, (404, b"", 0, 0))
-        status, body, promised, seconds = page if isinstance(page, tuple) else (200, page, 0, 0)
-        self.send_response(status)
-        self.send_header("Content-Length", str(promised or len(body)))
-        self.end_headers()
-        step = len(body) // 20 + 1
-        try:
-            for start in range(0, len(body), step):
-                self.wfile.write(body[start : start + step])
-                time.sleep(seconds / 20)
-        except OSError:
-            pass  # the client was killed
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("CHR_MIRROR", raising=False)
-    running = Server()
-    threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02}).start()
-    yield running
-    running.shutdown()
-    running.server_close()
+    with FaultServer() as running:
+        yield running
 
 
 def archive(files: dict[str, bytes], prefix: str = "", extra=()) -> bytes:
@@ -103,7 +69,7 @@ def registry(own_folders, server, monkeypatch):
     folder = {
         "form": "folder-archive",
         "commit": COMMIT,
-        "archive": f"{server.root}/o/r/archive/x.tar.gz",
+        "archive": f"{server.root}{ARCHIVE}",
         "members": 3,
         "members_bytes": sum(map(len, FOLDER.values())),
         "members_sha256": listing(FOLDER),
@@ -111,31 +77,13 @@ def registry(own_folders, server, monkeypatch):
         "select": ["QA/*"],
     }
     common = {"licence": "CC0", "citation": "none"}
-    top = {"LICENSE": b"free"}
-    rows = [
-        {
-            "name": "file",
-            "path": "a/file.bin",
-            "url": f"{server.root}/file.bin",
-            "sha256": sha(FILE),
-            "bytes": len(FILE),
-            "form": "original",
-        }
-        | common,
-        {
-            "name": "folder",
-            "path": "folder.tar.gz",
-            "url": "",
-            "sha256": sha(packed),
-            "bytes": len(packed),
-        }
-        | folder
-        | common,
-        {"name": "top", "path": "top.tar.gz", "url": "", "sha256": "", "bytes": 0}
-        | folder
-        | common
-        | {"folder": "", "select": ["LICENSE"], "members_sha256": listing(top)},
-    ]
+    file = {"name": "file", "path": "a/file.bin", "form": "original"}
+    file |= {"url": f"{server.root}/file.bin", "sha256": sha(FILE), "bytes": len(FILE)}
+    whole = {"name": "folder", "path": "folder.tar.gz", "url": "", "bytes": len(packed)}
+    top = folder | {"folder": "", "select": ["LICENSE"]}
+    top |= {"members_sha256": listing({"LICENSE": b"free"})}
+    one = {"name": "top", "path": "top.tar.gz", "url": "", "sha256": "", "bytes": 0}
+    rows = [file | common, folder | whole | {"sha256": sha(packed)} | common, top | one | common]
     path = own_folders / "registry.toml"
     text = ""
     for row in rows:
@@ -144,13 +92,8 @@ def registry(own_folders, server, monkeypatch):
     monkeypatch.setattr(downloads, "REGISTRY", path)
     server.pages["/file.bin"] = FILE
     others = {"README": b"x", "other/d.xml": b"<d/>", "LICENSE": b"free"}
-    server.pages["/o/r/archive/x.tar.gz"] = archive(
-        FOLDER | others,
-        f"r-{COMMIT}/",
-        [
-            link(f"r-{COMMIT}/other/link", "d.xml"),
-        ],
-    )
+    foreign = [link(f"r-{COMMIT}/other/link", "d.xml")]
+    server.pages[ARCHIVE] = archive(FOLDER | others, f"r-{COMMIT}/", foreign)
     return rows
 
 
@@ -191,18 +134,6 @@ def test_file_is_downloaded_once_and_not_hashed_again(registry, server, monkeypa
     assert server.asked == ["/file.bin"]
 
 
-def test_a_registry_that_changed_is_read_again(registry):
-    path = downloads.REGISTRY
-
-    def licences() -> set[str]:
-        return {r.licence for r in downloads.load_registry().values()}
-
-    assert licences() == {"CC0"}
-    path.write_text(path.read_text().replace("CC0", "CC1"))
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000))
-    assert licences() == {"CC1"}
-
-
 def test_damaged_file_in_the_cache_is_replaced(registry, server):
     path = fetch("file")
     age(path)  # looked at again, found whole, and noted with its new age
@@ -239,44 +170,16 @@ def test_failed_or_cut_download_leaves_nothing_and_can_be_run_again(
     fault.came(wrong=left != set(), lost=fetch("file").read_bytes() != FILE, said=error.value)
 
 
-def test_old_leftovers_of_killed_runs_are_swept_and_young_ones_kept(registry, own_folders):
-    folder = own_folders / "cache" / "downloads" / "a"
-    folder.mkdir(parents=True)
-    for name, age in (("tmpold", 7200), ("tmpyoung", 10)):
-        (folder / name).write_bytes(b"half")
-        os.utime(folder / name, (time.time() - age,) * 2)
-    fetch("file")
-    assert in_cache(own_folders) == {"file.bin", "tmpyoung"}
-
-
-@pytest.mark.parametrize(
-    ("how", "name", "page", "kills"),
-    [("fetch", "file", "/file.bin", 20), ("members", "folder", "/o/r/archive/x.tar.gz", 20)],
-    ids=["a file", "a folder"],
-)
 @pytest.mark.fault("numbers", "A download is killed")
-def test_killed_at_any_moment_then_run_again(
-    how, name, page, kills, registry, server, own_folders, fault
-):
-    body = server.pages[page]
-    server.pages[page] = (200, body, 0, 0.25)
-    script = Path(__file__).with_name("kill_download.py")
-    done = subprocess.run(
-        [sys.executable, script, downloads.REGISTRY, how, name, str(len(body)), str(kills), "1"],
-        env=os.environ | {"PYTHONPATH": str(script.parent.parent)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    relative = {path.removeprefix("QA/"): data for path, data in sorted(FOLDER.items())}
-    right = FILE if how == "fetch" else b"".join(p.encode() + d for p, d in relative.items())
-    told = json.loads(done.stdout)
-    fault.came(
-        tries=told["hit"],
-        wrong=told["half"] + (told["sha256"] != sha(right)),
-        said="nothing: the next run goes on",
-    )
+def test_killed_at_any_moment_then_run_again(registry, server, own_folders, fault):
+    sizes = {"bin": len(FILE), "tar.gz": len(server.pages[ARCHIVE])}
+    (own_folders / "sizes.json").write_text(json.dumps(sizes))
+    for page in ("/file.bin", ARCHIVE):
+        server.pages[page] = (200, server.pages[page], 0, 0.25)
+    told = killed("download", own_folders / "killed", 20)
+    wrong = told["wrong"] + (fetch("file").read_bytes() != FILE)
+    wrong += dict(members("folder")) != {it.removeprefix("QA/"): FOLDER[it] for it in FOLDER}
+    fault.came(tries=told["hit"], wrong=wrong, said="nothing: the next run goes on")
 
 
 # mirror ------------------------------------------------------------------------------------------
@@ -301,29 +204,6 @@ def test_mirror_without_the_file_or_with_another_one(registry, own_folders, monk
     assert (folder / "a" / "file.bin").read_bytes() == b"wrong"
 
 
-def test_file_changed_after_it_was_verified_is_noticed(registry, own_folders, monkeypatch):
-    mirror_of(own_folders, monkeypatch, file=FILE)
-    fetch("file").write_bytes(FILE[::-1])
-    with pytest.raises(DownloadError, match=sha(FILE[::-1])):
-        fetch("file")
-
-
-def test_a_download_with_its_old_time_is_hashed_again_on_request(
-    registry, own_folders, monkeypatch
-):
-    mirror_of(own_folders, monkeypatch, file=FILE)
-    path = fetch("file")
-    before = path.stat()
-    path.write_bytes(FILE[::-1])
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    monkeypatch.setattr(files, "_VERIFIED_HERE", set())  # as in a process of its own
-    assert fetch("file") == path
-    monkeypatch.setattr(files, "_VERIFIED_HERE", set())
-    monkeypatch.setenv("CHR_VERIFY", "1")
-    with pytest.raises(DownloadError, match=sha(FILE[::-1])):
-        fetch("file")
-
-
 # folders of files --------------------------------------------------------------------------------
 
 
@@ -333,7 +213,7 @@ def test_mirror_and_repository_archive_give_the_same_members(
     wanted = [("a.xml", b"<a/>"), ("b.xml", b"<b/>"), ("sub/c.xml", b"<c/>" * 50)]
     assert list(members("folder")) == wanted
     assert list(members("top")) == [("LICENSE", b"free")]
-    assert server.asked == ["/o/r/archive/x.tar.gz"], "one download serves both folders"
+    assert server.asked == [ARCHIVE], "one download serves both folders"
     mirror_of(own_folders, monkeypatch, folder=archive(FOLDER))
     monkeypatch.setenv("CHR_CACHE", str(own_folders / "other_cache"))
     assert list(members("folder")) == wanted
@@ -342,7 +222,6 @@ def test_mirror_and_repository_archive_give_the_same_members(
 OTHERS = {
     "changed": (FOLDER | {"QA/a.xml": b"<A/>"}, []),
     "missing": ({"QA/a.xml": b"<a/>"}, []),
-    "empty": ({}, []),
     "more": (FOLDER | {"QA/more.xml": b""}, []),
     "climbs out": (FOLDER | {"QA/../../x.xml": b""}, []),
     "a link for a file": (
@@ -353,32 +232,21 @@ OTHERS = {
 
 
 @pytest.mark.fault("supply", "An archive has other files than registered, or a hostile one")
-@pytest.mark.parametrize("what", OTHERS)
-def test_other_members_than_registered_are_refused(what, registry, server, own_folders, fault):
-    files, extra = OTHERS[what]
-    right = server.pages["/o/r/archive/x.tar.gz"]
-    server.pages["/o/r/archive/x.tar.gz"] = archive(files, f"r-{COMMIT}/", extra)
-    with pytest.raises(DownloadError) as error:
-        list(members("folder"))
-    for part in (listing(files), listing(FOLDER), "of 3 files", "run: make data"):
-        assert part in str(error.value)
-    kept = in_cache(own_folders)
-    server.pages["/o/r/archive/x.tar.gz"] = right
-    fault.came(
-        wrong=kept != set() or len(list(members("folder"))) != 3,  # one of no use is not kept
-        said=error.value,
-    )
-
-
-@pytest.mark.parametrize("broken", ["half", "page"])
-def test_archive_that_is_cut_or_none_is_refused_and_downloaded_again(broken, registry, server):
-    right = server.pages["/o/r/archive/x.tar.gz"]
-    cut = right[: len(right) // 2]  # the host says that this is all
-    server.pages["/o/r/archive/x.tar.gz"] = cut if broken == "half" else b"<html>busy</html>"
-    with pytest.raises(DownloadError, match=r"x?\.tar\.gz: .*run: make data"):
-        list(members("folder"))
-    server.pages["/o/r/archive/x.tar.gz"] = right
-    assert len(list(members("folder"))) == 3
+def test_other_members_than_registered_are_refused_and_not_kept(
+    registry, server, own_folders, fault
+):
+    right = server.pages[ARCHIVE]
+    pages = [archive(files, f"r-{COMMIT}/", extra) for files, extra in OTHERS.values()]
+    for page in (right[: len(right) // 2], b"<html>busy</html>", *pages):
+        server.pages[ARCHIVE] = page
+        with pytest.raises(DownloadError, match=r"folder: .*\.tar\.gz: .*run: make data") as error:
+            list(members("folder"))
+        kept = in_cache(own_folders)
+        server.pages[ARCHIVE] = right
+        assert len(list(members("folder"))) == 3
+        fault.came(wrong=kept != set(), said=error.value)
+        (path,) = (own_folders / "cache" / "downloads" / "archives").iterdir()
+        path.unlink()
 
 
 def zipped(**files: bytes) -> bytes:
@@ -448,35 +316,7 @@ def make_data(mirror: Path) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=os.environ | {"CHR_MIRROR": str(mirror)}, **where)
 
 
-@pytest.mark.mirror
-def test_the_command_that_errors_name_verifies_every_registered_file(mirror, own_folders):
-    done = make_data(mirror)
-    assert done.returncode == 0, done.stderr
-    lines = [f"{name}: {mirror / item.path}" for name, item in load_registry().items()]
-    assert done.stdout.splitlines() == lines
-    for item in load_registry().values():
-        assert (mirror / item.path).stat().st_size == item.bytes
-
-
 def test_the_command_says_what_is_missing_and_fails(own_folders):
     done = make_data(own_folders)
     assert done.returncode == 1
     assert re.match("error: mmlu-anatomy: .* is missing.* run: make data", done.stderr)
-
-
-@pytest.mark.mirror
-def test_real_folder_repacked_as_a_repository_archive(mirror, server, own_folders, monkeypatch):
-    name = "medquad-7_SeniorHealth_QA"
-    item = load_registry()[name]
-    with tarfile.open(mirror / item.path) as tar:
-        files = {e.name: tar.extractfile(e).read() for e in tar if e.isfile()}
-    monkeypatch.setenv("CHR_MIRROR", str(mirror))
-    wanted = list(members(name))
-    monkeypatch.delenv("CHR_MIRROR")
-    monkeypatch.setenv("CHR_CACHE", str(own_folders / "other_cache"))
-    moved = vars(item) | {"archive": f"{server.root}/o/r/archive/x.tar.gz"}
-    monkeypatch.setattr(downloads, "load_registry", lambda: {name: downloads.Resource(**moved)})
-    shuffled = dict(sorted(files.items(), reverse=True)) | {"9_Other/1.xml": b"<x/>"}
-    server.pages["/o/r/archive/x.tar.gz"] = archive(shuffled, f"MedQuAD-{item.commit}/")
-    assert list(members(name)) == wanted
-    assert len(wanted) == item.members and sum(len(d) for _, d in wanted) == item.members_bytes

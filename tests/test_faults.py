@@ -22,21 +22,15 @@ def test_a_row_counts_tries_and_keeps_the_first_thing_said_in_one_short_line(tmp
     assert len(fault.said) == 241 and fault.said.endswith("…")
 
 
-@pytest.mark.parametrize("came", [{"lost": 1}, {"wrong": 1}, None])
-def test_what_is_lost_or_wrong_or_was_not_tried_fails(came, tmp_path):
-    fault = Fault("numbers", "made up", tmp_path)
-    if came is not None:
-        fault.came(**came)
-    with pytest.raises(AssertionError, match="made up"):
-        fault.end()
-
-
-def test_a_try_that_is_not_counted_is_found(tmp_path):
-    with pytest.raises(AssertionError, match="try 0 was not counted"):
-        list(Fault("numbers", "made up", tmp_path).tries(2))
-
-
-def test_tests_of_one_fault_make_one_row(tmp_path, monkeypatch):
+def test_what_is_lost_or_wrong_or_was_not_tried_fails_and_one_fault_is_one_row(
+    tmp_path, monkeypatch
+):
+    for came in ({"lost": 1}, {"wrong": 1}, None):
+        fault = Fault("numbers", "made up", tmp_path)
+        if came is not None:
+            fault.came(**came)
+        with pytest.raises(AssertionError, match="made up"):
+            fault.end()
     monkeypatch.setenv("FAULTS_FOLDER", str(tmp_path))
     for group, name, case in (("supply", "b", "1"), ("numbers", "a", "1"), ("numbers", "a", "2")):
         fault = Fault(group, name, tmp_path, case)

@@ -10,7 +10,7 @@ import pytest
 
 from lib import index_build, notebooks
 from lib.base import paths
-from lib.base.rows import Unfinished
+from lib.base.files import Unfinished
 from lib.benchmarks import ddx_mini, load_benchmark
 from lib.datasets import few, question_sets
 from lib.embed import HashEncoder

@@ -29,7 +29,7 @@ from lib.llm.chat import (
     without_thinking,
 )
 from lib.llm.prompts import load_prompt
-from lib.llm.quotes import checked, is_in, quoted
+from lib.llm.replies import checked, is_in, quoted
 from lib.methods import (
     METHODS,
     Budget,

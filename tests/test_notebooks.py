@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from html import unescape
-from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -19,9 +17,9 @@ import pytest
 from lib import index_build, notebooks
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
+from lib.base.provenance import differences
 from lib.pages.readable import NAMES
 from lib.profiles import load_profile
-from lib.studies.main_tables.experiment import open_experiment
 from lib.studies.slhyde import steps
 from tests.committed import committed
 
@@ -50,33 +48,30 @@ def test_a_notebook_is_executed_in_order_short_and_clean(name):
     assert sum("parameters" in tags_of(c) for c in cells) == 1
 
 
+FREE = (
+    "machine()",
+    "ledger(",
+    "explore(",
+    "counts",
+    "dimensions",
+    "p.title",
+    'passages"',
+    "print(p.",
+)
+"""What is of a machine or of costs, and compared with nothing."""
+
+
 @pytest.mark.parametrize("name", BOOKS)
 def test_every_table_a_reader_sees_is_checked(name):
-    """A cell that shows a table is compared by nbval, but for machine and cost."""
-    free = (
-        "machine()",
-        "ledger(",
-        "explore(",
-        "counts",
-        "dimensions",
-        "p.title",
-        'passages"',
-        "print(p.",
-    )
-    for cell in code_cells(BOOKS[name]):
+    cells = code_cells(BOOKS[name])
+    for cell in cells:
         shows = any("text/html" in o.get("data", {}) for o in cell.outputs)
-        if shows and not any(f in cell.source for f in free):
+        if shows and not any(free in cell.source for free in FREE):
             assert CHECKED in tags_of(cell), cell.source
-    assert sum(CHECKED in tags_of(c) for c in code_cells(BOOKS[name])) >= 2
-
-
-@pytest.mark.parametrize("name", BOOKS)
-def test_a_notebook_has_the_readers_parameters(name):
-    (cell,) = [c for c in code_cells(BOOKS[name]) if "parameters" in tags_of(c)]
+    assert sum(CHECKED in tags_of(c) for c in cells) >= 2
+    (cell,) = [c for c in cells if "parameters" in tags_of(c)]
     names = set(re.findall(r"^(\w+) = ", cell.source, re.M))
     assert {"profile", "limit"} <= names
-    if name[:2] in ("00", "03", "04", "05", "06", "07", "08"):
-        assert {"lam", "k"} <= names
 
 
 def shown_by(cell) -> list[str]:
@@ -90,55 +85,50 @@ def shown_by(cell) -> list[str]:
     return [text for text in said if text]
 
 
-def opening_lacks(book, name: str, names=notebooks.NOTEBOOKS) -> list[str]:
-    """What the first cell of a notebook does not tell: title, finding, time, the next ones."""
-    first = book.cells[0]
-    text = first.source if first.cell_type == "markdown" else ""
-    minutes = r"(second|minute)s?\b"
-    lacks = []
-    if not re.match(r"# \S", text):
-        lacks.append("a title")
-    if not re.search(r"^\*\*[A-Z].{20,}[.:?]\*\*", text, re.M) and "printed below" not in text:
-        lacks.append("a finding")
-    if not re.search(minutes, text):
-        lacks.append("a time")
-    at = names.index(name)
-    for other in (*names[max(at - 1, 0) : at], *names[at + 1 : at + 2]):
-        exists = (paths.ROOT / "notebooks" / f"{other}.ipynb").exists()
-        if exists and f"]({other}.ipynb)" not in text:
-            lacks.append(f"a link to {other}")
-    return lacks
+@pytest.mark.parametrize("name", BOOKS)
+def test_a_notebook_opens_with_its_finding_its_time_and_its_neighbours(name):
+    text = BOOKS[name].cells[0].source
+    assert re.match(r"# \S", text), "a title"
+    assert re.search(r"^\*\*[A-Z].{20,}[.:?]\*\*", text, re.M) or "printed below" in text
+    assert re.search(r"(second|minute)s?\b", text), "a time"
+    at = notebooks.NOTEBOOKS.index(name)
+    for other in notebooks.NOTEBOOKS[max(at - 1, 0) : at + 2]:
+        assert other == name or f"]({other}.ipynb)" in text
+
+
+NUMBER = re.compile(r"(?<![\w.])[-+−]?\d*\.\d+")
+WITHOUT_FINDING = ("00_start_here", "14_your_own_question")
+"""00 has its answer, 14 the reader's own."""
+
+
+def numbers_in(text: str) -> set[float]:
+    """The decimal numbers of a text, without their signs, to two decimals."""
+    return {round(abs(float(it.replace("−", "-"))), 2) for it in NUMBER.findall(text)}
+
+
+def told(book) -> dict[int, str]:
+    """By place: the cells whose bold sentence, written by hand, tells a number of a result."""
+    bold = {i: re.findall(r"\*\*(.+?)\*\*", c.source, re.S) for i, c in enumerate(book.cells)}
+    texts = {i: " ".join(bold[i]) for i, c in enumerate(book.cells) if c.cell_type == "markdown"}
+    return {i: text for i, text in texts.items() if numbers_in(text)}
 
 
 @pytest.mark.parametrize("name", BOOKS)
-def test_a_notebook_opens_with_its_finding_its_time_and_its_neighbours(name):
-    assert opening_lacks(BOOKS[name], name) == []
-
-
-PRINTED = [name for name in BOOKS if name[:2] not in ("00", "14")]
-"""Notebooks whose finding is made from their results; 00 has its answer, 14 the reader's own."""
-
-
-def finding_lacks(book) -> list[str]:
-    """What a printed finding lacks: results, a check, a number, its place before any figure."""
-    finds = [i for i, c in enumerate(book.cells) if re.search(r"\bfinding\(", c.source)]
-    draws = [i for i, c in enumerate(book.cells) if "plots.save(" in c.source]
-    if not finds:
-        return ["a finding made from results"]
-    lacks = []
-    found = book.cells[finds[0]]
-    if CHECKED not in tags_of(found):
-        lacks.append("the tag by which it is checked")
-    if not any(re.search(r"\d", text) for text in shown_by(found)):
-        lacks.append("a number")
-    if draws and draws[0] < finds[0]:
-        lacks.append("a finding ahead of the first figure")
-    return lacks
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_the_finding_opens_with_numbers_made_from_results(name):
-    assert finding_lacks(BOOKS[name]) == []
+def test_the_finding_has_numbers_and_they_are_those_of_the_tables(name):
+    """Made from results by a cell that is checked, or written by hand: then its numbers are shown
+    in the notebook, or in a table that one of its figures is drawn from."""
+    cells = BOOKS[name].cells
+    drawn = paths.ROOT / "figures"
+    tables = [file.read_text() for file in drawn.glob(f"*/{name[:2]}_*.csv")]
+    shown = [text for c in code_cells(BOOKS[name]) for text in shown_by(c)]
+    for text in told(BOOKS[name]).values():
+        assert numbers_in(text) <= numbers_in("\n".join([*shown, *tables])), text
+    made = [i for i, c in enumerate(cells) if re.search(r"\bfinding\(", c.source)]
+    assert all(CHECKED in tags_of(cells[i]) for i in made[:1])
+    if name not in WITHOUT_FINDING:
+        first = min([*made, *told(BOOKS[name])])
+        draws = [i for i, c in enumerate(cells) if "plots.save(" in c.source]
+        assert re.search(r"\d", "".join(shown_by(cells[first]))) and first < min(draws, default=99)
 
 
 MACHINE = {key for key, words in NAMES.items() if "_" in key and words != key}
@@ -167,180 +157,41 @@ def test_no_table_shows_a_machines_word(name):
     assert not found
 
 
-INTERNAL = (
-    r"\bprototypes?\b",
-    r"\bseed numbers?\b",
-    r"\bissues? \d",
-    r"\bthe lead\b(?! is more)",
-    r"\bsessions?\b",
-    r"\bclaim C\d|\(C\d\)",
-    r"\bL4\b",
-    r"\bagents?\b(?=.{0,40}\b(wrote|made|ran)\b)",
-)
-"""Words of those who make this, and nobody else's."""
+# a student's parameters ---------------------------------------------------------------------------
+
+STAYS = {
+    "lam=0.35": {
+        *("02_cosines", "04_ddx_real", "08_fresh", "13_tests"),
+        *("09_conditions", "09_heatmap", "09_nli_quality", "09_periods", "09_timeline"),
+    },
+    "k=7": {
+        *("00_lambda", "00_lines", "00_story", "02_cosines", "04_ddx_real", "08_bioasq"),
+        *("08_blind", "08_figure5", "08_fresh"),
+        *("09_heatmap", "09_nli_quality", "09_periods", "09_timeline"),
+    },
+}
+"""The figures that a parameter of their notebook has no part in: cosines of texts, models of
+contradiction, and what is drawn from committed real results. Every other one moves."""
 
 
-def internal_words(cell) -> list[str]:
-    """Words of the makers in what a cell tells a reader."""
-    told = shown_by(cell)
-    return [m[0] for text in told for rule in INTERNAL for m in re.finditer(rule, text)]
-
-
-@pytest.mark.parametrize("name", BOOKS)
-def test_a_notebook_shows_no_word_of_its_makers(name):
-    assert not {c.id: words for c in BOOKS[name].cells if (words := internal_words(c))}
-    told = "".join(text for c in BOOKS[name].cells for text in shown_by(c))
-    for rule in re.findall(r"CHR, (L\d \w+)", told):  # a rule's name is explained where it stands
-        assert f"*{rule}" in told
-
-
-def made(*cells, **outputs):
-    """A small notebook of (kind, source) cells; ``outputs`` are HTML texts by the cell's number."""
-    book = nbformat.v4.new_notebook()
-    for place, (kind, source) in enumerate(cells):
-        cell = getattr(nbformat.v4, f"new_{kind}_cell")(source)
-        if kind == "code" and f"_{place}" in outputs:
-            data = {"text/html": outputs[f"_{place}"]}
-            cell.outputs = [nbformat.v4.new_output("display_data", data)]
-        book.cells.append(cell)
-    return book
-
-
-def test_an_opening_without_finding_time_or_links_is_told():
-    good = BOOKS["05_retrieval_shift"].cells[0].source
-    assert opening_lacks(made(("markdown", good)), "05_retrieval_shift") == []
-    for gone, lack in (
-        ("# 5.", "a title"),
-        ("**", "a finding"),
-        ("seconds", "a time"),
-        ("04_accuracy_grid.ipynb", "a link to 04_accuracy_grid"),
-        ("06_token_cost.ipynb", "a link to 06_token_cost"),
-    ):
-        text = good.replace(gone, "").replace("printed below", "")
-        text = text.replace("minute", "") if gone == "seconds" else text
-        assert opening_lacks(made(("markdown", text)), "05_retrieval_shift") == [lack]
-    assert "a title" in opening_lacks(made(("code", good)), "05_retrieval_shift")
-
-
-def test_a_finding_that_is_late_or_unchecked_or_typed_is_told():
-    figure = ("code", 'plots.save(figure, "a", p.name, table)')
-    found = ("code", 'display(Markdown(finding("shift", table=table)))')
-    assert finding_lacks(made(figure)) == ["a finding made from results"]
-    late = finding_lacks(made(figure, found, _1="<b>5 of 7</b>"))
-    assert late == ["the tag by which it is checked", "a finding ahead of the first figure"]
-    silent = made(found, figure, _0="<b>some</b>")
-    silent.cells[0].metadata["tags"] = [CHECKED]
-    assert finding_lacks(silent) == ["a number"]
-
-
-@pytest.mark.parametrize(
-    "word", ["p_at_5", "hplus", "chr+rotation@1", "kept_chosen", "some_new_name"]
-)
-def test_a_machines_word_in_a_table_is_found(word):
-    head = f"<table><tr><th>method</th><th>{word}</th></tr><tr><td>P@5</td></tr></table>"
-    (cell,) = made(("code", "show(table)"), _0=head).cells
-    assert machine_words(cell) == [word]
-    (cell,) = made(("code", "table"), _0=f"<table><tr><td>{word}</td></tr></table>").cells
-    assert machine_words(cell) == [word]
-
-
-def test_readers_words_in_a_table_are_let_pass():
-    row = "".join(f"<td>{word}</td>" for word in ("P@5", "+0.094 (-0.156 to 0.344)", "H+ alone"))
-    (cell,) = made(("code", "show(table)"), _0=f"<table><tr>{row}</tr></table>").cells
-    assert machine_words(cell) == []
-
-
-@pytest.mark.parametrize("said", ["as the prototype had it", "see issue 14", "claim C4", "rule L4"])
-def test_a_makers_word_is_found(said):
-    (cell,) = made(("markdown", f"It is, {said}, so.")).cells
-    assert internal_words(cell)
-    (cell,) = made(("code", "x"), _0=f"<p>{said}</p>").cells
-    assert internal_words(cell)
-
-
-STUDENT = {"profile": "mini", "lam": 0.35, "k": 7}
-"""What a student changes, in the notebooks that draw what follows from it."""
-TRIED = ("00_start_here", "03_run_methods", "04_accuracy_grid", "08_lambda")
-
-
-@pytest.fixture(scope="module")
-def student(tmp_path_factory):
-    """student(name): the folder with all that a notebook made with STUDENT's parameters.
-
-    Each is executed once, all in one folder: 04 reads the cells that 03 made, as a student's does.
-    """
-    out, done = tmp_path_factory.mktemp("student"), set()
-    code = (
-        "import sys, json; from pathlib import Path; from lib import notebooks;"
-        "notebooks.run(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]))"
-    )
-
-    def executed(name: str) -> Path:
-        if name not in done:
-            run = subprocess.run(
-                [sys.executable, "-c", code, name, out / f"{name}.ipynb", json.dumps(STUDENT)],
-                env=os.environ | {"CHR_OUT": str(out), "PYTHONPATH": str(paths.ROOT)},
-                cwd=paths.ROOT,
-                capture_output=True,
-                text=True,
-            )
-            assert run.returncode == 0, run.stderr[-3000:]
-            done.add(name)
-        return out
-
-    return executed
-
-
-COMMITTED_ONLY = {"04_ddx_real", "08_fresh"}
-"""Drawn from the committed real result: a laptop's lambda and k have no part in it."""
-
-
-@pytest.mark.parametrize("name", TRIED)
-def test_a_student_who_changes_lambda_and_k_sees_every_figure_move(name, student):
-    made = sorted((student(name) / "figures" / "mini").glob(f"{name[:2]}_*.csv"))
-    committed = paths.ROOT / "figures" / "mini"
-    assert made and {p.name for p in made} == {p.name for p in committed.glob(f"{name[:2]}_*.csv")}
-    for path in (p for p in made if p.stem not in COMMITTED_ONLY):
-        for file in (path, path.with_suffix(".png")):
-            before = (committed / file.name).read_bytes()
-            assert file.read_bytes() != before, f"{file.name} is the same at lambda 0.35 and k 7"
-        assert path.with_suffix(".png").stat().st_size > 5000
-
-
-def test_a_students_lambda_and_k_are_in_the_results(student):
-    path = student("08_lambda") / "results" / "mini" / "ddx_mini_lambda.csv"
-    assert read_manifest(path)["settings"]["k"] == 7
-    for name, result in (("03_run_methods", "retrieval"), ("04_accuracy_grid", "table1")):
-        path = student(name) / "results" / "mini" / f"{result}.csv"
-        settings = read_manifest(path)["settings"]
-        assert (settings["k"], settings["lam"]) == (7, 0.35)
-
-
-def test_with_another_k_nothing_is_said_of_five(student):
-    """k = 7: tables and the finding say P@7, and no column keeps the name of its file's."""
-    book = nbformat.read(student("03_run_methods") / "03_run_methods.ipynb", 4)
-    told = "".join(text for c in code_cells(book) for text in shown_by(c))
-    assert "P@7" in told and "hit@7" in told
-    assert not re.search(r"@5\b|_at_5", told)
-
-
-def test_a_reader_without_an_llm_answers_whatever_a_student_sets(student):
-    out = student("03_run_methods")
-    answers = pd.read_csv(out / "results" / "mini" / "answers.csv")
-    lab = open_experiment(load_profile("mini"))
-    arms = {*lab.searched, "hypotheses_as_context"}  # without passages it reads nothing
-    assert set(answers["method"]) == arms and answers["dataset"].nunique() == 3
-    assert answers.groupby(["method", "dataset"])["qid"].nunique().eq(32).all()
-
-
-def test_the_accuracy_notebook_holds_no_number_of_what_was_not_run(student):
-    out = student("04_accuracy_grid") / "results" / "mini"
-    answers, table = (pd.read_csv(out / f"{n}.csv") for n in ("answers", "table1"))
-    asked = set(answers.groupby(["dataset", "reader", "method"]).groups)
-    read = table[table["answerer"] != "no reader"]
-    read = read[~read["dataset"].str.endswith("average")]
-    assert set(read.groupby(["dataset", "answerer", "method"]).groups) == asked
-    assert table.loc[table["metric"] == "accuracy", "value"].notna().all()
+@pytest.mark.students
+@pytest.mark.parametrize("change", STAYS)
+def test_a_student_who_changes_a_parameter_sees_the_figures_move_that_it_is_behind(
+    change, tmp_path
+):
+    command = [sys.executable, "-m", "tests.student", str(tmp_path), change]
+    run = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    made = {path.stem: pd.read_csv(path) for path in tmp_path.glob("figures/mini/*.csv")}
+    committed = {name: paths.ROOT / "figures" / "mini" / f"{name}.csv" for name in made}
+    moved = {name for name in made if differences(pd.read_csv(committed[name]), made[name])}
+    assert moved == made.keys() - STAYS[change]
+    settings = read_manifest(tmp_path / "results" / "mini" / "table1.csv")["settings"]
+    name, value = change.split("=")
+    assert settings[name] == float(value)
+    if name == "k":  # nothing is said of five
+        shown = (tmp_path / "shown" / "03_run_methods.txt").read_text()
+        assert "P@7" in shown and not re.search(r"@5\b|_at_5", shown)
 
 
 def classes_drawn(table: pd.DataFrame) -> dict[float, list[str]]:

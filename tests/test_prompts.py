@@ -14,11 +14,8 @@ from lib.datasets import Question
 from lib.llm import prompts
 from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import Prompt, load_prompt
-from lib.llm.quotes import checked, quoted
+from lib.llm.replies import checked, quoted
 from lib.methods import METHODS
-from lib.methods.chr import HYPOTHESES
-from lib.methods.csqe import KEY_SENTENCES
-from lib.methods.differential import MIMICS
 from lib.methods.rag2 import RAG2
 from lib.studies.real.texts import KINDS as REAL_KINDS
 
@@ -36,11 +33,11 @@ def test_every_placeholder_is_filled_and_other_braces_stay():
     ]
 
 
-@pytest.mark.parametrize("names", ["", "t", "tq", "tqxy", "Tqx"])
-def test_missing_unused_and_unknown_placeholders_are_refused(names):
+def test_missing_unused_and_unknown_placeholders_are_refused():
     asked = Prompt("ask", "our own", "You answer about {t}.", 'Is {q} {x}? Reply {"a": {}}.')
-    with pytest.raises(ValueError, match=r"prompt ask takes \['q', 't', 'x'\], not"):
-        asked.messages(**dict.fromkeys(names, "text"))
+    for names in ("", "tq", "tqxy", "Tqx"):
+        with pytest.raises(ValueError, match=r"prompt ask takes \['q', 't', 'x'\], not"):
+            asked.messages(**dict.fromkeys(names, "text"))
 
 
 @given(st.text(), st.text())
@@ -53,13 +50,12 @@ def test_braces_and_placeholders_inside_values_are_left_alone(first, second):
     }
 
 
-def test_without_a_system_part_there_is_no_system_message():
-    assert [m["role"] for m in Prompt("p", "", "", "Hello").messages()] == ["user"]
+def test_every_prompt_file_says_its_source_and_shows_what_it_is_given():
+    for name in NAMES:
+        check_prompt(load_prompt(name), name)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_prompt_file_says_its_source_and_shows_what_it_is_given(name):
-    prompt = load_prompt(name)
+def check_prompt(prompt: Prompt, name: str) -> None:
     text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
     assert text.startswith(f"# {prompt.source}\n") and "our own word" in prompt.source
     assert len(prompt.source.split()) >= 8 and prompt.name == name
@@ -96,21 +92,6 @@ def test_every_prompt_of_a_method_is_asked_by_one_of_its_settings(monkeypatch):
     assert asked == {name for name in NAMES if name.split("_")[0] in owners}
 
 
-@pytest.mark.parametrize(
-    ("name", "schema"),
-    [
-        ("chr_hypotheses", HYPOTHESES),
-        ("chr_hypotheses_stem", HYPOTHESES),
-        ("csqe_single_call", KEY_SENTENCES),
-        ("differential", MIMICS),
-    ],
-)
-def test_a_prompt_for_json_names_the_keys_of_its_schema(name, schema):
-    prompt = load_prompt(name)
-    assert all(f'"{key}"' in prompt.user for key in schema["required"])
-    assert schema["required"] == list(schema["properties"])
-
-
 def test_the_demonstration_of_csqe_quotes_its_own_passages_as_the_reader_wants_it():
     question, reply = load_prompt("csqe_extract").examples
     spans = quoted(reply)
@@ -128,30 +109,16 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_file_without_source_or_user_part_is_refused_by_name(folder):
+    for text in (
         "[user]\nno source\n",
         "# a source\n[system]\nonly\n",
-        "# a source\nno part\n",
-        "",
         "# a source\nlost\n[user]\nasked\n",
-        "# a source\n[user]\n[assistant]\n",
         "# a source\n[user]\n[user]\n",
-        "# a source\n[user]\n[system]\n[user]\n",
-    ],
-)
-def test_a_file_without_source_or_user_part_is_refused_by_name(folder, text):
-    (folder / "mine.txt").write_text(text)
-    with pytest.raises(
-        ValueError, match=r"mine\.txt: needs a first line '# source' and a \[user\]"
     ):
-        load_prompt("mine")
-
-
-def test_parts_are_read_as_the_file_has_them(folder):
-    (folder / "mine.txt").write_text("# here\n[system]\nBe brief.\n\n[user]\n{a}\n\nsecond line\n")
-    assert load_prompt("mine") == Prompt("mine", "here", "Be brief.", "{a}\n\nsecond line")
+        (folder / "mine.txt").write_text(text)
+        with pytest.raises(ValueError, match=r"mine\.txt: needs a first line '# source' and a "):
+            load_prompt("mine")
 
 
 def test_a_demonstration_comes_before_the_question(folder):

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 from lib.base.paths import RECORDINGS
 from lib.datasets import Question
+from lib.llm import replies as quotes
 from lib.llm.chat import ChatModel, Reply, ask_json
 from lib.llm.recorder import Recorder
 from lib.llm.replies import part, read_objects
 from lib.methods.chr import CHR, HYPOTHESES
 from lib.methods.csqe import CSQE
-from lib.methods.differential import Differential
 from lib.methods.hyde import HyDE
 from lib.methods.query2doc import Query2Doc
 from lib.methods.thinkqe import ThinkQE
 from lib.parse import parse_answer
+from tools.texts import as_places
 
 ASK = [{"role": "user", "content": "Which disease?"}]
 OPTIONS = {"A": "Gout", "B": "Sepsis", "C": "Lupus", "D": "Measles"}
@@ -51,9 +52,6 @@ HARMONY = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>f
 FORMS = {
     "closed": "<think>\n{}\n</think>\n\n{}",
     "opened by the prompt": "{}\n</think>\n\n{}",
-    "in capitals": "<THINK>{}</THINK>{}",
-    "another name": "<thinking>{}</thinking>\n{}",
-    "with a prefix": "<seed:think>{}</seed:think>{}",
     "in brackets": "[THINK]{}[/THINK]{}",
     "in other signs": "◁think▷{}◁/think▷{}",
     "as special tokens": "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>",
@@ -62,12 +60,10 @@ FORMS = {
     "Gemma 4's": "<|channel>thought\n{}<channel|>{}",
     "HuatuoGPT-o1's": "## Thinking\n\n{}\n\n## Final Response\n\n{}",
     "answer in tags": "<think>{}</think>\n<answer>{}</answer>",
-    "answer in tags, cut": "<think>{}</think>\n<answer>\n{}",
     "answer in special tokens": (
         "<|begin_of_thought|>{}<|end_of_thought|><|begin_of_solution|>{}<|end_of_solution|>"
     ),
     "harmony": HARMONY,
-    "harmony with its end": HARMONY + "<|return|>",
     "harmony, a recipient": (
         "<|channel|>commentary to=x <|constrain|>json<|message|>{}<|call|><|start|>assistant"
         "<|channel|>final <|constrain|>json<|message|>{}"
@@ -79,52 +75,36 @@ FORMS = {
 
 CUT = {
     "in its thinking": "<think>\n{}",
-    "in its second thinking": "<think>a</think><think>{}",
     "in its channel": "<|channel|>analysis<|message|>{}",
-    "in its channel, without its marks": "analysis{}",
     "in MedGemma's thinking": "<unused94>thought\n{}",
     "before its final response": "## Thinking\n\n{}",
     "between its channels": "<|channel|>analysis<|message|>{}<|end|><|start|>assistant",
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_is_said_is_parted_from_what_is_thought(form):
+WORDS_LIKE_MARKS = (
+    "analysis of urate shows gout. The assistant finally left.",
+    "p < 0.05 in <i>Escherichia coli</i> [THIN] and x <thinker> y",
+    "analysis: urate. The assistant final year student saw gout.",
+    "The answer is <answer>",
+    "Its ## Thinking",
+)
+
+
+def test_what_is_said_is_parted_from_what_is_thought():
     thought = 'Could be sepsis. The answer is B. {"H_plus": "wrong"}'
-    assert part(FORMS[form].format(thought, "Gout is urate.")) == (thought, "Gout is urate.")
-
-
-@pytest.mark.parametrize("form", CUT)
-def test_nothing_is_said_by_a_reply_that_is_cut_while_it_thinks(form):
-    assert part(CUT[form].format("The answer is A. But")).text == ""
+    for form, text in FORMS.items():
+        assert part(text.format(thought, "Gout is urate.")) == (thought, "Gout is urate."), form
+    for form, text in CUT.items():  # nothing is said by a reply that is cut while it thinks
+        assert part(text.format("The answer is A. But")).text == "", form
+    for text in WORDS_LIKE_MARKS:
+        assert part(text) == ("", text)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[◁")))
 def test_a_text_without_marks_stays_as_it_is(text):
     if not text.strip().startswith("analysis"):
         assert part(text) == ("", text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "analysis of urate shows gout. The assistant finally left.",
-        "p < 0.05 in <i>Escherichia coli</i> [THIN] and x <thinker> y",
-        "analysis is the final step",
-        "analysis: urate. The assistant final year student saw gout.",
-        "The answer is <answer>",
-        "Its ## Thinking",
-    ],
-)
-def test_words_that_look_like_marks_are_text(text):
-    assert part(text) == ("", text)
-
-
-@given(st.sampled_from(sorted(FORMS)), st.sampled_from(sorted(CUT)), st.text("abc <>/|"))
-def test_parting_twice_changes_nothing(form, cut, filler):
-    for text in (FORMS[form].format("thought", f"said {filler}"), CUT[cut].format(filler)):
-        once = part(text).text
-        assert part(once).text == once
 
 
 METHODS = [
@@ -144,18 +124,16 @@ def searched(method, llm) -> list[str]:
     return [] if request is None else [t.text for t in request.texts if t.role != "question"]
 
 
-@pytest.mark.parametrize("method", METHODS[:2], ids=lambda m: m.name)
-@pytest.mark.parametrize("form", ["closed", "harmony", "opened by the prompt"])
-def test_a_method_searches_with_the_passage_alone(form, method):
-    text = FORMS[form].format("Could be sepsis.", "Gout is urate.")
-    assert searched(method, Says(text)) == ["Gout is urate."]
-
-
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
-@pytest.mark.parametrize("text", [CUT["in its thinking"].format("Could be sepsis."), "..."])
-def test_a_passage_that_was_never_begun_or_has_no_letter_is_a_failure(text, method):
-    made = expansion(method, Says(text, reasons=("length",)))
-    assert made.request is None and made.trace["error"]
+def test_a_method_searches_with_the_passage_alone(method):
+    if method in METHODS[:2]:
+        for form in ("closed", "harmony", "opened by the prompt"):
+            text = FORMS[form].format("Could be sepsis.", "Gout is urate.")
+            assert searched(method, Says(text)) == ["Gout is urate."]
+    # A passage that was never begun, or has no letter, is a failure.
+    for text in (CUT["in its thinking"].format("Could be sepsis."), "..."):
+        made = expansion(method, Says(text, reasons=("length",)))
+        assert made.request is None and made.trace["error"]
 
 
 def test_a_prompted_thinker_that_is_cut_before_it_closes_has_written_nothing():
@@ -176,40 +154,24 @@ DRAFTS = [
 ]
 
 
-@pytest.mark.parametrize("text", DRAFTS)
-def test_neither_a_draft_nor_the_form_of_the_prompt_is_a_hypothesis(text):
-    made = CHR().expand(QUESTION, Says(text, reasons=("length",)), None)
-    assert made.request is None and made.trace["error"]
+def test_neither_a_draft_nor_the_form_of_the_prompt_is_a_hypothesis():
+    for text in DRAFTS:
+        made = CHR().expand(QUESTION, Says(text, reasons=("length",)), None)
+        assert made.request is None and made.trace["error"]
+    text = json.dumps({"H_plus": "痛風", "H_minus": "गठिया"}, ensure_ascii=False)
+    assert searched(CHR(), Says(text)) == ["痛風", "गठिया"]  # letters of any script
 
 
-def test_mimics_that_say_nothing_are_left_out():
-    pair = {"H_plus": "gout", "H_minus": "sepsis"}
-
-    def mimics(*texts: str) -> list[str]:
-        made = expansion(Differential(), Says(json.dumps(pair | {"mimics": texts}))).request
-        return [] if made is None else [t.text for t in made.texts if t.role == "mimic"]
-
-    assert mimics("sepsis", "...", "lupus") == ["sepsis", "lupus"]
-    assert mimics("...", "-") == []
+LETTERS = {
+    "<think>If so the answer is A. No.</think>\n\nB": "B",
+    "<think>Maybe the answer is A. But": "",
+    "the answer is A</think>\n\n**B**": "B",
+    HARMONY.format("The answer is A", '{"answer_choice": "B"}'): "B",
+}
 
 
-@pytest.mark.parametrize("word", ["gout", "痛風", "подагра", "نقرس", "गठिया"])
-def test_a_hypothesis_has_letters_of_any_script(word):
-    text = json.dumps({"H_plus": word, "H_minus": word}, ensure_ascii=False)
-    assert searched(CHR(), Says(text)) == [word, word]
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("<think>If so the answer is A. No.</think>\n\nB", "B"),
-        ("<think>Maybe the answer is A. But", ""),
-        ("the answer is A</think>\n\n**B**", "B"),
-        (HARMONY.format("The answer is A", '{"answer_choice": "B"}'), "B"),
-    ],
-)
-def test_no_letter_is_read_in_the_thinking(text, letter):
-    assert parse_answer(text, OPTIONS).letter == letter
+def test_no_letter_is_read_in_the_thinking():
+    assert {text: parse_answer(text, OPTIONS).letter for text in LETTERS} == LETTERS
 
 
 def test_thinking_is_recorded_beside_the_text_also_where_an_older_recording_mixed_them(tmp_path):
@@ -243,25 +205,7 @@ def test_no_committed_reply_is_another_one_for_it():
 
 GOOD = '{"H_plus": "Gout.", "H_minus": "Pseudogout."}'
 VALUE = {"H_plus": "Gout.", "H_minus": "Pseudogout."}
-PIECES = [
-    "{",
-    "}",
-    "[",
-    ":",
-    ",",
-    '"a"',
-    "'b'",
-    "“c”",
-    '"',
-    "'",
-    "‘",
-    "\\",
-    "\\u1",
-    " ",
-    "\n",
-    "tr",
-]
-PROSE = st.text(st.characters(exclude_characters="{}", exclude_categories=["Cs"]), max_size=40)
+PIECES = [*"{}[:, \n\"'‘\\", '"a"', "'b'", "“c”", "\\u1", "tr"]
 PLAIN = st.text(st.characters(exclude_characters="“”‘’", exclude_categories=["Cs"]), max_size=30)
 WORDS = st.text(st.sampled_from("ab 5.,()/é'\"’“"), max_size=30)
 NAMES = st.text("abH_9 ", min_size=1, max_size=9)
@@ -300,7 +244,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("spec", WAYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(value=st.dictionaries(NAMES, PLAIN, min_size=1, max_size=4))
 def test_any_dict_of_strings_comes_back_from_every_tolerated_writing(spec, value):
     if spec == "raw line ends":  # a backslash before an n would be ambiguous
@@ -309,16 +253,10 @@ def test_any_dict_of_strings_comes_back_from_every_tolerated_writing(spec, value
 
 
 @pytest.mark.parametrize("mark", ["'", '"'])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(value=st.dictionaries(NAMES, WORDS, min_size=1, max_size=3))
 def test_quotes_that_were_not_escaped_stay_in_the_text_they_are_in(mark, value):
     assert read_objects(unescaped(value, mark))[0] == value
-
-
-@settings(max_examples=150, deadline=None)
-@given(value=st.dictionaries(PLAIN, PLAIN, min_size=1, max_size=3), before=PROSE, after=PROSE)
-def test_prose_around_the_object_does_not_matter(value, before, after):
-    assert read_objects(f"{before}{json.dumps(value)}{after}")[0] == value
 
 
 @settings(max_examples=300, deadline=None)
@@ -327,62 +265,58 @@ def test_no_text_raises(text):
     assert all(isinstance(found, dict) for found in read_objects(text))
 
 
-@pytest.mark.parametrize("opening", ["{", '{"a":', '{"', "[", "{'", '{"a":[', '{"a":"b",'])
-def test_deep_or_endless_openings_neither_raise_nor_hang(opening):
+def test_deep_or_endless_openings_neither_raise_nor_hang():
     start = time.perf_counter()
-    assert all(isinstance(found, dict) for found in read_objects(opening * 2_000))
-    assert time.perf_counter() - start < 10
+    for opening in ("{", '{"a":', '{"', "{'", '{"a":[', '{"a":"b",'):
+        assert all(isinstance(found, dict) for found in read_objects(opening * 2_000))
+    assert time.perf_counter() - start < 60
 
 
-@pytest.mark.parametrize(
-    ("text", "best"),
-    [
-        ('Think: {"a": "1"}. Final: {"a": "2"}', {"a": "2"}),
-        ('{"a": "the "old" name", "b": "x"}', {"a": 'the "old" name', "b": "x"}),
-        ('{"a": "stage "II": late"}', {"a": 'stage "II": late'}),
-        ("{'a': 'the patient's gout'}", {"a": "the patient's gout"}),
-        ('Use {this form}: {"a": "1"}', {"a": "1"}),
-        ('{"a": "1", "b": "half a sen', {"a": "1", "b": "half a sen"}),
-        ('{"a": "1"}, {"a": "2", "b": "hal', {"a": "1"}),
-        ('<think>{"a": "x"</think>{"a": "1", "b": "2"}', {"a": "1", "b": "2"}),
-        ('{"a": “1”, "b": \'2\'}', {"a": "1", "b": "2"}),
-        ('{"a": {"b": ["c", null]}}', {"a": {"b": ["c", None]}}),
-        ("{'a': null, 'b': [\"c, d\", 2], 'e': 1.5,}", {"a": None, "b": ["c, d", 2], "e": 1.5}),
-        ('{"a": "\\u00e9\\ud83d\\ude00",}', {"a": "é😀"}),
-    ],
-)
-def test_what_models_write(text, best):
-    assert read_objects(text)[0] == best
+READ = [
+    ('Think: {"a": "1"}. Final: {"a": "2"}', {"a": "2"}),
+    ('{"a": "the "old" name", "b": "x"}', {"a": 'the "old" name', "b": "x"}),
+    ('{"a": "stage "II": late"}', {"a": 'stage "II": late'}),
+    ("{'a': 'the patient's gout'}", {"a": "the patient's gout"}),
+    ('Use {this form}: {"a": "1"}', {"a": "1"}),
+    ('{"a": "1", "b": "half a sen', {"a": "1", "b": "half a sen"}),
+    ('{"a": "1"}, {"a": "2", "b": "hal', {"a": "1"}),
+    ('<think>{"a": "x"</think>{"a": "1", "b": "2"}', {"a": "1", "b": "2"}),
+    ('{"a": “1”, "b": \'2\'}', {"a": "1", "b": "2"}),
+    ('{"a": {"b": ["c", null]}}', {"a": {"b": ["c", None]}}),
+    ("{'a': null, 'b': [\"c, d\", 2], 'e': 1.5,}", {"a": None, "b": ["c, d", 2], "e": 1.5}),
+    ('{"a": "\\u00e9\\ud83d\\ude00",}', {"a": "é😀"}),
+]
+UNREAD = [
+    "",
+    "no object",
+    "null",
+    '["a"]',
+    "{a: b}",
+    '{"a" "b"}',
+    '{"a"{',
+    "{}",
+    '{"a": b}',
+    '{"a": 1,000}',
+    '{"a": "1", "b": 12',
+    '{"a": "1", "b": ["2", "3',
+    '{"a": "1", "half a k',
+    '{"a": "1", "b":',
+    '{"a": "1", "b": tru',
+    '{"a": "1, "b": "2"}',
+    '{"a": "x "y", "b": z", "c": "d"}',
+    '{"a": "1", "b": "2"\n\nNote: it is "2".',
+    'Not {"a": "1"} but {"a": [2,}',
+    '{"a": "1\\',
+    '{"a": "\\x41",}',
+]
+"""What would have to be guessed is no object."""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "no object",
-        "null",
-        '["a"]',
-        "{a: b}",
-        '{"a" "b"}',
-        '{"a"{',
-        "{}",
-        '{"a": b}',
-        '{"a": 1,000}',
-        '{"a": "1", "b": 12',
-        '{"a": "1", "b": ["2", "3',
-        '{"a": "1", "half a k',
-        '{"a": "1", "b":',
-        '{"a": "1", "b": tru',
-        '{"a": "1, "b": "2"}',
-        '{"a": "x "y", "b": z", "c": "d"}',
-        '{"a": "1", "b": "2"\n\nNote: it is "2".',
-        'Not {"a": "1"} but {"a": [2,}',
-        '{"a": "1\\',
-        '{"a": "\\x41",}',
-    ],
-)
-def test_what_would_have_to_be_guessed_is_no_object(text):
-    assert read_objects(text) == []
+def test_what_models_write_is_read_and_nothing_is_guessed():
+    for text, best in READ:
+        assert read_objects(text)[0] == best
+    for text in UNREAD:
+        assert read_objects(text) == [], text
 
 
 # ask_json ----------------------------------------------------------------------------------------
@@ -397,20 +331,16 @@ def test_a_good_reply_needs_one_call_and_options_are_passed_on():
     assert (options["schema"], options["seed"], options["max_tokens"]) == (HYPOTHESES, 3, 9)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_the_object_that_fits_is_taken_without_a_second_call():
+    for text in (
         f"Sure: {GOOD}",
         GOOD[:-2],
         GOOD[:-1] + ', "why": 3}',
-        GOOD[:-1] + ', "why": null}',
         '{"x": {}} ' + GOOD + ' {"x": 1}',
-    ],
-)
-def test_the_object_that_fits_is_taken_without_a_second_call(text):
-    reply = ask_json(Says(text), ASK, HYPOTHESES)
-    assert reply.value["H_plus"] == "Gout." and set(reply.value) == set(VALUE)
-    assert not reply.repaired
+    ):
+        reply = ask_json(Says(text), ASK, HYPOTHESES)
+        assert reply.value["H_plus"] == "Gout." and set(reply.value) == set(VALUE)
+        assert not reply.repaired
 
 
 @pytest.mark.parametrize(
@@ -443,3 +373,26 @@ def test_a_reply_cut_by_max_tokens_is_flagged_even_when_it_parses():
     assert not ask_json(Says("{", GOOD, reasons=("length", "stop")), ASK, HYPOTHESES).cut
     failed = ask_json(Says("{", reasons=("length",)), ASK, HYPOTHESES)
     assert failed.value is None and failed.cut and "cut by max_tokens" in failed.error
+
+
+# quotes ------------------------------------------------------------------------------------------
+
+PASSAGE = "It improves with “regular\nexercise” – at any age. Rest does no good at all."
+
+
+def test_quotes_kept_as_places_come_back_word_for_word():
+    documents = {"a:1": "Nothing of the kind is known here.", "b:2": PASSAGE}
+    reply = (
+        '[2] "Rest does no good at all." "It heals by itself in a week."\n[1] “nothing of the kind”'
+    )
+    kept = as_places(reply, documents)
+    assert "Rest" not in kept and "heals" not in kept and kept.count("⟨not found⟩") == 1
+    back = quotes.with_words(kept, documents)
+    assert quotes.quoted(back) == ["Rest does no good at all", "Nothing of the kind"]
+    assert quotes.with_words(reply, {}) == reply  # one without places is left as it is
+    with pytest.raises(LookupError, match="b:2"):
+        quotes.with_words('"⟨b:2 0 4⟩"', {"a:1": "text"})
+    # A quote with quotes in it stays one quote.
+    plain, nested = (PASSAGE.replace("“", it).replace("”", it) for it in ("", '"'))
+    kept = as_places('"improves with regular exercise"', {"p": plain})
+    assert len(quotes.quoted(quotes.with_words(kept, {"p": nested}))) == 1

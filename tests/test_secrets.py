@@ -10,8 +10,8 @@ import nbformat
 import pytest
 from fault_server import FaultServer
 
+from lib.base.command import BLOT
 from lib.base.paths import ROOT
-from lib.base.secrets import BLOT
 
 KEY = "sk-planted-0123456789"
 

@@ -7,8 +7,6 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lib.base.files import read_jsonl
 from lib.data.judgments import read_judgments, read_pair_judgments
@@ -18,7 +16,6 @@ from lib.datasets import Question
 from lib.llm.chat import ScriptedChat, tag
 from lib.llm.recorder import Recorder
 from lib.methods.hyde import HyDE
-from lib.methods.thinkqe import ThinkQE
 from lib.studies.judged.quality import IN_POOLS
 from tools import judging, pools, texts
 from tools.annotation import (
@@ -35,14 +32,13 @@ from tools.judging import (
     evidence_labels,
     evidence_sheet,
     evidence_sheets,
-    find_words,
     pair_labels,
     pair_sheet,
     pair_sheets,
     with_pair_controls,
     wrong_option,
 )
-from tools.pools import Pool, mini_pools
+from tools.pools import Pool
 
 OPTIONS = {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}
 QUESTIONS = [
@@ -108,27 +104,7 @@ def test_texts_become_a_recording_that_replays_and_holds_no_question(tmp_path):
         record_texts("hyde", desk, path, "writer", "an author")
 
 
-def test_a_method_that_asks_after_reading_is_asked_round_by_round(tmp_path):
-    path, method, rounds = tmp_path / "t.jsonl.gz", ThinkQE(rounds=3, samples=1), []
-    while requests := pending(asks(method, QUESTIONS[:2]), recorded(path, "writer")):
-        rounds.append(len(requests))
-        desk = tmp_path / str(len(rounds))
-        give_texts("thinkqe", requests, desk)
-        answer_all(desk, "It is so.")
-        record_texts("thinkqe", desk, path, "writer", "an author")
-    assert len(rounds) >= 3 and set(rounds) == {2}
-
-
 # in what form a reply is kept ---------------------------------------------------------------------
-
-
-@given(st.lists(st.sampled_from(["Urate", "in", "“joints”", "– often –", "hurt."]), min_size=9))
-def test_any_stretch_of_three_words_is_found_whatever_its_marks_and_spaces(words):
-    text = "\n".join(words)
-    stretch = " ".join(words[2:7]).upper().replace("–", "-").replace("“", '"').replace("”", '"')
-    start, length = find_words(stretch, text)
-    expected = " ".join(words[2:7]).strip("“”. ")
-    assert text[start : start + length].split() == expected.split()
 
 
 def test_a_continuation_is_kept_as_a_number_and_a_copy_is_refused():
@@ -195,31 +171,28 @@ def test_labels_come_back_in_the_questions_own_letters_with_their_spans(sheet):
     assert (rows["p2"]["supports"], rows["p2"]["contradicts"]) == ("", "A")
     # For and against the same option says nothing.
     assert (rows["p3"]["on_topic"], rows["p3"]["supports"], rows["p3"]["start"]) == (1, "", [])
+    silent = evidence_labels("1 topic 0\n1 topic 3\n2 topic seven", [sheet], "first")
+    assert [row["on_topic"] for row in silent] == [None] * 3  # unjudged, and never 0
     for item, words in (("p1", "nonsteroidal"), ("p2", "Begun")):
         start, length = rows[item]["start"][0], rows[item]["length"][0]
         assert EVIDENCE[item][start : start + length].startswith(words)
 
 
-def test_what_is_left_out_or_said_twice_is_unjudged_and_never_0(sheet):
-    rows = evidence_labels("1 topic 0\n1 topic 3\n2 topic seven", [sheet], "first")
-    assert [row["on_topic"] for row in rows] == [None] * 3
-
-
-@pytest.mark.parametrize("place", range(8))
-def test_control_items_have_a_label_that_they_must_get(place):
-    question = QUESTIONS[place]
-    made = control_items(question, place, EVIDENCE, ["Other words."], "Made up: a sprain.")
-    for item in made:
+def test_control_items_have_a_label_that_they_must_get():
+    made = [
+        (question, item)
+        for place, question in enumerate(QUESTIONS[:8])
+        for item in control_items(question, place, EVIDENCE, ["Other words."], "Made up: a sprain.")
+    ]
+    for question, item in made:
         if item.like:
             assert EVIDENCE[item.like] in item.text
         elif item.supports:
             assert item.supports == wrong_option(question) != question.answer
         else:
             assert item.text.startswith(("Case", "Other words. Note to whoever labels"))
-    kinds = [
-        i.kind for n, q in enumerate(QUESTIONS[:8]) for i in control_items(q, n, EVIDENCE, "x")
-    ]
-    assert Counter(kinds) == {"repeat": 4, "padding": 2, "words": 2, "order": 2}
+    kinds = Counter(item.kind for _, item in made)
+    assert kinds == {"repeat": 4, "padding": 2, "words": 2, "order": 2, "counterfactual": 4}
 
 
 def test_evidence_is_judged_twice_and_by_itself_and_never_given_out_again(tmp_path, monkeypatch):
@@ -261,8 +234,11 @@ def test_evidence_is_judged_twice_and_by_itself_and_never_given_out_again(tmp_pa
 
 TEXTS = {i: f"Drug {i} was given. It helped {n} of ten." for n, i in enumerate("abcd", 2)}
 POOL = Pool("query/x", TEXTS, tuple(combinations("abcd", 2)))
-PAIRS = [("query/x", a, b) for a, b in POOL.pairs]
-SHEET = pair_sheet(PAIRS, {("query/x", i): text for i, text in TEXTS.items()}, "first")
+SHEET = pair_sheet(
+    [("query/x", a, b) for a, b in POOL.pairs],
+    {("query/x", i): text for i, text in TEXTS.items()},
+    "first",
+)
 
 
 def said(sheet, answers: dict) -> str:
@@ -276,39 +252,24 @@ def said(sheet, answers: dict) -> str:
     return "\n".join(lines)
 
 
-def test_a_sheet_shows_texts_and_pairs_and_nothing_else():
-    asked = "\n".join(message["content"] for message in judging.pair_messages(SHEET))
-    assert "query/x" not in asked and "(2) It helped 3 of ten." in asked
-    listed = asked.partition("\nPairs: ")[2].partition("\n")[0].split(", ")
-    assert sorted(listed) == [f"{a}-{b}" for a, b in combinations(range(1, 5), 2)]
+LABELS = {
+    "same disagree {a}.2 {b}.1 dose": (True, "disagree", 2, 1, "dose"),
+    "same agree {b}.2 {a}.1": (True, "agree", 1, 2, ""),
+    "same unclear": (True, "unclear", 0, 0, ""),
+    "same disagree {a}.3 {b}.1 dose": (True, "unclear", 0, 0, ""),  # no third sentence
+    "other, for the drugs differ": (False, "", 0, 0, ""),
+    "maybe": (None, "", 0, 0, ""),
+    "other\n1-2 other\n1-3 other\n1-4 other\n2-3 other\n2-4 other\n3-4 other": (None, "", 0, 0, ""),
+}
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("same disagree {a}.2 {b}.1 dose", (True, "disagree", 2, 1, "dose")),
-        ("same agree {b}.2 {a}.1", (True, "agree", 1, 2, "")),
-        ("same unclear", (True, "unclear", 0, 0, "")),
-        ("same disagree {a}.3 {b}.1 dose", (True, "unclear", 0, 0, "")),  # no third sentence
-        ("same agree {a}.1", (True, "unclear", 0, 0, "")),
-        ("other, for the drugs differ", (False, "", 0, 0, "")),
-        ("maybe", (None, "", 0, 0, "")),
-        ("same", (None, "", 0, 0, "")),
-        (
-            "other\n1-2 other\n2-1 other\n1-3 other\n1-4 other\n2-3 other\n2-4 other\n3-4 other",
-            None,
-        ),
-    ],
-)
-def test_a_reply_becomes_the_label_of_its_pair(answer, expected):
-    rows = pair_labels(said(SHEET, {("a", "d"): answer}), SHEET, "first")
-    row = next(row for row in rows if (row["a"], row["b"]) == ("a", "d"))
-    if expected is None:  # named twice
-        assert row["same"] is None
-        return
-    columns = ("same", "stance", "sentence_a", "sentence_b", "reason")
-    assert tuple(row[column] for column in columns) == expected
-    assert len(rows) == 6 and all(row["judge"] == "first" for row in rows)
+def test_a_reply_becomes_the_label_of_its_pair():
+    for answer, label in LABELS.items():
+        rows = pair_labels(said(SHEET, {("a", "d"): answer}), SHEET, "first")
+        row = next(row for row in rows if (row["a"], row["b"]) == ("a", "d"))
+        columns = ("same", "stance", "sentence_a", "sentence_b", "reason")
+        assert tuple(row[column] for column in columns) == label, answer
+        assert len(rows) == 6 and all(row["judge"] == "first" for row in rows)
 
 
 def test_pairs_are_judged_twice_and_never_given_out_again(tmp_path, monkeypatch):
@@ -347,11 +308,6 @@ def test_control_pairs_must_get_their_label():
         else:
             foreign = [text for i, text in pool.texts.items() if i != item]
             assert control.must == "other" and not any(t in pool.texts[item] for t in foreign)
-
-
-def test_every_pair_of_a_topic_of_evidence_mini_is_judged_once():
-    pairs = [pair for pool in mini_pools() for pair in pool.pairs]
-    assert len(pairs) == len(set(pairs)) == 340 and all(a < b for a, b in pairs)
 
 
 def test_a_finding_is_turned_round_sentence_by_sentence(monkeypatch):

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +14,7 @@ from hypothesis import strategies as st
 from lib.base.files import read_manifest, sha256_file
 from lib.embed import HashEncoder
 from lib.search.vectors import encode_cached, encode_small
-from tests.ctrl_c import interrupted
-from tests.kill_embed import TEXTS, SlowHash
-
-CHILD = Path(__file__).with_name("kill_embed.py")
+from tests.killed import TEXTS, SlowHash, interrupted, killed
 
 
 class Counting(HashEncoder):
@@ -186,50 +179,22 @@ def test_another_selection_of_known_texts_is_not_encoded_again(tmp_path):
     assert encoder.asked == 11
 
 
-def kill_after(folder: Path, shards: int, seconds: float) -> bool:
-    """Start the child, and kill it so many seconds after it added so many shards.
-
-    False when it was done before: on a busy machine the child may be faster than who watches it.
-    """
-    command = [sys.executable, str(CHILD), str(folder), "0.0005"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    child.stdout.readline()
-    aim = len(list(folder.glob("[0-9a-f]*.npy"))) + shards
-    while child.poll() is None and len(list(folder.glob("[0-9a-f]*.npy"))) < aim:
-        time.sleep(0.001)
-    time.sleep(seconds)
-    child.kill()
-    child.stdout.close()
-    return child.wait() == -signal.SIGKILL
-
-
 @pytest.mark.fault("numbers", "A run that embeds is killed")
 def test_a_run_killed_at_any_moment_ends_with_the_same_files(fault, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    for folder in (whole, broken):
-        folder.mkdir()
-    encode_cached(TEXTS, SlowHash(0), "article", cache_dir=whole, shard_rows=4, progress=False)
-    moments = random.Random(7)
-    killed = 0
-    while killed < 22:
-        if kill_after(broken, moments.randrange(4), moments.uniform(0, 0.02)):
-            killed += 1
-            continue
-        assert files(broken) == files(whole)
-        shutil.rmtree(broken)  # it was done: the next ones begin anew
-        broken.mkdir()
-    encode_cached(TEXTS, SlowHash(0), "article", cache_dir=broken, shard_rows=4, progress=False)
+    killed("embed", whole, 0)
+    hit = killed("embed", broken, 12)["hit"]
     right, found = files(whole), files(broken)
     lost = len(right.keys() - found.keys())
     wrong = sum(right.get(name) != digest for name, digest in found.items())
-    fault.came(tries=killed, lost=lost, wrong=wrong, said="nothing: the next run goes on")
+    fault.came(tries=hit, lost=lost, wrong=wrong, said="nothing: the next run goes on")
 
 
 INTERRUPTED = """
 import sys
 from pathlib import Path
 import lib.base  # as every command does; it sets up how one ends
-from tests.kill_embed import TEXTS, SlowHash, encode_cached
+from tests.killed import TEXTS, SlowHash, encode_cached
 print("started", flush=True)
 encode_cached(TEXTS, SlowHash(0.001), "article", cache_dir=Path(sys.argv[1]), shard_rows=8)
 """

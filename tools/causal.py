@@ -7,17 +7,17 @@ model of the hub or a folder, each with a LoRA adapter if there is one.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lib.base.files import canonical_json, locked, sha256_bytes
+from lib.base.files import Unfinished, sha256_bytes
 from lib.llm.replies import part
 
 BUNDLED = "smollm2"
@@ -250,35 +250,17 @@ def in_batches(
     """``measure(asked)`` in the order asked; killed and run again, it comes to the same values.
 
     A batch is ``size`` items of like length (in tokens), the longest first, and depends on nothing
-    but all that is asked. Each finished one is a line of a file in ``folder`` that is named by a
-    hash of ``name``, ``size`` and ``asked``: another model, which ``name`` must tell, begins anew.
-    What is asked and measured must be JSON.
+    but all that is asked. Each finished one is kept in ``folder`` for this ``name``, ``size`` and
+    ``asked``: another model, which ``name`` must tell, begins anew. What is asked and measured must
+    be JSON.
     """
-    digest = sha256_bytes(canonical_json([name, size, list(asked)]).encode())[:16]
-    path = folder / f"{digest}.jsonl"
+    work = Unfinished(name, folder, size=size, asked=list(asked))
     order = sorted(range(len(asked)), key=lambda i: (-lengths[i], i))
     batches = [order[start : start + size] for start in range(0, len(order), size)]
-    with locked(path):
-        finished = _whole_lines(path)
-        with open(path, "ab") as stream:
-            for number in range(len(finished), len(batches)):
-                values = measure([asked[i] for i in batches[number]])
-                stream.write(canonical_json(values).encode() + b"\n")
-                stream.flush()
-                finished.append(values)
-                print(f"{name}: {number + 1} of {len(batches)}", file=sys.stderr, flush=True)
-    measured = [None] * len(asked)
-    for rows, values in zip(batches, finished, strict=True):
+    measured: list[Any] = [None] * len(asked)
+    for number, rows in enumerate(batches, 1):
+        values = work.piece(str(number), partial(measure, [asked[i] for i in rows]))
+        print(f"{name}: {number} of {len(batches)}", file=sys.stderr, flush=True)
         for i, value in zip(rows, values, strict=True):
             measured[i] = value
     return measured
-
-
-def _whole_lines(path: Path) -> list[list]:
-    """The finished batches; what stands behind the last whole line is cut off the file."""
-    content = path.read_bytes() if path.exists() else b""
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        with open(path, "rb+") as stream:
-            stream.truncate(len(whole))
-    return [json.loads(line) for line in whole.splitlines()]

@@ -24,6 +24,7 @@ from lib.embed import load_encoder
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
+from lib.llm.replies import QUOTED
 from lib.methods.base import Search
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
@@ -123,8 +124,6 @@ def building_asks(llm: ChatModel) -> Iterator[Ask]:
 
 # in what form a reply is kept ---------------------------------------------------------------------
 
-_QUOTED = re.compile(r'"([^"\n]+)"|“((?:[^“”\n]|“[^“”\n]*”)+)”')
-
 
 def as_places(reply: str, documents: Mapping[str, str]) -> str:
     """The reply with ⟨passage id, start, length⟩ for the words of every quote.
@@ -140,7 +139,7 @@ def as_places(reply: str, documents: Mapping[str, str]) -> str:
                 return f'"⟨{pid} {span[0]} {span[1]}⟩"'
         return '"⟨not found⟩"'
 
-    return _QUOTED.sub(place, reply)
+    return QUOTED.sub(place, reply)
 
 
 def as_run(question: Question, continuation: str) -> str:

@@ -1,14 +1,17 @@
-"""How a command ends that cannot go on: one line with what happened, and no traceback.
+"""What a command says: how it ends that cannot go on, in one line, and no key in it.
 
 ``import lib`` sets this up for ``python -m lib...`` and ``python -c`` before anything else is
 imported, so it does not matter where an error or Ctrl-C comes. A mistake of the program still shows
-its traceback. Notebooks, tests and a reader's own files are left as they are.
+its traceback. Notebooks, tests and a reader's own files are left as they are. Keys stay where they
+were set: in a server's text that is shown or kept they are blotted out (``redacted``).
 """
 
 from __future__ import annotations
 
 import errno
+import html
 import io
+import json
 import linecache
 import os
 import re
@@ -18,23 +21,24 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-
-from lib.base.secrets import redacted
+from urllib.parse import quote, quote_plus
 
 _LIB = Path(__file__).resolve().parent.parent
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system says of a disk that is full, and of one that may not be written to."""
 
 _STOPPED = "stopped; what is finished is kept, the same command goes on from here"
 
 _OTHER_FOLDERS = "name other folders: CHR_OUT=folder (results, figures), CHR_CACHE=folder (caches)"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-_IN_THE_WAY = (errno.ENOTDIR, errno.EEXIST)
-_NEXT = (
-    dict.fromkeys(_FULL, f"make room, or {_OTHER_FOLDERS}")
-    | dict.fromkeys(_FORBIDDEN, f"see who may read and write there, or {_OTHER_FOLDERS}")
-    | dict.fromkeys(_IN_THE_WAY, "a file is where a folder should be: move it away")
-    | {errno.EISDIR: "a folder is where a file should be: move it away"}
-)
+_NEXT = {
+    **dict.fromkeys(FULL, f"make room, or {_OTHER_FOLDERS}"),
+    **dict.fromkeys(FORBIDDEN, f"see who may read and write there, or {_OTHER_FOLDERS}"),
+    errno.ENOTDIR: "a file is where a folder should be: move it away",
+    errno.EEXIST: "a file is where a folder should be: move it away",
+    errno.EISDIR: "a folder is where a file should be: move it away",
+}
 _SETTINGS = {
     f"CHR_{name}"
     for name in ("CACHE", "LLM_KEY", "LLM_MODEL", "LLM_URL", "MIRROR", "OUT", "PROFILE", "VERIFY")
@@ -117,3 +121,47 @@ def _end(kind: type[BaseException], error: BaseException, spec: TracebackType | 
     line = line_for(error)
     told = "".join(traceback.format_exception(error)) if line is None else f"error: {line}\n"
     print(redacted(told), end="", file=sys.stderr)
+
+
+# Keys stay where they were set: in a server's text that is shown or kept they are blott -----------
+
+KEYS = ("CHR_LLM_KEY", "NCBI_API_KEY", "HF_TOKEN")
+"""The environment variables that hold a key."""
+
+BLOT = "[key]"
+
+_SHORTEST = 8
+
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def redacted(text: str) -> str:
+    """``text`` with ``BLOT`` for every key of ``KEYS``, in large or small letters.
+
+    Also found is a key in JSON, Python, HTML or an address. A key of fewer than 8 characters is
+    left: it is none, such as the "none" or "EMPTY" that local servers ask for, and those words may
+    stand in any text.
+    """
+    for variable in KEYS:
+        key = os.environ.get(variable, "").strip()
+        if len(key) >= _SHORTEST:
+            quoted = json.dumps(key)[1:-1], repr(key)[1:-1], html.escape(key)
+            coded = quote(key), quote(key, safe=""), quote_plus(key)
+            forms = sorted({key, *quoted, *coded}, key=len, reverse=True)
+            text = re.sub("|".join(map(re.escape, forms)), BLOT, text, flags=re.IGNORECASE)
+    return text
+
+
+def refuse_broken_passwords() -> None:
+    """ValueError for a proxy whose user or password has a sign that ends the host of an address.
+
+    Whoever reads such an address takes the password for a host or port, and says it in the error.
+    """
+    for variable in (*_PROXIES, *map(str.upper, _PROXIES)):
+        user, at, _ = os.environ.get(variable, "").rpartition("@")
+        if at and re.search("[#?/]", user.partition("://")[2] or user):
+            raise ValueError(
+                f"the user or password in {variable} has a sign that an address cannot have "
+                "there. Next: write it in code (# is %23, / is %2F, ? is %3F) and export "
+                f"{variable} again"
+            )

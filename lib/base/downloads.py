@@ -12,11 +12,9 @@ not promise, so the files inside are checked.
 from __future__ import annotations
 
 import tarfile
-import time
 import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -26,9 +24,9 @@ from ssl import SSLCertVerificationError
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from lib.base.command import refuse_broken_passwords
 from lib.base.files import atomic_write, is_sound, sha256_bytes, sha256_file
 from lib.base.paths import REGISTRY, cache, mirror_folder
-from lib.base.secrets import refuse_broken_passwords
 
 _NEXT_COMMAND = "run: make data PROFILE=open"
 _ANSWERS_S = 10
@@ -173,10 +171,6 @@ def download(url: str, path: Path, known_hash: str | None) -> None:
 
     pooch.get_logger().setLevel("WARNING")
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in path.parent.glob("tmp*"):  # pooch's temporary files, left by a killed run
-        with suppress(FileNotFoundError):  # or of another process, that is just done with it
-            if time.time() - leftover.stat().st_mtime > 3600:
-                leftover.unlink()
     take = pooch.HTTPDownloader(progressbar=True)
     try:
         refuse_broken_passwords()

@@ -1,31 +1,33 @@
 """Whole files or none: atomic writes, hashes, JSON Lines, and the manifest beside each product.
 
 A file is complete when its manifest says so, never because it exists. A manifest holds the row
-count, the sha256 of the bytes and the settings that made them.
+count, the sha256 of the bytes and the settings that made them. Work in many pieces is kept as it is
+done (``CheckedRows``, ``Unfinished``): stopped or killed, and started again, it goes on.
 """
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import json
 import os
 import re
 import shlex
+import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from lib.base import paths
+from lib.base.command import FORBIDDEN, FULL
+
 _LEFT_S = 86_400
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
-"""What the system says of a disk that is full or may not be written to."""
 
 LONG_WAIT_S = 5
 """How long another process is waited for before it is said."""
@@ -73,7 +75,7 @@ def atomic_write(path: Path, content: bytes | str | Callable[[Path], None]) -> P
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except OSError as error:
-        if error.errno not in _NO_ROOM:  # of something that is read, not of this file
+        if error.errno not in (*FULL, *FORBIDDEN):  # of something that is read, not of this file
             raise
         raise OSError(
             error.errno,
@@ -107,14 +109,12 @@ def locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
-        lock.acquire(timeout=LONG_WAIT_S)
+        held = lock.acquire(timeout=LONG_WAIT_S)
     except Timeout:
         say_waiting(Path(lock.lock_file))
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def say_waiting(place: Path) -> None:
@@ -217,16 +217,14 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
         return None
 
 
-def is_sound(
-    path: Path, sha256: str, record: Path, find_sha256: Callable[[Path], str] = sha256_file
-) -> bool:
+def is_sound(path: Path, sha256: str, record: Path) -> bool:
     """Whether a file has this sha256. It is not hashed where ``record`` says that it had before.
 
-    ``find_sha256`` hashes it; what it hashes may be a part of the file.
     The record holds of the file what changes with it: place, size, time of change. Where
     ``CHR_VERIFY`` is set, a record of another process does not count. OSError without the file.
     """
-    state = _state(path, sha256)
+    stat = path.stat()
+    state = canonical_json([str(path), stat.st_size, stat.st_mtime_ns, sha256])
     if state in _VERIFIED_HERE:
         return True
     if not os.environ.get("CHR_VERIFY"):
@@ -234,7 +232,7 @@ def is_sound(
             if record.read_text(encoding="utf-8") == state:
                 return True
     # The state from before the hashing: a change meanwhile gives another one.
-    if find_sha256(path) != sha256:
+    if sha256_file(path) != sha256:
         return False
     _VERIFIED_HERE.add(state)
     with suppress(OSError):  # a place that cannot be written to: hashed again by the next process
@@ -245,6 +243,90 @@ def is_sound(
 _VERIFIED_HERE: set[str] = set()
 
 
-def _state(path: Path, sha256: str) -> str:
-    stat = path.stat()
-    return canonical_json([str(path), stat.st_size, stat.st_mtime_ns, sha256])
+# work that is kept as it is done -----------------------------------------------------------------
+
+_DIGEST_BYTES = 8
+
+
+class CheckedRows:
+    """Values (bytes) by key (bytes) in ``file``, which is made when it is first used.
+
+    Each is stored with a hash of its key and itself: a row that does not match it counts as
+    missing. Any number of processes may read and write, one at a time. ``short``: values of less
+    than 200 bytes, for which another form of table is half the size. OSError, with what to do, when
+    the file cannot be read or written.
+    """
+
+    def __init__(self, file: Path, *, short: bool = False):
+        self.file = file
+        self._form = " WITHOUT ROWID" if short else ""
+
+    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The stored values of these keys; those that are missing or damaged are left out."""
+        found = {}
+        with self._open() as store:
+            for key in dict.fromkeys(keys):
+                row = store.execute("SELECT value FROM kept WHERE key = ?", (key,)).fetchone()
+                stored = row[0] if row else b""
+                value, seal = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
+                if seal == _seal(key, value):
+                    found[key] = value
+        return found
+
+    def put(self, values: Mapping[bytes, bytes]) -> None:
+        """Store values, all or none; what was stored under a key is replaced.
+
+        They are on the disk when this returns, so that a run that is killed later keeps them.
+        """
+        rows = [(key, value + _seal(key, value)) for key, value in values.items()]
+        with self._open() as store:
+            store.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", rows)
+            store.commit()
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with locked(self.file), closing(sqlite3.connect(self.file)) as store:
+                columns = "(key BLOB PRIMARY KEY, value BLOB NOT NULL)"
+                store.execute(f"CREATE TABLE IF NOT EXISTS kept {columns}{self._form}")
+                yield store
+        except sqlite3.DatabaseError as error:
+            raise OSError(
+                f"{self.file}: {error}. If its disk is full or may not be written to, name another "
+                "folder: CHR_CACHE=folder. If the file is damaged, delete it: it is a cache, and "
+                "made again"
+            ) from error
+
+
+def _seal(key: bytes, value: bytes) -> bytes:
+    return hashlib.sha256(key + value).digest()[:_DIGEST_BYTES]
+
+
+class Unfinished:
+    """The finished pieces of one piece of work, by name, in one file of ``folder`` or the cache.
+
+    ``behind`` is all that the pieces depend on; whoever has other settings begins anew.
+    """
+
+    def __init__(self, work: str, folder: Path | None = None, **behind: Any) -> None:
+        digest = sha256_bytes(canonical_json([work, behind]).encode())[:16]
+        self._path = (folder or paths.cache("unfinished")) / f"{digest}.jsonl"
+        self._path.touch()
+        self._pieces: dict[str, Any] = {}
+        for line in self._path.read_bytes().splitlines():
+            with suppress(ValueError, TypeError):  # torn, or empty
+                self._pieces |= [json.loads(line)]
+
+    def piece(self, name: str, make: Callable[[], Any]) -> Any:
+        """What ``make()`` gives (anything that JSON can hold), made once for a name."""
+        if name not in self._pieces:
+            line = json.dumps([name, make()])
+            with open(self._path, "ab") as stream:
+                # What a kill tore off ends before this line, and is passed over.
+                stream.write(f"\n{line}\n".encode())
+            self._pieces[name] = json.loads(line)[1]
+        return self._pieces[name]
+
+    def end(self) -> None:
+        """All of it is kept elsewhere by now: forget the pieces."""
+        self._path.unlink(missing_ok=True)

@@ -11,7 +11,6 @@ nothing stale; changing a formula does. ``data`` is a hash of the registered fil
 from __future__ import annotations
 
 import ast
-import io
 import json
 import lzma
 import os
@@ -95,7 +94,7 @@ def _hashes_of(text: bytes) -> list[str]:
     tree = _DropDocstrings().visit(ast.parse(text))
     imports = (ast.Import, ast.ImportFrom)
     doing = [ast.dump(node) for node in tree.body if not isinstance(node, imports)]
-    return [files.sha256_bytes(what.encode()) for what in doing if "id='__all__'" not in what]
+    return [files.sha256_bytes(what.encode()) for what in doing]
 
 
 class _DropDocstrings(ast.NodeTransformer):
@@ -192,12 +191,10 @@ def write_result(
     ``data_hash``); ``settings`` are kept as given.
     A table of more than ``LARGE`` bytes becomes ``<name>.csv.xz``, the same bytes every time.
     """
-    _, ending = _write(table, name, profile, _origin(profile, code, data, **settings))
-    return paths.results(profile) / (name + ending)
+    return _write(table, name, profile, _origin(profile, code, data, **settings))
 
 
-def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> tuple[bytes, str]:
-    """Write a result and its manifest; the bytes, and how the file's name ends."""
+def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> Path:
     for column, values in table.select_dtypes("number").items():
         infinite = np.isinf(values)
         if infinite.any():
@@ -222,7 +219,7 @@ def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> tuple[
     # that a kill in between leaves no file that counts as complete.
     files.manifest_path(old).unlink(missing_ok=True)
     old.unlink(missing_ok=True)
-    return content, path.name.removeprefix(name)
+    return path
 
 
 def named(settings: dict) -> str:
@@ -270,20 +267,12 @@ def make_all_or_reuse(
     As ``make_or_reuse``; ``make`` gives a table for each of ``names``, or it is a KeyError.
     """
     wanted = _origin(profile, **origin)  # before it is made: what is behind it may be edited
-    k = wanted.get("k", USUAL_K)
-    kept = {}
-    for name in names:
-        content, ending, manifest = _whole(paths.results(profile), name)
-        if _holds(manifest, wanted):
-            kept[name] = _table(content, ending, k)
-    if len(kept) < len(names):
+    found = {name: _stored(paths.results(profile), name) for name in names}
+    stored = {name: path for name, (path, manifest) in found.items() if _holds(manifest, wanted)}
+    if len(stored) < len(names):
         made = make()
-        # Not read from the folder, where another run may have written meanwhile.
-        kept = {
-            name: _table(*_write(made[name], name, profile, wanted), k)  # as it is on file
-            for name in names
-        }
-    return kept
+        stored = {name: _write(made[name], name, profile, wanted) for name in names}
+    return {name: _read(stored[name], wanted.get("k", USUAL_K)) for name in names}
 
 
 _as_committed = False
@@ -332,17 +321,6 @@ def _compared(settings: dict) -> dict:
     return {name: value for name, value in settings.items() if name not in _ASIDE}
 
 
-def _whole(folder: Path, name: str) -> tuple[bytes, str, dict | None]:
-    """The bytes of a result, how its name ends, and its manifest; None where it is incomplete."""
-    path, manifest = _stored(folder, name)
-    if manifest is None:
-        return b"", path.suffix, None
-    content = path.read_bytes()
-    if files.sha256_bytes(content) != manifest["sha256"]:
-        manifest = None  # replaced since its manifest was read
-    return content, path.suffix, manifest
-
-
 def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
     """A result's file and manifest, whether it is packed or not; no manifest if incomplete."""
     plain = folder / f"{name}.csv"
@@ -353,21 +331,13 @@ def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
     return plain, None
 
 
-def _table(content: bytes, ending: str, k: int = USUAL_K) -> pd.DataFrame:
+def _read(path: Path, k: int) -> pd.DataFrame:
     """A result as it was: ids stay text (0007 is no number), and "N/A" is a text too."""
-    if ending.endswith(".xz"):
-        content = lzma.decompress(content)
-    columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
+    columns = pd.read_csv(path, nrows=0).columns
     texts = {column: str for column in columns if column in TEXTS}
     # A text may hold a carriage return, which does not end a row here: write_result ends none so.
-    table = pd.read_csv(
-        io.BytesIO(content),
-        dtype=texts,
-        keep_default_na=False,
-        na_values=[""],
-        lineterminator="\n",
-    )
-    return _renamed(table, k, USUAL_K)
+    options = {"keep_default_na": False, "na_values": [""], "lineterminator": "\n"}
+    return _renamed(pd.read_csv(path, dtype=texts, **options), k, USUAL_K)
 
 
 def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd.DataFrame, dict]:
@@ -376,14 +346,14 @@ def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd
     FileNotFoundError, with the command that makes it, when it is missing or incomplete.
     """
     folder = paths.committed(profile) if committed else paths.results(profile)
-    content, ending, manifest = _whole(folder, name)
+    path, manifest = _stored(folder, name)
     if manifest is None:
         raise FileNotFoundError(
             f"{paths.shown(folder / name)}.csv is missing or does not match its manifest; "
             f"run: make figures PROFILE={profile}"
         )
-    k = manifest["settings"].get("k", USUAL_K)
-    return _table(content, ending, k), manifest["settings"]
+    settings = manifest["settings"]
+    return _read(path, settings.get("k", USUAL_K)), settings
 
 
 # comparing: what make check and the log of reproductions ask

@@ -252,20 +252,15 @@ def in_parallel(
     token = _STOP.set(stop)
     pool = ThreadPoolExecutor(workers)
     try:
-        try:
-            jobs = [pool.submit(copy_context().run, fn, item) for item in items]
-            for job in tqdm(as_completed(jobs), label, len(jobs), disable=not progress):
-                job.result()
-            return [job.result() for job in jobs]
-        except KeyboardInterrupt:
-            stop.set()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-    except KeyboardInterrupt:  # it may come while others end after an error
+        jobs = [pool.submit(copy_context().run, fn, item) for item in items]
+        for job in tqdm(as_completed(jobs), label, len(jobs), disable=not progress):
+            job.result()
+        return [job.result() for job in jobs]
+    except KeyboardInterrupt:
         stop.set()
         raise
     finally:
+        pool.shutdown(cancel_futures=True)
         _STOP.reset(token)
 
 

@@ -23,8 +23,8 @@ from functools import lru_cache
 from threading import Event, Thread
 from typing import Any
 
+from lib.base.command import redacted, refuse_broken_passwords
 from lib.base.files import canonical_json
-from lib.base.secrets import redacted, refuse_broken_passwords
 from lib.llm.chat import ChatModel, LLMError, Message, Reply, sample_seed, wait_for
 from lib.llm.replies import part
 

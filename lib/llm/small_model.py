@@ -7,10 +7,7 @@ this one file and never imported; ``xllamacpp`` serves them in this process on a
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import urllib.request
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -65,42 +62,3 @@ def _server():
         pool.n_threads = max(1, min((os.cpu_count() or 2) // 2, 8))
     atexit.register(_server.cache_clear)
     return xllamacpp.Server(params)
-
-
-@dataclass(frozen=True)
-class Generated:
-    """One reply with the engine's own count of tokens; ``reason`` is stop or length."""
-
-    text: str
-    reason: str
-    prompt_tokens: int
-    output_tokens: int
-
-
-class SmallEngine:
-    """The bundled SmolLM2, whatever model is asked for; counts are those of llama.cpp's timings."""
-
-    def __init__(self) -> None:
-        self._url = small_model().base_url.removesuffix("/v1")
-
-    def _post(self, path: str, body: dict) -> dict:
-        head = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._url + path, json.dumps(body).encode(), head)
-        with urllib.request.urlopen(request, timeout=3600) as answer:
-            return json.load(answer)
-
-    def count(self, messages: list[dict]) -> int:
-        """See the class."""
-        return self.tokens(self._post("/apply-template", {"messages": messages})["prompt"])
-
-    def tokens(self, text: str) -> int:
-        """Tokens of a text; marks of the chat template are one each."""
-        return len(self._post("/tokenize", {"content": text, "parse_special": True})["tokens"])
-
-    def generate(self, body: dict) -> Generated:
-        """See the class."""
-        answer = self._post("/v1/chat/completions", body)
-        (choice,), spent = answer["choices"], answer["timings"]
-        read = spent["cache_n"] + spent["prompt_n"]
-        text, reason = choice["message"]["content"] or "", choice["finish_reason"]
-        return Generated(text, reason, read, spent["predicted_n"])

@@ -10,7 +10,7 @@ from lib.datasets import Question
 from lib.embed import Tower
 from lib.llm.chat import ask_json, sample_seed
 from lib.llm.prompts import load_prompt
-from lib.llm.quotes import checked, quoted, with_words
+from lib.llm.replies import checked, quoted, with_words
 from lib.methods import base
 from lib.methods.base import Budget, Expansion, Search, Sparse
 from lib.query_spec import Hypotheses, Text

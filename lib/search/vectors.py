@@ -16,8 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from lib.base import paths
-from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
-from lib.base.rows import CheckedRows
+from lib.base.files import (
+    CheckedRows,
+    atomic_write,
+    canonical_json,
+    read_manifest,
+    sha256_bytes,
+    write_manifest,
+)
 from lib.embed import Encoder, Item, Tower
 
 _CHUNK = 512  # rows between two movements of the progress bar

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from lib.base.files import canonical_json, sha256_bytes
 from lib.llm.chat import sample_seed
-from lib.llm.small_model import Generated, SmallEngine
+from tools.measure_needs import Generated, SmallEngine
 
 
 class Engine(Protocol):

@@ -23,9 +23,9 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 from xml.etree.ElementTree import Element
 
+from lib.base.command import redacted
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.base.paths import cache
-from lib.base.secrets import redacted
 from lib.data.passages import parse_xml, tidy
 from lib.studies.evidence.queries import Query
 from lib.studies.evidence.records import UNKNOWN, Evidence, Need, inner_text

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from lib.base.files import Unfinished
 from lib.base.provenance import code_hash, data_hash, make_or_reuse
-from lib.base.rows import Unfinished
 from lib.benchmarks.base import Benchmark
 from lib.data.looks import note_look
 from lib.profiles import Profile

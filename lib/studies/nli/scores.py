@@ -12,8 +12,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from lib.base import paths
-from lib.base.files import canonical_json, sha256_bytes
-from lib.base.rows import CheckedRows
+from lib.base.files import CheckedRows, canonical_json, sha256_bytes
 from lib.embed import Encoder
 from lib.studies.nli.models import Backend, Pairs
 
