@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,7 @@ from lib.methods import METHODS, Budget, Hypotheses, Text
 from lib.methods.base import Expansion, question_alone
 from lib.methods.chr import CHR
 from lib.plots import caption, figures, plot_curves
-from lib.plots.labels import COLOURS, colour_of, label_of, method_label
+from lib.plots.labels import COLOURS, label_of, method_label
 from lib.profiles import load_profile, methods_of
 from lib.query_spec import DRAWS, SearchSpec
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
@@ -861,7 +860,6 @@ class Advised:
     needs_llm: bool = True
     options_visible: bool = False
     max_tokens: int = 77
-    colour: ClassVar[str] = "#123456"
 
     def budget(self) -> Budget:
         """One request for one text."""
@@ -915,7 +913,6 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(own_folder
     planned = lab.plan().set_index("who").loc["expand: advised"]
     assert planned.tolist() == [6, 6 * 77]
     assert not lab.visible["advised"] and lab.visible["chr+rotation"]
-    assert colour_of("advised") == Advised.colour
     right = table1[table1["metric"] == "accuracy"]
     figure = figures.plot_methods(right, "accuracy", "", 0.4)
     assert "advised" in {t.get_text() for t in figure.axes[0].get_yticklabels()}

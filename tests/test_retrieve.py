@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import index_build, methods
+from lib import index_build
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.methods import METHODS, Expansion, Fusion, Hypotheses, SearchSpec, Sparse, Text
-from lib.methods.base import Taken
+from lib.methods.base import Taken, register
 from lib.methods.postprocess import Filter, Rerank
 from lib.run import RUN_COLUMNS, Retriever, expand_all, run_retrieval
 from lib.search.bm25 import BM25Index
@@ -325,9 +325,8 @@ def test_a_method_that_gives_no_expansion_is_named_with_the_question(fault):
     "numbers", "An own method gives nothing or an empty text, or has a name that is taken"
 )
 def test_two_methods_of_one_name_are_refused(fault):
-    both = (METHODS["chr"], Given((), name="chr"))
     with pytest.raises(ValueError, match="two methods are called 'chr'") as error:
-        methods._by_name(both)
+        register(Given((), name="chr"))
     fault.came(said=error.value)
 
 
