@@ -327,6 +327,8 @@ def test_a_reply_broken_twice_fails_the_question_and_one_repaired_is_flagged(bro
         mended = METHODS[name].expand(QUESTION, Script(broken, GOOD), no_search)
         assert mended.trace["repaired"] and mended.trace["error"] == ""
         assert mended.request.texts[0].text == mended.trace["H_plus"] == "It is gout."
+        silent = METHODS[name].expand(QUESTION, Script(GOOD.replace("It is gout", "..")), no_search)
+        assert silent.request is None and silent.trace["error"] == "H_plus is empty"
 
 
 # the vector that is searched with, by hand -----------------------------------------------------
@@ -506,6 +508,13 @@ def test_the_redundancy_filter_shows_what_was_not_at_the_top_before(top, ranking
     ).trace
     shown = [[pid for pid, _ in r["shown"]] for r in trace["rounds"]]
     assert shown == filtered(rankings, top) and shown[0] == rankings[0][:top]
+
+
+def test_what_was_cut_while_still_thinking_is_no_text():
+    for thinking in ("prompted", "none"):
+        method = replace(METHODS["thinkqe"], thinking=thinking)
+        request = method.expand(QUESTION, Script(end="length"), no_search).request
+        assert (request is None) == (thinking == "prompted")
 
 
 def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
