@@ -1,4 +1,4 @@
-"""Encode slowly into a cache folder, one text at a time: the child that test_vectors.py kills.
+"""Encode slowly into a cache folder, one text at a time: the child that test_embed.py kills.
 
 Usage: python tests/kill_embed.py FOLDER SECONDS_PER_TEXT
 """
