@@ -298,9 +298,9 @@ def test_statpearls_are_cut_by_the_rule_of_medrag():
 
 def test_a_short_paragraph_starts_a_passage_when_the_one_before_is_full():
     # MedRAG adds the two lengths without the space between, so a passage may reach 1,000.
-    body = "".join(f"<p>{'w' * n}</p>" for n in (850, 149, 1, 900, 99, 300))
+    body = "".join(f"<p>{'w' * n}</p>" for n in (850, 149, 1, 900, 100, 300))
     data = f"<x><title>T</title><sec><title>S</title>{body}</sec></x>".encode()
-    assert [len(p.text) for p in cut_statpearls("a", data)] == [1000, 1, 1000, 300]
+    assert [len(p.text) for p in cut_statpearls("a", data)] == [1000, 1, 900, 100, 300]
 
 
 def test_statpearls_archive(tmp_path):
