@@ -122,10 +122,7 @@ class ModelEncoder:
         batch_size: int | None = None,
         adapter: Path | None = None,
     ):
-        if isinstance(device, str):
-            self.devices = [device]
-        else:
-            self.devices = list(device or _gpus() or ["cpu"])
+        self.devices = [device] if isinstance(device, str) else list(device or _gpus() or ["cpu"])
         on_gpu = self.devices[0].startswith("cuda")
         self._precision = precision or ("float16" if on_gpu else "float32")
         if self._precision not in ("float32", "bfloat16", "float16"):

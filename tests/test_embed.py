@@ -25,7 +25,7 @@ from lib import embed, model_files
 from lib.base.files import read_manifest, sha256_file
 from lib.embed import HashEncoder, load_encoder
 from lib.model_files import minilm_folder
-from lib.search.rerank import PairScorer, load_reranker
+from lib.search.rerank import PairScorer
 from lib.search.vectors import encode_cached, encode_small
 from tests.ctrl_c import interrupted
 from tests.kill_embed import TEXTS as MANY
@@ -257,10 +257,8 @@ def test_names_that_are_none_are_refused_and_an_unreachable_hub_is_named(monkeyp
         load_encoder("minilm-l6")
     with pytest.raises(ValueError, match="unknown precision"):
         load_encoder("minilm", precision="int8")
-    with pytest.raises(ValueError, match="'best'.*medcpt.*minilm"):
-        load_reranker("best")
     with pytest.raises(FileNotFoundError, match="no adapter 'nobody'"):
-        load_reranker("minilm+nobody")
+        load_encoder("minilm+nobody")
 
 
 def test_hashing_is_signed_buckets_of_words_and_refuses_a_text_without_any():

@@ -31,6 +31,7 @@ SOURCES = ("pubmed", "textbooks", "wikipedia", "statpearls")
 _TOKENS = {"pubmed": 296, "textbooks": 182, "wikipedia": 162}  # mean of a passage, by MedRAG
 _BYTES_PER_TOKEN = 9.3  # in the hub's files, which hold each text twice: textbooks are 212 MB
 _STATPEARLS_BYTES = 1.6e9
+_DIM = 768
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Estimate:
     download_gb: float
 
 
-def estimate(source: str, dim: int = 768) -> Estimate:
-    """Size of a source before anything is downloaded; print it and ask before you start."""
+def estimate(source: str) -> Estimate:
+    """Size of a source before anything is downloaded, with MedCPT's 768 numbers a passage."""
     rows = CORPORA[source].passages
     if source in _TOKENS:
         download_bytes = rows * _TOKENS[source] * _BYTES_PER_TOKEN
@@ -54,8 +55,8 @@ def estimate(source: str, dim: int = 768) -> Estimate:
     return Estimate(
         source,
         rows,
-        float32_gb=round(rows * dim * 4 / 1e9, 2),
-        float16_gb=round(rows * dim * 2 / 1e9, 2),
+        float32_gb=round(rows * _DIM * 4 / 1e9, 2),
+        float16_gb=round(rows * _DIM * 2 / 1e9, 2),
         download_gb=round(download_bytes / 1e9, 2),
     )
 
