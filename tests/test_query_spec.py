@@ -23,6 +23,7 @@ from lib.embed import HashEncoder
 from lib.methods import Fusion, Hypotheses, SearchSpec, Sparse, Text
 from lib.query_spec import DRAWS, Form, Space, with_random_mimics
 from lib.run import Retriever
+from lib.search import scoring, whitening
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 
@@ -78,11 +79,11 @@ def moved(spec: SearchSpec, vectors: np.ndarray) -> np.ndarray:
         return vectors
     if spec.space == "centred":
         return unit(vectors - DOCS.mean(axis=0))
-    return unit((vectors - DOCS.mean(axis=0)) @ whitening(spec.shrink))
+    return unit((vectors - DOCS.mean(axis=0)) @ inverse_root(spec.shrink))
 
 
 @cache
-def whitening(rho: float) -> np.ndarray:
+def inverse_root(rho: float) -> np.ndarray:
     return fractional_matrix_power(shrunk(DOCS, rho), -0.5)
 
 
@@ -235,6 +236,10 @@ EVERYONE = tuple(h.of("target")[0] for h in ASKED.values())
 def retriever(tmp_path_factory) -> Retriever:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_CACHE", str(tmp_path_factory.mktemp("specs")))
+        # Blocks of a few passages, fewer where questions have many vectors.
+        patch.setattr(scoring, "BLOCK", 7)
+        patch.setattr(scoring, "PRODUCTS", 100)
+        patch.setattr(whitening, "BLOCK", 7)
         index = DenseIndex([DOCS[:25].astype(np.float32), DOCS[25:].astype(np.float32)], IDS)
         plain = Retriever(index, Cone(), None, BM25Index.build(TEXTS, IDS))
         yield plain.with_hub_queries(ASKED.values())
