@@ -136,6 +136,16 @@ INDEX = index_of(DOCS).subset(np.arange(80) % 10 != 0)
 """Without every tenth passage."""
 
 
+def test_the_margin_rule_is_the_minimum_of_two_forms():
+    plus, minus = DOCS @ H.T, DOCS @ MIMICS[:, 0].T
+    lam = np.linspace(0, 2, 9)
+    for margin in (0.0, 0.3, -0.2):
+        vectors, offsets = contrast.margin_forms(H, MIMICS[:, 0], lam, margin)
+        found = (vectors @ DOCS.T + offsets[..., None]).min(axis=1).T
+        want = plus - lam * np.maximum(0, minus - plus + margin)
+        assert np.allclose(found, want, atol=1e-6)
+
+
 @given(st.integers(0, 10**6), st.floats(0, 2), st.integers(1, 5))
 @settings(max_examples=40)
 def test_certified_candidates_give_what_scoring_every_passage_gives(seed, lam, k):

@@ -197,9 +197,8 @@ def test_medrag_records():
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_what_is_not_a_record_is_refused_by_name():
+    for line, message in (
         (b"version https://git-lfs.github.com/spec/v1\n", r"a\.jsonl is a Git LFS.*git lfs pull"),
         (b'{"id": "1", "title"', r"a\.jsonl, line 2: no record.*mend the line"),
         (b'{"id": "a", "content": "x"}', r"line 2.*title"),
@@ -207,11 +206,9 @@ def test_medrag_records():
         (b"[1]", "line 2: no record"),
         (b'{"id": "a", "title": "t", "content": "Sj\xf6gren"}', "line 2.*utf-8"),
         (b'{"id": "a", "title": "t", "content": "\\ud83d"}', "line 2.*surrogates"),
-    ],
-)
-def test_what_is_not_a_record_is_refused_by_name(line, message):
-    with pytest.raises(DownloadError, match=message):
-        list(read_records("textbooks", [records(GOOD), line], "a.jsonl"))
+    ):
+        with pytest.raises(DownloadError, match=message):
+            list(read_records("textbooks", [records(GOOD), line], "a.jsonl"))
 
 
 def chunk_of(folder: Path, source: str = "textbooks") -> Path:
@@ -250,6 +247,12 @@ def test_a_local_copy_that_is_changed_in_place_is_read_again(own_folders, monkey
     reads = []
     monkeypatch.setattr(index_build, "load_passages", lambda *given: reads.append(given))
     assert corpus_store(["textbooks"]).content == second.content and not reads
+
+
+def test_of_a_limited_corpus_what_is_to_be_kept_stays(own_folders):
+    few = set(corpus_store(["ddx-mini"], 7).ids())
+    out = next(p.pid for p in corpus_store(["ddx-mini"]) if p.pid not in few)
+    assert set(corpus_store(["ddx-mini"], 7, lambda: {out}, kept=out).ids()) == few | {out}
 
 
 def test_medrag_from_the_hub_one_file_at_a_time(tmp_path, monkeypatch):
