@@ -64,12 +64,13 @@ NEIGHBOURS = {
 
 
 @pytest.mark.mirror
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", SIZES)
 def test_every_question_set_keeps_the_contract(name, mirror, cached):
     questions = load_questions(name)
     qids = [q.qid for q in questions]
     assert len(questions) == SIZES[name] == len(set(qids))
-    assert Counter(q.answer for q in questions) == ANSWERS[name]
+    if name in ANSWERS:
+        assert Counter(q.answer for q in questions) == ANSWERS[name]
     for q in questions:
         assert q.text and all(q.options.values()) and list(q.options) == sorted(q.options)
         assert q.dataset == name and q.text == q.text.strip() and "  " not in q.text
@@ -82,7 +83,8 @@ def test_every_question_set_keeps_the_contract(name, mirror, cached):
         start = qids.index(run[0])
         assert qids[start : start + 3] == run
     labels = question_sets([name], n=20)
-    assert all(len(asked) == 20 and asked == sampled(asked, 20) for asked in labels.values())
+    for asked in labels.values():
+        assert len(asked) <= 20 and asked == sampled(asked, 20)
     assert not any(q.split == "dev" for asked in labels.values() for q in asked)
 
 
