@@ -151,7 +151,7 @@ def test_the_margin_rule_is_the_minimum_of_two_forms():
 def test_certified_candidates_give_what_scoring_every_passage_gives(seed, lam, k):
     """Forms have offsets and differ in number from question to question."""
     docs, h, mimics = some(seed, 90, 6), some(seed + 1, 4, 6), some(seed + 2, 4, 3, 6)
-    offsets = np.array([0.0, 0.2, -0.3])
+    offsets = np.array([0.3, 0.5, 0.1])
     vectors = contrast.max_mimic_forms(h, mimics, lam)
     forms = [LinearForms(v[: i % 3 + 1], offsets[: i % 3 + 1]) for i, v in enumerate(vectors)]
     index, shallow = index_of(docs), search_certified(index_of(docs), forms, k, candidates=k)

@@ -132,10 +132,9 @@ def by_length(pairs) -> np.ndarray:
 
 RAG2_WHOLE = RAG2(reranker=by_length, judge=by_length, threshold=-45.0)
 GENERATED = load_profile("mini").generated
-EVERY = {
-    **METHODS,
-    "rag2": RAG2_WHOLE,
-    "differential": Differential(),
+EVERY = {**METHODS, "rag2": RAG2_WHOLE, "differential": Differential()}
+ASKING = [name for name, method in EVERY.items() if method.needs_llm]
+SETTINGS = {name: EVERY[name] for name in ASKING} | {
     "csqe, single call": replace(METHODS["csqe"], mode="single_call", samples=1),
     "csqe, three samples": replace(METHODS["csqe"], samples=3, depth=1, words=7),
     "thinkqe, two rounds": replace(METHODS["thinkqe"], rounds=2, samples=1, shown=1),
@@ -143,7 +142,6 @@ EVERY = {
     "query2doc, no examples": replace(METHODS["query2doc"], shots=0, max_tokens=512),
     "a profile's": methods_of(replace(load_profile("mini"), **GENERATED))["csqe"],
 }
-ASKING = [name for name, method in EVERY.items() if method.needs_llm]
 
 
 @pytest.fixture(params=EVERY)
@@ -207,9 +205,9 @@ def test_odd_questions_break_nothing_and_silence_fails_the_question(method, retr
     assert run.empty and traces["q1"]["error"] and traces["q1"]["replies"]
 
 
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_budget_is_what_is_really_asked_and_a_trace_has_every_reply(name):
-    method = EVERY[name]
+    method = SETTINGS[name]
     budget, llm = method.budget(), Script(end="length")
     many = [(f"d{i}", f"marked{i} " + "word " * 300) for i in range(40)]
     trace = method.expand(QUESTION, llm, lambda request, k: many[:k]).trace
@@ -409,29 +407,24 @@ def test_fusion_is_two_rankings_twice_as_deep_merged_by_reciprocal_rank(retrieve
     assert (options["n"], options["max_tokens"]) == (1, 300)
 
 
-def test_csqe_asks_two_prompts_for_two_samples_each_about_the_first_documents():
+def test_csqe_asks_two_prompts_and_the_second_shows_the_first_words_of_the_first_documents():
     searched = []
 
     def search(request, k):
         searched.append((request, k))
         return [(f"d{i}", f"text{i} " + "word " * 300) for i in range(k)]
 
-    csqe = METHODS["csqe"]
     llm = Script("p1", "p2", "none", '"x"')
-    trace = csqe.expand(QUESTION, llm, search).trace
-    assert searched == [(Hypotheses((Text(Q, 1.0, "query", "question"),)), 10)]
-    roles = [[m["role"] for m in messages] for messages in llm.asked]
-    assert roles == [["system", "user"], ["system", "user", "assistant", "user"]]
+    trace = METHODS["csqe"].expand(QUESTION, llm, search).trace
     shown = [text for _, text in trace["documents"]]
     assert [len(text.split()) for text in shown] == [128] * 10
-    listed = llm.asked[1][-1]["content"]
-    assert all(f"[{i}] {text}" in listed for i, text in enumerate(shown, 1))
-    assert not any(text in llm.asked[0][-1]["content"] for text in shown)
+    for i, text in enumerate(shown, 1):
+        assert f"[{i}] {text}" in llm.asked[1][-1]["content"]
+        assert text not in llm.asked[0][-1]["content"]
     assert (trace["passages"], trace["extracts"]) == (["p1", "p2"], ["", "x"])
     assert (trace["empty_passages"], trace["empty_extracts"], trace["found_share"]) == (0, 1, 0.0)
-
-    replace(csqe, first_stage="bm25", depth=4).expand(QUESTION, Script(), search)
-    assert searched[1] == (Sparse(Q), 4)
+    replace(METHODS["csqe"], first_stage="bm25", depth=4).expand(QUESTION, Script(), search)
+    assert searched == [(Hypotheses((Text(Q, 1.0, "query", "question"),)), 10), (Sparse(Q), 4)]
 
 
 def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
@@ -439,11 +432,8 @@ def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
     failed = single.expand(QUESTION, Script('{"passage": "a"}', '{"sentences": []}'), no_search)
     assert failed.request is None and failed.trace["error"] and len(failed.trace["replies"]) == 2
     mended = single.expand(QUESTION, Script("sorry", BOTH), no_search)
-    assert mended.trace["repaired"] and [t.role for t in mended.request.texts] == [
-        "question",
-        "passage",
-        "extract",
-    ]
+    roles = [t.role for t in mended.request.texts]
+    assert mended.trace["repaired"] and roles == ["question", "passage", "extract"]
     bare = single.expand(QUESTION, Script('{"passage": "a", "sentences": []}'), no_search)
     assert [t.role for t in bare.request.texts] == ["question", "passage"]
 
@@ -499,7 +489,7 @@ def filtered(rankings: list[list[str]], top: int) -> list[list[str]]:
 
 
 @given(st.integers(1, 5), st.lists(st.permutations("abcdefghijklmnop"), min_size=1, max_size=5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_redundancy_filter_shows_what_was_not_at_the_top_before(top, rankings):
     turns = iter(rankings)
     thinkqe = replace(METHODS["thinkqe"], rounds=len(rankings), shown=top)
@@ -530,13 +520,9 @@ def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
     first = [("question", 0.25, Q), ("expansion", 0.375, "gout a"), ("expansion", 0.375, "toe b")]
     assert searched == [[("question", 1.0, Q)], first, first]
     assert [t.text for t in expansion.request.texts] == [Q, "gout a", "toe b", "sepsis c", "gout d"]
-    assert [(o["n"], o["temperature"]) for o in llm.options] == [(2, 0.7)] * 3
     trace = expansion.trace
-    assert trace["empty"] == 2 and [r["texts"] for r in trace["rounds"]] == [
-        ["gout a", "toe b"],
-        ["", ""],
-        ["sepsis c", "gout d"],
-    ]
+    assert trace["empty"] == 2
+    assert [r["texts"] for r in trace["rounds"]] == [said[:2], said[2:4], said[4:]]
     for messages, round_ in zip(llm.asked, trace["rounds"], strict=True):
         listed = [f"[{i}] {text}" for i, (_, text) in enumerate(round_["shown"], 1)]
         assert "\n".join(listed) in messages[-1]["content"]
