@@ -477,8 +477,8 @@ def test_what_is_missing_is_said_before_it_is_encoded(tmp_path, capsys):
     out, err = capsys.readouterr()
     heard = [line for line in err.splitlines() if "missing" in line]
     assert heard == [
-        "passages: 1 of 1 shards missing, 0.000 GB",
-        "passages: 2 of 3 shards missing, 0.000 GB, 600 texts, about 0.1 min",
+        "passages: 1 of 1 shards missing, 300 texts, 0.000 GB",
+        "passages: 2 of 3 shards missing, 600 texts, 0.000 GB",
     ]
     assert out == "" and "100%" in err
 
