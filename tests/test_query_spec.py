@@ -95,26 +95,26 @@ def chosen(h: Hypotheses) -> list[Text]:
     return mimics if h.spec.form in ("mean", "max", "softmax", "lda") else mimics[:1]
 
 
+def at(h: Hypotheses, text: Text) -> np.ndarray:
+    return moved(h.spec, vector_of(text.text, text.tower))
+
+
 def dense_scores(h: Hypotheses, hub_queries: Sequence[Text] = ()) -> np.ndarray:
     """S(d) of every passage, (N,), from the definition of its form."""
     spec, docs = h.spec, moved(h.spec, DOCS)
-
-    def near(text: Text) -> np.ndarray:
-        return docs @ moved(spec, vector_of(text.text, text.tower))
-
-    (asked,) = [t for t in h.texts if t.role == "question"]
+    question = docs @ at(h, *[t for t in h.texts if t.role == "question"])
     if spec.form == "question":
-        return near(asked)
-    plus = sum(t.weight * near(t) for t in h.texts if t.role != "mimic" and t.weight)
-    added = spec.question_weight * near(asked)
+        return question
+    target = sum(t.weight * at(h, t) for t in h.texts if t.role != "mimic" and t.weight)
+    plus = docs @ target
+    added = plus + spec.question_weight * question
     if spec.form == "csls":
-        cosines = np.array([near(text) for text in hub_queries])
-        return plus + added - spec.lam * np.sort(cosines, axis=0)[-10:].mean(axis=0)
+        cosines = np.array([docs @ at(h, text) for text in hub_queries])
+        return added - spec.lam * np.sort(cosines, axis=0)[-10:].mean(axis=0)
     if not spec.lam:
-        return plus + added
-    minus = np.array([near(t) for t in chosen(h)])
-    if spec.rotation:
-        minus = (docs @ turned(h))[None]
+        return added
+    mimics = np.array([turned(h)] if spec.rotation else [at(h, t) for t in chosen(h)])
+    minus = mimics @ docs.T
     match spec.form:
         case "single":
             worst = minus[0]
@@ -126,22 +126,10 @@ def dense_scores(h: Hypotheses, hub_queries: Sequence[Text] = ()) -> np.ndarray:
             worst = spec.tau * np.log(np.exp(minus / spec.tau).mean(axis=0))
         case "margin":
             worst = np.maximum(0, minus[0] - plus + spec.margin)
-        case "lda":
-            return plus + added + spec.lam * (docs @ lda_direction(h, docs))
-    return plus + added - spec.lam * worst
-
-
-def written_vector(h: Hypotheses) -> np.ndarray:
-    own = [t for t in h.texts if t.role != "mimic" and t.weight]
-    return sum(t.weight * moved(h.spec, vector_of(t.text, t.tower)) for t in own)
-
-
-def lda_direction(h: Hypotheses, docs: np.ndarray) -> np.ndarray:
-    """Fisher's direction in the space that is searched."""
-    mimics = [moved(h.spec, vector_of(t.text, t.tower)) for t in chosen(h)]
-    mean = turned(h) if h.spec.rotation else np.mean(mimics, axis=0)
-    inverse = np.linalg.inv(shrunk(docs, h.spec.shrink))
-    return unit(inverse @ (written_vector(h) - mean))
+        case "lda":  # Fisher's direction in the space that is searched, which is added
+            inverse = np.linalg.inv(shrunk(docs, spec.shrink))
+            worst = -(docs @ unit(inverse @ (target - mimics.mean(axis=0))))
+    return added - spec.lam * worst
 
 
 def turned(h: Hypotheses) -> np.ndarray:
@@ -149,9 +137,7 @@ def turned(h: Hypotheses) -> np.ndarray:
     strangers = [t for t in h.texts if t.role == "mimic" and t.kind == "stranger"]
     stranger = strangers[h.spec.draw % len(strangers)]
     (target,) = [t for t in h.texts if t.role == "target"]
-    plus, minus, other = (
-        moved(h.spec, vector_of(t.text, t.tower)) for t in (target, chosen(h)[0], stranger)
-    )
+    plus, minus, other = (at(h, t) for t in (target, chosen(h)[0], stranger))
     cosine = plus @ minus
     return cosine * plus + math.sqrt(1 - cosine**2) * unit(other - (plus @ other) * plus)
 
