@@ -19,7 +19,6 @@ import json
 import random
 import re
 import string
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,8 +31,6 @@ from lib.data.passages import tidy
 
 MOST_OPTIONS = 5
 """Options of a question at most."""
-
-SIZES = {"mmlu": 1089, "medqa": 1273, "bioasq": 618, "medmcqa": 4183, "pubmedqa": 500}
 
 _tidy_lines = partial(tidy, keep_lines=True)
 """Cleaned text whose line breaks stay, as in the laboratory tables of exam questions."""
@@ -65,44 +62,50 @@ class Question:
     check: str = ""
 
 
-def load_questions(name: str, n: int | None = None, seed: int = 0) -> list[Question]:
-    """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa" or "ddx-mini".
+_Reader = Callable[[], Iterable[Question]]
+SIZES: dict[str, int] = {}
+"""How many questions each set has, as MIRAGE reports it."""
+_READERS: dict[str, _Reader] = {}
 
-    ``n`` asks for a random subset, sorted by id, that depends on nothing but the ids, ``n`` and
-    ``seed`` (see ``sampled``). Raises ValueError when the files do not hold the number of questions
-    that MIRAGE reports, two of one id, or fewer than ``n``.
+
+def question_set(name: str, size: int) -> Callable[[_Reader], _Reader]:
+    """Declare that the function below reads a question set: it can be loaded and named in profiles.
+
+    ``size`` is how many questions it has; a file with another number is refused.
     """
-    if name not in _LOADERS:
-        raise ValueError(f"no question set {name!r}; known: {', '.join(_LOADERS)}")
-    questions = list(_LOADERS[name]())
-    if len(questions) != SIZES.get(name, len(questions)):
+
+    def declared(read: _Reader) -> _Reader:
+        SIZES[name], _READERS[name] = size, read
+        return read
+
+    return declared
+
+
+def load_questions(name: str) -> list[Question]:
+    """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa", "ddx-mini" or your own set.
+
+    Raises ValueError for another number of questions than declared, two of one id, more than five
+    options (prompts and readers know A to E alone), or an answer that is none of them.
+    """
+    if name not in _READERS:
+        raise ValueError(f"no question set {name!r}; known: {', '.join(_READERS)}")
+    questions = list(_READERS[name]())
+    if len(questions) != SIZES[name]:
         raise ValueError(f"{name}: found {len(questions)} questions, expected {SIZES[name]}")
-    counts = Counter(q.qid for q in questions)
-    if repeated := [qid for qid, count in counts.items() if count > 1]:
-        raise ValueError(f"{name}: question {repeated[0]!r} stands twice; each would count twice")
-    _check_options(name, questions)
-    if n is None:
-        return questions
-    if not 0 < n <= len(questions):
-        raise ValueError(f"n={n}: {name} has {len(questions)} questions")
-    return sampled(questions, n, seed)
-
-
-def _check_options(name: str, questions: Iterable[Question]) -> None:
-    """ValueError for the first question with too many options, or an answer that is none of them.
-
-    Prompts and readers know the options A to E alone; an answer that is none is wrong for all.
-    """
+    seen: set[str] = set()
     for question in questions:
-        options = question.options
-        fault = ""
-        if len(options) > MOST_OPTIONS:
+        options, fault = question.options, ""
+        if question.qid in seen:
+            fault = "stands twice; each would count twice"
+        elif len(options) > MOST_OPTIONS:
             fault = f"has {len(options)} options, and at most {MOST_OPTIONS} are read"
         elif options and question.answer not in options:
             fault = f"has the answer {question.answer!r}, and the options {', '.join(options)}"
         if fault:
-            row = f"{name}: question {question.qid}"
+            row = f"{name}: question {question.qid!r}"
             raise ValueError(f"{row} {fault}. Next: mend its row in the file, or leave it out")
+        seen.add(question.qid)
+    return questions
 
 
 def load_bioasq_all() -> list[Question]:
@@ -173,6 +176,7 @@ def _lettered(texts: Iterable[str]) -> dict[str, str]:
     return {letter: _tidy_lines(text) for letter, text in zip(letters, texts, strict=False)}
 
 
+@question_set("mmlu", 1089)
 def _mmlu() -> Iterator[Question]:
     for name in load_registry("mmlu-"):
         subject = name.removeprefix("mmlu-")
@@ -188,6 +192,7 @@ def _mmlu() -> Iterator[Question]:
                 )
 
 
+@question_set("medqa", 1273)
 def _medqa() -> Iterator[Question]:
     for i, row in enumerate(read_jsonl(fetch("medqa-test"))):
         options = _lettered(text for _, text in sorted(row["options"].items()))
@@ -201,6 +206,12 @@ def _medqa() -> Iterator[Question]:
         )
 
 
+@question_set("bioasq", 618)
+def _bioasq() -> Iterator[Question]:
+    return (question for question in load_bioasq_all() if question.options)
+
+
+@question_set("medmcqa", 4183)
 def _medmcqa() -> Iterator[Question]:
     for row in read_jsonl(fetch("medmcqa-dev")):
         options = _lettered(row[f"op{letter}"] for letter in "abcd")
@@ -215,6 +226,7 @@ def _medmcqa() -> Iterator[Question]:
         )
 
 
+@question_set("pubmedqa", 500)
 def _pubmedqa() -> Iterator[Question]:
     letter_of = {"yes": "A", "no": "B", "maybe": "C"}
     for pmid, row in _fetch_json("pubmedqa-test").items():
@@ -231,22 +243,13 @@ def _pubmedqa() -> Iterator[Question]:
         )
 
 
+@question_set("ddx-mini", 120)
 def _ddx_mini() -> Iterator[Question]:
     for row in read_jsonl(DDX_MINI / "questions.jsonl"):
         # Its other fields are called as those of Question.
         text = row.pop("question")
         subset = row.pop("style")
         yield Question(text=text, subset=subset, dataset="ddx-mini", **row)
-
-
-_LOADERS: dict[str, Callable[[], Iterable[Question]]] = {
-    "mmlu": _mmlu,
-    "medqa": _medqa,
-    "bioasq": lambda: [q for q in load_bioasq_all() if q.options],
-    "medmcqa": _medmcqa,
-    "pubmedqa": _pubmedqa,
-    "ddx-mini": _ddx_mini,
-}
 
 
 # the real sample --------------------------------------------------------------------------------
@@ -313,7 +316,7 @@ def _by_hash(questions: Iterable[Question]) -> list[Question]:
 # what a profile asks ------------------------------------------------------------------------------
 
 
-def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, list[Question]]:
+def question_sets(names: Sequence[str], n: int = 0) -> dict[str, list[Question]]:
     """Test questions by set and sorted by id, ``n`` of each (0 = all).
 
     ddx-mini gives one set for each of its three styles; its dev questions are left out. "real"
@@ -330,7 +333,7 @@ def question_sets(names: Sequence[str], n: int = 0, seed: int = 0) -> dict[str, 
                 label = question.dataset
             if question.split != "dev":
                 sets.setdefault(label, []).append(question)
-    return {label: sampled(questions, n, seed) for label, questions in sets.items()}
+    return {label: sampled(questions, n) for label, questions in sets.items()}
 
 
 def sampled(questions: Sequence[Question], n: int, seed: int = 0) -> list[Question]:

@@ -122,10 +122,7 @@ class ModelEncoder:
         batch_size: int | None = None,
         adapter: Path | None = None,
     ):
-        if isinstance(device, str):
-            self.devices = [device]
-        else:
-            self.devices = list(device or _gpus() or ["cpu"])
+        self.devices = [device] if isinstance(device, str) else list(device or _gpus() or ["cpu"])
         on_gpu = self.devices[0].startswith("cuda")
         self._precision = precision or ("float16" if on_gpu else "float32")
         if self._precision not in ("float32", "bfloat16", "float16"):
@@ -143,31 +140,31 @@ class ModelEncoder:
         query_folder = model_folder(query)
         one_model = not article or article == query
         article_folder = query_folder if one_model else model_folder(article)
-        self._folder_and_tokens = {
+        self._folder_and_tokens: dict[Tower, tuple[Path, int | None]] = {
             "query": (query_folder, max_tokens[0]),
             "article": (article_folder, max_tokens[1]),
         }
-        # Hashing the weights takes seconds, so one folder is hashed once.
-        digests = {folder: digest(folder) for folder in {query_folder, article_folder}}
-        if adapter:
-            check_base(adapter, set(digests.values()))
-        self.fingerprints = {
-            "query": self._made_by("query", digests[query_folder]),
-            "article": self._made_by("article", digests[article_folder]),
-        }
+        self.fingerprints = self._fingerprints()
         self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
 
-    def _made_by(self, tower: Tower, files_digest: str) -> str:
-        """The fingerprint of a tower."""
-        _, max_tokens = self._folder_and_tokens[tower]
-        tokens = max_tokens or self._model(tower).max_seq_length
-        family = self.name.split(":")[0].split("+")[0]
-        pooling = "cls" if self.pairs else "own"
-        parts = [family, files_digest, f"{pooling} pooling", f"{tokens} tokens", "unit"]
-        parts.append(self._precision)
+    def _fingerprints(self) -> dict[str, str]:
+        """All that moves a number, by tower."""
+        # Hashing the weights takes seconds, so one folder is hashed once.
+        folders = {folder for folder, _ in self._folder_and_tokens.values()}
+        digests = {folder: digest(folder) for folder in folders}
         if self._adapter:
-            parts.append(f"adapter {read_card(self._adapter)['sha256'][:16]}")
-        return "|".join(parts)
+            check_base(self._adapter, set(digests.values()))
+        found = {}
+        for tower, (folder, max_tokens) in self._folder_and_tokens.items():
+            tokens = max_tokens or self._model(tower).max_seq_length
+            family = self.name.split(":")[0].split("+")[0]
+            pooling = "cls" if self.pairs else "own"
+            parts = [family, digests[folder], f"{pooling} pooling", f"{tokens} tokens", "unit"]
+            parts.append(self._precision)
+            if self._adapter:
+                parts.append(f"adapter {read_card(self._adapter)['sha256'][:16]}")
+            found[tower] = "|".join(parts)
+        return found
 
     def _model(self, tower: Tower) -> Any:
         """The model of a tower, opened when it is first needed."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from lib import index_build, methods
+from lib import index_build
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
 from lib.embed import HashEncoder
-from lib.methods import METHODS, Expansion, Fusion, Hypotheses, SearchSpec, Sparse, Text
-from lib.methods.base import Taken
+from lib.methods import Expansion, Fusion, Hypotheses, SearchSpec, Sparse, Text
+from lib.methods.base import Taken, register
 from lib.methods.postprocess import Filter, Rerank
 from lib.run import RUN_COLUMNS, Retriever, expand_all
 from lib.search.bm25 import BM25Index
@@ -291,7 +291,7 @@ def test_a_method_that_gives_nothing_or_has_a_name_that_is_taken_is_named(fault)
     with pytest.raises(TypeError, match="method silent, question 0: expand gave None") as error:
         expand_all(Silent((), "silent"), ask(1))
     with pytest.raises(ValueError, match="two methods are called 'chr'"):
-        methods._by_name((METHODS["chr"], Given((), name="chr")))
+        register(Given((), name="chr"))
     fault.came(tries=2, said=error.value)
 
 

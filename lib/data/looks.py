@@ -14,26 +14,12 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, locked, sha256_bytes
 
-COLUMNS = (
-    "look",
-    "date",
-    "study",
-    "test_set",
-    "questions",
-    "what_was_looked_at",
-    "declared_beforehand",
-    "what_followed",
-    "entered",
-    "profile",
-    "hash",
-)
-
 _COMMITTED = ("mini", "open")
 """The profiles whose results are committed."""
 
 
 def read_looks() -> pd.DataFrame:
-    """The ledger, columns ``COLUMNS``, all text but ``look``, oldest first."""
+    """The ledger, a row a look, all text but the number ``look``, oldest first."""
     table = pd.read_csv(paths.DATA / "looks.csv", dtype=str, keep_default_na=False)
     return table.astype({"look": int})
 
@@ -73,5 +59,5 @@ def note_look(
             "profile": profile,
             "hash": key,
         }
-        table = pd.concat([looks, pd.DataFrame([row])], ignore_index=True)[list(COLUMNS)]
+        table = pd.concat([looks, pd.DataFrame([row])], ignore_index=True)
         atomic_write(paths.DATA / "looks.csv", table.to_csv(index=False, lineterminator="\n"))

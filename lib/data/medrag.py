@@ -31,6 +31,7 @@ SOURCES = ("pubmed", "textbooks", "wikipedia", "statpearls")
 _TOKENS = {"pubmed": 296, "textbooks": 182, "wikipedia": 162}  # mean of a passage, by MedRAG
 _BYTES_PER_TOKEN = 9.3  # in the hub's files, which hold each text twice: textbooks are 212 MB
 _STATPEARLS_BYTES = 1.6e9
+_DIM = 768
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Estimate:
     download_gb: float
 
 
-def estimate(source: str, dim: int = 768) -> Estimate:
-    """Size of a source before anything is downloaded; print it and ask before you start."""
+def estimate(source: str) -> Estimate:
+    """Size of a source before anything is downloaded, with MedCPT's 768 numbers a passage."""
     rows = CORPORA[source].passages
     if source in _TOKENS:
         download_bytes = rows * _TOKENS[source] * _BYTES_PER_TOKEN
@@ -54,24 +55,20 @@ def estimate(source: str, dim: int = 768) -> Estimate:
     return Estimate(
         source,
         rows,
-        float32_gb=round(rows * dim * 4 / 1e9, 2),
-        float16_gb=round(rows * dim * 2 / 1e9, 2),
+        float32_gb=round(rows * _DIM * 4 / 1e9, 2),
+        float16_gb=round(rows * _DIM * 2 / 1e9, 2),
         download_gb=round(download_bytes / 1e9, 2),
     )
 
 
-def load_medrag(
-    source: str, folder: Path | None = None, revision: str = "main"
-) -> Iterator[Passage]:
+def load_medrag(source: str, folder: Path | None = None) -> Iterator[Passage]:
     """Passages of "pubmed", "textbooks", "wikipedia" or "statpearls", file by file, streaming.
 
     ``folder`` is a local copy: ``chunk/*.jsonl`` as on the hub, or StatPearls' archive. Without it
     ``<CHR_MIRROR>/medrag/<source>`` is read when CHR_MIRROR is set; otherwise files are downloaded
-    one by one as they are needed, from the hub at ``revision`` or from NCBI. Records without a text
-    are left out; how many is printed.
+    one by one as they are needed, from the hub or from NCBI. Records without a text are left out;
+    how many is printed.
     """
-    if source not in SOURCES:
-        raise ValueError(f"no corpus {source!r}; the hub has: {', '.join(SOURCES)}")
     mirror = mirror_folder()
     if folder is None and mirror:
         folder = mirror / "medrag" / source
@@ -80,7 +77,7 @@ def load_medrag(
         yield from _statpearls(archive)
         return
     empty = 0
-    for path in _chunk_files(source, folder, revision):
+    for path in _chunk_files(source, folder):
         with open(path, "rb") as lines:
             for passage in read_records(source, lines, path.name):
                 if passage.text.strip():
@@ -134,7 +131,7 @@ def _checked(row: dict, field: str) -> str:
     return row[field]
 
 
-def _chunk_files(source: str, folder: Path | None, revision: str) -> Iterator[Path]:
+def _chunk_files(source: str, folder: Path | None) -> Iterator[Path]:
     """The JSON Lines files of a source, sorted: local ones, or downloaded one after the other."""
     if folder is not None:
         paths = sorted(Path(folder).glob("chunk/*.jsonl"))
@@ -147,7 +144,7 @@ def _chunk_files(source: str, folder: Path | None, revision: str) -> Iterator[Pa
         return
     from huggingface_hub import HfApi, hf_hub_download
 
-    where = {"repo_id": f"MedRAG/{source}", "repo_type": "dataset", "revision": revision}
+    where = {"repo_id": f"MedRAG/{source}", "repo_type": "dataset"}
     for name in sorted(HfApi().list_repo_files(**where)):
         if name.startswith("chunk/") and name.endswith(".jsonl"):
             yield Path(hf_hub_download(filename=name, **where))
@@ -190,12 +187,13 @@ def cut_statpearls(article: str, data: bytes) -> Iterator[Passage]:
     count = 0
     for section in root.iter("sec"):
         for title, text in _section(section, f"{name} -- {_text(section.find('title'))}"):
-            yield Passage(f"statpearls:{article}_{count}", title, text, "statpearls", {})
-            count += 1
+            if text:
+                yield Passage(f"statpearls:{article}_{count}", title, text, "statpearls", {})
+                count += 1
 
 
 def _section(section: Element, heading: str) -> Iterator[tuple[str, str]]:
-    """(title, text) of the passages of one section, from its own children only.
+    """(title, text) of the passages of one section, from its own children only; some are empty.
 
     The last passage stays open, because what follows may be appended to it.
     """
@@ -205,7 +203,7 @@ def _section(section: Element, heading: str) -> Iterator[tuple[str, str]]:
     for child in section:
         subtitle = _is_subtitle(child)
         if subtitle:
-            yield from _unless_empty(open_title, open_text)
+            yield open_title, open_text
             title = f"{heading} -- {_text(child)}"
             open_text = ""
         elif child.tag in ("p", "list"):
@@ -216,23 +214,16 @@ def _section(section: Element, heading: str) -> Iterator[tuple[str, str]]:
             if open_text and may_join and len(open_text) + len(text) < _LONG:
                 open_text = f"{open_text} {text}"
             else:
-                yield from _unless_empty(open_title, open_text)
+                yield open_title, open_text
                 open_title = title
                 open_text = text
                 if is_list and len(text) >= _LONG:
-                    for part in parts:
-                        yield from _unless_empty(title, part)
+                    yield from ((title, part) for part in parts)
                     open_text = ""
             if is_list and after_subtitle:  # the subtitle was this list's alone
                 title = heading
         after_subtitle = subtitle
-    yield from _unless_empty(open_title, open_text)
-
-
-def _unless_empty(title: str, text: str) -> Iterator[tuple[str, str]]:
-    """The one passage, or none if it has no text."""
-    if text:
-        yield title, text
+    yield open_title, open_text
 
 
 def _is_subtitle(element: Element) -> bool:

@@ -120,8 +120,7 @@ class Budget:
 class Method(Protocol):
     """A retrieval method: a frozen dataclass whose fields are its settings.
 
-    It may also say its name in the paper (``paper_name``) and the colour of its marks (``colour``);
-    it need not.
+    It may also say its name in the paper (``paper_name``).
     """
 
     name: str
@@ -135,6 +134,21 @@ class Method(Protocol):
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """Say what to search with for one question. Never looks at ``question.answer``."""
         ...
+
+
+METHODS: dict[str, Method] = {}
+"""Every registered method by name, with its default settings."""
+
+
+def register(method: Method) -> None:
+    """Add a method, with its default settings, to every table; its own file in this folder does so.
+
+    ValueError where another method has its name: one would replace the other.
+    """
+    other = METHODS.get(method.name)
+    if other is not None and type(other).__qualname__ != type(method).__qualname__:
+        raise ValueError(f"two methods are called {method.name!r}: give yours another name")
+    METHODS[method.name] = method
 
 
 class Sampling(TypedDict):

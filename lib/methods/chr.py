@@ -9,7 +9,7 @@ from lib.datasets import Question
 from lib.embed import Tower
 from lib.llm.chat import ask_json
 from lib.llm.prompts import load_prompt
-from lib.methods.base import Budget, Expansion, Search, sampling, says_nothing, stem
+from lib.methods.base import Budget, Expansion, Search, register, sampling, says_nothing, stem
 from lib.query_spec import Hypotheses, SearchSpec, Text
 
 HYPOTHESES = {
@@ -56,7 +56,6 @@ class CHR:
     options_visible: bool = True
     needs_llm: bool = True
     paper_name: ClassVar[str] = "CHR"
-    colour: ClassVar[str] = "#D55E00"
 
     def budget(self) -> Budget:
         """One request for one reply with both hypotheses."""
@@ -84,10 +83,13 @@ class HPlus(CHR):
     name: str = "hplus"
     lam: float = 0.0
     paper_name: ClassVar[str] = ""
-    colour: ClassVar[str] = "#000000"
 
     @classmethod
     def of(cls, chr: CHR) -> HPlus:
         """The control of CHR with these settings: whatever is set for CHR holds for both."""
         settings = {field.name: getattr(chr, field.name) for field in fields(CHR)}
         return cls(**settings | {"name": cls.name, "lam": cls.lam})
+
+
+register(CHR())
+register(HPlus())

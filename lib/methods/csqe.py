@@ -48,7 +48,6 @@ class CSQE:
     options_visible: bool = False
     needs_llm: bool = True
     paper_name: ClassVar[str] = "CSQE"
-    colour: ClassVar[str] = "#009E73"
     __post_init__ = base.check_choices
 
     def budget(self) -> Budget:
@@ -120,3 +119,6 @@ class CSQE:
         # Where quotes were recorded by their places, the words are put back.
         quotes = [quoted(with_words(reply.text, dict(shown))) for reply in extracts]
         return passages, quotes, {"replies": [*knowledge, *extracts]}
+
+
+base.register(CSQE())

@@ -36,7 +36,6 @@ class Differential(CHR):
     lam: float = 0.4
     mimics_prompt: str = "differential"
     paper_name: ClassVar[str] = ""
-    colour: ClassVar[str] = "#8C564B"
 
     def budget(self) -> Budget:
         """CHR's request, and one for the mimics."""
@@ -46,10 +45,10 @@ class Differential(CHR):
 
     def expand(self, question: Question, llm, search: Search) -> Expansion:
         """CHR's hypotheses, with H- replaced by every mimic of the differential."""
+        made = super().expand(question, llm, search)
         shown = stem(question, self.options_visible)
         messages = load_prompt(self.mimics_prompt).messages(question=shown)
         reply = ask_json(llm, messages, MIMICS, **sampling(self))
-        made = super().expand(question, llm, search)
         replies = [*made.trace["replies"], *reply.replies]
         written = (reply.value or {}).get("mimics", [])
         trace = made.trace | {

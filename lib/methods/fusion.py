@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lib.datasets import Question
 from lib.embed import Tower
@@ -30,7 +29,6 @@ class HyDEFusion:
     prompt: str = "hyde_passage"
     options_visible: bool = False
     needs_llm: bool = True
-    colour: ClassVar[str] = "#F0E442"
 
     def budget(self) -> Budget:
         """One request for one passage, expected to be as long as HyDE's."""
@@ -46,3 +44,6 @@ class HyDEFusion:
             return Expansion(None, trace | {"error": "the sampled passage was empty"})
         passage = Hypotheses((Text(passages[0], 1.0, self.tower, "passage"),))
         return Expansion(Fusion((base.question_alone(question), passage), "rrf", self.rrf_k), trace)
+
+
+base.register(HyDEFusion())

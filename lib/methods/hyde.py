@@ -8,7 +8,7 @@ from typing import ClassVar
 from lib.datasets import Question
 from lib.embed import Tower
 from lib.llm.prompts import load_prompt
-from lib.methods.base import Budget, Expansion, Search, passages_of, sampling, stem
+from lib.methods.base import Budget, Expansion, Search, passages_of, register, sampling, stem
 from lib.query_spec import Hypotheses, Text
 
 
@@ -32,7 +32,6 @@ class HyDE:
     options_visible: bool = False
     needs_llm: bool = True
     paper_name: ClassVar[str] = "HyDE"
-    colour: ClassVar[str] = "#E69F00"
 
     def budget(self) -> Budget:
         """One request for ``samples`` passages."""
@@ -49,3 +48,6 @@ class HyDE:
         if self.include_question:
             texts.insert(0, Text(question.text, 1.0, "query", "question"))
         return Expansion(Hypotheses(tuple(texts)), trace)
+
+
+register(HyDE())

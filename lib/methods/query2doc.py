@@ -35,7 +35,6 @@ class Query2Doc:
     options_visible: bool = False
     needs_llm: bool = True
     paper_name: ClassVar[str] = "Query2Doc"
-    colour: ClassVar[str] = "#56B4E9"
     __post_init__ = base.check_choices
 
     def budget(self) -> Budget:
@@ -63,3 +62,6 @@ class Query2Doc:
             pair = (question.text, passages[0])
             texts = [Text(pair, 1.0, self.dense.removeprefix("pair_"), "question and passage")]
         return Expansion(Hypotheses(tuple(texts)), trace)
+
+
+base.register(Query2Doc())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from lib.datasets import Question
 from lib.embed import Tower
@@ -54,7 +54,6 @@ class RAG2:
     tower: Tower = "query"
     prompt: str = "rationale_steps"
     options_visible: bool = True
-    colour: ClassVar[str] = "#8C564B"
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lib.datasets import Question
-from lib.methods.base import Expansion, Fusion, Search, Sparse, stem
+from lib.methods.base import Expansion, Fusion, Search, Sparse, register, stem
 from lib.query_spec import Hypotheses, Text
 
 
@@ -22,11 +22,6 @@ class Standard:
     def paper_name(self) -> str:
         """The paper's name of the dense search; it has no other."""
         return "" if self.sparse else "Standard RAG"
-
-    @property
-    def colour(self) -> str:
-        """Of the dense search's marks."""
-        return "" if self.sparse else "#0072B2"
 
     def budget(self) -> None:
         """None: it asks no model."""
@@ -59,3 +54,8 @@ class Hybrid:
         text = stem(question, self.options_visible)
         parts = (Hypotheses((Text(text, 1.0, "query", "question"),)), Sparse(text))
         return Expansion(Fusion(parts, "rrf", self.rrf_k, self.depth))
+
+
+register(Standard())
+register(Standard("bm25", sparse=True))
+register(Hybrid())

@@ -36,7 +36,6 @@ class ThinkQE:
     options_visible: bool = False
     needs_llm: bool = True
     paper_name: ClassVar[str] = "ThinkQE"
-    colour: ClassVar[str] = "#CC79A7"
     __post_init__ = base.check_choices
 
     def budget(self) -> Budget:
@@ -111,3 +110,6 @@ def new_passages(ranking: list[Hit], previous: dict, blacklist: set, shown: int)
         if len(new) == shown:
             break
     return new
+
+
+base.register(ThinkQE())

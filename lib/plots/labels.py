@@ -42,10 +42,8 @@ ARMS = tuple(names_of("arm"))
 """What is searched with, in the order of every figure; others follow as they come."""
 SETS = colours_of("set")
 """Colours of question sets in the paper's order, by the last word of their name."""
-_OF_METHODS = {name: getattr(method, "colour", "") for name, method in METHODS.items()}
-COLOURS = {name: colour for name, colour in _OF_METHODS.items() if colour}
-COLOURS |= colours_of("arm", "other", "series")
-"""By key: methods (each brings its own), arms, parts of a set, classes of passages, verdicts."""
+COLOURS = colours_of("arm", "other", "series")
+"""By key: methods and other arms, parts of a set, classes of passages, verdicts."""
 _AT_ONE = ("chr", "chr+rotation", "chr+stranger")
 """Rows of the main tables that are searched at the paper's lambda, 1."""
 
@@ -103,9 +101,7 @@ def colour_of(key: str, place: int = 0) -> str:
 
     An arm has the colour of its family, whatever its lambda.
     """
-    family = key.partition("@")[0]
-    # A method may have been registered since this was read.
-    own = COLOURS.get(family) or getattr(METHODS.get(family), "colour", "")
+    own = COLOURS.get(key.partition("@")[0])
     return own or SETS.get(key.lower().split()[-1], _OTHER_COLOURS[place % len(_OTHER_COLOURS)])
 
 

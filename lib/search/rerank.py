@@ -10,37 +10,16 @@ from typing import Any
 import numpy as np
 
 from lib.model_files import (
-    adapter_folder,
     check_base,
     digest,
     hushed,
     merged,
-    minilm_folder,
-    model_folder,
     pack_linear_layers,
     quiet,
     read_card,
 )
 
-_MEDCPT = "ncbi/MedCPT-Cross-Encoder"
 _BATCH_TOKENS = 4096
-
-
-def load_reranker(name: str, **options: Any) -> PairScorer:
-    """The re-ranker called ``name``.
-
-    ``medcpt``: MedCPT's cross-encoder, as RAG2 uses it (one score, 512 tokens); ``hub:<model>``:
-    any sequence classifier of the hub or a folder; ``minilm+<adapter>``: MiniLM with an adapter of
-    ``data/adapters`` that was trained on pairs. The network is touched only for a hub name that is
-    not cached.
-    """
-    if name == "medcpt" or name.startswith("hub:"):
-        model = _MEDCPT if name == "medcpt" else name.removeprefix("hub:")
-        return PairScorer(name, model_folder(model), **options)
-    base, _, adapter = name.partition("+")
-    if base == "minilm" and adapter:
-        return PairScorer(name, minilm_folder(), adapter=adapter_folder(adapter), **options)
-    raise ValueError(f"no re-ranker {name!r}: use medcpt, hub:<model> or minilm+<adapter>")
 
 
 class PairScorer:
@@ -49,7 +28,8 @@ class PairScorer:
     The score is the model's one logit, or of several labels the probability of the last. Where a
     pair is too long the passage loses its end, never the query; a query that fills ``max_tokens``
     alone loses its beginning, because an exam question asks at its end. ``fingerprint`` names all
-    that moves a score.
+    that moves a score. RAG2's own is
+    ``PairScorer("medcpt", model_folder("ncbi/MedCPT-Cross-Encoder"))``: one score, 512 tokens.
     """
 
     def __init__(
@@ -59,7 +39,6 @@ class PairScorer:
         *,
         adapter: Path | None = None,
         max_tokens: int = 512,
-        device: str | None = None,
     ):
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -75,7 +54,7 @@ class PairScorer:
             card = read_card(adapter)
             labels = {"num_labels": len(card["labels"])}
             self.fingerprint += f"|adapter {card['sha256'][:16]}"
-        self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         options = {"dtype": torch.float32, **labels}
         with hushed() if adapter else nullcontext():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,9 +41,11 @@ def encode_cached(
 ) -> list[np.memmap]:
     """Memory-mapped shards, each (at most shard_rows, dim), stored as float32 or float16.
 
-    ``items`` is sliced, never copied as a whole. How many shards are missing, their size and the
-    time expected is printed before encoding, unless ``progress`` is False.
+    ``items`` is sliced, never copied as a whole. How many shards are missing and their size is
+    printed before encoding, and a bar says how long it will take, unless ``progress`` is False.
     """
+    from tqdm.auto import tqdm
+
     if dtype not in ("float32", "float16"):
         raise ValueError(f"vectors are stored as float32 or float16, not {dtype!r}")
     folder = cache_dir or paths.cache("vectors")
@@ -56,13 +57,19 @@ def encode_cached(
         files.append(file)
         if read_manifest(file) is None:
             missing[file] = range(start, start + len(block))
+    total = sum(map(len, missing.values()))
     if missing and progress:
-        n_missing = sum(len(rows) for rows in missing.values())
-        gigabytes = n_missing * encoder.dim * np.dtype(dtype).itemsize / 1e9
-        what = f"{label}: {len(missing)} of {len(files)} shards missing, {gigabytes:.3f} GB"
-        expected = _expected_time(list(missing.values()), items, encoder, tower)
-        print(what + expected, file=sys.stderr, flush=True)
-    _encode_missing(missing, items, encoder, tower, dtype, label, progress)
+        gigabytes = total * encoder.dim * np.dtype(dtype).itemsize / 1e9
+        what = f"{label}: {len(missing)} of {len(files)} shards missing"
+        print(f"{what}, {total:,} texts, {gigabytes:.3f} GB", file=sys.stderr, flush=True)
+    with tqdm(total=total, desc=label, unit="text", disable=not (progress and missing)) as bar:
+        for file, rows in missing.items():
+            parts = []
+            for start in range(rows.start, rows.stop, _CHUNK):
+                chunk = items[start : min(start + _CHUNK, rows.stop)]
+                parts.append(_encoded(chunk, encoder, tower, label, start))
+                bar.update(len(chunk))
+            _write(file, np.concatenate(parts).astype(dtype), encoder, tower)
     return [np.load(file, mmap_mode="r") for file in files]
 
 
@@ -117,56 +124,11 @@ def _key(block: Sequence[Item], encoder: Encoder, tower: Tower, dtype: str) -> s
     return sha256_bytes(canonical_json([list(block), tower, made_by, dtype]).encode())
 
 
-def _expected_time(
-    missing: list[range], items: Sequence[Item], encoder: Encoder, tower: Tower
-) -> str:
-    """How many texts and about how many minutes; nothing is said of a short job.
-
-    Measured on 64 texts that are spread evenly over the missing ones.
-    """
-    total = sum(len(rows) for rows in missing)
-    if total < 500:
-        return ""
-    shard_rows = len(missing[0])  # only the very last shard can be shorter
-    sample = []
-    for position in np.linspace(0, total - 1, 64).astype(int):
-        rows = missing[position // shard_rows]
-        sample.append(items[rows[position % shard_rows]])
-    encoder.encode(sample[:2], tower, progress=False)  # to warm up
-    start = time.perf_counter()
-    encoder.encode(sample, tower, progress=False)
-    minutes = (time.perf_counter() - start) * total / len(sample) / 60
-    return f", {total:,} texts, about {max(minutes, 0.1):.1f} min"
-
-
-def _encode_missing(
-    missing: dict[Path, range],
-    items: Sequence[Item],
-    encoder: Encoder,
-    tower: Tower,
-    dtype: str,
-    label: str,
-    progress: bool,
-) -> None:
-    """Encode and write each missing shard: its file and the rows of ``items`` that belong in it."""
-    from tqdm.auto import tqdm
-
-    total = sum(len(rows) for rows in missing.values())
-    with tqdm(total=total, desc=label, unit="text", disable=not (progress and missing)) as bar:
-        for file, rows in missing.items():
-            parts = []
-            for start in range(rows.start, rows.stop, _CHUNK):
-                chunk = items[start : min(start + _CHUNK, rows.stop)]
-                parts.append(_encoded(chunk, encoder, tower, label, start))
-                bar.update(len(chunk))
-            shard = np.concatenate(parts).astype(dtype)
-            content = io.BytesIO()  # on a full disk np.save to a file would not say that it is full
-            np.save(content, shard)
-            atomic_write(file, content.getvalue())
-            settings = {
-                "encoder": encoder.fingerprints[tower],
-                "tower": tower,
-                "dtype": dtype,
-                "dim": encoder.dim,
-            }
-            write_manifest(file, rows=len(shard), settings=settings)
+def _write(file: Path, shard: np.ndarray, encoder: Encoder, tower: Tower) -> None:
+    """One shard, with its manifest."""
+    content = io.BytesIO()  # on a full disk np.save to a file would not say that it is full
+    np.save(content, shard)
+    atomic_write(file, content.getvalue())
+    made_by, dtype = encoder.fingerprints[tower], shard.dtype.name
+    settings = {"encoder": made_by, "tower": tower, "dtype": dtype, "dim": encoder.dim}
+    write_manifest(file, rows=len(shard), settings=settings)
