@@ -57,7 +57,7 @@ REFUSED = {
     ),
     "no file at all": (("-m", "lib.cost.ledger", "{here}/none"), "No such file"),
     "a study's profile": (
-        ("-m", "lib.studies.slhyde.study", "--profile", "x"),
+        ("-m", "lib.studies.slhyde.cmedir", "--profile", "x"),
         "no profile 'x'",
     ),
     "a mirror that is empty": (

@@ -20,7 +20,6 @@ NO_RESULT = {
     "lib/studies/main_tables/relevance.py": "for the grid, which notes its answers",
     "lib/studies/rag2/steps.py": "one bundled question, step by step",
     "lib/studies/rag2/held.py": "pairs that a filter's training kept apart",
-    "lib/studies/slhyde/steps.py": "one bundled question, step by step",
 }
 """Modules that use an opener and make no result of test questions by themselves, and why."""
 
@@ -49,7 +48,8 @@ def studies_noted() -> set[str]:
                 # ``lib.study.run`` notes the look of any Study.
                 names |= {first.value} if isinstance(first, ast.Constant) else set()
             if name_of(call) == "Study":
-                names |= {k.value.value for k in call.keywords if k.arg == "name"}
+                given = {keyword.arg: keyword.value for keyword in call.keywords}
+                names |= {given["name"].value} if "test_sets" in given else set()
     return names
 
 

