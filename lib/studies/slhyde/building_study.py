@@ -46,9 +46,9 @@ from lib.studies.slhyde.building import (
 from lib.studies.slhyde.tasks import (
     BASE,
     CORPUS,
-    DEPTH,
     DOCUMENTS,
     Task,
+    bm25_run,
     measure_task,
     query_arm,
     sample,
@@ -184,9 +184,7 @@ def measured(task: Task, routes: Mapping[str, str], retriever: Retriever) -> pd.
     The dataset is the set's name, and that with a route for the queries of one. BM25 also found
     the candidates of the matched queries, so it is at home there.
     """
-    search = search_in(task.corpus)
-    found = {qid: [p.pid for p in search(text, DEPTH)] for qid, text in task.queries.items()}
-    by_words = long_values("BM25", measure_task(found, task.qrels))
+    by_words = long_values("BM25", measure_task(bm25_run(task), task.qrels))
     values = pd.concat([task_values(task, retriever, [query_arm(BASE, task)]), by_words])
     parts = [values.assign(dataset=task.name)]
     for route in ("given", "matched"):

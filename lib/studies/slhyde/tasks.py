@@ -92,13 +92,12 @@ def scifact() -> Task:
     for row in _table("scifact-corpus").itertuples():
         text = f"{row.title} {_plain(row.abstract)}"
         passages.append(Passage(f"scifact:{row.doc_id}", "", text, "scifact", {}))
-    known = {passage.pid for passage in passages}
     queries: dict[str, str] = {}
     qrels: dict[str, dict[str, int]] = {}
     for claim in _table("scifact-claims").itertuples():  # one row for each abstract with evidence
         queries[claim.id] = claim.claim
         cited = [f"scifact:{number}" for number in re.findall(r"\d+", claim.cited_doc_ids)]
-        qrels.setdefault(claim.id, {}).update({pid: 1 for pid in cited if pid in known})
+        qrels.setdefault(claim.id, {}).update(dict.fromkeys(cited, 1))
     return Task("scifact", queries, passages, qrels)
 
 
@@ -181,10 +180,8 @@ def task_values(task: Task, retriever: Retriever, arms: Sequence[Arm]) -> pd.Dat
     return pd.concat(parts, ignore_index=True)
 
 
-def bm25_run(
-    task: Task, cut: Callable[[str], list[str]] = str.split, k: int = DEPTH
-) -> dict[str, list[str]]:
-    """The k best passages of each query of a task by BM25 over the words of ``cut``, best first.
+def bm25_run(task: Task, cut: Callable[[str], list[str]] = str.split) -> dict[str, list[str]]:
+    """The ``DEPTH`` best passages of each query by BM25 over the words of ``cut``, best first.
 
     Title and text are one. The words are handed to ``lib.search.bm25`` with spaces between, where
     they stay what they are, less the English stop words. A passage that shares no word with a query
@@ -192,7 +189,7 @@ def bm25_run(
     """
     texts = [" ".join(cut(f"{passage.title} {passage.text}")) for passage in task.corpus]
     index = BM25Index.build(texts, [passage.pid for passage in task.corpus])
-    hits = index.search([" ".join(cut(query)) for query in task.queries.values()], k)
+    hits = index.search([" ".join(cut(query)) for query in task.queries.values()], DEPTH)
     return {qid: hits[i].ids[0].tolist() for i, qid in enumerate(task.queries)}
 
 
