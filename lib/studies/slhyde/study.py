@@ -407,7 +407,7 @@ def before_and_after(qid: str, profile: Profile, k: int = 5) -> pd.DataFrame:
 
 
 def load(profile: Profile) -> Trained:
-    """The files that the outcomes depend on. FileNotFoundError where a training is missing."""
+    """The files that the outcomes depend on; nothing is opened yet."""
     weights = [f"{ADAPTERS.name}/{name}/{WEIGHTS}" for name in TRAININGS]
     texts = [f"selflearn/{name}.jsonl.gz" for name in ("hyde-scifact", "hyde-bioasq", "passages")]
     recordings = [f"recordings/real-{kind}.jsonl.gz" for kind in ("hyde", "hypotheses")]
