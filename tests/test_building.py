@@ -181,6 +181,7 @@ def test_what_is_not_medical_leaves_the_corpus_and_the_candidates():
     assert of(pairs, "mumps") and gone.pid not in {p.passage.pid for p in of(pairs, "mumps")}
     asked = next(messages for step, messages in llm.asked if step == "rank")
     assert gone.text not in asked[0]["content"]
+    assert len(re.findall(r"(?m)^\[\d+\] \w+$", asked[0]["content"])) == 20
     assert task_of("x", pairs, PASSAGES).corpus == [p for p in PASSAGES if p != gone]
 
 
