@@ -85,7 +85,7 @@ def prepare(profile: str, parameters: dict) -> None:
     from lib.open_retriever import store_of
     from lib.profiles import load_profile
     from lib.studies.evidence.load import load_needs
-    from lib.studies.slhyde.steps import open_both
+    from lib.studies.slhyde.study import open_both
 
     p = load_profile(profile, **parameters)
     print(f"{p.title}\nneeds: {p.needs}", file=sys.stderr)

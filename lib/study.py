@@ -177,7 +177,7 @@ class Study:
     test_sets: Sequence[str] = ()
     """Whose test labels the outcomes of the first of ``values`` use; the ledger gets a line."""
     origin: Callable[[Any], Mapping[str, Any]] | None = None
-    """Further settings that the results depend on, from the collection."""
+    """Further settings that the results depend on, from the collection; None leaves one out."""
     draw: Callable[[Mapping[str, pd.DataFrame]], tuple[Any, pd.DataFrame]] | None = None
     """Of a study that no notebook shows: its figure, from its results, and the rows drawn."""
 
@@ -228,6 +228,7 @@ def make(study: Study, profile: Profile, collection: Any) -> dict[str, pd.DataFr
     if hasattr(collection, "retriever"):
         origin["encoder"] = collection.retriever.encoder.fingerprint
     origin |= study.origin(collection) if study.origin else {}
+    origin = {name: setting for name, setting in origin.items() if setting is not None}
 
     def looked_at(name: str) -> pd.DataFrame:
         values = study.values[name](collection)

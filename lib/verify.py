@@ -55,8 +55,8 @@ SHARES = {"mimics": ("main_tables",)}
 ELSEWHERE = {
     "faults": "make faults",
     "needs": "python -m tools.measure_needs",
-    "slhyde_cmedir": "python -m lib.studies.slhyde.cmedir_study",
-    "slhyde_cmedir_claims": "python -m lib.studies.slhyde.cmedir_study",
+    "slhyde_cmedir": "python -m lib.studies.slhyde.cmedir",
+    "slhyde_cmedir_claims": "python -m lib.studies.slhyde.cmedir",
     "slhyde_rates": "python -m tools.slhyde_retriever --rates",
     "slhyde_rates_disorder": "python -m tools.slhyde_retriever --rates",
     "real_mpnet": "make figures PROFILE=open ENCODER=mpnet",

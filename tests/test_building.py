@@ -1,31 +1,29 @@
-"""Algorithm 1: its order, what is dropped and why, broken replies, counts, and the desk."""
+"""Algorithm 1: its order, what is dropped and why, broken replies, counts, and its requests."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from lib.corpora import load_passages
 from lib.data.passages import Passage
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
-from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.studies.real.texts import WRITER
+from lib.studies.slhyde import building, tasks
 from lib.studies.slhyde import building_study as study
 from lib.studies.slhyde.building import (
-    PROMPTS,
-    RULES,
     STEPS,
     Query,
-    Rules,
     build,
     counts,
     search_in,
@@ -101,29 +99,21 @@ class StandIn(ChatModel):
             return json.dumps(GOOD[step] | {"answer": messages[0]["content"].splitlines()[-6]})
         return json.dumps(GOOD[step])
 
-    def steps(self) -> list[str]:
-        """The steps in the order in which they were asked."""
-        return [step for step, _ in itertools.groupby(step for step, _ in self.asked)]
 
-
-def built(instead: dict | None = None, queries=QUERIES, rules=RULES):
+def built(instead: dict | None = None, queries=QUERIES):
     llm = StandIn(instead)
-    return build(queries, llm, search_in(PASSAGES), rules), llm
+    return build(queries, llm, search_in(PASSAGES)), llm
 
 
-def of(pairs, disease: str):
+def of(pairs, disease: str) -> list:
     return [pair for pair in pairs if pair.query.qid == f"medquad:x/{disease}-1"]
 
 
-# the algorithm ------------------------------------------------------------------------------------
-
-
-def test_steps_follow_each_other_and_given_queries_are_not_matched():
+def test_steps_follow_each_other_and_given_queries_keep_their_passage():
     pairs, llm = built()
-    assert llm.steps() == list(STEPS)
     asked = [step for step, _ in llm.asked]
-    wanted = {"medical": 8, "rank": 4, "extract": 12, "answer": 12, "validate": 12, "relevance": 16}
-    assert {step: asked.count(step) for step in STEPS} == wanted
+    assert list(dict.fromkeys(asked)) == list(STEPS)
+    assert Counter(asked) == dict(zip(STEPS, (8, 4, 12, 12, 12, 16), strict=True))
     assert not any(pair.dropped for pair in pairs)
     for disease in GIVEN:
         (pair,) = of(pairs, disease)
@@ -132,64 +122,67 @@ def test_steps_follow_each_other_and_given_queries_are_not_matched():
         assert [pair.place for pair in of(pairs, disease)] == [1, 2, 3]
 
 
-def test_what_is_dropped_and_why():
-    no, low = {"reason": "-", "label": 0}, {"reason": "-", "similarity": 0.69}
-    instead = {
-        ("medical", "gout"): no,
-        ("relevance", "measles"): {"reason": "-", "quality": 3},
-        ("medical", "mumps"): no,
-        ("extract", "asthma"): {"sentences": []},
-        ("answer", "tetanus"): {"reason": "-", "enough": False, "answer": "-"},
-        ("validate", "anthrax"): low,
-    }
+DROPPED = {
+    "gout": ("medical", {"reason": "-", "label": 0}, "not medical"),
+    "measles": ("relevance", {"reason": "-", "quality": 3}, "low quality"),
+    "mumps": ("medical", {"reason": "-", "label": 0}, "not medical"),
+    "asthma": ("extract", {"sentences": []}, "no evidence"),
+    "tetanus": ("answer", {"reason": "-", "enough": False, "answer": "-"}, "too little evidence"),
+    "anthrax": ("validate", {"reason": "-", "similarity": 0.69}, "another answer"),
+}
+"""At which step, by which reply, and why a disease is dropped."""
+
+
+def test_what_is_dropped_why_and_how_it_is_counted():
+    instead = {(step, disease): reply for disease, (step, reply, _) in DROPPED.items()}
     pairs, llm = built(instead)
-    why = {d: {(pair.step, pair.dropped) for pair in of(pairs, d)} for d in DISEASES}
-    assert why == {
-        "gout": {("medical", "not medical")},
-        "measles": {("relevance", "low quality")},
-        "scurvy": {("", "")},
-        "rabies": {("", "")},
-        "mumps": {("medical", "not medical")},
-        "asthma": {("extract", "no evidence")},
-        "tetanus": {("answer", "too little evidence")},
-        "anthrax": {("validate", "another answer")},
-    }
+    for disease in DISEASES:
+        step, _, why = DROPPED.get(disease, ("", None, ""))
+        assert {(pair.step, pair.dropped) for pair in of(pairs, disease)} == {(step, why)}
     for step, messages in llm.asked:  # nobody asks about what was dropped before
         for disease in ("gout", "mumps"):
             assert step == "medical" or f"cause of {disease} ?" not in messages[0]["content"]
+    table = counts(pairs)
+    n = table.groupby(["route", "step"], sort=False)["n"].sum()
+    kept = table[table["outcome"] == "kept"].set_index(["route", "step"])["n"]
+    assert n["given", "relevance"] == kept["given", "medical"] == 3
+    assert n["matched", "rank"] == kept["matched", "medical"] == 3
+    assert n["matched", "extract"] == 3 * kept["matched", "rank"]
+    for before, after in pairwise(STEPS[2:]):
+        assert n["matched", after] == kept["matched", before]
+    assert kept["given", "relevance"] == 2 and kept["matched", "relevance"] == 0
+    asked = Counter(step for step, messages in llm.asked if len(messages) == 1)
+    assert asked == table.groupby("step")["n"].sum().to_dict()
 
 
-def test_thresholds_are_least_values_that_stay():
+def test_thresholds_are_least_values_that_stay(monkeypatch):
     instead = {
         ("validate", "mumps"): {"reason": "-", "similarity": 0.7},
         ("relevance", "gout"): {"reason": "-", "quality": 4},
     }
     pairs, _ = built(instead)
     assert not any(pair.dropped for pair in pairs)
-    stricter, _ = built(instead, rules=Rules(least_similarity=0.71, least_quality=5))
+    table = thresholds(pairs).set_index(["step", "least"])["kept"]
+    assert table["relevance", 4] == len(pairs) == table["relevance", 5] + len(of(pairs, "gout"))
+    assert table["validate", 0.7] == 12 == table["validate", 0.8] + len(of(pairs, "mumps"))
+    monkeypatch.setattr(building, "LEAST_SIMILARITY", 0.71)
+    monkeypatch.setattr(building, "LEAST_QUALITY", 5)
+    stricter, _ = built(instead)
     assert {pair.dropped for pair in of(stricter, "mumps")} == {"another answer"}
     assert {pair.dropped for pair in of(stricter, "gout")} == {"low quality"}
-    table = thresholds(pairs).set_index(["step", "least"])
-    assert table.loc[("relevance", 4), "kept"] == len(pairs)
-    fives = sum(pair.quality == 5 for pair in pairs)
-    assert table.loc[("relevance", 5), "kept"] == fives < len(pairs)
-    assert table.loc[("validate", 0.8), "kept"] == 12 - len(of(pairs, "mumps"))
 
 
 def test_what_is_not_medical_leaves_the_corpus_and_the_candidates():
-    everywhere, _ = built()
-    wanted = passage("mumps").pid
-    assert wanted in {pair.passage.pid for pair in everywhere}
-    foreign = Query("other", "What is the cause of mumps ?", passage("mumps"), "-", "given")
-    instead = {("medical", "mumps ?"): [{"reason": "-", "label": 0}]}
+    gone = passage("mumps")
+    foreign = Query("other", "What is the cause of mumps ?", gone, "-", "given")
     twin = replace(query("mumps"), source=passage("anthrax", 2), text="Does rest help mumps?")
-    pairs, llm = built(instead, [foreign, twin])
-    assert of(pairs, "mumps") and wanted not in {p.passage.pid for p in of(pairs, "mumps")}
+    assert gone.pid in {pair.passage.pid for pair in built()[0]}
+    pairs, llm = built({("medical", "mumps ?"): {"reason": "-", "label": 0}}, [foreign, twin])
+    assert of(pairs, "mumps") and gone.pid not in {p.passage.pid for p in of(pairs, "mumps")}
     asked = next(messages for step, messages in llm.asked if step == "rank")
-    assert passage("mumps").text not in asked[0]["content"]
-    task = task_of("x", pairs, PASSAGES)
-    assert len(task.corpus) == len(PASSAGES) - 1
-    assert wanted not in {passage.pid for passage in task.corpus}
+    assert gone.text not in asked[0]["content"]
+    assert len(re.findall(r"(?m)^\[\d+\] \w+$", asked[0]["content"])) == 20
+    assert task_of("x", pairs, PASSAGES).corpus == [p for p in PASSAGES if p != gone]
 
 
 def test_the_model_ranks_all_candidates_in_an_order_that_tells_nothing():
@@ -205,6 +198,12 @@ def test_the_model_ranks_all_candidates_in_an_order_that_tells_nothing():
     assert len(ids) == 20 and sorted(ids) == sorted(found) and ids != found
     pairs, _ = built({("rank", "mumps ?"): {"ranking": [7, 20, 1]}})
     assert [pair.passage.pid for pair in of(pairs, "mumps")] == [ids[6], ids[19], ids[0]]
+    nothing, _ = built(queries=[replace(query("mumps"), text="Zebra ?")])
+    assert [(pair.step, pair.dropped) for pair in nothing] == [("rank", "no candidates")]
+    few = build(
+        [query("mumps")], StandIn({("rank", ""): {"ranking": [2, 1]}}), search_in(PASSAGES[:2])
+    )
+    assert [pair.place for pair in few] == [1, 2]
 
 
 def test_evidence_is_sentences_of_the_passage_in_their_order():
@@ -217,113 +216,28 @@ def test_evidence_is_sentences_of_the_passage_in_their_order():
     assert len(about_it) == 1 and "Rest helps" not in about_it[0]
 
 
-def test_a_query_without_candidates_is_dropped_and_fewer_are_all_ranked():
-    nothing = replace(query("mumps"), text="Zebra ?")
-    pairs, _ = built(queries=[nothing])
-    assert [(pair.step, pair.dropped) for pair in pairs] == [("rank", "no candidates")]
-    llm = StandIn({("rank", ""): {"ranking": [2, 1]}})
-    pairs = build([query("mumps")], llm, search_in(PASSAGES[:2]))
-    assert [pair.place for pair in pairs] == [1, 2]
+BROKEN = [
+    *((step, "I cannot say.") for step in STEPS),
+    ("medical", {"reason": "-", "label": 2}),
+    ("rank", {"ranking": [1, 1, 2]}),
+    ("rank", {"ranking": [1, 2]}),
+    ("extract", {"sentences": [9]}),
+    ("answer", {"reason": "-", "enough": "yes", "answer": "-"}),
+    ("validate", {"reason": "-", "similarity": 1.1}),
+    ("relevance", {"reason": "-", "quality": 6}),
+]
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_broken_reply_gets_one_repair_and_then_counts_as_failed(step):
-    part = "mumps"
-    pairs, llm = built({(step, part): ["I cannot say.", GOOD[step]]})
-    assert not any(pair.dropped for pair in pairs)
-    repairs = [messages for of_step, messages in llm.asked if len(messages) > 1]
-    assert repairs and all(len(messages) == 3 for messages in repairs)
-    assert all("JSON" in messages[-1]["content"] for messages in repairs)
-
-    pairs, llm = built({(step, part): "I cannot say."})
+@pytest.mark.parametrize(("step", "wrong"), BROKEN)
+def test_a_broken_reply_gets_one_repair_and_then_counts_as_failed(step, wrong):
+    repaired, _ = built({(step, "mumps"): [wrong, GOOD[step]]})
+    assert not any(pair.dropped for pair in repaired)
+    pairs, llm = built({(step, "mumps"): wrong})
     failed = {(pair.step, pair.dropped) for pair in pairs if pair.dropped}
     assert failed == {(step, "no usable reply")}
     assert max(len(messages) for _, messages in llm.asked) == 3
-    corpus = task_of("x", pairs, PASSAGES).corpus
-    assert len(corpus) == len(PASSAGES)  # a broken reply says nothing of the passage
-
-
-@pytest.mark.parametrize(
-    ("step", "wrong"),
-    [
-        ("medical", {"reason": "-", "label": 2}),
-        ("rank", {"ranking": [1, 1, 2]}),
-        ("rank", {"ranking": [1, 2]}),
-        ("rank", {"ranking": [1, 2, 21]}),
-        ("extract", {"sentences": [9]}),
-        ("answer", {"reason": "-", "enough": "yes", "answer": "-"}),
-        ("validate", {"reason": "-", "similarity": 1.1}),
-        ("relevance", {"reason": "-", "quality": 6}),
-    ],
-)
-def test_a_reply_outside_its_bounds_is_broken(step, wrong):
-    pairs, _ = built({(step, "mumps"): wrong})
-    assert ("no usable reply", step) in {(pair.dropped, pair.step) for pair in pairs}
-
-
-def test_counts_add_up():
-    instead = {
-        ("medical", "gout"): {"reason": "-", "label": 0},
-        ("rank", "mumps ?"): "?",
-        ("extract", "asthma"): {"sentences": []},
-        ("validate", "anthrax"): {"reason": "-", "similarity": 0},
-        ("relevance", "rabies"): {"reason": "-", "quality": 1},
-    }
-    pairs, llm = built(instead)
-    table = counts(pairs)
-    n = table.groupby(["route", "step"], sort=False)["n"].sum()
-    kept = table[table["outcome"] == "kept"].set_index(["route", "step"])["n"]
-    assert (n["given", "medical"], n["matched", "medical"]) == (4, 4)
-    assert n["given", "relevance"] == kept["given", "medical"] == 3
-    assert n["matched", "rank"] == kept["matched", "medical"]
-    assert n["matched", "extract"] == 3 * kept["matched", "rank"]
-    for before, after in itertools.pairwise(STEPS[2:]):
-        assert n["matched", after] == kept["matched", before]
-    in_the_set = sum(not pair.dropped for pair in pairs)
-    assert kept["given", "relevance"] + kept["matched", "relevance"] == in_the_set
-    asked = [step for step, messages in llm.asked if len(messages) == 1]
-    for step in STEPS:
-        assert asked.count(step) == table.loc[table["step"] == step, "n"].sum()
-
-
-def test_the_set_has_the_form_of_cmirbs():
-    pairs, _ = built({("relevance", "gout"): {"reason": "-", "quality": 1}})
-    task = task_of("x", pairs, PASSAGES)
-    assert "medquad:x/gout-1" not in task.queries
-    for disease in GIVEN[1:]:
-        assert task.qrels[f"medquad:x/{disease}-1"] == {passage(disease).pid: 1}
-    assert set(task.queries) == set(task.qrels)
-    assert all(len(task.qrels[f"medquad:x/{d}-1"]) <= 3 for d in MATCHED)
-
-
-def test_nothing_can_be_built_of_nothing():
-    with pytest.raises(ValueError, match="empty corpus"):
-        search_in([])
-    with pytest.raises(ValueError, match="no queries"):
-        built(queries=[])
-    with pytest.raises(ValueError, match="same id"):
-        built(queries=[QUERIES[0], QUERIES[0]])
-    pairs, _ = built({("medical", ""): {"reason": "-", "label": 0}})
-    with pytest.raises(ValueError, match="0 queries are left"):
-        task_of("x", pairs, PASSAGES)
-
-
-# the prompts --------------------------------------------------------------------------------------
-
-
-def test_there_is_a_prompt_for_each_step_and_no_two_are_alike():
-    there = {path.stem for path in PROMPTS.glob("*.txt")}
-    assert there == set(STEPS)
-    texts = [load_prompt(step, PROMPTS).user for step in STEPS]
-    assert len(set(texts)) == len(texts)
-
-
-def test_the_misprinted_prompt_ranks_passages_and_compares_no_answers():
-    prompt = load_prompt("rank", PROMPTS)
-    assert "{passages}" in prompt.user and '"ranking"' in prompt.user
-    assert "{reference}" not in prompt.user and "similarity" not in prompt.user
-    assert "{reference}" in load_prompt("validate", PROMPTS).user
-    assert "text of another step" in prompt.source
+    # A broken reply says nothing of the passage.
+    assert len(task_of("x", pairs, PASSAGES).corpus) == len(PASSAGES)
 
 
 def test_only_steps_that_may_know_it_are_shown_the_known_answer():
@@ -334,7 +248,7 @@ def test_only_steps_that_may_know_it_are_shown_the_known_answer():
         assert (set(labelled) <= known and len(labelled) == 1) == (step in ("extract", "validate"))
 
 
-# requests and control items ------------------------------------------------------------------
+# requests and control items -----------------------------------------------------------------------
 
 
 def test_requests_go_out_step_by_step_until_all_is_recorded(tmp_path, monkeypatch):
@@ -403,7 +317,7 @@ def test_the_base_retriever_and_bm25_are_measured_by_route(own_folders):
     vectors = encoder.encode([(p.title, p.text) for p in task.corpus], "article")
     retriever = Retriever(DenseIndex([vectors], [p.pid for p in task.corpus]), encoder)
     routes = {query.qid: query.route for query in QUERIES}
-    values = study.measured(task, routes, retriever, search_in(task.corpus))
+    values = study.measured(task, routes, retriever)
     n = values.groupby(["dataset", "arm", "metric"]).size().unstack("metric")
     assert n.loc["x"].to_numpy().tolist() == [[7, 7], [7, 7]]
     assert n.loc["x, given"].to_numpy().tolist() == [[3, 3], [3, 3]]
@@ -416,19 +330,15 @@ def test_the_base_retriever_and_bm25_are_measured_by_route(own_folders):
 
 
 @pytest.mark.mirror
-def test_the_open_set_is_of_no_tested_disease_and_nothing_learns_from_it(mirror):
-    from lib.corpora import load_passages
-    from lib.studies.slhyde.documents import CORPUS, DOCUMENTS, LEAST_WORDS, sample
-
-    passages = list(load_passages(CORPUS))
-    # Whether a disease is tested is for the tests of ``documents``; reading the benchmarks is slow.
+def test_the_open_set_is_one_that_nothing_learns_from(mirror):
+    passages = list(load_passages(tasks.CORPUS))
+    # Whether a disease is tested is for the tests of the corpus; reading the benchmarks is slow.
     queries = study.open_queries(passages, passages)
-    assert len(queries) == study.QUERIES and len({query.qid for query in queries}) == study.QUERIES
+    assert len({query.qid for query in queries}) == study.QUERIES
     assert [query.route for query in queries].count("matched") == study.MATCHED
-    learnt = {(p.meta["subset"], p.meta["document"]) for p in sample(passages, DOCUMENTS)}
+    learnt = {(p.meta["subset"], p.meta["document"]) for p in tasks.sample(passages)}
     by_id = {passage.pid: passage for passage in passages}
     for one in queries:
         meta = one.source.meta
-        assert (meta["subset"], meta["document"]) not in learnt
-        assert one.text == meta["question"] and len(one.source.text.split()) >= LEAST_WORDS
+        assert (meta["subset"], meta["document"]) not in learnt and one.text == meta["question"]
         assert one.answer in {by_id.get(pid, one.source).text for pid in (one.qid, f"{one.qid}#0")}

@@ -125,17 +125,6 @@ def test_the_interval_is_the_bootstraps():
     assert mean_interval(values, seed=1) != mean_interval(values, seed=2)
 
 
-def test_the_interval_shrinks_with_the_root_of_n():
-    values = np.random.default_rng(0).random(50)
-
-    def width(n: int) -> float:
-        _, low, high = mean_interval(np.tile(values, n))
-        return high - low
-
-    assert width(4) == pytest.approx(width(1) / 2, rel=0.1)
-    assert width(16) == pytest.approx(width(1) / 4, rel=0.1)
-
-
 def test_no_question_has_no_mean():
     with pytest.raises(ValueError, match="no questions"):
         mean_interval(np.array([]))

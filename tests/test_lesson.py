@@ -10,7 +10,6 @@ import pytest
 
 from lib.datasets import Question
 from lib.embed import HashEncoder
-from lib.methods.base import Fusion
 from lib.plots import caption
 from lib.plots.figures import wrong_rows
 from lib.run import Retriever
@@ -20,7 +19,6 @@ from lib.stats import long_values
 from lib.studies.hyde_study import (
     ARMS,
     DEPTH,
-    METRICS,
     NEAR,
     SHARES,
     STUDY,
@@ -31,7 +29,6 @@ from lib.studies.hyde_study import (
     lesson_table,
     mixed_name,
     read_kinds,
-    requests_of,
     strangers_of,
     with_mixed,
 )
@@ -68,25 +65,6 @@ def lesson(tmp_path_factory):
     one = made()
     yield one, STUDY.values["hyde_lesson_values"](one)
     patch.undo()
-
-
-def test_what_each_arm_searches_with():
-    question = Question("q", "asked", {}, "yes", "bioasq")
-    requests = requests_of(question, ["first", "second"])
-    assert tuple(requests) == ARMS
-    said = {
-        arm: [(text.text, text.weight) for text in request.texts]
-        for arm, request in requests.items()
-        if not isinstance(request, Fusion)
-    }
-    assert said == {
-        "question": [("asked", 1.0)],
-        "passage": [("first", 1.0)],
-        "hyde": [("asked", 1.0), ("first", 1.0), ("second", 1.0)],
-    }
-    fusion = requests["fusion"]
-    assert fusion.requests == (requests["question"], requests["passage"])
-    assert fusion.depth == 2 * DEPTH and (fusion.how, fusion.rrf_k) == ("rrf", 60)
 
 
 def test_a_stranger_shares_no_passage_and_does_not_hang_on_the_order(lesson):
@@ -171,17 +149,6 @@ def test_a_larger_gain_on_one_kind_is_found():
     found = gain_by_kind(values, kinds)
     assert found["difference"] == pytest.approx(0.2) and found["low"] == pytest.approx(0.2)
     assert found["n"] == 200
-
-
-def test_the_table_has_every_arm_share_and_kind(lesson):
-    one, values = lesson
-    table = lesson_table(one, values)
-    arms = set(values["arm"]) | {mixed_name(arm, share) for arm in ARMS for share in SHARES}
-    for dataset in ("bioasq", "bioasq, lookup", "bioasq, reasoning"):
-        own = table[table["dataset"] == dataset]
-        assert set(own["method"]) == arms and set(own["metric"]) == set(METRICS)
-    assert (table["low"] < table["value"] + 1e-9).all()
-    assert (table["value"] < table["high"] + 1e-9).all()
 
 
 def test_the_figure_has_every_arm_at_every_share_and_its_title_reads_them_off(lesson):

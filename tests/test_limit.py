@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import nbformat
 import pandas as pd
 import pytest
 
-from lib import index_build, notebooks
+from lib import index_build, notebooks, study
 from lib.base import paths
 from lib.base.files import Unfinished
 from lib.benchmarks import ddx_mini, load_benchmark
@@ -21,6 +22,7 @@ from lib.studies import neighbours
 from lib.studies.lambda_sweep import tables as lam_tables
 from lib.studies.lambda_sweep.study import open_study
 from lib.studies.real.results import real_tables
+from lib.studies.slhyde import study as slhyde
 from tests.made_study import made
 
 ENCODER = HashEncoder()
@@ -86,9 +88,10 @@ def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch,
         return pd.DataFrame(), {}
 
     monkeypatch.setattr(neighbours, "read_result", read_result)
+    monkeypatch.setattr(study, "read_result", read_result)
     monkeypatch.setattr("lib.studies.real.results.read_result", read_result)
     few_of_open = load_profile("open", limit=5)
-    for show in (neighbours.rag2_tables, neighbours.slhyde_tables, real_tables):
+    for show in (neighbours.rag2_tables, partial(study.run, slhyde.STUDY), real_tables):
         show(few_of_open)
         said = capsys.readouterr().out
         assert "NOT RUN with LIMIT=5" in said and "the same command without LIMIT" in said

@@ -20,7 +20,6 @@ NO_RESULT = {
     "lib/studies/main_tables/relevance.py": "for the grid, which notes its answers",
     "lib/studies/rag2/steps.py": "one bundled question, step by step",
     "lib/studies/rag2/held.py": "pairs that a filter's training kept apart",
-    "lib/studies/slhyde/steps.py": "one bundled question, step by step",
 }
 """Modules that use an opener and make no result of test questions by themselves, and why."""
 

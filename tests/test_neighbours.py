@@ -1,4 +1,4 @@
-"""What notebooks 10 and 11 show: committed tables, or those of the profile, made first."""
+"""What notebook 10 shows: committed tables, or those of the profile, made first."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from lib.profiles import load_profile
 from lib.studies import neighbours
 from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
-from lib.studies.slhyde import building_study as building
-from lib.studies.slhyde import study as slhyde
 
 RAG2 = [name for group in rag2.TABLES.values() for name in group]
 
 READERS = {
     "rag2": (neighbours.rag2_tables, (rag2, "rag2_results"), RAG2),
-    "slhyde": (neighbours.slhyde_tables, (slhyde, "slhyde_results"), slhyde.TABLES),
-    "building": (neighbours.building_tables, (building, "building_results"), building.TABLES),
 }
 """How each study is read, what makes its results, and their names."""
 

@@ -20,7 +20,7 @@ from lib.base.files import read_manifest, write_manifest
 from lib.base.provenance import differences
 from lib.pages.readable import NAMES
 from lib.profiles import load_profile
-from lib.studies.slhyde import steps
+from lib.studies.slhyde import study as slhyde
 from tests.committed import committed
 
 BOOKS = {n: nbformat.read(paths.ROOT / "notebooks" / f"{n}.ipynb", 4) for n in notebooks.NOTEBOOKS}
@@ -283,5 +283,5 @@ def test_what_notebooks_search_on_mini_is_embedded_before_they_run(monkeypatch):
     notebooks.prepare("mini", {})
     beforehand = set(embedded)
     embedded.clear()
-    steps.before_and_after("medqa-22", load_profile("mini"))
+    slhyde.before_and_after("medqa-22", load_profile("mini"))
     assert len(set(embedded)) == 2 and set(embedded) <= beforehand

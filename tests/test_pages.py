@@ -18,7 +18,7 @@ from lib.pages import render, weave
 from lib.pages.render import block, cell, read
 from lib.studies.nli.labelled import LEAST, TRAINED_ON
 from lib.studies.slhyde.study import MARGIN
-from lib.studies.slhyde.trained import LOW_RATE
+from lib.studies.slhyde.tasks import LOW_RATE
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 """The retriever's side of SL-HyDE: MiniLM learns from queries that a small model wrote.
 
-    python -m tools.slhyde_retriever [NAME ...]    each of TRAININGS into data/adapters
+    python -m tools.slhyde_retriever [NAME ...]    each of RECIPES into data/adapters
     python -m tools.slhyde_retriever --rates       how the learning rates were chosen
 
 A killed run goes on, and comes to the same weights. What is not as in the paper says
-``lib.studies.slhyde.trained``. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
+``lib.studies.slhyde.tasks``. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
 """
 
 from __future__ import annotations
@@ -33,10 +33,20 @@ from lib.model_files import ADAPTERS
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
 from lib.stats import mean_interval
-from lib.studies.slhyde.cmirb import Task, measure_task
-from lib.studies.slhyde.documents import CORPUS, DOCUMENTS, check_no_leak, sample, unlabelled
-from lib.studies.slhyde.evaluate import open_task
-from lib.studies.slhyde.trained import BASE, LOW_RATE, TRAININGS, read_texts
+from lib.studies.slhyde.tasks import (
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    LOW_RATE,
+    Task,
+    check_no_leak,
+    open_task,
+    query_arm,
+    read_texts,
+    sample,
+    task_values,
+    unlabelled,
+)
 from tools.training import Plan, fit
 
 PLAN = Plan(BASE, "texts", rank=8, learning_rate=1e-3, batch_size=16, max_tokens=160, dropout=0.0)
@@ -47,9 +57,6 @@ FIRST_RANK, LAST_RANK = 5, 100
 """Hard negatives are drawn from these ranks of the base retriever, searched with the query alone:
 what ranks higher may answer the query. (So the released code; the paper's Eq. 5 names query and
 passage.)"""
-
-NEGATIVES = 1
-"""Passages beside each query's own."""
 
 SCALE = 50.0
 """One over the paper's temperature, .02."""
@@ -81,29 +88,23 @@ class Training:
     learning_rate: float = PLAN.learning_rate
 
 
-RECIPES = dict(
-    zip(
-        TRAININGS,
-        (
-            Training(),
-            Training(seed=1),
-            Training(seed=2),
-            Training(shuffled=True),
-            Training(shuffled=True, seed=1),
-            Training(shuffled=True, seed=2),
-            Training(learning_rate=LOW_RATE),
-            Training(shuffled=True, learning_rate=LOW_RATE),
-            Training(asked="medquad"),
-            Training(asked="medquad", shuffled=True),
-            Training(negatives="random"),
-            Training(first=DOCUMENTS // 2),
-            Training(first=DOCUMENTS // 4),
-            Training(first=DOCUMENTS // 2, with_passage=True),
-        ),
-        strict=True,
-    )
-)
-"""Every adapter of ``TRAININGS``, in its order."""
+RECIPES = {
+    "slhyde-query": Training(),
+    "slhyde-query-1": Training(seed=1),
+    "slhyde-query-2": Training(seed=2),
+    "slhyde-shuffled": Training(shuffled=True),
+    "slhyde-shuffled-1": Training(shuffled=True, seed=1),
+    "slhyde-shuffled-2": Training(shuffled=True, seed=2),
+    "slhyde-query-low": Training(learning_rate=LOW_RATE),
+    "slhyde-shuffled-low": Training(shuffled=True, learning_rate=LOW_RATE),
+    "slhyde-supervised": Training(asked="medquad"),
+    "slhyde-supervised-shuffled": Training(asked="medquad", shuffled=True),
+    "slhyde-random": Training(negatives="random"),
+    "slhyde-half": Training(first=DOCUMENTS // 2),
+    "slhyde-quarter": Training(first=DOCUMENTS // 4),
+    "slhyde-mean": Training(first=DOCUMENTS // 2, with_passage=True),
+}
+"""How each adapter of ``lib.studies.slhyde.tasks.TRAININGS`` is made."""
 
 
 # what is learnt from ------------------------------------------------------------------------------
@@ -139,15 +140,10 @@ def queries_of(training: Training) -> dict[str, str]:
     if unknown:
         raise ValueError(f"{unknown[0]} may not be learnt from: it is not in the unlabelled corpus")
     check_no_leak(corpus[pid] for pid in pids)
-    return {pid: asked[pid] for pid in one_of_each(pids, {pid: corpus[pid].text for pid in pids})}
-
-
-def one_of_each(pids: Iterable[str], texts: Mapping[str, str]) -> list[str]:
-    """The first passage of each text, in their order. ``texts`` are by id."""
     first: dict[str, str] = {}
     for pid in pids:
-        first.setdefault(texts[pid], pid)
-    return list(first.values())
+        first.setdefault(corpus[pid].text, pid)
+    return {pid: asked[pid] for pid in first.values()}
 
 
 def ranked_by(
@@ -161,75 +157,55 @@ def ranked_by(
 
 def drawn_negatives(
     offered: Mapping[str, Sequence[str]], texts: Mapping[str, str], seed: int
-) -> dict[str, list[str]]:
-    """``NEGATIVES`` of the offered passages for each query, by the id of its own passage.
+) -> dict[str, str]:
+    """One of the offered passages for each query, by the id of its own passage.
 
     None has the text of the query's own. A query's draw depends on what it is offered and the seed
-    alone. ValueError where too few are offered.
+    alone.
     """
     drawn = {}
     for pid, listed in offered.items():
         others = [other for other in listed if texts[other] != texts[pid]]
-        if len(others) < NEGATIVES:
-            raise ValueError(f"{pid}: {len(others)} passages to draw {NEGATIVES} negatives from")
-        drawn[pid] = random.Random(f"negatives {seed} {pid}").sample(others, NEGATIVES)
+        (drawn[pid],) = random.Random(f"negatives {seed} {pid}").sample(others, 1)
     return drawn
 
 
 def shuffled(pids: Sequence[str], seed: int) -> dict[str, str]:
     """Whose passages each query is given instead of its own: one circle through all of them.
 
-    On a circle no query keeps its own. ValueError for fewer than two.
+    On a circle no query keeps its own.
     """
-    if len(pids) < 2:
-        raise ValueError("one query alone cannot be given another's passage")
     order = list(pids)
     random.Random(f"shuffled {seed}").shuffle(order)
     return dict(zip(order, order[1:] + order[:1], strict=True))
 
 
-def columns(
-    queries: Mapping[str, str],
-    negatives: Mapping[str, Sequence[str]],
-    texts: Mapping[str, str],
-    written: Mapping[str, str] | None = None,
-    instead: Mapping[str, str] | None = None,
-) -> dict[str, list[str]]:
-    """The columns that ``fit`` takes, a row a query, in the order of ``queries``.
-
-    ``anchor`` (the query), ``written`` where passages were written, ``positive``, ``negative_1``,
-    ... ``queries`` are by the id of their passage. With ``instead`` (see ``shuffled``) a query gets
-    the passage *and the negatives* of another: the same texts as often, and nothing to be learnt
-    of what belongs together. Were the negatives its own, it would be taught to avoid what it
-    found best, which is easy to beat.
-    """
-    source = instead or {pid: pid for pid in queries}
-    made = {"anchor": list(queries.values())}
-    if written is not None:
-        made["written"] = [written[pid] for pid in queries]
-    made["positive"] = [texts[source[pid]] for pid in queries]
-    for number in range(NEGATIVES):
-        rows = [texts[negatives[source[pid]][number]] for pid in queries]
-        made[f"negative_{number + 1}"] = rows
-    return made
-
-
 def examples_of(training: Training) -> dict[str, list[str]]:
-    """The columns that a training reads."""
+    """The columns that ``fit`` takes, a row a query: ``anchor`` (the query), ``written`` where
+    passages were written, ``positive`` and ``negative_1``.
+
+    In disorder a query gets the passage *and the negatives* of another: the same texts as often,
+    and nothing to be learnt of what belongs together. Were the negatives its own, it would be
+    taught to avoid what it found best, which is easy to beat.
+    """
     queries = queries_of(training)
     texts = {pid: passage.text for pid, passage in _corpus().items()}
-    offered = dict.fromkeys(queries, sorted(texts))
+    offered: Mapping[str, Sequence[str]] = dict.fromkeys(queries, sorted(texts))
     if training.negatives == "mined":
         ranked = ranked_by(queries, mined_in(), load_encoder(BASE, precision="float32"))
         offered = {pid: found[FIRST_RANK - 1 :] for pid, found in ranked.items()}
-    written = None
+    negatives = drawn_negatives(offered, texts, training.seed)
+    made = {"anchor": list(queries.values())}
     if training.with_passage:
         passages = {row["pid"]: row["passage"] for row in read_texts("tuned")}
         # Where the generator wrote nothing, the query stands alone, as when it is searched with.
-        written = {pid: passages[pid].strip() or query for pid, query in queries.items()}
-    instead = shuffled(list(queries), training.seed) if training.shuffled else None
-    negatives = drawn_negatives(offered, texts, training.seed)
-    return columns(queries, negatives, texts, written, instead)
+        made["written"] = [passages[pid].strip() or query for pid, query in queries.items()]
+    sources = list(queries)
+    if training.shuffled:
+        instead = shuffled(sources, training.seed)
+        sources = [instead[pid] for pid in sources]
+    made["positive"] = [texts[pid] for pid in sources]
+    return made | {"negative_1": [texts[negatives[pid]] for pid in sources]}
 
 
 # losses -------------------------------------------------------------------------------------------
@@ -292,7 +268,7 @@ def train(training: Training, out: Path) -> dict[str, Any]:
         out,
         MeanAnchorLoss if training.with_passage else query_alone,
         data=_DATA + whose + (", each with another's passage" if training.shuffled else ""),
-        negatives=f"{NEGATIVES} {training.negatives}",
+        negatives=f"1 {training.negatives}",
     )
 
 
@@ -344,24 +320,21 @@ def rate_table(name: str) -> pd.DataFrame:
     """``encoder, learning_rate, ndcg_at_10, low, high, n, passages``: the base, then each rate."""
     training, rates = RATES[name]
     task = held_out()
-    rows = [_row(BASE, np.nan, task)]
-    for rate in rates:
-        out = paths.cache("adapters") / f"{name}-{rate:g}"
-        train(replace(training, learning_rate=rate), out)
-        rows.append(_row(f"{BASE}+{out}", rate, task))
+    rows = []
+    for rate in (np.nan, *rates):
+        encoder = BASE
+        if not np.isnan(rate):
+            out = paths.cache("adapters") / f"{name}-{rate:g}"
+            train(replace(training, learning_rate=rate), out)
+            encoder = f"{BASE}+{out}"
+        opened = open_task(task, load_encoder(encoder, precision="float32"), "float32")
+        values = task_values(task, opened, [query_arm(BASE, task)])
+        ndcg = values[values["metric"] == "ndcg_at_10"].sort_values("qid")["value"]
+        value, low, high = mean_interval(ndcg.to_numpy())
+        row = {"encoder": BASE if encoder == BASE else "tuned", "learning_rate": f"{rate:g}"}
+        row |= {"ndcg_at_10": value, "low": low, "high": high, "n": len(ndcg)}
+        rows.append(row | {"passages": len(task.corpus)})
     return pd.DataFrame(rows)
-
-
-def _row(name: str, rate: float, task: Task) -> dict[str, object]:
-    """How well an encoder finds the passages of a task."""
-    encoder = load_encoder(name, precision="float32")
-    index = open_task(task, encoder, "float32").index
-    run = ranked_by(task.queries, index, encoder)
-    found = measure_task(run, task.qrels)["ndcg_at_10"].sort_index()
-    value, low, high = mean_interval(found.to_numpy())
-    row = {"encoder": BASE if np.isnan(rate) else "tuned", "learning_rate": f"{rate:g}"}
-    row |= {"ndcg_at_10": value, "low": low, "high": high, "n": len(found)}
-    return row | {"passages": len(index)}
 
 
 def main() -> None:

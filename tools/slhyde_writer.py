@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lib.base import paths
-from lib.base.downloads import fetch
 from lib.base.files import (
     read_jsonl,
     read_manifest,
@@ -33,21 +31,29 @@ from lib.base.files import (
     write_manifest,
 )
 from lib.data.passages import Passage
-from lib.datasets import load_real
 from lib.embed import Encoder, load_encoder
 from lib.index_build import build_index, corpus_store
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME
-from lib.model_files import WEIGHTS, adapter_folder, merged, read_card
+from lib.model_files import CARD, WEIGHTS, adapter_folder, merged, read_card
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_small
-from lib.studies.slhyde.documents import CORPUS, check_no_leak, sample, unlabelled
-from lib.studies.slhyde.trained import ADAPTER, NOT_FOUND, PASSAGES, read_texts
+from lib.studies.slhyde.tasks import (
+    ADAPTER,
+    CORPUS,
+    NOT_FOUND,
+    PASSAGES,
+    TASKS,
+    check_no_leak,
+    read_texts,
+    sample,
+    unlabelled,
+)
 from tools.causal import BUNDLED, Causal, Sampling, in_batches, plain_causal
 from tools.training import Plan, base_digest, fit
 
 FOLDER = paths.DATA / "selflearn"
-PROMPTS = paths.ROOT / "lib" / "studies" / "selflearn" / "prompts"
+PROMPTS = paths.ROOT / "lib" / "studies" / "slhyde" / "prompts"
 
 WITH_PASSAGES, WITH_TUNED, TEST_QUERIES = 200, 1000, 300
 """Queries that the generator is tuned on, that the tuned one writes a passage for, and of each test
@@ -188,20 +194,6 @@ def write_all(
     )
 
 
-def train(rows: Sequence[Mapping[str, Any]], out: Path, **trained_on: Any) -> dict[str, Any]:
-    """Equation 4: tune SmolLM2 to write each row's chosen passage for its query; gives the card.
-
-    ``rows`` are those of ``data/selflearn/passages.jsonl.gz``. A row whose passages are all empty
-    teaches nothing and is left out. ``trained_on`` is added to the card.
-    """
-    chosen = [(row["query"], row["passages"][row["chosen"]]) for row in rows]
-    examples = {
-        "messages": [asks_for_passage(query) for query, reply in chosen if reply],
-        "reply": [reply for _, reply in chosen if reply],
-    }
-    return fit(PLAN, examples, out, data="data/selflearn/passages.jsonl.gz", **trained_on)
-
-
 # the stages --------------------------------------------------------------------------------------
 
 
@@ -242,15 +234,20 @@ def write_passages() -> None:
 
 
 def tune_generator() -> None:
-    """The adapter, if there is none of this plan and these passages."""
-    wanted = asdict(PLAN) | {"data_sha256": _sha256("passages")}
-    try:
-        card = read_card(adapter_folder(str(ADAPTER)))
-    except FileNotFoundError:
-        card = {}
-    # A card from before all trainings had one plan says less of it.
-    if not card or any(card.get(key, value) != value for key, value in wanted.items()):
-        train(read_texts("passages"), ADAPTER, data_sha256=wanted["data_sha256"])
+    """Equation 4: SmolLM2 learns to write each row's chosen passage for its query.
+
+    A row whose passages are all empty teaches nothing. Nothing is tuned where there is an adapter
+    of these passages.
+    """
+    data = _sha256("passages")
+    if (ADAPTER / CARD).exists() and read_card(ADAPTER)["data_sha256"] == data:
+        return
+    chosen = [(row["query"], row["passages"][row["chosen"]]) for row in read_texts("passages")]
+    examples = {
+        "messages": [asks_for_passage(query) for query, reply in chosen if reply],
+        "reply": [reply for _, reply in chosen if reply],
+    }
+    fit(PLAN, examples, ADAPTER, data="data/selflearn/passages.jsonl.gz", data_sha256=data)
 
 
 def write_tuned() -> None:
@@ -299,13 +296,11 @@ STAGES: Mapping[str, Callable[[], None]] = {
 
 def test_queries(dataset: str) -> dict[str, str]:
     """The test queries by id: "scifact", train claims by the hash of their ids; "bioasq", the first
-    of the 618 yes/no questions in the order of ``lib.datasets.load_real``."""
-    if dataset == "bioasq":
-        questions = [q for q in load_real("test") if q.dataset == "bioasq"]
-        return {q.qid: q.text for q in questions[:TEST_QUERIES]}
-    claims = pd.read_csv(fetch("scifact-claims"), dtype=str, keep_default_na=False)
-    texts = dict(zip(claims["id"], claims["claim"], strict=True))
-    ordered = sorted(texts, key=lambda qid: sha256_bytes(f"selflearn scifact {qid}".encode()))
+    of the 618 yes/no questions."""
+    texts = TASKS[dataset]().queries
+    ordered = list(texts)
+    if dataset == "scifact":
+        ordered.sort(key=lambda qid: sha256_bytes(f"selflearn scifact {qid}".encode()))
     return {qid: texts[qid] for qid in ordered[:TEST_QUERIES]}
 
 

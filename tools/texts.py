@@ -32,7 +32,7 @@ from lib.studies.real import probes
 from lib.studies.real.texts import KINDS, WRITER, questions_for, writers_of
 from lib.studies.slhyde import building_study as building
 from lib.studies.slhyde.building import Pair, finish, medical, search_in
-from lib.studies.slhyde.documents import CORPUS, unlabelled
+from lib.studies.slhyde.tasks import CORPUS, unlabelled
 from tools.annotation import Pending, give_texts, pending, record_texts, recorded
 from tools.judging import find_words, gets_control, wrong_option
 from tools.pools import TURNED, to_turn, turned

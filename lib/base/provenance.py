@@ -55,8 +55,9 @@ def code_hash(own: Iterable[str], core: Sequence[str] = CORE) -> str:
 
     Counted is what each top-level definition does: its syntax tree without docstrings. Imports do
     not count, nor which file a definition stands in. A package counts with all its files, prompts
-    (``.txt``) included. Of a module outside the project, such as a method of your own, its text
-    counts. StaleInput where a file was edited since it was loaded: what runs is not what it says.
+    (``.txt``) and rows (``.csv``) included. Of a module outside the project, such as a method of
+    your own, its text counts. StaleInput where a file was edited since it was loaded: what runs is
+    not what it says.
     """
     own = list(own)
     parts = [_own_text(name) for name in own if name.split(".")[0] != "lib"]
@@ -79,7 +80,7 @@ def _sources(name: str) -> list[Path]:
         return []
     path = paths.ROOT.joinpath(*name.split("."))
     if path.is_dir():
-        return [*path.rglob("*.py"), *path.rglob("*.txt")]
+        return [file for kind in ("py", "txt", "csv") for file in path.rglob(f"*.{kind}")]
     return [file for file in [path.with_suffix(".py")] if file.exists()]
 
 

@@ -19,8 +19,8 @@ Where the text is silent or contradicts itself, this is what is done here:
   the one that is missing. Ours follows Appendix B.1: one list of candidates, the best 3 chosen.
 - The order in which candidates are shown is not said. Here it is that of a hash, so that the place
   in the list tells nothing of the place in the search.
-- No threshold is printed. The medical prompt gives 0 or 1, so 1 stays. ``Rules`` has the others,
-  which were chosen before any reply was read; ``thresholds`` counts what others would have kept.
+- No threshold is printed. The medical prompt gives 0 or 1, so 1 stays. The others were chosen
+  before any reply was read; ``thresholds`` counts what others would have kept.
 - Line 5 scores "q/d" one by one, the prompt shows a question with its answer. As the prompt: both
   go together, and a passage that goes leaves the corpus too.
 - Line 21 validates an answer against the document, Figure 5 and Appendix B.1 against a reference
@@ -54,7 +54,7 @@ from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
 from lib.search.bm25 import BM25Index
 from lib.studies.nli.models import sentences
-from lib.studies.slhyde.cmirb import Task
+from lib.studies.slhyde.tasks import Task
 
 PROMPTS = Path(__file__).parent / "building_prompts"
 
@@ -63,22 +63,14 @@ STEPS = ("medical", "rank", "extract", "answer", "validate", "relevance")
 
 _MATCHING = STEPS[1:5]
 
+CANDIDATES, CHOSEN = 20, 3
+"""Passages found by BM25, and how many of them the model chooses (both Appendix B.1)."""
+
+LEAST_SIMILARITY, LEAST_QUALITY = 0.7, 4
+"""From which similarity (0 to 1) an answer is validated, and quality (1 to 5) a pair stays."""
+
 Search = Callable[[str, int], list[Passage]]
 """The passages that a search by words finds for a text, best first, at most so many."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """``candidates`` found by BM25, ``chosen`` of them (both Appendix B.1); the least similarity
-    (0 to 1) of a validated answer, the least quality (1 to 5) of a pair that stays."""
-
-    candidates: int = 20
-    chosen: int = 3
-    least_similarity: float = 0.7
-    least_quality: int = 4
-
-
-RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -123,52 +115,36 @@ NOT_MEDICAL = "not medical"
 # the whole ----------------------------------------------------------------------------------------
 
 
-def build(
-    queries: Sequence[Query], llm: ChatModel, search: Search, rules: Rules = RULES
-) -> list[Pair]:
+def build(queries: Sequence[Query], llm: ChatModel, search: Search) -> list[Pair]:
     """Algorithm 1: every pair that was made, dropped ones too.
 
-    ValueError where there are no queries. Raises RecordingMiss where a reply is not recorded.
+    Raises RecordingMiss where a reply is not recorded.
     """
-    return finish(medical(_started(queries), llm), llm, search, rules)
+    return finish(medical([Pair(query, query.source) for query in queries], llm), llm, search)
 
 
-def finish(
-    pairs: Sequence[Pair], llm: ChatModel, search: Search, rules: Rules = RULES
-) -> list[Pair]:
+def finish(pairs: Sequence[Pair], llm: ChatModel, search: Search) -> list[Pair]:
     """What comes after ``medical``; what that dropped is searched no more."""
-    pairs = rank(pairs, llm, search, rules)
+    pairs = rank(pairs, llm, search)
     pairs = extract(pairs, llm)
     pairs = answer(pairs, llm)
-    pairs = validate(pairs, llm, rules)
-    return relevance(pairs, llm, rules)
-
-
-def _started(queries: Sequence[Query]) -> list[Pair]:
-    """Each query with the passage that it came with."""
-    if not queries:
-        raise ValueError("there are no queries to build a set of")
-    if len({query.qid for query in queries}) < len(queries):
-        raise ValueError("two queries have the same id")
-    return [Pair(query, query.source) for query in queries]
+    pairs = validate(pairs, llm)
+    return relevance(pairs, llm)
 
 
 def task_of(name: str, pairs: Sequence[Pair], passages: Sequence[Passage]) -> Task:
     """The set in the form of CMIRB's: queries that kept a passage, and the corpus.
 
-    The corpus is all ``passages`` but those that were not medical. ValueError where nothing is
-    left.
+    The corpus is all ``passages`` but those that were not medical.
     """
     gone = _not_medical(pairs)
-    corpus = tuple(passage for passage in passages if passage.pid not in gone)
+    corpus = [passage for passage in passages if passage.pid not in gone]
     queries: dict[str, str] = {}
     qrels: dict[str, dict[str, int]] = {}
     for pair in pairs:
         if not pair.dropped:
             queries[pair.query.qid] = pair.query.text
             qrels.setdefault(pair.query.qid, {})[pair.passage.pid] = 1
-    if not corpus or not queries:
-        raise ValueError(f"{name}: {len(corpus)} passages and {len(queries)} queries are left")
     return Task(name, queries, corpus, qrels)
 
 
@@ -177,52 +153,60 @@ def _not_medical(pairs: Iterable[Pair]) -> set[str]:
     return {pair.passage.pid for pair in pairs if pair.dropped == NOT_MEDICAL}
 
 
+def search_in(passages: Sequence[Passage]) -> Search:
+    """BM25 over titles and texts."""
+    by_id = {passage.pid: passage for passage in passages}
+    texts = [f"{passage.title} {passage.text}" for passage in passages]
+    index = BM25Index.build(texts, list(by_id))
+
+    def search(text: str, k: int) -> list[Passage]:
+        return [by_id[pid] for pid in index.search([text], k).ids[0].tolist() if pid]
+
+    return search
+
+
 # the steps ----------------------------------------------------------------------------------------
+
+_TEXT = {"type": "string"}
 
 
 def medical(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
     """Step 1: a query and the passage it came with stay if the model calls them medical."""
 
     def judge(pair: Pair) -> list[Pair]:
-        schema = _schema(reason={"type": "string"}, label={"enum": [0, 1]})
-        said = _ask(llm, "medical", schema, question=pair.query.text, answer=pair.passage.text)
-        if said is None:
-            return [_drop(pair, "medical", NO_REPLY)]
-        if said["label"] == 0:
-            return [_drop(pair, "medical", NOT_MEDICAL)]
-        return [pair]
+        schema = _schema(reason=_TEXT, label={"enum": [0, 1]})
+        reply = _ask(llm, "medical", schema, question=pair.query.text, answer=pair.passage.text)
+        return [pair if reply["label"] else replace(pair, dropped=NOT_MEDICAL)]
 
     return _each("medical", pairs, judge)
 
 
-def rank(pairs: Sequence[Pair], llm: ChatModel, search: Search, rules: Rules = RULES) -> list[Pair]:
+def rank(pairs: Sequence[Pair], llm: ChatModel, search: Search) -> list[Pair]:
     """Step 2, lines 14 and 15: a query to be matched gets the passages that the model chooses.
 
     Its one pair becomes as many as were chosen, the best first.
     """
     gone = _not_medical(pairs)
 
+    def shown_place(pair: Pair, passage: Passage) -> str:
+        return sha256_bytes(f"shown {pair.query.qid} {passage.pid}".encode())
+
     def choose(pair: Pair) -> list[Pair]:
-        found = search(pair.query.text, rules.candidates + len(gone))
-        found = [passage for passage in found if passage.pid not in gone][: rules.candidates]
+        found = search(pair.query.text, CANDIDATES + len(gone))
+        found = [passage for passage in found if passage.pid not in gone][:CANDIDATES]
         if not found:
-            return [_drop(pair, "rank", "no candidates")]
-        shown = sorted(found, key=lambda passage: _hash(pair.query, passage))
-        wanted = min(rules.chosen, len(shown))
+            return [replace(pair, dropped="no candidates")]
+        shown = sorted(found, key=lambda passage: shown_place(pair, passage))
+        wanted = min(CHOSEN, len(shown))
         number = {"type": "integer", "minimum": 1, "maximum": len(shown)}
         schema = _schema(ranking=_list_of(number, minItems=wanted, maxItems=wanted))
-        said = _ask(
-            llm,
-            "rank",
-            schema,
-            question=pair.query.text,
-            passages="\n\n".join(f"[{i}] {shown_text(p)}" for i, p in enumerate(shown, 1)),
-            wanted=str(wanted),
-        )
-        if said is None:
-            return [_drop(pair, "rank", NO_REPLY)]
-        chosen = [shown[int(number) - 1] for number in said["ranking"]]
-        return [Pair(pair.query, passage, place) for place, passage in enumerate(chosen, 1)]
+        listed = "\n\n".join(f"[{i}] {shown_text(p)}" for i, p in enumerate(shown, 1))
+        values = {"question": pair.query.text, "passages": listed, "wanted": str(wanted)}
+        chosen = _ask(llm, "rank", schema, **values)["ranking"]
+        return [
+            Pair(pair.query, shown[int(number) - 1], place)
+            for place, number in enumerate(chosen, 1)
+        ]
 
     return _each("rank", pairs, choose)
 
@@ -234,20 +218,12 @@ def extract(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
         numbered = sentences(pair.passage.text)
         number = {"type": "integer", "minimum": 1, "maximum": len(numbered)}
         lines = [f"[{i}] {sentence}" for i, sentence in enumerate(numbered, 1)]
-        said = _ask(
-            llm,
-            "extract",
-            _schema(sentences=_list_of(number)),
-            question=pair.query.text,
-            answer=pair.query.answer,
-            document="\n".join([pair.passage.title, *lines]).strip(),
-        )
-        if said is None:
-            return [_drop(pair, "extract", NO_REPLY)]
-        if not said["sentences"]:
-            return [_drop(pair, "extract", "no evidence")]
-        in_order = sorted(int(number) for number in said["sentences"])
-        return [replace(pair, evidence=tuple(numbered[number - 1] for number in in_order))]
+        document = "\n".join([pair.passage.title, *lines]).strip()
+        values = {"question": pair.query.text, "answer": pair.query.answer, "document": document}
+        reply = _ask(llm, "extract", _schema(sentences=_list_of(number)), **values)
+        in_order = sorted(int(number) for number in reply["sentences"])
+        evidence = tuple(numbered[number - 1] for number in in_order)
+        return [replace(pair, evidence=evidence, dropped="" if evidence else "no evidence")]
 
     return _each("extract", pairs, find)
 
@@ -259,62 +235,45 @@ def answer(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
     """
 
     def write(pair: Pair) -> list[Pair]:
-        text = {"type": "string"}
-        schema = _schema(reason=text, enough={"type": "boolean"}, answer=text)
+        schema = _schema(reason=_TEXT, enough={"type": "boolean"}, answer=_TEXT)
         evidence = "\n".join([pair.passage.title, *pair.evidence]).strip()
-        said = _ask(llm, "answer", schema, question=pair.query.text, evidence=evidence)
-        if said is None:
-            return [_drop(pair, "answer", NO_REPLY)]
-        if not said["enough"]:
-            return [_drop(pair, "answer", "too little evidence")]
-        return [replace(pair, written=said["answer"])]
+        reply = _ask(llm, "answer", schema, question=pair.query.text, evidence=evidence)
+        if not reply["enough"]:
+            return [replace(pair, dropped="too little evidence")]
+        return [replace(pair, written=reply["answer"])]
 
     return _each("answer", pairs, write)
 
 
-def validate(pairs: Sequence[Pair], llm: ChatModel, rules: Rules = RULES) -> list[Pair]:
+def validate(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
     """Lines 20 to 24: a pair stays if the answer made of its passage agrees with the known one."""
+    schema = _schema(reason=_TEXT, similarity={"type": "number", "minimum": 0, "maximum": 1})
 
     def compare(pair: Pair) -> list[Pair]:
-        score = {"type": "number", "minimum": 0, "maximum": 1}
-        said = _ask(
-            llm,
-            "validate",
-            _schema(reason={"type": "string"}, similarity=score),
-            question=pair.query.text,
-            reference=pair.query.answer,
-            answer=pair.written,
-        )
-        if said is None:
-            return [_drop(pair, "validate", NO_REPLY)]
-        scored = replace(pair, similarity=float(said["similarity"]))
-        if scored.similarity < rules.least_similarity:
-            return [_drop(scored, "validate", "another answer")]
-        return [scored]
+        values = {"reference": pair.query.answer, "answer": pair.written}
+        reply = _ask(llm, "validate", schema, question=pair.query.text, **values)
+        similarity = float(reply["similarity"])
+        dropped = "another answer" if similarity < LEAST_SIMILARITY else ""
+        return [replace(pair, similarity=similarity, dropped=dropped)]
 
     return _each("validate", pairs, compare)
 
 
-def relevance(pairs: Sequence[Pair], llm: ChatModel, rules: Rules = RULES) -> list[Pair]:
+def relevance(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
     """Step 3: a pair stays if the model's score of it is high enough."""
+    schema = _schema(reason=_TEXT, quality={"type": "integer", "minimum": 1, "maximum": 5})
 
     def score(pair: Pair) -> list[Pair]:
-        number = {"type": "integer", "minimum": 1, "maximum": 5}
-        said = _ask(
-            llm,
-            "relevance",
-            _schema(reason={"type": "string"}, quality=number),
-            query=pair.query.text,
-            passage=shown_text(pair.passage),
-        )
-        if said is None:
-            return [_drop(pair, "relevance", NO_REPLY)]
-        scored = replace(pair, quality=int(said["quality"]))
-        if scored.quality < rules.least_quality:
-            return [_drop(scored, "relevance", "low quality")]
-        return [scored]
+        values = {"query": pair.query.text, "passage": shown_text(pair.passage)}
+        quality = int(_ask(llm, "relevance", schema, **values)["quality"])
+        dropped = "low quality" if quality < LEAST_QUALITY else ""
+        return [replace(pair, quality=quality, dropped=dropped)]
 
     return _each("relevance", pairs, score)
+
+
+class _NoReply(Exception):
+    """The model's reply is unusable, even after a second call."""
 
 
 def _each(step: str, pairs: Sequence[Pair], do: Callable[[Pair], list[Pair]]) -> list[Pair]:
@@ -326,32 +285,30 @@ def _each(step: str, pairs: Sequence[Pair], do: Callable[[Pair], list[Pair]]) ->
     made: list[Pair] = []
     missed: RecordingMiss | None = None
     for pair in pairs:
-        if pair.dropped or not _goes_through(step, pair.query):
+        if pair.dropped or (pair.query.route == "given" and step in _MATCHING):
             made.append(pair)
             continue
         try:
             with tag(method=step, qid=pair.query.qid):
-                made += do(pair)
+                after = do(pair)
+        except _NoReply:
+            after = [replace(pair, dropped=NO_REPLY)]
         except RecordingMiss as miss:
             missed = missed or miss
+            continue
+        made += [replace(pair, step=step) if pair.dropped else pair for pair in after]
     if missed is not None:
         raise missed
     return made
 
 
-def _goes_through(step: str, query: Query) -> bool:
-    return query.route == "matched" or step not in _MATCHING
-
-
-def _drop(pair: Pair, step: str, why: str) -> Pair:
-    return replace(pair, step=step, dropped=why)
-
-
-def _ask(llm: ChatModel, step: str, schema: dict, **values: str) -> dict[str, Any] | None:
-    """The model's reply to a step's prompt; None where it is unusable, even after a second call."""
+def _ask(llm: ChatModel, step: str, schema: dict, **values: str) -> dict[str, Any]:
+    """The model's reply to a step's prompt."""
     messages = load_prompt(step, PROMPTS).messages(**values)
     reply = ask_json(llm, messages, schema, max_tokens=512)
-    return None if reply.cut else reply.value
+    if reply.cut or reply.value is None:
+        raise _NoReply
+    return reply.value
 
 
 def _schema(**properties: dict) -> dict:
@@ -369,27 +326,6 @@ def _list_of(items: dict, **limits: int) -> dict:
     return {"type": "array", "items": items, "uniqueItems": True} | limits
 
 
-def _hash(query: Query, passage: Passage) -> str:
-    return sha256_bytes(f"shown {query.qid} {passage.pid}".encode())
-
-
-# searching by words -------------------------------------------------------------------------------
-
-
-def search_in(passages: Sequence[Passage]) -> Search:
-    """BM25 over titles and texts. ValueError where there are no passages."""
-    if not passages:
-        raise ValueError("an empty corpus cannot be searched")
-    by_id = {passage.pid: passage for passage in passages}
-    texts = [f"{passage.title} {passage.text}" for passage in passages]
-    index = BM25Index.build(texts, list(by_id))
-
-    def search(text: str, k: int) -> list[Passage]:
-        return [by_id[pid] for pid in index.search([text], k).ids[0].tolist() if pid]
-
-    return search
-
-
 # counting -----------------------------------------------------------------------------------------
 
 
@@ -402,20 +338,19 @@ def counts(pairs: Sequence[Pair]) -> pd.DataFrame:
     """
     rows = []
     for route in ("given", "matched"):
-        left = [pair for pair in pairs if pair.query.route == route]
+        remaining = [pair for pair in pairs if pair.query.route == route]
         for step in STEPS:
             if step in _MATCHING and route == "given":
                 continue
             unit = "queries" if step in ("medical", "rank") or route == "given" else "pairs"
-            outcomes = {"kept": [pair for pair in left if pair.step != step]}
-            for pair in left:
+            outcomes = {"kept": [pair for pair in remaining if pair.step != step]}
+            for pair in remaining:
                 if pair.step == step:
                     outcomes.setdefault(pair.dropped, []).append(pair)
-            for outcome, own in outcomes.items():
-                n = len({pair.query.qid for pair in own}) if unit == "queries" else len(own)
-                row = {"step": step, "route": route, "unit": unit, "outcome": outcome, "n": n}
-                rows.append(row)
-            left = outcomes["kept"]
+            for outcome, group in outcomes.items():
+                n = len({pair.query.qid for pair in group}) if unit == "queries" else len(group)
+                rows.append((step, route, unit, outcome, n))
+            remaining = outcomes["kept"]
     return pd.DataFrame(rows, columns=["step", "route", "unit", "outcome", "n"])
 
 
@@ -432,6 +367,5 @@ def thresholds(pairs: Sequence[Pair]) -> pd.DataFrame:
     ):
         scores = [getattr(pair, field) for pair in pairs if getattr(pair, field) is not None]
         for least in values:
-            kept = sum(score >= least for score in scores)
-            rows.append({"step": step, "least": least, "scored": len(scores), "kept": kept})
-    return pd.DataFrame(rows)
+            rows.append((step, least, len(scores), sum(score >= least for score in scores)))
+    return pd.DataFrame(rows, columns=["step", "least", "scored", "kept"])

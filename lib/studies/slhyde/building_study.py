@@ -1,4 +1,4 @@
-"""Algorithm 1 of CMIRB on a small open set, with a large language model reached through sheets.
+"""Algorithm 1 of CMIRB on a small open set, with a large language model that replied on request.
 
 The passages are MedQuAD's (CC BY 4.0), on no disease of ddx-real or ddx-fresh, and of no page that
 a retriever of this project is taught to find. Each comes with MedQuAD's own question: the algorithm
@@ -11,12 +11,13 @@ known (``planted``); they enter no set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
 from lib.base.files import read_jsonl, sha256_bytes
 from lib.base.paths import RECORDINGS
-from lib.base.provenance import make_all_or_reuse
 from lib.corpora import load_passages
 from lib.data.passages import Passage
 from lib.embed import load_encoder
@@ -32,7 +33,6 @@ from lib.studies.slhyde.building import (
     PROMPTS,
     Pair,
     Query,
-    Search,
     build,
     counts,
     medical,
@@ -42,68 +42,49 @@ from lib.studies.slhyde.building import (
     thresholds,
     validate,
 )
-from lib.studies.slhyde.cmirb import Task, measure_task
-from lib.studies.slhyde.documents import CORPUS, DOCUMENTS, sample, unlabelled
-from lib.studies.slhyde.evaluate import DEPTH, Arm, task_values
-from lib.study import means_table
+from lib.studies.slhyde.tasks import (
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    Task,
+    bm25_run,
+    measure_task,
+    query_arm,
+    sample,
+    task_values,
+    unlabelled,
+)
+from lib.study import Study, means_table
 
 BUILDING = RECORDINGS / "building.jsonl.gz"
 
 NAME = "medquad-30"
 """What the set is called in the tables; it is none of CMIRB's."""
 
-QUERIES = 30
-MATCHED = 10
+QUERIES, MATCHED = 30, 10
 """How many queries there are, and for how many of them passages are searched."""
 
 PLANTED = 6
 """Requests of each judging step whose right reply is known."""
 
-TABLES = (
-    "slhyde_building_values",
-    "slhyde_building",
-    "slhyde_building_counts",
-    "slhyde_building_pairs",
-    "slhyde_building_thresholds",
-    "slhyde_building_planted",
-)
-"""Outcomes by query; their means; what each step dropped; every pair; other thresholds; plants."""
 
-BASE = "minilm"
-
-
-# the open set ------------------------------------------------------------------------------------
-
-
-def open_queries(
-    passages: Sequence[Passage], allowed: Sequence[Passage], first: int = DOCUMENTS
-) -> list[Query]:
+def open_queries(passages: Sequence[Passage], allowed: Sequence[Passage]) -> list[Query]:
     """``QUERIES`` passages with the questions that they came with, the first to be matched.
 
-    They are the pages after the ``first`` ones of ``documents.sample``, which retrievers learn
-    from, in the order of hashes. ``allowed`` are those of ``passages`` that are on no tested
-    disease. The known answer is the first passage of what MedQuAD answers; where an answer was cut
-    into several, the query's own passage may be any of them.
+    They are the pages after those that retrievers learn from, in the order of ``sample``.
+    ``allowed`` are those of ``passages`` that are on no tested disease. The known answer is the
+    first passage of what MedQuAD answers; where an answer was cut into several, the query's own
+    passage may be any of them.
     """
     begins: dict[str, Passage] = {}
     for passage in passages:
         begins.setdefault(passage.meta["doc"], passage)
     queries = []
-    for place, source in enumerate(sample(allowed, first + QUERIES)[first:]):
-        answer_id = source.meta["doc"]
-        queries.append(
-            Query(
-                qid=answer_id,
-                text=source.meta["question"],
-                source=source,
-                answer=begins[answer_id].text,
-                route="matched" if place < MATCHED else "given",
-            )
-        )
+    for place, source in enumerate(sample(allowed, DOCUMENTS + QUERIES)[DOCUMENTS:]):
+        qid, text = source.meta["doc"], source.meta["question"]
+        route = "matched" if place < MATCHED else "given"
+        queries.append(Query(qid, text, source, begins[qid].text, route))
     return queries
-
-
-# what has a known reply --------------------------------------------------------------------------
 
 
 def planted(queries: Sequence[Query]) -> dict[str, list[Pair]]:
@@ -119,20 +100,16 @@ def planted(queries: Sequence[Query]) -> dict[str, list[Pair]]:
         query = Query(text.pid, row["question"], text, row["answer"], "given")
         everyday.append(Pair(query, text))
     given = [query for query in queries if query.route == "given"]
-    others = list(zip(given, given[1:], strict=False))[:PLANTED]
+    couples = list(zip(given, given[1:], strict=False))[:PLANTED]
     return {
         "medical": everyday[:PLANTED],
+        # On the route that goes through this step, with another's answer.
         "validate": [
-            # On the route that goes through this step, with another's answer.
-            Pair(_matched(query), query.source, written=other.answer)
-            for query, other in others
+            Pair(replace(query, route="matched"), query.source, written=other.answer)
+            for query, other in couples
         ],
-        "relevance": [Pair(query, other.source) for query, other in others],
+        "relevance": [Pair(query, other.source) for query, other in couples],
     }
-
-
-def _matched(query: Query) -> Query:
-    return Query(query.qid, query.text, query.source, query.answer, "matched")
 
 
 JUDGING = {"medical": medical, "validate": validate, "relevance": relevance}
@@ -148,12 +125,8 @@ def caught(queries: Sequence[Query], llm: ChatModel) -> pd.DataFrame:
         made = JUDGING[step](pairs, llm)
         unusable = sum(pair.dropped == NO_REPLY for pair in made)
         dropped = sum(bool(pair.dropped) for pair in made) - unusable
-        row = {"step": step, "planted": len(made), "dropped": dropped, "unusable": unusable}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-# what came of it ---------------------------------------------------------------------------------
+        rows.append((step, len(made), dropped, unusable))
+    return pd.DataFrame(rows, columns=["step", "planted", "dropped", "unusable"])
 
 
 def pair_rows(pairs: Sequence[Pair]) -> pd.DataFrame:
@@ -174,69 +147,88 @@ def pair_rows(pairs: Sequence[Pair]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype(whole | {"similarity": float})
 
 
-def measured(
-    task: Task, routes: Mapping[str, str], retriever: Retriever, search: Search
-) -> pd.DataFrame:
+@dataclass(frozen=True)
+class Built:
+    """The open set as the recorded replies make it: its queries, every pair, and the task."""
+
+    profile: Profile
+    queries: Sequence[Query]
+    pairs: Sequence[Pair]
+    task: Task
+    llm: ChatModel
+    data: Sequence[str] = (*files_of([CORPUS]), f"recordings/{BUILDING.name}")
+
+
+def load(profile: Profile) -> Built:
+    """RecordingMiss where a reply is not recorded (``tools.texts`` gives it out)."""
+    passages = list(load_passages(CORPUS))
+    queries = open_queries(passages, unlabelled(passages))
+    llm = Recorder(None, BUILDING, "replay", name=WRITER)
+    pairs = build(queries, llm, search_in(passages))
+    return Built(profile, queries, pairs, task_of(NAME, pairs, passages), llm)
+
+
+def base_retriever(built: Built) -> Retriever:
+    """The task's passages by the base encoder, out of the vectors of the whole corpus."""
+    encoder, profile = load_encoder(BASE, precision="float32"), built.profile
+    store = corpus_store((CORPUS,))
+    index = build_index(store, encoder, backend=profile.backend, dtype=profile.vectors)
+    kept = {passage.pid for passage in built.task.corpus}
+    return Retriever(index.subset([pid in kept for pid in index.ids.tolist()]), encoder)
+
+
+def measured(task: Task, routes: Mapping[str, str], retriever: Retriever) -> pd.DataFrame:
     """nDCG@10 and Recall@100 of the base retriever and of BM25: dataset, arm, qid, metric, value.
 
     The dataset is the set's name, and that with a route for the queries of one. BM25 also found
     the candidates of the matched queries, so it is at home there.
     """
-    found = {qid: [p.pid for p in search(text, DEPTH)] for qid, text in task.queries.items()}
-    values = pd.concat(
-        [
-            task_values(task, retriever, [Arm(BASE)], {}, {}),
-            long_values("BM25", measure_task(found, task.qrels)),
-        ],
-        ignore_index=True,
-    )
+    by_words = long_values("BM25", measure_task(bm25_run(task), task.qrels))
+    values = pd.concat([task_values(task, retriever, [query_arm(BASE, task)]), by_words])
     parts = [values.assign(dataset=task.name)]
-    for route in sorted(set(routes.values())):
-        own = values[values["qid"].map(routes) == route]
-        parts.append(own.assign(dataset=f"{task.name}, {route}"))
+    for route in ("given", "matched"):
+        group = values[values["qid"].map(routes) == route]
+        parts.append(group.assign(dataset=f"{task.name}, {route}"))
     return pd.concat(parts, ignore_index=True)[["dataset", "arm", "qid", "metric", "value"]]
 
 
-def building_results(profile: Profile) -> dict[str, pd.DataFrame]:
-    """``TABLES`` by name, kept as results of the profile; what is stored and holds is reused.
+def outcomes(built: Built) -> pd.DataFrame:
+    """What is found in the set, query by query."""
+    routes = {query.qid: query.route for query in built.queries}
+    return measured(built.task, routes, base_retriever(built))
 
-    RecordingMiss where a reply is not recorded (``tools.texts`` gives it out).
-    """
-    prompts = sorted(PROMPTS.iterdir())
-    origin = {
-        "code": ["lib.studies.slhyde"],
-        "data": [*files_of([CORPUS]), f"recordings/{BUILDING.name}"],
-        "encoder": load_encoder(BASE, precision="float32").fingerprint,
-        "prompts": sha256_bytes(b"".join(path.read_bytes() for path in prompts))[:16],
+
+def follow(built: Built, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Means; what each step dropped; every pair; other thresholds; plants."""
+    passages = len(built.task.corpus)
+    setup = f"{built.profile.name}, built by {WRITER}, exact search in {passages} passages"
+    return {
+        "slhyde_building": means_table(values, setup),
+        "slhyde_building_counts": counts(built.pairs),
+        "slhyde_building_pairs": pair_rows(built.pairs),
+        "slhyde_building_thresholds": thresholds(built.pairs),
+        "slhyde_building_planted": caught(built.queries, built.llm),
     }
 
-    def make() -> dict[str, pd.DataFrame]:
-        passages = list(load_passages(CORPUS))
-        queries = open_queries(passages, unlabelled(passages))
-        llm = Recorder(None, BUILDING, "replay", name=WRITER)
-        pairs = build(queries, llm, search_in(passages))
-        task = task_of(NAME, pairs, passages)
-        routes = {query.qid: query.route for query in queries}
-        values = measured(task, routes, _base(task, profile), search_in(task.corpus))
-        setup = f"{profile.name}, built by {WRITER}, exact search in {len(task.corpus)} passages"
-        tables = (
-            values,
-            means_table(values, setup),
-            counts(pairs),
-            pair_rows(pairs),
-            thresholds(pairs),
-            caught(queries, llm),
-        )
-        return dict(zip(TABLES, tables, strict=True))
 
-    return make_all_or_reuse(make, TABLES, profile.name, **origin)
+def _settings(built: Built) -> dict[str, Any]:
+    prompts = b"".join(path.read_bytes() for path in sorted(PROMPTS.iterdir()))
+    fingerprint = load_encoder(BASE, precision="float32").fingerprint
+    return {"encoder": fingerprint, "prompts": sha256_bytes(prompts)[:16], "limit": None}
 
 
-def _base(task: Task, profile: Profile) -> Retriever:
-    """The task's passages by the base encoder, out of the vectors of the whole corpus."""
-    encoder = load_encoder(BASE, precision="float32")
-    index = build_index(
-        corpus_store((CORPUS,)), encoder, backend=profile.backend, dtype=profile.vectors
-    )
-    left = {passage.pid for passage in task.corpus}
-    return Retriever(index.subset([pid in left for pid in index.ids.tolist()]), encoder)
+STUDY = Study(
+    name="Algorithm 1",
+    code="lib.studies.slhyde",
+    load=load,
+    values={"slhyde_building_values": outcomes},
+    tables=(
+        "slhyde_building",
+        "slhyde_building_counts",
+        "slhyde_building_pairs",
+        "slhyde_building_thresholds",
+        "slhyde_building_planted",
+    ),
+    follow=follow,
+    origin=_settings,
+)
