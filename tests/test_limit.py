@@ -21,6 +21,7 @@ from lib.studies import neighbours
 from lib.studies.lambda_sweep import tables as lam_tables
 from lib.studies.lambda_sweep.study import open_study
 from lib.studies.main_tables.cells import Grid
+from lib.studies.rag2 import results as rag2_results
 from lib.studies.real.results import real_tables
 from tests.made_study import made
 
@@ -95,9 +96,10 @@ def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch,
         return pd.DataFrame(), {}
 
     monkeypatch.setattr(neighbours, "read_result", read_result)
+    monkeypatch.setattr(rag2_results, "read_result", read_result)
     monkeypatch.setattr("lib.studies.real.results.read_result", read_result)
     few_of_open = load_profile("open", limit=5)
-    for show in (neighbours.rag2_tables, neighbours.slhyde_tables, real_tables):
+    for show in (rag2_results.rag2_tables, neighbours.slhyde_tables, real_tables):
         show(few_of_open)
         said = capsys.readouterr().out
         assert "NOT RUN with LIMIT=5" in said and "the same command without LIMIT" in said

@@ -1,4 +1,4 @@
-"""What notebooks 10 and 11 show: committed tables, or those of the profile, made first."""
+"""What notebook 11 shows: committed tables, or those of the profile, made first."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ import pytest
 
 from lib.profiles import load_profile
 from lib.studies import neighbours
-from lib.studies.rag2 import results as rag2
 from lib.studies.real.results import MADE_BY
 from lib.studies.slhyde import building_study as building
 from lib.studies.slhyde import cmedir_study as cmedir
 from lib.studies.slhyde import study as slhyde
 
-RAG2 = [name for group in rag2.TABLES.values() for name in group]
-
 READERS = {
-    "rag2": (neighbours.rag2_tables, (rag2, "rag2_results"), RAG2),
     "slhyde": (neighbours.slhyde_tables, (slhyde, "slhyde_results"), slhyde.TABLES),
     "building": (neighbours.building_tables, (building, "building_results"), building.TABLES),
 }
@@ -39,7 +35,6 @@ def done(monkeypatch) -> list[tuple]:
         return lambda profile, *_: steps.append(("made", of, profile.name))
 
     monkeypatch.setattr(neighbours, "read_result", read_result)
-    monkeypatch.setattr(neighbours, "_retriever", lambda profile: None)
     for study, (_, (module, make), _) in READERS.items():
         monkeypatch.setattr(module, make, maker(study))
     return steps

@@ -27,7 +27,7 @@ from lib.studies.lambda_sweep.views import pair_table, spectrum_of
 from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
 from lib.studies.main_tables.controls import CONTROLS
 from lib.studies.main_tables.experiment import CHOSEN, NAMED
-from lib.studies.rag2.steps import one_question
+from lib.studies.rag2.retrieval import one_question
 
 # the built-in profiles ---------------------------------------------------------------------------
 

@@ -1,0 +1,453 @@
+"""RAG2's ways to retrieve, and what filters leave, by brute force on small made-up sets."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.data.judgments import Evidence
+from lib.data.passages import Passage
+from lib.data.store import PassageStore
+from lib.datasets import Question, load_questions
+from lib.embed import HashEncoder
+from lib.llm.chat import ChatModel, Reply
+from lib.run import Retriever
+from lib.search.index import DenseIndex
+from lib.stats import claims
+from lib.studies.hyde_study import strangers_of
+from lib.studies.rag2 import filtering, retrieval, writers
+from lib.studies.rag2.filters import (
+    BASELINES,
+    CROSSES,
+    HEADS,
+    RERANKERS,
+    card_of,
+    lines_of,
+    load_filter,
+)
+from lib.studies.rag2.heldout_eval import label_table
+from lib.studies.rag2.labels import RECIPES, Recipe
+from lib.studies.rag2.long_answers import word_runs
+from lib.studies.rag2.retrieval import (
+    DEPTH,
+    QuestionSet,
+    strategies,
+    strategy_pairs,
+    strategy_values,
+)
+from lib.study import means
+
+# strategies ---------------------------------------------------------------------------------------
+
+SOURCES = ("large", "middle", "small")
+SIZES = {"large": 60, "middle": 25, "small": 9}
+WORDS = [f"word{i}" for i in range(30)]
+RNG = random.Random(3)
+PASSAGES = [
+    Passage(f"{source}:{i:02d}", "", " ".join(RNG.choices(WORDS, k=8)), source, {})
+    for source, size in SIZES.items()
+    for i in range(size)
+]
+ENCODER = HashEncoder(dim=64)
+
+
+@pytest.fixture
+def retriever(own_folders) -> Retriever:
+    store = PassageStore.build(own_folders / "store.sqlite", PASSAGES)
+    index = DenseIndex([ENCODER.encode([p.text for p in store], "article")], store.ids())
+    return Retriever(index, ENCODER, store)
+
+
+@pytest.fixture
+def asked(retriever) -> QuestionSet:
+    rng = random.Random(5)
+    questions = [
+        Question(f"q{i}", " ".join(rng.choices(WORDS, k=4)), {}, "", "mine") for i in range(6)
+    ]
+    rationales = {q.qid: " ".join(rng.choices(WORDS, k=7)) for q in questions[:4]}
+    pids = [p.pid for p in PASSAGES]
+    targets = {q.qid: frozenset(rng.sample(pids, 12)) for q in questions}
+    return QuestionSet("mine", questions, rationales, targets, retriever)
+
+
+def by_length(pairs) -> np.ndarray:
+    return np.array([len(text) for _, text in pairs], dtype=float)
+
+
+def by_words_in_common(pairs) -> np.ndarray:
+    return np.array([len(set(q.split()) & set(p.split())) for q, p in pairs], dtype=float)
+
+
+def ranking(query: str, sources=SOURCES) -> list[str]:
+    """All passages of some sources, the nearest first, ties by id."""
+    own = [p for p in PASSAGES if p.source in sources]
+    scores = ENCODER.encode([p.text for p in own]).astype(float) @ ENCODER.encode([query])[0]
+    order = sorted(range(len(own)), key=lambda i: (-round(float(scores[i]), 5), own[i].pid))
+    return [own[i].pid for i in order]
+
+
+def want(query: str, how: str, scored_for: str | None, scorer) -> list[str]:
+    """The list of an arm, step by step as the paper has it."""
+    if how in SIZES:
+        found = ranking(query, (how,))[:DEPTH]
+    elif how == "stacked":
+        found = ranking(query)[:DEPTH]
+    else:
+        lists = [ranking(query, (source,))[: DEPTH // 3] for source in SOURCES]
+        found = []
+        for turn in range(DEPTH // 3):
+            found += [own[turn] for own in lists if turn < len(own)]
+    if scored_for is None:
+        return found
+    text_of = {p.pid: p.text for p in PASSAGES}
+    score = {pid: scorer([(scored_for, text_of[pid])])[0] for pid in found}
+    return sorted(found, key=lambda pid: (-score[pid], pid))
+
+
+def test_every_strategy_finds_what_its_steps_say(asked):
+    arms = strategies(SOURCES, {"": by_words_in_common, " (shuffled)": by_length})
+    values = strategy_values(asked, arms)
+    assert set(values["arm"]) == set(arms)
+    table = claims(values, strategy_pairs())  # all that is compared is measured
+    assert set(table["status"]) == {"exploratory"}
+    wide = values.set_index(["arm", "qid", "metric"])["value"]
+    for name in arms:
+        query, how, *rest = name.split(", ")
+        how = how.removesuffix(" alone")
+        for question in asked.questions:
+            rationale = asked.rationales.get(question.qid)
+            if rationale is None and (rest or query == "rationale"):
+                assert question.qid not in wide[name].index.get_level_values("qid")
+                continue
+            searched = question.text if query == "question" else rationale
+            scored_for, scorer = None, by_words_in_common
+            if rest:
+                scored_for = rationale if "by the rationale" in rest[0] else question.text
+                scorer = by_length if "shuffled" in rest[0] else by_words_in_common
+            found = want(searched, how, scored_for, scorer)
+            got = wide[name][question.qid]
+            targets = asked.targets[question.qid]
+            for k in (1, 3, 5, 10):
+                assert got[f"precision_at_{k}"] == pytest.approx(len(targets & {*found[:k]}) / k)
+            # A third of 32 from each: 10 of the large, 10 of the middle, all 9 of the small one.
+            assert got["pairs_scored"] == (0 if not rest else 29 if how == "balanced" else DEPTH)
+            for source in SOURCES:
+                share = sum(pid.startswith(source) for pid in found[:5]) / 5
+                assert got[f"share of {source}"] == pytest.approx(share), (name, source)
+
+
+# filters ------------------------------------------------------------------------------------------
+
+EXAM = Question("e1", "Which?", {"A": "one", "B": "two"}, "A", "medqa")
+EXAM2 = Question("e2", "Which then?", {"A": "one", "B": "two"}, "B", "mmlu")
+YESNO = Question("b1", "Is it?", {"A": "yes", "B": "no"}, "A", "bioasq")
+JUDGED = {
+    ("e1", "p1"): Evidence(3.0, frozenset("A")),
+    ("e1", "p2"): Evidence(3.0, frozenset("B")),
+    ("e1", "p3"): Evidence(1.0),
+    ("e1", "p4"): Evidence(3.0, frozenset("AB")),
+    ("e2", "p1"): Evidence(0.0),
+    ("e2", "p2"): Evidence(2.0, frozenset("B")),
+}
+
+
+def runs() -> pd.DataFrame:
+    lists = {
+        ("medqa", "question", "e1"): ["p3", "p1", "p2", "p4", "p9", "p1x"],
+        ("medqa", "chr@1", "e1"): ["p2", "p3"],
+        ("mmlu", "question", "e2"): ["p1", "p2"],
+        ("bioasq", "question", "b1"): [f"s{i}" for i in range(12)],
+        ("bioasq", "some other arm", "b1"): ["s20"],
+    }
+    rows = [
+        (dataset, arm, 0, qid, rank, pid)
+        for (dataset, arm, qid), pids in lists.items()
+        for rank, pid in enumerate(pids, 1)
+    ]
+    return pd.DataFrame(rows, columns=["dataset", "arm", "draw", "qid", "rank", "pid"])
+
+
+TARGETS = {"b1": frozenset({"s1", "s4", "s11"})}
+
+
+@pytest.fixture
+def candidates() -> pd.DataFrame:
+    return filtering.candidates_of([EXAM, EXAM2, YESNO], runs(), JUDGED, TARGETS)
+
+
+SCORES = {"p1": 0.9, "p2": 0.6, "p3": 0.2, "p4": 0.1, "s1": 0.8, "s3": 0.7, "s4": 0.3, "s9": 0.9}
+
+
+@pytest.fixture
+def scored(candidates) -> pd.DataFrame:
+    """Each pair once, with the score of a filter "f"."""
+    pairs = candidates.drop(columns=["arm", "rank"]).drop_duplicates(["qid", "pid"])
+    return pairs.assign(f=pairs["pid"].map(SCORES).fillna(0.0)).reset_index(drop=True)
+
+
+def after(lists, scored, lines, *more) -> pd.DataFrame:
+    questions = {question.qid: question for question in (EXAM, EXAM2, YESNO)}
+    return filtering.values_after(lists, scored, lines, questions, JUDGED, *more)
+
+
+def test_candidates_are_what_was_judged_of_the_first_five_and_the_first_ten_of_bioasq(candidates):
+    table = candidates
+    exam = table[(table["qid"] == "e1") & (table["arm"] == "question")]
+    assert exam["pid"].tolist() == ["p3", "p1", "p2", "p4"]  # p9 was not judged, p1x is sixth
+    assert exam["right"].tolist() == [False, True, False, True]
+    assert exam["wrong"].tolist() == [False, False, True, True]
+    bioasq = table[table["dataset"] == "bioasq"]
+    assert bioasq["pid"].tolist() == [f"s{i}" for i in range(10)]
+    assert bioasq.loc[bioasq["given"], "pid"].tolist() == ["s1", "s4"]
+    assert "some other arm" not in set(table["arm"])
+
+
+def test_what_a_filter_keeps_is_counted_by_kind(scored):
+    parts = [scored[filtering.of_group(scored, group)] for group in ("bioasq", "exams")]
+    lines = {("f", "likelier than not"): 0.5}
+    table = pd.concat([filtering.kept_table(part, lines) for part in parts])
+    share = table.set_index(["dataset", "kind"])["value"]
+    assert share["bioasq", "given"] == 1 / 2
+    assert share["bioasq", "not given"] == 2 / 8
+    assert share["exams", "for the right option"] == 2 / 3  # e1: p1, not p4; e2: p2
+    assert share["exams", "for a wrong option alone"] == 1
+    assert share["exams", "for no option"] == 1 / 2  # p3 dropped, p1 of e2 kept
+    assert table["n"].sum() == 10 + 2 + 8 + 6 + 3 + 1 + 2
+
+
+def test_it_tells_apart_as_auroc_has_it(scored):
+    table = filtering.auroc_table(scored, ["f"]).set_index(["dataset", "truth"])
+    right = table.loc[("exams", "it supports the right option"), "value"]
+    # right: .9, .1, .6; others: .6, .2, .9
+    wins = [1, 1, 0.5, 0, 0, 0, 0.5, 1, 0]
+    assert right == pytest.approx(np.mean(wins))
+    assert table.loc[("bioasq", "the experts gave it"), "positives"] == 2
+
+
+def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, scored):
+    lines = {("f", "likelier than not"): 0.5, ("f", "as 5 % of training"): 0.95}
+    values = after(candidates, scored, lines)
+    of = values.set_index(["arm", "qid", "metric"])["value"]
+    assert of["question", "e1", "hit_right"] == 1
+    assert of["question", "e1", "misled"] == 1
+    kept = "question | f, likelier than not"
+    assert of[kept, "e1", "kept"] == 2 / 4  # p1 and p2
+    assert (of[kept, "e1", "hit_right"], of[kept, "e1", "misled"]) == (1, 1)
+    assert of[kept, "e1", "reads_right"] == 1  # p1 comes before p2
+    assert of["chr@1 | f, likelier than not", "e1", "misled"] == 1
+    # Of the first five s1 and s3 stay; s9, the tenth, would too, but is no longer there.
+    assert of[kept, "b1", "kept"] == 2 / 5
+    assert of[kept, "b1", "p_at_5"] == 1 / 5
+    assert of[kept, "b1", "precision_of_kept"] == 1 / 2
+    none = "question | f, as 5 % of training"
+    assert of[none, "e1", "emptied"] == 1
+    assert of[none, "e1", "hit_right"] == 0
+    assert of[none, "e1", "reads_right_or_guess"] == 0.5
+    assert (none, "b1", "precision_of_kept") not in of.index
+    best = f"{none} (best kept)"
+    assert of[best, "e1", "emptied"] == 0
+    assert of[best, "e1", "hit_right"] == 1  # p1 has the best score
+
+
+def test_every_arm_after_a_filter_is_compared_with_itself_before():
+    recipe, other = filtering.FILTERED[:2]
+    lines = {(recipe, "likelier than not"): 0.5, (recipe, "as 5 % of training"): 0.9}
+    lines[(other, "as 5 % of training")] = 0.8
+    pairs = filtering.filter_pairs(lines, "bioasq")
+    before = [p for p in pairs if p.claim == "what a filter changes"]
+    assert len(before) == len(filtering.ARMS) * len(lines)
+    assert all(p.arm.startswith(f"{p.against} | ") for p in before)
+    # Another filter, only where both have the line.
+    (pair,) = (p for p in pairs if p.claim == "the recipe's filter against another")
+    assert pair.arm == f"question | {recipe}, as 5 % of training"
+    assert pair.against == f"question | {other}, as 5 % of training"
+
+
+def test_the_reader_is_given_the_first_k_before_they_are_filtered(candidates, scored):
+    lines = {("f", "likelier than not"): 0.5}
+    values = after(candidates, scored, lines, range(1, 6), filtering.READS)
+    of = means(values, ("metric", "arm", "dataset", "k"))
+    of = of.set_index(["metric", "arm", "dataset", "k"])["value"].sort_index()
+    kept = "question | f, likelier than not"
+    expected = {
+        ("reads_right", "question"): [0, 1],  # p3 says nothing
+        ("reads_right", kept): [0, 1],
+        ("reads_right_or_guess", kept): [0.5, 1],
+        ("emptied", "question"): [0, 0],
+        ("emptied", kept): [1, 0],
+    }
+    for (metric, arm), both in expected.items():
+        assert of[metric, arm, "medqa"].loc[[1, 2]].tolist() == both, (metric, arm)
+
+
+def test_the_judge_and_every_filter_are_held_against_the_experts():
+    lines = {("numbered", "likelier than not"): 0.5, ("numbered", "as 5 % of training"): 2.0}
+    pairs = pd.DataFrame({"qid": ["b1"] * 3 + ["b2"] * 3, "given": [1, 1, 0, 1, 0, 0]})
+    pairs = pairs.assign(helpful=[1.0, 0, 0, 1, 1, 0], numbered=np.arange(6) / 5)
+    table = filtering.judge_table(pairs, lines)
+    judge, filtered, empty = table.to_dict("records")
+    # Helpful says p0, p3, p4; the experts gave p0, p1, p3.
+    assert judge["filter"] == "a large language model"
+    assert (judge["precision"], judge["recall"], judge["kept"]) == pytest.approx(
+        (2 / 3, 2 / 3, 0.5)
+    )
+    assert judge["auroc"] == pytest.approx(2 / 3)
+    # p3, p4 and p5 are kept; of couples (given, other) only p3 against p2 is in order.
+    assert (filtered["precision"], filtered["recall"]) == pytest.approx((1 / 3, 1 / 3))
+    assert filtered["auroc"] == pytest.approx(1 / 9)
+    assert np.isnan(empty["precision"])
+    assert empty["recall"] == empty["kept"] == 0
+    assert set(table["n"]) == {6}
+
+
+def test_labels_are_held_against_what_the_experts_gave():
+    rows = []
+    differences = {"p0": 1.0, "p1": 0.2, "p2": -0.5, "p3": 2.0, "p4": 0.3, "p5": 0.1}
+    for pid, difference in differences.items():
+        for rationale, sign in (("expert", 1), ("own", -1)):
+            rows.append(
+                {
+                    "dataset": "bioasq",
+                    "part": "train",
+                    "qid": "b1" if pid < "p3" else "b2",
+                    "pid": pid,
+                    "given": int(pid in ("p0", "p1", "p3")),
+                    "rationale": rationale,
+                    "delta_ppl": sign * difference,
+                    "delta_log_ppl": sign * difference**3,
+                    "cosine": difference,
+                    "bm25": -difference,
+                }
+            )
+    labels = pd.DataFrame(rows)
+    table = label_table(labels).set_index(["rationale", "score"])
+    # given: 1.0, .2, 2.0; others: -.5, .3, .1; only .2 against .3 is out of order.
+    assert table.loc[("expert", "delta_ppl"), "value"] == pytest.approx(8 / 9)
+    assert table.loc[("own", "delta_ppl"), "value"] == pytest.approx(1 / 9)
+    assert table.loc[("expert", "delta_log_ppl"), "value"] == pytest.approx(8 / 9)
+    # Within b1 both given passages come before the other one; b2 has p3 before p4 and p5.
+    assert table.loc[("expert", "delta_ppl"), "within"] == 1
+    assert table.loc[("own", "cosine"), "value"] == pytest.approx(8 / 9)
+    assert table.loc[("own", "bm25"), "value"] == pytest.approx(1 / 9)
+    assert "expert, own's questions" in table.index.get_level_values("rationale")
+    assert set(table["n"]) == {6}
+    assert set(table["positives"]) == {3}
+    assert table.loc[("expert", "delta_ppl"), "positive_share"] == pytest.approx(5 / 6)
+
+
+# what is shipped ----------------------------------------------------------------------------------
+
+
+def test_every_shipped_filter_has_a_recipe_and_its_card_tells_the_same():
+    assert set(RECIPES) == {*HEADS, *CROSSES}
+    for name, recipe in RECIPES.items():
+        card = card_of(name)
+        told = {key: card[key] for key in ("label", "share", "rationale", "questions", "shuffled")}
+        assert Recipe(**told) == recipe, name
+    for name in (*BASELINES, *HEADS, *CROSSES):
+        assert card_of(name)["threshold_25"] < card_of(name)["threshold_05"]
+    for name in (HEADS[0], CROSSES[0]):
+        (score,) = load_filter(name).scores([("What treats scurvy?", "Vitamin C cures scurvy.")])
+        assert 0 < score < 1
+    tuned, shuffled = (card_of(name) for name in RERANKERS)
+    assert tuned["p_at_5"] >= tuned["cosine_p_at_5"] and tuned["p_at_5"] > shuffled["p_at_5"]
+    for trained_on, ending in (("", ""), ("medmcqa", "_medmcqa"), ("bioasq", "_bioasq")):
+        found = lines_of(["cosine"], trained_on)["cosine", "as 25 % of training"]
+        assert found == card_of("cosine")[f"threshold_25{ending}"]
+
+
+# who writes the rationale, and the case -----------------------------------------------------------
+
+
+def test_writers_are_measured_as_texts_that_are_searched_with(retriever):
+    pids = [p.pid for p in PASSAGES[:4]]
+    questions = [Question(f"q{i}", "word1 word2", {}, "", "bioasq") for i in range(4)]
+    targets = {q.qid: frozenset({pid}) for q, pid in zip(questions, pids, strict=True)}
+    own = {q.qid: p.text for q, p in zip(questions, PASSAGES, strict=False)}
+    texts = {
+        writers.QUESTION: {q.qid: q.text for q in questions},
+        writers.SMALL: own | {"q3": ""},
+        writers.LARGE: own,
+    }
+    values = writers.writer_values(questions, texts, targets, retriever, draws=1)
+    wide = values.pivot(index=["arm", "qid"], columns="metric", values="value")
+    assert (wide.loc[writers.LARGE, "p_at_5"] == 0.2).all()
+    assert (wide.loc[writers.LARGE, "ndcg_at_10"] == 1).all()
+    small = wide.loc[writers.SMALL]
+    assert small.loc["q3", "p_at_5"] == small.loc["q3", "words"] == 0
+    assert (small.loc[["q0", "q1", "q2"], "ndcg_at_10"] == 1).all()
+    assert (wide.loc[writers.STRANGER, "ndcg_at_10"] < 1).all()
+    (stranger,) = strangers_of(["q0", *own], targets, 1)["q0"]
+    found = [p.pid for p in PASSAGES if p.text == own[stranger]]
+    assert (wide.loc[writers.STRANGER, "p_at_5"]["q0"] == 0.2) == (pids[0] in found)
+
+
+def test_both_writers_get_the_same_request():
+    question = Question("q", "Is it so?", {"A": "yes", "B": "no"}, "A", "bioasq")
+
+    class Asked(ChatModel):
+        name = "asked"
+
+        def __init__(self) -> None:
+            self.requests: list = []
+
+        def _say(self, messages, n, options) -> list[Reply]:
+            self.requests.append((messages, options))
+            return [Reply("It is so because of this.", "stop", None, None, None, self.name)]
+
+    small, large = Asked(), Asked()
+    texts = writers.writer_texts([question], small, large)
+    (one, options), (other, others) = small.requests[0], large.requests[0]
+    assert one == other and "Is it so?" in one[-1]["content"]
+    assert options["max_tokens"] == 128 and options["temperature"] == 0
+    assert options | {"max_tokens": 0} == others | {"max_tokens": 0}
+    assert texts[writers.LARGE]["q"] == texts[writers.LARGE_SHORT]["q"]
+    assert texts[writers.QUESTION]["q"] == "Is it so?"
+
+
+def test_the_case_shows_every_passage_with_every_line(own_folders):
+    texts = [
+        "Noninvasive ventilation through a mask for COPD lowers carbon dioxide.",
+        "A tension pneumothorax needs needle decompression at once.",
+        "Intubation and mechanical ventilation in chronic obstructive pulmonary disease.",
+        "Supplemental oxygen for emphysema.",
+        "Lice are washed out of clothes.",
+    ]
+    passages = [Passage(f"s:{i}", "", text, "s", {}) for i, text in enumerate(texts)]
+    store = PassageStore.build(own_folders / "store.sqlite", passages)
+    index = DenseIndex([ENCODER.encode(texts, "article")], store.ids())
+    retriever = Retriever(index, ENCODER, store)
+
+    class Judge:
+        name = "made up"
+
+        def scores(self, pairs) -> np.ndarray:
+            """See Filter."""
+            return np.array([text.count("e") / len(text) for _, text in pairs])
+
+    table = retrieval.case_found(retriever, Judge(), [0.0, 0.1], k=4)
+    assert len(table) == 3 * 4 * 2
+    assert (table["kept"] == (table["score"] >= table["threshold"])).all()
+    assert table[table["threshold"] == 0.0]["kept"].all()
+    names = dict(zip(table["pid"], table["names"], strict=True))
+    expected = {"s:0": "A", "s:1": "B", "s:2": "C", "s:3": "D", "s:4": ""}
+    assert names == {pid: expected[pid] for pid in names}
+    counted = retrieval.case_named(retriever).set_index("letter")
+    assert counted["passages"].tolist() == [1, 1, 1, 1]
+    assert counted["with_copd"].tolist() == [1, 0, 1, 0]
+    case = retrieval.read_case()
+    right, straying = case["rationales"].values()
+    assert case["question"].answer == "A"
+    assert retrieval.options_named(right).startswith("A")
+    assert retrieval.options_named(straying) == "B"
+
+
+@pytest.mark.mirror
+def test_the_vignette_is_nobodys_text(mirror):
+    case = retrieval.read_case()
+    ours = " ".join([case["question"].text, *case["rationales"].values()])
+    for question in load_questions("medqa"):
+        assert set(word_runs(ours)).isdisjoint(word_runs(question.text))
