@@ -24,7 +24,6 @@ from lib.studies.rag2.filters import (
     SHUFFLED,
     Bm25Filter,
     PairFeatures,
-    PassageStart,
     cached_scores,
     card_of,
     features,
@@ -33,6 +32,7 @@ from lib.studies.rag2.filters import (
     lines_of,
     load_filter,
     load_rerankers,
+    passage_start,
     threshold_key,
 )
 from lib.studies.rag2.heldout_eval import (
@@ -149,9 +149,9 @@ def trained(world) -> dict[str, dict]:
     return cards
 
 
-def opened(name: str, world: Training, share: float | None = 0.25):
+def opened(name: str, world: Training):
     texts = [passage.text for passage in world.material.store]
-    return load_filter(name, share, encoder=world.material.encoder, texts=texts)
+    return load_filter(name, encoder=world.material.encoder, texts=texts)
 
 
 def texts_of(world: Training, part: str) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
@@ -169,9 +169,7 @@ def test_every_model_of_pairs_keeps_the_contract(
     elif name in RERANKERS:
         scores = load_rerankers(name, world.material.encoder, GIVEN_TEXTS)[0]
     else:
-        one = opened(name, world)
-        scores = one.scores
-        assert isinstance(one.threshold, float) and one.fingerprint
+        scores = opened(name, world).scores
     pairs, _ = made_pairs(9, seed=3)
     pairs.append(pairs[0])
     together = scores(pairs)
@@ -188,36 +186,32 @@ def test_every_model_of_pairs_keeps_the_contract(
 def test_a_filter_draws_its_line_at_a_half_or_where_its_card_says(world, trained):
     _, texts = texts_of(world, "train")
     for name in _NAMES:
-        scores = opened(name, world).scores(texts)
+        scores, lines = opened(name, world).scores(texts), lines_of([name])
+        assert lines.get((name, "likelier than not"), 0.5) == 0.5
+        assert len(lines) == (2 if name in BASELINES else 3)
         for keeps, share in zip(filters.KEEPS[1:], (0.25, 0.05), strict=True):
-            line = opened(name, world, share).threshold
-            assert line == lines_of([name])[name, keeps]
+            line = lines[name, keeps]
             assert line == card_of(name)[threshold_key(share, "bioasq")]  # there is no other set
             assert share <= (scores >= line - 1e-9).mean()
             assert (scores > line + 1e-9).mean() < share
-    assert set(lines_of(["cosine"])) == {("cosine", keeps) for keeps in filters.KEEPS[1:]}
-    assert opened("head-ppl-25", world, None).threshold == 0.5
-    assert lines_of(["head-ppl-25"])["head-ppl-25", "likelier than not"] == 0.5
 
 
 @pytest.mark.parametrize(
-    ("name", "share", "dim", "error", "says"),
+    ("name", "dim", "error", "says"),
     [
-        ("head", None, 64, ValueError, "no filter 'head'"),
-        ("cosine", None, 64, ValueError, "gives no probability"),
-        ("head-ppl-25", 0.1, 64, ValueError, "has no 'threshold_10'"),
-        ("head-ppl-25", None, 32, ValueError, "was trained on hash"),
-        ("head-right", None, 64, FileNotFoundError, "tools.train_filters head-right"),
-        ("head-shuffled", None, 64, ValueError, "not what its card says"),
+        ("head", 64, ValueError, "no filter 'head'"),
+        ("head-ppl-25", 32, ValueError, "was trained on hash"),
+        ("head-right", 64, FileNotFoundError, "tools.train_filters head-right"),
+        ("head-shuffled", 64, ValueError, "not what its card says"),
     ],
 )
-def test_what_cannot_be_loaded_is_refused(world, trained, name, share, dim, error, says):
+def test_what_cannot_be_loaded_is_refused(world, trained, name, dim, error, says):
     file = head_file("head-shuffled")
     whole = file.read_bytes()
     try:
         file.write_bytes(whole + b" ")
         with pytest.raises(error, match=says):
-            load_filter(name, share, encoder=HashEncoder(dim))
+            load_filter(name, encoder=HashEncoder(dim))
     finally:
         file.write_bytes(whole)
 
@@ -251,14 +245,14 @@ def test_bm25_of_a_pair_is_that_of_the_index():
     texts[3] = "fever fever fever kidney"
     ids = [f"p{i:02d}" for i in range(30)]
     index = BM25Index.build(texts, ids)
-    one = Bm25Filter(texts, 0.0)
+    one = Bm25Filter(texts)
     for question in ("fever kidney", "the heart heart sign", "pain unheardof"):
         hits = index.search([question], 30)
         of_index = dict(zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True))
         expected = [of_index.get(pid, 0.0) for pid in ids]
         assert np.allclose(one.scores([(question, text) for text in texts]), expected, atol=1e-4)
     with pytest.raises(ValueError, match="needs the passages"):
-        Bm25Filter([], 0.0)
+        Bm25Filter([])
 
 
 def test_features_are_products_differences_and_the_cosine(own_cache):
@@ -271,10 +265,14 @@ def test_features_are_products_differences_and_the_cosine(own_cache):
 
 
 def test_a_cross_encoder_reads_the_start_of_a_passage(tmp_path):
+    from transformers import AutoTokenizer
+
     bert = save_bert(tmp_path / "bert", seed=0)
-    clip = PassageStart(bert, tokens=5)
-    assert clip("fever pain heart") == "fever pain heart" and clip("") == ""
-    assert clip("fever  pain heart kidney drug dose") == "fever  pain heart kidney drug"
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    for passage in ("fever pain heart", ""):
+        assert passage_start(passage, tokenizer, 5) == passage
+    start = passage_start("fever  pain heart kidney drug dose", tokenizer, 5)
+    assert start == "fever  pain heart kidney drug"
 
 
 # recipes ------------------------------------------------------------------------------------------
@@ -318,7 +316,7 @@ def test_shuffled_twins_differ_in_the_order_of_labels_alone(world, monkeypatch):
 def test_shuffled_labels_destroy_what_a_head_learns(world, trained):
     pairs, texts = texts_of(world, "held")
     found = {
-        name: auroc(pairs["is_helpful"].to_numpy(), opened(name, world, None).scores(texts))
+        name: auroc(pairs["is_helpful"].to_numpy(), opened(name, world).scores(texts))
         for name in ("head-ppl-25", "head-shuffled")
     }
     assert found["head-ppl-25"] > 0.7 and found["head-shuffled"] < found["head-ppl-25"] - 0.15
@@ -412,7 +410,7 @@ def test_many_shuffled_heads_come_to_chance_on_average(world, trained):
     own = draws[(draws["truth"] == "delta_ppl, 25 %") & (draws["dataset"] == "bioasq")]
     assert own["draw"].tolist() == list(range(12)) and own["auroc"].nunique() > 6
     assert abs(own["auroc"].mean() - 0.5) < 0.08
-    first = opened("head-shuffled", world, None).scores(world.material.texts(pairs))
+    first = opened("head-shuffled", world).scores(world.material.texts(pairs))
     truth = pairs["delta_ppl, 25 %"].to_numpy() == 1
     assert np.isclose(own["auroc"].iloc[0], auroc(truth, first))
 
@@ -595,5 +593,5 @@ def test_the_features_of_a_reranker_are_what_they_are_called():
     rows = PairFeatures(encoder, GIVEN_TEXTS)(pairs)
     vectors = encoder.encode(list(pairs[0]))
     assert rows[0, 0] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
-    assert rows[0, 1] == Bm25Filter(GIVEN_TEXTS, threshold=0.0).scores(pairs)[0] > 0
+    assert rows[0, 1] == Bm25Filter(GIVEN_TEXTS).scores(pairs)[0] > 0
     assert rows[:, 2].tolist() == [0.5, 0.0]

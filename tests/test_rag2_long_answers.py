@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib.base.files import read_jsonl, write_jsonl_gz
@@ -22,7 +22,7 @@ from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.studies.rag2 import long_answers as long
 from lib.studies.rag2 import writers
-from lib.studies.rag2.long_answers import TokenScorer, greedy, instrument, rouge_l, same_question
+from lib.studies.rag2.long_answers import greedy, instrument, open_scorers, same_question
 from tools import record_small
 
 ENCODER = HashEncoder(dim=64)
@@ -46,17 +46,22 @@ def subsequence(one: list[str], other: list[str]) -> int:
 words = st.lists(st.sampled_from("abcd"), min_size=1, max_size=7)
 
 
-@settings(max_examples=60)
+@pytest.fixture(scope="module")
+def scorers() -> long.Scorers:
+    return open_scorers()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words, words)
-def test_rouge_l_is_the_longest_common_subsequence(one, other):
-    found = rouge_l(" ".join(one), " ".join(other))
+def test_rouge_l_is_the_longest_common_subsequence(scorers, one, other):
+    found = scorers["rouge_l"](" ".join(one), " ".join(other))
     shared = subsequence(one, other)
     assert found.precision == pytest.approx(shared / len(one))
     assert found.recall == pytest.approx(shared / len(other))
-    turned = rouge_l(" ".join(other), " ".join(one))
-    assert (turned.precision, turned.recall) == pytest.approx((found.recall, found.precision))
     total = found.precision + found.recall
-    assert found.f1 == pytest.approx(2 * found.precision * found.recall / total if total else 0)
+    assert found.fmeasure == pytest.approx(
+        2 * found.precision * found.recall / total if total else 0
+    )
 
 
 @settings(max_examples=40)
@@ -74,11 +79,6 @@ def test_greedy_takes_the_nearest_token_as_the_paper_prints_it(n, m, seed):
     assert (turned.precision, turned.recall) == pytest.approx((recall, precision))
 
 
-@pytest.fixture(scope="module")
-def scorer() -> TokenScorer:
-    return TokenScorer()
-
-
 TEXTS = (
     "Calcium-channel blockers may be chronically needed, and nitrates relieve the chest pain.",
     "Nitrates relieve pain in the chest; calcium antagonists are often needed for good.",
@@ -86,34 +86,31 @@ TEXTS = (
 )
 
 
-def test_token_scores_know_a_text_itself_and_a_paraphrase(scorer):
-    same, paraphrase, other = scorer([(TEXTS[0], text) for text in TEXTS])
-    assert (same.precision, same.recall, same.f1) == pytest.approx((1, 1, 1), abs=1e-5)
-    assert same.f1 > paraphrase.f1 > other.f1
-    (turned,) = scorer([(TEXTS[1], TEXTS[0])])
-    assert turned.f1 == pytest.approx(paraphrase.f1, abs=1e-6)
+def test_token_scores_know_a_text_itself_and_a_paraphrase(scorers):
+    scorer = scorers["bert_score"]
+    same, paraphrase, other = (scorer(TEXTS[0], text) for text in TEXTS)
+    assert tuple(same) == pytest.approx((1, 1, 1), abs=1e-5)
+    assert same.fmeasure > paraphrase.fmeasure > other.fmeasure
+    turned = scorer(TEXTS[1], TEXTS[0])
+    assert turned.fmeasure == pytest.approx(paraphrase.fmeasure, abs=1e-6)
     assert turned.precision == pytest.approx(paraphrase.recall, abs=1e-6)
-    assert scorer([("", TEXTS[0])])[0].f1 == rouge_l("", TEXTS[0]).f1 == 0.0
+    for name in scorers:
+        assert scorers[name]("", TEXTS[0]).fmeasure == 0.0
 
 
-def test_token_vectors_are_those_of_the_text_alone_and_of_no_mark(scorer):
-    import torch
-
-    alone = TokenScorer()
-    (text, longer) = (TEXTS[2], " ".join(TEXTS))
-    batched = scorer.vectors([longer, text])[text]
-    tokens = alone._tokenizer(text, return_tensors="pt")
-    with torch.inference_mode():
-        states = alone._net(**tokens).last_hidden_state[0, 1:-1].numpy()
-    states /= np.linalg.norm(states, axis=1, keepdims=True)
-    assert batched.shape == states.shape == (tokens["input_ids"].shape[1] - 2, 384)
-    assert np.abs(batched - states).max() < 1e-4
+def test_token_vectors_are_those_of_all_tokens_but_the_marks(scorers):
+    scorer = scorers["bert_score"]
+    tokens = scorer._tokenizer(TEXTS[2])["input_ids"]
+    vectors = scorer.vectors(TEXTS[2])
+    assert vectors.shape == (len(tokens) - 2, 384)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert scorer.vectors(" ".join(TEXTS * 30)).shape == (510, 384)
 
 
-def test_the_instrument_tells_the_same_question_from_another(scorer):
-    table = instrument([(TEXTS[0], TEXTS[1]), (TEXTS[2], f"Lice: {TEXTS[2]}")], scorer)
+def test_the_instrument_tells_the_same_question_from_another(scorers):
+    table = instrument([(TEXTS[0], TEXTS[1]), (TEXTS[2], f"Lice: {TEXTS[2]}")], scorers)
     value = table.set_index(["check", "score"])["value"]
-    for name in ("rouge_l", "bert_score"):
+    for name in scorers:
         assert value["itself", name] == pytest.approx(1, abs=1e-5)
         same = value["another institute on the same question", name]
         assert same > value["another question", name]
@@ -242,13 +239,9 @@ def by_length(pairs) -> np.ndarray:
 
 
 class Judge:
-    """A made-up filter: the share of the letter e."""
+    """A made-up filter: the share of the digit 1."""
 
-    name = "made up"
-    fingerprint = "made up"
-
-    def __init__(self, threshold: float):
-        self.threshold = threshold
+    name = fingerprint = "made up"
 
     def scores(self, pairs) -> np.ndarray:
         """See Filter."""
@@ -257,7 +250,7 @@ class Judge:
 
 def asked_of(retriever: Retriever):
     questions = long.long_questions(retriever.store, 5)
-    arms = long.pipelines(by_length, Judge(0.0), ("bioasq", "medquad"))
+    arms = long.pipelines(by_length, Judge(), 0.0, ("bioasq", "medquad"))
     twins = long.twins_of(questions, retriever.store)
     return questions, arms, twins
 
@@ -335,7 +328,7 @@ def test_what_is_not_recorded_names_the_command(small_corpus, tmp_path):
         llm.generate([{"role": "user", "content": "?"}])
 
 
-def test_values_against_the_texts(small_corpus, scorer):
+def test_values_against_the_texts(small_corpus, scorers):
     questions, _, _ = asked_of(small_corpus)
     rows = []
     for setting in long.SETTINGS:
@@ -347,7 +340,7 @@ def test_values_against_the_texts(small_corpus, scorer):
             for arm in (long.STACKED, long.BALANCED):
                 rows.append((setting, arm, question.qid, text, False, pids))
     answers = pd.DataFrame(rows, columns=["setting", "arm", "qid", "answer", "cut", "pids"])
-    values = long.long_answer_values(questions, answers, small_corpus.store, scorer)
+    values = long.long_answer_values(questions, answers, small_corpus.store, scorers)
     wide = values.set_index(["setting", "arm", "qid", "metric"])["value"].sort_index()
     qid = questions[0].qid
     closed = wide[long.SETTINGS[0], long.CLOSED, qid]
@@ -358,7 +351,8 @@ def test_values_against_the_texts(small_corpus, scorer):
     assert stacked["copied"] == 1 and stacked["documents"] == 1 and stacked["own"] == 0
     first = wide[long.SETTINGS[1], f"{long.STACKED}: {long.FIRST}", qid]
     assert first["rouge_l"] == stacked["rouge_l"]
-    others = [rouge_l(q.ideal_answer, questions[0].ideal_answer).f1 for q in questions[1:]]
+    rouge_l, own = scorers["rouge_l"], questions[0].ideal_answer
+    others = [rouge_l(q.ideal_answer, own).fmeasure for q in questions[1:]]
     assert wide[long.SETTINGS[0], long.CHANCE, qid, "rouge_l"] == pytest.approx(np.mean(others))
 
 

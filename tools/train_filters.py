@@ -34,16 +34,13 @@ from lib.studies.rag2.filters import (
     HEADS,
     RERANKERS,
     SHUFFLED,
-    Bm25Filter,
-    CosineFilter,
-    Filter,
     PairFeatures,
-    PassageStart,
     card_file,
     features,
     fit_head,
     head_file,
     load_filter,
+    passage_start,
     threshold_key,
 )
 from lib.studies.rag2.labels import (
@@ -128,7 +125,9 @@ def train(name: str, training: Training) -> dict[str, Any]:
     elif name in HEADS:
         card = _train_head(name, training)
     pairs, texts = training.pairs(Recipe("delta_ppl"))
-    scores = pd.Series(_opened(name, training).scores(texts))
+    passages = [passage.text for passage in training.material.store] if name == "bm25" else []
+    judge = load_filter(name, encoder=training.material.encoder, texts=passages)
+    scores = pd.Series(judge.scores(texts))
     for share in FRACTIONS:
         card[threshold_key(share)] = threshold(scores, share)
         for dataset, of_set in scores.groupby(pairs["dataset"]):
@@ -144,15 +143,6 @@ def train(name: str, training: Training) -> dict[str, Any]:
 def _cost(started: float) -> dict[str, Any]:
     minutes = round((time.monotonic() - started) / 60, 2)
     return {"minutes": minutes, "peak_memory_mb": peak_memory_mb()}
-
-
-def _opened(name: str, training: Training) -> Filter:
-    """The filter whose thresholds are not yet known."""
-    if name == "cosine":
-        return CosineFilter(training.material.encoder, np.nan)
-    if name == "bm25":
-        return Bm25Filter([passage.text for passage in training.material.store], np.nan)
-    return load_filter(name, encoder=training.material.encoder)
 
 
 def _train_head(name: str, training: Training) -> dict[str, Any]:
@@ -204,12 +194,13 @@ def _question_folds(
 
 def _train_cross(name: str, training: Training) -> dict[str, Any]:
     from sentence_transformers.cross_encoder.losses import CrossEntropyLoss
+    from transformers import AutoTokenizer
 
     pairs, texts = training.pairs(RECIPES[name])
-    clip = PassageStart(base_folder(PLAN.base))
+    tokenizer = AutoTokenizer.from_pretrained(base_folder(PLAN.base))
     columns = {
         "question": [question for question, _ in texts],
-        "passage": [clip(passage) for _, passage in texts],
+        "passage": [passage_start(passage, tokenizer) for _, passage in texts],
         "label": pairs["is_helpful"].astype(int).tolist(),
     }
     source = _source(RECIPES[name], pairs, training)

@@ -77,22 +77,19 @@ def candidates_of(
     supports the right option, a wrong one; exams).
     """
     answer_of = {question.qid: question.answer for question in questions}
-    table = runs[runs["arm"].isin(ARMS)].sort_values(["dataset", "arm", "qid", "rank"])
-    is_exam = table["dataset"].isin(EXAMS)
-    keys = list(zip(table["qid"], table["pid"], strict=True))
-    known = np.array([key in judged for key in keys], dtype=bool)
-    deepest = np.where(is_exam, _DEPTH["exams"], _DEPTH["bioasq"])
-    said = [judged[key].supports if key in judged else frozenset() for key in keys]
-    right = [answer_of[qid] in options for (qid, _), options in zip(keys, said, strict=True)]
-    wrong = [bool(options - {answer_of[q]}) for (q, _), options in zip(keys, said, strict=True)]
-    table = table.assign(
-        given=~is_exam & [pid in gold.get(qid, ()) for qid, pid in keys],
-        right=is_exam & right,
-        wrong=is_exam & wrong,
-    )
-    kept = (table["rank"] <= deepest) & (known | ~is_exam)
-    columns = ["dataset", "arm", "qid", "rank", "pid", *_TRUTHS]
-    return table.loc[kept, columns].reset_index(drop=True)
+    rows = []
+    wanted = runs[runs["arm"].isin(ARMS)].sort_values(["dataset", "arm", "qid", "rank"])
+    for row in wanted.itertuples():
+        group = "exams" if row.dataset in EXAMS else "bioasq"
+        known = judged.get((row.qid, row.pid))
+        if row.rank > _DEPTH[group] or (group == "exams" and known is None):
+            continue
+        supports = known.supports if group == "exams" else frozenset()
+        found = {"dataset": row.dataset, "arm": row.arm, "qid": row.qid, "rank": row.rank}
+        found |= {"pid": row.pid, "given": group == "bioasq" and row.pid in gold[row.qid]}
+        answer = answer_of[row.qid]
+        rows.append(found | {"right": answer in supports, "wrong": bool(supports - {answer})})
+    return pd.DataFrame(rows)
 
 
 def filter_outcomes(collection: Collection) -> pd.DataFrame:

@@ -1,9 +1,9 @@
 """Filters and re-rankers: models that read a question and a passage (RAG2, section 3.2).
 
-A filter scores (question, passage) pairs, higher is more helpful, and keeps a passage whose score
-is at or above its threshold. RAG2 takes the likelier of two labels: probability .5. Where few
-passages were labelled helpful, that keeps next to nothing, so each filter also has the threshold
-that keeps a given share of the pairs it was trained on.
+A filter scores (question, passage) pairs, higher is more helpful; a passage is kept whose score is
+at or above a threshold (``lines_of``). RAG2 takes the likelier of two labels: probability .5. Where
+few passages were labelled helpful, that keeps next to nothing, so each filter also has thresholds
+that keep a given share of the pairs it was trained on.
 
 Questions are read as they are shown, with their options where they have some; passages without
 their titles, as a step after the search gives them. ``tools.train_filters`` trains what
@@ -80,49 +80,32 @@ KEEPS = ("likelier than not", "as 25 % of training", "as 5 % of training")
 quarter, or a twentieth, of the pairs that it was trained on."""
 
 _FOLDER = DATA / "rag2-filters"
-_EVEN = 0.5
 
 
 class Filter(Protocol):
-    """What every filter offers.
-
-    ``fingerprint`` names all that moves a score. A passage is kept when its score is at or above
-    ``threshold``.
-    """
+    """What every filter offers; ``fingerprint`` names all that moves a score."""
 
     name: str
     fingerprint: str
-    threshold: float
 
     def scores(self, pairs: Pairs) -> np.ndarray:
         """How helpful each passage is to its question: float64 (n,), higher is more."""
         ...
 
 
-def load_filter(
-    name: str,
-    share: float | None = None,
-    *,
-    encoder: Encoder | None = None,
-    texts: Sequence[str] = (),
-) -> Filter:
+def load_filter(name: str, *, encoder: Encoder | None = None, texts: Sequence[str] = ()) -> Filter:
     """The filter called ``name``, one of ``FILTERS``; ``tools.flan_t5`` has the paper's own.
 
-    Without ``share`` it keeps what is more likely helpful than not (.5), as RAG2 does; with one of
-    ``labels.FRACTIONS``, what scores as high as that share of the training pairs. The baselines
-    give no probability, so they need a share. ``encoder`` (default: MiniLM in float32) is that of
-    cosine and the heads, ``texts`` are all passages of the corpus whose word counts BM25 takes.
+    ``encoder`` (default: MiniLM in float32) is that of cosine and the heads, ``texts`` are all
+    passages of the corpus whose word counts BM25 takes.
     """
     refuse_unknown("no filter", [name], FILTERS)
-    threshold = _threshold(name, share)
     if name == "bm25":
-        return Bm25Filter(texts, threshold)
+        return Bm25Filter(texts)
     if name in CROSSES:
-        return CrossFilter(name, threshold)
+        return CrossFilter(name)
     encoder = encoder or load_encoder("minilm", precision="float32")
-    if name == "cosine":
-        return CosineFilter(encoder, threshold)
-    return HeadFilter(name, encoder, threshold)
+    return CosineFilter(encoder) if name == "cosine" else HeadFilter(name, encoder)
 
 
 def card_of(name: str) -> dict[str, Any]:
@@ -155,17 +138,6 @@ def threshold_key(share: float, dataset: str = "") -> str:
     return f"{key}_{dataset}" if dataset else key
 
 
-def _threshold(name: str, share: float | None) -> float:
-    if share is not None:
-        card = card_of(name)
-        known = [key for key in card if key.startswith("threshold_")]
-        refuse_unknown(f"the card of {name} has no", [threshold_key(share)], known)
-        return card[threshold_key(share)]
-    if name in BASELINES:
-        raise ValueError(f"{name} gives no probability, so .5 means nothing: pass share=.25")
-    return _EVEN
-
-
 def lines_of(names: Sequence[str], trained_on: str = "") -> dict[tuple[str, str], float]:
     """Where each filter draws each of the lines ``KEEPS``; a baseline gives no probability.
 
@@ -175,7 +147,7 @@ def lines_of(names: Sequence[str], trained_on: str = "") -> dict[tuple[str, str]
     lines = {}
     for name in names:
         if name not in BASELINES:
-            lines[name, KEEPS[0]] = _EVEN
+            lines[name, KEEPS[0]] = 0.5
         for keeps, share in zip(KEEPS[1:], FRACTIONS, strict=True):
             lines[name, keeps] = card_of(name)[threshold_key(share, trained_on)]
     return lines
@@ -195,9 +167,8 @@ class CosineFilter:
 
     name = "cosine"
 
-    def __init__(self, encoder: Encoder, threshold: float):
+    def __init__(self, encoder: Encoder):
         self._encoder = encoder
-        self.threshold = threshold
         self.fingerprint = f"cosine|{encoder.fingerprint}"
 
     def scores(self, pairs: Pairs) -> np.ndarray:
@@ -215,10 +186,9 @@ class Bm25Filter:
 
     name = "bm25"
 
-    def __init__(self, texts: Sequence[str], threshold: float, k1: float = 0.9, b: float = 0.4):
+    def __init__(self, texts: Sequence[str], k1: float = 0.9, b: float = 0.4):
         if not texts:
             raise ValueError("BM25 needs the passages of the corpus: pass texts=[...]")
-        self.threshold = threshold
         self._k1, self._b = k1, b
         self._n = len(texts)
         self._passages_with: Counter[str] = Counter()
@@ -256,9 +226,8 @@ class HeadFilter:
     ValueError where its weights are of another encoder, or not those of its card.
     """
 
-    def __init__(self, name: str, encoder: Encoder, threshold: float = _EVEN):
+    def __init__(self, name: str, encoder: Encoder):
         self.name = name
-        self.threshold = threshold
         self._encoder = encoder
         file = head_file(name)
         card = card_of(name)
@@ -320,37 +289,28 @@ class CrossFilter:
     The base is what the adapter's card names.
     """
 
-    def __init__(self, name: str, threshold: float = _EVEN):
+    def __init__(self, name: str):
+        from transformers import AutoTokenizer
+
         self.name = name
-        self.threshold = threshold
         base = base_folder(card_of(name)["base"])
         adapter = adapter_folder(str(card_file(name).parent))
         self._model = PairScorer(name, base, adapter=adapter)
-        self._clip = PassageStart(base)
+        self._tokenizer = AutoTokenizer.from_pretrained(base)
         self.fingerprint = f"{name}|{self._model.fingerprint}|passage {PASSAGE_TOKENS} tokens"
 
     def scores(self, pairs: Pairs) -> np.ndarray:
         """See Filter."""
-        return self._model([(question, self._clip(passage)) for question, passage in pairs])
+        read = [(question, passage_start(passage, self._tokenizer)) for question, passage in pairs]
+        return self._model(read)
 
 
-class PassageStart:
-    """The start of a passage that fills ``PASSAGE_TOKENS`` tokens of a model's tokenizer."""
-
-    def __init__(self, folder: Path, tokens: int = PASSAGE_TOKENS):
-        from transformers import AutoTokenizer
-
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._tokens = tokens
-
-    def __call__(self, passage: str) -> str:
-        """The passage, cut behind its last whole token that is read."""
-        options = {"truncation": True, "max_length": self._tokens}
-        read = self._tokenizer(
-            passage, add_special_tokens=False, return_offsets_mapping=True, **options
-        )
-        ends = [end for _, end in read["offset_mapping"]]
-        return passage[: ends[-1]] if ends else ""
+def passage_start(passage: str, tokenizer: Any, tokens: int = PASSAGE_TOKENS) -> str:
+    """The start of a passage that fills so many tokens, cut behind the last whole one."""
+    options = {"add_special_tokens": False, "truncation": True, "max_length": tokens}
+    read = tokenizer(passage, return_offsets_mapping=True, **options)
+    ends = [end for _, end in read["offset_mapping"]]
+    return passage[: ends[-1]] if ends else ""
 
 
 # re-rankers ---------------------------------------------------------------------------------------
@@ -363,8 +323,8 @@ class PairFeatures:
     """
 
     def __init__(self, encoder: Encoder, texts: Sequence[str]):
-        self._cosine = CosineFilter(encoder, threshold=0.0)
-        self._bm25 = Bm25Filter(texts, threshold=0.0)
+        self._cosine = CosineFilter(encoder)
+        self._bm25 = Bm25Filter(texts)
         self._known: dict[tuple[str, str], np.ndarray] = {}
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:

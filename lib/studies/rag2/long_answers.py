@@ -20,15 +20,14 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from rouge_score.scoring import Score, fmeasure
 
 from lib.base.files import sha256_bytes
 from lib.data.passages import OPEN_CORPUS, Passage
@@ -40,10 +39,11 @@ from lib.llm.small_model import NAME
 from lib.methods.base import Expansion, Fusion, Request, first_words, numbered
 from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
+from lib.model_files import minilm_folder, quiet
 from lib.run import Retriever, execute
 from lib.stats import Pair, auroc, auroc_interval, claims, mean_interval
 from lib.studies.main_tables.long_tables import means_table
-from lib.studies.rag2.filters import RERANKERS, Filter, load_filter, load_rerankers
+from lib.studies.rag2.filters import RERANKERS, Filter, card_of, load_rerankers, threshold_key
 from lib.studies.rag2.retrieval import DEPTH, Collection, without_verdicts
 from lib.studies.rag2.writers import Replayed, copied
 
@@ -52,7 +52,7 @@ COMMAND = "python -m tools.record_small long-answers"
 
 FILTER = "cross-ppl-25"
 SHARE = 0.25
-"""The filter, and which share of its training pairs its line keeps."""
+"""The filter, and which share of its training pairs it keeps."""
 
 K = 3
 """Passages that the model is shown, each cut to its first 120 words."""
@@ -157,13 +157,16 @@ def word_runs(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def pipelines(
-    reranker: Scorer, judge: Filter | None, sources: Sequence[str] = OPEN_CORPUS
+    reranker: Scorer,
+    judge: Filter | None,
+    threshold: float,
+    sources: Sequence[str] = OPEN_CORPUS,
 ) -> dict[str, RAG2]:
     """The three ways to retrieve, by the arm's name; without a ``judge`` the filtered one lacks."""
     even = RAG2(query="question", sources=tuple(sources), depth=DEPTH, reranker=reranker)
     arms = {STACKED: RAG2(query="question"), BALANCED: even}
     if judge:
-        arms[FILTERED] = replace(even, judge=judge.scores, threshold=judge.threshold)
+        arms[FILTERED] = replace(even, judge=judge.scores, threshold=threshold)
     return arms
 
 
@@ -245,25 +248,25 @@ def answers_to(
 
 
 def long_answer_values(
-    questions: Sequence[Question], answers: pd.DataFrame, store: PassageStore, scorer: TokenScorer
+    questions: Sequence[Question], answers: pd.DataFrame, store: PassageStore, scorers: Scorers
 ) -> pd.DataFrame:
     """Every outcome: ``setting, arm, qid, metric, value``.
 
-    ``SCORES`` are F1 against the reference, beside them ``<score>_precision`` and ``_recall``. Of
-    each answer also ``words``, ``cut`` (1.0 where it reached its end by length), ``copied`` (the
-    share of its characters that stand in a shown passage, ten words or more in a row), ``own`` (its
-    own document was shown), ``documents`` (how many were) and ``emptied`` (none was, where some
-    might have been: the filter left none). Arms are those of ``answers``;
-    ``FIRST`` after a colon is the arm's first passage itself, and ``CHANCE`` the mean over all
-    other questions' answers without documents.
+    A metric called as a scorer is the F1 against the reference, beside it stand its ``_precision``
+    and ``_recall``. Of each answer also ``words``, ``cut`` (1.0 where it reached its end by
+    length), ``copied`` (the share of its characters that stand in a shown passage, ten words or
+    more in a row), ``own`` (its own document was shown), ``documents`` (how many were) and
+    ``emptied`` (none was, where some might have been: the filter left none). Arms are those of
+    ``answers``; ``FIRST`` after a colon is the arm's first passage itself, and ``CHANCE`` the mean
+    over all other questions' answers without documents.
     """
     reference = {question.qid: question.ideal_answer for question in questions}
 
     def scores(candidate: str, qid: str) -> dict[str, float]:
-        (by_token,) = scorer([(candidate, reference[qid])])
         row = {}
-        for name, score in zip(SCORES, (rouge_l(candidate, reference[qid]), by_token), strict=True):
-            row |= {name: score.f1, f"{name}_precision": score.precision}
+        for name, scorer in scorers.items():
+            score = scorer(candidate, reference[qid])
+            row |= {name: score.fmeasure, f"{name}_precision": score.precision}
             row |= {f"{name}_recall": score.recall}
         return row
 
@@ -303,11 +306,12 @@ def long_answer_outcomes(collection: Collection) -> pd.DataFrame:
     retriever, store = collection.retriever, collection.retriever.store
     texts = list(collection.texts.values())
     (reranker,) = load_rerankers(RERANKERS[0], retriever.encoder, texts)
-    arms = pipelines(reranker, load_filter(FILTER, SHARE))
+    line = card_of(FILTER)[threshold_key(SHARE)]
+    arms = pipelines(reranker, collection.filters[FILTER], line)
     questions = long_questions(store)
     shown = shown_passages(questions, arms, retriever, twins_of(questions, store))
     answers = answers_to(questions, arms, shown, store, Replayed(RECORDING, COMMAND, store))
-    return long_answer_values(questions, answers, store, TokenScorer())
+    return long_answer_values(questions, answers, store, open_scorers())
 
 
 def long_answer_tables(_: Collection, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -315,7 +319,7 @@ def long_answer_tables(_: Collection, values: pd.DataFrame) -> dict[str, pd.Data
     verdict, because nothing was declared before."""
     table = means_table(values.rename(columns={"setting": "dataset"}), f"{NAME}, k = {K}")
     pairs = []
-    for metric in SCORES:
+    for metric in ("rouge_l", "bert_score"):
         pairs += [
             Pair("documents help", metric, STACKED, CLOSED),
             Pair("balanced and re-ranked documents help", metric, BALANCED, CLOSED),
@@ -337,38 +341,28 @@ def long_answer_tables(_: Collection, values: pd.DataFrame) -> dict[str, pd.Data
 
 # how like two texts are ---------------------------------------------------------------------------
 
-SCORES = ("rouge_l", "bert_score")
+TextScorer = Callable[[str, str], Score]
+"""Of a candidate and a reference: how much of the candidate is in the reference (``precision``),
+the other way round (``recall``), and their harmonic mean (``fmeasure``)."""
+
+Scorers = Mapping[str, TextScorer]
 
 
-@dataclass(frozen=True)
-class Score:
-    """How much of the candidate is in the reference (``precision``), and the other way round."""
-
-    precision: float
-    recall: float
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of both; 0 where both are 0."""
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
-
-
-def rouge_l(candidate: str, reference: str) -> Score:
-    """ROUGE-L by the package ``rouge-score``: words in lower case, without stemming."""
-    found = _rouge_scorer().score(reference, candidate)["rougeL"]
-    return Score(found.precision, found.recall)
-
-
-@cache
-def _rouge_scorer() -> Any:
+def open_scorers() -> Scorers:
+    """Both scores by name. ROUGE-L is that of the package ``rouge-score``: words in lower case,
+    without stemming."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(["rougeL"])
+    rouge = RougeScorer(["rougeL"])
+
+    def rouge_l(candidate: str, reference: str) -> Score:
+        return rouge.score(reference, candidate)["rougeL"]
+
+    return {"rouge_l": rouge_l, "bert_score": TokenScorer()}
 
 
 class TokenScorer:
-    """The BERTScore of couples of texts; each text is read once, up to 512 tokens.
+    """The BERTScore; each text is read once, up to 512 tokens.
 
     The model's marks of beginning and end are no tokens of a text.
     """
@@ -376,40 +370,26 @@ class TokenScorer:
     def __init__(self) -> None:
         from transformers import AutoModel, AutoTokenizer
 
-        from lib.model_files import minilm_folder, quiet
-
         quiet()
         self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
         self._net = AutoModel.from_pretrained(minilm_folder()).eval()
         self._known: dict[str, np.ndarray] = {}
 
-    def __call__(self, couples: Sequence[tuple[str, str]]) -> list[Score]:
-        """The score of each (candidate, reference)."""
-        vectors = self.vectors(text for couple in couples for text in couple)
-        return [greedy(vectors[candidate], vectors[other]) for candidate, other in couples]
+    def __call__(self, candidate: str, reference: str) -> Score:
+        """See ``TextScorer``."""
+        return greedy(self.vectors(candidate), self.vectors(reference))
 
-    def vectors(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
-        """Unit vectors of the tokens of each text, float32 (tokens, 384)."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        new.sort(key=lambda text: (-len(text), text))
-        for start in range(0, len(new), 16):
-            batch = new[start : start + 16]
-            self._known |= dict(zip(batch, self._read(batch), strict=True))
-        return self._known
-
-    def _read(self, texts: list[str]) -> list[np.ndarray]:
+    def vectors(self, text: str) -> np.ndarray:
+        """Unit vectors of the tokens of a text, float32 (tokens, 384)."""
         import torch
 
-        options = {"padding": True, "truncation": True, "max_length": 512}
-        tokens: Any = self._tokenizer(
-            texts, return_special_tokens_mask=True, return_tensors="pt", **options
-        )
-        # Padding counts as special too, so what is left are the tokens of the text.
-        of_text = tokens.pop("special_tokens_mask").numpy() == 0
-        with torch.inference_mode():
-            states = self._net(**tokens).last_hidden_state
-            states = torch.nn.functional.normalize(states, dim=-1).numpy()
-        return [states[row][of_text[row]] for row in range(len(texts))]
+        if text not in self._known:
+            options = {"truncation": True, "max_length": 512}
+            tokens = self._tokenizer(text, return_tensors="pt", **options)
+            with torch.inference_mode():
+                states = self._net(**tokens).last_hidden_state[0, 1:-1]
+                self._known[text] = torch.nn.functional.normalize(states, dim=-1).numpy()
+        return self._known[text]
 
 
 def greedy(candidate: np.ndarray, reference: np.ndarray) -> Score:
@@ -418,14 +398,13 @@ def greedy(candidate: np.ndarray, reference: np.ndarray) -> Score:
     A text without tokens is like no other: 0.
     """
     if not len(candidate) or not len(reference):
-        return Score(0.0, 0.0)
+        return Score(0.0, 0.0, 0.0)
     cosines = candidate @ reference.T
-    return Score(float(cosines.max(axis=1).mean()), float(cosines.max(axis=0).mean()))
+    precision, recall = (float(cosines.max(axis=axis).mean()) for axis in (1, 0))
+    return Score(precision, recall, fmeasure(precision, recall))
 
 
 # the scores themselves, on known truth ------------------------------------------------------------
-
-Couples = Sequence[tuple[str, str]]
 
 
 def same_question(store: PassageStore) -> list[tuple[Passage, Passage]]:
@@ -458,7 +437,7 @@ def _alike(name: str, other: str) -> bool:
     return 2 * len(one & two) >= len(one | two)
 
 
-def instrument(couples: Couples, scorer: TokenScorer) -> pd.DataFrame:
+def instrument(couples: Sequence[tuple[str, str]], scorers: Scorers) -> pd.DataFrame:
     """What both scores give where the truth is known, F1, a row each.
 
     ``couples`` are two answers to one question each. Columns: check, score, value, low, high, n
@@ -469,14 +448,16 @@ def instrument(couples: Couples, scorer: TokenScorer) -> pd.DataFrame:
     numbers = range(len(couples))
     others = [(i, j) for i in numbers for j in numbers if i != j]
     rows = []
-    for name in SCORES:
-        same = _f1(name, couples, scorer)
-        other = _f1(name, [(couples[i][0], couples[j][1]) for i, j in others], scorer)
+    for name, scorer in scorers.items():
+
+        def f1(texts: Iterable[tuple[str, str]], scorer: TextScorer = scorer) -> np.ndarray:
+            return np.array([scorer(*couple).fmeasure for couple in texts])
+
+        same = f1(couples)
+        other = f1((couples[i][0], couples[j][1]) for i, j in others)
         found = {
-            "itself": _f1(name, [(one, one) for one, _ in couples], scorer),
-            "its own words in disorder": _f1(
-                name, [(_in_disorder(one), one) for one, _ in couples], scorer
-            ),
+            "itself": f1((one, one) for one, _ in couples),
+            "its own words in disorder": f1((_in_disorder(one), one) for one, _ in couples),
             "another institute on the same question": same,
             "another question": other.reshape(len(couples), -1).mean(axis=1),
         }
@@ -491,11 +472,6 @@ def instrument(couples: Couples, scorer: TokenScorer) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["check", "score", "value", "low", "high", "n"])
 
 
-def _f1(name: str, couples: Couples, scorer: TokenScorer) -> np.ndarray:
-    scores = scorer(couples) if name == "bert_score" else [rouge_l(*couple) for couple in couples]
-    return np.array([score.f1 for score in scores])
-
-
 def _in_disorder(text: str) -> str:
     words = text.split()
     random.Random(sha256_bytes(text.encode())).shuffle(words)
@@ -505,4 +481,4 @@ def _in_disorder(text: str) -> str:
 def instrument_tables(collection: Collection) -> dict[str, pd.DataFrame]:
     """``rag2_long_answers_instrument``."""
     couples = [(one.text, other.text) for one, other in same_question(collection.retriever.store)]
-    return {"rag2_long_answers_instrument": instrument(couples, TokenScorer())}
+    return {"rag2_long_answers_instrument": instrument(couples, open_scorers())}

@@ -21,7 +21,7 @@ from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.report import nine_digits
 from lib.studies.rag2 import filtering, heldout_eval, long_answers, retrieval, writers
-from lib.studies.rag2.filters import FILTERS, HEADS, RERANKERS, card_file, head_file, load_filter
+from lib.studies.rag2.filters import FILTERS, HEADS, RERANKERS, card_file, head_file, lines_of
 from lib.studies.rag2.labels import FOLDER as LABELS
 from lib.studies.rag2.retrieval import Collection
 from lib.study import MADE_BY, Study, make
@@ -103,8 +103,8 @@ def _shuffled(collection: Collection) -> dict[str, pd.DataFrame]:
 
 
 def _case(collection: Collection) -> dict[str, pd.DataFrame]:
-    judge = load_filter(long_answers.FILTER)
-    lines = (judge.threshold, load_filter(long_answers.FILTER, long_answers.SHARE).threshold)
+    judge = collection.filters[long_answers.FILTER]
+    lines = list(lines_of([judge.name]).values())[:2]
     return {
         "rag2_case": retrieval.case_found(collection.retriever, judge, lines),
         "rag2_case_named": retrieval.case_named(collection.retriever),

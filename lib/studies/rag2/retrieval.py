@@ -71,9 +71,9 @@ class Collection:
 
     @cached_property
     def filters(self) -> dict[str, Filter]:
-        """Every filter by name; its own line is the one that keeps 25 % of training."""
+        """Every filter by name."""
         options = {"encoder": self.retriever.encoder, "texts": list(self.texts.values())}
-        return {name: load_filter(name, 0.25, **options) for name in FILTERS}
+        return {name: load_filter(name, **options) for name in FILTERS}
 
     @cached_property
     def material(self) -> Material:

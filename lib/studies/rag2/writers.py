@@ -192,38 +192,33 @@ def copied(text: str, passages: Mapping[str, str], least: int = LEAST_COPIED) ->
     alike, the longest stretch is taken; of equal ones the first passage's by id.
     """
     words = list(re.finditer(r"\S+", text))
-    everything = "\n".join(passages.values())
     found: list[Stretch] = []
     first = 0
     while first + least <= len(words):
-        start = words[first].start()
-        longest = None
-        if text[start : words[first + least - 1].end()] in everything:
-            longest = _longest(text, words[first:], least, passages)
+        here = [
+            _stretch(text, words[first:], least, pid, passages[pid]) for pid in sorted(passages)
+        ]
+        longest = max(filter(None, here), key=lambda stretch: stretch.end, default=None)
         if longest is None:
             first += 1
             continue
         found.append(longest)
-        first += sum(start <= word.start() < longest.end for word in words)
+        first += sum(longest.start <= word.start() < longest.end for word in words)
     return found
 
 
-def _longest(
-    text: str, words: list[re.Match], least: int, passages: Mapping[str, str]
+def _stretch(
+    text: str, words: list[re.Match], least: int, pid: str, passage: str
 ) -> Stretch | None:
-    """The longest stretch that begins with the first of these words; None below ``least``."""
+    """The longest stretch of a passage that begins with the first of these words."""
     start = words[0].start()
-    best = None
-    for pid in sorted(passages):
-        passage = passages[pid]
-        for count in range(least, len(words) + 1):
-            end = words[count - 1].end()
-            at = passage.find(text[start:end])
-            if at < 0:
-                break
-            if best is None or end > best.end:
-                best = Stretch(start, end, pid, at)
-    return best
+    longest = None
+    for word in words[least - 1 :]:
+        at = passage.find(text[start : word.end()])
+        if at < 0:
+            break
+        longest = Stretch(start, word.end(), pid, at)
+    return longest
 
 
 def with_words(text: str, store: PassageStore) -> str:
