@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
@@ -35,14 +37,7 @@ from lib.studies.rag2.filters import (
     passage_start,
     threshold_key,
 )
-from lib.studies.rag2.heldout_eval import (
-    EXPERTS,
-    heldout_pairs,
-    heldout_table,
-    kept_shares,
-    shuffled_draws,
-    within_questions,
-)
+from lib.studies.rag2.heldout_eval import separation
 from lib.studies.rag2.labels import RECIPES, Material, Recipe, labelled, with_differences
 from tests.tiny_models import save_bert
 from tools import train_filters
@@ -91,22 +86,11 @@ def made_training(folder: Path, questions: int = 160) -> Training:
             passages.append(Passage(f"p{i:03d}-{rank}", "a title", text, "made", {}))
             for kind in ("expert", "own") if i < 10 else ("expert",):
                 gain = 3 * good + generator.random()
-                rows.append(
-                    {
-                        "dataset": "bioasq",
-                        "part": part,
-                        "qid": qid,
-                        "pid": passages[-1].pid,
-                        "rank": rank,
-                        "rationale": kind,
-                        "tokens": 10,
-                        "log_p_without": -20.0,
-                        "log_p_with": -20.0 + gain,
-                        "right_without": 0,
-                        "right_with": int(generator.random() < 0.5),
-                    }
-                )
-    labels = with_differences(pd.DataFrame(rows))
+                right = int(generator.random() < 0.5)
+                rows.append((part, qid, passages[-1].pid, kind, -20.0 + gain, right))
+    columns = ["part", "qid", "pid", "rationale", "log_p_with", "right_with"]
+    labels = pd.DataFrame(rows, columns=columns).assign(dataset="bioasq", tokens=10)
+    labels = with_differences(labels.assign(log_p_without=-20.0, right_without=0))
     store = PassageStore.build(folder / "store.sqlite", passages)
     tested = [Question("t", "another thing", {"A": "yes"}, "A", "bioasq", gold_pmids=("pm999",))]
     asked = {("bioasq", rationale.qid): rationale.question for rationale in rationales}
@@ -374,51 +358,29 @@ def test_a_planted_leak_is_caught_before_anything_is_trained(name, world):
         check_training(held, world.rationales, world.tested)
 
 
-# held out -----------------------------------------------------------------------------------------
+# how well pairs are told apart --------------------------------------------------------------------
 
 
-def test_heldout_tables_by_brute_force(world, trained):
-    labels = world.material.labels
-    gold = {qid: frozenset({f"p{qid[1:]}-1"}) for qid in labels["qid"].unique()}
-    pairs = heldout_pairs(labels, gold)
-    assert len(pairs) == 240 and pairs[EXPERTS].sum() == 40
-    scored = pairs.assign(cosine=opened("cosine", world).scores(world.material.texts(pairs)))
-    table = heldout_table(scored, ["cosine"])
-    row = table[table["truth"] == EXPERTS].iloc[0]
-    truth, scores = scored[EXPERTS].to_numpy() == 1, scored["cosine"].to_numpy()
-    assert row["positives"] == 40 and row["n"] == 240 and row["questions"] == 40
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(0, 4), st.sampled_from("abc")), min_size=4, max_size=25
+    )
+)
+def test_separation_by_brute_force(pairs):
+    truth, scores, qids = (np.array(column) for column in zip(*pairs, strict=True))
     everywhere, inside = [], []
     for i in np.flatnonzero(truth):
         for j in np.flatnonzero(~truth):
             won = (scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j])
             everywhere.append(won)
-            if scored["qid"][i] == scored["qid"][j]:
+            if qids[i] == qids[j]:
                 inside.append(won)
-    assert np.isclose(row["value"], np.mean(everywhere))
-    assert np.isclose(row["within"], np.mean(inside))
-    assert row["low"] <= row["value"] <= row["high"]
-    assert row["within_low"] <= row["within"] <= row["within_high"]
-    kept = kept_shares(scored, {("cosine", "line"): 0.2})
-    assert np.isclose(kept["kept"].iloc[0], np.mean(scores >= 0.2))
-    nothing = [not (own["cosine"] >= 0.2).any() for _, own in scored.groupby("qid")]
-    assert np.isclose(kept["emptied"].iloc[0], np.mean(nothing))
-
-
-def test_many_shuffled_heads_come_to_chance_on_average(world, trained):
-    pairs = heldout_pairs(world.material.labels, {})
-    draws = shuffled_draws(world.material, pairs, draws=12)
-    own = draws[(draws["truth"] == "delta_ppl, 25 %") & (draws["dataset"] == "bioasq")]
-    assert own["draw"].tolist() == list(range(12)) and own["auroc"].nunique() > 6
-    assert abs(own["auroc"].mean() - 0.5) < 0.08
-    first = opened("head-shuffled", world).scores(world.material.texts(pairs))
-    truth = pairs["delta_ppl, 25 %"].to_numpy() == 1
-    assert np.isclose(own["auroc"].iloc[0], auroc(truth, first))
-
-
-def test_within_questions_needs_both_kinds_in_one():
-    helpful, scores = np.array([True, True, False, False]), np.array([0.9, 0.1, 0.5, 0.4])
-    assert np.isnan(within_questions(helpful, scores, ["a", "a", "b", "b"])[0])
-    assert within_questions(helpful, scores, ["a", "b", "a", "b"])[0] == 0.5
+    row = separation(truth, scores.astype(float), qids)
+    for value, couples in ((row["value"], everywhere), (row["within"], inside)):
+        assert np.isnan(value) if not couples else np.isclose(value, np.mean(couples))
+    assert not inside or row["within_low"] <= row["within"] <= row["within_high"]
+    assert (row["n"], row["positives"], row["questions"]) == (len(pairs), truth.sum(), len({*qids}))
 
 
 # the tiny T5 --------------------------------------------------------------------------------------

@@ -18,10 +18,7 @@ from hypothesis import strategies as st
 from lib.base.files import read_jsonl
 from lib.data.passages import Passage
 from lib.datasets import Question, load_bioasq_all, load_real
-from lib.embed import HashEncoder
 from lib.llm.small_model import SHA256
-from lib.run import Retriever
-from lib.search.index import DenseIndex
 from lib.studies.rag2.labels import (
     COLUMNS,
     FOLDER,
@@ -45,7 +42,6 @@ from tools.label_passages import (
     Leak,
     Rationale,
     check_leaks,
-    find_passages,
     first_words,
     half_of,
     load_prompt,
@@ -198,22 +194,6 @@ def test_as_many_words_as_fit(text, most):
     assert first_words(text, list, most) == expected
 
 
-def test_passages_are_found_with_the_question_alone():
-    class Store:
-        def get_many(self, pids):
-            return [Passage(pid, "", "", "made", {}) for pid in pids]
-
-    encoder = HashEncoder()
-    texts = ["fever and pain", "heart", "kidney stones hurt"]
-    index = DenseIndex([encoder.encode(texts, "article")], ["p0", "p1", "p2"])
-    asked = [
-        made("q", question="kidney stones", options={"A": "heart"}),
-        made("r", question="heart"),
-    ]
-    found = find_passages(asked, Retriever(index, encoder, Store()))
-    assert [[p.pid for p in own[:1]] for own in found] == [["p2"], ["p1"]]
-
-
 # what is measured ---------------------------------------------------------------------------------
 
 
@@ -335,17 +315,7 @@ def test_portions_go_on_where_they_stopped(tmp_path_factory, asked, stop, size, 
 
 # what is helpful ----------------------------------------------------------------------------------
 
-# Few different values, so that there are ties.
-values = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=60)
 fractions = st.sampled_from([*FRACTIONS, 0.1, 0.5, 1.0])
-
-
-@given(values=values, fraction=fractions)
-def test_the_threshold_is_the_greatest_that_enough_reach(values, fraction):
-    enough = [
-        t for t in set(values) if sum(v >= t for v in values) >= fraction * len(values) - 1e-9
-    ]
-    assert threshold(values, fraction) == max(enough)
 
 
 def test_five_in_a_hundred_and_none_of_nothing():
@@ -434,17 +404,14 @@ def own_rationales() -> dict[tuple[str, str], str]:
 
 def test_the_kept_labels_are_whole():
     found = read_labels()
-    expert = found[found["rationale"] == "expert"]
-    sizes = expert.groupby(["part", "dataset"]).size().to_dict()
+    sizes = found[found["rationale"] == "expert"].groupby(["part", "dataset"]).size().to_dict()
     assert sizes == {("train", d): PASSAGES * n for d, n in TRAIN.items()} | {
         ("held", d): PASSAGES * n for d, n in HELD.items()
     }
     assert not found.duplicated(["dataset", "qid", "pid", "rationale"]).any()
     assert found["tokens"].between(1, REPLY_TOKENS).all()
-    assert (found[["log_p_without", "log_p_with"]] < 0).all(axis=None)
     own = found[found["rationale"] == "own"]
-    asked = set(zip(own["dataset"], own["qid"], strict=True))
-    assert asked == set(own_rationales()) and set(own["part"]) == {"train"}
+    assert set(zip(own["dataset"], own["qid"], strict=True)) == set(own_rationales())
     card = tomllib.loads((FOLDER / "card.toml").read_text())
     assert card["rows"] == len(found) and card["model_sha256"] == SHA256
 

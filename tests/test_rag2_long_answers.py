@@ -14,7 +14,6 @@ from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.corpora import load_passages
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply
 from lib.llm.recorder import RecordingMiss
@@ -22,7 +21,7 @@ from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.studies.rag2 import long_answers as long
 from lib.studies.rag2 import writers
-from lib.studies.rag2.long_answers import greedy, instrument, open_scorers, same_question
+from lib.studies.rag2.long_answers import greedy, open_scorers
 from tools import record_small
 
 ENCODER = HashEncoder(dim=64)
@@ -107,35 +106,10 @@ def test_token_vectors_are_those_of_all_tokens_but_the_marks(scorers):
     assert scorer.vectors(" ".join(TEXTS * 30)).shape == (510, 384)
 
 
-def test_the_instrument_tells_the_same_question_from_another(scorers):
-    table = instrument([(TEXTS[0], TEXTS[1]), (TEXTS[2], f"Lice: {TEXTS[2]}")], scorers)
-    value = table.set_index(["check", "score"])["value"]
-    for name in scorers:
-        assert value["itself", name] == pytest.approx(1, abs=1e-5)
-        same = value["another institute on the same question", name]
-        assert same > value["another question", name]
-        assert value["AUROC, the same question against another", name] == 1.0
-    assert value["its own words in disorder", "rouge_l"] < 1
-
-
 def answer(pid: str, title: str, subset: str, text: str = "", **meta) -> Passage:
     about = {"question": f"What of {title} ?", "question_type": "treatment", "cuis": []}
     about |= {"subset": subset, "document": pid.split("-")[0], "doc": pid} | meta
     return Passage(pid, title, text or f"words on {title}", "medquad", about)
-
-
-def test_couples_are_of_two_institutes_on_one_topic():
-    text = " ".join(f"word{i}" for i in range(30))
-    same = answer("a-1", "Stiff person syndrome", "x", text, cuis=["C1"])
-    other = answer("b-1", "Stiff-Person Syndrome", "y", text, cuis=["C1"])
-    wrong_topic = answer("c-1", "periodontal disease", "z", text, cuis=["C1"])
-    same_institute = answer("d-1", "Stiff person syndrome", "x", text, cuis=["C1"])
-    wrong_type = answer("e-1", "Stiff person syndrome", "z", text, question_type="outlook")
-    everything = [same, other, wrong_topic, same_institute, wrong_type]
-    (couple,) = same_question(everything)
-    assert {p.meta["subset"] for p in couple} == {"x", "y"}
-    assert couple in ((same, other), (other, same_institute))
-    assert same_question(everything[2:]) == []
 
 
 # copied words -------------------------------------------------------------------------------------
@@ -377,14 +351,6 @@ def test_an_arm_of_which_nothing_is_left_asks_as_if_without_documents(small_corp
         assert said[setting, long.FILTERED, emptied] == closed[emptied]
         assert said[setting, long.FILTERED, kept] != closed[kept]
         assert "[1] " in said[setting, long.FILTERED, kept]
-
-
-def test_passages_are_cut_and_titled_in_the_request():
-    passage = Passage("p", "A title", "word " * 300, "s", {})
-    question = Question("q", "Why?", {}, "", "medquad")
-    request = long.messages_for(question, [passage, passage])[-1]["content"]
-    assert request.count("word") == 240
-    assert "[1] A title: word" in request and "[2] A title" in request and "Why?" in request
 
 
 @pytest.mark.parametrize("name", [writers.RECORDING, long.RECORDING])

@@ -14,6 +14,7 @@ from lib.data.store import PassageStore
 from lib.datasets import Question, load_questions
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply
+from lib.pages.tables import rag2_beside
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.stats import claims
@@ -28,7 +29,6 @@ from lib.studies.rag2.filters import (
     lines_of,
     load_filter,
 )
-from lib.studies.rag2.heldout_eval import label_table
 from lib.studies.rag2.labels import RECIPES, Recipe
 from lib.studies.rag2.long_answers import word_runs
 from lib.studies.rag2.retrieval import (
@@ -38,7 +38,6 @@ from lib.studies.rag2.retrieval import (
     strategy_pairs,
     strategy_values,
 )
-from lib.study import means
 
 # strategies ---------------------------------------------------------------------------------------
 
@@ -205,28 +204,6 @@ def test_candidates_are_what_was_judged_of_the_first_five_and_the_first_ten_of_b
     assert "some other arm" not in set(table["arm"])
 
 
-def test_what_a_filter_keeps_is_counted_by_kind(scored):
-    parts = [scored[filtering.of_group(scored, group)] for group in ("bioasq", "exams")]
-    lines = {("f", "likelier than not"): 0.5}
-    table = pd.concat([filtering.kept_table(part, lines) for part in parts])
-    share = table.set_index(["dataset", "kind"])["value"]
-    assert share["bioasq", "given"] == 1 / 2
-    assert share["bioasq", "not given"] == 2 / 8
-    assert share["exams", "for the right option"] == 2 / 3  # e1: p1, not p4; e2: p2
-    assert share["exams", "for a wrong option alone"] == 1
-    assert share["exams", "for no option"] == 1 / 2  # p3 dropped, p1 of e2 kept
-    assert table["n"].sum() == 10 + 2 + 8 + 6 + 3 + 1 + 2
-
-
-def test_it_tells_apart_as_auroc_has_it(scored):
-    table = filtering.auroc_table(scored, ["f"]).set_index(["dataset", "truth"])
-    right = table.loc[("exams", "it supports the right option"), "value"]
-    # right: .9, .1, .6; others: .6, .2, .9
-    wins = [1, 1, 0.5, 0, 0, 0, 0.5, 1, 0]
-    assert right == pytest.approx(np.mean(wins))
-    assert table.loc[("bioasq", "the experts gave it"), "positives"] == 2
-
-
 def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, scored):
     lines = {("f", "likelier than not"): 0.5, ("f", "as 5 % of training"): 0.95}
     values = after(candidates, scored, lines)
@@ -250,92 +227,11 @@ def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, score
     best = f"{none} (best kept)"
     assert of[best, "e1", "emptied"] == 0
     assert of[best, "e1", "hit_right"] == 1  # p1 has the best score
-
-
-def test_every_arm_after_a_filter_is_compared_with_itself_before():
-    recipe, other = filtering.FILTERED[:2]
-    lines = {(recipe, "likelier than not"): 0.5, (recipe, "as 5 % of training"): 0.9}
-    lines[(other, "as 5 % of training")] = 0.8
-    pairs = filtering.filter_pairs(lines, "bioasq")
-    before = [p for p in pairs if p.claim == "what a filter changes"]
-    assert len(before) == len(filtering.ARMS) * len(lines)
-    assert all(p.arm.startswith(f"{p.against} | ") for p in before)
-    # Another filter, only where both have the line.
-    (pair,) = (p for p in pairs if p.claim == "the recipe's filter against another")
-    assert pair.arm == f"question | {recipe}, as 5 % of training"
-    assert pair.against == f"question | {other}, as 5 % of training"
-
-
-def test_the_reader_is_given_the_first_k_before_they_are_filtered(candidates, scored):
-    lines = {("f", "likelier than not"): 0.5}
-    values = after(candidates, scored, lines, range(1, 6), filtering.READS)
-    of = means(values, ("metric", "arm", "dataset", "k"))
-    of = of.set_index(["metric", "arm", "dataset", "k"])["value"].sort_index()
-    kept = "question | f, likelier than not"
-    expected = {
-        ("reads_right", "question"): [0, 1],  # p3 says nothing
-        ("reads_right", kept): [0, 1],
-        ("reads_right_or_guess", kept): [0.5, 1],
-        ("emptied", "question"): [0, 0],
-        ("emptied", kept): [1, 0],
-    }
-    for (metric, arm), both in expected.items():
-        assert of[metric, arm, "medqa"].loc[[1, 2]].tolist() == both, (metric, arm)
-
-
-def test_the_judge_and_every_filter_are_held_against_the_experts():
-    lines = {("numbered", "likelier than not"): 0.5, ("numbered", "as 5 % of training"): 2.0}
-    pairs = pd.DataFrame({"qid": ["b1"] * 3 + ["b2"] * 3, "given": [1, 1, 0, 1, 0, 0]})
-    pairs = pairs.assign(helpful=[1.0, 0, 0, 1, 1, 0], numbered=np.arange(6) / 5)
-    table = filtering.judge_table(pairs, lines)
-    judge, filtered, empty = table.to_dict("records")
-    # Helpful says p0, p3, p4; the experts gave p0, p1, p3.
-    assert judge["filter"] == "a large language model"
-    assert (judge["precision"], judge["recall"], judge["kept"]) == pytest.approx(
-        (2 / 3, 2 / 3, 0.5)
-    )
-    assert judge["auroc"] == pytest.approx(2 / 3)
-    # p3, p4 and p5 are kept; of couples (given, other) only p3 against p2 is in order.
-    assert (filtered["precision"], filtered["recall"]) == pytest.approx((1 / 3, 1 / 3))
-    assert filtered["auroc"] == pytest.approx(1 / 9)
-    assert np.isnan(empty["precision"])
-    assert empty["recall"] == empty["kept"] == 0
-    assert set(table["n"]) == {6}
-
-
-def test_labels_are_held_against_what_the_experts_gave():
-    rows = []
-    differences = {"p0": 1.0, "p1": 0.2, "p2": -0.5, "p3": 2.0, "p4": 0.3, "p5": 0.1}
-    for pid, difference in differences.items():
-        for rationale, sign in (("expert", 1), ("own", -1)):
-            rows.append(
-                {
-                    "dataset": "bioasq",
-                    "part": "train",
-                    "qid": "b1" if pid < "p3" else "b2",
-                    "pid": pid,
-                    "given": int(pid in ("p0", "p1", "p3")),
-                    "rationale": rationale,
-                    "delta_ppl": sign * difference,
-                    "delta_log_ppl": sign * difference**3,
-                    "cosine": difference,
-                    "bm25": -difference,
-                }
-            )
-    labels = pd.DataFrame(rows)
-    table = label_table(labels).set_index(["rationale", "score"])
-    # given: 1.0, .2, 2.0; others: -.5, .3, .1; only .2 against .3 is out of order.
-    assert table.loc[("expert", "delta_ppl"), "value"] == pytest.approx(8 / 9)
-    assert table.loc[("own", "delta_ppl"), "value"] == pytest.approx(1 / 9)
-    assert table.loc[("expert", "delta_log_ppl"), "value"] == pytest.approx(8 / 9)
-    # Within b1 both given passages come before the other one; b2 has p3 before p4 and p5.
-    assert table.loc[("expert", "delta_ppl"), "within"] == 1
-    assert table.loc[("own", "cosine"), "value"] == pytest.approx(8 / 9)
-    assert table.loc[("own", "bm25"), "value"] == pytest.approx(1 / 9)
-    assert "expert, own's questions" in table.index.get_level_values("rationale")
-    assert set(table["n"]) == {6}
-    assert set(table["positives"]) == {3}
-    assert table.loc[("expert", "delta_ppl"), "positive_share"] == pytest.approx(5 / 6)
+    exams = candidates[candidates["dataset"] != "bioasq"]
+    read = after(exams, scored, lines, (1,), ("reads_right", "emptied"))
+    of = read.set_index(["arm", "qid", "metric"])["value"]
+    assert of["question", "e1", "reads_right"] == 0  # p3 says nothing, and is dropped
+    assert of[kept, "e1", "emptied"] == 1
 
 
 # what is shipped ----------------------------------------------------------------------------------
@@ -451,3 +347,37 @@ def test_the_vignette_is_nobodys_text(mirror):
     ours = " ".join([case["question"].text, *case["rationales"].values()])
     for question in load_questions("medqa"):
         assert set(word_runs(ours)).isdisjoint(word_runs(question.text))
+
+
+def test_printed_gains_are_means_of_the_papers_cells_and_measured_ones_are_looked_up():
+    recipe = "question | cross-ppl-25, as 25 % of training"
+    right = "question | head-right, as 25 % of training"
+    read = "reads_right_or_guess"
+    balanced = ("question, balanced, re-ranked", "question, stacked")
+    rows = {
+        "rag2_filters_claims": [
+            ("exams", "hit_right", "rationale", "question", 0.1),
+            ("exams", read, "rationale", "question", 0.2),
+            ("bioasq", "p_at_5", "rationale", "question", 0.3),
+        ],
+        "rag2_strategies_claims": [
+            ("bioasq", "precision_at_1", *balanced, 0.4),
+            ("ddx-mini", "precision_at_1", *balanced, 0.5),
+        ],
+        "rag2_top_1": [
+            ("exams", read, recipe, "question", 0.6),
+            ("exams", read, right, "question", 0.7),
+        ],
+    }
+    columns = ["dataset", "metric", "arm", "against", "difference"]
+    tables = {
+        name: pd.DataFrame(own, columns=columns).assign(low=-1, high=1, n=9)
+        for name, own in rows.items()
+    }
+    table = rag2_beside(tables)
+    assert table["difference"].tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    # Llama-3: 58.6 - 55.3 on MedQA and 55.8 - 51.3 on MedMCQA.
+    printed = table.set_index("step")["printed, points"]
+    of_filter = printed[printed.index.str.startswith("the filter of rationales")]
+    assert of_filter.tolist() == ["+3.9 (+3.3 to +4.5, 2 cells)"]
+    assert "9 cells" in printed["the rationale as the query"].iloc[0]
