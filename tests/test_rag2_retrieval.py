@@ -18,7 +18,6 @@ from lib.pages.tables import rag2_beside
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.stats import claims
-from lib.studies.hyde_study import strangers_of
 from lib.studies.rag2 import filtering, retrieval, writers
 from lib.studies.rag2.filters import (
     BASELINES,
@@ -276,9 +275,6 @@ def test_writers_are_measured_as_texts_that_are_searched_with(retriever):
     assert small.loc["q3", "p_at_5"] == small.loc["q3", "words"] == 0
     assert (small.loc[["q0", "q1", "q2"], "ndcg_at_10"] == 1).all()
     assert (wide.loc[writers.STRANGER, "ndcg_at_10"] < 1).all()
-    (stranger,) = strangers_of(["q0", *own], targets, 1)["q0"]
-    found = [p.pid for p in PASSAGES if p.text == own[stranger]]
-    assert (wide.loc[writers.STRANGER, "p_at_5"]["q0"] == 0.2) == (pids[0] in found)
 
 
 def test_both_writers_get_the_same_request():
@@ -304,36 +300,7 @@ def test_both_writers_get_the_same_request():
     assert texts[writers.QUESTION]["q"] == "Is it so?"
 
 
-def test_the_case_shows_every_passage_with_every_line(own_folders):
-    texts = [
-        "Noninvasive ventilation through a mask for COPD lowers carbon dioxide.",
-        "A tension pneumothorax needs needle decompression at once.",
-        "Intubation and mechanical ventilation in chronic obstructive pulmonary disease.",
-        "Supplemental oxygen for emphysema.",
-        "Lice are washed out of clothes.",
-    ]
-    passages = [Passage(f"s:{i}", "", text, "s", {}) for i, text in enumerate(texts)]
-    store = PassageStore.build(own_folders / "store.sqlite", passages)
-    index = DenseIndex([ENCODER.encode(texts, "article")], store.ids())
-    retriever = Retriever(index, ENCODER, store)
-
-    class Judge:
-        name = "made up"
-
-        def scores(self, pairs) -> np.ndarray:
-            """See Filter."""
-            return np.array([text.count("e") / len(text) for _, text in pairs])
-
-    table = retrieval.case_found(retriever, Judge(), [0.0, 0.1], k=4)
-    assert len(table) == 3 * 4 * 2
-    assert (table["kept"] == (table["score"] >= table["threshold"])).all()
-    assert table[table["threshold"] == 0.0]["kept"].all()
-    names = dict(zip(table["pid"], table["names"], strict=True))
-    expected = {"s:0": "A", "s:1": "B", "s:2": "C", "s:3": "D", "s:4": ""}
-    assert names == {pid: expected[pid] for pid in names}
-    counted = retrieval.case_named(retriever).set_index("letter")
-    assert counted["passages"].tolist() == [1, 1, 1, 1]
-    assert counted["with_copd"].tolist() == [1, 0, 1, 0]
+def test_the_case_names_what_it_argues_for():
     case = retrieval.read_case()
     right, straying = case["rationales"].values()
     assert case["question"].answer == "A"

@@ -179,11 +179,14 @@ def heldout_outcomes(collection: Collection) -> pd.DataFrame:
     )
 
 
-def heldout_tables(_: Collection, scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """``rag2_held`` and ``rag2_held_kept``, of ``heldout_outcomes``."""
+def heldout_tables(collection: Collection, scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What every filter makes of ``heldout_outcomes``, and what heads on labels in disorder do."""
+    material = collection.material
+    pairs = heldout_pairs(material.labels, collection.gold)
     return {
         "rag2_held": heldout_table(scored, FILTERS),
         "rag2_held_kept": kept_shares(scored, lines_of(FILTERS)),
+        "rag2_held_shuffled": shuffled_draws(material, pairs),
     }
 
 

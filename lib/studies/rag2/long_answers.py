@@ -314,10 +314,11 @@ def long_answer_outcomes(collection: Collection) -> pd.DataFrame:
     return long_answer_values(questions, answers, store, open_scorers())
 
 
-def long_answer_tables(_: Collection, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """``rag2_long_answers`` in the form of Table 1, and its ``_claims`` in each setting; no
-    verdict, because nothing was declared before."""
+def long_answer_tables(collection: Collection, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """``rag2_long_answers`` in the form of Table 1, its ``_claims`` in each setting without a
+    verdict, because nothing was declared before, and what the scores are worth."""
     table = means_table(values.rename(columns={"setting": "dataset"}), f"{NAME}, k = {K}")
+    couples = [(one.text, other.text) for one, other in same_question(collection.retriever.store)]
     pairs = []
     for metric in ("rouge_l", "bert_score"):
         pairs += [
@@ -336,6 +337,7 @@ def long_answer_tables(_: Collection, values: pd.DataFrame) -> dict[str, pd.Data
     return {
         "rag2_long_answers": table.assign(answerer=NAME),
         "rag2_long_answers_claims": without_verdicts(*tested),
+        "rag2_long_answers_instrument": instrument(couples, open_scorers()),
     }
 
 
@@ -476,9 +478,3 @@ def _in_disorder(text: str) -> str:
     words = text.split()
     random.Random(sha256_bytes(text.encode())).shuffle(words)
     return " ".join(words)
-
-
-def instrument_tables(collection: Collection) -> dict[str, pd.DataFrame]:
-    """``rag2_long_answers_instrument``."""
-    couples = [(one.text, other.text) for one, other in same_question(collection.retriever.store)]
-    return {"rag2_long_answers_instrument": instrument(couples, open_scorers())}

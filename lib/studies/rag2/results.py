@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -21,7 +21,7 @@ from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.report import nine_digits
 from lib.studies.rag2 import filtering, heldout_eval, long_answers, retrieval, writers
-from lib.studies.rag2.filters import FILTERS, HEADS, RERANKERS, card_file, head_file, lines_of
+from lib.studies.rag2.filters import FILTERS, HEADS, RERANKERS, card_file, head_file
 from lib.studies.rag2.labels import FOLDER as LABELS
 from lib.studies.rag2.retrieval import Collection
 from lib.study import MADE_BY, Study, make
@@ -35,32 +35,32 @@ def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """
     names = [name for study in STUDIES for name in study.tables]
     if makes_real(profile):
-        encoder = load_encoder(profile.encoder, **profile.encoder_options)
-        retriever = open_retriever(profile, encoder)
-        collection = Collection(profile, retriever, _data(profile, *_all_files()))
-        made = [make(study, profile, collection) for study in STUDIES]
-        return {name: tables[name] for tables in made for name in tables if name in names}
+        collection = open_collection(profile)
+        made: dict[str, pd.DataFrame] = {}
+        for study in STUDIES:
+            made |= make(study, profile, collection)
+        return {name: made[name] for name in names}
     if "real" in profile.questions:
         print(not_run(profile, "RAG2"))
     return {name: read_result(name, MADE_BY, committed=True)[0] for name in names}
 
 
-# what is behind the results -----------------------------------------------------------------------
-
-
-def _data(profile: Profile, *files: Path) -> list[str]:
-    """The corpora, the question sets and these files, as ``lib.base.provenance`` takes them."""
-    sets = [name for sets in GROUPS.values() for d in sets for name in load_registry(f"{d}-")]
-    own = [path.relative_to(DATA).as_posix() for path in files]
-    return [*files_of(profile.corpora), *sets, *load_registry("medmcqa-"), *own]
-
-
-def _all_files() -> list[Path]:
+def open_collection(profile: Profile) -> Collection:
+    """The profile's passages with its encoder, and the files behind all studies."""
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
     recordings = [*RECORDINGS.glob("real-*.jsonl.gz"), *RECORDINGS.glob("rag2-*.jsonl.gz")]
     labels = [file for file in LABELS.iterdir() if file.suffix != ".md"]
     cards = [card_file(name) for name in (*FILTERS, *RERANKERS)]
     heads = [head_file(name) for name in HEADS]
-    return [*recordings, *labels, *cards, *heads, JUDGMENTS, HELPFUL]
+    data = _data(profile, [*recordings, *labels, *cards, *heads, JUDGMENTS, HELPFUL])
+    return Collection(profile, open_retriever(profile, encoder), data)
+
+
+def _data(profile: Profile, files: Iterable[Path]) -> list[str]:
+    """The corpora, the question sets and these files, as ``lib.base.provenance`` takes them."""
+    sets = [name for sets in GROUPS.values() for d in sets for name in load_registry(f"{d}-")]
+    own = [path.relative_to(DATA).as_posix() for path in files]
+    return [*files_of(profile.corpora), *sets, *load_registry("medmcqa-"), *own]
 
 
 def _of_strategies(collection: Collection) -> dict[str, list[str]]:
@@ -68,7 +68,7 @@ def _of_strategies(collection: Collection) -> dict[str, list[str]]:
     bundled = [DATA / "ddx-mini" / f"{name}.jsonl" for name in ddx_mini.FILES]
     cards = [card_file(name) for name in RERANKERS]
     files = [*RECORDINGS.glob("real-*.jsonl.gz"), *cards, *bundled]
-    return {"data": _data(collection.profile, *files)}
+    return {"data": _data(collection.profile, files)}
 
 
 # the studies --------------------------------------------------------------------------------------
@@ -97,20 +97,6 @@ def _stored(measured: Callable[[Collection], pd.DataFrame]) -> Callable:
     return outcomes
 
 
-def _shuffled(collection: Collection) -> dict[str, pd.DataFrame]:
-    pairs = heldout_eval.heldout_pairs(collection.material.labels, collection.gold)
-    return {"rag2_held_shuffled": heldout_eval.shuffled_draws(collection.material, pairs)}
-
-
-def _case(collection: Collection) -> dict[str, pd.DataFrame]:
-    judge = collection.filters[long_answers.FILTER]
-    lines = list(lines_of([judge.name]).values())[:2]
-    return {
-        "rag2_case": retrieval.case_found(collection.retriever, judge, lines),
-        "rag2_case_named": retrieval.case_named(collection.retriever),
-    }
-
-
 def _study(
     name: str,
     values: Mapping[str, Callable[[Collection], pd.DataFrame]],
@@ -120,7 +106,7 @@ def _study(
 ) -> Study:
     kept = {result: _stored(measured) for result, measured in values.items()}
     code = "lib.studies.rag2"
-    return Study(f"rag2, {name}", code, lambda _: None, kept, tables, follow, origin=origin)
+    return Study(f"rag2, {name}", code, open_collection, kept, tables, follow, origin=origin)
 
 
 STUDIES = (
@@ -151,10 +137,9 @@ STUDIES = (
     _study(
         "held out",
         {"values_rag2_held": heldout_eval.heldout_outcomes},
-        ("rag2_held", "rag2_held_kept"),
+        ("rag2_held", "rag2_held_kept", "rag2_held_shuffled"),
         heldout_eval.heldout_tables,
     ),
-    _study("shuffled", {}, ("rag2_held_shuffled",), _shuffled),
     _study(
         "labels",
         {"values_rag2_labels": heldout_eval.label_outcomes},
@@ -170,15 +155,18 @@ STUDIES = (
     _study(
         "long answers",
         {"values_rag2_long_answers": long_answers.long_answer_outcomes},
-        ("rag2_long_answers", "rag2_long_answers_claims"),
+        (
+            "rag2_long_answers",
+            "rag2_long_answers_claims",
+            "rag2_long_answers_instrument",
+        ),
         long_answers.long_answer_tables,
     ),
-    _study("instrument", {}, ("rag2_long_answers_instrument",), long_answers.instrument_tables),
     _study(
         "case",
         {},
         ("rag2_case", "rag2_case_named"),
-        _case,
+        retrieval.case_tables,
         origin=lambda collection: {"data": [*collection.data, retrieval.CASE_FILE]},
     ),
 )

@@ -33,6 +33,7 @@ from lib.studies.rag2.filters import (
     RERANKERS,
     SHUFFLED,
     Filter,
+    lines_of,
     load_filter,
     load_rerankers,
 )
@@ -313,6 +314,16 @@ def read_case() -> dict[str, Any]:
     ``terms``, by which a passage names what an option proposes; it need not agree."""
     case = tomllib.loads((DATA / CASE_FILE).read_text(encoding="utf-8"))
     return case | {"question": Question(**case["question"])}
+
+
+def case_tables(collection: Collection) -> dict[str, pd.DataFrame]:
+    """What is found and what the recipe's filter keeps, and what there was to be found."""
+    judge = load_filter("cross-ppl-25")
+    lines = list(lines_of([judge.name]).values())[:2]
+    return {
+        "rag2_case": case_found(collection.retriever, judge, lines),
+        "rag2_case_named": case_named(collection.retriever),
+    }
 
 
 def options_named(text: str) -> str:
