@@ -18,9 +18,9 @@ from lib.embed import HashEncoder
 from lib.limit import PASSAGES, labelled, limited, makes_real
 from lib.open_retriever import store_of
 from lib.profiles import load_profile
-from lib.studies import neighbours
 from lib.studies.lambda_sweep import tables as lam_tables
 from lib.studies.lambda_sweep.study import open_study
+from lib.studies.rag2 import results as rag2_results
 from lib.studies.real.results import real_tables
 from lib.studies.slhyde import study as slhyde
 from tests.made_study import made
@@ -87,11 +87,11 @@ def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch,
         read.append((profile, committed))
         return pd.DataFrame(), {}
 
-    monkeypatch.setattr(neighbours, "read_result", read_result)
+    monkeypatch.setattr(rag2_results, "read_result", read_result)
     monkeypatch.setattr(study, "read_result", read_result)
     monkeypatch.setattr("lib.studies.real.results.read_result", read_result)
     few_of_open = load_profile("open", limit=5)
-    for show in (neighbours.rag2_tables, partial(study.run, slhyde.STUDY), real_tables):
+    for show in (rag2_results.rag2_tables, partial(study.run, slhyde.STUDY), real_tables):
         show(few_of_open)
         said = capsys.readouterr().out
         assert "NOT RUN with LIMIT=5" in said and "the same command without LIMIT" in said

@@ -18,8 +18,6 @@ OPENERS = ("gold_passages", "read_judgments", "load_benchmark", "open_task")
 
 NO_RESULT = {
     "lib/studies/main_tables/relevance.py": "for the grid, which notes its answers",
-    "lib/studies/rag2/steps.py": "one bundled question, step by step",
-    "lib/studies/rag2/held.py": "pairs that a filter's training kept apart",
 }
 """Modules that use an opener and make no result of test questions by themselves, and why."""
 

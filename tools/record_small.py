@@ -4,7 +4,7 @@
     python -m tools.record_small long-answers [--filter NAME|none] [--share .25]
 
 A model that is shown a passage repeats it. A packed recording holds the place of copied words in
-place of them, and requests by their keys alone; ``lib.studies.rag2.small_writer`` replays it.
+place of them, and requests by their keys alone; ``lib.studies.rag2.writers`` replays it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,14 @@ from lib.llm.small_model import small_model
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.studies.rag2 import long_answers, writers
-from lib.studies.rag2.filters import load_filter
-from lib.studies.rag2.reranker import Reranker
-from lib.studies.rag2.small_writer import copied, packed_file, with_words
+from lib.studies.rag2.filters import (
+    RERANKERS,
+    card_of,
+    load_filter,
+    load_rerankers,
+    threshold_key,
+)
+from lib.studies.rag2.writers import copied, packed_file, with_words
 from lib.studies.real.study import gold_passages
 
 
@@ -122,10 +127,12 @@ def record_long_answers(filter_name: str, share: float) -> None:
     profile = load_profile("open")
     retriever = open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))
     store = retriever.store
-    judge = None if filter_name == "none" else load_filter(filter_name, share)
+    judge = None if filter_name == "none" else load_filter(filter_name)
+    line = card_of(filter_name)[threshold_key(share)] if judge else 0.5
     questions = long_answers.long_questions(store)
     everything = [passage.text for passage in store]
-    arms = long_answers.pipelines(Reranker("reranker", retriever.encoder, everything), judge)
+    (reranker,) = load_rerankers(RERANKERS[0], retriever.encoder, everything)
+    arms = long_answers.pipelines(reranker, judge, line)
     twins = long_answers.twins_of(questions, store)
     listed = long_answers.shown_passages(questions, arms, retriever, twins)
     seen = store.get_many(sorted({*listed["pid"], *(q.qid for q in questions)}))

@@ -7,138 +7,191 @@ which option a passage supports. Nothing that was not judged is filtered there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.base.files import atomic_write, canonical_json, sha256_bytes
-from lib.base.paths import cache
-from lib.data.judgments import Evidence
-from lib.datasets import EXAMS, Question
+from lib.data.judgments import HELPFUL, Evidence, evidence, read_judgments
+from lib.datasets import EXAMS, GROUPS, Question, load_real
+from lib.methods.base import Request
 from lib.methods.postprocess import shown
-from lib.stats import Pair, mean_interval, ratio_interval
-from lib.studies.rag2.filters import Filter
-from lib.studies.rag2.separation import separation
+from lib.query_spec import Hypotheses, SearchSpec, Text
+from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure, ratio_interval
+from lib.studies.rag2.filters import FILTERS, KEEPS, cached_scores, lines_of
+from lib.studies.rag2.heldout_eval import separation
+from lib.studies.rag2.retrieval import Collection, rationale_in, without_verdicts
+from lib.studies.real.arms import arms_of
 from lib.studies.real.measures import exam_outcome
+from lib.studies.real.written import runs_of
+from lib.study import Arm, means, means_table, search_arm
 
 ARMS = ("question", "rationale", "hplus", "chr@0.4", "chr@1")
 """Whose passages are filtered: the question's, RAG2's query's, and those of contrast."""
 
-_DEPTH = {"bioasq": 10, "exams": 5}
+CROSSED = (0.4, 1.0)
+"""Lambdas of contrast with the rationale as H+."""
+
+FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosine")
+"""Filters whose outcome is measured: RAG2's recipe, the same on vectors, labels by right answers,
+shuffled labels, and nearness alone. All of them are held against the truth."""
 
 K = 5
 """Passages that a reader is given: a filter drops some of these, and nothing takes their place."""
 
-KEEPS = ("likelier than not", "as 25 % of training", "as 5 % of training")
-"""Where a filter draws the line: at probability .5, as RAG2 does, or at the score that keeps a
-quarter, or a twentieth, of the pairs that it was trained on."""
+_DEPTH = {"bioasq": 10, "exams": 5}
+
+_GROUPS = {
+    "exams": ("medmcqa", ("hit_right", "misled", "reads_right", "reads_right_or_guess")),
+    "bioasq": ("bioasq", ("p_at_5",)),
+}
+"""Whose training pairs a group's lines are read from, and what is measured on it."""
+
+_TRUTHS = {
+    "given": ("bioasq", "the experts gave it"),
+    "right": ("exams", "it supports the right option"),
+    "wrong": ("exams", "it supports a wrong option"),
+}
+"""What is known of a passage, by column: on which group, and in words."""
+
+Judged = Mapping[tuple[str, str], Evidence]
+Lines = Mapping[tuple[str, str], float]
+"""The threshold by filter and one of ``KEEPS``."""
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Ranked lists with what is known of each passage, columns ``COLUMNS`` of ``table``.
-
-    ``table``: dataset (bioasq, medqa, mmlu), arm, qid, rank from 1, pid, given (the experts gave
-    it; BioASQ), right, wrong (it supports the right option, a wrong one; exams).
-    """
-
-    questions: Mapping[str, Question]
-    table: pd.DataFrame
-    judged: Mapping[tuple[str, str], Evidence]
-
-    @classmethod
-    def of(
-        cls,
-        questions: Sequence[Question],
-        runs: pd.DataFrame,
-        judged: Mapping[tuple[str, str], Evidence],
-        targets: Mapping[str, frozenset[str]],
-    ) -> Candidates:
-        """From ranked lists (``lib.studies.real.written.RUN_COLUMNS``), those of ``ARMS``."""
-        by_qid = {question.qid: question for question in questions}
-        rows = []
-        wanted = runs[runs["arm"].isin(ARMS)].sort_values(["dataset", "arm", "qid", "rank"])
-        for row in wanted.itertuples():
-            group = "exams" if row.dataset in EXAMS else "bioasq"
-            known = judged.get((row.qid, row.pid))
-            if row.rank > _DEPTH[group] or (group == "exams" and known is None):
-                continue
-            supports = known.supports if known and group == "exams" else frozenset()
-            answer = by_qid[row.qid].answer
-            rows.append(
-                {
-                    "dataset": row.dataset,
-                    "arm": row.arm,
-                    "qid": row.qid,
-                    "rank": row.rank,
-                    "pid": row.pid,
-                    "given": group == "bioasq" and row.pid in targets[row.qid],
-                    "right": answer in supports,
-                    "wrong": bool(supports - {answer}),
-                }
-            )
-        return cls(by_qid, pd.DataFrame(rows), judged)
-
-    def of_group(self, group: str) -> Candidates:
-        """The lists of one group: "exams" or "bioasq"."""
-        return replace(self, table=self.table[of_group(self.table, group)])
-
-    @property
-    def pairs(self) -> pd.DataFrame:
-        """Each question and passage once: dataset, qid, pid, given, right, wrong."""
-        columns = ["dataset", "qid", "pid", "given", "right", "wrong"]
-        return self.table[columns].drop_duplicates(["qid", "pid"]).reset_index(drop=True)
+# outcomes -----------------------------------------------------------------------------------------
 
 
-def cached_scores(judge: Filter, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """``judge.scores(pairs)``, kept in the cache under the filter's fingerprint and the pairs."""
-    key = sha256_bytes(canonical_json([judge.fingerprint, list(pairs)]).encode())[:24]
-    file = cache("rag2") / f"{key}.txt"
-    if file.is_file():
-        lines = file.read_text(encoding="utf-8").splitlines()
-        if len(lines) == len(pairs) + 1 and lines[-1] == "end":
-            return np.array([float.fromhex(line) for line in lines[:-1]])
-    scores = np.asarray(judge.scores(pairs), dtype=float)
-    if scores.shape != (len(pairs),) or not np.isfinite(scores).all():
-        raise ValueError(f"the filter {judge.name} gave {scores.shape} scores, or no numbers")
-    atomic_write(file, "\n".join([*(float(s).hex() for s in scores), "end"]) + "\n")
-    return scores
-
-
-def score_candidates(
-    candidates: Candidates, texts: Mapping[str, str], filters: Mapping[str, Filter]
+def candidates_of(
+    questions: Sequence[Question],
+    runs: pd.DataFrame,
+    judged: Judged,
+    gold: Mapping[str, frozenset[str]],
 ) -> pd.DataFrame:
-    """``candidates.pairs`` with a column for each filter's score; ``texts`` by passage id."""
-    pairs = candidates.pairs
-    read = [(shown(candidates.questions[row.qid]), texts[row.pid]) for row in pairs.itertuples()]
-    return pairs.assign(**{name: cached_scores(judge, read) for name, judge in filters.items()})
+    """The lists of ``ARMS`` with what is known of each passage.
 
-
-# whom they tell apart -----------------------------------------------------------------------------
-
-_TRUTHS = (
-    ("bioasq", "given", "the experts gave it"),
-    ("exams", "right", "it supports the right option"),
-    ("exams", "wrong", "it supports a wrong option"),
-)
-
-
-def tells_apart(scores: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
-    """AUROC of each filter's score against each truth, a row each, resampled by question.
-
-    Columns: dataset, filter, truth, and those of ``separation``.
+    ``runs`` are ranked lists (``lib.studies.real.written.RUN_COLUMNS``). Columns: dataset (bioasq,
+    medqa, mmlu), arm, qid, rank from 1, pid, given (the experts gave it; BioASQ), right, wrong (it
+    supports the right option, a wrong one; exams).
     """
+    answer_of = {question.qid: question.answer for question in questions}
     rows = []
-    for dataset, column, truth in _TRUTHS:
-        own = scores[of_group(scores, dataset)]
-        positive = own[column].to_numpy(bool)
-        for name in filters:
-            values = own[name].to_numpy(float)
-            row = {"dataset": dataset, "filter": name, "truth": truth}
-            rows.append(row | separation(positive, values, own["qid"]))
+    wanted = runs[runs["arm"].isin(ARMS)].sort_values(["dataset", "arm", "qid", "rank"])
+    for row in wanted.itertuples():
+        group = "exams" if row.dataset in EXAMS else "bioasq"
+        known = judged.get((row.qid, row.pid))
+        if row.rank > _DEPTH[group] or (group == "exams" and known is None):
+            continue
+        supports = known.supports if group == "exams" else frozenset()
+        found = {"dataset": row.dataset, "arm": row.arm, "qid": row.qid, "rank": row.rank}
+        found |= {"pid": row.pid, "given": group == "bioasq" and row.pid in gold[row.qid]}
+        answer = answer_of[row.qid]
+        rows.append(found | {"right": answer in supports, "wrong": bool(supports - {answer})})
     return pd.DataFrame(rows)
+
+
+def filter_outcomes(collection: Collection) -> pd.DataFrame:
+    """Every passage that ``ARMS`` found, with its rank in each list and every filter's score.
+
+    Columns: dataset, qid, pid, given, right, wrong (see ``candidates_of``), a score for each filter
+    and a rank for each arm (missing where it did not find the passage). The pairs that a language
+    model was asked about (``HELPFUL``) are rows of the dataset "helpful".
+    """
+    questions = load_real("test")
+    wanted = [arm for arm in arms_of() if arm.name in ARMS]
+    arms = dict.fromkeys(GROUPS, wanted)
+    runs = runs_of(questions, collection.written, arms, collection.retriever)
+    lists = candidates_of(questions, runs, evidence(read_judgments()), collection.gold)
+    ranks = lists.pivot(index=["qid", "pid"], columns="arm", values="rank").reset_index()
+    pairs = lists[["dataset", "qid", "pid", *_TRUTHS]].drop_duplicates(["qid", "pid"])
+    asked = _asked()[["qid", "pid"]].assign(dataset="helpful")
+    asked["given"] = [row.pid in collection.gold[row.qid] for row in asked.itertuples()]
+    table = pd.concat([pairs.merge(ranks, on=["qid", "pid"]), asked], ignore_index=True)
+    table = table.assign(**{name: table[name].fillna(False).astype(int) for name in _TRUTHS})
+    by_qid = {question.qid: question for question in questions}
+    texts = [(shown(by_qid[r.qid]), collection.texts[r.pid]) for r in table.itertuples()]
+    scores = {name: cached_scores(judge, texts) for name, judge in collection.filters.items()}
+    return table.assign(**scores)[["dataset", "qid", "pid", *_TRUTHS, *FILTERS, *sorted(ARMS)]]
+
+
+def _asked() -> pd.DataFrame:
+    """The pairs of ``HELPFUL``: qid, pid, helpful (what the language model said, 1.0 or 0.0)."""
+    rows = pd.read_csv(HELPFUL, dtype={"qid": str, "pid": str, "helpful": float})
+    return rows[["qid", "pid", "helpful"]]
+
+
+def crossed_outcomes(collection: Collection) -> pd.DataFrame:
+    """P@5 of contrast with the rationale as H+, on BioASQ's questions that have both.
+
+    Columns arm ("rationale@<lambda>"), qid, metric, value, dataset.
+    """
+    written, gold = collection.written, collection.gold
+    asked = [q.qid for q in load_real("test") if q.dataset == "bioasq"]
+    mimics = {
+        qid: written["hypotheses"][qid].request.of("mimic")
+        for qid in asked
+        if qid in written["rationale"]
+    }
+    both = {qid: mimic for qid, mimic in mimics.items() if mimic}
+    parts = []
+    for lam in CROSSED:
+
+        def request(qid: str, _: int, lam: float = lam) -> Request:
+            target = Text(rationale_in(written["rationale"][qid]), role="target")
+            return Hypotheses((target, *both[qid]), SearchSpec(lam=lam))
+
+        arm = Arm(f"rationale@{lam:g}", request)
+        (found,) = search_arm(arm, both, collection.retriever, 10)
+        measured = measure(found, {qid: gold[qid] for qid in both}, {})[["p_at_5"]]
+        parts.append(long_values(arm.name, measured).assign(dataset="bioasq"))
+    return pd.concat(parts, ignore_index=True)
+
+
+# what follows -------------------------------------------------------------------------------------
+
+
+def filter_tables(
+    collection: Collection, scores: pd.DataFrame, crossed: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """What every filter tells apart and keeps, and what is found and read after ``FILTERED``.
+
+    ``scores`` are ``filter_outcomes``, ``crossed`` ``crossed_outcomes``. ``rag2_filters`` is in the
+    form of Table 1.
+    """
+    asked = scores[scores["dataset"] == "helpful"].merge(_asked(), on=["qid", "pid"])
+    scores = scores[scores["dataset"] != "helpful"].astype(dict.fromkeys(_TRUTHS, bool))
+    lists = scores.melt(["dataset", "qid", "pid", *_TRUTHS], ARMS, "arm", "rank").dropna()
+    lists = lists.sort_values(["dataset", "arm", "qid", "rank"], ignore_index=True)
+    questions = {question.qid: question for question in load_real("test")}
+    judged = evidence(read_judgments())
+    values, tested, kept = [], [], []
+    for group, (trained_on, _) in _GROUPS.items():
+        lines = lines_of(FILTERS, trained_on)
+        few = {key: line for key, line in lines.items() if key[0] in FILTERED}
+        found = lists[of_group(lists, group)]
+        measured = values_after(found, scores, few, questions, judged).drop(columns="k")
+        if group == "bioasq":
+            measured = pd.concat([measured, crossed], ignore_index=True)
+        else:
+            # Stated for each set, and for the exams together.
+            values.append(measured.assign(dataset=group))
+            found = found[found["arm"].isin(("question", "rationale"))]
+            ks = range(1, _DEPTH[group] + 1)
+            read = values_after(found, scores, few, questions, judged, ks, READS)
+            top_1 = claims(read[read["k"] == 1], _top_1_pairs(few)).assign(dataset=group)
+        values.append(measured)
+        tested.append(claims(measured, filter_pairs(few, group)).assign(dataset=group))
+        kept.append(kept_table(scores[of_group(scores, group)], lines))
+    return {
+        "rag2_filters": _filters_table(pd.concat(values), collection.setup),
+        "rag2_filters_claims": without_verdicts(*tested),
+        "rag2_filters_auroc": auroc_table(scores, FILTERS),
+        "rag2_filters_kept": pd.concat(kept, ignore_index=True),
+        "rag2_filters_judge": judge_table(asked, lines_of(FILTERS, "bioasq")),
+        "rag2_by_k": _by_k(read),
+        "rag2_top_1": without_verdicts(top_1),
+    }
 
 
 def of_group(table: pd.DataFrame, group: str) -> pd.Series:
@@ -146,91 +199,57 @@ def of_group(table: pd.DataFrame, group: str) -> pd.Series:
     return table["dataset"].isin(EXAMS if group == "exams" else (group,))
 
 
-# what they keep -----------------------------------------------------------------------------------
+READS = ("reads_right", "reads_right_or_guess", "emptied")
+"""What the judged reader makes of the passages that are left."""
 
 
-def kept_table(scores: pd.DataFrame, thresholds: Mapping[tuple[str, str], float]) -> pd.DataFrame:
-    """Which share of the passages of each kind is kept, by filter and line.
-
-    ``scores`` are of one group, ``thresholds`` by (filter, one of ``KEEPS``). Columns: dataset,
-    filter, keeps, kind, value, low, high, n. Kinds on BioASQ: given, not given; on exams: for the
-    right option, for a wrong one alone, for none. Intervals resample questions.
-    """
-    rows = []
-    for (name, keeps), threshold in thresholds.items():
-        kept = scores[name] >= threshold
-        for dataset, kinds in _kinds(scores).items():
-            for kind, members in kinds.items():
-                if not members.any():
-                    continue
-                value, low, high = _share(kept[members], scores.loc[members, "qid"])
-                row = {"dataset": dataset, "filter": name, "keeps": keeps, "kind": kind}
-                rows.append(row | {"value": value, "low": low, "high": high, "n": members.sum()})
-    return pd.DataFrame(rows)
-
-
-def _kinds(scores: pd.DataFrame) -> dict[str, dict[str, pd.Series]]:
-    bioasq, exams = of_group(scores, "bioasq"), of_group(scores, "exams")
-    right, wrong, given = (scores[name].astype(bool) for name in ("right", "wrong", "given"))
-    return {
-        "bioasq": {"all": bioasq, "given": bioasq & given, "not given": bioasq & ~given},
-        "exams": {
-            "all": exams,
-            "for the right option": exams & right,
-            "for a wrong option alone": exams & wrong & ~right,
-            "for no option": exams & ~wrong & ~right,
-        },
-    }
-
-
-def _share(kept: pd.Series, qids: pd.Series) -> tuple[float, float, float]:
-    """The share of pairs that are kept, and its 95 % interval over questions."""
-    by_question = kept.groupby(qids).agg(["sum", "size"]).sort_index()
-    return ratio_interval(by_question["sum"].to_numpy(), by_question["size"].to_numpy())
-
-
-# what is left -------------------------------------------------------------------------------------
-
-
-def filtered_values(
-    candidates: Candidates,
+def values_after(
+    lists: pd.DataFrame,
     scores: pd.DataFrame,
-    thresholds: Mapping[tuple[str, str], float],
+    lines: Lines,
+    questions: Mapping[str, Question],
+    judged: Judged,
+    ks: Sequence[int] = (K,),
+    metrics: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Every outcome of every arm before and after each filter.
+    """Every outcome of every arm before and after each filter: dataset, arm, k, qid, metric, value.
 
-    Columns dataset, arm, qid, metric, value. An arm after a filter is named
-    "<arm> | <filter>, <keeps>". The list is cut to ``K``, then filtered. On exams outcomes are as
+    ``lists`` are ``candidates_of``; each is cut to k, then filtered. An arm after a filter is named
+    "<arm> | <filter>, <keeps>"; with " (best kept)" behind it the best passage stays where none
+    would, as for a reader that cannot do without. On exams outcomes are as
     ``lib.studies.real.measures.exam_outcome`` has them, on BioASQ ``p_at_5`` and others. ``kept``
     is the share that was left, ``emptied`` 1 where nothing was: a chat model would answer without
-    documents there. With " (best kept)" behind the name the best passage stays instead, as for a
-    reader that cannot.
+    documents there. ``metrics``: these alone.
     """
     score_of = scores.set_index(["qid", "pid"])
-    table = candidates.table
     parts = []
-    for (dataset, arm), own in table.groupby(["dataset", "arm"], sort=True):
-        lists = {qid: rows["pid"].tolist()[:K] for qid, rows in own.groupby("qid")}
-        given = {qid: set(rows.loc[rows["given"], "pid"]) for qid, rows in own.groupby("qid")}
-        for name, left in _after(lists, score_of, thresholds):
-            outcomes = {
-                qid: _outcome(candidates, dataset, qid, pids, len(lists[qid]), given[qid])
-                for qid, pids in left.items()
-            }
-            wide = pd.DataFrame.from_dict(outcomes, orient="index").rename_axis("qid")
-            long = wide.reset_index().melt("qid", var_name="metric").dropna(subset=["value"])
-            parts.append(long.assign(dataset=dataset, arm=f"{arm}{name}"))
-    return pd.concat(parts, ignore_index=True)[["dataset", "arm", "qid", "metric", "value"]]
+    for (dataset, arm), group in lists.groupby(["dataset", "arm"]):
+        whole = {qid: rows["pid"].tolist() for qid, rows in group.groupby("qid")}
+        given = set(group.loc[group["given"], ["qid", "pid"]].itertuples(index=False, name=None))
+        for k in ks:
+            before = {qid: pids[:k] for qid, pids in whole.items()}
+            for name, after in _after(before, score_of, lines):
+                rows = {}
+                for qid, pids in after.items():
+                    row = {"kept": len(pids) / len(before[qid]), "emptied": float(not pids)}
+                    if dataset in EXAMS:
+                        row |= exam_outcome(questions[qid], pids, judged)
+                        row.pop("judged_share")
+                    else:
+                        row |= _bioasq_outcome([(qid, pid) in given for pid in pids])
+                    rows[qid] = row
+                wide = pd.DataFrame.from_dict(rows, orient="index")
+                long = long_values(f"{arm}{name}", wide[list(metrics)] if metrics else wide)
+                parts.append(long.dropna(subset=["value"]).assign(dataset=dataset, k=k))
+    return pd.concat(parts, ignore_index=True)[["dataset", "arm", "k", "qid", "metric", "value"]]
 
 
 def _after(
-    lists: Mapping[str, list[str]],
-    score_of: pd.DataFrame,
-    thresholds: Mapping[tuple[str, str], float],
-):
-    """("", the lists), then for each threshold (its name, what is left of each list)."""
+    lists: Mapping[str, list[str]], score_of: pd.DataFrame, lines: Lines
+) -> Iterator[tuple[str, Mapping[str, list[str]]]]:
+    """("", the lists), then for each line (its name, what is left of each list)."""
     yield "", lists
-    for (filter_name, keeps), threshold in thresholds.items():
+    for (filter_name, keeps), threshold in lines.items():
         known = score_of[filter_name].to_dict()
         left = {
             qid: [pid for pid in pids if known[qid, pid] >= threshold]
@@ -244,74 +263,131 @@ def _after(
         yield f" | {filter_name}, {keeps} (best kept)", best
 
 
-def _outcome(
-    candidates: Candidates,
-    dataset: str,
-    qid: str,
-    pids: Sequence[str],
-    found: int,
-    given: set[str],
-) -> dict[str, float]:
-    row = {"kept": len(pids) / found, "emptied": float(not pids)}
-    if dataset in EXAMS:
-        measured = exam_outcome(candidates.questions[qid], pids, candidates.judged)
-        return row | {name: value for name, value in measured.items() if name != "judged_share"}
-    right = [pid in given for pid in pids]
-    row |= {"p_at_5": sum(right) / K, "hit_at_5": float(any(right))}
+def _bioasq_outcome(right: Sequence[bool]) -> dict[str, float]:
+    row = {"p_at_5": sum(right) / K, "hit_at_5": float(any(right))}
     # Of what is left, the share that experts gave; a question of which nothing is left has none.
     return row | ({"precision_of_kept": sum(right) / len(right)} if right else {})
 
 
-def reading_values(
-    candidates: Candidates, scores: pd.DataFrame, thresholds: Mapping[tuple[str, str], float]
-) -> pd.DataFrame:
-    """What the judged reader makes of the first k passages.
-
-    Columns dataset, arm, k, qid, metric, value. RAG2's Figures 3 and A1, and at k = 1 its Table 3:
-    the first k passages of an exam question, and what each filter leaves of them. Arms are the
-    question's and the rationale's; metrics ``reads_right``, ``reads_right_or_guess`` and
-    ``emptied``: nothing was left, so the reader can only guess.
-    """
-    score_of = scores.set_index(["qid", "pid"])
-    rows = []
-    table = candidates.table
-    table = table[table["arm"].isin(("question", "rationale")) & table["dataset"].isin(EXAMS)]
-    for (dataset, arm), own in table.groupby(["dataset", "arm"], sort=True):
-        lists = {qid: part["pid"].tolist() for qid, part in own.groupby("qid")}
-        for k in range(1, _DEPTH["exams"] + 1):
-            short = {qid: pids[:k] for qid, pids in lists.items()}
-            for name, left in _after(short, score_of, thresholds):
-                for qid, pids in left.items():
-                    outcome = exam_outcome(candidates.questions[qid], pids, candidates.judged)
-                    told = {m: outcome[m] for m in ("reads_right", "reads_right_or_guess")}
-                    for metric, value in (told | {"emptied": float(not pids)}).items():
-                        rows.append((dataset, f"{arm}{name}", k, qid, metric, value))
-    return pd.DataFrame(rows, columns=["dataset", "arm", "k", "qid", "metric", "value"])
-
-
-def by_k(values: pd.DataFrame) -> pd.DataFrame:
-    """``reading_values`` as means with their intervals: dataset, arm, k, metric, value, ..., n."""
-    rows = []
-    for key, own in values.groupby(["dataset", "arm", "k", "metric"], sort=False):
-        value, low, high = mean_interval(own.sort_values("qid")["value"].to_numpy())
-        row = dict(zip(("dataset", "arm", "k", "metric"), key, strict=True))
-        rows.append(row | {"value": value, "low": low, "high": high, "n": len(own)})
-    return pd.DataFrame(rows)
-
-
-def filter_pairs(
-    thresholds: Mapping[tuple[str, str], float], headline: str, metrics: Sequence[str]
-) -> list[Pair]:
-    """What is compared on these metrics: every arm after a filter with itself before; and
-    ``headline``, the filter that RAG2's recipe gives, with the others at the same line."""
+def filter_pairs(lines: Lines, group: str) -> list[Pair]:
+    """What is compared on a group: every arm after a filter with itself before; ``FILTERED[0]``,
+    the recipe's filter, with the others at the same line; and the rationale with other queries."""
+    recipe = FILTERED[0]
+    _, metrics = _GROUPS[group]
     pairs = []
     for metric in metrics:
         for arm in ARMS:
-            for name, keeps in thresholds:
+            for name, keeps in lines:
                 after = f"{arm} | {name}, {keeps}"
                 pairs.append(Pair("what a filter changes", metric, after, arm))
-        for name, keeps in thresholds:
-            if (headline, keeps) in thresholds and name != headline:
-                after, other = (f"question | {f}, {keeps}" for f in (headline, name))
+        for name, keeps in lines:
+            if (recipe, keeps) in lines and name != recipe:
+                after, other = (f"question | {f}, {keeps}" for f in (recipe, name))
                 pairs.append(Pair("the recipe's filter against another", metric, after, other))
+    for metric in metrics:
+        pairs.append(Pair("the rationale against the question", metric, "rationale", "question"))
+    if group == "bioasq":
+        pairs.append(Pair("the rationale against H+", "p_at_5", "rationale", "hplus"))
+        for lam in CROSSED:
+            arm = f"rationale@{lam:g}"
+            pairs.append(Pair("contrast with the rationale as H+", "p_at_5", arm, "rationale"))
+            pairs.append(Pair("the rationale in place of H+", "p_at_5", arm, f"chr@{lam:g}"))
     return pairs
+
+
+def _top_1_pairs(lines: Lines) -> list[Pair]:
+    """RAG2's Table 3: one passage, found by the question; each filter against none."""
+    return [
+        Pair("a filter of one passage", metric, f"question | {name}, {keeps}", "question")
+        for name, keeps in lines
+        for metric in READS
+    ]
+
+
+def _filters_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
+    table = means_table(values, f"{setup}, recorded texts, k = {K}")
+    # Whoever wrote a hypothesis saw the options, and on exams every filter reads them.
+    is_filtered = table["method"].str.contains(" | ", regex=False)
+    sees_options = is_filtered & (table["dataset"] != "bioasq")
+    return table.assign(options_visible=sees_options | ~table["method"].str.startswith("question"))
+
+
+def _by_k(read: pd.DataFrame) -> pd.DataFrame:
+    """RAG2's Figures 3 and A1: unfiltered, and after the recipe."""
+    names = ("", *(f" | {FILTERED[0]}, {keeps}" for keeps in KEEPS))
+    headline = read["arm"].isin([f"{arm}{name}" for arm in ARMS for name in names])
+    return means(read[headline], ("dataset", "arm", "k", "metric"))
+
+
+def auroc_table(scores: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
+    """AUROC of each filter's score against each truth, a row each, resampled by question.
+
+    Columns: dataset, filter, truth, and those of ``separation``.
+    """
+    rows = []
+    for column, (group, truth) in _TRUTHS.items():
+        pairs = scores[of_group(scores, group)]
+        positive = pairs[column].to_numpy(bool)
+        for name in filters:
+            row = {"dataset": group, "filter": name, "truth": truth}
+            rows.append(row | separation(positive, pairs[name].to_numpy(float), pairs["qid"]))
+    return pd.DataFrame(rows)
+
+
+def kept_table(scores: pd.DataFrame, lines: Lines) -> pd.DataFrame:
+    """Which share of the passages of each kind is kept, by filter and line.
+
+    ``scores`` are of one group. Columns: dataset (the group), filter, keeps, kind, value, low,
+    high, n. Kinds on BioASQ: given, not given; on exams: for the right option, for a wrong one
+    alone, for none. Intervals resample questions.
+    """
+    bioasq, exams = of_group(scores, "bioasq"), of_group(scores, "exams")
+    right, wrong, given = scores["right"], scores["wrong"], scores["given"]
+    kinds = {
+        ("bioasq", "all"): bioasq,
+        ("bioasq", "given"): bioasq & given,
+        ("bioasq", "not given"): bioasq & ~given,
+        ("exams", "all"): exams,
+        ("exams", "for the right option"): exams & right,
+        ("exams", "for a wrong option alone"): exams & wrong & ~right,
+        ("exams", "for no option"): exams & ~wrong & ~right,
+    }
+    rows = []
+    for (name, keeps), threshold in lines.items():
+        kept = scores[name] >= threshold
+        for (group, kind), members in kinds.items():
+            if members.any():
+                by_question = kept[members].groupby(scores.loc[members, "qid"]).agg(["sum", "size"])
+                value, low, high = ratio_interval(*by_question.to_numpy().T)
+                row = {"dataset": group, "filter": name, "keeps": keeps, "kind": kind}
+                rows.append(row | {"value": value, "low": low, "high": high, "n": members.sum()})
+    return pd.DataFrame(rows)
+
+
+def judge_table(asked: pd.DataFrame, lines: Lines) -> pd.DataFrame:
+    """The language model that was asked whether a passage helps, beside every filter.
+
+    ``asked``: qid, given (truth: the experts gave the passage), helpful, and a score for each
+    filter of ``lines``. Columns: filter, keeps, precision, recall, kept (all shares), auroc,
+    auroc_low, auroc_high, n.
+    """
+    given = asked["given"].to_numpy() == 1
+
+    def against(column: str, threshold: float) -> dict[str, Any]:
+        scores = asked[column].to_numpy(float)
+        kept = scores >= threshold
+        low, high = auroc_interval(given, scores, asked["qid"].tolist())
+        return {
+            "precision": given[kept].mean() if kept.any() else np.nan,
+            "recall": kept[given].mean(),
+            "kept": kept.mean(),
+            "auroc": auroc(given, scores),
+            "auroc_low": low,
+            "auroc_high": high,
+            "n": len(given),
+        }
+
+    rows = [{"filter": "a large language model", "keeps": ""} | against("helpful", 0.5)]
+    for (name, keeps), threshold in lines.items():
+        rows.append({"filter": name, "keeps": keeps} | against(name, threshold))
+    return pd.DataFrame(rows)

@@ -1,17 +1,25 @@
-"""Filters: models that say whether a passage helps to answer a question (RAG2, section 3.2).
+"""Filters and re-rankers: models that read a question and a passage (RAG2, section 3.2).
 
-A filter scores (question, passage) pairs, higher is more helpful, and keeps a passage whose score
-is at or above its threshold. RAG2 takes the likelier of two labels: probability .5. Where few
-passages were labelled helpful, that keeps next to nothing, so each filter also has the threshold
-that keeps a given share of the pairs it was trained on.
+A filter scores (question, passage) pairs, higher is more helpful; a passage is kept whose score is
+at or above a threshold (``lines_of``). RAG2 takes the likelier of two labels: probability .5. Where
+few passages were labelled helpful, that keeps next to nothing, so each filter also has thresholds
+that keep a given share of the pairs it was trained on.
 
 Questions are read as they are shown, with their options where they have some; passages without
 their titles, as a step after the search gives them. ``tools.train_filters`` trains what
-is loaded here, ``lib.studies.rag2.seq2seq`` has the paper's own model.
+is loaded here.
+
+RAG2 re-ranks with MedCPT's cross-encoder (``lib.search.rerank``), which needs the hub. What stands
+in for it here weighs three things that a pair shows: the cosine of question and passage, BM25, and
+which share of the question's words the passage has. A LoRA cross-encoder on MiniLM was trained
+first: it ranked at chance, and a regression on both vectors, trained on near misses, ranked worse
+than the cosine alone; neither is shipped. It learnt from which snippets BioASQ's experts gave for
+BioASQ's other questions (not yes/no, no document of a test question).
 """
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from collections import Counter
@@ -21,15 +29,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lib.base.files import canonical_json, sha256_bytes, sha256_file
+from lib.base.files import atomic_write, canonical_json, sha256_bytes, sha256_file
 from lib.base.parameters import refuse_unknown
-from lib.base.paths import DATA
+from lib.base.paths import DATA, cache
 from lib.embed import Encoder, load_encoder
+from lib.methods.postprocess import Scorer
 from lib.model_files import ADAPTERS, CARD, adapter_folder, base_folder
 from lib.search.bm25 import words
 from lib.search.rerank import PairScorer
 from lib.search.vectors import encode_small
-from lib.studies.rag2.seq2seq import Seq2SeqFilter
+from lib.studies.rag2.labels import FRACTIONS
 
 Pairs = Sequence[tuple[str, str]]
 """(question as it is shown, passage text)."""
@@ -53,72 +62,65 @@ HEADS = (
 CROSSES = ("cross-ppl-25", "cross-shuffled")
 """MiniLM as a cross-encoder with a LoRA adapter; ``cross-ppl-25`` is RAG2's recipe."""
 
+FILTERS = (*BASELINES, *HEADS, *CROSSES)
+
+SHUFFLED = "reranker-shuffled"
+RERANKERS = ("reranker", SHUFFLED)
+"""The re-ranker, and the same trained on labels in disorder."""
+
+FEATURES = ("cosine", "bm25", "words in common")
+"""What a re-ranker weighs."""
+
 PASSAGE_TOKENS = 128
 """A cross-encoder reads the first tokens of a passage, in training and after: all of half of the
 open corpus. A question is read whole."""
 
+KEEPS = ("likelier than not", "as 25 % of training", "as 5 % of training")
+"""Where a filter draws the line: at probability .5, as RAG2 does, or at the score that keeps a
+quarter, or a twentieth, of the pairs that it was trained on."""
+
 _FOLDER = DATA / "rag2-filters"
-_EVEN = 0.5
 
 
 class Filter(Protocol):
-    """What every filter offers.
-
-    ``fingerprint`` names all that moves a score. A passage is kept when its score is at or above
-    ``threshold``.
-    """
+    """What every filter offers; ``fingerprint`` names all that moves a score."""
 
     name: str
     fingerprint: str
-    threshold: float
 
     def scores(self, pairs: Pairs) -> np.ndarray:
         """How helpful each passage is to its question: float64 (n,), higher is more."""
         ...
 
 
-def load_filter(
-    name: str,
-    share: float | None = None,
-    *,
-    encoder: Encoder | None = None,
-    texts: Sequence[str] = (),
-) -> Filter:
-    """The filter called ``name``: of ``BASELINES``, ``HEADS`` or ``CROSSES``, or the paper's own in
-    a folder, "seq2seq:<folder>" (``lib.studies.rag2.seq2seq``), which has the line of .5 alone.
+def load_filter(name: str, *, encoder: Encoder | None = None, texts: Sequence[str] = ()) -> Filter:
+    """The filter called ``name``, one of ``FILTERS``; ``tools.flan_t5`` has the paper's own.
 
-    Without ``share`` it keeps what is more likely helpful than not (.5), as RAG2 does; with one of
-    ``labels.FRACTIONS``, what scores as high as that share of the training pairs. The baselines
-    give no probability, so they need a share. ``encoder`` (default: MiniLM in float32) is that of
-    cosine and the heads, ``texts`` are all passages of the corpus whose word counts BM25 takes.
+    ``encoder`` (default: MiniLM in float32) is that of cosine and the heads, ``texts`` are all
+    passages of the corpus whose word counts BM25 takes.
     """
-    if name.startswith("seq2seq:") and share is None:
-        return Seq2SeqFilter(Path(name.removeprefix("seq2seq:")))
-    refuse_unknown("no filter", [name], (*BASELINES, *HEADS, *CROSSES))
-    threshold = _threshold(name, share)
+    refuse_unknown("no filter", [name], FILTERS)
     if name == "bm25":
-        return Bm25Filter(texts, threshold)
+        return Bm25Filter(texts)
     if name in CROSSES:
-        return CrossFilter(name, threshold)
+        return CrossFilter(name)
     encoder = encoder or load_encoder("minilm", precision="float32")
-    if name == "cosine":
-        return CosineFilter(encoder, threshold)
-    return HeadFilter(name, encoder, threshold)
+    return CosineFilter(encoder) if name == "cosine" else HeadFilter(name, encoder)
 
 
 def card_of(name: str) -> dict[str, Any]:
-    """What is written down about a filter: what it was trained on, its cost and its thresholds."""
+    """What is written down about a filter or re-ranker: what it was trained on, what that cost, and
+    its thresholds or weights."""
     file = card_file(name)
     if not file.is_file():
         raise FileNotFoundError(
-            f"{file.name} of the filter {name} is missing; "
-            f"run: python -m tools.train_filters {name}"
+            f"{file.name} of {name} is missing; run: python -m tools.train_filters {name}"
         )
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def card_file(name: str) -> Path:
-    """Where the card of a filter is, or is to be."""
+    """Where the card of a filter or re-ranker is, or is to be."""
     return ADAPTERS / f"rag2-{name}" / CARD if name in CROSSES else _FOLDER / f"{name}.toml"
 
 
@@ -136,15 +138,28 @@ def threshold_key(share: float, dataset: str = "") -> str:
     return f"{key}_{dataset}" if dataset else key
 
 
-def _threshold(name: str, share: float | None) -> float:
-    if share is not None:
-        card = card_of(name)
-        there = [key for key in card if key.startswith("threshold_")]
-        refuse_unknown(f"the card of {name} has no", [threshold_key(share)], there)
-        return card[threshold_key(share)]
-    if name in BASELINES:
-        raise ValueError(f"{name} gives no probability, so .5 means nothing: pass share=.25")
-    return _EVEN
+def lines_of(names: Sequence[str], trained_on: str = "") -> dict[tuple[str, str], float]:
+    """Where each filter draws each of the lines ``KEEPS``; a baseline gives no probability.
+
+    ``trained_on``: the set whose training pairs a line keeps a share of, "bioasq" or "medmcqa";
+    without one, of both together.
+    """
+    lines = {}
+    for name in names:
+        if name not in BASELINES:
+            lines[name, KEEPS[0]] = 0.5
+        for keeps, share in zip(KEEPS[1:], FRACTIONS, strict=True):
+            lines[name, keeps] = card_of(name)[threshold_key(share, trained_on)]
+    return lines
+
+
+def cached_scores(judge: Filter, pairs: Pairs) -> np.ndarray:
+    """``judge.scores(pairs)``, kept in the cache under the filter's fingerprint and the pairs."""
+    key = sha256_bytes(canonical_json([judge.fingerprint, list(pairs)]).encode())[:24]
+    file = cache("rag2") / f"{key}.json"
+    if not file.is_file():
+        atomic_write(file, json.dumps(judge.scores(pairs).tolist()))
+    return np.array(json.loads(file.read_text(encoding="utf-8")), dtype=float)
 
 
 class CosineFilter:
@@ -152,9 +167,8 @@ class CosineFilter:
 
     name = "cosine"
 
-    def __init__(self, encoder: Encoder, threshold: float):
+    def __init__(self, encoder: Encoder):
         self._encoder = encoder
-        self.threshold = threshold
         self.fingerprint = f"cosine|{encoder.fingerprint}"
 
     def scores(self, pairs: Pairs) -> np.ndarray:
@@ -172,18 +186,17 @@ class Bm25Filter:
 
     name = "bm25"
 
-    def __init__(self, texts: Sequence[str], threshold: float, k1: float = 0.9, b: float = 0.4):
+    def __init__(self, texts: Sequence[str], k1: float = 0.9, b: float = 0.4):
         if not texts:
             raise ValueError("BM25 needs the passages of the corpus: pass texts=[...]")
-        self.threshold = threshold
         self._k1, self._b = k1, b
         self._n = len(texts)
         self._passages_with: Counter[str] = Counter()
         length = 0
         for text in texts:
-            own = words(text)
-            length += len(own)
-            self._passages_with.update(set(own))
+            tokens = words(text)
+            length += len(tokens)
+            self._passages_with.update(set(tokens))
         self._mean_length = length / self._n
         counted = [k1, b, self._n, length, sorted(self._passages_with.items())]
         self.fingerprint = f"bm25|{sha256_bytes(canonical_json(counted).encode())[:16]}"
@@ -193,18 +206,18 @@ class Bm25Filter:
         return np.array([self._score(question, passage) for question, passage in pairs], float)
 
     def _score(self, question: str, passage: str) -> float:
-        said = Counter(words(passage))
-        length = said.total() / self._mean_length
+        counts = Counter(words(passage))
+        length = counts.total() / self._mean_length
         score = 0.0
         for word, times in Counter(words(question)).items():
-            count = said[word]
+            count = counts[word]
             weight = count / (count + self._k1 * (1 - self._b + self._b * length))
             score += times * self._rarity(word) * weight
         return score
 
     def _rarity(self, word: str) -> float:
-        there = self._passages_with[word]
-        return math.log(1 + (self._n - there + 0.5) / (there + 0.5))
+        n = self._passages_with[word]
+        return math.log(1 + (self._n - n + 0.5) / (n + 0.5))
 
 
 class HeadFilter:
@@ -213,9 +226,8 @@ class HeadFilter:
     ValueError where its weights are of another encoder, or not those of its card.
     """
 
-    def __init__(self, name: str, encoder: Encoder, threshold: float = _EVEN):
+    def __init__(self, name: str, encoder: Encoder):
         self.name = name
-        self.threshold = threshold
         self._encoder = encoder
         file = head_file(name)
         card = card_of(name)
@@ -248,6 +260,22 @@ def features(pairs: Pairs, encoder: Encoder) -> np.ndarray:
     return np.hstack([u * v, np.abs(u - v), cosine])
 
 
+def fit_head(rows: np.ndarray, helpful: np.ndarray, C: float) -> tuple[np.ndarray, float]:
+    """Weights (float32, one a feature) and bias of the logistic regression.
+
+    Columns are standardised, and that is folded into the weights. The problem is convex and solved
+    to 1e-8, so there is one answer and no seed.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    mean = rows.mean(axis=0)
+    scale = rows.std(axis=0) + 1e-9
+    model = LogisticRegression(C=C, tol=1e-8, max_iter=1000, solver="newton-cholesky")
+    model.fit((rows - mean) / scale, helpful)
+    weight = model.coef_[0] / scale
+    return weight.astype(np.float32), float(model.intercept_[0] - mean @ weight)
+
+
 def _vectors(pairs: Pairs, encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
     """Unit vectors of the questions and of the passages, each (n, dim)."""
     questions = encode_small([question for question, _ in pairs], encoder, "query")
@@ -261,34 +289,71 @@ class CrossFilter:
     The base is what the adapter's card names.
     """
 
-    def __init__(self, name: str, threshold: float = _EVEN):
+    def __init__(self, name: str):
+        from transformers import AutoTokenizer
+
         self.name = name
-        self.threshold = threshold
         base = base_folder(card_of(name)["base"])
         adapter = adapter_folder(str(card_file(name).parent))
         self._model = PairScorer(name, base, adapter=adapter)
-        self._clip = PassageStart(base)
+        self._tokenizer = AutoTokenizer.from_pretrained(base)
         self.fingerprint = f"{name}|{self._model.fingerprint}|passage {PASSAGE_TOKENS} tokens"
 
     def scores(self, pairs: Pairs) -> np.ndarray:
         """See Filter."""
-        return self._model([(question, self._clip(passage)) for question, passage in pairs])
+        read = [(question, passage_start(passage, self._tokenizer)) for question, passage in pairs]
+        return self._model(read)
 
 
-class PassageStart:
-    """The start of a passage that fills ``PASSAGE_TOKENS`` tokens of a model's tokenizer."""
+def passage_start(passage: str, tokenizer: Any, tokens: int = PASSAGE_TOKENS) -> str:
+    """The start of a passage that fills so many tokens, cut behind the last whole one."""
+    options = {"add_special_tokens": False, "truncation": True, "max_length": tokens}
+    read = tokenizer(passage, return_offsets_mapping=True, **options)
+    ends = [end for _, end in read["offset_mapping"]]
+    return passage[: ends[-1]] if ends else ""
 
-    def __init__(self, folder: Path, tokens: int = PASSAGE_TOKENS):
-        from transformers import AutoTokenizer
 
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._tokens = tokens
+# re-rankers ---------------------------------------------------------------------------------------
 
-    def __call__(self, passage: str) -> str:
-        """The passage, cut behind its last whole token that is read."""
-        options = {"truncation": True, "max_length": self._tokens}
-        read = self._tokenizer(
-            passage, add_special_tokens=False, return_offsets_mapping=True, **options
-        )
-        ends = [end for _, end in read["offset_mapping"]]
-        return passage[: ends[-1]] if ends else ""
+
+class PairFeatures:
+    """``FEATURES`` of (query, passage) pairs, float64 (n, 3); each pair is read once.
+
+    ``texts`` are all passages that are searched: how rare a word is, BM25 takes from them.
+    """
+
+    def __init__(self, encoder: Encoder, texts: Sequence[str]):
+        self._cosine = CosineFilter(encoder)
+        self._bm25 = Bm25Filter(texts)
+        self._known: dict[tuple[str, str], np.ndarray] = {}
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
+        if new:
+            self._known |= dict(zip(new, self._read(new), strict=True))
+        return np.array([self._known[pair] for pair in pairs]).reshape(-1, len(FEATURES))
+
+    def _read(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        shared = []
+        for query, passage in pairs:
+            asked = set(words(query))
+            shared.append(len(asked & set(words(passage))) / max(len(asked), 1))
+        return np.column_stack([self._cosine.scores(pairs), self._bm25.scores(pairs), shared])
+
+
+def load_rerankers(name: str, encoder: Encoder, texts: Sequence[str]) -> list[Scorer]:
+    """The re-ranker called ``name``; of ``SHUFFLED`` one for each of its draws, as one draw alone
+    may rank well, or backwards.
+
+    It gives the logit of "an expert would give it". ``texts`` are all passages that are searched.
+    ValueError where the card is of another encoder.
+    """
+    card = card_of(name)
+    if card["encoder"] != encoder.fingerprint:
+        raise ValueError(f"{name} was trained on {card['encoder']}, not {encoder.fingerprint}")
+    features = PairFeatures(encoder, texts)
+
+    def scorer(weights: np.ndarray) -> Scorer:
+        return lambda pairs: features(pairs) @ weights
+
+    return [scorer(weights) for weights in np.atleast_2d(np.array(card["weights"], dtype=float))]

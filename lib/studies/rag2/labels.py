@@ -1,4 +1,4 @@
-"""Which passages are helpful: perplexity labels (RAG2, Equations 3 and 4), and the recipes.
+"""Which passages are helpful: perplexity labels (RAG2, Equations 3 and 4), and what is trained on.
 
 For a question and one passage, the log-likelihood of the rationale is taken twice: in a prompt with
 the passage before the question, and in the same prompt without it. A passage is labelled helpful
@@ -16,7 +16,7 @@ from __future__ import annotations
 import lzma
 import math
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -25,20 +25,13 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from lib.base.files import sha256_bytes, sha256_file
+from lib.base.files import sha256_bytes
 from lib.base.paths import DATA, shown
 from lib.data.store import PassageStore
-from lib.datasets import Question
+from lib.datasets import Question, load_bioasq_dev, load_questions
 from lib.embed import Encoder, load_encoder
 from lib.index_build import corpus_store
 from lib.profiles import load_profile
-from lib.studies.rag2.rationales import (
-    Leak,
-    Rationale,
-    check_leaks,
-    load_rationales,
-    tested_questions,
-)
 
 FOLDER = DATA / "perplexity"
 LABELS, CARD = "labels.csv.xz", "card.toml"
@@ -77,17 +70,6 @@ def read_labels(folder: Path = FOLDER) -> pd.DataFrame:
     FileNotFoundError or ValueError, with the command that makes them, where they are missing or are
     not those of the card.
     """
-    content = lzma.decompress(_checked(folder))
-    texts = dict.fromkeys(("dataset", "part", "qid", "pid", "rationale"), str)
-    whole = {"right_without": "Int64", "right_with": "Int64"}
-    labels = pd.read_csv(BytesIO(content), dtype=texts | whole)
-    if tuple(labels.columns) != COLUMNS:
-        raise ValueError(f"{LABELS} has the columns {list(labels.columns)}; run: {_COMMAND}")
-    return with_differences(labels)
-
-
-def _checked(folder: Path) -> bytes:
-    """The bytes of the labels, if they are those that the card tells of."""
     for path in (folder / LABELS, folder / CARD):
         if not path.exists():
             raise FileNotFoundError(f"{shown(path)} is missing; run: {_COMMAND}")
@@ -95,10 +77,10 @@ def _checked(folder: Path) -> bytes:
     content = (folder / LABELS).read_bytes()
     if sha256_bytes(content) != card["labels_sha256"]:
         raise ValueError(f"{shown(folder / LABELS)} is not the one of its card; run: {_COMMAND}")
-    return content
-
-
-# what is helpful ----------------------------------------------------------------------------------
+    texts = dict.fromkeys(("dataset", "part", "qid", "pid", "rationale"), str)
+    whole = {"right_without": "Int64", "right_with": "Int64"}
+    labels = pd.read_csv(BytesIO(lzma.decompress(content)), dtype=texts | whole)
+    return with_differences(labels)
 
 
 def with_differences(labels: pd.DataFrame) -> pd.DataFrame:
@@ -140,14 +122,11 @@ def helpful(
     The threshold is that of the rows to train on, of the same set and the same kind of rationale;
     held rows are held against it and move nothing.
     """
-    found = pd.Series(False, index=labels.index)
-    for _, own in labels.groupby(["dataset", "rationale"]):
-        least = threshold(own.loc[own["part"] == "train", difference], fraction)
-        found[own.index] = own[difference] >= least
-    return found
-
-
-# what is trained on -------------------------------------------------------------------------------
+    is_helpful = pd.Series(False, index=labels.index)
+    for _, group in labels.groupby(["dataset", "rationale"]):
+        least = threshold(group.loc[group["part"] == "train", difference], fraction)
+        is_helpful[group.index] = group[difference] >= least
+    return is_helpful
 
 
 @dataclass(frozen=True)
@@ -209,62 +188,32 @@ def labelled(recipe: Recipe, labels: pd.DataFrame, part: str = "train") -> pd.Da
     return table
 
 
-def check_training(
-    pairs: pd.DataFrame, rationales: Sequence[Rationale], tested: Iterable[Question]
-) -> None:
-    """``Leak`` unless all pairs may be trained on.
-
-    Refused are pairs and questions of another part than "train", a question that is unknown, and
-    one that shares a document or its words with a tested one (``rationales.check_leaks``).
-    """
-    other = pairs[pairs["part"] != "train"]
-    if len(other):
-        raise Leak(f"{len(other)} pairs, {other['qid'].iloc[0]} first, are not of the part 'train'")
-    of_key = {(rationale.dataset, rationale.qid): rationale for rationale in rationales}
-    used = []
-    for key in sorted(set(zip(pairs["dataset"], pairs["qid"], strict=True))):
-        if key not in of_key or of_key[key].part != "train":
-            raise Leak(f"{key[0]}'s question {key[1]} is none to train on")
-        used.append(of_key[key])
-    check_leaks(used, tested)
-
-
-def texts_of(
-    pairs: pd.DataFrame, rationales: Sequence[Rationale], store: PassageStore
-) -> list[tuple[str, str]]:
-    """Each pair's question as it is shown and its passage, in the order of the rows."""
-    asked = {(r.dataset, r.qid): r.asked for r in rationales}
-    text = {passage.pid: passage.text for passage in store.get_many(sorted(set(pairs["pid"])))}
-    rows = zip(pairs["dataset"], pairs["qid"], pairs["pid"], strict=True)
-    return [(asked[dataset, qid], text[pid]) for dataset, qid, pid in rows]
-
-
 @dataclass(frozen=True)
 class Material:
-    """What is trained from: labels and their file's hash, questions with rationales, passages,
-    and the encoder of heads and cosine."""
+    """Labels, what their questions ask (by dataset and qid), the passages, and the encoder of heads
+    and cosine."""
 
     labels: pd.DataFrame
-    labels_sha256: str
-    rationales: Sequence[Rationale]
-    tested: Sequence[Question]
+    asked: Mapping[tuple[str, str], str]
     store: PassageStore
     encoder: Encoder
 
-    def training(self, recipe: Recipe) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-        """The pairs of a recipe, checked for leaks, and their texts."""
-        pairs = labelled(recipe, self.labels)
-        check_training(pairs, self.rationales, self.tested)
-        return pairs, texts_of(pairs, self.rationales, self.store)
+    def texts(self, pairs: pd.DataFrame) -> list[tuple[str, str]]:
+        """Each pair's question as it is shown and its passage, in the order of the rows."""
+        text = {p.pid: p.text for p in self.store.get_many(sorted(set(pairs["pid"])))}
+        rows = zip(pairs["dataset"], pairs["qid"], pairs["pid"], strict=True)
+        return [(self.asked[dataset, qid], text[pid]) for dataset, qid, pid in rows]
 
 
 def open_material() -> Material:
-    """Everything, from the open data."""
-    return Material(
-        read_labels(),
-        sha256_file(FOLDER / LABELS),
-        load_rationales(),
-        tested_questions(),
-        corpus_store(load_profile("open").corpora),
-        load_encoder("minilm", precision="float32"),
-    )
+    """The labels of the open data, with all that a filter reads of them."""
+    questions = {"bioasq": load_bioasq_dev(), "medmcqa": load_questions("medmcqa")}
+    asked = {(name, q.qid): asked_of(q) for name, of_set in questions.items() for q in of_set}
+    store = corpus_store(load_profile("open").corpora)
+    return Material(read_labels(), asked, store, load_encoder("minilm", precision="float32"))
+
+
+def asked_of(question: Question) -> str:
+    """The question and, where it has options, a line for each of them."""
+    lines = [f"{letter}. {question.options[letter]}" for letter in sorted(question.options)]
+    return "\n".join([question.text, *lines])

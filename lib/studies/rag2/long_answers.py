@@ -6,17 +6,28 @@ answers without documents, with the three best of stacked retrieval (MedRAG's wa
 re-ranked retrieval, and of the same filtered. All search with the question. The document that holds
 the reference is in the corpus, so there are two settings: it may be found, or it may not.
 ``tools.record_small`` records the answers.
+
+How like two texts are, two scores say. ROUGE-L counts the longest common subsequence of words. The
+BERTScore takes for each token of one text its nearest token of the other by cosine, as the paper
+prints the formula: no weights for rare tokens, no rescaling. Its token vectors are the last hidden
+states of MiniLM, which is also the retriever here; the paper does not name its model. Cosines of
+such states are high for any two texts of medicine, so no value means anything without that of a
+text on another question beside it.
 """
 
 from __future__ import annotations
 
+import random
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from rouge_score.scoring import Score, fmeasure
 
 from lib.base.files import sha256_bytes
 from lib.data.passages import OPEN_CORPUS, Passage
@@ -28,22 +39,20 @@ from lib.llm.small_model import NAME
 from lib.methods.base import Expansion, Fusion, Request, first_words, numbered
 from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
+from lib.model_files import minilm_folder, quiet
 from lib.run import Retriever, execute
-from lib.stats import Pair, claims
-from lib.studies.rag2.filters import Filter
-from lib.studies.rag2.long_scores import SCORES, TokenScorer, rouge_l, same_question
-from lib.studies.rag2.shared import without_verdicts
-from lib.studies.rag2.small_writer import Replayed, copied
-from lib.studies.rag2.strategies import DEPTH, MemoizedScorer
+from lib.stats import Pair, auroc, auroc_interval, claims, mean_interval
+from lib.studies.rag2.filters import RERANKERS, Filter, card_of, load_rerankers, threshold_key
+from lib.studies.rag2.retrieval import DEPTH, Collection, without_verdicts
+from lib.studies.rag2.writers import Replayed, copied
 from lib.study import means_table
 
 RECORDING = "rag2-long-answers"
-RESULT = "rag2_long_answers"
 COMMAND = "python -m tools.record_small long-answers"
 
 FILTER = "cross-ppl-25"
 SHARE = 0.25
-"""The filter, and which share of its training pairs its line keeps."""
+"""The filter, and which share of its training pairs it keeps."""
 
 K = 3
 """Passages that the model is shown, each cut to its first 120 words."""
@@ -70,21 +79,15 @@ TYPES = (
 )
 """What is asked. MedQuAD's other types are definitions, genes and numbers."""
 
-_QUESTIONS = 25
 _WORDS = 120
-_MAX_TOKENS = 128
-_SHORTEST, _LONGEST = 60, 160
 _TWIN_WORDS = 25
-
-# Genetics Home Reference answers all questions on treatment with one list of links.
-_LEFT_OUT = "3_GHR_QA"
 _PROMPTS = Path(__file__).parent / "prompts"
 
 
 # the questions ------------------------------------------------------------------------------------
 
 
-def long_questions(store: PassageStore, count: int = _QUESTIONS) -> list[Question]:
+def long_questions(store: PassageStore, count: int = 25) -> list[Question]:
     """Questions of MedQuAD in the order of a hash; ``ideal_answer`` is the institute's own answer.
 
     The id is that of the passage which holds the answer. Its answer is one passage of 60 to 160
@@ -92,13 +95,14 @@ def long_questions(store: PassageStore, count: int = _QUESTIONS) -> list[Questio
     questions. Leaflets' names that make no question ("How to diagnose What I need to know about
     ...") are left out. ValueError where there are too few.
     """
-    medquad = [passage for passage in store if passage.source == "medquad"]
-    times_asked = Counter(
-        question for question, _ in {(p.meta["question"], p.meta["doc"]) for p in medquad}
-    )
-    fit = _whole_answers(medquad, _SHORTEST, _LONGEST)
-    fit = [p for p in fit if times_asked[p.meta["question"]] == 1]
-    fit = [p for p in fit if "what i need to know" not in p.meta["question"].casefold()]
+    asked = {(p.meta["question"], p.meta["doc"]) for p in store if p.source == "medquad"}
+    times_asked = Counter(question for question, _ in asked)
+    fit = [
+        passage
+        for passage in _whole_answers(store, 60, 160)
+        if times_asked[passage.meta["question"]] == 1
+        and "what i need to know" not in passage.meta["question"].casefold()
+    ]
     fit.sort(key=lambda passage: sha256_bytes(f"long answer {passage.pid}".encode()))
     chosen: dict[str, Question] = {}
     for passage in fit:
@@ -111,12 +115,14 @@ def long_questions(store: PassageStore, count: int = _QUESTIONS) -> list[Questio
     return list(chosen.values())[:count]
 
 
-def _whole_answers(medquad: Sequence[Passage], shortest: int, longest: int) -> list[Passage]:
-    """Answers of one passage, of ``shortest`` to ``longest`` words, to questions of ``TYPES``."""
+def _whole_answers(store: PassageStore, shortest: int, longest: int) -> list[Passage]:
+    """MedQuAD's answers of one passage, of so many words, to questions of ``TYPES``."""
     return [
         passage
-        for passage in medquad
-        if passage.meta["subset"] != _LEFT_OUT
+        for passage in store
+        if passage.source == "medquad"
+        # Genetics Home Reference answers all questions on treatment with one list of links.
+        and passage.meta["subset"] != "3_GHR_QA"
         and passage.meta["question_type"] in TYPES
         and passage.pid == passage.meta["doc"]
         and shortest <= len(passage.text.split()) <= longest
@@ -128,46 +134,39 @@ def twins_of(questions: Sequence[Question], store: PassageStore) -> dict[str, fr
 
     Its own, and every other one that has 25 words in a row of the reference: institutes copy.
     """
-    owners: dict[tuple[str, ...], set[str]] = {}
+    owners: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for question in questions:
-        for run in _runs(question.ideal_answer):
-            owners.setdefault(run, set()).add(question.qid)
+        for run in word_runs(question.ideal_answer):
+            owners[run].add(question.qid)
     found: dict[str, set[str]] = {question.qid: {question.qid} for question in questions}
     for passage in store:
-        for run in _runs(passage.text):
+        for run in word_runs(passage.text):
             for qid in owners.get(run, ()):
                 found[qid].add(passage.pid)
     return {qid: frozenset(pids) for qid, pids in found.items()}
 
 
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
+def word_runs(text: str) -> Iterator[tuple[str, ...]]:
+    """All 25 words in a row of a text, in lower case."""
     words = re.findall(r"\w+", text.casefold())
     for i in range(len(words) - _TWIN_WORDS + 1):
         yield tuple(words[i : i + _TWIN_WORDS])
-
-
-def instrument_couples(store: PassageStore) -> list[tuple[str, str]]:
-    """Answers of two institutes to one question: what the measures are tried on.
-
-    They may be of 30 to 300 words, or there would be too few.
-    """
-    medquad = [passage for passage in store if passage.source == "medquad"]
-    couples = same_question(_whole_answers(medquad, 30, 300), TYPES)
-    return [(one.text, other.text) for one, other in couples]
 
 
 # what the model is shown --------------------------------------------------------------------------
 
 
 def pipelines(
-    reranker: Scorer, judge: Filter | None, sources: Sequence[str] = OPEN_CORPUS
+    reranker: Scorer,
+    judge: Filter | None,
+    threshold: float,
+    sources: Sequence[str] = OPEN_CORPUS,
 ) -> dict[str, RAG2]:
     """The three ways to retrieve, by the arm's name; without a ``judge`` the filtered one lacks."""
-    scored_once = MemoizedScorer(reranker)
-    even = {"query": "question", "sources": tuple(sources), "depth": DEPTH, "reranker": scored_once}
-    arms = {STACKED: RAG2(STACKED, query="question"), BALANCED: RAG2(BALANCED, **even)}
+    even = RAG2(query="question", sources=tuple(sources), depth=DEPTH, reranker=reranker)
+    arms = {STACKED: RAG2(query="question"), BALANCED: even}
     if judge:
-        arms[FILTERED] = RAG2(FILTERED, **even, judge=judge.scores, threshold=judge.threshold)
+        arms[FILTERED] = replace(even, judge=judge.scores, threshold=threshold)
     return arms
 
 
@@ -187,7 +186,7 @@ def shown_passages(
             expansions = [arm.given(question) for question in questions]
             if setting == SETTINGS[0]:
                 expansions = [
-                    _excluding(expansion, twins[question.qid])
+                    excluding(expansion, twins[question.qid])
                     for question, expansion in zip(questions, expansions, strict=True)
                 ]
             run, _ = execute(name, questions, expansions, retriever, K)
@@ -195,15 +194,15 @@ def shown_passages(
     return pd.concat(parts, ignore_index=True)[["setting", "arm", "qid", "rank", "pid"]]
 
 
-def _excluding(expansion: Expansion, pids: frozenset[str]) -> Expansion:
+def excluding(expansion: Expansion, pids: frozenset[str]) -> Expansion:
     """The same expansion, but that these passages may not be found."""
-    return replace(expansion, request=_without(expansion.request, pids))
 
+    def without(request: Request) -> Request:
+        if isinstance(request, Fusion):
+            return replace(request, requests=tuple(without(part) for part in request.requests))
+        return replace(request, excluded=request.excluded | pids)
 
-def _without(request: Request, pids: frozenset[str]) -> Request:
-    if isinstance(request, Fusion):
-        return replace(request, requests=tuple(_without(part, pids) for part in request.requests))
-    return replace(request, excluded=request.excluded | pids)
+    return replace(expansion, request=without(expansion.request))
 
 
 def messages_for(question: Question, passages: Sequence[Passage]) -> list[Message]:
@@ -211,9 +210,10 @@ def messages_for(question: Question, passages: Sequence[Passage]) -> list[Messag
     if not passages:
         return load_prompt("long_answer", _PROMPTS).messages(question=question.text)
     hits = first_words([(passage.pid, passage.text) for passage in passages], _WORDS)
-    titled = []
-    for passage, (pid, text) in zip(passages, hits, strict=True):
-        titled.append((pid, f"{passage.title}: {text}" if passage.title else text))
+    titled = [
+        (pid, f"{passage.title}: {text}" if passage.title else text)
+        for passage, (pid, text) in zip(passages, hits, strict=True)
+    ]
     prompt = load_prompt("long_answer_with_documents", _PROMPTS)
     return prompt.messages(documents=numbered(titled), question=question.text)
 
@@ -239,118 +239,242 @@ def answers_to(
         for arm in (CLOSED, *arms):
             for question in questions:
                 pids = lists.get((setting, arm, question.qid), [])
+                messages = messages_for(question, store.get_many(pids))
                 with tag(method=arm, qid=question.qid):
-                    (reply,) = llm.generate(
-                        messages_for(question, store.get_many(pids)),
-                        temperature=0.0,
-                        max_tokens=_MAX_TOKENS,
-                    )
+                    (reply,) = llm.generate(messages, temperature=0.0, max_tokens=128)
                 is_cut = reply.finish_reason == "length"
                 rows.append((setting, arm, question.qid, reply.text.strip(), is_cut, tuple(pids)))
     return pd.DataFrame(rows, columns=["setting", "arm", "qid", "answer", "cut", "pids"])
 
 
 def long_answer_values(
-    questions: Sequence[Question], answers: pd.DataFrame, store: PassageStore, scorer: TokenScorer
+    questions: Sequence[Question], answers: pd.DataFrame, store: PassageStore, scorers: Scorers
 ) -> pd.DataFrame:
     """Every outcome: ``setting, arm, qid, metric, value``.
 
-    ``SCORES`` are F1 against the reference, beside them ``<score>_precision`` and ``_recall``. Of
-    each answer also ``words``, ``cut`` (1.0 where it reached its end by length), ``copied`` (the
-    share of its characters that stand in a shown passage, ten words or more in a row), ``own`` (its
-    own document was shown), ``documents`` (how many were) and ``emptied`` (none was, where some
-    might have been: the filter left none). Arms are those of ``answers``;
-    ``FIRST`` after a colon is the arm's first passage itself, and ``CHANCE`` the mean over all
-    other questions' answers without documents.
+    A metric called as a scorer is the F1 against the reference, beside it stand its ``_precision``
+    and ``_recall``. Of each answer also ``words``, ``cut`` (1.0 where it reached its end by
+    length), ``copied`` (the share of its characters that stand in a shown passage, ten words or
+    more in a row), ``own`` (its own document was shown), ``documents`` (how many were) and
+    ``emptied`` (none was, where some might have been: the filter left none). Arms are those of
+    ``answers``; ``FIRST`` after a colon is the arm's first passage itself, and ``CHANCE`` the mean
+    over all other questions' answers without documents.
     """
     reference = {question.qid: question.ideal_answer for question in questions}
+
+    def scores(candidate: str, qid: str) -> dict[str, float]:
+        row = {}
+        for name, scorer in scorers.items():
+            score = scorer(candidate, reference[qid])
+            row |= {name: score.fmeasure, f"{name}_precision": score.precision}
+            row |= {f"{name}_recall": score.recall}
+        return row
+
     rows = []
     for row in answers.itertuples():
         passages = store.get_many(list(row.pids))
-        facts = _facts(row.answer, passages) | {
+        key = {"setting": row.setting, "qid": row.qid}
+        repeated = copied(row.answer, {passage.pid: passage.text for passage in passages})
+        letters = sum(stretch.end - stretch.start for stretch in repeated)
+        facts = {
+            "words": float(len(row.answer.split())),
+            "copied": letters / max(1, len(row.answer)),
             "cut": float(row.cut),
             "own": float(row.qid in row.pids),
             "documents": float(len(passages)),
             "emptied": float(not passages and row.arm != CLOSED),
         }
-        key = {"setting": row.setting, "qid": row.qid}
-        scores = _scores(row.answer, reference[row.qid], scorer)
-        rows.append(key | {"arm": row.arm} | facts | scores)
+        rows.append(key | {"arm": row.arm} | facts | scores(row.answer, row.qid))
         if passages:
             first = " ".join(passages[0].text.split()[:_WORDS])
-            scores = _scores(first, reference[row.qid], scorer)
-            rows.append(key | {"arm": f"{row.arm}: {FIRST}"} | scores)
-    closed = answers[(answers["arm"] == CLOSED)]
-    for (setting, _), own in closed.groupby(["setting", "arm"], sort=False):
-        said = dict(zip(own["qid"], own["answer"], strict=True))
-        for qid in said:
-            others = [_scores(said[q], reference[qid], scorer) for q in sorted(said) if q != qid]
+            rows.append(key | {"arm": f"{row.arm}: {FIRST}"} | scores(first, row.qid))
+    for setting, group in answers[answers["arm"] == CLOSED].groupby("setting", sort=False):
+        closed = dict(zip(group["qid"], group["answer"], strict=True))
+        for qid in closed:
+            others = [scores(closed[other], qid) for other in sorted(closed) if other != qid]
             mean = pd.DataFrame(others).mean().to_dict()
             rows.append({"setting": setting, "qid": qid, "arm": CHANCE} | mean)
-    wide = pd.DataFrame(rows)
-    long = wide.melt(["setting", "arm", "qid"], var_name="metric").dropna(subset=["value"])
-    return long.reset_index(drop=True)
+    long = pd.DataFrame(rows).melt(["setting", "arm", "qid"], var_name="metric")
+    return long.dropna(subset=["value"]).reset_index(drop=True)
 
 
-def _scores(candidate: str, reference: str, scorer: TokenScorer) -> dict[str, float]:
-    (by_token,) = scorer([(candidate, reference)])
-    row = {}
-    for name, score in zip(SCORES, (rouge_l(candidate, reference), by_token), strict=True):
-        row[name] = score.f1
-        row[f"{name}_precision"] = score.precision
-        row[f"{name}_recall"] = score.recall
-    return row
+def long_answer_outcomes(collection: Collection) -> pd.DataFrame:
+    """``long_answer_values`` of recorded answers.
+
+    ``RecordingMiss`` with the command where an answer is not recorded.
+    """
+    retriever, store = collection.retriever, collection.retriever.store
+    texts = list(collection.texts.values())
+    (reranker,) = load_rerankers(RERANKERS[0], retriever.encoder, texts)
+    line = card_of(FILTER)[threshold_key(SHARE)]
+    arms = pipelines(reranker, collection.filters[FILTER], line)
+    questions = long_questions(store)
+    shown = shown_passages(questions, arms, retriever, twins_of(questions, store))
+    answers = answers_to(questions, arms, shown, store, Replayed(RECORDING, COMMAND, store))
+    return long_answer_values(questions, answers, store, open_scorers())
 
 
-def _facts(answer: str, passages: Sequence[Passage]) -> dict[str, float]:
-    texts = {passage.pid: passage.text for passage in passages}
-    repeated = sum(stretch.end - stretch.start for stretch in copied(answer, texts))
-    return {"words": float(len(answer.split())), "copied": repeated / max(1, len(answer))}
-
-
-# what comes of it ---------------------------------------------------------------------------------
-
-
-def long_answer_claims(values: pd.DataFrame) -> pd.DataFrame:
-    """Paired differences in each setting; no verdict, because nothing was declared before."""
+def long_answer_tables(collection: Collection, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """``rag2_long_answers`` in the form of Table 1, its ``_claims`` in each setting without a
+    verdict, because nothing was declared before, and what the scores are worth."""
+    table = means_table(values.rename(columns={"setting": "dataset"}), f"{NAME}, k = {K}")
+    couples = [(one.text, other.text) for one, other in same_question(collection.retriever.store)]
     pairs = []
-    there = set(values["arm"])
-    for metric in SCORES:
+    for metric in ("rouge_l", "bert_score"):
         pairs += [
             Pair("documents help", metric, STACKED, CLOSED),
             Pair("balanced and re-ranked documents help", metric, BALANCED, CLOSED),
             Pair("they help more than stacked ones", metric, BALANCED, STACKED),
             Pair("the model adds to its first passage", metric, BALANCED, f"{BALANCED}: {FIRST}"),
             Pair("an answer without documents is about its question", metric, CLOSED, CHANCE),
+            Pair("filtered documents help", metric, FILTERED, CLOSED),
+            Pair("filtering adds", metric, FILTERED, BALANCED),
         ]
-        if FILTERED in there:
-            pairs += [
-                Pair("filtered documents help", metric, FILTERED, CLOSED),
-                Pair("filtering adds", metric, FILTERED, BALANCED),
-            ]
-    tables = []
-    for setting in SETTINGS:
-        own = values[values["setting"] == setting]
-        tables.append(claims(own, pairs).assign(dataset=setting))
-    return without_verdicts(*tables)
+    tested = [
+        claims(values[values["setting"] == setting], pairs).assign(dataset=setting)
+        for setting in SETTINGS
+    ]
+    return {
+        "rag2_long_answers": table.assign(answerer=NAME),
+        "rag2_long_answers_claims": without_verdicts(*tested),
+        "rag2_long_answers_instrument": instrument(couples, open_scorers()),
+    }
 
 
-def long_answer_outcomes(
-    retriever: Retriever, reranker: Scorer, judge: Filter | None
-) -> pd.DataFrame:
-    """``long_answer_values`` of recorded answers.
+# how like two texts are ---------------------------------------------------------------------------
 
-    ``RecordingMiss`` with the command where an answer is not recorded.
+TextScorer = Callable[[str, str], Score]
+"""Of a candidate and a reference: how much of the candidate is in the reference (``precision``),
+the other way round (``recall``), and their harmonic mean (``fmeasure``)."""
+
+Scorers = Mapping[str, TextScorer]
+
+
+def open_scorers() -> Scorers:
+    """Both scores by name. ROUGE-L is that of the package ``rouge-score``: words in lower case,
+    without stemming."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    rouge = RougeScorer(["rougeL"])
+
+    def rouge_l(candidate: str, reference: str) -> Score:
+        return rouge.score(reference, candidate)["rougeL"]
+
+    return {"rouge_l": rouge_l, "bert_score": TokenScorer()}
+
+
+class TokenScorer:
+    """The BERTScore; each text is read once, up to 512 tokens.
+
+    The model's marks of beginning and end are no tokens of a text.
     """
-    store = retriever.store
-    questions = long_questions(store)
-    arms = pipelines(reranker, judge)
-    shown = shown_passages(questions, arms, retriever, twins_of(questions, store))
-    answers = answers_to(questions, arms, shown, store, Replayed(RECORDING, COMMAND, store))
-    return long_answer_values(questions, answers, store, TokenScorer())
+
+    def __init__(self) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        quiet()
+        self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+        self._net = AutoModel.from_pretrained(minilm_folder()).eval()
+        self._known: dict[str, np.ndarray] = {}
+
+    def __call__(self, candidate: str, reference: str) -> Score:
+        """See ``TextScorer``."""
+        return greedy(self.vectors(candidate), self.vectors(reference))
+
+    def vectors(self, text: str) -> np.ndarray:
+        """Unit vectors of the tokens of a text, float32 (tokens, 384)."""
+        import torch
+
+        if text not in self._known:
+            options = {"truncation": True, "max_length": 512}
+            tokens = self._tokenizer(text, return_tensors="pt", **options)
+            with torch.inference_mode():
+                states = self._net(**tokens).last_hidden_state[0, 1:-1]
+                self._known[text] = torch.nn.functional.normalize(states, dim=-1).numpy()
+        return self._known[text]
 
 
-def long_answer_tables(values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """``rag2_long_answers`` in the form of Table 1, and its ``_claims``."""
-    table = means_table(values.rename(columns={"setting": "dataset"}), f"{NAME}, k = {K}")
-    return {RESULT: table.assign(answerer=NAME), f"{RESULT}_claims": long_answer_claims(values)}
+def greedy(candidate: np.ndarray, reference: np.ndarray) -> Score:
+    """Each token with its nearest of the other text, unit vectors (n, d) and (m, d).
+
+    A text without tokens is like no other: 0.
+    """
+    if not len(candidate) or not len(reference):
+        return Score(0.0, 0.0, 0.0)
+    cosines = candidate @ reference.T
+    precision, recall = (float(cosines.max(axis=axis).mean()) for axis in (1, 0))
+    return Score(precision, recall, fmeasure(precision, recall))
+
+
+# the scores themselves, on known truth ------------------------------------------------------------
+
+
+def same_question(store: PassageStore) -> list[tuple[Passage, Passage]]:
+    """Couples of answers of two MedQuAD institutes to one question, in the order of a hash.
+
+    One question: of one of the ``TYPES``, on topics that share a UMLS concept or their name, and at
+    least half of the words of both names: MedQuAD's concepts take PMD for periodontal disease. No
+    passage is in two couples. They have 30 to 300 words, or there would be too few.
+    """
+    about: dict[tuple[str, str], dict[str, Passage]] = defaultdict(dict)
+    for passage in _whole_answers(store, 30, 300):
+        for topic in (*passage.meta["cuis"], passage.title.casefold()):
+            about[topic, passage.meta["question_type"]][passage.pid] = passage
+    couples = {}
+    for answers in about.values():
+        for one, other in combinations([answers[pid] for pid in sorted(answers)], 2):
+            if one.meta["subset"] != other.meta["subset"] and _alike(one.title, other.title):
+                couples[one.pid, other.pid] = (one, other)
+    chosen: list[tuple[Passage, Passage]] = []
+    used: set[str] = set()
+    for pids in sorted(couples, key=lambda pids: sha256_bytes(f"same {pids}".encode())):
+        if not used & set(pids):
+            used |= set(pids)
+            chosen.append(couples[pids])
+    return chosen
+
+
+def _alike(name: str, other: str) -> bool:
+    one, two = (set(re.findall(r"\w+", text.casefold())) for text in (name, other))
+    return 2 * len(one & two) >= len(one | two)
+
+
+def instrument(couples: Sequence[tuple[str, str]], scorers: Scorers) -> pd.DataFrame:
+    """What both scores give where the truth is known, F1, a row each.
+
+    ``couples`` are two answers to one question each. Columns: check, score, value, low, high, n
+    (couples). Checks say what a text is compared with; another question is chance, a mean over all
+    other couples' second answers. The AUROC: how well a score tells an answer to the same question
+    from one to another, .5 is chance. Intervals draw couples.
+    """
+    numbers = range(len(couples))
+    others = [(i, j) for i in numbers for j in numbers if i != j]
+    rows = []
+    for name, scorer in scorers.items():
+
+        def f1(texts: Iterable[tuple[str, str]], scorer: TextScorer = scorer) -> np.ndarray:
+            return np.array([scorer(*couple).fmeasure for couple in texts])
+
+        same = f1(couples)
+        other = f1((couples[i][0], couples[j][1]) for i, j in others)
+        found = {
+            "itself": f1((one, one) for one, _ in couples),
+            "its own words in disorder": f1((_in_disorder(one), one) for one, _ in couples),
+            "another institute on the same question": same,
+            "another question": other.reshape(len(couples), -1).mean(axis=1),
+        }
+        table = [(kind, *mean_interval(values)) for kind, values in found.items()]
+        scores = np.concatenate([same, other])
+        is_same = np.arange(len(scores)) < len(same)
+        groups = [str(i) for i in numbers] + [str(i) for i, _ in others]
+        interval = auroc_interval(is_same, scores, groups)
+        told = "AUROC, the same question against another"
+        table.append((told, auroc(is_same, scores), *interval))
+        rows += [(check, name, *values, len(couples)) for check, *values in table]
+    return pd.DataFrame(rows, columns=["check", "score", "value", "low", "high", "n"])
+
+
+def _in_disorder(text: str) -> str:
+    words = text.split()
+    random.Random(sha256_bytes(text.encode())).shuffle(words)
+    return " ".join(words)

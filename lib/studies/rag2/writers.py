@@ -2,66 +2,65 @@
 
 The paper has three models write rationales and says how well each answerer does with them. Here two
 writers get the same request: SmolLM2-135M, which anybody can run, and the large language model of
-the recordings. Beside them stand the question alone and the experts' ideal answer, which should
-show how far a right text gets one: they wrote it from the very snippets that count as found.
+the recordings. Beside them stand the question alone and the experts' ideal answer.
 
-    python -m tools.record_small rationales
-
-records what SmolLM2 writes.
+What SmolLM2 writes ``tools.record_small`` recorded once. A packed recording keeps requests by their
+keys alone, because they show passages and questions of others. A model that is shown a passage
+repeats it: where a reply has ``LEAST_COPIED`` or more words in a row of a passage, the recording
+holds the place of these words in place of them, and a replay puts them back, letter for letter.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import pandas as pd
 
+from lib.base.paths import RECORDINGS, shown
+from lib.data.store import PassageStore
 from lib.datasets import Question, in_full, load_real
-from lib.llm.chat import ChatModel, tag
+from lib.llm.chat import ChatModel, Message, Reply, tag
+from lib.llm.recorder import Recorder, RecordingMiss
+from lib.llm.small_model import NAME
 from lib.methods.base import Request, question_alone
 from lib.query_spec import Hypotheses, Text
-from lib.run import RetrievalFailure, Retriever
+from lib.run import Retriever
 from lib.stats import Pair, claims, long_values, measure
-from lib.studies.hyde_study import strangers_of
-from lib.studies.rag2.shared import without_verdicts
-from lib.studies.rag2.small_writer import Replayed
-from lib.studies.real.study import gold_passages, recorded
+from lib.studies.hyde_study import DRAWS, strangers_of
+from lib.studies.rag2.retrieval import Collection, without_verdicts
+from lib.studies.real.study import recorded
 from lib.studies.real.texts import KINDS
-from lib.study import means_table
+from lib.study import Arm, Found, mean_of_draws, means_table, search_arm
 
 RECORDING = "rag2-writers"
-RESULT = "rag2_writers"
 COMMAND = "python -m tools.record_small rationales"
 
 QUESTION = "question"
 SMALL = "rationale by SmolLM2-135M"
 LARGE = "rationale by a large language model"
 LARGE_SHORT = "rationale by a large language model, as long as SmolLM2's"
+"""Its first words, as many as SmolLM2's rationale has for the same question."""
 IDEAL = "ideal answer by experts"
+"""How far a right text gets one: they wrote it from the very snippets that count as found."""
 STRANGER = "rationale by SmolLM2-135M on another question (control)"
+"""A mean over 20 other questions, as in the lesson."""
 
-ARMS = (QUESTION, SMALL, LARGE, LARGE_SHORT, IDEAL, STRANGER)
-"""What is searched with. ``LARGE_SHORT``: its first words, as many as SmolLM2's rationale has for
-the same question. ``STRANGER``: a mean over 20 other questions, as in the lesson."""
+WRITER_METRICS = ("p_at_5", "ndcg_at_10")
 
-METRICS = ("p_at_5", "ndcg_at_10")
-
-_DEPTH = 10
-_QUESTIONS = 60
-_WRITTEN_BY_LARGE = KINDS["rationale"].method
-WRITTEN_BY_SMALL = replace(_WRITTEN_BY_LARGE, max_tokens=128)
+WRITTEN_BY_LARGE = KINDS["rationale"].method
+WRITTEN_BY_SMALL = replace(WRITTEN_BY_LARGE, max_tokens=128)
 """The same request, but that SmolLM2 stops at 128 tokens at the latest."""
 
 
-def writer_questions(llm: ChatModel | None = None, count: int = _QUESTIONS) -> list[Question]:
-    """The first test questions of BioASQ that have a recorded rationale.
-
-    ``llm`` is where rationales are recorded (default: the recordings of the real sample).
-    """
-    asked = [q for q in in_full(load_real("test")) if q.dataset == "bioasq"]
-    texts = rationales_by(_WRITTEN_BY_LARGE, asked[:count], llm or recorded())
-    return [question for question in asked[:count] if texts[question.qid]]
+def writer_questions(count: int = 60) -> list[Question]:
+    """The first test questions of BioASQ that have a recorded rationale."""
+    asked = [q for q in in_full(load_real("test")) if q.dataset == "bioasq"][:count]
+    texts = rationales_by(WRITTEN_BY_LARGE, asked, recorded())
+    return [question for question in asked if texts[question.qid]]
 
 
 def rationales_by(method, questions: Sequence[Question], llm: ChatModel) -> dict[str, str]:
@@ -69,100 +68,92 @@ def rationales_by(method, questions: Sequence[Question], llm: ChatModel) -> dict
     found = {}
     for question in questions:
         with tag(method=method.name, qid=question.qid):
-            written = method.expand(question, llm, _no_search).trace["passages"]
+            written = method.expand(question, llm, lambda request, k: []).trace["passages"]
         found[question.qid] = written[0] if written else ""
     return found
 
 
-def _no_search(request: Request, k: int) -> list[tuple[str, str]]:
-    raise ValueError("who writes a rationale reads no passage")
-
-
-def writer_texts(questions: Sequence[Question], small: ChatModel, large: ChatModel) -> pd.DataFrame:
-    """The texts that are searched with: ``arm, qid, text``; the control is made of them later."""
+def writer_texts(
+    questions: Sequence[Question], small: ChatModel, large: ChatModel
+) -> dict[str, dict[str, str]]:
+    """The texts that are searched with, by arm and question id; the control has SMALL's."""
     by_small = rationales_by(WRITTEN_BY_SMALL, questions, small)
-    by_large = rationales_by(_WRITTEN_BY_LARGE, questions, large)
-    rows = []
-    for question in questions:
-        qid = question.qid
-        length = len(by_small[qid].split())
-        rows += [
-            (QUESTION, qid, question.text),
-            (SMALL, qid, by_small[qid]),
-            (LARGE, qid, by_large[qid]),
-            (LARGE_SHORT, qid, " ".join(by_large[qid].split()[:length])),
-            (IDEAL, qid, question.ideal_answer),
-        ]
-    return pd.DataFrame(rows, columns=["arm", "qid", "text"])
-
-
-def requests_by(questions: Sequence[Question], texts: Mapping[str, str]) -> dict[str, Request]:
-    """What is searched with, by question id: a text alone, as a passage would be embedded.
-
-    An empty text makes no request: the question then finds nothing, and counts.
-    """
-    return {
-        q.qid: Hypotheses((Text(texts[q.qid], role="passage"),)) for q in questions if texts[q.qid]
+    by_large = rationales_by(WRITTEN_BY_LARGE, questions, large)
+    short = {
+        qid: " ".join(text.split()[: len(by_small[qid].split())]) for qid, text in by_large.items()
     }
+    return {
+        QUESTION: {q.qid: q.text for q in questions},
+        SMALL: by_small,
+        LARGE: by_large,
+        LARGE_SHORT: short,
+        IDEAL: {q.qid: q.ideal_answer for q in questions},
+    }
+
+
+def writer_arms(
+    questions: Sequence[Question],
+    texts: Mapping[str, Mapping[str, str]],
+    strangers: Mapping[str, Sequence[str]],
+) -> list[Arm]:
+    """A text alone is searched with, as a passage would be embedded. Where it is empty, the
+    question finds nothing, and counts."""
+    asked = {question.qid: question for question in questions}
+
+    def request(arm: str, qid: str, draw: int) -> Request | None:
+        if arm == QUESTION:
+            return question_alone(asked[qid])
+        text = texts[SMALL][strangers[qid][draw]] if arm == STRANGER else texts[arm][qid]
+        return Hypotheses((Text(text, role="passage"),)) if text else None
+
+    draws = {STRANGER: len(next(iter(strangers.values())))}
+    return [Arm(name, partial(request, name), draws.get(name, 1)) for name in (*texts, STRANGER)]
 
 
 def writer_values(
     questions: Sequence[Question],
-    texts: pd.DataFrame,
-    targets: Mapping[str, frozenset[str]],
+    texts: Mapping[str, Mapping[str, str]],
+    gold: Mapping[str, frozenset[str]],
     retriever: Retriever,
+    draws: int = DRAWS,
 ) -> pd.DataFrame:
-    """``arm, qid, metric, value``: ``METRICS`` of every arm, and ``words`` it searches with.
+    """``dataset, arm, qid, metric, value``: ``WRITER_METRICS`` of every arm, and the ``words`` that
+    it searches with. ``gold`` are the passages that experts gave."""
+    wanted = {q.qid: gold[q.qid] for q in questions}
 
-    ``texts`` as ``writer_texts`` makes them, ``targets`` the passages that experts gave.
-    """
-    own = {q.qid: targets[q.qid] for q in questions}
+    def outcomes(found: Found) -> pd.DataFrame:
+        return measure(found, wanted, {})[list(WRITER_METRICS)]
+
     parts = []
-    for arm, rows in texts.groupby("arm", sort=False):
-        written = dict(zip(rows["qid"], rows["text"], strict=True))
-        requests = requests_by(questions, written)
-        if arm == QUESTION:
-            requests = {q.qid: question_alone(q) for q in questions}
-        table = _measured(requests, own, retriever)
-        table["words"] = [float(len(written[qid].split())) for qid in table.index]
-        parts.append(long_values(arm, table))
-    small = texts[texts["arm"] == SMALL].set_index("qid")["text"].to_dict()
-    parts.append(long_values(STRANGER, _of_strangers(questions, small, own, retriever)))
-    return pd.concat(parts, ignore_index=True)
+    for arm in writer_arms(questions, texts, strangers_of(list(wanted), wanted, draws)):
+        table = mean_of_draws(search_arm(arm, wanted, retriever, 10), outcomes)
+        if arm.name in texts:
+            table["words"] = [float(len(texts[arm.name][qid].split())) for qid in table.index]
+        parts.append(long_values(arm.name, table))
+    values = pd.concat(parts, ignore_index=True)
+    values.insert(0, "dataset", "bioasq")
+    return values
 
 
-def _of_strangers(
-    questions: Sequence[Question],
-    texts: Mapping[str, str],
-    targets: Mapping[str, frozenset[str]],
-    retriever: Retriever,
-) -> pd.DataFrame:
-    """``METRICS`` of searching with other questions' texts, the mean over the draws."""
-    strangers = strangers_of([q.qid for q in questions], targets)
-    draws = len(next(iter(strangers.values())))
-    tables = []
-    for draw in range(draws):
-        wrong = {q.qid: texts[strangers[q.qid][draw]] for q in questions}
-        tables.append(_measured(requests_by(questions, wrong), targets, retriever))
-    return sum(tables) / draws
+def writer_outcomes(collection: Collection) -> pd.DataFrame:
+    """``writer_values`` of recorded texts.
+
+    ``RecordingMiss`` with the command where SmolLM2's rationales are not recorded.
+    """
+    questions = writer_questions()
+    small = Replayed(RECORDING, COMMAND, collection.retriever.store)
+    texts = writer_texts(questions, small, recorded())
+    return writer_values(questions, texts, collection.gold, collection.retriever)
 
 
-def _measured(
-    requests: Mapping[str, Request], targets: Mapping[str, frozenset[str]], retriever: Retriever
-) -> pd.DataFrame:
-    """``METRICS`` by question; who cannot be searched for finds nothing."""
-    hits = retriever.search_many(list(requests.values()), _DEPTH)
-    found = {
-        qid: [] if isinstance(hit, RetrievalFailure) else hit.ids[0].tolist()
-        for qid, hit in zip(requests, hits, strict=True)
-    }
-    return measure(found, targets, {})[list(METRICS)]
-
-
-def writer_claims(values: pd.DataFrame) -> pd.DataFrame:
-    """Paired differences, without verdicts: these questions have been looked at."""
+def writer_tables(collection: Collection, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """``rag2_writers`` in the form of Table 1 and its ``_claims``, without verdicts: these
+    questions have been looked at."""
+    table = means_table(values, f"{collection.setup}, recorded texts")
+    # Who writes a rationale sees the options; the experts' answer is a label.
+    table["options_visible"] = table["method"] != QUESTION
     pairs = []
-    for metric in METRICS:
+    for metric in WRITER_METRICS:
         pairs += [
             Pair("the larger writer's rationale finds more", metric, LARGE, SMALL),
             Pair("so it does at the same length", metric, LARGE_SHORT, SMALL),
@@ -171,27 +162,98 @@ def writer_claims(values: pd.DataFrame) -> pd.DataFrame:
             Pair("the small writer's is about its question", metric, SMALL, STRANGER),
             Pair("the experts' answer finds more than the large writer's", metric, IDEAL, LARGE),
         ]
-    return claims(values, pairs)
+    tested = claims(values, pairs).assign(dataset="bioasq")
+    return {"rag2_writers": table, "rag2_writers_claims": without_verdicts(tested)}
 
 
-def writer_outcomes(retriever: Retriever) -> pd.DataFrame:
-    """``writer_values`` of recorded texts, with ``dataset``.
+# what the small model wrote ----------------------------------------------------------------------
 
-    ``RecordingMiss`` with the command where SmolLM2's rationales are not recorded.
+LEAST_COPIED = 10
+"""Words in a row that are taken to be copied."""
+
+_PLACE = re.compile(r"⟨(\S+) (\d+) (\d+)⟩")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Characters ``start`` to ``end`` of a text, which stand in a passage from character ``at``."""
+
+    start: int
+    end: int
+    pid: str
+    at: int
+
+
+def copied(text: str, passages: Mapping[str, str], least: int = LEAST_COPIED) -> list[Stretch]:
+    """The stretches of ``text`` that stand in a passage letter for letter, from left to right.
+
+    Each begins and ends with a word and has at least ``least`` words. Where several passages go on
+    alike, the longest stretch is taken; of equal ones the first passage's by id.
     """
-    large = recorded()
-    questions = writer_questions(large)
-    small = Replayed(RECORDING, COMMAND, retriever.store)
-    texts = writer_texts(questions, small, large)
-    values = writer_values(questions, texts, gold_passages(retriever.store), retriever)
-    values.insert(0, "dataset", "bioasq")
-    return values
+    words = list(re.finditer(r"\S+", text))
+    found: list[Stretch] = []
+    first = 0
+    while first + least <= len(words):
+        here = [
+            _stretch(text, words[first:], least, pid, passages[pid]) for pid in sorted(passages)
+        ]
+        longest = max(filter(None, here), key=lambda stretch: stretch.end, default=None)
+        if longest is None:
+            first += 1
+            continue
+        found.append(longest)
+        first += sum(longest.start <= word.start() < longest.end for word in words)
+    return found
 
 
-def writer_tables(values: pd.DataFrame, setup: str) -> dict[str, pd.DataFrame]:
-    """``rag2_writers`` in the form of Table 1 and its ``_claims``."""
-    table = means_table(values, f"{setup}, recorded texts")
-    # Who writes a rationale sees the options; the experts' answer is a label.
-    table["options_visible"] = table["method"] != QUESTION
-    tested = writer_claims(values).assign(dataset="bioasq")
-    return {RESULT: table, f"{RESULT}_claims": without_verdicts(tested)}
+def _stretch(
+    text: str, words: list[re.Match], least: int, pid: str, passage: str
+) -> Stretch | None:
+    """The longest stretch of a passage that begins with the first of these words."""
+    start = words[0].start()
+    longest = None
+    for word in words[least - 1 :]:
+        at = passage.find(text[start : word.end()])
+        if at < 0:
+            break
+        longest = Stretch(start, word.end(), pid, at)
+    return longest
+
+
+def with_words(text: str, store: PassageStore) -> str:
+    """A text that was kept ``as_places``, with the words again. KeyError for an unknown passage."""
+
+    def words(match: re.Match) -> str:
+        start, length = int(match[2]), int(match[3])
+        return store.get(match[1]).text[start : start + length]
+
+    return _PLACE.sub(words, text)
+
+
+class Replayed(ChatModel):
+    """A packed recording as a chat model, with the words of all places.
+
+    ``RecordingMiss`` for what is not in it, naming the ``command`` that records it.
+    """
+
+    def __init__(self, name: str, command: str, store: PassageStore, file: Path | None = None):
+        self.name = NAME
+        self._file = file or packed_file(name)
+        self._command = command
+        self._store = store
+        if not self._file.is_file():
+            raise RecordingMiss(f"{shown(self._file)} is missing; run: {command}")
+        self._recorder = Recorder(None, self._file, "replay", name=NAME)
+
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
+        try:
+            replies = self._recorder._say(messages, n, options)
+        except RecordingMiss as miss:
+            what, _, _ = str(miss).partition(" Next:")
+            raise RecordingMiss(f"{what} Run: {self._command}") from None
+        return [replace(reply, text=with_words(reply.text, self._store)) for reply in replies]
+
+
+def packed_file(name: str) -> Path:
+    """Where the packed recording called ``name`` is, or is to be."""
+    return RECORDINGS / f"{name}.jsonl.gz"

@@ -1,4 +1,4 @@
-"""Who writes the rationale, long answers and their scores, and the case of COPD (RAG2)."""
+"""RAG2's long answers, their scores, and recordings that keep no words of others."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib.base.files import read_jsonl, write_jsonl_gz
 from lib.corpora import load_passages
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply
 from lib.llm.recorder import RecordingMiss
-from lib.methods.base import Fusion
 from lib.run import Retriever
 from lib.search.index import DenseIndex
-from lib.studies.rag2 import case, small_writer, writers
 from lib.studies.rag2 import long_answers as long
-from lib.studies.rag2.long_scores import Score, TokenScorer, greedy, instrument, rouge_l
-from lib.studies.rag2.long_scores import same_question as couples_of
+from lib.studies.rag2 import writers
+from lib.studies.rag2.long_answers import greedy, open_scorers
 from tools import record_small
 
 ENCODER = HashEncoder(dim=64)
@@ -48,21 +45,22 @@ def subsequence(one: list[str], other: list[str]) -> int:
 words = st.lists(st.sampled_from("abcd"), min_size=1, max_size=7)
 
 
-@settings(max_examples=60)
+@pytest.fixture(scope="module")
+def scorers() -> long.Scorers:
+    return open_scorers()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words, words)
-def test_rouge_l_is_the_longest_common_subsequence(one, other):
-    found = rouge_l(" ".join(one), " ".join(other))
+def test_rouge_l_is_the_longest_common_subsequence(scorers, one, other):
+    found = scorers["rouge_l"](" ".join(one), " ".join(other))
     shared = subsequence(one, other)
     assert found.precision == pytest.approx(shared / len(one))
     assert found.recall == pytest.approx(shared / len(other))
-    turned = rouge_l(" ".join(other), " ".join(one))
-    assert (turned.precision, turned.recall) == pytest.approx((found.recall, found.precision))
-    assert turned.f1 == pytest.approx(found.f1)
-
-
-def test_f1_is_the_harmonic_mean():
-    assert Score(0.0, 0.0).f1 == 0.0
-    assert Score(0.25, 0.75).f1 == pytest.approx(0.375)
+    total = found.precision + found.recall
+    assert found.fmeasure == pytest.approx(
+        2 * found.precision * found.recall / total if total else 0
+    )
 
 
 @settings(max_examples=40)
@@ -80,11 +78,6 @@ def test_greedy_takes_the_nearest_token_as_the_paper_prints_it(n, m, seed):
     assert (turned.precision, turned.recall) == pytest.approx((recall, precision))
 
 
-@pytest.fixture(scope="module")
-def scorer() -> TokenScorer:
-    return TokenScorer()
-
-
 TEXTS = (
     "Calcium-channel blockers may be chronically needed, and nitrates relieve the chest pain.",
     "Nitrates relieve pain in the chest; calcium antagonists are often needed for good.",
@@ -92,62 +85,31 @@ TEXTS = (
 )
 
 
-def test_token_scores_know_a_text_itself_and_a_paraphrase(scorer):
-    same, paraphrase, other = scorer([(TEXTS[0], text) for text in TEXTS])
-    assert (same.precision, same.recall, same.f1) == pytest.approx((1, 1, 1), abs=1e-5)
-    assert same.f1 > paraphrase.f1 > other.f1
-    (turned,) = scorer([(TEXTS[1], TEXTS[0])])
-    assert turned.f1 == pytest.approx(paraphrase.f1, abs=1e-6)
+def test_token_scores_know_a_text_itself_and_a_paraphrase(scorers):
+    scorer = scorers["bert_score"]
+    same, paraphrase, other = (scorer(TEXTS[0], text) for text in TEXTS)
+    assert tuple(same) == pytest.approx((1, 1, 1), abs=1e-5)
+    assert same.fmeasure > paraphrase.fmeasure > other.fmeasure
+    turned = scorer(TEXTS[1], TEXTS[0])
+    assert turned.fmeasure == pytest.approx(paraphrase.fmeasure, abs=1e-6)
     assert turned.precision == pytest.approx(paraphrase.recall, abs=1e-6)
+    for name in scorers:
+        assert scorers[name]("", TEXTS[0]).fmeasure == 0.0
 
 
-def test_token_vectors_are_those_of_the_text_alone_and_of_no_mark(scorer):
-    import torch
-
-    alone = TokenScorer()
-    (text, longer) = (TEXTS[2], " ".join(TEXTS))
-    batched = scorer.vectors([longer, text])[text]
-    tokens = alone._tokenizer(text, return_tensors="pt")
-    with torch.inference_mode():
-        states = alone._net(**tokens).last_hidden_state[0, 1:-1].numpy()
-    states /= np.linalg.norm(states, axis=1, keepdims=True)
-    assert batched.shape == states.shape == (tokens["input_ids"].shape[1] - 2, 384)
-    assert np.abs(batched - states).max() < 1e-4
-
-
-def test_an_empty_answer_is_like_nothing(scorer):
-    assert scorer([("", TEXTS[0])])[0].f1 == 0.0
-    assert rouge_l("", TEXTS[0]).f1 == 0.0
-
-
-def test_the_instrument_tells_the_same_question_from_another(scorer):
-    table = instrument([(TEXTS[0], TEXTS[1]), (TEXTS[2], f"Lice: {TEXTS[2]}")], scorer)
-    value = table.set_index(["check", "score"])["value"]
-    for name in ("rouge_l", "bert_score"):
-        assert value["itself", name] == pytest.approx(1, abs=1e-5)
-        same = value["another institute on the same question", name]
-        assert same > value["another question", name]
-        assert value["AUROC, the same question against another", name] == 1.0
-    assert value["its own words in disorder", "rouge_l"] < 1
+def test_token_vectors_are_those_of_all_tokens_but_the_marks(scorers):
+    scorer = scorers["bert_score"]
+    tokens = scorer._tokenizer(TEXTS[2])["input_ids"]
+    vectors = scorer.vectors(TEXTS[2])
+    assert vectors.shape == (len(tokens) - 2, 384)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert scorer.vectors(" ".join(TEXTS * 30)).shape == (510, 384)
 
 
 def answer(pid: str, title: str, subset: str, text: str = "", **meta) -> Passage:
     about = {"question": f"What of {title} ?", "question_type": "treatment", "cuis": []}
     about |= {"subset": subset, "document": pid.split("-")[0], "doc": pid} | meta
     return Passage(pid, title, text or f"words on {title}", "medquad", about)
-
-
-def test_couples_are_of_two_institutes_on_one_topic():
-    same = answer("a-1", "Stiff person syndrome", "x", cuis=["C1"])
-    other = answer("b-1", "Stiff-Person Syndrome", "y", cuis=["C1"])
-    wrong_topic = answer("c-1", "periodontal disease", "z", cuis=["C1"])
-    same_institute = answer("d-1", "Stiff person syndrome", "x", cuis=["C1"])
-    wrong_type = answer("e-1", "Stiff person syndrome", "z", question_type="outlook")
-    everything = [same, other, wrong_topic, same_institute, wrong_type]
-    (couple,) = couples_of(everything, ("treatment",))
-    assert {p.meta["subset"] for p in couple} == {"x", "y"}
-    assert couple in ((same, other), (other, same_institute))
-    assert couples_of(everything[2:], ("treatment", "outlook")) == []
 
 
 # copied words -------------------------------------------------------------------------------------
@@ -176,10 +138,10 @@ def test_copied_words_become_places_and_come_back(tmp_path_factory, parts):
         text += f"{part} "
     store = STORE_OF(tmp_path_factory)
     kept = record_small.as_places(text, SHOWN)
-    assert small_writer.with_words(kept, store) == text
+    assert writers.with_words(kept, store) == text
     left = kept.split("⟨")
     for piece in [left[0], *(piece.partition("⟩")[2] for piece in left[1:])]:
-        assert small_writer.copied(piece, SHOWN) == []
+        assert writers.copied(piece, SHOWN) == []
 
 
 _STORES: list[PassageStore] = []
@@ -196,10 +158,10 @@ def STORE_OF(tmp_path_factory) -> PassageStore:
 def test_a_stretch_has_ten_words_and_stands_where_it_says():
     passage = SHOWN["p:0"].split()
     text = "It is said: " + " ".join(passage[5:16]) + " and so on"
-    (stretch,) = small_writer.copied(text, SHOWN)
+    (stretch,) = writers.copied(text, SHOWN)
     there = SHOWN[stretch.pid][stretch.at : stretch.at + stretch.end - stretch.start]
     assert there == text[stretch.start : stretch.end] == " ".join(passage[5:16])
-    assert small_writer.copied(" ".join(passage[5:14]), SHOWN) == []
+    assert writers.copied(" ".join(passage[5:14]), SHOWN) == []
 
 
 def test_a_mark_of_its_own_is_refused():
@@ -213,7 +175,7 @@ def test_a_mark_of_its_own_is_refused():
 class Parrot(ChatModel):
     """Says the first twelve words of the last line of its request; counts how often."""
 
-    name = small_writer.NAME
+    name = writers.NAME
 
     def __init__(self) -> None:
         self.asked = 0
@@ -251,13 +213,9 @@ def by_length(pairs) -> np.ndarray:
 
 
 class Judge:
-    """A made-up filter: the share of the letter e."""
+    """A made-up filter: the share of the digit 1."""
 
-    name = "made up"
-    fingerprint = "made up"
-
-    def __init__(self, threshold: float):
-        self.threshold = threshold
+    name = fingerprint = "made up"
 
     def scores(self, pairs) -> np.ndarray:
         """See Filter."""
@@ -266,7 +224,7 @@ class Judge:
 
 def asked_of(retriever: Retriever):
     questions = long.long_questions(retriever.store, 5)
-    arms = long.pipelines(by_length, Judge(0.0), ("bioasq", "medquad"))
+    arms = long.pipelines(by_length, Judge(), 0.0, ("bioasq", "medquad"))
     twins = long.twins_of(questions, retriever.store)
     return questions, arms, twins
 
@@ -302,13 +260,6 @@ def test_without_its_own_document_no_arm_shows_it_and_with_it_some_do(small_corp
     assert (shown.groupby(["setting", "arm", "qid"]).size() == long.K).all()
 
 
-def test_exclusion_reaches_every_part_of_a_fusion(small_corpus):
-    questions, arms, _ = asked_of(small_corpus)
-    made = long._excluding(arms[long.BALANCED].given(questions[0]), frozenset({"x"}))
-    assert isinstance(made.request, Fusion) and len(made.request.requests) == 2
-    assert all("x" in part.excluded for part in made.request.requests)
-
-
 def test_replay_equals_what_was_recorded_and_asks_nobody(small_corpus, tmp_path, capsys):
     questions, arms, twins = asked_of(small_corpus)
     shown = long.shown_passages(questions, arms, small_corpus, twins)
@@ -323,14 +274,14 @@ def test_replay_equals_what_was_recorded_and_asks_nobody(small_corpus, tmp_path,
     where = {"store": store, "passages": texts, "model": parrot, "folder": tmp_path}
     record_small.record("x", ask, **where)
     first = file.read_bytes()
-    replayed = small_writer.Replayed("x", "make it", store, file)
+    replayed = writers.Replayed("x", "make it", store, file)
     again = long.answers_to(questions, arms, shown, store, replayed)
     pd.testing.assert_frame_equal(made[0], again)
     # The parrot repeats passages: not one stretch of them may stand in the packed file.
     rows = list(read_jsonl(file))
     assert all("request" not in row for row in rows)
     assert any("⟨" in row["reply"]["text"] for row in rows)
-    assert not any(small_writer.copied(row["reply"]["text"], texts) for row in rows)
+    assert not any(writers.copied(row["reply"]["text"], texts) for row in rows)
     # Gone on with from the packed file alone, nothing is asked again and nothing changes.
     count, _ = parrot.asked, live.unlink()
     record_small.record("x", ask, **where)
@@ -344,21 +295,14 @@ def test_replay_equals_what_was_recorded_and_asks_nobody(small_corpus, tmp_path,
 def test_what_is_not_recorded_names_the_command(small_corpus, tmp_path):
     file = tmp_path / "none.jsonl.gz"
     with pytest.raises(RecordingMiss, match="run: make it"):
-        small_writer.Replayed("x", "make it", small_corpus.store, file)
+        writers.Replayed("x", "make it", small_corpus.store, file)
     write_jsonl_gz(file, [])
-    llm = small_writer.Replayed("x", "make it", small_corpus.store, file)
+    llm = writers.Replayed("x", "make it", small_corpus.store, file)
     with pytest.raises(RecordingMiss, match="Run: make it"):
         llm.generate([{"role": "user", "content": "?"}])
 
 
-def test_a_filter_that_drops_everything_shows_nothing(small_corpus):
-    questions, _, twins = asked_of(small_corpus)
-    arms = long.pipelines(by_length, Judge(2.0), ("bioasq", "medquad"))
-    shown = long.shown_passages(questions, arms, small_corpus, twins)
-    assert set(shown["arm"]) == {long.STACKED, long.BALANCED}
-
-
-def test_values_against_the_texts(small_corpus, scorer):
+def test_values_against_the_texts(small_corpus, scorers):
     questions, _, _ = asked_of(small_corpus)
     rows = []
     for setting in long.SETTINGS:
@@ -370,7 +314,7 @@ def test_values_against_the_texts(small_corpus, scorer):
             for arm in (long.STACKED, long.BALANCED):
                 rows.append((setting, arm, question.qid, text, False, pids))
     answers = pd.DataFrame(rows, columns=["setting", "arm", "qid", "answer", "cut", "pids"])
-    values = long.long_answer_values(questions, answers, small_corpus.store, scorer)
+    values = long.long_answer_values(questions, answers, small_corpus.store, scorers)
     wide = values.set_index(["setting", "arm", "qid", "metric"])["value"].sort_index()
     qid = questions[0].qid
     closed = wide[long.SETTINGS[0], long.CLOSED, qid]
@@ -381,10 +325,9 @@ def test_values_against_the_texts(small_corpus, scorer):
     assert stacked["copied"] == 1 and stacked["documents"] == 1 and stacked["own"] == 0
     first = wide[long.SETTINGS[1], f"{long.STACKED}: {long.FIRST}", qid]
     assert first["rouge_l"] == stacked["rouge_l"]
-    others = [rouge_l(q.ideal_answer, questions[0].ideal_answer).f1 for q in questions[1:]]
+    rouge_l, own = scorers["rouge_l"], questions[0].ideal_answer
+    others = [rouge_l(q.ideal_answer, own).fmeasure for q in questions[1:]]
     assert wide[long.SETTINGS[0], long.CHANCE, qid, "rouge_l"] == pytest.approx(np.mean(others))
-    claims = long.long_answer_claims(values)
-    assert set(claims["dataset"]) == set(long.SETTINGS) and "verdict" not in claims
 
 
 def test_an_arm_of_which_nothing_is_left_asks_as_if_without_documents(small_corpus):
@@ -410,77 +353,13 @@ def test_an_arm_of_which_nothing_is_left_asks_as_if_without_documents(small_corp
         assert "[1] " in said[setting, long.FILTERED, kept]
 
 
-def test_passages_are_cut_and_titled_in_the_request():
-    passage = Passage("p", "A title", "word " * 300, "s", {})
-    question = Question("q", "Why?", {}, "", "medquad")
-    request = long.messages_for(question, [passage, passage])[-1]["content"]
-    assert request.count("word") == 240
-    assert "[1] A title: word" in request and "[2] A title" in request and "Why?" in request
-
-
-# who writes the rationale -------------------------------------------------------------------------
-
-
-def test_writers_are_measured_as_texts_that_are_searched_with(small_corpus, monkeypatch):
-    store = small_corpus.store
-    pids = [p.pid for p in store][:8]
-    questions = [Question(f"q{i}", "word1 word2", {}, "", "bioasq") for i in range(4)]
-    targets = {q.qid: frozenset({pid}) for q, pid in zip(questions, pids, strict=False)}
-    text_of = {q.qid: store.get(pid).text for q, pid in zip(questions, pids, strict=False)}
-    rows = []
-    for question in questions:
-        qid = question.qid
-        rows += [
-            (writers.QUESTION, qid, question.text),
-            (writers.SMALL, qid, text_of[qid] if qid != "q3" else ""),
-            (writers.LARGE, qid, text_of[qid]),
-        ]
-    texts = pd.DataFrame(rows, columns=["arm", "qid", "text"])
-    monkeypatch.setattr(
-        writers,
-        "strangers_of",
-        lambda qids, targets: {qid: [qids[i - 1]] for i, qid in enumerate(qids)},
-    )
-    values = writers.writer_values(questions, texts, targets, small_corpus)
-    wide = values.pivot(index=["arm", "qid"], columns="metric", values="value")
-    assert (wide.loc[writers.LARGE, "p_at_5"] == 0.2).all()
-    assert (wide.loc[writers.LARGE, "ndcg_at_10"] == 1).all()
-    small = wide.loc[writers.SMALL]
-    assert small.loc["q3", "p_at_5"] == small.loc["q3", "words"] == 0
-    assert (small.loc[["q0", "q1", "q2"], "ndcg_at_10"] == 1).all()
-    assert (wide.loc[writers.STRANGER, "ndcg_at_10"] < 1).all()
-    assert wide.loc[writers.SMALL, "ndcg_at_10"].mean() == 0.75
-
-
-def test_both_writers_get_the_same_request(monkeypatch):
-    question = Question("q", "Is it so?", {"A": "yes", "B": "no"}, "A", "bioasq")
-
-    class Asked(ChatModel):
-        name = "asked"
-
-        def __init__(self) -> None:
-            self.requests: list = []
-
-        def _say(self, messages, n, options) -> list[Reply]:
-            self.requests.append((messages, options))
-            return [Reply("It is so because of this.", "stop", None, None, None, self.name)]
-
-    small, large = Asked(), Asked()
-    table = writers.writer_texts([question], small, large)
-    (one, options), (other, others) = small.requests[0], large.requests[0]
-    assert one == other and "Is it so?" in one[-1]["content"]
-    assert options["max_tokens"] == 128 and options["temperature"] == 0
-    assert options | {"max_tokens": 0} == others | {"max_tokens": 0}
-    assert list(table["arm"]) == list(writers.ARMS[:5])
-
-
 @pytest.mark.parametrize("name", [writers.RECORDING, long.RECORDING])
 def test_recordings_hold_no_request(name):
-    file = small_writer.packed_file(name)
+    file = writers.packed_file(name)
     rows = list(read_jsonl(file))
     assert rows and all("request" not in row for row in rows)
     assert [row["key"] for row in rows] == sorted(row["key"] for row in rows)
-    assert {row["author"] for row in rows} == {small_writer.NAME}
+    assert {row["author"] for row in rows} == {writers.NAME}
 
 
 @pytest.mark.mirror
@@ -489,57 +368,8 @@ def test_rationales_of_both_writers_are_recorded(mirror, own_folders):
     store = PassageStore.build(own_folders / "bioasq.sqlite", load_passages("bioasq"))
     questions = writers.writer_questions()
     assert len(questions) == 60 and {q.dataset for q in questions} == {"bioasq"}
-    small = small_writer.Replayed(writers.RECORDING, writers.COMMAND, store)
-    table = writers.writer_texts(questions, small, writers.recorded())
-    assert (table.groupby("arm").size() == 60).all()
-    lengths = table.set_index(["arm", "qid"])["text"].str.split().str.len()
-    assert (lengths[writers.LARGE_SHORT] <= lengths[writers.SMALL]).all()
-
-
-# the case -----------------------------------------------------------------------------------------
-
-
-def test_the_case_shows_every_passage_with_every_line(own_folders):
-    texts = [
-        "Noninvasive ventilation through a mask for COPD lowers carbon dioxide.",
-        "A tension pneumothorax needs needle decompression at once.",
-        "Intubation and mechanical ventilation in chronic obstructive pulmonary disease.",
-        "Supplemental oxygen for emphysema.",
-        "Lice are washed out of clothes.",
-    ]
-    passages = [Passage(f"s:{i}", "", text, "s", {}) for i, text in enumerate(texts)]
-    store = PassageStore.build(own_folders / "store.sqlite", passages)
-    index = DenseIndex([ENCODER.encode(texts, "article")], store.ids())
-    retriever = Retriever(index, ENCODER, store)
-    low, high = Judge(0.0), Judge(0.5)
-    table = case.copd_case(retriever, [low, high], k=4)
-    assert list(table.columns) == list(case.COLUMNS)
-    assert len(table) == len(case.QUERIES) * 4 * 2
-    assert (table["kept"] == (table["score"] >= table["threshold"])).all()
-    assert table[table["threshold"] == 0.0]["kept"].all()
-    names = dict(zip(table["pid"], table["names"], strict=True))
-    expected = {"s:0": "A", "s:1": "B", "s:2": "C", "s:3": "D", "s:4": ""}
-    assert names == {pid: expected[pid] for pid in names}
-    assert len(case.copd_case(retriever, [], k=2)) == len(case.QUERIES) * 2
-    counted = case.named_in(store).set_index("letter")
-    assert counted["passages"].tolist() == [1, 1, 1, 1]
-    assert counted["with_copd"].tolist() == [1, 0, 1, 0]
-
-
-def test_the_case_is_consistent():
-    assert set(case.TERMS) == set(case.CASE.options) and case.CASE.answer == "A"
-    for letter in "ABC":
-        assert letter in case._names(case.CASE.options[letter])
-    assert case._names(case.RATIONALE).startswith("A")
-    assert case._names(case.STRAYING) == "B"
-    sentences = [s for s in case.RATIONALE.split(". ") if s]
-    assert len(sentences) == len(case.STRAYING.split(". ")) == 2
-
-
-@pytest.mark.mirror
-def test_the_vignette_is_nobodys_text(mirror):
-    from lib.datasets import load_questions
-
-    ours = set(long._runs(" ".join([case.CASE.text, case.RATIONALE, case.STRAYING])))
-    for question in load_questions("medqa"):
-        assert ours.isdisjoint(long._runs(question.text))
+    small = writers.Replayed(writers.RECORDING, writers.COMMAND, store)
+    texts = writers.writer_texts(questions, small, writers.recorded())
+    assert all(len(by_question) == 60 for by_question in texts.values())
+    for qid, text in texts[writers.LARGE_SHORT].items():
+        assert len(text.split()) <= len(texts[writers.SMALL][qid].split())
