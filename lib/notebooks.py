@@ -134,11 +134,11 @@ def measure_benchmarks(profile: str, parameters: dict) -> None:
     """
     from lib.embed import load_encoder
     from lib.profiles import load_profile
-    from lib.studies.lambda_sweep.benchmarks import Benchmarks
+    from lib.studies.lambda_sweep.study import Benchmarks
 
     p = load_profile(profile, **parameters)
     encoder = load_encoder(p.encoder, **p.encoder_options)
-    benchmarks = Benchmarks(p, encoder, progress=True)
+    benchmarks = Benchmarks(p, encoder)
     for name in p.benchmarks:
         print(f"lambda study: {name}", file=sys.stderr, flush=True)
         benchmarks.results(name)
