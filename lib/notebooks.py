@@ -147,10 +147,10 @@ def measure_benchmarks(profile: str, parameters: dict) -> None:
 def measure_encoder(profile: str, encoder: str) -> None:
     """The real sample's texts on BioASQ's snippets with another encoder; notebook 13 shows it."""
     from lib.profiles import load_profile
-    from lib.studies.real import second_encoder
+    from lib.studies.real import study
 
     print(f"second encoder: {encoder}, on BioASQ's snippets", file=sys.stderr, flush=True)
-    second_encoder.measure_encoder(load_profile(profile), encoder)
+    study.measure_encoder(load_profile(profile), encoder)
 
 
 def run_all(

@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.base.provenance import code_hash, data_hash
-from lib.benchmarks import benchmark_makers, ddx_fresh, ddx_real, load_benchmark
-from lib.benchmarks.base import (
+from lib.benchmarks import (
     Benchmark,
+    benchmark_makers,
+    ddx_fresh,
+    ddx_real,
+    load_benchmark,
     name_words,
     neighbour_ranks,
     ngrams,

@@ -16,8 +16,7 @@ import pandas as pd
 import pytest
 
 from lib.base import paths, provenance
-from lib.benchmarks import ddx_mini
-from lib.benchmarks.base import Benchmark
+from lib.benchmarks import Benchmark, ddx_mini
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question, load_questions

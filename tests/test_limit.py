@@ -7,6 +7,7 @@ from dataclasses import replace
 import nbformat
 import pandas as pd
 import pytest
+from lib.studies.real.results import real_tables
 
 from lib import index_build, notebooks
 from lib.base import paths
@@ -21,7 +22,6 @@ from lib.studies import neighbours
 from lib.studies.lambda_sweep import tables as lam_tables
 from lib.studies.lambda_sweep.study import open_study
 from lib.studies.main_tables.cells import Grid
-from lib.studies.real.results import real_tables
 from tests.made_study import made
 
 ENCODER = HashEncoder()

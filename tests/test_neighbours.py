@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from lib.studies.real.results import MADE_BY
 
 from lib.profiles import load_profile
 from lib.studies import neighbours
 from lib.studies.rag2 import results as rag2
-from lib.studies.real.results import MADE_BY
 from lib.studies.slhyde import building_study as building
 from lib.studies.slhyde import cmedir_study as cmedir
 from lib.studies.slhyde import study as slhyde

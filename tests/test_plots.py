@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from lib.studies.lambda_sweep.tables import test_arms as arms_of
 
 from lib import plots
 from lib.benchmarks import load_benchmark
@@ -20,7 +21,6 @@ from lib.plots.captions import moved
 from lib.plots.labels import COLOURS, GREY, SETS, colour_of, in_order, in_order_of_arms
 from lib.stats import CLASSES
 from lib.studies.lambda_sweep.arms import candidates, rules
-from lib.studies.lambda_sweep.tables import test_arms as arms_of
 from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
 from lib.studies.main_tables.controls import CONTROLS
 from lib.studies.main_tables.experiment import CHOSEN, NAMED

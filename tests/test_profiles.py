@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from lib.studies.lambda_sweep.views import pair_table, spectrum_of
 
 from lib import profiles
 from lib.base import paths
@@ -23,7 +24,6 @@ from lib.methods import METHODS
 from lib.profiles import ROWS, load_profile, methods_of, profile_names, profile_table
 from lib.query_spec import SearchSpec
 from lib.search.index import DenseIndex
-from lib.studies.lambda_sweep.views import pair_table, spectrum_of
 from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
 from lib.studies.main_tables.controls import CONTROLS
 from lib.studies.main_tables.experiment import CHOSEN, NAMED

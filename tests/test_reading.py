@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from lib.studies.lambda_sweep.corruption import exchanged
+from lib.studies.lambda_sweep.reading import OPTIONS, asked, read_arms, reading_table
 
 from lib.base import paths, provenance
-from lib.benchmarks.base import Benchmark
+from lib.benchmarks import Benchmark
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
@@ -22,8 +24,6 @@ from lib.search.index import DenseIndex
 from lib.stats import measure
 from lib.studies.lambda_sweep import reading
 from lib.studies.lambda_sweep.arms import Arm
-from lib.studies.lambda_sweep.corruption import exchanged
-from lib.studies.lambda_sweep.reading import OPTIONS, asked, read_arms, reading_table
 from lib.studies.lambda_sweep.study import Study, found_by, open_study
 from lib.studies.naming import named_option
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-
-from lib.data.judgments import Evidence, evidence
-from lib.datasets import Question
-from lib.studies.real.arms import LAMBDAS, added_arms, arms_of
 from lib.studies.real.choice import (
     choices,
     chosen_lambdas,
@@ -16,6 +12,10 @@ from lib.studies.real.choice import (
     least_differences,
 )
 from lib.studies.real.measures import JUDGED_P, exam_outcome, headroom, read_option, values_of
+
+from lib.data.judgments import Evidence, evidence
+from lib.datasets import Question
+from lib.studies.real.arms import LAMBDAS, added_arms, arms_of
 from lib.study import declared_pairs, primary_tests
 
 

@@ -6,6 +6,7 @@ import json
 
 import pandas as pd
 import pytest
+from lib.studies.real.second_encoder import compared
 
 from lib.corpora import load_passages
 from lib.data.store import PassageStore
@@ -17,7 +18,6 @@ from lib.pages import render
 from lib.plots.captions import Lookup
 from lib.run import Retriever
 from lib.search.index import DenseIndex
-from lib.studies.real.second_encoder import compared
 from tools.own_writer import SHOWN, ask_again, beside_the_recorded, written_by
 
 

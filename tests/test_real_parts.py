@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from lib.studies.real.cases import KINDS, SHOWN, case_counts, case_table, case_texts
+from lib.studies.real.where import METRICS, PAIRS, where_table
 
 from lib.data.judgments import Evidence
 from lib.datasets import Question
@@ -12,8 +14,6 @@ from lib.methods.base import Expansion
 from lib.pages.render import finding
 from lib.query_spec import Hypotheses, Text
 from lib.studies.real import probes
-from lib.studies.real.cases import KINDS, SHOWN, case_counts, case_table, case_texts
-from lib.studies.real.where import METRICS, PAIRS, where_table
 from tools.texts import as_run
 
 OPTIONS = {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}

@@ -5,10 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-
-from lib.datasets import Question
-from lib.methods.base import Expansion
-from lib.query_spec import Hypotheses
 from lib.studies.real.tables import (
     LAMBDA_COLUMNS,
     arm_table,
@@ -18,6 +14,10 @@ from lib.studies.real.tables import (
     purity_table,
 )
 from lib.studies.real.texts_table import texts_table
+
+from lib.datasets import Question
+from lib.methods.base import Expansion
+from lib.query_spec import Hypotheses
 
 ARMS = ("hplus", "chr@1", "chr+rotation@1", "hyde-options", "hplus+hplus-stem", "question")
 

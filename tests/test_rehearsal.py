@@ -21,8 +21,7 @@ import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.benchmarks import load_benchmark
-from lib.benchmarks.base import Benchmark
+from lib.benchmarks import Benchmark, load_benchmark
 from lib.corpora import load_passages
 from lib.cost import needs
 from lib.cost.ledger import recorded

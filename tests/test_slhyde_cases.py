@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.base.paths import DATA
-from lib.benchmarks import ddx_fresh, ddx_real, load_benchmark
+from lib.benchmarks import ddx_real, load_benchmark
 from lib.corpora import load_passages
 from lib.data.passages import Passage
 from lib.datasets import load_questions
@@ -234,7 +234,7 @@ def test_the_sample_has_one_long_passage_of_a_page_whatever_the_order():
 
 
 def test_no_tested_disease_is_learnt_from(mirror):
-    benchmarks = [build(HashEncoder()) for build in (ddx_real.build, ddx_fresh.build)]
+    benchmarks = [build(HashEncoder()) for build in (ddx_real.build, ddx_real.build_fresh)]
     tested = documents.tested_in(benchmarks)
     passages = list(documents.load_passages("medquad"))
     kept = documents.unlabelled(passages, tested)

@@ -28,7 +28,7 @@ from lib.studies.rag2 import long_answers, writers
 from lib.studies.rag2.filters import load_filter
 from lib.studies.rag2.reranker import Reranker
 from lib.studies.rag2.small_writer import copied, packed_file, with_words
-from lib.studies.real.study import gold_passages
+from lib.studies.real.arms import gold_passages
 
 
 def as_places(text: str, passages: Mapping[str, str]) -> str:

@@ -33,11 +33,9 @@ from lib.query_spec import DRAWS
 from lib.run import Retriever
 from lib.stats import class_of
 from lib.studies.lambda_sweep.study import open_benchmark
-from lib.studies.real.arms import LAMBDAS, bases_of
-from lib.studies.real.choice import choices
-from lib.studies.real.measures import ON_TOPIC
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.written import written_for
+from lib.studies.real.arms import LAMBDAS, ON_TOPIC, bases_of, gold_passages
+from lib.studies.real.expansions import recorded, written_for
+from lib.studies.real.study import choices
 
 _ON_EXAMS = {
     "right": "supports the right option",

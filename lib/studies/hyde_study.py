@@ -29,8 +29,8 @@ from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever
 from lib.stats import Pair, claims, measure
 from lib.studies.main_tables.long_tables import means_table
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.written import written_for
+from lib.studies.real.arms import gold_passages
+from lib.studies.real.expansions import recorded, written_for
 from lib.study import Arm, Found, Study, search_and_measure
 
 DEPTH = 5

@@ -17,10 +17,10 @@ from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.studies.rag2 import results as rag2
-from lib.studies.real.results import MADE_BY
 from lib.studies.slhyde import building_study as building
 from lib.studies.slhyde import cmedir_study as cmedir
 from lib.studies.slhyde import study as slhyde
+from lib.study import MADE_BY
 
 
 def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lib.benchmarks.base import Benchmark
+from lib.benchmarks import Benchmark
 from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.methods import standard

@@ -16,8 +16,7 @@ import pandas as pd
 from lib.base.parameters import check_lam, check_number, refuse_unknown
 from lib.base.provenance import code_hash, data_hash
 from lib.base.rows import Unfinished
-from lib.benchmarks import load_benchmark
-from lib.benchmarks.base import Benchmark
+from lib.benchmarks import Benchmark, load_benchmark
 from lib.data.looks import note_look
 from lib.embed import Encoder
 from lib.limit import limited

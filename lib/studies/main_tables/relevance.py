@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lib.benchmarks import load_benchmark
-from lib.benchmarks.base import Benchmark
+from lib.benchmarks import Benchmark, load_benchmark
 from lib.corpora import load_passages
 from lib.data.store import PassageStore
 from lib.embed import Encoder

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib.data.judgments import HELPFUL, evidence, read_judgments
-from lib.datasets import GROUPS, load_real
+from lib.datasets import load_real
 from lib.methods.postprocess import shown
 from lib.model_files import WEIGHTS
 from lib.query_spec import Hypotheses, SearchSpec, Text
@@ -49,9 +49,8 @@ from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.reranker import card_of as reranker_card
 from lib.studies.rag2.separation import separation
 from lib.studies.rag2.shared import rationale_in, without_verdicts
-from lib.studies.real.arms import arms_of
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.written import runs_of, written_for
+from lib.studies.real.arms import Sample, gold_passages, runs_of
+from lib.studies.real.expansions import recorded, written_for
 
 FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosine")
 """Filters whose outcome is measured: RAG2's recipe, the same on vectors, labels by right answers,
@@ -77,8 +76,7 @@ def filter_scores(retriever: Retriever) -> pd.DataFrame:
     questions = load_real("test")
     targets = gold_passages(retriever.store)
     written = written_for(questions, recorded(), retriever)
-    wanted = [arm for arm in arms_of() if arm.name in ARMS]
-    runs = runs_of(questions, written, dict.fromkeys(GROUPS, wanted), retriever)
+    runs = runs_of(Sample(questions, written, retriever), ARMS)
     candidates = Candidates.of(questions, runs, evidence(read_judgments()), targets)
     texts = {passage.pid: passage.text for passage in retriever.store}
     filters = load_filters(retriever, list(texts.values()))

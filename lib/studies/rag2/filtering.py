@@ -21,7 +21,7 @@ from lib.methods.postprocess import shown
 from lib.stats import Pair, mean_interval, ratio_interval
 from lib.studies.rag2.filters import Filter
 from lib.studies.rag2.separation import separation
-from lib.studies.real.measures import exam_outcome
+from lib.studies.real.arms import exam_outcome
 
 ARMS = ("question", "rationale", "hplus", "chr@0.4", "chr@1")
 """Whose passages are filtered: the question's, RAG2's query's, and those of contrast."""
@@ -56,7 +56,7 @@ class Candidates:
         judged: Mapping[tuple[str, str], Evidence],
         targets: Mapping[str, frozenset[str]],
     ) -> Candidates:
-        """From ranked lists (``lib.studies.real.written.RUN_COLUMNS``), those of ``ARMS``."""
+        """From ranked lists (``lib.studies.real.arms.RUN_COLUMNS``), those of ``ARMS``."""
         by_qid = {question.qid: question for question in questions}
         rows = []
         wanted = runs[runs["arm"].isin(ARMS)].sort_values(["dataset", "arm", "qid", "rank"])
@@ -201,7 +201,7 @@ def filtered_values(
 
     Columns dataset, arm, qid, metric, value. An arm after a filter is named
     "<arm> | <filter>, <keeps>". The list is cut to ``K``, then filtered. On exams outcomes are as
-    ``lib.studies.real.measures.exam_outcome`` has them, on BioASQ ``p_at_5`` and others. ``kept``
+    ``lib.studies.real.arms.exam_outcome`` has them, on BioASQ ``p_at_5`` and others. ``kept``
     is the share that was left, ``emptied`` 1 where nothing was: a chat model would answer without
     documents there. With " (best kept)" behind the name the best passage stays instead, as for a
     reader that cannot.

@@ -14,7 +14,7 @@ from lib.stats import auroc
 from lib.studies.rag2.filters import Filter, card_of, features
 from lib.studies.rag2.labels import RECIPES, Material, Recipe, labelled, texts_of
 from lib.studies.rag2.separation import separation, within_questions
-from lib.studies.real.study import gold_passages
+from lib.studies.real.arms import gold_passages
 
 TRUTHS = {
     "delta_ppl, 25 %": Recipe("delta_ppl"),
@@ -30,7 +30,7 @@ _EXPERTS = "experts gave it"
 def held_pairs(labels: pd.DataFrame, experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
     """The held pairs with every truth: dataset, part, qid, pid, then a column for each truth.
 
-    ``experts`` are BioASQ's snippets by question (``lib.studies.real.study.gold_passages``).
+    ``experts`` are BioASQ's snippets by question (``lib.studies.real.arms.gold_passages``).
     Truths are 1.0 or 0.0, empty where a set does not have them.
     """
     key = ["dataset", "part", "qid", "pid"]

@@ -45,7 +45,7 @@ from lib.studies.rag2.reranker import RERANKERS, Reranker
 from lib.studies.rag2.reranker import card_file as reranker_card_file
 from lib.studies.rag2.strategy_results import strategy_outcomes, strategy_tables
 from lib.studies.rag2.writers import writer_outcomes, writer_tables
-from lib.studies.real.study import gold_passages
+from lib.studies.real.arms import gold_passages
 
 VALUES = {
     "strategies": ("values_rag2_strategies",),

@@ -21,8 +21,8 @@ from lib.studies.rag2.strategies import (
     strategy_pairs,
     strategy_values,
 )
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.written import written_for
+from lib.studies.real.arms import gold_passages
+from lib.studies.real.expansions import recorded, written_for
 
 
 def strategy_outcomes(profile: Profile, retriever: Retriever) -> pd.DataFrame:

@@ -27,8 +27,8 @@ from lib.studies.hyde_study import strangers_of
 from lib.studies.main_tables.long_tables import means_table
 from lib.studies.rag2.shared import without_verdicts
 from lib.studies.rag2.small_writer import Replayed
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.texts import KINDS
+from lib.studies.real.arms import gold_passages
+from lib.studies.real.expansions import KINDS, recorded
 
 RECORDING = "rag2-writers"
 RESULT = "rag2_writers"

@@ -27,7 +27,7 @@ from lib.profiles import Profile
 from lib.run import Retriever
 from lib.stats import long_values
 from lib.studies.main_tables.long_tables import means_table
-from lib.studies.real.texts import WRITER
+from lib.studies.real.expansions import WRITER
 from lib.studies.slhyde.building import (
     NO_REPLY,
     PROMPTS,

@@ -27,8 +27,7 @@ from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 from lib.stats import long_values
-from lib.studies.real.study import recorded
-from lib.studies.real.texts import KINDS, writers_of
+from lib.studies.real.expansions import KINDS, recorded, writers_of
 from lib.studies.slhyde.cmirb import Task, measure_task
 
 DEPTH = 100
