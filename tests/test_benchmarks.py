@@ -15,7 +15,6 @@ from lib.base.provenance import code_hash, data_hash
 from lib.benchmarks import (
     Benchmark,
     benchmark_makers,
-    ddx_fresh,
     ddx_real,
     load_benchmark,
     name_words,
@@ -303,7 +302,7 @@ def fresh_of(own_folders, monkeypatch):
 
     def build(*more) -> Benchmark:
         monkeypatch.setattr(ddx_real, "load_passages", lambda name: iter([*corpus(), *more]))
-        return ddx_fresh.build(HashEncoder())
+        return ddx_real.build_fresh(HashEncoder())
 
     return build
 
@@ -363,7 +362,7 @@ def test_what_h_plus_and_any_mimic_were_taken_from_may_not_be_found(fresh_of):
         shown |= {cui, *(disease_of[text] for text in b.several[i])}
         assert b.excluded[cui] == set().union(*(institute[other] for other in shown))
     plain = replace(b, excluded={cui: frozenset(pids) for cui, pids in institute.items()})
-    assert ddx_fresh.apart_from_mimics(plain) == b
+    assert ddx_real.apart_from_mimics(plain) == b
 
 
 def test_a_description_is_whole_words_of_one_answer():

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lib.studies.real.texts import WRITER
 
 from lib.data.passages import Passage
 from lib.embed import HashEncoder
@@ -19,6 +18,7 @@ from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder
 from lib.run import Retriever
 from lib.search.index import DenseIndex
+from lib.studies.real.expansions import WRITER
 from lib.studies.slhyde import building_study as study
 from lib.studies.slhyde.building import (
     PROMPTS,

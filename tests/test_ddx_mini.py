@@ -26,7 +26,7 @@ from lib.methods import METHODS
 from lib.profiles import load_profile
 from lib.query_spec import DRAWS, with_random_mimics
 from lib.run import Retriever
-from lib.studies.lambda_sweep.study import hypotheses_of, open_study
+from lib.studies.lambda_sweep.study import hypotheses_of, open_benchmark
 from tools.reference import record_reference
 
 README = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
@@ -207,17 +207,17 @@ def test_the_set_lies_within_what_real_sets_show():
     """Medians of the best cos(H+, target passage), cos(H+, H-) and the words that H+ copies."""
     encoder, store = load_encoder("minilm"), corpus_store(["ddx-mini"])
     index, b = build_index(store, encoder, progress=False), load_benchmark("ddx-mini")
-    study = open_study(b, Retriever(index, encoder, store))
+    study = open_benchmark(b, Retriever(index, encoder, store))
     h_plus = study.retriever.vectors([study.hypotheses[qid].of("target")[0] for qid in b.qids])
     best, copied = [], []
     for qid, text in zip(b.qids, b.h_plus, strict=True):
         pids = sorted(b.targets[qid])
-        best.append(study.index.score(h_plus["article", text][None], pids).max())
+        best.append(study.retriever.index.score(h_plus["article", text][None], pids).max())
         copied.append(shared_ngrams(text, [p.text for p in store.get_many(pids)]))
     medians = pd.Series(
         {
             "cos(H+, gold)": pd.Series(best).median(),
-            "cos(H+, H-)": pd.Series(study.cosines(b.qids)).median(),
+            "cos(H+, H-)": pd.Series(study.cosines).median(),
             "copied 8-grams": pd.Series(copied).median(),
         }
     )

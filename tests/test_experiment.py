@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from lib.base import paths, provenance
-from lib.benchmarks import Benchmark, ddx_mini
+from lib.benchmarks import ddx_mini
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question, load_questions
@@ -26,18 +26,15 @@ from lib.llm.recorder import Recorder
 from lib.methods import METHODS, Budget, Hypotheses, Text
 from lib.methods.base import Expansion, question_alone
 from lib.methods.chr import CHR
-from lib.plots import caption, figures, plot_curves
-from lib.plots.labels import COLOURS, colour_of, label_of, method_label
+from lib.plots import figures, plot_curves
+from lib.plots.labels import colour_of, label_of, method_label
 from lib.profiles import load_profile, methods_of
-from lib.query_spec import DRAWS, SearchSpec
+from lib.query_spec import DRAWS
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
 from lib.run import Retriever, execute
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from lib.stats import Pair, claims, long_values, mean_interval
-from lib.studies.lambda_sweep import corruption
-from lib.studies.lambda_sweep.arms import Arm
-from lib.studies.lambda_sweep.study import Study, measured, open_study
+from lib.stats import Pair, claims, long_values
 from lib.studies.main_tables import again, controls, paper_setup
 from lib.studies.main_tables import tables as paper_tables
 from lib.studies.main_tables.again import answer_again, expand_again
@@ -58,124 +55,6 @@ UNRECORDED = {"csqe", "thinkqe"}
 def one_hash_of_the_code(monkeypatch):
     """It takes half a second a cell, and no test here changes the code."""
     monkeypatch.setattr(provenance, "code_hash", lambda roots: "the same")
-
-
-# wrong hypotheses --------------------------------------------------------------------------------
-
-SHARES, LAMBDAS, K = (0, 0.25, 0.5, 1.0), (0.0, 0.4, 1.0), 4
-DISEASES = [f"disease{i}" for i in range(12)]
-
-
-def study_of(folder) -> Study:
-    """Twelve diseases in pairs, each with five passages of its own and one on both of a pair."""
-    texts, targets = [], {name: set() for name in DISEASES}
-    for i, name in enumerate(DISEASES):
-        for part in range(5):
-            targets[name].add(len(texts))
-            texts.append(f"{name} sign{part} with finding{i % 5} in joint{part} and fever")
-        if i % 2:
-            targets[name].add(len(texts))
-            targets[DISEASES[i - 1]].add(len(texts))
-            texts.append(f"{name} or {DISEASES[i - 1]} with fever")
-    ids = [f"p{i:03d}" for i in range(len(texts))]
-    other = {name: DISEASES[i + 1 - 2 * (i % 2)] for i, name in enumerate(DISEASES)}
-    found = {name: frozenset(ids[i] for i in rows) for name, rows in targets.items()}
-    benchmark = Benchmark(
-        "made",
-        "made up",
-        (),
-        tuple(DISEASES),
-        tuple(f"which has sign{i % 5}" for i in range(12)),
-        tuple(f"{name} with fever and sign0" for name in DISEASES),
-        {"nearest": tuple(f"{other[name]} with fever and sign1" for name in DISEASES)},
-        found,
-        {name: found[other[name]] for name in DISEASES},
-        dev=frozenset(DISEASES[8:]),
-    )
-    encoder = HashEncoder(dim=64)
-    index = DenseIndex([encoder.encode(texts, "article")], ids)
-    return open_study(benchmark, Retriever(index, encoder), K)
-
-
-@pytest.fixture(scope="module")
-def corrupted(tmp_path_factory):
-    """The table, the made-up study, and every study that was measured on the way."""
-    seen = []
-
-    def spy(study, arm, qids, metrics):
-        seen.append((study, arm, tuple(qids)))
-        return measured(study, arm, qids, metrics)
-
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("corrupted")
-        patch.setenv("CHR_CACHE", str(folder))
-        patch.setattr(corruption, "measured", spy)
-        lab = study_of(folder)
-        yield corruption.corruption_table(lab, LAMBDAS, SHARES, draws=3), lab, seen
-
-
-def wrong_of(lab: Study, study: Study) -> frozenset[str]:
-    """Whose H+ and H- are exchanged; any other change of a hypothesis is an error."""
-    wrong = set()
-    for qid, before in lab.hypotheses.items():
-        after = study.hypotheses[qid]
-        (plus,), (minus,) = before.of("target"), before.of("mimic")
-        if after != before:
-            assert [t.text for t in after.of("target")] == [minus.text]
-            assert [t.text for t in after.of("mimic")] == [plus.text]
-            assert after.of("question") == before.of("question")
-            assert after.of("mimic", "stranger") == before.of("mimic", "stranger")
-            wrong.add(qid)
-    return frozenset(wrong)
-
-
-def by_hand(lab: Study, qid: str, lam: float, exchanged: bool) -> tuple[float, float]:
-    """P@k and the mimic's share of one question, from the definitions."""
-    encoder, index = HashEncoder(dim=64), lab.index
-    docs = index.vectors(np.arange(len(index))).astype(np.float64)
-    own = lab.hypotheses[qid]
-    texts = [own.of(role)[0].text for role in ("target", "mimic")]
-    plus, minus = encoder.encode(texts[::-1] if exchanged else texts, "article")
-    scores = np.round(docs @ plus - lam * (docs @ minus), 5)
-    top = index.ids[np.lexsort((index.ids, -scores))[:K]].tolist()
-    target, mimic = lab.benchmark.targets[qid], lab.benchmark.mimics[qid]
-    spoilt = sum(p in mimic and p not in target for p in top)
-    return sum(p in target for p in top) / K, spoilt / K
-
-
-def test_corruption_is_the_direct_computation_on_nested_shares(corrupted):
-    table, lab, seen = corrupted
-    tested = lab.benchmark.test
-    draws = [1 if share == 0 else 3 for share in SHARES for _ in LAMBDAS]
-    assert len(seen) == sum(draws)
-    calls, chosen = iter(seen), {}
-    for (share, lam), n in zip([(s, x) for s in SHARES for x in LAMBDAS], draws, strict=True):
-        each = []
-        for draw in range(n):
-            study, arm, qids = next(calls)
-            assert (arm, qids) == (Arm(SearchSpec(lam=lam)), tested)
-            wrong = wrong_of(lab, study)
-            assert len(wrong) == round(share * len(tested)) and wrong <= set(tested)
-            assert chosen.setdefault((share, draw), wrong) == wrong  # the same for every lambda
-            each.append([by_hand(lab, qid, lam, qid in wrong) for qid in tested])
-        p, mimic = np.mean(each, axis=0).T
-        row = table[(table["wrong"] == share) & (table["lambda"] == lam)].squeeze()
-        assert row["n"] == len(tested)
-        assert row["mimic_at_5"] == pytest.approx(mimic.mean())
-        assert tuple(row[["p_at_5", "low", "high"]]) == pytest.approx(mean_interval(p))
-    for draw in range(3):
-        assert chosen[0.25, draw] < chosen[0.5, draw] < chosen[1.0, draw] == set(tested)
-    assert len({chosen[0.25, draw] for draw in range(3)}) > 1
-
-
-def test_nobody_wrong_is_the_plain_curve_and_everybody_wrong_is_worse(corrupted):
-    table, lab, _ = corrupted
-    for lam in LAMBDAS:
-        plain = measured(lab, Arm(SearchSpec(lam=lam)), lab.benchmark.test)
-        own = table[table["lambda"] == lam].set_index("wrong")
-        assert own.loc[0, "p_at_5"] == pytest.approx(plain["p_at_5"].mean())
-        assert own.loc[0, "mimic_at_5"] == pytest.approx(plain["mimic_at_5"].mean())
-        assert own.loc[1, "p_at_5"] < own.loc[0, "p_at_5"]
 
 
 # what a run asks for -----------------------------------------------------------------------------
@@ -1110,22 +989,6 @@ def test_accuracy_over_lambda_is_one_line_a_set_and_a_band(whole):
             assert lines[name].get_ydata().tolist() == rows["value"].tolist()
             ys = next(bands).get_paths()[0].vertices[:, 1]
             assert (ys.min(), ys.max()) == (rows["low"].min(), rows["high"].max())
-
-
-def test_corruption_is_one_line_a_lambda(corrupted):
-    table = corrupted[0].rename(columns={"p_at_5": "value"})
-    table = table.assign(series="λ = " + table["lambda"].map("{:g}".format), study="two")
-    figure = plot_curves(table, "", line="series", x="wrong", ylabel="P@4")
-    (axis,) = figure.axes
-    lines = {line.get_label(): line for line in axis.lines}
-    for name, rows in table.groupby("series"):
-        assert lines[name].get_xdata().tolist() == list(SHARES)
-        assert lines[name].get_ydata().tolist() == rows["value"].tolist()
-    assert figure._supylabel.get_text() == "P@4, 95 % band"
-    colours = [lines[name].get_color() for name in ("λ = 0", "λ = 1")]
-    assert colours == [COLOURS["hplus"], COLOURS["chr"]]
-    told = caption("exchanged", corrupted[0], k=4)
-    assert told.startswith("With 100 % of the pairs exchanged P@4 of H+ alone")
 
 
 # what was written after reading, and how it was graded -------------------------------------------

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import nbformat
 import pandas as pd
 import pytest
-from lib.studies.real.results import real_tables
 
 from lib import index_build, notebooks
 from lib.base import paths
@@ -19,9 +16,9 @@ from lib.limit import PASSAGES, labelled, limited, makes_real
 from lib.open_retriever import store_of
 from lib.profiles import load_profile
 from lib.studies import neighbours
-from lib.studies.lambda_sweep import tables as lam_tables
-from lib.studies.lambda_sweep.study import open_study
+from lib.studies.lambda_sweep.study import open_benchmark
 from lib.studies.main_tables.cells import Grid
+from lib.studies.real import real_tables
 from tests.made_study import made
 
 ENCODER = HashEncoder()
@@ -76,7 +73,7 @@ def test_a_quick_look_says_so_and_has_a_folder_of_its_own():
 
 def test_few_questions_have_the_strangers_of_the_whole_set(own_folders):
     whole = made(own_folders)
-    some = open_study(whole.benchmark, whole.retriever, limit=1)
+    some = open_benchmark(whole.benchmark, whole.retriever, limit=1)
     assert len(some.benchmark.test) == len(some.benchmark.dev) == 1
     for qid in some.benchmark.qids:
         strangers = whole.hypotheses[qid].of("mimic", "stranger")
@@ -95,7 +92,7 @@ def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch,
         return pd.DataFrame(), {}
 
     monkeypatch.setattr(neighbours, "read_result", read_result)
-    monkeypatch.setattr("lib.studies.real.results.read_result", read_result)
+    monkeypatch.setattr("lib.studies.real.read_result", read_result)
     few_of_open = load_profile("open", limit=5)
     for show in (neighbours.rag2_tables, neighbours.slhyde_tables, real_tables):
         show(few_of_open)
@@ -126,36 +123,7 @@ def vars_of(grid: Grid) -> dict:
     return {name: value for name, value in vars(grid).items() if not name.startswith("_")}
 
 
-# the lambda study goes on ------------------------------------------------------------------------
-
-
-def test_the_lambda_study_goes_on_where_it_stopped(own_folders, monkeypatch):
-    study, profile = made(own_folders), replace(mini(0), lambdas=(0.0, 0.4, 1.0))
-    measured, asked = lam_tables.measured, []
-
-    def stops(after: int):
-        def one(study, arm, *rest):
-            if len(asked) == after:
-                raise KeyboardInterrupt
-            asked.append(arm.name)
-            return measured(study, arm, *rest)
-
-        return one
-
-    monkeypatch.setattr(lam_tables, "measured", stops(10**6))
-    whole = lam_tables.values_table(study, profile.lambdas)
-    each_once = asked.copy()
-    asked.clear()
-    monkeypatch.setattr(lam_tables, "measured", stops(7))
-    with pytest.raises(KeyboardInterrupt):
-        lam_tables.study_results(study, profile)
-    (kept,) = paths.cache("unfinished").iterdir()
-    kept.write_bytes(kept.read_bytes() + b'["torn", [["chr@0.4", "q0')  # as a kill leaves it
-    monkeypatch.setattr(lam_tables, "measured", stops(10**6))
-    values = lam_tables.study_results(study, profile)["values"]
-    assert asked == each_once
-    pd.testing.assert_frame_equal(values, whole.round(3), check_dtype=False)
-    assert not list(paths.cache("unfinished").iterdir())
+# a long study goes on ---------------------------------------------------------------------------
 
 
 def test_pieces_are_made_once_and_belong_to_their_settings(own_folders):

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from lib.studies.real.results import MADE_BY
 
 from lib.profiles import load_profile
 from lib.studies import neighbours
@@ -15,6 +14,7 @@ from lib.studies.rag2 import results as rag2
 from lib.studies.slhyde import building_study as building
 from lib.studies.slhyde import cmedir_study as cmedir
 from lib.studies.slhyde import study as slhyde
+from lib.study import MADE_BY
 
 RAG2 = [name for group in rag2.TABLES.values() for name in group]
 

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from lib.studies.lambda_sweep.tables import test_arms as arms_of
 
 from lib import plots
 from lib.benchmarks import load_benchmark
@@ -20,7 +19,7 @@ from lib.plots import caption, figures, labels, style
 from lib.plots.captions import moved
 from lib.plots.labels import COLOURS, GREY, SETS, colour_of, in_order, in_order_of_arms
 from lib.stats import CLASSES
-from lib.studies.lambda_sweep.arms import candidates, rules
+from lib.studies.lambda_sweep.arms import OpenBenchmark, arms_on_test, candidates, rules
 from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
 from lib.studies.main_tables.controls import CONTROLS
 from lib.studies.main_tables.experiment import CHOSEN, NAMED
@@ -64,9 +63,10 @@ def test_an_arm_has_its_familys_colour_and_every_other_name_has_one_too():
 def test_every_arm_and_row_has_words_of_its_own():
     benchmark = load_benchmark("ddx-mini")
     benchmark = replace(benchmark, several=tuple((text,) for text in benchmark.h_plus))
-    tried = candidates(benchmark, (0.0, 0.4, 1.0)) | rules(np.linspace(0, 1, 5))
+    bench = OpenBenchmark(benchmark, None, {})
+    tried = candidates(bench, (0.0, 0.4, 1.0)) | rules(bench, np.linspace(0, 1, 5))
     arms = {arm.name: arm for group in tried.values() for arm in group}
-    arms |= arms_of(benchmark, (0.0, 0.4, 1.0), {})
+    arms |= arms_on_test(bench, (0.0, 0.4, 1.0), {})
     named = {name: plots.label_of(name) for name in arms}
     # A key would be read as words if nobody had words for it.
     assert not [label for label in named.values() if re.search(r"[@+_](?!,| )", label[2:])]

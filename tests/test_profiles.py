@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from lib.studies.lambda_sweep.views import pair_table, spectrum_of
 
 from lib import profiles
 from lib.base import paths
@@ -24,6 +23,7 @@ from lib.methods import METHODS
 from lib.profiles import ROWS, load_profile, methods_of, profile_names, profile_table
 from lib.query_spec import SearchSpec
 from lib.search.index import DenseIndex
+from lib.studies.lambda_sweep.study import pair_table, spectrum_table
 from lib.studies.main_tables.cells import NO_RETRIEVAL, RANDOM
 from lib.studies.main_tables.controls import CONTROLS
 from lib.studies.main_tables.experiment import CHOSEN, NAMED
@@ -326,7 +326,7 @@ def test_a_lambda_is_a_finite_number(lam):
 def test_the_spectrum_of_a_question_or_lambda_that_there_is_not(qids, lam_max, says):
     study = SimpleNamespace(benchmark=SimpleNamespace(qids=["q0", "q1"]))
     with pytest.raises(ValueError, match=says):
-        spectrum_of(study, qids, lam_max, 0.4)
+        spectrum_table(study, qids, lam_max)
 
 
 def test_a_question_that_there_is_not_is_answered_with_what_there_is():
@@ -341,7 +341,7 @@ def test_a_question_that_there_is_not_is_answered_with_what_there_is():
 def test_a_number_for_a_list_of_questions_is_answered_with_what_a_list_looks_like():
     study = SimpleNamespace(benchmark=SimpleNamespace(qids=["q0", "q1"]))
     with pytest.raises(ValueError, match="questions must be ids in a list, such as"):
-        spectrum_of(study, 5, 1.4, 0.4)
+        spectrum_table(study, 5, 1.4)
 
 
 @pytest.mark.parametrize("lam", [1.1e6, 1e39, 1e300, -1e39])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lib.studies.real.texts import KINDS as REAL_KINDS
 
 from lib.datasets import Question
 from lib.llm import prompts
@@ -21,6 +20,7 @@ from lib.methods.chr import HYPOTHESES
 from lib.methods.csqe import KEY_SENTENCES
 from lib.methods.differential import MIMICS
 from lib.methods.rag2 import RAG2
+from lib.studies.real.expansions import KINDS as REAL_KINDS
 
 FOLDER = Path(prompts.__file__).parent
 NAMES = sorted(p.stem for p in FOLDER.glob("*.txt"))

@@ -502,8 +502,9 @@ def top_table(bench: OpenBenchmark, qid: str, lambdas: Sequence[float]) -> pd.Da
 
 def pair_table(bench: OpenBenchmark, lam: float) -> pd.DataFrame:
     """Every question's pair: c = cos(h+, h-), and the query's turn in degrees at two lambdas."""
+    lam = check_lam(lam)
     table = pd.DataFrame({"qid": bench.cosines.keys(), "c": bench.cosines.values()})
-    turns = {f"turn at {x:g}": rotation(table["c"].to_numpy(), x) for x in (check_lam(lam), 1.0)}
+    turns = {f"turn at {x:g}": rotation(table["c"].to_numpy(), x) for x in (lam, 1.0)}
     return table.assign(**turns)
 
 
@@ -515,13 +516,14 @@ def spectrum_table(
 
     ValueError for a question that the benchmark does not have, or a ``lam_max`` not above 0.
     """
-    b, index, rows = bench.benchmark, bench.retriever.index, []
+    b = bench.benchmark
     qids = list(b.qids[:3]) if qids is None else qids
     if isinstance(qids, str) or not isinstance(qids, Collection) or not len(qids):
         raise ValueError(f"questions must be ids in a list, such as {list(b.qids[:3])}")
     refuse_unknown("this study has no question", qids, b.qids)
     if check_number("lam_max", lam_max) <= 0:
         raise ValueError(f"lam_max must be above 0, not {lam_max!r}")
+    index, rows = bench.retriever.index, []
     order = np.argsort(index.ranks)
     order = order[index.kept[order]]
     for qid in qids:
