@@ -27,8 +27,6 @@ from lib.corpora import load_passages
 from lib.data.passages import OPEN_CORPUS
 from lib.datasets import load_bioasq_all, load_bioasq_dev
 from lib.embed import HashEncoder
-from lib.index_build import without
-from lib.search.index import DenseIndex
 from tests.made_study import unit
 from tests.test_entity_masking import names_left
 
@@ -110,15 +108,6 @@ def a_benchmark(**changes) -> Benchmark:
 def test_a_benchmark_with_missing_rows_or_targets_is_refused(changes, why):
     with pytest.raises(ValueError, match=why):
         a_benchmark(**changes)
-
-
-def test_results_are_on_what_is_not_dev_in_order():
-    assert a_benchmark().test == ("q0", "q2") and a_benchmark(dev=frozenset()).test[1] == "q1"
-
-
-def test_an_unknown_benchmark_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="no benchmark 'medqa'; there are: ddx-mini, ddx-real"):
-        load_benchmark("medqa")
 
 
 # the real benchmarks -----------------------------------------------------------------------------
@@ -205,34 +194,15 @@ def test_ddx_real_keeps_hypotheses_and_targets_of_different_institutes(real, med
         assert {p.meta["cuis"][0] for p in targets} == {cui}
         assert b.h_plus[i] in " ".join(written[cui]) and len(b.h_plus[i]) <= ddx_real.CHARACTERS
         assert shared_ngrams(b.h_plus[i], [p.text for p in targets]) <= ddx_real.COPIED
-    # What the benchmark excludes is what its hypotheses are from, and nothing else.
-    few = [pid for pid in medquad if pid.startswith(source)][:20] + sorted(b.targets[b.qids[0]])
-    index = DenseIndex([np.eye(len(few), dtype=np.float32)], few)
-    index = without(index, sorted(b.excluded_sources))
-    assert set(index.ids[index.kept].tolist()) == b.targets[b.qids[0]]
 
 
 @pytest.mark.mirror
-def test_ddx_fresh_is_fresh(real, medquad):
+def test_ddx_fresh_has_no_disease_of_ddx_real_by_concept_or_by_name(real):
     known, b = real["ddx-real"], real["ddx-fresh"]
     assert b.counts["candidates"] == 237 and len(b.qids) > 160 and not b.dev
-    # No disease of ddx-real, by concept or by name, and no text of its institute.
     assert not set(b.qids) & set(known.qids) and not set(b.h_plus) & set(known.h_plus)
     titles = {name_words(names[0]) for names in known.names.values()}
     assert not any(titles & set(map(name_words, names)) for names in b.names.values())
-    on_disease = {}
-    for p in medquad.values():
-        on_disease.setdefault((p.meta["cuis"] or [""])[0], {})[p.pid] = p
-    for cui, text in zip(b.qids, b.h_plus, strict=True):
-        passages = on_disease[cui]
-        excluded = b.excluded[cui] & set(passages)
-        assert b.targets[cui] | excluded == set(passages) and not b.targets[cui] & b.excluded[cui]
-        assert not any(pid.startswith(f"medquad:{GHR}/") for pid in passages)
-        (institute,) = {passages[pid].meta["subset"] for pid in excluded}
-        assert institute not in {passages[pid].meta["subset"] for pid in b.targets[cui]}
-        assert shared_ngrams(text, [passages[pid].text for pid in b.targets[cui]]) <= 0.05
-        # H+ is from its own institute's passages, which keep their order.
-        assert text[:60] in " ".join(p.text for pid, p in passages.items() if pid in excluded)
     shares = [n for name, n in b.counts.items() if name.startswith("h_plus_from_")]
     assert sum(shares) == len(b.qids) and max(shares) < len(b.qids) / 3
 

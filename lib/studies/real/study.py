@@ -7,8 +7,8 @@ share of resampled dev sets each lambda would have been chosen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,7 +18,7 @@ from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result
 from lib.data.judgments import HELPFUL, JUDGMENTS, Evidence
-from lib.datasets import EXAMS, GROUPS, Question, Split, asks_for_the_exception, load_real
+from lib.datasets import EXAMS, GROUPS, Split, asks_for_the_exception, load_real
 from lib.embed import load_encoder
 from lib.index_build import files_of
 from lib.methods.base import Expansion
@@ -56,40 +56,30 @@ from lib.studies.real.quality import judge_quality, passes_quality_gate
 from lib.study import Study, declared_pairs, make, means, primary_tests
 
 
-def open_sample(
-    split: Split,
-    profile: Profile,
-    retriever: Retriever,
-    chosen: Mapping[str, float] | None = None,
-    questions: Sequence[Question] | None = None,
-) -> Sample:
-    """One half of the sample with the recorded texts, or some of its questions."""
-    questions = load_real(split) if questions is None else questions
+def open_sample(split: Split, profile: Profile, retriever: Retriever | None = None) -> Sample:
+    """One half of the sample with the recorded texts, searched in the profile's passages."""
+    if retriever is None:
+        encoder = load_encoder(profile.encoder, **profile.encoder_options)
+        retriever = open_retriever(profile, encoder)
+    questions = load_real(split)
     recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
     ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS, HELPFUL)]
     sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
     data = [*files_of(profile.corpora), *sets, *ours]
-    written = written_for(questions, recorded(), retriever)
-    return Sample(questions, written, retriever, data, chosen or {})
+    return Sample(questions, written_for(questions, recorded(), retriever), retriever, data)
 
 
 def make_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """All tables of the real sample by name, but the second encoder's."""
-    encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    retriever = open_retriever(profile, encoder)
-    dev = open_sample("dev", profile, retriever)
+    dev = open_sample("dev", profile)
     tables = make(QUALITY, profile, dev) | make(DEV, profile, dev)
     quality = tables["judge_quality"]
     test = replace(
-        open_sample("test", profile, retriever, choices(tables["real_dev_lambda"])),
+        open_sample("test", profile, dev.retriever),
+        chosen=choices(tables["real_dev_lambda"]),
         verdicts=passes_quality_gate(quality[quality["split"] == "test"]),
     )
     return tables | make(TEST, profile, test)
-
-
-def _open(split: Split, profile: Profile) -> Sample:
-    encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    return open_sample(split, profile, open_retriever(profile, encoder))
 
 
 # dev ----------------------------------------------------------------------------------------------
@@ -187,20 +177,6 @@ def least_differences(
 
 # test ---------------------------------------------------------------------------------------------
 
-LAMBDA_COLUMNS = (
-    "dataset",
-    "form",
-    "mimic",
-    "visibility",
-    "lambda",
-    "metric",
-    "value",
-    "low",
-    "high",
-    "n",
-)
-"""Of ``real_lambda.csv``. ``visibility``: whether who wrote the hypotheses saw the options."""
-
 
 def test_values(sample: Sample) -> pd.DataFrame:
     """Every outcome of every arm, and those of rows without retrieval."""
@@ -264,16 +240,21 @@ def purity_table(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def lambda_rows(table: pd.DataFrame, chosen: Mapping[str, float]) -> pd.DataFrame:
-    """The arms of ``arm_table`` that are contrast at some lambda, in ``LAMBDA_COLUMNS``."""
+    """The arms of ``arm_table`` that are contrast at some lambda, described.
+
+    Columns: dataset, form, mimic, visibility (whether who wrote the hypotheses saw the options),
+    lambda, metric, value, low, high, n.
+    """
     named = added_searches()
     for lam in (0.0, *chosen.values()):
         named |= searches(lam)
     known = {name: about for name, search in named.items() if (about := _described(*search))}
     rows = table[table["arm"].isin(known)]
     about = pd.DataFrame([known[arm] for arm in rows["arm"]], index=rows.index)
-    joined = pd.concat([rows, about], axis=1)[list(LAMBDA_COLUMNS)]
-    keys = ["dataset", "metric", "form", "mimic", "visibility", "lambda"]
-    return joined.sort_values(keys, ignore_index=True)
+    described = ["form", "mimic", "visibility", "lambda"]
+    joined = pd.concat([rows, about], axis=1)
+    joined = joined.sort_values(["dataset", "metric", *described], ignore_index=True)
+    return joined[["dataset", *described, "metric", "value", "low", "high", "n"]]
 
 
 def _described(of: str, spec: SearchSpec | None) -> dict:
@@ -474,25 +455,15 @@ def case_texts(cases: pd.DataFrame, hypotheses: Mapping[str, Expansion]) -> pd.D
 # a second encoder ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TwoEncoders:
-    """BioASQ's questions with the recorded texts, searched in its snippets alone by the encoder of
-    the profile and by another (``retriever``); by name of the encoder."""
-
-    samples: Mapping[str, Sample]
-    retriever: Retriever
-    data: Sequence[str]
-
-
-def encoder_values(both: TwoEncoders) -> pd.DataFrame:
-    """Every outcome of every arm, by ``encoder``.
+def encoder_values(samples: Mapping[str, Sample]) -> pd.DataFrame:
+    """Every outcome of every arm on the samples of several encoders, by ``encoder``.
 
     Lambda is what dev chose with the profile's own encoder: nothing is tuned anew. CSQE and ThinkQE
     are left out: their requests hold what the profile's own encoder found, and nobody wrote for
     what another one finds.
     """
     parts = []
-    for name, sample in both.samples.items():
+    for name, sample in samples.items():
         values = outcomes(sample, {"bioasq": searches(sample.chosen["bioasq"])})
         parts.append(values.assign(encoder=name))
     return pd.concat(parts, ignore_index=True)
@@ -520,23 +491,21 @@ def measure_encoder(profile: Profile, encoder: str) -> dict[str, pd.DataFrame]:
     ``real_<encoder>`` and ``values_real_<encoder>``; ``make figures PROFILE=open ENCODER=mpnet``.
     """
     chosen = choices(read_result("real_dev_lambda", profile.name)[0])
-    questions = [q for q in load_real("test") if q.dataset == "bioasq"]
     samples = {}
     for name in (profile.encoder, encoder):
         retriever = open_retriever(replace(profile, limit=0), load_encoder(name), ("bioasq",))
-        samples[name] = open_sample("test", profile, retriever, chosen, questions)
+        samples[name] = replace(open_sample("test", profile, retriever), chosen=chosen)
     outcome, table = f"values_real_{encoder}", f"real_{encoder}"
     study = Study(
         name=f"real, {encoder}",
         code=CODE,
-        load=lambda _: samples,
-        values={outcome: encoder_values},
+        load=lambda _: samples[encoder],
+        values={outcome: lambda _: encoder_values(samples)},
         tables=(table,),
         follow=lambda _, values: {table: encoder_table(values)},
         test_sets=("bioasq",),
     )
-    searched = samples[encoder]
-    return make(study, profile, TwoEncoders(samples, searched.retriever, searched.data))
+    return make(study, profile, samples[encoder])
 
 
 # the studies --------------------------------------------------------------------------------------
@@ -554,7 +523,7 @@ def quality_table(sample: Sample) -> dict[str, pd.DataFrame]:
 QUALITY = Study(
     name="real quality",
     code=CODE,
-    load=partial(_open, "dev"),
+    load=partial(open_sample, "dev"),
     values={},
     tables=("judge_quality",),
     follow=quality_table,
@@ -563,7 +532,7 @@ QUALITY = Study(
 DEV = Study(
     name="real dev",
     code=CODE,
-    load=partial(_open, "dev"),
+    load=partial(open_sample, "dev"),
     values={"values_real_dev": dev_values},
     tables=("real_dev_lambda", "real_least", "real_dev"),
     follow=dev_tables,
@@ -572,7 +541,7 @@ DEV = Study(
 TEST = Study(
     name="real",
     code=CODE,
-    load=partial(_open, "test"),
+    load=partial(open_sample, "test"),
     values={"values_real": test_values},
     tables=(
         "real_arms",
