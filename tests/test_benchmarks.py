@@ -25,7 +25,6 @@ from lib.benchmarks import (
 )
 from lib.corpora import load_passages
 from lib.data.passages import OPEN_CORPUS
-from lib.datasets import load_bioasq_all, load_bioasq_dev
 from lib.embed import HashEncoder
 from tests.made_study import unit
 from tests.test_entity_masking import names_left
@@ -148,31 +147,6 @@ def test_every_benchmark_keeps_the_contract(name, real):
         if b.names and not name.endswith("-blind"):
             nearest = h_plus_of[b.h_minus["nearest"][i]]
             assert b.mimics[qid] == b.targets[nearest] and nearest != qid
-
-
-@pytest.mark.mirror
-def test_bioasq_has_its_618_questions_and_a_dev_set_of_its_own(real):
-    b = real["bioasq"]
-    questions = {q.qid: q for q in load_bioasq_all()}
-    assert len(b.test) == 618 and len(b.dev) > 1500
-    assert {questions[q].question_type for q in b.test} == {"yesno"}
-    assert b.dev <= {q.qid for q in load_bioasq_dev()}
-    answers, pids = {}, {}
-    for p in load_passages("bioasq"):
-        for qid in p.meta["qids"]:
-            pids.setdefault(qid, set()).add(p.pid)
-    for qid, q in questions.items():
-        answers.setdefault(q.ideal_answer, set()).add(qid)
-    for i, qid in list(enumerate(b.qids))[::37]:
-        q = questions[qid]
-        assert (b.questions[i], b.h_plus[i]) == (q.text, q.ideal_answer)
-        assert b.targets[qid] == pids[qid]
-        for distance in ("nearest", "middle"):
-            others = answers[b.h_minus[distance][i]] - {qid}
-            assert others, "H- is another question's ideal answer"
-            assert distance != "nearest" or b.mimics[qid] in [pids[o] for o in others]
-        assert (qid in b.copied) == (shared_ngrams(q.ideal_answer, q.gold_snippets) > 0)
-    assert 0 < len(b.shared) < len(b.copied) < len(b.qids)
 
 
 @pytest.mark.mirror

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -175,19 +174,6 @@ def test_target_and_mimics_are_struck_from_every_text_of_the_question():
     assert b.counts["h_plus_with_a_name"] == 3
     # 2 places in the first and the second description, 2 in the third; each is shown 5 times.
     assert b.counts["names_struck"] == 5 * (2 + 2 + 2)
-
-
-def test_what_is_left_is_found():
-    named = made_up()
-    b = mask_names(named)
-    assert ("C1", "question", "cystic fibrosis") in names_left(
-        replace(b, questions=("Cystic, fibrosis?", *b.questions[1:])), named
-    )
-    several = (("…", "It is no GOUT."), *b.several[1:])
-    assert names_left(replace(b, several=several), named) == [("C1", "several 1", "Gout")]
-    mimic = b.h_minus | {"nearest": ("In CF.", *b.h_minus["nearest"][1:])}
-    assert names_left(replace(b, h_minus=mimic), named) == [("C1", "H- nearest", "CF")]
-    assert {qid for qid, _, _ in names_left(named, named)} == {"C1", "C2", "C3"}
 
 
 def test_names_that_are_not_known_are_refused():

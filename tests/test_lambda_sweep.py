@@ -586,16 +586,6 @@ def test_the_spectrum_counts_every_passage_of_every_top_k(bench):
                     assert row[name] == round(this.k * want[f"{name}_at_5"])
 
 
-@pytest.mark.parametrize(
-    ("questions", "lam_max", "why"),
-    [("q01", 1.4, "ids in a list"), ([], 1.4, "ids in a list"), (["q99"], 1.4, "no question")]
-    + [(["q01"], 0, "lam_max must be above 0")],
-)
-def test_a_spectrum_of_what_there_is_not_is_refused(bench, questions, lam_max, why):
-    with pytest.raises(ValueError, match=why):
-        sweep.spectrum_table(bench, questions, lam_max)
-
-
 def test_one_question_is_shown_as_it_is_retrieved_and_how_far_its_query_turns(bench):
     b, qid = bench.benchmark, QIDS[4]
     table = sweep.top_table(bench, qid, [0.0, 0.4])
@@ -610,14 +600,3 @@ def test_one_question_is_shown_as_it_is_retrieved_and_how_far_its_query_turns(be
     turned_by = np.degrees(np.arccos(np.sum(unit(plus - 0.4 * minus) * plus, axis=1)))
     assert pairs["turn at 0.4"].to_numpy() == pytest.approx(turned_by, abs=0.05)
     assert pairs["c"].to_numpy() == pytest.approx(np.sum(plus * minus, axis=1), abs=1e-5)
-
-
-def test_curves_are_chosen_and_told_in_three_rows(results):
-    curves = results["curves"]
-    wanted = {"a": "chr+middle", "b": "chr", "c": "nobody", "d": ("chr", "hardest tenth")}
-    table = sweep.curves_of(curves, wanted)
-    assert table["label"].tolist() == ["a"] * 3 + ["b"] * 3 + ["d"] * 3
-    plain = table[table["label"] == "b"].set_index("lambda")
-    told = sweep.story_rows(curves)
-    assert told["lambda"].tolist() == [0.0, plain["p_at_5"].idxmax(), 1.0]
-    assert told["p_at_5"].tolist() == [plain["p_at_5"][x] for x in told["lambda"]]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -218,42 +219,25 @@ def halves(question: Question) -> tuple[str, str]:
     return question.text[:middle].rstrip(), question.text[middle:]
 
 
-def _h_plus_calls(written: Mapping[str, Expansion]) -> Iterator[Call]:
-    for question in in_full(load_real("test")):
-        h_plus = written[question.qid].trace["H_plus"]
-        yield question.qid, lambda llm, q=question, text=h_plus: read_hypothesis(q, text, llm)
-
-
-def _mimic_calls(written: Mapping[str, Expansion]) -> Iterator[Call]:
-    for question in _exams():
-        trace = written[question.qid].trace
-        pair = trace["H_plus"], trace["H_minus"]
-        yield question.qid, lambda llm, q=question, pair=pair: grade_mimic(q, *pair, llm)
-
-
-def _memory_calls(written: Mapping[str, Expansion]) -> Iterator[Call]:
-    for question in _exams():
-        if halves(question)[1]:
-            yield question.qid, lambda llm, q=question: complete_stem(q, llm)
-
-
-def _exams() -> list[Question]:
-    return [question for question in load_real("test") if question.dataset in EXAMS]
-
-
-PROBES: Mapping[str, Callable[[Mapping[str, Expansion]], Iterable[Call]]] = {
-    "hplus-reading": _h_plus_calls,
-    "mimics": _mimic_calls,
-    "memory": _memory_calls,
+PROBES: Mapping[str, Callable[[Question, Mapping, ChatModel], object]] = {
+    "hplus-reading": lambda q, trace, llm: read_hypothesis(q, trace["H_plus"], llm),
+    "mimics": lambda q, trace, llm: grade_mimic(q, trace["H_plus"], trace["H_minus"], llm),
+    "memory": lambda q, trace, llm: complete_stem(q, llm),
 }
-"""Every probe by the name of its recording; each takes the written hypotheses by question id."""
+"""Every probe by the name of its recording: what is asked about a question, given the trace of its
+written hypotheses."""
 
 
 def probe_calls(name: str, written: Mapping[str, Expansion]) -> Iterator[Call]:
-    """What a probe asks about each question of the test half."""
-    for qid, ask in PROBES[name](written):
-        with tag(method=name, qid=qid):
-            yield qid, ask
+    """What a probe asks about each question of the test half; only H+ is read on BioASQ too."""
+    for question in in_full(load_real("test")):
+        if name != "hplus-reading" and question.dataset not in EXAMS:
+            continue
+        if name == "memory" and not halves(question)[1]:
+            continue
+        trace = written[question.qid].trace
+        with tag(method=name, qid=question.qid):
+            yield question.qid, partial(PROBES[name], question, trace)
 
 
 def options_read(written: Mapping[str, Expansion], llm: ChatModel) -> dict[str, str]:
