@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lib.benchmarks import Benchmark
+    from lib.benchmarks.base import Benchmark
     from lib.embed import Encoder
     from lib.profiles import Profile
 

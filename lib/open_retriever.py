@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lib import limit, run_files
 from lib.base.paths import DATA
 from lib.base.provenance import code_hash, data_hash
-from lib.benchmarks import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.judgments import JUDGMENTS
 from lib.data.store import PassageStore
 from lib.embed import Encoder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
-from lib.benchmarks import ngrams
+from lib.benchmarks.base import ngrams
 from lib.studies.evidence.records import HEADINGS
 
 FOLDER = DATA / "evidence-mini"

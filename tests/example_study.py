@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lib.benchmarks import Benchmark, load_benchmark
+from lib.benchmarks import load_benchmark
+from lib.benchmarks.base import Benchmark
 from lib.embed import load_encoder
 from lib.open_retriever import retriever_for
 from lib.plots.primitives import plot_curves

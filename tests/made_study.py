@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.benchmarks import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.run import Retriever

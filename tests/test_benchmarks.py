@@ -12,17 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.base.provenance import code_hash, data_hash
-from lib.benchmarks import (
-    Benchmark,
-    benchmark_makers,
-    ddx_real,
-    load_benchmark,
-    name_words,
-    neighbour_ranks,
-    ngrams,
-    pick,
-    shared_ngrams,
-)
+from lib.benchmarks import benchmark_makers, ddx_real, load_benchmark
+from lib.benchmarks.base import Benchmark, name_words, neighbour_ranks, ngrams, pick, shared_ngrams
 from lib.corpora import load_passages
 from lib.data.passages import OPEN_CORPUS
 from lib.embed import HashEncoder

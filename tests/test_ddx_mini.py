@@ -13,7 +13,8 @@ import pytest
 
 from lib.base import paths
 from lib.base.files import sha256_file
-from lib.benchmarks import ddx_mini, load_benchmark, shared_ngrams
+from lib.benchmarks import ddx_mini, load_benchmark
+from lib.benchmarks.base import shared_ngrams
 from lib.benchmarks.ddx_mini import FILES, known_errors, read
 from lib.datasets import load_questions
 from lib.embed import load_encoder

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.benchmarks import Benchmark, name_words
+from lib.benchmarks.base import Benchmark, name_words
 from lib.benchmarks.entity_masking import GENERIC, mask_names, strike
 
 CUSHING = "People with … are ill, … said."

@@ -33,6 +33,7 @@ from lib.studies.lambda_sweep.arms import (
     name_of,
     rules,
 )
+from lib.studies.lambda_sweep.qa_eval import read_benchmark
 from lib.studies.lambda_sweep.study import (
     Benchmarks,
     Sweep,
@@ -499,7 +500,7 @@ def test_without_dev_questions_nothing_is_chosen_unless_on_another_set(newcomer)
     assert found["choices"].empty and len(found["claims"]) > 10
     assert found["curves"]["n"].max() == len(bare.qids)
     with pytest.raises(ValueError, match="newcomer cannot be read: no dev questions"):
-        newcomer(lambda encoder: bare).reading("newcomer")
+        read_benchmark(newcomer(lambda encoder: bare), "newcomer")
     opened = newcomer(lambda encoder: replace(bare, chosen_on="known"))
     found, known = opened.results("newcomer"), opened.results("known")
     assert found["choices"]["arm"].tolist() == known["choices"]["arm"].tolist()

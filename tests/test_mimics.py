@@ -14,7 +14,8 @@ from scipy import stats
 
 from lib.base import paths
 from lib.base.files import read_manifest
-from lib.benchmarks import ddx_mini, shared_ngrams
+from lib.benchmarks import ddx_mini
+from lib.benchmarks.base import shared_ngrams
 from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.llm.chat import ScriptedChat

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from lib.base import provenance
-from lib.benchmarks import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder

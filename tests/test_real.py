@@ -20,7 +20,6 @@ from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from lib.studies.real import SHOWN
 from lib.studies.real.arms import (
     EXAM_DRAWS,
     JUDGED_P,
@@ -44,6 +43,7 @@ from lib.studies.real.expansions import (
 from lib.studies.real.study import (
     CASES,
     COMPARED,
+    SHOWN,
     SUBGROUP_METRICS,
     arm_table,
     case_counts,

@@ -21,7 +21,8 @@ import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.benchmarks import Benchmark, load_benchmark
+from lib.benchmarks import load_benchmark
+from lib.benchmarks.base import Benchmark
 from lib.corpora import load_passages
 from lib.cost import needs
 from lib.cost.ledger import recorded

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib.benchmarks import Benchmark, neighbour_ranks
+from lib.benchmarks.base import Benchmark, neighbour_ranks
 from lib.corpora import load_passages
 from lib.datasets import load_questions
 from lib.embed import load_encoder

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lib.benchmarks import Benchmark, neighbour_ranks, pick, shared_ngrams
+from lib.benchmarks.base import Benchmark, neighbour_ranks, pick, shared_ngrams
 from lib.corpora import load_passages
 from lib.data.passages import CORPORA
 from lib.datasets import load_bioasq_all, load_bioasq_dev

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from lib.base import paths
 from lib.base.files import read_jsonl
-from lib.benchmarks import Benchmark
+from lib.benchmarks.base import Benchmark
 
 FILES = ("passages", "questions", "hypotheses", "expansions", "qrels")
 """What was frozen before the first retrieval run."""

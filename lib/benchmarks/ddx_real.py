@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from lib.benchmarks import Benchmark, name_words, neighbour_ranks, pick, shared_ngrams
+from lib.benchmarks.base import Benchmark, name_words, neighbour_ranks, pick, shared_ngrams
 from lib.corpora import load_passages
 from lib.data.passages import CORPORA, OPEN_CORPUS, Passage
 from lib.search.vectors import encode_small

@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
-from lib.benchmarks import Benchmark, name_words
+from lib.benchmarks.base import Benchmark, name_words
 
 STRUCK = "…"
 """What stands where a name was."""

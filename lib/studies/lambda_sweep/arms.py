@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lib.benchmarks import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.query_spec import DRAWS, Hypotheses, SearchSpec
 from lib.run import Retriever
 from lib.search.adaptive import (

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lib.benchmarks import Benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.methods import standard
@@ -28,7 +28,7 @@ from lib.readers import EvidenceReader
 from lib.run import Retriever, execute, expand_all
 from lib.stats import long_values, mean_interval, measure
 from lib.studies.lambda_sweep.arms import H_PLUS, RANDOM, OpenBenchmark
-from lib.studies.lambda_sweep.study import CODE, exchanged
+from lib.studies.lambda_sweep.study import CODE, Benchmarks, dev_choice, exchanged
 from lib.studies.naming import named_option
 from lib.study import Arm, Found, Study, make, search_arm
 
@@ -226,6 +226,14 @@ def _by_found(table: pd.DataFrame, right: pd.Series) -> dict[str, float]:
         "accuracy_not_found": right[~found].mean() if (~found).any() else np.nan,
         "n_not_found": int((~found).sum()),
     }
+
+
+def read_benchmark(benchmarks: Benchmarks, name: str) -> dict[str, pd.DataFrame]:
+    """What the reader makes of a benchmark's diseases, at the lambdas that its dev chose."""
+    # Options have names, also where the texts have none.
+    named = benchmarks.study(name.removesuffix("-blind")).benchmark
+    dev = dev_choice(benchmarks.sweep(name), benchmarks.results(name)["values"])
+    return reading_results(benchmarks.study(name), benchmarks.profile, dev, named)
 
 
 def reading_results(

@@ -16,7 +16,8 @@ import pandas as pd
 from lib.base.parameters import check_lam, check_number, refuse_unknown
 from lib.base.provenance import code_hash, data_hash
 from lib.base.rows import Unfinished
-from lib.benchmarks import Benchmark, load_benchmark
+from lib.benchmarks import load_benchmark
+from lib.benchmarks.base import Benchmark
 from lib.data.looks import note_look
 from lib.embed import Encoder
 from lib.limit import limited
@@ -324,15 +325,6 @@ class Benchmarks:
             kinds = ("values", "questions", "choices", "curves", "claims")
             self._results[name] = dict(zip(kinds, made.values(), strict=True))
         return self._results[name]
-
-    def reading(self, name: str) -> dict[str, pd.DataFrame]:
-        """What the reader without an LLM makes of a benchmark's diseases."""
-        from lib.studies.lambda_sweep.qa_eval import reading_results
-
-        # Options have names, also where the texts have none.
-        named = self.study(name.removesuffix("-blind")).benchmark
-        dev = dev_choice(self.sweep(name), self.results(name)["values"])
-        return reading_results(self.study(name), self.profile, dev, named)
 
 
 # tables -------------------------------------------------------------------------------------------

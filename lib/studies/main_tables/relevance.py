@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lib.benchmarks import Benchmark, load_benchmark
+from lib.benchmarks import load_benchmark
+from lib.benchmarks.base import Benchmark
 from lib.corpora import load_passages
 from lib.data.store import PassageStore
 from lib.embed import Encoder

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from lib.benchmarks import shared_ngrams
+from lib.benchmarks.base import shared_ngrams
 from lib.datasets import Question
 from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion, question_alone

@@ -33,9 +33,6 @@ TABLES = (
 )
 """What notebook 13 shows."""
 
-SHOWN = ("hplus", "chr@0.4", "chr@1", "hyde")
-"""The arms whose passages are shown of a single question."""
-
 
 def real_tables(profile: Profile) -> dict[str, pd.DataFrame]:
     """All tables of the real sample by name (``TABLES``).

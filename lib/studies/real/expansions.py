@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.paths import RECORDINGS
-from lib.benchmarks import shared_ngrams
+from lib.benchmarks.base import shared_ngrams
 from lib.datasets import EXAMS, Question, in_full, load_real
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt

@@ -29,7 +29,6 @@ from lib.report import pivot
 from lib.run import Retriever
 from lib.search.contrast import rotation
 from lib.stats import Pair, claims, ratio_interval, resampled_sums
-from lib.studies.real import SHOWN
 from lib.studies.real.arms import (
     EXAM_DRAWS,
     LAMBDAS,
@@ -390,6 +389,10 @@ CASES: Mapping[str, tuple[tuple[str, str, float], ...]] = {
 }
 """What must be true of a question to be a case of the kind: arm, metric, value. The last one is the
 kind of the paper's Table 5."""
+
+
+SHOWN = ("hplus", "chr@0.4", "chr@1", "hyde")
+"""The arms whose passages are shown of a single question."""
 
 
 def fitting(values: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from lib.base.files import sha256_bytes
-from lib.benchmarks import Benchmark, ddx_real, name_words
+from lib.benchmarks import ddx_real
+from lib.benchmarks.base import Benchmark, name_words
 from lib.corpora import load_passages
 from lib.data.passages import Passage
 from lib.embed import HashEncoder
@@ -32,7 +33,7 @@ LEAST_WORDS = 40
 class Tested:
     """The diseases that benchmarks test: their concepts (UMLS CUIs), names and passages.
 
-    A name is the words that ``lib.benchmarks.name_words`` makes of it.
+    A name is the words that ``lib.benchmarks.base.name_words`` makes of it.
     """
 
     cuis: frozenset[str]
