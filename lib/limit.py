@@ -15,13 +15,12 @@ that a smaller one has. Results go to a folder of their own, ``<profile>-<n>``, 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from lib.benchmarks import load_benchmark
-from lib.benchmarks.base import Benchmark
-from lib.data.judgments import read_judgments
-from lib.datasets import few, question_sets
-from lib.embed import Encoder
-from lib.profiles import Profile
+if TYPE_CHECKING:
+    from lib.benchmarks.base import Benchmark
+    from lib.embed import Encoder
+    from lib.profiles import Profile
 
 PASSAGES = 100
 """Passages of each corpus for each question."""
@@ -32,6 +31,8 @@ LABELLED_IN = {"ddx-mini": "ddx-mini", "bioasq": "bioasq", "real": "bioasq"}
 
 def limited(benchmark: Benchmark, n: int) -> Benchmark:
     """The benchmark with ``n`` test and ``n`` dev questions, all of them if n is 0."""
+    from lib.datasets import few
+
     if not n:
         return benchmark
     chosen = {*few(benchmark.test, n), *few(benchmark.dev, n)}
@@ -53,6 +54,10 @@ def limited(benchmark: Benchmark, n: int) -> Benchmark:
 
 def labelled(profile: Profile, encoder: Encoder) -> frozenset[str]:
     """Ids of all passages with a label for a question that a limited profile asks."""
+    from lib.benchmarks import load_benchmark
+    from lib.data.judgments import read_judgments
+    from lib.datasets import question_sets
+
     asked = {
         question.qid
         for questions in question_sets(profile.questions, profile.per_set).values()

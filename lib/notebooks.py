@@ -134,14 +134,23 @@ def measure_benchmarks(profile: str, parameters: dict) -> None:
     """
     from lib.embed import load_encoder
     from lib.profiles import load_profile
-    from lib.studies.lambda_sweep.benchmarks import Benchmarks
+    from lib.studies.lambda_sweep.study import Benchmarks
 
     p = load_profile(profile, **parameters)
     encoder = load_encoder(p.encoder, **p.encoder_options)
-    benchmarks = Benchmarks(p, encoder, progress=True)
+    benchmarks = Benchmarks(p, encoder)
     for name in p.benchmarks:
         print(f"lambda study: {name}", file=sys.stderr, flush=True)
         benchmarks.results(name)
+
+
+def measure_encoder(profile: str, encoder: str) -> None:
+    """The real sample's texts on BioASQ's snippets with another encoder; notebook 13 shows it."""
+    from lib.profiles import load_profile
+    from lib.studies.real import study
+
+    print(f"second encoder: {encoder}, on BioASQ's snippets", file=sys.stderr, flush=True)
+    study.measure_encoder(load_profile(profile), encoder)
 
 
 def run_all(
@@ -156,7 +165,7 @@ def run_all(
     from lib import study
     from lib.embed import load_encoder
     from lib.profiles import load_profile
-    from lib.studies.real import second_encoder
+    from lib.studies.real import study as real
 
     if encoder:
         load_encoder(encoder)  # one that there is not is refused before anything is measured
@@ -164,7 +173,7 @@ def run_all(
     measure_benchmarks(profile, parameters)
     if encoder:
         print(f"second encoder: {encoder}, on BioASQ's snippets", file=sys.stderr, flush=True)
-        second_encoder.measure_encoder(load_profile(profile), encoder)
+        real.measure_encoder(load_profile(profile), encoder)
     made = load_profile(profile, **parameters).name
     build = paths.ROOT / "build" / "notebooks" / made
     for name in ORDER:

@@ -220,6 +220,11 @@ def sign_flip_p(steps: np.ndarray) -> float:
     return min(1.0, 2 * float(tail))
 
 
+def mcnemar_p(wins: int, losses: int) -> float:
+    """Exact two-sided p of McNemar's test: could a fair coin have split wins and losses so?"""
+    return sign_flip_p(np.repeat([1, -1], [wins, losses]))
+
+
 def _flipped_p(difference: np.ndarray, resamples: int, seed: int) -> float:
     """Two-sided p of mean(difference) when each one's sign is a coin's."""
     from scipy.stats import permutation_test
@@ -238,24 +243,6 @@ def _flipped_p(difference: np.ndarray, resamples: int, seed: int) -> float:
         rng=np.random.default_rng(seed),
     )
     return float(found.pvalue)
-
-
-def exact_mcnemar(a: np.ndarray, b: np.ndarray) -> float:
-    """Exact two-sided McNemar p of two bool series over the same questions, in the same order.
-
-    1 where they never differ; NaN without any question.
-    """
-    a, b = np.asarray(a, bool), np.asarray(b, bool)
-    if not len(a):
-        return float("nan")
-    return mcnemar_p(int((a & ~b).sum()), int((~a & b).sum()))
-
-
-def mcnemar_p(wins: int, losses: int) -> float:
-    """Exact two-sided p of McNemar's test: could a fair coin have split wins and losses so?"""
-    from scipy.stats import binom
-
-    return min(1.0, 2 * float(binom.cdf(min(wins, losses), wins + losses, 0.5)))
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

@@ -24,6 +24,7 @@ from lib.data.looks import note_look
 from lib.limit import makes_real, not_run
 from lib.methods.base import Request
 from lib.profiles import Profile
+from lib.query_spec import SearchSpec
 from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, long_values, mean_interval
 
@@ -45,6 +46,8 @@ class Arm:
     name: str
     request: Callable[[str, int], Request | None]
     draws: int = 1
+    spec: SearchSpec | None = None
+    """How hypotheses are searched, where that is what the arms of a study differ in."""
 
 
 def search_arm(arm: Arm, qids: Iterable[str], retriever: Retriever, depth: int) -> list[Found]:

@@ -18,7 +18,7 @@ from lib import notebooks, plots
 from lib.base import paths
 from lib.cost.ledger import recorded
 from lib.profiles import load_profile
-from lib.studies.lambda_sweep import benchmarks, corruption, views  # noqa: F401
+from lib.studies.lambda_sweep import study  # noqa: F401
 from lib.studies.main_tables import experiment, tables  # noqa: F401
 from tests.rehearsal import run as rehearsal
 from tests.student import only_the_table

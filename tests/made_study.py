@@ -1,4 +1,4 @@
-"""A lambda study whose geometry is known: what contrast does to it can be worked out by hand."""
+"""A benchmark whose geometry is known: what contrast does to it can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from lib.data.store import PassageStore
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from lib.studies.lambda_sweep.study import Study, open_study
+from lib.studies.lambda_sweep.arms import OpenBenchmark
+from lib.studies.lambda_sweep.study import open_benchmark
 
 N, DEV, DIM = 24, 8, 48
 QIDS = tuple(f"q{i:02d}" for i in range(N))
@@ -38,7 +39,7 @@ def unit(x: np.ndarray) -> np.ndarray:
     return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
 
 
-def made(folder: Path, seed: int = 0, k: int = 5) -> Study:
+def made(folder: Path, seed: int = 0, k: int = 5) -> OpenBenchmark:
     """Five targets near h+, five mimic passages between h+ and h-, and 150 of anything.
 
     cos(h+, h-) is about 0.5, a little more from question to question, and a mimic passage is nearer
@@ -100,17 +101,17 @@ def made(folder: Path, seed: int = 0, k: int = 5) -> Study:
     store = PassageStore.build(folder / f"made-{seed}.sqlite", passages)
     vectors |= {told[pid]: documents[pid] for pid in names}
     bm25 = BM25Index.build([told[pid] for pid in names], names)
-    return open_study(benchmark, Retriever(index, Given(vectors, seed), store, bm25), k)
+    return open_benchmark(benchmark, Retriever(index, Given(vectors, seed), store, bm25), k)
 
 
-def vectors_of(study: Study, texts: Sequence[str]) -> np.ndarray:
+def vectors_of(bench: OpenBenchmark, texts: Sequence[str]) -> np.ndarray:
     """Vectors of these texts, (n, d), float64."""
-    return study.retriever.encoder.encode(texts).astype(np.float64)
+    return bench.retriever.encoder.encode(texts).astype(np.float64)
 
 
-def relabelled(study: Study, qids) -> Study:
+def relabelled(bench: OpenBenchmark, qids) -> OpenBenchmark:
     """The same searches, with targets and mimic passages exchanged for some questions."""
-    b, chosen = study.benchmark, set(qids)
+    b, chosen = bench.benchmark, set(qids)
     targets = {q: b.mimics[q] if q in chosen else b.targets[q] for q in b.qids}
     mimics = {q: b.targets[q] if q in chosen else b.mimics[q] for q in b.qids}
-    return replace(study, benchmark=replace(b, targets=targets, mimics=mimics))
+    return replace(bench, benchmark=replace(b, targets=targets, mimics=mimics))

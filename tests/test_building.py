@@ -18,7 +18,7 @@ from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import Recorder
 from lib.run import Retriever
 from lib.search.index import DenseIndex
-from lib.studies.real.texts import WRITER
+from lib.studies.real.expansions import WRITER
 from lib.studies.slhyde import building, tasks
 from lib.studies.slhyde import building_study as study
 from lib.studies.slhyde.building import (

@@ -682,12 +682,12 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
     from lib.index_build import build_index, corpus_store
     from lib.query_spec import SearchSpec
     from lib.run import Retriever
-    from lib.studies.lambda_sweep.arms import Arm
-    from lib.studies.lambda_sweep.study import found_by, open_study
+    from lib.studies.lambda_sweep.study import open_benchmark
+    from lib.study import search_arm
 
     store = corpus_store(["ddx-mini"])
     index = build_index(store, ENCODER, progress=False)
-    study = open_study(load_benchmark("ddx-mini"), Retriever(index, ENCODER, store))
+    study = open_benchmark(load_benchmark("ddx-mini"), Retriever(index, ENCODER, store))
     values = retrieved.mimic_values(study, store, ByWords(), 0.4, k=3)
     table = retrieved.mimics_table(values.sample(frac=1, random_state=0), "ddx-mini", 0.4)
     assert not {"p", "p_holm"} & set(table)
@@ -695,7 +695,7 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
     assert set(table["measure"]) == {"cnt", "excess"} and table["against"].nunique() == 3
 
     def mean_of_pairs(spec: SearchSpec, draw: int = 0) -> float:
-        found = found_by(study, Arm(spec), study.benchmark.test, depth=3, draw=draw)
+        found = search_arm(study.arm(spec), study.benchmark.test, study.retriever, 3)[draw]
         means = []
         for pids in found.values():
             texts = [passage.text for passage in store.get_many(pids)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -10,10 +9,10 @@ from lib.datasets import Question
 from lib.studies.real import quality
 from lib.studies.real.quality import (
     agreement,
+    control_errors,
     helpful_passages,
-    is_instrument,
     known_truth,
-    planted_errors,
+    passes_quality_gate,
 )
 from tools.judging import _EVERY, _read_again, control_items
 
@@ -44,10 +43,6 @@ def two_passes(says_again) -> list[dict]:
 def kappa_of(rows: list[dict], label: str = "supports") -> float:
     table = agreement(rows, QUESTIONS)
     return table.set_index(["check", "label"])["value"]["kappa of first and second pass", label]
-
-
-def test_a_judge_who_says_the_same_again_has_kappa_1():
-    assert kappa_of(two_passes(lambda said, i: said)) == pytest.approx(1.0)
 
 
 def test_kappa_is_that_of_all_items_although_silent_ones_are_sampled():
@@ -91,18 +86,7 @@ def test_whether_labels_are_complete_is_asked_of_what_experts_gave_and_of_the_re
     assert table.loc["bioasq: other passages", "value"] == pytest.approx(1 / 3)
 
 
-def test_a_judge_who_guesses_has_kappa_near_0():
-    drawn = np.random.default_rng(0)
-    rows = [
-        row(qid, f"p{i}", judge, "".join(x for x in "ABCD" if drawn.random() < 0.3), 3)
-        for qid in QUESTIONS
-        for i in range(20)
-        for judge in ("first", "second")
-    ]
-    assert abs(kappa_of(rows)) < 0.1
-
-
-def planted():
+def made_items():
     pool = {f"p{i}": f"text {i}" for i in range(9)}
     made = []
     for place, question in enumerate(QUESTIONS.values()):
@@ -110,37 +94,34 @@ def planted():
     return made
 
 
-def labels_of(plants, faults=()) -> list[dict]:
-    """What a careful judge says, but for the kinds in ``faults``, where he does the contrary."""
+def labels_of(items, fault: str = "") -> list[dict]:
+    """What a careful judge says, but for one kind, where he does the contrary."""
     rows = [
         row(qid, f"p{i}", "first", "A" if i == 3 else "") for qid in QUESTIONS for i in range(9)
     ]
-    for plant in plants:
-        said = plant.supports or ("A" if plant.like == "p3" else "")
-        if plant.kind in faults:
-            said = "" if said else "B"
-        rows.append(row(plant.qid, plant.item, "first", said, 3))
+    for item in items:
+        supported = item.supports or ("A" if item.like == "p3" else "")
+        if item.kind == fault:
+            supported = "" if supported else "B"
+        rows.append(row(item.qid, item.item, "first", supported, 3))
     return rows
 
 
-def test_every_kind_is_planted_and_a_careful_judge_makes_no_error():
-    plants = planted()
-    assert {plant.kind for plant in plants} == set(_EVERY)
-    assert planted_errors(labels_of(plants), plants)["value"].eq(0).all()
-
-
-@pytest.mark.parametrize("kind", list(_EVERY))
-def test_a_fault_shows_in_its_own_kind(kind):
-    plants = planted()
-    table = planted_errors(labels_of(plants, {kind}), plants).set_index("check")["value"]
-    assert table.pop(f"planted: {kind}") == 1 and 0 < table.pop("planted: all planted items") < 1
+@pytest.mark.parametrize("kind", ["", *_EVERY])
+def test_a_fault_shows_in_its_own_kind_of_control_item(kind):
+    items = made_items()
+    assert {item.kind for item in items} == set(_EVERY)
+    table = control_errors(labels_of(items, kind), items).set_index("check")["value"]
+    if kind:
+        assert table.pop(f"planted: {kind}") == 1
+        assert 0 < table.pop("planted: all planted items") < 1
     assert table.eq(0).all()
 
 
-def test_an_unjudged_plant_is_an_error():
-    plants = planted()
-    rows = [one | {"on_topic": None} for one in labels_of(plants)]
-    assert planted_errors(rows, plants)["value"].eq(1).all()
+def test_an_unjudged_control_item_is_an_error():
+    items = made_items()
+    rows = [one | {"on_topic": None} for one in labels_of(items)]
+    assert control_errors(rows, items)["value"].eq(1).all()
 
 
 def test_known_truth_tells_sensitivity_and_specificity():
@@ -153,15 +134,15 @@ def test_known_truth_tells_sensitivity_and_specificity():
     assert table["medqa: expert", "supports wrong"] == 0.5
 
 
-def test_the_instrument_is_refused_for_kappa_and_for_either_kind_of_error():
-    def made(kappa=0.7, planted=0.01, counterfactual=0.03):
-        rows = [
-            ("kappa of first and second pass", "supports", kappa),
-            ("planted: all planted items", "error", planted),
-            ("planted: counterfactual", "error", counterfactual),
-        ]
-        return pd.DataFrame(rows, columns=["check", "label", "value"])
-
-    assert is_instrument(made())
-    for fault in ({"kappa": 0.59}, {"planted": 0.06}, {"counterfactual": 0.06}):
-        assert not is_instrument(made(**fault))
+@pytest.mark.parametrize(
+    ("kappa", "planted", "counterfactual", "passes"),
+    [(0.7, 0.01, 0.03, True), (0.59, 0.01, 0.03, False), (0.7, 0.06, 0.03, False)]
+    + [(0.7, 0.01, 0.06, False)],
+)
+def test_verdicts_need_kappa_and_few_errors_of_either_kind(kappa, planted, counterfactual, passes):
+    rows = [
+        ("kappa of first and second pass", "supports", kappa),
+        ("planted: all planted items", "error", planted),
+        ("planted: counterfactual", "error", counterfactual),
+    ]
+    assert passes_quality_gate(pd.DataFrame(rows, columns=["check", "label", "value"])) is passes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import nbformat
@@ -18,10 +17,9 @@ from lib.embed import HashEncoder
 from lib.limit import PASSAGES, labelled, limited, makes_real
 from lib.open_retriever import store_of
 from lib.profiles import load_profile
-from lib.studies.lambda_sweep import tables as lam_tables
-from lib.studies.lambda_sweep.study import open_study
+from lib.studies.lambda_sweep.study import open_benchmark
 from lib.studies.rag2 import results as rag2_results
-from lib.studies.real.results import real_tables
+from lib.studies.real import real_tables
 from lib.studies.slhyde import study as slhyde
 from tests.made_study import made
 
@@ -69,7 +67,7 @@ def test_fewer_passages_by_hash_and_every_labelled_one(own_folders):
 
 def test_few_questions_have_the_strangers_of_the_whole_set(own_folders):
     whole = made(own_folders)
-    some = open_study(whole.benchmark, whole.retriever, limit=1)
+    some = open_benchmark(whole.benchmark, whole.retriever, limit=1)
     assert len(some.benchmark.test) == len(some.benchmark.dev) == 1
     for qid in some.benchmark.qids:
         strangers = whole.hypotheses[qid].of("mimic", "stranger")
@@ -89,7 +87,7 @@ def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch,
 
     monkeypatch.setattr(rag2_results, "read_result", read_result)
     monkeypatch.setattr(study, "read_result", read_result)
-    monkeypatch.setattr("lib.studies.real.results.read_result", read_result)
+    monkeypatch.setattr("lib.studies.real.read_result", read_result)
     few_of_open = load_profile("open", limit=5)
     for show in (rag2_results.rag2_tables, partial(study.run, slhyde.STUDY), real_tables):
         show(few_of_open)
@@ -101,36 +99,7 @@ def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch,
     assert makes_real(load_profile("open")) and not makes_real(few_of_open)
 
 
-# the lambda study goes on ------------------------------------------------------------------------
-
-
-def test_the_lambda_study_goes_on_where_it_stopped(own_folders, monkeypatch):
-    study, profile = made(own_folders), replace(mini(0), lambdas=(0.0, 0.4, 1.0))
-    measured, asked = lam_tables.measured, []
-
-    def stops(after: int):
-        def one(study, arm, *rest):
-            if len(asked) == after:
-                raise KeyboardInterrupt
-            asked.append(arm.name)
-            return measured(study, arm, *rest)
-
-        return one
-
-    monkeypatch.setattr(lam_tables, "measured", stops(10**6))
-    whole = lam_tables.values_table(study, profile.lambdas)
-    each_once = asked.copy()
-    asked.clear()
-    monkeypatch.setattr(lam_tables, "measured", stops(7))
-    with pytest.raises(KeyboardInterrupt):
-        lam_tables.study_results(study, profile)
-    (kept,) = paths.cache("unfinished").iterdir()
-    kept.write_bytes(kept.read_bytes() + b'["torn", [["chr@0.4", "q0')  # as a kill leaves it
-    monkeypatch.setattr(lam_tables, "measured", stops(10**6))
-    values = lam_tables.study_results(study, profile)["values"]
-    assert asked == each_once
-    pd.testing.assert_frame_equal(values, whole.round(3), check_dtype=False)
-    assert not list(paths.cache("unfinished").iterdir())
+# a long study goes on ---------------------------------------------------------------------------
 
 
 def test_pieces_are_made_once_and_belong_to_their_settings(own_folders):

@@ -46,16 +46,15 @@ def test_every_module_that_opens_test_labels_notes_it():
 def test_the_ledger_is_whole():
     looks = read_looks()
     assert looks["look"].tolist() == list(range(1, len(looks) + 1))
-    needed = looks.drop(columns=["hash"])
-    assert (needed.astype(str) != "").all(axis=None)
+    assert (looks.drop(columns=["hash"]).astype(str) != "").all(axis=None)
     assert set(benchmark_makers()) <= set(looks["test_set"])
     hashes = looks.loc[looks["hash"] != "", "hash"]
     assert hashes.is_unique
     by_code = looks["entered"] == "by the code"
     assert (looks.loc[by_code, "hash"] != "").all()
     for name in primary_tests():
-        own = looks[looks["test_set"] == name]
-        assert own["declared_beforehand"].head(1).str.startswith("yes").all()
+        first = looks[looks["test_set"] == name].head(1)
+        assert first["declared_beforehand"].str.startswith("yes").all()
 
 
 @pytest.fixture

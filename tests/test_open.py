@@ -9,36 +9,22 @@ import pandas as pd
 import pytest
 
 from lib.base import paths
-from lib.base.provenance import differences, read_result
 from lib.embed import load_encoder
-from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.query_spec import SearchSpec
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
 from lib.studies.judged.study import by_all, studies_of
-from lib.studies.lambda_sweep.arms import QUESTION, Arm
-from lib.studies.lambda_sweep.benchmarks import Benchmarks
-from lib.studies.lambda_sweep.study import measured
+from lib.studies.lambda_sweep.arms import QUESTION
+from lib.studies.lambda_sweep.study import Benchmarks, measured
 from lib.studies.main_tables.experiment import open_experiment
 from lib.studies.main_tables.tables import table1
 from lib.studies.nli.labelled import quality_table, quality_values
 from lib.studies.nli.models import load_backend
-from lib.studies.real.results import TABLES as TABLES_OF_REAL
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]
 
 INDEPENDENT = {0.0: 0.578, 0.2: 0.580, 0.6: 0.544, 1.0: 0.391, 1.4: 0.181}
 """P@5 on BioASQ with the nearest question's ideal answer as H-, measured by another program."""
-
-STUDIES = load_profile("open").benchmarks
-TABLES = {
-    "values": "values_{}",
-    "questions": "questions_{}",
-    "choices": "choices_{}",
-    "curves": "{}_lambda",
-    "claims": "claims_{}",
-}
-"""Under which name each table of a study is committed."""
 
 
 @pytest.fixture(scope="module")
@@ -54,31 +40,15 @@ def test_bioasq_agrees_with_the_independent_figures(benchmarks):
     study = benchmarks.study("bioasq")
     tested = study.benchmark.test
     assert len(tested) == 618
-    alone = measured(study, QUESTION, tested)
+    alone = measured(study, study.arm(QUESTION), tested)
     assert alone["p_at_5"].mean() == pytest.approx(0.570, abs=0.005)
     assert alone["hit_at_5"].mean() == pytest.approx(0.921, abs=0.005)
     for lam, expected in INDEPENDENT.items():
-        here = measured(study, Arm(SearchSpec(lam=lam)), tested)
+        here = measured(study, study.arm(SearchSpec(lam=lam)), tested)
         assert here["p_at_5"].mean() == pytest.approx(expected, abs=0.005), f"lambda {lam}"
         if lam in (0.0, 1.0):
             wanted = {0.0: 0.094, 1.0: 0.007}[lam]
             assert here["mimic_at_5"].mean() == pytest.approx(wanted, abs=0.005)
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_committed_studies_regenerate_to_three_decimals(benchmarks, name):
-    """Every outcome, choice, curve and claim of a study, row by row."""
-    made = benchmarks.results(name)
-    for kind, pattern in TABLES.items():
-        committed, _ = read_result(pattern.format(name.replace("-", "_")), "open", committed=True)
-        assert differences(committed, made[kind]) == [], kind
-
-
-def test_committed_reading_of_real_diseases_regenerates(benchmarks):
-    made = benchmarks.reading("ddx-real")
-    for kind, name in (("values", "values_ddx_real_reading"), ("table", "ddx_real_reading_table")):
-        committed, _ = read_result(name, "open", committed=True)
-        assert differences(committed, made[kind]) == [], kind
 
 
 def agree(name: str, made: pd.DataFrame, keys: list[str], numbers: list[str]) -> int:
@@ -116,38 +86,3 @@ def test_committed_contradictions_regenerate(mirror):
     heat = by_all(lambda study: heatmap(documents(study)), studies_of(lab, encoder))
     keys = ["contradiction", "cnt_bin", "period"]
     assert agree("contradiction_heatmap", heat, keys, ["documents", "share"]) == len(heat) == 60
-
-
-# the real sample ---------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def real(mirror, tmp_path_factory):
-    """Both halves of the real sample, replayed, searched and measured afresh, read from files."""
-    from lib.studies.real.study import (
-        dev_results,
-        quality_results,
-        results_of_test,
-    )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CHR_OUT", str(tmp_path_factory.mktemp("real")))
-        profile = load_profile("open")
-        retriever = open_retriever(profile, load_encoder(profile.encoder))
-        quality_results(profile, retriever)
-        made = [*dev_results(profile, retriever), *results_of_test(profile, retriever)]
-        yield {name: read_result(name, "open")[0] for name in ("judge_quality", *made)}
-
-
-@pytest.mark.parametrize(
-    "name", ["values_real", *(name for name in TABLES_OF_REAL if name != "real_mpnet")]
-)
-def test_the_real_sample_is_what_its_recordings_and_labels_make(real, name):
-    committed, _ = read_result(name, "open", committed=True)
-    assert differences(committed, real[name]) == []
-
-
-@pytest.mark.parametrize("name", ["real_dev", "real_arms"])
-def test_the_real_sample_is_judged_whole(real, name):
-    share = real[name].query("metric == 'judged_share'")
-    assert len(share) and share["value"].min() >= 0.99

@@ -17,7 +17,7 @@ from lib.llm.prompts import Prompt, load_prompt
 from lib.llm.replies import checked, quoted
 from lib.methods import METHODS
 from lib.methods.rag2 import RAG2
-from lib.studies.real.texts import KINDS as REAL_KINDS
+from lib.studies.real.expansions import KINDS as REAL_KINDS
 
 FOLDER = Path(prompts.__file__).parent
 NAMES = sorted(p.stem for p in FOLDER.glob("*.txt"))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.base.paths import REPORTED
-from lib.benchmarks import ddx_fresh, ddx_real, load_benchmark
+from lib.benchmarks import ddx_real, load_benchmark
 from lib.corpora import load_passages
 from lib.data.passages import Passage
 from lib.datasets import load_questions
@@ -479,7 +479,7 @@ def test_the_sample_has_one_long_passage_of_a_page_whatever_the_order():
 def test_no_tested_disease_is_learnt_from_and_what_was_written_is_on_the_sample(mirror):
     kept = tasks.unlabelled()
     text_of = {p.pid: p.text for p in kept}
-    for build in (ddx_real.build, ddx_fresh.build):
+    for build in (ddx_real.build, ddx_real.build_fresh):
         benchmark = build(HashEncoder())
         for on_tested in (*benchmark.targets.values(), *benchmark.excluded.values()):
             assert text_of.keys().isdisjoint(on_tested)

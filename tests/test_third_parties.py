@@ -18,7 +18,7 @@ from lib.data.judgments import JUDGMENTS, read_pair_judgments
 from lib.data.passages import OPEN_CORPUS
 from lib.datasets import load_real
 from lib.studies.evidence.load import load_evidence
-from lib.studies.real.quality import read_plants
+from lib.studies.real.quality import read_control_items
 from tests.committed import committed
 from tools.pools import TURNED
 
@@ -132,7 +132,7 @@ def test_judgments_and_plants_hold_places_and_no_words():
     for row in read_jsonl(JUDGMENTS):
         words = [value for value in row.values() if isinstance(value, str) and " " in value]
         assert not words, row
-    assert not any(plant.text for plant in read_plants())
+    assert not any(plant.text for plant in read_control_items())
 
 
 def test_judged_pairs_hold_numbers_and_no_sentence():

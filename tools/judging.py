@@ -35,7 +35,7 @@ from lib.run import Retriever
 from lib.studies.judged.quality import IN_POOLS
 from lib.studies.judged.quality import Plant as PairControl
 from lib.studies.nli.models import sentences
-from lib.studies.real.quality import Plant as Control
+from lib.studies.real.quality import ControlItem as Control
 from tools.annotation import JUDGE_README, add_rows, as_text, give, taken
 from tools.pools import Pool
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lib.base.paths import RECORDINGS
-from lib.data.judgments import evidence, read_judgments
 from lib.datasets import EXAMS, GROUPS, Question, load_real
 from lib.embed import load_encoder
 from lib.llm.chat import ChatModel
@@ -27,12 +26,17 @@ from lib.methods.base import Expansion
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever, expand_all
-from lib.studies.real.arms import arms_of
-from lib.studies.real.measures import BIOASQ_METRICS, JUDGED_P, exam_outcome, values_of
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.tables import arm_table
-from lib.studies.real.texts import KINDS
-from lib.studies.real.written import runs_of, written_for
+from lib.studies.real.arms import (
+    BIOASQ_METRICS,
+    JUDGED_P,
+    OUTCOME_COLUMNS,
+    Sample,
+    exam_outcome,
+    outcomes,
+    searches,
+)
+from lib.studies.real.expansions import KINDS, recorded, written_for
+from lib.studies.real.study import arm_table
 
 SHOWN = ("hplus", "chr@0.4", "chr@1")
 METRICS = ("hit_right", "misled", "supports_right_at_5", "p_at_5", "judged_share")
@@ -41,7 +45,7 @@ METRICS = ("hit_right", "misled", "supports_right_at_5", "p_at_5", "judged_share
 def written_by(
     llm: ChatModel, questions: Sequence[Question], workers: int = 8
 ) -> dict[str, dict[str, Expansion]]:
-    """A model's hypotheses, as ``written.written_for`` has the recorded ones; none are replaced."""
+    """A model's hypotheses, as ``written_for`` has the recorded ones; none are replaced."""
     method = KINDS["hypotheses"].method
     made = expand_all(method, questions, llm, workers=workers, progress=True)
     if failed := sum(one.request is None for one in made):
@@ -64,18 +68,15 @@ def beside_the_recorded(
     llm: ChatModel, questions: Sequence[Question], retriever: Retriever, workers: int = 8
 ) -> pd.DataFrame:
     """``SHOWN`` with either writer's texts: dataset, arm, metric, value, low, high, n, writer."""
-    arms = [arm for arm in arms_of() if arm.name in SHOWN]
-    judged, targets = evidence(read_judgments()), gold_passages(retriever.store)
+    wanted = {name: search for name, search in searches().items() if name in SHOWN}
     parts = []
     for written in (
         written_for(questions, recorded(), retriever),
         written_by(llm, questions, workers),
     ):
-        runs = runs_of(questions, written, dict.fromkeys(GROUPS, arms), retriever)
         failed = [q for q in questions if written["hypotheses"][q.qid].request is None]
-        values = [nothing_found(failed, SHOWN)]
-        if len(runs):
-            values.append(values_of(questions, runs, judged, targets))
+        found = outcomes(Sample(questions, written, retriever), dict.fromkeys(GROUPS, wanted))
+        values = [table for table in (nothing_found(failed, SHOWN), found) if len(table)]
         parts.append(arm_table(pd.concat(values, ignore_index=True)))
     writers = ("recorded", llm.name)
     tables = [part.assign(writer=name) for part, name in zip(parts, writers, strict=True)]
@@ -83,7 +84,7 @@ def beside_the_recorded(
 
 
 def nothing_found(questions: Sequence[Question], arms: Sequence[str]) -> pd.DataFrame:
-    """Outcomes, as ``values_of`` has them, of questions for which these arms retrieved nothing."""
+    """Outcomes, as ``outcomes`` has them, of questions for which these arms retrieved nothing."""
     rows = []
     for question in questions:
         found = dict.fromkeys((*BIOASQ_METRICS, JUDGED_P), 0.0)
@@ -91,7 +92,7 @@ def nothing_found(questions: Sequence[Question], arms: Sequence[str]) -> pd.Data
             found = exam_outcome(question, [], {})
         for arm in arms:
             rows += [(question.dataset, arm, question.qid, *outcome) for outcome in found.items()]
-    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
+    return pd.DataFrame(rows, columns=OUTCOME_COLUMNS)
 
 
 def main() -> None:

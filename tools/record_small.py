@@ -33,7 +33,7 @@ from lib.studies.rag2.filters import (
     threshold_key,
 )
 from lib.studies.rag2.writers import copied, packed_file, with_words
-from lib.studies.real.study import gold_passages
+from lib.studies.real.arms import gold_passages
 
 
 def as_places(text: str, passages: Mapping[str, str]) -> str:

@@ -2,8 +2,8 @@
 
     python -m tools.texts give|take KIND FOLDER [--split test]
 
-KIND is a kind of text of the real sample (``lib.studies.real.texts``), a probe
-(``lib.studies.real.probes``), "counterfactual" (passages for judges), "turned" (abstracts with
+KIND is a kind of text of the real sample (``lib.studies.real.expansions``), a probe
+(there too), "counterfactual" (passages for judges), "turned" (abstracts with
 their finding turned round) or "building" (Algorithm 1 of CMIRB). ``give`` gives out what no
 recording has yet, ``take`` adds the replies to the recording: again and again, until nothing waits.
 """
@@ -28,8 +28,15 @@ from lib.llm.replies import QUOTED
 from lib.methods.base import Search
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
-from lib.studies.real import probes
-from lib.studies.real.texts import KINDS, WRITER, questions_for, writers_of
+from lib.studies.real.expansions import (
+    KINDS,
+    PROBES,
+    WRITER,
+    halves,
+    probe_calls,
+    questions_for,
+    writers_of,
+)
 from lib.studies.slhyde import building_study as building
 from lib.studies.slhyde.building import Pair, finish, medical, search_in
 from lib.studies.slhyde.tasks import CORPUS, unlabelled
@@ -66,10 +73,10 @@ def asks_for(kind: str, split: Split, search: Search, llm: ChatModel) -> Iterato
             method = writers_of(KINDS[kind], question)
             with tag(method=method.name, qid=question.qid):
                 yield lambda model, m=method, q=question: m.expand(q, model, search)
-    elif kind in probes.PROBES:
+    elif kind in PROBES:
         method = KINDS["hypotheses"].method
         written = {q.qid: method.expand(q, llm, search) for q in load_real("test")}
-        for _, ask in probes.calls(kind, written):
+        for _, ask in probe_calls(kind, written):
             yield ask
     elif kind == "counterfactual":
         for question in with_counterfactual(split):
@@ -147,7 +154,7 @@ def as_run(question: Question, continuation: str) -> str:
 
     Its words are not kept: where they are right they are the question's, which is not ours.
     """
-    _, rest = probes.halves(question)
+    _, rest = halves(question)
     written, words = (re.findall(r"\w+", text.casefold()) for text in (continuation, rest))
     matcher = SequenceMatcher(None, written, words, autojunk=False)
     return str(matcher.find_longest_match().size)
@@ -174,7 +181,7 @@ def kept_form(kind: str, split: Split, search: Search) -> Callable[[str, Pending
 
 def main(arguments: Iterable[str] | None = None) -> None:
     """Give requests out, or take replies."""
-    kinds = [*KINDS, *probes.PROBES, "counterfactual", "turned", "building"]
+    kinds = [*KINDS, *PROBES, "counterfactual", "turned", "building"]
     parser = argparse.ArgumentParser(prog="python -m tools.texts")
     parser.add_argument("do", choices=["give", "take"])
     parser.add_argument("kind", choices=kinds)
@@ -190,7 +197,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
 
     path = recording_of(given.kind)
     if given.do == "give":
-        basis = "hypotheses" if given.kind in probes.PROBES else given.kind
+        basis = "hypotheses" if given.kind in PROBES else given.kind
         written = recorded(recording_of(basis), WRITER)
         asks = asks_for(given.kind, given.split, search, written)
         requests = pending(asks, recorded(path, WRITER))

@@ -14,16 +14,16 @@ def benchmark_makers() -> dict[str, Callable[..., Benchmark]]:
 
     A new question set is one file with a ``build(encoder)`` and one line here.
     """
-    from lib.benchmarks import bioasq, ddx_fresh, ddx_mini, ddx_real
+    from lib.benchmarks import bioasq, ddx_mini, ddx_real
     from lib.benchmarks.entity_masking import mask_names
 
     return {
         "ddx-mini": ddx_mini.build,
         "ddx-real": ddx_real.build,
         "bioasq": bioasq.build,
-        "ddx-fresh": ddx_fresh.build,
+        "ddx-fresh": ddx_real.build_fresh,
         "ddx-real-blind": lambda encoder: mask_names(ddx_real.build(encoder)),
-        "ddx-fresh-blind": lambda encoder: mask_names(ddx_fresh.build(encoder)),
+        "ddx-fresh-blind": lambda encoder: mask_names(ddx_real.build_fresh(encoder)),
     }
 
 

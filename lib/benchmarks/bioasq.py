@@ -13,7 +13,7 @@ from collections import defaultdict
 from lib.benchmarks.base import Benchmark, neighbour_ranks, pick, shared_ngrams
 from lib.corpora import load_passages
 from lib.data.passages import CORPORA
-from lib.datasets import Question, load_bioasq_all, load_bioasq_dev
+from lib.datasets import load_bioasq_all, load_bioasq_dev
 from lib.search.vectors import encode_small
 
 
@@ -23,7 +23,10 @@ def build(encoder) -> Benchmark:
     A dev question shares no document with a test question. Mimics come from all 2,310 questions.
     """
     everything = load_bioasq_all()
-    passages_of = _passages_by_question()
+    passages_of = defaultdict(set)
+    for passage in load_passages("bioasq"):
+        for qid in passage.meta["qids"]:
+            passages_of[qid].add(passage.pid)
     dev = {question.qid for question in load_bioasq_dev()}
 
     # Row i of ``ranks`` is about question i of ``everything``, so positions are kept beside it.
@@ -57,7 +60,10 @@ def build(encoder) -> Benchmark:
         targets={q.qid: frozenset(passages_of[q.qid]) for q in questions},
         mimics={q.qid: frozenset(passages_of[mimic.qid]) for q, mimic in with_nearest},
         dev=frozenset(q.qid for q in questions if q.qid in dev),
-        copied=frozenset(q.qid for q in questions if _is_copied(q)),
+        # Copied: eight words of the ideal answer in a row stand in one of its snippets.
+        copied=frozenset(
+            q.qid for q in questions if shared_ngrams(q.ideal_answer, q.gold_snippets) > 0
+        ),
         shared=frozenset(
             q.qid for q, mimic in with_nearest if {*q.snippet_pmids} & {*mimic.snippet_pmids}
         ),
@@ -67,17 +73,3 @@ def build(encoder) -> Benchmark:
             "dev_candidates": len(dev),
         },
     )
-
-
-def _passages_by_question() -> dict[str, set[str]]:
-    """Ids of the passages that experts found for each question."""
-    passages_of = defaultdict(set)
-    for passage in load_passages("bioasq"):
-        for qid in passage.meta["qids"]:
-            passages_of[qid].add(passage.pid)
-    return passages_of
-
-
-def _is_copied(question: Question) -> bool:
-    """Whether the ideal answer has eight words in a row of one of its snippets."""
-    return shared_ngrams(question.ideal_answer, question.gold_snippets) > 0

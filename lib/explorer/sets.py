@@ -25,12 +25,10 @@ from lib.profiles import Profile, load_profile
 from lib.query_spec import DRAWS
 from lib.run import Retriever
 from lib.stats import class_of
-from lib.studies.lambda_sweep.study import open_study
-from lib.studies.real.arms import LAMBDAS, bases_of
-from lib.studies.real.choice import choices
-from lib.studies.real.measures import ON_TOPIC
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.written import written_for
+from lib.studies.lambda_sweep.study import open_benchmark
+from lib.studies.real.arms import LAMBDAS, ON_TOPIC, bases_of, gold_passages
+from lib.studies.real.expansions import recorded, written_for
+from lib.studies.real.study import choices
 
 _ABOUT = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf-8"))
 """What each class means in a group of sets, and whose texts H+ and the mimics are. MedQuAD's
@@ -90,7 +88,7 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
     """The test questions of a target and mimic benchmark, such as ddx-mini."""
     profile = load_profile(profile_name)
     benchmark = load_benchmark(name, encoder)
-    study = open_study(benchmark, retriever_for(benchmark, profile, encoder), profile.k)
+    study = open_benchmark(benchmark, retriever_for(benchmark, profile, encoder), profile.k)
     place = {qid: i for i, qid in enumerate(benchmark.qids)}
     bundled = name == "ddx-mini"
     filed = set() if bundled else {p.pid for p in study.retriever.store if p.meta.get("cuis")}

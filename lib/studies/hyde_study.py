@@ -28,8 +28,9 @@ from lib.profiles import Profile
 from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever
 from lib.stats import Pair, claims, measure
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.written import written_for
+from lib.studies.real.arms import gold_passages
+from lib.studies.real.expansions import written_for
+from lib.studies.real.study import recorded
 from lib.study import Arm, Found, Study, means_table, search_and_measure
 
 DEPTH = 5

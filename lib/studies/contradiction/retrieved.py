@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -10,8 +11,8 @@ import pandas as pd
 from lib.query_spec import SearchSpec
 from lib.stats import paired
 from lib.studies.contradiction.cnt import Scorer, strangers
-from lib.studies.lambda_sweep.arms import Arm
-from lib.studies.lambda_sweep.study import Study, found_in_draws
+from lib.studies.lambda_sweep.arms import H_PLUS, OpenBenchmark
+from lib.study import search_arm
 
 CODE = (
     "lib.open_retriever",
@@ -23,7 +24,9 @@ DRAWS = 3
 """Strangers that the matched rotation is averaged over: every pair of passages is scored."""
 
 
-def mimic_values(study: Study, store: Any, score: Scorer, lam: float, k: int = 5) -> pd.DataFrame:
+def mimic_values(
+    bench: OpenBenchmark, store: Any, score: Scorer, lam: float, k: int = 5
+) -> pd.DataFrame:
     """Mean pairwise CNT among the top k of a benchmark's test questions: arm, qid, metric, value.
 
     Arms are H+ alone, contrast at ``lam`` and 1, and the matched rotation, which turns the query as
@@ -33,13 +36,13 @@ def mimic_values(study: Study, store: Any, score: Scorer, lam: float, k: int = 5
     less in common have fewer of them, and so a lower maximum. Without any, CNT and ``excess`` are
     0. Questions without two passages by every arm drop out.
     """
-    arms = [Arm(SearchSpec())]
+    specs = [H_PLUS]
     for at in (lam, 1.0):
-        arms += [Arm(SearchSpec(lam=at)), Arm(SearchSpec(lam=at, rotation=True))]
+        specs += [SearchSpec(lam=at), SearchSpec(lam=at, rotation=True)]
     couples = []
-    for arm in arms:
-        draws = range(DRAWS if arm.is_control else 1)
-        for found in found_in_draws(study, arm, study.benchmark.test, draws, depth=k):
+    for arm in map(bench.arm, specs):
+        arm = replace(arm, draws=min(arm.draws, DRAWS))
+        for found in search_arm(arm, bench.benchmark.test, bench.retriever, k):
             for qid, pids in found.items():
                 couples += [(arm.name, qid, *sorted(pair)) for pair in combinations(pids, 2)]
     couples = pd.DataFrame(couples, columns=["arm", "qid", "a", "b"])

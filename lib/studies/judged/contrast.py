@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib.data.judgments import Evidence, Verdict, evidence, read_judgments
-from lib.datasets import EXAMS, GROUPS, Question, load_real
+from lib.datasets import EXAMS, Question, load_real
 from lib.run import Retriever
 from lib.stats import paired
 from lib.studies.judged.sample import ARMS, REAL_QUESTIONS
 from lib.studies.judged.tables import pair_values
-from lib.studies.real.arms import arms_of
-from lib.studies.real.measures import exam_outcome
-from lib.studies.real.study import recorded
-from lib.studies.real.written import runs_of, written_for
+from lib.studies.real.arms import Sample, exam_outcome, runs_of
+from lib.studies.real.expansions import recorded, written_for
 
 RULES = ("both passes", "any pass")
 """Which pairs are filtered: those of which both passes say that they disagree, or either."""
@@ -52,10 +50,8 @@ def judged_runs(retriever: Retriever) -> tuple[list[Question], pd.DataFrame]:
     asked = []
     for dataset in EXAMS:
         asked += [q for q in load_real("test") if q.dataset == dataset][:REAL_QUESTIONS]
-    arms = [arm for arm in arms_of() if arm.name in ARMS]
     written = written_for(asked, recorded(), retriever)
-    by_group = dict.fromkeys(GROUPS, []) | {"exams": arms}
-    return asked, runs_of(asked, written, by_group, retriever)
+    return asked, runs_of(Sample(asked, written, retriever), ARMS)
 
 
 def filtered(pids: Sequence[str], qid: str, found: Found, rule: str) -> list[str]:

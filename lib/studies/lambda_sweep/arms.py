@@ -1,18 +1,20 @@
 """The arms of the lambda study: what is searched with, each under a name that stays.
 
-An arm's name is a key in every table, made from its way alone: ``chr@0.4``, ``hplus``,
+An arm's name is a key in every table, made from its specification alone: ``chr@0.4``, ``hplus``,
 ``chr+rotation@1``. What figures and pages call it is decided there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from lib.benchmarks.base import Benchmark
-from lib.query_spec import SearchSpec
+from lib.query_spec import DRAWS, Hypotheses, SearchSpec
+from lib.run import Retriever
 from lib.search.adaptive import (
     Rule,
     attenuated,
@@ -21,52 +23,35 @@ from lib.search.adaptive import (
     fixed,
     orthogonal,
 )
-
-_SAME_AT_ZERO = ("single", "mean", "max", "softmax", "margin", "lda", "csls")
-"""Forms that search with H+ alone when lambda is 0."""
+from lib.stats import Pair
+from lib.study import Arm
 
 SEVERAL = "several"
 """The kind of mimic text that a differential's forms use."""
+
+H_PLUS = SearchSpec()
+QUESTION = SearchSpec(form="question")
+RANDOM = SearchSpec(form="random")
+
+# names --------------------------------------------------------------------------------------------
+
+_SAME_AT_ZERO = ("single", "mean", "max", "softmax", "margin", "lda", "csls")
+"""Forms that search with H+ alone when lambda is 0."""
 
 _OF_SEVERAL = ("mean", "max", "softmax")
 """Forms that are always of several mimics, so that their names need not say so."""
 
 
-@dataclass(frozen=True)
-class Arm:
-    """One way to search; with a ``rule`` each question gets its own lambda from its cosine."""
-
-    spec: SearchSpec
-    rule: Rule | None = None
-
-    def specs(self, cosines: np.ndarray) -> list[SearchSpec]:
-        """The way of each question, given c = cos(h+, h-) of each, shape (n,)."""
-        if self.rule is None:
-            return [self.spec] * len(cosines)
-        return [replace(self.spec, lam=float(lam)) for lam in self.rule(cosines)]
-
-    @property
-    def is_control(self) -> bool:
-        """Whether chance decides whose mimic it uses, so that its value is a mean over draws."""
-        spec = at_zero(self.spec) if self.rule is None else self.spec
-        return spec.rotation or spec.mimic == "stranger"
-
-    @property
-    def without_mimic(self) -> Arm:
-        """The same form at lambda 0: what it finds by itself, before any contrast."""
-        return Arm(replace(self.spec, lam=0.0))
-
-    @property
-    def name(self) -> str:
-        """The key of this arm in every table."""
-        if self.rule is not None:
-            return f"{family_of(self.spec)}@{self.rule.label}"
-        spec = at_zero(self.spec)
-        if spec.form in ("question", "random"):
-            return spec.form
-        if spec.form == "single" and not spec.lam:
-            return family_of(spec).replace("chr", "hplus", 1)
-        return f"{family_of(spec)}@{spec.lam:g}"
+def name_of(spec: SearchSpec, rule: Rule | None = None) -> str:
+    """The key in every table of a search by ``spec``, its lambda by a ``rule`` if there is one."""
+    if rule is not None:
+        return f"{family_of(spec)}@{rule.label}"
+    spec = at_zero(spec)
+    if spec.form in ("question", "random"):
+        return spec.form
+    if spec.form == "single" and not spec.lam:
+        return family_of(spec).replace("chr", "hplus", 1)
+    return f"{family_of(spec)}@{spec.lam:g}"
 
 
 def at_zero(spec: SearchSpec) -> SearchSpec:
@@ -102,24 +87,68 @@ def family_of(spec: SearchSpec) -> str:
     return "+".join(parts)
 
 
+def is_control(spec: SearchSpec) -> bool:
+    """Whether chance decides whose mimic it uses, so that its value is a mean over draws."""
+    spec = at_zero(spec)
+    return spec.rotation or spec.mimic == "stranger"
+
+
+# a benchmark's arms -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenBenchmark:
+    """A benchmark, the retriever it is searched with, and every question's hypotheses by id."""
+
+    benchmark: Benchmark
+    retriever: Retriever
+    hypotheses: Mapping[str, Hypotheses]
+    k: int = 5
+
+    @property
+    def data(self) -> Sequence[str]:
+        """The files behind it."""
+        return self.benchmark.files
+
+    @cached_property
+    def cosines(self) -> Mapping[str, float]:
+        """c = cos(h+, h-) by question id."""
+        qids = self.benchmark.qids
+        found = self.retriever.cosines([self.hypotheses[qid] for qid in qids])
+        return dict(zip(qids, found, strict=True))
+
+    @property
+    def dev_cosines(self) -> np.ndarray:
+        """c of the dev questions, in the order of their ids."""
+        return np.array([self.cosines[qid] for qid in sorted(self.benchmark.dev)])
+
+    def arm(self, spec: SearchSpec, rule: Rule | None = None) -> Arm:
+        """The search by ``spec``; with a ``rule`` each question gets its own lambda from its c."""
+
+        def request(qid: str, draw: int) -> Hypotheses:
+            own = replace(spec, draw=draw)
+            if rule is not None:
+                own = replace(own, lam=float(rule(np.array([self.cosines[qid]]))[0]))
+            return replace(self.hypotheses[qid], spec=own)
+
+        draws = DRAWS if rule is None and is_control(spec) else 1
+        return Arm(name_of(spec, rule), request, draws, None if rule else spec)
+
+
 _FINE = ("one mimic", "question added", "maximum of several")
 """Forms whose lambda is chosen among all steps of the profile."""
 
 CONTROL_LAMBDAS = (0.0, 0.2, 0.4, 0.6, 1.0)
 """Where the controls' curves are measured: each point is twenty searches."""
 
-QUESTION, RANDOM = Arm(SearchSpec(form="question")), Arm(SearchSpec(form="random"))
 
+def families(benchmark: Benchmark) -> list[SearchSpec]:
+    """Every curve over lambda that the benchmark can show; lambda is still to be set.
 
-def families(benchmark: Benchmark) -> dict[str, SearchSpec]:
-    """Every curve over lambda that the benchmark can show, by name; lambda is still to be set.
-
-    Add a control: one ``SearchSpec`` here. Raises ValueError where two ways have one name.
+    Add a control: one ``SearchSpec`` here.
     """
     specs = [SearchSpec()]
-    for kind in benchmark.h_minus:
-        if kind != "nearest":
-            specs.append(SearchSpec(mimic=kind))
+    specs += [SearchSpec(mimic=kind) for kind in benchmark.h_minus if kind != "nearest"]
     specs += [
         SearchSpec(mimic="stranger"),
         SearchSpec(rotation=True),
@@ -130,14 +159,17 @@ def families(benchmark: Benchmark) -> dict[str, SearchSpec]:
     ]
     if benchmark.several:
         specs += [SearchSpec(form="mean", mimic=SEVERAL), SearchSpec(form="max", mimic=SEVERAL)]
-    named = {family_of(spec): spec for spec in specs}
-    for spec in specs:
-        if named[family_of(spec)] != spec:
-            raise ValueError(f"two ways have one name: {spec} and {named[family_of(spec)]}")
-    return named
+    return specs
 
 
-def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list[Arm]]:
+def steps(spec: SearchSpec, lambdas: Sequence[float]) -> list[SearchSpec]:
+    """A family at every lambda that it is measured at: a control's are fewer."""
+    if is_control(replace(spec, lam=1.0)):
+        lambdas = [lam for lam in lambdas if lam in CONTROL_LAMBDAS]
+    return [replace(spec, lam=float(lam)) for lam in lambdas]
+
+
+def candidates(bench: OpenBenchmark, lambdas: Sequence[float]) -> dict[str, list[Arm]]:
     """The arms that dev chooses among, by form: every form with its own parameters.
 
     In each list smaller lambdas come first, so that the first of equals has the smallest.
@@ -157,7 +189,7 @@ def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list
         "lexical": [SearchSpec(form="lexical")],
         "fused with lexical": [SearchSpec(form="fused")],
     }
-    if benchmark.several:
+    if bench.benchmark.several:
         forms |= {
             "mean of several": [SearchSpec(form="mean", mimic=SEVERAL)],
             "maximum of several": [SearchSpec(form="max", mimic=SEVERAL)],
@@ -165,17 +197,14 @@ def candidates(benchmark: Benchmark, lambdas: Sequence[float]) -> dict[str, list
                 SearchSpec(form="softmax", mimic=SEVERAL, tau=tau) for tau in (0.02, 0.05, 0.2)
             ],
         }
-    return {
-        form: _at_each(specs, fine if form in _FINE else coarse) for form, specs in forms.items()
-    }
+    found = {}
+    for form, specs in forms.items():
+        tried = fine if form in _FINE else coarse
+        found[form] = [bench.arm(replace(s, lam=float(lam))) for lam in tried for s in specs]
+    return found
 
 
-def _at_each(specs: Iterable[SearchSpec], lambdas: Sequence[float]) -> list[Arm]:
-    specs = list(specs)
-    return [Arm(replace(spec, lam=float(lam))) for lam in lambdas for spec in specs]
-
-
-def rules(dev_cosines: np.ndarray) -> dict[str, list[Arm]]:
+def rules(bench: OpenBenchmark, dev_cosines: np.ndarray) -> dict[str, list[Arm]]:
     """The rules that turn c into a lambda for each question, with the parameters dev may choose.
 
     In each list the weaker contrast comes first, so that the first of equals is the weakest.
@@ -190,4 +219,79 @@ def rules(dev_cosines: np.ndarray) -> dict[str, list[Arm]]:
         "L2": [orthogonal(x) for x in grid],
         "L3": [drift_budget(1.0, r) for r in rhos],
     }
-    return {name: [Arm(SearchSpec(), rule) for rule in some] for name, some in made.items()}
+    return {name: [bench.arm(H_PLUS, rule) for rule in group] for name, group in made.items()}
+
+
+def without_mimic(bench: OpenBenchmark, arm: Arm) -> Arm:
+    """The same form at lambda 0: what it finds by itself, before any contrast."""
+    return bench.arm(replace(arm.spec, lam=0.0) if arm.spec else H_PLUS)
+
+
+def arms_on_test(
+    bench: OpenBenchmark, lambdas: Sequence[float], dev: Mapping[str, Arm]
+) -> dict[str, Arm]:
+    """Every arm that is measured on test questions, by name.
+
+    The question alone, random passages, every family at every lambda, and what dev chose for each
+    form, also at lambda 0, with the two controls at the lambda that dev chose for one mimic. Raises
+    ValueError where two different searches would stand under one name.
+    """
+    specs = [QUESTION, RANDOM]
+    for family in families(bench.benchmark):
+        specs += steps(family, lambdas)
+    if "one mimic" in dev:
+        lam = dev["one mimic"].spec.lam
+        specs += [SearchSpec(lam=lam, rotation=True), SearchSpec(lam=lam, mimic="stranger")]
+    arms = [bench.arm(spec) for spec in specs]
+    for arm in dev.values():
+        arms += [arm, without_mimic(bench, arm)]
+    named: dict[str, Arm] = {}
+    for arm in arms:
+        other = named.setdefault(arm.name, arm)
+        if arm.spec and other.spec and at_zero(arm.spec) != at_zero(other.spec):
+            raise ValueError(f"two searches have the name {arm.name}: {arm.spec} and {other.spec}")
+    return named
+
+
+# pairs --------------------------------------------------------------------------------------------
+
+_P = "p_at_5"
+
+
+def chosen_arms(dev: Mapping[str, Arm]) -> dict[str, str]:
+    """What dev chose, as ``lib.study.declared_pairs`` takes it: the arm of each form, and its
+    lambda under "<form>:lambda" (a rule has none)."""
+    chosen = {form: arm.name for form, arm in dev.items()}
+    return chosen | {f"{f}:lambda": f"{a.spec.lam:g}" for f, a in dev.items() if a.spec}
+
+
+def exploratory_pairs(
+    bench: OpenBenchmark, measured: Collection[str], dev: Mapping[str, Arm]
+) -> list[Pair]:
+    """Every comparison that a reader of the study asks for, of arms that were ``measured``.
+
+    Contrast at the lambda dev chose, at 0.4 and at the paper's 1 against H+ alone, the two
+    controls, and the question; then every form at what dev chose for it against H+ alone, and
+    whatever else was measured at one of these lambdas.
+    """
+    lambdas = {0.4, 1.0}
+    if "one mimic" in dev:
+        lambdas.add(dev["one mimic"].spec.lam)
+    wanted = []
+    for lam in sorted(lambdas - {0.0}):
+        contrast, turned, other = (f"chr{how}@{lam:g}" for how in ("", "+rotation", "+stranger"))
+        wanted += [(contrast, arm, _P) for arm in ("hplus", turned, other, "question")]
+        wanted += [(turned, "hplus", _P), (other, "hplus", _P)]
+        wanted.append((f"chr+question1@{lam:g}", "hplus+question1", _P))
+        wanted.append((contrast, "hplus", "mimic_at_5"))
+    wanted += [("hplus", "question", _P), ("hplus+question1", "hplus", _P)]
+    for arm in dev.values():
+        # Against H+ alone, and against what the form finds without any contrast.
+        wanted += [(arm.name, "hplus", _P), (arm.name, without_mimic(bench, arm).name, _P)]
+    at_these = tuple(f"@{lam:g}" for lam in lambdas)
+    wanted += [(arm, "hplus", _P) for arm in sorted(measured) if arm.endswith(at_these)]
+    pairs = {}
+    for arm, baseline, metric in wanted:
+        if arm != baseline and {arm, baseline} <= set(measured):
+            pairs[arm, baseline, metric] = Pair(f"{arm} > {baseline}", metric, arm, baseline)
+    return list(pairs.values())

@@ -1,45 +1,76 @@
-"""A benchmark with an index to search it in, and what any arm retrieves and scores there.
+"""The lambda study: what contrast retrieves on a benchmark, over lambda, and what dev chooses.
 
-Nothing here needs an LLM: a benchmark brings its hypotheses.
+Nothing here needs an LLM: a benchmark brings its hypotheses. One table is measured, every outcome
+of every arm; curves, choices and claims follow from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
-from lib import study as skeleton
+from lib.base.files import Unfinished
+from lib.base.parameters import check_lam, check_number, refuse_unknown
+from lib.base.provenance import code_hash, data_hash
+from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
+from lib.data.looks import note_look
+from lib.embed import Encoder
 from lib.limit import limited
-from lib.query_spec import DRAWS, Hypotheses, Text, with_random_mimics
+from lib.open_retriever import retriever_for
+from lib.profiles import Profile
+from lib.query_spec import Hypotheses, SearchSpec, Text, with_random_mimics
 from lib.run import Retriever
-from lib.stats import METRICS, measure
-from lib.studies.lambda_sweep.arms import Arm
+from lib.search.contrast import hardest_tenth, rotation, spectrum
+from lib.stats import (
+    CLASSES,
+    METRICS,
+    claims,
+    class_of,
+    long_values,
+    mean_interval,
+    measure,
+    summary,
+)
+from lib.studies.lambda_sweep.arms import (
+    QUESTION,
+    RANDOM,
+    OpenBenchmark,
+    arms_on_test,
+    candidates,
+    chosen_arms,
+    exploratory_pairs,
+    families,
+    family_of,
+    name_of,
+    rules,
+    steps,
+)
+from lib.study import (
+    Arm,
+    Found,
+    Study,
+    declared_pairs,
+    make,
+    mean_of_draws,
+    primary_tests,
+    search_arm,
+)
+
+CODE = ("lib.studies.lambda_sweep", "lib.index_build")
+"""The modules that every result of the study depends on, beside the benchmark's own."""
+
+CHOICE = "p_at_5"
+"""The metric by which dev chooses."""
 
 DEPTH = 10
 """Passages retrieved for each question, or k if that is more: nDCG and recall look at ten."""
 
-
-@dataclass(frozen=True)
-class Study:
-    """A benchmark, the retriever it is searched with, and every question's hypotheses by id."""
-
-    benchmark: Benchmark
-    retriever: Retriever
-    hypotheses: Mapping[str, Hypotheses]
-    k: int = 5
-
-    @property
-    def index(self):
-        """The passages that are searched."""
-        return self.retriever.index
-
-    def cosines(self, qids: Sequence[str]) -> np.ndarray:
-        """c = cos(h+, h-) of these questions, shape (n,)."""
-        return self.retriever.cosines([self.hypotheses[qid] for qid in qids])
+# a benchmark, opened ------------------------------------------------------------------------------
 
 
 def hypotheses_of(benchmark: Benchmark) -> dict[str, Hypotheses]:
@@ -71,57 +102,430 @@ def hypotheses_of(benchmark: Benchmark) -> dict[str, Hypotheses]:
     return found
 
 
-def open_study(benchmark: Benchmark, retriever: Retriever, k: int = 5, limit: int = 0) -> Study:
-    """The study of a benchmark on the retriever's index.
+def open_benchmark(
+    benchmark: Benchmark, retriever: Retriever, k: int = 5, limit: int = 0
+) -> OpenBenchmark:
+    """The benchmark on the retriever's index.
 
-    Strangers are drawn among the test questions for test questions, among dev for dev, so that
+    Random mimics are drawn among the test questions for test questions, among dev for dev, so that
     nothing of the test set enters a choice. With a ``limit`` few questions are searched
-    (``lib.limit``); their strangers are those of the whole set.
+    (``lib.limit``); their random mimics are those of the whole set.
     """
     written = hypotheses_of(benchmark)
     drawn = {}
     for part in (benchmark.test, sorted(benchmark.dev)):
         drawn |= with_random_mimics({qid: written[qid] for qid in part})
     asked = limited(benchmark, limit)
-    return Study(asked, retriever.with_hub_queries(written[qid] for qid in asked.qids), drawn, k)
-
-
-def found_by(
-    study: Study, arm: Arm, qids: Sequence[str], *, depth: int | None = None, draw: int = 0
-) -> dict[str, list[str]]:
-    """Passage ids of each question, best first; a question that cannot be ranked is missing."""
-    (found,) = found_in_draws(study, arm, qids, [draw], depth=depth)
-    return found
-
-
-def found_in_draws(
-    study: Study, arm: Arm, qids: Sequence[str], draws: Sequence[int], *, depth: int | None = None
-) -> list[dict[str, list[str]]]:
-    """``found_by`` of several draws of a control, in one search: a third of the time of twenty."""
-    cosines = study.cosines(qids) if arm.rule is not None else np.zeros(len(qids))
-    specs = dict(zip(qids, arm.specs(cosines), strict=True))
-
-    def request(qid: str, number: int) -> Hypotheses:
-        return replace(study.hypotheses[qid], spec=replace(specs[qid], draw=draws[number]))
-
-    searched = skeleton.Arm(arm.name, request, len(draws))
-    return skeleton.search_arm(searched, qids, study.retriever, depth or max(DEPTH, study.k))
+    hubs = retriever.with_hub_queries(written[qid] for qid in asked.qids)
+    return OpenBenchmark(asked, hubs, drawn, k)
 
 
 def measured(
-    study: Study, arm: Arm, qids: Sequence[str], metrics: Sequence[str] = METRICS
+    bench: OpenBenchmark, arm: Arm, qids: Sequence[str], metrics: Sequence[str] = METRICS
 ) -> pd.DataFrame:
-    """Per-question metrics of one arm, index qid; of a control their mean over ``DRAWS`` draws.
+    """Per-question metrics of one arm, index qid; of a control their mean over its draws.
 
     Mimic passages are those of the nearest mimic, whatever was searched with: at lambda 0 all
     forms are one search, and measure the same. ``unranked`` is 1 where the query was zero or tiny,
     so that nothing was retrieved and every metric is 0.
     """
-    draws = range(DRAWS if arm.is_control else 1)
-    targets = {qid: study.benchmark.targets[qid] for qid in qids}
+    targets = {qid: bench.benchmark.targets[qid] for qid in qids}
 
-    def outcomes(found: skeleton.Found) -> pd.DataFrame:
-        table = measure(found, targets, study.benchmark.mimics, study.k)[list(metrics)]
+    def outcomes(found: Found) -> pd.DataFrame:
+        table = measure(found, targets, bench.benchmark.mimics, bench.k)[list(metrics)]
         return table.assign(unranked=[float(qid not in found) for qid in table.index])
 
-    return skeleton.mean_of_draws(found_in_draws(study, arm, qids, draws), outcomes)
+    return mean_of_draws(search_arm(arm, qids, bench.retriever, max(DEPTH, bench.k)), outcomes)
+
+
+# the study ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is measured on a benchmark under a profile: the study's collection.
+
+    A benchmark without dev questions has its parameters chosen on another: ``dev_cosines`` are c of
+    those questions, and ``chosen`` the name of the arm that they chose for each form.
+    """
+
+    bench: OpenBenchmark
+    profile: Profile
+    dev_cosines: np.ndarray
+    chosen: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The questions and what is relevant."""
+        return self.bench.benchmark
+
+    @property
+    def retriever(self) -> Retriever:
+        """What is searched."""
+        return self.bench.retriever
+
+    @property
+    def data(self) -> Sequence[str]:
+        """The files behind it."""
+        return self.benchmark.files
+
+    def tried(self) -> dict[str, list[Arm]]:
+        """Every arm that dev may choose, by form and rule; without dev questions no rules."""
+        tried = candidates(self.bench, self.profile.lambdas)
+        return tried | (rules(self.bench, self.dev_cosines) if len(self.dev_cosines) else {})
+
+
+def dev_choice(sweep: Sweep, values: pd.DataFrame) -> dict[str, Arm]:
+    """The arm that dev chose for each form, given all outcomes; none without dev questions."""
+    tried = sweep.tried()
+    if sweep.benchmark.dev:
+        return choose(values, tried, sweep.benchmark.dev)
+    named = {form: {arm.name: arm for arm in arms} for form, arms in tried.items()}
+    return {form: named[form][name] for form, name in sweep.chosen.items()}
+
+
+def choose(
+    values: pd.DataFrame, tried: Mapping[str, Sequence[Arm]], dev: Iterable[str]
+) -> dict[str, Arm]:
+    """For each form the arm with the best mean on the dev questions, the first of equals.
+
+    Values count as the stored table has them, with 3 decimals, so that whoever chooses from the
+    file chooses the same.
+    """
+    chosen = values[(values["metric"] == CHOICE) & values["qid"].isin(set(dev))]
+    means = chosen["value"].round(3).groupby(chosen["arm"]).mean().round(9)
+    return {form: max(arms, key=lambda arm: means[arm.name]) for form, arms in tried.items()}
+
+
+def settings(sweep: Sweep) -> dict:
+    """What every result depends on, beside data files, encoder and limit."""
+    return {
+        "k": sweep.bench.k,
+        "lambdas": list(sweep.profile.lambdas),
+        "counts": dict(sweep.benchmark.counts),
+        "chosen": dict(sweep.chosen),
+        "code": [*CODE, *sweep.benchmark.code],
+    }
+
+
+def unfinished(sweep: Sweep) -> Unfinished:
+    """The arms that a run measured before it was stopped."""
+    behind = settings(sweep)
+    return Unfinished(
+        f"lambda study: {sweep.profile.name} {sweep.benchmark.name}",
+        **behind,
+        encoder=sweep.retriever.encoder.fingerprint,
+        limit=sweep.profile.limit,
+        made_by=[code_hash(behind["code"]), data_hash(sweep.data)],
+    )
+
+
+def values_table(sweep: Sweep) -> pd.DataFrame:
+    """``arm, qid, metric, value``: what every arm scores on every question it is measured on.
+
+    On dev questions the metric that chooses alone, for every arm that could be chosen; on test
+    questions all metrics.
+    """
+    benchmark = sweep.benchmark
+    on_dev = {arm.name: arm for arms in sweep.tried().values() for arm in arms}
+    dev_values = _outcomes(sweep, on_dev.values() if benchmark.dev else (), "dev")
+    arms = arms_on_test(sweep.bench, sweep.profile.lambdas, dev_choice(sweep, dev_values))
+    tested = _outcomes(sweep, arms.values(), "test")
+    declared = benchmark.name in primary_tests()
+    note_look("lambda", benchmark.name, benchmark.test, sweep.profile.name, arms, declared)
+    return tested if dev_values.empty else pd.concat([dev_values, tested], ignore_index=True)
+
+
+def _outcomes(sweep: Sweep, arms: Iterable[Arm], half: str) -> pd.DataFrame:
+    """What these arms score on one half of the questions; an arm that is done is kept at once."""
+    from tqdm import tqdm
+
+    done, parts = unfinished(sweep), []
+    qids, metrics = sweep.benchmark.test, [*METRICS, "unranked"]
+    if half == "dev":
+        qids, metrics = sorted(sweep.benchmark.dev), [CHOICE]
+    for arm in tqdm(list(arms), f"{sweep.benchmark.name}, {half}", disable=None):
+
+        def rows(arm: Arm = arm) -> list[list]:
+            table = measured(sweep.bench, arm, qids)[metrics]
+            return long_values(arm.name, table).to_numpy().tolist()
+
+        parts += done.piece(f"{half} {arm.name}", rows)
+    return pd.DataFrame(parts, columns=["arm", "qid", "metric", "value"])
+
+
+def follow(sweep: Sweep, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Questions, choices, curves and claims, by name of the result."""
+    bench, benchmark = sweep.bench, sweep.benchmark
+    dev, questions = dev_choice(sweep, values), question_table(bench)
+    tested = values[values["qid"].isin(set(benchmark.test))]
+    pairs = declared_pairs(benchmark.name, chosen_arms(dev))
+    pairs += exploratory_pairs(bench, set(tested["arm"]), dev)
+    tables = (
+        questions,
+        choice_table(values, dev, benchmark.dev),
+        curves(values, questions, benchmark, sweep.profile.lambdas),
+        claims(tested, pairs),
+    )
+    return dict(zip(names_of(benchmark.name)[1:], tables, strict=True))
+
+
+def names_of(benchmark: str) -> tuple[str, ...]:
+    """A benchmark's results: every outcome, the questions, choices, curves and claims."""
+    stem = benchmark.replace("-", "_")
+    patterns = ("values_{}", "questions_{}", "choices_{}", "{}_lambda", "claims_{}")
+    return tuple(pattern.format(stem) for pattern in patterns)
+
+
+@dataclass
+class Benchmarks:
+    """A profile's benchmarks, opened and measured when they are first asked for."""
+
+    profile: Profile
+    encoder: Encoder
+    _opened: dict = field(default_factory=dict, repr=False)
+    _results: dict = field(default_factory=dict, repr=False)
+
+    def study(self, name: str) -> OpenBenchmark:
+        """The benchmark of that name on the passages it is searched in."""
+        if name not in self._opened:
+            benchmark = load_benchmark(name, self.encoder)
+            retriever = retriever_for(benchmark, self.profile, self.encoder)
+            k, limit = self.profile.k, self.profile.limit
+            self._opened[name] = open_benchmark(benchmark, retriever, k, limit)
+        return self._opened[name]
+
+    def sweep(self, name: str) -> Sweep:
+        """The benchmark with what its dev questions, or another's, choose by."""
+        bench = self.study(name)
+        other = bench.benchmark.chosen_on
+        if not other:
+            return Sweep(bench, self.profile, bench.dev_cosines)
+        choices = self.results(other)["choices"]
+        chosen = dict(zip(choices["form"], choices["arm"], strict=True))
+        return Sweep(bench, self.profile, self.study(other).dev_cosines, chosen)
+
+    def results(self, name: str) -> dict[str, pd.DataFrame]:
+        """All tables of a benchmark: ``values``, ``questions``, ``choices``, ``curves`` and
+        ``claims``. What is stored and holds is reused."""
+        if name not in self._results:
+            outcomes, *tables = names_of(name)
+            sweep_study = Study(
+                name="lambda",
+                code=CODE[0],
+                load=lambda _: self.sweep(name),
+                values={outcomes: values_table},
+                tables=tables,
+                follow=follow,
+                origin=settings,
+            )
+            sweep = self.sweep(name)
+            made = make(sweep_study, self.profile, sweep)
+            unfinished(sweep).end()
+            kinds = ("values", "questions", "choices", "curves", "claims")
+            self._results[name] = dict(zip(kinds, made.values(), strict=True))
+        return self._results[name]
+
+
+# tables -------------------------------------------------------------------------------------------
+
+
+def question_table(bench: OpenBenchmark) -> pd.DataFrame:
+    """What is known of each question: qid, split, c = cos(h+, h-), and who would leave it out.
+
+    ``copied``, ``shared``, ``doubtful``, ``errata`` and ``hardest`` (the tenth of the test
+    questions with the highest c) are 0 or 1.
+    """
+    b = bench.benchmark
+    table = pd.DataFrame({"qid": b.qids, "c": bench.cosines.values()})
+    table.insert(1, "split", ["dev" if qid in b.dev else "test" for qid in b.qids])
+    for mark in ("copied", "shared", "doubtful", "errata"):
+        table[mark] = [int(qid in getattr(b, mark)) for qid in b.qids]
+    tested = table["split"] == "test"
+    table["hardest"] = 0
+    table.loc[tested, "hardest"] = hardest_tenth(table.loc[tested, "c"].to_numpy()).astype(int)
+    return table
+
+
+def choice_table(values: pd.DataFrame, dev: Mapping[str, Arm], qids: Iterable[str]) -> pd.DataFrame:
+    """What dev chose: form, arm, lambda (missing for rules), the dev mean it was chosen for, n."""
+    qids = set(qids)
+    mine = values[(values["metric"] == CHOICE) & values["qid"].isin(qids)]
+    means = mine.groupby("arm")["value"].mean()
+    rows = [
+        {
+            "form": form,
+            "arm": arm.name,
+            "lambda": arm.spec.lam if arm.spec else np.nan,
+            "dev_p_at_5": means.get(arm.name, np.nan),
+            "n": len(qids),
+        }
+        for form, arm in dev.items()
+    ]
+    return pd.DataFrame(rows, columns=["form", "arm", "lambda", "dev_p_at_5", "n"])
+
+
+_SUBSETS = {
+    "copied text left out": ("copied", 0),
+    "shared documents left out": ("shared", 0),
+    "doubtful targets left out": ("doubtful", 0),
+    "known errors left out": ("errata", 0),
+    "hardest tenth": ("hardest", 1),
+}
+"""Parts of the test questions by the mark in ``question_table`` and what it must be."""
+
+
+def curves(
+    values: pd.DataFrame, questions: pd.DataFrame, benchmark: Benchmark, lambdas: Sequence[float]
+) -> pd.DataFrame:
+    """Every curve over lambda on the test questions: a row for each family, subset and lambda.
+
+    Columns: family, subset, lambda, arm, then means as ``lib.stats.summary`` gives them,
+    ``unranked`` (the share of questions whose query had no direction) and n. ``subset`` is "all",
+    or for plain CHR what is left without copied texts, shared documents, known errors, or the
+    hardest tenth alone.
+    """
+    tested = questions[questions["split"] == "test"]
+    everyone = set(tested["qid"])
+    points = [(spec.form, "all", spec, everyone) for spec in (QUESTION, RANDOM)]
+    for family in families(benchmark):
+        points += [(family_of(family), "all", s, everyone) for s in steps(family, lambdas)]
+    for subset, (mark, wanted) in _SUBSETS.items():
+        kept = set(tested.loc[tested[mark] == wanted, "qid"])
+        if kept and kept != everyone:
+            points += [("chr", subset, spec, kept) for spec in steps(SearchSpec(), lambdas)]
+    wide = values[values["qid"].isin(everyone)].pivot(
+        index=["arm", "qid"], columns="metric", values="value"
+    )
+    rows = []
+    for family, subset, spec, kept in points:
+        arm = name_of(spec)
+        table = wide.loc[arm]
+        table = table[table.index.isin(kept)]
+        label = {"family": family, "subset": subset, "lambda": spec.lam, "arm": arm}
+        rows.append(label | summary(table) | {"unranked": table["unranked"].mean()})
+    return pd.DataFrame(rows)
+
+
+# how good must the hypotheses be? -----------------------------------------------------------------
+
+_OTHER = {"target": "mimic", "mimic": "target"}
+
+
+def exchanged(bench: OpenBenchmark, share: float, seed: int) -> OpenBenchmark:
+    """The benchmark with H+ and the nearest H- exchanged for a share of the test questions.
+
+    An expander that believes the wrong option writes the mimic as its target and rules the right
+    answer out. Shares are nested: whoever is wrong at 10 % is wrong at 20 % too.
+    """
+    tested = bench.benchmark.test
+    order = np.random.default_rng(seed).permutation(len(tested))
+    turned = dict(bench.hypotheses)
+    for qid in (tested[i] for i in order[: round(share * len(tested))]):
+        texts = [
+            replace(text, role=_OTHER[text.role]) if text.role in _OTHER and not text.kind else text
+            for text in turned[qid].texts
+        ]
+        turned[qid] = replace(turned[qid], texts=tuple(texts))
+    return replace(bench, hypotheses=turned)
+
+
+def corruption_table(
+    bench: OpenBenchmark,
+    lambdas: Sequence[float],
+    shares: Sequence[float] = (0, 0.1, 0.2, 0.3, 0.4),
+    draws: int = 5,
+) -> pd.DataFrame:
+    """P@k on the test questions over the share of exchanged pairs, one row per share and lambda.
+
+    Columns ``wrong, lambda, p_at_5, low, high, mimic_at_5, n``; values are means over ``draws``
+    random choices of who is wrong, intervals are over questions.
+    """
+    tested, rows = bench.benchmark.test, []
+    for share in shares:
+        wrong = [exchanged(bench, share, seed) for seed in range(draws if share else 1)]
+        for lam in lambdas:
+            tables = [measured(one, one.arm(SearchSpec(lam=lam)), tested) for one in wrong]
+            each = sum(tables) / len(tables)
+            mean, low, high = mean_interval(each["p_at_5"].to_numpy())
+            row = {"wrong": share, "lambda": lam, "p_at_5": mean, "low": low, "high": high}
+            rows.append(row | {"mimic_at_5": each["mimic_at_5"].mean(), "n": len(tested)})
+    return pd.DataFrame(rows)
+
+
+# what a notebook shows ----------------------------------------------------------------------------
+
+
+def curves_of(curves: pd.DataFrame, wanted: Mapping[str, str | tuple[str, str]]) -> pd.DataFrame:
+    """Some curves under the names a figure gives them, with the name as first column, ``label``.
+
+    ``wanted`` is {label: family}, or {label: (family, subset)}. A curve that a benchmark does not
+    have is left out.
+    """
+    groups = dict(iter(curves.groupby(["family", "subset"])))
+    parts = []
+    for label, asked in wanted.items():
+        key = (asked, "all") if isinstance(asked, str) else asked
+        if key in groups:
+            parts.append(groups[key].assign(label=label))
+    return pd.concat(parts, ignore_index=True)[["label", *curves.columns]]
+
+
+def story_rows(curves: pd.DataFrame) -> pd.DataFrame:
+    """Plain CHR at three lambdas: H+ alone, these questions' own best, and the paper's 1."""
+    rows = curves[(curves["family"] == "chr") & (curves["subset"] == "all")].set_index("lambda")
+    picked = rows.loc[[0, rows["p_at_5"].idxmax(), 1]].reset_index()
+    picked.index = ["H+ alone", "best on these questions", "the paper's"]
+    shown = ["lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "contamination_at_5"]
+    return picked[[*shown, "neither_at_5", "n"]]
+
+
+def top_table(bench: OpenBenchmark, qid: str, lambdas: Sequence[float]) -> pd.DataFrame:
+    """The top k of one question at several lambdas: lambda, rank, class, title, how it begins."""
+    b, rows = bench.benchmark, []
+    for lam in lambdas:
+        (found,) = search_arm(bench.arm(SearchSpec(lam=lam)), [qid], bench.retriever, bench.k)
+        for rank, passage in enumerate(bench.retriever.store.get_many(found.get(qid, [])), 1):
+            shown = passage.title or passage.text[:60]
+            what = class_of(passage.pid, b.targets[qid], b.mimics[qid])
+            rows.append((lam, rank, what, shown, passage.pid))
+    return pd.DataFrame(rows, columns=["lambda", "rank", "class", "passage", "pid"])
+
+
+def pair_table(bench: OpenBenchmark, lam: float) -> pd.DataFrame:
+    """Every question's pair: c = cos(h+, h-), and the query's turn in degrees at two lambdas."""
+    lam = check_lam(lam)
+    table = pd.DataFrame({"qid": bench.cosines.keys(), "c": bench.cosines.values()})
+    turns = {f"turn at {x:g}": rotation(table["c"].to_numpy(), x) for x in (lam, 1.0)}
+    return table.assign(**turns)
+
+
+def spectrum_table(
+    bench: OpenBenchmark, qids: Sequence[str] | None, lam_max: float
+) -> pd.DataFrame:
+    """The lambda spectrum of some questions, the first three where None: ``question, start, end``
+    and a count per class.
+
+    ValueError for a question that the benchmark does not have, or a ``lam_max`` not above 0.
+    """
+    b = bench.benchmark
+    qids = list(b.qids[:3]) if qids is None else qids
+    if isinstance(qids, str) or not isinstance(qids, Collection) or not len(qids):
+        raise ValueError(f"questions must be ids in a list, such as {list(b.qids[:3])}")
+    refuse_unknown("this study has no question", qids, b.qids)
+    if check_number("lam_max", lam_max) <= 0:
+        raise ValueError(f"lam_max must be above 0, not {lam_max!r}")
+    index, rows = bench.retriever.index, []
+    order = np.argsort(index.ranks)
+    order = order[index.kept[order]]
+    for qid in qids:
+        texts = [bench.hypotheses[qid].of(role)[0] for role in ("target", "mimic")]
+        known = bench.retriever.vectors(texts)
+        pair = np.stack([known[text.tower, text.text] for text in texts])
+        s_plus, s_minus = index.score(pair, order)
+        for segment in spectrum(s_plus, s_minus, bench.k, lam_max):
+            pids = index.ids[order[list(segment.rows)]]
+            counts = Counter(class_of(p, b.targets[qid], b.mimics[qid]) for p in pids)
+            row = {"question": qid, "start": segment.start, "end": segment.end}
+            rows.append(row | {name: counts[name] for name in CLASSES})
+    return pd.DataFrame(rows)

@@ -22,9 +22,8 @@ from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure,
 from lib.studies.rag2.filters import FILTERS, KEEPS, cached_scores, lines_of
 from lib.studies.rag2.heldout_eval import separation
 from lib.studies.rag2.retrieval import Collection, rationale_in, without_verdicts
-from lib.studies.real.arms import arms_of
-from lib.studies.real.measures import exam_outcome
-from lib.studies.real.written import runs_of
+from lib.studies.real.arms import exam_outcome, runs_of
+from lib.studies.slhyde.study import arms_of
 from lib.study import Arm, means, means_table, search_arm
 
 ARMS = ("question", "rationale", "hplus", "chr@0.4", "chr@1")

@@ -37,8 +37,9 @@ from lib.studies.rag2.filters import (
     load_rerankers,
 )
 from lib.studies.rag2.labels import Material, open_material
-from lib.studies.real.study import gold_passages, recorded
-from lib.studies.real.written import written_for
+from lib.studies.real.arms import gold_passages
+from lib.studies.real.expansions import written_for
+from lib.studies.real.study import recorded
 from lib.study import means_table
 
 

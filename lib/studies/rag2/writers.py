@@ -32,8 +32,8 @@ from lib.run import Retriever
 from lib.stats import Pair, claims, long_values, measure
 from lib.studies.hyde_study import DRAWS, strangers_of
 from lib.studies.rag2.retrieval import Collection, without_verdicts
+from lib.studies.real.expansions import KINDS
 from lib.studies.real.study import recorded
-from lib.studies.real.texts import KINDS
 from lib.study import Arm, Found, mean_of_draws, means_table, search_arm
 
 RECORDING = "rag2-writers"

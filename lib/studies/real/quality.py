@@ -1,32 +1,34 @@
-"""Is the judge an instrument? Agreement of passes, planted items, and sets of known truth.
+"""Is the judge an instrument? Agreement of passes, control items, and sets of known truth.
 
 Everything here is read before any result. No verdict is given on judged evidence unless kappa of
-*supports* is at least ``LEAST_KAPPA``, and planted errors, the counterfactuals among them, are at
-most ``MOST_ERRORS``.
+*supports* is at least ``LEAST_KAPPA``, and errors on control items, the counterfactuals among them,
+are at most ``MOST_ERRORS``.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
-from lib.data.judgments import HELPFUL
-from lib.datasets import Question
+from lib.benchmarks import ddx_mini
+from lib.data.judgments import HELPFUL, read_judgments
+from lib.data.store import PassageStore
+from lib.datasets import Question, Split, load_questions, load_real
 from lib.stats import agreement_table, mean_interval
-from lib.studies.real.measures import ON_TOPIC
+from lib.studies.real.arms import ON_TOPIC, gold_passages
 
 LEAST_KAPPA = 0.6
 MOST_ERRORS = 0.05
 
 _AGAIN = 10
 """One silent item in so many was judged again."""
+
+_ALL_ITEMS = "planted: all planted items"
 
 _FILE = DATA / "judgments" / "plants.jsonl.gz"
 
@@ -35,9 +37,9 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Plant:
-    """One planted item. ``like`` is the passage whose label it must get, ``supports`` the option it
-    must be said to support; with neither it must support nothing."""
+class ControlItem:
+    """One item of known label. ``like`` is the passage whose label it must get, ``supports`` the
+    option it must be said to support; with neither it must support nothing."""
 
     item: str
     kind: str
@@ -47,9 +49,9 @@ class Plant:
     supports: str = ""
 
 
-def read_plants(path: Path = _FILE) -> list[Plant]:
-    """The plants that were judged, without their texts; none where there is no file."""
-    return [Plant(text="", **row) for row in read_jsonl(path)] if path.exists() else []
+def read_control_items() -> list[ControlItem]:
+    """The control items that were judged, without their texts."""
+    return [ControlItem(text="", **row) for row in read_jsonl(_FILE)]
 
 
 def agreement(
@@ -75,58 +77,55 @@ def agreement(
         for letter in sorted(question.options):
             side = "supports right" if letter == question.answer else "supports wrong"
             for label in ("supports", "contradicts"):
-                said = (letter in one[label], letter in two[label])
-                pairs.append((label, key[0], weight, *said))
+                labels = (letter in one[label], letter in two[label])
+                pairs.append((label, key[0], weight, *labels))
                 if label == "supports":
-                    pairs.append((side, key[0], weight, *said))
-    said = pd.DataFrame(pairs, columns=["label", "group", "weight", "one", "two"])
+                    pairs.append((side, key[0], weight, *labels))
+    labels = pd.DataFrame(pairs, columns=["label", "group", "weight", "one", "two"])
+    confirmed = labels[labels["one"]].assign(
+        check=f"confirmed by the {other} pass", value=labels["two"]
+    )
     passes = f"first and {other} pass"
-    return pd.concat([agreement_table(said, passes), _confirmed(said, other)], ignore_index=True)
-
-
-def _confirmed(said: pd.DataFrame, other: str) -> pd.DataFrame:
-    """Of what the first pass said, the share that the other pass said too, label by label."""
-    made = []
-    for label, own in said[said["one"]].groupby("label", sort=True):
-        value, low, high = mean_interval(own["two"].to_numpy())
-        row = {"check": f"confirmed by the {other} pass", "label": label, "value": value}
-        made.append(row | {"low": low, "high": high, "n": len(own)})
-    return pd.DataFrame(made)
+    return pd.concat([agreement_table(labels, passes), shares(confirmed, sort=True)])
 
 
 def _pass(rows: Iterable[Row], judge: str) -> dict[Key, Row]:
     return {(row["qid"], row["pid"]): row for row in rows if row["judge"] == judge}
 
 
-def planted_errors(rows: Iterable[Row], plants: Sequence[Plant]) -> pd.DataFrame:
-    """How often a planted item did not get the label it must get, by kind and over all.
+def shares(table: pd.DataFrame, sort: bool = False) -> pd.DataFrame:
+    """The mean of ``value`` by ``check`` and ``label``, as ``agreement`` has it."""
+    made = []
+    for (check, label), group in table.groupby(["check", "label"], sort=sort):
+        value, low, high = mean_interval(group["value"].to_numpy())
+        row = {"check": check, "label": label, "value": value, "low": low, "high": high}
+        made.append(row | {"n": len(group)})
+    return pd.DataFrame(made)
+
+
+def control_errors(rows: Iterable[Row], items: Sequence[ControlItem]) -> pd.DataFrame:
+    """How often a control item did not get the label it must get, over all and by kind.
 
     ``repeat`` and ``padding`` must support what their original does, ``words`` and ``order``
     nothing, ``counterfactual`` the option it was written for. Unjudged items count as errors.
     """
     first = _pass(rows, "first")
     found = []
-    for plant in plants:
-        label = first.get((plant.qid, plant.item))
-        said = None
+    for item in items:
+        label = first.get((item.qid, item.item))
+        supported = None
         if label is not None and label["on_topic"] is not None:
-            said = set(label["supports"])
-        if plant.like:
-            like = first.get((plant.qid, plant.like))
-            wrong = like is None or said != set(like["supports"])
-        elif plant.supports:
-            wrong = said is None or plant.supports not in said
+            supported = set(label["supports"])
+        if item.like:
+            like = first.get((item.qid, item.like))
+            wrong = like is None or supported != set(like["supports"])
+        elif item.supports:
+            wrong = supported is None or item.supports not in supported
         else:
-            wrong = said is None or bool(said)
-        found.append((plant.kind, float(wrong)))
-    table = pd.DataFrame(found, columns=["kind", "wrong"])
-    groups = {"all planted items": table, **dict(iter(table.groupby("kind", sort=True)))}
-    made = []
-    for kind, own in groups.items():
-        value, low, high = mean_interval(own["wrong"].to_numpy())
-        row = {"check": f"planted: {kind}", "label": "error", "value": value}
-        made.append(row | {"low": low, "high": high, "n": len(own)})
-    return pd.DataFrame(made)
+            wrong = supported is None or bool(supported)
+        found.append((f"planted: {item.kind}", "error", float(wrong)))
+    table = pd.DataFrame(found, columns=["check", "label", "value"])
+    return pd.concat([shares(table.assign(check=_ALL_ITEMS)), shares(table, sort=True)])
 
 
 def known_truth(
@@ -145,24 +144,16 @@ def known_truth(
         if key not in classes or row["on_topic"] is None:
             continue
         question = questions[key[0]]
-        said = set(row["supports"])
+        supported = set(row["supports"])
         outcome = {
             "on topic": row["on_topic"] >= ON_TOPIC,
             "speaks": bool(row["supports"] or row["contradicts"]),
-            "supports right": question.answer in said,
-            "supports wrong": bool(said - {question.answer}),
+            "supports right": question.answer in supported,
+            "supports wrong": bool(supported - {question.answer}),
         }
-        found += [
-            (question.dataset, classes[key], label, float(value))
-            for label, value in outcome.items()
-        ]
-    table = pd.DataFrame(found, columns=["dataset", "class", "label", "value"])
-    made = []
-    for (dataset, one, label), own in table.groupby(["dataset", "class", "label"], sort=False):
-        value, low, high = mean_interval(own["value"].to_numpy())
-        row = {"check": f"{dataset}: {one}", "label": label, "value": value}
-        made.append(row | {"low": low, "high": high, "n": len(own)})
-    return pd.DataFrame(made)
+        check = f"{question.dataset}: {classes[key]}"
+        found += [(check, label, float(value)) for label, value in outcome.items()]
+    return shares(pd.DataFrame(found, columns=["check", "label", "value"]))
 
 
 def helpful_passages(experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
@@ -171,25 +162,52 @@ def helpful_passages(experts: Mapping[str, frozenset[str]]) -> pd.DataFrame:
     ``experts`` are the passages that experts gave, by question id. Columns as ``agreement`` has
     them: of the passages that experts gave, and of those that they did not.
     """
-    with open(HELPFUL, encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    found: dict[str, list[float]] = {"experts' passages": [], "other passages": []}
-    for row in rows:
-        given = row["pid"] in experts[row["qid"]]
-        found["experts' passages" if given else "other passages"].append(float(row["helpful"]))
-    made = []
-    for which, own in found.items():
-        value, low, high = mean_interval(np.array(own))
-        row = {"check": f"bioasq: {which}", "label": "helpful", "value": value}
-        made.append(row | {"low": low, "high": high, "n": len(own)})
-    return pd.DataFrame(made)
+    table = pd.read_csv(HELPFUL, dtype={"qid": str, "pid": str})
+    given = [pid in experts[qid] for qid, pid in zip(table["qid"], table["pid"], strict=True)]
+    which = np.where(given, "bioasq: experts' passages", "bioasq: other passages")
+    table = table.assign(check=which, label="helpful", value=table["helpful"].astype(float))
+    return shares(table, sort=True)
 
 
-def is_instrument(quality: pd.DataFrame) -> bool:
+def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
+    """Everything that tells whether the judge of a half is an instrument.
+
+    Columns: check, label, value, low, high, n. The sets of known truth were judged once, with dev,
+    and stand there alone; whether BioASQ's labels are complete stands with test.
+    """
+    rows, experts = read_judgments(), gold_passages(store)
+    of_split = {question.qid: question for question in load_real(split)}
+    judged = [row for row in rows if row["qid"] in of_split]
+    items = [item for item in read_control_items() if item.qid in of_split]
+    alone = agreement(judged, of_split, "single")
+    parts = [agreement(judged, of_split), alone, control_errors(judged, items)]
+    if split == "test":
+        parts.append(helpful_passages(experts))
+    else:
+        questions = {q.qid: q for q in load_questions("ddx-mini") + load_questions("bioasq")}
+        parts.append(known_truth(rows, questions, _classes(rows, questions, experts)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _classes(
+    rows: Iterable[Row],
+    questions: Mapping[str, Question],
+    experts: Mapping[str, frozenset[str]],
+) -> dict[Key, str]:
+    """The class of each judged passage for the questions whose passages have known classes."""
+    of_mini = {(row["qid"], row["pid"]): row["class"] for row in ddx_mini.read("qrels")}
+    classes = {}
+    for key in ((row["qid"], row["pid"]) for row in rows if row["qid"] in questions):
+        if questions[key[0]].dataset == "bioasq":
+            classes[key] = "expert" if key[1] in experts[key[0]] else "other"
+        else:
+            classes[key] = of_mini.get(key, "neither")
+    return classes
+
+
+def passes_quality_gate(quality: pd.DataFrame) -> bool:
     """Whether verdicts may be given on what was judged (see the module's head)."""
     table = quality.set_index(["check", "label"])["value"]
     kappa = table["kappa of first and second pass", "supports"]
-    errors = [
-        table[f"planted: {kind}", "error"] for kind in ("all planted items", "counterfactual")
-    ]
+    errors = [table[check, "error"] for check in (_ALL_ITEMS, "planted: counterfactual")]
     return bool(kappa >= LEAST_KAPPA and max(errors) <= MOST_ERRORS)

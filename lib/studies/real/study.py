@@ -1,221 +1,562 @@
-"""The real sample, put together: texts, what they retrieve, labels, outcomes, and the tables."""
+"""The studies of the real sample: dev, which chooses lambda; the judge; the test half.
+
+Lambda comes from ``LAMBDAS``: on exams by the mean share of the top five that supports the right
+option, on BioASQ by P@5, of equals the smaller. How firm the choice is says the bootstrap: in what
+share of resampled dev sets each lambda would have been chosen.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
-from lib.base.provenance import read_result, write_result
-from lib.benchmarks import ddx_mini
-from lib.data.judgments import HELPFUL, JUDGMENTS, evidence, read_judgments
-from lib.data.looks import note_look
-from lib.data.store import PassageStore
-from lib.datasets import GROUPS, Question, Split, load_questions, load_real
+from lib.base.provenance import read_result
+from lib.data.judgments import HELPFUL, JUDGMENTS, Evidence
+from lib.datasets import EXAMS, GROUPS, Split, asks_for_the_exception, load_real
+from lib.embed import load_encoder
 from lib.index_build import files_of
-from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
+from lib.open_retriever import open_retriever
 from lib.profiles import Profile
+from lib.query_spec import SearchSpec
+from lib.report import pivot
 from lib.run import Retriever
-from lib.studies.real.arms import Arm, added_arms, arms_of
-from lib.studies.real.cases import case_counts, case_table, case_texts
-from lib.studies.real.choice import choices, lambda_table, least_differences
-from lib.studies.real.measures import headroom, own_answers, values_of
-from lib.studies.real.probes import known_by_heart, options_read
-from lib.studies.real.quality import (
-    Key,
-    Plant,
-    Row,
-    agreement,
-    helpful_passages,
-    is_instrument,
-    known_truth,
-    planted_errors,
-    read_plants,
+from lib.search.contrast import rotation
+from lib.stats import Pair, claims, ratio_interval, resampled_sums
+from lib.studies.real.arms import (
+    EXAM_DRAWS,
+    LAMBDAS,
+    MAJORITY,
+    OWN_ANSWER,
+    POOL,
+    TOP,
+    Sample,
+    added_searches,
+    headroom,
+    outcomes,
+    own_answers,
+    runs_of,
+    searches,
 )
-from lib.studies.real.tables import arm_table, claims_table, lambda_rows, purity_table
-from lib.studies.real.texts import WRITER
-from lib.studies.real.texts_table import texts_table
-from lib.studies.real.where import about_questions, where_table
-from lib.studies.real.written import runs_of, written_for
+from lib.studies.real.expansions import (
+    known_by_heart,
+    options_read,
+    recorded,
+    texts_table,
+    written_for,
+)
+from lib.studies.real.quality import judge_quality, passes_quality_gate
+from lib.study import Study, declared_pairs, make, means, primary_tests
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One half of the real sample, searched and measured.
-
-    ``written`` are the expansions by kind and question id, ``runs`` ranked lists
-    (``written.RUN_COLUMNS``), ``values`` every outcome (``dataset, arm, qid, metric, value``).
-    """
-
-    split: Split
-    questions: Sequence[Question]
-    written: Mapping[str, Mapping[str, Expansion]]
-    runs: pd.DataFrame
-    values: pd.DataFrame
-
-
-def recorded() -> Recorder:
-    """The recordings of the real sample, as a chat model that replays them."""
-    return Recorder(None, RECORDINGS / "real-*.jsonl.gz", "replay", name=WRITER)
-
-
-def open_sample(split: Split, retriever: Retriever, arms: Mapping[str, Sequence[Arm]]) -> Sample:
-    """Retrieve with the arms of each group whose texts are recorded, and measure."""
+def open_sample(split: Split, profile: Profile, retriever: Retriever | None = None) -> Sample:
+    """One half of the sample with the recorded texts, searched in the profile's passages."""
+    if retriever is None:
+        encoder = load_encoder(profile.encoder, **profile.encoder_options)
+        retriever = open_retriever(profile, encoder)
     questions = load_real(split)
-    written = written_for(questions, recorded(), retriever)
-    runs = runs_of(questions, written, arms, retriever)
-    targets = gold_passages(retriever.store)
-    values = values_of(questions, runs, evidence(read_judgments()), targets)
-    return Sample(split, questions, written, runs, values)
-
-
-def dev_results(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    """What dev says: which lambda, how firmly, and the least difference each test could show.
-
-    Tables by name: ``real_dev_lambda``, ``real_least``, ``real_dev`` (the mean of every arm:
-    on dev nothing is tested). They are kept as results of the profile.
-    """
-    values = open_sample("dev", retriever, dict.fromkeys(GROUPS, arms_of())).values
-    table = lambda_table(values)
-    chosen = choices(table)
-    # On BioASQ nothing has to be judged, so the controls at the chosen lambda are measured too.
-    more = [arm for arm in arms_of(chosen["bioasq"]) if arm not in arms_of()]
-    if more:
-        controls = open_sample("dev", retriever, {"exams": [], "bioasq": more}).values
-        values = pd.concat([values, controls], ignore_index=True)
-    asked = load_real("test")
-    n = {group: sum(q.dataset in sets for q in asked) for group, sets in GROUPS.items()}
-    means = values.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
-    tables = {
-        "real_dev_lambda": table,
-        "real_least": least_differences(values, chosen, n),
-        "real_dev": means.reset_index().rename(columns={"mean": "value", "size": "n"}),
-    }
-    for name, one in tables.items():
-        keep(one, name, profile, retriever)
-    return tables
-
-
-def results_of_test(profile: Profile, retriever: Retriever) -> dict[str, pd.DataFrame]:
-    """The tables of the test half, by name, kept as results of the profile.
-
-    ``values_real`` (every outcome), ``real_arms`` (means), ``real_purity`` (of the passages that
-    speak, those for the right option), ``real_lambda`` (curves),
-    ``claims_real``, ``real_where`` (the difference on parts), ``real_cases`` with
-    ``real_case_texts`` and ``real_case_counts``, and ``real_texts``. Lambdas are those of the
-    stored ``real_dev_lambda``; exams have verdicts only if the stored ``judge_quality`` of the test
-    half allows them.
-    """
-    chosen = choices(read_result("real_dev_lambda", profile.name)[0])
-    quality, _ = read_result("judge_quality", profile.name)
-    arms = {group: arms_of(lam) for group, lam in chosen.items()}
-    arms["bioasq"] += added_arms()
-    sample = open_sample("test", retriever, arms)
-    asked = [question.qid for question in sample.questions]
-    note_look("real", "real", asked, profile.name, sample.values["arm"], declared=True)
-    judged = evidence(read_judgments())
-    hypotheses = sample.written["hypotheses"]
-    read = options_read(hypotheses, recorded())
-    beside = [headroom(sample.questions, judged), own_answers(sample.questions, read)]
-    values = pd.concat([sample.values, *beside], ignore_index=True)
-    table = arm_table(values)
-    instrument = is_instrument(quality[quality["split"] == "test"])
-    about = about_questions(
-        sample.questions, hypotheses, read, known_by_heart(hypotheses, recorded()), retriever
-    )
-    cases = case_table(sample.questions, sample.runs, sample.values, judged)
-    tables = {
-        "values_real": values,
-        "real_purity": purity_table(sample.values),
-        "real_arms": table,
-        "real_lambda": lambda_rows(table, chosen),
-        "claims_real": claims_table(sample.values, chosen, instrument),
-        "real_where": where_table(sample.values, about),
-        "real_cases": cases,
-        "real_case_texts": case_texts(cases, hypotheses),
-        "real_case_counts": case_counts(sample.values),
-        "real_texts": texts_table(sample.questions, sample.written),
-    }
-    for name, one in tables.items():
-        keep(one, name, profile, retriever)
-    return tables
-
-
-def quality_results(profile: Profile, retriever: Retriever) -> pd.DataFrame:
-    """``judge_quality`` of both halves, by ``split``, kept as a result of the profile."""
-    halves = [judge_quality(half, retriever.store).assign(split=half) for half in ("dev", "test")]
-    table = pd.concat(halves, ignore_index=True)
-    keep(table, "judge_quality", profile, retriever)
-    return table
-
-
-def keep(table: pd.DataFrame, name: str, profile: Profile, retriever: Retriever) -> None:
-    """Write a table as a result of the profile, with all that it depends on."""
     recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
     ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS, HELPFUL)]
     sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
-    write_result(
-        table,
-        name,
-        profile.name,
-        code=["lib.studies.real"],
-        data=[*files_of(profile.corpora), *sets, *ours],
-        encoder=retriever.encoder.fingerprint,
-        limit=profile.limit,
+    data = [*files_of(profile.corpora), *sets, *ours]
+    return Sample(questions, written_for(questions, recorded(), retriever), retriever, data)
+
+
+def make_tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """All tables of the real sample by name, but the second encoder's."""
+    dev = open_sample("dev", profile)
+    tables = make(QUALITY, profile, dev) | make(DEV, profile, dev)
+    quality = tables["judge_quality"]
+    test = replace(
+        open_sample("test", profile, dev.retriever),
+        chosen=choices(tables["real_dev_lambda"]),
+        verdicts=passes_quality_gate(quality[quality["split"] == "test"]),
     )
+    return tables | make(TEST, profile, test)
 
 
-def gold_passages(store: PassageStore) -> dict[str, frozenset[str]]:
-    """The passages that BioASQ's experts gave, by question id."""
-    found = defaultdict(set)
-    for passage in store:
-        if passage.pid.startswith("bioasq:"):
-            for qid in passage.meta["qids"]:
-                found[qid].add(passage.pid)
-    return {qid: frozenset(pids) for qid, pids in found.items()}
+# dev ----------------------------------------------------------------------------------------------
+
+CHOSEN_BY = {"exams": "supports_right_at_5", "bioasq": "p_at_5"}
+"""The dev metric that chooses lambda, by group of sets."""
+
+_RESAMPLES = 2000
 
 
-def judge_quality(split: Split, store: PassageStore) -> pd.DataFrame:
-    """Everything that tells whether the judge of a half is an instrument (see ``quality``).
+def dev_values(sample: Sample) -> pd.DataFrame:
+    """Every outcome of every arm on dev."""
+    values = outcomes(sample, dict.fromkeys(GROUPS, searches()))
+    # On BioASQ nothing has to be judged, so the controls at the chosen lambda are measured too.
+    chosen = choices(lambda_table(values))["bioasq"]
+    more = {k: search for k, search in searches(chosen).items() if k not in searches()}
+    return pd.concat([values, outcomes(sample, {"bioasq": more})], ignore_index=True)
 
-    Columns: check, label, value, low, high, n. The sets of known truth were judged once, with dev,
-    and stand there alone; whether BioASQ's labels are complete stands with test.
+
+def dev_tables(sample: Sample, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Which lambda dev chooses, how firmly, and the least difference each test could show; and the
+    mean of every arm: on dev nothing is tested."""
+    table = lambda_table(values)
+    asked = load_real("test")
+    n = {group: sum(q.dataset in sets for q in asked) for group, sets in GROUPS.items()}
+    mean = values.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
+    return {
+        "real_dev_lambda": table,
+        "real_least": least_differences(values, choices(table), n),
+        "real_dev": mean.reset_index().rename(columns={"mean": "value", "size": "n"}),
+    }
+
+
+def lambda_table(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+    """Dev's mean at each lambda, and in how many resamples it would have been chosen.
+
+    ``values`` are dev's outcomes. Columns: group, metric, lambda, value, chosen_in (share of
+    resampled dev sets), chosen, n.
     """
-    rows = read_judgments()
-    of_split = {question.qid: question for question in load_real(split)}
-    own = [row for row in rows if row["qid"] in of_split]
-    plants: list[Plant] = [plant for plant in read_plants() if plant.qid in of_split]
-    alone = agreement(own, of_split, "single")
-    parts = [agreement(own, of_split), alone, planted_errors(own, plants)]
-    if split == "test":
-        parts.append(helpful_passages(gold_passages(store)))
-    else:
-        known, classes = _known(rows, store)
-        judged = [row for row in rows if (row["qid"], row["pid"]) in classes]
-        parts.append(known_truth(judged, known, classes))
+    rows = []
+    for group, metric in CHOSEN_BY.items():
+        kept = values[(values["metric"] == metric) & values["dataset"].isin(GROUPS[group])]
+        wide = kept.pivot(index="qid", columns="arm", values="value")
+        table = wide[["hplus" if lam == 0 else f"chr@{lam:g}" for lam in LAMBDAS]].sort_index()
+        n = len(table)
+        # Rounded, so that equal means are equal: the first of them is the smallest lambda.
+        drawn = np.round(resampled_sums(table.to_numpy(), _RESAMPLES, seed) / n, 12)
+        shares = np.bincount(drawn.argmax(axis=1), minlength=len(LAMBDAS)) / _RESAMPLES
+        value = table.mean()
+        best = value.round(12).to_numpy().argmax()
+        for i, lam in enumerate(LAMBDAS):
+            row = {"group": group, "metric": metric, "lambda": lam, "value": value.iloc[i]}
+            rows.append(row | {"chosen_in": shares[i], "chosen": i == best, "n": n})
+    return pd.DataFrame(rows)
+
+
+def choices(table: pd.DataFrame) -> dict[str, float]:
+    """The chosen lambda of each group, from ``lambda_table``."""
+    chosen = table[table["chosen"].astype(bool)]
+    return dict(zip(chosen["group"], chosen["lambda"], strict=True))
+
+
+def real_pairs(chosen: Mapping[str, float]) -> list[Pair]:
+    """The declared tests, given the lambda that dev chose for each group."""
+    return declared_pairs("real", {f"{group}:lambda": f"{lam:g}" for group, lam in chosen.items()})
+
+
+def least_differences(
+    values: pd.DataFrame, chosen: Mapping[str, float], n: Mapping[str, int]
+) -> pd.DataFrame:
+    """For each primary test the smallest difference it could show, from dev's spread.
+
+    ``n`` are the test questions by group. 2.8 standard errors are seen in four of five cases at
+    5 %, before Holm; ``least_holm`` takes the strictest level of Holm's procedure, 5 % over the
+    number of tests. Arms that dev does not have are left out.
+    """
+    from scipy.stats import norm
+
+    pairs = real_pairs(chosen)
+    wide = pivot(values, ["metric", "qid"], "arm")
+    strict = norm.ppf(1 - 0.025 / len(pairs)) + norm.ppf(0.8)
+    rows = []
+    for pair in pairs:
+        if not {pair.arm, pair.against} <= set(wide.columns):
+            continue
+        both = wide.loc[pair.metric, [pair.arm, pair.against]].dropna()
+        sd = (both[pair.arm] - both[pair.against]).std(ddof=1)
+        size = n["bioasq" if pair.metric == "p_at_5" else "exams"]
+        error = sd / np.sqrt(size)
+        row = {"claim": pair.claim, "metric": pair.metric, "arm": pair.arm}
+        row |= {"against": pair.against, "dev_n": len(both), "test_n": size, "dev_sd": sd}
+        rows.append(row | {"least": 2.8 * error, "least_holm": strict * error})
+    return pd.DataFrame(rows)
+
+
+# test ---------------------------------------------------------------------------------------------
+
+
+def test_values(sample: Sample) -> pd.DataFrame:
+    """Every outcome of every arm, and those of rows without retrieval."""
+    wanted = {group: searches(lam) for group, lam in sample.chosen.items()}
+    wanted["bioasq"] |= added_searches()
+    read = options_read(sample.written["hypotheses"], recorded())
+    parts = [outcomes(sample, wanted), headroom(sample.questions, sample.judged)]
+    return pd.concat([*parts, own_answers(sample.questions, read)], ignore_index=True)
+
+
+def test_tables(sample: Sample, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The tables of the test half by name (see ``lib.studies.real.TABLES``)."""
+    searched = values[~values["arm"].isin([POOL, OWN_ANSWER, MAJORITY])]
+    table, hypotheses = arm_table(values), sample.written["hypotheses"]
+    cases = case_table(sample, searched)
+    return {
+        "real_arms": table,
+        "real_purity": purity_table(searched),
+        "real_lambda": lambda_rows(table, sample.chosen),
+        "claims_real": claims_table(searched, sample.chosen, sample.verdicts),
+        "real_where": subgroup_table(searched, about_questions(sample)),
+        "real_cases": cases,
+        "real_case_texts": case_texts(cases, hypotheses),
+        "real_case_counts": case_counts(searched),
+        "real_texts": texts_table(sample.questions, sample.written),
+    }
+
+
+def arm_table(values: pd.DataFrame) -> pd.DataFrame:
+    """Every arm's mean with its 95 % interval: dataset, arm, metric, value, low, high, n.
+
+    Beside the sets there is ``exams``, both exam sets together.
+    """
+    both = values[values["dataset"].isin(EXAMS)].assign(dataset="exams")
+    every = pd.concat([values, both], ignore_index=True)
+    return means(every, sort=True)
+
+
+def purity_table(values: pd.DataFrame) -> pd.DataFrame:
+    """Of the passages in the top fives of exam questions that speak for an option: how many speak
+    for the right one? A row an arm: arm, right, wrong (passages), value, low, high, n (questions).
+
+    ``misled`` falls with every passage that is lost; this does not. The interval resamples
+    questions. What is drawn several times counts as the mean of its draws.
+    """
+    exams = values[values["dataset"].isin(EXAMS)]
+    metrics = ["supports_right_at_5", "supports_wrong_at_5"]
+    spoken = exams[exams["metric"].isin(metrics)]
+    rows = []
+    for arm, group in spoken.groupby("arm", sort=True):
+        shares = group.pivot(index="qid", columns="metric", values="value")[metrics].to_numpy()
+        # A mean of draws is kept with three decimals, and was a whole number over their number.
+        counts = np.round(TOP * EXAM_DRAWS * shares) / EXAM_DRAWS
+        right, wrong = counts.sum(axis=0)
+        if right + wrong == 0:
+            continue
+        value, low, high = ratio_interval(counts[:, 0], counts.sum(axis=1))
+        row = {"arm": arm, "right": right, "wrong": wrong, "value": value}
+        rows.append(row | {"low": low, "high": high, "n": len(counts)})
+    return pd.DataFrame(rows)
+
+
+def lambda_rows(table: pd.DataFrame, chosen: Mapping[str, float]) -> pd.DataFrame:
+    """The arms of ``arm_table`` that are contrast at some lambda, described.
+
+    Columns: dataset, form, mimic, visibility (whether who wrote the hypotheses saw the options),
+    lambda, metric, value, low, high, n.
+    """
+    named = added_searches()
+    for lam in (0.0, *chosen.values()):
+        named |= searches(lam)
+    known = {name: about for name, search in named.items() if (about := _described(*search))}
+    rows = table[table["arm"].isin(known)]
+    about = pd.DataFrame([known[arm] for arm in rows["arm"]], index=rows.index)
+    described = ["form", "mimic", "visibility", "lambda"]
+    joined = pd.concat([rows, about], axis=1)
+    joined = joined.sort_values(["dataset", "metric", *described], ignore_index=True)
+    return joined[["dataset", *described, "metric", "value", "low", "high", "n"]]
+
+
+def _described(of: str, spec: SearchSpec | None) -> dict:
+    """Form, mimic, visibility and lambda of a search; empty for one that is no contrast."""
+    if spec is None or spec.form == "random":
+        return {}
+    form = {"max": "maximum of several", "mean": "mean of several"}.get(spec.form, "one mimic")
+    if spec.question_weight:
+        form = "question added"
+    if spec.pool:
+        form = f"pool of {spec.pool}"
+    if spec.space == "whitened":
+        form = "whitened"
+    mimic = {"several": "several", "stranger": "another question's"}.get(spec.mimic, "own")
+    if spec.rotation:
+        mimic = "matched rotation"
+    visibility = "options" if of == "hypotheses" else "stem"
+    return {"form": form, "mimic": mimic, "visibility": visibility, "lambda": spec.lam}
+
+
+def claims_table(values: pd.DataFrame, chosen: Mapping[str, float], verdicts: bool) -> pd.DataFrame:
+    """Every declared test with its verdict, then what is exploratory (see ``stats.claims``).
+
+    On exams there are no ``verdicts`` where the judge was no instrument. The column ``excludes``
+    is for tests of ``misled``: whether a fall counts as exclusion, that is whether ``hit_right`` of
+    the same two arms did not fall by more than the declared margin.
+    """
+    arms = {metric: set(group["arm"]) for metric, group in values.groupby("metric")}
+    declared = real_pairs(chosen)
+    declared = [p for p in declared if {p.arm, p.against} <= arms.get(p.metric, set())]
+    table = claims(values, [*declared, *exploratory_pairs(arms)])
+    if not verdicts:
+        table.loc[table["metric"] != "p_at_5", "verdict"] = ""
+    return table.assign(excludes=_excludes(values, table))
+
+
+def exploratory_pairs(arms: Mapping[str, Collection[str]]) -> list[Pair]:
+    """Every arm against H+ alone and against the question; contrast against its controls."""
+    pairs = []
+    for metric in ("hit_right", "misled", "supports_right_at_5", "reads_right", "p_at_5"):
+        measured = arms.get(metric, ())
+        for arm in sorted(measured):
+            against = ["hplus", "question"]
+            lam = arm.partition("@")[2]
+            if arm.startswith("chr@"):
+                against += [f"chr+rotation@{lam}", f"chr+stranger@{lam}"]
+            if arm == f"chr-stem@{lam}":
+                against.append("hplus-stem")
+            pairs += [
+                Pair(f"{arm} against {other}", metric, arm, other)
+                for other in against
+                if other in measured and arm != other
+            ]
+    return pairs
+
+
+def _excludes(values: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+    margin = primary_tests()["real"]["margin"]
+    excludes = []
+    for row in table.itertuples():
+        if row.metric != "misled" or row.status != "primary":
+            excludes.append("")
+            continue
+        pair = Pair("", "hit_right", row.arm, row.against)
+        low = claims(values, [pair])["low"].iloc[0]
+        fewer = row.verdict == "SUPPORTED"
+        excludes.append("yes" if fewer and low > -margin else "no")
+    return excludes
+
+
+# subgroups ----------------------------------------------------------------------------------------
+
+COMPARED = (("chr@0.4", "hplus"), ("chr@1", "hplus"))
+"""The differences that are taken apart: arm, against."""
+
+SUBGROUP_METRICS = ("hit_right", "misled", "supports_right_at_5")
+
+_KNOWN = {True: "known", False: "not known", None: "too short to tell"}
+
+
+def about_questions(sample: Sample) -> pd.DataFrame:
+    """What is known of each exam question before retrieval, index qid, a column for each kind of
+    part: set, likeness, h_plus, asks_for, by_heart.
+
+    Likeness is c = cos(h+, h-) in thirds, with how far contrast turns at its edge.
+    """
+    hypotheses, llm = sample.written["hypotheses"], recorded()
+    options, by_heart = options_read(hypotheses, llm), known_by_heart(hypotheses, llm)
+    exams = [q for q in sample.groups["exams"].questions if hypotheses[q.qid].request is not None]
+    cosines = sample.retriever.cosines([hypotheses[q.qid].request for q in exams])
+    edges = np.quantile(cosines, (1 / 3, 2 / 3))
+    low, high = (f"{edge:.2f} (turned by {rotation(edge, 1.0):.0f}° at λ = 1)" for edge in edges)
+    thirds = (f"1: c up to {low}", f"2: c up to {high}", f"3: c above {high}")
+    rows = []
+    for question, c in zip(exams, cosines, strict=True):
+        letter = options.get(question.qid, "")
+        right = "right" if letter == question.answer else "wrong"
+        rows.append(
+            {
+                "qid": question.qid,
+                "set": question.dataset,
+                "likeness": thirds[np.searchsorted(edges, c)],
+                "h_plus": right if letter else "speaks for no option",
+                "asks_for": "exception" if asks_for_the_exception(question) else "what fits",
+                "by_heart": _KNOWN[by_heart.get(question.qid)],
+            }
+        )
+    return pd.DataFrame(rows).set_index("qid")
+
+
+def subgroup_table(values: pd.DataFrame, about: pd.DataFrame) -> pd.DataFrame:
+    """``COMPARED`` on every part of the questions: metric, arm, against, part, level, value,
+    value_against, difference, low, high, n. All of it is exploratory."""
+    pairs = [Pair("", metric, *pair) for metric in SUBGROUP_METRICS for pair in COMPARED]
+    made = []
+    for part in about.columns:
+        for level, members in about.groupby(part, sort=True):
+            group = values[values["qid"].isin(members.index)]
+            made.append(claims(group, pairs).assign(part=part, level=level))
+    shown = ["metric", "arm", "against", "part", "level", "value", "value_against"]
+    table = pd.concat(made, ignore_index=True)
+    return table[[*shown, "difference", "low", "high", "n"]]
+
+
+# single questions, by a rule that was written down before anything was judged -------------------
+
+CASES: Mapping[str, tuple[tuple[str, str, float], ...]] = {
+    "contrast finds the right option": (("hplus", "hit_right", 0), ("chr@1", "hit_right", 1)),
+    "contrast loses the right option": (("hplus", "hit_right", 1), ("chr@1", "hit_right", 0)),
+    "contrast rules a wrong option out": (("hplus", "misled", 1), ("chr@1", "misled", 0)),
+    "contrast brings a wrong option in": (("hplus", "misled", 0), ("chr@1", "misled", 1)),
+    "HyDE has it, contrast has not": (("hyde", "hit_right", 1), ("chr@1", "hit_right", 0)),
+}
+"""What must be true of a question to be a case of the kind: arm, metric, value. The last one is the
+kind of the paper's Table 5."""
+
+
+SHOWN = ("hplus", "chr@0.4", "chr@1", "hyde")
+"""The arms whose passages are shown of a single question."""
+
+
+def fitting(values: pd.DataFrame) -> pd.DataFrame:
+    """Which exam questions are of which kind: index dataset and qid, a column of bool a kind."""
+    kept = values["dataset"].isin(EXAMS) & values["metric"].isin(["hit_right", "misled"])
+    wide = values[kept].pivot(index=["dataset", "qid"], columns=["arm", "metric"], values="value")
+    fits = pd.DataFrame(True, index=wide.index, columns=list(CASES))
+    for kind, wanted in CASES.items():
+        for arm, metric, value in wanted:
+            fits[kind] &= wide[arm, metric] == value
+    return fits
+
+
+def case_counts(values: pd.DataFrame) -> pd.DataFrame:
+    """How many questions are of each kind: kind, dataset, questions, n."""
+    counts = fitting(values).groupby(level="dataset").agg(["sum", "size"])
+    rows = [(kind, d, *counts.loc[d, kind]) for kind in CASES for d in counts.index]
+    return pd.DataFrame(rows, columns=["kind", "dataset", "questions", "n"])
+
+
+def case_table(sample: Sample, values: pd.DataFrame) -> pd.DataFrame:
+    """What ``SHOWN`` found for the case of each kind and set, by rank, with its labels.
+
+    The case is the first question of the set in the order of the hashes of the ids, which nobody
+    chose. Columns: kind, dataset, qid, arm, rank, pid, on_topic, says: "right", "wrong", "both" or
+    "". A kind that has no question has no case.
+    """
+    fits, cases = fitting(values), []
+    for kind in CASES:
+        for dataset in EXAMS:
+            # ``questions`` come in the order of the hashes.
+            asked = [q for q in sample.questions if q.dataset == dataset]
+            found = [q.qid for q in asked if fits[kind].get((dataset, q.qid), False)]
+            cases += [(kind, dataset, qid) for qid in found[:1]]
+    runs = runs_of(sample, SHOWN, {qid for *_, qid in cases})
+    runs = runs[runs["rank"] <= TOP].sort_values(["arm", "rank"])
+    rows = []
+    for case in cases:
+        for row in runs[runs["qid"] == case[2]].itertuples():
+            label = sample.judged.get((row.qid, row.pid))
+            topic = None if label is None else label.on_topic
+            says = "" if label is None else _says(label, sample.by_qid[row.qid].answer)
+            rows.append((*case, row.arm, row.rank, row.pid, topic, says))
+    columns = ["kind", "dataset", "qid", "arm", "rank", "pid", "on_topic", "says"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _says(label: Evidence, answer: str) -> str:
+    right, wrong = answer in label.supports, bool(label.supports - {answer})
+    if right and wrong:
+        return "both"
+    return "right" if right else "wrong" if wrong else ""
+
+
+def case_texts(cases: pd.DataFrame, hypotheses: Mapping[str, Expansion]) -> pd.DataFrame:
+    """What was written about the question of each case: kind, dataset, qid, h_plus, h_minus."""
+    table = cases[["kind", "dataset", "qid"]].drop_duplicates(ignore_index=True)
+    for column, part in (("h_plus", "target"), ("h_minus", "mimic")):
+        table[column] = [hypotheses[qid].request.of(part)[0].text for qid in table["qid"]]
+    return table
+
+
+# a second encoder ---------------------------------------------------------------------------------
+
+
+def encoder_values(samples: Mapping[str, Sample]) -> pd.DataFrame:
+    """Every outcome of every arm on the samples of several encoders, by ``encoder``.
+
+    Lambda is what dev chose with the profile's own encoder: nothing is tuned anew. CSQE and ThinkQE
+    are left out: their requests hold what the profile's own encoder found, and nobody wrote for
+    what another one finds.
+    """
+    parts = []
+    for name, sample in samples.items():
+        values = outcomes(sample, {"bioasq": searches(sample.chosen["bioasq"])})
+        parts.append(values.assign(encoder=name))
     return pd.concat(parts, ignore_index=True)
 
 
-def _known(
-    rows: Sequence[Row], store: PassageStore
-) -> tuple[dict[str, Question], Mapping[Key, str]]:
-    """Questions whose passages have known classes, and the class of each one judged."""
-    questions = {q.qid: q for q in load_questions("ddx-mini") + load_questions("bioasq")}
-    of_mini = {(row["qid"], row["pid"]): row["class"] for row in ddx_mini.read("qrels")}
-    experts = gold_passages(store)
-    classes = {}
-    for row in rows:
-        key = (row["qid"], row["pid"])
-        question = questions.get(row["qid"])
-        if question is None:
-            continue
-        if question.dataset == "bioasq":
-            classes[key] = "expert" if row["pid"] in experts[row["qid"]] else "other"
-        else:
-            classes[key] = of_mini.get(key, "neither")
-    return questions, classes
+def encoder_table(values: pd.DataFrame) -> pd.DataFrame:
+    """Every arm's mean, and its paired difference from H+ alone, by encoder: arm, metric, value,
+    low, high, n, difference, difference_low, difference_high, encoder."""
+    parts = []
+    for name, group in values.groupby("encoder", sort=False):
+        table = means(group, ("arm", "metric"), sort=True)
+        others = table[table["arm"] != "hplus"]
+        pairs = [Pair("", row.metric, row.arm, "hplus") for row in others.itertuples()]
+        tested = claims(group, pairs)[["arm", "metric", "difference", "low", "high"]]
+        tested = tested.rename(columns={"low": "difference_low", "high": "difference_high"})
+        table = table.merge(tested, on=["arm", "metric"], how="left")
+        parts.append(table.assign(encoder=name))
+    return pd.concat(parts, ignore_index=True)
+
+
+def measure_encoder(profile: Profile, encoder: str) -> dict[str, pd.DataFrame]:
+    """Is the finding the encoder's? The same arms on BioASQ's own snippets, encoder by encoder.
+
+    On BioASQ the experts' passages are the labels, so nothing has to be judged. Kept as
+    ``real_<encoder>`` and ``values_real_<encoder>``; ``make figures PROFILE=open ENCODER=mpnet``.
+    """
+    chosen = choices(read_result("real_dev_lambda", profile.name)[0])
+    samples = {}
+    for name in (profile.encoder, encoder):
+        retriever = open_retriever(replace(profile, limit=0), load_encoder(name), ("bioasq",))
+        samples[name] = replace(open_sample("test", profile, retriever), chosen=chosen)
+    outcome, table = f"values_real_{encoder}", f"real_{encoder}"
+    study = Study(
+        name=f"real, {encoder}",
+        code=CODE,
+        load=lambda _: samples[encoder],
+        values={outcome: lambda _: encoder_values(samples)},
+        tables=(table,),
+        follow=lambda _, values: {table: encoder_table(values)},
+        test_sets=("bioasq",),
+    )
+    return make(study, profile, samples[encoder])
+
+
+# the studies --------------------------------------------------------------------------------------
+
+CODE = "lib.studies.real"
+
+
+def quality_table(sample: Sample) -> dict[str, pd.DataFrame]:
+    """Whether the judge of either half is an instrument, by ``split``."""
+    store = sample.retriever.store
+    halves = [judge_quality(half, store).assign(split=half) for half in ("dev", "test")]
+    return {"judge_quality": pd.concat(halves, ignore_index=True)}
+
+
+QUALITY = Study(
+    name="real quality",
+    code=CODE,
+    load=partial(open_sample, "dev"),
+    values={},
+    tables=("judge_quality",),
+    follow=quality_table,
+)
+
+DEV = Study(
+    name="real dev",
+    code=CODE,
+    load=partial(open_sample, "dev"),
+    values={"values_real_dev": dev_values},
+    tables=("real_dev_lambda", "real_least", "real_dev"),
+    follow=dev_tables,
+)
+
+TEST = Study(
+    name="real",
+    code=CODE,
+    load=partial(open_sample, "test"),
+    values={"values_real": test_values},
+    tables=(
+        "real_arms",
+        "real_purity",
+        "real_lambda",
+        "claims_real",
+        "real_where",
+        "real_cases",
+        "real_case_texts",
+        "real_case_counts",
+        "real_texts",
+    ),
+    follow=test_tables,
+    test_sets=("real",),
+)

@@ -27,7 +27,7 @@ from lib.llm.recorder import Recorder
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.stats import long_values
-from lib.studies.real.texts import WRITER
+from lib.studies.real.expansions import WRITER
 from lib.studies.slhyde.building import (
     NO_REPLY,
     PROMPTS,

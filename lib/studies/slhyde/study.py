@@ -38,8 +38,8 @@ from lib.profiles import Profile
 from lib.query_spec import Hypotheses, Text
 from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, claims, class_of, long_values
+from lib.studies.real.expansions import KINDS, writers_of
 from lib.studies.real.study import recorded
-from lib.studies.real.texts import KINDS, writers_of
 from lib.studies.slhyde.tasks import (
     ADAPTER,
     BASE,
@@ -154,7 +154,7 @@ def generated_passages(task: str) -> dict[str, dict[str, list[str]]]:
 
 def capable_texts(kind: str) -> dict[str, Hypotheses]:
     """What a large language model wrote for BioASQ's questions, by question id: a recorded kind of
-    ``lib.studies.real.texts.KINDS``."""
+    ``lib.studies.real.expansions.KINDS``."""
     llm = recorded()
     requests = {}
     for question in bioasq_questions():

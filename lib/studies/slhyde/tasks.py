@@ -41,7 +41,7 @@ from lib.base import paths
 from lib.base.downloads import fetch, load_registry
 from lib.base.files import read_jsonl, read_manifest, sha256_bytes
 from lib.base.parameters import check_count
-from lib.benchmarks import ddx_fresh, ddx_real
+from lib.benchmarks import ddx_real
 from lib.benchmarks.base import name_words
 from lib.corpora import load_passages
 from lib.data.passages import Passage
@@ -253,7 +253,7 @@ def tested_diseases() -> Tested:
     names: set[tuple[str, ...]] = set()
     pids: set[str] = set()
     # Which diseases there are does not depend on the encoder, only which is near to which.
-    for benchmark in (ddx_real.build(HashEncoder()), ddx_fresh.build(HashEncoder())):
+    for benchmark in (ddx_real.build(HashEncoder()), ddx_real.build_fresh(HashEncoder())):
         cuis.update(benchmark.qids)
         for of_disease in benchmark.names.values():
             names.update(name_words(name) for name in of_disease)
