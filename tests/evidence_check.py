@@ -8,7 +8,7 @@ from pathlib import Path
 from lib.base.files import read_jsonl
 from lib.base.paths import DATA
 from lib.benchmarks.base import ngrams
-from lib.studies.evidence.records import HEADINGS
+from lib.studies.contradiction.evidence import HEADINGS
 
 FOLDER = DATA / "evidence-mini"
 FIELDS = {

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lib.embed import HashEncoder
 from lib.studies.contradiction import cnt
 from lib.studies.contradiction.cnt import FILTERS, Scorer, document_cnt, pair_scores, strangers
-from lib.studies.nli.models import sentences
-from lib.studies.nli.scores import DIRECTIONS
+from lib.studies.contradiction.nli import sentences
+from lib.studies.contradiction.nli import DIRECTIONS
 
 settings = hypothesis_settings(max_examples=25, deadline=None)
 ENCODER = HashEncoder(32)

@@ -25,9 +25,9 @@ from lib.plots import caption, figures, plot_curves, plot_dots
 from lib.profiles import load_profile
 from lib.studies.contradiction import checks, near, outcomes, quality, retrieved, study
 from lib.studies.contradiction.cnt import PairScore, strangers
-from lib.studies.contradiction.select import CONDITIONS, MATCHED
+from lib.studies.contradiction.pools import CONDITIONS, MATCHED
 from lib.studies.evidence import load as evidence
-from lib.studies.evidence.records import UNKNOWN
+from lib.studies.contradiction.evidence import UNKNOWN
 from tests.drawn import dots, levels, panel_titles_of
 from tests.evidence_check import FIELDS, FOLDER, kappa, read, validate
 

@@ -14,13 +14,13 @@ from lib.data.judgments import Evidence, Verdict, read_pair_judgments, verdicts
 from lib.embed import load_encoder
 from lib.profiles import load_profile
 from lib.studies.contradiction import study
-from lib.studies.evidence.load import load_evidence
+from lib.studies.contradiction.evidence import load_evidence
 from lib.studies.judged import contrast, fresh, quality, tables
-from lib.studies.judged.quality import Plant
-from lib.studies.judged.results import judged_tables
-from lib.studies.judged.sample import ARMS, period_of
-from lib.studies.judged.study import by_all, judged_study, most_contradictory, studies_of
-from lib.studies.nli.models import load_backend
+from lib.studies.contradiction.judged import Plant
+from lib.studies.contradiction.judged import judged_tables
+from lib.studies.contradiction.judged import ARMS, period_of
+from lib.studies.contradiction.judged import by_all, judged_study, most_contradictory, studies_of
+from lib.studies.contradiction.nli import load_backend
 from lib.studies.real.quality import LEAST_KAPPA, MOST_ERRORS
 from tools.judging import REASONS
 from tools.pools import Pool, mini_pools

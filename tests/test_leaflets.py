@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.data.passages import parse_xml
-from lib.studies.evidence.leaflets import load_labels, read_cmi, read_label
-from lib.studies.evidence.records import HEADINGS, Need, inner_text
+from lib.studies.contradiction.evidence import load_labels, read_cmi, read_label
+from lib.studies.contradiction.evidence import HEADINGS, Need, inner_text
 
 BODIES = {
     n: f"Answer {n} about the tablets.\nSee Section {n % 6 + 1}.\n\n" + "More text. " * 12

@@ -27,10 +27,10 @@ from lib.embed import HashEncoder, load_encoder
 from lib.search.vectors import encode_small
 from lib.studies.contradiction import cnt
 from lib.studies.contradiction.cnt import pair_scores
-from lib.studies.nli import models
-from lib.studies.nli import scores as stored
-from lib.studies.nli.head import CUES, HEAD, FeatureBackend, features
-from lib.studies.nli.labelled import (
+from lib.studies.contradiction import models
+from lib.studies.contradiction import scores as stored
+from lib.studies.contradiction.head import CUES, HEAD, FeatureBackend, features
+from lib.studies.contradiction.labelled import (
     AGAINST_AGREEMENT,
     FILES,
     MEASURED,
@@ -44,8 +44,8 @@ from lib.studies.nli.labelled import (
     scifact,
     side_by_side,
 )
-from lib.studies.nli.models import load_backend, sentences
-from lib.studies.nli.scores import plan, rates, score_pairs
+from lib.studies.contradiction.nli import load_backend, sentences
+from lib.studies.contradiction.nli import plan, rates, score_pairs
 from tests.tiny_models import save_bert
 
 settings = hypothesis_settings(max_examples=25, deadline=None)

@@ -15,14 +15,14 @@ from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.query_spec import SearchSpec
 from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
-from lib.studies.judged.study import by_all, studies_of
+from lib.studies.contradiction.judged import by_all, studies_of
 from lib.studies.lambda_sweep.arms import QUESTION, Arm
 from lib.studies.lambda_sweep.benchmarks import Benchmarks
 from lib.studies.lambda_sweep.study import measured
 from lib.studies.main_tables.experiment import open_experiment
 from lib.studies.main_tables.tables import table1
-from lib.studies.nli.labelled import quality_table, quality_values
-from lib.studies.nli.models import load_backend
+from lib.studies.contradiction.labelled import quality_table, quality_values
+from lib.studies.contradiction.nli import load_backend
 from lib.studies.real.results import TABLES as TABLES_OF_REAL
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]

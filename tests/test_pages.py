@@ -18,7 +18,7 @@ from lib.pages import __main__ as command
 from lib.pages import render, results, weave
 from lib.pages.render import block, cell, chance, read
 from lib.profiles import load_profile
-from lib.studies.nli.labelled import LEAST, TRAINED_ON
+from lib.studies.contradiction.labelled import LEAST, TRAINED_ON
 from lib.studies.slhyde.study import MARGIN
 from lib.studies.slhyde.trained import LOW_RATE
 

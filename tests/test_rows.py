@@ -19,7 +19,7 @@ from lib.base import paths, rows
 from lib.base.rows import CheckedRows
 from lib.embed import HashEncoder
 from lib.search.vectors import encode_small
-from lib.studies.nli.scores import score_pairs
+from lib.studies.contradiction.nli import score_pairs
 
 ROWS = {bytes([i]) * 16: bytes(range(i, i + 60)) for i in range(1, 150)}
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.studies.contradiction.select import (
+from lib.studies.contradiction.pools import (
     CONDITIONS,
     MATCHED,
     balanced,
@@ -19,7 +19,7 @@ from lib.studies.contradiction.select import (
     conditions,
     rank,
 )
-from lib.studies.evidence.records import Evidence
+from lib.studies.contradiction.evidence import Evidence
 
 YEARS = st.lists(st.integers(1975, 2025), min_size=1, max_size=60)
 CITED = st.lists(st.tuples(st.integers(1975, 2025), st.integers(-1, 5)), min_size=1, max_size=80)

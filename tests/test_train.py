@@ -11,10 +11,10 @@ import pytest
 
 from lib import model_files
 from lib.embed import load_encoder
-from lib.studies.nli import findings
-from lib.studies.nli.agreement import AgreementBackend
-from lib.studies.nli.labelled import SETS
-from lib.studies.nli.models import load_backend
+from lib.studies.contradiction import findings
+from lib.studies.contradiction.nli import AgreementBackend
+from lib.studies.contradiction.labelled import SETS
+from lib.studies.contradiction.nli import load_backend
 from tests.tiny_models import WORDS, save_bert, save_sentence_model
 from tools.train_contradiction import LABELS, finding_pairs
 from tools.training import Plan, fit

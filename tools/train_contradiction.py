@@ -29,18 +29,23 @@ from lib.base.files import atomic_write, sha256_bytes
 from lib.embed import Encoder, load_encoder
 from lib.model_files import ADAPTERS
 from lib.search.vectors import encode_small
-from lib.studies.nli.agreement import ALONE, AgreementBackend, reads_one_text
-from lib.studies.nli.findings import WORDINGS, Finding, Wording, balanced, findings, stated
-from lib.studies.nli.head import CUES, HEAD, FeatureBackend, any_of, features
-from lib.studies.nli.labelled import (
+from lib.studies.contradiction.head import CUES, HEAD, FeatureBackend, any_of, features
+from lib.studies.contradiction.labelled import (
     NEAREST,
+    WORDINGS,
+    Finding,
+    LabelledPair,
+    Wording,
     cited_abstracts,
+    findings,
     quality,
     quality_table,
     quality_values,
     scifact,
+    stated,
+    statements,
 )
-from lib.studies.nli.pairs import LabelledPair
+from lib.studies.contradiction.nli import ALONE, AgreementBackend, reads_one_text
 from tools.training import Plan, fit, fit_logistic, write_card, write_npz
 
 LABELS = ("contradiction", "entailment", "neutral")
@@ -132,7 +137,7 @@ def finding_pairs(times: int = 6, swapped: float = 0.1, seed: int = 0) -> list[L
     got what.
     """
     used = findings(held_out=False)
-    with_quotes = balanced(used, times, swapped, seed)
+    with_quotes = statements(used, times, swapped, seed)
     rng = random.Random(seed)
     couples = [_couple(rng.choice(used), swapped, rng) for _ in with_quotes]
     others = []

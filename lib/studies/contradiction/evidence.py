@@ -13,7 +13,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,13 +88,11 @@ def files_of(name: str) -> list[str]:
     return [str(p.relative_to(DATA) if p.is_relative_to(DATA) else p) for p in leaflets]
 
 
-def load_evidence(name: str, needs: Sequence[Need] | None = None) -> list[Evidence]:
-    """All abstracts of evidence-mini (174) or open (1,421), by id; or what PubMed has, by need.
+def load_evidence(name: str) -> list[Evidence]:
+    """All abstracts of evidence-mini (174), or of open and labels (1,421), by id.
 
-    PubMed is asked about ``needs`` alone where they are given. ValueError for another name.
+    ValueError for another name. (What ``tga:`` finds in PubMed: ``pubmed.evidence_for``.)
     """
-    if name.startswith("tga:"):
-        return _from_pubmed(load_needs(name) if needs is None else needs)
     if name == "evidence-mini":
         abstracts = list(_mini())
     elif name in ("open", "labels"):
@@ -104,18 +102,6 @@ def load_evidence(name: str, needs: Sequence[Need] | None = None) -> list[Eviden
             f"no evidence {name!r}; there are: evidence-mini, open, labels, tga:<folder>"
         )
     return sorted(abstracts, key=lambda abstract: abstract.id)
-
-
-def _from_pubmed(needs: Sequence[Need]) -> list[Evidence]:
-    """What PubMed has on each need; how much was asked and dropped is printed."""
-    from lib.studies.contradiction.pubmed import PubMed, gather, tiers
-
-    client = PubMed()
-    found = []
-    for need, queries in _readable({need.qid: need for need in needs}, tiers, "questions"):
-        found += gather(client, need, queries)
-    print(f"PubMed: {dict(sorted(client.counts.items()))}", file=sys.stderr)
-    return found
 
 
 def load_needs(name: str) -> list[Need]:
@@ -137,7 +123,7 @@ def load_needs(name: str) -> list[Need]:
         def read(file: Path) -> list[Need]:
             return read_cmi(file.read_text(encoding="utf-8"), file.stem)
 
-        return [need for _, needs in _readable(files, read, "leaflets") for need in needs]
+        return [need for _, needs in readable(files, read, "leaflets") for need in needs]
     if name == "labels":
         return [
             need
@@ -156,7 +142,7 @@ def _leaflets(folder: str) -> list[Path]:
     return sorted((ROOT / folder).glob("*.txt"))
 
 
-def _readable(items: Mapping[str, Any], reader: Callable, what: str) -> list[tuple[Any, Any]]:
+def readable(items: Mapping[str, Any], reader: Callable, what: str) -> list[tuple[Any, Any]]:
     """Each item with what ``reader`` makes of it; those it refuses (ValueError) are named.
 
     ValueError where it refuses all.

@@ -28,6 +28,7 @@ from lib.studies.contradiction import near
 from lib.studies.contradiction.cnt import PairScore, Scorer, document_cnt
 from lib.studies.contradiction.evidence import Evidence, Need, load_evidence, load_needs
 from lib.studies.contradiction.labelled import judged_pairs
+from lib.studies.contradiction.pubmed import evidence_for
 
 CONDITIONS = ("most_similar", "most_contradictory", "least_contradictory")
 """The paper's three. They differ in relevance too: the first is chosen by S, the others by CNT."""
@@ -202,7 +203,6 @@ def open_pools(
     encoder: Encoder,
     score: Scorer,
     *,
-    index: str = "exact",
     limit: int = 0,
     selection: Mapping[str, Any] = MappingProxyType({}),
     ranking: Mapping[str, Any] = MappingProxyType({}),
@@ -211,17 +211,16 @@ def open_pools(
     """Each question's abstracts, chosen (``balanced``), ranked (``rank``), scored by CNT.
 
     Candidates are what PubMed found for the question (``tga:``), all abstracts on its medicine
-    (evidence-mini), or the ten nearest to it by an ``index`` of ``near.INDEXES`` (open, labels).
+    (evidence-mini), or the ten nearest to it (open, labels).
     A question without any has no pool; ValueError where no question has one. ``selection`` goes to
     ``balanced``, ``ranking`` to ``rank``; ``limit`` takes the first questions (0 = all). ``kept``
     may give a table of scores that was made before (``score_couples``).
     """
     needs = load_needs(name)[: limit or None]
-    evidence = load_evidence(name, needs)
+    evidence = evidence_for(needs) if name.startswith("tga:") else load_evidence(name)
     pools: dict[str, list[str]] = {}
-    for need, abstracts in zip(
-        needs, _candidates(name, needs, evidence, encoder, index), strict=True
-    ):
+    candidates = _candidates(name, needs, evidence, encoder)
+    for need, abstracts in zip(needs, candidates, strict=True):
         chosen = balanced(abstracts, **selection)
         if chosen:
             pools[need.qid] = sorted(abstract.id for abstract in chosen)
@@ -246,7 +245,7 @@ def _couples(pools: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _candidates(
-    name: str, needs: list[Need], evidence: list[Evidence], encoder: Encoder, index: str
+    name: str, needs: list[Need], evidence: list[Evidence], encoder: Encoder
 ) -> Iterator[list[Evidence]]:
     """Of each need the abstracts that Algorithm 1 chooses from."""
     own = defaultdict(list)
@@ -259,7 +258,7 @@ def _candidates(
             own[abstract.medicine].append(abstract)
         yield from (own[need.medicine] for need in needs)
     else:
-        for rows in near.nearest(*_vectors(needs, evidence, encoder), 10, index):
+        for rows in near.nearest(*_vectors(needs, evidence, encoder), 10):
             yield [evidence[i] for i in rows]
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -30,7 +31,13 @@ from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.base.paths import cache
 from lib.base.secrets import redacted
 from lib.data.passages import parse_xml, tidy
-from lib.studies.contradiction.evidence import UNKNOWN, Evidence, Need, inner_text
+from lib.studies.contradiction.evidence import (
+    UNKNOWN,
+    Evidence,
+    Need,
+    inner_text,
+    readable,
+)
 from lib.studies.contradiction.nli import sentences
 
 EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
@@ -265,6 +272,16 @@ class PubMed:
         request = Request(url, body, {"User-Agent": self._who["tool"]})
         with urlopen(request, timeout=TIMEOUT_S) as reply:
             return reply.read().decode("utf-8")
+
+
+def evidence_for(needs: Iterable[Need]) -> list[Evidence]:
+    """What PubMed has on each need; how much was asked and dropped is printed."""
+    client = PubMed()
+    found = []
+    for need, queries in readable({need.qid: need for need in needs}, tiers, "questions"):
+        found += gather(client, need, queries)
+    print(f"PubMed: {dict(sorted(client.counts.items()))}", file=sys.stderr)
+    return found
 
 
 def gather(client: PubMed, need: Need, queries: Iterable[Query]) -> list[Evidence]:
