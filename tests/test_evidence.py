@@ -75,9 +75,7 @@ def test_what_there_is_not_is_said():
     names = [load_profile(name).evidence["name"] for name in ("mini", "open", "paper")]
     assert names == ["evidence-mini", "open", "tga:data/leaflets"]
     for name in names[:2]:
-        assert all(
-            (DATA / file).is_file() or "/" not in file for file in evidence.files_of(name)
-        )
+        assert all((DATA / file).is_file() or "/" not in file for file in evidence.files_of(name))
 
 
 def leaflets(folder, *names: str) -> str:

@@ -61,7 +61,10 @@ def expected(medicine: str) -> list[Need]:
         ("SECTION {}. ", lambda h: h + "  "),
         ("• ", lambda h: h.replace(" ABACAVIR", "\nABACAVIR")),
         ("", lambda h: h.replace(" with ABACAVIR", "")),
-        ("", lambda h: h.replace("I using", "I being given").replace("do I use", "will I be given")),
+        (
+            "",
+            lambda h: h.replace("I using", "I being given").replace("do I use", "will I be given"),
+        ),
         ("{} ", lambda h: h.replace(" of ABACAVIR", "").replace("while using", "during")),
         ("", lambda h: h.replace("Are there any", "What are the possible")),
     ],
