@@ -19,7 +19,6 @@ from lib.base import paths, rows
 from lib.base.rows import CheckedRows
 from lib.embed import HashEncoder
 from lib.search.vectors import encode_small
-from lib.studies.contradiction.nli import score_pairs
 
 ROWS = {bytes([i]) * 16: bytes(range(i, i + 60)) for i in range(1, 150)}
 
@@ -62,26 +61,11 @@ def test_a_file_that_is_no_cache_is_named_with_what_to_do(tmp_path):
         CheckedRows(file).get([b"a"])
 
 
-def test_changed_vectors_and_scores_are_made_again(tmp_path):
+def test_changed_vectors_are_made_again(tmp_path):
     encoder, texts = HashEncoder(32), [f"text {i}" for i in range(30)]
     vectors = encode_small(texts, encoder, "query", cache_dir=tmp_path)
-    model, pairs = Length(), [(f"a{'x' * i}", "b") for i in range(20)]
-    scores = score_pairs(pairs, model, cache_dir=tmp_path)
-    for name in ("texts.sqlite", "pairs.sqlite"):
-        in_sql(tmp_path / name, ("UPDATE kept SET value = ?", (b"x" * 16,)))
+    in_sql(tmp_path / "texts.sqlite", ("UPDATE kept SET value = ?", (b"x" * 16,)))
     assert np.array_equal(encode_small(texts, encoder, "query", cache_dir=tmp_path), vectors)
-    assert np.array_equal(score_pairs(pairs, model, cache_dir=tmp_path), scores)
-    assert model.asked == 40
-
-
-class Length:
-    """A model of contradiction that counts what it was asked."""
-
-    name, fingerprint, symmetric, asked = "length", "length", True, 0
-
-    def contradiction(self, pairs):
-        self.asked += len(pairs)
-        return np.array([len(a) / (len(a) + len(b)) for a, b in pairs])
 
 
 @pytest.mark.fault("numbers", "Two processes that fill one cache are killed")
