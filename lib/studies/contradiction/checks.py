@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lib.query_spec import SearchSpec
-from lib.stats import paired
+from lib.stats import Pair, claims
 from lib.studies.contradiction.cnt import Scorer, strangers
 from lib.studies.contradiction.evidence import DIRECTIONS
 from lib.studies.contradiction.labelled import SETS, is_held_out, judged_pairs, numbered
@@ -247,16 +247,18 @@ def mimics_table(values: pd.DataFrame, name: str, lam: float) -> pd.DataFrame:
     Columns: benchmark (``name``), measure, arm, against, value and passed of both, difference, low,
     high, n, least.
     """
-    by_qid = values.sort_values("qid").set_index("qid")
-    of = {key: own["value"] for key, own in by_qid.groupby(["metric", "arm"])}
-    rows = []
-    for at in (lam, 1.0):
-        arm = f"chr@{at:g}"
-        for against in ("hplus", f"chr+rotation@{at:g}"):
-            for measure in ("cnt", "excess"):
-                row = {"benchmark": name, "measure": measure, "arm": arm, "against": against}
-                for suffix, which in (("", arm), ("_against", against)):
-                    row[f"value{suffix}"] = of[measure, which].mean()
-                    row[f"passed{suffix}"] = of["passed", which].mean()
-                rows.append(row | paired(of[measure, arm], of[measure, against], tested=False))
-    return pd.DataFrame(rows).drop(columns="p")
+    pairs = [
+        Pair("", measure, f"chr@{at:g}", against)
+        for at in (lam, 1.0)
+        for against in ("hplus", f"chr+rotation@{at:g}")
+        for measure in ("cnt", "excess")
+    ]
+    table = claims(values, pairs).rename(columns={"metric": "measure"})
+    passed = values[values["metric"] == "passed"].groupby("arm")["value"].mean()
+    table = table.assign(
+        benchmark=name,
+        passed=table["arm"].map(passed),
+        passed_against=table["against"].map(passed),
+    )
+    columns = ["benchmark", "measure", "arm", "against", "value", "passed", "value_against"]
+    return table[[*columns, "passed_against", "difference", "low", "high", "n", "least"]]

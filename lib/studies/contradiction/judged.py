@@ -38,7 +38,7 @@ from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.report import nine_digits
 from lib.run import Retriever
-from lib.stats import auroc, mean_interval, paired, ratio_interval
+from lib.stats import Pair, auroc, claims, mean_interval, ratio_interval
 from lib.studies.contradiction.answers import reported
 from lib.studies.contradiction.evidence import Evidence, files_of, load_evidence
 from lib.studies.contradiction.labelled import with_sentences
@@ -178,11 +178,10 @@ def planted_pairs(rows: Iterable[Mapping], plants: Sequence[Plant]) -> pd.DataFr
     SciFact's pairs are not among them: what people said is another judge's word (``known_pairs``).
     An unjudged pair is an error.
     """
-    # A row's label in one word; None where the pair is unjudged.
-    said = {
-        key: None if row["same"] is None else row["stance"] if row["same"] else "other"
-        for key, row in _pass(rows, "first").items()
-    }
+    said = {}
+    for key, row in _pass(rows, "first").items():
+        if row["same"] is not None:
+            said[key] = row["stance"] if row["same"] else "other"
     errors = defaultdict(list)
     for one in plants:
         if one.kind not in (*IN_POOLS, "turned"):
@@ -192,27 +191,26 @@ def planted_pairs(rows: Iterable[Mapping], plants: Sequence[Plant]) -> pd.DataFr
             beside_it = one.b if one.a == "plant:repeat" else one.a
             must = said.get((one.pool, *sorted((beside_it, one.must))))
         wrong = must is None or said.get((one.pool, one.a, one.b)) != must
-        errors[one.kind].append(float(wrong))
-    errors["all planted pairs"] = [wrong for own in errors.values() for wrong in own]
-    return pd.DataFrame([_mean(f"planted: {kind}", "error", own) for kind, own in errors.items()])
+        errors[f"planted: {one.kind}", "error"].append(wrong)
+    errors["planted: all planted pairs", "error"] = sum(errors.values(), [])
+    return _means(errors)
 
 
-def _mean(check: str, label: str, values: Sequence[float]) -> dict:
-    value, low, high = mean_interval(np.asarray(values, float))
-    row = {"check": check, "label": label, "value": value, "low": low, "high": high}
-    return row | {"n": len(values)}
+def _means(values: Mapping[tuple[str, str], Sequence[bool]]) -> pd.DataFrame:
+    """By check and label the share of what holds: check, label, value, low, high, n."""
+    rows = [(*key, *mean_interval(np.array(own)), len(own)) for key, own in values.items()]
+    return pd.DataFrame(rows, columns=["check", "label", "value", "low", "high", "n"])
 
 
 def known_pairs(rows: Iterable[Mapping], plants: Sequence[Plant]) -> pd.DataFrame:
     """What both passes say of SciFact's pairs, by what people said of them."""
-    found, made = verdicts(rows), []
+    found, values = verdicts(rows), defaultdict(list)
     for must in ("agree", "disagree", "neither"):
         keys = [(p.pool, p.a, p.b) for p in plants if p.kind == "scifact" and p.must == must]
-        own = [found[key] for key in keys if key in found]
-        for stance in ("agree", "disagree") if own else ():
-            values = [float(verdict.stance == stance) for verdict in own]
-            made.append(_mean(f"SciFact, people say {must}", stance, values))
-    return pd.DataFrame(made)
+        for verdict in (found[key] for key in keys if key in found):
+            for stance in ("agree", "disagree"):
+                values[f"SciFact, people say {must}", stance].append(verdict.stance == stance)
+    return _means(values)
 
 
 def stances(rows: Iterable[Mapping]) -> pd.DataFrame:
@@ -224,8 +222,8 @@ def stances(rows: Iterable[Mapping]) -> pd.DataFrame:
         if pool.startswith("mini/") and sides <= {"for", "against"}:
             known = "opposite stances" if len(sides) == 2 else "one stance"
             for stance in ("agree", "disagree"):
-                values[f"evidence-mini, {known}", stance].append(float(verdict.stance == stance))
-    return pd.DataFrame([_mean(*key, own) for key, own in sorted(values.items())])
+                values[f"evidence-mini, {known}", stance].append(verdict.stance == stance)
+    return _means(dict(sorted(values.items())))
 
 
 # how much contradiction there is ------------------------------------------------------------------
@@ -391,21 +389,16 @@ def pair_values(found: Found, runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(values, columns=["arm", "qid", "metric", "value"])
 
 
-def arms_table(values: pd.DataFrame, against: str = "hplus") -> pd.DataFrame:
+def arms_table(values: pd.DataFrame) -> pd.DataFrame:
     """What contrast does to ``pair_values``, each arm against H+ alone on the same questions.
 
     Columns: arm, measure, value, difference, low, high, n, least.
     """
-    by_qid = values.sort_values("qid").set_index("qid")
-    of = {key: own["value"] for key, own in by_qid.groupby(["metric", "arm"])}
-    rows = []
-    for measure in MEASURES:
-        base = of[measure, against]
-        for arm in ARMS:
-            own = of[measure, arm].reindex(base.index)
-            row = {"arm": arm, "measure": measure, "value": own.mean(), "n": len(own)}
-            rows.append(row if arm == against else row | paired(own, base, tested=False))
-    return pd.DataFrame(rows).drop(columns="p")
+    pairs = [Pair("", measure, arm, ARMS[0]) for measure in MEASURES for arm in ARMS]
+    table = claims(values, pairs).rename(columns={"metric": "measure"})
+    table.loc[table["arm"] == ARMS[0], ["difference", "low", "high", "least"]] = np.nan
+    columns = ["arm", "measure", "value", "n", "difference", "low", "high", "least"]
+    return table[columns]
 
 
 def filtered(pids: Sequence[str], qid: str, found: Found, rule: str) -> list[str]:
@@ -458,19 +451,14 @@ def filter_table(values: pd.DataFrame) -> pd.DataFrame:
     ``values`` are ``filter_values``. Columns: rule, arm, metric, before, value (after), difference,
     low, high, n (questions), least, touched (questions that lose a passage), removed (passages).
     """
-    by_qid = values.sort_values("qid").set_index("qid")
-    of = {key: own["value"] for key, own in by_qid.groupby(["arm", "metric"])}
-    rows = []
-    for rule in RULES:
-        for arm in ARMS:
-            after = f"{arm} | {rule}"
-            removed = of[after, "removed"]
-            for metric in SUPPORT:
-                was, then = of[arm, metric], of[after, metric]
-                row = {"rule": rule, "arm": arm, "metric": metric, "before": was.mean()}
-                row |= {"value": then.mean()} | paired(then, was, tested=False)
-                rows.append(row | {"touched": int((removed > 0).sum()), "removed": removed.sum()})
-    return pd.DataFrame(rows).drop(columns="p")
+    keys = [(rule, arm, metric) for rule in RULES for arm in ARMS for metric in SUPPORT]
+    table = claims(values, [Pair(rule, m, f"{arm} | {rule}", arm) for rule, arm, m in keys])
+    removed = values[values["metric"] == "removed"].groupby("arm")["value"]
+    table["touched"] = table["arm"].map(removed.agg(lambda own: int((own > 0).sum())))
+    table["removed"] = table["arm"].map(removed.sum())
+    names = {"claim": "rule", "arm": "after", "against": "arm", "value_against": "before"}
+    columns = ["rule", "arm", "metric", "before", "value", "difference", "low", "high", "n"]
+    return table.rename(columns=names)[[*columns, "least", "touched", "removed"]]
 
 
 # twenty fresh pairs -------------------------------------------------------------------------------
