@@ -66,7 +66,8 @@ CHECKED_PAIRS = 120
 _DATA = (
     "SciFact train claims outside data/nli-head/held_out.txt, and the same turned round (claims "
     "CC BY 4.0, abstracts ODC-By 1.0); Evidence Inference 2.0 training articles outside those held "
-    "out by lib/studies/contradiction/labelled.py, quotes against statements by grammar (annotations MIT)"
+    "out by lib/studies/contradiction/labelled.py, quotes against statements by grammar "
+    "(annotations MIT)"
 )
 _CALIBRATION = 0.15
 _OPPOSITE_LABEL = {"contradiction": "entailment", "entailment": "contradiction"}

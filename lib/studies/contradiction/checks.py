@@ -157,7 +157,6 @@ def auroc_row(
     values: Sequence[float],
     positive: Sequence[bool],
     groups: Sequence[str],
-    draws: int = 2000,
 ) -> dict[str, Any]:
     """One row: AUROC of ``values`` with its 95 % interval, a bootstrap over ``groups``; means, n.
 
@@ -182,7 +181,7 @@ def auroc_row(
     member = np.eye(len(names))[group_of]
     wins_of_groups = member[positive].T @ wins @ member[~positive]
     shares = np.full(len(names), 1 / len(names))
-    times_drawn = np.random.default_rng(0).multinomial(len(names), shares, draws)
+    times_drawn = np.random.default_rng(0).multinomial(len(names), shares, 2000)
     won = ((times_drawn @ wins_of_groups) * times_drawn).sum(axis=1)
     couples = (times_drawn @ member[positive].sum(axis=0)) * (
         times_drawn @ member[~positive].sum(axis=0)

@@ -208,18 +208,13 @@ def findings(held_out: bool) -> list[Finding]:
     found = []
     for row in read_findings():
         named = tuple(row[key].strip(" .;,") for key in ("intervention", "comparator", "outcome"))
-        if not all(0 < len(name) <= 60 for name in named) or not _is_prose(row["quote"].strip()):
-            continue
-        if is_held_out(row["article"]) == held_out:
-            quote = " ".join(row["quote"].split())
+        quote = row["quote"].strip()
+        short = 40 <= len(quote) <= 280 and all(0 < len(name) <= 60 for name in named)
+        prose = "\n" not in quote and re.search(r"[a-z]{3,} [a-z]{2,} ", quote)
+        if short and prose and is_held_out(row["article"]) == held_out:
+            quote = " ".join(quote.split())
             found.append(Finding(row["article"], row["prompt"], quote, *named, row["direction"]))
     return found
-
-
-def _is_prose(text: str) -> bool:
-    """One line that reads as words, not a row of a table."""
-    words = re.search(r"[a-z]{3,} [a-z]{2,} ", text)
-    return "\n" not in text and 40 <= len(text) <= 280 and bool(words)
 
 
 def is_held_out(article: str) -> bool:

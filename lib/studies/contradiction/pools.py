@@ -258,23 +258,20 @@ def _candidates(
             own[abstract.medicine].append(abstract)
         yield from (own[need.medicine] for need in needs)
     else:
-        for rows in near.nearest(*_vectors(needs, evidence, encoder), 10):
+        by_id = {abstract.id: abstract for abstract in evidence}
+        asked = {need.qid: need for need in needs}
+        for rows in near.nearest(*vectors_of(asked, by_id, encoder), 10):
             yield [evidence[i] for i in rows]
 
 
-def _vectors(
-    needs: Iterable[Need], evidence: Iterable[Evidence], encoder: Encoder
+def vectors_of(
+    needs: Mapping[str, Need], evidence: Mapping[str, Evidence], encoder: Encoder
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of the abstracts and of the questions."""
+    """Of the abstracts and of the questions, both by id."""
     return (
-        encode_small([abstract.text for abstract in evidence], encoder, "article"),
-        encode_small([need.question for need in needs], encoder, "query"),
+        encode_small([abstract.text for abstract in evidence.values()], encoder, "article"),
+        encode_small([need.question for need in needs.values()], encoder, "query"),
     )
-
-
-def index_recall(pools: Pools, encoder: Encoder) -> pd.DataFrame:
-    """What the paper's index finds of the abstracts nearest to each question (``near.recall``)."""
-    return near.recall(*_vectors(pools.needs.values(), pools.evidence.values(), encoder))
 
 
 def score_couples(
@@ -310,10 +307,10 @@ def reranked(pools: Pools, encoder: Encoder, **ranking: Any) -> pd.DataFrame:
     """``pools.ranked`` under other settings of ``rank``; pools and CNT stay as they are."""
     parts = []
     for qid, pool in pools.ranked.groupby("qid", sort=False):
-        abstracts = [pools.evidence[i] for i in pool["id"]]
-        vectors, (query,) = _vectors([pools.needs[qid]], abstracts, encoder)
-        years = [abstract.year for abstract in abstracts]
-        table = rank(query, vectors, pool["id"].tolist(), years, **ranking)
+        abstracts = {i: pools.evidence[i] for i in pool["id"]}
+        vectors, (query,) = vectors_of({qid: pools.needs[qid]}, abstracts, encoder)
+        years = [abstract.year for abstract in abstracts.values()]
+        table = rank(query, vectors, list(abstracts), years, **ranking)
         parts.append(table.assign(qid=qid).merge(pool[["id", "cnt"]], on="id"))
     return pd.concat(parts, ignore_index=True)
 

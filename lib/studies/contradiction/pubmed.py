@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from http.client import HTTPException
-from time import monotonic, sleep
+from time import sleep
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -175,7 +175,6 @@ class PubMed:
             raise PubMedError("NCBI asks who asks: set NCBI_EMAIL to your address")
         self._who = {"tool": "chr-companion", "email": email} | ({"api_key": key} if key else {})
         self._pause_s = 1 / (10 if key else 3)
-        self._next_request_at = 0.0
         self.counts: Counter[str] = Counter()
 
     def records(self, term: str, first: int = _YEARS[0], last: int = _YEARS[1]) -> Iterator:
@@ -261,9 +260,7 @@ class PubMed:
 
     def _send(self, kind: str, asked: dict) -> str:
         """One reply; NCBI is asked by POST, since a key in a URL ends up in logs."""
-        now = monotonic()
-        sleep(max(0, self._next_request_at - now))
-        self._next_request_at = max(self._next_request_at, now) + self._pause_s
+        sleep(self._pause_s)
         if kind == "icite":
             url, body = f"{ICITE}/pubs?{urlencode(asked)}", None
         else:

@@ -25,8 +25,9 @@ from lib.studies.contradiction import answers, checks, labelled
 from lib.studies.contradiction.cnt import Scorer
 from lib.studies.contradiction.evidence import files_of
 from lib.studies.contradiction.labelled import with_sentences
+from lib.studies.contradiction.near import recall
 from lib.studies.contradiction.nli import load_backend
-from lib.studies.contradiction.pools import Pools, index_recall, open_pools, with_judged
+from lib.studies.contradiction.pools import Pools, open_pools, vectors_of, with_judged
 from lib.study import Study
 
 BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
@@ -254,10 +255,10 @@ def timeline(pools: Pools, qid: str = "", top: int = 3) -> tuple[str, pd.DataFra
 
 
 def _follow(collection: Collection, checked: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    pools, modelled = collection.pools, collection.modelled
+    pools, modelled, encoder = collection.pools, collection.modelled, collection.encoder
     return {
         "contradiction_table1": table1(modelled),
-        "contradiction_hnsw": index_recall(modelled, collection.encoder),
+        "contradiction_hnsw": recall(*vectors_of(modelled.needs, modelled.evidence, encoder)),
         "contradiction_heatmap": beside({name: heatmap(own) for name, own in pools.items()}),
         "contradiction_table3": beside({name: table3(own) for name, own in pools.items()}),
         "contradiction_checks": beside({"modelled": checks.checks_table(checked)}),
@@ -320,11 +321,6 @@ ANSWERS = Study(
 )
 
 
-def _quality(collection: Collection, by_pair: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    sets = [name for name in labelled.MEASURED if name.startswith(tuple(collection.sets))]
-    return {"nli_quality": labelled.quality_table(by_pair, sets)}
-
-
 def _quality_values(collection: Collection) -> pd.DataFrame:
     backends = [load_backend(name) for name in collection.models]
     return nine_digits(labelled.quality_values(backends, collection.sets))
@@ -336,7 +332,7 @@ QUALITY = Study(
     load=load,
     values={"values_nli": _quality_values},
     tables=("nli_quality",),
-    follow=_quality,
+    follow=lambda c, by_pair: {"nli_quality": labelled.quality_table(by_pair)},
     origin=lambda c: {**c.settings, "models": list(c.models)},
 )
 
