@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -86,6 +86,16 @@ def by_hand(found, sentence_filter, theta, percentile, direction, top):
 
 
 @given(couples, switches)
+@example(
+    [("Aspirin lowers risk. Oxygen never.", "Aspirin raises risk. Children.")],
+    {
+        "sentence_filter": "percentile",
+        "theta": 0.2,
+        "percentile": 50,
+        "direction": "max",
+        "top": 1,
+    },
+)
 @settings
 def test_cnt_is_what_the_equations_say(found, how):
     got = fitted(found, **how)(found)

@@ -12,11 +12,10 @@ import pytest
 
 from lib.base.provenance import data_hash
 from lib.embed import HashEncoder
-from lib.plots import caption, figures, plot_curves, plot_dots
+from lib.plots import figures
 from lib.studies.contradiction import answers, checks, near, pools, study
 from lib.studies.contradiction.cnt import PairScore, strangers
 from lib.studies.contradiction.evidence import Evidence, Need
-from tests.drawn import dots, levels, panel_titles_of
 
 ENCODER = HashEncoder(64)
 
@@ -282,33 +281,6 @@ def test_figures_show_every_number(lab):
     assert "1  population" in text
     named = [t.get_text() for t in figure.axes[0].texts if not t.get_text().isdigit()]
     assert len(named) == len({*links["a"], *links["b"]})  # the others are dots alone
-
-
-def test_models_and_periods_are_drawn_where_they_are_and_beside_chance():
-    import matplotlib
-
-    matplotlib.use("Agg")
-    rows = []
-    for name, cosine in (("one", 0.7), ("two", 0.8)):
-        for backend, auroc in (("head", 0.6), ("cosine", cosine)):
-            row = {"backend": backend, "set": name, "auroc": auroc, "n": 10}
-            rows.append(row | {"auroc_low": auroc - 0.1, "auroc_high": auroc + 0.05})
-    table = pd.DataFrame(rows)
-    figure = plot_dots(figures.quality_rows(table), "x", "AUROC", levels={"guessing": 0.5})
-    assert panel_titles_of(figure) == ["one, n = 10", "two, n = 10"]
-    for cosine, axis in zip((0.7, 0.8), figure.axes, strict=True):
-        assert dots(axis) == {"head": (0.6, True), "cosine": (cosine, True)}
-        assert levels(axis) == [0.5]
-    trained = caption("nli_quality", table, least=0.65, trained_on=("two",))
-    assert "on 1 of 2 sets (1 of them of its training's kind), no other" in trained
-    columns = ["source", "label", "period", "value", "low", "high"]
-    rows = [("paper", "p", "<2000", 0.4, np.nan, np.nan), ("open", "o", "<2000", 0.0, 0.0, 0.1)]
-    rows.append(("open", "o", "2000-2005", 0.1, 0.0, 0.3))
-    rows.append(("open", "o", "all", 0.9, 0.8, 1.0))
-    table = pd.DataFrame(rows, columns=columns).assign(n=9)
-    looks = {"panel": "panel", "line": "label", "x": "period"}
-    (axis,) = plot_curves(figures.period_rows(table), "x", **looks).axes
-    assert [list(line.get_ydata()) for line in axis.lines][:2] == [[0.4], [0.0, 0.1]]
 
 
 # the paper's index --------------------------------------------------------------------------------

@@ -222,14 +222,10 @@ def test_cues_of_pairs_that_can_be_read_off(minilm):
     assert load_backend("cues", encoder=minilm).contradiction(PAIRS).tolist() == opposed
 
 
-def test_the_weights_are_small_plain_and_belong_to_this_encoder(minilm, tmp_path):
-    assert HEAD.stat().st_size < 300_000
+def test_the_weights_belong_to_this_encoder_and_change_the_fingerprint(minilm, tmp_path):
     assert sha256_file(HEAD).startswith("4770721452049518"), "other weights: was it trained anew?"
     with np.load(HEAD, allow_pickle=False) as saved:
         parts = dict(saved)
-    assert re.match(
-        r"AUROC 0\.\d\d \[0\.\d\d, 0\.\d\d\]", load_backend("head", encoder=minilm).note
-    )
     other = tmp_path / "weights.npz"
     np.savez(other, **parts | {"sees": "another encoder"})
     wanted = "another encoder.*run: python -m tools.train_contradiction head"
