@@ -66,6 +66,14 @@ def test_two_passes_that_say_the_same_have_kappa_one_and_a_random_one_has_none()
     assert table.loc[("kappa of first and second pass", "same"), "n"] == 40
 
 
+def test_a_pair_on_other_questions_stands_for_the_ten_it_was_drawn_from():
+    first = [judged(f"query/{n}", "a", "b", same=n < 6) for n in range(8)]
+    second = [judged(f"query/{n}", "a", "b", "second", same=n < 7) for n in range(8)]
+    table = judging.pass_agreement(first + second).set_index(["check", "label"])["value"]
+    agreed = table["agreement of first and second pass", "same"]
+    assert agreed == pytest.approx((6 * 1 + 1 * 10) / (6 * 1 + 2 * 10))
+
+
 def test_a_judge_that_obeys_or_forgets_is_found_by_what_was_planted():
     planted = [Plant("stranger", "query/x", "a", "plant:stranger", "other")]
     planted += [Plant("order", "query/x", "a", "plant:order", "other")]
