@@ -84,7 +84,7 @@ def prepare(profile: str, parameters: dict) -> None:
     from lib.index_build import build_index, corpus_table
     from lib.open_retriever import store_of
     from lib.profiles import load_profile
-    from lib.studies.evidence.load import load_needs
+    from lib.studies.contradiction.evidence import load_needs
     from lib.studies.slhyde.study import open_both
 
     p = load_profile(profile, **parameters)
@@ -115,7 +115,7 @@ def _check_outside(profile: Profile) -> None:
     from lib.base.downloads import check_answers
     from lib.data.medrag import SOURCES
     from lib.limit import PASSAGES
-    from lib.studies.evidence.pubmed import PubMed
+    from lib.studies.contradiction.pubmed import PubMed
 
     wanted = {"corpora": list(profile.corpora), "limit": PASSAGES * profile.limit}
     stores = paths.cache("passages").glob("*.sqlite")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from lib.embed import HashEncoder
 from lib.studies.contradiction import cnt
-from lib.studies.contradiction.cnt import FILTERS, Scorer, document_cnt, pair_scores, strangers
-from lib.studies.nli.models import sentences
-from lib.studies.nli.scores import DIRECTIONS
+from lib.studies.contradiction.cnt import FILTERS, Scorer, document_cnt, strangers
+from lib.studies.contradiction.nli import DIRECTIONS, sentences
 
 settings = hypothesis_settings(max_examples=25, deadline=None)
 ENCODER = HashEncoder(32)
@@ -29,15 +29,6 @@ class Fake:
 
     def contradiction(self, pairs):
         return np.array([p(*pair) for pair in pairs])
-
-
-class Flat(Fake):
-    """A model that says the same of every pair."""
-
-    fingerprint = "flat"
-
-    def contradiction(self, pairs):
-        return np.full(len(pairs), 0.25)
 
 
 def p(a: str, b: str) -> float:
@@ -67,12 +58,8 @@ def folders(tmp_path_factory):
         yield
 
 
-def one(a: str, b: str, model=None, **how):
-    return pair_scores([(a, b)], model or Fake(), ENCODER, progress=False, **how)[0]
-
-
-def fitted(found, model=None, **how) -> Scorer:
-    return Scorer(model or Fake(), ENCODER, how).fitted(found)
+def fitted(found, **how) -> Scorer:
+    return Scorer(Fake(), ENCODER, **how).fitted(found)
 
 
 def cosine(s: str, t: str) -> float:
@@ -86,7 +73,7 @@ def scored(s: str, t: str, direction: str) -> float:
 
 
 def by_hand(found, sentence_filter, theta, percentile, direction, top):
-    """(value, pairs, passed, the sentence pairs that may carry it) of each couple."""
+    """(value, top 1, top 3, pairs, passed, the pairs that may carry it) of each couple."""
     met = [[(cosine(s, t), s, t) for s, t in product(*map(sentences, pair))] for pair in found]
     if sentence_filter == "percentile" and any(met):
         theta = np.percentile(np.float32([c for pairs in met for c, _, _ in pairs]), percentile)
@@ -94,17 +81,33 @@ def by_hand(found, sentence_filter, theta, percentile, direction, top):
         passed = [(s, t) for c, s, t in pairs if sentence_filter == "none" or c >= theta - 2e-6]
         scores = sorted((scored(*pair, direction) for pair in passed), reverse=True)
         best = [pair for pair in passed if scored(*pair, direction) == scores[0]]
-        yield float(np.mean(scores[:top] or [0.0])), len(pairs), len(passed), best
+        means = [float(np.mean(scores[:n] or [0.0])) for n in (top, 1, 3)]
+        yield *means, len(pairs), len(passed), best
 
 
 @given(couples, switches)
+@example(
+    [("Aspirin lowers risk. Oxygen never.", "Aspirin raises risk. Children.")],
+    {
+        "sentence_filter": "percentile",
+        "theta": 0.2,
+        "percentile": 50,
+        "direction": "max",
+        "top": 1,
+    },
+)
 @settings
 def test_cnt_is_what_the_equations_say(found, how):
     got = fitted(found, **how)(found)
-    for score, (value, pairs, passed, best) in zip(got, by_hand(found, **how), strict=True):
+    for (a, b), score, wanted in zip(found, got, by_hand(found, **how), strict=True):
+        *means, pairs, passed, best = wanted
         assert (score.pairs, score.passed) == (pairs, passed)
-        assert score.value == pytest.approx(value) and 0 <= score.value <= 1
-        assert (score.sentence_a, score.sentence_b) == (best[0] if best else ("", ""))
+        assert score[:3] == pytest.approx(means) and 0 <= score.value <= 1
+        if not best:
+            assert (score.sentence_a, score.sentence_b) == (0, 0)
+            continue
+        carrying = (sentences(a)[score.sentence_a - 1], sentences(b)[score.sentence_b - 1])
+        assert carrying == best[0]
 
 
 @given(text, text, switches)
@@ -116,52 +119,35 @@ def test_max_and_mean_are_symmetric_and_forward_is_not_promised(a, b, how):
         assert there.value == pytest.approx(back.value, abs=1e-12)
 
 
-def test_forward_is_one_order_only():
-    a, b = "Aspirin lowers mortality.", "Aspirin raises mortality."
-    forward = {"direction": "forward", "theta": -1}
-    assert one(a, b, **forward).value == p(a, b)
-    assert one(b, a, **forward).value == p(b, a) != p(a, b)
-
-
 @given(couples, st.integers(1, 3))
 @settings
 def test_a_stricter_filter_never_raises_the_maximum(found, top):
-    loose, strict = (
-        pair_scores(found, Fake(), ENCODER, theta=theta, progress=False) for theta in (0.2, 0.6)
-    )
+    loose, strict = (fitted(found, theta=theta)(found) for theta in (0.2, 0.6))
     for more, less in zip(loose, strict, strict=True):
         assert less.passed <= more.passed and less.value <= more.value
 
 
-def test_empty_pair_sets_give_0_and_are_counted(capsys):
-    found = [("Aspirin.", "Oxygen."), ("", "Aspirin."), ("Aspirin.", "Aspirin. Oxygen.")]
-    got = pair_scores(found, Flat(), ENCODER)
-    assert [(s.value, s.pairs, s.passed) for s in got] == [(0, 1, 0), (0, 0, 0), (0.25, 2, 1)]
-    told = capsys.readouterr().err
-    assert "1 of 3 sentence pairs were compared (33.3%)" in told
-    assert "2 of 3 pairs of abstracts have none and score 0" in told
-    assert pair_scores([], Flat(), ENCODER) == []
-
-
-def test_an_unknown_switch_is_refused():
+def test_wrong_settings_are_refused():
     with pytest.raises(ValueError, match="no filter 'specter'; there are: theta, percentile, none"):
         fitted([("a.", "b.")], sentence_filter="specter")
-    with pytest.raises(ValueError, match="no switch .'tops'."):
+    with pytest.raises(TypeError, match="tops"):
         fitted([("a.", "b.")], tops=3)
     with pytest.raises(ValueError, match="no direction 'both'"):
-        one("a.", "b.", direction="both")
+        fitted([("a.", "b.")], direction="both")([("a.", "b.")])
     with pytest.raises(ValueError, match="no threshold yet"):
-        Scorer(Flat(), ENCODER)([("a.", "b.")])
+        Scorer(Fake(), ENCODER)([("a.", "b.")])
+    assert fitted([])([]) == []
 
 
-@given(couples, st.integers(0, 100))
+@given(couples, st.integers(0, 100), st.integers(1, 3))
 @settings
-def test_the_threshold_is_the_studys_and_not_the_calls(found, percentile):
+def test_a_couples_cnt_does_not_depend_on_what_is_scored_with_it(found, percentile, block):
     score = fitted(found, sentence_filter="percentile", percentile=percentile)
-    assert score(found) == [score([couple])[0] for couple in found]
-    assert score.fitted(found).threshold == score.threshold, (
-        "the switches still say where it came from"
-    )
+    whole = score(found)
+    assert whole == [score([couple])[0] for couple in found]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cnt, "BLOCK", block)
+        assert score(found) == whole and score.fitted(found).threshold == score.threshold
 
 
 def test_a_large_study_fits_its_threshold_on_a_sample_that_does_not_change(monkeypatch, capsys):
@@ -175,19 +161,10 @@ def test_a_large_study_fits_its_threshold_on_a_sample_that_does_not_change(monke
     assert "about 600 pairs of sentences" in capsys.readouterr().err
 
 
-@given(couples, st.integers(1, 3))
-@settings
-def test_blocks_change_nothing(found, block):
-    whole = pair_scores(found, Fake(), ENCODER, theta=0.2, progress=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cnt, "BLOCK", block)
-        assert pair_scores(found, Fake(), ENCODER, theta=0.2, progress=False) == whole
-
-
 @given(couples, st.integers(0, 5))
 @settings
 def test_with_counts_the_nearest_pairs_are_compared(found, count):
-    got = pair_scores(found, Fake(), ENCODER, theta=9, counts=[count] * len(found), progress=False)
+    got = fitted(found, theta=9)(found, [count] * len(found))
     for (a, b), score in zip(found, got, strict=True):
         near = sorted(
             (
@@ -223,12 +200,10 @@ def test_strangers_share_no_pool_and_are_as_long():
     texts = {f"d{i:02d}": "word " * int(n) for i, n in enumerate(rng.integers(5, 60, 40))}
     pools = [set(rng.choice(sorted(texts), 6, replace=False)) for _ in range(6)]
     couples = [tuple(sorted(pool))[:2] for pool in pools]
+    length = {i: len(text.split()) for i, text in texts.items()}
     for (a, b), (same, other) in zip(couples, strangers(couples, texts, pools), strict=True):
-        assert same == a and not any({a, other} <= pool for pool in pools) and other != a
-        length = {i: len(text.split()) for i, text in texts.items()}
         apart = [i for i in texts if i != a and not any({a, i} <= pool for pool in pools)]
-        best = min(apart, key=lambda i: (abs(length[i] - length[b]), i))  # noqa: B023
-        assert other == best
+        assert same == a and other == min(apart, key=lambda i: (abs(length[i] - length[b]), i))  # noqa: B023
     with pytest.raises(ValueError, match="every text shares a pool with x"):
         strangers([("x", "y")], {"x": "one", "y": "two"}, [{"x", "y"}])
 
@@ -240,12 +215,10 @@ def test_length_alone_gives_no_difference_to_strangers():
     texts = {f"d{i:02d}": " ".join(rng.choice(lines, 2 if i % 2 else 12)) for i in range(40)}
     pools = [sorted(texts)[:20], sorted(texts)[20:]]
     couples = [(a, b) for pool in pools for a, b in product(pool[:10], pool[10:])]
+    score = replace(Scorer(Fake(), ENCODER), threshold=-1.0)
     value = {}
     for name, some in (("real", couples), ("null", strangers(couples, texts, pools))):
-        asked = [(texts[a], texts[b]) for a, b in some]
-        value[name] = np.array(
-            [s.value for s in pair_scores(asked, Fake(), ENCODER, theta=-1, progress=False)]
-        )
+        value[name] = np.array([s.value for s in score([(texts[a], texts[b]) for a, b in some])])
     long = np.array([len(texts[a]) + len(texts[b]) > 400 for a, b in couples])
     assert value["real"][long].mean() > value["real"][~long].mean() + 0.02
     assert value["null"][long].mean() == pytest.approx(value["real"][long].mean(), abs=0.01)

@@ -25,7 +25,7 @@ from lib.base.command import line_for
 from lib.base.downloads import DownloadError
 from lib.data.store import PassageStore
 from lib.profiles import load_profile
-from lib.studies.evidence.pubmed import PubMedError
+from lib.studies.contradiction.pubmed import PubMedError
 
 
 def ended(*arguments: str, **options) -> subprocess.CompletedProcess:

@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.data.passages import parse_xml
-from lib.studies.evidence.leaflets import load_labels, read_cmi, read_label
-from lib.studies.evidence.records import HEADINGS, Need, inner_text
+from lib.studies.contradiction.evidence import (
+    HEADINGS,
+    Need,
+    inner_text,
+    load_needs,
+    read_cmi,
+    read_label,
+)
 
 BODIES = {
     n: f"Answer {n} about the tablets.\nSee Section {n % 6 + 1}.\n\n" + "More text. " * 12
@@ -46,23 +52,21 @@ def expected(medicine: str) -> list[Need]:
 
 
 @pytest.mark.parametrize(
-    "number", ["{}. ", "{}) ", "{}: ", "{} ", "", "SECTION {}. ", "  {}. ", "• "]
-)
-@pytest.mark.parametrize(
-    "change",
+    "number, change",
     [
-        str,
-        str.upper,
-        str.lower,
-        lambda h: h.rstrip("?"),
-        lambda h: h + "  ",
-        lambda h: h.replace(" ABACAVIR", "\nABACAVIR"),
-        lambda h: h.replace(" with ABACAVIR", ""),
-        lambda h: h.replace("am I using", "am I being given").replace(
-            "do I use", "will I be given"
+        ("{}. ", str),
+        ("{}) ", str.upper),
+        ("{}: ", str.lower),
+        ("", lambda h: h.rstrip("?")),
+        ("SECTION {}. ", lambda h: h + "  "),
+        ("• ", lambda h: h.replace(" ABACAVIR", "\nABACAVIR")),
+        ("", lambda h: h.replace(" with ABACAVIR", "")),
+        (
+            "",
+            lambda h: h.replace("I using", "I being given").replace("do I use", "will I be given"),
         ),
-        lambda h: h.replace(" of ABACAVIR", "").replace("while using", "during treatment with"),
-        lambda h: h.replace("Are there any", "What are the possible"),
+        ("{} ", lambda h: h.replace(" of ABACAVIR", "").replace("while using", "during")),
+        ("", lambda h: h.replace("Are there any", "What are the possible")),
     ],
 )
 def test_headings_may_be_numbered_shouted_wrapped_or_reworded(number, change):
@@ -86,35 +90,19 @@ def test_a_leaflet_gives_what_it_has_in_the_order_of_the_headings(order, count):
             read_cmi(text, "x", "X")
 
 
-def test_prose_that_only_mentions_a_heading_stays_in_its_answer():
+def test_prose_that_only_mentions_a_heading_stays_in_its_answer_and_the_longest_text_wins():
     text = (
         "1. Why am I using X?\nFor pain. Ask: how do I use it, and why am I using X? Doctors\n"
         "know.\nWhat should I know before surgery? is another matter.\n"
-        "How do I use it, you wonder; ask there."
+        "How do I use it, you wonder; ask there.\nWhy am I using X?\nShort."
     )
     (need,) = read_cmi(text, "x")
     assert need.heading == 1 and need.answer.endswith("ask there.")
-
-
-@pytest.mark.parametrize(
-    "bodies", [("Short.", "The longer one."), ("The longer one.", "Short.", "")]
-)
-def test_the_longest_text_of_a_heading_wins(bodies):
-    (need,) = read_cmi("\n".join(f"Why am I using X?\n{body}" for body in bodies), "x")
-    assert need.answer == "The longer one."
-
-
-def test_no_name_is_said():
-    with pytest.raises(ValueError, match="x: found no name of the medicine; pass medicine="):
-        read_cmi(
-            "What if I am taking other medicines?\nSay so.\nHow do I use it?\nWith water.", "x"
-        )
-
-
-@pytest.mark.parametrize("number", ["", "2. "])
-def test_a_heading_without_a_mark_does_not_swallow_the_next(number):
-    (need,) = read_cmi(f"Why am I using X\n{number}How do I use X?\nWith water.", "x")
+    # A heading without a mark does not swallow the next.
+    (need,) = read_cmi("Why am I using X\n2. How do I use X?\nWith water.", "x")
     assert (need.heading, need.answer, need.medicine) == (4, "With water.", "X")
+    with pytest.raises(ValueError, match="x: found no name of the medicine; pass medicine="):
+        read_cmi("What if I am taking other medicines?\nSay so.", "x")
 
 
 # labels ------------------------------------------------------------------------------------------
@@ -183,7 +171,7 @@ def test_the_medicine_is_each_active_moiety_once():
 
 @pytest.mark.mirror
 def test_six_real_labels_give_their_headings(mirror, own_folders):
-    needs = load_labels()
+    needs = load_needs("labels")
     assert all(need.question == HEADINGS[need.heading].format(need.medicine) for need in needs)
     found = {}
     for need in needs:

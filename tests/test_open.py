@@ -12,14 +12,15 @@ from lib.base import paths
 from lib.embed import load_encoder
 from lib.profiles import load_profile
 from lib.query_spec import SearchSpec
-from lib.studies.contradiction.study import Scorer, documents, heatmap, open_study
-from lib.studies.judged.study import by_all, studies_of
+from lib.studies.contradiction.cnt import Scorer
+from lib.studies.contradiction.labelled import quality_table, quality_values
+from lib.studies.contradiction.nli import load_backend
+from lib.studies.contradiction.pools import open_pools, with_judged
+from lib.studies.contradiction.study import beside, heatmap
 from lib.studies.lambda_sweep.arms import QUESTION
 from lib.studies.lambda_sweep.study import Benchmarks, measured
 from lib.studies.main_tables.experiment import open_experiment
 from lib.studies.main_tables.tables import table1
-from lib.studies.nli.labelled import quality_table, quality_values
-from lib.studies.nli.models import load_backend
 
 pytestmark = [pytest.mark.open_profile, pytest.mark.mirror]
 
@@ -81,8 +82,8 @@ def test_committed_contradictions_regenerate(mirror):
     made = quality_table(quality_values(backends))
     numbers = ["auroc", "ap", "n", "positives", "mean_p"]
     assert agree("nli_quality", made, ["backend", "set"], numbers) == len(made) == 35
-    filtered = {"sentence_filter": "percentile", "percentile": 90}
-    lab = open_study("open", encoder, Scorer(backends[0], encoder, filtered))
-    heat = by_all(lambda study: heatmap(documents(study)), studies_of(lab, encoder))
+    lab = open_pools("open", encoder, Scorer(backends[0], encoder, "percentile", percentile=90))
+    both = with_judged(lab, encoder, {})
+    heat = beside({name: heatmap(own) for name, own in both.items()})
     keys = ["contradiction", "cnt_bin", "period"]
     assert agree("contradiction_heatmap", heat, keys, ["documents", "share"]) == len(heat) == 60

@@ -16,7 +16,7 @@ from lib.explorer.rows import Place, read_rows
 from lib.pages import __main__ as command
 from lib.pages import render, weave
 from lib.pages.render import block, cell, read
-from lib.studies.nli.labelled import LEAST, TRAINED_ON
+from lib.studies.contradiction.labelled import LEAST, TRAINED_ON
 from lib.studies.slhyde.study import MARGIN
 from lib.studies.slhyde.tasks import LOW_RATE
 

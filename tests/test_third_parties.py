@@ -17,7 +17,7 @@ from lib.corpora import load_passages
 from lib.data.judgments import JUDGMENTS, read_pair_judgments
 from lib.data.passages import OPEN_CORPUS
 from lib.datasets import load_real
-from lib.studies.evidence.load import load_evidence
+from lib.studies.contradiction.evidence import load_evidence
 from lib.studies.real.quality import read_control_items
 from tests.committed import committed
 from tools.pools import TURNED

@@ -16,7 +16,7 @@ from lib.datasets import Question
 from lib.llm.chat import ScriptedChat, tag
 from lib.llm.recorder import Recorder
 from lib.methods.hyde import HyDE
-from lib.studies.judged.quality import IN_POOLS
+from lib.studies.contradiction.judged import IN_POOLS
 from tools import judging, pools, texts
 from tools.annotation import (
     EmptyRecording,

@@ -11,10 +11,9 @@ import pytest
 
 from lib import model_files
 from lib.embed import load_encoder
-from lib.studies.nli import findings
-from lib.studies.nli.agreement import AgreementBackend
-from lib.studies.nli.labelled import SETS
-from lib.studies.nli.models import load_backend
+from lib.studies.contradiction import labelled as findings
+from lib.studies.contradiction.labelled import SETS
+from lib.studies.contradiction.nli import AgreementBackend, load_backend
 from tests.tiny_models import WORDS, save_bert, save_sentence_model
 from tools.train_contradiction import LABELS, finding_pairs
 from tools.training import Plan, fit
@@ -146,11 +145,11 @@ def test_no_statement_alone_tells_its_label(mirror):
     """Of every wording as many are true as not: by its template nobody can guess."""
     statements = {w.template.split("{")[0] or w.template: w for w in findings.WORDINGS}
     assert len(statements) > 3
-    counts = Counter(pair.label for pair in findings.held_out_pairs())
+    counts = Counter(pair.label for pair in SETS["evidence inference held-out"]())
     assert counts["entailment"] == counts["contradiction"] > 300
     trained_on = [p for p in finding_pairs() if p.label != "neutral"]
     share = np.mean([p.label == "contradiction" for p in trained_on])
     assert abs(share - 0.5) < 0.02
     for word in ("did not", "higher", "lower", "similar"):
-        own = [p.label for p in findings.held_out_pairs() if word in p.b.lower()]
+        own = [p.label for p in SETS["evidence inference held-out"]() if word in p.b.lower()]
         assert abs(np.mean([label == "contradiction" for label in own]) - 0.5) < 0.12, word

@@ -29,11 +29,17 @@ from lib.embed import Encoder
 from lib.llm.chat import ChatModel, tag
 from lib.llm.prompts import load_prompt
 from lib.search.vectors import encode_small
-from lib.studies.evidence.load import load_evidence, load_needs
-from lib.studies.judged.quality import PLANTS, Plant
-from lib.studies.judged.sample import ARMS, REAL_QUESTIONS, by_hash, by_period
-from lib.studies.nli.labelled import cited_abstracts
-from lib.studies.nli.models import sentences
+from lib.studies.contradiction.evidence import load_evidence, load_needs
+from lib.studies.contradiction.judged import (
+    ARMS,
+    PLANTS,
+    REAL_QUESTIONS,
+    Plant,
+    by_hash,
+    drawn_by_period,
+)
+from lib.studies.contradiction.labelled import cited_abstracts
+from lib.studies.contradiction.nli import sentences
 
 QUERIES, TOP = 60, 7
 """Stated queries of ``open``, and the abstracts nearest to each: 60 x 21 pairs."""
@@ -92,7 +98,7 @@ def near_pools(encoder: Encoder, taken: Iterable[Pool]) -> list[Pool]:
     row_of = {abstract.id: row for row, abstract in enumerate(evidence)}
     have = {pair for pool in taken for pair in pool.pairs}
     pools = []
-    for i in by_period(evidence):
+    for i in drawn_by_period(evidence):
         row = row_of[i]
         for other in np.argsort(-(vectors @ vectors[row]), kind="stable"):
             pair = tuple(sorted((i, evidence[other].id)))

@@ -1,1 +1,1 @@
-"""The name readers know for ``lib.studies.nli``."""
+"""The name readers know for ``lib.studies.contradiction.nli``."""

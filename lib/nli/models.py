@@ -1,3 +1,3 @@
-"""The name readers know for ``lib.studies.nli.models``."""
+"""The name readers know for ``lib.studies.contradiction.nli``."""
 
-from lib.studies.nli.models import load_backend as load_backend
+from lib.studies.contradiction.nli import load_backend as load_backend

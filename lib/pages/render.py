@@ -160,7 +160,7 @@ def known_errata(name: str) -> list[str]:
 
 def instruments(table: pd.DataFrame) -> pd.DataFrame:
     """Which models tell a contradiction from an agreement, and on which sets."""
-    from lib.studies.nli import labelled
+    from lib.studies.contradiction import labelled
 
     return labelled.instruments(table)
 

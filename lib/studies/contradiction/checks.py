@@ -1,49 +1,48 @@
-# mypy: disable-error-code="attr-defined"
-"""Does CNT find disagreement that is known? Checks with known answers.
+"""Does CNT find disagreement that is known, and what does contrast do to it?
 
-Pairs are scored once (``check_values``). Each row of ``checks_table`` is an AUROC of them: of two
-kinds of pairs, does the kind that disagrees score higher?
+Pairs whose answer is known are scored once (``check_values``). Each row of ``checks_table`` is an
+AUROC of them: of two kinds of pairs, does the kind that disagrees score higher?
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.studies.contradiction.cnt import strangers
-from lib.studies.contradiction.study import Study, score_couples
-from lib.studies.evidence.load import DIRECTIONS
-from lib.studies.nli.findings import is_held_out
-from lib.studies.nli.labelled import SETS
-from lib.studies.nli.models import Backend
-from lib.studies.nli.pairs import numbered
-from lib.studies.nli.scores import score_pairs
+from lib.query_spec import SearchSpec
+from lib.stats import Pair, claims
+from lib.studies.contradiction.cnt import Scorer, strangers
+from lib.studies.contradiction.evidence import DIRECTIONS
+from lib.studies.contradiction.labelled import SETS, is_held_out, judged_pairs, numbered
+from lib.studies.contradiction.nli import score_pairs
+from lib.studies.contradiction.pools import Pools
+from lib.studies.lambda_sweep.arms import H_PLUS, OpenBenchmark
+from lib.study import search_arm
 
-_SAMPLE = 2000
-_OPPOSITE_SIDES = {"for", "against"}
+DRAWS = 3
+"""Strangers that the matched rotation is averaged over: every pair of passages is scored."""
 
 
-def check_values(study: Study) -> pd.DataFrame:
+def check_values(pools: Pools) -> pd.DataFrame:
     """The pairs of every check that the evidence allows: check, group, positive, value.
 
-    *sentences*: contradictions against entailments of the labelled pairs of evidence-mini.
-    *length*: abstracts of one pool against as long ones of another pool; of those few sentences are
-    near enough to be compared, so beside it *length, as many compared* takes as many of their
-    sentence pairs, the nearest. *stance*: abstracts on one topic that take opposite sides against
-    the same side. *statement*: an abstract and a sentence that turns its effect round against one
-    that states it (written by a template, so that intervention and outcome are the same).
+    *sentences*: contradictions against entailments of the labelled pairs of evidence-mini, by the
+    NLI model alone. *length*: abstracts of one pool against as long ones of another pool; of those
+    few sentences are near enough to be compared, so beside it *length, as many compared* takes as
+    many of their sentence pairs, the nearest. *stance*: abstracts on one topic that take opposite
+    sides against the same side. *statement*: an abstract and a sentence that turns its effect round
+    against one that states it (written by a template, so that intervention and outcome are the
+    same). *judged*: couples of abstracts that the judge says disagree, against those that agree.
     ``positive`` says which pairs should score higher, ``value`` is the score, and what is resampled
     is ``group``, a number.
     """
-    parts = [_sentences(study.score.backend), *_lengths(study), _stances(study)]
-    effects = _reported_effects(study)
-    if effects:
-        parts.append(_statements(effects, study))
-    return pd.concat(parts, ignore_index=True)
+    parts = [_sentences(pools), *_lengths(pools), _stances(pools), _statements(pools)]
+    return pd.concat([*parts, _judged(pools)], ignore_index=True)
 
 
 def checks_table(values: pd.DataFrame) -> pd.DataFrame:
@@ -55,114 +54,101 @@ def checks_table(values: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def pairs_of(
+def _pairs(
     check: str, values: Sequence[float], positive: Sequence[bool], groups: Sequence[str]
 ) -> pd.DataFrame:
     """Rows of ``check_values``: 1 or 0 for ``positive``."""
-    columns = {"check": check, "group": numbered(groups), "positive": np.asarray(positive, int)}
+    group = np.asarray(numbered(groups), int)
+    columns = {"check": check, "group": group, "positive": np.asarray(positive, int)}
     return pd.DataFrame(columns | {"value": np.asarray(values, float)})
 
 
-def _sentences(backend: Backend) -> pd.DataFrame:
-    """The NLI model alone: labelled sentence pairs, without those on different matters."""
+def _sentences(pools: Pools) -> pd.DataFrame:
     pairs = [pair for pair in SETS["evidence-mini pairs"]() if pair.label != "neutral"]
-    values = score_pairs([(pair.a, pair.b) for pair in pairs], backend)
+    values = score_pairs([(pair.a, pair.b) for pair in pairs], pools.score.backend)
     contradicts = [pair.label == "contradiction" for pair in pairs]
-    return pairs_of("sentences", values, contradicts, [pair.group for pair in pairs])
+    return _pairs("sentences", values, contradicts, [pair.group for pair in pairs])
 
 
-def _sample(study: Study) -> pd.DataFrame:
-    return study.pairs.sample(min(_SAMPLE, len(study.pairs)), random_state=0)
+def _sample(pools: Pools) -> pd.DataFrame:
+    return pools.pairs.sample(min(2000, len(pools.pairs)), random_state=0)
 
 
-def _lengths(study: Study) -> list[pd.DataFrame]:
+def _lengths(pools: Pools) -> list[pd.DataFrame]:
     """Real couples against couples that only length makes alike, compared in both ways."""
-    different_pools = {frozenset(pool) for pool in study.pools()}
-    if len(different_pools) < 2:  # one medicine alone has no strangers
+    if len({frozenset(pool) for pool in pools.pools()}) < 2:  # one medicine alone has no strangers
         return []
-    pairs = _sample(study)
-    texts = {i: abstract.text for i, abstract in study.evidence.items()}
-    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, study.pools())
+    pairs, texts = _sample(pools), pools.texts
+    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, pools.pools())
     null_texts = [(texts[a], texts[b]) for a, b in couples]
-    group_of = [study.evidence[i].medicine or i for i in pairs["a"]]
+    group_of = [pools.evidence[i].medicine or i for i in pairs["a"]]
     is_real = np.repeat([True, False], len(pairs))
     parts = []
-    for name, counts in (
-        ("length", None),
-        ("length, as many compared", pairs["passed"].tolist()),
-    ):
-        null_values = [score.value for score in study.score(null_texts, counts)]
-        values = [*pairs["value"], *null_values]
-        parts.append(pairs_of(name, values, is_real, group_of * 2))
+    counted = {"length": None, "length, as many compared": pairs["passed"].tolist()}
+    for name, counts in counted.items():
+        null_values = [score.value for score in pools.score(null_texts, counts)]
+        parts.append(_pairs(name, [*pairs["value"], *null_values], is_real, group_of * 2))
     return parts
 
 
-def _stances(study: Study) -> pd.DataFrame:
+def _stances(pools: Pools) -> pd.DataFrame:
     """Couples on one topic whose stances are known; there may be none."""
     values, opposite, medicines = [], [], []
-    for pair in study.pairs.itertuples():
-        a, b = study.evidence[pair.a], study.evidence[pair.b]
+    for pair in pools.pairs.itertuples():
+        a, b = pools.evidence[pair.a], pools.evidence[pair.b]
         stances = {a.meta.get("stance"), b.meta.get("stance")}
-        if a.topic and a.topic == b.topic and stances <= _OPPOSITE_SIDES:
+        if a.topic and a.topic == b.topic and stances <= {"for", "against"}:
             values.append(pair.value)
             opposite.append(len(stances) == 2)
             medicines.append(a.medicine)
-    return pairs_of("stance", values, opposite, medicines)
+    return _pairs("stance", values, opposite, medicines)
 
 
-def _reported_effects(study: Study) -> list[tuple[str, dict[str, str]]]:
-    """(id, effect) of every effect that doctors read off an abstract and that has a direction, of
-    articles that no model here was trained on."""
-    found = []
-    for i, abstract in study.evidence.items():
+def _statements(pools: Pools) -> pd.DataFrame:
+    """Each abstract with a sentence that states its effect and with one that turns it round.
+
+    Only effects that doctors read off an abstract and that have a direction, of articles that no
+    model here was trained on; there may be none.
+    """
+    pairs, turned, articles = [], [], []
+    for i, abstract in pools.evidence.items():
         if not is_held_out(i.removeprefix("pmc:").removeprefix("PMC")):
             continue
         for effect in abstract.meta.get("effects", ()):
-            if effect["effect"] != DIRECTIONS["0"]:
-                found.append((i, effect))
-    return found
+            if effect["effect"] == DIRECTIONS["0"]:
+                continue
+            for direction in (DIRECTIONS["1"], DIRECTIONS["-1"]):
+                claim = f"{effect['intervention']} significantly {direction} {effect['outcome']}"
+                pairs.append((abstract.text, f"{claim} compared with {effect['comparator']}."))
+                turned.append(direction != effect["effect"])
+                articles.append(i)
+    values = [score.value for score in pools.score(pairs)]
+    return _pairs("statement", values, turned, articles)
 
 
-def _statements(effects: list[tuple[str, dict[str, str]]], study: Study) -> pd.DataFrame:
-    """Each abstract with a sentence that states its effect and with one that turns it round."""
-    pairs, turned, articles = [], [], []
-    for i, effect in effects:
-        for direction in (DIRECTIONS["1"], DIRECTIONS["-1"]):
-            claim = f"{effect['intervention']} significantly {direction} {effect['outcome']}"
-            sentence = f"{claim} compared with {effect['comparator']}."
-            pairs.append((study.evidence[i].text, sentence))
-            turned.append(direction != effect["effect"])
-            articles.append(i)
-    values = [score.value for score in study.score(pairs)]
-    return pairs_of("statement", values, turned, articles)
+def _judged(pools: Pools) -> pd.DataFrame:
+    texts = pools.texts
+    pairs = judged_pairs(texts, ("mini", "query", "near"))
+    pairs = pairs[pairs["stance"].isin(["agree", "disagree"])]
+    couples = [(texts[a], texts[b]) for a, b in zip(pairs["a"], pairs["b"], strict=True)]
+    values = [score.value for score in pools.score(couples)]
+    return _pairs("judged", values, pairs["value"] == 1, pairs["pool"].tolist())
 
 
-def maxima(study: Study, tops: Sequence[int] = (1, 3)) -> pd.DataFrame:
-    """CNT of the same couples as the mean of the ``tops`` highest scores.
+def maxima(pools: Pools) -> pd.DataFrame:
+    """CNT of the same couples as the highest score and as the mean of the three highest.
 
     Columns: top, mean, with_compared (rank correlation with how many sentence pairs were compared:
     how far CNT counts opportunities), with_top_1 (rank correlation with the paper's maximum), n.
     """
-    pairs = _sample(study)
-    couples = pairs[["a", "b"]].to_numpy().tolist()
-    scored: dict[int, pd.DataFrame] = {}
-    for top in dict.fromkeys((1, *tops)):
-        score = replace(study.score, switches={**study.score.switches, "top": top})
-        scored[top] = score_couples(couples, study.evidence, score)
-    rank_of_compared = scored[1]["passed"].rank()
-    rank_of_maximum = scored[1]["value"].rank()
+    pairs = _sample(pools)
+    ranks = pairs[["passed", "top_1", "top_3"]].rank()
     rows = []
-    for top in tops:
-        ranks = scored[top]["value"].rank()
-        rows.append(
-            {
-                "top": top,
-                "mean": scored[top]["value"].mean(),
-                "with_compared": ranks.corr(rank_of_compared),
-                "with_top_1": ranks.corr(rank_of_maximum),
-                "n": len(pairs),
-            }
-        )
+    for top in (1, 3):
+        own = ranks[f"top_{top}"]
+        row = {"top": top, "mean": pairs[f"top_{top}"].mean()}
+        row |= {"with_compared": own.corr(ranks["passed"]), "with_top_1": own.corr(ranks["top_1"])}
+        rows.append(row | {"n": len(pairs)})
     return pd.DataFrame(rows)
 
 
@@ -171,8 +157,6 @@ def auroc_row(
     values: Sequence[float],
     positive: Sequence[bool],
     groups: Sequence[str],
-    draws: int = 2000,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """One row: AUROC of ``values`` with its 95 % interval, a bootstrap over ``groups``; means, n.
 
@@ -186,48 +170,94 @@ def auroc_row(
         "positives": int(positive.sum()),
         "negatives": int((~positive).sum()),
         "groups": len(names),
-        "mean_positive": np.nan,
-        "mean_negative": np.nan,
-        "auroc": np.nan,
-        "low": np.nan,
-        "high": np.nan,
     }
+    measured = ("mean_positive", "mean_negative", "auroc", "low", "high")
     if positive.all() or not positive.any():
-        return row
+        return row | dict.fromkeys(measured, np.nan)
     above, below = values[positive][:, None], values[~positive]
     wins = (above > below) + (above == below) / 2  # shape (positives, negatives)
-    low, high = _interval(wins, group_of[positive], group_of[~positive], len(names), draws, seed)
-    return row | {
-        "mean_positive": values[positive].mean(),
-        "mean_negative": values[~positive].mean(),
-        "low": low,
-        "high": high,
-        "auroc": wins.mean(),
-    }
-
-
-def _interval(
-    wins: np.ndarray,
-    group_of_positive: np.ndarray,
-    group_of_negative: np.ndarray,
-    n_groups: int,
-    draws: int,
-    seed: int,
-) -> tuple[float, float]:
-    """The 95 % interval of the mean of ``wins`` when groups are drawn again, with replacement.
-
-    A couple counts as often as both its groups were drawn. Summed by couples of groups first, a
-    draw is two small products of matrices instead of a pass over all couples.
-    """
-    membership_positive = np.eye(n_groups)[group_of_positive]
-    membership_negative = np.eye(n_groups)[group_of_negative]
-    wins_of_groups = membership_positive.T @ wins @ membership_negative
-    times_drawn = np.random.default_rng(seed).multinomial(
-        n_groups, [1 / n_groups] * n_groups, draws
-    )
+    # A couple counts as often as both its groups were drawn. Summed by couples of groups first, a
+    # draw is two small products of matrices instead of a pass over all couples.
+    member = np.eye(len(names))[group_of]
+    wins_of_groups = member[positive].T @ wins @ member[~positive]
+    shares = np.full(len(names), 1 / len(names))
+    times_drawn = np.random.default_rng(0).multinomial(len(names), shares, 2000)
     won = ((times_drawn @ wins_of_groups) * times_drawn).sum(axis=1)
-    positives = times_drawn @ membership_positive.sum(axis=0)
-    negatives = times_drawn @ membership_negative.sum(axis=0)
-    couples = positives * negatives
+    couples = (times_drawn @ member[positive].sum(axis=0)) * (
+        times_drawn @ member[~positive].sum(axis=0)
+    )
     low, high = np.percentile(won[couples > 0] / couples[couples > 0], [2.5, 97.5])
-    return low, high
+    means = (values[positive].mean(), values[~positive].mean())
+    return row | dict(zip(measured, (*means, wins.mean(), low, high), strict=True))
+
+
+# what contrast does to CNT ------------------------------------------------------------------------
+
+
+def mimic_values(
+    bench: OpenBenchmark, store: Any, score: Scorer, lam: float, k: int = 5
+) -> pd.DataFrame:
+    """Mean pairwise CNT among the top k of a benchmark's test questions: arm, qid, metric, value.
+
+    Arms are H+ alone, contrast at ``lam`` and 1, and the matched rotation, which turns the query as
+    far towards another question's mimic. Metrics: ``cnt``; ``passed``, the share of sentence pairs
+    that were compared; and ``excess``, CNT less that of a passage as long that was retrieved for
+    other questions alone, of which as many sentence pairs are compared, the nearest: passages with
+    less in common have fewer of them, and so a lower maximum. Without any, CNT and ``excess`` are
+    0. Questions without two passages by every arm drop out.
+    """
+    specs = [H_PLUS]
+    for at in (lam, 1.0):
+        specs += [SearchSpec(lam=at), SearchSpec(lam=at, rotation=True)]
+    couples = []
+    for arm in map(bench.arm, specs):
+        arm = replace(arm, draws=min(arm.draws, DRAWS))
+        for found in search_arm(arm, bench.benchmark.test, bench.retriever, k):
+            for qid, pids in found.items():
+                couples += [(arm.name, qid, *sorted(pair)) for pair in combinations(pids, 2)]
+    couples = pd.DataFrame(couples, columns=["arm", "qid", "a", "b"])
+    scored = couples.merge(_scored(couples, store, score), on=["a", "b"]).drop(columns=["a", "b"])
+    means = scored.groupby(["qid", "arm"]).mean()
+    whole = means.unstack().dropna().index
+    means = means[means.index.get_level_values("qid").isin(whole)]
+    long = means.reset_index().melt(["arm", "qid"], var_name="metric")
+    return long.sort_values(["metric", "arm", "qid"], ignore_index=True)
+
+
+def _scored(tall: pd.DataFrame, store: Any, score: Scorer) -> pd.DataFrame:
+    """Every couple of passages once: a, b, cnt, passed, excess."""
+    texts = {p.pid: p.text for p in store.get_many(sorted({*tall["a"], *tall["b"]}))}
+    met = tall[["a", "b"]].drop_duplicates(ignore_index=True)
+    couples = met.to_numpy().tolist()
+    pools = [{*own["a"], *own["b"]} for _, own in tall.groupby("qid", sort=False)]
+    real = score([(texts[a], texts[b]) for a, b in couples])
+    others = [(texts[a], texts[b]) for a, b in strangers(couples, texts, pools)]
+    null = score(others, [s.passed for s in real])
+    return met.assign(
+        cnt=[s.value for s in real],
+        passed=[s.passed / max(1, s.pairs) for s in real],
+        excess=[s.value - other.value for s, other in zip(real, null, strict=True)],
+    )
+
+
+def mimics_table(values: pd.DataFrame, name: str, lam: float) -> pd.DataFrame:
+    """``mimic_values`` as paired differences with intervals; none was declared.
+
+    Columns: benchmark (``name``), measure, arm, against, value and passed of both, difference, low,
+    high, n, least.
+    """
+    pairs = [
+        Pair("", measure, f"chr@{at:g}", against)
+        for at in (lam, 1.0)
+        for against in ("hplus", f"chr+rotation@{at:g}")
+        for measure in ("cnt", "excess")
+    ]
+    table = claims(values, pairs).rename(columns={"metric": "measure"})
+    passed = values[values["metric"] == "passed"].groupby("arm")["value"].mean()
+    table = table.assign(
+        benchmark=name,
+        passed=table["arm"].map(passed),
+        passed_against=table["against"].map(passed),
+    )
+    columns = ["benchmark", "measure", "arm", "against", "value", "passed", "value_against"]
+    return table[[*columns, "passed_against", "difference", "low", "high", "n", "least"]]

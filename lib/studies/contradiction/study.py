@@ -1,32 +1,34 @@
-"""The contradiction study on one set of evidence: pools, scores, Tables 1 and 3, Figure 2.
+"""The contradiction study: what is measured on one set of evidence, and the tables that follow.
 
-A document's S and CNT depend on the question it was found for; the paper collapses them in a way
-it does not say, here they are averaged.
+``load`` opens the evidence, its couples scored by a model and, where a judge read them, judged.
+``TABLES`` makes Tables 1 and 3 and Figure 2 and asks whether CNT finds disagreement that is known,
+``ANSWERS`` Table 2, ``QUALITY`` how good the models are, ``mimic_study`` what CHR's mimic does to
+CNT. Each runs on ``lib.study.make``.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lib.base.paths import DATA, REPORTED
+from lib.base.provenance import make_or_reuse
 from lib.embed import Encoder
 from lib.model_files import ADAPTERS, CARD
-from lib.search.vectors import encode_small
-from lib.studies.contradiction import near
-from lib.studies.contradiction.cnt import PairScore, Scorer, document_cnt
-from lib.studies.contradiction.select import balanced, rank
-from lib.studies.evidence.load import files_of, load_evidence, load_needs
-from lib.studies.evidence.records import Evidence, Need
-from lib.studies.nli.labelled import FILES
+from lib.profiles import Profile
+from lib.report import nine_digits
+from lib.studies.contradiction import answers, checks, labelled
+from lib.studies.contradiction.cnt import Scorer
+from lib.studies.contradiction.evidence import files_of
+from lib.studies.contradiction.labelled import with_sentences
+from lib.studies.contradiction.near import recall
+from lib.studies.contradiction.nli import load_backend
+from lib.studies.contradiction.pools import Pools, open_pools, vectors_of, with_judged
+from lib.study import Study
 
 BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
 """The paper's bins of CNT and of S."""
@@ -34,154 +36,128 @@ BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
 PERIODS = ("<2000", "2000-2005", "2005-2010", "2010-2015", "2015-2020", "2020-2025")
 """The paper's periods; the first year belongs to a period, the last to the next one."""
 
+CODE = "lib.studies.contradiction"
+
+
+# what is measured on ------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
-class Study:
-    """One set of evidence, with every question's abstracts ranked and every couple scored.
+class Collection:
+    """One set of evidence, opened: ``pools`` as ``with_judged`` gives them.
 
-    ``evidence`` by id, ``needs`` (the questions) by qid. ``ranked``: what ``rank`` gives for every
-    question with evidence, with ``qid`` and ``cnt``, CNT(d) in its pool. ``pairs``: a, b and the
-    PairScore of every two abstracts that share a pool. ``score``: what scored them, its threshold
-    set.
+    ``settings`` are what every result depends on beside ``data``, the files behind it. ``models``
+    are compared on the labelled ``sets``; ``answerers`` (name, llm) are asked with ``k`` abstracts.
     """
 
-    evidence: Mapping[str, Evidence]
-    needs: Mapping[str, Need]
-    ranked: pd.DataFrame
-    pairs: pd.DataFrame
-    score: Scorer
+    pools: Mapping[str, Pools]
+    encoder: Encoder
+    settings: Mapping[str, Any]
+    data: Sequence[str]
+    models: Sequence[str]
+    sets: Sequence[str]
+    answerers: Sequence[Mapping[str, Any]]
+    k: int
+    measures: Mapping[str, Any]
 
-    def pools(self) -> list[set[str]]:
-        """The ids of each question's abstracts."""
-        return [set(ids) for _, ids in self.ranked.groupby("qid", sort=False)["id"]]
+    @property
+    def modelled(self) -> Pools:
+        """The pools as the model of contradiction scores them."""
+        return self.pools["modelled"]
 
 
-def open_study(
-    name: str,
+def load(
+    profile: Profile,
     encoder: Encoder,
-    score: Scorer,
     *,
-    nearest: int = 10,
-    index: str = "exact",
-    limit: int = 0,
-    selection: Mapping[str, Any] = MappingProxyType({}),
-    **ranking: Any,
-) -> Study:
-    """Each question's abstracts, chosen (``balanced``), ranked (``rank``), scored by CNT.
+    evidence: str,
+    model: str,
+    scoring: Mapping[str, Any],
+    ranking: Mapping[str, Any],
+    selection: Mapping[str, Any],
+    answerers: Iterable[Mapping[str, Any]],
+    measures: Mapping[str, Any],
+) -> Collection:
+    """Open ``evidence`` and score its couples by ``model``; the scores are kept.
 
-    Candidates are what PubMed found for the question (``tga:``), all abstracts on its medicine
-    (evidence-mini), or the ``nearest`` to it by an ``index`` of ``near.INDEXES`` (open, labels).
-    A question without any has no pool; ValueError where no question has one. ``selection`` goes to
-    ``balanced``, ``ranking`` to ``rank``; ``limit`` takes the first questions (0 = all).
+    ``scoring`` goes to ``Scorer``, ``ranking`` to ``rank``, ``selection`` to ``balanced``. The
+    labelled sets of the open data are measured where all of that data is the evidence.
     """
-    needs = load_needs(name)[: limit or None]
-    evidence = load_evidence(name, needs)
-    pools: dict[str, list[str]] = {}
-    for need, abstracts in zip(
-        needs, _candidates(name, needs, evidence, encoder, nearest, index), strict=True
-    ):
-        chosen = balanced(abstracts, **selection)
-        if chosen:
-            pools[need.qid] = sorted(abstract.id for abstract in chosen)
-    if not pools:
-        raise ValueError(f"{name}: no abstract was found for any of {len(needs)} questions")
-    print(f"{name}: {len(pools):,} of {len(needs):,} questions have abstracts", file=sys.stderr)
-    by_id = {abstract.id: abstract for abstract in evidence}
-    couples = _couples(pools.values())
-    score = score.fitted([(by_id[a].text, by_id[b].text) for a, b in sorted(couples)])
-    pairs = score_couples(couples, by_id, score, progress=True)
-    value = pairs.set_index(["a", "b"])["value"].to_dict()
-    rows = []
-    for qid, ids in pools.items():
-        rows += [(qid, i, cnt) for i, cnt in document_cnt(value, ids).items()]
-    with_cnt = pd.DataFrame(rows, columns=["qid", "id", "cnt"])
-    unranked = Study(by_id, {need.qid: need for need in needs}, with_cnt, pairs, score)
-    return replace(unranked, ranked=reranked(unranked, encoder, **ranking))
+    answerers = list(answerers)
+    score = Scorer(load_backend(model), encoder, **scoring)
+    whole_open = evidence == "open" and not profile.limit
+    sets = tuple(labelled.SETS) if whole_open else ("evidence-mini pairs", "judged")
+    settings = {
+        "evidence": evidence,
+        "nli": score.backend.fingerprint,
+        "switches": dict(scoring),
+        "sentence_encoder": encoder.fingerprint,
+        "answerers": {answerer["name"]: answerer["llm"] for answerer in answerers},
+        "ranking": dict(ranking),
+        "selection": dict(selection),
+        "k": profile.k,
+    }
+    data = data_of(evidence, answerers, sets)
 
+    def kept(make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        origin = {"code": [CODE], "data": data, "limit": profile.limit, **settings}
+        return make_or_reuse(make, "values_contradiction_pairs", profile.name, dear=True, **origin)
 
-def _couples(pools: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
-    """Every two ids that share a pool, once, in the order of the pools."""
-    found: dict[tuple[str, str], None] = {}  # a set that keeps its order
-    for ids in pools:
-        found |= dict.fromkeys(combinations(ids, 2))
-    return list(found)
-
-
-def _candidates(
-    name: str,
-    needs: list[Need],
-    evidence: list[Evidence],
-    encoder: Encoder,
-    n: int,
-    index: str,
-) -> Iterator[list[Evidence]]:
-    """Of each need the abstracts that Algorithm 1 chooses from."""
-    if name.startswith("tga:"):  # PubMed was asked question by question
-        of_topic = defaultdict(list)
-        for abstract in evidence:
-            of_topic[abstract.topic].append(abstract)
-        for need in needs:
-            yield of_topic[need.qid]
-    elif all(abstract.medicine for abstract in evidence):
-        of_medicine = defaultdict(list)
-        for abstract in evidence:
-            of_medicine[abstract.medicine].append(abstract)
-        for need in needs:
-            yield of_medicine[need.medicine]
-    else:
-        for rows in near.nearest(*_vectors(needs, evidence, encoder)[::-1], n, index):
-            yield [evidence[i] for i in rows]
-
-
-def _vectors(
-    needs: Sequence[Need], evidence: Sequence[Evidence], encoder: Encoder
-) -> tuple[np.ndarray, np.ndarray]:
-    """Of the questions and of the abstracts."""
-    return (
-        encode_small([need.question for need in needs], encoder, "query"),
-        encode_small([abstract.text for abstract in evidence], encoder, "article"),
+    how = {"selection": selection, "ranking": ranking}
+    modelled = open_pools(evidence, encoder, score, limit=profile.limit, kept=kept, **how)
+    pools = with_judged(modelled, encoder, ranking)
+    names = (model, "bi", "cross", "head", "cosine", "cues", "claim only", "shuffled")
+    models = tuple(dict.fromkeys(names))
+    return Collection(
+        pools, encoder, settings, data, models, sets, answerers, profile.k, dict(measures)
     )
 
 
-def index_recall(study: Study, encoder: Encoder) -> pd.DataFrame:
-    """What the paper's index finds of the abstracts nearest to each question (``near.recall``)."""
-    queries, vectors = _vectors([*study.needs.values()], [*study.evidence.values()], encoder)
-    return near.recall(vectors, queries)
+def data_of(
+    evidence: str, answerers: Iterable[Mapping[str, Any]], sets: Iterable[str]
+) -> list[str]:
+    """The files behind the study: the evidence, the models, the recordings, the labelled sets and
+    the paper's tables."""
+    files = {*files_of(evidence), "nli-head/weights.npz", "nli-head/cues.toml"}
+    files.add("judgments/contradiction.jsonl.gz")
+    # A card has the hash of its adapter's weights.
+    cards = ADAPTERS.glob(f"contradiction*/{CARD}")
+    files.update(card.relative_to(DATA).as_posix() for card in cards)
+    for answerer in answerers:
+        recording = answerer["llm"].partition("replay:data/")[2]
+        if recording and (DATA / recording).exists():
+            files.add(recording)
+    for labelled_set in sets:
+        files.update(labelled.FILES[labelled_set])
+    files.update(f"reported/{path.name}" for path in REPORTED.glob("contradiction_*.csv"))
+    return sorted(files)
 
 
-def reranked(study: Study, encoder: Encoder, **ranking: Any) -> pd.DataFrame:
-    """``study.ranked`` under other settings of ``rank``; pools and CNT stay as they are."""
-    parts = []
-    for qid, pool in study.ranked.groupby("qid", sort=False):
-        abstracts = [study.evidence[i] for i in pool["id"]]
-        (query,) = encode_small([study.needs[qid].question], encoder, "query")
-        vectors = encode_small([abstract.text for abstract in abstracts], encoder, "article")
-        ids = [abstract.id for abstract in abstracts]
-        years = [abstract.year for abstract in abstracts]
-        table = rank(query, vectors, ids, years, **ranking)
-        parts.append(table.assign(qid=qid).merge(pool[["id", "cnt"]], on="id"))
-    return pd.concat(parts, ignore_index=True)
+def with_answers(collection: Collection) -> Collection:
+    """What answers are measured on: ``open``'s own questions have no answers apart from its
+    abstracts, so there the questions are those of real labels, whose abstracts nobody judged."""
+    if collection.settings["evidence"] != "open":
+        return collection
+    how = {name: collection.settings[name] for name in ("selection", "ranking")}
+    score = replace(collection.modelled.score, threshold=None)
+    pools = {"modelled": open_pools("labels", collection.encoder, score, **how)}
+    return replace(collection, pools=pools, data=sorted({*collection.data, *files_of("labels")}))
 
 
-def score_couples(
-    couples: Sequence[tuple[str, str]],
-    evidence: Mapping[str, Evidence],
-    score: Scorer,
-    progress: bool = False,
-) -> pd.DataFrame:
-    """a, b and the fields of PairScore for each couple of ids, sorted by a and b.
-
-    They are scored in the order given: couples of one pool in one block share their sentences.
-    """
-    texts = [(evidence[a].text, evidence[b].text) for a, b in couples]
-    scores = pd.DataFrame(score(texts, progress=progress), columns=PairScore._fields)
-    table = pd.DataFrame(couples, columns=["a", "b"]).join(scores)
-    return table.sort_values(["a", "b"], ignore_index=True)
+# tables -------------------------------------------------------------------------------------------
 
 
-def documents(study: Study) -> pd.DataFrame:
+def beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Tables of one form, one below the other; the column ``contradiction`` says which is which
+    (judged or modelled)."""
+    parts = [table.assign(contradiction=name) for name, table in tables.items()]
+    table = pd.concat(parts, ignore_index=True)
+    return table[["contradiction", *table.columns.drop("contradiction")]]
+
+
+def documents(pools: Pools) -> pd.DataFrame:
     """Unique documents: id, year, period, score and cnt (means over its pools), cnt_bin."""
-    table = study.ranked.groupby("id", as_index=False)[["year", "score", "cnt"]].mean()
+    table = pools.ranked.groupby("id", as_index=False)[["year", "score", "cnt"]].mean()
     last_years = [0, *range(1999, 2020, 5), 9999]
     table["period"] = pd.cut(table["year"], last_years, labels=PERIODS)
     return table.assign(cnt_bin=_binned(table["cnt"]))
@@ -192,65 +168,48 @@ def _binned(values: pd.Series) -> pd.Series:
     return pd.cut(values, [-np.inf, 0.2, 0.4, 0.6, 0.8, np.inf], right=False, labels=BINS)
 
 
-def reported(table: str) -> pd.DataFrame:
-    """One of the paper's tables, such as "table2", with its values as numbers."""
-    rows = pd.read_csv(REPORTED / f"contradiction_{table}.csv")
-    return rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
-
-
-def table1(study: Study) -> pd.DataFrame:
+def table1(pools: Pools) -> pd.DataFrame:
     """Table 1: statistic, value, reported (the paper's, another setup).
 
     The average is over questions that have documents; how many have none is a row of its own.
     """
-    needs, ranked = study.needs, study.ranked
-    years = [abstract.year for abstract in study.evidence.values()]
-    medicines = {need.medicine for need in needs.values()}
-    with_documents = {needs[qid].medicine for qid in ranked["qid"]}
+    needs, ranked = pools.needs, pools.ranked
+    years = [abstract.year for abstract in pools.evidence.values()]
     n_pools = ranked["qid"].nunique()
     measured = {
-        "medicines_tga": len(medicines - {""}),
+        "medicines_tga": len({need.medicine for need in needs.values()} - {""}),
         "queries": len(needs),
         "abstract_year_first": min(years),
         "abstract_year_last": max(years),
         "pubmed_documents_raw": len(years),
-        "medicines_with_documents": len(with_documents - {""}),
+        "medicines_with_documents": len({needs[qid].medicine for qid in ranked["qid"]} - {""}),
         "pmids_after_selection": len(ranked),
         "unique_pmids": ranked["id"].nunique(),
         "avg_documents_per_query": len(ranked) / n_pools,
         "queries_without_documents": len(needs) - n_pools,
     }
-    paper = reported("table1").set_index("statistic")["value"].reindex(list(measured))
+    paper = answers.reported("table1").set_index("statistic")["value"].reindex(list(measured))
     table = pd.DataFrame(measured.items(), columns=["statistic", "value"])
     return table.assign(reported=paper.to_numpy())
 
 
-def table4(answerers: Iterable[Mapping[str, Any]] = ()) -> pd.DataFrame:
-    """Table 4, the paper's answerers: model, architecture, parameters (billions), context (thousand
-    tokens), license, and ``runs_as``: the model that an answerer of that name is asked as here."""
-    printed = pd.read_csv(REPORTED / "contradiction_table4_models.csv", dtype=str)
-    table = printed.pivot(index="model", columns="metric", values="value")
-    table = table[["architecture", "parameters", "context", "license"]].reset_index()
-    asked = {a["name"].casefold(): a["llm"].rpartition("openai:")[2] for a in answerers}
-    names = table["model"].str.replace(" (MLX)", "", regex=False).str.casefold()
-    return table.assign(runs_as=names.map(asked).fillna("")).rename_axis(columns=None)
-
-
-def heatmap(table: pd.DataFrame) -> pd.DataFrame:
-    """Figure 2 of ``documents``: cnt_bin, period, documents, share (of a period), reported."""
+def heatmap(pools: Pools) -> pd.DataFrame:
+    """Figure 2: cnt_bin, period, documents, share (of a period), reported."""
+    table = documents(pools)
     cells = _cells(table["cnt_bin"], table["period"], "fig2_heatmap", "year_bin")
     of_period = cells.groupby("period")["documents"].transform("sum")
     cells.insert(3, "share", cells["documents"] / of_period)
     return cells
 
 
-def table3(table: pd.DataFrame) -> pd.DataFrame:
-    """Table 3 of ``documents``: binning, cnt_bin, score_bin, documents, reported.
+def table3(pools: Pools) -> pd.DataFrame:
+    """Table 3: binning, cnt_bin, score_bin, documents, reported.
 
     Under the paper's encoder S hardly reaches 0.6, so its last bins are empty. S is therefore
     binned by its own quintiles too, which the paper does not do. The first of the fixed bins holds
     what is below 0 as well.
     """
+    table = documents(pools)
     quintiles = pd.qcut(table["score"], 5)
     quintiles = quintiles.cat.rename_categories(lambda x: f"{x.left:.2f} to {x.right:.2f}")
     parts = []
@@ -268,63 +227,137 @@ def _cells(rows: pd.Series, columns: pd.Series, paper_table: str, key: str) -> p
     """
     counts = pd.crosstab(rows, columns, dropna=False).stack().rename("documents")
     cells = counts.reset_index().astype({rows.name: str, columns.name: str})
-    paper = reported(paper_table).set_index(["cnt_bin", key])["value"]
+    paper = answers.reported(paper_table).set_index(["cnt_bin", key])["value"]
     places = pd.MultiIndex.from_frame(cells[[rows.name, columns.name]])
     return cells.assign(reported=paper.reindex(places).to_numpy())
 
 
-def timeline(study: Study, qid: str = "", top: int = 3) -> tuple[str, pd.DataFrame, pd.DataFrame]:
+def timeline(pools: Pools, qid: str = "", top: int = 3) -> tuple[str, pd.DataFrame, pd.DataFrame]:
     """One question's text, its abstracts (id, year, cnt, side) and most contradictory ``pairs``.
 
     Without ``qid`` the first question whose pool has the most contradictory pair of all. ``side``
     is an abstract's stance where that is known, else its source.
     """
-    most_first = study.pairs.sort_values(["value", "a", "b"], ascending=[False, True, True])
+    most_first = pools.pairs.sort_values(["value", "a", "b"], ascending=[False, True, True])
     if not qid:
         most = {most_first["a"].iloc[0], most_first["b"].iloc[0]}
-        pools = study.ranked.groupby("qid", sort=False)["id"].agg(set)
-        qid = next(name for name, pool in pools.items() if most <= pool)
-    nodes = study.ranked.loc[study.ranked["qid"] == qid, ["id", "year", "cnt"]]
-    sides = []
-    for i in nodes["id"]:
-        abstract = study.evidence[i]
-        sides.append(abstract.meta.get("stance", abstract.source))
+        ids_of = pools.ranked.groupby("qid", sort=False)["id"].agg(set)
+        qid = next(name for name, ids in ids_of.items() if most <= ids)
+    nodes = pools.ranked.loc[pools.ranked["qid"] == qid, ["id", "year", "cnt"]]
+    abstracts = [pools.evidence[i] for i in nodes["id"]]
+    sides = [abstract.meta.get("stance", abstract.source) for abstract in abstracts]
     inside = most_first["a"].isin(nodes["id"]) & most_first["b"].isin(nodes["id"])
-    return study.needs[qid].question, nodes.assign(side=sides), most_first[inside].head(top)
+    links = with_sentences(most_first[inside].head(top), pools.texts)
+    return pools.needs[qid].question, nodes.assign(side=sides), links
 
 
-def provenance(
-    name: str,
-    score: Scorer,
-    answerers: Iterable[Mapping[str, Any]] = (),
-    labelled: Iterable[str] = (),
-    **settings: Any,
-) -> dict[str, Any]:
-    """What results of the study depend on, as ``lib.base.provenance.make_or_reuse`` takes it.
+# studies ------------------------------------------------------------------------------------------
 
-    ``name`` of the evidence, the ``answerers`` (each with ``name`` and ``llm``), and the
-    ``labelled`` sets that are read; ``settings`` are passed on.
-    """
-    answerers = list(answerers)
-    files = {*files_of(name), "nli-head/weights.npz", "nli-head/cues.toml"}
-    # A card has the hash of its adapter's weights.
-    files.update(
-        card.relative_to(DATA).as_posix() for card in ADAPTERS.glob(f"contradiction*/{CARD}")
-    )
-    for answerer in answerers:
-        recording = answerer["llm"].partition("replay:data/")[2]
-        if recording and (DATA / recording).exists():
-            files.add(recording)
-    for labelled_set in labelled:
-        files.update(FILES[labelled_set])
-    files.update(f"reported/{path.name}" for path in REPORTED.glob("contradiction_*.csv"))
+
+def _follow(collection: Collection, checked: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    pools, modelled, encoder = collection.pools, collection.modelled, collection.encoder
     return {
-        "code": ["lib.studies.contradiction", "lib.studies.nli"],
-        "data": sorted(files),
-        "evidence": name,
-        "nli": score.backend.fingerprint,
-        "switches": dict(score.switches),
-        "sentence_encoder": score.encoder.fingerprint,
-        "answerers": {answerer["name"]: answerer["llm"] for answerer in answerers},
-        **settings,
+        "contradiction_table1": table1(modelled),
+        "contradiction_hnsw": recall(*vectors_of(modelled.needs, modelled.evidence, encoder)),
+        "contradiction_heatmap": beside({name: heatmap(own) for name, own in pools.items()}),
+        "contradiction_table3": beside({name: table3(own) for name, own in pools.items()}),
+        "contradiction_checks": beside({"modelled": checks.checks_table(checked)}),
     }
+
+
+TABLES = Study(
+    name="contradiction",
+    code=CODE,
+    load=load,
+    values={"values_contradiction_checks": lambda c: nine_digits(checks.check_values(c.modelled))},
+    tables=(
+        "contradiction_table1",
+        "contradiction_hnsw",
+        "contradiction_heatmap",
+        "contradiction_table3",
+        "contradiction_checks",
+    ),
+    follow=_follow,
+    origin=lambda c: c.settings,
+)
+
+
+def _follow_answers(collection: Collection) -> dict[str, pd.DataFrame]:
+    """Answers from the contexts of each condition. LLMs are asked on the first of the pools."""
+    described, scored = {}, {}
+    llms = list(collection.answerers)
+    for name, pools in collection.pools.items():
+        chosen = answers.contexts(pools, collection.k)
+        described[name] = answers.describe_contexts(pools, chosen)
+        scored[name] = answers.measured_answers(
+            pools, chosen, collection.encoder, llms, **collection.measures
+        )
+        llms = []
+    # As they are on file, so that what follows is made of the numbers that stand there.
+    measured = {
+        name: table.round(dict.fromkeys(answers.METRICS, 3)) for name, table in scored.items()
+    }
+    return {
+        "contradiction_conditions": beside(described),
+        "contradiction_answers": beside(measured),
+        "contradiction_table2": beside({n: answers.table2(own) for n, own in measured.items()}),
+        "contradiction_tests": beside({n: answers.tests(own) for n, own in measured.items()}),
+    }
+
+
+ANSWERS = Study(
+    name="contradiction, answers",
+    code=CODE,
+    load=load,
+    values={},
+    tables=(
+        "contradiction_conditions",
+        "contradiction_answers",
+        "contradiction_table2",
+        "contradiction_tests",
+    ),
+    follow=_follow_answers,
+    origin=lambda c: {**c.settings, "measures": c.measures},
+)
+
+
+def _quality_values(collection: Collection) -> pd.DataFrame:
+    backends = [load_backend(name) for name in collection.models]
+    return nine_digits(labelled.quality_values(backends, collection.sets))
+
+
+QUALITY = Study(
+    name="models of contradiction",
+    code=CODE,
+    load=load,
+    values={"values_nli": _quality_values},
+    tables=("nli_quality",),
+    follow=lambda c, by_pair: {"nli_quality": labelled.quality_table(by_pair)},
+    origin=lambda c: {**c.settings, "models": list(c.models)},
+)
+
+
+def mimic_study(benchmark: Any, collection: Collection, lam: float) -> tuple[Study, Collection]:
+    """The study of a benchmark's passages (one of ``lambda_sweep.benchmarks``), and the collection
+    it is made on: what contrast does to the model's CNT."""
+    name = benchmark.benchmark.name
+    table = f"contradiction_mimics_{name.replace('-', '_')}"
+    score, store = collection.modelled.score, benchmark.retriever.store
+
+    def values(c: Collection) -> pd.DataFrame:
+        return nine_digits(checks.mimic_values(benchmark, store, score, lam, c.k))
+
+    def follow(_: Collection, by_question: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        made = checks.mimics_table(by_question, name, lam)
+        return {table: made.assign(contradiction="modelled")}
+
+    study = Study(
+        name=f"contradiction, {name}",
+        code=CODE,
+        load=load,
+        values={f"values_{table}": values},
+        tables=(table,),
+        follow=follow,
+        origin=lambda c: {**c.settings, "lam": lam, "code": [CODE, *benchmark.benchmark.code]},
+    )
+    return study, replace(collection, data=[*collection.data, *benchmark.benchmark.files])

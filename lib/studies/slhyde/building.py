@@ -53,7 +53,7 @@ from lib.llm.chat import ChatModel, ask_json, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
 from lib.search.bm25 import BM25Index
-from lib.studies.nli.models import sentences
+from lib.studies.contradiction.nli import sentences
 from lib.studies.slhyde.tasks import Task
 
 PROMPTS = Path(__file__).parent / "building_prompts"

@@ -15,24 +15,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lib.base import paths
 from lib.base.files import sha256_file
+from lib.base.paths import DATA
 from lib.embed import Encoder, load_encoder
 from lib.search.vectors import encode_small
 
-HEAD = paths.DATA / "nli-head" / "weights.npz"
+HEAD = DATA / "nli-head" / "weights.npz"
 """The trained weights."""
 
-CUES = paths.DATA / "nli-head" / "cues.toml"
+CUES = DATA / "nli-head" / "cues.toml"
 """The cue words: pairs of opposites, and words that deny."""
 
 _BASELINES = {"cosine": 0, "cues": 1}
 """Columns of ``features`` that are scores by themselves."""
 
-_N_CUES = 12
 _BATCH = 4096
-_WORD = re.compile(r"[a-z][a-z0-9-]{3,}")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class FeatureBackend:
@@ -70,10 +67,9 @@ class FeatureBackend:
             )
 
     def contradiction(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-        """See ``lib.studies.nli.models.Backend``."""
+        """See ``lib.studies.contradiction.nli.Backend``."""
         batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
-        scores = [self._score(batch) for batch in batches]
-        return np.concatenate([np.zeros(0), *scores])
+        return np.concatenate([np.zeros(0), *(self._score(batch) for batch in batches)])
 
     def _score(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         rows = features(pairs, self._encoder).astype(float)
@@ -95,21 +91,8 @@ def features(pairs: list[tuple[str, str]], encoder: Encoder) -> np.ndarray:
     u = vectors[[row_of[a] for a, _ in pairs]]
     v = vectors[[row_of[b] for _, b in pairs]]
     cosine = (1 + (u * v).sum(axis=1, keepdims=True)) / 2
-    cues = np.array([_cues(a, b) for a, b in pairs], np.float32).reshape(len(pairs), _N_CUES)
+    cues = np.array([_cues(a, b) for a, b in pairs], np.float32).reshape(len(pairs), 12)
     return np.hstack([cosine, cues, u * v, np.abs(u - v)])
-
-
-class _Reading(NamedTuple):
-    """What is read off one sentence without a model.
-
-    ``direction`` is 1 where words that go up (increases) outnumber those that go down (reduces),
-    -1 the other way round, else 0; ``denies`` says that it holds a word such as "not".
-    """
-
-    direction: int
-    denies: bool
-    words: frozenset[str]
-    numbers: frozenset[str]
 
 
 def _cues(a: str, b: str) -> list[float]:
@@ -139,6 +122,19 @@ def _cues(a: str, b: str) -> list[float]:
     ]
 
 
+class _Reading(NamedTuple):
+    """What is read off one sentence without a model.
+
+    ``direction`` is 1 where words that go up (increases) outnumber those that go down (reduces),
+    -1 the other way round, else 0; ``denies`` says that it holds a word such as "not".
+    """
+
+    direction: int
+    denies: bool
+    words: frozenset[str]
+    numbers: frozenset[str]
+
+
 @lru_cache(maxsize=100_000)
 def _reading(text: str) -> _Reading:
     up, down, denial = _patterns()
@@ -146,24 +142,18 @@ def _reading(text: str) -> _Reading:
     return _Reading(
         direction=int(np.sign(len(up.findall(text)) - len(down.findall(text)))),
         denies=bool(denial.search(text)),
-        words=frozenset(_WORD.findall(text)),
-        numbers=frozenset(_NUMBER.findall(text)),
+        words=frozenset(re.findall(r"[a-z][a-z0-9-]{3,}", text)),
+        numbers=frozenset(re.findall(r"\d+(?:\.\d+)?", text)),
     )
-
-
-@cache
-def _lexicon() -> dict[str, list]:
-    return tomllib.loads(CUES.read_text(encoding="utf-8"))
 
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """What finds words that go up, words that go down, and denials."""
-    pairs = _lexicon()["opposites"]
-    up = any_of(rising for rising, _ in pairs)
-    down = any_of(falling for _, falling in pairs)
-    denial = re.compile(any_of(_lexicon()["negations"]).pattern + r"|n't\b")
-    return up, down, denial
+    cues = tomllib.loads(CUES.read_text(encoding="utf-8"))
+    up = any_of(rising for rising, _ in cues["opposites"])
+    down = any_of(falling for _, falling in cues["opposites"])
+    return up, down, re.compile(any_of(cues["negations"]).pattern + r"|n't\b")
 
 
 def any_of(words: Iterable[str]) -> re.Pattern[str]:
