@@ -72,6 +72,8 @@ def test_a_stranger_shares_no_passage_and_does_not_hang_on_the_order(lesson):
     shared = gold | {qids[1]: gold[qids[0]] | gold[qids[1]]}
     found = strangers_of(qids, shared, 20)
     assert qids[1] not in found[qids[0]] and qids[0] not in found[qids[1]]
+    with pytest.raises(ValueError, match="q00 has 28 other questions, fewer than 29"):
+        strangers_of(qids, shared, 29)
     assert all(qid not in others and len(set(others)) == 20 for qid, others in found.items())
     assert strangers_of(qids[::-1], shared, 20) == found
     with pytest.raises(ValueError, match="fewer than 40"):
