@@ -204,11 +204,11 @@ def expected(h: Hypotheses, k: int, hub_queries: Sequence[Text] = ()) -> list[st
 def written(qid: str, n: int = 3, **changes) -> Hypotheses:
     """H+, one mimic of the question's own, ``n`` of a differential, and the question."""
 
-    def said(what: str) -> str:
+    def said(what: str, words: int = 6) -> str:
         seed = int.from_bytes(hashlib.sha256(f"{qid} {what}".encode()).digest()[:8], "big")
-        return " ".join(np.random.default_rng(seed).choice(WORDS, size=6))
+        return " ".join(np.random.default_rng(seed).choice(WORDS, size=words))
 
-    texts = [Text(said("H+"), 1.0, "article", "target"), Text(said("H-"), role="mimic")]
+    texts = [Text(said("H+"), 1.0, "article", "target"), Text(said("H-", 9), role="mimic")]
     texts += [Text(said(f"other {i}"), role="mimic", kind="several") for i in range(n)]
     texts.append(Text(said("?"), 0.0, "query", "question"))
     return Hypotheses(tuple(texts), SearchSpec(**changes), qid=qid)
