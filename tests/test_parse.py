@@ -52,6 +52,7 @@ OUTPUTS = [
     (r"Answer: \(B\)", EXAM, "B", "announced", "A"),
     ("【B】", EXAM, "B", "letter", "A"),
     ("B is correct.", EXAM, "B", "announced", "A"),
+    ("First: the answer is A. No, the answer is B, it seems.", EXAM, "B", "announced", "A"),
     ("Hepatitis B is right to be thought of.", EXAM, "", "none", "A"),
     ("答案：B", EXAM, "B", "announced", "A"),
     ("正确答案是 B。", EXAM, "B", "announced", "A"),

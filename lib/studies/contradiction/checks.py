@@ -154,8 +154,8 @@ def maxima(pools: Pools) -> pd.DataFrame:
 
 def auroc_row(
     check: str,
-    values: Sequence[float],
-    positive: Sequence[bool],
+    values: np.ndarray,
+    positive: np.ndarray,
     groups: Sequence[str],
 ) -> dict[str, Any]:
     """One row: AUROC of ``values`` with its 95 % interval, a bootstrap over ``groups``; means, n.
