@@ -521,9 +521,9 @@ def test_the_grid_and_the_study_give_one_number_under_one_name(own_folders):
     profile = load_profile("mini", lambdas=(1.0,), encoder="hash", answerers=())
     lab = open_experiment(profile)
     arms_of = {f"chr{how}": f"chr{how}@1" for how in ("", "+rotation", "+stranger")}
-    runs = pd.concat(lab.grid.run(arm, d) for d in lab.grid.sets for arm in arms_of)
+    runs = pd.concat(lab.run_of(arm, d) for d in lab.sets for arm in arms_of)
     quality = lab.quality(runs, *lab.relevance()).groupby("method")[list(METRICS)].mean()
-    values = Benchmarks(profile, lab.grid.retriever.encoder).results("ddx-mini")["curves"]
+    values = Benchmarks(profile, lab.retriever.encoder).results("ddx-mini")["curves"]
     curves = values[values["subset"] == "all"].drop_duplicates("arm").set_index("arm")
     for method, arm in arms_of.items():
         want = curves.loc[arm, list(METRICS)].astype(float).to_dict()

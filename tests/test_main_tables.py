@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -27,7 +26,6 @@ from lib.methods import METHODS, Budget, Expansion, Hypotheses, Sparse, Text
 from lib.methods.base import question_alone
 from lib.methods.chr import CHR
 from lib.plots import figures
-from lib.plots.labels import colour_of
 from lib.profiles import load_profile, methods_of
 from lib.query_spec import DRAWS
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
@@ -281,7 +279,6 @@ class Mine:
     needs_llm: bool = True
     options_visible: bool = False
     max_tokens: int = 77
-    colour: ClassVar[str] = "#123456"
 
     def budget(self) -> Budget:
         """One request for one text."""
@@ -851,7 +848,6 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(make, monk
     at = five[(five["method"] == "milder") & (five["lambda"] == 0.7)]["value"].item()
     right = accuracy_of(table1, "milder", "evidence reader")
     assert right == {"mine": pytest.approx(at)}
-    assert colour_of("mine") == Mine.colour
     cost = cost.assign(value=cost["method"].map(quality.set_index("method")["p_at_5"]))
     figure = figures.plot_cost(cost, "output_tokens", "tokens", "P@3", "")
     assert "mine" in {text.get_text() for text in figure.axes[0].texts}

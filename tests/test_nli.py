@@ -287,7 +287,7 @@ def test_a_run_that_died_goes_on_where_it_stopped(tmp_path, monkeypatch):
     other = Fake("fake 2")
     score_pairs(pairs, other, direction="forward")
     assert len(other.asked) == 45  # another model's scores are its own
-    assert [f.name for f in (tmp_path / "nli").iterdir()] == ["pairs.sqlite"]
+    assert [f.name for f in (tmp_path / "nli").glob("*.sqlite")] == ["pairs.sqlite"]
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, np.nan])

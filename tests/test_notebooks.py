@@ -227,7 +227,7 @@ def test_the_first_exercise_shows_what_it_says(tmp_path):
 def test_the_question_that_contrast_helps_goes_as_it_is_told():
     """What the prose of 00 says of its bundled question is what the table above it shows."""
     cells = BOOKS["00_start_here"].cells
-    (shown,) = [i for i, c in enumerate(cells) if "views.top_table(" in c.source]
+    (shown,) = [i for i, c in enumerate(cells) if "top_table(" in c.source]
     (output,) = cells[shown].outputs
     rows = re.findall(r"^\s+([\d.]+)\s+\d\s+(\w+)", output.data["text/plain"], re.M)
     classes = {lam: [name for at, name in rows if float(at) == lam] for lam in (0.0, 0.4, 1.0)}

@@ -17,6 +17,7 @@ from lib.llm.chat import ScriptedChat, tag
 from lib.llm.recorder import Recorder
 from lib.methods.hyde import HyDE
 from lib.studies.contradiction.judged import IN_POOLS
+from lib.studies.real import expansions
 from tools import judging, pools, texts
 from tools.annotation import (
     EmptyRecording,
@@ -117,7 +118,7 @@ def test_a_continuation_is_kept_as_a_number_and_a_copy_is_refused():
 
 
 def test_every_kind_of_text_is_asked_for(monkeypatch, tmp_path):
-    for module in (texts, texts.probes):
+    for module in (texts, expansions):
         monkeypatch.setattr(module, "load_real", lambda split: QUESTIONS)
     monkeypatch.setattr(texts, "RECORDINGS", tmp_path)
     llm = EmptyRecording("w")
