@@ -162,7 +162,7 @@ def run_all(
     snippets first: notebook 13 shows it. Interrupting is safe: whatever was embedded, downloaded or
     generated is kept, so the next run goes on from there.
     """
-    from lib import study
+    from lib import studies
     from lib.embed import load_encoder
     from lib.profiles import load_profile
     from lib.studies.real import study as real
@@ -180,9 +180,9 @@ def run_all(
         run(name, build / f"{name}.ipynb", {"profile": profile} | parameters)
         if in_place:
             _commit(build / f"{name}.ipynb", _FOLDER / f"{name}.ipynb")
-    for name, one in study.further().items():
+    for name, one in studies.further().items():
         print(f"[{name}] a study of its own", file=sys.stderr, flush=True)
-        study.show(name, one, load_profile(profile, **parameters))
+        studies.show(name, one, load_profile(profile, **parameters))
     print(f"figures: {paths.shown(paths.figures(made))}")
     print(f"tables:  {paths.shown(paths.results(made))}")
 

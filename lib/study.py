@@ -6,18 +6,15 @@ question, is the dear half: it is kept first, and everything else follows from i
 
 from __future__ import annotations
 
-import pkgutil
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import pandas as pd
 
-from lib import studies
 from lib.base.paths import DATA
 from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result
 from lib.data.looks import note_look
@@ -249,24 +246,3 @@ def make(study: Study, profile: Profile, collection: Any) -> dict[str, pd.DataFr
         lambda: study.follow(collection, *values.values()), study.tables, profile.name, **origin
     )
     return values | rest
-
-
-def further() -> dict[str, Study]:
-    """The studies that draw a figure of their own, by their module: ``STUDY`` in a file of
-    ``lib/studies``. ``make figures`` and ``make verify`` run them after the notebooks."""
-    found = {}
-    for module in pkgutil.iter_modules(studies.__path__):
-        if not module.ispkg:
-            study = getattr(import_module(f"lib.studies.{module.name}"), "STUDY", None)
-            if study is not None and study.draw is not None:
-                found[module.name] = study
-    return found
-
-
-def show(name: str, study: Study, profile: Profile) -> None:
-    """Make a study of ``further`` under any profile, and save its figure under ``name``."""
-    from lib.plots.style import save
-
-    tables = make(study, profile, study.load(profile))
-    figure, rows = study.draw(tables)
-    save(figure, name, profile.name, rows)

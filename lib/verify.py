@@ -25,7 +25,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib import run_files
-from lib import study as study_skeleton
+from lib import studies as all_studies
 from lib.base import files, paths
 from lib.base.provenance import code_hash, dear_as_committed, differences, tables
 from lib.profiles import load_profile
@@ -142,13 +142,13 @@ def verify(profile: str, studies: list[str], *, dear: bool, record: bool) -> Ver
     os.environ["CHR_OUT"] = str(out)
     os.environ["CHR_PROFILE"] = profile
     run = Verified(profile, out)
-    further = study_skeleton.further()
+    further = all_studies.further()
     for study in studies:
         if study in further:
             started = time.monotonic()
             print(f"{study}: lib/studies/{study}.py", flush=True)
             with _searching(run, study, dear=dear, record=record):
-                study_skeleton.show(study, further[study], load_profile(profile))
+                all_studies.show(study, further[study], load_profile(profile))
             run.compare_new(time.monotonic() - started)
             continue
         print(f"{study}: {', '.join(STUDIES[study])}", flush=True)
@@ -271,7 +271,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lib.verify", description=__doc__)
     parser.add_argument("what", nargs="?", choices=["tables", "stamp"], default="tables")
     parser.add_argument("--profile", default=os.environ.get("CHR_PROFILE") or "mini")
-    parser.add_argument("--study", choices=[*STUDIES, *study_skeleton.further()], action="append")
+    parser.add_argument("--study", choices=[*STUDIES, *all_studies.further()], action="append")
     parser.add_argument("--dear", action="store_true", help="search again (passages embedded)")
     parser.add_argument("--record", action="store_true", help="keep the runs of these searches")
     parser.add_argument("--why", default="", help="of a stamp: what changed in the code")
@@ -280,7 +280,7 @@ def main() -> None:
         stamp(given.profile, given.why)
         return
     started = time.monotonic()
-    studies = given.study or [*STUDIES, *study_skeleton.further()]
+    studies = given.study or [*STUDIES, *all_studies.further()]
     run = verify(given.profile, studies, dear=given.dear, record=given.record)
     left = run.not_remade() if not given.study else []
     for name in left:

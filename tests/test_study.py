@@ -101,7 +101,7 @@ def test_a_study_of_ones_own_is_one_file(own_folders, tmp_path, monkeypatch, cap
     shutil.copy(file, tmp_path / "example_study.py")
     monkeypatch.setattr(studies, "__path__", [*studies.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "lib.studies.example_study", raising=False)
-    assert [*study.further()] == ["example_study"]
+    assert [*studies.further()] == ["example_study"]
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setenv("CHR_PROFILE", "mini")
     made = verify.verify("mini", ["example_study"], dear=False, record=False)
