@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lib import plots
 from lib.benchmarks import load_benchmark
-from lib.methods import METHODS
+from lib.methods import METHODS, SHIPPED
 from lib.plots import caption, figures, labels, style
 from lib.plots.captions import moved
 from lib.plots.labels import COLOURS, GREY, in_order, in_order_of_arms
@@ -23,7 +23,6 @@ from lib.stats import CLASSES
 from lib.studies.lambda_sweep.arms import OpenBenchmark, arms_on_test, candidates, rules
 from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 from tests.drawn import dots, levels, panel_titles_of, texts, title_of
-from tests.shipped import SHIPPED
 
 FAMILIES = {
     "methods": "standard hyde query2doc csqe thinkqe fusion hplus chr chr_given chr+rotation "

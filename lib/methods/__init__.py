@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from lib.methods.base import METHODS, Budget, Expansion, Fusion, Method, Search, Sparse
 from lib.query_spec import Hypotheses, SearchSpec, Text
 
-_IN_TABLES = (
+SHIPPED = (
     "standard",
     "bm25",
     "rrf",
@@ -21,14 +21,14 @@ _IN_TABLES = (
     "hplus",
     "chr",
 )
-"""The order of rows in committed tables; other methods follow."""
+"""The methods of the committed tables, in their order; those that a reader adds follow."""
 
 
 def load_methods() -> None:
     """Import every file of this folder, which registers its methods, and order ``METHODS``."""
     for module in iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")
-    for name in dict.fromkeys([*_IN_TABLES, *METHODS]):
+    for name in dict.fromkeys([*SHIPPED, *METHODS]):
         METHODS[name] = METHODS.pop(name)
 
 
