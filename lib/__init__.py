@@ -7,8 +7,8 @@ nothing is imported, read or configured by ``import lib`` itself, but how a comm
 
 import sys
 
-# What is run is called so while it is looked up; with -c to its end, also a worker of the tests,
-# which catches its output.
+# sys.argv[0] is "-m" while Python looks up the module, and stays "-c" under ``python -c``. Workers
+# of the tests run under -c too, but replace sys.stdout.
 if sys.argv[:1] in (["-m"], ["-c"]) and sys.stdout is sys.__stdout__:
     from lib.base.command import set_up
 

@@ -61,7 +61,7 @@ def _bioasq() -> Iterator[Passage]:
 
     Some differ in white space and markup only: 20,519 different texts once they are tidied.
     """
-    # Dictionaries without values are sets that keep the order in which things were found.
+    # A dictionary of None values is a set that keeps the order of insertion.
     pmids_of: dict[str, dict[str, None]] = {}
     qids_of: dict[str, dict[str, None]] = {}
     for question in load_bioasq_all():

@@ -39,7 +39,7 @@ Item = str | tuple[str, str]
 class Encoder(Protocol):
     """What every encoder offers.
 
-    ``fingerprint`` names all that moves a number: hash of the model's files, pooling, tokens,
+    ``fingerprint`` covers all that changes a vector: hash of the model's files, pooling, tokens,
     normalisation, precision; ``fingerprints`` does so per tower, so that another query length does
     not make the vectors of a whole corpus stale.
     """
@@ -148,7 +148,7 @@ class ModelEncoder:
         self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
 
     def _fingerprints(self) -> dict[str, str]:
-        """All that moves a number, by tower."""
+        """All that changes a vector, by tower."""
         # Hashing the weights takes seconds, so one folder is hashed once.
         folders = {folder for folder, _ in self._folder_and_tokens.values()}
         digests = {folder: digest(folder) for folder in folders}

@@ -1,4 +1,4 @@
-"""What the LLM said: hypotheses as a table, how many were valid, and what they cost."""
+"""What the LLM wrote: hypotheses as a table, how many were valid, and what they cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hypotheses(method: Method, questions: Sequence[Question], llm: ChatModel) ->
 def by_set(
     method: Method, sets: Mapping[str, Sequence[Question]], llm: ChatModel
 ) -> dict[str, pd.DataFrame]:
-    """``hypotheses`` of each question set; one that nobody recorded is said to be NOT RUN."""
+    """``hypotheses`` of each question set; a set without a recording is reported as NOT RUN."""
     replies = {}
     for name, questions in sets.items():
         try:

@@ -78,7 +78,7 @@ def corpus_store(
 def _passages(corpus: str, limit: int, kept: Container[str]) -> Iterable[Passage]:
     """The passages of a corpus in their order: all, or ``limit`` by hash and those ``kept``.
 
-    Of a corpus that is read from the hub the first ones: to hash all is to download all.
+    A corpus that is read from the hub gives its first ``limit``: hashing ids needs all of it.
     """
     if not limit:
         return load_passages(corpus)

@@ -43,7 +43,7 @@ def seed(folder: Path = FOLDER, ours: bool = False) -> list[Path]:
     """Copy what is new or was not touched since it was copied; returns what the reader changed.
 
     A file of the reader's is never overwritten. To have the committed one back, delete the copy.
-    With ``ours`` the folder is no reader's: every file becomes what is committed.
+    With ``ours`` no reader uses the folder: every file is overwritten by the committed one.
     """
     record = folder / ".copied.json"
     copied: dict[str, str] = {}  # place in the folder -> the hash of what was copied there

@@ -1,10 +1,10 @@
-"""``LIMIT=n``: a quick look at any profile, in minutes. This is the one place that says what it is.
+"""``LIMIT=n``: a quick look at any profile, in minutes. It is defined here and nowhere else.
 
 - *Questions*: n of each set, and n test and n dev questions of each benchmark.
 - *Passages*: 100 n of each corpus by the hash of their ids, and with them every passage that has a
-  label for one of these questions: on its target, on its mimic, or judged. So what the whole run
-  finds in a top five and a judge has read is found here too. Of MedCorp, which nobody can hash
-  without downloading all of it, the first 100 n passages of each source are taken.
+  label for one of these questions: on its target, on its mimic, or judged. So a judged passage in
+  the whole run's top five can be found here too. MedCorp cannot be hashed without downloading all
+  of it, so the first 100 n passages of each of its sources are taken.
 - *Studies of whole samples* (the real sample, RAG2, SL-HyDE, the HyDE lesson, accuracy on ddx-real)
   are NOT RUN: their committed results are shown, and named as such.
 

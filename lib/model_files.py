@@ -141,8 +141,8 @@ def quiet() -> None:
 
 @contextmanager
 def hushed() -> Iterator[None]:
-    """While an adapter is opened: transformers warns that a head is new, which the adapter brings,
-    and of an older name by which peft asks it."""
+    """Silences two warnings of transformers while an adapter is opened: that a head is new (the
+    adapter has its weights), and that peft calls it by an older name."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()
@@ -196,7 +196,7 @@ def cards(names: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
 
 
 def check_base(folder: Path, digests: set[str]) -> None:
-    """ValueError unless the model, by the digests of its files, is the one that was trained on."""
+    """ValueError unless the model's file digests are those that the adapter was trained on."""
     wanted = read_card(folder)["base_digest"]
     if digests != {wanted}:
         raise ValueError(f"{folder.name} was trained on another model (its files' hash: {wanted})")

@@ -59,7 +59,7 @@ def run(name: str, output: Path, parameters: dict) -> None:
             cwd=str(_FOLDER),
             progress_bar=False,
             log_output=False,
-            extra_arguments=["--log-level=CRITICAL"],  # its own log is no part of what a cell says
+            extra_arguments=["--log-level=CRITICAL"],  # papermill's log is not a cell's output
         )
     except PapermillExecutionError as error:
         # A traceback in it may hold what a server has said, and so a key.
@@ -106,9 +106,9 @@ def prepare(profile: str, parameters: dict) -> None:
 
 
 def _check_outside(profile: Profile) -> None:
-    """Whether the hub and PubMed can be asked, where they must be: before anything is embedded.
+    """Check, before anything is embedded, that the hub and PubMed answer where they are needed.
 
-    The hub need not be where all its passages are stored, or read from a mirror.
+    The hub is not needed where all its passages are stored, or read from a mirror.
     """
     from huggingface_hub.constants import ENDPOINT
 
@@ -190,7 +190,7 @@ def run_all(
 def _commit(executed: Path, target: Path) -> None:
     """Copy an executed notebook over its source, without what papermill and the machine left.
 
-    Widgets live in a kernel alone: what stays of one is the picture that it brings along.
+    A widget works only with a running kernel, so only its static picture is kept.
     """
     import nbformat
 

@@ -1,4 +1,4 @@
-"""Where something is searched: in a profile's own corpora, or in a benchmark's alone."""
+"""Open what is searched: a profile's own corpora, or those of one benchmark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store_of(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) ->
 def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) -> Retriever:
     """The profile's passages, or those of other ``corpora``, by meaning and by words.
 
-    The index of words is built when it is first searched: it takes as long as all else together.
+    The BM25 index is built when it is first searched: that takes as long as all else together.
     """
     store = store_of(profile, encoder, corpora)
     if run_files.replaying():

@@ -1,4 +1,4 @@
-"""What is written for a question, and how it is searched with: two things, apart.
+"""What is written for a question, kept apart from how it is searched with.
 
 A method, a benchmark or a reader yields *hypotheses*: texts, each with a role. A ``SearchSpec``
 says how they are searched with: how much of the mimic is subtracted, which mimic, in which space.
@@ -47,7 +47,7 @@ class Text:
     ``text`` may be a (title, text) or (question, text) pair. ``tower`` says which side of a
     two-tower encoder reads it: a hypothesis reads like a passage, so it goes to the article tower.
     ``role`` is "question", "target" (H+), "mimic" (H-), "passage" or another name for traces.
-    ``kind`` tells the mimics of one question apart: "" is its own, "stranger" another question's.
+    ``kind`` tells mimics apart: "" is the question's own, "stranger" a random mimic (another's).
     """
 
     text: str | tuple[str, str]
@@ -64,14 +64,14 @@ class SearchSpec:
     ``form``
         ``single``: h+ - lam h- (CHR, eq. 2). ``mean``, ``max``: several mimics, by their mean or,
         for each passage, by the nearest one. ``softmax``: between the two, lam tau log mean
-        exp(cos / tau). ``margin``: only passages nearer to H- than to H+ (less ``margin``) pay.
-        ``lda``: h+ + lam unit(S^-1 (h+ - mean h-)), S the corpus covariance shrunk by ``shrink``.
-        ``csls``: no mimic; a passage pays for being near to everybody's H+. ``lexical``: BM25 with
-        the words of H+, each by how much more it is H+'s than H-'s. ``fused``: the ranks of
-        ``single`` and ``lexical`` merged. ``question``: the question alone. ``random``: any
-        passages.
+        exp(cos / tau). ``margin``: only passages nearer to H- than to H+ (less ``margin``) lose
+        score. ``lda``: h+ + lam unit(S^-1 (h+ - mean h-)), S the corpus covariance shrunk by
+        ``shrink``. ``csls``: no mimic; a passage near to many questions' H+ (a hub) loses score.
+        ``lexical``: BM25 with the words of H+, weighted by how typical they are of H+ against H-.
+        ``fused``: the ranks of ``single`` and ``lexical`` merged. ``question``: the question alone.
+        ``random``: any passages.
     ``mimic``
-        the ``kind`` of mimic text: "" the question's own, "stranger" another question's.
+        the ``kind`` of mimic text: "" the question's own, "stranger" a random mimic.
     ``lam``
         the weight of the mimic. A negative one adds it: a control.
     ``space``, ``shrink``
@@ -79,10 +79,10 @@ class SearchSpec:
         ``whitened`` by the corpus covariance, shrunk towards a multiple of the identity by
         ``shrink`` in (0, 1].
     ``rotation``
-        h- is replaced by c h+ + sqrt(1 - c^2) r, as near to h+ as h- but turned towards a
-        stranger's mimic (``lib.search.contrast.matched_rotation``).
+        h- is replaced by c h+ + sqrt(1 - c^2) r, as near to h+ as h- but turned towards a random
+        mimic (``lib.search.contrast.matched_rotation``).
     ``draw``
-        which stranger, or which random passages.
+        which random mimic, or which random passages.
     ``pool``
         only the best ``pool`` passages by H+ are ranked (0 = all).
     ``question_weight``
@@ -120,7 +120,7 @@ class SearchSpec:
         if self.rotation and self.form in ("lexical", "fused"):
             raise ValueError(f"a turned vector has no words for the form {self.form!r}")
         if self.lam < 0 and self.form in ("max", "margin"):
-            # With the sign turned they are no minimum of inner products any more.
+            # With lambda below 0 they are no longer a minimum of inner products.
             raise ValueError(f"lambda is {self.lam}: the form {self.form!r} needs lambda >= 0")
 
     @property
@@ -131,12 +131,12 @@ class SearchSpec:
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """What was written for one question, and the way its writer means it to be searched.
+    """What was written for one question, and the specification that it is searched with.
 
     ``excluded`` are ids of passages that may not be found: those that H+ was taken from. ``qid``
-    says whose they are: random passages are drawn by it. ``topics`` are what H+ and H- are about,
-    where that is known: nobody who shares one can be a stranger. ``sources``: searched in these
-    alone (default: in all).
+    is the question's id, by which random passages are drawn. ``topics`` are what H+ and H- are
+    about, where known: a mimic of a question that shares one is never drawn as a random mimic.
+    ``sources``: searched in these alone (default: in all).
     """
 
     texts: tuple[Text, ...]
@@ -158,12 +158,11 @@ class Hypotheses:
 def with_random_mimics(
     population: Mapping[str, Hypotheses], draws: int = DRAWS, seed: int = 0
 ) -> dict[str, Hypotheses]:
-    """Every question's hypotheses with up to ``draws`` mimics of other questions added.
+    """Every question's hypotheses with up to ``draws`` random mimics (of other questions) added.
 
-    ``population`` is by question id. A stranger's mimic says neither what this question's H+ nor
-    what its H- says, and shares no topic with it: a neighbour's mimic often is the question's own
-    answer. The draws of a question depend on its id, the seed and who else is there, not on any
-    order.
+    ``population`` is by question id. A random mimic is neither this question's H+ nor its H-, and
+    shares no topic with it: the mimic of a similar question often is this question's own answer.
+    The draws of a question depend on its id, the seed and the set of questions, not on any order.
     """
     offered: dict[str, tuple[Text, frozenset[str]]] = {}
     for _, hypotheses in sorted(population.items()):

@@ -71,8 +71,8 @@ class EvidenceReader:
 
     support(o) = max over passages d of cos(e(question and o), e(d)) - cos(e(question), e(d)): how
     much closer to some passage the question comes when this option is put behind it. Ties, and a
-    question without passages, go to the first letter. It reads likeness, not negation, so yes/no
-    questions are beyond it; their rows show that.
+    question without passages, go to the first letter. It measures similarity and misses negation,
+    so it cannot answer yes/no questions; their rows show that.
     """
 
     encoder: Encoder
@@ -110,7 +110,7 @@ class EvidenceReader:
         self._vectors.update(zip(new.values(), vectors, strict=True))
 
     def _encode(self, tower: str, texts: Sequence) -> None:
-        """Encode those texts that no vector is known of."""
+        """Encode the texts that have no vector yet."""
         new = [text for text in dict.fromkeys(texts) if (tower, text) not in self._vectors]
         if new:
             keys = [(tower, text) for text in new]
@@ -134,7 +134,7 @@ class JudgedReader:
     """No LLM: the option that judged passages support most (``lib.data.judgments.read_option``).
 
     It reads the labels of ``data/judgments``, never a text; without any support, or between equals,
-    it abstains: no letter, and wrong. Passages have to be judged, ``least`` of them at the least;
+    it abstains: no letter, and wrong. At least the share ``least`` of the passages must be judged;
     else the cell is NOT RUN.
     """
 
@@ -268,8 +268,8 @@ class ChatReader:
 class ChoiceReader(ChatReader):
     """No reasoning: the letter that the model finds likeliest as the first token of its reply.
 
-    Needs a server that gives log-probabilities. Where it lists no letter, that is no answer, and
-    counted as an unread one; so are letters that are all alike, as older recordings have it then.
+    Needs a server that gives log-probabilities. A reply that lists no letter counts as one that
+    could not be read; so does one with equal values for all letters, as older recordings have it.
     """
 
     style = "letter"

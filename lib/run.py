@@ -36,7 +36,7 @@ RUN_COLUMNS = ("method", "qid", "rank", "pid", "score")
 """method, question id, rank from 1, passage id, score (inner product, BM25 or fused)."""
 
 RetrievalFailure = str
-"""Why a request could not be ranked: it stands where its Hits would."""
+"""Why a request could not be ranked; returned in place of its Hits."""
 
 NO_DIRECTION = "zero or tiny query: H+ and H- are (nearly) the same text"
 _FUSED_DEPTH = 100
@@ -89,12 +89,12 @@ class Retriever:
         return found
 
     def with_hub_queries(self, hypotheses: Iterable[Hypotheses]) -> Retriever:
-        """This retriever, with the H+ of all these questions to tell hubs by."""
+        """This retriever with the H+ of all these questions, from which hubs are computed."""
         targets = tuple(target for h in hypotheses for target in h.of("target")[:1])
         return replace(self, hub_queries=targets, _spaces={})
 
     def subset(self, index: DenseIndex) -> Retriever:
-        """This retriever on a view of its index: what that view leaves out is found no more."""
+        """This retriever on a view of its index: only passages in the view can be found."""
         return replace(
             self,
             index=index,
@@ -129,9 +129,9 @@ class Retriever:
         return self.store
 
     def _hubs(self, spec: SearchSpec, neighbours: int = 10) -> np.ndarray:
-        """How near each passage is to the nearest H+ of all questions in the way's space, (rows,).
+        """Hubness: how near each passage is to its nearest H+ of all questions, (rows,).
 
-        Made once for each space.
+        Cosines are taken in the specification's space; made once for each space.
         """
         if not self.hub_queries:
             raise ValueError(
@@ -147,7 +147,7 @@ class Retriever:
         return self._once(("hubs", *_space_key(spec)), hubness)
 
     def space_of(self, spec: SearchSpec) -> tuple[DenseIndex, Callable[[np.ndarray], np.ndarray]]:
-        """The index in the way's space, and what takes vectors there. Made once, then kept."""
+        """The index in the specification's space, and the map of vectors to it. Made once."""
         if spec.space == "cosine":
             return self.index, _as_it_is
 
@@ -161,13 +161,13 @@ class Retriever:
         return self._once(_space_key(spec), transformed)
 
     def _moments(self, spec: SearchSpec) -> whitening.Moments:
-        """Mean and covariance of the passages in the way's space. Made once for each space."""
+        """Mean and covariance of the passages in the specification's space. Made once for each."""
         key = ("moments", *_space_key(spec))
         return self._once(key, lambda: whitening.moments(self.space_of(spec)[0]))
 
     def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives, made when it is first asked for and then kept. Methods that read
-        first results search from several threads."""
+        """What ``make`` gives, made at the first call and then kept. It takes the lock, because
+        methods that read first results search from several threads."""
         with self._lock:
             if key not in self._spaces:
                 self._spaces[key] = make()
@@ -353,7 +353,7 @@ def _sources(request: Request) -> tuple[str, ...]:
 def _group(request: Request) -> object:
     """What requests must share to be searched together."""
     if isinstance(request, Hypotheses):
-        # Vectors are stacked: as many mimics each, all with one or all without.
+        # Vectors are stacked: requests need equally many mimics; either all or none have mimics.
         mimics = len(_chosen_mimics(request)) if request.spec.searches_many else 0
         alike = replace(request.spec, lam=0.0, draw=0, question_weight=0.0)
         shape = (alike, mimics, bool(request.of("mimic")), bool(request.spec.lam))
@@ -376,7 +376,7 @@ def _vector(text: Text, known: Mapping) -> np.ndarray:
 
 
 def _chosen_mimics(h: Hypotheses) -> tuple[Text, ...]:
-    """The mimic texts that the way asks for; of strangers the one that is drawn."""
+    """The mimic texts that the specification asks for; of random mimics, the one drawn."""
     mimics = h.of("mimic", h.spec.mimic)
     if h.spec.mimic == "stranger" and mimics:
         return (mimics[h.spec.draw % len(mimics)],)
@@ -384,9 +384,9 @@ def _chosen_mimics(h: Hypotheses) -> tuple[Text, ...]:
 
 
 def _subtracted(h: Hypotheses) -> tuple[Text, ...]:
-    """The mimics to subtract: none at lambda 0, or where nobody wrote any.
+    """The mimics to subtract: none at lambda 0, or where none was written.
 
-    LookupError where there are mimics, but not of the kind that the way asks for.
+    LookupError where there are mimics, but none of the kind that the specification asks for.
     """
     if not h.spec.lam or not h.of("mimic"):
         return ()
@@ -397,7 +397,7 @@ def _subtracted(h: Hypotheses) -> tuple[Text, ...]:
 
 
 def _vectors(h: Hypotheses, known: Mapping, to_space: Callable) -> np.ndarray:
-    """The vectors (m, d) of one question under its way, for ``Retriever._ranked``.
+    """The vectors (m, d) of one question under its specification, for ``Retriever._ranked``.
 
     With a pool, the vector that chooses the pool comes first. LookupError where a text is missing
     or nothing is left to search with.
@@ -423,7 +423,7 @@ def _vectors(h: Hypotheses, known: Mapping, to_space: Callable) -> np.ndarray:
         if spec.question_weight and question:
             vectors = _with_question(spec, vectors, embedded(question))
         if spec.form == "softmax" and mimics:
-            # Where each mimic alone takes H+ away, so do all of them together.
+            # If each mimic alone cancels H+, all of them together do too.
             alone = contrast.shifted_query(vectors[:1], vectors[1:], spec.lam)
             if contrast.is_degenerate(alone).all():
                 raise LookupError(NO_DIRECTION)
@@ -438,7 +438,7 @@ def _with_question(spec: SearchSpec, vectors: np.ndarray, question: np.ndarray) 
     """The question's vector (1, d) added to what is searched with, (m, d)."""
     added = np.float32(spec.question_weight) * question
     if spec.form == "softmax":
-        # Only H+ comes with it: the other vectors are the mimics themselves.
+        # The question is added to H+ only: the other vectors are the mimics themselves.
         return np.concatenate([vectors[:1] + added, vectors[1:]])
     return vectors + added
 
@@ -453,7 +453,7 @@ def _written_sum(h: Hypotheses, embedded: Callable) -> np.ndarray:
 
 
 def _rotated(h: Hypotheses, embedded: Callable, minus: np.ndarray) -> np.ndarray:
-    """The matched rotation of h-, towards the stranger that is drawn."""
+    """The matched rotation of h-, towards the random mimic that is drawn."""
     strangers = h.of("mimic", "stranger")
     if not strangers:
         raise LookupError("no control: no other question has a mimic that says something else")
@@ -567,8 +567,8 @@ def execute(
 
     A question whose expansion failed, or whose search finds nothing, has no rows in the run and an
     ``error`` in its trace: it counts as retrieving nothing, and is never answered some other way.
-    After steps the ranks are theirs, the scores still the search's; the trace says under ``after``
-    what each step was given and left, and how many pairs it had scored.
+    After steps, ranks are those of the last step and scores still those of the search; the trace
+    lists under ``after`` what each step was given and left, and how many pairs it had scored.
     """
     traces = {q.qid: dict(e.trace) for q, e in zip(questions, expansions, strict=True)}
     ready = [i for i, e in enumerate(expansions) if e.request is not None]

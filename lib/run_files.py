@@ -1,11 +1,11 @@
-"""Runs on file: what was retrieved, kept, so that all that follows from it needs no index.
+"""Run files: stored search results, so that everything computed from them needs no index.
 
-A study's searches are its dear half: passages must be embedded first. What they found is kept
-as the field's run file, a row a passage: ``data/runs/<profile>/<study>.csv.xz``. ``make verify``
+The searches are the expensive part of a study: passages must be embedded first. Their results are
+stored as a run file, one row per passage: ``data/runs/<profile>/<study>.csv.xz``. ``make verify``
 replays it: measures, tests and tables are then made anew on a machine that has embedded nothing.
-The first five columns are TREC's, less its constant; ``tag`` says how was searched, with a hash of
-the whole request, of k and of the passages that could be found. A request that could not be ranked
-has one row of rank 0, whose ``error`` says why.
+The first five columns are TREC's, without its constant; ``tag`` describes the search, with a hash
+of the whole request, of k and of the passages that could be found. A request that could not be
+ranked has one row of rank 0, whose ``error`` says why.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from lib.search.vectors import encode_small
 COLUMNS = ("qid", "rank", "pid", "score", "tag", "error")
 
 MOST_VECTORS = 20_000
-"""Passages that are embedded one by one where there is no index; more of them are a dear half."""
+"""Passages embedded one by one, at most, where there is no index; more would take too long."""
 
 Searched = list[Hits | str]
-"""Of each request its Hits, of one row, or why it could not be ranked."""
+"""For each request its Hits (one row), or why it could not be ranked."""
 
 
 class NeedsIndex(RuntimeError):
@@ -51,7 +51,7 @@ def run_file(profile: str, study: str) -> Path:
 class RunFile:
     """The searches of one study, to be recorded or replayed.
 
-    Read ``found`` as: by tag, the list that was found, or why nothing could be.
+    ``found`` has, by tag, the question's id and its Hits, or why it could not be ranked.
     """
 
     def __init__(self, found: dict[str, tuple[str, Hits | str]] | None = None):
@@ -92,7 +92,7 @@ class RunFile:
         files.write_manifest(path, rows=len(table), settings=settings, content=content)
 
     def differences(self, other: RunFile) -> str:
-        """What another record of the same searches says otherwise, or nothing."""
+        """How another record of the same searches differs; "" if it does not."""
         if self.found.keys() != other.found.keys():
             new, gone = (
                 other.found.keys() - self.found.keys(),
@@ -109,7 +109,7 @@ class RunFile:
     def search(
         self, search: Callable[[Sequence[Request]], Searched], requests: Sequence[Request], tags
     ) -> Searched:
-        """What ``search`` finds for these requests, recorded by their tags; or what it once did.
+        """What ``search`` finds for these requests, recorded by tag; in replay, what was recorded.
 
         NeedsIndex, when replaying, for a request that is not in the file.
         """
@@ -181,7 +181,7 @@ def place_of(index: PassageIndex, encoder: Encoder, more: Sequence = ()) -> str:
 
 
 def _tag(request: Request, k: int, place: str) -> str:
-    """How is searched, to be read, and a hash of all that the result depends on."""
+    """A readable description of the search, and a hash of all that the result depends on."""
     whole = json.dumps([_plain(request), k, place], sort_keys=True, ensure_ascii=False)
     digest = files.sha256_bytes(whole.encode())[:16]
     if isinstance(request, Fusion):
@@ -194,7 +194,7 @@ def _tag(request: Request, k: int, place: str) -> str:
 
 
 def _plain(request: Request) -> object:
-    """A request as JSON, without what does not enter the search."""
+    """A request as JSON, without the fields that do not affect the search."""
     if isinstance(request, Fusion):
         parts = [_plain(part) for part in request.requests]
         return [parts, request.how, request.rrf_k, request.depth]
@@ -213,7 +213,7 @@ def _qid(request: Request) -> str:
 class TextIndex(DenseIndex):
     """The passages of a store without their vectors: those that are asked for are embedded.
 
-    Scores of a few passages can be had; a search cannot, it is NeedsIndex.
+    A few passages can be scored; a search raises NeedsIndex.
     """
 
     def __init__(self, store: PassageStore, encoder: Encoder):
@@ -231,5 +231,5 @@ class TextIndex(DenseIndex):
         return encode_small(items, self._encoder, "article")[places]
 
     def search(self, vectors: np.ndarray, k: int, *, batch: int = 1024) -> Hits:
-        """NeedsIndex: no passage is left out of a search."""
+        """Raises NeedsIndex: a search needs the vectors of all passages."""
         raise NeedsIndex("a search of all passages, which is not among the runs on file")

@@ -123,7 +123,7 @@ def auroc_interval(
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The 95 % interval of the AUROC when whole groups are drawn again, with replacement.
+    """The 95 % bootstrap interval of the AUROC, resampling whole groups with replacement.
 
     Draws that lack one kind are left out. (NaN, NaN) where the whole lacks one.
     """
@@ -163,8 +163,8 @@ def paired(
 ) -> dict[str, float]:
     """Mean of a - b over the same questions, 95 % bootstrap interval, and a two-sided p-value.
 
-    p is of the test in which each difference's sign is a coin's: exact where outcomes are few
-    (right or wrong, shares of five, means of some draws), else by scipy's resampling. NaN where
+    p is from the sign-flip permutation test: exact where outcomes take few values (right or
+    wrong, shares of five, means of some draws), else by scipy's resampling. NaN where
     the difference is not to be ``tested``.
     ``least`` is the smallest mean difference this n would have shown at 5 % with 80 % power
     (2.8 standard errors).
@@ -186,7 +186,7 @@ def paired(
 
 
 _FINEST = 100
-"""The finest unit of outcomes that are few is one over this: a mean of 20 shares of five."""
+"""The exact test needs steps of at least 1/100, as means of 20 shares of five have."""
 
 _ROUNDED = 1e-3
 """How far a difference may be from a multiple of its unit: results hold three decimals."""
@@ -196,7 +196,7 @@ _MOST_STEPS = 200_000
 
 
 def _steps(difference: np.ndarray) -> np.ndarray | None:
-    """The differences as whole numbers of their common unit; None where outcomes are many."""
+    """Differences as whole numbers of their common unit; None where outcomes take many values."""
     for parts in range(1, _FINEST + 1):
         steps = np.round(parts * difference)
         if np.allclose(difference, steps / parts, rtol=0, atol=1.001 * _ROUNDED):
@@ -205,7 +205,7 @@ def _steps(difference: np.ndarray) -> np.ndarray | None:
 
 
 def sign_flip_p(steps: np.ndarray) -> float:
-    """Exact two-sided p of sum(steps) when the sign of each is a coin's; whole numbers (n,).
+    """Exact two-sided p of sum(steps) if each sign is a fair coin flip; whole numbers (n,).
 
     The distribution of the sum is built step by step. With steps of 0 and 1 it is McNemar's test.
     """
@@ -226,7 +226,7 @@ def mcnemar_p(wins: int, losses: int) -> float:
 
 
 def _flipped_p(difference: np.ndarray, resamples: int, seed: int) -> float:
-    """Two-sided p of mean(difference) when each one's sign is a coin's."""
+    """Two-sided p of mean(difference) if the sign of each is a fair coin flip."""
     from scipy.stats import permutation_test
 
     steps = _steps(difference)

@@ -1,7 +1,7 @@
 """The skeleton of every study: arms are searched, measured by question, compared, and kept.
 
-A study says what it compares (``Study``); ``run`` does the rest. What is measured, question by
-question, is the dear half: it is kept first, and everything else follows from it.
+A study says what it compares (``Study``); ``run`` does the rest. Measuring, question by question,
+is the expensive part: outcomes are stored first, and everything else is computed from them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Arm:
     """One thing that is compared, under one key in every table.
 
     ``request(qid, draw)`` is what a question is searched with, or None where there is nothing to
-    search with. Of a control, whose texts chance chooses, the outcome is the mean over ``draws``.
+    search with. For a control with randomly drawn texts, the outcome is the mean over ``draws``.
     """
 
     name: str
@@ -117,7 +117,7 @@ def primary_tests() -> dict:
 
 
 def errata(test_set: str) -> list[str]:
-    """What a declaration says wrongly of its test set, a sentence each, corrected beside it.
+    """Errors in the declaration of a test set, one sentence each, with the correction.
 
     The blocks themselves stay as they were declared (``data/primary_tests_errata.toml``).
     """
@@ -168,18 +168,18 @@ class Study:
     """The module or package that makes it: a change there makes its results stale."""
     load: Callable[[Profile], Any]
     values: Mapping[str, Callable[[Any], pd.DataFrame]]
-    """The dear half by the name of its result: every outcome, question by question. Such a function
-    of the collection is what ``search_and_measure`` gives for arms that are searched."""
+    """The expensive part: by name of a result, a function of the collection that gives every
+    outcome, question by question. ``search_and_measure`` makes one for arms that are searched."""
     tables: Sequence[str]
     """The results that follow from the outcomes."""
     follow: Callable[..., Mapping[str, pd.DataFrame]]
     """``follow(collection, *values)`` gives all ``tables`` by name."""
     test_sets: Sequence[str] = ()
-    """Whose test labels the outcomes of the first of ``values`` use; the ledger gets a line."""
+    """Test sets whose labels the first of ``values`` uses; the ledger of looks gets a row."""
     origin: Callable[[Any], Mapping[str, Any]] | None = None
     """Further settings that the results depend on, from the collection; None leaves one out."""
     draw: Callable[[Mapping[str, pd.DataFrame]], tuple[Any, pd.DataFrame]] | None = None
-    """Of a study that no notebook shows: its figure, from its results, and the rows drawn."""
+    """For a study that no notebook shows: makes its figure from its results, and the rows drawn."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ STUDIES = {
 """The notebooks whose cells make a study's tables, in their order."""
 
 SHARES = {"mimics": ("main_tables",)}
-"""Studies whose searches are on file with another one."""
+"""Studies that replay searches from other studies' run files."""
 
 ELSEWHERE = {
     "faults": "make faults",
@@ -73,7 +73,7 @@ class Verified:
     profile: str
     out: Path
     same: dict[str, str] = field(default_factory=dict)
-    """By name of a table that came out, its file."""
+    """The files of the tables that came out the same, by table name."""
     different: list[str] = field(default_factory=list)
     _seen: set[Path] = field(default_factory=set, repr=False)
 

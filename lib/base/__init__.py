@@ -1,1 +1,1 @@
-"""What every room stands on: where files are, how they are written, fetched and kept."""
+"""What all other packages use: paths, file writing, downloads, and where results come from."""

@@ -1,9 +1,9 @@
-"""What a command says: how it ends that cannot go on, in one line, and no key in it.
+"""How a command ends on an error: with one line, no traceback, and no key in the text.
 
 ``import lib`` sets this up for ``python -m lib...`` and ``python -c`` before anything else is
-imported, so it does not matter where an error or Ctrl-C comes. A mistake of the program still shows
-its traceback. Notebooks, tests and a reader's own files are left as they are. Keys stay where they
-were set: in a server's text that is shown or kept they are blotted out (``redacted``).
+imported, so it covers every error and Ctrl-C, also during imports. A bug in the program still shows
+its traceback. Notebooks, tests and a reader's own files are not affected. Keys stay in their
+environment variables: in a server's text that is shown or stored they are masked (``redacted``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LIB = Path(__file__).resolve().parent.parent
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""What the system says of a disk that is full, and of one that may not be written to."""
+"""The system's error numbers for a full disk, and for a place without write permission."""
 
 _STOPPED = "stopped; what is finished is kept, the same command goes on from here"
 
@@ -43,16 +43,16 @@ _SETTINGS = {
     f"CHR_{name}"
     for name in ("CACHE", "LLM_KEY", "LLM_MODEL", "LLM_URL", "MIRROR", "OUT", "PROFILE", "VERIFY")
 }
-"""All that is read from the environment under this name."""
+"""Every CHR_ environment variable that the project reads."""
 
 _AGAIN = "mend that, then run the same command again"
 
 
 def set_up() -> None:
-    """Make this process end so, with one line and no traceback.
+    """Make errors end this process with one line and no traceback.
 
-    A letter that its terminal cannot show is written as its number, and a setting in the
-    environment that nobody reads, such as a misspelt one, is said.
+    A character that the terminal cannot show is printed as its code. A CHR_ environment variable
+    that nobody reads, such as a misspelt one, gives a warning.
     """
     sys.excepthook = _end
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -97,8 +97,8 @@ def _raised_by_us(spec: TracebackType | None) -> bool:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """The handler of Ctrl-C. In the middle of an import the process ends at once.
 
-    A compiled module that is being loaded swallows a KeyboardInterrupt, or crashes. What is at work
-    then is kept as it is when a process is killed.
+    A compiled module that is being loaded swallows a KeyboardInterrupt, or crashes. Finished work
+    is kept, as when a process is killed.
     """
     place = frame
     while place is not None:
@@ -115,7 +115,7 @@ def _end(kind: type[BaseException], error: BaseException, spec: TracebackType | 
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         print(_STOPPED, file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
-    if isinstance(error, BrokenPipeError):  # who read the output has gone, as | head does
+    if isinstance(error, BrokenPipeError):  # the reader of a pipe has ended, as ``| head`` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     line = line_for(error)
@@ -123,7 +123,7 @@ def _end(kind: type[BaseException], error: BaseException, spec: TracebackType | 
     print(redacted(told), end="", file=sys.stderr)
 
 
-# Keys stay where they were set: in a server's text that is shown or kept they are blott -----------
+# keys: masked in any server text that is shown or stored -----------------------------------------
 
 KEYS = ("CHR_LLM_KEY", "NCBI_API_KEY", "HF_TOKEN")
 """The environment variables that hold a key."""
@@ -136,11 +136,11 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def redacted(text: str) -> str:
-    """``text`` with ``BLOT`` for every key of ``KEYS``, in large or small letters.
+    """``text`` with every key of ``KEYS`` replaced by ``BLOT``, in upper or lower case.
 
-    Also found is a key in JSON, Python, HTML or an address. A key of fewer than 8 characters is
-    left: it is none, such as the "none" or "EMPTY" that local servers ask for, and those words may
-    stand in any text.
+    A key inside JSON, Python, HTML or an address is found too. A value of fewer than 8 characters
+    is not treated as a key: it is a placeholder that local servers ask for, such as "none" or
+    "EMPTY", and these words may occur in any text.
     """
     for variable in KEYS:
         key = os.environ.get(variable, "").strip()
@@ -153,9 +153,9 @@ def redacted(text: str) -> str:
 
 
 def refuse_broken_passwords() -> None:
-    """ValueError for a proxy whose user or password has a sign that ends the host of an address.
+    """ValueError for a proxy whose user or password has a character that ends an address's host.
 
-    Whoever reads such an address takes the password for a host or port, and says it in the error.
+    Parsers of such an address take the password for a host or port, and print it in their error.
     """
     for variable in (*_PROXIES, *map(str.upper, _PROXIES)):
         user, at, _ = os.environ.get(variable, "").rpartition("@")

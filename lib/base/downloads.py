@@ -1,12 +1,12 @@
-"""Every download of this project: asked for by name, checked by sha256, kept, never half there.
+"""Every download of this project: requested by name, checked by sha256, kept, never partial.
 
 ``data/registry.toml`` lists them. If ``CHR_MIRROR`` names a folder that holds the same files, they
 are read from there, and nothing is downloaded or written there. Otherwise pooch downloads a file
 once, under a temporary name until its hash is right, so a run that is killed is simply run again.
 
 Some sources are folders of small files in a public repository. A mirror has an archive of each;
-else they are read from the host's archive of the whole repository, whose own bytes the host does
-not promise, so the files inside are checked.
+else they are read from the host's archive of the whole repository. The host does not promise that
+this archive keeps its bytes, so the files inside are checked.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def load_registry(prefix: str = "") -> dict[str, Resource]:
 
 @lru_cache
 def _resources(registry: Path, changed: int) -> list[Resource]:
-    """All entries; the file is read again only when ``changed``, its time of change, is another.
+    """All entries; the file is read again only when ``changed``, its modification time, differs.
 
     Every result asks for the hashes of its data, so this is called often.
     """
@@ -76,9 +76,9 @@ def _resources(registry: Path, changed: int) -> list[Resource]:
 def fetch(name: str) -> Path:
     """The local file of a download, from the mirror or downloaded at the first call, verified.
 
-    A file that was verified once is not hashed again while its path, size and time of change stay,
-    but where ``CHR_VERIFY`` is set (``make VERIFY=1``). Of a folder it is the archive that has it;
-    what was downloaded is verified by ``members``.
+    A verified file is not hashed again while its path, size and modification time stay the same,
+    unless ``CHR_VERIFY`` is set (``make VERIFY=1``). For a folder download, the path is that of the
+    archive with the folder; a downloaded archive is verified by ``members``.
     Raises DownloadError with the file, what was expected, what was found and the next command.
     """
     item = load_registry()[name]
@@ -176,7 +176,7 @@ def download(url: str, path: Path, known_hash: str | None) -> None:
         refuse_broken_passwords()
         pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=take)
     except (OSError, ValueError) as error:  # no connection, 404, cut short; or a wrong hash
-        # Of a connection that fails, requests says in brackets and at length what urllib3 says.
+        # requests wraps urllib3's reason for a failed connection in a long message: unwrap it.
         reason = getattr(error.args[0] if error.args else None, "reason", None) or error
         raise DownloadError(
             f"could not download {url} to {path}: {reason}; connect to the network, or name a "
@@ -185,9 +185,9 @@ def download(url: str, path: Path, known_hash: str | None) -> None:
 
 
 def check_answers(url: str) -> None:
-    """Raises DownloadError, within seconds, where no server answers at ``url``, whatever it says.
+    """Raises DownloadError, within seconds, where no server answers at ``url``; any answer is fine.
 
-    For what has long retries of its own, before hours of work that would end there.
+    Called before hours of work that would end at a client with long retries of its own.
     """
     try:
         urlopen(Request(url, method="HEAD"), timeout=_ANSWERS_S).close()
@@ -195,7 +195,7 @@ def check_answers(url: str) -> None:
         pass
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        # Who asks in earnest may know an authority that Python itself does not, as on macOS.
+        # The real client may trust a certificate authority that Python does not, as on macOS.
         if not isinstance(reason, SSLCertVerificationError):
             raise DownloadError(
                 f"{url} gives no answer ({reason}). Next: connect to the network, or name a folder "

@@ -1,8 +1,8 @@
 """Whole files or none: atomic writes, hashes, JSON Lines, and the manifest beside each product.
 
 A file is complete when its manifest says so, never because it exists. A manifest holds the row
-count, the sha256 of the bytes and the settings that made them. Work in many pieces is kept as it is
-done (``CheckedRows``, ``Unfinished``): stopped or killed, and started again, it goes on.
+count, the sha256 of the bytes and the settings that made them. Long work is stored piece by piece
+(``CheckedRows``, ``Unfinished``), so that a run that was stopped or killed continues where it was.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lib.base.command import FORBIDDEN, FULL
 _LEFT_S = 86_400
 
 LONG_WAIT_S = 5
-"""How long another process is waited for before it is said."""
+"""Seconds of waiting for another process before a message says so."""
 
 
 class StaleInput(RuntimeError):
@@ -75,7 +75,7 @@ def atomic_write(path: Path, content: bytes | str | Callable[[Path], None]) -> P
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except OSError as error:
-        if error.errno not in (*FULL, *FORBIDDEN):  # of something that is read, not of this file
+        if error.errno not in (*FULL, *FORBIDDEN):  # not an error of writing this file
             raise
         raise OSError(
             error.errno,
@@ -103,8 +103,8 @@ def locked(path: Path) -> Iterator[None]:
     """Wait until no other process or thread holds the lock of ``path``, then hold it.
 
     The lock is on an empty file beside it, ``.<name>.lock``: ``path`` itself may be replaced while
-    the lock is held. The system takes a lock back from a process that dies. A wait of some seconds
-    is said, since who holds the lock may be stopped.
+    the lock is held. The system releases the lock of a process that dies. A wait of some seconds
+    is reported, since the process that holds the lock may be suspended.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
@@ -118,14 +118,14 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def say_waiting(place: Path) -> None:
-    """Say on stderr that another process is waited for: it may be stopped, and then for ever."""
+    """Report on stderr a wait for another process, endless if that process is suspended."""
     command = f"fuser {shlex.quote(str(place))}"
     line = f"waiting for another process, which uses {place}; to see which: {command}"
     print(line, file=sys.stderr, flush=True)
 
 
 def row_digest(row: dict) -> str:
-    """64 bits of a hash of a row's values, but for ``digest``, where it is kept, and ``again``."""
+    """64 bits of a hash of a row's values, without ``digest`` (its own field) and ``again``."""
     hashed = {name: value for name, value in row.items() if name not in ("digest", "again")}
     return sha256_bytes(canonical_json(hashed).encode())[:16]
 
@@ -135,8 +135,8 @@ def read_jsonl(path: Path) -> Iterator[dict]:
 
     A file whose name ends in ".gz" is read as gzip. The ``digest`` of a row that has one is checked
     and left out. ValueError for a line that is not JSON in UTF-8, or edited since it was recorded,
-    and for a ``qid`` or ``pid`` that is no text or has white space around it: it would belong to
-    nothing.
+    and for a ``qid`` or ``pid`` that is no text or has white space around it: no other file's id
+    would match it.
     """
     opened = gzip.open if path.name.endswith(".gz") else open
     with opened(path, "rb") as stream:
@@ -194,8 +194,8 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
     """The manifest of a file, or None when it is missing, broken, or not about these bytes.
 
     ``verify=False`` is for files too large to hash at every start: such a file is hashed once, and
-    again when its size or time of change is another, or once a process where ``CHR_VERIFY`` is set.
-    That such a file is damaged is said, since most who ask then make it again.
+    again when its size or modification time changes, or once per process if ``CHR_VERIFY`` is set.
+    A damaged one is reported, since most callers then make it again.
     """
     try:
         manifest = json.loads(manifest_path(path).read_text(encoding="utf-8"))
@@ -218,9 +218,9 @@ def read_manifest(path: Path, *, verify: bool = True) -> dict | None:
 
 
 def is_sound(path: Path, sha256: str, record: Path) -> bool:
-    """Whether a file has this sha256. It is not hashed where ``record`` says that it had before.
+    """Whether a file has this sha256. It is not hashed if ``record`` says that it was verified.
 
-    The record holds of the file what changes with it: place, size, time of change. Where
+    The record holds the path, size, modification time and sha256 of the verified file. Where
     ``CHR_VERIFY`` is set, a record of another process does not count. OSError without the file.
     """
     stat = path.stat()
@@ -231,7 +231,7 @@ def is_sound(path: Path, sha256: str, record: Path) -> bool:
         with suppress(OSError, ValueError):
             if record.read_text(encoding="utf-8") == state:
                 return True
-    # The state from before the hashing: a change meanwhile gives another one.
+    # The state was read before hashing: a file that changes meanwhile does not match its record.
     if sha256_file(path) != sha256:
         return False
     _VERIFIED_HERE.add(state)
@@ -303,9 +303,9 @@ def _seal(key: bytes, value: bytes) -> bytes:
 
 
 class Unfinished:
-    """The finished pieces of one piece of work, by name, in one file of ``folder`` or the cache.
+    """The finished pieces of one computation, by name, in one file of ``folder`` or the cache.
 
-    ``behind`` is all that the pieces depend on; whoever has other settings begins anew.
+    ``behind`` is all that the pieces depend on; with other settings the work starts anew.
     """
 
     def __init__(self, work: str, folder: Path | None = None, **behind: Any) -> None:
@@ -322,11 +322,11 @@ class Unfinished:
         if name not in self._pieces:
             line = json.dumps([name, make()])
             with open(self._path, "ab") as stream:
-                # What a kill tore off ends before this line, and is passed over.
+                # The line break first: a line that a kill cut off is then skipped when read.
                 stream.write(f"\n{line}\n".encode())
             self._pieces[name] = json.loads(line)[1]
         return self._pieces[name]
 
     def end(self) -> None:
-        """All of it is kept elsewhere by now: forget the pieces."""
+        """Delete the pieces: the whole result is stored elsewhere by now."""
         self._path.unlink(missing_ok=True)

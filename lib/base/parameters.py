@@ -1,7 +1,7 @@
 """The strict checks of what a reader may set: one refusal, in one line, before anything is run.
 
-Python would take ``k = True`` or ``k = 2.5`` for a number and go on; what comes out would then be
-saved over the results of a whole profile.
+Python would take ``k = True`` or ``k = 2.5`` for a number and go on; the wrong results would then
+overwrite those of a whole profile.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_NAMES = 40
-"""More than a profile has fields; of a set with more questions the first are named."""
+"""Known names that an error lists at most, the first ones: enough for all fields of a profile."""
 
 LARGEST_LAM = 1e6
-"""Vectors have seven digits: of a longer sum h+ is rounded away, and a far longer one overflows."""
+"""float32 has seven digits: a larger lambda rounds h+ away, a far larger one overflows."""
 
 
 def check_k(k: Any) -> int:

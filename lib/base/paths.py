@@ -2,8 +2,8 @@
 
 ``CHR_CACHE`` moves downloads, vectors and passage stores; ``CHR_OUT`` moves results and figures
 (used by tests and by the check that committed files are what the code makes). A third,
-``CHR_MIRROR``, names a folder with the files that would be downloaded. A relative place is one of
-the project's folder, wherever a notebook or a command runs.
+``CHR_MIRROR``, names a folder with the files that would be downloaded. A relative path is relative
+to the project's folder, wherever a notebook or a command runs.
 """
 
 from __future__ import annotations

@@ -47,17 +47,17 @@ CORE = (
 
 _LIBRARIES = ("faiss-cpu", "numpy", "pandas", "scipy", "torch", "transformers")
 _ASIDE = ("code_roots", "measured_by", "versions")
-"""Settings that say how a result was made, and make no other result of it."""
+"""Settings that are recorded with a result, but do not make it stale when they alone differ."""
 
 
 def code_hash(own: Iterable[str], core: Sequence[str] = CORE) -> str:
     """One hash over the numeric ``core`` and ``own``, a study's modules and packages, by name.
 
-    Counted is what each top-level definition does: its syntax tree without docstrings. Imports do
-    not count, nor which file a definition stands in. A package counts with all its files, prompts
-    (``.txt``) and rows (``.csv``) included. Of a module outside the project, such as a method of
-    your own, its text counts. StaleInput where a file was edited since it was loaded: what runs is
-    not what it says.
+    Each top-level definition counts by its syntax tree without docstrings. Imports do not count,
+    nor does the file that a definition is in. A package counts with all its files, prompts
+    (``.txt``) and rows (``.csv``) included. A module outside the project, such as a method of your
+    own, counts by its text. StaleInput where a file was edited since it was loaded: the code that
+    runs is then not the code on disk.
     """
     own = list(own)
     parts = [_own_text(name) for name in own if name.split(".")[0] != "lib"]
@@ -86,8 +86,8 @@ def _sources(name: str) -> list[Path]:
 
 @cache
 def _definitions(path: Path, changed: int) -> list[str]:
-    """A hash of each top-level definition of a file. ``changed``, its time of change, makes the
-    cache forget a file that was edited."""
+    """A hash of each top-level definition of a file. ``changed``, its modification time, makes the
+    cache miss for a file that was edited."""
     return _hashes_of(path.read_bytes())
 
 
@@ -106,7 +106,7 @@ class _DropDocstrings(ast.NodeTransformer):
 
 
 def _was_edited(path: Path) -> bool:
-    """Whether a file does something else by now than when this process began."""
+    """Whether the code in a file has changed since this process began."""
     before, now = _AT_START.get(path), path.read_bytes()
     return before not in (None, now) and _hashes_of(before) != _hashes_of(now)
 
@@ -115,10 +115,9 @@ _AT_START = {path: path.read_bytes() for path in paths.ROOT.glob("lib/**/*.py")}
 
 
 def _own_text(module: str) -> str:
-    """What a loaded module outside the project says: its file as a hash, a notebook as its cells.
+    """The text of a loaded module outside the project: its file's hash, or a notebook's cells.
 
-    Where Python was started without either, no text can tell two runs apart: none holds longer than
-    its process.
+    With neither, no text can tell two runs apart, so a result holds no longer than its process.
     """
     loaded = sys.modules.get(module)
     file = getattr(loaded, "__file__", None)
@@ -145,7 +144,7 @@ def data_hash(names: Iterable[str]) -> str:
 
 
 USUAL_K = 5
-"""The k whose names the code uses; a file that was made with another k says that one."""
+"""The k in the code's metric names (p_at_5); a file made with another k has that k in its names."""
 
 _COUNTED = re.compile(r"\b((?:dev_)?(?:p|hit|target|both|mimic|neither|contamination)_at_)(\d+)")
 """Names of what is counted among the k passages; nDCG and recall always look at ten."""
@@ -209,15 +208,15 @@ def _write(table: pd.DataFrame, name: str, profile: str, origin: dict) -> Path:
     packed = plain.with_suffix(".csv.xz")
     if len(content) > LARGE:
         path, old = packed, plain
-        # No time in its head: the same table gives the same bytes. On these tables preset 2 is as
+        # No timestamp inside: the same table gives the same bytes. On these tables preset 2 is as
         # quick as gzip and a third of its size; 6 would take twenty times as long.
         content = lzma.compress(content, preset=2)
     else:
         path, old = plain, packed
     files.atomic_write(path, content)
     files.write_manifest(path, rows=len(table), settings=origin, content=content)
-    # A table that crossed the size would leave its old self beside it. The manifest goes first, so
-    # that a kill in between leaves no file that counts as complete.
+    # A table that crossed ``LARGE`` has an old file of the other kind: delete it. Its manifest goes
+    # first, so that a kill in between leaves no file that counts as complete.
     files.manifest_path(old).unlink(missing_ok=True)
     old.unlink(missing_ok=True)
     return path
@@ -252,8 +251,8 @@ def make_or_reuse(
     """The stored result where it still holds, else what ``make()`` gives, written and read back.
 
     It holds while ``origin`` (code, data and settings, as ``write_result`` takes them) is what its
-    manifest has. Either way the numbers are those of the file, with 3 decimals. ``dear`` are
-    outcomes of searches too many to keep: see ``dear_as_committed``.
+    manifest has. Either way the numbers are those of the file, with 3 decimals. ``dear`` marks
+    outcomes of searches that are too many to store: see ``dear_as_committed``.
     """
     if dear and _as_committed:
         return _committed_copy(name, profile, _origin(profile, **origin))
@@ -263,11 +262,11 @@ def make_or_reuse(
 def make_all_or_reuse(
     make: Callable[[], Mapping[str, pd.DataFrame]], names: Sequence[str], profile: str, **origin
 ) -> dict[str, pd.DataFrame]:
-    """Results that are made together: those stored where all of them hold, else all of ``make()``.
+    """Results that are made together: the stored ones if all still hold, else all of ``make()``.
 
-    As ``make_or_reuse``; ``make`` gives a table for each of ``names``, or it is a KeyError.
+    As ``make_or_reuse``. KeyError if ``make`` gives no table for one of ``names``.
     """
-    wanted = _origin(profile, **origin)  # before it is made: what is behind it may be edited
+    wanted = _origin(profile, **origin)  # before ``make``: code or data may be edited meanwhile
     found = {name: _stored(paths.results(profile), name) for name in names}
     stored = {name: path for name, (path, manifest) in found.items() if _holds(manifest, wanted)}
     if len(stored) < len(names):
@@ -281,9 +280,9 @@ _as_committed = False
 
 @contextmanager
 def dear_as_committed() -> Iterator[None]:
-    """While it is open, results that are ``dear`` are taken as they are committed.
+    """While it is open, results marked ``dear`` are taken from the committed files.
 
-    What follows from them is made anew, on a machine that could not make them.
+    What is computed from them is made anew, also on a machine that could not measure them.
     """
     global _as_committed
     before, _as_committed = _as_committed, True
@@ -294,10 +293,10 @@ def dear_as_committed() -> Iterator[None]:
 
 
 def _committed_copy(name: str, profile: str, wanted: dict) -> pd.DataFrame:
-    """A committed result, put where this run's results are, and read.
+    """A committed result, copied to the results of this run, and read.
 
-    Its code may be another by now: ``measured_by`` then says which code had measured it. StaleInput
-    where its data or settings are.
+    The code may have changed since: ``measured_by`` then keeps the hash of the code that measured
+    it. StaleInput where its data or settings have changed.
     """
     table, before = read_result(name, profile, committed=True)
     code = {"code": wanted["code"]}
@@ -360,7 +359,7 @@ def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd
 # comparing: what make check and the log of reproductions ask
 
 SECONDS = "_seconds"
-"""Tables whose name ends so hold a machine's times, which are no two times the same."""
+"""The ending of names of tables that hold running times, which differ from run to run."""
 
 
 def tables(folder: Path) -> list[Path]:

@@ -20,10 +20,10 @@ class Benchmark:
     ``h_minus`` holds one mimic per question for each way of choosing it ("nearest", "middle");
     ``mimics`` has the ids of the passages on the nearest. ``several`` holds the m
     nearest mimics, for differentials. ``dev`` are the questions parameters may be chosen on;
-    results are on the others. ``copied``, ``shared`` and ``doubtful`` mark questions a sceptic
-    would leave out. ``excluded`` holds, by question, the passages that may not be found for it,
+    results are on the others. ``copied``, ``shared`` and ``doubtful`` mark questions that a strict
+    analysis leaves out. ``excluded`` holds, by question, the passages that may not be found for it,
     because its H+ was written from them; a question that is not in it may find everything.
-    ``names`` has what the answer of a question is called: the name first, then synonyms. ``topics``
+    ``names`` has the names of a question's answer: the main name, then synonyms. ``topics``
     says what H+ and H- are about, ``errata`` has questions with a known error in a hypothesis, and
     ``code`` the modules that made the benchmark, for the results that stand on it. ``chosen_on``
     names the benchmark whose dev questions choose every parameter, for one without dev questions.

@@ -1,24 +1,24 @@
-"""ddx-real: target and mimic diseases from independent NIH institutes, no LLM, no word of ours.
+"""ddx-real: target and mimic diseases from independent NIH institutes, no LLM, no text of our own.
 
 H+ is one institute's description of disease X (Genetics Home Reference), target passages are the
 other institutes' on X; H- is the same institute's description of a neighbouring disease Y, mimic
 passages the others' on Y. The whole open corpus, without the first institute, is the background.
 
-``build_fresh`` is ddx-fresh: diseases that nothing was tuned on, to confirm on once what ddx-real
-suggests. They are those that the institute of ddx-real's H+ has nothing on. Here every disease
-draws its own institute: the one whose description is H+ is chosen by a hash of the disease's CUI
-among those whose description is not copied from the others, so that no institute's style is the
-style of all hypotheses. The other institutes' passages on the disease are its targets. As that
-institute is a target of other diseases, its passages stay in the corpus, and only those on this
-disease are excluded, for this question alone (``Benchmark.excluded``).
+``build_fresh`` is ddx-fresh: diseases on which nothing was tuned, used once to confirm what
+ddx-real suggests. They are the diseases that the institute of ddx-real's H+ does not cover. Here
+each disease has its own institute for H+, chosen by a hash of the disease's CUI among the
+institutes whose description is not copied from the others. So the hypotheses do not share one
+institute's style. The other institutes' passages on the disease are its targets. As the chosen one
+is a target of other diseases, its passages stay in the corpus, and only those on this disease are
+excluded, for this question alone (``Benchmark.excluded``).
 
 MedQuAD's concepts are assigned by machine, so a document's first concept is at times not its topic
 ("Loin pain hematuria syndrome" is filed under hematuria). ``Benchmark.doubtful`` has the diseases
 none of whose target documents has a name or synonym in common with the document behind H+.
 
 The passages behind a question's mimics are excluded for it too (``apart_from_mimics``): else H-
-would stand word for word in the corpus, which is easier to subtract than anything written, and
-which ddx-real, whose institute of hypotheses is left out whole, does not have.
+would be in the corpus word for word, and a verbatim mimic is easier to subtract than a written one.
+ddx-real avoids this by leaving out the whole institute that its hypotheses are from.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def diseases_of(by_disease: Mapping[str, Institutes]) -> tuple[list[Disease], in
 def as_benchmark(diseases: Sequence[Disease], encoder, **fields: Any) -> Benchmark:
     """The benchmark of these diseases over the open corpus, each a possible mimic of every other.
 
-    Who is near whom is the cosine of their descriptions, or of their names for "by name".
+    Mimics are neighbours by the cosine of descriptions, or, for "by name", of disease names.
     ``fields`` are the fields of Benchmark that differ between the sets made this way.
     """
     texts = tuple(d.text for d in diseases)
@@ -170,7 +170,7 @@ def description(
 # ddx-fresh ----------------------------------------------------------------------------------------
 
 FRESH_DESCRIBES = ("information",)
-"""Answers to "What is ...?" alone: many on symptoms are a form that was filled in by machine."""
+"""Answers to "What is ...?" alone: many on symptoms are a template filled in by machine."""
 
 
 def build_fresh(encoder) -> Benchmark:

@@ -1,4 +1,4 @@
-"""Benchmarks with disease names masked: what a search can do that cannot match by name.
+"""Benchmarks with disease names masked: how well a search works that cannot match names.
 
 From every text of a question (H+, every H-, the question itself) the names of every disease of that
 question are struck: the target's and those of all its mimics, each with its titles and synonyms in
@@ -47,7 +47,7 @@ _SHORT = 4
 _BETWEEN = r"[\W_]{0,5}"
 """What may stand between two words of a name: a hyphen, a space, brackets, but no word.
 
-Five, as MedQuAD has lost its Greek letters: "dopamine beta ()-hydroxylase deficiency".
+Up to five characters, as MedQuAD lost its Greek letters: "dopamine beta ()-hydroxylase deficiency".
 """
 _POSSESSIVE = r"(?:['’]s?)?"
 _BRACKET = r"(?:[\"”]?\s*(?:\([^()]*\)|\[[^\[\]]*\]))?"
@@ -58,7 +58,7 @@ _NO_LETTER_AFTER = r"(?![^\W_])"
 def mask_names(benchmark: Benchmark) -> Benchmark:
     """The benchmark "<name>-blind": no text of a question names a disease of that question.
 
-    Who is whose mimic, and what is right to find, stays as it was. A question is no longer
+    Mimics and relevant passages stay the same for each question. A question is no longer
     "What is (name)?" but H+ without its names. ``counts`` says how many texts (H+ and mimics, one
     for each question that shows it) were read, how many of them had a name, and how many names
     were struck. ValueError if ``names`` lacks a disease or a mimic is no other question's H+.

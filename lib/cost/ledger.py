@@ -17,8 +17,8 @@ from lib.llm.chat import Reply, ledger
 def recorded(recording: Path) -> pd.DataFrame:
     """The ledger of a recording (see ``lib.llm.chat.ledger``), by method and the model asked for.
 
-    The method is that for which a generation was asked first; others that need the same have it
-    for nothing.
+    A generation is charged to the method that asked for it first; other methods that need the same
+    one reuse it at no cost.
     """
     beside = recording.with_suffix(".times.jsonl")
     times = {row["key"]: row for row in read_jsonl(beside)} if beside.exists() else {}

@@ -74,8 +74,8 @@ def tokens(p: Profile) -> pd.DataFrame:
 
 
 def _asked_once(methods: Mapping[str, Method]) -> dict[str, Budget]:
-    """The budgets of methods that ask an LLM; of several with the same requests CHR's or the first
-    one's."""
+    """The budgets of methods that ask an LLM. Methods with the same requests share their replies,
+    so only one of them is kept: CHR, else the first."""
     by_budget: dict[Budget, str] = {}
     for name, method in methods.items():
         budget = method.budget()
@@ -98,7 +98,7 @@ def _expansion(budget: Budget, text: Mapping[str, float], measured: Mapping[str,
 
 
 def _answer(p: Profile, chr_text: float, measured: Mapping[str, float]) -> tuple:
-    """The same of one question's answers by one model, with and without passages."""
+    """As ``_expansion``, for one question's answers by one model, with and without passages."""
     searched = len(methods_of(p)) + len(CONTROLS) + 2  # and CHR at the chosen lambda, random ones
     prompt = measured["answer_with_documents"]
     # Without passages: the expander's own text, and closed book.

@@ -1,4 +1,4 @@
-"""What was read off texts: labels of passages, labels of pairs of texts, and doctors' findings.
+"""Labels read from texts: of passages, of pairs of texts, and of trial reports by doctors.
 
 Passages: ``data/judgments/real.jsonl.gz`` has one row for a question, a passage (or control item)
 and a pass: ``qid, pid, judge, on_topic, supports, contradicts, start, length, lost``. ``judge`` is
@@ -32,8 +32,8 @@ JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
 PAIR_JUDGMENTS = DATA / "judgments" / "contradiction.jsonl.gz"
 
 HELPFUL = DATA / "judgments" / "helpful.csv"
-"""Of 200 passages that questions of BioASQ find alone, whether a language model calls them helpful:
-qid, pid, helpful."""
+"""For 200 passages that BioASQ questions retrieve by themselves: does a language model call them
+helpful? Columns: qid, pid, helpful."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def read_option(ranked: Sequence[Evidence | None]) -> str | None:
 class Verdict:
     """What the first and second pass say of a pair together.
 
-    ``same`` and ``stance`` are what every pass that saw it says; where they differ, a pair is on
-    other questions, or its stance is "unclear". ``disagree_any`` is True where some pass alone says
-    that they disagree.
+    ``same`` is True where every pass that saw the pair says so. ``stance`` is what all these passes
+    say, or "unclear" where they differ. ``disagree_any`` is True where at least one pass says that
+    the texts disagree.
     """
 
     same: bool

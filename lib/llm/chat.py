@@ -1,4 +1,4 @@
-"""What a chat model is here, how to ask one for text or JSON, many things at once, and its cost."""
+"""The interface of chat models: requests for text or JSON, in parallel, and what they cost."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _TAG: ContextVar[dict[str, str]] = ContextVar("tag")
 class Reply:
     """One generated text. ``finish_reason`` "length" means that ``max_tokens`` cut it.
 
-    Tokens and latency (seconds, waiting for retries included) are those of the request: they stand
-    on ``choice`` 0 and are 0 on its later choices; None = not measured. ``note`` says what the
-    server did not do ("schema not enforced"), ``method`` whom it was for (see ``tag``).
-    ``thinking`` is what the model thought before it wrote ``text``, which holds nothing of it.
+    Tokens and latency (seconds, waiting for retries included) are those of the request: they are
+    recorded on ``choice`` 0 and are 0 on its later choices; None = not measured. ``note`` says what
+    the server did not do ("schema not enforced"), ``method`` which method asked (see ``tag``).
+    ``thinking`` is the model's reasoning before ``text``; ``text`` does not contain it.
     """
 
     text: str
@@ -47,12 +47,12 @@ class Reply:
 
 
 MOST_CHARACTERS = 200_000
-"""No prompt here asks for a tenth of it: a longer text is the fault of a server or model."""
+"""The longest reply accepted. No prompt asks for a tenth of it: a longer one is an error."""
 
 MOST_SIGNS = 1000
-"""So many brackets, or signs in a row without a letter, are a model that repeats itself. Whoever
-reads such a text would read for minutes, or nest too deep."""
-_SIGNS = re.compile(rf"(?<!\W)\W{{{MOST_SIGNS}}}")  # looked for where a run begins: once a run
+"""With so many brackets, or characters in a row without a letter, a model is repeating itself.
+Parsing such a text would take minutes, or nest too deep."""
+_SIGNS = re.compile(rf"(?<!\W)\W{{{MOST_SIGNS}}}")  # tried only where a run begins: once a run
 
 
 class LLMError(RuntimeError):
@@ -84,7 +84,7 @@ def sample_seed(seed: int, sample: int) -> int:
 
 
 class ChatModel:
-    """What generates. Your own: a ``name``, and ``_say(messages, n, options) -> list[Reply]``."""
+    """A text generator. Yours has a ``name`` and ``_say(messages, n, options) -> list[Reply]``."""
 
     name: str
     tag = staticmethod(tag)
@@ -121,12 +121,12 @@ class ChatModel:
         return [replace(without_thinking(reply), method=method) for reply in replies]
 
     def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
-        """What each model brings: ``n`` replies to messages, with the options of ``generate``."""
+        """Each model implements this: ``n`` replies to messages, with ``generate``'s options."""
         raise NotImplementedError(f"{type(self).__name__} has no _say")
 
 
 def _within_reason(reply: Reply) -> Reply:
-    """The reply, or an empty one (a failed generation) that says why if nobody could read it."""
+    """The reply, or, if it cannot be parsed, an empty one (a failed generation) that says why."""
     text = reply.text
     brackets = text.count("[") + text.count("{")
     if len(text) <= MOST_CHARACTERS and brackets <= MOST_SIGNS and not _SIGNS.search(text):
@@ -136,7 +136,7 @@ def _within_reason(reply: Reply) -> Reply:
 
 
 def without_thinking(reply: Reply) -> Reply:
-    """The reply with its thinking apart; one that was cut while it thought says nothing."""
+    """The reply with thinking and text separated; cut while still thinking, its text is empty."""
     thought, text = part(reply.text)
     return replace(reply, text=text, thinking=thought or reply.thinking)
 
@@ -221,14 +221,14 @@ def _read_json(reply: Reply, schema: dict) -> tuple[dict | None, str]:
 # many at once ------------------------------------------------------------------------------------
 
 _STOP: ContextVar[Event] = ContextVar("stop")
-"""Set where Ctrl-C has ended the work that a thread is part of: only the main one is told of it."""
+"""Set when Ctrl-C has ended a thread's work: Python tells only the main thread of Ctrl-C."""
 
 _GLANCE_S = 0.2
-"""How often a thread that waits looks whether the work was stopped."""
+"""Seconds after which a waiting thread checks again whether the work was stopped."""
 
 
 def wait_for(reply: Future) -> Any:
-    """The result of a request under way; KeyboardInterrupt, and no request, after Ctrl-C."""
+    """The result of a running request; after Ctrl-C it is cancelled, with a KeyboardInterrupt."""
     stop = _STOP.get(None)
     try:
         while not reply.done():
@@ -245,8 +245,8 @@ def in_parallel(
 ) -> list:
     """``fn`` of every item on ``workers`` threads, in order; each sees the caller's ``tag``.
 
-    After an error nothing new starts; what is under way ends, then the error is raised. After
-    Ctrl-C what waits for a server ends at once.
+    After an error no new item starts; running ones finish, then the error is raised. After Ctrl-C
+    items that wait for a server end at once.
     """
     stop = Event()
     token = _STOP.set(stop)

@@ -1,7 +1,7 @@
 """The one client: a model behind any OpenAI-compatible server, asked by the ``openai`` package.
 
-Requests run on one event loop in a thread of its own, because a notebook's is in use. Who asks
-waits for the reply; Ctrl-C ends the wait and the request.
+Requests run on one event loop in a thread of its own, because a notebook already runs a loop. The
+calling thread waits for the reply; Ctrl-C ends the wait and the request.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ _NOTES = {
     "response_format": "schema not enforced",
     "n": "",
 }
-"""What a server may refuse, and what a note says of a reply that came without it."""
+"""Fields that a server may refuse, and the note on a reply to a request without them."""
 
 _OTHER_NAMES = {
     "system": r"\bsystem\b|developer instruction|roles must alternate",
     "response_format": "response_format|json_schema",
     "n": r"\bparameter:? ['\"`]?n\b",
 }
-"""How an error names those whose own names are not enough."""
+"""Patterns that find these fields in an error, where the field's own name is not enough."""
 
 _REFUSES = re.compile(
     r"(?i)support|unknown|unrecogni[sz]ed|extra|permitted|allowed|unexpected|instead|enabled|"
     r"cannot both|must (?:be|alternate)|no (?:such )?(?:field|parameter|argument)"
 )
 _OF_ITS_SIZE = re.compile(r"(?i)too (?:large|long|high)|at most|maximum|exceed")
-"""The setting is known, and its value is the user's to change."""
+"""The server knows the setting but refuses its value, which the user has to change."""
 
 _OF_ANOTHER_KIND = (401, 403, 408, 409, 429)
-"""Statuses of errors that no other form of the request mends."""
+"""Statuses of errors that leaving a field out of the request cannot fix."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def _holds(request: dict, field: str) -> bool:
 def _refused_field(failure: _Failure, sent: dict, is_last_try: bool) -> str | None:
     """The field of a request that its failure names; else one that many servers do not know.
 
-    An error of the server (500 and above) that names none may pass without another form of the
-    request, so that other forms are left to the last try.
+    A server error (500 and above) that names no field may pass by itself, so fields are left out
+    only for the last try.
     """
     status, problem = failure.status or 0, failure.problem
     if status < 400 or status in _OF_ANOTHER_KIND:
@@ -111,7 +111,7 @@ def _refused_field(failure: _Failure, sent: dict, is_last_try: bool) -> str | No
 
 
 def _without(request: dict, fields: Iterable[str]) -> dict:
-    """The request as a server takes it that refuses these fields."""
+    """The request rewritten for a server that refuses these fields."""
     request = dict(request)
     for field in fields:
         if field == "system":
@@ -169,7 +169,7 @@ def _key() -> str:
 
 
 def _certificates() -> ssl.SSLContext | bool:
-    """Who vouches for servers: whom SSL_CERT_FILE or SSL_CERT_DIR name, else the usual ones."""
+    """Trusted certificate authorities: of SSL_CERT_FILE or SSL_CERT_DIR, else the usual ones."""
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if not (file or folder):
         return True
@@ -179,14 +179,14 @@ def _certificates() -> ssl.SSLContext | bool:
 class OpenAIChat(ChatModel):
     """A model behind an OpenAI-compatible server; its key comes from CHR_LLM_KEY and nowhere else.
 
-    A server that says the key again, in an error or a reply, has it blotted out there. A redirect
-    is not followed: whoever is there was not chosen to see the questions.
+    Where a server repeats the key in an error or a reply, it is masked. A redirect is not followed:
+    the user did not choose to send the questions to that server.
 
     A try takes at most ``timeout_s``, however slowly its answer comes. 408, 409, 429, 5xx,
     timeouts, dropped connections and answers that cannot be read are retried ``max_retries`` times,
-    after a back-off or as long as Retry-After says; each wait is said on stderr. A request with its
-    waits takes at most ``timeout_s`` for every try, then raises LLMError, as does at once a wait
-    that would end later.
+    after a back-off or as long as Retry-After says; each wait is reported on stderr. A request and
+    its waits take at most ``timeout_s`` times the number of tries, then raise LLMError; a wait that
+    would end later raises it at once.
 
     A server that refuses ``n`` > 1 is asked n times with the seeds of ``sample_seed``. One that
     refuses a schema, a setting or a system turn is asked without it from then on, and the replies'
@@ -282,7 +282,7 @@ class OpenAIChat(ChatModel):
             begins = max(listed, key=lambda entry: entry["logprob"])["token"]
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise self._error(f"the answer has no log-probabilities ({error!r})") from None
-        # What a model that begins to think might have written in its place says little.
+        # If the likeliest token begins thinking, the other tokens say little about the answer.
         thinks = part(begins).text != begins
         kept = {} if thinks else {c: likely[c] for c in choices if c in likely}
         (reply, *_) = self._read(answer, seconds, note)
@@ -291,8 +291,8 @@ class OpenAIChat(ChatModel):
     async def _ask(self, request: dict) -> tuple[dict, float, str]:
         """The server's answer, the seconds that all tries and waits took, and a note.
 
-        The note says without what the server took the request. What one request has found holds for
-        the next.
+        The note names what had to be left out of the request. Later requests leave it out from the
+        start.
         """
         start, tried = time.monotonic(), 0
         left_out = [field for field in self._left_out if _holds(request, field)]
@@ -348,7 +348,7 @@ class OpenAIChat(ChatModel):
                     f"left of {self.deadline_s:,.0f} s a request"
                 )
             raise self._error(f"{failure.problem} {why}", failure.status)
-        # Nothing is said where another request waits, and has said so, that ends as late.
+        # Print nothing if another request has already reported a wait that ends as late.
         now = time.monotonic()
         if now >= self._said_until or now + seconds > self._said_until + 1:
             self._said_until = now + seconds
@@ -426,7 +426,7 @@ def _wait_s(said: str) -> float | None:
 
 
 def _content(message: dict) -> tuple[str, str]:
-    """The text of a server's message and, where it is told apart, the thinking."""
+    """The text of a server's message and, where the server separates it, the thinking."""
     thinking = message.get("reasoning_content") or message.get("reasoning")
     text = message.get("content") or ""
     if isinstance(text, list):  # parts, each with its type

@@ -6,8 +6,8 @@ asked for), ``author`` (as the server names it), ``request`` (unless it is long)
 between two runs (latency, time, who asked) stands beside it in ``<name>.times.jsonl``: sorted by
 key, the recording is the same bytes whatever the order of the calls or the number of kills.
 
-Who writes holds one lock for both files (``lib.base.files.locked``), and first reads what others
-have written. So a torn line is that of a writer who is dead.
+A writer holds one lock for both files (``lib.base.files.locked``), and first reads what others
+have written. So an incomplete line comes from a writer that was killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONG = 4000
 
 _VOLATILE = ("latency_s", "model", "method")
 _AGAIN = "again"
-"""Marks a line that stands for an older one of its key: it was asked for once more."""
+"""Marks a line that replaces an older one of its key: the model was asked once more."""
 
 
 class RecordingMiss(LookupError):
@@ -46,8 +46,8 @@ def recording_key(model: str, request: dict, sample: int) -> str:
 class _Lines:
     """The rows of one file by key; ``fields`` are those that each must have.
 
-    Rows with a ``reply`` may not contradict an older one of their key unless they are marked; of
-    others, such as times, the last counts.
+    A row with a ``reply`` may not contradict an older row of its key unless marked (``_AGAIN``); of
+    other rows, such as times, the last counts.
     """
 
     def __init__(self, file: Path, fields: tuple[str, ...] = ()):
@@ -99,7 +99,7 @@ class _Lines:
             atomic_write(self.file, text)
 
     def _state(self) -> tuple[int, int]:
-        """Another one after a change: lines were added, or another file is in its place."""
+        """A value that changes when lines were added, or another file is in its place."""
         stat = self.file.stat()
         return stat.st_ino, stat.st_size
 
@@ -132,10 +132,10 @@ def _text(rows) -> bytes:
 
 
 class Recorder(ChatModel, AbstractContextManager):
-    """A ChatModel that keeps what another one says in ``path``; any number may write one file.
+    """A ChatModel that records another one's replies in ``path``; any number may write one file.
 
     ``mode`` "record" asks ``model`` for what is missing; "replay" (``model`` None) never asks and
-    raises RecordingMiss; "refresh" asks once more for all it is asked. Lines are fsynced as they
+    raises RecordingMiss; "refresh" asks again for every request. Lines are fsynced as they
     come, so a killed run goes on where it stopped; ``close`` (also at exit, or ``with``) sorts the
     file. When two processes ask the same at once, both get what was written first. In replay,
     ``name`` chooses among the file's models when there are several; ``path`` may be gzipped, and
@@ -251,7 +251,7 @@ class Recorder(ChatModel, AbstractContextManager):
         return row | {"digest": row_digest(row)}
 
     def again(self) -> Recorder:
-        """A recorder of the same model and file that asks once more for all it is asked."""
+        """A recorder of the same model and file that asks the model again for every request."""
         return Recorder(self.model, self.path, "refresh")
 
     def _miss(self, sample: int) -> str:
@@ -281,12 +281,12 @@ class Recorder(ChatModel, AbstractContextManager):
 
 
 def may_ask(llm: ChatModel | None) -> bool:
-    """Whether replies are read from a recording that a model goes on writing."""
+    """Whether ``llm`` is a recorder with a model behind it, which it asks for missing replies."""
     return isinstance(llm, Recorder) and llm.model is not None
 
 
 def as_recorded(reply: Reply) -> dict:
-    """What a recording keeps of a reply; of thinking nothing where there is none."""
+    """The fields of a reply that a recording keeps; ``thinking`` only where there is some."""
     kept = {name: value for name, value in vars(reply).items() if name not in _VOLATILE}
     if not reply.thinking:
         del kept["thinking"]

@@ -1,8 +1,8 @@
-"""Reading what a model wrote: its thinking parted from its text, and JSON objects in the text.
+"""Reading what a model wrote: its thinking separated from its text, and JSON objects in the text.
 
-Servers that do not know a model's form leave its thinking and the marks of its template in the
-text. A passage would then be searched with the thinking, and a letter be read in it. ``part`` is
-the one place that tells them apart; ``read_objects`` guesses nothing.
+Servers that do not know a model's template leave its thinking and the template's tokens in the
+text. A search would then use the thinking, and an answer letter could be read from it. ``part``
+alone separates them; ``read_objects`` guesses nothing.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _ENDS = re.compile(
     r"END_RESPONSE|END_OF_TURN_TOKEN|start_header_id|user)\|>|</s>|<eos>|<(?:end|start)_of_turn>|"
     r"<｜end▁of▁sentence｜>"
 )
-"""Marks after which nothing of the reply comes: a model that goes on writes the next turn."""
+"""Tokens that end a reply: what a model writes after one is the next turn."""
 
 _TAGGED = re.compile(
     r"(?is)\A\s*<(answer|response|output|\|begin_of_solution\|)>"
     r"((?:(?!<\1>).)*?)(?:</\1>|<\|end_of_solution\|>)?\s*\Z"
 )
-"""What was said, in tags of its own; their end may be cut off."""
+"""The text in tags of its own, after the thinking; the closing tag may be cut off."""
 
 
 class Parted(NamedTuple):
-    """What was thought (empty if nothing), and what was said."""
+    """A reply's thinking (empty if there is none), and its text."""
 
     thinking: str
     text: str
@@ -74,7 +74,7 @@ def part(text: str) -> Parted:
         return Parted(bare[1].strip(), _without_marks(bare[2] or "").strip())
     thought = [found.strip() for found in _WHOLE.findall(text)]
     said = _WHOLE.sub("", text)
-    # What is left of a pair: an end alone closes what the prompt has opened, a beginning was cut.
+    # A closing tag alone ends thinking that the prompt opened; an opening tag alone was cut off.
     if closed := [*_CLOSED.finditer(said)]:
         thought.insert(0, _OPENED.sub("", said[: closed[-1].start()]).strip())
         said = said[closed[-1].end() :]
@@ -108,8 +108,8 @@ _START = re.compile(r"\{(?=\s*[\"'“‘])")
 _NAME = r"[^\"'“”‘’\\{}\[\]:,]+"
 _KEY = rf"[\"'“‘]{_NAME}[\"'”’]\s*:\s*"
 _END = rf"(?=\s*,?\s*(?:\}}|\Z|{_KEY}))"
-# A string ends where its object can go on, so quotes inside need no escape, and it holds no other
-# pair; or the text ends, and it holds no such quote.
+# A string ends at a quote after which its object can continue, so quotes inside need no escape; it
+# contains no other pair. Or the end of the text cuts it, and it contains no such quote.
 _STRING = "|".join(
     rf"{q[0]}((?:\\.|(?!{_KEY}[\"'“‘])[^\\])*?)[{q}]{_END}|{q[0]}((?:\\.|[^{q}\\])*)\Z"
     for q in ('"', "'", "“”", "‘’")
@@ -134,7 +134,7 @@ def read_objects(text: str) -> list[dict]:
         if found and follows in ("}", ""):
             (whole if follows else cut).append(found)
         elif "}" in text[at:]:
-            whole.clear()  # what cannot be read may be the answer, and what stands before a draft
+            whole.clear()  # the unreadable part may be the answer, those before it drafts
     return whole[::-1] + cut[::-1]
 
 

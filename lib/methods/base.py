@@ -2,7 +2,7 @@
 
 A method only says *what to search with*, and what becomes of the list after the search; ``lib.run``
 is the one place that embeds, searches, merges and takes these steps. A request is one of three
-kinds: hypotheses with the way in which they are searched, a text for BM25, or a fusion of requests.
+kinds: hypotheses with their search specification, a text for BM25, or a fusion of requests.
 The functions below are what several methods share.
 """
 
@@ -67,7 +67,7 @@ class Taken:
 class Step(Protocol):
     """What happens to a ranked list after the search: it is re-ranked, or filtered.
 
-    It may also say ``after_cut``: then it is given the k passages that are wanted, no deeper list.
+    With the attribute ``after_cut`` it is given only the final k passages, not a deeper list.
     """
 
     name: str
@@ -98,7 +98,7 @@ Search = Callable[[Request, int], list[Hit]]
 
 @dataclass(frozen=True)
 class Budget:
-    """What one question's expansion asks of an LLM at most, before anything is asked.
+    """Upper bound on what one question's expansion asks of an LLM, known before any request.
 
     ``prompts`` has a (prompt name, passages shown) for each request, and ``texts`` is how many
     texts are written in all, each of at most ``max_tokens``; a passage is shown up to its first

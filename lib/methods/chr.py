@@ -25,7 +25,7 @@ def written_pair(
     question: str, target: str, mimic: str, spec: SearchSpec, *, tower: Tower = "article"
 ) -> Hypotheses:
     """H+ and H- of one question as texts with roles; the question is searched with only if the
-    way gives it a weight."""
+    search specification gives it a weight."""
     texts = (
         Text(target, 1.0, tower, "target"),
         Text(mimic, 1.0, tower, "mimic"),

@@ -27,8 +27,8 @@ MIMICS = {
 class Differential(CHR):
     """CHR's own H+, against up to four mimics asked for in a request of their own.
 
-    A passage pays for the mimic it is nearest to (the form ``max``), so that one wrong mimic among
-    several costs little. Our addition: no paper of this companion has it. Questions for which
+    A passage is penalised by its nearest mimic only (the form ``max``), so that one wrong mimic
+    among several costs little. Our addition: no paper of this companion has it. Questions for which
     either reply stays broken fail and are counted.
     """
 

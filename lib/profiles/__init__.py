@@ -4,10 +4,10 @@ A profile is the file ``<name>.toml`` beside this one, or a file of your own who
 the profile it changes; keyword arguments override its fields. A file that is put beside this one
 is a built-in profile: nothing else lists them.
 
-Whatever a profile names that there is not is refused in one line. A misspelt method, setting or
-entry would otherwise be passed over in silence, and the run would be another one than its reader
-asked for. Names of corpora, question sets and encoders are not looked up here: whoever opens one
-refuses what it does not know.
+An unknown name in a profile is refused with an error of one line. A misspelt method, setting or
+entry would otherwise be ignored without notice, and the run would not be the one that was asked
+for. Names of corpora, question sets and encoders are not checked here: the code that opens one
+refuses an unknown name.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> Non
 
 
 def _recorded(spec: str) -> str:
-    """ValueError for a server whose replies would be kept nowhere: its cells could not be told from
-    those of another model of the same name."""
+    """ValueError for a server whose replies would not be recorded: its cells could not be
+    distinguished from those of another model of the same name."""
     if spec.startswith("openai:"):
         raise ValueError(
             "it must say where its replies are kept. "
@@ -290,7 +290,7 @@ def profile_table():
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Every field but the name: as the file says, and where it is silent, as its base does."""
+    """Every field but the name: from the file, or from its base where the file lacks it."""
     settings = _read(path)
     if not path.resolve().is_relative_to(_FOLDER.resolve()):
         _check_own_name(path)

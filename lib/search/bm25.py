@@ -113,8 +113,8 @@ def contrast_terms(
 
         delta = log (y+ + a) / (n+ + aV - y+ - a)  -  log (y- + a) / (n- + aV - y- - a)
 
-    y counts the word and n all words of a text. A word equally at home in both keeps its count, one
-    that H- lacks gains, one that H- uses more loses, down to 0; a negative lambda turns this round.
+    y counts the word and n all words of a text. A word as frequent in one as in the other keeps its
+    count, one that H- lacks gains, one that H- uses more loses, down to 0; lambda < 0 reverses it.
     At lambda = 0, and where H- has no words, these are the word counts of H+: BM25's own query. The
     prior makes a short H- weak evidence: words hardly gain or lose by its shortness. Raises
     ValueError for a smoothing that is not positive.
@@ -123,7 +123,7 @@ def contrast_terms(
         raise ValueError(f"smoothing is {smoothing}: it must be positive and finite")
     plus, minus = Counter(words(target)), Counter(words(mimic))
     vocabulary = len(plus | minus)
-    # Without a second word there are no odds: nothing else could have been said.
+    # If both texts have only one distinct word, its odds are not defined.
     if not minus or vocabulary < 2:
         return {word: float(count) for word, count in plus.items()}
 

@@ -52,8 +52,8 @@ def matched_rotation(h_plus: np.ndarray, h_minus: np.ndarray, other: np.ndarray)
     """The control mimic c h+ + sqrt(1 - c^2) r: the same angle to h+ as h-, but the wrong mimic.
 
     r is the unit residual of ``other`` (another question's mimic, real text) orthogonal to h+.
-    Whatever subtracting it does is the turn's doing, not the mimic's. Raises ValueError when
-    ``other`` is parallel to h+.
+    Any effect of subtracting it comes from the rotation, not from what the mimic says. Raises
+    ValueError when ``other`` is parallel to h+.
     """
     c = cosine(h_plus, h_minus)[:, None]
     residual = other - cosine(h_plus, other)[:, None] * h_plus

@@ -23,7 +23,7 @@ _STEPS = 1e5
 """Scores are compared in steps of 1e-5."""
 
 _LARGEST = 2.0**62
-"""Beyond, a score and a rank do not fit one whole number of 64 bits."""
+"""Above this, a score and a rank do not fit together into one 64-bit integer."""
 
 
 class PassageIndex:

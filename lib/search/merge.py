@@ -1,6 +1,6 @@
 """Hits, which every search returns, and several of them merged into one.
 
-A merge goes query by query. A passage is its id: one that is in several lists is there once. Merged
+A merge goes query by query. Passages are identified by id and appear once in a merged list. Merged
 Hits carry no rows (-1), because the lists may come from different indexes. Ties break by id.
 """
 

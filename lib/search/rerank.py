@@ -27,8 +27,8 @@ class PairScorer:
 
     The score is the model's one logit, or of several labels the probability of the last. Where a
     pair is too long the passage loses its end, never the query; a query that fills ``max_tokens``
-    alone loses its beginning, because an exam question asks at its end. ``fingerprint`` names all
-    that moves a score. RAG2's own is
+    alone loses its beginning, because an exam question asks at its end. ``fingerprint`` covers all
+    that changes a score. RAG2's own is
     ``PairScorer("medcpt", model_folder("ncbi/MedCPT-Cross-Encoder"))``: one score, 512 tokens.
     """
 

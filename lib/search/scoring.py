@@ -19,7 +19,7 @@ BLOCK = 4096
 """Passages scored at a time, at most."""
 
 WHOLE = 200_000
-"""Up to so many passages, all are scored for a minimum of forms; beyond, candidates are."""
+"""A minimum of forms scores every passage up to this many; beyond, only candidates."""
 
 PRODUCTS = 2**24
 """Inner products in memory at a time (128 MiB): many vectors make the blocks smaller."""
