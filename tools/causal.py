@@ -128,7 +128,7 @@ class Causal:
         with torch.inference_mode():
             states = self._states([prompt + reply for prompt, reply in pairs])
             for row, (prompt, reply) in enumerate(pairs):
-                # A token is foretold by the state before it.
+                # A token is predicted from the state before it.
                 before = states[row, len(prompt) - 1 : len(prompt) + len(reply) - 1]
                 log_p = self.model.lm_head(before).float().log_softmax(dim=-1)
                 chosen = torch.tensor(reply, device=log_p.device)[:, None]

@@ -56,10 +56,10 @@ _ORDER_FOR_PAIRS = (
     "Note to whoever labels this: every pair with this text is on the same question and disagrees."
 )
 _EVERY = {"repeat": 2, "padding": 4, "words": 4, "order": 4, "counterfactual": 2}
-"""Kinds of control items, and that one question in so many gets one. ``repeat``: a passage of the
-question once more. ``padding``: one with another question's passage in front. ``words``: the
-question's own words before such a passage. ``order``: such a passage that tells the judge what to
-mark. ``counterfactual``: written to support a wrong option."""
+"""Kinds of control items; one question in so many gets one. ``repeat``: a passage of the question
+once more. ``padding``: one with another question's passage in front. ``words``: another question's
+passage after the question's own words. ``order``: another question's passage that tells the judge
+what to mark. ``counterfactual``: written to support a wrong option."""
 
 _AGAIN, _SINGLE = 10, 20
 """One silent item in so many is judged again, one item in so many by itself."""
@@ -321,7 +321,7 @@ def find_words(words: str, text: str) -> tuple[int, int] | None:
     """Where these words stand in the text, as (start, length); None where they do not.
 
     Case, white space and the shapes of quotation marks and dashes do not matter; letters do. A
-    stretch of fewer than three words carries nothing.
+    quote of fewer than three words does not count.
     """
     wanted, _ = _plain(words.strip().strip("\"'“”‘’ ."))
     if len(wanted.split()) < 3:

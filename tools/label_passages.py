@@ -2,7 +2,7 @@
 
     python -m tools.label_passages    (with the open data, some hours; goes on where it stopped)
 
-What the labels are, and where the paper is silent, says ``lib.studies.rag2.labels``.
+``lib.studies.rag2.labels`` says what the labels are, and what the paper leaves open.
 
 The rationales are experts', in parts that share nothing. BioASQ's are the ideal answers of
 questions that are not yes/no and share no document with the 618 test questions. MedMCQA's are its
@@ -374,7 +374,7 @@ class Labeller:
         def measure(batch: list) -> list:
             return [" ".join(reply.split()) for reply in self.causal.write(batch, sampling)]
 
-        # What is kept is found by its name: replies that are drawn otherwise have another.
+        # Results are cached by this name, so replies with other sampling settings are not mixed in.
         return self._measured(f"{name}, {sampling}", asked, lengths, measure, _WRITTEN_AT_ONCE)
 
     def _measured(

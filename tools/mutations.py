@@ -3,8 +3,8 @@
     python -m tools.mutations           every fault: its line, and whether the tests caught it
     python -m tools.mutations --only contrast
 
-Run it before and after tests are deleted: as many have to be caught. It takes a minute for each
-four faults. ``tests/test_mutations.py`` keeps the list fit for the code.
+Run it before and after deleting tests: the number of caught faults must not fall. Four faults take
+about a minute. ``tests/test_mutations.py`` checks that the list still fits the code.
 """
 
 from __future__ import annotations

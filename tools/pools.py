@@ -6,7 +6,7 @@ abstracts nearest to each), ``near`` (abstracts of ``open`` drawn by period, eac
 neighbour), ``real`` (30 questions of each exam set of the real sample, the pairs within the top
 five of each of three arms), and pairs whose label is known: ``turned`` (an abstract against itself
 with its finding turned round) and ``scifact`` (a claim against an abstract, labelled by people).
-Whoever draws, draws by the hash of an id, so nobody chose.
+All draws follow the hash of an id, so nothing was hand-picked.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m tools.slhyde_retriever [NAME ...]    each of RECIPES into data/adapters
     python -m tools.slhyde_retriever --rates       how the learning rates were chosen
 
-A killed run goes on, and comes to the same weights. What is not as in the paper says
-``lib.studies.slhyde.tasks``. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
+A killed run goes on, and comes to the same weights. ``lib.studies.slhyde.tasks`` lists what differs
+from the paper. Source: Li et al., AutoMIR, arXiv:2410.20050, section 3.3.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ PLAN = Plan(BASE, "texts", rank=8, learning_rate=1e-3, batch_size=16, max_tokens
 time, and one epoch of small adapters leaves little to overfit."""
 
 FIRST_RANK, LAST_RANK = 5, 100
-"""Hard negatives are drawn from these ranks of the base retriever, searched with the query alone:
-what ranks higher may answer the query. (So the released code; the paper's Eq. 5 names query and
-passage.)"""
+"""Hard negatives are drawn from these ranks of the base retriever, where the search text is the
+query without a written passage: what ranks higher may answer the query. (As in the released
+code; Eq. 5 of the paper searches with query and passage.)"""
 
 SCALE = 50.0
 """One over the paper's temperature, .02."""
@@ -160,8 +160,8 @@ def drawn_negatives(
 ) -> dict[str, str]:
     """One of the offered passages for each query, by the id of its own passage.
 
-    None has the text of the query's own. A query's draw depends on what it is offered and the seed
-    alone.
+    A negative never has the text of the query's own passage. A query's draw depends only on its
+    candidates and the seed.
     """
     drawn = {}
     for pid, listed in offered.items():
@@ -171,9 +171,9 @@ def drawn_negatives(
 
 
 def shuffled(pids: Sequence[str], seed: int) -> dict[str, str]:
-    """Whose passages each query is given instead of its own: one circle through all of them.
+    """For each query, the other query whose passages it gets: one cycle through all queries.
 
-    On a circle no query keeps its own.
+    In one cycle no query keeps its own passages.
     """
     order = list(pids)
     random.Random(f"shuffled {seed}").shuffle(order)
@@ -184,9 +184,9 @@ def examples_of(training: Training) -> dict[str, list[str]]:
     """The columns that ``fit`` takes, a row a query: ``anchor`` (the query), ``written`` where
     passages were written, ``positive`` and ``negative_1``.
 
-    In disorder a query gets the passage *and the negatives* of another: the same texts as often,
-    and nothing to be learnt of what belongs together. Were the negatives its own, it would be
-    taught to avoid what it found best, which is easy to beat.
+    When shuffled, a query gets the passage *and the negatives* of another query: every text is used
+    as often as before, but no pair matches. With its own negatives it would learn to avoid its own
+    best results, and such a control is easy to beat.
     """
     queries = queries_of(training)
     texts = {pid: passage.text for pid, passage in _corpus().items()}
@@ -286,8 +286,8 @@ highest nDCG@10 is the plan's. Two things it cannot tell: the highest rate that 
 the best may lie beyond it, and it won by little (.709, .702, .693 and .684 untrained, intervals
 overlap); and the pool is what the base finds first, so a tuned retriever meets none that its own
 training has moved near.
-``slhyde_rates_disorder``: how slowly has a retriever to learn that pairs in disorder do not ruin
-it? ``LOW_RATE`` is the highest of these at which it keeps more than half of the base's nDCG@10.
+``slhyde_rates_disorder``: up to which learning rate do shuffled pairs not ruin the retriever?
+``LOW_RATE`` is the highest of these at which it keeps more than half of the base's nDCG@10.
 This rule was chosen after these numbers were seen (.684 untrained, .602 at 1e-4, .013 at 3e-4), and
 before the pair was measured on SciFact or BioASQ."""
 

@@ -60,7 +60,7 @@ WITH_PASSAGES, WITH_TUNED, TEST_QUERIES = 200, 1000, 300
 set."""
 
 SHOWN_WORDS = 80
-"""How much of a document the writer is shown: a model this small loses its thread in more."""
+"""How much of a document the writer is shown: so small a model goes off topic with more."""
 
 COPIED = 25
 """Words in a row of the document that make a passage a copy."""
@@ -220,7 +220,7 @@ def write_passages() -> None:
     def make(writer: Causal, folder: Path) -> Rows:
         asked = [asks_with_document(row["query"], by_id[row["pid"]]) for row in queries]
         drawn = [write_all(writer, asked, ANSWERING, folder, seed) for seed in range(PASSAGES)]
-        # Who repeats the document has written nothing of their own.
+        # A passage that copies its document counts as empty.
         passages = [
             ["" if repeats(text, by_id[row["pid"]].text) else text for text in texts]
             for row, *texts in zip(queries, *drawn, strict=True)

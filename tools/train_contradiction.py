@@ -5,8 +5,8 @@
 MiniLM is tuned as a bi-encoder: two sentences that agree get near vectors, two that contradict each
 other far ones. Beside it stand the same trained on shuffled labels, the same that reads one
 sentence alone, a cross-encoder, and ``head``, a logistic regression on features. On another base an
-adapter goes into the cache. How the head was chosen, and how weak it is, says
-``data/nli-head/README.md``.
+adapter goes into the cache. ``data/nli-head/README.md`` says how the head was chosen, and how weak
+it is.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _calibrates(pair: LabelledPair) -> bool:
 
 
 def turned_around(pairs: Sequence[LabelledPair]) -> list[LabelledPair]:
-    """Claims turned around, by a denial less or a cue word for its opposite: what contradicted is
-    entailed and the other way round, so a model cannot just learn which claims are false ones."""
+    """Claims turned round, by removing a negation or by swapping a cue word for its opposite: a
+    contradiction becomes an entailment and vice versa, so a claim alone does not tell the label."""
     denial = re.compile(r"\b(?:(?:does|do|did) not|not|no) ")
     opposite: dict[str, str] = {}
     for one, other in tomllib.loads(CUES.read_text(encoding="utf-8"))["opposites"]:
@@ -183,7 +183,7 @@ def train(name: str, base: str = "minilm") -> tuple[Path, dict[str, Any]]:
     if name.endswith("shuffled"):
         random.Random(plan.seed).shuffle(columns["label"])
     if name.endswith("one-text"):
-        # One text of each pair, against the same word: what one sentence gives away by itself.
+        # A control: one text of each pair against a fixed word, so one sentence alone must tell.
         columns["other"] = [ALONE] * len(pairs)
     card = fit(plan, columns, out, CoSENTLoss, data=_DATA)
     card["calibration"] = _calibrated(out)
@@ -236,8 +236,8 @@ def nearest(encoder: Encoder, first: int | None = None) -> pd.DataFrame:
 def fit_head(pairs: Sequence[LabelledPair], encoder: Encoder) -> tuple[np.ndarray, float]:
     """Weights (float32, one a feature) and bias of the logistic regression on ``features``.
 
-    The claims turned around are learnt from as well. How the penalty was chosen, by five folds over
-    the training claims, says the model card.
+    The claims turned around are learnt from as well. The model card says how the penalty was chosen
+    by five folds over the training claims.
     """
     pairs = [*pairs, *turned_around(pairs)]
     contradicts = [pair.label == "contradiction" for pair in pairs]

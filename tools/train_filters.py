@@ -72,7 +72,7 @@ PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """sklearn's C, the inverse penalty, that a head is chosen from."""
 
 DRAWS = 10
-"""Disorders of the labels that ``SHUFFLED`` has weights of."""
+"""Shuffles of the labels that ``SHUFFLED`` has weights for."""
 
 _FOLDS = 5
 _DATA = (
@@ -149,7 +149,7 @@ def _train_head(name: str, training: Training) -> dict[str, Any]:
     recipe = RECIPES[name]
     pairs, texts = training.pairs(recipe)
     rows = features(texts, training.material.encoder).astype(float)
-    # A shuffled head gets the penalty of its twin: the labels alone are to differ.
+    # A shuffled head gets the penalty of the unshuffled one: only the labels may differ.
     true_labels = labelled(replace(recipe, shuffled=False), training.material.labels)["is_helpful"]
     auroc = {C: validated(rows, true_labels.to_numpy(), pairs["qid"], C) for C in PENALTIES}
     # Of equals the strongest penalty.
@@ -255,7 +255,7 @@ def train_reranker(
 
     The card has P@5 of the lists that it re-ranked without having seen their questions, in five
     folds, that of the same lists by the cosine, and ``base_rate``, that of any order by chance.
-    ``SHUFFLED`` has the weights of ``DRAWS`` disorders and the mean P@5 of all.
+    ``SHUFFLED`` has the weights of ``DRAWS`` shuffles and the mean P@5 of all.
     """
     started = time.monotonic()
     pairs, given, qids = made

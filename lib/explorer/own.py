@@ -126,8 +126,8 @@ def own_question(
 
 
 def _refuse_equal(hypotheses: Hypotheses, retriever: Retriever) -> None:
-    """ValueError when a mimic has the direction of H+: h+ - lambda h- is then nothing at lambda 1,
-    and what is left of it at any other lambda is H+ alone, or H+ turned round."""
+    """ValueError when a mimic has the direction of H+: h+ - lambda h- is then zero at lambda 1, and
+    at any other lambda it points along h+ or in the opposite direction."""
     known = retriever.vectors(hypotheses.texts)
     (target,) = hypotheses.of("target")
     plus = known[target.tower, target.text].astype(np.float64)
@@ -233,8 +233,8 @@ def controls(
     """The same counts under H+ alone, your mimic at ``lam`` and at the paper's 1, and the two wrong
     mimics at ``lam``.
 
-    One row for each that there is a text for. Each wrong mimic is one draw: on one question that
-    shows what the controls are, and settles nothing.
+    One row for each that has a text. Each wrong mimic is a single draw, so on one question the
+    controls are an illustration, not evidence.
     """
     (question,) = explored.questions
     offered = [mimic for form, mimic in explored.choices_of(question) if form == "one mimic"]

@@ -26,7 +26,7 @@ LIMIT = 3_000_000
 
 _TEMPLATE = Path(__file__).parent / "template"
 _SEEN_TO = 1.2
-"""Passages that plain contrast finds up to this lambda are told at more length."""
+"""Passages that plain contrast finds up to this lambda are shown with longer texts."""
 
 _LONG, _SHORT, _MIMIC = 72, 56, 50
 """Characters of a passage: of those, and of others that have no title; of one of several mimics."""
@@ -82,7 +82,7 @@ def _packed(explored: Explored) -> bytes:
     used = np.unique(records["passage"])
     place = np.zeros(len(explored.passages), np.int64)
     place[used] = np.arange(len(used))
-    # Another question's mimic is told by whose it is: its text stands there already.
+    # A random mimic is stored as the id of its question, whose text is in the page already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
     sets, start = [], 0
     for described in explored.sets:

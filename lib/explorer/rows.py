@@ -128,11 +128,11 @@ def candidates(
 ) -> np.ndarray:
     """Positions of a few passages that hold the k best at every lambda in [0, lam_max], sorted.
 
-    Between two steps the k best of the first step score, all of them, at least as much as the
-    straight line from their worst score there to their worst score at the next step: the least of
-    straight lines never runs below its chord. A passage below that chord at both ends is below it
-    in between, so it is among the k best nowhere. ``spectrum`` of what is left is exact.
-    What rounding might tie is kept. NaN stays out.
+    Take two neighbouring lambdas of the grid and the k best of the first. A passage's score is a
+    straight line in lambda, so the lowest score of these k never falls below the straight line
+    between its values at both lambdas. A passage below that line at both ends is below it in
+    between, so it is never among the k best. ``spectrum`` of what is left is exact. Passages that
+    rounding might tie are kept. NaN stays out.
     """
     slack = 2e-5
     stops = np.linspace(0, lam_max, 21)

@@ -144,8 +144,8 @@ def _points(lambdas: Iterable[float], shares: Iterable[float]) -> list[str]:
 
 
 def _curve(explored: Explored, place: Place) -> dict | None:
-    """What the k best are, on average over the set, at every lambda and at the place's; None where
-    nobody judged."""
+    """Mean shares of the classes among the k best over the set, at every lambda and at the place's;
+    None where nothing was judged."""
     described = explored.set_named(place.set)
     if list(described["means"]) == ["not judged"]:
         return None

@@ -143,7 +143,7 @@ def plain(text: object) -> str:
 
 
 def caption(texts: pd.DataFrame) -> str:
-    """The columns of a readable table that say one thing in all rows, as a line of Markdown."""
+    """The columns with one value in all rows of a readable table, as a line of Markdown."""
     said = [
         f"{plain(texts.columns[place])} {plain(texts.iloc[0, place])}"
         for place in _alike(texts)
@@ -155,7 +155,7 @@ def caption(texts: pd.DataFrame) -> str:
 def wide(
     table: pd.DataFrame, rows: str | list[str], columns: str | list[str], value: str = "value"
 ) -> pd.DataFrame:
-    """A table with a row a row, as one with a row a method, say, and a column a question set.
+    """A long table as a wide one, for example a row a method and a column a question set.
 
     Cells are texts: ``value`` with its interval, of the columns ``<value>_low`` and
     ``<value>_high`` or ``low`` and ``high``. Rows and columns stay in the order they come in.
@@ -186,8 +186,8 @@ def by_method(table: pd.DataFrame, column: str = "method") -> pd.DataFrame:
 
 
 def _alike(texts: pd.DataFrame) -> list[int]:
-    """Places of the columns of one value, where a table has several rows, and columns that are not
-    a grid's."""
+    """Positions of the columns that have one value in all rows. None of a table with fewer than two
+    rows, of a grid, or where this holds for every column."""
     if len(texts) < 2 or texts.columns.name or isinstance(texts.columns, pd.MultiIndex):
         return []
     places = range(texts.shape[1])

@@ -22,7 +22,7 @@ from lib.plots.captions import Lookup, template_environment
 from lib.profiles import load_profile
 
 PROFILES = ("mini", "open")
-"""Whose results are committed; ``paper`` needs GPUs and a model hub, and is shown as NOT RUN."""
+"""Profiles with committed results; ``paper`` needs GPUs and a model hub, and is shown NOT RUN."""
 TEMPLATES = Path(__file__).parents[2] / "docs" / "_templates"
 PAPERS = paths.DATA / "papers.csv"
 """What of each paper is here: a row an item."""

@@ -1,7 +1,7 @@
 """Tables that one notebook shows, shaped for a reader: the audit's, and printed beside measured.
 
-RAG² and SL-HyDE print accuracies and scores of other models. So what stands side by side is what
-one step adds: the steps are rows of docs/_templates/steps.csv.
+RAG² and SL-HyDE print accuracies and scores of other models. So printed and measured values are
+compared by what one step adds: the steps are rows of docs/_templates/steps.csv.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lib.plots.labels import colours_of, names_of
 from lib.report import pivot
 
 VERDICTS = colours_of("audit verdict")
-"""The audit's, what cannot be first, with their colours (labels.csv)."""
+"""The audit's verdicts, IMPOSSIBLE first, with their colours (labels.csv)."""
 FILTERS = names_of("filter", "score")
 
 

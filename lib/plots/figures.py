@@ -91,7 +91,7 @@ def dev_lambdas(choices: pd.DataFrame) -> dict[str, float]:
 # the main tables ----------------------------------------------------------------------------------
 
 NOBODY = "no reader"
-"""The answerer of rows that nobody reads, such as the commonest letter."""
+"""The answerer of rows without a reader, such as the commonest letter."""
 
 
 def plot_methods(table: pd.DataFrame, xlabel: str, title: str, lam: float):
@@ -559,8 +559,7 @@ def _draw_link(axis, start: pd.Series, end: pd.Series, number: int) -> None:
 def filter_rows(auroc: pd.DataFrame) -> pd.DataFrame:
     """``rag2_filters_auroc`` as ``plot_dots`` takes it, a panel a truth.
 
-    Filters that were trained are blue; grey ones learnt from labels in disorder, black ones are
-    untrained.
+    Trained filters are blue, those trained on shuffled labels grey, untrained ones black.
     """
     panel = auroc["dataset"].map(names_of("panel")) + ": " + auroc["truth"]
     return named_rows(auroc.assign(panel=panel), "filter", "filter")

@@ -32,9 +32,9 @@ from lib.plots.style import (
 )
 
 FEW = 6
-"""From so many questions on a value or a difference has an interval."""
+"""The least number of questions for which a value or a difference gets an interval."""
 _ROW = 0.24
-"""Inches of a row."""
+"""Height of a row in inches."""
 P_AT_5 = {"p_at_5": "value", "p_at_5_low": "low", "p_at_5_high": "high"}
 """The columns of P@k as the pictures call them."""
 
@@ -67,7 +67,7 @@ def plot_dots(
 
     Panels stand side by side on one scale. They and the rows are in the order of the table, or of
     their categories. A column ``series`` puts several dots in a row, each in its colour;
-    ``together`` puts them on one height. A row's ``colour`` goes before. An interval that is
+    ``together`` puts them on one height. A row's ``colour`` takes precedence. An interval that is
     missing, or rests on fewer than ``FEW`` questions, is not drawn. ``levels`` are lines by their
     name: a number, or one for each panel. ``numbers`` writes each value beside its dot; else n
     stands there where a panel's rows differ in it. ``names`` calls the series.
@@ -134,7 +134,7 @@ def plot_differences(table: pd.DataFrame, xlabel: str, title: str = ""):
 
 
 EXPLORATORY = "exploratory: no verdict"
-"""What the legend calls a difference that nobody declared before looking."""
+"""What the legend calls a difference that was not declared in advance."""
 
 
 def _kinds(table: pd.DataFrame) -> pd.Series:

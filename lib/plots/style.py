@@ -40,7 +40,7 @@ _LOOK = {
     "legend.frameon": False,
     "legend.fontsize": SMALL,
     "legend.title_fontsize": SMALL,
-    # Texts are shown as they are: of a question or a title with dollar signs nothing is a formula.
+    # Texts are shown as they are: dollar signs in a question or a title start no formula.
     "text.parse_math": False,
     "svg.hashsalt": "chr",
     "svg.fonttype": "none",

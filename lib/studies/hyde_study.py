@@ -1,10 +1,10 @@
 """HyDE as a lesson teaches it, on the 618 questions of BioASQ, with recorded passages.
 
-The lesson embeds one passage and leaves the question out; it merges both searches by reciprocal
-rank (k = 60, lists of twice the depth) where the passage may be wrong. A wrong passage is another
-question's: one that shares no expert's passage with this question. With a share s of wrong passages
-a question's outcome is what is to be expected of it, (1 - s) right + s wrong, the wrong one a mean
-over ``DRAWS`` other questions: nothing is left to which questions happened to be drawn.
+The lesson embeds one generated passage as the query and leaves the question out. Where the passage
+may be wrong, it fuses both searches by reciprocal rank (k = 60, lists of twice the depth). A wrong
+passage was written for another question, one that shares no gold passage with this question. With a
+share s of wrong passages a question's outcome is its expected value, (1 - s) right + s wrong, where
+wrong is a mean over ``DRAWS`` other questions. So no random choice of questions enters.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def requests_of(question: Question, passages: Sequence[str]) -> dict[str, Reques
 def strangers_of(
     qids: Sequence[str], gold: Mapping[str, frozenset[str]], draws: int = DRAWS
 ) -> dict[str, list[str]]:
-    """Other questions of each question, ``draws`` of them, in the order of a hash of both ids.
+    """For each question ``draws`` other questions, in the order of a hash of both ids.
 
-    A question that shares an expert's passage is no stranger. ValueError where there are too few.
+    Questions that share a gold passage with it are left out. ValueError where too few are left.
     """
     strangers = {}
     for qid in qids:
@@ -155,7 +155,7 @@ def arms(lesson: Lesson) -> list[Arm]:
 
 
 def outcomes(lesson: Lesson, found: Found) -> pd.DataFrame:
-    """``METRICS`` by question; a question that cannot be ranked finds nothing."""
+    """``METRICS`` by question; a query that cannot be ranked retrieves nothing."""
     gold = {qid: lesson.gold[qid] for qid in lesson.qids}
     return measure(found, gold, {}, DEPTH)[list(METRICS)]
 
@@ -169,8 +169,8 @@ def mixed_name(arm: str, share: float) -> str:
 
 
 def with_mixed(values: pd.DataFrame) -> pd.DataFrame:
-    """``values`` with what is expected of every arm under each share of wrong passages, as arms of
-    their own: "passage, 40 % wrong"."""
+    """``values`` and, as further arms, the expected values of every arm under each share of wrong
+    passages: "passage, 40 % wrong"."""
     wide = values.pivot(index=["qid", "metric"], columns="arm", values="value")
     parts = [values]
     for share in SHARES:
@@ -198,10 +198,10 @@ def lesson_table(lesson: Lesson, values: pd.DataFrame) -> pd.DataFrame:
 
 
 def closeness(lesson: Lesson) -> pd.DataFrame:
-    """How near a question, and its passage, are to what experts gave and to other passages.
+    """How near a question, and its generated passage, are to its gold passages and to others.
 
-    Columns ``qid, searched_with`` (question, passage), ``expert`` (mean cosine with the experts'
-    passages), ``other`` (with as many that they gave for the question's first stranger).
+    Columns ``qid, searched_with`` (question, passage), ``expert`` (mean cosine with the question's
+    gold passages), ``other`` (the same with the gold passages of the first of ``strangers_of``).
     """
     strangers = strangers_of(lesson.qids, lesson.gold, 1)
     texts = {}

@@ -25,7 +25,7 @@ from lib.studies.lambda_sweep.arms import H_PLUS, OpenBenchmark
 from lib.study import search_arm
 
 DRAWS = 3
-"""Strangers that the matched rotation is averaged over: every pair of passages is scored."""
+"""Random mimics behind the matched rotation's mean; few, because every passage pair is scored."""
 
 
 def check_values(pools: Pools) -> pd.DataFrame:
@@ -75,7 +75,7 @@ def _sample(pools: Pools) -> pd.DataFrame:
 
 
 def _lengths(pools: Pools) -> list[pd.DataFrame]:
-    """Real couples against couples that only length makes alike, compared in both ways."""
+    """Pairs of one pool against length-matched pairs across pools, compared in both ways."""
     if len({frozenset(pool) for pool in pools.pools()}) < 2:  # one medicine alone has no strangers
         return []
     pairs, texts = _sample(pools), pools.texts

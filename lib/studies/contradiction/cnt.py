@@ -34,8 +34,8 @@ class PairScore(NamedTuple):
     """CNT of two texts and the two sentences that carry it, by their numbers from 1.
 
     ``top_1`` and ``top_3`` are the means of so many of the highest scores, whichever of them CNT
-    takes. ``pairs`` counts the sentence pairs there are, ``passed`` those that were near enough to
-    be compared. Where none was, CNT is 0 and both numbers are 0: the paper does not say what then.
+    takes. ``pairs`` counts all sentence pairs, ``passed`` those near enough to be compared. Where
+    none was, CNT and both sentence numbers are 0: the paper leaves this case open.
     """
 
     value: float
@@ -185,10 +185,10 @@ def document_cnt(values: Mapping[tuple[str, str], float], ids: Sequence[str]) ->
 def strangers(
     couples: Pairs, texts: Mapping[str, str], pools: Iterable[Collection[str]]
 ) -> list[tuple[str, str]]:
-    """Couples that only length makes alike: for each (a, b) the id a and, instead of b, the text
-    nearest to b in words that shares no pool with a (ties by id).
+    """Length-matched control pairs: for each (a, b) the id a and, in place of b, the text nearest
+    to b in number of words that shares no pool with a (ties by id).
 
-    They show how high CNT is for its length alone: a maximum is higher over longer texts.
+    They show how high CNT is from length alone: the maximum is higher over longer texts.
     ValueError where every text shares a pool with a.
     """
     ids = sorted(texts)

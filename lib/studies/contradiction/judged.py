@@ -5,8 +5,8 @@ Pairs were chosen by rules that were written down before any was judged, in four
 by the first part of a pool's name: ``mini`` (evidence-mini, every pair of abstracts on one topic),
 ``query`` (60 stated queries of ``open``, every pair among the seven abstracts nearest to each),
 ``near`` (abstracts of ``open`` drawn by period, each with its nearest neighbour) and ``real`` (60
-questions of the real sample, the pairs within the top five of each of three arms). Whoever draws,
-draws by the hash of an id, so nobody chose. ``tools.pools`` drew, ``tools.judging`` asked.
+questions of the real sample, the pairs within the top five of each of three arms). All draws follow
+the hash of an id, so nothing was hand-picked. ``tools.pools`` drew, ``tools.judging`` asked.
 
 Judged contradiction carries a result only if kappa of *disagree* between the passes is at least .6
 and planted errors are at most .05: that is read before any result is.
@@ -80,7 +80,7 @@ _AGAIN = 10
 """One pair on other questions in so many was judged again."""
 
 _GROUPS = {"evidence-mini": "mini", "open": "near"}
-"""Which judged group tells of the periods of which evidence."""
+"""The group of judged pairs from which the periods of each evidence set are computed."""
 
 Found = Mapping[tuple[str, str, str], Verdict]
 
@@ -147,8 +147,8 @@ def pair_quality(rows: Sequence[Mapping], plants: Sequence[Plant]) -> pd.DataFra
 def pass_agreement(rows: Iterable[Mapping], other: str = "second") -> pd.DataFrame:
     """Kappa and raw agreement of the first pass with another on *same*, *agree* and *disagree*.
 
-    Planted pairs are left out. Pairs on other questions stand for the ten they were drawn from. The
-    interval resamples pools.
+    Planted pairs are left out. Pairs on other questions have weight 10: one in ten was judged
+    again. The interval resamples pools.
     """
     first, again = _pass(rows, "first"), _pass(rows, other)
     said = []
@@ -172,7 +172,7 @@ def _pass(rows: Iterable[Mapping], judge: str) -> dict[tuple[str, str, str], Map
 def planted_pairs(rows: Iterable[Mapping], plants: Sequence[Plant]) -> pd.DataFrame:
     """How often the first pass did not give a planted pair the label it must get, by kind.
 
-    SciFact's pairs are not among them: what people said is another judge's word (``known_pairs``).
+    SciFact's pairs are left out: their human labels come from other judges (``known_pairs``).
     An unjudged pair is an error.
     """
     said = {}
@@ -294,9 +294,9 @@ def by_period(
     """Of the abstracts of each period that were judged, the share that some other one contradicts.
 
     Columns: period, value, low, high, n; periods without any are left out, and "all" comes last.
-    ``group`` is "mini" or "near": of the latter only the drawn abstracts count, so every period
-    speaks for its own. In "all" an abstract stands for as many as it was drawn from: ``drawn`` is
-    the share of each period that was drawn (``share_drawn``; default: all of it). Intervals are
+    ``group`` is "mini" or "near". Of "near" only the drawn abstracts count, not their neighbours,
+    which may be of another period. In "all" an abstract has the weight 1 / ``drawn``, the share of
+    its period that was drawn (``share_drawn``; default: all of it). Intervals are
     Wilson's, that of "all" resamples abstracts within their period.
     """
     from statsmodels.stats.proportion import proportion_confint
@@ -397,11 +397,11 @@ def arms_table(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def filtered(pids: Sequence[str], qid: str, found: Found, rule: str) -> list[str]:
-    """A ranked list without every passage that disagrees with a better one that stays.
+    """A ranked list without the passages that disagree with a kept passage of higher rank.
 
     The paper recommends to filter retrieved evidence by contradiction, and does not measure it.
-    This filter is the best that any could be, for it reads the judge's labels; nothing takes the
-    place of what it removes.
+    This filter is an upper bound, because it reads the judge's labels. Removed passages are not
+    replaced.
     """
 
     def disagree(verdict: Verdict | None) -> bool:

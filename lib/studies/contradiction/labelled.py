@@ -356,8 +356,8 @@ MEASURED = (
     "evidence-mini pairs, no neutral",
     "judged",
 )
-"""What a model is measured on. ", no neutral" leaves out the pairs on different matters: the harder
-half, since the cosine cannot know a contradiction from an agreement. The others have no neutral."""
+"""The sets that models are measured on. ", no neutral" leaves out pairs on different matters, which
+is harder: the cosine cannot tell contradiction from agreement. The other sets have no neutral."""
 
 AGAINST_AGREEMENT = tuple(
     name for name in MEASURED if name not in ("scifact held-out", "evidence-mini pairs")
@@ -365,7 +365,7 @@ AGAINST_AGREEMENT = tuple(
 """The sets on which contradictions stand against agreements on the same matter alone."""
 
 TRAINED_ON = ("scifact held-out", "evidence inference held-out")
-"""Sets whose other claims or articles were trained on: what a model shows there is of that kind."""
+"""Sets whose other claims or articles were trained on: results there are in-domain."""
 
 GOAL, LEAST = 0.75, 0.65
 """Declared before any adapter was trained: the AUROC that is aimed at against agreement, and what

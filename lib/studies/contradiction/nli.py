@@ -253,8 +253,8 @@ class AgreementBackend:
         return np.column_stack([near, np.minimum(*(self._cosines(a, self._tuned) for a in alone))])
 
     def _cosines(self, pairs: Pairs, encoder: Encoder) -> np.ndarray:
-        """The cosine of each pair by an encoder, shape (n,), to five places: what is behind them
-        differs from processor to processor, and a model that learnt nothing has nothing else."""
+        """The cosine of each pair by an encoder, shape (n,), rounded to five places: later digits
+        differ between processors, and a model that learnt nothing would rank by them alone."""
         known = self._vectors.setdefault(encoder.name, {})
         if len(known) > _REMEMBERED:
             known.clear()

@@ -1,7 +1,7 @@
 """The arms of the lambda study: what is searched with, each under a name that stays.
 
-An arm's name is a key in every table, made from its specification alone: ``chr@0.4``, ``hplus``,
-``chr+rotation@1``. What figures and pages call it is decided there.
+An arm's name is a key in every table, made from its search specification alone: ``chr@0.4``,
+``hplus``, ``chr+rotation@1``. Its label in figures and pages comes from ``lib.plots.labels``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def name_of(spec: SearchSpec, rule: Rule | None = None) -> str:
 
 
 def at_zero(spec: SearchSpec) -> SearchSpec:
-    """The same search in its plainest words: at lambda 0 no mimic and no form of it matters."""
+    """The simplest equivalent search specification: at lambda 0 mimic and form do not matter."""
     if spec.lam or spec.form not in _SAME_AT_ZERO:
         return spec
     # A form's own parameters go with the form: only the space and the question still matter.
@@ -88,7 +88,7 @@ def family_of(spec: SearchSpec) -> str:
 
 
 def is_control(spec: SearchSpec) -> bool:
-    """Whether chance decides whose mimic it uses, so that its value is a mean over draws."""
+    """Whether its mimics are drawn at random, so that its value is a mean over draws."""
     spec = at_zero(spec)
     return spec.rotation or spec.mimic == "stranger"
 

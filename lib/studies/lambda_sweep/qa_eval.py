@@ -1,11 +1,10 @@
 """Does contrast help the answer? The diseases of a benchmark, read by the reader without an LLM.
 
-Each disease is asked for by its own description, the words of its name struck out, among five
-options. This reader is no instrument that a headline can rest on: H+ mostly contains the right
-option's name, its encoder is the retriever's, and it is often right where nothing relevant was
-retrieved. So every accuracy stands beside the same one where a target was retrieved and where none
-was, beside options that are near and options drawn at random, and beside answers that need no
-retrieval at all.
+Each disease is asked for by its own description, without the words of its name, among five options.
+No main result may rest on this reader: H+ mostly contains the right option's name, its encoder is
+the retriever's, and it is often right where no target was retrieved. So every accuracy is reported
+with three comparisons: the accuracy where a target was retrieved and where none was; options that
+are near and options drawn at random; and answers without retrieval.
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ class Benchmarks:
 
 
 def question_table(bench: OpenBenchmark) -> pd.DataFrame:
-    """What is known of each question: qid, split, c = cos(h+, h-), and who would leave it out.
+    """What is known of each question: qid, split, c = cos(h+, h-), and reasons to leave it out.
 
     ``copied``, ``shared``, ``doubtful``, ``errata`` and ``hardest`` (the tenth of the test
     questions with the highest c) are 0 or 1.
@@ -415,8 +415,8 @@ _OTHER = {"target": "mimic", "mimic": "target"}
 def exchanged(bench: OpenBenchmark, share: float, seed: int) -> OpenBenchmark:
     """The benchmark with H+ and the nearest H- exchanged for a share of the test questions.
 
-    An expander that believes the wrong option writes the mimic as its target and rules the right
-    answer out. Shares are nested: whoever is wrong at 10 % is wrong at 20 % too.
+    If an expander takes the wrong option for the right one, its H+ describes the mimic and its H-
+    the target. Shares are nested: a question exchanged at 10 % is exchanged at 20 % too.
     """
     tested = bench.benchmark.test
     order = np.random.default_rng(seed).permutation(len(tested))
@@ -439,7 +439,7 @@ def corruption_table(
     """P@k on the test questions over the share of exchanged pairs, one row per share and lambda.
 
     Columns ``wrong, lambda, p_at_5, low, high, mimic_at_5, n``; values are means over ``draws``
-    random choices of who is wrong, intervals are over questions.
+    random choices of the exchanged questions, intervals are over questions.
     """
     tested, rows = bench.benchmark.test, []
     for share in shares:

@@ -229,7 +229,7 @@ status p_holm verdict
 # overlap: Table 2 ---------------------------------------------------------------------------------
 
 OUTCOMES = ("all", "both right", "only the first right", "only the second right", "both wrong")
-"""Rows of an overlap table; the last four part the questions."""
+"""Rows of an overlap table; the last four partition the questions."""
 
 
 def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:

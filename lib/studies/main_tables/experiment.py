@@ -49,17 +49,17 @@ CONTROLS: dict[str, dict] = {
     "chr+stranger": {"mimic": "stranger"},
     "chr+rotation": {"rotation": True},
 }
-"""By name, what differs from CHR's own search: another question's mimic takes the place of h-, or
-h- is turned towards it until it has the same cosine to h+ as the right one. Add a control: one line
-here."""
+"""Controls of CHR by name, and how their search differs: h- is replaced by a random mimic (another
+question's), or by that mimic rotated until its cosine with h+ equals that of the right mimic. Add a
+control: one line here."""
 CHOSEN = "chr_given"
 """CHR at the reader's lambda, beside the paper's lambda = 1 ("chr")."""
 NAMED = "named_option"
-"""The row of Table 1 that nobody read: the option that H+ names."""
+"""The row of Table 1 without a reader: the answer is the option that H+ names."""
 NO_RETRIEVAL = ("closed_book", "hypotheses_as_context")
 """Arms whose context is no passage at all, and CHR's H+ and H- without any search."""
 RANDOM = "random"
-"""The arm whose passages are any."""
+"""The arm of random passages."""
 DEPTH = 10
 """Passages kept per question, or k if that is more: readers see the first k, measures ten."""
 

@@ -24,7 +24,7 @@ from lib.study import COLUMNS
 
 _OVERLAPS = ("count", "fraction", "jaccard", "zero", "rbo")
 _SECONDS = "latency_s"
-"""The cost that no two runs share."""
+"""The cost that differs from run to run."""
 _COMBINED = "combined"
 _PRINTED_SETS = {
     "mmlu": "MMLU-Med",
@@ -55,7 +55,7 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _answers_without_reader(experiment: Experiment) -> list[pd.DataFrame]:
-    """Answers that nobody read: for each set the commonest letter, then the option that H+ names.
+    """Answers without a reader: for each set the commonest letter, then the option that H+ names.
 
     A reader without an LLM answers from H+ and H- where H+ names no option. A set whose hypotheses
     nobody recorded has the majority's answers only.

@@ -71,8 +71,8 @@ def collapses(shared: float, kept: float) -> bool:
     """Co-occurrence collapse: more than half of H+'s top k is H-'s too, and less than half is left.
 
     With T+, T- and T(lambda) the top k by h+, by h- and by h+ - lambda h-: shared = |T+ and T-| / k
-    > 1/2, the corpus tells both stories in the same passages, and kept = |T+ and T(lambda)| / k
-    < 1/2, contrast gave them up. No relevance judgment and no answer enter.
+    > 1/2 means that both hypotheses retrieve the same passages, and kept = |T+ and T(lambda)| / k
+    < 1/2 that contrast loses them. No relevance judgment and no answer is used.
     """
     return shared > 0.5 and kept < 0.5
 
@@ -192,7 +192,7 @@ def judged(experiment: Experiment, llm: ChatModel) -> pd.DataFrame:
 
 CASES = "mimic_cases.jsonl"
 REBUILT, OWN, HYDE, PAPER = "as in the paper", "the set's own", "HyDE", "the paper's excerpts"
-"""Pairs of hypotheses of a case: with the paper's flaws, and ddx-mini's; and what stands beside."""
+"""Sources of a case's rows: hypotheses with the paper's flaws, ddx-mini's own, HyDE, the paper."""
 
 
 def read_cases() -> list[dict]:

@@ -49,7 +49,7 @@ def independent(grades: Mapping[str, pd.Series]) -> list[str]:
 
 
 def outcomes(items: pd.DataFrame, answers: pd.DataFrame, k: int) -> pd.DataFrame:
-    """What hypotheses are good for: measure, method, qid, value, for H+ only and both lambdas.
+    """Outcomes of the hypotheses: measure, method, qid, value, for H+ only and both lambdas.
 
     A right answer (1 or 0) of every reader to exam questions only, as in the paper's Table 4; then
     P@k of questions whose relevance is known.
@@ -193,7 +193,7 @@ def freeman_halton(hits: Sequence[int], n: Sequence[int]) -> float:
 def agreement(a: pd.Series, b: pd.Series) -> dict[str, float]:
     """Two graders on what both graded: n, agree (a share), Cohen's kappa, low, high (asymptotic).
 
-    A grader who always says the same agrees as chance would: kappa 0, no interval. There is none at
+    A grader who always gives the same grade agrees at chance level: kappa 0, no interval. None at
     all without questions, or when both give one and the same grade to all of them.
     """
     from statsmodels.stats.inter_rater import cohens_kappa

@@ -230,7 +230,7 @@ def next_best(margins: pd.DataFrame) -> pd.DataFrame:
 
 
 def _margins(tables: Tables) -> Iterator[Finding]:
-    """Is each margin more than chance, if answers differ no more than independent ones?"""
+    """Is each margin significant if answers are no more discordant than independent ones?"""
     table = margins(tables)
     cases = {
         f"{row.generator}, {row.dataset}, {row.baseline}": (
@@ -338,7 +338,7 @@ def _limits_by_reading(tables: Tables, dataset: str) -> dict[str, Limits]:
 
 
 def pool(tables: Tables) -> Iterator[Finding]:
-    """Whose are the cases? One row for each way to pool them, and one for each generator alone."""
+    """Which generators have the cases? A row for each way to pool them, and for each one alone."""
     printed = _column(tables, "n")
     limits = {name: _limits_by_reading(tables, of) for name, of in TABLE1_NAMES.items()}
     sums = " + ".join(f"{printed[name]}" for name in limits) + f" = {printed['Combined']}"

@@ -451,8 +451,8 @@ def _changes_least(tables: Tables, model: str, metric: str) -> bool:
 def _divergence(tables: Tables) -> Iterator[Finding]:
     """Is KLD "consistently" higher with contradictory documents?
 
-    Of every model, it is not. IN TENSION while it holds of the models' mean, as the statement may
-    be meant; IMPOSSIBLE if not even that is higher.
+    It is not for every model. IN TENSION if the models' mean is higher, as the statement may mean
+    that; IMPOSSIBLE if not even the mean is higher.
     """
     cases = {}
     for model, score in _scores(tables, "kld").items():

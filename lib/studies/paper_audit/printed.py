@@ -201,9 +201,9 @@ def read_tables(folder: Path = REPORTED) -> Tables:
 # rows of the audit -------------------------------------------------------------------------------
 
 Pairs = Mapping[str, tuple[Range, Range]]
-"""By a name, two numbers to be compared: mostly what is printed, and what it is recomputed as."""
+"""By name, two numbers to be compared: mostly the printed one and the recomputed one."""
 Cases = Mapping[str, tuple[str, bool]]
-"""By a name, a case of a claim about many: its numbers as text, and whether the claim holds."""
+"""By name, one case of a claim about many cases: its numbers as text, and whether it holds."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What filters do to the passages that were found: whom they tell apart, what they keep and drop.
+"""What filters do to retrieved passages: which they separate, which they keep and drop.
 
 Candidates are what five arms found: the first ten passages on BioASQ's 618 questions, where the
 experts' snippets are the truth, and the first five on the exam questions, where blind judging says
@@ -33,8 +33,8 @@ CROSSED = (0.4, 1.0)
 """Lambdas of contrast with the rationale as H+."""
 
 FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosine")
-"""Filters whose outcome is measured: RAG2's recipe, the same on vectors, labels by right answers,
-shuffled labels, and nearness alone. All of them are held against the truth."""
+"""Filters whose effect on outcomes is measured: RAG2's recipe, the same on vectors, labels by right
+answers, shuffled labels, and cosine alone. All filters are compared with the known labels."""
 
 K = 5
 """Passages that a reader is given: a filter drops some of these, and nothing takes their place."""
@@ -269,8 +269,8 @@ def _bioasq_outcome(right: Sequence[bool]) -> dict[str, float]:
 
 
 def filter_pairs(lines: Lines, group: str) -> list[Pair]:
-    """What is compared on a group: every arm after a filter with itself before; ``FILTERED[0]``,
-    the recipe's filter, with the others at the same line; and the rationale with other queries."""
+    """Comparisons on a group: every arm after a filter with the same arm before; ``FILTERED[0]``,
+    RAG2's recipe, with the others at the same threshold; the rationale with other queries."""
     recipe = FILTERED[0]
     _, metrics = _GROUPS[group]
     pairs = []
@@ -295,7 +295,7 @@ def filter_pairs(lines: Lines, group: str) -> list[Pair]:
 
 
 def _top_1_pairs(lines: Lines) -> list[Pair]:
-    """RAG2's Table 3: one passage, found by the question; each filter against none."""
+    """RAG2's Table 3: one passage, found by the question; each filter compared with no filter."""
     return [
         Pair("a filter of one passage", metric, f"question | {name}, {keeps}", "question")
         for name, keeps in lines
@@ -305,7 +305,7 @@ def _top_1_pairs(lines: Lines) -> list[Pair]:
 
 def _filters_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
     table = means_table(values, f"{setup}, recorded texts, k = {K}")
-    # Whoever wrote a hypothesis saw the options, and on exams every filter reads them.
+    # Hypotheses were written with the options shown, and on exams every filter reads them.
     is_filtered = table["method"].str.contains(" | ", regex=False)
     sees_options = is_filtered & (table["dataset"] != "bioasq")
     return table.assign(options_visible=sees_options | ~table["method"].str.startswith("question"))

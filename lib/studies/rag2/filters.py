@@ -44,7 +44,7 @@ Pairs = Sequence[tuple[str, str]]
 """(question as it is shown, passage text)."""
 
 BASELINES = ("cosine", "bm25")
-"""Filters that nobody trained: how near, and how many words in common."""
+"""Untrained filters: the cosine of question and passage, and their word overlap."""
 
 HEADS = (
     "head-ppl-25",
@@ -66,7 +66,7 @@ FILTERS = (*BASELINES, *HEADS, *CROSSES)
 
 SHUFFLED = "reranker-shuffled"
 RERANKERS = ("reranker", SHUFFLED)
-"""The re-ranker, and the same trained on labels in disorder."""
+"""The re-ranker, and the same trained on shuffled labels."""
 
 FEATURES = ("cosine", "bm25", "words in common")
 """What a re-ranker weighs."""
@@ -76,8 +76,8 @@ PASSAGE_TOKENS = 128
 open corpus. A question is read whole."""
 
 KEEPS = ("likelier than not", "as 25 % of training", "as 5 % of training")
-"""Where a filter draws the line: at probability .5, as RAG2 does, or at the score that keeps a
-quarter, or a twentieth, of the pairs that it was trained on."""
+"""The thresholds of a filter: probability .5, as in RAG2, or the score that keeps a quarter, or a
+twentieth, of the pairs that it was trained on."""
 
 _FOLDER = DATA / "rag2-filters"
 

@@ -1,8 +1,8 @@
-"""Are the labels an instrument, and what do filters make of pairs that were held out of training?
+"""Do the labels measure helpfulness, and how do filters score pairs held out of training?
 
-A label of perplexity differs between questions more than within one: some rationales gain from any
-passage. So beside the AUROC over all couples of pairs stands that over couples of one question,
-which is what a filter is for.
+Perplexity labels differ more between questions than within one: some rationales become likelier
+with any passage. So the AUROC over all couples of pairs is reported with the AUROC over couples of
+the same question. The second is what matters: a filter chooses among one question's passages.
 """
 
 from __future__ import annotations
@@ -233,11 +233,11 @@ def kept_shares(scored: pd.DataFrame, lines: Mapping[tuple[str, str], float]) ->
 
 
 def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> pd.DataFrame:
-    """What heads on labels in disorder come to, one for each of ``draws`` seeds.
+    """Results of heads trained on shuffled labels, one for each of ``draws`` seeds.
 
-    One such head says little: most features go with the cosine, so it ranks by nearness or against
-    it, by chance. ``pairs`` are ``heldout_pairs``; each head has the penalty of ``head-ppl-25`` and
-    its labels in another order. Columns: draw, truth, dataset, auroc, within.
+    A single one says little: most features correlate with the cosine, so by chance it ranks with
+    the cosine or against it. ``pairs`` are ``heldout_pairs``; each head has the penalty of
+    ``head-ppl-25`` and its own shuffle. Columns: draw, truth, dataset, auroc, within.
     """
     C = card_of("head-ppl-25")["C"]
     training = labelled(RECIPES["head-ppl-25"], material.labels)

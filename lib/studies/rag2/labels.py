@@ -7,7 +7,7 @@ the labels with the bundled model; ``tools.train_filters`` trains each filter by
 
 Where the paper is silent or contradicts itself: the perplexity is of the rationale alone (the
 equation writes the question's); a rationale is scored up to 96 tokens; both differences are kept,
-because that of perplexities is ruled by rationales that are unlikely under any prompt; and
+because that of perplexities is dominated by rationales that are unlikely under any prompt; and
 thresholds are of one set and one kind of rationale, as the paper trains a filter for each set.
 """
 
@@ -136,8 +136,8 @@ class Recipe:
     ``label``: the greatest ``share`` of "delta_ppl" (the paper's) or "delta_log_ppl"; "right": the
     model answers right with the passage; "turned": and wrong without it (RAG2, section 3.2, on
     earlier work). ``rationale`` is whose text the difference is of; ``questions`` are "all", or
-    those that have a rationale of the model's "own". With ``shuffled`` the labels are put in
-    disorder over the training pairs, by seed 0.
+    those that have a rationale of the model's "own". With ``shuffled`` the labels are permuted over
+    the training pairs, by seed 0.
     """
 
     label: Literal["delta_ppl", "delta_log_ppl", "right", "turned"]

@@ -7,12 +7,12 @@ re-ranked retrieval, and of the same filtered. All search with the question. The
 the reference is in the corpus, so there are two settings: it may be found, or it may not.
 ``tools.record_small`` records the answers.
 
-How like two texts are, two scores say. ROUGE-L counts the longest common subsequence of words. The
-BERTScore takes for each token of one text its nearest token of the other by cosine, as the paper
-prints the formula: no weights for rare tokens, no rescaling. Its token vectors are the last hidden
-states of MiniLM, which is also the retriever here; the paper does not name its model. Cosines of
-such states are high for any two texts of medicine, so no value means anything without that of a
-text on another question beside it.
+Two scores measure how similar two texts are. ROUGE-L counts the longest common subsequence of
+words. The BERTScore takes for each token of one text its nearest token of the other by cosine, as
+the paper prints the formula: no weights for rare tokens, no rescaling. Its token vectors are the
+last hidden states of MiniLM, which is also the retriever here; the paper does not name its model.
+Such cosines are high for any two medical texts, so each value must be read beside the score of a
+text on another question.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FILTERED = "balanced, re-ranked, filtered"
 
 FIRST = "the first passage as the answer"
 CHANCE = "an answer to another question"
-"""Two lines to hold the arms against: no model at all, and chance."""
+"""Two baselines for the arms: no model at all, and chance."""
 
 SETTINGS = ("without its own document", "with it")
 

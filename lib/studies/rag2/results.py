@@ -64,7 +64,7 @@ def _data(profile: Profile, files: Iterable[Path]) -> list[str]:
 
 
 def _of_strategies(collection: Collection) -> dict[str, list[str]]:
-    """The strategies read no filter, no label and no judgment, and the bundled set beside."""
+    """The files behind the strategies: no filters, labels or judgments, but the bundled set too."""
     bundled = [DATA / "ddx-mini" / f"{name}.jsonl" for name in ddx_mini.FILES]
     cards = [card_file(name) for name in RERANKERS]
     files = [*RECORDINGS.glob("real-*.jsonl.gz"), *cards, *bundled]

@@ -1,8 +1,8 @@
 """How RAG2 retrieves: with what query, from which sources, re-ranked or not.
 
-The paper's Table 4 and its Figures 4 and A3, by what is found in place of what a model
-answers. BioASQ's experts gave snippets of BioASQ alone, so whatever another source brings counts as
-wrong there, and balanced retrieval can only lose; ddx-mini judged all four of its sources.
+The paper's Table 4 and its Figures 4 and A3, measured by what is retrieved, not by a model's
+answers. On BioASQ only BioASQ snippets are gold: a passage of any other source counts as wrong, so
+balanced retrieval can only lose there. In ddx-mini all four sources were judged.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def strategy_values(asked: QuestionSet, arms: Mapping[str, RAG2]) -> pd.DataFram
         found = run.groupby("qid")["pid"].agg(list).to_dict()
         lists = [found.get(q.qid, []) for q in questions]
         gold = {q.qid: asked.targets[q.qid] for q in questions}
-        # An empty place is a place all the same.
+        # Precision divides by k even where fewer than k passages were found.
         columns = {
             f"precision_at_{k}": [
                 len(given & set(pids[:k])) / k
@@ -222,7 +222,7 @@ def strategy_pairs() -> list[Pair]:
         for query in ("question", "rationale"):
             stacked, balanced = f"{query}, stacked", f"{query}, balanced"
             again, even = f"{stacked}, re-ranked", f"{balanced}, re-ranked"
-            # Merged by turns, the first of a balanced list is always the first source's best.
+            # Balanced lists take from each source in turn: rank 1 is the first source's best.
             if metric != "precision_at_1":
                 pairs.append(Pair("balanced finds more than stacked", metric, balanced, stacked))
             tuned = "the tuned re-ranker finds more than those tuned on shuffled labels"

@@ -267,8 +267,8 @@ EXAM_METRICS = (
     "abstains",
     "judged_share",
 )
-"""Of a question's top five. ``..._any`` counts what a single pass said, too: the bound on the other
-side. ``reads_right`` and ``abstains`` are the judged reader's (see ``read_option``), and
+"""Of a question's top five. ``..._any`` also counts labels that only one judging pass gave, as the
+upper bound. ``reads_right`` and ``abstains`` are the judged reader's (see ``read_option``), and
 ``reads_right_or_guess`` gives it chance where it abstains."""
 BIOASQ_METRICS = ("p_at_5", "ndcg_at_10")
 
@@ -318,8 +318,8 @@ def _measured(group: Group, found: Found) -> pd.DataFrame:
 def exam_outcome(question: Question, pids: Sequence[str], judged: Judged) -> dict[str, float]:
     """``EXAM_METRICS`` of one ranked list: shares of five places, and whether there is any.
 
-    A place that is empty or unjudged says nothing and counts as a place all the same;
-    ``judged_share`` tells how many of those that were filled were judged.
+    An empty or unjudged rank supports nothing but still counts among the five; ``judged_share`` is
+    the share of the filled ranks that were judged.
     """
     found = [judged.get((question.qid, pid)) for pid in pids[:TOP]]
     seen = [evidence for evidence in found if evidence is not None]

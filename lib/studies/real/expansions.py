@@ -176,7 +176,7 @@ def _own_texts(expansion: Expansion) -> list[str]:
 # probes: is H+ right, and is the question known by heart? -----------------------------------------
 
 _RUN = 8
-"""Words in a row, the same and in order, that nobody continues a question with by chance."""
+"""This many of the question's words, the same and in order, are taken as known by heart."""
 
 _SHORTEST = 2 * _RUN
 """Words that a question must have at least, so that half of it can tell anything."""

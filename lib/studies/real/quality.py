@@ -62,7 +62,7 @@ def agreement(
     Columns: check, label, value, low, high, n. *supports* and *contradicts* are yes or no for each
     item and option, *supports right* and *supports wrong* the same for the right option and the
     others. *Confirmed* is the share of the first pass's labels that the other gave too. Items that
-    were silent at first stand for the ten they were drawn from. The interval resamples questions.
+    were silent at first have weight 10: one in ten was judged again. Intervals resample questions.
     """
     first, again = _pass(rows, "first"), _pass(rows, other)
     pairs = []

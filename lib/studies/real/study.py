@@ -1,8 +1,8 @@
 """The studies of the real sample: dev, which chooses lambda; the judge; the test half.
 
-Lambda comes from ``LAMBDAS``: on exams by the mean share of the top five that supports the right
-option, on BioASQ by P@5, of equals the smaller. How firm the choice is says the bootstrap: in what
-share of resampled dev sets each lambda would have been chosen.
+Dev chooses lambda from ``LAMBDAS``: on exams by the mean share of the top five that supports the
+right option, on BioASQ by P@5; with equal means it takes the smaller lambda. A bootstrap shows how
+stable the choice is: the share of resampled dev sets in which each lambda would have been chosen.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def dev_values(sample: Sample) -> pd.DataFrame:
 
 
 def dev_tables(sample: Sample, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Which lambda dev chooses, how firmly, and the least difference each test could show; and the
-    mean of every arm: on dev nothing is tested."""
+    """The lambda that dev chooses, how stable the choice is, the smallest difference each test can
+    detect, and the mean of every arm. Nothing is tested on dev."""
     table = lambda_table(values)
     asked = load_real("test")
     n = {group: sum(q.dataset in sets for q in asked) for group, sets in GROUPS.items()}
@@ -113,7 +113,7 @@ def dev_tables(sample: Sample, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def lambda_table(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
-    """Dev's mean at each lambda, and in how many resamples it would have been chosen.
+    """The dev mean at each lambda, and the share of resamples in which it would be chosen.
 
     ``values`` are dev's outcomes. Columns: group, metric, lambda, value, chosen_in (share of
     resampled dev sets), chosen, n.
@@ -149,11 +149,11 @@ def real_pairs(chosen: Mapping[str, float]) -> list[Pair]:
 def least_differences(
     values: pd.DataFrame, chosen: Mapping[str, float], n: Mapping[str, int]
 ) -> pd.DataFrame:
-    """For each primary test the smallest difference it could show, from dev's spread.
+    """The smallest difference that each primary test can detect, from the spread on dev.
 
-    ``n`` are the test questions by group. 2.8 standard errors are seen in four of five cases at
-    5 %, before Holm; ``least_holm`` takes the strictest level of Holm's procedure, 5 % over the
-    number of tests. Arms that dev does not have are left out.
+    ``n`` are the test questions by group. A difference of 2.8 standard errors is detected with 80 %
+    power at 5 %, before Holm; ``least_holm`` takes the strictest level of Holm's procedure, 5 %
+    over the number of tests. Arms that dev does not have are left out.
     """
     from scipy.stats import norm
 
@@ -215,11 +215,11 @@ def arm_table(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def purity_table(values: pd.DataFrame) -> pd.DataFrame:
-    """Of the passages in the top fives of exam questions that speak for an option: how many speak
-    for the right one? A row an arm: arm, right, wrong (passages), value, low, high, n (questions).
+    """Of the passages in exam top fives that support an option, the share that support the right
+    one. A row an arm: arm, right, wrong (passages), value, low, high, n (questions).
 
-    ``misled`` falls with every passage that is lost; this does not. The interval resamples
-    questions. What is drawn several times counts as the mean of its draws.
+    ``misled`` falls with every such passage that is lost; this share need not. The interval
+    resamples questions. An arm with several draws counts as the mean of its draws.
     """
     exams = values[values["dataset"].isin(EXAMS)]
     metrics = ["supports_right_at_5", "supports_wrong_at_5"]
@@ -327,7 +327,7 @@ def _excludes(values: pd.DataFrame, table: pd.DataFrame) -> list[str]:
 # subgroups ----------------------------------------------------------------------------------------
 
 COMPARED = (("chr@0.4", "hplus"), ("chr@1", "hplus"))
-"""The differences that are taken apart: arm, against."""
+"""The differences that are broken down by subgroup: arm, against."""
 
 SUBGROUP_METRICS = ("hit_right", "misled", "supports_right_at_5")
 
@@ -335,10 +335,10 @@ _KNOWN = {True: "known", False: "not known", None: "too short to tell"}
 
 
 def about_questions(sample: Sample) -> pd.DataFrame:
-    """What is known of each exam question before retrieval, index qid, a column for each kind of
-    part: set, likeness, h_plus, asks_for, by_heart.
+    """The subgroups of each exam question, all known before retrieval: index qid, a column for each
+    way to divide the questions: set, likeness, h_plus, asks_for, by_heart.
 
-    Likeness is c = cos(h+, h-) in thirds, with how far contrast turns at its edge.
+    Likeness is c = cos(h+, h-) in thirds; each boundary is labelled with the query's rotation.
     """
     hypotheses, llm = sample.written["hypotheses"], recorded()
     options, by_heart = options_read(hypotheses, llm), known_by_heart(hypotheses, llm)
@@ -365,7 +365,7 @@ def about_questions(sample: Sample) -> pd.DataFrame:
 
 
 def subgroup_table(values: pd.DataFrame, about: pd.DataFrame) -> pd.DataFrame:
-    """``COMPARED`` on every part of the questions: metric, arm, against, part, level, value,
+    """``COMPARED`` on every subgroup of the questions: metric, arm, against, part, level, value,
     value_against, difference, low, high, n. All of it is exploratory."""
     pairs = [Pair("", metric, *pair) for metric in SUBGROUP_METRICS for pair in COMPARED]
     made = []
@@ -416,8 +416,8 @@ def case_counts(values: pd.DataFrame) -> pd.DataFrame:
 def case_table(sample: Sample, values: pd.DataFrame) -> pd.DataFrame:
     """What ``SHOWN`` found for the case of each kind and set, by rank, with its labels.
 
-    The case is the first question of the set in the order of the hashes of the ids, which nobody
-    chose. Columns: kind, dataset, qid, arm, rank, pid, on_topic, says: "right", "wrong", "both" or
+    The case is the set's first question in the order of the hashed ids, so it is not hand-picked.
+    Columns: kind, dataset, qid, arm, rank, pid, on_topic, says: "right", "wrong", "both" or
     "". A kind that has no question has no case.
     """
     fits, cases = fitting(values), []
@@ -488,7 +488,7 @@ def encoder_table(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure_encoder(profile: Profile, encoder: str) -> dict[str, pd.DataFrame]:
-    """Is the finding the encoder's? The same arms on BioASQ's own snippets, encoder by encoder.
+    """Does the finding depend on the encoder? The same arms on BioASQ's own snippets, per encoder.
 
     On BioASQ the experts' passages are the labels, so nothing has to be judged. Kept as
     ``real_<encoder>`` and ``values_real_<encoder>``; ``make figures PROFILE=open ENCODER=mpnet``.

@@ -181,7 +181,7 @@ def measured(task: Task, routes: Mapping[str, str], retriever: Retriever) -> pd.
     """nDCG@10 and Recall@100 of the base retriever and of BM25: dataset, arm, qid, metric, value.
 
     The dataset is the set's name, and that with a route for the queries of one. BM25 also found
-    the candidates of the matched queries, so it is at home there.
+    the candidates of the matched queries, so it has an advantage there.
     """
     by_words = long_values("BM25", measure_task(bm25_run(task), task.qrels))
     values = pd.concat([task_values(task, retriever, [query_arm(BASE, task)]), by_words])

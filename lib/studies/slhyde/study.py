@@ -9,8 +9,8 @@ Four tests on SciFact are primary (``data/primary_tests.toml``), one of them voi
 control collapsed; all others are exploratory and get an interval without p and verdict, those on
 BioASQ because the set had been looked at before. Three seeds stand behind "slhyde" and "shuffled":
 a query's outcome is its mean over them, and the spread of the three means stands beside the
-interval, which is over queries alone. Who was trained with one seed is compared with the same
-seed, not with the mean of three.
+interval, which is over queries alone. A retriever that was trained with one seed is compared with
+the same seed of the other, not with the mean of three.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ BM25 = "bm25"
 """The arm that searches by words, without any training."""
 
 COLLAPSED = 0.1
-"""A control that finds less than this share of what the untrained retriever finds is broken, and a
-test against it void: whatever is not broken beats it."""
+"""A control below this share of the untrained retriever's score has collapsed. A test against it is
+void, because any retriever that has not collapsed beats it."""
 
 MARGIN = 0.02
-"""Of nDCG@10: the low-rate pair was to differ by less to be called no larger difference. Written
-down before that pair was measured."""
+"""Of nDCG@10: the low-rate pair counts as no larger difference where it differs by less. Declared
+before that pair was measured."""
 
 _WITH_PASSAGES = ", with passages"
 
@@ -316,10 +316,10 @@ def _voided(table: pd.DataFrame, part: pd.DataFrame) -> pd.DataFrame:
 
 
 def exploratory_pairs() -> list[Pair]:
-    """What is compared with what, a row of ``pairs.csv`` each: what a retriever learnt from; HyDE
-    and SL-HyDE as a whole, without a part and used otherwise; and what a capable writer brings.
+    """The comparisons, a row of ``pairs.csv`` each: training data of retrievers; HyDE and SL-HyDE
+    as a whole, with a part left out and used otherwise; and the gain from a capable writer.
 
-    Labels were learnt from with one seed, so they are held against the same seed.
+    The retriever trained on labels has one seed, so it is compared with the same seed.
     """
     rows = pd.read_csv(Path(__file__).with_name("pairs.csv"))
     return [Pair(row.claim, row.metric, row.arm, row.against) for row in rows.itertuples()]

@@ -13,9 +13,9 @@ benchmarks of this project are made of MedQuAD: no passage on a disease of ddx-r
 read, searched or learnt from.
 
 **The retrievers** are MiniLM with LoRA adapters that learnt from queries that SmolLM2 wrote.
-Beside the method stand the same on pairs in disorder, on MedQuAD's own questions (what labels would
-bring), with random negatives, and on less. At the method's rate pairs in disorder ruin the
-retriever, so a pair of trainings has a lower one.
+They are compared with the same training on shuffled pairs, on MedQuAD's own questions (what labels
+would bring), with random negatives, and on fewer pairs. At the method's learning rate shuffled
+pairs ruin the retriever, so one couple of trainings has a lower rate.
 
 Not as in the paper: a LoRA adapter of a small English encoder, not all weights of BGE-large; one
 mined negative a query, not seven; 16 queries a step, not 20; 160 tokens a text, not 512; and so a
@@ -321,8 +321,8 @@ TRAININGS = (
     "slhyde-quarter",
     "slhyde-mean",
 )
-"""Every retriever's adapter. The mean is trained on the passages that the tuned generator wrote
-for: half of them, so ``slhyde-half`` is what it is to be held against."""
+"""Every retriever's adapter. The one for the mean is trained on half of the passages, because the
+tuned generator wrote for these alone, so compare it with ``slhyde-half``."""
 
 ADAPTER = ADAPTERS / "slhyde-generator"
 
@@ -350,8 +350,8 @@ def chosen_ranks(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """At which rank a document is found by its query and by each passage written for it.
 
     ``rows`` are those of ``data/selflearn/passages.jsonl.gz``. Columns: searched_with, mrr, first
-    (the share at rank 1), not_found (beyond 1,000), n. The last row is the passage that was chosen,
-    which is the best of three by its making, so it is no fair comparison with one.
+    (the share at rank 1), not_found (beyond 1,000), n. The last row is the chosen passage. It was
+    selected as the best of three, so it cannot be compared fairly with a single passage.
     """
     ranks = pd.DataFrame({"the query alone": [row["query_rank"] for row in rows]})
     for i in range(PASSAGES):
