@@ -209,21 +209,20 @@ def search_and_measure(
     return outcomes
 
 
-def run(study: Study, profile: Profile, collection: Any = None) -> dict[str, pd.DataFrame]:
+def run(study: Study, profile: Profile) -> dict[str, pd.DataFrame]:
     """All results of a study by name, kept for the profile; what is stored and holds is reused.
 
-    ``collection``, where it is open already, is not loaded again. A profile that does not ask the
-    whole real sample reads those committed for ``MADE_BY``.
+    A profile that does not ask the whole real sample reads those committed for ``MADE_BY``.
     """
     if not makes_real(profile):
         if "real" in profile.questions:
             print(not_run(profile, study.name))
         return {name: read_result(name, MADE_BY, committed=True)[0] for name in study.names}
-    return make(study, profile, study.load(profile) if collection is None else collection)
+    return make(study, profile, study.load(profile))
 
 
 def make(study: Study, profile: Profile, collection: Any) -> dict[str, pd.DataFrame]:
-    """As ``run``, under any profile."""
+    """As ``run``, under any profile, on a collection that is open."""
     origin = {"code": [study.code], "data": collection.data, "limit": profile.limit}
     if hasattr(collection, "retriever"):
         origin["encoder"] = collection.retriever.encoder.fingerprint
