@@ -181,7 +181,7 @@ def paired(
         "high": high,
         "p": p,
         "n": len(difference),
-        "least": float(2.8 * error),
+        "mde": float(2.8 * error),
     }
 
 
@@ -339,7 +339,7 @@ class Pair:
     claim: str
     metric: str
     arm: str
-    against: str
+    baseline: str
     sign: float = 1.0
     primary: bool = False
 
@@ -363,12 +363,12 @@ def claims(values: pd.DataFrame, pairs: Iterable[Pair]) -> pd.DataFrame:
     outcomes = values.set_index(["arm", "metric"]).sort_index()
     rows = []
     for pair in pairs:
-        one, other = (_outcome(outcomes, arm, pair.metric) for arm in (pair.arm, pair.against))
+        one, other = (_outcome(outcomes, arm, pair.metric) for arm in (pair.arm, pair.baseline))
         one, other = one.align(other, join="inner")
         if one.empty:
-            raise LookupError(f"{pair.arm} and {pair.against} share no question")
+            raise LookupError(f"{pair.arm} and {pair.baseline} share no question")
         row = {"claim": pair.claim, "metric": pair.metric, "arm": pair.arm}
-        row |= {"against": pair.against, "value": one.mean(), "value_against": other.mean()}
+        row |= {"baseline": pair.baseline, "value": one.mean(), "value_baseline": other.mean()}
         row |= paired(one.to_numpy(), other.to_numpy(), tested=pair.primary)
         status = "primary" if pair.primary else "exploratory"
         rows.append(row | {"status": status, "sign": pair.sign})

@@ -111,9 +111,20 @@ def means_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
 # what was declared --------------------------------------------------------------------------------
 
 
+RENAMED = {"hit_right": "supports_correct", "misled": "supports_wrong"}
+"""Measures that were declared under another name than they have today."""
+
+
 def primary_tests() -> dict:
-    """What ``data/primary_tests.toml`` declares, by test set."""
-    return tomllib.loads((DATA / "primary_tests.toml").read_text(encoding="utf-8"))
+    """What ``data/primary_tests.toml`` declares, by test set.
+
+    The file stays as it was declared; measures and columns have today's names here.
+    """
+    declared = tomllib.loads((DATA / "primary_tests.toml").read_text(encoding="utf-8"))
+    for test in (test for block in declared.values() for test in block.get("test", [])):
+        test["metric"] = RENAMED.get(test["metric"], test["metric"])
+        test["baseline"] = test.pop("against")
+    return declared
 
 
 def errata(test_set: str) -> list[str]:
@@ -135,10 +146,10 @@ def declared_pairs(test_set: str, chosen: Mapping[str, str]) -> list[Pair]:
     """
     pairs: dict[tuple, Pair] = {}
     for test in primary_tests().get(test_set, {}).get("test", []):
-        names = re.findall(r"\{([^}]+)\}", test["arm"] + test["against"])
+        names = re.findall(r"\{([^}]+)\}", test["arm"] + test["baseline"])
         if any(name.endswith(":lambda") and chosen[name] == "0" for name in names):
             continue
-        arm, baseline = (_filled(test[side], chosen) for side in ("arm", "against"))
+        arm, baseline = (_filled(test[side], chosen) for side in ("arm", "baseline"))
         if arm != baseline:
             sign = test.get("sign", 1)
             pair = Pair(test["statement"], test["metric"], arm, baseline, sign, primary=True)

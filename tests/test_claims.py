@@ -129,13 +129,13 @@ def test_a_claim_is_the_paired_test_of_its_two_arms():
     table = claims(values_of().sample(frac=1, random_state=1), PAIRS)
     assert list(table["claim"]) == [pair.claim for pair in PAIRS]
     for pair, row in zip(PAIRS, table.itertuples(), strict=True):
-        one, other = (SERIES[arm, pair.metric] for arm in (pair.arm, pair.against))
+        one, other = (SERIES[arm, pair.metric] for arm in (pair.arm, pair.baseline))
         want = paired(one, other, tested=pair.primary)
         assert row.value == pytest.approx(np.mean(one))
-        assert row.value_against == pytest.approx(np.mean(other))
+        assert row.value_baseline == pytest.approx(np.mean(other))
         for name, value in want.items():
             assert getattr(row, name) == pytest.approx(value, nan_ok=True), name
-        assert (row.metric, row.arm, row.against) == (pair.metric, pair.arm, pair.against)
+        assert (row.metric, row.arm, row.baseline) == (pair.metric, pair.arm, pair.baseline)
 
 
 def test_holm_is_over_primary_pairs_and_only_they_get_a_verdict():
@@ -158,7 +158,7 @@ def test_holm_is_over_primary_pairs_and_only_they_get_a_verdict():
 
 
 @pytest.mark.parametrize(
-    ("arm", "against", "sign", "verdict"),
+    ("arm", "baseline", "sign", "verdict"),
     [
         ("more", "less", 1.0, "SUPPORTED"),
         ("more", "less", -1.0, "AGAINST"),
@@ -167,16 +167,16 @@ def test_holm_is_over_primary_pairs_and_only_they_get_a_verdict():
         ("more", "same", 1.0, "INCONCLUSIVE"),
     ],
 )
-def test_a_verdict_says_whether_it_went_where_it_was_to_go(arm, against, sign, verdict):
+def test_a_verdict_says_whether_it_went_where_it_was_to_go(arm, baseline, sign, verdict):
     more = np.ones(20)
     less, same = more.copy(), more.copy()
     less[:15] = 0
     same[0] = 0
     series = {("more", "m"): more, ("less", "m"): less, ("same", "m"): same}
-    (row,) = claims(values_of(series), [Pair("c", "m", arm, against, sign, True)]).itertuples()
+    (row,) = claims(values_of(series), [Pair("c", "m", arm, baseline, sign, True)]).itertuples()
     assert row.verdict == verdict
     few = {key: column[:5] for key, column in series.items()}
-    (row,) = claims(values_of(few), [Pair("c", "m", arm, against, sign, True)]).itertuples()
+    (row,) = claims(values_of(few), [Pair("c", "m", arm, baseline, sign, True)]).itertuples()
     assert row.verdict == "TOO FEW" and row.n == 5
 
 

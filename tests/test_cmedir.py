@@ -112,7 +112,7 @@ def test_results_are_made_once_and_need_no_model_after_that(model, monkeypatch):
     claims = tables["slhyde_cmedir_claims"]
     assert not {"p", "p_holm", "verdict", "status"} & set(claims) and len(claims) == 6
     for row in claims.itertuples():
-        one, other = (means.loc[(arm, row.metric), "value"] for arm in (row.arm, row.against))
+        one, other = (means.loc[(arm, row.metric), "value"] for arm in (row.arm, row.baseline))
         assert row.difference == pytest.approx(one - other, abs=2e-3)
     monkeypatch.setattr(cmedir, "open_e5", lambda: pytest.fail("opened again"))
     again = make(cmedir.STUDY, profile, cmedir.Chinese(profile))

@@ -252,11 +252,11 @@ def test_mimics_compares_mean_cnt_of_the_top_k(own_folders):
         return float(np.mean(means))
 
     assert table.loc[0, "value"] == pytest.approx(mean_of_pairs(SearchSpec(lam=0.4)))
-    assert table.loc[0, "value_against"] == pytest.approx(mean_of_pairs(SearchSpec()))
-    turned = table[table["against"] == "chr+rotation@0.4"].iloc[0]
+    assert table.loc[0, "value_baseline"] == pytest.approx(mean_of_pairs(SearchSpec()))
+    turned = table[table["baseline"] == "chr+rotation@0.4"].iloc[0]
     spec = SearchSpec(lam=0.4, rotation=True)
     each = [mean_of_pairs(spec, draw) for draw in range(checks.DRAWS)]
-    assert turned["value_against"] == pytest.approx(np.mean(each))
+    assert turned["value_baseline"] == pytest.approx(np.mean(each))
     assert (table["n"] == 96).all() and table["passed"].tolist() == pytest.approx([1 / 3] * 8)
 
 

@@ -138,9 +138,9 @@ def test_a_clear_effect_is_found_and_none_is_not():
     base = rng.random(60)
     clear = paired(base + 0.3 + 0.05 * rng.normal(size=60), base)
     assert clear["p"] < 0.001 and 0.25 < clear["low"] < clear["difference"] < clear["high"] < 0.35
-    assert clear["n"] == 60 and clear["least"] < 0.05
+    assert clear["n"] == 60 and clear["mde"] < 0.05
     none = paired(base, base)
-    assert none == {"difference": 0, "low": 0, "high": 0, "p": 1.0, "n": 60, "least": 0.0}
+    assert none == {"difference": 0, "low": 0, "high": 0, "p": 1.0, "n": 60, "mde": 0.0}
 
 
 @given(st.lists(st.sampled_from([-0.4, -0.2, 0.0, 0.2, 0.6]), min_size=1, max_size=9))
@@ -163,14 +163,14 @@ def test_swapping_the_methods_swaps_the_signs_and_nothing_else():
         assert here["difference"] == -there["difference"]
         assert (here["low"], here["high"]) == pytest.approx((-there["high"], -there["low"]))
         assert here["p"] == pytest.approx(there["p"], abs=0.02)
-        assert here["least"] == there["least"]
+        assert here["mde"] == there["mde"]
 
 
 def test_the_least_difference_would_have_been_seen_four_times_of_five():
     rng, seen = np.random.default_rng(6), 0
     for seed in range(60):
         noise = rng.normal(size=40)
-        least = paired(noise, np.zeros(40), resamples=99)["least"]
+        least = paired(noise, np.zeros(40), resamples=99)["mde"]
         seen += (
             paired(rng.normal(size=40) + least, np.zeros(40), resamples=399, seed=seed)["p"] < 0.05
         )

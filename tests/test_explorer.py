@@ -147,7 +147,7 @@ def test_the_rows_give_the_outcomes_that_were_measured_on_real_questions(explore
         (0.4, "several mimics", "max@0.4"),
     ):
         wide = values[values["arm"] == arm].pivot(index="qid", columns="metric", values="value")
-        for name, metric in (("medqa", "supports_right_at_5"), ("bioasq", "p_at_5")):
+        for name, metric in (("medqa", "share_correct_at_5"), ("bioasq", "p_at_5")):
             for question in explored.of(name):
                 if (form, "own") not in explored.choices_of(question):
                     continue

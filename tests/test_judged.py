@@ -196,9 +196,9 @@ def test_the_filter_is_scored_by_what_the_rest_supports():
     table = judging.filter_table(values).set_index(["arm", "metric"])
     own = table[table["rule"] == "both passes"].loc["hplus"]
     assert own["touched"].tolist() == [1] * 4 and own["removed"].tolist() == [1] * 4
-    assert own.loc["misled", ["before", "value"]].tolist() == [1, 0]
-    assert own.loc["hit_right", ["before", "value"]].tolist() == [1, 1]
-    assert own.loc["supports_wrong_at_5", "before"] == pytest.approx(0.2)
+    assert own.loc["supports_wrong", ["before", "value"]].tolist() == [1, 0]
+    assert own.loc["supports_correct", ["before", "value"]].tolist() == [1, 1]
+    assert own.loc["share_wrong_at_5", "before"] == pytest.approx(0.2)
 
 
 @pytest.fixture(scope="module")

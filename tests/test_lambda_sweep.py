@@ -379,9 +379,9 @@ def test_choices_and_claims_follow_from_the_outcomes(bench, results, stored):
     tested = stored[stored["qid"].isin(b.test)]
     wide = tested.pivot(index="qid", columns=["arm", "metric"], values="value")
     shown = results["claims"]
-    assert len(shown) > 20 and not shown.duplicated(["arm", "against", "metric"]).any()
+    assert len(shown) > 20 and not shown.duplicated(["arm", "baseline", "metric"]).any()
     for row in shown.to_dict("records"):
-        one, other = wide[row["arm"], row["metric"]], wide[row["against"], row["metric"]]
+        one, other = wide[row["arm"], row["metric"]], wide[row["baseline"], row["metric"]]
         assert row["difference"] == pytest.approx((one - other).mean(), abs=5.1e-4)
         assert row["n"] == N - DEV
     # Nothing was declared for this set: an interval, and no verdict on anything.
@@ -407,13 +407,13 @@ def test_every_declared_arm_is_measured_whatever_dev_chooses(bench):
         arms = arms_on_test(bench, lambdas, dev)
         for name in primary_tests().keys() & benchmark_makers().keys():
             for pair in declared_pairs(name, chosen_arms(dev)):
-                assert pair.primary and {pair.arm, pair.against} <= set(arms), pair
+                assert pair.primary and {pair.arm, pair.baseline} <= set(arms), pair
 
 
 def test_a_declared_test_is_void_at_lambda_0_and_counts_once_at_the_papers(bench):
     def pairs_at(lam: float) -> list[tuple[str, str]]:
         pairs = declared_pairs("ddx-fresh", chosen_arms(dev_at(bench, lam)))
-        return [(pair.arm, pair.against) for pair in pairs]
+        return [(pair.arm, pair.baseline) for pair in pairs]
 
     paper = [("chr@1", "hplus"), ("chr@1", "chr+rotation@1")]
     forms = [("chr+question1@{}", "hplus+question1"), ("max@{}", "hplus")]
@@ -428,8 +428,8 @@ def test_a_declared_test_is_void_at_lambda_0_and_counts_once_at_the_papers(bench
 def test_only_what_was_declared_gets_a_verdict(bench, own_folders, monkeypatch):
     """The same outcomes, once with primary tests, with Holm over those alone."""
     test = {"statement": "helps", "metric": "p_at_5", "arm": "chr@{one mimic:lambda}"}
-    other = {"statement": "not", "metric": "p_at_5", "arm": "hplus", "against": "chr@1"}
-    declared = {"made-up": {"test": [test | {"against": "hplus"}, other]}}
+    other = {"statement": "not", "metric": "p_at_5", "arm": "hplus", "baseline": "chr@1"}
+    declared = {"made-up": {"test": [test | {"baseline": "hplus"}, other]}}
     monkeypatch.setattr(lib.study, "primary_tests", lambda: declared)
     shown = made_results(bench)["claims"]
     primary = shown[shown["status"] == "primary"].set_index("claim")

@@ -133,7 +133,7 @@ def test_claims_are_differences_of_means_without_a_verdict(lesson):
     everything = with_mixed(values)
     means = everything[everything["metric"] == "p_at_5"].groupby("arm")["value"].mean()
     for row in table[(table["metric"] == "p_at_5") & (table["kind"] == "all")].itertuples():
-        assert row.difference == pytest.approx(means[row.arm] - means[row.against], abs=1e-9)
+        assert row.difference == pytest.approx(means[row.arm] - means[row.baseline], abs=1e-9)
         assert row.low <= row.difference <= row.high and row.n == len(one.questions)
     gap = table[(table["metric"] == NEAR) & (table["kind"] == "all")].iloc[0]
     by_text = closeness(one).groupby("searched_with")["expert"].mean()

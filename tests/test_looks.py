@@ -106,7 +106,7 @@ def test_every_declared_test_names_a_metric_two_arms_and_a_direction():
     declared = primary_tests()["real"]
     assert 0 < declared["margin"] < 0.2
     for test in declared["test"]:
-        assert test["metric"] in ("hit_right", "misled", "p_at_5")
-        assert test["arm"] != test["against"]
-        assert test.get("sign", 1) == (-1 if test["metric"] == "misled" else 1)
+        assert test["metric"] in ("supports_correct", "supports_wrong", "p_at_5")
+        assert test["arm"] != test["baseline"]
+        assert test.get("sign", 1) == (-1 if test["metric"] == "supports_wrong" else 1)
     assert len(declared["test"]) == 15

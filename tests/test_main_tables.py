@@ -618,7 +618,7 @@ def test_what_is_not_recorded_is_not_run_named_and_never_filled_in(whole):
     assert set(read["chat"]) == {"closed_book"}
     for table in (whole.table1, whole.table2, whole.table3, whole.quality):
         assert len(table) and UNRECORDED.isdisjoint(table["method"])
-    assert set(whole.claims["against"]) == searched & set(METHODS) - {"chr"}
+    assert set(whole.claims["baseline"]) == searched & set(METHODS) - {"chr"}
     assert set(whole.claims["status"]) == {"exploratory"}
     rows = whole.lab.not_run().set_index(["method", "reader"])
     assert rows.index.is_unique and rows.loc[("csqe", ""), "sets"] == 3
@@ -645,8 +645,8 @@ def test_who_saw_the_options_is_said_of_every_arm_that_somebody_wrote_for(whole)
         assert seen[arm] == {False}, arm
     for arm in ("closed_book", RANDOM, "majority"):
         assert seen[arm] == set(), arm
-    against = whole.claims.set_index("against")["options_visible_against"]
-    assert set(against[against].index) == {"hplus"}
+    baseline = whole.claims.set_index("baseline")["options_visible_baseline"]
+    assert set(baseline[baseline].index) == {"hplus"}
 
 
 def test_table_1_is_what_anyone_counts_in_the_answers(whole):
@@ -835,7 +835,7 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(make, monk
     assert all({"mine", "milder", "chr+pool4"} <= set(table["method"]) for table in made)
     assert "mine" in set(tables.accuracy_without_llm(lab)["method"])
     claimed = tables.claims(lab, answers)
-    assert {"mine", "hplus"} <= set(claimed["against"]) and "chr" not in set(claimed["against"])
+    assert {"mine", "hplus"} <= set(claimed["baseline"]) and "chr" not in set(claimed["baseline"])
     assert set(claimed["arm"]) == {"chr", "milder"}
     cost = tables.table3(lab)
     own = cost.set_index("method").loc["mine"]

@@ -100,7 +100,7 @@ def test_a_clear_difference_is_told_in_both_directions_and_an_empty_tier_has_no_
     assert down["difference"].iloc[1] == -up["difference"].iloc[1]
     row = up.iloc[1]
     assert row["difference"] == pytest.approx(0.7) and row["low"] < 0.7 < row["high"]
-    assert up[["difference", "p", "p_holm", "least"]].iloc[2:].isna().all(axis=None)
+    assert up[["difference", "p", "p_holm", "mde"]].iloc[2:].isna().all(axis=None)
     nobody = tier_tests({}, {})
     assert nobody["p"].isna().all() and nobody["n"].sum() == 0
 

@@ -80,7 +80,7 @@ def test_the_committed_pages_are_what_the_result_files_say():
 
 
 CHANGES = [
-    ("answer", "open/claims_real", more("value_against")),
+    ("answer", "open/claims_real", more("value_baseline")),
     ("real", "open/real_arms", more("value")),
     ("audit", "audit", impossible),
     ("cost", "open/passages", lambda table: table.drop(index=0, inplace=True)),
@@ -104,7 +104,7 @@ def test_a_changed_number_fails_the_check_by_the_name_of_its_page_and_block(
 
 def test_writing_mends_the_blocks_of_every_page_and_leaves_the_prose(project, monkeypatch):
     changed(project, "audit", impossible)
-    changed(project, "open/claims_real", more("value_against"))
+    changed(project, "open/claims_real", more("value_baseline"))
     before = texts_of(project)
     assert run(monkeypatch) == 0
     after = texts_of(project)
@@ -223,9 +223,9 @@ def declared(study: str) -> pd.DataFrame:
     "study, metric, said",
     [
         (None, None, "Not as tested here"),
-        ("open/claims_real", "hit_right", "In part"),
+        ("open/claims_real", "supports_correct", "In part"),
         ("open/claims_ddx_fresh", "p_at_5", "In part"),
-        ("open/claims_real", "misled", "Not as tested here"),
+        ("open/claims_real", "supports_wrong", "Not as tested here"),
     ],
 )
 def test_whether_it_works_follows_from_the_declared_tests(study, metric, said, project):

@@ -393,7 +393,7 @@ def test_stale_code_and_data_are_found_where_nothing_is_made_anew(results, proje
 
 @pytest.mark.parametrize("k", [1, 5, 12])
 def test_a_file_says_the_k_it_was_made_with_and_reads_as_it_was(own_folders, k):
-    values = pd.DataFrame({"metric": ["p_at_5", "ndcg_at_10", "supports_right_at_5", "hit_at_5"]})
+    values = pd.DataFrame({"metric": ["p_at_5", "ndcg_at_10", "share_correct_at_5", "hit_at_5"]})
     curves = pd.DataFrame(
         {"p_at_5": [0.5], "p_at_5_low": [0.4], "ndcg_at_10": [0.1], "dev_p_at_5": 1.0}
     )
@@ -402,7 +402,7 @@ def test_a_file_says_the_k_it_was_made_with_and_reads_as_it_was(own_folders, k):
         written = path.read_text()
         assert f"p_at_{k}" in written and "ndcg_at_10" in written
         assert k == 5 or not re.search(r"\b(p|hit|dev_p)_at_5", written)
-        assert written.count("supports_right_at_5") == (name == "values_x")
+        assert written.count("share_correct_at_5") == (name == "values_x")
         pd.testing.assert_frame_equal(read_result(name, "mini")[0], table)
         again = make_or_reuse(lambda: 1 / 0, name, "mini", code=["lib.stats"], data=[], k=k)
         pd.testing.assert_frame_equal(again, table)

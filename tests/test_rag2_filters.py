@@ -173,8 +173,8 @@ def test_a_filter_draws_its_line_at_a_half_or_where_its_card_says(world, trained
         scores, lines = opened(name, world).scores(texts), lines_of([name])
         assert lines.get((name, "likelier than not"), 0.5) == 0.5
         assert len(lines) == (2 if name in BASELINES else 3)
-        for keeps, share in zip(filters.KEEPS[1:], (0.25, 0.05), strict=True):
-            line = lines[name, keeps]
+        for operating_point, share in zip(filters.KEEPS[1:], (0.25, 0.05), strict=True):
+            line = lines[name, operating_point]
             assert line == card_of(name)[threshold_key(share, "bioasq")]  # there is no other set
             assert share <= (scores >= line - 1e-9).mean()
             assert (scores > line + 1e-9).mean() < share

@@ -199,7 +199,7 @@ def test_candidates_are_what_was_judged_of_the_first_five_and_the_first_ten_of_b
     assert exam["wrong"].tolist() == [False, False, True, True]
     bioasq = table[table["dataset"] == "bioasq"]
     assert bioasq["pid"].tolist() == [f"s{i}" for i in range(10)]
-    assert bioasq.loc[bioasq["given"], "pid"].tolist() == ["s1", "s4"]
+    assert bioasq.loc[bioasq["is_gold"], "pid"].tolist() == ["s1", "s4"]
     assert "some other arm" not in set(table["arm"])
 
 
@@ -207,25 +207,25 @@ def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, score
     lines = {("f", "likelier than not"): 0.5, ("f", "as 5 % of training"): 0.95}
     values = after(candidates, scored, lines)
     of = values.set_index(["arm", "qid", "metric"])["value"]
-    assert of["question", "e1", "hit_right"] == 1
-    assert of["question", "e1", "misled"] == 1
+    assert of["question", "e1", "supports_correct"] == 1
+    assert of["question", "e1", "supports_wrong"] == 1
     kept = "question | f, likelier than not"
     assert of[kept, "e1", "kept"] == 2 / 4  # p1 and p2
-    assert (of[kept, "e1", "hit_right"], of[kept, "e1", "misled"]) == (1, 1)
+    assert (of[kept, "e1", "supports_correct"], of[kept, "e1", "supports_wrong"]) == (1, 1)
     assert of[kept, "e1", "reads_right"] == 1  # p1 comes before p2
-    assert of["chr@1 | f, likelier than not", "e1", "misled"] == 1
+    assert of["chr@1 | f, likelier than not", "e1", "supports_wrong"] == 1
     # Of the first five s1 and s3 stay; s9, the tenth, would too, but is no longer there.
     assert of[kept, "b1", "kept"] == 2 / 5
     assert of[kept, "b1", "p_at_5"] == 1 / 5
     assert of[kept, "b1", "precision_of_kept"] == 1 / 2
     none = "question | f, as 5 % of training"
     assert of[none, "e1", "emptied"] == 1
-    assert of[none, "e1", "hit_right"] == 0
+    assert of[none, "e1", "supports_correct"] == 0
     assert of[none, "e1", "reads_right_or_guess"] == 0.5
     assert (none, "b1", "precision_of_kept") not in of.index
     best = f"{none} (best kept)"
     assert of[best, "e1", "emptied"] == 0
-    assert of[best, "e1", "hit_right"] == 1  # p1 has the best score
+    assert of[best, "e1", "supports_correct"] == 1  # p1 has the best score
     exams = candidates[candidates["dataset"] != "bioasq"]
     read = after(exams, scored, lines, (1,), ("reads_right", "emptied"))
     of = read.set_index(["arm", "qid", "metric"])["value"]
@@ -323,7 +323,7 @@ def test_printed_gains_are_means_of_the_papers_cells_and_measured_ones_are_looke
     balanced = ("question, balanced, re-ranked", "question, stacked")
     rows = {
         "rag2_filters_claims": [
-            ("exams", "hit_right", "rationale", "question", 0.1),
+            ("exams", "supports_correct", "rationale", "question", 0.1),
             ("exams", read, "rationale", "question", 0.2),
             ("bioasq", "p_at_5", "rationale", "question", 0.3),
         ],
@@ -336,7 +336,7 @@ def test_printed_gains_are_means_of_the_papers_cells_and_measured_ones_are_looke
             ("exams", read, right, "question", 0.7),
         ],
     }
-    columns = ["dataset", "metric", "arm", "against", "difference"]
+    columns = ["dataset", "metric", "arm", "baseline", "difference"]
     tables = {
         name: pd.DataFrame(own, columns=columns).assign(low=-1, high=1, n=9)
         for name, own in rows.items()

@@ -83,20 +83,20 @@ def test_an_outcome_counts_five_places_and_says_how_many_were_judged():
     )
     found = exam_outcome(QUESTION, ["a", "b", "c", "d", "e", "f"], labels)
     assert found == {
-        "supports_right_at_5": 0.4,
-        "supports_wrong_at_5": 0.2,
+        "share_correct_at_5": 0.4,
+        "share_wrong_at_5": 0.2,
         "on_topic_at_5": 0.4,
-        "hit_right": 1.0,
-        "misled": 1.0,
-        "hit_right_any": 1.0,
-        "misled_any": 1.0,
+        "supports_correct": 1.0,
+        "supports_wrong": 1.0,
+        "supports_correct_any": 1.0,
+        "supports_wrong_any": 1.0,
         "reads_right": 1.0,
         "reads_right_or_guess": 1.0,
         "abstains": 0.0,
         "judged_share": 0.6,
     }
     nothing = exam_outcome(QUESTION, [], {})
-    assert nothing["hit_right"] == 0 and nothing["reads_right_or_guess"] == 0.25
+    assert nothing["supports_correct"] == 0 and nothing["reads_right_or_guess"] == 0.25
 
 
 def test_a_label_counts_when_every_pass_gave_it():
@@ -132,7 +132,7 @@ def test_rows_without_retrieval_are_what_the_pool_and_h_plus_say():
         ("q", "plant:counterfactual:q"): Evidence(3, frozenset("C"))
     }
     found = headroom([QUESTION], labels).set_index("metric")["value"]
-    assert found.to_dict() == {"hit_right": 1.0, "misled": 0.0}
+    assert found.to_dict() == {"supports_correct": 1.0, "supports_wrong": 0.0}
     asked = [QUESTION, *(Question(f"q{i}", "", QUESTION.options, "A", "medqa") for i in range(2))]
     table = own_answers(asked, {"q": "B", "q0": "", "q1": "C"})
     wide = table.pivot(index="qid", columns="arm", values="value")
@@ -193,7 +193,7 @@ def dev_values(exams: dict[float, float], bioasq: dict[float, float]) -> pd.Data
     """Ten questions a set whose every outcome is the value given for its lambda."""
     rows = []
     for dataset, by_lambda in (("medqa", exams), ("mmlu", exams), ("bioasq", bioasq)):
-        metric = "p_at_5" if dataset == "bioasq" else "supports_right_at_5"
+        metric = "p_at_5" if dataset == "bioasq" else "share_correct_at_5"
         for i in range(10):
             for lam in LAMBDAS:
                 arm = "hplus" if lam == 0 else f"chr@{lam:g}"
@@ -211,8 +211,8 @@ def test_dev_chooses_the_best_lambda_and_of_equals_the_smaller():
 
 def test_a_test_at_lambda_0_is_void_and_every_declared_arm_is_searched():
     declared = primary_tests()["real"]["test"]
-    at_dev = [t for t in declared if "{" in t["arm"] + t["against"]]
-    of_exams = [t for t in at_dev if "{exams" in t["arm"] + t["against"]]
+    at_dev = [t for t in declared if "{" in t["arm"] + t["baseline"]]
+    of_exams = [t for t in at_dev if "{exams" in t["arm"] + t["baseline"]]
     pairs_at = {
         pair: real_pairs({"exams": pair[0], "bioasq": pair[1]}) for pair in [(0.4, 0.2), (0, 0.2)]
     }
@@ -222,26 +222,26 @@ def test_a_test_at_lambda_0_is_void_and_every_declared_arm_is_searched():
     ]
     for lam in LAMBDAS:
         pairs = real_pairs({"exams": lam, "bioasq": lam})
-        assert {name for p in pairs for name in (p.arm, p.against)} <= searches(lam).keys()
+        assert {name for p in pairs for name in (p.arm, p.baseline)} <= searches(lam).keys()
         if lam in (0.0, 1.0):  # void, or the same as the paper's
             assert len(pairs) == len(declared) - len(at_dev)
     assert not searches(0.2).keys() & added_searches().keys()  # nobody judged those
 
 
 def test_the_least_difference_is_that_of_the_spread_at_the_size_of_the_test():
-    values = dev_values({}, {}).replace({"metric": {"supports_right_at_5": "hit_right"}})
-    misled = values[values["dataset"] != "bioasq"].assign(metric="misled")
-    values = pd.concat([values, misled], ignore_index=True)
+    values = dev_values({}, {}).replace({"metric": {"share_correct_at_5": "supports_correct"}})
+    supports_wrong = values[values["dataset"] != "bioasq"].assign(metric="supports_wrong")
+    values = pd.concat([values, supports_wrong], ignore_index=True)
     values["value"] = np.random.default_rng(0).integers(0, 2, len(values)).astype(float)
     chosen = {"exams": 0.4, "bioasq": 0.2}
     few = least_differences(values, chosen, {"exams": 300, "bioasq": 618})
     many = least_differences(values, chosen, {"exams": 1200, "bioasq": 2472})
-    assert np.allclose(few["least"], 2 * many["least"]) and (few["least_holm"] > few["least"]).all()
-    row = few[(few["arm"] == "chr@1") & (few["metric"] == "hit_right")].iloc[0]
-    hits = values[values["metric"] == "hit_right"]
+    assert np.allclose(few["mde"], 2 * many["mde"]) and (few["mde_holm"] > few["mde"]).all()
+    row = few[(few["arm"] == "chr@1") & (few["metric"] == "supports_correct")].iloc[0]
+    hits = values[values["metric"] == "supports_correct"]
     exams = hits.pivot(index="qid", columns="arm", values="value")
     sd = (exams["chr@1"] - exams["hplus"]).std(ddof=1)
-    assert row["least"] == pytest.approx(2.8 * sd / np.sqrt(300)) and row["dev_n"] == 20
+    assert row["mde"] == pytest.approx(2.8 * sd / np.sqrt(300)) and row["dev_n"] == 20
 
 
 # tables ------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ ARMS = ("hplus", "chr@1", "chr+rotation@1", "hyde-options", "hplus+hplus-stem", 
 NO_DEV = {"exams": 0.0, "bioasq": 0.0}
 
 
-def values_of(outcome, metrics=("hit_right", "misled")) -> pd.DataFrame:
+def values_of(outcome, metrics=("supports_correct", "supports_wrong")) -> pd.DataFrame:
     """Forty exam questions a set; ``outcome(arm, metric, i)`` is what an arm scores on the ith."""
     rows = [
         (dataset, arm, f"{dataset}-{i}", metric, float(outcome(arm, metric, i)))
@@ -264,15 +264,19 @@ def values_of(outcome, metrics=("hit_right", "misled")) -> pd.DataFrame:
 
 def fewer_misled(arm, metric, i):
     """Contrast misleads on no question, all else on half of them; it loses no right support."""
-    return metric == "hit_right" or (arm != "chr@1" and i % 2 > 0)
+    return metric == "supports_correct" or (arm != "chr@1" and i % 2 > 0)
 
 
 def loses_both(arm, metric, i):
-    return (arm != "chr@1" or i % 4 > 0) if metric == "hit_right" else fewer_misled(arm, metric, i)
+    return (
+        (arm != "chr@1" or i % 4 > 0)
+        if metric == "supports_correct"
+        else fewer_misled(arm, metric, i)
+    )
 
 
 @pytest.mark.parametrize(
-    ("outcome", "verdicts", "misled", "hit_right"),
+    ("outcome", "verdicts", "supports_wrong", "supports_correct"),
     [
         (fewer_misled, True, ("SUPPORTED", "yes"), "INCONCLUSIVE"),
         (loses_both, True, ("SUPPORTED", "no"), "AGAINST"),
@@ -280,13 +284,13 @@ def loses_both(arm, metric, i):
     ],
 )
 def test_a_fall_in_misled_is_exclusion_only_where_no_right_support_is_lost(
-    outcome, verdicts, misled, hit_right
+    outcome, verdicts, supports_wrong, supports_correct
 ):
     table = claims_table(values_of(outcome), NO_DEV, verdicts)
-    primary = table[(table["status"] == "primary") & (table["against"] == "hplus")]
+    primary = table[(table["status"] == "primary") & (table["baseline"] == "hplus")]
     primary = primary[primary["arm"] == "chr@1"].set_index("metric")
-    assert tuple(primary.loc["misled", ["verdict", "excludes"]]) == misled
-    assert primary.loc["hit_right", "verdict"] == hit_right
+    assert tuple(primary.loc["supports_wrong", ["verdict", "excludes"]]) == supports_wrong
+    assert primary.loc["supports_correct", "verdict"] == supports_correct
     assert table["p_holm"].notna().eq(table["status"] == "primary").all()
     assert (table["status"] == "exploratory").sum() > 5
 
@@ -297,7 +301,7 @@ def test_both_exam_sets_are_shown_together_and_apart_and_curves_are_described():
     assert sizes == {"exams": 80, "medqa": 40, "mmlu": 40}
     assert table["value"].to_list() == pytest.approx([0.25] * len(table))
     rows = lambda_rows(table, {"exams": 0.0, "bioasq": 0.2})
-    shown = rows[(rows["dataset"] == "exams") & (rows["metric"] == "misled")]
+    shown = rows[(rows["dataset"] == "exams") & (rows["metric"] == "supports_wrong")]
     assert set(zip(shown["form"], shown["mimic"], shown["lambda"], strict=True)) == {
         ("one mimic", "own", 0.0),
         ("one mimic", "own", 1.0),
@@ -306,14 +310,14 @@ def test_both_exam_sets_are_shown_together_and_apart_and_curves_are_described():
 
 
 def test_purity_is_of_the_passages_that_speak_not_of_the_places():
-    """Contrast loses nine of ten passages for either side: misled falls, and purity stays."""
+    """Contrast loses nine of ten passages for either side: fewer mislead, and purity stays."""
 
     def outcome(arm, metric, i):
         if arm == "question":
             return 0
         return (arm != "chr@1" or i % 10 == 0) * (0.8 if "right" in metric else 0.2)
 
-    metrics = ("supports_right_at_5", "supports_wrong_at_5")
+    metrics = ("share_correct_at_5", "share_wrong_at_5")
     found = purity_table(values_of(outcome, metrics)).set_index("arm")
     assert "question" not in found.index  # nothing speaks there
     assert found["value"].to_list() == pytest.approx([0.8] * (len(ARMS) - 1))
@@ -355,7 +359,9 @@ def test_a_difference_that_lies_in_one_part_is_found_there_alone():
     rows = [row for metric in SUBGROUP_METRICS for row in by_question(arms, metric)]
     about = pd.DataFrame({"h_plus": ["right"] * 10 + ["wrong"] * 10, "set": "medqa"}, index=qids)
     table = subgroup_table(pd.DataFrame(rows, columns=COLUMNS), about)
-    shown = table[(table["arm"] == "chr@1") & (table["metric"] == "hit_right")].set_index("level")
+    shown = table[(table["arm"] == "chr@1") & (table["metric"] == "supports_correct")].set_index(
+        "level"
+    )
     assert shown["difference"].to_dict() == {"right": 0.0, "wrong": -1.0, "medqa": -0.5}
     assert shown["n"].to_dict() == {"right": 10, "wrong": 10, "medqa": 20}
 
@@ -366,8 +372,10 @@ def test_a_case_is_the_first_question_that_fits_its_kind_and_every_kind_is_count
         arm: {f"m{i}": float(arm == "chr@1" and i in (1, 2)) for i in range(4)} for arm in SHOWN
     }
     values = pd.DataFrame(
-        by_question(hits, "hit_right")
-        + by_question({arm: dict.fromkeys(own, 0.0) for arm, own in hits.items()}, "misled"),
+        by_question(hits, "supports_correct")
+        + by_question(
+            {arm: dict.fromkeys(own, 0.0) for arm, own in hits.items()}, "supports_wrong"
+        ),
         columns=COLUMNS,
     )
     kind = "contrast finds the right option"
@@ -459,7 +467,7 @@ def test_your_own_writer_stands_beside_the_recorded_one_and_its_failures_count(f
     assert set(table["writer"]) == {"recorded", "reference text"}
     assert set(table["arm"]) == set(WRITERS_ARMS) and set(table["dataset"]) >= {"exams", "bioasq"}
     written = table[table["writer"] == "reference text"].set_index(["dataset", "metric", "arm"])
-    assert written.loc[("exams", "hit_right", "hplus"), "n"] == 4
+    assert written.loc[("exams", "supports_correct", "hplus"), "n"] == 4
     # Nobody judged these snippets for exam questions: the row says so, and supports nothing.
     assert written.loc[("exams", "judged_share", "hplus"), "value"] == 0
     assert written.loc[("exams", "abstains", "hplus"), "value"] == 1

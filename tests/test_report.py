@@ -261,12 +261,12 @@ LETTERS = {
 
 
 def test_claims_have_a_row_for_each_baseline_of_the_paper():
-    table = claims(family(LETTERS)).set_index("against")
+    table = claims(family(LETTERS)).set_index("baseline")
     assert list(table.index) == ["standard", "hyde", "csqe"] and set(table["arm"]) == {"chr"}
     assert list(table["difference"]) == pytest.approx([1 / 40, 12 / 40, -10 / 40])
     assert table["p"].isna().all()  # none of them was declared
     assert set(table["n"]) == {40} and set(table["answerer"]) == {"me"}
-    assert (table["low"] <= table["difference"]).all() and (table["least"] > 0).all()
+    assert (table["low"] <= table["difference"]).all() and (table["mde"] > 0).all()
     assert set(table["status"]) == {"exploratory"} and set(table["verdict"]) == {""}
     both = pd.concat([family({"hyde": RIGHT}, "other"), family(LETTERS), family(LETTERS, "third")])
     assert list(claims(both)["answerer"]) == ["me"] * 3 + ["third"] * 3
@@ -286,7 +286,7 @@ def test_exchanged_arms_give_the_opposite_claim(wins, losses, ties):
     here, there = claim(one, two), claim(two, one)
     for a, b in (("difference", "difference"), ("low", "high"), ("high", "low")):
         assert there[a] == pytest.approx(-here[b])
-    for same in ("least", "n"):
+    for same in ("mde", "n"):
         assert there[same] == pytest.approx(here[same])
     series = (np.array([p[i] for p in pairs], float) for i in (0, 1))
     tested = paired(*series)

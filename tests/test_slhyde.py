@@ -220,15 +220,15 @@ def test_the_table_has_means_with_the_spread_of_seeds_on_every_part(values):
 
 def test_claims_are_paired_and_what_was_declared_is_primary(values):
     claims = study.slhyde_claims(values)
-    by_arms = claims.set_index(["dataset", "arm", "against", "metric"])
+    by_arms = claims.set_index(["dataset", "arm", "baseline", "metric"])
     assert by_arms.index.is_unique
     row = by_arms.loc[("scifact", "slhyde, mean, tuned", study.BASE, "ndcg_at_10")]
     difference = outcome(values, "slhyde, mean, tuned") - outcome(values, study.BASE)
     assert row["n"] == 20 and row["difference"] == pytest.approx(difference.dropna().mean())
     assert row["low"] < row["difference"] < row["high"]
     primary = claims[claims["status"] == "primary"]
-    assert primary[["arm", "against", "metric"]].to_dict("records") == [
-        {side: test[side] for side in ("arm", "against", "metric")}
+    assert primary[["arm", "baseline", "metric"]].to_dict("records") == [
+        {side: test[side] for side in ("arm", "baseline", "metric")}
         for test in primary_tests()["scifact"]["test"]
     ]
     assert set(primary["dataset"]) == {"scifact"} and set(primary["n"]) == {20, 40}
@@ -243,7 +243,7 @@ def test_a_test_against_a_control_that_collapsed_is_void_and_others_are_not(valu
     values.loc[values["arm"].isin(["shuffled", *study.SEEDS["shuffled"]]), "value"] *= 0.01
     claims = study.slhyde_claims(values)
     void = claims[claims["verdict"] == "VOID"]
-    assert void[["dataset", "arm", "against"]].to_numpy().tolist() == [
+    assert void[["dataset", "arm", "baseline"]].to_numpy().tolist() == [
         ["scifact", "slhyde", "shuffled"]
     ]
 
@@ -258,7 +258,7 @@ def test_a_mean_over_seeds_is_compared_with_the_same():
         return {RECIPES[one].seed for one in study.SEEDS.get(name, (name,))}
 
     for pair in study.exploratory_pairs():
-        one, other = seeds_of(pair.arm), seeds_of(pair.against)
+        one, other = seeds_of(pair.arm), seeds_of(pair.baseline)
         assert not one or not other or one == other, pair.claim
 
 
@@ -292,8 +292,8 @@ def test_the_finding_has_the_words_of_the_verdicts_and_says_what_is_void(values)
     )
     on_scifact = (claims["dataset"] == "scifact") & (claims["metric"] == "ndcg_at_10")
 
-    def told(arm: str, against: str, **changed) -> str:
-        row = on_scifact & (claims["arm"] == arm) & (claims["against"] == against)
+    def told(arm: str, baseline: str, **changed) -> str:
+        row = on_scifact & (claims["arm"] == arm) & (claims["baseline"] == baseline)
         assert row.sum() == 1
         claims.loc[row, list(changed)] = list(changed.values())
         return finding("slhyde", claims=claims)
@@ -305,10 +305,10 @@ def test_the_finding_has_the_words_of_the_verdicts_and_says_what_is_void(values)
     ):
         text = told("slhyde", study.BASE, verdict=verdict, difference=difference)
         assert f"claims of SciFact {words}nDCG@10 " in text
-    text = told("slhyde", "shuffled", verdict="VOID", value_against=0.0)
+    text = told("slhyde", "shuffled", verdict="VOID", value_baseline=0.0)
     assert "is void: that control collapsed, to nDCG@10 0.000." in text
     low = ("slhyde-query-low", "slhyde-shuffled-low")
-    text = told(*low, difference=0.004, low=-0.006, high=0.014, value_against=0.655)
+    text = told(*low, difference=0.004, low=-0.006, high=0.014, value_baseline=0.655)
     assert "keep 0.655" in text and "+0.004 (-0.006 to 0.014), no difference larger" in text
     assert "no difference larger" not in told(*low, high=0.03)
 

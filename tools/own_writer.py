@@ -39,7 +39,7 @@ from lib.studies.real.expansions import KINDS, recorded, written_for
 from lib.studies.real.study import arm_table
 
 SHOWN = ("hplus", "chr@0.4", "chr@1")
-METRICS = ("hit_right", "misled", "supports_right_at_5", "p_at_5", "judged_share")
+METRICS = ("supports_correct", "supports_wrong", "share_correct_at_5", "p_at_5", "judged_share")
 
 
 def written_by(

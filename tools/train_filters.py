@@ -291,9 +291,9 @@ def _out_of_fold(rows: np.ndarray, labels: np.ndarray, qids: Sequence[str]) -> n
 
 def _p_at_5(scores: np.ndarray, given: np.ndarray, qids: Sequence[str]) -> float:
     """The mean share of the five best of each question that experts gave."""
-    table = pd.DataFrame({"qid": qids, "score": scores, "given": given})
+    table = pd.DataFrame({"qid": qids, "score": scores, "is_gold": given})
     best = table.sort_values("score", ascending=False, kind="stable").groupby("qid").head(5)
-    return float(best.groupby("qid")["given"].sum().mean() / 5)
+    return float(best.groupby("qid")["is_gold"].sum().mean() / 5)
 
 
 def main() -> None:

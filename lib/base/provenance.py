@@ -28,7 +28,7 @@ import pandas as pd
 
 from lib.base import files, paths
 
-_NAMES = ("dataset", "method", "arm", "against", "reader")
+_NAMES = ("dataset", "method", "arm", "baseline", "reader")
 TEXTS = (*_NAMES, "qid", "pid", "letter", "gold", "mirage", "error", "H_plus", "H_minus")
 """Columns of results that are text, whatever their values look like."""
 

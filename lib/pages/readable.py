@@ -26,7 +26,7 @@ _CELLS = {
     for key, label in names_of(f"cell: {column}").items()
 }
 """Keys that have words of their own in one column only, by column and key."""
-_ARMS = ("arm", "against", "family", "method", "label", "kind", "part")
+_ARMS = ("arm", "baseline", "family", "method", "label", "kind", "part")
 """Columns and levels whose cells are keys of ``label_of``."""
 _COUNTS = ("n", "n_dev", "dev_n", "test_n", "n_found", "n_not_found", "hits", "value_n", "failed")
 """Columns of whole numbers, also where a missing one has made them decimal."""

@@ -37,7 +37,7 @@ def _steps(paper: str) -> Iterator:
         # One printed table has a row twice, in both of its parts.
         printed = printed.drop_duplicates([*keys, step.by, "value"])
         wide = pivot(printed, keys, step.by)
-        yield step, (wide[step.row] - wide[step.against_row]).dropna()
+        yield step, (wide[step.row] - wide[step.baseline_row]).dropna()
 
 
 def rag2_beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -50,10 +50,10 @@ def rag2_beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     for step, gains in _steps("RAG²"):
         spread = f"{gains.mean():+.1f} ({gains.min():+.1f} to {gains.max():+.1f}"
         row = {"step": step.step, "printed, points": f"{spread}, {len(gains)} cells)"}
-        claims = tables[step.measured].set_index(["dataset", "metric", "arm", "against"])
+        claims = tables[step.measured].set_index(["dataset", "metric", "arm", "baseline"])
         for place in step.where.split("; "):
             dataset, metric = place.split(": ")
-            claim = claims.loc[(dataset, metric, step.arm, step.against)]
+            claim = claims.loc[(dataset, metric, step.arm, step.baseline)]
             numbers = claim[["difference", "low", "high", "n"]].to_dict()
             rows.append(row | {"dataset": dataset, "metric": metric} | numbers)
     return pd.DataFrame(rows)
@@ -75,7 +75,7 @@ def slhyde_beside(table: pd.DataFrame) -> pd.DataFrame:
         row["printed"] = printed
         for name in ("scifact", "bioasq"):
             means = measured[f"{name}, with passages"]
-            gain = means[step.arm, step.where] - means[step.against, step.where]
+            gain = means[step.arm, step.where] - means[step.baseline, step.where]
             row[name] = f"{100 * gain:+.1f}"
         rows.append(row)
     return pd.DataFrame(rows)
@@ -83,7 +83,7 @@ def slhyde_beside(table: pd.DataFrame) -> pd.DataFrame:
 
 def slhyde_declared(claims: pd.DataFrame) -> pd.DataFrame:
     """The primary tests of ``slhyde_claims``, one a row, with their verdicts."""
-    columns = ["claim", "arm", "against", "value", "value_against", "difference", "low", "high"]
+    columns = ["claim", "arm", "baseline", "value", "value_baseline", "difference", "low", "high"]
     return claims.loc[claims["status"] == "primary", [*columns, "p_holm", "n", "verdict"]]
 
 
@@ -92,7 +92,7 @@ def with_filter_names(table: pd.DataFrame) -> pd.DataFrame:
     named = table.copy()
     for column in {"filter", "trained", "score", "truth"} & set(table):
         named[column] = named[column].replace(FILTERS)
-    for column in {"arm", "against", "truth"} & set(table):
+    for column in {"arm", "baseline", "truth"} & set(table):
         # "question | cosine, as 25 % of training": an arm after a filter; or a label.
         named[column] = [
             re.sub(r"^(.* \| )?([^,|]+)", _filter_words, name) for name in named[column]

@@ -60,9 +60,9 @@ def control_rows(claims: pd.DataFrame, dev: float | None = None) -> pd.DataFrame
     """
     plain = ("chr", "chr+rotation", "chr+stranger")
     family, _, at = (claims["arm"].str.partition("@")[part] for part in range(3))
-    against = claims["against"].str.partition("@")[0]
-    controls = family.isin(plain) & against.isin(["hplus", "question", *plain[1:]])
-    with_question = (family == "chr+question1") & (against == "hplus+question1")
+    baseline = claims["baseline"].str.partition("@")[0]
+    controls = family.isin(plain) & baseline.isin(["hplus", "question", *plain[1:]])
+    with_question = (family == "chr+question1") & (baseline == "hplus+question1")
     fixed = (claims["metric"] == "p_at_5") & at.str.fullmatch(r"[\d.]+")
     wanted = (controls | with_question) & fixed
     rows = claims[wanted].assign(lam=at[wanted].astype(float))
@@ -70,7 +70,7 @@ def control_rows(claims: pd.DataFrame, dev: float | None = None) -> pd.DataFrame
     shared = set(rows.loc[rows["arm"].str.startswith("chr@"), "lam"])
     rows = rows[rows["lam"].isin(shared)]
     whose = {1.0: ", the paper's"} | ({dev: ", dev's"} if dev else {})
-    labels = family[rows.index].map(label_of) + " − " + against[rows.index].map(label_of)
+    labels = family[rows.index].map(label_of) + " − " + baseline[rows.index].map(label_of)
     panels = rows["lam"].map(lambda lam: f"λ = {lam:g}{whose.get(lam, '')}")
     return rows.assign(panel=panels, label=labels).sort_values("lam", kind="stable")
 
@@ -375,8 +375,8 @@ SUPPORTS = {
 }
 """Bands of what the five passages support, from the bottom."""
 OUTCOMES = {
-    ("exams", "hit_right"): "right option",
-    ("exams", "misled"): "a wrong option",
+    ("exams", "supports_correct"): "right option",
+    ("exams", "supports_wrong"): "a wrong option",
     ("bioasq", "p_at_5"): "BioASQ: P@5",
 }
 """What the panels of ``plot_outcomes`` show, by data set and metric."""
@@ -422,11 +422,11 @@ def support_rows(curves: pd.DataFrame) -> pd.DataFrame:
     """
     rows = curves[(curves["dataset"] == "exams") & (curves["lambda"] >= 0)]
     wide = rows.pivot(index=["mimic", "lambda"], columns="metric", values="value").reset_index()
-    right = rows[rows["metric"] == "supports_right_at_5"]
+    right = rows[rows["metric"] == "share_correct_at_5"]
     edge = right[["mimic", "lambda", "value", "low", "high", "n"]]
     edge.columns = ["mimic", "lambda", "p_at_5", "p_at_5_low", "p_at_5_high", "n"]
     wide = wide.merge(edge, on=["mimic", "lambda"])
-    wide["right"], wide["wrong"] = wide["supports_right_at_5"], wide["supports_wrong_at_5"]
+    wide["right"], wide["wrong"] = wide["share_correct_at_5"], wide["share_wrong_at_5"]
     wide["topic"] = (wide["on_topic_at_5"] - wide["right"] - wide["wrong"]).clip(lower=0)
     wide["rest"] = 1 - wide[["right", "wrong", "topic"]].sum(axis=1)
     alone = wide[(wide["mimic"] == "own") & (wide["lambda"] == 0)]

@@ -65,9 +65,9 @@ def label_of(key: str) -> str:
     return ", ".join([first, *others])
 
 
-def pair_label(arm: str, against: str) -> str:
+def pair_label(arm: str, baseline: str) -> str:
     """The words for a comparison of two arms."""
-    return f"{label_of(arm)} against {label_of(against)}"
+    return f"{label_of(arm)} against {label_of(baseline)}"
 
 
 def with_labels(table: pd.DataFrame) -> pd.DataFrame:
@@ -76,9 +76,9 @@ def with_labels(table: pd.DataFrame) -> pd.DataFrame:
     Rows that compare ``arm`` with ``against`` are called by both; else by ``arm``, ``family`` or
     ``method``, whichever the table has. ValueError if it has none of them.
     """
-    if {"arm", "against"} <= set(table.columns):
-        pairs = zip(table["arm"], table["against"], strict=True)
-        labels = [pair_label(arm, against) for arm, against in pairs]
+    if {"arm", "baseline"} <= set(table.columns):
+        pairs = zip(table["arm"], table["baseline"], strict=True)
+        labels = [pair_label(arm, baseline) for arm, baseline in pairs]
     else:
         keys = [column for column in ("arm", "family", "method") if column in table]
         if not keys:

@@ -259,7 +259,7 @@ def lesson_claims(lesson: Lesson, values: pd.DataFrame) -> pd.DataFrame:
         of_kind = everything[everything["qid"].map(lesson.kinds) == kind]
         tables.append(claims(of_kind, pairs[:2]).assign(kind=kind))
     table = pd.concat(tables, ignore_index=True)
-    table = table.drop(columns=["p", "p_holm", "verdict", "status", "least"])
+    table = table.drop(columns=["p", "p_holm", "verdict", "status", "mde"])
     more = pd.DataFrame([gain_by_kind(values, lesson.kinds)])
     return pd.concat([table, more], ignore_index=True)
 
@@ -284,7 +284,7 @@ def gain_by_kind(values: pd.DataFrame, kinds: Mapping[str, str]) -> dict:
         "claim": "a passage gains more on reasoning than on lookups",
         "metric": METRICS[0],
         "arm": "passage",
-        "against": "question",
+        "baseline": "question",
         "difference": of["reasoning"].mean() - of["lookup"].mean(),
         "low": float(low),
         "high": float(high),

@@ -247,9 +247,9 @@ def mimics_table(values: pd.DataFrame, name: str, lam: float) -> pd.DataFrame:
     high, n, least.
     """
     pairs = [
-        Pair("", measure, f"chr@{at:g}", against)
+        Pair("", measure, f"chr@{at:g}", baseline)
         for at in (lam, 1.0)
-        for against in ("hplus", f"chr+rotation@{at:g}")
+        for baseline in ("hplus", f"chr+rotation@{at:g}")
         for measure in ("cnt", "excess")
     ]
     table = claims(values, pairs).rename(columns={"metric": "measure"})
@@ -257,7 +257,7 @@ def mimics_table(values: pd.DataFrame, name: str, lam: float) -> pd.DataFrame:
     table = table.assign(
         benchmark=name,
         passed=table["arm"].map(passed),
-        passed_against=table["against"].map(passed),
+        passed_baseline=table["baseline"].map(passed),
     )
-    columns = ["benchmark", "measure", "arm", "against", "value", "passed", "value_against"]
-    return table[[*columns, "passed_against", "difference", "low", "high", "n", "least"]]
+    columns = ["benchmark", "measure", "arm", "baseline", "value", "passed", "value_baseline"]
+    return table[[*columns, "passed_baseline", "difference", "low", "high", "n", "mde"]]

@@ -73,7 +73,7 @@ MEASURES = ("same", "agree", "disagree")
 RULES = ("both passes", "any pass")
 """Which pairs are filtered: those of which both passes say that they disagree, or either."""
 
-SUPPORT = ("supports_right_at_5", "supports_wrong_at_5", "hit_right", "misled")
+SUPPORT = ("share_correct_at_5", "share_wrong_at_5", "supports_correct", "supports_wrong")
 """What of ``exam_outcome`` is looked at before and after the filter."""
 
 _AGAIN = 10
@@ -391,8 +391,8 @@ def arms_table(values: pd.DataFrame) -> pd.DataFrame:
     """
     pairs = [Pair("", measure, arm, ARMS[0]) for measure in MEASURES for arm in ARMS]
     table = claims(values, pairs).rename(columns={"metric": "measure"})
-    table.loc[table["arm"] == ARMS[0], ["difference", "low", "high", "least"]] = np.nan
-    columns = ["arm", "measure", "value", "n", "difference", "low", "high", "least"]
+    table.loc[table["arm"] == ARMS[0], ["difference", "low", "high", "mde"]] = np.nan
+    columns = ["arm", "measure", "value", "n", "difference", "low", "high", "mde"]
     return table[columns]
 
 
@@ -451,9 +451,9 @@ def filter_table(values: pd.DataFrame) -> pd.DataFrame:
     removed = values[values["metric"] == "removed"].groupby("arm")["value"]
     table["touched"] = table["arm"].map(removed.agg(lambda own: int((own > 0).sum())))
     table["removed"] = table["arm"].map(removed.sum())
-    names = {"claim": "rule", "arm": "after", "against": "arm", "value_against": "before"}
+    names = {"claim": "rule", "arm": "after", "baseline": "arm", "value_baseline": "before"}
     columns = ["rule", "arm", "metric", "before", "value", "difference", "low", "high", "n"]
-    return table.rename(columns=names)[[*columns, "least", "touched", "removed"]]
+    return table.rename(columns=names)[[*columns, "mde", "touched", "removed"]]
 
 
 # twenty fresh pairs -------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """CHR > each other method, as paired tests (see ``accuracy.claims``)."""
     table = accuracy.claims(answers, _contrasts(experiment))
     table["options_visible"] = table["arm"].map(experiment.visible)
-    table["options_visible_against"] = table["against"].map(experiment.visible)
+    table["options_visible_baseline"] = table["baseline"].map(experiment.visible)
     return experiment.save(table, "claims")
 
 

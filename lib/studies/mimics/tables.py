@@ -154,9 +154,9 @@ def tier_tests(hits: Mapping[str, int], n: Mapping[str, int]) -> pd.DataFrame:
             share = (h[a] + h[b]) / row["n"]
             error = sqrt(share * (1 - share) * (1 / m[a] + 1 / m[b]))
             row |= {"difference": h[a] / m[a] - h[b] / m[b], "low": low, "high": high}
-            row |= {"p": freeman_halton([h[a], h[b]], [m[a], m[b]]), "least": 2.8 * error}
+            row |= {"p": freeman_halton([h[a], h[b]], [m[a], m[b]]), "mde": 2.8 * error}
         rows.append(row)
-    columns = ["test", "difference", "low", "high", "p", "p_holm", "least", "n"]
+    columns = ["test", "difference", "low", "high", "p", "p_holm", "mde", "n"]
     table = pd.DataFrame(rows, columns=columns)
     table["p_holm"] = table["p"]
     pairs = table["p"].notna() & (table.index > 0)

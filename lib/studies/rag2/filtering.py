@@ -42,13 +42,16 @@ K = 5
 _DEPTH = {"bioasq": 10, "exams": 5}
 
 _GROUPS = {
-    "exams": ("medmcqa", ("hit_right", "misled", "reads_right", "reads_right_or_guess")),
+    "exams": (
+        "medmcqa",
+        ("supports_correct", "supports_wrong", "reads_right", "reads_right_or_guess"),
+    ),
     "bioasq": ("bioasq", ("p_at_5",)),
 }
 """Whose training pairs a group's lines are read from, and what is measured on it."""
 
 _TRUTHS = {
-    "given": ("bioasq", "the experts gave it"),
+    "is_gold": ("bioasq", "the experts gave it"),
     "right": ("exams", "it supports the right option"),
     "wrong": ("exams", "it supports a wrong option"),
 }
@@ -84,7 +87,7 @@ def candidates_of(
             continue
         supports = known.supports if group == "exams" else frozenset()
         found = {"dataset": row.dataset, "arm": row.arm, "qid": row.qid, "rank": row.rank}
-        found |= {"pid": row.pid, "given": group == "bioasq" and row.pid in gold[row.qid]}
+        found |= {"pid": row.pid, "is_gold": group == "bioasq" and row.pid in gold[row.qid]}
         answer = answer_of[row.qid]
         rows.append(found | {"right": answer in supports, "wrong": bool(supports - {answer})})
     return pd.DataFrame(rows)
@@ -105,7 +108,7 @@ def filter_outcomes(collection: Collection) -> pd.DataFrame:
     ranks = lists.pivot(index=["qid", "pid"], columns="arm", values="rank").reset_index()
     pairs = lists[["dataset", "qid", "pid", *_TRUTHS]].drop_duplicates(["qid", "pid"])
     asked = _asked()[["qid", "pid"]].assign(dataset="helpful")
-    asked["given"] = [row.pid in collection.gold[row.qid] for row in asked.itertuples()]
+    asked["is_gold"] = [row.pid in collection.gold[row.qid] for row in asked.itertuples()]
     table = pd.concat([pairs.merge(ranks, on=["qid", "pid"]), asked], ignore_index=True)
     table = table.assign(**{name: table[name].fillna(False).astype(int) for name in _TRUTHS})
     by_qid = {question.qid: question for question in questions}
@@ -224,7 +227,7 @@ def values_after(
     parts = []
     for (dataset, arm), group in lists.groupby(["dataset", "arm"]):
         whole = {qid: rows["pid"].tolist() for qid, rows in group.groupby("qid")}
-        given = set(group.loc[group["given"], ["qid", "pid"]].itertuples(index=False, name=None))
+        given = set(group.loc[group["is_gold"], ["qid", "pid"]].itertuples(index=False, name=None))
         for k in ks:
             before = {qid: pids[:k] for qid, pids in whole.items()}
             for name, after in _after(before, score_of, lines):
@@ -248,18 +251,18 @@ def _after(
 ) -> Iterator[tuple[str, Mapping[str, list[str]]]]:
     """("", the lists), then for each line (its name, what is left of each list)."""
     yield "", lists
-    for (filter_name, keeps), threshold in lines.items():
+    for (filter_name, operating_point), threshold in lines.items():
         known = score_of[filter_name].to_dict()
         left = {
             qid: [pid for pid in pids if known[qid, pid] >= threshold]
             for qid, pids in lists.items()
         }
-        yield f" | {filter_name}, {keeps}", left
+        yield f" | {filter_name}, {operating_point}", left
         best = {
             qid: left[qid] or [max(pids, key=lambda pid, qid=qid: known[qid, pid])]
             for qid, pids in lists.items()
         }
-        yield f" | {filter_name}, {keeps} (best kept)", best
+        yield f" | {filter_name}, {operating_point} (best kept)", best
 
 
 def _bioasq_outcome(right: Sequence[bool]) -> dict[str, float]:
@@ -276,12 +279,12 @@ def filter_pairs(lines: Lines, group: str) -> list[Pair]:
     pairs = []
     for metric in metrics:
         for arm in ARMS:
-            for name, keeps in lines:
-                after = f"{arm} | {name}, {keeps}"
+            for name, operating_point in lines:
+                after = f"{arm} | {name}, {operating_point}"
                 pairs.append(Pair("what a filter changes", metric, after, arm))
-        for name, keeps in lines:
-            if (recipe, keeps) in lines and name != recipe:
-                after, other = (f"question | {f}, {keeps}" for f in (recipe, name))
+        for name, operating_point in lines:
+            if (recipe, operating_point) in lines and name != recipe:
+                after, other = (f"question | {f}, {operating_point}" for f in (recipe, name))
                 pairs.append(Pair("the recipe's filter against another", metric, after, other))
     for metric in metrics:
         pairs.append(Pair("the rationale against the question", metric, "rationale", "question"))
@@ -297,8 +300,8 @@ def filter_pairs(lines: Lines, group: str) -> list[Pair]:
 def _top_1_pairs(lines: Lines) -> list[Pair]:
     """RAG2's Table 3: one passage, found by the question; each filter compared with no filter."""
     return [
-        Pair("a filter of one passage", metric, f"question | {name}, {keeps}", "question")
-        for name, keeps in lines
+        Pair("a filter of one passage", metric, f"question | {name}, {operating_point}", "question")
+        for name, operating_point in lines
         for metric in READS
     ]
 
@@ -313,7 +316,7 @@ def _filters_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
 
 def _by_k(read: pd.DataFrame) -> pd.DataFrame:
     """RAG2's Figures 3 and A1: unfiltered, and after the recipe."""
-    names = ("", *(f" | {FILTERED[0]}, {keeps}" for keeps in KEEPS))
+    names = ("", *(f" | {FILTERED[0]}, {operating_point}" for operating_point in KEEPS))
     headline = read["arm"].isin([f"{arm}{name}" for arm in ARMS for name in names])
     return means(read[headline], ("dataset", "arm", "k", "metric"))
 
@@ -336,12 +339,12 @@ def auroc_table(scores: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
 def kept_table(scores: pd.DataFrame, lines: Lines) -> pd.DataFrame:
     """Which share of the passages of each kind is kept, by filter and line.
 
-    ``scores`` are of one group. Columns: dataset (the group), filter, keeps, kind, value, low,
-    high, n. Kinds on BioASQ: given, not given; on exams: for the right option, for a wrong one
-    alone, for none. Intervals resample questions.
+    ``scores`` are of one group. Columns: dataset (the group), filter, operating_point, kind,
+    value, low, high, n. Kinds on BioASQ: given, not given; on exams: for the right option, for a
+    wrong one alone, for none. Intervals resample questions.
     """
     bioasq, exams = of_group(scores, "bioasq"), of_group(scores, "exams")
-    right, wrong, given = scores["right"], scores["wrong"], scores["given"]
+    right, wrong, given = scores["right"], scores["wrong"], scores["is_gold"]
     kinds = {
         ("bioasq", "all"): bioasq,
         ("bioasq", "given"): bioasq & given,
@@ -352,13 +355,18 @@ def kept_table(scores: pd.DataFrame, lines: Lines) -> pd.DataFrame:
         ("exams", "for no option"): exams & ~wrong & ~right,
     }
     rows = []
-    for (name, keeps), threshold in lines.items():
+    for (name, operating_point), threshold in lines.items():
         kept = scores[name] >= threshold
         for (group, kind), members in kinds.items():
             if members.any():
                 by_question = kept[members].groupby(scores.loc[members, "qid"]).agg(["sum", "size"])
                 value, low, high = ratio_interval(*by_question.to_numpy().T)
-                row = {"dataset": group, "filter": name, "keeps": keeps, "kind": kind}
+                row = {
+                    "dataset": group,
+                    "filter": name,
+                    "operating_point": operating_point,
+                    "kind": kind,
+                }
                 rows.append(row | {"value": value, "low": low, "high": high, "n": members.sum()})
     return pd.DataFrame(rows)
 
@@ -370,7 +378,7 @@ def judge_table(asked: pd.DataFrame, lines: Lines) -> pd.DataFrame:
     filter of ``lines``. Columns: filter, keeps, precision, recall, kept (all shares), auroc,
     auroc_low, auroc_high, n.
     """
-    given = asked["given"].to_numpy() == 1
+    given = asked["is_gold"].to_numpy() == 1
 
     def against(column: str, threshold: float) -> dict[str, Any]:
         scores = asked[column].to_numpy(float)
@@ -386,7 +394,7 @@ def judge_table(asked: pd.DataFrame, lines: Lines) -> pd.DataFrame:
             "n": len(given),
         }
 
-    rows = [{"filter": "a large language model", "keeps": ""} | against("helpful", 0.5)]
-    for (name, keeps), threshold in lines.items():
-        rows.append({"filter": name, "keeps": keeps} | against(name, threshold))
+    rows = [{"filter": "a large language model", "operating_point": ""} | against("helpful", 0.5)]
+    for (name, operating_point), threshold in lines.items():
+        rows.append({"filter": name, "operating_point": operating_point} | against(name, threshold))
     return pd.DataFrame(rows)

@@ -148,8 +148,8 @@ def lines_of(names: Sequence[str], trained_on: str = "") -> dict[tuple[str, str]
     for name in names:
         if name not in BASELINES:
             lines[name, KEEPS[0]] = 0.5
-        for keeps, share in zip(KEEPS[1:], FRACTIONS, strict=True):
-            lines[name, keeps] = card_of(name)[threshold_key(share, trained_on)]
+        for operating_point, share in zip(KEEPS[1:], FRACTIONS, strict=True):
+            lines[name, operating_point] = card_of(name)[threshold_key(share, trained_on)]
     return lines
 
 

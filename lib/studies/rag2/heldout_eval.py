@@ -97,8 +97,8 @@ def label_outcomes(collection: Collection) -> pd.DataFrame:
     )
     labels = bioasq.merge(scored, on=["qid", "pid"])
     gold = collection.gold
-    labels["given"] = [int(row.pid in gold.get(row.qid, ())) for row in labels.itertuples()]
-    return labels[["rationale", "part", "qid", "pid", "given", *LABEL_SCORES]]
+    labels["is_gold"] = [int(row.pid in gold.get(row.qid, ())) for row in labels.itertuples()]
+    return labels[["rationale", "part", "qid", "pid", "is_gold", *LABEL_SCORES]]
 
 
 def label_tables(_: Collection, labels: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -118,7 +118,7 @@ def label_table(labels: pd.DataFrame) -> pd.DataFrame:
     everything = pd.concat([labels, same.assign(rationale="expert, own's questions")])
     rows = []
     for (rationale, part), group in everything.groupby(["rationale", "part"]):
-        given = group["given"].to_numpy() == 1
+        given = group["is_gold"].to_numpy() == 1
         for score in LABEL_SCORES:
             values = group[score].to_numpy(float)
             row = {"rationale": rationale, "score": score, "part": part}
@@ -224,10 +224,15 @@ def kept_shares(scored: pd.DataFrame, lines: Mapping[tuple[str, str], float]) ->
     rows = []
     for dataset in (*dict.fromkeys(scored["dataset"]), "both"):
         group = scored if dataset == "both" else scored[scored["dataset"] == dataset]
-        for (name, keeps), threshold in lines.items():
+        for (name, operating_point), threshold in lines.items():
             kept = group[name] >= threshold
             emptied = 1 - kept.groupby(group["qid"]).any().mean()
-            row = {"dataset": dataset, "filter": name, "keeps": keeps, "threshold": threshold}
+            row = {
+                "dataset": dataset,
+                "filter": name,
+                "operating_point": operating_point,
+                "threshold": threshold,
+            }
             rows.append(row | {"kept": kept.mean(), "emptied": emptied, "n": len(group)})
     return pd.DataFrame(rows)
 

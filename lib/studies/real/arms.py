@@ -255,13 +255,13 @@ ON_TOPIC = 2
 """From which label on a passage counts as on topic."""
 
 EXAM_METRICS = (
-    "supports_right_at_5",
-    "supports_wrong_at_5",
+    "share_correct_at_5",
+    "share_wrong_at_5",
     "on_topic_at_5",
-    "hit_right",
-    "misled",
-    "hit_right_any",
-    "misled_any",
+    "supports_correct",
+    "supports_wrong",
+    "supports_correct_any",
+    "supports_wrong_any",
     "reads_right",
     "reads_right_or_guess",
     "abstains",
@@ -370,8 +370,8 @@ def headroom(questions: Sequence[Question], judged: Judged) -> pd.DataFrame:
         if question.dataset in EXAMS:
             row = (question.dataset, POOL, question.qid)
             supported = letters[question.qid]
-            rows.append((*row, "hit_right", float(question.answer in supported)))
-            rows.append((*row, "misled", float(bool(supported - {question.answer}))))
+            rows.append((*row, "supports_correct", float(question.answer in supported)))
+            rows.append((*row, "supports_wrong", float(bool(supported - {question.answer}))))
     return pd.DataFrame(rows, columns=OUTCOME_COLUMNS)
 
 

@@ -83,7 +83,7 @@ def make_tables(profile: Profile) -> dict[str, pd.DataFrame]:
 
 # dev ----------------------------------------------------------------------------------------------
 
-CHOSEN_BY = {"exams": "supports_right_at_5", "bioasq": "p_at_5"}
+CHOSEN_BY = {"exams": "share_correct_at_5", "bioasq": "p_at_5"}
 """The dev metric that chooses lambda, by group of sets."""
 
 _RESAMPLES = 2000
@@ -162,15 +162,15 @@ def least_differences(
     strict = norm.ppf(1 - 0.025 / len(pairs)) + norm.ppf(0.8)
     rows = []
     for pair in pairs:
-        if not {pair.arm, pair.against} <= set(wide.columns):
+        if not {pair.arm, pair.baseline} <= set(wide.columns):
             continue
-        both = wide.loc[pair.metric, [pair.arm, pair.against]].dropna()
-        sd = (both[pair.arm] - both[pair.against]).std(ddof=1)
+        both = wide.loc[pair.metric, [pair.arm, pair.baseline]].dropna()
+        sd = (both[pair.arm] - both[pair.baseline]).std(ddof=1)
         size = n["bioasq" if pair.metric == "p_at_5" else "exams"]
         error = sd / np.sqrt(size)
         row = {"claim": pair.claim, "metric": pair.metric, "arm": pair.arm}
-        row |= {"against": pair.against, "dev_n": len(both), "test_n": size, "dev_sd": sd}
-        rows.append(row | {"least": 2.8 * error, "least_holm": strict * error})
+        row |= {"baseline": pair.baseline, "dev_n": len(both), "test_n": size, "dev_sd": sd}
+        rows.append(row | {"mde": 2.8 * error, "mde_holm": strict * error})
     return pd.DataFrame(rows)
 
 
@@ -218,11 +218,11 @@ def purity_table(values: pd.DataFrame) -> pd.DataFrame:
     """Of the passages in exam top fives that support an option, the share that support the right
     one. A row an arm: arm, right, wrong (passages), value, low, high, n (questions).
 
-    ``misled`` falls with every such passage that is lost; this share need not. The interval
+    ``supports_wrong`` falls with every such passage that is lost; this share need not. The interval
     resamples questions. An arm with several draws counts as the mean of its draws.
     """
     exams = values[values["dataset"].isin(EXAMS)]
-    metrics = ["supports_right_at_5", "supports_wrong_at_5"]
+    metrics = ["share_correct_at_5", "share_wrong_at_5"]
     spoken = exams[exams["metric"].isin(metrics)]
     rows = []
     for arm, group in spoken.groupby("arm", sort=True):
@@ -278,12 +278,12 @@ def claims_table(values: pd.DataFrame, chosen: Mapping[str, float], verdicts: bo
     """Every declared test with its verdict, then what is exploratory (see ``stats.claims``).
 
     On exams there are no ``verdicts`` where the judge was no instrument. The column ``excludes``
-    is for tests of ``misled``: whether a fall counts as exclusion, that is whether ``hit_right`` of
-    the same two arms did not fall by more than the declared margin.
+    is for tests of ``supports_wrong``: whether a fall counts as exclusion, that is whether
+    ``supports_correct`` of the same two arms did not fall by more than the declared margin.
     """
     arms = {metric: set(group["arm"]) for metric, group in values.groupby("metric")}
     declared = real_pairs(chosen)
-    declared = [p for p in declared if {p.arm, p.against} <= arms.get(p.metric, set())]
+    declared = [p for p in declared if {p.arm, p.baseline} <= arms.get(p.metric, set())]
     table = claims(values, [*declared, *exploratory_pairs(arms)])
     if not verdicts:
         table.loc[table["metric"] != "p_at_5", "verdict"] = ""
@@ -293,18 +293,24 @@ def claims_table(values: pd.DataFrame, chosen: Mapping[str, float], verdicts: bo
 def exploratory_pairs(arms: Mapping[str, Collection[str]]) -> list[Pair]:
     """Every arm against H+ alone and against the question; contrast against its controls."""
     pairs = []
-    for metric in ("hit_right", "misled", "supports_right_at_5", "reads_right", "p_at_5"):
+    for metric in (
+        "supports_correct",
+        "supports_wrong",
+        "share_correct_at_5",
+        "reads_right",
+        "p_at_5",
+    ):
         measured = arms.get(metric, ())
         for arm in sorted(measured):
-            against = ["hplus", "question"]
+            baseline = ["hplus", "question"]
             lam = arm.partition("@")[2]
             if arm.startswith("chr@"):
-                against += [f"chr+rotation@{lam}", f"chr+stranger@{lam}"]
+                baseline += [f"chr+rotation@{lam}", f"chr+stranger@{lam}"]
             if arm == f"chr-stem@{lam}":
-                against.append("hplus-stem")
+                baseline.append("hplus-stem")
             pairs += [
                 Pair(f"{arm} against {other}", metric, arm, other)
-                for other in against
+                for other in baseline
                 if other in measured and arm != other
             ]
     return pairs
@@ -314,10 +320,10 @@ def _excludes(values: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     margin = primary_tests()["real"]["margin"]
     excludes = []
     for row in table.itertuples():
-        if row.metric != "misled" or row.status != "primary":
+        if row.metric != "supports_wrong" or row.status != "primary":
             excludes.append("")
             continue
-        pair = Pair("", "hit_right", row.arm, row.against)
+        pair = Pair("", "supports_correct", row.arm, row.baseline)
         low = claims(values, [pair])["low"].iloc[0]
         fewer = row.verdict == "SUPPORTED"
         excludes.append("yes" if fewer and low > -margin else "no")
@@ -329,7 +335,7 @@ def _excludes(values: pd.DataFrame, table: pd.DataFrame) -> list[str]:
 COMPARED = (("chr@0.4", "hplus"), ("chr@1", "hplus"))
 """The differences that are broken down by subgroup: arm, against."""
 
-SUBGROUP_METRICS = ("hit_right", "misled", "supports_right_at_5")
+SUBGROUP_METRICS = ("supports_correct", "supports_wrong", "share_correct_at_5")
 
 _KNOWN = {True: "known", False: "not known", None: "too short to tell"}
 
@@ -373,7 +379,7 @@ def subgroup_table(values: pd.DataFrame, about: pd.DataFrame) -> pd.DataFrame:
         for level, members in about.groupby(part, sort=True):
             group = values[values["qid"].isin(members.index)]
             made.append(claims(group, pairs).assign(part=part, level=level))
-    shown = ["metric", "arm", "against", "part", "level", "value", "value_against"]
+    shown = ["metric", "arm", "baseline", "part", "level", "value", "value_baseline"]
     table = pd.concat(made, ignore_index=True)
     return table[[*shown, "difference", "low", "high", "n"]]
 
@@ -381,11 +387,26 @@ def subgroup_table(values: pd.DataFrame, about: pd.DataFrame) -> pd.DataFrame:
 # single questions, by a rule that was written down before anything was judged -------------------
 
 CASES: Mapping[str, tuple[tuple[str, str, float], ...]] = {
-    "contrast finds the right option": (("hplus", "hit_right", 0), ("chr@1", "hit_right", 1)),
-    "contrast loses the right option": (("hplus", "hit_right", 1), ("chr@1", "hit_right", 0)),
-    "contrast rules a wrong option out": (("hplus", "misled", 1), ("chr@1", "misled", 0)),
-    "contrast brings a wrong option in": (("hplus", "misled", 0), ("chr@1", "misled", 1)),
-    "HyDE has it, contrast has not": (("hyde", "hit_right", 1), ("chr@1", "hit_right", 0)),
+    "contrast finds the right option": (
+        ("hplus", "supports_correct", 0),
+        ("chr@1", "supports_correct", 1),
+    ),
+    "contrast loses the right option": (
+        ("hplus", "supports_correct", 1),
+        ("chr@1", "supports_correct", 0),
+    ),
+    "contrast rules a wrong option out": (
+        ("hplus", "supports_wrong", 1),
+        ("chr@1", "supports_wrong", 0),
+    ),
+    "contrast brings a wrong option in": (
+        ("hplus", "supports_wrong", 0),
+        ("chr@1", "supports_wrong", 1),
+    ),
+    "HyDE has it, contrast has not": (
+        ("hyde", "supports_correct", 1),
+        ("chr@1", "supports_correct", 0),
+    ),
 }
 """What must be true of a question to be a case of the kind: arm, metric, value. The last one is the
 kind of the paper's Table 5."""
@@ -397,7 +418,9 @@ SHOWN = ("hplus", "chr@0.4", "chr@1", "hyde")
 
 def fitting(values: pd.DataFrame) -> pd.DataFrame:
     """Which exam questions are of which kind: index dataset and qid, a column of bool a kind."""
-    kept = values["dataset"].isin(EXAMS) & values["metric"].isin(["hit_right", "misled"])
+    kept = values["dataset"].isin(EXAMS) & values["metric"].isin(
+        ["supports_correct", "supports_wrong"]
+    )
     wide = values[kept].pivot(index=["dataset", "qid"], columns=["arm", "metric"], values="value")
     fits = pd.DataFrame(True, index=wide.index, columns=list(CASES))
     for kind, wanted in CASES.items():

@@ -291,13 +291,13 @@ def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
     tables = []
     for dataset, part in parts_of(values).items():
         declared = declared_pairs(dataset, {})
-        named = {(pair.arm, pair.against, pair.metric) for pair in declared}
+        named = {(pair.arm, pair.baseline, pair.metric) for pair in declared}
         measured = set(part["arm"])
         others = [
             pair
             for pair in exploratory_pairs()
-            if {pair.arm, pair.against} <= measured
-            and (pair.arm, pair.against, pair.metric) not in named
+            if {pair.arm, pair.baseline} <= measured
+            and (pair.arm, pair.baseline, pair.metric) not in named
         ]
         tables.append(_voided(claims(part, [*declared, *others]), part).assign(dataset=dataset))
     table = pd.concat(tables, ignore_index=True)
@@ -309,7 +309,7 @@ def _voided(table: pd.DataFrame, part: pd.DataFrame) -> pd.DataFrame:
     """Tests as they are stored: VOID against a broken control, no p where nothing was declared."""
     base = part[part["arm"] == BASE].groupby("metric")["value"].mean()
     declared = table["status"] == "primary"
-    broken = table["value_against"] < COLLAPSED * table["metric"].map(base)
+    broken = table["value_baseline"] < COLLAPSED * table["metric"].map(base)
     table["verdict"] = table["verdict"].mask(declared & broken, "VOID")
     table["p"] = table["p"].where(declared)
     return table
@@ -322,7 +322,7 @@ def exploratory_pairs() -> list[Pair]:
     The retriever trained on labels has one seed, so it is compared with the same seed.
     """
     rows = pd.read_csv(Path(__file__).with_name("pairs.csv"))
-    return [Pair(row.claim, row.metric, row.arm, row.against) for row in rows.itertuples()]
+    return [Pair(row.claim, row.metric, row.arm, row.baseline) for row in rows.itertuples()]
 
 
 # single claims ------------------------------------------------------------------------------------
