@@ -24,8 +24,8 @@ from lib.studies.rag2.filters import (
     BASELINES,
     RERANKERS,
     SHUFFLED,
-    Bm25Filter,
-    PairFeatures,
+    Filter,
+    bm25_filter,
     cached_scores,
     card_of,
     features,
@@ -34,6 +34,7 @@ from lib.studies.rag2.filters import (
     lines_of,
     load_filter,
     load_rerankers,
+    pair_features,
     passage_start,
     threshold_key,
 )
@@ -201,24 +202,20 @@ def test_what_cannot_be_loaded_is_refused(world, trained, name, dim, error, says
 
 
 def test_scores_are_kept_for_the_filter_and_its_pairs(own_folders):
-    class Counting:
-        fingerprint, asked = "counting", 0
+    asked = []
 
-        def scores(self, pairs):
-            """See Filter."""
-            self.asked += 1
-            return np.array([len(text) / 3 for _, text in pairs])
+    def scores(pairs):
+        asked.append(list(pairs))
+        return np.array([len(text) / 3 for _, text in pairs])
 
-    one, other = Counting(), Counting()
-    other.fingerprint = "other"
-    first = cached_scores(one, [("q", "a"), ("q", "bb")])
-    assert (
-        cached_scores(one, [("q", "a"), ("q", "bb")]).tolist() == first.tolist() == [1 / 3, 2 / 3]
-    )
-    assert one.asked == 1
-    cached_scores(one, [("q", "bb"), ("q", "a")])
-    cached_scores(other, [("q", "a"), ("q", "bb")])
-    assert (one.asked, other.asked) == (2, 1)
+    one, other = Filter("f", "one", scores), Filter("f", "other", scores)
+    pairs = [("q", "a"), ("q", "bb")]
+    first = cached_scores(one, pairs)
+    assert cached_scores(one, pairs).tolist() == first.tolist() == [1 / 3, 2 / 3]
+    assert len(asked) == 1
+    cached_scores(one, pairs[::-1])
+    cached_scores(other, pairs)
+    assert asked == [pairs, pairs[::-1], pairs]
 
 
 # what each reads ----------------------------------------------------------------------------------
@@ -229,14 +226,14 @@ def test_bm25_of_a_pair_is_that_of_the_index():
     texts[3] = "fever fever fever kidney"
     ids = [f"p{i:02d}" for i in range(30)]
     index = BM25Index.build(texts, ids)
-    one = Bm25Filter(texts)
+    one = bm25_filter(texts)
     for question in ("fever kidney", "the heart heart sign", "pain unheardof"):
         hits = index.search([question], 30)
         of_index = dict(zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True))
         expected = [of_index.get(pid, 0.0) for pid in ids]
         assert np.allclose(one.scores([(question, text) for text in texts]), expected, atol=1e-4)
     with pytest.raises(ValueError, match="needs the passages"):
-        Bm25Filter([])
+        bm25_filter([])
 
 
 def test_features_are_products_differences_and_the_cosine(own_cache):
@@ -540,7 +537,7 @@ def test_a_reranker_learns_what_experts_give_and_disorder_teaches_nothing(world,
     assert tuned["p_at_5"] == pytest.approx(0.4, abs=0.02)  # both of two, in five places
     assert shuffled["p_at_5"] == pytest.approx(shuffled["base_rate"], abs=0.06)
     assert shuffled["cosine_p_at_5"] == tuned["cosine_p_at_5"]
-    rows = PairFeatures(encoder, GIVEN_TEXTS)(unseen)
+    rows = pair_features(encoder, GIVEN_TEXTS)(unseen)
     scorers = load_rerankers(SHUFFLED, encoder, GIVEN_TEXTS)
     assert len(scorers) == train_filters.DRAWS
     for weights, drawn in zip(shuffled["weights"], scorers, strict=True):
@@ -552,8 +549,8 @@ def test_a_reranker_learns_what_experts_give_and_disorder_teaches_nothing(world,
 def test_the_features_of_a_reranker_are_what_they_are_called():
     pairs = [("word1 word2 word1", "word2 word3"), ("word4", "word5")]
     encoder = HashEncoder(64)
-    rows = PairFeatures(encoder, GIVEN_TEXTS)(pairs)
+    rows = pair_features(encoder, GIVEN_TEXTS)(pairs)
     vectors = encoder.encode(list(pairs[0]))
     assert rows[0, 0] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
-    assert rows[0, 1] == Bm25Filter(GIVEN_TEXTS).scores(pairs)[0] > 0
+    assert rows[0, 1] == bm25_filter(GIVEN_TEXTS).scores(pairs)[0] > 0
     assert rows[:, 2].tolist() == [0.5, 0.0]

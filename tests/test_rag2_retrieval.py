@@ -37,6 +37,7 @@ from lib.studies.rag2.retrieval import (
     strategy_pairs,
     strategy_values,
 )
+from lib.studies.real.arms import Sample
 
 # strategies ---------------------------------------------------------------------------------------
 
@@ -139,9 +140,11 @@ def test_every_strategy_finds_what_its_steps_say(asked):
 
 # filters ------------------------------------------------------------------------------------------
 
-EXAM = Question("e1", "Which?", {"A": "one", "B": "two"}, "A", "medqa")
-EXAM2 = Question("e2", "Which then?", {"A": "one", "B": "two"}, "B", "mmlu")
-YESNO = Question("b1", "Is it?", {"A": "yes", "B": "no"}, "A", "bioasq")
+QUESTIONS = [
+    Question("e1", "Which?", {"A": "one", "B": "two"}, "A", "medqa"),
+    Question("e2", "Which then?", {"A": "one", "B": "two"}, "B", "mmlu"),
+    Question("b1", "Is it?", {"A": "yes", "B": "no"}, "A", "bioasq"),
+]
 JUDGED = {
     ("e1", "p1"): Evidence(3.0, frozenset("A")),
     ("e1", "p2"): Evidence(3.0, frozenset("B")),
@@ -150,84 +153,72 @@ JUDGED = {
     ("e2", "p1"): Evidence(0.0),
     ("e2", "p2"): Evidence(2.0, frozenset("B")),
 }
-
-
-def runs() -> pd.DataFrame:
-    lists = {
-        ("medqa", "question", "e1"): ["p3", "p1", "p2", "p4", "p9", "p1x"],
-        ("medqa", "chr@1", "e1"): ["p2", "p3"],
-        ("mmlu", "question", "e2"): ["p1", "p2"],
-        ("bioasq", "question", "b1"): [f"s{i}" for i in range(12)],
-        ("bioasq", "some other arm", "b1"): ["s20"],
-    }
-    rows = [
-        (dataset, arm, 0, qid, rank, pid)
-        for (dataset, arm, qid), pids in lists.items()
-        for rank, pid in enumerate(pids, 1)
-    ]
-    return pd.DataFrame(rows, columns=["dataset", "arm", "draw", "qid", "rank", "pid"])
-
-
-TARGETS = {"b1": frozenset({"s1", "s4", "s11"})}
-
-
-@pytest.fixture
-def candidates() -> pd.DataFrame:
-    return filtering.candidates_of([EXAM, EXAM2, YESNO], runs(), JUDGED, TARGETS)
-
-
+LISTS = {
+    ("medqa", "question", "e1"): ["p3", "p1", "p2", "p4", "p9", "p1x"],
+    ("medqa", "chr@1", "e1"): ["p2", "p3"],
+    ("mmlu", "question", "e2"): ["p1", "p2"],
+    ("bioasq", "question", "b1"): [f"s{i}" for i in range(10)],
+    ("bioasq", "some other arm", "b1"): ["s20"],
+}
 SCORES = {"p1": 0.9, "p2": 0.6, "p3": 0.2, "p4": 0.1, "s1": 0.8, "s3": 0.7, "s4": 0.3, "s9": 0.9}
 
 
 @pytest.fixture
-def scored(candidates) -> pd.DataFrame:
-    """Each pair once, with the score of a filter "f"."""
-    pairs = candidates.drop(columns=["arm", "rank"]).drop_duplicates(["qid", "pid"])
-    return pairs.assign(f=pairs["pid"].map(SCORES).fillna(0.0)).reset_index(drop=True)
+def sample() -> Sample:
+    sample = Sample(QUESTIONS, {}, None)
+    known = {"judged": JUDGED, "experts": {"b1": frozenset({"s1", "s4", "s11"})}}
+    vars(sample).update(known)  # in place of what is on file
+    return sample
 
 
-def after(lists, scored, lines, *more) -> pd.DataFrame:
-    questions = {question.qid: question for question in (EXAM, EXAM2, YESNO)}
-    return filtering.values_after(lists, scored, lines, questions, JUDGED, *more)
+@pytest.fixture
+def candidates(sample) -> pd.DataFrame:
+    rows = [(*key, rank, pid) for key, pids in LISTS.items() for rank, pid in enumerate(pids, 1)]
+    runs = pd.DataFrame(rows, columns=["dataset", "arm", "qid", "rank", "pid"])
+    return filtering.candidates_of(sample, runs)
 
 
-def test_candidates_are_what_was_judged_of_the_first_five_and_the_first_ten_of_bioasq(candidates):
-    table = candidates
-    exam = table[(table["qid"] == "e1") & (table["arm"] == "question")]
+def test_candidates_are_what_was_judged_of_the_first_five_and_all_of_bioasq(candidates):
+    exam = candidates[(candidates["qid"] == "e1") & (candidates["arm"] == "question")]
     assert exam["pid"].tolist() == ["p3", "p1", "p2", "p4"]  # p9 was not judged, p1x is sixth
     assert exam["right"].tolist() == [False, True, False, True]
     assert exam["wrong"].tolist() == [False, False, True, True]
-    bioasq = table[table["dataset"] == "bioasq"]
+    bioasq = candidates[candidates["dataset"] == "bioasq"]
     assert bioasq["pid"].tolist() == [f"s{i}" for i in range(10)]
     assert bioasq.loc[bioasq["is_gold"], "pid"].tolist() == ["s1", "s4"]
-    assert "some other arm" not in set(table["arm"])
 
 
-def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, scored):
+def test_what_is_left_is_measured_and_an_empty_list_is_counted(sample, candidates):
+    scored = candidates.drop_duplicates(["qid", "pid"])
+    scored = scored.assign(f=scored["pid"].map(SCORES).fillna(0.0))
     lines = {("f", "likelier than not"): 0.5, ("f", "as 5 % of training"): 0.95}
-    values = after(candidates, scored, lines)
+    values = filtering.values_after(sample, candidates, scored, lines)
     of = values.set_index(["arm", "qid", "metric"])["value"]
-    assert of["question", "e1", "supports_correct"] == 1
-    assert of["question", "e1", "supports_wrong"] == 1
     kept = "question | f, likelier than not"
-    assert of[kept, "e1", "kept"] == 2 / 4  # p1 and p2
-    assert (of[kept, "e1", "supports_correct"], of[kept, "e1", "supports_wrong"]) == (1, 1)
-    assert of[kept, "e1", "reads_right"] == 1  # p1 comes before p2
-    assert of["chr@1 | f, likelier than not", "e1", "supports_wrong"] == 1
-    # Of the first five s1 and s3 stay; s9, the tenth, would too, but is no longer there.
-    assert of[kept, "b1", "kept"] == 2 / 5
-    assert of[kept, "b1", "p_at_5"] == 1 / 5
-    assert of[kept, "b1", "precision_of_kept"] == 1 / 2
     none = "question | f, as 5 % of training"
-    assert of[none, "e1", "emptied"] == 1
-    assert of[none, "e1", "supports_correct"] == 0
-    assert of[none, "e1", "reads_right_or_guess"] == 0.5
+    expected = {
+        ("question", "e1", "supports_correct"): 1,
+        ("question", "e1", "supports_wrong"): 1,
+        (kept, "e1", "kept"): 2 / 4,  # p1 and p2
+        (kept, "e1", "supports_correct"): 1,
+        (kept, "e1", "supports_wrong"): 1,
+        (kept, "e1", "reads_right"): 1,  # p1 comes before p2
+        ("chr@1 | f, likelier than not", "e1", "supports_wrong"): 1,
+        # Of the first five s1 and s3 stay; s9, the tenth, would too, but is no longer there.
+        (kept, "b1", "kept"): 2 / 5,
+        (kept, "b1", "p_at_5"): 1 / 5,
+        (kept, "b1", "precision_of_kept"): 1 / 2,
+        (none, "e1", "emptied"): 1,
+        (none, "e1", "supports_correct"): 0,
+        (none, "e1", "reads_right_or_guess"): 0.5,
+        (f"{none} (best kept)", "e1", "emptied"): 0,
+        (f"{none} (best kept)", "e1", "supports_correct"): 1,  # p1 has the best score
+    }
+    assert {key: of[key] for key in expected} == expected
     assert (none, "b1", "precision_of_kept") not in of.index
-    best = f"{none} (best kept)"
-    assert of[best, "e1", "emptied"] == 0
-    assert of[best, "e1", "supports_correct"] == 1  # p1 has the best score
     exams = candidates[candidates["dataset"] != "bioasq"]
-    read = after(exams, scored, lines, (1,), ("reads_right", "emptied"))
+    options = {"ks": (1,), "metrics": ("reads_right", "emptied")}
+    read = filtering.values_after(sample, exams, scored, lines, **options)
     of = read.set_index(["arm", "qid", "metric"])["value"]
     assert of["question", "e1", "reads_right"] == 0  # p3 says nothing, and is dropped
     assert of[kept, "e1", "emptied"] == 1
@@ -237,7 +228,6 @@ def test_what_is_left_is_measured_and_an_empty_list_is_counted(candidates, score
 
 
 def test_every_shipped_filter_has_a_recipe_and_its_card_tells_the_same():
-    assert set(RECIPES) == {*HEADS, *CROSSES}
     for name, recipe in RECIPES.items():
         card = card_of(name)
         told = {key: card[key] for key in ("label", "share", "rationale", "questions", "shuffled")}

@@ -34,12 +34,12 @@ from lib.studies.rag2.filters import (
     HEADS,
     RERANKERS,
     SHUFFLED,
-    PairFeatures,
     card_file,
     features,
     fit_head,
     head_file,
     load_filter,
+    pair_features,
     passage_start,
     threshold_key,
 )
@@ -259,7 +259,7 @@ def train_reranker(
     """
     started = time.monotonic()
     pairs, given, qids = made
-    rows = PairFeatures(encoder, texts)(pairs)
+    rows = pair_features(encoder, texts)(pairs)
     labels = [given]
     if name == SHUFFLED:
         labels = [np.random.default_rng(draw).permutation(given) for draw in range(DRAWS)]

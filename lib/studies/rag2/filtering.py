@@ -8,22 +8,22 @@ which option a passage supports. Nothing that was not judged is filtered there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.data.judgments import HELPFUL, Evidence, evidence, read_judgments
-from lib.datasets import EXAMS, GROUPS, Question, load_real
+from lib.data.judgments import HELPFUL
+from lib.datasets import EXAMS
 from lib.methods.base import Request
 from lib.methods.postprocess import shown
 from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure, ratio_interval
-from lib.studies.rag2.filters import FILTERS, KEEPS, cached_scores, lines_of
-from lib.studies.rag2.heldout_eval import separation
+from lib.studies.rag2.filters import FILTERS, KEEPS, lines_of
+from lib.studies.rag2.heldout_eval import separations
 from lib.studies.rag2.retrieval import Collection, rationale_in, without_verdicts
-from lib.studies.real.arms import exam_outcome, runs_of
-from lib.studies.slhyde.study import arms_of
+from lib.studies.real.arms import Sample, exam_outcome, runs_of
 from lib.study import Arm, means, means_table, search_arm
 
 ARMS = ("question", "rationale", "hplus", "chr@0.4", "chr@1")
@@ -36,28 +36,27 @@ FILTERED = ("cross-ppl-25", "head-ppl-25", "head-right", "cross-shuffled", "cosi
 """Filters whose effect on outcomes is measured: RAG2's recipe, the same on vectors, labels by right
 answers, shuffled labels, and cosine alone. All filters are compared with the known labels."""
 
+RECIPE = FILTERED[0]
+
 K = 5
 """Passages that a reader is given: a filter drops some of these, and nothing takes their place."""
 
-_DEPTH = {"bioasq": 10, "exams": 5}
-
-_GROUPS = {
-    "exams": (
-        "medmcqa",
-        ("supports_correct", "supports_wrong", "reads_right", "reads_right_or_guess"),
-    ),
-    "bioasq": ("bioasq", ("p_at_5",)),
+METRICS = {
+    "exams": ("supports_correct", "supports_wrong", "reads_right", "reads_right_or_guess"),
+    "bioasq": ("p_at_5",),
 }
-"""Whose training pairs a group's lines are read from, and what is measured on it."""
+"""What is measured of what a filter leaves."""
 
-_TRUTHS = {
+READS = ("reads_right", "reads_right_or_guess", "emptied")
+"""What the judged reader makes of the passages that are left."""
+
+TRUTHS = {
     "is_gold": ("bioasq", "the experts gave it"),
     "right": ("exams", "it supports the right option"),
     "wrong": ("exams", "it supports a wrong option"),
 }
-"""What is known of a passage, by column: on which group, and in words."""
+"""What is known of a passage, by column: on which questions, and in words."""
 
-Judged = Mapping[tuple[str, str], Evidence]
 Lines = Mapping[tuple[str, str], float]
 """The threshold by filter and one of ``KEEPS``."""
 
@@ -65,56 +64,53 @@ Lines = Mapping[tuple[str, str], float]
 # outcomes -----------------------------------------------------------------------------------------
 
 
-def candidates_of(
-    questions: Sequence[Question],
-    runs: pd.DataFrame,
-    judged: Judged,
-    gold: Mapping[str, frozenset[str]],
-) -> pd.DataFrame:
+def candidates_of(sample: Sample, runs: pd.DataFrame) -> pd.DataFrame:
     """The lists of ``ARMS`` with what is known of each passage.
 
-    ``runs`` are ranked lists (``lib.studies.real.written.RUN_COLUMNS``). Columns: dataset (bioasq,
-    medqa, mmlu), arm, qid, rank from 1, pid, given (the experts gave it; BioASQ), right, wrong (it
-    supports the right option, a wrong one; exams).
+    ``runs`` are ranked lists (``lib.studies.real.arms.RUN_COLUMNS``). Columns: dataset (bioasq,
+    medqa, mmlu), arm, qid, rank from 1, pid, is_gold (the experts gave it; BioASQ), right, wrong
+    (it supports the right option, a wrong one; exams).
     """
-    answer_of = {question.qid: question.answer for question in questions}
     rows = []
     wanted = runs[runs["arm"].isin(ARMS)].sort_values(["dataset", "arm", "qid", "rank"])
     for row in wanted.itertuples():
-        group = "exams" if row.dataset in EXAMS else "bioasq"
-        known = judged.get((row.qid, row.pid))
-        if row.rank > _DEPTH[group] or (group == "exams" and known is None):
-            continue
-        supports = known.supports if group == "exams" else frozenset()
         found = {"dataset": row.dataset, "arm": row.arm, "qid": row.qid, "rank": row.rank}
-        found |= {"pid": row.pid, "is_gold": group == "bioasq" and row.pid in gold[row.qid]}
-        answer = answer_of[row.qid]
-        rows.append(found | {"right": answer in supports, "wrong": bool(supports - {answer})})
+        found |= {"pid": row.pid, "is_gold": False, "right": False, "wrong": False}
+        if row.dataset in EXAMS:
+            known = sample.judged.get((row.qid, row.pid))
+            if row.rank > K or known is None:
+                continue
+            answer = sample.by_qid[row.qid].answer
+            found["right"] = answer in known.supports
+            found["wrong"] = bool(known.supports - {answer})
+        else:
+            found["is_gold"] = row.pid in sample.experts[row.qid]
+        rows.append(found)
     return pd.DataFrame(rows)
 
 
 def filter_outcomes(collection: Collection) -> pd.DataFrame:
     """Every passage that ``ARMS`` found, with its rank in each list and every filter's score.
 
-    Columns: dataset, qid, pid, given, right, wrong (see ``candidates_of``), a score for each filter
-    and a rank for each arm (missing where it did not find the passage). The pairs that a language
-    model was asked about (``HELPFUL``) are rows of the dataset "helpful".
+    Columns: dataset, qid, pid, is_gold, right, wrong (see ``candidates_of``), a score for each
+    filter and a rank for each arm (missing where it did not find the passage). The pairs that a
+    language model was asked about (``HELPFUL``) are rows of the dataset "helpful".
     """
-    questions = load_real("test")
-    wanted = [arm for arm in arms_of() if arm.name in ARMS]
-    arms = dict.fromkeys(GROUPS, wanted)
-    runs = runs_of(questions, collection.written, arms, collection.retriever)
-    lists = candidates_of(questions, runs, evidence(read_judgments()), collection.gold)
+    sample = collection.sample
+    runs = runs_of(replace(sample, written=collection.written), ARMS)
+    lists = candidates_of(sample, runs)
     ranks = lists.pivot(index=["qid", "pid"], columns="arm", values="rank").reset_index()
-    pairs = lists[["dataset", "qid", "pid", *_TRUTHS]].drop_duplicates(["qid", "pid"])
-    asked = _asked()[["qid", "pid"]].assign(dataset="helpful")
-    asked["is_gold"] = [row.pid in collection.gold[row.qid] for row in asked.itertuples()]
+    pairs = lists[["dataset", "qid", "pid", *TRUTHS]].drop_duplicates(["qid", "pid"])
+    asked = _asked()[["qid", "pid"]].assign(dataset="helpful", right=False, wrong=False)
+    asked["is_gold"] = collection.is_gold(asked)
     table = pd.concat([pairs.merge(ranks, on=["qid", "pid"]), asked], ignore_index=True)
-    table = table.assign(**{name: table[name].fillna(False).astype(int) for name in _TRUTHS})
-    by_qid = {question.qid: question for question in questions}
-    texts = [(shown(by_qid[r.qid]), collection.texts[r.pid]) for r in table.itertuples()]
-    scores = {name: cached_scores(judge, texts) for name, judge in collection.filters.items()}
-    return table.assign(**scores)[["dataset", "qid", "pid", *_TRUTHS, *FILTERS, *sorted(ARMS)]]
+    table = table.astype(dict.fromkeys(TRUTHS, int))
+    texts = [
+        (shown(sample.by_qid[qid]), collection.texts[pid])
+        for qid, pid in zip(table["qid"], table["pid"], strict=True)
+    ]
+    table = table.assign(**collection.scores(texts))
+    return table[["dataset", "qid", "pid", *TRUTHS, *FILTERS, *sorted(ARMS)]]
 
 
 def _asked() -> pd.DataFrame:
@@ -128,24 +124,25 @@ def crossed_outcomes(collection: Collection) -> pd.DataFrame:
 
     Columns arm ("rationale@<lambda>"), qid, metric, value, dataset.
     """
-    written, gold = collection.written, collection.gold
-    asked = [q.qid for q in load_real("test") if q.dataset == "bioasq"]
+    sample = collection.sample
+    rationales, hypotheses = collection.written["rationale"], collection.written["hypotheses"]
     mimics = {
-        qid: written["hypotheses"][qid].request.of("mimic")
-        for qid in asked
-        if qid in written["rationale"]
+        question.qid: hypotheses[question.qid].request.of("mimic")
+        for question in sample.questions
+        if question.dataset == "bioasq" and question.qid in rationales
     }
-    both = {qid: mimic for qid, mimic in mimics.items() if mimic}
+    mimics = {qid: texts for qid, texts in mimics.items() if texts}
+    gold = {qid: sample.experts[qid] for qid in mimics}
     parts = []
     for lam in CROSSED:
 
         def request(qid: str, _: int, lam: float = lam) -> Request:
-            target = Text(rationale_in(written["rationale"][qid]), role="target")
-            return Hypotheses((target, *both[qid]), SearchSpec(lam=lam))
+            target = Text(rationale_in(rationales[qid]), role="target")
+            return Hypotheses((target, *mimics[qid]), SearchSpec(lam=lam))
 
         arm = Arm(f"rationale@{lam:g}", request)
-        (found,) = search_arm(arm, both, collection.retriever, 10)
-        measured = measure(found, {qid: gold[qid] for qid in both}, {})[["p_at_5"]]
+        (found,) = search_arm(arm, mimics, collection.retriever, 10)
+        measured = measure(found, gold, {})[["p_at_5"]]
         parts.append(long_values(arm.name, measured).assign(dataset="bioasq"))
     return pd.concat(parts, ignore_index=True)
 
@@ -159,38 +156,44 @@ def filter_tables(
     """What every filter tells apart and keeps, and what is found and read after ``FILTERED``.
 
     ``scores`` are ``filter_outcomes``, ``crossed`` ``crossed_outcomes``. ``rag2_filters`` is in the
-    form of Table 1.
+    form of Table 1. MedMCQA's training pairs stand for the exams'.
     """
     asked = scores[scores["dataset"] == "helpful"].merge(_asked(), on=["qid", "pid"])
-    scores = scores[scores["dataset"] != "helpful"].astype(dict.fromkeys(_TRUTHS, bool))
-    lists = scores.melt(["dataset", "qid", "pid", *_TRUTHS], ARMS, "arm", "rank").dropna()
+    pairs = scores[scores["dataset"] != "helpful"].astype(dict.fromkeys(TRUTHS, bool))
+    lists = pairs.melt(["dataset", "qid", "pid", *TRUTHS], ARMS, "arm", "rank").dropna()
     lists = lists.sort_values(["dataset", "arm", "qid", "rank"], ignore_index=True)
-    questions = {question.qid: question for question in load_real("test")}
-    judged = evidence(read_judgments())
-    values, tested, kept = [], [], []
-    for group, (trained_on, _) in _GROUPS.items():
-        lines = lines_of(FILTERS, trained_on)
-        few = {key: line for key, line in lines.items() if key[0] in FILTERED}
-        found = lists[of_group(lists, group)]
-        measured = values_after(found, scores, few, questions, judged).drop(columns="k")
-        if group == "bioasq":
-            measured = pd.concat([measured, crossed], ignore_index=True)
-        else:
-            # Stated for each set, and for the exams together.
-            values.append(measured.assign(dataset=group))
-            found = found[found["arm"].isin(("question", "rationale"))]
-            ks = range(1, _DEPTH[group] + 1)
-            read = values_after(found, scores, few, questions, judged, ks, READS)
-            top_1 = claims(read[read["k"] == 1], _top_1_pairs(few)).assign(dataset=group)
-        values.append(measured)
-        tested.append(claims(measured, filter_pairs(few, group)).assign(dataset=group))
-        kept.append(kept_table(scores[of_group(scores, group)], lines))
+    lines = {"exams": lines_of(FILTERS, "medmcqa"), "bioasq": lines_of(FILTERS, "bioasq")}
+    few = {
+        group: {key: line for key, line in every.items() if key[0] in FILTERED}
+        for group, every in lines.items()
+    }
+
+    def after(group: str, arms: Sequence[str] = ARMS, **options: Any) -> pd.DataFrame:
+        found = lists[of_group(lists, group) & lists["arm"].isin(arms)]
+        return values_after(collection.sample, found, pairs, few[group], **options)
+
+    exams, bioasq = (after(group).drop(columns="k") for group in lines)
+    bioasq = pd.concat([bioasq, crossed], ignore_index=True)
+    read = after("exams", ("question", "rationale"), ks=range(1, K + 1), metrics=READS)
+    # Stated for each set, and for the exams together.
+    values = pd.concat([exams.assign(dataset="exams"), exams, bioasq])
+    tested = [
+        claims(measured, filter_pairs(few[group], group)).assign(dataset=group)
+        for group, measured in (("exams", exams), ("bioasq", bioasq))
+    ]
+    top_1 = claims(read[read["k"] == 1], _top_1_pairs(few["exams"])).assign(dataset="exams")
+    truths = [
+        ({"dataset": group, "truth": truth}, pairs[of_group(pairs, group)], column)
+        for column, (group, truth) in TRUTHS.items()
+    ]
+    auroc = separations(truths, FILTERS).set_index(["dataset", "filter", "truth"])
+    kept = [kept_table(pairs[of_group(pairs, group)], lines[group], group) for group in lines]
     return {
-        "rag2_filters": _filters_table(pd.concat(values), collection.setup),
+        "rag2_filters": _filters_table(values, collection.setup),
         "rag2_filters_claims": without_verdicts(*tested),
-        "rag2_filters_auroc": auroc_table(scores, FILTERS),
+        "rag2_filters_auroc": auroc.reset_index(),
         "rag2_filters_kept": pd.concat(kept, ignore_index=True),
-        "rag2_filters_judge": judge_table(asked, lines_of(FILTERS, "bioasq")),
+        "rag2_filters_judge": judge_table(asked, lines["bioasq"]),
         "rag2_by_k": _by_k(read),
         "rag2_top_1": without_verdicts(top_1),
     }
@@ -201,25 +204,20 @@ def of_group(table: pd.DataFrame, group: str) -> pd.Series:
     return table["dataset"].isin(EXAMS if group == "exams" else (group,))
 
 
-READS = ("reads_right", "reads_right_or_guess", "emptied")
-"""What the judged reader makes of the passages that are left."""
-
-
 def values_after(
+    sample: Sample,
     lists: pd.DataFrame,
     scores: pd.DataFrame,
     lines: Lines,
-    questions: Mapping[str, Question],
-    judged: Judged,
     ks: Sequence[int] = (K,),
     metrics: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Every outcome of every arm before and after each filter: dataset, arm, k, qid, metric, value.
 
     ``lists`` are ``candidates_of``; each is cut to k, then filtered. An arm after a filter is named
-    "<arm> | <filter>, <keeps>"; with " (best kept)" behind it the best passage stays where none
-    would, as for a reader that cannot do without. On exams outcomes are as
-    ``lib.studies.real.measures.exam_outcome`` has them, on BioASQ ``p_at_5`` and others. ``kept``
+    "<arm> | <filter>, <operating point>"; with " (best kept)" behind it the best passage stays
+    where none would, as for a reader that cannot do without. On exams outcomes are as
+    ``lib.studies.real.arms.exam_outcome`` has them, on BioASQ ``p_at_5`` and others. ``kept``
     is the share that was left, ``emptied`` 1 where nothing was: a chat model would answer without
     documents there. ``metrics``: these alone.
     """
@@ -227,7 +225,7 @@ def values_after(
     parts = []
     for (dataset, arm), group in lists.groupby(["dataset", "arm"]):
         whole = {qid: rows["pid"].tolist() for qid, rows in group.groupby("qid")}
-        given = set(group.loc[group["is_gold"], ["qid", "pid"]].itertuples(index=False, name=None))
+        gold = set(group.loc[group["is_gold"], ["qid", "pid"]].itertuples(index=False, name=None))
         for k in ks:
             before = {qid: pids[:k] for qid, pids in whole.items()}
             for name, after in _after(before, score_of, lines):
@@ -235,10 +233,10 @@ def values_after(
                 for qid, pids in after.items():
                     row = {"kept": len(pids) / len(before[qid]), "emptied": float(not pids)}
                     if dataset in EXAMS:
-                        row |= exam_outcome(questions[qid], pids, judged)
-                        row.pop("judged_share")
+                        row |= exam_outcome(sample.by_qid[qid], pids, sample.judged)
+                        row.pop("judged_share")  # of candidates it is always 1
                     else:
-                        row |= _bioasq_outcome([(qid, pid) in given for pid in pids])
+                        row |= _bioasq_outcome([(qid, pid) in gold for pid in pids])
                     rows[qid] = row
                 wide = pd.DataFrame.from_dict(rows, orient="index")
                 long = long_values(f"{arm}{name}", wide[list(metrics)] if metrics else wide)
@@ -253,15 +251,11 @@ def _after(
     yield "", lists
     for (filter_name, operating_point), threshold in lines.items():
         known = score_of[filter_name].to_dict()
-        left = {
-            qid: [pid for pid in pids if known[qid, pid] >= threshold]
-            for qid, pids in lists.items()
-        }
+        left, best = {}, {}
+        for qid, pids in lists.items():
+            left[qid] = [pid for pid in pids if known[qid, pid] >= threshold]
+            best[qid] = left[qid] or [max(pids, key=lambda pid, qid=qid: known[qid, pid])]
         yield f" | {filter_name}, {operating_point}", left
-        best = {
-            qid: left[qid] or [max(pids, key=lambda pid, qid=qid: known[qid, pid])]
-            for qid, pids in lists.items()
-        }
         yield f" | {filter_name}, {operating_point} (best kept)", best
 
 
@@ -272,21 +266,19 @@ def _bioasq_outcome(right: Sequence[bool]) -> dict[str, float]:
 
 
 def filter_pairs(lines: Lines, group: str) -> list[Pair]:
-    """Comparisons on a group: every arm after a filter with the same arm before; ``FILTERED[0]``,
-    RAG2's recipe, with the others at the same threshold; the rationale with other queries."""
-    recipe = FILTERED[0]
-    _, metrics = _GROUPS[group]
+    """Comparisons on a group: every arm after a filter with the same arm before; RAG2's recipe with
+    the other filters at the same operating point; the rationale with other queries."""
     pairs = []
-    for metric in metrics:
+    for metric in METRICS[group]:
         for arm in ARMS:
             for name, operating_point in lines:
                 after = f"{arm} | {name}, {operating_point}"
                 pairs.append(Pair("what a filter changes", metric, after, arm))
         for name, operating_point in lines:
-            if (recipe, operating_point) in lines and name != recipe:
-                after, other = (f"question | {f}, {operating_point}" for f in (recipe, name))
+            if (RECIPE, operating_point) in lines and name != RECIPE:
+                after, other = (f"question | {f}, {operating_point}" for f in (RECIPE, name))
                 pairs.append(Pair("the recipe's filter against another", metric, after, other))
-    for metric in metrics:
+    for metric in METRICS[group]:
         pairs.append(Pair("the rationale against the question", metric, "rationale", "question"))
     if group == "bioasq":
         pairs.append(Pair("the rationale against H+", "p_at_5", "rationale", "hplus"))
@@ -316,85 +308,60 @@ def _filters_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
 
 def _by_k(read: pd.DataFrame) -> pd.DataFrame:
     """RAG2's Figures 3 and A1: unfiltered, and after the recipe."""
-    names = ("", *(f" | {FILTERED[0]}, {operating_point}" for operating_point in KEEPS))
+    names = ("", *(f" | {RECIPE}, {operating_point}" for operating_point in KEEPS))
     headline = read["arm"].isin([f"{arm}{name}" for arm in ARMS for name in names])
     return means(read[headline], ("dataset", "arm", "k", "metric"))
 
 
-def auroc_table(scores: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
-    """AUROC of each filter's score against each truth, a row each, resampled by question.
+def kept_table(pairs: pd.DataFrame, lines: Lines, group: str) -> pd.DataFrame:
+    """Which share of the passages of each kind is kept, by filter and operating point.
 
-    Columns: dataset, filter, truth, and those of ``separation``.
+    Columns: dataset (the group), filter, operating_point, kind, value, low, high, n. Kinds on
+    BioASQ: given, not given; on exams: for the right option, for a wrong one alone, for none.
+    Intervals resample questions.
     """
-    rows = []
-    for column, (group, truth) in _TRUTHS.items():
-        pairs = scores[of_group(scores, group)]
-        positive = pairs[column].to_numpy(bool)
-        for name in filters:
-            row = {"dataset": group, "filter": name, "truth": truth}
-            rows.append(row | separation(positive, pairs[name].to_numpy(float), pairs["qid"]))
-    return pd.DataFrame(rows)
-
-
-def kept_table(scores: pd.DataFrame, lines: Lines) -> pd.DataFrame:
-    """Which share of the passages of each kind is kept, by filter and line.
-
-    ``scores`` are of one group. Columns: dataset (the group), filter, operating_point, kind,
-    value, low, high, n. Kinds on BioASQ: given, not given; on exams: for the right option, for a
-    wrong one alone, for none. Intervals resample questions.
-    """
-    bioasq, exams = of_group(scores, "bioasq"), of_group(scores, "exams")
-    right, wrong, given = scores["right"], scores["wrong"], scores["is_gold"]
-    kinds = {
-        ("bioasq", "all"): bioasq,
-        ("bioasq", "given"): bioasq & given,
-        ("bioasq", "not given"): bioasq & ~given,
-        ("exams", "all"): exams,
-        ("exams", "for the right option"): exams & right,
-        ("exams", "for a wrong option alone"): exams & wrong & ~right,
-        ("exams", "for no option"): exams & ~wrong & ~right,
-    }
+    right, wrong, gold = pairs["right"], pairs["wrong"], pairs["is_gold"]
+    kinds = {"all": pd.Series(True, pairs.index)}
+    if group == "bioasq":
+        kinds |= {"given": gold, "not given": ~gold}
+    else:
+        kinds |= {"for the right option": right, "for a wrong option alone": wrong & ~right}
+        kinds["for no option"] = ~wrong & ~right
     rows = []
     for (name, operating_point), threshold in lines.items():
-        kept = scores[name] >= threshold
-        for (group, kind), members in kinds.items():
-            if members.any():
-                by_question = kept[members].groupby(scores.loc[members, "qid"]).agg(["sum", "size"])
-                value, low, high = ratio_interval(*by_question.to_numpy().T)
-                row = {
-                    "dataset": group,
-                    "filter": name,
-                    "operating_point": operating_point,
-                    "kind": kind,
-                }
-                rows.append(row | {"value": value, "low": low, "high": high, "n": members.sum()})
+        kept = pairs[name] >= threshold
+        for kind, members in kinds.items():
+            by_question = kept[members].groupby(pairs.loc[members, "qid"]).agg(["sum", "size"])
+            value, low, high = ratio_interval(*by_question.to_numpy().T)
+            row = {"dataset": group, "filter": name, "operating_point": operating_point}
+            row |= {"kind": kind, "value": value, "low": low, "high": high, "n": members.sum()}
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
 def judge_table(asked: pd.DataFrame, lines: Lines) -> pd.DataFrame:
     """The language model that was asked whether a passage helps, beside every filter.
 
-    ``asked``: qid, given (truth: the experts gave the passage), helpful, and a score for each
-    filter of ``lines``. Columns: filter, keeps, precision, recall, kept (all shares), auroc,
-    auroc_low, auroc_high, n.
+    ``asked``: qid, is_gold (truth: the experts gave the passage), helpful, and a score for each
+    filter of ``lines``. Columns: filter, operating_point, precision, recall, kept (all shares),
+    auroc, auroc_low, auroc_high, n.
     """
-    given = asked["is_gold"].to_numpy() == 1
-
-    def against(column: str, threshold: float) -> dict[str, Any]:
-        scores = asked[column].to_numpy(float)
+    gold = asked["is_gold"].to_numpy() == 1
+    rows = []
+    for (name, operating_point), threshold in {("helpful", ""): 0.5, **lines}.items():
+        scores = asked[name].to_numpy(float)
         kept = scores >= threshold
-        low, high = auroc_interval(given, scores, asked["qid"].tolist())
-        return {
-            "precision": given[kept].mean() if kept.any() else np.nan,
-            "recall": kept[given].mean(),
+        low, high = auroc_interval(gold, scores, asked["qid"].tolist())
+        row = {
+            "filter": "a large language model" if name == "helpful" else name,
+            "operating_point": operating_point,
+            "precision": gold[kept].mean() if kept.any() else np.nan,
+            "recall": kept[gold].mean(),
             "kept": kept.mean(),
-            "auroc": auroc(given, scores),
+            "auroc": auroc(gold, scores),
             "auroc_low": low,
             "auroc_high": high,
-            "n": len(given),
+            "n": len(gold),
         }
-
-    rows = [{"filter": "a large language model", "operating_point": ""} | against("helpful", 0.5)]
-    for (name, operating_point), threshold in lines.items():
-        rows.append({"filter": name, "operating_point": operating_point} | against(name, threshold))
+        rows.append(row)
     return pd.DataFrame(rows)

@@ -6,8 +6,7 @@ few passages were labelled helpful, that keeps next to nothing, so each filter a
 that keep a given share of the pairs it was trained on.
 
 Questions are read as they are shown, with their options where they have some; passages without
-their titles, as a step after the search gives them. ``tools.train_filters`` trains what
-is loaded here.
+their titles. ``tools.train_filters`` trains what is loaded here.
 
 RAG2 re-ranks with MedCPT's cross-encoder (``lib.search.rerank``), which needs the hub. What stands
 in for it here weighs three things that a pair shows: the cosine of question and passage, BM25, and
@@ -23,9 +22,10 @@ import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from lib.model_files import ADAPTERS, CARD, adapter_folder, base_folder
 from lib.search.bm25 import words
 from lib.search.rerank import PairScorer
 from lib.search.vectors import encode_small
-from lib.studies.rag2.labels import FRACTIONS
+from lib.studies.rag2.labels import FRACTIONS, RECIPES
 
 Pairs = Sequence[tuple[str, str]]
 """(question as it is shown, passage text)."""
@@ -46,20 +46,10 @@ Pairs = Sequence[tuple[str, str]]
 BASELINES = ("cosine", "bm25")
 """Untrained filters: the cosine of question and passage, and their word overlap."""
 
-HEADS = (
-    "head-ppl-25",
-    "head-log-25",
-    "head-ppl-05",
-    "head-log-05",
-    "head-own",
-    "head-own-questions",
-    "head-right",
-    "head-turned",
-    "head-shuffled",
-)
-"""Logistic regressions on MiniLM's vectors; ``lib.studies.rag2.labels.RECIPES`` says what on."""
+HEADS = tuple(name for name in RECIPES if name.startswith("head-"))
+"""Logistic regressions on MiniLM's vectors."""
 
-CROSSES = ("cross-ppl-25", "cross-shuffled")
+CROSSES = tuple(name for name in RECIPES if name.startswith("cross-"))
 """MiniLM as a cross-encoder with a LoRA adapter; ``cross-ppl-25`` is RAG2's recipe."""
 
 FILTERS = (*BASELINES, *HEADS, *CROSSES)
@@ -82,15 +72,16 @@ twentieth, of the pairs that it was trained on."""
 _FOLDER = DATA / "rag2-filters"
 
 
-class Filter(Protocol):
-    """What every filter offers; ``fingerprint`` names all that moves a score."""
+@dataclass(frozen=True)
+class Filter:
+    """``scores(pairs)``: how helpful each passage is to its question, float64 (n,), higher is more.
+
+    ``fingerprint`` names all that moves a score.
+    """
 
     name: str
     fingerprint: str
-
-    def scores(self, pairs: Pairs) -> np.ndarray:
-        """How helpful each passage is to its question: float64 (n,), higher is more."""
-        ...
+    scores: Scorer
 
 
 def load_filter(name: str, *, encoder: Encoder | None = None, texts: Sequence[str] = ()) -> Filter:
@@ -101,11 +92,28 @@ def load_filter(name: str, *, encoder: Encoder | None = None, texts: Sequence[st
     """
     refuse_unknown("no filter", [name], FILTERS)
     if name == "bm25":
-        return Bm25Filter(texts)
+        return bm25_filter(texts)
     if name in CROSSES:
-        return CrossFilter(name)
+        return _cross_filter(name)
     encoder = encoder or load_encoder("minilm", precision="float32")
-    return CosineFilter(encoder) if name == "cosine" else HeadFilter(name, encoder)
+    return cosine_filter(encoder) if name == "cosine" else _head_filter(name, encoder)
+
+
+def cached_scores(judge: Filter, pairs: Pairs) -> np.ndarray:
+    """``judge.scores(pairs)``, kept in the cache under the filter's fingerprint and the pairs."""
+    key = sha256_bytes(canonical_json([judge.fingerprint, list(pairs)]).encode())[:24]
+    file = cache("rag2") / f"{key}.json"
+    if not file.is_file():
+        atomic_write(file, json.dumps(judge.scores(pairs).tolist()))
+    return np.array(json.loads(file.read_text(encoding="utf-8")), dtype=float)
+
+
+# cards and thresholds -----------------------------------------------------------------------------
+
+
+def card_file(name: str) -> Path:
+    """Where the card of a filter or re-ranker is, or is to be."""
+    return ADAPTERS / f"rag2-{name}" / CARD if name in CROSSES else _FOLDER / f"{name}.toml"
 
 
 def card_of(name: str) -> dict[str, Any]:
@@ -119,14 +127,17 @@ def card_of(name: str) -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def card_file(name: str) -> Path:
-    """Where the card of a filter or re-ranker is, or is to be."""
-    return ADAPTERS / f"rag2-{name}" / CARD if name in CROSSES else _FOLDER / f"{name}.toml"
-
-
 def head_file(name: str) -> Path:
     """The weights of a head."""
     return _FOLDER / f"{name}.npz"
+
+
+def _check_encoder(name: str, card: dict[str, Any], encoder: Encoder) -> None:
+    if card["encoder"] != encoder.fingerprint:
+        raise ValueError(
+            f"{name} was trained on {card['encoder']}, not on {encoder.fingerprint}; "
+            f"run: python -m tools.train_filters {name}"
+        )
 
 
 def threshold_key(share: float, dataset: str = "") -> str:
@@ -139,10 +150,10 @@ def threshold_key(share: float, dataset: str = "") -> str:
 
 
 def lines_of(names: Sequence[str], trained_on: str = "") -> dict[tuple[str, str], float]:
-    """Where each filter draws each of the lines ``KEEPS``; a baseline gives no probability.
+    """The threshold by filter and one of ``KEEPS``; a baseline gives no probability.
 
-    ``trained_on``: the set whose training pairs a line keeps a share of, "bioasq" or "medmcqa";
-    without one, of both together.
+    ``trained_on``: the set whose training pairs a threshold keeps a share of, "bioasq" or
+    "medmcqa"; without one, of both together.
     """
     lines = {}
     for name in names:
@@ -153,100 +164,77 @@ def lines_of(names: Sequence[str], trained_on: str = "") -> dict[tuple[str, str]
     return lines
 
 
-def cached_scores(judge: Filter, pairs: Pairs) -> np.ndarray:
-    """``judge.scores(pairs)``, kept in the cache under the filter's fingerprint and the pairs."""
-    key = sha256_bytes(canonical_json([judge.fingerprint, list(pairs)]).encode())[:24]
-    file = cache("rag2") / f"{key}.json"
-    if not file.is_file():
-        atomic_write(file, json.dumps(judge.scores(pairs).tolist()))
-    return np.array(json.loads(file.read_text(encoding="utf-8")), dtype=float)
+# each filter --------------------------------------------------------------------------------------
 
 
-class CosineFilter:
+def cosine_filter(encoder: Encoder) -> Filter:
     """The cosine of question and passage."""
 
-    name = "cosine"
-
-    def __init__(self, encoder: Encoder):
-        self._encoder = encoder
-        self.fingerprint = f"cosine|{encoder.fingerprint}"
-
-    def scores(self, pairs: Pairs) -> np.ndarray:
-        """See Filter."""
-        question, passage = _vectors(pairs, self._encoder)
+    def scores(pairs: Pairs) -> np.ndarray:
+        question, passage = _vectors(pairs, encoder)
         return (question * passage).sum(axis=1).astype(float)
 
+    return Filter("cosine", f"cosine|{encoder.fingerprint}", scores)
 
-class Bm25Filter:
+
+def _vectors(pairs: Pairs, encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors of the questions and of the passages, each (n, dim)."""
+    questions = encode_small([question for question, _ in pairs], encoder, "query")
+    passages = encode_small([passage for _, passage in pairs], encoder, "article")
+    return questions, passages
+
+
+def bm25_filter(texts: Sequence[str], k1: float = 0.9, b: float = 0.4) -> Filter:
     """Lucene's BM25 of the passage for the question, as ``lib.search.bm25`` computes it.
 
-    How rare a word is, and how long a passage usually is, are those of ``texts``. The passage that
-    is scored need not be among them.
+    How rare a word is, and how long a passage usually is, are those of ``texts``; the passage that
+    is scored need not be among them. A word that the question repeats counts each time.
     """
+    if not texts:
+        raise ValueError("BM25 needs the passages of the corpus: pass texts=[...]")
+    passages_with: Counter[str] = Counter()
+    length = 0
+    for text in texts:
+        tokens = words(text)
+        length += len(tokens)
+        passages_with.update(set(tokens))
+    n = len(texts)
 
-    name = "bm25"
-
-    def __init__(self, texts: Sequence[str], k1: float = 0.9, b: float = 0.4):
-        if not texts:
-            raise ValueError("BM25 needs the passages of the corpus: pass texts=[...]")
-        self._k1, self._b = k1, b
-        self._n = len(texts)
-        self._passages_with: Counter[str] = Counter()
-        length = 0
-        for text in texts:
-            tokens = words(text)
-            length += len(tokens)
-            self._passages_with.update(set(tokens))
-        self._mean_length = length / self._n
-        counted = [k1, b, self._n, length, sorted(self._passages_with.items())]
-        self.fingerprint = f"bm25|{sha256_bytes(canonical_json(counted).encode())[:16]}"
-
-    def scores(self, pairs: Pairs) -> np.ndarray:
-        """See Filter; a word that the question repeats counts each time."""
-        return np.array([self._score(question, passage) for question, passage in pairs], float)
-
-    def _score(self, question: str, passage: str) -> float:
+    def score(question: str, passage: str) -> float:
         counts = Counter(words(passage))
-        length = counts.total() / self._mean_length
-        score = 0.0
+        relative_length = counts.total() / (length / n)
+        total = 0.0
         for word, times in Counter(words(question)).items():
-            count = counts[word]
-            weight = count / (count + self._k1 * (1 - self._b + self._b * length))
-            score += times * self._rarity(word) * weight
-        return score
+            rarity = math.log(1 + (n - passages_with[word] + 0.5) / (passages_with[word] + 0.5))
+            weight = counts[word] / (counts[word] + k1 * (1 - b + b * relative_length))
+            total += times * rarity * weight
+        return total
 
-    def _rarity(self, word: str) -> float:
-        n = self._passages_with[word]
-        return math.log(1 + (self._n - n + 0.5) / (n + 0.5))
+    def scores(pairs: Pairs) -> np.ndarray:
+        return np.array([score(question, passage) for question, passage in pairs], float)
+
+    counted = [k1, b, n, length, sorted(passages_with.items())]
+    digest = sha256_bytes(canonical_json(counted).encode())[:16]
+    return Filter("bm25", f"bm25|{digest}", scores)
 
 
-class HeadFilter:
+def _head_filter(name: str, encoder: Encoder) -> Filter:
     """A logistic regression on ``features``: the probability of "helpful".
 
     ValueError where its weights are of another encoder, or not those of its card.
     """
+    file, card = head_file(name), card_of(name)
+    if sha256_file(file) != card["sha256"]:
+        raise ValueError(f"{file.name} is not what its card says (its sha256 differs)")
+    _check_encoder(name, card, encoder)
+    with np.load(file, allow_pickle=False) as saved:
+        weight, bias = saved["weight"].astype(float), float(saved["bias"])
 
-    def __init__(self, name: str, encoder: Encoder):
-        self.name = name
-        self._encoder = encoder
-        file = head_file(name)
-        card = card_of(name)
-        if sha256_file(file) != card["sha256"]:
-            raise ValueError(f"{file.name} is not what its card says (its sha256 differs)")
-        if card["encoder"] != encoder.fingerprint:
-            raise ValueError(
-                f"{name} was trained on {card['encoder']}, not on {encoder.fingerprint}; "
-                f"run: python -m tools.train_filters {name}"
-            )
-        with np.load(file, allow_pickle=False) as saved:
-            self._weight = saved["weight"].astype(float)
-            self._bias = float(saved["bias"])
-        self.fingerprint = f"{name}|{encoder.fingerprint}|{card['sha256'][:16]}"
-
-    def scores(self, pairs: Pairs) -> np.ndarray:
-        """See Filter."""
-        logits = features(pairs, self._encoder).astype(float) @ self._weight + self._bias
+    def scores(pairs: Pairs) -> np.ndarray:
+        logits = features(pairs, encoder).astype(float) @ weight + bias
         return 1 / (1 + np.exp(-logits))
+
+    return Filter(name, f"{name}|{encoder.fingerprint}|{card['sha256'][:16]}", scores)
 
 
 def features(pairs: Pairs, encoder: Encoder) -> np.ndarray:
@@ -276,33 +264,18 @@ def fit_head(rows: np.ndarray, helpful: np.ndarray, C: float) -> tuple[np.ndarra
     return weight.astype(np.float32), float(model.intercept_[0] - mean @ weight)
 
 
-def _vectors(pairs: Pairs, encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors of the questions and of the passages, each (n, dim)."""
-    questions = encode_small([question for question, _ in pairs], encoder, "query")
-    passages = encode_small([passage for _, passage in pairs], encoder, "article")
-    return questions, passages
+def _cross_filter(name: str) -> Filter:
+    """MiniLM as a cross-encoder, with an adapter: the probability of "helpful"."""
+    from transformers import AutoTokenizer
 
+    base = base_folder(card_of(name)["base"])
+    model = PairScorer(name, base, adapter=adapter_folder(str(card_file(name).parent)))
+    tokenizer = AutoTokenizer.from_pretrained(base)
 
-class CrossFilter:
-    """MiniLM as a cross-encoder, with an adapter: the probability of "helpful".
+    def scores(pairs: Pairs) -> np.ndarray:
+        return model([(question, passage_start(text, tokenizer)) for question, text in pairs])
 
-    The base is what the adapter's card names.
-    """
-
-    def __init__(self, name: str):
-        from transformers import AutoTokenizer
-
-        self.name = name
-        base = base_folder(card_of(name)["base"])
-        adapter = adapter_folder(str(card_file(name).parent))
-        self._model = PairScorer(name, base, adapter=adapter)
-        self._tokenizer = AutoTokenizer.from_pretrained(base)
-        self.fingerprint = f"{name}|{self._model.fingerprint}|passage {PASSAGE_TOKENS} tokens"
-
-    def scores(self, pairs: Pairs) -> np.ndarray:
-        """See Filter."""
-        read = [(question, passage_start(passage, self._tokenizer)) for question, passage in pairs]
-        return self._model(read)
+    return Filter(name, f"{name}|{model.fingerprint}|passage {PASSAGE_TOKENS} tokens", scores)
 
 
 def passage_start(passage: str, tokenizer: Any, tokens: int = PASSAGE_TOKENS) -> str:
@@ -316,29 +289,28 @@ def passage_start(passage: str, tokenizer: Any, tokens: int = PASSAGE_TOKENS) ->
 # re-rankers ---------------------------------------------------------------------------------------
 
 
-class PairFeatures:
-    """``FEATURES`` of (query, passage) pairs, float64 (n, 3); each pair is read once.
+def pair_features(encoder: Encoder, texts: Sequence[str]) -> Callable[[Pairs], np.ndarray]:
+    """A function that gives ``FEATURES`` of pairs, float64 (n, 3), and reads each pair once.
 
     ``texts`` are all passages that are searched: how rare a word is, BM25 takes from them.
     """
+    cosine, bm25 = cosine_filter(encoder), bm25_filter(texts)
+    known: dict[tuple[str, str], np.ndarray] = {}
 
-    def __init__(self, encoder: Encoder, texts: Sequence[str]):
-        self._cosine = CosineFilter(encoder)
-        self._bm25 = Bm25Filter(texts)
-        self._known: dict[tuple[str, str], np.ndarray] = {}
-
-    def __call__(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
-        if new:
-            self._known |= dict(zip(new, self._read(new), strict=True))
-        return np.array([self._known[pair] for pair in pairs]).reshape(-1, len(FEATURES))
-
-    def _read(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def read(pairs: Pairs) -> np.ndarray:
         shared = []
         for query, passage in pairs:
             asked = set(words(query))
             shared.append(len(asked & set(words(passage))) / max(len(asked), 1))
-        return np.column_stack([self._cosine.scores(pairs), self._bm25.scores(pairs), shared])
+        return np.column_stack([cosine.scores(pairs), bm25.scores(pairs), shared])
+
+    def rows_of(pairs: Pairs) -> np.ndarray:
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in known]
+        if new:
+            known.update(zip(new, read(new), strict=True))
+        return np.array([known[pair] for pair in pairs]).reshape(-1, len(FEATURES))
+
+    return rows_of
 
 
 def load_rerankers(name: str, encoder: Encoder, texts: Sequence[str]) -> list[Scorer]:
@@ -349,11 +321,10 @@ def load_rerankers(name: str, encoder: Encoder, texts: Sequence[str]) -> list[Sc
     ValueError where the card is of another encoder.
     """
     card = card_of(name)
-    if card["encoder"] != encoder.fingerprint:
-        raise ValueError(f"{name} was trained on {card['encoder']}, not {encoder.fingerprint}")
-    features = PairFeatures(encoder, texts)
+    _check_encoder(name, card, encoder)
+    rows_of = pair_features(encoder, texts)
 
     def scorer(weights: np.ndarray) -> Scorer:
-        return lambda pairs: features(pairs) @ weights
+        return lambda pairs: rows_of(pairs) @ weights
 
     return [scorer(weights) for weights in np.atleast_2d(np.array(card["weights"], dtype=float))]

@@ -7,7 +7,7 @@ the same question. The second is what matters: a filter chooses among one questi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from lib.studies.rag2.filters import (
     FILTERS,
     HEADS,
     RERANKERS,
-    cached_scores,
     card_file,
     card_of,
     features,
@@ -55,6 +54,23 @@ def separation(positive: np.ndarray, scores: np.ndarray, question_of: Sequence[s
     }
 
 
+def separations(
+    groups: Iterable[tuple[Mapping[str, str], pd.DataFrame, str]], scores: Sequence[str]
+) -> pd.DataFrame:
+    """A row for each group of pairs and each column of ``scores``, called ``filter``.
+
+    A group is (what the row says of it, its pairs, the column with the truth: 1 or True where the
+    passage helps). Columns: those that are said, ``filter``, and those of ``separation``.
+    """
+    rows = []
+    for said, pairs, truth in groups:
+        positive = pairs[truth].to_numpy() == 1
+        for name in scores:
+            row = {**said, "filter": name}
+            rows.append(row | separation(positive, pairs[name].to_numpy(float), pairs["qid"]))
+    return pd.DataFrame(rows)
+
+
 def within_questions(
     positive: np.ndarray, scores: np.ndarray, question_of: Sequence[str], draws: int = 1000
 ) -> tuple[float, float, float]:
@@ -85,19 +101,15 @@ LABEL_SCORES = ("delta_ppl", "delta_log_ppl", *BASELINES)
 def label_outcomes(collection: Collection) -> pd.DataFrame:
     """BioASQ's labelled pairs with what they are held against.
 
-    Columns: rationale, part, qid, pid, given (the experts gave it: 1 or 0), and ``LABEL_SCORES``;
+    Columns: rationale, part, qid, pid, is_gold (the experts gave it: 1 or 0), and ``LABEL_SCORES``;
     no label went into the baselines' scores.
     """
     material = collection.material
     bioasq = material.labels[material.labels["dataset"] == "bioasq"]
     expert = bioasq[bioasq["rationale"] == "expert"].reset_index(drop=True)
-    texts = material.texts(expert)
-    scored = expert[["qid", "pid"]].assign(
-        **{name: cached_scores(collection.filters[name], texts) for name in BASELINES}
-    )
-    labels = bioasq.merge(scored, on=["qid", "pid"])
-    gold = collection.gold
-    labels["is_gold"] = [int(row.pid in gold.get(row.qid, ())) for row in labels.itertuples()]
+    scores = collection.scores(material.texts(expert), BASELINES)
+    labels = bioasq.merge(expert[["qid", "pid"]].assign(**scores), on=["qid", "pid"])
+    labels["is_gold"] = collection.is_gold(labels).astype(int)
     return labels[["rationale", "part", "qid", "pid", "is_gold", *LABEL_SCORES]]
 
 
@@ -116,16 +128,15 @@ def label_table(labels: pd.DataFrame) -> pd.DataFrame:
     has_own = set(labels.loc[labels["rationale"] == "own", "qid"])
     same = labels[(labels["rationale"] == "expert") & labels["qid"].isin(has_own)]
     everything = pd.concat([labels, same.assign(rationale="expert, own's questions")])
-    rows = []
-    for (rationale, part), group in everything.groupby(["rationale", "part"]):
-        given = group["is_gold"].to_numpy() == 1
-        for score in LABEL_SCORES:
-            values = group[score].to_numpy(float)
-            row = {"rationale": rationale, "score": score, "part": part}
-            row |= separation(given, values, group["qid"])
-            share = np.nan if score in BASELINES else (values > 0).mean()
-            rows.append(row | {"positive_share": share})
-    return pd.DataFrame(rows)
+    groups = everything.groupby(["rationale", "part"])
+    named = [({"rationale": r, "part": part}, group, "is_gold") for (r, part), group in groups]
+    shares = []
+    for _, group, _ in named:
+        raised = (group[list(LABEL_SCORES)] > 0).mean()
+        shares += raised.where(~raised.index.isin(BASELINES)).tolist()
+    table = separations(named, LABEL_SCORES).rename(columns={"filter": "score"})
+    table = table.set_index(["rationale", "score", "part"]).reset_index()
+    return table.assign(positive_share=shares)
 
 
 def trainings() -> pd.DataFrame:
@@ -143,7 +154,7 @@ def trainings() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# pairs that were held out -------------------------------------------------------------------------
+# pairs held out of training -----------------------------------------------------------------------
 
 TRUTHS = {
     "delta_ppl, 25 %": Recipe("delta_ppl"),
@@ -156,37 +167,33 @@ TRUTHS = {
 EXPERTS = "experts gave it"
 
 
-def heldout_pairs(labels: pd.DataFrame, gold: Mapping[str, frozenset[str]]) -> pd.DataFrame:
+def heldout_pairs(collection: Collection) -> pd.DataFrame:
     """The pairs held out of training with every truth: dataset, part, qid, pid, then a column for
-    each truth, 1.0 or 0.0, empty where a set does not have it. ``gold`` are BioASQ's snippets."""
+    each truth, 1.0 or 0.0, empty where a set does not have it."""
+    labels = collection.material.labels
     key = ["dataset", "part", "qid", "pid"]
-    held = (labels["part"] == "held") & (labels["rationale"] == "expert")
-    table = labels.loc[held, key].reset_index(drop=True)
+    heldout = (labels["part"] == "held") & (labels["rationale"] == "expert")
+    table = labels.loc[heldout, key].reset_index(drop=True)
     for name, recipe in TRUTHS.items():
         found = labelled(recipe, labels, "held").rename(columns={"is_helpful": name})
         table = table.merge(found.astype({name: float}), on=key, how="left", validate="1:1")
-    given = [float(row.pid in gold.get(row.qid, ())) for row in table.itertuples()]
-    table[EXPERTS] = np.where(table["dataset"] == "bioasq", given, np.nan)
+    is_gold = collection.is_gold(table).astype(float)
+    table[EXPERTS] = is_gold.where(table["dataset"] == "bioasq")
     return table
 
 
 def heldout_outcomes(collection: Collection) -> pd.DataFrame:
     """``heldout_pairs`` with a column of scores for each filter, called by its name."""
-    pairs = heldout_pairs(collection.material.labels, collection.gold)
-    texts = collection.material.texts(pairs)
-    return pairs.assign(
-        **{name: cached_scores(judge, texts) for name, judge in collection.filters.items()}
-    )
+    pairs = heldout_pairs(collection)
+    return pairs.assign(**collection.scores(collection.material.texts(pairs)))
 
 
 def heldout_tables(collection: Collection, scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What every filter makes of ``heldout_outcomes``, and what heads on labels in disorder do."""
-    material = collection.material
-    pairs = heldout_pairs(material.labels, collection.gold)
     return {
         "rag2_held": heldout_table(scored, FILTERS),
         "rag2_held_kept": kept_shares(scored, lines_of(FILTERS)),
-        "rag2_held_shuffled": shuffled_draws(material, pairs),
+        "rag2_held_shuffled": shuffled_draws(collection.material, heldout_pairs(collection)),
     }
 
 
@@ -195,45 +202,38 @@ def heldout_table(scored: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
 
     Columns: truth, dataset (bioasq, medmcqa, both), filter, and those of ``separation``.
     """
-    rows = []
-    for truth, dataset, group in _by_truth(scored):
-        helpful = group[truth].to_numpy() == 1
-        for name in filters:
-            row = {"truth": truth, "dataset": dataset, "filter": name}
-            rows.append(row | separation(helpful, group[name].to_numpy(), group["qid"]))
-    return pd.DataFrame(rows)
+    groups = [
+        ({"truth": truth, "dataset": dataset}, group, truth)
+        for truth in (*TRUTHS, EXPERTS)
+        for dataset, group in _by_set(scored[scored[truth].notna()])
+    ]
+    return separations(groups, filters)
 
 
-def _by_truth(pairs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """(truth, set, its pairs): every truth on each set that has it, and on both together."""
-    for truth in (*TRUTHS, EXPERTS):
-        known = pairs[pairs[truth].notna()]
-        sets = dict.fromkeys(known["dataset"])
-        for dataset in sets:
-            yield truth, dataset, known[known["dataset"] == dataset]
-        if len(sets) > 1:
-            yield truth, "both", known
+def _by_set(pairs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(set, its pairs): each set and, where there are two, both together."""
+    sets = dict.fromkeys(pairs["dataset"])
+    for dataset in sets:
+        yield dataset, pairs[pairs["dataset"] == dataset]
+    if len(sets) > 1:
+        yield "both", pairs
 
 
 def kept_shares(scored: pd.DataFrame, lines: Mapping[tuple[str, str], float]) -> pd.DataFrame:
     """Which share of the held pairs each filter keeps, by set.
 
-    ``lines``: the threshold by filter and by what it keeps. Columns: dataset, filter, keeps,
-    threshold, kept (a share), emptied (the share of questions that keep nothing), n.
+    ``lines``: the threshold by filter and operating point. Columns: dataset, filter,
+    operating_point, threshold, kept (a share), emptied (the share of questions that keep nothing),
+    n.
     """
     rows = []
-    for dataset in (*dict.fromkeys(scored["dataset"]), "both"):
-        group = scored if dataset == "both" else scored[scored["dataset"] == dataset]
+    for dataset, group in _by_set(scored):
         for (name, operating_point), threshold in lines.items():
             kept = group[name] >= threshold
-            emptied = 1 - kept.groupby(group["qid"]).any().mean()
-            row = {
-                "dataset": dataset,
-                "filter": name,
-                "operating_point": operating_point,
-                "threshold": threshold,
-            }
-            rows.append(row | {"kept": kept.mean(), "emptied": emptied, "n": len(group)})
+            row = {"dataset": dataset, "filter": name, "operating_point": operating_point}
+            row |= {"threshold": threshold, "kept": kept.mean()}
+            row["emptied"] = 1 - kept.groupby(group["qid"]).any().mean()
+            rows.append(row | {"n": len(group)})
     return pd.DataFrame(rows)
 
 
@@ -253,10 +253,12 @@ def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> 
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(is_helpful))
         weight, bias = fit_head(seen, is_helpful[order], C)
-        for truth, dataset, group in _by_truth(pairs.assign(score=unseen @ weight + bias)):
-            helpful, scores = group[truth].to_numpy() == 1, group["score"].to_numpy()
-            row = {"draw": draw, "truth": truth, "dataset": dataset}
-            row |= {"auroc": auroc(helpful, scores)}
-            row |= {"within": within_questions(helpful, scores, group["qid"], draws=1)[0]}
-            rows.append(row)
+        scored = pairs.assign(score=unseen @ weight + bias)
+        for truth in (*TRUTHS, EXPERTS):
+            for dataset, group in _by_set(scored[scored[truth].notna()]):
+                helpful, scores = group[truth].to_numpy() == 1, group["score"].to_numpy()
+                row = {"draw": draw, "truth": truth, "dataset": dataset}
+                row["auroc"] = auroc(helpful, scores)
+                row["within"] = within_questions(helpful, scores, group["qid"], draws=1)[0]
+                rows.append(row)
     return pd.DataFrame(rows)

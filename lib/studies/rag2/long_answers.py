@@ -22,6 +22,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from lib.datasets import Question
 from lib.llm.chat import ChatModel, Message, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME
-from lib.methods.base import Expansion, Fusion, Request, first_words, numbered
+from lib.methods.base import Fusion, Request, first_words, numbered
 from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.model_files import minilm_folder, quiet
@@ -182,27 +183,23 @@ def shown_passages(
     """
     parts = []
     for setting in SETTINGS:
+        hidden = twins if setting == SETTINGS[0] else {}
         for name, arm in arms.items():
-            expansions = [arm.given(question) for question in questions]
-            if setting == SETTINGS[0]:
-                expansions = [
-                    excluding(expansion, twins[question.qid])
-                    for question, expansion in zip(questions, expansions, strict=True)
-                ]
+            expansions = []
+            for question in questions:
+                made = arm.given(question)
+                request = _excluding(made.request, hidden.get(question.qid, frozenset()))
+                expansions.append(replace(made, request=request))
             run, _ = execute(name, questions, expansions, retriever, K)
             parts.append(run.assign(setting=setting, arm=name))
     return pd.concat(parts, ignore_index=True)[["setting", "arm", "qid", "rank", "pid"]]
 
 
-def excluding(expansion: Expansion, pids: frozenset[str]) -> Expansion:
-    """The same expansion, but that these passages may not be found."""
-
-    def without(request: Request) -> Request:
-        if isinstance(request, Fusion):
-            return replace(request, requests=tuple(without(part) for part in request.requests))
-        return replace(request, excluded=request.excluded | pids)
-
-    return replace(expansion, request=without(expansion.request))
+def _excluding(request: Request, pids: frozenset[str]) -> Request:
+    """The same request, but that these passages may not be found."""
+    if isinstance(request, Fusion):
+        return replace(request, requests=tuple(_excluding(r, pids) for r in request.requests))
+    return replace(request, excluded=request.excluded | pids)
 
 
 def messages_for(question: Question, passages: Sequence[Passage]) -> list[Message]:
@@ -271,29 +268,30 @@ def long_answer_values(
         return row
 
     rows = []
-    for row in answers.itertuples():
-        passages = store.get_many(list(row.pids))
-        key = {"setting": row.setting, "qid": row.qid}
-        repeated = copied(row.answer, {passage.pid: passage.text for passage in passages})
+    for answer in answers.itertuples():
+        passages = store.get_many(list(answer.pids))
+        row = {"setting": answer.setting, "qid": answer.qid, "arm": answer.arm}
+        repeated = copied(answer.answer, {passage.pid: passage.text for passage in passages})
         letters = sum(stretch.end - stretch.start for stretch in repeated)
         facts = {
-            "words": float(len(row.answer.split())),
-            "copied": letters / max(1, len(row.answer)),
-            "cut": float(row.cut),
-            "own": float(row.qid in row.pids),
+            "words": float(len(answer.answer.split())),
+            "copied": letters / max(1, len(answer.answer)),
+            "cut": float(answer.cut),
+            "own": float(answer.qid in answer.pids),
             "documents": float(len(passages)),
-            "emptied": float(not passages and row.arm != CLOSED),
+            "emptied": float(not passages and answer.arm != CLOSED),
         }
-        rows.append(key | {"arm": row.arm} | facts | scores(row.answer, row.qid))
+        rows.append(row | facts | scores(answer.answer, answer.qid))
         if passages:
             first = " ".join(passages[0].text.split()[:_WORDS])
-            rows.append(key | {"arm": f"{row.arm}: {FIRST}"} | scores(first, row.qid))
+            row["arm"] = f"{answer.arm}: {FIRST}"
+            rows.append(row | scores(first, answer.qid))
     for setting, group in answers[answers["arm"] == CLOSED].groupby("setting", sort=False):
         closed = dict(zip(group["qid"], group["answer"], strict=True))
         for qid in closed:
             others = [scores(closed[other], qid) for other in sorted(closed) if other != qid]
-            mean = pd.DataFrame(others).mean().to_dict()
-            rows.append({"setting": setting, "qid": qid, "arm": CHANCE} | mean)
+            row = {"setting": setting, "qid": qid, "arm": CHANCE}
+            rows.append(row | pd.DataFrame(others).mean().to_dict())
     long = pd.DataFrame(rows).melt(["setting", "arm", "qid"], var_name="metric")
     return long.dropna(subset=["value"]).reset_index(drop=True)
 
@@ -319,17 +317,17 @@ def long_answer_tables(collection: Collection, values: pd.DataFrame) -> dict[str
     verdict, because nothing was declared before, and what the scores are worth."""
     table = means_table(values.rename(columns={"setting": "dataset"}), f"{NAME}, k = {K}")
     couples = [(one.text, other.text) for one, other in same_question(collection.retriever.store)]
-    pairs = []
-    for metric in ("rouge_l", "bert_score"):
-        pairs += [
-            Pair("documents help", metric, STACKED, CLOSED),
-            Pair("balanced and re-ranked documents help", metric, BALANCED, CLOSED),
-            Pair("they help more than stacked ones", metric, BALANCED, STACKED),
-            Pair("the model adds to its first passage", metric, BALANCED, f"{BALANCED}: {FIRST}"),
-            Pair("an answer without documents is about its question", metric, CLOSED, CHANCE),
-            Pair("filtered documents help", metric, FILTERED, CLOSED),
-            Pair("filtering adds", metric, FILTERED, BALANCED),
-        ]
+    compared = [
+        ("documents help", STACKED, CLOSED),
+        ("balanced and re-ranked documents help", BALANCED, CLOSED),
+        ("they help more than stacked ones", BALANCED, STACKED),
+        ("the model adds to its first passage", BALANCED, f"{BALANCED}: {FIRST}"),
+        ("an answer without documents is about its question", CLOSED, CHANCE),
+        ("filtered documents help", FILTERED, CLOSED),
+        ("filtering adds", FILTERED, BALANCED),
+    ]
+    metrics = ("rouge_l", "bert_score")
+    pairs = [Pair(claim, m, arm, other) for m in metrics for claim, arm, other in compared]
     tested = [
         claims(values[values["setting"] == setting], pairs).assign(dataset=setting)
         for setting in SETTINGS
@@ -352,46 +350,39 @@ Scorers = Mapping[str, TextScorer]
 
 def open_scorers() -> Scorers:
     """Both scores by name. ROUGE-L is that of the package ``rouge-score``: words in lower case,
-    without stemming."""
+    without stemming. Each text is embedded once for the BERTScore."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    rouge = RougeScorer(["rougeL"])
+    rouge, vectors = RougeScorer(["rougeL"]), cache(token_vectors())
 
     def rouge_l(candidate: str, reference: str) -> Score:
         return rouge.score(reference, candidate)["rougeL"]
 
-    return {"rouge_l": rouge_l, "bert_score": TokenScorer()}
+    def bert_score(candidate: str, reference: str) -> Score:
+        return greedy(vectors(candidate), vectors(reference))
+
+    return {"rouge_l": rouge_l, "bert_score": bert_score}
 
 
-class TokenScorer:
-    """The BERTScore; each text is read once, up to 512 tokens.
+def token_vectors() -> Callable[[str], np.ndarray]:
+    """A function that gives the unit vectors of a text's first 512 tokens, float32 (tokens, 384).
 
     The model's marks of beginning and end are no tokens of a text.
     """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
 
-    def __init__(self) -> None:
-        from transformers import AutoModel, AutoTokenizer
+    quiet()
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    net = AutoModel.from_pretrained(minilm_folder()).eval()
 
-        quiet()
-        self._tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-        self._net = AutoModel.from_pretrained(minilm_folder()).eval()
-        self._known: dict[str, np.ndarray] = {}
+    def vectors(text: str) -> np.ndarray:
+        tokens = tokenizer(text, return_tensors="pt", truncation=True, max_length=512)
+        with torch.inference_mode():
+            states = net(**tokens).last_hidden_state[0, 1:-1]
+        return torch.nn.functional.normalize(states, dim=-1).numpy()
 
-    def __call__(self, candidate: str, reference: str) -> Score:
-        """See ``TextScorer``."""
-        return greedy(self.vectors(candidate), self.vectors(reference))
-
-    def vectors(self, text: str) -> np.ndarray:
-        """Unit vectors of the tokens of a text, float32 (tokens, 384)."""
-        import torch
-
-        if text not in self._known:
-            options = {"truncation": True, "max_length": 512}
-            tokens = self._tokenizer(text, return_tensors="pt", **options)
-            with torch.inference_mode():
-                states = self._net(**tokens).last_hidden_state[0, 1:-1]
-                self._known[text] = torch.nn.functional.normalize(states, dim=-1).numpy()
-        return self._known[text]
+    return vectors
 
 
 def greedy(candidate: np.ndarray, reference: np.ndarray) -> Score:
@@ -449,29 +440,31 @@ def instrument(couples: Sequence[tuple[str, str]], scorers: Scorers) -> pd.DataF
     """
     numbers = range(len(couples))
     others = [(i, j) for i in numbers for j in numbers if i != j]
+    is_same = np.arange(len(couples) + len(others)) < len(couples)
+    groups = [str(i) for i in numbers] + [str(i) for i, _ in others]
     rows = []
     for name, scorer in scorers.items():
-
-        def f1(texts: Iterable[tuple[str, str]], scorer: TextScorer = scorer) -> np.ndarray:
-            return np.array([scorer(*couple).fmeasure for couple in texts])
-
-        same = f1(couples)
-        other = f1((couples[i][0], couples[j][1]) for i, j in others)
-        found = {
-            "itself": f1((one, one) for one, _ in couples),
-            "its own words in disorder": f1((_in_disorder(one), one) for one, _ in couples),
-            "another institute on the same question": same,
-            "another question": other.reshape(len(couples), -1).mean(axis=1),
+        texts = {
+            "itself": [(one, one) for one, _ in couples],
+            "its own words in disorder": [(_in_disorder(one), one) for one, _ in couples],
+            _SAME: couples,
+            _OTHER: [(couples[i][0], couples[j][1]) for i, j in others],
         }
-        table = [(kind, *mean_interval(values)) for kind, values in found.items()]
-        scores = np.concatenate([same, other])
-        is_same = np.arange(len(scores)) < len(same)
-        groups = [str(i) for i in numbers] + [str(i) for i, _ in others]
+        f1 = {
+            check: np.array([scorer(*couple).fmeasure for couple in of_check])
+            for check, of_check in texts.items()
+        }
+        scores = np.concatenate([f1[_SAME], f1[_OTHER]])
+        f1[_OTHER] = f1[_OTHER].reshape(len(couples), -1).mean(axis=1)
+        table = [(check, *mean_interval(values)) for check, values in f1.items()]
         interval = auroc_interval(is_same, scores, groups)
-        told = "AUROC, the same question against another"
-        table.append((told, auroc(is_same, scores), *interval))
+        check = "AUROC, the same question against another"
+        table.append((check, auroc(is_same, scores), *interval))
         rows += [(check, name, *values, len(couples)) for check, *values in table]
     return pd.DataFrame(rows, columns=["check", "score", "value", "low", "high", "n"])
+
+
+_SAME, _OTHER = "another institute on the same question", "another question"
 
 
 def _in_disorder(text: str) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lib.base.parameters import check_number, one_of
@@ -32,12 +34,14 @@ from lib.studies.rag2.filters import (
     RERANKERS,
     SHUFFLED,
     Filter,
+    Pairs,
+    cached_scores,
     lines_of,
     load_filter,
     load_rerankers,
 )
 from lib.studies.rag2.labels import Material, open_material
-from lib.studies.real.arms import gold_passages
+from lib.studies.real.arms import Sample
 from lib.studies.real.expansions import written_for
 from lib.studies.real.study import recorded
 from lib.study import means_table
@@ -57,19 +61,24 @@ class Collection:
         return f"{self.profile.name}, {self.retriever.encoder.name}"
 
     @cached_property
+    def sample(self) -> Sample:
+        """The real test questions, what judges and experts said; ``written`` has their texts."""
+        return Sample(load_real("test"), {}, self.retriever)
+
+    @cached_property
+    def written(self) -> dict[str, dict[str, Expansion]]:
+        """The texts recorded for the real test questions, by kind and question id."""
+        return written_for(self.sample.questions, recorded(), self.retriever)
+
+    @cached_property
     def texts(self) -> dict[str, str]:
         """Every passage that is searched, by id."""
         return {passage.pid: passage.text for passage in self.retriever.store}
 
     @cached_property
-    def gold(self) -> dict[str, frozenset[str]]:
-        """The passages that BioASQ's experts gave, by question id."""
-        return gold_passages(self.retriever.store)
-
-    @cached_property
-    def written(self) -> dict[str, dict[str, Expansion]]:
-        """The recorded texts of the real test sample, by kind and question id."""
-        return written_for(load_real("test"), recorded(), self.retriever)
+    def material(self) -> Material:
+        """What the filters were trained from."""
+        return open_material()
 
     @cached_property
     def filters(self) -> dict[str, Filter]:
@@ -77,10 +86,17 @@ class Collection:
         options = {"encoder": self.retriever.encoder, "texts": list(self.texts.values())}
         return {name: load_filter(name, **options) for name in FILTERS}
 
-    @cached_property
-    def material(self) -> Material:
-        """What the filters were trained from."""
-        return open_material()
+    def scores(self, pairs: Pairs, filters: Sequence[str] = FILTERS) -> dict[str, np.ndarray]:
+        """The scores of pairs by filter, kept in the cache."""
+        return {name: cached_scores(self.filters[name], pairs) for name in filters}
+
+    def is_gold(self, pairs: pd.DataFrame) -> pd.Series:
+        """Whether BioASQ's experts gave the passage ``pid`` for the question ``qid``, by row."""
+        gold = self.sample.experts
+        given = [
+            pid in gold.get(qid, ()) for qid, pid in zip(pairs["qid"], pairs["pid"], strict=True)
+        ]
+        return pd.Series(given, pairs.index)
 
 
 def rationale_in(expansion: Expansion) -> str:
@@ -159,22 +175,14 @@ def strategy_values(asked: QuestionSet, arms: Mapping[str, RAG2]) -> pd.DataFram
         expansions = [arm.given(q, asked.rationales.get(q.qid, "")) for q in questions]
         run, traces = execute(name, questions, expansions, asked.retriever, max(_CUTS))
         found = run.groupby("qid")["pid"].agg(list).to_dict()
-        lists = [found.get(q.qid, []) for q in questions]
         gold = {q.qid: asked.targets[q.qid] for q in questions}
-        # Precision divides by k even where fewer than k passages were found.
-        columns = {
-            f"precision_at_{k}": [
-                len(given & set(pids[:k])) / k
-                for given, pids in zip(gold.values(), lists, strict=True)
-            ]
-            for k in _CUTS
-        }
-        table = pd.DataFrame(columns, index=list(gold))
-        table = table.join(measure(found, gold, {}, 5)[["hit_at_5", "ndcg_at_10"]])
+        columns = {f"precision_at_{k}": measure(found, gold, {}, k)["p_at_5"] for k in _CUTS}
+        table = pd.DataFrame(columns)
+        table = table.join(measure(found, gold, {})[["hit_at_5", "ndcg_at_10"]])
         steps = [traces[qid].get("after", ()) for qid in gold]
         table["pairs_scored"] = [float(sum(step["pairs"] for step in taken)) for taken in steps]
         for source in asked.sources:
-            among = [[source_of[pid] == source for pid in pids[:5]] for pids in lists]
+            among = [[source_of[pid] == source for pid in found.get(qid, [])[:5]] for qid in gold]
             table[f"share of {source}"] = [sum(places) / 5 for places in among]
         parts.append(long_values(name, table).assign(dataset=asked.name))
     return pd.concat(parts, ignore_index=True)[["dataset", "arm", "qid", "metric", "value"]]
@@ -200,9 +208,10 @@ def strategy_outcomes(collection: Collection) -> pd.DataFrame:
 
 def _bioasq(collection: Collection) -> QuestionSet:
     """The 618 questions; the large model's rationales of 150 of them; the experts' snippets."""
-    questions = [q for q in load_real("test") if q.dataset == "bioasq"]
+    sample = collection.sample
+    questions = [q for q in sample.questions if q.dataset == "bioasq"]
     rationales = {qid: rationale_in(made) for qid, made in collection.written["rationale"].items()}
-    return QuestionSet("bioasq", questions, rationales, collection.gold, collection.retriever)
+    return QuestionSet("bioasq", questions, rationales, sample.experts, collection.retriever)
 
 
 def _ddx_mini(collection: Collection) -> QuestionSet:
@@ -233,12 +242,10 @@ def strategy_pairs() -> list[Pair]:
                 Pair(tuned, metric, even, f"{even} (shuffled)"),
             ]
         found = "the rationale finds more than the question"
-        by_rationale = "re-ranking by the rationale finds more than by the question"
+        pairs.append(Pair(found, metric, "rationale, stacked", "question, stacked"))
+        found = "re-ranking by the rationale finds more than by the question"
         even = "rationale, balanced, re-ranked"
-        pairs += [
-            Pair(found, metric, "rationale, stacked", "question, stacked"),
-            Pair(by_rationale, metric, f"{even} by the rationale", even),
-        ]
+        pairs.append(Pair(found, metric, f"{even} by the rationale", even))
     return pairs
 
 
@@ -317,25 +324,21 @@ def read_case() -> dict[str, Any]:
     return case | {"question": Question(**case["question"])}
 
 
-def case_tables(collection: Collection) -> dict[str, pd.DataFrame]:
-    """What is found and what the recipe's filter keeps, and what there was to be found."""
-    judge = load_filter("cross-ppl-25")
-    lines = list(lines_of([judge.name]).values())[:2]
-    return {
-        "rag2_case": case_found(collection.retriever, judge, lines),
-        "rag2_case_named": case_named(collection.retriever),
-    }
-
-
 def options_named(text: str) -> str:
     """Letters of the case's options that a text names, such as "AC"."""
     plain, terms = text.casefold(), read_case()["terms"]
     return "".join(letter for letter, words in terms.items() if re.search(words, plain))
 
 
-def case_found(
-    retriever: Retriever, judge: Filter, thresholds: Sequence[float], k: int = 8
-) -> pd.DataFrame:
+def case_tables(collection: Collection) -> dict[str, pd.DataFrame]:
+    """What is found and what the recipe's filter keeps, and what there was to be found."""
+    return {
+        "rag2_case": case_found(collection.retriever, load_filter("cross-ppl-25")),
+        "rag2_case_named": case_named(collection.retriever),
+    }
+
+
+def case_found(retriever: Retriever, judge: Filter, k: int = 8) -> pd.DataFrame:
     """What question and rationales find, and what a filter makes of it: a row for each query,
     passage and threshold.
 
@@ -344,6 +347,7 @@ def case_found(
     """
     question, rationales = read_case()["question"], read_case()["rationales"]
     asked = stem(question, options_visible=True)
+    thresholds = list(lines_of([judge.name]).values())[:2]
     rows = []
     for query, rationale in {"question": "", **rationales}.items():
         arm = RAG2(query="rationale" if rationale else "question")
@@ -351,15 +355,10 @@ def case_found(
         passages = retriever.store.get_many(run["pid"].tolist())
         scores = judge.scores([(asked, passage.text) for passage in passages])
         for rank, (passage, score) in enumerate(zip(passages, scores, strict=True), 1):
-            found = {
-                "searched_with": query,
-                "rank": rank,
-                "pid": passage.pid,
-                "source": passage.source,
-                "title": passage.title or "(no title)",
-                "names": options_named(f"{passage.title} {passage.text}"),
-                "filter": judge.name,
-            }
+            found = {"searched_with": query, "rank": rank, "pid": passage.pid}
+            found |= {"source": passage.source, "title": passage.title or "(no title)"}
+            found["names"] = options_named(f"{passage.title} {passage.text}")
+            found["filter"] = judge.name
             for threshold in thresholds:
                 verdict = {"threshold": threshold, "score": score, "kept": score >= threshold}
                 rows.append(found | verdict)
@@ -373,11 +372,14 @@ def case_named(retriever: Retriever) -> pd.DataFrame:
     """
     about_copd = re.compile(r"\bcopd\b|chronic obstructive pulmonary")
     options = read_case()["question"].options
-    counts = {letter: [0, 0] for letter in options}
+    named, with_copd = Counter(), Counter()
     for passage in retriever.store:
         text = f"{passage.title} {passage.text}"
-        for letter in options_named(text):
-            counts[letter][0] += 1
-            counts[letter][1] += bool(about_copd.search(text.casefold()))
-    rows = [(letter, options[letter], *both) for letter, both in counts.items()]
+        letters = options_named(text)
+        named.update(letters)
+        if about_copd.search(text.casefold()):
+            with_copd.update(letters)
+    rows = [
+        (letter, option, named[letter], with_copd[letter]) for letter, option in options.items()
+    ]
     return pd.DataFrame(rows, columns=["letter", "option", "passages", "with_copd"])

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -91,25 +92,6 @@ def writer_texts(
     }
 
 
-def writer_arms(
-    questions: Sequence[Question],
-    texts: Mapping[str, Mapping[str, str]],
-    strangers: Mapping[str, Sequence[str]],
-) -> list[Arm]:
-    """A text alone is searched with, as a passage would be embedded. Where it is empty, the
-    question finds nothing, and counts."""
-    asked = {question.qid: question for question in questions}
-
-    def request(arm: str, qid: str, draw: int) -> Request | None:
-        if arm == QUESTION:
-            return question_alone(asked[qid])
-        text = texts[SMALL][strangers[qid][draw]] if arm == STRANGER else texts[arm][qid]
-        return Hypotheses((Text(text, role="passage"),)) if text else None
-
-    draws = {STRANGER: len(next(iter(strangers.values())))}
-    return [Arm(name, partial(request, name), draws.get(name, 1)) for name in (*texts, STRANGER)]
-
-
 def writer_values(
     questions: Sequence[Question],
     texts: Mapping[str, Mapping[str, str]],
@@ -118,18 +100,31 @@ def writer_values(
     draws: int = DRAWS,
 ) -> pd.DataFrame:
     """``dataset, arm, qid, metric, value``: ``WRITER_METRICS`` of every arm, and the ``words`` that
-    it searches with. ``gold`` are the passages that experts gave."""
-    wanted = {q.qid: gold[q.qid] for q in questions}
+    it searches with.
+
+    A text alone is searched with, as a passage would be embedded. Where it is empty, the question
+    finds nothing, and counts. ``gold`` are the passages that experts gave.
+    """
+    asked = {question.qid: question for question in questions}
+    wanted = {qid: gold[qid] for qid in asked}
+    strangers = strangers_of(list(asked), wanted, draws)
+
+    def request(arm: str, qid: str, draw: int) -> Request | None:
+        if arm == QUESTION:
+            return question_alone(asked[qid])
+        text = texts[SMALL][strangers[qid][draw]] if arm == STRANGER else texts[arm][qid]
+        return Hypotheses((Text(text, role="passage"),)) if text else None
 
     def outcomes(found: Found) -> pd.DataFrame:
         return measure(found, wanted, {})[list(WRITER_METRICS)]
 
     parts = []
-    for arm in writer_arms(questions, texts, strangers_of(list(wanted), wanted, draws)):
-        table = mean_of_draws(search_arm(arm, wanted, retriever, 10), outcomes)
-        if arm.name in texts:
-            table["words"] = [float(len(texts[arm.name][qid].split())) for qid in table.index]
-        parts.append(long_values(arm.name, table))
+    for name in (*texts, STRANGER):
+        arm = Arm(name, partial(request, name), draws if name == STRANGER else 1)
+        table = mean_of_draws(search_arm(arm, asked, retriever, 10), outcomes)
+        if name in texts:
+            table["words"] = [float(len(texts[name][qid].split())) for qid in table.index]
+        parts.append(long_values(name, table))
     values = pd.concat(parts, ignore_index=True)
     values.insert(0, "dataset", "bioasq")
     return values
@@ -143,7 +138,7 @@ def writer_outcomes(collection: Collection) -> pd.DataFrame:
     questions = writer_questions()
     small = Replayed(RECORDING, COMMAND, collection.retriever.store)
     texts = writer_texts(questions, small, recorded())
-    return writer_values(questions, texts, collection.gold, collection.retriever)
+    return writer_values(questions, texts, collection.sample.experts, collection.retriever)
 
 
 def writer_tables(collection: Collection, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -152,16 +147,15 @@ def writer_tables(collection: Collection, values: pd.DataFrame) -> dict[str, pd.
     table = means_table(values, f"{collection.setup}, recorded texts")
     # Who writes a rationale sees the options; the experts' answer is a label.
     table["options_visible"] = table["method"] != QUESTION
-    pairs = []
-    for metric in WRITER_METRICS:
-        pairs += [
-            Pair("the larger writer's rationale finds more", metric, LARGE, SMALL),
-            Pair("so it does at the same length", metric, LARGE_SHORT, SMALL),
-            Pair("the small writer's finds more than the question", metric, SMALL, QUESTION),
-            Pair("the large writer's finds more than the question", metric, LARGE, QUESTION),
-            Pair("the small writer's is about its question", metric, SMALL, STRANGER),
-            Pair("the experts' answer finds more than the large writer's", metric, IDEAL, LARGE),
-        ]
+    compared = [
+        ("the larger writer's rationale finds more", LARGE, SMALL),
+        ("so it does at the same length", LARGE_SHORT, SMALL),
+        ("the small writer's finds more than the question", SMALL, QUESTION),
+        ("the large writer's finds more than the question", LARGE, QUESTION),
+        ("the small writer's is about its question", SMALL, STRANGER),
+        ("the experts' answer finds more than the large writer's", IDEAL, LARGE),
+    ]
+    pairs = [Pair(claim, m, arm, other) for m in WRITER_METRICS for claim, arm, other in compared]
     tested = claims(values, pairs).assign(dataset="bioasq")
     return {"rag2_writers": table, "rag2_writers_claims": without_verdicts(tested)}
 
@@ -174,8 +168,7 @@ LEAST_COPIED = 10
 _PLACE = re.compile(r"⟨(\S+) (\d+) (\d+)⟩")
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Characters ``start`` to ``end`` of a text, which stand in a passage from character ``at``."""
 
     start: int
@@ -194,30 +187,21 @@ def copied(text: str, passages: Mapping[str, str], least: int = LEAST_COPIED) ->
     found: list[Stretch] = []
     first = 0
     while first + least <= len(words):
-        here = [
-            _stretch(text, words[first:], least, pid, passages[pid]) for pid in sorted(passages)
-        ]
-        longest = max(filter(None, here), key=lambda stretch: stretch.end, default=None)
-        if longest is None:
+        start = words[first].start()
+        longest = Stretch(start, start, "", 0)
+        for pid in sorted(passages):
+            for word in words[first + least - 1 :]:
+                at = passages[pid].find(text[start : word.end()])
+                if at < 0:
+                    break
+                if word.end() > longest.end:
+                    longest = Stretch(start, word.end(), pid, at)
+        if longest.pid:
+            found.append(longest)
+            first += sum(start <= word.start() < longest.end for word in words)
+        else:
             first += 1
-            continue
-        found.append(longest)
-        first += sum(longest.start <= word.start() < longest.end for word in words)
     return found
-
-
-def _stretch(
-    text: str, words: list[re.Match], least: int, pid: str, passage: str
-) -> Stretch | None:
-    """The longest stretch of a passage that begins with the first of these words."""
-    start = words[0].start()
-    longest = None
-    for word in words[least - 1 :]:
-        at = passage.find(text[start : word.end()])
-        if at < 0:
-            break
-        longest = Stretch(start, word.end(), pid, at)
-    return longest
 
 
 def with_words(text: str, store: PassageStore) -> str:
