@@ -17,7 +17,7 @@ At the paper's size this was NOT RUN: the weights are on the hub (google/flan-t5
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, sha256_bytes
 from lib.llm.prompts import load_prompt
 from lib.model_files import digest, model_folder, quiet
+from lib.stats import auroc
+from lib.studies.rag2.filters import Filter, Pairs
 from lib.studies.rag2.labels import RECIPES
 from tools.train_filters import Training, open_training
 from tools.training import resume
@@ -63,57 +65,42 @@ def encoded(tokenizer: Any, question: str, passage: str, max_tokens: int) -> lis
     return tokens
 
 
-class Seq2SeqFilter:
-    """A trained T5 as a filter (``lib.studies.rag2.filters.Filter``).
+def load_flan_t5(folder: Path, max_tokens: int = 512) -> Filter:
+    """A trained T5 as a filter: the probability of "[HELPFUL]" against "[NOT_HELPFUL]".
 
     ``folder`` is what ``train_flan_t5`` wrote. ValueError where its tokenizer does not know the
     label tokens.
     """
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    def __init__(
-        self,
-        folder: Path,
-        threshold: float = 0.5,
-        max_tokens: int = 512,
-        device: str | None = None,
-    ):
-        import torch
-        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    quiet()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    known = tokenizer.get_vocab()
+    if not set(LABEL_TOKENS) <= set(known):
+        raise ValueError(f"{folder} does not know {LABEL_TOKENS[0]}; run: python -m tools.flan_t5")
+    label_ids = [known[token] for token in LABEL_TOKENS]
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
 
-        quiet()
-        self.name = f"seq2seq:{folder.name}"
-        self.threshold = threshold
-        self.fingerprint = f"seq2seq|{digest(folder)}|{max_tokens} tokens|float32"
-        self._max_tokens = max_tokens
-        self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        known = self._tokenizer.get_vocab()
-        missing = [token for token in LABEL_TOKENS if token not in known]
-        if missing:
-            raise ValueError(f"{folder} does not know {missing[0]}; run: python -m tools.flan_t5")
-        self._label_ids = [known[token] for token in LABEL_TOKENS]
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
-        self._model = model.to(self._device).eval()
+    def scores_of(prompts: list[list[int]]) -> np.ndarray:
+        batch = tokenizer.pad({"input_ids": prompts}, return_tensors="pt").to(device)
+        start = torch.full((len(prompts), 1), model.config.decoder_start_token_id, device=device)
+        with torch.inference_mode():
+            logits = model(**batch, decoder_input_ids=start).logits
+        return logits[:, 0, label_ids].double().cpu().softmax(dim=1)[:, 0].numpy()
 
-    def scores(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """The probability of "[HELPFUL]" against "[NOT_HELPFUL]": float64 (n,)."""
-        prompts = [encoded(self._tokenizer, q, p, self._max_tokens) for q, p in pairs]
-        found = np.zeros(len(pairs))
+    def scores(pairs: Pairs) -> np.ndarray:
+        prompts = [encoded(tokenizer, question, text, max_tokens) for question, text in pairs]
         by_length = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i))
+        found = np.zeros(len(pairs))
         for start in range(0, len(prompts), _BATCH):
             rows = by_length[start : start + _BATCH]
-            found[rows] = self._helpful([prompts[i] for i in rows])
+            found[rows] = scores_of([prompts[i] for i in rows])
         return found
 
-    def _helpful(self, prompts: list[list[int]]) -> np.ndarray:
-        import torch
-
-        batch = self._tokenizer.pad({"input_ids": prompts}, return_tensors="pt").to(self._device)
-        start = torch.full((len(prompts), 1), self._model.config.decoder_start_token_id)
-        with torch.inference_mode():
-            logits = self._model(**batch, decoder_input_ids=start.to(self._device)).logits
-        both = logits[:, 0, self._label_ids].double().cpu()
-        return both.softmax(dim=1)[:, 0].numpy()
+    fingerprint = f"seq2seq|{digest(folder)}|{max_tokens} tokens|float32"
+    return Filter(f"seq2seq:{folder.name}", fingerprint, scores)
 
 
 @dataclass(frozen=True)
@@ -188,31 +175,24 @@ def _flan_t5_trainer(settings: Settings, examples: pd.DataFrame, work: Path) -> 
         logits = logits[0] if isinstance(logits, tuple) else logits
         return logits[:, 0, label_ids]
 
-    sets = {
+    def measure(evaluated: Any) -> dict[str, float]:
+        helpful = evaluated.label_ids[:, 0] == label_ids[0]
+        return {"auroc": auroc(helpful, evaluated.predictions[:, 0] - evaluated.predictions[:, 1])}
+
+    prompts = {
         part: _prompts(group, tokenizer, label_ids, settings.max_tokens)
         for part, group in examples.groupby("kept")
     }
     trainer = Seq2SeqTrainer(
         model=model,
         args=_flan_t5_arguments(settings, work),
-        train_dataset=sets[False],
-        eval_dataset=sets[True],
+        train_dataset=prompts[False],
+        eval_dataset=prompts[True],
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         preprocess_logits_for_metrics=first_step,
-        compute_metrics=_auroc_of(label_ids),
+        compute_metrics=measure,
     )
     return trainer, tokenizer
-
-
-def _auroc_of(label_ids: Sequence[int]) -> Callable[[Any], dict[str, float]]:
-    from sklearn.metrics import roc_auc_score
-
-    def auroc(evaluated: Any) -> dict[str, float]:
-        helpful = evaluated.label_ids[:, 0] == label_ids[0]
-        scores = evaluated.predictions[:, 0] - evaluated.predictions[:, 1]
-        return {"auroc": roc_auc_score(helpful, scores)}
-
-    return auroc
 
 
 def _prompts(
@@ -222,9 +202,8 @@ def _prompts(
     rows = []
     for (question, passage), is_helpful in zip(group["texts"], group["helpful"], strict=True):
         tokens = encoded(tokenizer, question, passage, max_tokens)
-        label = label_ids[0] if is_helpful else label_ids[1]
+        labels = [label_ids[0 if is_helpful else 1], tokenizer.eos_token_id]
         mask = [1] * len(tokens)
-        labels = [label, tokenizer.eos_token_id]
         rows.append({"input_ids": tokens, "attention_mask": mask, "labels": labels})
     return rows
 
@@ -259,7 +238,7 @@ def main() -> None:
     """Train Flan-T5-large at the paper's size."""
     out = paths.cache("adapters") / "rag2-flan-t5"
     train_flan_t5(open_training(), out)
-    print(f'tools.flan_t5.Seq2SeqFilter(Path("{out}"))', flush=True)
+    print(f'tools.flan_t5.load_flan_t5(Path("{out}"))', flush=True)
 
 
 if __name__ == "__main__":

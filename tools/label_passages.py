@@ -17,7 +17,7 @@ import lzma
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from importlib.metadata import version
@@ -49,8 +49,8 @@ from lib.profiles import load_profile
 from lib.readers import answer_messages
 from lib.run import Retriever
 from lib.studies.rag2.labels import CARD, COLUMNS, FOLDER, LABELS, asked_of
+from lib.studies.rag2.long_answers import word_runs
 from tools.causal import BUNDLED, Causal, Sampling, in_batches, open_causal
-from tools.slhyde_writer import runs_of
 from tools.training import write_toml
 
 PASSAGES = 6
@@ -64,54 +64,86 @@ OWN_QUESTIONS = {"bioasq": 150, "medmcqa": 100}
 
 OWN_RATIONALES = "own_rationales.jsonl.gz"
 
+Part = Literal["train", "held"]
+
+COUNTS = {
+    "train": {"bioasq": 500, "medmcqa": 300},
+    "held": {"bioasq": 150, "medmcqa": 100},
+}
+"""Questions of each set to train on, and those that are held out."""
+
 _PROMPTS = ROOT / "lib" / "studies" / "rag2" / "prompts"
 _CONTEXT_TOKENS = 8192
 _SCORED_AT_ONCE, _WRITTEN_AT_ONCE = 64, 16
-_REPEATED = 25
-
-Passages = Sequence[Sequence[Passage]]
-"""Of each question its nearest passages."""
-
-
-# who is trained on --------------------------------------------------------------------------------
-
-Part = Literal["train", "held"]
-
-TRAIN = {"bioasq": 500, "medmcqa": 300}
-"""Questions of each set to train on."""
-
-HELD = {"bioasq": 150, "medmcqa": 100}
-"""Questions of each set that are held out."""
 
 _LEAST_WORDS = 20
 """Shorter explanations of MedMCQA are left out: many say no more than a page of a book."""
+
+Parts = Mapping[Part, Sequence[Question]]
+"""Questions with a rationale each, their ``ideal_answer``, as an expert wrote it."""
+
+
+# who is trained on --------------------------------------------------------------------------------
 
 
 class Leak(ValueError):
     """A question to train on has something in common with one to test on."""
 
 
-@dataclass(frozen=True)
-class Rationale:
-    """A question and why its answer is right, as an expert wrote it (``expert``).
+def load_parts() -> dict[Part, list[Question]]:
+    """The questions of ``COUNTS``; BioASQ first, each set in the order of a hash of its ids.
 
-    ``options`` and ``answer`` (a letter) are empty for BioASQ; ``documents`` are the PubMed ids
-    behind a question of BioASQ, and empty for MedMCQA.
+    A question whose words, expert's words or documents are also those of one to train on is passed
+    over when the held part is drawn. Raises ``Leak`` if a part has what it must not have.
+    """
+    candidates = {"bioasq": _bioasq(), "medmcqa": _medmcqa()}
+    parts: dict[Part, list[Question]] = {}
+    for part, counts in COUNTS.items():
+        avoided = {fact for question in parts.get("train", ()) for fact in _facts(question)}
+        parts[part] = []
+        for dataset, count in counts.items():
+            parts[part] += _drawn(candidates[dataset], part, count, avoided)
+    check_leaks(parts, tested_questions())
+    return parts
+
+
+def _bioasq() -> list[Question]:
+    """All that could be drawn: not those on which lambda is chosen."""
+    used = {question.qid for question in load_real("dev")}
+    return [q for q in load_bioasq_dev() if q.qid not in used and q.ideal_answer]
+
+
+def _medmcqa() -> list[Question]:
+    texts = {row["id"]: tidy(row["exp"] or "") for row in read_jsonl(fetch("medmcqa-dev"))}
+    return [
+        replace(question, ideal_answer=texts[question.qid])
+        for question in load_questions("medmcqa")
+        if len(texts[question.qid].split()) >= _LEAST_WORDS
+    ]
+
+
+def _drawn(
+    candidates: Sequence[Question], part: Part, count: int, avoided: set[str]
+) -> list[Question]:
+    """The first ``count`` by hash that may be in the part and have none of the ``avoided`` facts.
+
+    Of questions with the same words or the same expert's words, the first alone.
     """
 
-    dataset: str
-    qid: str
-    part: Part
-    question: str
-    options: dict[str, str]
-    answer: str
-    expert: str
-    documents: frozenset[str] = frozenset()
+    def order(question: Question) -> str:
+        return sha256_bytes(f"rationale {question.dataset} {question.qid}".encode())
 
-    @property
-    def asked(self) -> str:
-        """The question and, where it has options, a line for each of them."""
-        return asked_of(Question(self.qid, self.question, self.options, self.answer, self.dataset))
+    drawn: list[Question] = []
+    seen: set[str] = set()
+    for question in sorted(candidates, key=order):
+        texts = {_plain(question.text), _plain(question.ideal_answer)}
+        if _in_other_half(question, part) or seen & texts or avoided & _facts(question):
+            continue
+        seen |= texts
+        drawn.append(question)
+        if len(drawn) == count:
+            return drawn
+    raise ValueError(f"{len(drawn)} questions for the part {part!r}, {count} are needed")
 
 
 def half_of(qid: str) -> Part:
@@ -120,22 +152,21 @@ def half_of(qid: str) -> Part:
     return "train" if first_digit < 8 else "held"
 
 
-def load_rationales() -> list[Rationale]:
-    """All of ``TRAIN``, then all of ``HELD``; BioASQ first, in the order of a hash of their ids.
+def _in_other_half(question: Question, part: Part) -> bool:
+    return question.dataset == "medmcqa" and half_of(question.qid) != part
 
-    A question whose words, expert's words or documents are also those of one to train on is passed
-    over when the held part is drawn. Raises ``Leak`` if a part has what it must not have.
-    """
-    candidates = {"bioasq": _bioasq(), "medmcqa": _medmcqa()}
-    train: list[Rationale] = []
-    for dataset, count in TRAIN.items():
-        train += _drawn(candidates[dataset], "train", count, avoided=set())
-    seen = {fact for rationale in train for fact in _facts(rationale)}
-    held: list[Rationale] = []
-    for dataset, count in HELD.items():
-        held += _drawn(candidates[dataset], "held", count, avoided=seen)
-    check_leaks(train + held, tested_questions())
-    return train + held
+
+def _facts(question: Question) -> set[str]:
+    """What two questions may have in common: their words, their experts' words, a document."""
+    return {_plain(question.text), _plain(question.ideal_answer), *_documents(question)}
+
+
+def _documents(question: Question) -> set[str]:
+    return {*question.gold_pmids, *question.snippet_pmids}
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def tested_questions() -> list[Question]:
@@ -144,7 +175,7 @@ def tested_questions() -> list[Question]:
     return bioasq + load_real("test") + load_real("dev")
 
 
-def check_leaks(rationales: Sequence[Rationale], tested: Iterable[Question]) -> None:
+def check_leaks(parts: Parts, tested: Iterable[Question]) -> None:
     """``Leak``, naming what is wrong, unless training saw nothing of what is tested or held.
 
     Refused are a question (of either part) with the words or, for yes/no questions of BioASQ, with
@@ -153,125 +184,38 @@ def check_leaks(rationales: Sequence[Rationale], tested: Iterable[Question]) -> 
     """
     tested = list(tested)
     words = {_plain(question.text) for question in tested}
-    documents = {
-        pmid
-        for question in tested
-        if question.dataset == "bioasq" and question.options
-        for pmid in (*question.gold_pmids, *question.snippet_pmids)
-    }
-    for rationale in rationales:
-        if rationale.documents & documents:
-            raise Leak(f"{rationale.qid} shares a document with a test question")
-        if _plain(rationale.question) in words:
-            raise Leak(f"{rationale.qid} asks what a test question asks")
-        if rationale.dataset == "medmcqa" and half_of(rationale.qid) != rationale.part:
-            raise Leak(f"{rationale.qid} is not of the half {rationale.part!r}")
-    ids = [(rationale.dataset, rationale.qid) for rationale in rationales]
-    if len(set(ids)) < len(ids):
-        raise Leak("a question is in twice")
-    train = {fact for r in rationales if r.part == "train" for fact in _facts(r)}
-    for rationale in rationales:
-        if rationale.part == "held" and train & _facts(rationale):
-            raise Leak(f"{rationale.qid} is held out, but shares something with one to train on")
-
-
-def _bioasq() -> list[Rationale]:
-    """All that could be drawn: not those on which lambda is chosen. Their part is set later."""
-    used = {question.qid for question in load_real("dev")}
-    return [
-        Rationale(
-            dataset="bioasq",
-            qid=question.qid,
-            part="train",
-            question=question.text,
-            options={},
-            answer="",
-            expert=question.ideal_answer,
-            documents=frozenset({*question.gold_pmids, *question.snippet_pmids}),
-        )
-        for question in load_bioasq_dev()
-        if question.qid not in used and question.ideal_answer
-    ]
-
-
-def _medmcqa() -> list[Rationale]:
-    texts = {row["id"]: tidy(row["exp"] or "") for row in read_jsonl(fetch("medmcqa-dev"))}
-    return [
-        Rationale(
-            dataset="medmcqa",
-            qid=question.qid,
-            part=half_of(question.qid),
-            question=question.text,
-            options=question.options,
-            answer=question.answer,
-            expert=texts[question.qid],
-        )
-        for question in load_questions("medmcqa")
-        if len(texts[question.qid].split()) >= _LEAST_WORDS
-    ]
-
-
-def _drawn(
-    candidates: Sequence[Rationale], part: Part, count: int, avoided: set[str]
-) -> list[Rationale]:
-    """The first ``count`` by hash that may be in the part and have none of the ``avoided`` facts.
-
-    Of questions with the same words or the same expert's words, the first alone.
-    """
-
-    def order(rationale: Rationale) -> str:
-        return sha256_bytes(f"rationale {rationale.dataset} {rationale.qid}".encode())
-
-    drawn: list[Rationale] = []
-    seen: set[str] = set()
-    for candidate in sorted(candidates, key=order):
-        texts = {_plain(candidate.question), _plain(candidate.expert)}
-        of_other_half = candidate.dataset == "medmcqa" and candidate.part != part
-        if of_other_half or seen & texts or avoided & _facts(candidate):
-            continue
-        seen |= texts
-        drawn.append(replace(candidate, part=part))
-        if len(drawn) == count:
-            return drawn
-    raise ValueError(f"{len(drawn)} questions for the part {part!r}, {count} are needed")
-
-
-def _facts(rationale: Rationale) -> set[str]:
-    """What two questions may have in common: their words, their experts' words, a document."""
-    return {_plain(rationale.question), _plain(rationale.expert), *rationale.documents}
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
-def check_training(
-    pairs: pd.DataFrame, rationales: Sequence[Rationale], tested: Iterable[Question]
-) -> None:
-    """``Leak`` unless all pairs may be trained on.
-
-    Refused are pairs and questions of another part than "train", a question that is unknown, and
-    one that shares a document or its words with a tested one (``check_leaks``).
-    """
-    to_train_on = {(r.dataset, r.qid): r for r in rationales if r.part == "train"}
-    used = sorted(set(zip(pairs["dataset"], pairs["qid"], strict=True)))
-    wrong = [qid for dataset, qid in used if (dataset, qid) not in to_train_on]
-    wrong += pairs.loc[pairs["part"] != "train", "qid"].tolist()
-    if wrong:
-        raise Leak(f"{wrong[0]} is none to train on")
-    check_leaks([to_train_on[key] for key in used], tested)
+    documents: set[str] = set()
+    for question in tested:
+        if question.dataset == "bioasq" and question.options:
+            documents |= _documents(question)
+    trained_on = {fact for question in parts["train"] for fact in _facts(question)}
+    seen = set()
+    for part, questions in parts.items():
+        for question in questions:
+            key = (question.dataset, question.qid)
+            if _documents(question) & documents:
+                raise Leak(f"{question.qid} shares a document with a test question")
+            if _plain(question.text) in words:
+                raise Leak(f"{question.qid} asks what a test question asks")
+            if _in_other_half(question, part):
+                raise Leak(f"{question.qid} is not of the half {part!r}")
+            if key in seen:
+                raise Leak(f"{question.qid} is in twice")
+            if part == "held" and trained_on & _facts(question):
+                raise Leak(f"{question.qid} is held out, but shares something with one to train on")
+            seen.add(key)
 
 
 # what is asked ------------------------------------------------------------------------------------
 
 
-def rationale_messages(rationale: Rationale, passage: Passage | None = None) -> list[dict]:
+def rationale_messages(question: Question, passage: Passage | None = None) -> list[dict]:
     """The request for a rationale: a passage if there is one, then the question and its options."""
     if passage is None:
-        return load_prompt("rationale_alone", _PROMPTS).messages(question=rationale.asked)
+        return load_prompt("rationale_alone", _PROMPTS).messages(question=asked_of(question))
     prompt = load_prompt("rationale_with_passage", _PROMPTS)
     document = f"{passage.title}\n{passage.text}".strip()
-    return prompt.messages(document=document, question=rationale.asked)
+    return prompt.messages(document=document, question=asked_of(question))
 
 
 def first_words(text: str, tokens_of: Callable[[str], Sequence[int]], most: int) -> str:
@@ -285,89 +229,86 @@ def first_words(text: str, tokens_of: Callable[[str], Sequence[int]], most: int)
     return " ".join(words[: max(fitting, 1)])
 
 
-def find_passages(rationales: Sequence[Rationale], retriever: Retriever) -> list[list[Passage]]:
+Nearest = Mapping[str, Sequence[Passage]]
+"""Of each question, by id, its nearest passages. No two sets have an id in common."""
+
+
+def find_passages(questions: Sequence[Question], retriever: Retriever) -> dict[str, list[Passage]]:
     """For each question the nearest passages, searched with the question alone."""
-    questions = [Question(r.qid, r.question, {}, "", r.dataset) for r in rationales]
     found = retriever.search_many([question_alone(question) for question in questions], PASSAGES)
-    return [retriever.store.get_many(hits.ids[0].tolist()) for hits in found]
+    return {
+        question.qid: retriever.store.get_many(hits.ids[0].tolist())
+        for question, hits in zip(questions, found, strict=True)
+    }
 
 
+@dataclass(frozen=True)
 class Labeller:
     """One model that scores rationales; what it has finished is kept in ``folder``.
 
     ``model_id`` names the model and its weights: other weights begin anew.
     """
 
-    def __init__(self, causal: Causal, model_id: str, folder: Path):
-        self.causal, self.model_id, self.folder = causal, model_id, folder
+    causal: Causal
+    model_id: str
+    folder: Path
+    nearest: Nearest
 
-    def texts(
-        self, name: str, rationales: Sequence[Rationale], texts: Sequence[str], passages: Passages
-    ) -> pd.DataFrame:
+    def texts(self, name: str, questions: Sequence[Question], texts: Sequence[str]) -> pd.DataFrame:
         """Log-likelihoods of one text for each question, alone and with each of its passages.
 
-        Columns: dataset, part, qid, pid, rank, tokens, log_p_without, log_p_with.
+        Columns: dataset, qid, pid, rank, tokens, log_p_without, log_p_with.
         """
         asked = []
-        for rationale, text, nearest in zip(rationales, texts, passages, strict=True):
+        for question, text in zip(questions, texts, strict=True):
             scored = first_words(text, self.causal.text_tokens, REPLY_TOKENS)
-            for passage in (None, *nearest):
-                asked.append([rationale_messages(rationale, passage), scored])
+            for passage in (None, *self.nearest[question.qid]):
+                asked.append([rationale_messages(question, passage), scored])
         lengths = [
             len(self.causal.prompt_tokens(messages)) + len(self.causal.text_tokens(text))
             for messages, text in asked
         ]
-
-        def measure(batch: list) -> list:
-            return self.causal.log_likelihoods(batch).tolist()
-
-        values = iter(self._measured(name, asked, lengths, measure, _SCORED_AT_ONCE))
+        values = self._measured(name, asked, lengths, self.causal.log_likelihoods)
         rows = []
-        for rationale, nearest in zip(rationales, passages, strict=True):
-            without, tokens = next(values)
-            for row in _pairs(rationale, nearest):
-                row |= {"tokens": int(tokens), "log_p_without": without}
-                rows.append(row | {"log_p_with": next(values)[0]})
+        for _, row, (without, tokens), (with_passage, _) in self._by_pair(questions, values):
+            row |= {"tokens": int(tokens), "log_p_without": without, "log_p_with": with_passage}
+            rows.append(row)
         return pd.DataFrame(rows)
 
-    def letters(
-        self, name: str, rationales: Sequence[Rationale], passages: Passages
-    ) -> pd.DataFrame:
+    def letters(self, name: str, questions: Sequence[Question]) -> pd.DataFrame:
         """How probable the right letter is, alone and with each passage; questions with options.
 
-        Columns: dataset, part, qid, pid, rank, p_right_without, p_right_with, right_without,
-        right_with. The requests are those of ``lib.readers``' letter prompts.
+        Columns: dataset, qid, pid, rank, p_right_without, p_right_with, right_without, right_with.
+        The requests are those of ``lib.readers``' letter prompts.
         """
+        options = {"context_tokens": _CONTEXT_TOKENS, "max_tokens": 1, "style": "letter"}
         asked = []
-        for rationale, nearest in zip(rationales, passages, strict=True):
-            question = Question(rationale.qid, rationale.question, rationale.options, "", "")
-            for context in ([], *([passage] for passage in nearest)):
-                messages, _ = answer_messages(
-                    question, context, context_tokens=_CONTEXT_TOKENS, max_tokens=1, style="letter"
-                )
-                asked.append(messages)
-        lengths = [len(self.causal.prompt_tokens(messages)) for messages in asked]
-        letters = sorted(rationales[0].options)
-        if any(sorted(rationale.options) != letters for rationale in rationales):
+        for question in questions:
+            asked.append(answer_messages(question, [], **options)[0])
+            for passage in self.nearest[question.qid]:
+                asked.append(answer_messages(question, [passage], **options)[0])
+        letters = sorted(questions[0].options)
+        if any(sorted(question.options) != letters for question in questions):
             raise ValueError("questions whose options have other letters are compared apart")
+        lengths = [len(self.causal.prompt_tokens(messages)) for messages in asked]
 
-        def measure(batch: list) -> list:
-            return self.causal.next_log_p(batch, letters).tolist()
+        def measure(batch: list) -> np.ndarray:
+            return self.causal.next_log_p(batch, letters)
 
-        values = iter(self._measured(name, asked, lengths, measure, _SCORED_AT_ONCE))
+        values = self._measured(name, asked, lengths, measure)
         rows = []
-        for rationale, nearest in zip(rationales, passages, strict=True):
-            right = letters.index(rationale.answer)
-            without = _of_letters(next(values), right)
-            for row in _pairs(rationale, nearest):
-                with_passage = _of_letters(next(values), right)
-                row |= {"p_right_without": without[0], "p_right_with": with_passage[0]}
-                rows.append(row | {"right_without": without[1], "right_with": with_passage[1]})
+        for question, row, *both in self._by_pair(questions, values):
+            right = letters.index(question.answer)
+            for log_p, ending in zip(both, ("without", "with"), strict=True):
+                odds = np.exp(np.array(log_p) - max(log_p))
+                row[f"p_right_{ending}"] = float(odds[right] / odds.sum())
+                row[f"right_{ending}"] = int(np.argmax(log_p) == right)
+            rows.append(row)
         return pd.DataFrame(rows)
 
-    def written(self, name: str, rationales: Sequence[Rationale]) -> list[str]:
+    def written(self, name: str, questions: Sequence[Question]) -> list[str]:
         """The model's own rationale for each question, without a passage, always the likeliest."""
-        asked = [rationale_messages(rationale) for rationale in rationales]
+        asked = [rationale_messages(question) for question in questions]
         lengths = [len(self.causal.prompt_tokens(messages)) + REPLY_TOKENS for messages in asked]
         sampling = Sampling(max_tokens=REPLY_TOKENS, temperature=0.0)
 
@@ -375,32 +316,28 @@ class Labeller:
             return [" ".join(reply.split()) for reply in self.causal.write(batch, sampling)]
 
         # Results are cached by this name, so replies with other sampling settings are not mixed in.
-        return self._measured(f"{name}, {sampling}", asked, lengths, measure, _WRITTEN_AT_ONCE)
+        full = f"{name}, {sampling}, {self.model_id}"
+        return in_batches(full, asked, lengths, measure, self.folder, _WRITTEN_AT_ONCE)
 
-    def _measured(
-        self, name: str, asked: list, lengths: list[int], measure: Callable, size: int
-    ) -> list:
+    def _measured(self, name: str, asked: list, lengths: list[int], measure: Callable) -> list:
+        def numbers(batch: list) -> list:
+            return measure(batch).tolist()
+
         full = f"{name}, {self.model_id}"
-        return in_batches(full, asked, lengths, measure, self.folder, size)
+        return in_batches(full, asked, lengths, numbers, self.folder, _SCORED_AT_ONCE)
 
-
-def _pairs(rationale: Rationale, passages: Sequence[Passage]) -> list[dict]:
-    """The columns that say which question and which passage."""
-    asked = {"dataset": rationale.dataset, "part": rationale.part, "qid": rationale.qid}
-    return [asked | {"pid": p.pid, "rank": rank} for rank, p in enumerate(passages, 1)]
-
-
-def _of_letters(log_p: Sequence[float], right: int) -> tuple[float, int]:
-    """The right letter's probability among all letters; 1 where it is the likeliest."""
-    probabilities = np.exp(np.array(log_p) - max(log_p))
-    return float(probabilities[right] / probabilities.sum()), int(np.argmax(log_p) == right)
+    def _by_pair(self, questions: Sequence[Question], values: Iterable) -> Iterator[tuple]:
+        """(question, its columns, what was measured without a passage, with it), by passage."""
+        values = iter(values)
+        for question in questions:
+            without = next(values)
+            for rank, passage in enumerate(self.nearest[question.qid], 1):
+                row = {"dataset": question.dataset, "qid": question.qid}
+                yield question, row | {"pid": passage.pid, "rank": rank}, without, next(values)
 
 
 def make_labels(
-    labeller: Labeller,
-    rationales: Sequence[Rationale],
-    passages: Passages,
-    own_questions: Mapping[str, int] = OWN_QUESTIONS,
+    labeller: Labeller, parts: Parts, own_questions: Mapping[str, int] = OWN_QUESTIONS
 ) -> tuple[pd.DataFrame, list[dict]]:
     """The table of ``COLUMNS``, and the model's own rationales: dataset, qid, text.
 
@@ -408,51 +345,44 @@ def make_labels(
     letters, and at last the model's own rationales. An own rationale without a word has no rows;
     one that repeats the words of others is measured as it was written, and kept as "".
     """
-    near = {(r.dataset, r.qid): found for r, found in zip(rationales, passages, strict=True)}
-    groups: dict[tuple[str, str], list[Rationale]] = {}
-    for part in ("train", "held"):
-        for rationale in rationales:
-            if rationale.part == part:
-                groups.setdefault((part, rationale.dataset), []).append(rationale)
-
-    def scored(kind: str, name: str, chosen: list[Rationale], texts: list[str]) -> pd.DataFrame:
-        nearest = [near[r.dataset, r.qid] for r in chosen]
-        return labeller.texts(f"{kind}, {name}", chosen, texts, nearest).assign(rationale=kind)
-
+    groups = {
+        (part, dataset): [question for question in parts[part] if question.dataset == dataset]
+        for part in parts
+        for dataset in own_questions
+    }
     tables, letters, own = [], [], []
-    for (part, dataset), chosen in groups.items():
-        tables.append(scored("expert", f"{part}, {dataset}", chosen, [r.expert for r in chosen]))
     for (part, dataset), group in groups.items():
-        chosen = [r for r in group if r.options]
-        if chosen:
-            nearest = [near[r.dataset, r.qid] for r in chosen]
-            letters.append(labeller.letters(f"letters, {part}, {dataset}", chosen, nearest))
+        name = f"expert, {part}, {dataset}"
+        table = labeller.texts(name, group, [question.ideal_answer for question in group])
+        tables.append(table.assign(part=part, rationale="expert"))
+    for (part, dataset), group in groups.items():
+        if group[0].options:
+            table = labeller.letters(f"letters, {part}, {dataset}", group)
+            letters.append(table.assign(part=part))
     for dataset, count in own_questions.items():
         first = groups["train", dataset][:count]
         replies = labeller.written(f"written, {dataset}", first)
-        wrote = [(r, reply) for r, reply in zip(first, replies, strict=True) if reply]
-        own += [_kept(r, reply) for r, reply in wrote]
-        tables.append(scored("own", dataset, [r for r, _ in wrote], [reply for _, reply in wrote]))
-    return _joined(tables, letters), own
-
-
-def _joined(scored: Sequence[pd.DataFrame], letters: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """One table of ``COLUMNS``: no machine's last digits; whole numbers, where there are any."""
+        wrote = [(question, reply) for question, reply in zip(first, replies, strict=True) if reply]
+        for question, reply in wrote:
+            own.append({"dataset": dataset, "qid": question.qid, "text": _kept(question, reply)})
+        asked, texts = [question for question, _ in wrote], [reply for _, reply in wrote]
+        table = labeller.texts(f"own, {dataset}", asked, texts)
+        tables.append(table.assign(part="train", rationale="own"))
     pair = ["dataset", "part", "qid", "pid", "rank"]
-    labels = pd.concat(scored, ignore_index=True).merge(pd.concat(letters), "left", pair)
+    labels = pd.concat(tables, ignore_index=True).merge(pd.concat(letters), "left", pair)
+    # No machine's last digits; whole numbers, where there are any.
     digits = {"log_p_without": 4, "log_p_with": 4, "p_right_without": 5, "p_right_with": 5}
     labels = labels[list(COLUMNS)].round(digits)
-    return labels.astype({"right_without": "Int64", "right_with": "Int64"})
+    return labels.astype({"right_without": "Int64", "right_with": "Int64"}), own
 
 
-def _kept(rationale: Rationale, text: str) -> dict:
+def _kept(question: Question, text: str) -> str:
     """An own rationale as it is kept: "" where it repeats the words of others.
 
     A small model at times says the question again; 25 words in a row are not its own.
     """
-    theirs = runs_of(rationale.asked, _REPEATED) | runs_of(rationale.expert, _REPEATED)
-    kept = text if theirs.isdisjoint(runs_of(text, _REPEATED)) else ""
-    return {"dataset": rationale.dataset, "qid": rationale.qid, "text": kept}
+    theirs = {*word_runs(asked_of(question)), *word_runs(question.ideal_answer)}
+    return text if theirs.isdisjoint(word_runs(text)) else ""
 
 
 def write_labels(
@@ -479,13 +409,13 @@ def main() -> None:
     started = time.monotonic()
     profile = load_profile("open")
     encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    rationales = load_rationales()
-    passages = find_passages(rationales, open_retriever(profile, encoder))
+    parts = load_parts()
+    nearest = find_passages([*parts["train"], *parts["held"]], open_retriever(profile, encoder))
     causal = open_causal(BUNDLED, device="cpu")
     # Every token of a rationale is looked up in the whole vocabulary: a third of all the work.
     pack_linear_layers(causal.model.lm_head)
-    labeller = Labeller(causal, f"{NAME} {SHA256[:8]}", cache("perplexity"))
-    labels, own = make_labels(labeller, rationales, passages)
+    labeller = Labeller(causal, f"{NAME} {SHA256[:8]}", cache("perplexity"), nearest)
+    labels, own = make_labels(labeller, parts)
     prompts = [
         asdict(load_prompt("rationale_alone", _PROMPTS)),
         asdict(load_prompt("rationale_with_passage", _PROMPTS)),

@@ -27,6 +27,7 @@ from lib.model_files import base_folder
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.run import Retriever
+from lib.stats import auroc
 from lib.studies.rag2.filters import (
     CROSSES,
     FEATURES,
@@ -54,7 +55,7 @@ from lib.studies.rag2.labels import (
     open_material,
     threshold,
 )
-from tools.label_passages import Rationale, check_training, load_rationales, tested_questions
+from tools.label_passages import Leak, check_leaks, load_parts, tested_questions
 from tools.training import (
     Plan,
     fit,
@@ -74,7 +75,6 @@ PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 DRAWS = 10
 """Shuffles of the labels that ``SHUFFLED`` has weights for."""
 
-_FOLDS = 5
 _DATA = (
     "BioASQ dev questions that share no document with the 618 (CC BY 2.5, BioASQ terms), MedMCQA's "
     "with explanations, the half to train on (MIT); passages of the open corpus; labels of "
@@ -92,24 +92,28 @@ _RERANKER_DATA = (
 @dataclass(frozen=True)
 class Training:
     """What filters are trained from: the labels with what their questions ask, their file's hash,
-    the rationales, and all questions that a filter may be tested on."""
+    the questions to train on, and all questions that a filter may be tested on."""
 
     material: Material
     labels_sha256: str
-    rationales: Sequence[Rationale]
+    questions: Sequence[Question]
     tested: Sequence[Question]
 
     def pairs(self, recipe: Recipe) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-        """The pairs of a recipe, checked for leaks, and their texts."""
+        """The pairs of a recipe and their texts; ``Leak`` unless all may be trained on."""
         pairs = labelled(recipe, self.material.labels)
-        check_training(pairs, self.rationales, self.tested)
+        known = {(question.dataset, question.qid) for question in self.questions}
+        for key in zip(pairs["dataset"], pairs["qid"], strict=True):
+            if key not in known:
+                raise Leak(f"{key[1]} is none to train on")
+        check_leaks({"train": self.questions}, self.tested)
         return pairs, self.material.texts(pairs)
 
 
 def open_training() -> Training:
     """Everything, from the open data."""
     digest = sha256_file(FOLDER / LABELS)
-    return Training(open_material(), digest, load_rationales(), tested_questions())
+    return Training(open_material(), digest, load_parts()["train"], tested_questions())
 
 
 def train(name: str, training: Training) -> dict[str, Any]:
@@ -134,9 +138,9 @@ def train(name: str, training: Training) -> dict[str, Any]:
             card[threshold_key(share, dataset)] = threshold(of_set, share)
     if name in CROSSES:
         write_card(card, card_file(name).parent)
-        return card
-    card |= _cost(started)
-    write_toml(card, card_file(name))
+    else:
+        card |= _cost(started)
+        write_toml(card, card_file(name))
     return card
 
 
@@ -145,51 +149,15 @@ def _cost(started: float) -> dict[str, Any]:
     return {"minutes": minutes, "peak_memory_mb": peak_memory_mb()}
 
 
-def _train_head(name: str, training: Training) -> dict[str, Any]:
-    recipe = RECIPES[name]
-    pairs, texts = training.pairs(recipe)
-    rows = features(texts, training.material.encoder).astype(float)
-    # A shuffled head gets the penalty of the unshuffled one: only the labels may differ.
-    true_labels = labelled(replace(recipe, shuffled=False), training.material.labels)["is_helpful"]
-    auroc = {C: validated(rows, true_labels.to_numpy(), pairs["qid"], C) for C in PENALTIES}
-    # Of equals the strongest penalty.
-    C = max(PENALTIES, key=lambda C: (auroc[C], -C))
-    helpful = pairs["is_helpful"].to_numpy()
-    if recipe.shuffled:
-        auroc[C] = validated(rows, helpful, pairs["qid"], C)
-    weight, bias = fit_head(rows, helpful, C)
-    file = head_file(name)
-    write_npz({"weight": weight, "bias": np.float32(bias)}, file)
-    card = {
-        **_source(recipe, pairs, training),
-        "examples": len(pairs),
-        "C": C,
-        "validation_auroc": round(auroc[C], 4),
-        "encoder": training.material.encoder.fingerprint,
-        "sha256": sha256_file(file),
+def _source(recipe: Recipe, pairs: pd.DataFrame, training: Training) -> dict[str, Any]:
+    """What a card says of what was trained on."""
+    return {
+        "data": _DATA,
+        "labels_sha256": training.labels_sha256,
+        **asdict(recipe),
+        "questions_in_all": int(pairs[["dataset", "qid"]].drop_duplicates().shape[0]),
+        "helpful": int(pairs["is_helpful"].sum()),
     }
-    write_toml(card, card_file(name))  # its thresholds are found with the head as it is loaded
-    return card
-
-
-def validated(rows: np.ndarray, helpful: np.ndarray, questions: Sequence[str], C: float) -> float:
-    """The mean AUROC of heads on questions that they have not seen, over five folds."""
-    from sklearn.metrics import roc_auc_score
-
-    found = []
-    for seen, unseen in _question_folds(rows, questions):
-        weight, bias = fit_head(rows[seen], helpful[seen], C)
-        found.append(roc_auc_score(helpful[unseen], rows[unseen] @ weight + bias))
-    return float(np.mean(found))
-
-
-def _question_folds(
-    rows: np.ndarray, questions: Sequence[str]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    from sklearn.model_selection import GroupKFold
-
-    folds = GroupKFold(_FOLDS, shuffle=True, random_state=0)
-    return folds.split(rows, groups=list(questions))
 
 
 def _train_cross(name: str, training: Training) -> dict[str, Any]:
@@ -207,15 +175,49 @@ def _train_cross(name: str, training: Training) -> dict[str, Any]:
     return fit(PLAN, columns, card_file(name).parent, CrossEntropyLoss, **source)
 
 
-def _source(recipe: Recipe, pairs: pd.DataFrame, training: Training) -> dict[str, Any]:
-    """What a card says of what was trained on."""
-    return {
-        "data": _DATA,
-        "labels_sha256": training.labels_sha256,
-        **asdict(recipe),
-        "questions_in_all": int(pairs[["dataset", "qid"]].drop_duplicates().shape[0]),
-        "helpful": int(pairs["is_helpful"].sum()),
+def _train_head(name: str, training: Training) -> dict[str, Any]:
+    recipe = RECIPES[name]
+    pairs, texts = training.pairs(recipe)
+    rows = features(texts, training.material.encoder).astype(float)
+    # A shuffled head gets the penalty of the unshuffled one: only the labels may differ.
+    true_labels = labelled(replace(recipe, shuffled=False), training.material.labels)["is_helpful"]
+    found = {C: validated(rows, true_labels.to_numpy(), pairs["qid"], C) for C in PENALTIES}
+    # Of equals the strongest penalty.
+    C = max(PENALTIES, key=lambda C: (found[C], -C))
+    helpful = pairs["is_helpful"].to_numpy()
+    if recipe.shuffled:
+        found[C] = validated(rows, helpful, pairs["qid"], C)
+    weight, bias = fit_head(rows, helpful, C)
+    file = head_file(name)
+    write_npz({"weight": weight, "bias": np.float32(bias)}, file)
+    card = {
+        **_source(recipe, pairs, training),
+        "examples": len(pairs),
+        "C": C,
+        "validation_auroc": round(found[C], 4),
+        "encoder": training.material.encoder.fingerprint,
+        "sha256": sha256_file(file),
     }
+    write_toml(card, card_file(name))  # its thresholds are found with the head as it is loaded
+    return card
+
+
+def validated(rows: np.ndarray, helpful: np.ndarray, questions: Sequence[str], C: float) -> float:
+    """The mean AUROC of heads on questions that they have not seen, over five folds."""
+    found = []
+    for seen, unseen in _question_folds(rows, questions):
+        weight, bias = fit_head(rows[seen], helpful[seen], C)
+        found.append(auroc(helpful[unseen], rows[unseen] @ weight + bias))
+    return float(np.mean(found))
+
+
+def _question_folds(
+    rows: np.ndarray, questions: Sequence[str]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.model_selection import GroupKFold
+
+    folds = GroupKFold(5, shuffle=True, random_state=0)
+    return folds.split(rows, groups=list(questions))
 
 
 # re-rankers ---------------------------------------------------------------------------------------
