@@ -91,6 +91,8 @@ class Causal:
 
     def __init__(self, name: str, model: Any, tokenizer: Any):
         self.name, self.model, self.tokenizer = name, model, tokenizer
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
 
     def prompt_tokens(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """A chat as the model reads it, up to where its reply begins."""
@@ -110,30 +112,23 @@ class Causal:
         perplexity is exp(-sum / tokens). Long pairs come first, in batches of like length, so that
         a lack of memory shows at once. ValueError for a text without a token.
         """
+        import torch
+
         pairs = [(self.prompt_tokens(m), self.text_tokens(text)) for m, text in asked]
         if not all(reply for _, reply in pairs):
             raise ValueError("a text without a token has no perplexity")
         found = np.empty((len(pairs), 2))
-        lengths = [len(prompt) + len(reply) for prompt, reply in pairs]
-        for rows in _batches(lengths):
-            found[rows, 0] = self._log_likelihoods_of([pairs[i] for i in rows])
-            found[rows, 1] = [len(pairs[i][1]) for i in rows]
+        for rows in _batches([len(prompt) + len(reply) for prompt, reply in pairs]):
+            with torch.inference_mode():
+                batch = self._states([pairs[i][0] + pairs[i][1] for i in rows])
+                for states, i in zip(batch, rows, strict=True):
+                    prompt, reply = pairs[i]
+                    # A token is predicted from the state before it.
+                    before = states[len(prompt) - 1 : len(prompt) + len(reply) - 1]
+                    log_p = self.model.lm_head(before).float().log_softmax(dim=-1)
+                    chosen = torch.tensor(reply, device=log_p.device)[:, None]
+                    found[i] = float(log_p.gather(1, chosen).double().sum()), len(reply)
         return found
-
-    def _log_likelihoods_of(self, pairs: Sequence[tuple[list[int], list[int]]]) -> np.ndarray:
-        """Sums of log p of the replies of one batch."""
-        import torch
-
-        sums = np.empty(len(pairs))
-        with torch.inference_mode():
-            states = self._states([prompt + reply for prompt, reply in pairs])
-            for row, (prompt, reply) in enumerate(pairs):
-                # A token is predicted from the state before it.
-                before = states[row, len(prompt) - 1 : len(prompt) + len(reply) - 1]
-                log_p = self.model.lm_head(before).float().log_softmax(dim=-1)
-                chosen = torch.tensor(reply, device=log_p.device)[:, None]
-                sums[row] = float(log_p.gather(1, chosen).double().sum())
-        return sums
 
     def next_log_p(self, asked: Sequence[Sequence[dict]], replies: Sequence[str]) -> np.ndarray:
         """log p of each of several one-token replies to each chat: float64 (chats, replies).
@@ -160,14 +155,9 @@ class Causal:
 
     def _states(self, texts: Sequence[list[int]]) -> Any:
         """The last layer's states of one batch of tokens, (texts, longest, width)."""
-        import torch
-
         # Padding stands behind the texts, and no token reads what comes after it.
-        longest = max(len(text) for text in texts)
-        tokens = torch.zeros((len(texts), longest), dtype=torch.long)
-        for row, text in enumerate(texts):
-            tokens[row, : len(text)] = torch.tensor(text)
-        return self.model.get_decoder()(tokens.to(self.model.device)).last_hidden_state
+        padded = self.tokenizer.pad({"input_ids": texts}, padding_side="right", return_tensors="pt")
+        return self.model.get_decoder()(padded["input_ids"].to(self.model.device)).last_hidden_state
 
     def write(
         self, asked: Sequence[Sequence[dict]], sampling: Sampling, seed: int = 0
@@ -178,13 +168,8 @@ class Causal:
         """
         import torch
 
-        prompts = [self.prompt_tokens(messages) for messages in asked]
-        longest = max(map(len, prompts))
-        tokens = torch.full((len(prompts), longest), self._padding, dtype=torch.long)
-        mask = torch.zeros_like(tokens)
-        for row, prompt in enumerate(prompts):
-            tokens[row, longest - len(prompt) :] = torch.tensor(prompt)
-            mask[row, longest - len(prompt) :] = 1
+        prompts = {"input_ids": [self.prompt_tokens(messages) for messages in asked]}
+        padded = self.tokenizer.pad(prompts, padding_side="left", return_tensors="pt")
         options: dict[str, Any] = {"do_sample": False}
         if sampling.temperature:
             options = {
@@ -193,23 +178,17 @@ class Causal:
                 "top_p": sampling.top_p,
                 "top_k": sampling.top_k,
             }
-        with torch.inference_mode(), _seeded(seed, sampling, tokens):
+        with torch.inference_mode(), _seeded(seed, sampling, padded["input_ids"]):
             written = self.model.generate(
-                tokens.to(self.model.device),
-                attention_mask=mask.to(self.model.device),
+                **padded.to(self.model.device),
                 max_new_tokens=sampling.max_tokens,
                 repetition_penalty=sampling.repetition_penalty,
-                pad_token_id=self._padding,
+                pad_token_id=self.tokenizer.pad_token_id,
                 **options,
             )
-        replies = written[:, longest:]
+        replies = written[:, padded["input_ids"].shape[1] :]
         texts = [self.tokenizer.decode(r, skip_special_tokens=True).strip() for r in replies]
         return [part(text).text for text in texts]
-
-    @property
-    def _padding(self) -> int:
-        own = self.tokenizer.pad_token_id
-        return self.tokenizer.eos_token_id if own is None else own
 
 
 @contextmanager

@@ -6,7 +6,6 @@ losses and what becomes of the adapter are the caller's.
 
 from __future__ import annotations
 
-import inspect
 import json
 import resource
 import time
@@ -79,10 +78,11 @@ def fit(
     started = time.monotonic()
     base = base_digest(plan)
     bf16 = plan.reads != "chats" and _multiplies_bf16()
-    settled = [asdict(plan), base, bf16, _source(loss), {n: list(c) for n, c in examples.items()}]
+    columns = {name: list(column) for name, column in examples.items()}
+    settled = [asdict(plan), base, bf16, loss.__name__ if loss else "", columns]
     key = sha256_bytes(canonical_json(settled).encode())[:16]
     work = (work or paths.cache("train")) / key
-    model, trainer = _trainer(plan, examples, loss, work, bf16)
+    model, trainer = _trainer(plan, columns, loss, work, bf16)
     resume(trainer, work)
     # A bare encoder with an adapter names its parts otherwise than a model of peft's own.
     write_adapter(model, out, "" if plan.reads == "chats" else _PREFIX)
@@ -90,7 +90,7 @@ def fit(
         "base_digest": base,
         **asdict(plan),
         **trained_on,
-        "examples": len(next(iter(examples.values()))),
+        "examples": len(next(iter(columns.values()))),
         "losses": [round(row["loss"], 4) for row in trainer.state.log_history if "loss" in row],
         "minutes": round((time.monotonic() - started) / 60, 1),
         "peak_memory_mb": peak_memory_mb(),
@@ -122,13 +122,6 @@ def _folder(plan: Plan) -> Path:
     return model_folder(plan.base) if plan.reads == "chats" else base_folder(plan.base)
 
 
-def _source(loss: Callable | None) -> list[str]:
-    """The name of a loss and the whole file that it is defined in."""
-    if loss is None:
-        return []
-    return [loss.__name__, Path(inspect.getsourcefile(loss)).read_text(encoding="utf-8")]
-
-
 def _multiplies_bf16() -> bool:
     """Whether the processor multiplies bfloat16 itself; emulated it would be slower."""
     import torch
@@ -141,7 +134,7 @@ def _multiplies_bf16() -> bool:
 
 
 def _trainer(
-    plan: Plan, examples: Mapping[str, Sequence], loss: Callable | None, work: Path, bf16: bool
+    plan: Plan, examples: dict[str, list], loss: Callable | None, work: Path, bf16: bool
 ) -> tuple[Any, Any]:
     """The model with a fresh adapter, as ``write_adapter`` takes it, and its trainer."""
     import torch
@@ -182,7 +175,7 @@ def _lora(plan: Plan, **more: Any) -> Any:
 
 
 def _encoder_trainer(
-    plan: Plan, examples: Mapping[str, Sequence], loss: Callable, settings: dict
+    plan: Plan, examples: dict[str, list], loss: Callable, settings: dict
 ) -> tuple[Any, Any]:
     from datasets import Dataset
 
@@ -210,7 +203,7 @@ def _encoder_trainer(
     trainer = _resuming(Trainer)(
         model=model,
         args=Arguments(batch_sampler=ByLength, **settings),
-        train_dataset=Dataset.from_dict({name: list(own) for name, own in examples.items()}),
+        train_dataset=Dataset.from_dict(examples),
         loss=loss(model),
     )
     return model[0].model, trainer
@@ -266,11 +259,13 @@ class ByLength(DefaultBatchSampler):
             yield batches[i]
 
 
-def _chat_trainer(plan: Plan, examples: Mapping[str, Sequence], settings: dict) -> tuple[Any, Any]:
+def _chat_trainer(plan: Plan, examples: dict[str, list], settings: dict) -> tuple[Any, Any]:
     from peft import get_peft_model
-    from transformers import Trainer, TrainingArguments
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
     model, tokenizer = plain_causal(plan.base)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    tokenizer.padding_side = "right"
     # From a GGUF file or not, the weights are float32 by now; the trainer goes by this mark.
     model.is_quantized = False
     model = get_peft_model(model, _lora(plan, task_type="CAUSAL_LM"))
@@ -279,7 +274,7 @@ def _chat_trainer(plan: Plan, examples: Mapping[str, Sequence], settings: dict) 
         model=model,
         args=TrainingArguments(remove_unused_columns=False, **settings),
         train_dataset=[encoded(m, reply, tokenizer, plan.max_tokens) for m, reply in chats],
-        data_collator=_padded,
+        data_collator=DataCollatorForSeq2Seq(tokenizer),
     )
     return model, trainer
 
@@ -298,22 +293,6 @@ def encoded(
     if len(tokens) <= len(prompt):
         raise ValueError(f"no token of the reply is within {max_tokens}: {reply[:40]!r}")
     return {"input_ids": tokens, "labels": [_UNREAD] * len(prompt) + tokens[len(prompt) :]}
-
-
-def _padded(rows: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
-    """One batch, filled up behind its texts by tokens that are neither read nor learnt."""
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
-
-    def filled(columns: list[list[int]], value: int) -> Any:
-        tensors = [torch.tensor(column) for column in columns]
-        return pad_sequence(tensors, batch_first=True, padding_value=value)
-
-    return {
-        "input_ids": filled([row["input_ids"] for row in rows], 0),
-        "attention_mask": filled([[1] * len(row["input_ids"]) for row in rows], 0),
-        "labels": filled([row["labels"] for row in rows], _UNREAD),
-    }
 
 
 def fit_logistic(
