@@ -35,7 +35,6 @@ from lib.studies.rag2.filters import (
     load_filter,
     load_rerankers,
     pair_features,
-    passage_start,
     threshold_key,
 )
 from lib.studies.rag2.heldout_eval import separation
@@ -243,17 +242,6 @@ def test_features_are_products_differences_and_the_cosine(own_cache):
     assert np.allclose(row, [*(u * v), *np.abs(u - v), u @ v], atol=1e-6)
 
 
-def test_a_cross_encoder_reads_the_start_of_a_passage(tmp_path):
-    from transformers import AutoTokenizer
-
-    bert = save_bert(tmp_path / "bert", seed=0)
-    tokenizer = AutoTokenizer.from_pretrained(bert)
-    for passage in ("fever pain heart", ""):
-        assert passage_start(passage, tokenizer, 5) == passage
-    start = passage_start("fever  pain heart kidney drug dose", tokenizer, 5)
-    assert start == "fever  pain heart kidney drug"
-
-
 # recipes ------------------------------------------------------------------------------------------
 
 
@@ -270,26 +258,6 @@ def test_recipes_choose_their_rows(world):
     for qid, expected in (("q000", (6, 0)), ("q001", (6, 6))):
         found = [table.loc[table["qid"] == qid, "is_helpful"].sum() for table in (right, turned)]
         assert tuple(found) == expected
-
-
-def test_shuffled_twins_differ_in_the_order_of_labels_alone(world, monkeypatch):
-    told = {}
-
-    def kept(plan, columns, out, loss, **trained_on):
-        told[out.name] = (plan, columns, trained_on)
-        return {}
-
-    monkeypatch.setattr(train_filters, "fit", kept)
-    for name in ("cross-ppl-25", "cross-shuffled"):
-        train_filters._train_cross(name, world)
-    (plan, columns, card), (other_plan, other, other_card) = told.values()
-    assert plan == other_plan
-    assert columns["question"] == other["question"] and columns["passage"] == other["passage"]
-    assert columns["label"] != other["label"] and sum(columns["label"]) == sum(other["label"])
-    assert card | {"shuffled": True} == other_card
-    # Of labels in disorder a quarter is on helpful pairs, as on all.
-    hit = sum(a and b for a, b in zip(columns["label"], other["label"], strict=True))
-    assert hit / sum(columns["label"]) < 0.5
 
 
 def test_shuffled_labels_destroy_what_a_head_learns(world, trained):
@@ -420,35 +388,25 @@ def trained_t5(world, t5, tmp_path_factory) -> tuple[Path, Path, dict]:
     return folder / "out", folder / "work", card
 
 
-def test_a_tiny_t5_learns_which_passages_help(trained_t5):
-    out, _, card = trained_t5
-    # Of the passages with good words half are called helpful.
-    assert card["auroc"] > 0.75 and card["pairs"] + card["validation_pairs"] == 120 * 6
-    assert 6 * 4 < card["validation_pairs"] < 6 * 24 and card["validation_pairs"] % 6 == 0
-    pairs, is_helpful = made_pairs(40, seed=2)
-    scores = load_flan_t5(out, max_tokens=64).scores(pairs)
-    assert auroc(np.array(is_helpful), scores) > 0.9
-
-
-def test_two_tokens_are_added_and_they_alone_are_compared(t5, trained_t5):
+def test_a_tiny_t5_learns_which_passages_help_by_two_tokens_of_its_own(t5, trained_t5):
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    before = AutoTokenizer.from_pretrained(t5)
-    out = trained_t5[0]
+    out, _, card = trained_t5
+    # Of the passages with good words half are called helpful.
+    assert card["auroc"] > 0.75 and card["pairs"] + card["validation_pairs"] == 120 * 6
+    pairs, is_helpful = made_pairs(40, seed=2)
+    scores = load_flan_t5(out, max_tokens=64).scores(pairs)
+    assert auroc(np.array(is_helpful), scores) > 0.9
     tokenizer = AutoTokenizer.from_pretrained(out)
     ids = tokenizer.convert_tokens_to_ids(list(LABEL_TOKENS))
-    assert ids == [len(before), len(before) + 1] and len(tokenizer) == len(before) + 2
+    assert ids == [len(tokenizer) - 2, len(tokenizer) - 1]
     model = AutoModelForSeq2SeqLM.from_pretrained(out).eval()
-    assert model.get_input_embeddings().num_embeddings == len(tokenizer)
-    pairs, _ = made_pairs(6, seed=7)
-    scores = load_flan_t5(out, max_tokens=64).scores(pairs)
-    for (question, passage), score in zip(pairs, scores, strict=True):
+    options = {"max_new_tokens": 1, "output_logits": True, "return_dict_in_generate": True}
+    for (question, passage), score in zip(pairs[:6], scores, strict=False):
         prompt = torch.tensor([encoded(tokenizer, question, passage, 64)])
-        told = model.generate(
-            prompt, max_new_tokens=1, output_logits=True, return_dict_in_generate=True
-        )
-        helpful, not_helpful = told.logits[0][0, ids].double().tolist()
+        logits = model.generate(prompt, **options).logits[0]
+        helpful, not_helpful = logits[0, ids].double().tolist()
         assert np.isclose(score, 1 / (1 + np.exp(not_helpful - helpful)), atol=1e-5)
     with pytest.raises(ValueError, match=r"does not know \[HELPFUL\]"):
         load_flan_t5(t5)

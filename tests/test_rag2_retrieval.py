@@ -13,7 +13,6 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question, load_questions
 from lib.embed import HashEncoder
-from lib.llm.chat import ChatModel, Reply
 from lib.pages.tables import rag2_beside
 from lib.run import Retriever
 from lib.search.index import DenseIndex
@@ -265,29 +264,6 @@ def test_writers_are_measured_as_texts_that_are_searched_with(retriever):
     assert small.loc["q3", "p_at_5"] == small.loc["q3", "words"] == 0
     assert (small.loc[["q0", "q1", "q2"], "ndcg_at_10"] == 1).all()
     assert (wide.loc[writers.STRANGER, "ndcg_at_10"] < 1).all()
-
-
-def test_both_writers_get_the_same_request():
-    question = Question("q", "Is it so?", {"A": "yes", "B": "no"}, "A", "bioasq")
-
-    class Asked(ChatModel):
-        name = "asked"
-
-        def __init__(self) -> None:
-            self.requests: list = []
-
-        def _say(self, messages, n, options) -> list[Reply]:
-            self.requests.append((messages, options))
-            return [Reply("It is so because of this.", "stop", None, None, None, self.name)]
-
-    small, large = Asked(), Asked()
-    texts = writers.writer_texts([question], small, large)
-    (one, options), (other, others) = small.requests[0], large.requests[0]
-    assert one == other and "Is it so?" in one[-1]["content"]
-    assert options["max_tokens"] == 128 and options["temperature"] == 0
-    assert options | {"max_tokens": 0} == others | {"max_tokens": 0}
-    assert texts[writers.LARGE]["q"] == texts[writers.LARGE_SHORT]["q"]
-    assert texts[writers.QUESTION]["q"] == "Is it so?"
 
 
 def test_the_case_names_what_it_argues_for():
