@@ -167,9 +167,9 @@ TRUTHS = {
 EXPERTS = "experts gave it"
 
 
-def heldout_pairs(collection: Collection) -> pd.DataFrame:
-    """The pairs held out of training with every truth: dataset, part, qid, pid, then a column for
-    each truth, 1.0 or 0.0, empty where a set does not have it."""
+def heldout_outcomes(collection: Collection) -> pd.DataFrame:
+    """The pairs held out of training: dataset, part, qid, pid, a column for each truth, 1.0 or 0.0,
+    empty where a set does not have it, and one of scores for each filter, called by its name."""
     labels = collection.material.labels
     key = ["dataset", "part", "qid", "pid"]
     heldout = (labels["part"] == "held") & (labels["rationale"] == "expert")
@@ -179,35 +179,23 @@ def heldout_pairs(collection: Collection) -> pd.DataFrame:
         table = table.merge(found.astype({name: float}), on=key, how="left", validate="1:1")
     is_gold = collection.is_gold(table).astype(float)
     table[EXPERTS] = is_gold.where(table["dataset"] == "bioasq")
-    return table
-
-
-def heldout_outcomes(collection: Collection) -> pd.DataFrame:
-    """``heldout_pairs`` with a column of scores for each filter, called by its name."""
-    pairs = heldout_pairs(collection)
-    return pairs.assign(**collection.scores(collection.material.texts(pairs)))
+    return table.assign(**collection.scores(collection.material.texts(table)))
 
 
 def heldout_tables(collection: Collection, scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What every filter makes of ``heldout_outcomes``, and what heads on labels in disorder do."""
     return {
-        "rag2_held": heldout_table(scored, FILTERS),
+        "rag2_held": separations(_by_truth(scored), FILTERS),
         "rag2_held_kept": kept_shares(scored, lines_of(FILTERS)),
-        "rag2_held_shuffled": shuffled_draws(collection.material, heldout_pairs(collection)),
+        "rag2_held_shuffled": shuffled_draws(collection.material, scored),
     }
 
 
-def heldout_table(scored: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
-    """The AUROC of each filter against each truth, for each set and for both together.
-
-    Columns: truth, dataset (bioasq, medmcqa, both), filter, and those of ``separation``.
-    """
-    groups = [
-        ({"truth": truth, "dataset": dataset}, group, truth)
-        for truth in (*TRUTHS, EXPERTS)
-        for dataset, group in _by_set(scored[scored[truth].notna()])
-    ]
-    return separations(groups, filters)
+def _by_truth(scored: pd.DataFrame) -> Iterator[tuple[dict[str, str], pd.DataFrame, str]]:
+    """Groups for ``separations``: every truth on each set that has it, and on both together."""
+    for truth in (*TRUTHS, EXPERTS):
+        for dataset, group in _by_set(scored[scored[truth].notna()]):
+            yield {"truth": truth, "dataset": dataset}, group, truth
 
 
 def _by_set(pairs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -241,7 +229,7 @@ def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> 
     """Results of heads trained on shuffled labels, one for each of ``draws`` seeds.
 
     A single one says little: most features correlate with the cosine, so by chance it ranks with
-    the cosine or against it. ``pairs`` are ``heldout_pairs``; each head has the penalty of
+    the cosine or against it. ``pairs`` are ``heldout_outcomes``; each head has the penalty of
     ``head-ppl-25`` and its own shuffle. Columns: draw, truth, dataset, auroc, within.
     """
     C = card_of("head-ppl-25")["C"]
@@ -254,11 +242,8 @@ def shuffled_draws(material: Material, pairs: pd.DataFrame, draws: int = 20) -> 
         order = np.random.default_rng(draw).permutation(len(is_helpful))
         weight, bias = fit_head(seen, is_helpful[order], C)
         scored = pairs.assign(score=unseen @ weight + bias)
-        for truth in (*TRUTHS, EXPERTS):
-            for dataset, group in _by_set(scored[scored[truth].notna()]):
-                helpful, scores = group[truth].to_numpy() == 1, group["score"].to_numpy()
-                row = {"draw": draw, "truth": truth, "dataset": dataset}
-                row["auroc"] = auroc(helpful, scores)
-                row["within"] = within_questions(helpful, scores, group["qid"], draws=1)[0]
-                rows.append(row)
+        for row, group, truth in _by_truth(scored):
+            helpful, scores = group[truth].to_numpy() == 1, group["score"].to_numpy()
+            within, _, _ = within_questions(helpful, scores, group["qid"], draws=1)
+            rows.append({"draw": draw, **row, "auroc": auroc(helpful, scores), "within": within})
     return pd.DataFrame(rows)

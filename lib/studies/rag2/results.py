@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -97,16 +98,10 @@ def _stored(measured: Callable[[Collection], pd.DataFrame]) -> Callable:
     return outcomes
 
 
-def _study(
-    name: str,
-    values: Mapping[str, Callable[[Collection], pd.DataFrame]],
-    tables: tuple[str, ...],
-    follow: Callable[..., Mapping[str, pd.DataFrame]],
-    origin: Callable[[Collection], Mapping] | None = None,
-) -> Study:
+def _study(name: str, values: Mapping[str, Callable], *more: Any, **options: Any) -> Study:
     kept = {result: _stored(measured) for result, measured in values.items()}
     code = "lib.studies.rag2"
-    return Study(f"rag2, {name}", code, open_collection, kept, tables, follow, origin=origin)
+    return Study(f"rag2, {name}", code, open_collection, kept, *more, **options)
 
 
 STUDIES = (
