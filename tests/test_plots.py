@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,12 +14,13 @@ from hypothesis import strategies as st
 
 from lib import plots
 from lib.benchmarks import load_benchmark
-from lib.methods import METHODS, SHIPPED
+from lib.methods import SHIPPED
 from lib.plots import caption, figures, labels, style
 from lib.plots.captions import moved
 from lib.plots.labels import COLOURS, GREY, in_order, in_order_of_arms
 from lib.stats import CLASSES
 from lib.studies.lambda_sweep.arms import OpenBenchmark, arms_on_test, candidates, rules
+from lib.studies.main_tables.accuracy import PAPER_NAMES
 from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 from tests.drawn import dots, levels, panel_titles_of, texts, title_of
 
@@ -82,10 +82,10 @@ def test_a_key_becomes_words_and_other_names_stay():
     assert labels.method_label("chr_given", 0.35) == "CHR, λ = 0.35 (yours)"
 
 
-def test_a_method_that_somebody_adds_is_called_what_it_says(monkeypatch):
-    monkeypatch.setitem(METHODS, "mine", SimpleNamespace(name="mine", paper_name="My Method"))
-    monkeypatch.setitem(METHODS, "other", SimpleNamespace(name="other"))
-    assert plots.label_of("mine") == "My Method" and plots.label_of("other") == "other"
+def test_the_papers_methods_are_called_as_in_the_paper():
+    for key, name in PAPER_NAMES.items():
+        assert plots.label_of(key) == name
+    assert plots.label_of("somebodys_method") == "somebodys_method"
 
 
 def test_sets_and_arms_stand_in_one_order():

@@ -15,12 +15,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib.methods import METHODS
-
 with open(Path(__file__).with_name("labels.csv"), encoding="utf-8", newline="") as _file:
     LABELS = list(csv.DictReader(_file))
 """Rows of kind, key, label and colour. Rows of one kind are in the order in which they are drawn;
-an arm without a label is named after its parts or its method."""
+an arm without a label is named after its parts, and what has no row here is called by its key."""
 
 GREY = "#999999"
 _OTHER_COLOURS = ("#228833", "#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#EE6677")
@@ -123,10 +121,7 @@ def _family_label(family: str) -> str:
         return _WHOLE[family]
     form, *parts = family.split("+")
     if form not in _FORMS:
-        # A method that somebody adds brings its name; without one its key is its name.
-        return getattr(METHODS.get(family), "paper_name", "") or (
-            family if family in METHODS else ""
-        )
+        return ""
     exchanged_only = all(part.startswith("exchanged") for part in parts)
     first = "H+ alone" if form == "hplus" and exchanged_only else _FORMS[form]
     return ", ".join([first, *map(_part_label, parts)])
