@@ -63,25 +63,19 @@ def label_of(key: str) -> str:
     return ", ".join([first, *others])
 
 
-def pair_label(arm: str, baseline: str) -> str:
-    """The words for a comparison of two arms."""
-    return f"{label_of(arm)} against {label_of(baseline)}"
-
-
 def with_labels(table: pd.DataFrame) -> pd.DataFrame:
     """The table with a first column ``label``: what a reader calls each row.
 
-    Rows that compare ``arm`` with ``against`` are called by both; else by ``arm``, ``family`` or
+    Rows that compare ``arm`` with ``baseline`` are called by both; else by ``arm``, ``family`` or
     ``method``, whichever the table has. ValueError if it has none of them.
     """
     if {"arm", "baseline"} <= set(table.columns):
-        pairs = zip(table["arm"], table["baseline"], strict=True)
-        labels = [pair_label(arm, baseline) for arm, baseline in pairs]
+        labels = table["arm"].map(label_of) + " against " + table["baseline"].map(label_of)
     else:
         keys = [column for column in ("arm", "family", "method") if column in table]
         if not keys:
             raise ValueError("nothing to call the rows by: no column arm, family or method")
-        labels = [label_of(key) for key in table[keys[0]]]
+        labels = table[keys[0]].map(label_of)
     labelled = table.drop(columns="label", errors="ignore")
     labelled.insert(0, "label", labels)
     return labelled
@@ -113,6 +107,25 @@ def in_order_of_arms(names: Iterable[str], given: Iterable[str] = ()) -> list[st
     wanted = set(names)
     known = [name for name in ARMS if name in wanted]
     return known + [name for name in dict.fromkeys([*given, *names]) if name in wanted - set(known)]
+
+
+def named_rows(table: pd.DataFrame, column: str, kind: str) -> pd.DataFrame:
+    """The rows whose ``column`` has a label of this kind, in its order, with ``row`` and colour."""
+    names = names_of(kind)
+    order = list(names)
+    rows = table[table[column].isin(order)]
+    rows = rows.sort_values(column, key=lambda keys: keys.map(order.index), kind="stable")
+    return rows.assign(row=rows[column].map(names), colour=rows[column].map(colours_of(kind)))
+
+
+def arms_in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the order of all figures: by the family of their ``arm``, then by lambda."""
+    parts = table["arm"].str.partition("@")
+    families = in_order_of_arms(parts[0], parts[0])
+    order = pd.DataFrame(
+        {"family": parts[0].map(families.index), "lam": pd.to_numeric(parts[2], errors="coerce")}
+    )
+    return table.loc[order.fillna(0).sort_values(["family", "lam"], kind="stable").index]
 
 
 def _family_label(family: str) -> str:

@@ -20,12 +20,12 @@ from lib.plots.labels import (
 from lib.plots.style import (
     SMALL,
     WIDTH,
-    beside,
     count_label,
     headline,
     label_ends,
     legend_below,
     mark_lambdas,
+    note,
     nothing_drawn,
     panel_titles,
     pyplot,
@@ -72,29 +72,35 @@ def plot_dots(
     name: a number, or one for each panel. ``numbers`` writes each value beside its dot; else n
     stands there where a panel's rows differ in it. ``names`` calls the series.
     """
-
-    table = table.dropna(subset="value")
-    if table.empty:
+    rows = table.dropna(subset="value")
+    if rows.empty:
         return nothing_drawn(xlabel)
-    panels, labels = _order(table["panel"]), _order(table["row"])
-    series = _order(table["series"]) if "series" in table else [""]
-    rows_high = len(labels) * (1 if together else max(1, 0.75 * len(series)))
-    figure, axes, inches = _panels(len(panels), rows_high, labels)
+    if "series" not in rows:
+        rows = rows.assign(series="")
+    panels, labels, series = (_order(rows[column]) for column in ("panel", "row", "series"))
+    high = 1 if together else max(1, 0.75 * len(series))
+    figure, axes, inches = _panels(len(panels), len(labels) * high, labels)
+    y = rows["row"].map(labels.index).astype(float)
+    if not together:
+        place = rows["series"].map(series.index).astype(float)
+        y += 0.72 / len(series) * (place - (len(series) - 1) / 2)
+    rows = rows.assign(y=y)
+    if "colour" not in rows:
+        colours = {name: colour_of(name, place) for place, name in enumerate(series)}
+        rows["colour"] = rows["series"].astype(object).map(colours | {"": GREY})
+    called = {name: label_of(name) for name in series} | dict(names or {})
     titles = []
     for axis, panel in zip(axes, panels, strict=True):
-        here = table[table["panel"] == panel]
-        for place, name in enumerate(series):
-            shift = 0 if together else 0.72 / len(series) * (place - (len(series) - 1) / 2)
-            rows = here[here["series"] == name] if name else here
-            rows = rows.assign(y=rows["row"].map(labels.index).astype(float) + shift)
-            if "colour" not in rows:
-                rows["colour"] = colour_of(name, place) if name else GREY
-            _dots(axis, rows, (names or {}).get(name, label_of(name)) if len(series) > 1 else "")
-            if numbers or here["n"].nunique() > 1:
-                _beside(axis, rows, numbers)
+        here = rows[rows["panel"] == panel]
+        for name in series:
+            label = called[name] if len(series) > 1 else "_nolegend_"
+            _dots(axis, here[here["series"] == name], label)
+        one_n = here["n"].nunique() == 1
+        if numbers or not one_n:
+            _beside(axis, here, numbers)
         _levels(axis, levels or {}, panel)
-        one_n = panel and (numbers or here["n"].nunique() == 1)
-        titles.append(f"{panel}, {count_label(here['n'])}" if one_n else str(panel))
+        counted = panel and (numbers or one_n)
+        titles.append(f"{panel}, {count_label(here['n'])}" if counted else str(panel))
     axes[0].set(xlim=xlim, ylim=(len(labels) - 0.4, -0.6))
     if xlim is None:
         axes[0].locator_params(axis="x", nbins=6 if len(panels) == 1 else 4)
@@ -189,16 +195,17 @@ def _dots(axis, rows: pd.DataFrame, label: str) -> None:
         few = row.n < FEW
         if not few and pd.notna(row.low):
             axis.plot([row.low, row.high], [row.y, row.y], color=row.colour, lw=1.4, zorder=2)
-        looks = {"ms": 4, "color": row.colour, "mfc": "white" if few else row.colour, "ls": "none"}
         marker = getattr(row, "marker", "o")
-        axis.plot(row.value, row.y, marker=marker, label=label or "_nolegend_", **looks)
+        fill = "white" if few else row.colour
+        axis.plot(row.value, row.y, marker, ms=4, color=row.colour, mfc=fill, label=label)
 
 
 def _beside(axis, rows: pd.DataFrame, numbers: bool) -> None:
     """To the right of each dot and its interval the value, or else n."""
     for row in rows.itertuples():
         end = row.high if row.n >= FEW and pd.notna(row.high) else row.value
-        beside(axis, end, row.y, f"{row.value:.1f}" if numbers else f"{row.n:.0f}", 4)
+        text = f"{row.value:.1f}" if numbers else f"{row.n:.0f}"
+        note(axis, end, row.y, text, (4, 0), va="center")
 
 
 # curves with bands --------------------------------------------------------------------------------
@@ -235,10 +242,9 @@ def plot_curves(
         table = table.assign(**{x: table[x].map(ticks.index)})
         axes[0, 0].set_xticks(range(len(ticks)), ticks)
         figure.set_figwidth(WIDTH)
-    ends = [
-        _curve_panel(axis, table[table[panel] == name], line, x, name)
-        for axis, name in zip(axes.flat, panels, strict=False)
-    ]
+    ends = []
+    for axis, name in zip(axes.flat, panels, strict=False):
+        ends.append(_curve_panel(axis, table[table[panel] == name], line, x, name))
     axes[0, 0].set(ylim=ylim, xlim=(table[x].min(), table[x].max()))
     if x == "lambda":
         _mark_panels(axes, [(dev or {}).get(name) for name in panels], lam)
@@ -286,41 +292,43 @@ def _mark_panels(axes, dev: list[float | None], lam: float | None) -> None:
 def _curve_panel(axis, rows: pd.DataFrame, line: str, x: str, name: str) -> list[tuple]:
     """Draw one panel's lines; the ends that are to be named."""
     ends = []
+    right = rows[x].max()
     differ = rows["n"].nunique() > 1
     for place, (key, group) in enumerate(rows.groupby(line, sort=False)):
         label = label_of(key)
         if differ:
             gap = "\n" if len(label) > 20 else " "
-            label = f"{label},{gap}{count_label(group['n'])}"
+            label += f",{gap}{count_label(group['n'])}"
         colour = group["colour"].iloc[0] if "colour" in group else colour_of(key, place)
         if group["n"].max() < FEW:
-            label = f"{label}: too few to draw"
-            ends.append((rows[x].max(), 0.0, label, GREY))
-            continue
-        last = group.sort_values(x).iloc[-1]
-        if x == "lambda" and len(group) == 1:
-            axis.axhline(last["value"], color=colour, lw=1.2, ls="--", label=label)
-            ends.append((rows[x].max(), last["value"], label, colour))
-            continue
-        draw_line(axis, group, x, colour, label)
-        ends.append((last[x], last["value"], label, colour))
+            ends.append((right, 0.0, f"{label}: too few to draw", GREY))
+        elif x == "lambda" and len(group) == 1:
+            level = group["value"].item()
+            axis.axhline(level, color=colour, lw=1.2, ls="--", label=label)
+            ends.append((right, level, label, colour))
+        else:
+            ends.append(draw_line(axis, group, x, colour, label))
     axis.set_title(f"{name}, {count_label(rows['n'])}" if name else "", pad=13)
     return ends
 
 
-def draw_line(axis, rows: pd.DataFrame, x: str, colour: str, label: str) -> None:
-    """One line with its 95 % band."""
+def draw_line(axis, rows: pd.DataFrame, x: str, colour: str, label: str) -> tuple:
+    """One line with its 95 % band. Returns its end, for ``label_ends``."""
     axis.plot(rows[x], rows["value"], "o-", ms=3, color=colour, label=label, clip_on=False)
     axis.fill_between(rows[x], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
+    end = rows.loc[rows[x].idxmax()]
+    return end[x], end["value"], label, colour
 
 
 def _name_lines(axes, drawn: Sequence[list[tuple]]) -> None:
     """Names at the right edge: of the last panel of each row, and of lines it does not have."""
     columns = axes.shape[1]
-    for place, ends in enumerate(drawn):
-        last_of_row = min(len(drawn) - 1, (place // columns + 1) * columns - 1)
-        named = {text for *_, text, _ in drawn[last_of_row]} if place != last_of_row else set()
-        label_ends(axes.flat[place], [end for end in ends if end[2] not in named])
+    for start in range(0, len(drawn), columns):
+        *others, (last, named) = list(zip(axes.flat, drawn, strict=False))[start : start + columns]
+        label_ends(last, named)
+        texts = {text for *_, text, _ in named}
+        for axis, ends in others:
+            label_ends(axis, [end for end in ends if end[2] not in texts])
 
 
 # stacked composition ------------------------------------------------------------------------------

@@ -172,16 +172,8 @@ def _name_marks(axis, names: dict[float, str]) -> None:
     places = spread(list(names), widths)
     places += max(0.0, left - (places[0] - widths[0] / 2))
     for place, name in zip(places, names.values(), strict=True):
-        axis.annotate(
-            name,
-            (place, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=SMALL,
-        )
+        coords = ("data", "axes fraction")
+        note(axis, place, 1, name, (0, 2), xycoords=coords, ha="center", va="bottom")
 
 
 def spread(places: Sequence[float], sizes: float | Sequence[float]) -> np.ndarray:
@@ -217,19 +209,18 @@ def label_ends(axis, ends: Sequence[tuple[float, float, str, str]]) -> None:
     heights += max(0.0, low - heights.min())
     for (x, y, text, colour), height in zip(ends, heights, strict=True):
         axis.plot([x, right], [y, height], color=colour, lw=0.6, alpha=0.7, clip_on=False)
-        beside(axis, right, height, text, 3, color=ink(colour))
+        note(axis, right, height, text, (3, 0), va="center", color=ink(colour))
     axis.set(ylim=(low, high))
     axis.set_xlim(right=right)
 
 
-def beside(axis, x: float, y: float, text: str, points: float, **looks) -> None:
-    """A small text to the right of a place in a panel, ``points`` away; outside it, too."""
+def note(axis, x: float, y: float, text: str, points: tuple[float, float] = (0, 0), **looks):
+    """A small text at a place in a panel, so many points to the right and up; outside it, too."""
     axis.annotate(
         text,
         (x, y),
-        xytext=(points, 0),
+        xytext=points,
         textcoords="offset points",
-        va="center",
         fontsize=SMALL,
         annotation_clip=False,
         **looks,
