@@ -201,12 +201,13 @@ def plot_reported_lambda(
         left.axhline(row.value, color=colour, lw=1.2, ls="--")
         levels.append((1.4, row.value, row.series, colour))
     right.set_title("measured here: another setup", pad=13)
-    right.set(xlabel="λ", ylabel="P@5, 95 % band", ylim=(0, None))
+    right.set(xlabel="λ", ylabel="P@5, 95 % band")
     ends = []
     for place, (name, curve) in enumerate(measured.items()):
         rows = curve.rename(columns=P_AT_5)
         label = f"{name}, {count_label(rows['n'])}"
         ends.append(draw_line(right, rows, "lambda", colour_of(name, place), label))
+    right.set(ylim=(0, None))
     mark_lambdas(left, lam)
     mark_lambdas(right, lam)
     headline(figure, title)
