@@ -93,7 +93,7 @@ def test_sets_and_arms_stand_in_one_order():
         " ".join(in_order(["z", "a", "bioasq", "medqa", "mmlu", "mmlu"])) == "mmlu medqa bioasq a z"
     )
     assert in_order_of_arms(["chr", "z", "hplus", "a", "chr"]) == ["hplus", "chr", "z", "a"]
-    assert in_order_of_arms({"b", "a", "chr+rotation"}, ["b", "a"]) == ["chr+rotation", "b", "a"]
+    assert in_order_of_arms(["b", "a", "chr+rotation"]) == ["chr+rotation", "b", "a"]
 
 
 # what all figures share ---------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def plot_methods(table: pd.DataFrame, xlabel: str, title: str, lam: float):
 
 def method_rows(rows: pd.DataFrame, lam: float) -> pd.DataFrame:
     """Rows with their colours, sets and methods in the order of all figures, methods by name."""
-    methods = in_order_of_arms(rows["method"], rows["method"])
+    methods = in_order_of_arms(rows["method"])
     names = {method: method_label(method, lam) for method in methods}
     return rows.assign(
         colour=rows["method"].map(COLOURS).fillna(GREY),
@@ -157,7 +157,7 @@ def plot_trade_off(curves: pd.DataFrame, title: str, k: int = 5, lam: float = 0.
     """
     near = nearest(curves, lam)
     figure, axis = pyplot().subplots(figsize=(WIDTH - 1.6, 3.4))
-    for place, key in enumerate(in_order_of_arms(curves["family"], curves["family"])):
+    for place, key in enumerate(in_order_of_arms(curves["family"])):
         rows = curves[curves["family"] == key].sort_values("lambda").set_index("mimic_at_5")
         colour = colour_of(key, place)
         label = label_of(key)

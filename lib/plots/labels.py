@@ -26,12 +26,14 @@ _OTHER_COLOURS = ("#228833", "#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#EE667
 
 def names_of(*kinds: str) -> dict[str, str]:
     """The labels of some kinds by key, in their order; a key without a label is its own."""
-    return {row["key"]: row["label"] or row["key"] for row in LABELS if row["kind"] in kinds}
+    rows = [row for row in LABELS if row["kind"] in kinds]
+    return {row["key"]: row["label"] or row["key"] for row in rows}
 
 
 def colours_of(*kinds: str) -> dict[str, str]:
     """The colours of some kinds, by key."""
-    return {row["key"]: row["colour"] for row in LABELS if row["kind"] in kinds and row["colour"]}
+    rows = [row for row in LABELS if row["kind"] in kinds]
+    return {row["key"]: row["colour"] for row in rows if row["colour"]}
 
 
 _WHOLE = {row["key"]: row["label"] for row in LABELS if row["kind"] in ("arm", "other")}
@@ -99,14 +101,16 @@ def colour_of(key: str, place: int = 0) -> str:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Names of question sets without repetition: in the order of ``SETS``, then any others."""
-    return sorted(sorted(set(names)), key=lambda x: [x.endswith(s) for s in SETS], reverse=True)
+    rest = sorted(set(names))
+    known = [name for one in SETS for name in rest if name.endswith(one)]
+    return known + [name for name in rest if name not in known]
 
 
-def in_order_of_arms(names: Iterable[str], given: Iterable[str] = ()) -> list[str]:
-    """Names without repetition, those of ``ARMS`` first, the others as they are ``given``."""
-    wanted = set(names)
-    known = [name for name in ARMS if name in wanted]
-    return known + [name for name in dict.fromkeys([*given, *names]) if name in wanted - set(known)]
+def in_order_of_arms(names: Iterable[str]) -> list[str]:
+    """Names without repetition, those of ``ARMS`` first, the others as they come."""
+    present = list(dict.fromkeys(names))
+    known = [name for name in ARMS if name in present]
+    return known + [name for name in present if name not in known]
 
 
 def named_rows(table: pd.DataFrame, column: str, kind: str) -> pd.DataFrame:
@@ -121,7 +125,7 @@ def named_rows(table: pd.DataFrame, column: str, kind: str) -> pd.DataFrame:
 def arms_in_order(table: pd.DataFrame) -> pd.DataFrame:
     """The rows in the order of all figures: by the family of their ``arm``, then by lambda."""
     parts = table["arm"].str.partition("@")
-    families = in_order_of_arms(parts[0], parts[0])
+    families = in_order_of_arms(parts[0])
     order = pd.DataFrame(
         {"family": parts[0].map(families.index), "lam": pd.to_numeric(parts[2], errors="coerce")}
     )

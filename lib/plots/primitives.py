@@ -359,14 +359,14 @@ def plot_composition(
     if curves.empty:
         return nothing_drawn(title)
     is_level = curves.groupby(by)["lambda"].transform("size") == 1
-    levels, curves_of = curves[is_level], curves[~is_level].sort_values("lambda").groupby(by)
-    panels = in_order_of_arms(curves_of.groups, curves[by])
+    levels, lines = curves[is_level], curves[~is_level]
+    panels = in_order_of_arms(lines[by])
     columns = 3 if len(panels) in (5, 6) else min(len(panels), 4)
     figure, axes = _grid_of_panels(len(panels), columns, (2.9 * columns + 0.5, 2.1, 0.75))
     halves = [0, 0.5, 1]
     axes[0, 0].set(xlim=(0, curves["lambda"].max()), ylim=(0, 1), xticks=halves, yticks=halves)
     for axis, name in zip(axes.flat, panels, strict=False):
-        group = curves_of.get_group(name).set_index("lambda")
+        group = lines[lines[by] == name].sort_values("lambda").set_index("lambda")
         _stack(axis, group[list(bands)], bands)
         looks = {"color": "black", "alpha": 0.22, "lw": 0}
         axis.fill_between(group.index, group["p_at_5_low"], group["p_at_5_high"], **looks)

@@ -139,11 +139,13 @@ def headline(figure, text: str) -> None:
 def panel_titles(texts: Sequence[str], inches: float) -> list[str]:
     """Titles of panels so wide, in lines that fit; where one is too long n goes below in all."""
     letters = int(inches / 0.075)
-    if max(len(text) for text in texts) > letters:
+    if max(map(len, texts)) > letters:
         texts = [text.replace(", n = ", "\nn = ") for text in texts]
-    kept = [text.replace("n = ", "n\u00a0=\u00a0").split("\n") for text in texts]
-    looks = {"width": letters, "break_on_hyphens": False}
-    return ["\n".join(fill(line, **looks) for line in lines) for lines in kept]
+    titles = []
+    for text in texts:
+        lines = text.replace("n = ", "n\u00a0=\u00a0").split("\n")
+        titles.append("\n".join(fill(line, letters, break_on_hyphens=False) for line in lines))
+    return titles
 
 
 def mark_lambdas(axis, lam: float | None, dev: float | None = None, named: bool = True) -> None:
@@ -239,7 +241,9 @@ def ink(colour: str) -> tuple[float, float, float]:
 
 def count_label(counts: pd.Series) -> str:
     """The words for counts: "n = 9", or "n = 7 to 9" where counts differ."""
-    few, many = (0, 0) if counts.empty else (int(counts.min()), int(counts.max()))
+    if counts.empty:
+        return "n = 0"
+    few, many = int(counts.min()), int(counts.max())
     return f"n = {few:,}" if few == many else f"n = {few:,} to {many:,}"
 
 
