@@ -242,6 +242,14 @@ def test_a_line_of_fewer_than_six_is_said_and_not_drawn():
     assert "few, n = 5: too few to draw" in texts(axis) and len(axis.collections) == 1
 
 
+def test_a_cost_that_nobody_measured_is_no_point():
+    table = pd.DataFrame({"method": ["chr", "hyde"], "value": [0.5, 0.4], "n": 9})
+    for tokens, names in (([np.nan, np.nan], []), ([4.0, np.nan], ["CHR"])):
+        for log in (False, True):
+            figure = figures.plot_cost(table.assign(tokens=tokens), "tokens", "", "P@5", "", log)
+            assert texts(figure.axes[0]) == names
+
+
 # what titles say ----------------------------------------------------------------------------------
 
 

@@ -79,17 +79,16 @@ def plot_cost(table: pd.DataFrame, x: str, xlabel: str, ylabel: str, title: str,
     figure, axis = pyplot().subplots(figsize=(WIDTH - 1.4, 3.2))
     axis.set(xlabel=xlabel, ylabel=f"{ylabel}, mean", ylim=(-0.05, 1.05))
     points = table.dropna(subset=[x, "value"])
-    costs = np.sort(points[x].round(6).unique())
     if log:
         axis.set(xscale="log")
         axis.xaxis.set_major_formatter(LogFormatter())
         axis.xaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.5)))
-        gaps = np.diff(np.log(costs))
     else:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        gaps = np.diff(costs)
-    before, after = [np.inf, *gaps], [*gaps, np.inf]
-    for cost, left, right in zip(costs, before, after, strict=True):
+    costs = np.sort(points[x].round(6).unique())
+    places = np.log(costs) if log else costs
+    gaps = np.diff(places, prepend=-np.inf, append=np.inf)
+    for cost, left, right in zip(costs, gaps[:-1], gaps[1:], strict=True):
         # The name stands away from the nearer neighbour; of equal costs one above the other.
         side, align = (-8, "right") if right < left else (8, "left")
         same = points[points[x].round(6) == cost]
