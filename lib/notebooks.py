@@ -16,26 +16,10 @@ from lib.base.files import atomic_write, read_manifest
 if TYPE_CHECKING:
     from lib.profiles import Profile
 
-NOTEBOOKS = (
-    "00_start_here",
-    "01_build_index",
-    "02_hypotheses",
-    "03_run_methods",
-    "04_accuracy_grid",
-    "05_retrieval_shift",
-    "06_token_cost",
-    "07_mimic_quality",
-    "08_lambda",
-    "09_contradictions",
-    "10_rag2",
-    "11_self_learning_hyde",
-    "12_paper_audit",
-    "13_real_questions",
-    "14_your_own_question",
-)
+_FOLDER = paths.ROOT / "notebooks"
+NOTEBOOKS = tuple(sorted(path.stem for path in _FOLDER.glob("*.ipynb")))
 """In reading order. 00 is run last: it shows what the others have made."""
 ORDER = (*NOTEBOOKS[1:], NOTEBOOKS[0])
-_FOLDER = paths.ROOT / "notebooks"
 
 
 def run(name: str, output: Path, parameters: dict) -> None:
@@ -142,15 +126,6 @@ def measure_benchmarks(profile: str, parameters: dict) -> None:
     for name in p.benchmarks:
         print(f"lambda study: {name}", file=sys.stderr, flush=True)
         benchmarks.results(name)
-
-
-def measure_encoder(profile: str, encoder: str) -> None:
-    """The real sample's texts on BioASQ's snippets with another encoder; notebook 13 shows it."""
-    from lib.profiles import load_profile
-    from lib.studies.real import study
-
-    print(f"second encoder: {encoder}, on BioASQ's snippets", file=sys.stderr, flush=True)
-    study.measure_encoder(load_profile(profile), encoder)
 
 
 def run_all(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lib import limit, run_files
-from lib.base.paths import DATA
+from lib.base.paths import DATA, JUDGMENTS
 from lib.base.provenance import code_hash, data_hash
 from lib.benchmarks.base import Benchmark
-from lib.data.judgments import JUDGMENTS
 from lib.data.store import PassageStore
 from lib.embed import Encoder
 from lib.index_build import build_index, corpus_store, only, without

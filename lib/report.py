@@ -8,14 +8,6 @@ import numpy as np
 import pandas as pd
 
 from lib.base.paths import REPORTED
-from lib.methods import METHODS
-
-PAPER_NAMES: dict[str, str] = {
-    name: method.paper_name  # type: ignore[attr-defined]
-    for name, method in METHODS.items()
-    if getattr(method, "paper_name", "")
-}
-"""Our names of the methods, and the paper's; each method brings its own."""
 
 
 def verdict(

@@ -19,7 +19,7 @@ from lib.benchmarks import benchmark_makers
 from lib.data.passages import CORPORA
 from lib.embed import HashEncoder
 from lib.methods import METHODS
-from lib.profiles import ROWS, load_profile, methods_of, profile_names, profile_table
+from lib.profiles import ROWS, check_names, load_profile, methods_of, profile_names, profile_table
 from lib.search.index import DenseIndex
 from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 
@@ -29,6 +29,7 @@ from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRI
 @pytest.mark.parametrize("name", profile_names())
 def test_every_profile_names_only_what_there_is(name):
     p = load_profile(name)
+    check_names(p)
     assert p.name == name and p.title.startswith(f"{name}: ") and p.needs
     assert set(p.corpora) <= set(CORPORA) and set(p.benchmarks) <= set(benchmark_makers())
     assert 0.0 in p.lambdas and 1.0 in p.lambdas and list(p.lambdas) == sorted(p.lambdas)

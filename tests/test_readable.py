@@ -116,23 +116,6 @@ def test_what_is_found_follows_the_results():
     assert "brings more" in other and "P@7" in other and "P@5" not in other
 
 
-def test_lambda_is_compared_with_the_turn_and_with_the_readers_own():
-    curves = of("mini", "ddx_mini_lambda")
-    said = finding("contrast", curves=curves, name="ddx-mini", at=0.6, k=5)
-    own = curves[(curves["arm"] == "chr@0.6") & (curves["subset"] == "all")]["p_at_5"].iloc[0]
-    assert f"at λ = 0.6 it is {own:.3f}" in said and "brings less than a wrong one" in said
-    right = curves.assign(p_at_5=curves["p_at_5"].where(curves["family"] != "chr+rotation", 0.0))
-    assert "brings more than a wrong one" in finding(
-        "contrast", curves=right, name="ddx-mini", at=0.6, k=5
-    )
-
-
-def test_tiers_differ_only_where_the_test_says_so():
-    table, tests = (of("mini", name) for name in ("table4", "mimic_claims"))
-    assert "could be chance" in finding("tiers", table=table, tests=tests)
-    assert "differ: p = 0.01" in finding("tiers", table=table, tests=tests.assign(p=0.01))
-
-
 def test_the_audit_shows_what_cannot_be_first_and_no_id():
     audit = of("", "audit")
     rows = audit_rows(audit)

@@ -19,7 +19,6 @@ from lib.datasets import load_questions
 from lib.embed import HashEncoder, load_encoder
 from lib.pages.render import finding
 from lib.pages.tables import slhyde_beside, slhyde_declared
-from lib.plots import caption, figures, names_of
 from lib.profiles import load_profile
 from lib.query_spec import Hypotheses, Text
 from lib.search.vectors import encode_cached
@@ -311,23 +310,6 @@ def test_the_finding_has_the_words_of_the_verdicts_and_says_what_is_void(values)
     text = told(*low, difference=0.004, low=-0.006, high=0.014, value_baseline=0.655)
     assert "keep 0.655" in text and "+0.004 (-0.006 to 0.014), no difference larger" in text
     assert "no difference larger" not in told(*low, high=0.03)
-
-
-def test_every_retriever_and_every_use_is_drawn_on_both_sets(values):
-    table = study.slhyde_table(values, "made")
-    trained = {"slhyde-query": 1500, "slhyde-half": 700, "slhyde-quarter": 300}
-    costs = pd.DataFrame(trained.items(), columns=["adapter", "examples"])
-    retrievers, learning = figures.retriever_rows(table), figures.learning_rows(table, costs)
-    uses = figures.passage_use_rows(table)
-    per_panel = retrievers.groupby("panel")["method"].nunique()
-    assert per_panel.tolist() == [len(names_of("retriever"))] * 2
-    # Seeds are drawn as their mean, shares in the learning curve.
-    drawn = {*names_of("retriever"), *learning["method"], *sum(study.SEEDS.values(), ())}
-    assert {study.BASE, *TRAININGS} <= drawn
-    assert learning.groupby("study")["pairs"].apply(list).tolist() == [[0, 300, 700, 1500]] * 2
-    assert len(uses) == 2 * 2 * (1 + len(study.USES))
-    for name, rows in (("retrievers", retrievers), ("passage_uses", uses), ("learning", learning)):
-        assert " on SciFact, " in caption(name, rows) and caption(name, rows)[-7:] == " BioASQ"
 
 
 # single claims ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ REGISTRY = DATA / "registry.toml"
 DDX_MINI = DATA / "ddx-mini"
 REPORTED = DATA / "reported"
 RECORDINGS = DATA / "recordings"
+JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
 
 
 def _named(variable: str) -> Path | None:

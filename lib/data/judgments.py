@@ -25,10 +25,9 @@ from typing import Any
 
 from lib.base.downloads import fetch
 from lib.base.files import read_jsonl
-from lib.base.paths import DATA
+from lib.base.paths import DATA, JUDGMENTS
 from lib.data.passages import Passage, tidy
 
-JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
 PAIR_JUDGMENTS = DATA / "judgments" / "contradiction.jsonl.gz"
 
 HELPFUL = DATA / "judgments" / "helpful.csv"

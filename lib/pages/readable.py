@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from lib.methods import METHODS
-from lib.plots.labels import label_of, names_of
+from lib.plots.labels import ARMS, label_of, names_of
 from lib.report import pivot
 
 NAMES = names_of("column")
@@ -175,7 +174,7 @@ def by_method(table: pd.DataFrame, column: str = "method") -> pd.DataFrame:
     method stay as they were.
     """
     asked = ["question", "asked_dense", "asked_bm25", "asked_rrf"]
-    methods = [name for name in METHODS if name not in ("hplus", "chr")]
+    methods = ARMS[ARMS.index("standard") : ARMS.index("hplus")]
     saw_options = ["hyde-options", "rationale"]
     ours = ["hplus-stem", "hplus", "chr", "chr_given", "chr+rotation", "chr+stranger"]
     order = [*asked, *methods, *saw_options, *ours]

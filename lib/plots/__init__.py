@@ -3,7 +3,15 @@
 from lib.plots import figures
 from lib.plots.captions import caption
 from lib.plots.figures import dev_lambdas
-from lib.plots.labels import COLOURS, label_of, names_of, pair_label, with_labels
+from lib.plots.labels import (
+    COLOURS,
+    arms_in_order,
+    colours_of,
+    label_of,
+    named_rows,
+    names_of,
+    with_labels,
+)
 from lib.plots.primitives import (
     JUDGED,
     P_AT_5,

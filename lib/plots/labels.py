@@ -15,12 +15,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib.methods import METHODS
-
 with open(Path(__file__).with_name("labels.csv"), encoding="utf-8", newline="") as _file:
     LABELS = list(csv.DictReader(_file))
 """Rows of kind, key, label and colour. Rows of one kind are in the order in which they are drawn;
-an arm without a label is named after its parts or its method."""
+an arm without a label is named after its parts, and what has no row here is called by its key."""
 
 GREY = "#999999"
 _OTHER_COLOURS = ("#228833", "#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#EE6677")
@@ -28,12 +26,14 @@ _OTHER_COLOURS = ("#228833", "#4477AA", "#CCBB44", "#AA3377", "#66CCEE", "#EE667
 
 def names_of(*kinds: str) -> dict[str, str]:
     """The labels of some kinds by key, in their order; a key without a label is its own."""
-    return {row["key"]: row["label"] or row["key"] for row in LABELS if row["kind"] in kinds}
+    rows = [row for row in LABELS if row["kind"] in kinds]
+    return {row["key"]: row["label"] or row["key"] for row in rows}
 
 
 def colours_of(*kinds: str) -> dict[str, str]:
     """The colours of some kinds, by key."""
-    return {row["key"]: row["colour"] for row in LABELS if row["kind"] in kinds and row["colour"]}
+    rows = [row for row in LABELS if row["kind"] in kinds]
+    return {row["key"]: row["colour"] for row in rows if row["colour"]}
 
 
 _WHOLE = {row["key"]: row["label"] for row in LABELS if row["kind"] in ("arm", "other")}
@@ -65,25 +65,19 @@ def label_of(key: str) -> str:
     return ", ".join([first, *others])
 
 
-def pair_label(arm: str, baseline: str) -> str:
-    """The words for a comparison of two arms."""
-    return f"{label_of(arm)} against {label_of(baseline)}"
-
-
 def with_labels(table: pd.DataFrame) -> pd.DataFrame:
     """The table with a first column ``label``: what a reader calls each row.
 
-    Rows that compare ``arm`` with ``against`` are called by both; else by ``arm``, ``family`` or
+    Rows that compare ``arm`` with ``baseline`` are called by both; else by ``arm``, ``family`` or
     ``method``, whichever the table has. ValueError if it has none of them.
     """
     if {"arm", "baseline"} <= set(table.columns):
-        pairs = zip(table["arm"], table["baseline"], strict=True)
-        labels = [pair_label(arm, baseline) for arm, baseline in pairs]
+        labels = table["arm"].map(label_of) + " against " + table["baseline"].map(label_of)
     else:
         keys = [column for column in ("arm", "family", "method") if column in table]
         if not keys:
             raise ValueError("nothing to call the rows by: no column arm, family or method")
-        labels = [label_of(key) for key in table[keys[0]]]
+        labels = table[keys[0]].map(label_of)
     labelled = table.drop(columns="label", errors="ignore")
     labelled.insert(0, "label", labels)
     return labelled
@@ -107,14 +101,35 @@ def colour_of(key: str, place: int = 0) -> str:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Names of question sets without repetition: in the order of ``SETS``, then any others."""
-    return sorted(sorted(set(names)), key=lambda x: [x.endswith(s) for s in SETS], reverse=True)
+    rest = sorted(set(names))
+    known = [name for one in SETS for name in rest if name.endswith(one)]
+    return known + [name for name in rest if name not in known]
 
 
-def in_order_of_arms(names: Iterable[str], given: Iterable[str] = ()) -> list[str]:
-    """Names without repetition, those of ``ARMS`` first, the others as they are ``given``."""
-    wanted = set(names)
-    known = [name for name in ARMS if name in wanted]
-    return known + [name for name in dict.fromkeys([*given, *names]) if name in wanted - set(known)]
+def in_order_of_arms(names: Iterable[str]) -> list[str]:
+    """Names without repetition, those of ``ARMS`` first, the others as they come."""
+    present = list(dict.fromkeys(names))
+    known = [name for name in ARMS if name in present]
+    return known + [name for name in present if name not in known]
+
+
+def named_rows(table: pd.DataFrame, column: str, kind: str) -> pd.DataFrame:
+    """The rows whose ``column`` has a label of this kind, in its order, with ``row`` and colour."""
+    names = names_of(kind)
+    order = list(names)
+    rows = table[table[column].isin(order)]
+    rows = rows.sort_values(column, key=lambda keys: keys.map(order.index), kind="stable")
+    return rows.assign(row=rows[column].map(names), colour=rows[column].map(colours_of(kind)))
+
+
+def arms_in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the order of all figures: by the family of their ``arm``, then by lambda."""
+    parts = table["arm"].str.partition("@")
+    families = in_order_of_arms(parts[0])
+    order = pd.DataFrame(
+        {"family": parts[0].map(families.index), "lam": pd.to_numeric(parts[2], errors="coerce")}
+    )
+    return table.loc[order.fillna(0).sort_values(["family", "lam"], kind="stable").index]
 
 
 def _family_label(family: str) -> str:
@@ -123,10 +138,7 @@ def _family_label(family: str) -> str:
         return _WHOLE[family]
     form, *parts = family.split("+")
     if form not in _FORMS:
-        # A method that somebody adds brings its name; without one its key is its name.
-        return getattr(METHODS.get(family), "paper_name", "") or (
-            family if family in METHODS else ""
-        )
+        return ""
     exchanged_only = all(part.startswith("exchanged") for part in parts)
     first = "H+ alone" if form == "hplus" and exchanged_only else _FORMS[form]
     return ", ".join([first, *map(_part_label, parts)])

@@ -20,12 +20,12 @@ from lib.plots.labels import (
 from lib.plots.style import (
     SMALL,
     WIDTH,
-    beside,
     count_label,
     headline,
     label_ends,
     legend_below,
     mark_lambdas,
+    note,
     nothing_drawn,
     panel_titles,
     pyplot,
@@ -72,29 +72,28 @@ def plot_dots(
     name: a number, or one for each panel. ``numbers`` writes each value beside its dot; else n
     stands there where a panel's rows differ in it. ``names`` calls the series.
     """
-
-    table = table.dropna(subset="value")
-    if table.empty:
+    rows = table.dropna(subset="value")
+    if rows.empty:
         return nothing_drawn(xlabel)
-    panels, labels = _order(table["panel"]), _order(table["row"])
-    series = _order(table["series"]) if "series" in table else [""]
-    rows_high = len(labels) * (1 if together else max(1, 0.75 * len(series)))
-    figure, axes, inches = _panels(len(panels), rows_high, labels)
+    if "series" not in rows:
+        rows = rows.assign(series="")
+    panels, labels, series = (_order(rows[column]) for column in ("panel", "row", "series"))
+    high = 1 if together else max(1, 0.75 * len(series))
+    figure, axes, inches = _panels(len(panels), len(labels) * high, labels)
+    rows = _placed(rows, labels, series, together)
+    called = {name: label_of(name) for name in series} | dict(names or {})
     titles = []
     for axis, panel in zip(axes, panels, strict=True):
-        here = table[table["panel"] == panel]
-        for place, name in enumerate(series):
-            shift = 0 if together else 0.72 / len(series) * (place - (len(series) - 1) / 2)
-            rows = here[here["series"] == name] if name else here
-            rows = rows.assign(y=rows["row"].map(labels.index).astype(float) + shift)
-            if "colour" not in rows:
-                rows["colour"] = colour_of(name, place) if name else GREY
-            _dots(axis, rows, (names or {}).get(name, label_of(name)) if len(series) > 1 else "")
-            if numbers or here["n"].nunique() > 1:
-                _beside(axis, rows, numbers)
+        here = rows[rows["panel"] == panel]
+        for name in series:
+            label = called[name] if len(series) > 1 else "_nolegend_"
+            _dots(axis, here[here["series"] == name], label)
+        one_n = here["n"].nunique() == 1
+        if numbers or not one_n:
+            _beside(axis, here, numbers)
         _levels(axis, levels or {}, panel)
-        one_n = panel and (numbers or here["n"].nunique() == 1)
-        titles.append(f"{panel}, {count_label(here['n'])}" if one_n else str(panel))
+        counted = panel and (numbers or one_n)
+        titles.append(f"{panel}, {count_label(here['n'])}" if counted else str(panel))
     axes[0].set(xlim=xlim, ylim=(len(labels) - 0.4, -0.6))
     if xlim is None:
         axes[0].locator_params(axis="x", nbins=6 if len(panels) == 1 else 4)
@@ -105,10 +104,22 @@ def plot_dots(
     return figure
 
 
+def _placed(rows: pd.DataFrame, labels: list, series: list, together: bool) -> pd.DataFrame:
+    """Rows with their height ``y`` and, where they have none, a colour."""
+    rows = rows.assign(y=rows["row"].map(labels.index).astype(float))
+    if not together:
+        place = rows["series"].map(series.index).astype(float)
+        rows["y"] += 0.72 / len(series) * (place - (len(series) - 1) / 2)
+    if "colour" not in rows:
+        colours = {name: colour_of(name, place) for place, name in enumerate(series)}
+        rows["colour"] = rows["series"].astype(object).map(colours | {"": GREY})
+    return rows
+
+
 def plot_differences(table: pd.DataFrame, xlabel: str, title: str = ""):
     """Paired differences around zero: columns ``label, difference, low, high, n``.
 
-    Without ``label`` a row is called by its ``arm`` and ``against``. A column ``panel`` sets
+    Without ``label`` a row is called by its ``arm`` and ``baseline``. A column ``panel`` sets
     differences side by side on one scale. A colour is a verdict: that of ``verdict``, else what
     ``p_holm`` leaves. A row with neither is exploratory, and grey: nothing is concluded from it.
     Differences of fewer than six questions have no interval.
@@ -189,16 +200,17 @@ def _dots(axis, rows: pd.DataFrame, label: str) -> None:
         few = row.n < FEW
         if not few and pd.notna(row.low):
             axis.plot([row.low, row.high], [row.y, row.y], color=row.colour, lw=1.4, zorder=2)
-        looks = {"ms": 4, "color": row.colour, "mfc": "white" if few else row.colour, "ls": "none"}
         marker = getattr(row, "marker", "o")
-        axis.plot(row.value, row.y, marker=marker, label=label or "_nolegend_", **looks)
+        fill = "white" if few else row.colour
+        axis.plot(row.value, row.y, marker, ms=4, color=row.colour, mfc=fill, label=label)
 
 
 def _beside(axis, rows: pd.DataFrame, numbers: bool) -> None:
     """To the right of each dot and its interval the value, or else n."""
-    for row in rows.itertuples():
-        end = row.high if row.n >= FEW and pd.notna(row.high) else row.value
-        beside(axis, end, row.y, f"{row.value:.1f}" if numbers else f"{row.n:.0f}", 4)
+    ends = rows["high"].where(rows["n"] >= FEW).fillna(rows["value"])
+    for row, end in zip(rows.itertuples(), ends, strict=True):
+        text = f"{row.value:.1f}" if numbers else f"{row.n:.0f}"
+        note(axis, end, row.y, text, (4, 0), va="center")
 
 
 # curves with bands --------------------------------------------------------------------------------
@@ -224,6 +236,8 @@ def plot_curves(
     reader's lambda and ``dev`` has dev's, by panel: they are marked where x is lambda. A line of
     fewer than six questions is not drawn, and its panel says so.
     """
+    from matplotlib.ticker import MultipleLocator
+
     if table.empty:
         return nothing_drawn(ylabel or title)
     panels = list(dict.fromkeys(table[panel]))
@@ -235,13 +249,17 @@ def plot_curves(
         table = table.assign(**{x: table[x].map(ticks.index)})
         axes[0, 0].set_xticks(range(len(ticks)), ticks)
         figure.set_figwidth(WIDTH)
-    ends = [
-        _curve_panel(axis, table[table[panel] == name], line, x, name)
-        for axis, name in zip(axes.flat, panels, strict=False)
-    ]
+    ends = []
+    for axis, name in zip(axes.flat, panels, strict=False):
+        ends.append(_curve_panel(axis, table[table[panel] == name], line, x, name))
     axes[0, 0].set(ylim=ylim, xlim=(table[x].min(), table[x].max()))
     if x == "lambda":
-        _mark_panels(axes, [(dev or {}).get(name) for name in panels], lam)
+        chosen = dev or {}
+        axes[0, 0].xaxis.set_major_locator(MultipleLocator(0.5 if columns > 2 else 0.2))
+        for axis, name in zip(axes.flat, panels, strict=False):
+            # Named where dev's choice is not that of the first panel.
+            at = chosen.get(name)
+            mark_lambdas(axis, lam, at, named=name == panels[0] or at != chosen.get(panels[0]))
     band = ", 95 % band" if table["low"].notna().any() else ""
     figure.supylabel(f"{ylabel}{band}", fontsize=9)
     for axis in axes.flat[max(0, len(panels) - columns) : len(panels)]:
@@ -274,53 +292,46 @@ def _grid_of_panels(count: int, columns: int, size: tuple[float, float, float]):
     return figure, axes
 
 
-def _mark_panels(axes, dev: list[float | None], lam: float | None) -> None:
-    """The lambdas in every panel, named where dev's choice is not that of the first panel."""
-    from matplotlib.ticker import MultipleLocator
-
-    axes[0, 0].xaxis.set_major_locator(MultipleLocator(0.5 if axes.shape[1] > 2 else 0.2))
-    for axis, at in zip(axes.flat, dev, strict=False):
-        mark_lambdas(axis, lam, at, named=axis is axes[0, 0] or at != dev[0])
-
-
 def _curve_panel(axis, rows: pd.DataFrame, line: str, x: str, name: str) -> list[tuple]:
     """Draw one panel's lines; the ends that are to be named."""
     ends = []
+    right = rows[x].max()
     differ = rows["n"].nunique() > 1
     for place, (key, group) in enumerate(rows.groupby(line, sort=False)):
         label = label_of(key)
         if differ:
             gap = "\n" if len(label) > 20 else " "
-            label = f"{label},{gap}{count_label(group['n'])}"
+            label += f",{gap}{count_label(group['n'])}"
         colour = group["colour"].iloc[0] if "colour" in group else colour_of(key, place)
         if group["n"].max() < FEW:
-            label = f"{label}: too few to draw"
-            ends.append((rows[x].max(), 0.0, label, GREY))
-            continue
-        last = group.sort_values(x).iloc[-1]
-        if x == "lambda" and len(group) == 1:
-            axis.axhline(last["value"], color=colour, lw=1.2, ls="--", label=label)
-            ends.append((rows[x].max(), last["value"], label, colour))
-            continue
-        draw_line(axis, group, x, colour, label)
-        ends.append((last[x], last["value"], label, colour))
+            ends.append((right, 0.0, f"{label}: too few to draw", GREY))
+        elif x == "lambda" and len(group) == 1:
+            level = group["value"].item()
+            axis.axhline(level, color=colour, lw=1.2, ls="--", label=label)
+            ends.append((right, level, label, colour))
+        else:
+            ends.append(draw_line(axis, group, x, colour, label))
     axis.set_title(f"{name}, {count_label(rows['n'])}" if name else "", pad=13)
     return ends
 
 
-def draw_line(axis, rows: pd.DataFrame, x: str, colour: str, label: str) -> None:
-    """One line with its 95 % band."""
+def draw_line(axis, rows: pd.DataFrame, x: str, colour: str, label: str) -> tuple:
+    """One line with its 95 % band. Returns its end, for ``label_ends``."""
     axis.plot(rows[x], rows["value"], "o-", ms=3, color=colour, label=label, clip_on=False)
     axis.fill_between(rows[x], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
+    end = rows.loc[rows[x].idxmax()]
+    return end[x], end["value"], label, colour
 
 
 def _name_lines(axes, drawn: Sequence[list[tuple]]) -> None:
     """Names at the right edge: of the last panel of each row, and of lines it does not have."""
     columns = axes.shape[1]
-    for place, ends in enumerate(drawn):
-        last_of_row = min(len(drawn) - 1, (place // columns + 1) * columns - 1)
-        named = {text for *_, text, _ in drawn[last_of_row]} if place != last_of_row else set()
-        label_ends(axes.flat[place], [end for end in ends if end[2] not in named])
+    for start in range(0, len(drawn), columns):
+        *others, (last, named) = list(zip(axes.flat, drawn, strict=False))[start : start + columns]
+        label_ends(last, named)
+        texts = {text for *_, text, _ in named}
+        for axis, ends in others:
+            label_ends(axis, [end for end in ends if end[2] not in texts])
 
 
 # stacked composition ------------------------------------------------------------------------------
@@ -347,17 +358,19 @@ def plot_composition(
     """
     if curves.empty:
         return nothing_drawn(title)
-    sizes = curves.groupby(by)["lambda"].size()
-    panels = in_order_of_arms(sizes[sizes > 1].index, curves[by])
-    levels = curves[curves[by].isin(sizes[sizes == 1].index)]
+    is_level = curves.groupby(by)["lambda"].transform("size") == 1
+    levels, lines = curves[is_level], curves[~is_level]
+    panels = in_order_of_arms(lines[by])
     columns = 3 if len(panels) in (5, 6) else min(len(panels), 4)
     figure, axes = _grid_of_panels(len(panels), columns, (2.9 * columns + 0.5, 2.1, 0.75))
     halves = [0, 0.5, 1]
     axes[0, 0].set(xlim=(0, curves["lambda"].max()), ylim=(0, 1), xticks=halves, yticks=halves)
     for axis, name in zip(axes.flat, panels, strict=False):
-        group = curves[curves[by] == name].sort_values("lambda")
-        _stack(axis, group["lambda"].to_numpy(), group[list(bands)].to_numpy().T, bands)
-        _edge(axis, group)
+        group = lines[lines[by] == name].sort_values("lambda").set_index("lambda")
+        _stack(axis, group[list(bands)], bands)
+        looks = {"color": "black", "alpha": 0.22, "lw": 0}
+        axis.fill_between(group.index, group["p_at_5_low"], group["p_at_5_high"], **looks)
+        axis.plot(group["p_at_5"], color="black", lw=1.4, marker="o", ms=2.5)
         for level in levels["p_at_5"]:
             axis.axhline(level, color="black", lw=1, ls="--")
         chosen = dev.get(name) if isinstance(dev, Mapping) else dev
@@ -392,10 +405,10 @@ def plot_spectrum(
     figure, axes = _grid_of_panels(len(questions), 1, (WIDTH - 1, 1.25, 0.9))
     axes[0, 0].set(xlim=(0, spectrum["end"].max()), ylim=(0, k), yticks=[0, k])
     for axis, (question, rows) in zip(axes[:, 0], questions, strict=True):
-        steps = [*rows["start"], rows["end"].iloc[-1]]
-        counts = [[*rows[name], rows[name].iloc[-1]] for name in bands]
-        _stack(axis, np.array(steps), np.array(counts, float), bands, step="post")
-        axis.vlines(steps[1:-1], 0, k, color="white", lw=0.7)
+        last = rows.iloc[[-1]]
+        steps = pd.concat([rows.set_index("start"), last.set_index("end")])[list(bands)]
+        _stack(axis, steps, bands, step="post")
+        axis.vlines(steps.index[1:-1], 0, k, color="white", lw=0.7)
         text = f"{question}: {names[question]}" if names else question
         first = axis is axes[0, 0]
         axis.set_title(shorten(text, 95, placeholder=" …"), fontsize=SMALL, pad=13 if first else 4)
@@ -406,12 +419,14 @@ def plot_spectrum(
     return figure
 
 
-def _stack(axis, x: np.ndarray, heights: np.ndarray, bands: Mapping, step: str | None = None):
-    """Bands on top of each other from zero: ``heights`` has a row for each of ``bands``."""
-    tops = np.cumsum(heights, axis=0)
-    bottoms = tops - heights
-    for bottom, top, (name, colour) in zip(bottoms, tops, bands.values(), strict=True):
-        axis.fill_between(x, bottom, top, color=_shade(colour), lw=0, step=step, label=name)
+def _stack(axis, heights: pd.DataFrame, bands: Mapping, step: str | None = None) -> None:
+    """Bands on top of each other from zero, over the index; ``heights`` has a column for each."""
+    tops = heights.cumsum(axis=1)
+    for column, (name, colour) in bands.items():
+        top = tops[column].to_numpy(float)
+        bottom = top - heights[column].to_numpy(float)
+        looks = {"color": _shade(colour), "lw": 0, "step": step, "label": name}
+        axis.fill_between(heights.index, bottom, top, **looks)
     axis.grid(visible=False)
 
 
@@ -423,22 +438,15 @@ def _shade(colour: str) -> tuple[float, ...]:
     return tuple(1 - depth * (1 - part) for part in to_rgb(colour))
 
 
-def _edge(axis, rows: pd.DataFrame) -> None:
-    """P@k as a line on the bands, with its interval."""
-    looks = {"color": "black", "alpha": 0.22, "lw": 0}
-    axis.fill_between(rows["lambda"], rows["p_at_5_low"], rows["p_at_5_high"], **looks)
-    axis.plot(rows["lambda"], rows["p_at_5"], color="black", lw=1.4, marker="o", ms=2.5)
-
-
 def _title_panels(axes, curves: pd.DataFrame, by: str, panels: list[str], inches: float) -> None:
     """Name the panels, with n where they differ in it."""
-    counts = {name: count_label(group["n"]) for name, group in curves.groupby(by)}
-    differ = curves["n"].nunique() > 1
-    names = [label_of(name) + (f", {counts[name]}" if differ else "") for name in panels]
-    titles = panel_titles(names, inches)
-    for place, (axis, title) in enumerate(zip(axes.flat, titles, strict=False)):
-        # The first panel has the names of the lambdas between its title and itself.
-        axis.set_title(title, fontsize=SMALL + 0.5, pad=4 if place else 13)
+    names = [label_of(name) for name in panels]
+    if curves["n"].nunique() > 1:
+        counts = curves.groupby(by)["n"].agg(count_label)
+        names = [f"{name}, {counts[key]}" for name, key in zip(names, panels, strict=True)]
+    pads = [13] + [4] * len(names)  # the first panel has the names of the lambdas below its title
+    for axis, title, pad in zip(axes.flat, panel_titles(names, inches), pads, strict=False):
+        axis.set_title(title, fontsize=SMALL + 0.5, pad=pad)
 
 
 # heat map -----------------------------------------------------------------------------------------

@@ -139,11 +139,13 @@ def headline(figure, text: str) -> None:
 def panel_titles(texts: Sequence[str], inches: float) -> list[str]:
     """Titles of panels so wide, in lines that fit; where one is too long n goes below in all."""
     letters = int(inches / 0.075)
-    if max(len(text) for text in texts) > letters:
+    if max(map(len, texts)) > letters:
         texts = [text.replace(", n = ", "\nn = ") for text in texts]
-    kept = [text.replace("n = ", "n\u00a0=\u00a0").split("\n") for text in texts]
-    looks = {"width": letters, "break_on_hyphens": False}
-    return ["\n".join(fill(line, **looks) for line in lines) for lines in kept]
+    titles = []
+    for text in texts:
+        lines = text.replace("n = ", "n\u00a0=\u00a0").split("\n")
+        titles.append("\n".join(fill(line, letters, break_on_hyphens=False) for line in lines))
+    return titles
 
 
 def mark_lambdas(axis, lam: float | None, dev: float | None = None, named: bool = True) -> None:
@@ -172,16 +174,8 @@ def _name_marks(axis, names: dict[float, str]) -> None:
     places = spread(list(names), widths)
     places += max(0.0, left - (places[0] - widths[0] / 2))
     for place, name in zip(places, names.values(), strict=True):
-        axis.annotate(
-            name,
-            (place, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=SMALL,
-        )
+        coords = ("data", "axes fraction")
+        note(axis, place, 1, name, (0, 2), xycoords=coords, ha="center", va="bottom")
 
 
 def spread(places: Sequence[float], sizes: float | Sequence[float]) -> np.ndarray:
@@ -217,19 +211,18 @@ def label_ends(axis, ends: Sequence[tuple[float, float, str, str]]) -> None:
     heights += max(0.0, low - heights.min())
     for (x, y, text, colour), height in zip(ends, heights, strict=True):
         axis.plot([x, right], [y, height], color=colour, lw=0.6, alpha=0.7, clip_on=False)
-        beside(axis, right, height, text, 3, color=ink(colour))
+        note(axis, right, height, text, (3, 0), va="center", color=ink(colour))
     axis.set(ylim=(low, high))
     axis.set_xlim(right=right)
 
 
-def beside(axis, x: float, y: float, text: str, points: float, **looks) -> None:
-    """A small text to the right of a place in a panel, ``points`` away; outside it, too."""
+def note(axis, x: float, y: float, text: str, points: tuple[float, float] = (0, 0), **looks):
+    """A small text at a place in a panel, so many points to the right and up; outside it, too."""
     axis.annotate(
         text,
         (x, y),
-        xytext=(points, 0),
+        xytext=points,
         textcoords="offset points",
-        va="center",
         fontsize=SMALL,
         annotation_clip=False,
         **looks,
@@ -248,7 +241,9 @@ def ink(colour: str) -> tuple[float, float, float]:
 
 def count_label(counts: pd.Series) -> str:
     """The words for counts: "n = 9", or "n = 7 to 9" where counts differ."""
-    few, many = (0, 0) if counts.empty else (int(counts.min()), int(counts.max()))
+    if counts.empty:
+        return "n = 0"
+    few, many = int(counts.min()), int(counts.max())
     return f"n = {few:,}" if few == many else f"n = {few:,} to {many:,}"
 
 

@@ -4,10 +4,10 @@ A profile is the file ``<name>.toml`` beside this one, or a file of your own who
 the profile it changes; keyword arguments override its fields. A file that is put beside this one
 is a built-in profile: nothing else lists them.
 
-An unknown name in a profile is refused with an error of one line. A misspelt method, setting or
-entry would otherwise be ignored without notice, and the run would not be the one that was asked
-for. Names of corpora, question sets and encoders are not checked here: the code that opens one
-refuses an unknown name.
+An unknown name in a profile of one's own is refused with an error of one line. A misspelt method,
+setting or entry would otherwise be ignored without notice, and the run would not be the one that
+was asked for. Names of corpora, question sets and encoders are not checked here: the code that
+opens one refuses an unknown name.
 """
 
 from __future__ import annotations
@@ -58,16 +58,7 @@ def _counted(name: str, least: int) -> BeforeValidator:
     return BeforeValidator(lambda value: check_count(name, value, least))
 
 
-def _names_of_methods(names: tuple[str, ...]) -> tuple[str, ...]:
-    from lib.methods import METHODS
-
-    refuse_unknown("no method", names, tuple(METHODS))
-    if "chr" in names:
-        raise ValueError("chr cannot be skipped: every table compares with it")
-    return names
-
-
-def check_methods(methods: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_methods(methods: Mapping[str, Any]) -> None:
     """ValueError for a method that is not registered, or a setting that a method does not have."""
     from lib.methods import METHODS
 
@@ -84,7 +75,6 @@ def check_methods(methods: Mapping[str, Any]) -> Mapping[str, Any]:
         own = [f.name for f in fields(METHODS[name]) if f.name not in ("name", "needs_llm")]
         refuse_unknown(f"{name} has no setting", settings, own)
         _check_values(name, type(METHODS[name]), settings)
-    return methods
 
 
 def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> None:
@@ -108,7 +98,7 @@ def _recorded(spec: str) -> str:
     return spec
 
 
-def _answerer(settings: dict) -> dict:
+def _check_answerer(settings: Mapping[str, Any]) -> None:
     from lib.readers import READERS
 
     kind = settings.get("kind")
@@ -120,7 +110,20 @@ def _answerer(settings: dict) -> dict:
     refuse_unknown(f"the {kind} answerer has no setting", settings, ["kind", "sample", *own])
     values = {name: value for name, value in settings.items() if name in own and name != "llm"}
     _check_values(f"the {kind} answerer", READERS[kind], values)
-    return settings
+
+
+def check_names(profile: Profile) -> None:
+    """ValueError for a method, a kind of answerer or a setting of theirs that there is not."""
+    from lib.methods import METHODS
+
+    refuse_unknown("skip names no method", profile.skip, tuple(METHODS))
+    if "chr" in profile.skip:
+        raise ValueError("skip: chr cannot be skipped: every table compares with it")
+    check_methods(profile.methods)
+    for answerer in profile.answerers:
+        _check_answerer(answerer)
+    if profile.generated:
+        check_names(replace(profile, **profile.generated, generated={}))
 
 
 def _evidence(settings: dict) -> dict:
@@ -133,7 +136,6 @@ def _evidence(settings: dict) -> dict:
 
 
 Spec = Annotated[str, AfterValidator(_recorded)]
-Methods = Annotated[dict[str, dict], AfterValidator(check_methods)]
 Lambda = Annotated[float, BeforeValidator(check_lam)]
 
 
@@ -141,7 +143,7 @@ Lambda = Annotated[float, BeforeValidator(check_lam)]
 class Profile:
     """Everything that differs between a laptop run and a paper-scale run.
 
-    Raises ValueError for a value that is of no use and for a name that is unknown.
+    Raises ValueError for a value that is of no use; ``check_names`` for a name that is unknown.
     """
 
     name: str
@@ -167,13 +169,13 @@ class Profile:
     lambdas: Annotated[tuple[Lambda, ...], Field(min_length=1)]
     vectors: str
     """Stored as float32 or float16."""
-    methods: Methods
+    methods: dict[str, dict]
     """Settings of retrieval methods that differ from their defaults, by method."""
-    skip: Annotated[tuple[str, ...], AfterValidator(_names_of_methods)]
+    skip: tuple[str, ...]
     """Retrieval methods that are not run."""
     workers: Annotated[int, _counted("workers", 1)]
     """Requests to an LLM server in flight at once."""
-    answerers: tuple[Annotated[dict, AfterValidator(_answerer)], ...]
+    answerers: tuple[dict, ...]
     """Who answers: settings for ``lib.readers.load_reader``, and ``sample`` questions per set."""
     judge: str
     """Who grades mimics: a ``connect`` spec."""
@@ -240,9 +242,16 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
         given["name"] = f"{path.stem}-{given['limit']}"
         given.setdefault("title", f"{settings['title']} (a quick look: LIMIT={given['limit']})")
     try:
-        return Profile(**{"name": path.stem} | settings | given)
+        profile = Profile(**{"name": path.stem} | settings | given)
     except ValidationError as error:
         raise ValueError(f"profile {path.stem}: {first_error(error)}") from None
+    # The built-in ones name what there is (a test says so), and need not load it for that.
+    if path.parent != _FOLDER or given.keys() & {"methods", "skip", "answerers", "generated"}:
+        try:
+            check_names(profile)
+        except ValueError as error:
+            raise ValueError(f"profile {path.stem}: {error}") from None
+    return profile
 
 
 def methods_of(profile: Profile, **settings) -> dict:

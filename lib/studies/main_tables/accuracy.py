@@ -14,8 +14,15 @@ from lib import stats
 from lib.datasets import SIZES
 from lib.methods import METHODS
 from lib.profiles import Profile, methods_of
-from lib.report import PAPER_NAMES, reported
+from lib.report import reported
 from lib.stats import Pair, mean_interval, ratio_interval
+
+PAPER_NAMES: dict[str, str] = {
+    name: method.paper_name  # type: ignore[attr-defined]
+    for name, method in METHODS.items()
+    if getattr(method, "paper_name", "")
+}
+"""Our names of the methods, and the paper's; each method brings its own."""
 
 COSTS = ("calls", "retrieval_rounds", "prompt_tokens", "output_tokens", "latency_s")
 """Of a question's expansion: LLM requests, searches, tokens, seconds of waiting for replies."""
