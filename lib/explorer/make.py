@@ -31,7 +31,6 @@ from lib.explorer.rows import (
 from lib.query_spec import Hypotheses
 from lib.run import RetrievalFailure, Retriever
 from lib.search.contrast import cosine
-from lib.search.index import DenseIndex
 
 CHECKED = tuple(i / 10 for i in range(21))
 """The lambdas at which the order is compared with that of lib/."""
@@ -66,6 +65,7 @@ def make_explored(
 ) -> Explored:
     """Rows of several sets; every passage once, in the order of its id, as ``shown`` gives it
     (default: ``shown_passage``)."""
+    shown = shown or shown_passage
     described, questions, found = [], [], []
     passages: dict[str, Mapping] = {}
     for each in sets:
@@ -74,15 +74,16 @@ def make_explored(
         vectors = index.vectors(np.arange(len(index.ids)))
         for qid, hypotheses in each.hypotheses.items():
             kept, pids, scores = _rows_of(hypotheses, each.retriever, vectors)
-            known = {"set": each.about["name"], "qid": qid, "start": len(found)}
-            questions.append(known | {"length": len(pids)} | each.shown[qid] | kept)
+            place = {"set": each.about["name"], "qid": qid, "start": len(found)}
+            questions.append(place | {"length": len(pids)} | each.shown[qid] | kept)
             classes = [CLASSES.index(each.class_of(qid, pid)) for pid in pids]
             found += zip(pids, classes, scores, strict=True)
-            new = each.retriever.store.get_many([pid for pid in pids if pid not in passages])
-            passages |= {p.pid: {"pid": p.pid} | (shown or shown_passage)(p) for p in new}
-    place = {pid: i for i, pid in enumerate(sorted(passages))}
-    records = np.array([(place[pid], *row) for pid, *row in found], RECORD)
-    return Explored(described, questions, [passages[pid] for pid in place], records)
+            new = [pid for pid in pids if pid not in passages]
+            for passage in each.retriever.store.get_many(new):
+                passages[passage.pid] = {"pid": passage.pid} | shown(passage)
+    rank = {pid: i for i, pid in enumerate(sorted(passages))}
+    records = np.array([(rank[pid], *row) for pid, *row in found], RECORD)
+    return Explored(described, questions, [passages[pid] for pid in rank], records)
 
 
 def _rows_of(
@@ -107,40 +108,35 @@ def _rows_of(
     for column, name in (("plus", "target"), ("own", "mimic"), ("random", "random")):
         kept[name] = texts[column][0].text if texts[column] else ""
     for column in ("own", "random"):
-        there = column in embedded
-        c = cosine(embedded["plus"][:1], embedded[column][:1])[0] if there else None
-        kept[f"c_{column}"] = c if c is None else float(c)
+        kept[f"c_{column}"] = None
+        if column in embedded:
+            (c,) = cosine(embedded["plus"], embedded[column])
+            kept[f"c_{column}"] = float(c)
     index = retriever.index
-    places = _needed(embedded, kept, vectors, hypotheses, index)
-    scores = np.full((len(places), len(COLUMNS)), np.nan)
-    for column, rows in embedded.items():
-        # In double precision, as lib/ scores the passages it has found.
-        scores[:, COLUMNS.index(column)] = index.score(rows, places).max(axis=0)
-    return kept, index.ids[places].tolist(), scores
-
-
-def _needed(
-    embedded: Mapping[str, np.ndarray],
-    kept: Mapping,
-    vectors: np.ndarray,
-    hypotheses: Hypotheses,
-    index: DenseIndex,
-) -> np.ndarray:
-    """Index rows of the passages that are needed for one question, by H+ alone, best first."""
     scores = np.full((len(vectors), len(COLUMNS)), np.nan)
     for column, rows in embedded.items():
         scores[:, COLUMNS.index(column)] = (vectors @ rows.T).max(axis=1)
-    scores[~index.kept] = np.nan
-    scores[np.isin(index.ids, list(hypotheses.excluded))] = np.nan
-    chosen = np.zeros(len(vectors), dtype=bool)
+    scores[~index.kept | np.isin(index.ids, list(hypotheses.excluded))] = np.nan
+    places = _needed(scores, kept, index.ranks)
+    # In double precision, as lib/ scores the passages it has found.
+    exact = np.full((len(places), len(COLUMNS)), np.nan)
+    for column, rows in embedded.items():
+        exact[:, COLUMNS.index(column)] = index.score(rows, places).max(axis=0)
+    return kept, index.ids[places].tolist(), exact
+
+
+def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray) -> np.ndarray:
+    """Index rows of the passages that are needed for one question, by H+ alone, best first."""
+    known = {column for i, column in enumerate(COLUMNS) if not np.isnan(scores[:, i]).all()}
+    chosen = np.zeros(len(scores), dtype=bool)
     for (form, mimic), needs in NEEDS.items():
-        if embedded.keys() >= set(needs):
+        if known.issuperset(needs):
             height, slope = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
             chosen[candidates(height, slope, DEPTH)] = True
     # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
-    chosen[order_at(scores[:, 0], np.zeros(len(vectors)), 0.0, DEPTH, index.ranks)] = True
+    chosen[order_at(scores[:, 0], np.zeros(len(scores)), 0.0, DEPTH, ranks)] = True
     places = np.flatnonzero(chosen & ~np.isnan(scores[:, 0]))
-    return places[np.lexsort((index.ranks[places], -scores[places, 0]))]
+    return places[np.lexsort((ranks[places], -scores[places, 0]))]
 
 
 def shown_passage(passage: Passage) -> dict:
@@ -169,12 +165,9 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
     """
     counts = {"compared": 0, "tied": 0, "differ": 0}
     pids = np.array([passage["pid"] for passage in explored.passages])
+    name = questions.about["name"]
     for form, mimic in CHOICES:
-        asked = [
-            q
-            for q in explored.of(questions.about["name"])
-            if (form, mimic) in explored.choices_of(q)
-        ]
+        asked = [q for q in explored.of(name) if (form, mimic) in explored.choices_of(q)]
         for lam in CHECKED:
             spec = vars(spec_of(form, mimic, lam))
             requests = [questions.hypotheses[q["qid"]].by(**spec) for q in asked]
@@ -197,10 +190,10 @@ def write_rows(explored: Explored, settings: Mapping) -> None:
     """Write the three files, each whole, with a manifest that holds ``settings``."""
     buffer = io.BytesIO()
     np.save(buffer, explored.records, allow_pickle=False)
-    asked = [{"sets": list(explored.sets)}, *explored.questions]
+    head = {"sets": list(explored.sets)}
     contents = (
         (buffer.getvalue(), len(explored.records)),
-        (_gzipped(asked), len(explored.questions)),
+        (_gzipped([head, *explored.questions]), len(explored.questions)),
         (_gzipped(explored.passages), len(explored.passages)),
     )
     for name, (content, rows) in zip(FILES, contents, strict=True):

@@ -10,6 +10,8 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 from lib.explorer.rows import (
     CHOICES,
     CLASSES,
@@ -143,13 +145,19 @@ def _points(lambdas: Iterable[float], shares: Iterable[float]) -> list[str]:
     ]
 
 
+@cache
+def _shares_over_lambda(explored: Explored, place: Place) -> tuple[np.ndarray, np.ndarray, int]:
+    return explored.shares(place, np.linspace(0, LAM_MAX, 41))
+
+
 def _curve(explored: Explored, place: Place) -> dict | None:
     """Mean shares of the classes among the k best over the set, at every lambda and at the place's;
     None where nothing was judged."""
     described = explored.set_named(place.set)
     if list(described["means"]) == ["not judged"]:
         return None
-    lambdas, shares, found, n = explored.over_lambda(place)
+    lambdas = np.linspace(0, LAM_MAX, 41)
+    shares, found, n = _shares_over_lambda(explored, replace(place, qid="", lam=0.0))
     (here,), (now,), _ = explored.shares(place, [place.lam])
     bands, base = [], 0 * lambdas
     for c, name in enumerate(CLASSES):
