@@ -13,8 +13,8 @@ import pytest
 from lib.base import paths
 from lib.base.files import read_manifest, write_manifest
 from lib.explorer.rows import Place, read_rows
-from lib.pages import __main__ as command
-from lib.pages import render, weave
+from lib.pages import __main__ as weave
+from lib.pages import render
 from lib.pages.render import block, cell, read
 from lib.studies.contradiction.labelled import LEAST, TRAINED_ON
 from lib.studies.slhyde.study import MARGIN
@@ -42,7 +42,7 @@ def project(tmp_path, monkeypatch):
 
 def run(monkeypatch, *arguments: str) -> int:
     monkeypatch.setattr("sys.argv", ["lib.pages", *arguments])
-    return command.main()
+    return weave.main()
 
 
 def changed(project, name: str, change) -> None:
