@@ -99,44 +99,49 @@ def _rows_of(
         "several": hypotheses.of("mimic", SEVERAL),
     }
     known = retriever.vectors(text for group in texts.values() for text in group)
-    embedded = {
-        column: np.stack([known[text.tower, text.text] for text in group])
-        for column, group in texts.items()
-        if group
-    }
+    embedded = {}
+    for column, group in texts.items():
+        if group:
+            embedded[column] = np.stack([known[text.tower, text.text] for text in group])
     kept: dict = {"several": [text.text for text in texts["several"]]}
     for column, name in (("plus", "target"), ("own", "mimic"), ("random", "random")):
         kept[name] = texts[column][0].text if texts[column] else ""
-    for column in ("own", "random"):
-        kept[f"c_{column}"] = None
-        if column in embedded:
-            (c,) = cosine(embedded["plus"], embedded[column])
-            kept[f"c_{column}"] = float(c)
+        if name != "target":
+            there = column in embedded
+            c = cosine(embedded["plus"], embedded[column]).item() if there else None
+            kept[f"c_{column}"] = c
     index = retriever.index
-    scores = np.full((len(vectors), len(COLUMNS)), np.nan)
-    for column, rows in embedded.items():
-        scores[:, COLUMNS.index(column)] = (vectors @ rows.T).max(axis=1)
+    scores = _columns(embedded, lambda rows: vectors @ rows.T)
     scores[~index.kept | np.isin(index.ids, list(hypotheses.excluded))] = np.nan
     places = _needed(scores, kept, index.ranks)
     # In double precision, as lib/ scores the passages it has found.
-    exact = np.full((len(places), len(COLUMNS)), np.nan)
-    for column, rows in embedded.items():
-        exact[:, COLUMNS.index(column)] = index.score(rows, places).max(axis=0)
+    exact = _columns(embedded, lambda rows: index.score(rows, places).T)
     return kept, index.ids[places].tolist(), exact
+
+
+def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:
+    """Scores (passages, columns): the largest over a column's texts, NaN where it has none."""
+    scores = {}
+    for column, rows in embedded.items():
+        scores[column] = score(rows).max(axis=1).astype(np.float64)
+    missing = np.full_like(scores["plus"], np.nan)
+    return np.stack([scores.get(column, missing) for column in COLUMNS], axis=1)
 
 
 def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray) -> np.ndarray:
     """Index rows of the passages that are needed for one question, by H+ alone, best first."""
-    known = {column for i, column in enumerate(COLUMNS) if not np.isnan(scores[:, i]).all()}
-    chosen = np.zeros(len(scores), dtype=bool)
+    missing = np.isnan(scores).all(axis=0)
+    known = {column for column, none in zip(COLUMNS, missing, strict=True) if not none}
+    plus = scores[:, 0]
+    # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
+    chosen = [order_at(plus, np.zeros_like(plus), 0.0, DEPTH, ranks)]
     for (form, mimic), needs in NEEDS.items():
         if known.issuperset(needs):
-            height, slope = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
-            chosen[candidates(height, slope, DEPTH)] = True
-    # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
-    chosen[order_at(scores[:, 0], np.zeros(len(scores)), 0.0, DEPTH, ranks)] = True
-    places = np.flatnonzero(chosen & ~np.isnan(scores[:, 0]))
-    return places[np.lexsort((ranks[places], -scores[places, 0]))]
+            lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
+            chosen.append(candidates(*lines, DEPTH))
+    places = np.unique(np.concatenate(chosen))
+    places = places[~np.isnan(plus[places])]
+    return places[np.lexsort((ranks[places], -plus[places]))]
 
 
 def shown_passage(passage: Passage) -> dict:

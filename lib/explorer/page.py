@@ -84,19 +84,19 @@ def _packed(explored: Explored) -> bytes:
     place[used] = np.arange(len(used))
     # A random mimic is stored as the id of its question, whose text is in the page already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
-    sets, starts = [], [0]
+    sets = {}
     for described in explored.sets:
-        questions = []
-        for question in explored.of(described["name"]):
-            length = len(kept[question["set"], question["qid"]])
-            questions.append(_question(question, starts[-1], length, owner))
-            starts.append(starts[-1] + length)
         median = explored.median_question(described["name"])
-        sets.append(dict(described) | {"median": median, "questions": questions})
+        sets[described["name"]] = dict(described) | {"median": median, "questions": []}
+    starts = [0]
+    for question in explored.questions:
+        length = len(kept[question["set"], question["qid"]])
+        sets[question["set"]]["questions"].append(_question(question, starts[-1], length, owner))
+        starts.append(starts[-1] + length)
     texts = {
         "rows": len(records),
         "columns": list(COLUMNS),
-        "sets": sets,
+        "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
         "passages": [_passage(explored.passages[i], i in long) for i in used.tolist()],
     }
@@ -109,18 +109,17 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
     """The places of the records that the page has, by set and question id, those that hold the
     top five; and the passages that plain contrast finds up to ``_SEEN_TO``."""
     kept, long = {}, set()
-    for described in explored.sets:
-        for question in explored.of(described["name"]):
-            records = explored.records_of(question)
-            chosen = np.zeros(len(records), dtype=bool)
-            for form, mimic in explored.choices_of(question):
-                height, slope = explored.lines(question, form, mimic)
-                chosen[candidates(height, slope, TOP)] = True
-                if (form, mimic) == ("one mimic", "own"):
-                    near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
-                    long.update(records["passage"][near].tolist())
-            places = question["start"] + np.flatnonzero(chosen)
-            kept[question["set"], question["qid"]] = places
+    for question in explored.questions:
+        records = explored.records_of(question)
+        chosen = []
+        for form, mimic in explored.choices_of(question):
+            height, slope = explored.lines(question, form, mimic)
+            chosen.append(candidates(height, slope, TOP))
+            if (form, mimic) == ("one mimic", "own"):
+                near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
+                long.update(records["passage"][near].tolist())
+        places = question["start"] + np.unique(np.concatenate(chosen))
+        kept[question["set"], question["qid"]] = places
     return kept, long
 
 

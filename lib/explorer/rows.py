@@ -176,8 +176,8 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Explored:
-    """Everything the explorer shows: sets, questions (with the place of their records), passages
-    in the order of their ids, and records (``RECORD``)."""
+    """Everything the explorer shows: sets, their questions in the same order (with the place of
+    their records), passages in the order of their ids, and records (``RECORD``)."""
 
     sets: Sequence[Mapping]
     questions: Sequence[Mapping]
