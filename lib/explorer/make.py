@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from lib.base.files import atomic_write, canonical_json, write_manifest
+from lib.base.files import atomic_write, write_jsonl_gz, write_manifest
 from lib.data.passages import Passage
 from lib.explorer.rows import (
     CHOICES,
@@ -193,19 +192,15 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
 
 def write_rows(explored: Explored, settings: Mapping) -> None:
     """Write the three files, each whole, with a manifest that holds ``settings``."""
+    scores, questions, passages = (FOLDER / name for name in FILES)
     buffer = io.BytesIO()
     np.save(buffer, explored.records, allow_pickle=False)
-    head = {"sets": list(explored.sets)}
-    contents = (
-        (buffer.getvalue(), len(explored.records)),
-        (_gzipped([head, *explored.questions]), len(explored.questions)),
-        (_gzipped(explored.passages), len(explored.passages)),
-    )
-    for name, (content, rows) in zip(FILES, contents, strict=True):
-        atomic_write(FOLDER / name, content)
-        write_manifest(FOLDER / name, rows=rows, settings=dict(settings))
-
-
-def _gzipped(rows: Iterable[Mapping]) -> bytes:
-    text = "".join(canonical_json(row) + "\n" for row in rows)
-    return gzip.compress(text.encode(), mtime=0)
+    atomic_write(scores, buffer.getvalue())
+    write_jsonl_gz(questions, [{"sets": list(explored.sets)}, *explored.questions])
+    write_jsonl_gz(passages, explored.passages)
+    for path, rows in (
+        (scores, explored.records),
+        (questions, explored.questions),
+        (passages, explored.passages),
+    ):
+        write_manifest(path, rows=len(rows), settings=dict(settings))
