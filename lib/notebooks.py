@@ -199,7 +199,7 @@ def main() -> None:
     parameters = {"limit": given.limit} if given.limit else {}
     run_all(profile, parameters, given.what == "commit", given.encoder)
     if given.what == "commit":
-        from lib.pages.weave import write
+        from lib.pages.__main__ import write
 
         print(*(f"written: {paths.shown(page)}" for page in write()), sep="\n")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lib import notebooks, plots
 from lib.base import paths
-from lib.cost.ledger import recorded
+from lib.cost import recorded
 from lib.profiles import load_profile
 from lib.studies.lambda_sweep import study  # noqa: F401
 from lib.studies.main_tables import experiment, tables  # noqa: F401

@@ -32,7 +32,7 @@ def ended(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 
 FIGURES = ("-m", "lib.notebooks", "figures")
-LEDGER = ("-m", "lib.cost.ledger")
+LEDGER = ("-m", "lib.cost")
 EMPTY_MIRROR = "import lib; from lib.corpora import load_passages as p; list(p('medquad'))"
 REFUSED = {
     "a profile that there is not": ((*FIGURES, "--profile", "nosuch"), "there are: mini.* Run: "),

@@ -14,7 +14,7 @@ from lib.studies.real.quality import (
     known_truth,
     passes_quality_gate,
 )
-from tools.judging import _EVERY, _read_again, control_items
+from tools.judging import _EVERY, _is_judged_again, control_items
 
 QUESTIONS = {
     f"q{i}": Question(f"q{i}", "Why?", dict.fromkeys("ABCD", "x"), "A", "medqa") for i in range(40)
@@ -35,7 +35,7 @@ def two_passes(says_again) -> list[dict]:
             said = "A" if i < 2 else ""
             one = row(qid, f"p{i}", "first", said, 3 if said else 0)
             rows.append(one)
-            if _read_again(one):
+            if _is_judged_again(not said, qid, f"p{i}"):
                 rows.append(row(qid, f"p{i}", "second", says_again(said, i), 3 if said else 0))
     return rows
 

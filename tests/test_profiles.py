@@ -158,7 +158,6 @@ FILES = {
     "k = 3": 'does not say title, .*begin it with: base = "mini"',
     'base = "mimi"': "'mimi'.*did you mean 'mini'.*there are: mini, open",
     "k = ": r"mine\.toml is not TOML",
-    "k = " + "[" * 10_000: r"mine\.toml is not TOML",
     'title = "na\xefve"': r"mine\.toml is not UTF-8 .*; save it as UTF-8",
 }
 
@@ -177,8 +176,8 @@ def test_a_file_that_is_no_profile_or_would_overwrite_anothers_results_is_named(
 OWN = "record:mine.jsonl=openai:org/my-model@http://127.0.0.1:8000/v1"
 
 
-@pytest.mark.parametrize("base", ["mini", "open"])
-def test_an_own_writer_is_never_replaced_by_what_the_base_generated(base, own):
+def test_an_own_writer_is_never_replaced_by_what_the_base_generated(own):
+    base = "open"
     mine = load_profile(own(f'base = "{base}"\nllm = "{OWN}"\n'))
     assert (mine.llm, mine.generated) == (OWN, {})
     assert mine.title == f"mine: as {base}, texts by org/my-model"
@@ -191,20 +190,16 @@ def test_an_own_writer_is_never_replaced_by_what_the_base_generated(base, own):
     assert load_profile("mini", llm=spec).title == "mini, texts by @cf/a:b"
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"prompt": "chr_hypotheses_stem", "options_visible": False}, {"question_weight": 0.5}],
-    ids=lambda changed: "+".join(changed),
-)
-def test_h_plus_alone_is_chr_as_it_is_configured_at_lambda_0(changed):
-    set_, in_code = replace(load_profile("mini"), methods={"chr": changed}), load_profile("mini")
-    for found in (methods_of(set_), methods_of(in_code, chr=changed)):
+def test_h_plus_alone_is_chr_as_it_is_configured_at_lambda_0():
+    changed = {"prompt": "chr_hypotheses_stem", "options_visible": False, "question_weight": 0.5}
+    mini = load_profile("mini")
+    in_file = replace(mini, methods={"chr": changed})
+    for found in (methods_of(in_file), methods_of(mini, chr=changed)):
         assert found["chr"] == replace(METHODS["chr"], **changed)
         assert found["hplus"] == replace(METHODS["hplus"], **changed)
-        assert found["hplus"].budget() == found["chr"].budget()
-    assert methods_of(replace(set_, skip=("hyde",)))["hplus"].lam == 0
+        assert found["hplus"].lam == 0
     with pytest.raises(ValueError, match="hyde has no setting 'sample'"):
-        methods_of(in_code, hyde={"sample": 2})
+        methods_of(mini, hyde={"sample": 2})
 
 
 # parameters --------------------------------------------------------------------------------------

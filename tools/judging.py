@@ -73,6 +73,15 @@ def _is_control(*ids: str) -> bool:
     return any("plant:" in i or i.startswith("scifact/") for i in ids)
 
 
+def _is_judged_again(is_silent: bool, *ids: str) -> bool:
+    """All that is not silent, every control item, and one in ``_AGAIN`` of the rest."""
+    return not is_silent or _is_control(*ids) or _drawn_one_in(_AGAIN, "again", *ids)
+
+
+def _is_judged_alone(*ids: str) -> bool:
+    return not _is_control(*ids) and _drawn_one_in(_SINGLE, "alone", *ids)
+
+
 # evidence: sheets ---------------------------------------------------------------------------------
 
 
@@ -152,28 +161,24 @@ def again_sheets(
 ) -> tuple[list[Sheet], list[Sheet]]:
     """The second pass, and the items judged by themselves, of first sheets whose labels were taken.
 
-    Judged again is all that is not silent, every control item, and a tenth of the rest by the hash
-    of its ids; by itself a twentieth. One sheet an item, because judging a question's passages
-    together may leak from one to the next.
+    One sheet an item that is judged by itself, because judging a question's passages together may
+    leak from one to the next.
     """
     rows = {(row["qid"], row["pid"]): row for row in read_judgments() if row["judge"] == "first"}
     second, single = [], []
     for sheet in sheets:
         question, texts = questions[sheet["qid"]], sheet["texts"]
-        again = {i: texts[i] for i in sheet["items"] if _read_again(rows[question.qid, i])}
+        again = {}
+        for item in sheet["items"]:
+            row = rows[question.qid, item]
+            is_silent = not (row["supports"] or row["contradicts"]) and row["on_topic"] is not None
+            if _is_judged_again(is_silent, question.qid, item):
+                again[item] = texts[item]
+            if _is_judged_alone(question.qid, item):
+                single.append(evidence_sheet("single", question, {item: texts[item]}))
         if again:
             second.append(evidence_sheet("second", question, again))
-        for item in sheet["items"]:
-            if not _is_control(item) and _drawn_one_in(_SINGLE, "alone", question.qid, item):
-                single.append(evidence_sheet("single", question, {item: texts[item]}))
     return second, single
-
-
-def _read_again(row: Mapping) -> bool:
-    speaks = bool(row["supports"] or row["contradicts"]) or row["on_topic"] is None
-    return (
-        speaks or _is_control(row["pid"]) or _drawn_one_in(_AGAIN, "again", row["qid"], row["pid"])
-    )
 
 
 def control_items(
@@ -194,22 +199,22 @@ def control_items(
     for kind in _EVERY:
         if not gets_control(kind, place):
             continue
-        item = f"plant:{kind}:{question.qid}"
         pid, other = generator.choice(pids), generator.choice(foreign)
         letter = generator.choice(sorted(question.options))
+        like = supports = ""
         if kind == "repeat":
-            made.append(Control(item, kind, question.qid, pool[pid], like=pid))
+            text, like = pool[pid], pid
         elif kind == "padding":
-            made.append(Control(item, kind, question.qid, f"{other} {pool[pid]}", like=pid))
+            text, like = f"{other} {pool[pid]}", pid
         elif kind == "words":
-            words = ". ".join(question.text.split(". ")[:3])
-            made.append(Control(item, kind, question.qid, f"{words} {other}"))
+            text = f"{'. '.join(question.text.split('. ')[:3])} {other}"
         elif kind == "order":
             text = f"{other} {_ORDER_TO_JUDGE.format(letter)}"
-            made.append(Control(item, kind, question.qid, text))
-        elif counterfactual:
-            supports = wrong_option(question)
-            made.append(Control(item, kind, question.qid, counterfactual, supports=supports))
+        else:
+            text, supports = counterfactual, wrong_option(question)
+        if text:
+            item = f"plant:{kind}:{question.qid}"
+            made.append(Control(item, kind, question.qid, text, like=like, supports=supports))
     return made
 
 
@@ -365,42 +370,28 @@ def pair_sheets(pools: Sequence[Pool], judge: str) -> list[Sheet]:
     order of hashes. Judged again is all that is on one question or unjudged, every control item and
     a tenth of the rest; by itself a twentieth of the pairs of large pools.
     """
-    rows = {_pair(row): row for row in read_pair_judgments() if row["judge"] == "first"}
+    judged = [row for row in read_pair_judgments() if row["judge"] == "first"]
+    rows = {(row["pool"], row["a"], row["b"]): row for row in judged}
     large, small = [], []
     for pool in pools:
         pairs = [(pool.name, a, b) for a, b in pool.pairs]
         is_large = len(pool.texts) > 2
         if judge == "first":
-            pairs = [pair for pair in pairs if pair not in rows]
+            asked = [pair for pair in pairs if pair not in rows]
         elif judge == "second":
-            pairs = [pair for pair in pairs if pair in rows and _pair_read_again(rows[pair])]
+            known = [pair for pair in pairs if pair in rows]
+            asked = [p for p in known if _is_judged_again(rows[p]["same"] is False, *p)]
         else:
-            pairs = [
-                pair
-                for pair in pairs
-                if is_large
-                and pair in rows
-                and not _is_control(*pair)
-                and _drawn_one_in(_SINGLE, "alone", *pair)
-            ]
+            known = [pair for pair in pairs if pair in rows and is_large]
+            asked = [pair for pair in known if _is_judged_alone(*pair)]
         if is_large and judge != "single":
-            large.append(pairs)
+            large.append(asked)
         else:
-            small += pairs
+            small += asked
     small.sort(key=lambda pair: sha256_bytes(canonical_json(list(pair)).encode()))
     mixed = [small[start : start + PAIRS] for start in range(0, len(small), PAIRS)]
     texts = {(pool.name, i): text for pool in pools for i, text in pool.texts.items()}
     return [pair_sheet(pairs, texts, judge) for pairs in [*filter(None, large), *mixed]]
-
-
-def _pair(row: Mapping) -> Pair:
-    return row["pool"], row["a"], row["b"]
-
-
-def _pair_read_again(row: Mapping) -> bool:
-    pair = _pair(row)
-    open_ = row["same"] is not False
-    return open_ or _is_control(*pair) or _drawn_one_in(_AGAIN, "again", *pair)
 
 
 def pair_sheet(pairs: Sequence[Pair], texts: Mapping[tuple[str, str], str], judge: str) -> Sheet:

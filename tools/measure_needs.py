@@ -1,4 +1,4 @@
-"""Counts the prompts of the paper's questions, and times this machine, for ``lib.cost.needs``.
+"""Counts the prompts of the paper's questions, and times this machine, for ``lib.cost``.
 
 ``python -m tools.measure_needs`` needs the questions (or CHR_MIRROR), and about ten minutes.
 """
@@ -18,7 +18,7 @@ import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.provenance import write_result
-from lib.cost.needs import PASSAGE
+from lib.cost import PASSAGE
 from lib.data.medrag import read_records
 from lib.data.store import PassageStore
 from lib.datasets import Question, question_sets

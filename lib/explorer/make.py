@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from lib.base.files import atomic_write, canonical_json, write_manifest
+from lib.base.files import atomic_write, write_jsonl_gz, write_manifest
 from lib.data.passages import Passage
 from lib.explorer.rows import (
     CHOICES,
@@ -31,7 +30,6 @@ from lib.explorer.rows import (
 from lib.query_spec import Hypotheses
 from lib.run import RetrievalFailure, Retriever
 from lib.search.contrast import cosine
-from lib.search.index import DenseIndex
 
 CHECKED = tuple(i / 10 for i in range(21))
 """The lambdas at which the order is compared with that of lib/."""
@@ -66,6 +64,7 @@ def make_explored(
 ) -> Explored:
     """Rows of several sets; every passage once, in the order of its id, as ``shown`` gives it
     (default: ``shown_passage``)."""
+    shown = shown or shown_passage
     described, questions, found = [], [], []
     passages: dict[str, Mapping] = {}
     for each in sets:
@@ -74,15 +73,16 @@ def make_explored(
         vectors = index.vectors(np.arange(len(index.ids)))
         for qid, hypotheses in each.hypotheses.items():
             kept, pids, scores = _rows_of(hypotheses, each.retriever, vectors)
-            known = {"set": each.about["name"], "qid": qid, "start": len(found)}
-            questions.append(known | {"length": len(pids)} | each.shown[qid] | kept)
+            place = {"set": each.about["name"], "qid": qid, "start": len(found)}
+            questions.append(place | {"length": len(pids)} | each.shown[qid] | kept)
             classes = [CLASSES.index(each.class_of(qid, pid)) for pid in pids]
             found += zip(pids, classes, scores, strict=True)
-            new = each.retriever.store.get_many([pid for pid in pids if pid not in passages])
-            passages |= {p.pid: {"pid": p.pid} | (shown or shown_passage)(p) for p in new}
-    place = {pid: i for i, pid in enumerate(sorted(passages))}
-    records = np.array([(place[pid], *row) for pid, *row in found], RECORD)
-    return Explored(described, questions, [passages[pid] for pid in place], records)
+            new = [pid for pid in pids if pid not in passages]
+            for passage in each.retriever.store.get_many(new):
+                passages[passage.pid] = {"pid": passage.pid} | shown(passage)
+    rank = {pid: i for i, pid in enumerate(sorted(passages))}
+    records = np.array([(rank[pid], *row) for pid, *row in found], RECORD)
+    return Explored(described, questions, [passages[pid] for pid in rank], records)
 
 
 def _rows_of(
@@ -98,49 +98,49 @@ def _rows_of(
         "several": hypotheses.of("mimic", SEVERAL),
     }
     known = retriever.vectors(text for group in texts.values() for text in group)
-    embedded = {
-        column: np.stack([known[text.tower, text.text] for text in group])
-        for column, group in texts.items()
-        if group
-    }
+    embedded = {}
+    for column, group in texts.items():
+        if group:
+            embedded[column] = np.stack([known[text.tower, text.text] for text in group])
     kept: dict = {"several": [text.text for text in texts["several"]]}
     for column, name in (("plus", "target"), ("own", "mimic"), ("random", "random")):
         kept[name] = texts[column][0].text if texts[column] else ""
-    for column in ("own", "random"):
-        there = column in embedded
-        c = cosine(embedded["plus"][:1], embedded[column][:1])[0] if there else None
-        kept[f"c_{column}"] = c if c is None else float(c)
+        if name != "target":
+            there = column in embedded
+            c = cosine(embedded["plus"], embedded[column]).item() if there else None
+            kept[f"c_{column}"] = c
     index = retriever.index
-    places = _needed(embedded, kept, vectors, hypotheses, index)
-    scores = np.full((len(places), len(COLUMNS)), np.nan)
+    scores = _columns(embedded, lambda rows: vectors @ rows.T)
+    scores[~index.kept | np.isin(index.ids, list(hypotheses.excluded))] = np.nan
+    places = _needed(scores, kept, index.ranks)
+    # In double precision, as lib/ scores the passages it has found.
+    exact = _columns(embedded, lambda rows: index.score(rows, places).T)
+    return kept, index.ids[places].tolist(), exact
+
+
+def _columns(embedded: Mapping[str, np.ndarray], score: Callable) -> np.ndarray:
+    """Scores (passages, columns): the largest over a column's texts, NaN where it has none."""
+    scores = {}
     for column, rows in embedded.items():
-        # In double precision, as lib/ scores the passages it has found.
-        scores[:, COLUMNS.index(column)] = index.score(rows, places).max(axis=0)
-    return kept, index.ids[places].tolist(), scores
+        scores[column] = score(rows).max(axis=1).astype(np.float64)
+    missing = np.full_like(scores["plus"], np.nan)
+    return np.stack([scores.get(column, missing) for column in COLUMNS], axis=1)
 
 
-def _needed(
-    embedded: Mapping[str, np.ndarray],
-    kept: Mapping,
-    vectors: np.ndarray,
-    hypotheses: Hypotheses,
-    index: DenseIndex,
-) -> np.ndarray:
+def _needed(scores: np.ndarray, kept: Mapping, ranks: np.ndarray) -> np.ndarray:
     """Index rows of the passages that are needed for one question, by H+ alone, best first."""
-    scores = np.full((len(vectors), len(COLUMNS)), np.nan)
-    for column, rows in embedded.items():
-        scores[:, COLUMNS.index(column)] = (vectors @ rows.T).max(axis=1)
-    scores[~index.kept] = np.nan
-    scores[np.isin(index.ids, list(hypotheses.excluded))] = np.nan
-    chosen = np.zeros(len(vectors), dtype=bool)
-    for (form, mimic), needs in NEEDS.items():
-        if embedded.keys() >= set(needs):
-            height, slope = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
-            chosen[candidates(height, slope, DEPTH)] = True
+    missing = np.isnan(scores).all(axis=0)
+    known = {column for column, none in zip(COLUMNS, missing, strict=True) if not none}
+    plus = scores[:, 0]
     # Without a mimic nothing is subtracted: the best by H+ are all that is needed.
-    chosen[order_at(scores[:, 0], np.zeros(len(vectors)), 0.0, DEPTH, index.ranks)] = True
-    places = np.flatnonzero(chosen & ~np.isnan(scores[:, 0]))
-    return places[np.lexsort((index.ranks[places], -scores[places, 0]))]
+    chosen = [order_at(plus, np.zeros_like(plus), 0.0, DEPTH, ranks)]
+    for (form, mimic), needs in NEEDS.items():
+        if known.issuperset(needs):
+            lines = lines_of(scores, form, mimic, kept["c_own"], kept["c_random"])
+            chosen.append(candidates(*lines, DEPTH))
+    places = np.unique(np.concatenate(chosen))
+    places = places[~np.isnan(plus[places])]
+    return places[np.lexsort((ranks[places], -plus[places]))]
 
 
 def shown_passage(passage: Passage) -> dict:
@@ -169,12 +169,9 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
     """
     counts = {"compared": 0, "tied": 0, "differ": 0}
     pids = np.array([passage["pid"] for passage in explored.passages])
+    name = questions.about["name"]
     for form, mimic in CHOICES:
-        asked = [
-            q
-            for q in explored.of(questions.about["name"])
-            if (form, mimic) in explored.choices_of(q)
-        ]
+        asked = [q for q in explored.of(name) if (form, mimic) in explored.choices_of(q)]
         for lam in CHECKED:
             spec = vars(spec_of(form, mimic, lam))
             requests = [questions.hypotheses[q["qid"]].by(**spec) for q in asked]
@@ -195,19 +192,15 @@ def check_rows(questions: QuestionSet, explored: Explored) -> dict[str, int]:
 
 def write_rows(explored: Explored, settings: Mapping) -> None:
     """Write the three files, each whole, with a manifest that holds ``settings``."""
+    scores, questions, passages = (FOLDER / name for name in FILES)
     buffer = io.BytesIO()
     np.save(buffer, explored.records, allow_pickle=False)
-    asked = [{"sets": list(explored.sets)}, *explored.questions]
-    contents = (
-        (buffer.getvalue(), len(explored.records)),
-        (_gzipped(asked), len(explored.questions)),
-        (_gzipped(explored.passages), len(explored.passages)),
-    )
-    for name, (content, rows) in zip(FILES, contents, strict=True):
-        atomic_write(FOLDER / name, content)
-        write_manifest(FOLDER / name, rows=rows, settings=dict(settings))
-
-
-def _gzipped(rows: Iterable[Mapping]) -> bytes:
-    text = "".join(canonical_json(row) + "\n" for row in rows)
-    return gzip.compress(text.encode(), mtime=0)
+    atomic_write(scores, buffer.getvalue())
+    write_jsonl_gz(questions, [{"sets": list(explored.sets)}, *explored.questions])
+    write_jsonl_gz(passages, explored.passages)
+    for path, rows in (
+        (scores, explored.records),
+        (questions, explored.questions),
+        (passages, explored.passages),
+    ):
+        write_manifest(path, rows=len(rows), settings=dict(settings))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 
-import numpy as np
 import pandas as pd
 
 from lib.base.files import sha256_bytes
@@ -25,14 +24,13 @@ from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.embed import Encoder
 from lib.explorer.make import EXCERPT, QuestionSet, make_explored, shown_passage
-from lib.explorer.rows import LAM_MAX, SEVERAL, Explored, Mimic, Place, breakpoints
+from lib.explorer.rows import LAM_MAX, Explored, Mimic, Place
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
 from lib.methods.chr import CHR
 from lib.query_spec import Hypotheses, Text
-from lib.run import Retriever, expand_all
-from lib.search.contrast import TINY
+from lib.run import RetrievalFailure, Retriever, expand_all
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
@@ -52,21 +50,16 @@ SUFFIXES = (".txt", ".md")
 """Files of a folder that are read, in capitals too."""
 
 _LIVE = RECORDINGS / "live" / "own-question.jsonl"
-_WRITERS = {"bundled": "small", "server": None}
-"""What ``lib.llm.connect`` is given for each."""
 
 
 # the question ------------------------------------------------------------------------------------
 
 
-def hypotheses_of(
-    question: str, h_plus: str, h_minus: str = "", several: Sequence[str] = (), another: str = ""
-) -> Hypotheses:
+def hypotheses_of(question: str, h_plus: str, h_minus: str = "", another: str = "") -> Hypotheses:
     """Your texts with their roles, as every search of this project takes them.
 
-    Without ``h_minus`` there is nothing to subtract. ``several`` are all mimics of the form that
-    takes many; ``another`` is another question's mimic, for the controls. Raises ValueError when
-    the question or H+ is empty, or where there are several mimics and no ``h_minus``.
+    Without ``h_minus`` there is nothing to subtract; ``another`` is another question's mimic, for
+    the controls. Raises ValueError when a text is none, or the question or H+ is empty.
     """
     typed = {"question": question, "h_plus": h_plus, "h_minus": h_minus, "another": another}
     for name, text in typed.items():
@@ -79,17 +72,13 @@ def hypotheses_of(
             "h_plus is empty: there is nothing to search with. Next: type what you believe is the "
             "answer, or let a model write it: write_with = 'bundled' or 'server'"
         )
-    if several and not h_minus.strip():
-        raise ValueError("several mimics, but no h_minus. Next: put the nearest one into h_minus")
-    roles = [
-        (h_plus, 1.0, "article", "target"),
-        (h_minus, 1.0, "article", "mimic"),
-        (question, 0.0, "query", "question"),
-        *((text, 1.0, "article", "mimic", SEVERAL) for text in several),
-        (another, 1.0, "article", "mimic", "stranger"),
-    ]
-    texts = [Text(text.strip(), *role) for text, *role in roles if text.strip()]
-    return Hypotheses(tuple(texts), qid=OWN)
+    texts = (
+        Text(h_plus.strip(), 1.0, "article", "target"),
+        Text(h_minus.strip(), 1.0, "article", "mimic"),
+        Text(question.strip(), 0.0, "query", "question"),
+        Text(another.strip(), 1.0, "article", "mimic", "stranger"),
+    )
+    return Hypotheses(tuple(text for text in texts if text.text), qid=OWN)
 
 
 def own_question(
@@ -97,15 +86,14 @@ def own_question(
     h_plus: str,
     h_minus: str,
     retriever: Retriever,
-    several: Sequence[str] = (),
     another: str = "",
     options: Mapping[str, str] | None = None,
 ) -> Explored:
     """Your question on a retriever's passages: rows from which the order at every lambda follows.
 
     See ``hypotheses_of`` for the texts; ``options`` are only shown. With no mimic at all the rows
-    are the best passages by H+, and no form of contrast is offered. Raises ValueError when a mimic
-    says what H+ says (no query is left at some lambda), or for a corpus of more than
+    are the best passages by H+, and no form of contrast is offered. Raises ValueError when the
+    mimic says what H+ says (no query is left at lambda 1), or for a corpus of more than
     ``MOST_SEARCHED`` passages.
     """
     count = len(retriever.index.ids)
@@ -114,8 +102,15 @@ def own_question(
             f"{count:,} passages are more than the {MOST_SEARCHED:,} whose vectors are held in "
             "memory here. Next: set limit, or profile = 'open'"
         )
-    hypotheses = hypotheses_of(question, h_plus, h_minus, several, another)
-    _refuse_equal(hypotheses, retriever)
+    hypotheses = hypotheses_of(question, h_plus, h_minus, another)
+    if h_minus.strip():
+        (found,) = retriever.search_many([hypotheses.by(lam=1.0)], 1)
+        if isinstance(found, RetrievalFailure):
+            raise ValueError(
+                f"H+ and this mimic are the same text to the encoder: {h_minus[:60]!r}. At "
+                "lambda = 1 no query is left, and any order would be noise. Next: type a mimic "
+                "that says something else, or h_minus = '' for H+ alone"
+            )
     shown = {"text": question.strip(), "options": _checked_options(options), "answer": ""}
     about = {"name": OWN, "title": "your question", "written": "", "judged_at": [], "dev": None}
     about["means"] = {"not judged": "not judged: nobody has read it for your question"}
@@ -123,23 +118,6 @@ def own_question(
         about, retriever, {OWN: hypotheses}, {OWN: shown}, lambda qid, pid: "not judged"
     )
     return make_explored([mine], _shown)
-
-
-def _refuse_equal(hypotheses: Hypotheses, retriever: Retriever) -> None:
-    """ValueError when a mimic has the direction of H+: h+ - lambda h- is then zero at lambda 1, and
-    at any other lambda it points along h+ or in the opposite direction."""
-    known = retriever.vectors(hypotheses.texts)
-    (target,) = hypotheses.of("target")
-    plus = known[target.tower, target.text].astype(np.float64)
-    for text in [text for text in hypotheses.texts if text.role == "mimic"]:
-        minus = known[text.tower, text.text].astype(np.float64)
-        # The shortest query of all: at lambda = cos(h+, h-).
-        if np.linalg.norm(plus - (plus @ minus) * minus) < TINY:
-            raise ValueError(
-                f"H+ and this mimic are the same text to the encoder: {text.text[:60]!r}. At "
-                "lambda = 1 no query is left, and any order would be noise. Next: type a mimic "
-                "that says something else, or h_minus = '' for H+ alone"
-            )
 
 
 def _shown(passage: Passage) -> dict:
@@ -215,8 +193,7 @@ def stretches(
     One row for each stretch of lambda on which the counts stay the same, from one exact breakpoint
     to another: from, to, a column for each name, "none of these". See ``count_about``.
     """
-    (question,) = explored.questions
-    edges = [0.0, *breakpoints(*explored.lines(question), k), LAM_MAX]
+    edges = [0.0, *explored.changes(Place(OWN, OWN, k=k)), LAM_MAX]
     rows: list[list] = []
     for start, end in zip(edges[:-1], edges[1:], strict=True):
         counts = count_about(retriever, order(explored, (start + end) / 2, k), watched)
@@ -304,13 +281,14 @@ def write_hypotheses(
     recorded reply that cannot be used is asked for again. Raises ValueError for another ``with_``
     or when no two texts came back, and LLMError when the server fails.
     """
-    if with_ not in _WRITERS:
+    if with_ not in ("bundled", "server"):
         raise ValueError(f"write_with is {with_!r}; there are: None, 'bundled', 'server'")
     if not isinstance(question, str) or not question.strip():
         raise ValueError("question is empty. Next: type one in the cell of parameters")
     asked = Question(OWN, question.strip(), _checked_options(options), "", OWN)
     method = CHR() if options else CHR(options_visible=False, prompt="chr_hypotheses_stem")
-    with Recorder(connect(_WRITERS[with_]), recording) as llm:
+    model = connect("small" if with_ == "bundled" else None)
+    with Recorder(model, recording) as llm:
         (made,) = expand_all(method, [asked], llm, workers=1)
         if made.request is None and not llm.asked:
             with llm.again() as once_more:
@@ -329,7 +307,7 @@ def write_hypotheses(
 
 @dataclass(frozen=True)
 class FolderPassages:
-    """The passages of a folder, by id, in memory: what ``lib.data.store.PassageStore`` offers."""
+    """The passages of a folder, by id, in memory: what a search asks of a ``PassageStore``."""
 
     by_pid: Mapping[str, Passage]
 
@@ -338,10 +316,6 @@ class FolderPassages:
 
     def __iter__(self) -> Iterator[Passage]:
         return iter(self.by_pid.values())
-
-    def ids(self) -> list[str]:
-        """All passage ids in row order."""
-        return list(self.by_pid)
 
     def get_many(self, pids: Sequence[str]) -> list[Passage]:
         """Passages by id, in the order asked; KeyError names the first unknown id."""
@@ -364,35 +338,32 @@ def read_folder(folder: str | Path) -> FolderPassages:
             "whole path, such as folder = '~/notes'"
         )
     home = Path(folder).expanduser()
-    kept: dict[str, Passage] = {}
-    texts: set[str] = set()
+    by_text: dict[str, Passage] = {}
     for name in _text_files(home):
         for passage in _passages_of(home / name, name):
-            if passage.text not in texts:
-                texts.add(passage.text)
-                kept[passage.pid] = passage
-        if len(kept) > MOST_PASSAGES:
+            by_text.setdefault(passage.text, passage)
+        if len(by_text) > MOST_PASSAGES:
             raise ValueError(
                 f"{home} has more than {MOST_PASSAGES:,} passages ({name!r} was read last). Next: "
                 "give a folder inside it"
             )
-    if not kept:
+    if not by_text:
         raise ValueError(
             f"no text in {home}: it has no file that ends with {' or '.join(SUFFIXES)} and has "
             "words (hidden ones do not count). Next: save what you want searched as such files"
         )
-    return FolderPassages(kept)
+    return FolderPassages({passage.pid: passage for passage in by_text.values()})
 
 
 def _text_files(home: Path) -> list[str]:
     """Files to be read, by their paths from the folder on, in order."""
-    found = []
-    for folder, inner, names in os.walk(home):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        for file in (Path(folder, name) for name in names if not name.startswith(".")):
-            if file.suffix.lower() in SUFFIXES and file.is_file():
-                found.append(file.relative_to(home).as_posix())
-    return sorted(found)
+    names = []
+    for file in home.rglob("*"):
+        name = file.relative_to(home)
+        hidden = any(part.startswith(".") for part in name.parts)
+        if file.suffix.lower() in SUFFIXES and file.is_file() and not hidden:
+            names.append(name.as_posix())
+    return sorted(names)
 
 
 def _passages_of(file: Path, name: str) -> Iterator[Passage]:
@@ -409,19 +380,15 @@ def _passages_of(file: Path, name: str) -> Iterator[Passage]:
             f"{name!r} is not UTF-8 text ({error}). Next: save it again as UTF-8 (iconv -f latin1 "
             "-t utf-8 OLD > NEW), or move it out of the folder"
         ) from error
-    title = _heading(text) if file.suffix.lower() == ".md" else ""
+    # The first heading of a Markdown text: "# Title", or "# Title #".
+    heading = re.search(r"^\s*#{1,6} +(\S.*?)(?: +#+)?\s*$", text, re.MULTILINE)
+    is_headed = heading and file.suffix.lower() == ".md"
+    title = heading[1] if is_headed else file.stem
     pieces = cut(text)
     for i, piece in enumerate(pieces):
         pid = name if len(pieces) == 1 else f"{name}#{i}"
         if any(letter.isalnum() for letter in piece):
-            yield Passage(pid, title or file.stem, piece, OWN, {"doc": name})
-
-
-def _heading(text: str) -> str:
-    """The first heading of a Markdown text ("# Title", "# Title #"), "" where it has none."""
-    without_code = re.sub(r"^\s*(```|~~~).*?(^\s*\1|\Z)", "", text, flags=re.DOTALL | re.MULTILINE)
-    found = re.search(r"^\s*#{1,6} +(\S.*?)(?: +#+)?\s*$", without_code, re.MULTILINE)
-    return found[1] if found else ""
+            yield Passage(pid, title, piece, OWN, {"doc": name})
 
 
 def folder_retriever(folder: str | Path, encoder: Encoder, progress: bool = True) -> Retriever:
@@ -435,7 +402,7 @@ def folder_retriever(folder: str | Path, encoder: Encoder, progress: bool = True
     items = [(passage.title, passage.text) for passage in store]
     name = Path(folder).expanduser().resolve().name
     shards = encode_cached(items, encoder, "article", label=name, progress=progress)
-    retriever = Retriever(DenseIndex(shards, store.ids()), encoder, store)
+    retriever = Retriever(DenseIndex(shards, [passage.pid for passage in store]), encoder, store)
     if too_long := folder_table(retriever)["cut"].sum():
         print(
             f"{name}: {encoder.name} reads only the beginning of {too_long} of {len(store)} "

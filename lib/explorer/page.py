@@ -84,25 +84,24 @@ def _packed(explored: Explored) -> bytes:
     place[used] = np.arange(len(used))
     # A random mimic is stored as the id of its question, whose text is in the page already.
     owner = {question["mimic"]: question["qid"] for question in explored.questions}
-    sets, start = [], 0
+    sets = {}
     for described in explored.sets:
-        questions = []
-        for question in explored.of(described["name"]):
-            length = len(kept[question["set"], question["qid"]])
-            questions.append(_question(question, start, length, owner))
-            start += length
         median = explored.median_question(described["name"])
-        sets.append(dict(described) | {"median": median, "questions": questions})
-    sources = list(_SOURCES)
+        sets[described["name"]] = dict(described) | {"median": median, "questions": []}
+    starts = [0]
+    for question in explored.questions:
+        length = len(kept[question["set"], question["qid"]])
+        sets[question["set"]]["questions"].append(_question(question, starts[-1], length, owner))
+        starts.append(starts[-1] + length)
     texts = {
         "rows": len(records),
         "columns": list(COLUMNS),
-        "sets": sets,
+        "sets": list(sets.values()),
         "sources": [{"name": name, "link": link} for name, link in _SOURCES.values()],
-        "passages": [_passage(explored.passages[i], i in long, sources) for i in used.tolist()],
+        "passages": [_passage(explored.passages[i], i in long) for i in used.tolist()],
     }
     head = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode()
-    numbers = _planes(records, [q["start"] for s in sets for q in s["questions"]], place)
+    numbers = _planes(records, starts[:-1], place)
     return gzip.compress(len(head).to_bytes(4, "big") + head + numbers, 9, mtime=0)
 
 
@@ -110,54 +109,52 @@ def kept_records(explored: Explored) -> tuple[dict[tuple[str, str], np.ndarray],
     """The places of the records that the page has, by set and question id, those that hold the
     top five; and the passages that plain contrast finds up to ``_SEEN_TO``."""
     kept, long = {}, set()
-    for described in explored.sets:
-        for question in explored.of(described["name"]):
-            records = explored.records_of(question)
-            chosen = np.zeros(len(records), dtype=bool)
-            for form, mimic in explored.choices_of(question):
-                height, slope = explored.lines(question, form, mimic)
-                chosen[candidates(height, slope, TOP)] = True
-                if (form, mimic) == ("one mimic", "own"):
-                    near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
-                    long.update(records["passage"][near].tolist())
-            places = question["start"] + np.flatnonzero(chosen)
-            kept[question["set"], question["qid"]] = places
+    for question in explored.questions:
+        records = explored.records_of(question)
+        chosen = []
+        for form, mimic in explored.choices_of(question):
+            height, slope = explored.lines(question, form, mimic)
+            chosen.append(candidates(height, slope, TOP))
+            if (form, mimic) == ("one mimic", "own"):
+                near = candidates(height, slope, TOP, lam_max=_SEEN_TO)
+                long.update(records["passage"][near].tolist())
+        places = question["start"] + np.unique(np.concatenate(chosen))
+        kept[question["set"], question["qid"]] = places
     return kept, long
 
 
 def _question(question: Mapping, start: int, length: int, owner: Mapping[str, str]) -> dict:
     shown = ("qid", "text", "options", "answer", "target", "mimic", "c_own", "c_random")
-    other = owner.get(question["random"], "")
-    several = [begins(text, _MIMIC) for text in question["several"]]
-    more = {"random_of": other, "several": several, "start": start, "length": length}
-    return {key: question[key] for key in shown} | more
+    kept = {key: question[key] for key in shown}
+    kept["random_of"] = owner.get(question["random"], "")
+    kept["several"] = [begins(text, _MIMIC) for text in question["several"]]
+    return kept | {"start": start, "length": length}
 
 
-def _passage(passage: Mapping, long: bool, sources: Sequence[str]) -> list:
+def _passage(passage: Mapping, long: bool) -> list:
     """Title, how it begins, source, and what completes the source's link."""
-    length = _LONG if long else 0 if passage["title"] else _SHORT
-    text = begins(passage["text"], length)
-    before, _, after = _SOURCES[passage["source"]][1].partition("*")
-    link = passage["link"] if passage["link"].startswith(("https://", "http://")) else ""
+    title, source, link = passage["title"], passage["source"], passage["link"]
+    length = _LONG if long else 0 if title else _SHORT
+    before, _, after = _SOURCES[source][1].partition("*")
+    if not link.startswith(("https://", "http://")):
+        link = ""
     key = link.removeprefix(before).removesuffix(after)
-    return [passage["title"], text, sources.index(passage["source"]), key]
+    return [title, begins(passage["text"], length), list(_SOURCES).index(source), key]
 
 
 def _planes(records: np.ndarray, starts: Sequence[int], place: np.ndarray) -> bytes:
     """Cosines in steps of 1e-6 from -2, that with H+ as the difference to the row before it in the
     question; then passages and classes. A number's bytes stand in planes: they pack better."""
-    planes = []
-    steps = np.rint(np.nan_to_num(records["score"].astype(np.float64)) * 1e6).astype(np.int64)
-    first = np.zeros(len(records), dtype=bool)
-    first[list(starts)] = True
-    plus = steps[:, 0]
-    steps[:, 0] = np.where(first, plus, plus - np.roll(plus, 1))
-    values = np.where(np.isnan(records["score"]), _MISSING, steps + 2_000_000)
-    for column in range(len(COLUMNS)):
-        planes += [(values[:, column] >> 8 * byte) & 255 for byte in range(3)]
+    scores = records["score"].astype(np.float64)
+    steps = np.rint(np.nan_to_num(scores) * 1e6).astype(np.int64)
+    differences = np.diff(steps[:, 0], prepend=0)
+    differences[starts] = steps[starts, 0]
+    steps[:, 0] = differences
+    values = np.where(np.isnan(scores), _MISSING, steps + 2_000_000)
+    planes = [(column >> shift) & 255 for column in values.T for shift in (0, 8, 16)]
     passages = place[records["passage"]]
     planes += [passages & 255, passages >> 8, records["class"]]
-    return b"".join(plane.astype(np.uint8).tobytes() for plane in planes)
+    return np.stack(planes).astype(np.uint8).tobytes()
 
 
 def write_page() -> Path:

@@ -9,14 +9,15 @@ form and mimic (see ``lib.explorer.make``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
 
 from lib.base import paths
 from lib.base.files import StaleInput, read_jsonl, read_manifest
-from lib.base.parameters import check_k, check_lam
+from lib.base.parameters import check_k, check_lam, one_of
 from lib.query_spec import SearchSpec
 from lib.search.contrast import rotation, spectrum
 
@@ -175,34 +176,34 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Explored:
-    """Everything the explorer shows: sets, questions (with the place of their records), passages
-    in the order of their ids. What is worked out for a whole set is kept."""
+    """Everything the explorer shows: sets, their questions in the same order (with the place of
+    their records), passages in the order of their ids, and records (``RECORD``)."""
 
     sets: Sequence[Mapping]
     questions: Sequence[Mapping]
     passages: Sequence[Mapping]
     records: np.ndarray
-    _known: dict = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def _by_set(self) -> dict[str, dict[str, Mapping]]:
+        """The questions by set and id, in order."""
+        by_set: dict[str, dict[str, Mapping]] = {described["name"]: {} for described in self.sets}
+        for question in self.questions:
+            by_set[question["set"]][question["qid"]] = question
+        return by_set
 
     def of(self, name: str) -> list[Mapping]:
         """The questions of a set, in order."""
-        return [question for question in self.questions if question["set"] == name]
+        return list(self._by_set[name].values())
 
     def set_named(self, name: str) -> Mapping:
         """A set by its name; ValueError where there is none."""
-        named = {described["name"]: described for described in self.sets}
-        if name not in named:
-            raise ValueError(f"no set {name!r}; there are: {', '.join(named)}")
-        return named[name]
+        return one_of("no set", name, {described["name"]: described for described in self.sets})
 
     def question(self, place: Place) -> Mapping:
         """The question of a place; ValueError where there is none."""
-        if not self._known:
-            self._known["questions"] = {(q["set"], q["qid"]): q for q in self.questions}
-        key = self.set_named(place.set)["name"], place.qid
-        if key not in self._known["questions"]:
-            raise ValueError(f"{place.set} has no question {place.qid!r}")
-        return self._known["questions"][key]
+        questions = one_of("no set", place.set, self._by_set)
+        return one_of(f"{place.set} has no question", place.qid, questions)
 
     def records_of(self, question: Mapping) -> np.ndarray:
         """The records of a question."""
@@ -210,9 +211,11 @@ class Explored:
 
     def choices_of(self, question: Mapping) -> list[tuple[Form, Mimic]]:
         """The pairs of form and mimic that this question has texts for."""
-        known = ~np.isnan(self.records_of(question)["score"]).all(axis=0)
-        there = {column for column, is_known in zip(COLUMNS, known, strict=True) if is_known}
-        return [choice for choice in CHOICES if there.issuperset(NEEDS[choice])]
+        missing = np.isnan(self.records_of(question)["score"]).all(axis=0)
+        known = {
+            column for column, is_missing in zip(COLUMNS, missing, strict=True) if not is_missing
+        }
+        return [choice for choice in CHOICES if known.issuperset(NEEDS[choice])]
 
     def lines(
         self, question: Mapping, form: Form = "one mimic", mimic: Mimic = "own"
@@ -222,9 +225,9 @@ class Explored:
         Without any mimic slopes are 0: H+ alone. ValueError for what it has no texts for.
         """
         scores = self.records_of(question)["score"]
-        offered = self.choices_of(question)
         if not question["mimic"] and (form, mimic) == ("one mimic", "own"):
             return scores[:, 0].astype(np.float64), np.zeros(len(scores))
+        offered = self.choices_of(question)
         if (form, mimic) not in offered:
             raise ValueError(
                 f"question {question['qid']} has no texts for {form}, {mimic}; there are: {offered}"
@@ -243,13 +246,15 @@ class Explored:
         ids: the one in the middle. Where H+ alone finds none for any question, the first question.
         """
         self.set_named(name)
-        questions = [question["qid"] for question in self.of(name)]
         ordered = []
-        for qid in questions:
+        for qid in self._by_set[name]:
             before, after = self.rights(Place(name, qid, k=k), (0.0, 1.0))
             if before:
                 ordered.append((after - before, before, qid))
-        return sorted(ordered)[(len(ordered) - 1) // 2][2] if ordered else questions[0]
+        if not ordered:
+            return self.of(name)[0]["qid"]
+        _, _, middle = sorted(ordered)[(len(ordered) - 1) // 2]
+        return middle
 
     def list_at(self, place: Place, lam: float | None = None) -> list[dict]:
         """The k best at the place's lambda, or at another, best first: of each passage its place
@@ -266,16 +271,14 @@ class Explored:
         question = self.question(place)
         records = self.records_of(question)
         height, slope = self.lines(question, place.form, place.mimic)
-        top = order_at(height, slope, at, place.k, records["passage"]).tolist()
-        return [
-            {
-                "record": record,
-                "score": float(height[record] - at * slope[record]),
-                "class": CLASSES[records["class"][record]],
-            }
-            | self.passages[records["passage"][record]]
-            for record in top
-        ]
+        found = []
+        for record in order_at(height, slope, at, place.k, records["passage"]).tolist():
+            passage = dict(self.passages[records["passage"][record]])
+            passage["record"] = record
+            passage["score"] = float(height[record] - at * slope[record])
+            passage["class"] = CLASSES[records["class"][record]]
+            found.append(passage)
+        return found
 
     def rights(self, place: Place, lambdas: Sequence[float]) -> list[int]:
         """How many of the k best are of ``GOOD``, at each lambda."""
@@ -283,7 +286,7 @@ class Explored:
         return [sum(passage["class"] in GOOD for passage in found) for found in lists]
 
     def changes(self, place: Place) -> list[float]:
-        """Every lambda at which the set of the k best changes, exactly, in order."""
+        """Every lambda in (0, 2) at which the set of the k best changes, exactly, in order."""
         return breakpoints(*self.lines(self.question(place), place.form, place.mimic), place.k)
 
     def turn(self, place: Place) -> tuple[float, float] | None:
@@ -301,7 +304,7 @@ class Explored:
 
         A question without texts for this form is left out.
         """
-        height, slope, classes, passages = self._padded(place)
+        height, slope, classes, passages = _padded(self, place.set, place.form, place.mimic)
         shares = np.zeros((len(lambdas), len(CLASSES)))
         found = np.zeros(len(lambdas))
         good = [CLASSES.index(name) for name in GOOD]
@@ -312,30 +315,21 @@ class Explored:
             found[i] = np.isin(of_top, good).any(axis=1).mean()
         return shares, found, len(height)
 
-    def over_lambda(self, place: Place) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-        """Lambdas from 0 to 2 and ``shares`` there; worked out once for each set and form."""
-        key = place.set, place.form, place.mimic, place.k
-        if key not in self._known:
-            lambdas = np.linspace(0, LAM_MAX, 41)
-            self._known[key] = (lambdas, *self.shares(place, lambdas))
-        return self._known[key]
 
-    def _padded(self, place: Place) -> tuple[np.ndarray, ...]:
-        """Heights, slopes, classes and passages of a set, each (questions, most passages)."""
-        choice = place.form, place.mimic
-        if (place.set, choice) not in self._known:
-            asked = [q for q in self.of(place.set) if choice in self.choices_of(q)]
-            shape = len(asked), max(q["length"] for q in asked)
-            height, slope = np.full(shape, np.nan), np.zeros(shape)
-            classes, passages = np.full(shape, -1), np.zeros(shape, np.int64)
-            for row, question in enumerate(asked):
-                here = slice(0, question["length"])
-                records = self.records_of(question)
-                height[row, here], slope[row, here] = self.lines(question, *choice)
-                classes[row, here] = records["class"]
-                passages[row, here] = records["passage"]
-            self._known[place.set, choice] = height, slope, classes, passages
-        return self._known[place.set, choice]
+@cache
+def _padded(explored: Explored, name: str, form: Form, mimic: Mimic) -> tuple[np.ndarray, ...]:
+    """Heights, slopes, classes and passages of a set, each (questions, most passages)."""
+    asked = [q for q in explored.of(name) if (form, mimic) in explored.choices_of(q)]
+    shape = len(asked), max(question["length"] for question in asked)
+    height, slope = np.full(shape, np.nan), np.zeros(shape)
+    classes, passages = np.full(shape, -1), np.zeros(shape, np.int64)
+    for row, question in enumerate(asked):
+        here = slice(0, question["length"])
+        records = explored.records_of(question)
+        height[row, here], slope[row, here] = explored.lines(question, form, mimic)
+        classes[row, here] = records["class"]
+        passages[row, here] = records["passage"]
+    return height, slope, classes, passages
 
 
 # files -------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from lib.explorer.page import write_page
 from lib.explorer.rows import FOLDER, Explored
 from lib.index_build import files_of
 from lib.open_retriever import open_retriever, retriever_for
-from lib.profiles import Profile, load_profile
+from lib.profiles import load_profile
 from lib.query_spec import DRAWS
 from lib.run import Retriever
 from lib.stats import class_of
@@ -35,48 +35,54 @@ _ABOUT = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="ut
 documents are filed under concepts by machine."""
 
 
+REAL = (
+    ("mmlu", "MMLU-Med, a sample", "exams"),
+    ("medqa", "MedQA, a sample", "exams"),
+    ("bioasq", "BioASQ", "bioasq"),
+)
+"""Sets of the real sample in the paper's order: name, title, and the group that is tuned alike."""
+
+
 def class_on_exam(question: Question, found: Evidence | None) -> str:
     """What a judged passage is for an exam question; "not judged" where nobody saw it."""
     if found is None:
         return "not judged"
     right = question.answer in found.supports
     wrong = bool(found.supports - {question.answer})
+    if right and wrong:
+        return "both"
     if right or wrong:
-        return "both" if right and wrong else "right" if right else "wrong"
+        return "right" if right else "wrong"
     return "on topic" if found.on_topic >= ON_TOPIC else "neither"
 
 
 def real_sets(retriever: Retriever) -> list[QuestionSet]:
     """MedQA, MMLU-Med and BioASQ as the real sample has them, in the paper's order."""
     questions = load_real("test")
+    by_qid = {question.qid: question for question in questions}
     written = written_for(questions, recorded(), retriever)
     judged = evidence(read_judgments())
     experts = gold_passages(retriever.store)
     chosen = choices(read_result("real_dev_lambda", "open", committed=True)[0])
-    hypotheses = {}
-    for sets in GROUPS.values():
-        asked = [question for question in questions if question.dataset in sets]
-        hypotheses |= bases_of(asked, written, DRAWS)["hypotheses"]
-    by_qid = {question.qid: question for question in questions}
 
-    def of_exam(qid: str, pid: str) -> str:
+    def classify(qid: str, pid: str) -> str:
+        if by_qid[qid].dataset == "bioasq":
+            return "right" if pid in experts[qid] else "not judged"
         return class_on_exam(by_qid[qid], judged.get((qid, pid)))
 
-    def of_bioasq(qid: str, pid: str) -> str:
-        return "right" if pid in experts[qid] else "not judged"
-
-    def of(name: str, title: str, group: str, class_of) -> QuestionSet:
-        of_set = {q.qid: hypotheses[q.qid] for q in questions if q.dataset == name}
-        seen = {qid: _asked(by_qid[qid]) for qid in of_set}
+    hypotheses = {}
+    for group in GROUPS.values():  # random mimics are drawn among the questions of a group
+        of_group = [question for question in questions if question.dataset in group]
+        hypotheses |= bases_of(of_group, written, DRAWS)["hypotheses"]
+    sets = []
+    for name, title, group in REAL:
+        asked = [question for question in questions if question.dataset == name]
+        of_set = {question.qid: hypotheses[question.qid] for question in asked}
         about = _ABOUT[group] | {"name": name, "title": title, "dev": chosen[group]}
         about["judged_at"] = list(LAMBDAS) if group == "exams" else []
-        return QuestionSet(about, retriever, of_set, seen, class_of)
-
-    return [
-        of("mmlu", "MMLU-Med, a sample", "exams", of_exam),
-        of("medqa", "MedQA, a sample", "exams", of_exam),
-        of("bioasq", "BioASQ", "bioasq", of_bioasq),
-    ]
+        shown = {question.qid: _asked(question) for question in asked}
+        sets.append(QuestionSet(about, retriever, of_set, shown, classify))
+    return sets
 
 
 def _asked(question: Question) -> dict:
@@ -89,7 +95,6 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
     profile = load_profile(profile_name)
     benchmark = load_benchmark(name, encoder)
     study = open_benchmark(benchmark, retriever_for(benchmark, profile, encoder), profile.k)
-    place = {qid: i for i, qid in enumerate(benchmark.qids)}
     bundled = name == "ddx-mini"
     filed = set() if bundled else {p.pid for p in study.retriever.store if p.meta.get("cuis")}
 
@@ -99,11 +104,10 @@ def benchmark_set(name: str, profile_name: str, encoder: Encoder) -> QuestionSet
             return "not judged"
         return {"target": "right", "mimic": "wrong"}.get(found, found)
 
-    asked = {q.qid: _asked(q) for q in load_questions(name)} if bundled else {}
-    shown = {}
-    for qid in benchmark.test:
-        text = benchmark.questions[place[qid]]
-        shown[qid] = asked.get(qid) or {"text": text, "options": {}, "answer": ""}
+    texts = dict(zip(benchmark.qids, benchmark.questions, strict=True))
+    shown = {qid: {"text": texts[qid], "options": {}, "answer": ""} for qid in benchmark.test}
+    if bundled:
+        shown = {question.qid: _asked(question) for question in load_questions(name)}
     # Where a set has no dev questions, another's chose for it.
     table = f"choices_{(benchmark.chosen_on or name).replace('-', '_')}"
     dev = read_result(table, profile_name, committed=True)[0].set_index("form")
@@ -133,9 +137,8 @@ def make_rows() -> Explored:
     """
     profile = load_profile("open")
     encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    retriever = open_retriever(profile, encoder)
     sets = [
-        *real_sets(retriever),
+        *real_sets(open_retriever(profile, encoder)),
         benchmark_set("ddx-fresh", "open", encoder),
         benchmark_set("ddx-mini", "mini", encoder),
     ]
@@ -146,27 +149,19 @@ def make_rows() -> Explored:
         raise ValueError(f"the rows do not give lib/'s order: {counts}")
     for each in sets:
         note_look("explorer", each.about["name"], each.hypotheses, "open", each.about["means"])
-    write_rows(explored, _origin(profile, encoder) | {"compared_with_lib": counts})
-    return explored
-
-
-def _origin(profile: Profile, encoder: Encoder) -> dict:
-    """What the rows were made with, for their manifests."""
-    data = [
-        *files_of(profile.corpora),
-        *files_of(("ddx-mini",)),
-        "recordings/real-hypotheses.jsonl.gz",
-        "recordings/real-differential.jsonl.gz",
-        f"judgments/{JUDGMENTS.name}",
-    ]
-    return {
+    files = {*files_of(profile.corpora), *files_of(("ddx-mini",)), f"judgments/{JUDGMENTS.name}"}
+    files |= {f"recordings/real-{kind}.jsonl.gz" for kind in ("hypotheses", "differential")}
+    settings = {
         "profile": "open",
         "encoder": encoder.fingerprint,
         "code_roots": list(CODE),
         "code": code_hash(CODE, core=()),
-        "data_files": sorted(set(data)),
-        "data": data_hash(sorted(set(data))),
+        "data_files": sorted(files),
+        "data": data_hash(sorted(files)),
+        "compared_with_lib": counts,
     }
+    write_rows(explored, settings)
+    return explored
 
 
 if __name__ == "__main__":

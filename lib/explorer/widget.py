@@ -10,6 +10,8 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 from lib.explorer.rows import (
     CHOICES,
     CLASSES,
@@ -143,13 +145,19 @@ def _points(lambdas: Iterable[float], shares: Iterable[float]) -> list[str]:
     ]
 
 
+@cache
+def _shares_over_lambda(explored: Explored, place: Place) -> tuple[np.ndarray, np.ndarray, int]:
+    return explored.shares(place, np.linspace(0, LAM_MAX, 41))
+
+
 def _curve(explored: Explored, place: Place) -> dict | None:
     """Mean shares of the classes among the k best over the set, at every lambda and at the place's;
     None where nothing was judged."""
     described = explored.set_named(place.set)
     if list(described["means"]) == ["not judged"]:
         return None
-    lambdas, shares, found, n = explored.over_lambda(place)
+    lambdas = np.linspace(0, LAM_MAX, 41)
+    shares, found, n = _shares_over_lambda(explored, replace(place, qid="", lam=0.0))
     (here,), (now,), _ = explored.shares(place, [place.lam])
     bands, base = [], 0 * lambdas
     for c, name in enumerate(CLASSES):
@@ -183,11 +191,8 @@ def texts(explored: Explored, place: Place, letters: int = _ALL) -> str:
         mimics = [question["random"]]
     return _rendered(
         "texts.html",
-        qid=question["qid"],
+        question=question,
         text=begins(question["text"], letters),
-        options=question["options"],
-        answer=question["answer"],
-        target=question["target"],
         head=head,
         mimics=mimics,
         written=explored.set_named(place.set)["written"],
@@ -231,11 +236,10 @@ class Explorer:
         self.box = w.VBox(rows, layout=w.Layout(max_width="960px"))
         self._moving = False
         self.move()
-        self.sets.observe(lambda change: self.move(set=change["new"]), "value")
-        self.questions.observe(lambda change: self.move(qid=change["new"]), "value")
-        self.forms.observe(lambda change: self.move(form=change["new"]), "value")
-        self.mimics.observe(lambda change: self.move(mimic=change["new"]), "value")
-        self.lam.observe(lambda change: self.move(lam=change["new"]), "value")
+        controls = {"set": self.sets, "qid": self.questions, "form": self.forms}
+        controls |= {"mimic": self.mimics, "lam": self.lam}
+        for name, control in controls.items():
+            control.observe(lambda change, name=name: self.move(**{name: change["new"]}), "value")
 
     def move(self, **changes) -> None:
         """Go to another place: any of set, qid, form, mimic, lam, k. Another set begins with its
@@ -293,18 +297,19 @@ class Explorer:
         return bundle | {"text/html": self.html(), "text/plain": repr(self.place)}
 
 
-def explore(explored: Explored | None = None, set: str | None = None, **start) -> Explorer:
+def explore(
+    explored: Explored | None = None, set: str | None = None, qid: str | None = None, **start
+) -> Explorer:
     """The explorer on the committed rows, or on rows of your own (see ``lib.explorer.own``).
 
-    ``set`` (MedQA where there is one, else the first) and ``start`` (qid, form, mimic, lam, k) say
-    where it begins; without a qid with the set's median question. ValueError for what is not there,
-    naming what is, and for a question without a mimic: nothing would move.
+    ``set`` (MedQA where there is one, else the first), ``qid`` (else the set's median question) and
+    ``start`` (form, mimic, lam, k) say where it begins. ValueError for what is not there, naming
+    what is, and for a question without a mimic: nothing would move.
     """
     explored = explored or read_rows()
     names = [described["name"] for described in explored.sets]
     name = set or ("medqa" if "medqa" in names else names[0])
-    place = Place(name, start.pop("qid"), **start) if "qid" in start else None
-    place = place or explored.start(name, **start)
+    place = Place(name, qid or explored.median_question(name), **start)
     question = explored.question(place)
     if not question["mimic"]:
         raise ValueError(f"question {place.qid} has no mimic, so lambda moves nothing: write an H-")

@@ -6,8 +6,7 @@ Everything is worked out from the explorer's rows, so no passage is embedded for
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import fill, shorten
 
 import numpy as np
@@ -20,6 +19,12 @@ from lib.plots.style import SMALL, WIDTH, headline, ink, label_ends, mark_lambda
 _WIDE, _CELL = 5.0, 0.6
 """Inches: the picture, so narrow that it can be read on a telephone; a passage's height."""
 _PLUS, _MINUS, _QUERY = "black", COLOURS["wrong"], "#D55E00"
+
+_TO = 1.4
+"""The largest lambda of the lines."""
+
+
+# one question and its lists -----------------------------------------------------------------------
 
 
 def worked_table(explored: Explored, place: Place) -> pd.DataFrame:
@@ -41,17 +46,20 @@ def worked_table(explored: Explored, place: Place) -> pd.DataFrame:
         {"part": "H+", "text": question["target"]},
         {"part": "H-", "text": question["mimic"], "value": question["c_own"]},
     ]
+    drawn = {"right"}
     for lam in sorted({0.0, place.lam, 1.0}):
         here = Place(place.set, place.qid, lam=lam, k=place.k)
-        rows.append({"part": "query", "lambda": lam, "value": explored.turn(here)[1]})
+        _, degrees = explored.turn(here)
+        rows.append({"part": "query", "lambda": lam, "value": degrees})
         for rank, passage in enumerate(explored.list_at(here), 1):
-            row = {"part": "passage", "lambda": lam, "rank": rank, "name": passage["source"]}
-            row |= {"class": passage["class"], "score": passage["score"]}
-            rows.append(row | {"text": _title(passage)})
-    drawn = {row["class"] for row in rows if row["part"] == "passage"}
+            row = {"part": "passage", "lambda": lam, "rank": rank, "text": _title(passage)}
+            row |= {"class": passage["class"], "score": passage["score"], "name": passage["source"]}
+            rows.append(row)
+            drawn.add(passage["class"])
     means = explored.set_named(place.set)["means"]
-    for name in (name for name in CLASSES if name in drawn | {"right"}):
-        rows.append({"part": "class", "class": name, "text": means[name]})
+    rows += [
+        {"part": "class", "class": name, "text": means[name]} for name in CLASSES if name in drawn
+    ]
     columns = ["part", "lambda", "rank", "name", "text", "class", "value", "score"]
     table = pd.DataFrame(rows, columns=columns).astype({"rank": "Int64"})
     return table.fillna({"name": "", "text": "", "class": ""})
@@ -68,13 +76,11 @@ def plot_worked(table: pd.DataFrame):
     """The picture of a ``worked_table``: its texts, the query to scale, and the lists."""
     passages = table[table["part"] == "passage"]
     text = table.drop_duplicates("part").set_index("part")["text"]
-    meant = [
-        fill(f"{row['class']}: {row['text']}", 78)
-        for row in table[table["part"] == "class"].to_dict("records")
-    ]
+    classes = table[table["part"] == "class"]
+    meanings = [fill(f"{row['class']}: {row['text']}", 78) for _, row in classes.iterrows()]
     lists = 3.62
     below = lists + 0.05 + _CELL * int(passages["rank"].max())
-    high = below + 0.15 * len(meant) + 0.1
+    high = below + 0.15 * len(meanings) + 0.1
     figure = pyplot().figure(figsize=(_WIDE, high))
     figure.set_layout_engine("none")
     page = figure.add_axes((0, 0, 1, 1))
@@ -83,20 +89,14 @@ def plot_worked(table: pd.DataFrame):
     _say(page, 0.08, 0.22, fill(_finding(passages), 56), 10, weight="bold", va="center")
     _say(page, 0.08, 0.48, _fitted(text["question"], 78, 3))
     _say(page, 0.08, 0.95, shorten(f"✓ {text['key']}", 76), weight="bold", color=COLOURS["right"])
-    for top, part, head, colour in (
-        (1.26, "H+", "H+, what is believed", _PLUS),
-        (2.16, "H-", "H−, the look-alike to rule out", _MINUS),
-    ):
-        page.fill_between([0.08, 0.12], top, top + 0.78, color=colour, lw=0)
-        _say(page, 0.2, top, head, weight="bold", color=colour)
-        _say(page, 0.2, top + 0.17, _fitted(text[part], 46, 4))
+    _hypothesis(page, 1.26, "H+, what is believed", text["H+"], _PLUS)
+    _hypothesis(page, 2.16, "H−, the look-alike to rule out", text["H-"], _MINUS)
     _turn(figure.add_axes((0.64, (high - 3) / high, 0.35, 1.9 / high)), table)
-    lambdas = passages["lambda"].unique()
-    across = (_WIDE - 0.08) / len(lambdas)
-    for place, lam in enumerate(lambdas):
-        here = passages[passages["lambda"] == lam]
+    by_lambda = passages.groupby("lambda")
+    across = (_WIDE - 0.08) / len(by_lambda)
+    for place, (lam, here) in enumerate(by_lambda):
         _list(page, 0.08 + place * across, lists, across - 0.08, lam, here)
-    _say(page, 0.08, below, "\n".join(meant))
+    _say(page, 0.08, below, "\n".join(meanings))
     return figure
 
 
@@ -110,30 +110,32 @@ def _finding(passages: pd.DataFrame) -> str:
     )
 
 
-def _say(axis, x: float, y: float, text: str, size: float = SMALL, **looks) -> None:
-    axis.text(x, y, text, **{"fontsize": size, "va": "top", "linespacing": 1.15} | looks)
+def _say(axis, x: float, y: float, text: str, size: float = SMALL, va: str = "top", **looks):
+    axis.text(x, y, text, fontsize=size, va=va, linespacing=1.15, **looks)
 
 
 def _fitted(text: str, letters: int, lines: int) -> str:
     """A text in lines of so many letters, cut where it has more of them."""
-    looks = {"max_lines": lines, "placeholder": " …", "break_on_hyphens": False}
-    return fill(text, letters, **looks)
+    return fill(text, letters, max_lines=lines, placeholder=" …", break_on_hyphens=False)
+
+
+def _hypothesis(page, top: float, head: str, text: str, colour: str) -> None:
+    page.fill_between([0.08, 0.12], top, top + 0.78, color=colour, lw=0)
+    _say(page, 0.2, top, head, weight="bold", color=colour)
+    _say(page, 0.2, top + 0.17, _fitted(text, 46, 4))
 
 
 def _turn(axis, table: pd.DataFrame) -> None:
     """h+ (up), h- and the query at every lambda of the table, to scale."""
     c = table.loc[table["part"] == "H-", "value"].item()
-    queries = table[table["part"] == "query"].set_index("lambda")["value"]
-    ends = _plane(axis, c, queries.index)
-    side = np.sqrt(1 - c * c)
-    _say(axis, 0.04, 1.02, "h+", color=_PLUS, va="bottom")
-    _say(axis, side, c + 0.03, "h−", color=_MINUS, va="bottom", ha="center")
-    for (lam, degrees), (x, y) in zip(queries.items(), ends, strict=True):
+    queries = table[table["part"] == "query"]
+    ends = _plane(axis, c, queries["lambda"])
+    for lam, degrees, (x, y) in zip(queries["lambda"], queries["value"], ends, strict=True):
         if lam:
-            told = f"λ = {lam:g}\n{degrees:.0f}°"
-            _say(axis, x - 0.03, y, told, color=_QUERY, ha="right", va="center")
-    lowest = min(y for _, y in ends)
-    axis.set(xlim=(min(x for x, _ in ends) - 0.5, side + 0.15), ylim=(min(lowest, 0) - 0.05, 1.2))
+            label = f"λ = {lam:g}\n{degrees:.0f}°"
+            _say(axis, x - 0.03, y, label, color=_QUERY, ha="right", va="center")
+    left, low = np.min(ends, axis=0)
+    axis.set(xlim=(left - 0.5, np.sqrt(1 - c * c) + 0.15), ylim=(min(low, 0) - 0.05, 1.2))
     axis.set_title(f"the query turns, to scale\ncos(h+, h−) = {c:.2f}", fontsize=SMALL, pad=2)
 
 
@@ -141,14 +143,21 @@ def _plane(axis, c: float, lambdas: Sequence[float]) -> list[tuple[float, float]
     """Arrows from the origin: h+, h- and h+ - lambda h-, whose ends are returned."""
     side = np.sqrt(max(1 - c * c, 0.0))
     ends = [(-lam * side, 1 - lam * c) for lam in lambdas]
-    arrows = [((0, 1), _PLUS), ((side, c), _MINUS)]
-    arrows += [(end, _QUERY) for lam, end in zip(lambdas, ends, strict=True) if lam]
-    for end, colour in arrows:
-        looks = {"arrowstyle": "-|>", "color": colour, "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
-        axis.annotate("", end, (0, 0), arrowprops=looks)
+    _arrow(axis, (0, 1), _PLUS)
+    _arrow(axis, (side, c), _MINUS)
+    for lam, end in zip(lambdas, ends, strict=True):
+        if lam:
+            _arrow(axis, end, _QUERY)
+    _say(axis, 0.04, 1.02, "h+", color=_PLUS, va="bottom")
+    _say(axis, side, c + 0.03, "h−", color=_MINUS, va="bottom", ha="center")
     axis.set_aspect("equal")
     axis.axis("off")
     return ends
+
+
+def _arrow(axis, end: tuple[float, float], colour: str) -> None:
+    looks = {"arrowstyle": "-|>", "color": colour, "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
+    axis.annotate("", end, (0, 0), arrowprops=looks)
 
 
 def _list(page, x: float, y: float, wide: float, lam: float, passages: pd.DataFrame) -> None:
@@ -156,11 +165,11 @@ def _list(page, x: float, y: float, wide: float, lam: float, passages: pd.DataFr
     whose = {0.0: " (H+ alone)", 1.0: " (the paper's)"}.get(lam, "")
     letters = int(wide / 0.068)
     _say(page, x, y - 0.52, f"λ = {lam:g}{whose}", SMALL + 1, weight="bold")
-    counts = Counter(passages["class"])
-    shown = [name for name in CLASSES if counts[name] or name == "right"]
-    told = ", ".join(f"{counts[name]} {name}".replace(" ", "\u00a0") for name in shown)
-    _say(page, x, y - 0.33, fill(told, letters))
-    for row in passages.to_dict("records"):
+    counts = passages["class"].value_counts()
+    shown = [name for name in CLASSES if name in counts or name == "right"]
+    counted = [f"{counts.get(name, 0)} {name}".replace(" ", "\u00a0") for name in shown]
+    _say(page, x, y - 0.33, fill(", ".join(counted), letters))
+    for _, row in passages.iterrows():
         top = y + _CELL * (row["rank"] - 1)
         bottom = top + _CELL - 0.05
         colour = COLOURS[row["class"]]
@@ -168,8 +177,10 @@ def _list(page, x: float, y: float, wide: float, lam: float, passages: pd.DataFr
         page.fill_between([x, x + 0.06], top, bottom, color=colour, lw=0)
         _say(page, x + 0.1, top + 0.02, row["class"], weight="bold", color=ink(colour))
         _say(page, x + wide - 0.03, top + 0.02, f"{row['score']:.2f}", ha="right")
-        title = _fitted(row["text"], letters, 3)
-        _say(page, x + 0.1, top + 0.15, title)
+        _say(page, x + 0.1, top + 0.15, _fitted(row["text"], letters, 3))
+
+
+# why the lists change -----------------------------------------------------------------------------
 
 
 def lines_table(explored: Explored, place: Place) -> pd.DataFrame:
@@ -180,10 +191,6 @@ def lines_table(explored: Explored, place: Place) -> pd.DataFrame:
     table.insert(0, "class", [CLASSES[i] for i in records["class"]])
     table["score"] = table["s_plus"] - place.lam * table["s_minus"]
     return table.sort_values("score", ascending=False, ignore_index=True, kind="stable")
-
-
-_TO = 1.4
-"""The largest lambda of the lines."""
 
 
 def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int):
@@ -197,64 +204,60 @@ def plot_why(lines: pd.DataFrame, c: float, lam: float, k: int):
     at_one = lines["s_plus"] - lines["s_minus"]
     best = lines.index.isin(at_one.nlargest(k).index)
     lost = lines["class"].isin(GOOD) & lines.index.isin(lines["s_plus"].nlargest(k).index)
-    by_class = [(name, lines[lines["class"] == name]) for name in reversed(CLASSES)]
-    by_class = [(name, rows, (lost | best)[rows.index]) for name, rows in by_class if len(rows)]
-    _draw_in_plane(plane, by_class, c, at_one[best].min())
+    lines = lines.assign(bold=lost | best)
+    _draw_in_plane(plane, lines, c, at_one[best].min())
     plane.set_title(
         f"Dots: passages; beyond the dashed line:\nthe first {k} at λ = 1. Large: they, and the\n"
         f"right among the first {k} with H+ alone.",
         y=-0.24,
         fontsize=SMALL,
     )
-    named = _draw_over_lambda(over, by_class)
+    named = _draw_over_lambda(over, lines)
     mark_lambdas(over, lam)
-    mean = lines[lost][["s_plus", "s_minus"]].mean()
+    plus, minus = lines.loc[lost, ["s_plus", "s_minus"]].mean()
     headline(
         figure,
-        f"The right passages are near H+ ({mean['s_plus']:.2f}) and near H− "
-        f"({mean['s_minus']:.2f}): at λ = 1 they score {mean['s_plus'] - mean['s_minus']:.2f}, the "
-        f"first {k} there {at_one[best].mean():.2f}",
+        f"The right passages are near H+ ({plus:.2f}) and near H− ({minus:.2f}): at λ = 1 they "
+        f"score {plus - minus:.2f}, the first {k} there {at_one[best].mean():.2f}",
     )
     label_ends(over, named)
     return figure
 
 
-ByClass = Sequence[tuple[str, pd.DataFrame, pd.Series]]
-"""A class, the lines of its passages, and which of these are drawn bold."""
+def _by_class(lines: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The lines of each class; what is right comes last, and so is drawn on top."""
+    for name in reversed(CLASSES):
+        rows = lines[lines["class"] == name]
+        if len(rows):
+            yield name, rows
 
 
-def _draw_in_plane(axis, by_class: ByClass, c: float, level: float) -> None:
+def _draw_in_plane(axis, lines: pd.DataFrame, c: float, level: float) -> None:
     """Passages in the plane of h+ (up) and h-; a dashed line through all that score ``level`` at
     lambda 1: the score is an inner product with the query."""
     side = np.sqrt(1 - c * c)
     _plane(axis, c, [1.0])
-    for name, rows, bold in by_class:
-        for group, looks in (
-            (rows[~bold], {"ms": 4, "mec": "white"}),
-            (rows[bold], {"ms": 6, "mec": "black"}),
-        ):
-            across = (group["s_minus"] - c * group["s_plus"]) / side
-            axis.plot(across, group["s_plus"], "o", color=COLOURS[name], mew=0.7, **looks)
-    across = np.array([-0.9, 0.5])
-    axis.plot(across, (level + side * across) / (1 - c), color=_QUERY, lw=0.9, ls="--")
+    for name, rows in _by_class(lines):
+        across = (rows["s_minus"] - c * rows["s_plus"]) / side
+        for bold, size, edge in ((False, 4, "white"), (True, 6, "black")):
+            these = rows["bold"] == bold
+            looks = {"color": COLOURS[name], "ms": size, "mec": edge, "mew": 0.7}
+            axis.plot(across[these], rows["s_plus"][these], "o", **looks)
+    ends = np.array([-0.9, 0.5])
+    axis.plot(ends, (level + side * ends) / (1 - c), color=_QUERY, lw=0.9, ls="--")
     turn = np.degrees(np.arctan2(side, 1 - c))
-    _say(axis, 0.04, 1.02, "h+", color=_PLUS, va="bottom")
-    _say(axis, side, c + 0.03, "h−", color=_MINUS, va="bottom", ha="center")
     _say(axis, -side, 1 - c + 0.05, f"h+ − h−\n{turn:.0f}° from h+", color=_QUERY, va="bottom")
     axis.set(xlim=(-side - 0.1, side + 0.1), ylim=(-0.2, 1.15))
 
 
-def _draw_over_lambda(axis, by_class: ByClass) -> list[tuple]:
+def _draw_over_lambda(axis, lines: pd.DataFrame) -> list[tuple]:
     """Passages as lines over lambda; where each class ends, and its name and colour."""
     named = []
-    for name, rows, bold in by_class:
-        end = rows["s_plus"] - _TO * rows["s_minus"]
-        for group, looks in ((~bold, {"lw": 0.7, "alpha": 0.5}), (bold, {"lw": 2.2, "zorder": 3})):
-            # One drawn line for all: between two passages it is broken.
-            start = rows["s_plus"][group]
-            heights = np.stack([start, end[group], start * np.nan], axis=1)
-            ends = np.tile([0, _TO, np.nan], len(start))
-            axis.plot(ends, heights.ravel(), color=COLOURS[name], **looks)
+    for name, rows in _by_class(lines):
+        start, end = rows["s_plus"], rows["s_plus"] - _TO * rows["s_minus"]
+        thin, bold = ~rows["bold"], rows["bold"]
+        axis.plot([0, _TO], [start[thin], end[thin]], color=COLOURS[name], lw=0.7, alpha=0.5)
+        axis.plot([0, _TO], [start[bold], end[bold]], color=COLOURS[name], lw=2.2, zorder=3)
         named.append((_TO, end.median(), f"{name} ({len(rows)})", COLOURS[name]))
     axis.set(xlabel="λ", ylabel="S(d) = cos(d, H+) − λ cos(d, H−)", xlim=(0, _TO))
     return named
@@ -271,13 +274,14 @@ def median_table(explored: Explored, lam: float, k: int = 5) -> pd.DataFrame:
         places = [Place(name, question["qid"], k=k) for question in explored.of(name)]
         counts = np.array([explored.rights(place, lambdas) for place in places])
         counts = counts[counts[:, 0] > 0]
-        middle = explored.start(name, k=k)
         row = {"H+ alone finds something": f"{len(counts)} of {len(places)}"}
-        for lam_here, column in zip(lambdas[1:], counts.T[1:], strict=True):
-            row[f"lose all at λ = {lam_here:g}"] = int((column == 0).sum())
+        for column, at in enumerate(lambdas[1:], 1):
+            row[f"lose all at λ = {at:g}"] = int((counts[:, column] == 0).sum())
+        middle = explored.start(name, k=k)
+        _, degrees = explored.turn(middle)
         row["the median question"] = middle.qid
-        kept = ", ".join(map(str, explored.rights(middle, lambdas)))
-        row[f"right at λ = {', '.join(f'{x:g}' for x in lambdas)}"] = kept
-        row["turn at λ = 1"] = f"{explored.turn(middle)[1]:.0f}°"
+        right = ", ".join(map(str, explored.rights(middle, lambdas)))
+        row[f"right at λ = {', '.join(f'{at:g}' for at in lambdas)}"] = right
+        row["turn at λ = 1"] = f"{degrees:.0f}°"
         rows[described["title"]] = row
     return pd.DataFrame.from_dict(rows, orient="index")

@@ -105,11 +105,11 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
         display(Markdown(f"{says or fold} {NOT_RUN}".strip()))
         return
     texts = readable(table, k, digits)
-    line = " ".join(part for part in (says, caption(texts)) if part)
+    alike = _alike(texts)
+    line = f"{says} {caption(texts.iloc[:, alike])}".strip()
     if line:
         display(Markdown(line))
-    once = _alike(texts)
-    rest = texts.iloc[:, [place for place in range(texts.shape[1]) if place not in once]]
+    rest = texts.iloc[:, [place for place in range(texts.shape[1]) if place not in alike]]
     looks = {"display.max_colwidth": None, "display.max_rows": 200}
     if re.search(r"\$|\\[(\[]", rest.to_string()):
         looks["display.html.use_mathjax"] = False  # what looks like a formula is a price, or a text
@@ -119,6 +119,26 @@ def show(table: pd.DataFrame, k: int = 5, digits: int = 3, says: str = "", fold:
             display(HTML(opened))
         else:
             display(rest)
+
+
+def _alike(texts: pd.DataFrame) -> list[int]:
+    """Positions of the columns that have one value in all rows. None of a table with fewer than two
+    rows, of a grid, or where this holds for every column."""
+    if len(texts) < 2 or texts.columns.name or isinstance(texts.columns, pd.MultiIndex):
+        return []
+    places = range(texts.shape[1])
+    alike = [place for place in places if texts.iloc[:, place].nunique() == 1]
+    return alike if len(alike) < len(places) else []
+
+
+def caption(alike: pd.DataFrame) -> str:
+    """Columns that have one value in all rows, as a line of Markdown."""
+    said = []
+    for place, name in enumerate(alike.columns):
+        value = alike.iloc[0, place]
+        if value != _MISSING:
+            said.append(f"{plain(name)} {plain(value)}")
+    return f"*In every row: {'; '.join(said)}.*" if said else ""
 
 
 def show_texts(texts: Mapping[str, str]) -> None:
@@ -139,16 +159,6 @@ def plain(text: object) -> str:
     """
     markup = r"[&<>\[\]`*_\\$|~#\n\r]|:(?=//)|(?<=www)\."
     return re.sub(markup, lambda found: f"&#{ord(found[0])};", str(text))
-
-
-def caption(texts: pd.DataFrame) -> str:
-    """The columns with one value in all rows of a readable table, as a line of Markdown."""
-    said = [
-        f"{plain(texts.columns[place])} {plain(texts.iloc[0, place])}"
-        for place in _alike(texts)
-        if texts.iloc[0, place] != _MISSING
-    ]
-    return f"*In every row: {'; '.join(said)}.*" if said else ""
 
 
 def wide(
@@ -182,16 +192,6 @@ def by_method(table: pd.DataFrame, column: str = "method") -> pd.DataFrame:
     families = [key.partition("@")[0] for key in keys]
     places = [order.index(name) if name in order else len(order) for name in families]
     return table.iloc[np.argsort(places, kind="stable")]
-
-
-def _alike(texts: pd.DataFrame) -> list[int]:
-    """Positions of the columns that have one value in all rows. None of a table with fewer than two
-    rows, of a grid, or where this holds for every column."""
-    if len(texts) < 2 or texts.columns.name or isinstance(texts.columns, pd.MultiIndex):
-        return []
-    places = range(texts.shape[1])
-    alike = [place for place in places if texts.iloc[:, place].nunique() == 1]
-    return alike if len(alike) < len(places) else []
 
 
 def _intervals(columns: pd.Index) -> dict[str, tuple[str, str]]:
@@ -244,8 +244,10 @@ def _whole(values: pd.Series, column: object) -> bool:
     return whole and (column in _COUNTS or (len(known) > 0 and known.max() >= 10))
 
 
-def _text(value: str, column: object, k: int) -> str:
-    """A key as words."""
+def _text(value: object, column: object, k: int) -> str:
+    """A key of a column or level as words."""
+    if not isinstance(value, str):
+        return words(value, k)
     if column in _ARMS and label_of(value) != value:
         return label_of(value)
     if column == "who" and ": " in value:
@@ -256,20 +258,15 @@ def _text(value: str, column: object, k: int) -> str:
 
 def _index(index: pd.Index, k: int) -> pd.Index:
     """The same index in words; row numbers, which say nothing, are blank."""
-    names = [None if name is None else words(name, k) for name in index.names]
-    if isinstance(index, pd.MultiIndex):
-        entries = [
-            tuple(_label(value, name, k) for value, name in zip(entry, index.names, strict=True))
-            for entry in index
-        ]
-        return pd.MultiIndex.from_tuples(entries, names=names)
-    if index.name is None and pd.api.types.is_integer_dtype(index):
+    if index.names == [None] and pd.api.types.is_integer_dtype(index):
         return pd.Index([""] * len(index))
-    return pd.Index([_label(value, index.name, k) for value in index], name=names[0])
-
-
-def _label(value: object, level: object, k: int) -> str:
-    return _text(value, level, k) if isinstance(value, str) else words(value, k)
+    names = [None if name is None else words(name, k) for name in index.names]
+    levels = []
+    for level, name in enumerate(index.names):
+        levels.append([_text(value, name, k) for value in index.get_level_values(level)])
+    if isinstance(index, pd.MultiIndex):
+        return pd.MultiIndex.from_arrays(levels, names=names)
+    return pd.Index(levels[0], name=names[0])
 
 
 def _sets_in_order(table: pd.DataFrame) -> pd.DataFrame:
@@ -278,20 +275,20 @@ def _sets_in_order(table: pd.DataFrame) -> pd.DataFrame:
     if table.index.names[0] == "dataset":
         return table.iloc[_order(table.index)]
     if len(table.columns) and table.columns[0] == "dataset":
-        return table.iloc[np.argsort([_place(name) for name in table["dataset"]], kind="stable")]
+        return table.iloc[_order(pd.Index(table["dataset"]))]
     return table
 
 
 def _order(index: pd.Index) -> Sequence[int]:
     """Places of an index with its question sets in order, and all else as it was."""
+    if "dataset" not in index.names:
+        return range(len(index))
     levels = []
     for level, name in enumerate(index.names):
         values = index.get_level_values(level)
-        if name == "dataset":
-            levels.append([_place(value) for value in values])
-        elif "dataset" in index.names:
-            levels.append(list(pd.factorize(values)[0]))
-    return sorted(range(len(index)), key=lambda i: tuple(level[i] for level in levels))
+        is_set = name == "dataset"
+        levels.append([_place(value) for value in values] if is_set else pd.factorize(values)[0])
+    return np.lexsort(levels[::-1])
 
 
 def _place(name: str) -> int:

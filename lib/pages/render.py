@@ -15,7 +15,6 @@ from jinja2.environment import TemplateModule
 from jinja2.runtime import Macro
 
 from lib.base import paths
-from lib.base.files import read_manifest
 from lib.base.provenance import read_result
 from lib.pages.readable import plain, words
 from lib.plots.captions import Lookup, template_environment
@@ -26,30 +25,10 @@ PROFILES = ("mini", "open")
 TEMPLATES = Path(__file__).parents[2] / "docs" / "_templates"
 PAPERS = paths.DATA / "papers.csv"
 """What of each paper is here: a row an item."""
-_MAKES = {
-    "": "make notebooks (faults: make faults)",
-    "scale": "make setup && .venv/bin/python -m tools.measure_needs",
-}
-"""What makes results of no profile."""
-
-
-def manifest_of(name: str, profile: str = "") -> dict:
-    """The manifest of a committed result; FileNotFoundError with the command that makes it."""
-    path = paths.committed(profile) / f"{name}.csv"
-    for stored in (path, path.with_suffix(".csv.xz")):
-        manifest = read_manifest(stored)
-        if manifest is not None:
-            return manifest
-    how = _MAKES.get(profile, f"make figures PROFILE={profile}")
-    raise FileNotFoundError(
-        f"{path.relative_to(paths.DATA.parent)} is missing or does not match its manifest; "
-        f"run: {how}"
-    )
 
 
 def read(name: str, profile: str = "open") -> Lookup:
-    """A committed result; raises as ``manifest_of`` does."""
-    manifest_of(name, profile)
+    """A committed result; FileNotFoundError with the command that makes it."""
     return Lookup(read_result(name, profile, committed=True)[0])
 
 
@@ -107,22 +86,9 @@ def block_names() -> list[str]:
 def _module(template: str) -> TemplateModule:
     environment = template_environment(TEMPLATES)
     environment.filters |= {"plain": plain, "cell": cell}
-    environment.globals |= {
-        made.__name__: made
-        for made in (
-            interval,
-            chance,
-            words,
-            load_profile,
-            declared,
-            together,
-            declarations,
-            known_errata,
-            instruments,
-            papers,
-            disk_of_a_paper_run,
-        )
-    }
+    helpers = (interval, chance, words, load_profile, declared, together, papers)
+    helpers += (declarations, known_errata, instruments, disk_of_a_paper_run)
+    environment.globals |= {helper.__name__: helper for helper in helpers}
     # Looked up when it is called: a test may have results of its own.
     environment.globals["read"] = lambda name, profile="open": read(name, profile)
     return environment.get_template(template).module
@@ -133,10 +99,10 @@ def _module(template: str) -> TemplateModule:
 
 def declared(study: str) -> Lookup:
     """The declared tests of a study; ``excludes`` is empty where nothing could be excluded."""
-    table = read(f"claims_{study}").table
-    if "excludes" not in table:
-        table = table.assign(excludes="")
-    return Lookup(table[table["status"] == "primary"].fillna({"verdict": "", "excludes": ""}))
+    tests = read(f"claims_{study}").where(status="primary").table
+    if "excludes" not in tests:
+        tests = tests.assign(excludes="")
+    return Lookup(tests.fillna({"verdict": "", "excludes": ""}))
 
 
 def together(*tables: Lookup) -> Lookup:
@@ -172,7 +138,7 @@ def papers() -> pd.DataFrame:
 
 def disk_of_a_paper_run() -> dict[str, int]:
     """Gigabytes that a run at the paper's scale needs, in all and by what they hold."""
-    from lib.cost.needs import MODELS
+    from lib.cost import MODELS
     from lib.data.medrag import estimate
 
     sizes = [estimate(name) for name in load_profile("paper").corpora]

@@ -162,13 +162,11 @@ def moved_rows(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     has "".
     """
     shown = ["printed", "recomputed", "verdict"]
-    old, new = (audit.set_index("id")[shown] for audit in (before, after))
-    both = old.join(new, how="outer", lsuffix=" before", rsuffix=" after").fillna("")
-    pairs = {column: [f"{column} before", f"{column} after"] for column in shown}
-    same = [both[old_column] == both[new_column] for old_column, new_column in pairs.values()]
-    both = both[~np.logical_and.reduce(same)]
-    claims = pd.concat([before, after]).drop_duplicates("id").set_index("id")["claim"]
-    columns = [name for pair in pairs.values() for name in pair]
-    moved = both[columns].reset_index(drop=True)
-    moved.insert(0, "claim", [_measures_named(claims[name]) for name in both.index])
+    ends = (" before", " after")
+    both = before.merge(after, on="id", how="outer", suffixes=ends).fillna("").sort_values("id")
+    differ = [both[f"{column} before"] != both[f"{column} after"] for column in shown]
+    both = both[np.logical_or.reduce(differ)].reset_index(drop=True)
+    claims = both["claim before"].where(both["claim before"] != "", both["claim after"])
+    moved = both[[column + end for column in shown for end in ends]]
+    moved.insert(0, "claim", claims.map(_measures_named))
     return moved

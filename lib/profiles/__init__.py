@@ -35,10 +35,6 @@ from lib.base.paths import ROOT, shown
 
 _FOLDER = Path(__file__).parent
 
-_OTHER_RESULTS = ("scale",)
-"""Folders of ``data/results`` that belong to no profile."""
-
-
 ROWS = (
     "chr_given",
     "named_option",
@@ -232,17 +228,17 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     if not path.exists():
         known = ", ".join(profile_names())
         raise ValueError(f"no profile {name!r}; there are: {known}. Run: make figures PROFILE=mini")
-    settings = _settings(path)
+    settings = {"name": path.stem} | _settings(path)
     given = {field: value for field, value in overrides.items() if value is not None}
     refuse_unknown("a profile has no field", given, FIELDS)
     if "llm" in given:
-        given = _by_another_writer(path.stem, given)
+        settings |= _by_another_writer(path.stem, given["llm"])
     if check_limit(given.get("limit")):
         # A quick look must not overwrite the results of the whole profile.
-        given["name"] = f"{path.stem}-{given['limit']}"
-        given.setdefault("title", f"{settings['title']} (a quick look: LIMIT={given['limit']})")
+        settings["name"] = f"{path.stem}-{given['limit']}"
+        settings["title"] += f" (a quick look: LIMIT={given['limit']})"
     try:
-        profile = Profile(**{"name": path.stem} | settings | given)
+        profile = Profile(**settings | given)
     except ValidationError as error:
         raise ValueError(f"profile {path.stem}: {first_error(error)}") from None
     # The built-in ones name what there is (a test says so), and need not load it for that.
@@ -252,6 +248,65 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
         except ValueError as error:
             raise ValueError(f"profile {path.stem}: {error}") from None
     return profile
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Every field but the name: from the file, or from its base where the file lacks it."""
+    settings = _read(path)
+    if not path.resolve().is_relative_to(_FOLDER.resolve()):
+        _check_own_name(path)
+    base = settings.pop("base", None)
+    known = [field for field in FIELDS if field != "name"]
+    refuse_unknown(f"{shown(path)}: a profile has no field", settings, ["base", *known])
+    if base is not None:
+        refuse_unknown(f"{shown(path)}: base names no built-in profile", [base], profile_names())
+        behind = _settings(_FOLDER / f"{base}.toml")
+        if "llm" in settings:
+            behind |= _by_another_writer(f"{path.stem}: as {base}", settings["llm"])
+        settings = _merged(behind, settings)
+    if missing := [field for field in known if field not in settings]:
+        raise ValueError(
+            f'{shown(path)} does not say {", ".join(missing)}; begin it with: base = "mini"'
+        )
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{shown(path)} is not UTF-8 ({error}); save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{shown(path)} is not TOML: {error}") from None
+
+
+def _by_another_writer(named: str, llm: object) -> dict[str, Any]:
+    """The title and ``generated`` that go with another ``llm`` than the base's."""
+    from lib.llm.connect import writer_of
+
+    return {"title": f"{named}, texts by {writer_of(str(llm))}", "generated": {}}
+
+
+def _check_own_name(path: Path) -> None:
+    """Results go to a folder of the profile's name: it must not be one that is taken.
+
+    Capitals do not count: on some file systems they do not tell two folders apart.
+    """
+    name = path.stem.casefold()
+    # "scale" has results of no profile, "mini-50" those of a quick look.
+    if re.sub(r"-\d+$", "", name) in (*profile_names(), "scale"):
+        raise ValueError(
+            f"{shown(path)}: its results would overwrite those of {name}; rename the file"
+        )
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with what ``changes`` says instead, table by table at any depth."""
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged
 
 
 def methods_of(profile: Profile, **settings) -> dict:
@@ -273,10 +328,10 @@ def methods_of(profile: Profile, **settings) -> dict:
                 "give yours another name"
             )
         taken[name.casefold()] = name
-    found = {
-        name: replace(method, **profile.methods.get(name, {}) | settings.get(name, {}))
-        for name, method in METHODS.items()
-    }
+    found = {}
+    for name, method in METHODS.items():
+        changes = profile.methods.get(name, {}) | settings.get(name, {})
+        found[name] = replace(method, **changes)
     found["hplus"] = HPlus.of(found["chr"])
     return {name: method for name, method in found.items() if name not in profile.skip}
 
@@ -285,74 +340,9 @@ def profile_table():
     """What each built-in profile runs on and needs, as a DataFrame."""
     import pandas as pd
 
-    rows = [load_profile(name) for name in profile_names()]
-    return pd.DataFrame(
-        {
-            "profile": p.name,
-            "passages": ", ".join(p.corpora),
-            "encoder": p.encoder,
-            "llm": p.llm.partition(":")[2] or p.llm,
-            "needs": p.needs,
-        }
-        for p in rows
-    )
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    """Every field but the name: from the file, or from its base where the file lacks it."""
-    settings = _read(path)
-    if not path.resolve().is_relative_to(_FOLDER.resolve()):
-        _check_own_name(path)
-    base = settings.pop("base", None)
-    known = [field for field in FIELDS if field != "name"]
-    refuse_unknown(f"{shown(path)}: a profile has no field", settings, ["base", *known])
-    if base is not None:
-        refuse_unknown(f"{shown(path)}: base names no built-in profile", [base], profile_names())
-        behind = _settings(_FOLDER / f"{base}.toml")
-        if "llm" in settings:
-            behind |= _by_another_writer(f"{path.stem}: as {base}", {"llm": settings["llm"]})
-        settings = _merged(behind, settings)
-    if missing := [field for field in known if field not in settings]:
-        raise ValueError(
-            f'{shown(path)} does not say {", ".join(missing)}; begin it with: base = "mini"'
-        )
-    return settings
-
-
-def _by_another_writer(named: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``settings`` that name an ``llm``, with the title and ``generated`` that go with it."""
-    from lib.llm.connect import writer_of
-
-    title = f"{named}, texts by {writer_of(str(settings['llm']))}"
-    return {"title": title, "generated": {}} | settings
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{shown(path)} is not UTF-8 ({error}); save it as UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"{shown(path)} is not TOML: {error}") from None
-
-
-def _check_own_name(path: Path) -> None:
-    """Results go to a folder of the profile's name: it must not be one that is taken.
-
-    Capitals do not count: on some file systems they do not tell two folders apart.
-    """
-    name = path.stem.casefold()
-    for taken in (*profile_names(), *_OTHER_RESULTS):
-        if name == taken or re.fullmatch(rf"{re.escape(taken)}-\d+", name):
-            raise ValueError(
-                f"{shown(path)}: its results would overwrite those of {name}; rename the file"
-            )
-
-
-def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with what ``own`` says instead, table by table at any depth."""
-    merged = dict(base)
-    for key, value in own.items():
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merged(base[key], value) if both else value
-    return merged
+    rows = []
+    for profile in map(load_profile, profile_names()):
+        llm = profile.llm.partition(":")[2] or profile.llm
+        passages = ", ".join(profile.corpora)
+        rows.append((profile.name, passages, profile.encoder, llm, profile.needs))
+    return pd.DataFrame(rows, columns=["profile", "passages", "encoder", "llm", "needs"])

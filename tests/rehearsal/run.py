@@ -24,7 +24,7 @@ from subprocess import PIPE, Popen
 from lib import notebooks
 from lib.base import paths
 from lib.base.files import atomic_write, read_manifest
-from lib.cost.ledger import recorded
+from lib.cost import recorded
 from lib.llm.chat import in_parallel
 from lib.llm.connect import connect
 from lib.profiles import Profile, load_profile

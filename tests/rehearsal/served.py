@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base.files import read_jsonl
-from lib.cost.ledger import recorded
+from lib.cost import recorded
 
 COUNTS = ["calls", "prompt_tokens", "output_tokens"]
 

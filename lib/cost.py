@@ -1,22 +1,27 @@
-"""What a run at the scale of the paper needs: tokens, GB, GPUs, hours, each with its derivation.
+"""What a run costs: tokens, GB, GPUs and hours at the scale of the paper, and what a recording did.
+
+    python -m lib.cost                                           the whole estimate
+    python -m lib.cost data/recordings/live/paper.jsonl          what was spent, by method and model
 
 What is counted and measured is in ``data/results/scale/needs.csv`` (``tools.measure_needs``);
-sizes follow from printed numbers; what GPUs do is assumed, here and nowhere else.
-``python -m lib.cost.needs`` prints the whole estimate, from ``needs.md``.
+sizes follow from printed numbers; what GPUs do is assumed, here and nowhere else. The page of the
+estimate is docs/_templates/needs.md.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
-from lib.base.paths import RECORDINGS
+from lib.base.files import read_jsonl
+from lib.base.paths import RECORDINGS, ROOT
 from lib.base.provenance import read_result
-from lib.cost.ledger import recorded
 from lib.data.medrag import estimate
 from lib.datasets import SIZES
+from lib.llm.chat import Reply, ledger
 from lib.methods.base import Budget, Method
 from lib.profiles import Profile, load_profile, methods_of
 from lib.readers import ChatReader
@@ -42,6 +47,22 @@ READ, TOGETHER = 0.4, 0.5
 each of many in flight keeps."""
 
 _COUNTS = ["prompt_tokens", "output_tokens", "at_most"]
+
+
+def recorded(recording: Path) -> pd.DataFrame:
+    """The ledger of a recording (see ``lib.llm.chat.ledger``), by method and the model asked for.
+
+    A generation is charged to the method that asked for it first; other methods that need the same
+    one reuse it at no cost.
+    """
+    beside = recording.with_suffix(".times.jsonl")
+    times = {row["key"]: row for row in read_jsonl(beside)} if beside.exists() else {}
+    replies = []
+    for row in read_jsonl(recording):
+        time = times.get(row["key"], {})
+        latency, method = time.get("latency_s"), time.get("method", "")
+        replies.append(Reply(**row["reply"], model=row["model"], latency_s=latency, method=method))
+    return ledger(replies)
 
 
 def _measured() -> dict[str, float]:
@@ -126,7 +147,7 @@ def hours(p: Profile) -> pd.DataFrame:
 
 
 def page() -> str:
-    """The estimate in Markdown: ``needs.md`` with every number filled in."""
+    """The estimate in Markdown: the template with every number filled in."""
     p, measured = load_profile("paper"), _measured()
     by_who, by_model = tokens(p), hours(p)
     sizes = pd.DataFrame([vars(estimate(name)) for name in p.corpora]).sum(numeric_only=True)
@@ -164,23 +185,25 @@ def page() -> str:
         "gpus": by_model["gpus"].sum(),
         "hours": by_model["hours"].sum(),
     }
-    return Path(__file__).with_suffix(".md").read_text(encoding="utf-8").format(**derived)
+    template = ROOT / "docs" / "_templates" / "needs.md"
+    return template.read_text(encoding="utf-8").format(**derived)
 
 
 def _table(table: pd.DataFrame) -> str:
     """A table in Markdown; numbers below 100 with a decimal, unless they are whole."""
-    lines = [
-        [column.replace("_", " ") for column in table],
-        ["---", *["---:"] * (len(table.columns) - 1)],
-    ]
+    heads = [column.replace("_", " ") for column in table]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
     for row in table.itertuples(index=False):
-        cells = []
-        for value in row:
-            digits = int(not isinstance(value, str) and value < 100 and value % 1 > 0)
-            cells.append(value if isinstance(value, str) else f"{value:,.{digits}f}")
-        lines.append(cells)
+        lines.append([value if isinstance(value, str) else _number(value) for value in row])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def _number(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 and value % 1 else f"{value:,.0f}"
+
+
 if __name__ == "__main__":
-    print(page())
+    parser = argparse.ArgumentParser(prog="python -m lib.cost")
+    parser.add_argument("recording", type=Path, nargs="?")
+    given = parser.parse_args()
+    print(recorded(given.recording).to_string(index=False) if given.recording else page())
