@@ -23,7 +23,7 @@ from lib.datasets import Question
 from lib.llm.chat import ChatModel, JsonReply, ask_json, in_parallel
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
-from lib.methods.base import Expansion, question_alone
+from lib.methods.base import Expansion, Request, question_alone
 from lib.methods.chr import written_pair
 from lib.parse import YES_NO, named_option
 from lib.profiles import load_profile
@@ -212,39 +212,47 @@ def bundled(lam: float, k: int) -> Experiment:
     return open_experiment(load_profile("mini", k=k), lam=lam)
 
 
+def _case_searches(
+    experiment: Experiment, lambdas: Sequence[float]
+) -> list[tuple[dict, Question, Request]]:
+    """Every search of the cases: its case, pair, qid and lambda; the question; the request."""
+    by_chr = {question.qid: (question, made) for _, question, made in expanded(experiment, "chr")}
+    by_hyde = {question.qid: made for _, question, made in expanded(experiment, "hyde")}
+    searches = []
+    for case in read_cases():
+        question, own = by_chr[case["qid"]]
+        row = {"case": case["case"], "pair": HYDE, "qid": question.qid, "lambda": np.nan}
+        searches.append((row, question, by_hyde[question.qid].request))
+        for pair, texts in ((REBUILT, case), (OWN, own.trace)):
+            written = written_pair(question.text, texts["H_plus"], texts["H_minus"], SearchSpec())
+            for lam in lambdas:
+                row = row | {"pair": pair, "lambda": lam}
+                searches.append((row, question, written.by(lam=lam)))
+    return searches
+
+
 def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame:
     """Every passage that is in a top k of its case and pair, with its rank at all ``lambdas``.
 
     case, pair, qid, lambda (missing for HyDE), rank, pid, class, passage (its title), right (what
     the evidence reader takes from the top k; missing for yes/no questions, which it cannot answer).
     """
-    by_chr = {question.qid: (question, made) for _, question, made in expanded(experiment, "chr")}
-    by_hyde = {question.qid: made.request for _, question, made in expanded(experiment, "hyde")}
-    searches = []
-    for case in read_cases():
-        question, own = by_chr[case["qid"]]
-        name, qid = case["case"], case["qid"]
-        searches.append(((name, HYDE, qid, np.nan), by_hyde[qid]))
-        for pair, texts in ((REBUILT, case), (OWN, own.trace)):
-            written = written_pair(question.text, texts["H_plus"], texts["H_minus"], SearchSpec())
-            for lam in lambdas:
-                searches.append(((name, pair, qid, lam), written.by(lam=lam)))
-
-    benchmark, retriever, rows = build(), experiment.retriever, []
+    retriever, benchmark = experiment.retriever, build()
     reader = next(reader for reader in experiment.readers if not reader.needs_llm)
-    requests = [request for _, request in searches]
+    searches = _case_searches(experiment, lambdas)
+    requests = [request for _, _, request in searches]
     results = retriever.search_many(requests, len(retriever.index))
-    for (label, _), hits in zip(searches, results, strict=True):
-        question, _ = by_chr[label[2]]
+    rows = []
+    for (row, question, _), hits in zip(searches, results, strict=True):
         passages = retriever.store.get_many(_ids(hits))
         (answer,) = reader.answer_all([question], [passages[: experiment.k]])
         right = answer.letter == question.answer if len(question.options) > 2 else None
         targets, mimics = benchmark.targets[question.qid], benchmark.mimics[question.qid]
         for rank, passage in enumerate(passages, 1):
             kind = class_of(passage.pid, targets, mimics)
-            rows.append((*label, rank, passage.pid, kind, passage.title, right))
-    columns = ["case", "pair", "qid", "lambda", "rank", "pid", "class", "passage", "right"]
-    return crossing(pd.DataFrame(rows, columns=columns), experiment.k)
+            found = {"rank": rank, "pid": passage.pid, "class": kind, "passage": passage.title}
+            rows.append(row | found | {"right": right})
+    return crossing(pd.DataFrame(rows), experiment.k)
 
 
 def crossing(ranks: pd.DataFrame, k: int, lambdas: Sequence[float] = ()) -> pd.DataFrame:

@@ -35,7 +35,7 @@ from lib.model_files import ADAPTERS, CARD, WEIGHTS, cards
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.query_spec import Hypotheses, Text
-from lib.run import RetrievalFailure, Retriever
+from lib.run import Retriever
 from lib.stats import Pair, claims, class_of
 from lib.studies.real.expansions import KINDS, writers_of
 from lib.studies.real.study import recorded
@@ -57,7 +57,7 @@ from lib.studies.slhyde.tasks import (
     read_texts,
     task_values,
 )
-from lib.study import Arm, Study, declared_pairs, means_table, primary_tests
+from lib.study import Arm, Study, declared_pairs, means_table, primary_tests, search_arm
 
 SEEDS = {
     "slhyde": ("slhyde-query", "slhyde-query-1", "slhyde-query-2"),
@@ -234,12 +234,15 @@ def first_ranks(
     task: Task, retriever: Retriever, passages: Mapping[str, Sequence[str]]
 ) -> pd.Series:
     """The rank from 1 of the first relevant passage, by query id; ``DEEP`` + 1 if not found."""
-    requests = [request_of("mean", task.queries[qid], texts) for qid, texts in passages.items()]
+
+    def request(qid: str, draw: int) -> Request:
+        return request_of("mean", task.queries[qid], passages[qid])
+
+    (found,) = search_arm(Arm("mean", request), passages, retriever, DEEP)
     ranks = {}
-    for qid, hits in zip(passages, retriever.search_many(requests, DEEP), strict=True):
-        ids = [] if isinstance(hits, RetrievalFailure) else hits.ids[0].tolist()
-        relevant = (rank for rank, pid in enumerate(ids, 1) if task.qrels[qid].get(pid, 0) > 0)
-        ranks[qid] = next(relevant, DEEP + 1)
+    for qid in passages:
+        relevant = [task.qrels[qid].get(pid, 0) > 0 for pid in found.get(qid, [])]
+        ranks[qid] = relevant.index(True) + 1 if True in relevant else DEEP + 1
     return pd.Series(ranks, name="rank", dtype=int)
 
 
