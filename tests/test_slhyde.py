@@ -330,7 +330,7 @@ def test_what_was_written_is_shown_as_it_was_chosen():
     chosen = shown[shown["chosen"] == "chosen"]
     assert chosen["query"].tolist() == [row["query"] for row in rows[:4]]
     assert chosen["rank"].tolist() == [min(row["ranks"]) for row in rows[:4]]
-    table = tasks.chosen_ranks(rows).set_index("searched_with")
+    table = tasks.chosen_ranks().set_index("searched_with")
     best = [min(row["ranks"]) for row in rows]
     assert table.loc["query and the chosen passage", "mrr"] == pytest.approx(
         np.mean([1 / rank for rank in best])

@@ -115,12 +115,6 @@ def asks_for_query(document: Passage) -> Chat:
     )
 
 
-def asks_with_document(query: str, document: Passage) -> Chat:
-    """Equation 3: a passage that answers the query, with the document at hand."""
-    prompt = load_prompt("passage_from_document", PROMPTS)
-    return prompt.messages(query=query, title=document.title, text=_shown(document))
-
-
 def asks_for_passage(query: str, prompt: str = "passage") -> Chat:
     """Equation 7: a passage for a query alone; the prompt is "passage_claim" for a claim."""
     return load_prompt(prompt, PROMPTS).messages(query=query)
@@ -205,16 +199,18 @@ def write_queries() -> None:
 
 
 def write_passages() -> None:
-    """``PASSAGES`` passages for each of the first queries, their ranks, and the one chosen."""
+    """``PASSAGES`` passages for each of the first queries, whose writer sees the document (equation
+    3), their ranks, and the one chosen."""
 
     def make(writer: Causal) -> Rows:
         queries = read_texts("queries")[:WITH_PASSAGES]
         by_id = {document.pid: document for document in unlabelled()}
         documents = [by_id[row["pid"]] for row in queries]
-        asked = [
-            asks_with_document(row["query"], document)
-            for row, document in zip(queries, documents, strict=True)
-        ]
+        prompt = load_prompt("passage_from_document", PROMPTS)
+        asked = []
+        for row, document in zip(queries, documents, strict=True):
+            values = {"query": row["query"], "title": document.title, "text": _shown(document)}
+            asked.append(prompt.messages(**values))
         drawn = [write_all(writer, asked, ANSWERING, seed) for seed in range(PASSAGES)]
         passages = []
         for document, *texts in zip(documents, *drawn, strict=True):

@@ -1,39 +1,35 @@
 """How CMIRB makes a retrieval set of queries and passages with a language model: its Algorithm 1.
 
-Each step is a function from pairs to pairs; every reply of the model can be recorded, so a run that
-was stopped goes on. Source: Li et al., AutoMIR, arXiv:2410.20050, Appendix B.1, Algorithm 1 and the
-six prompts of Figures 4 and 5, which stand in ``building_prompts`` in our own words.
+Every reply of the model can be recorded, so a run that was stopped goes on. Source: Li et al.,
+AutoMIR, arXiv:2410.20050, Appendix B.1, Algorithm 1 and the six prompts of Figures 4 and 5, which
+stand in ``building_prompts`` in our own words.
 
 1. ``medical`` (lines 3-9): drop a query and the passage that it came with if they are not medical.
 2. For queries that are to be *matched* (MedExam and DuBaike of the ten sets), lines 10-26:
    ``rank``: BM25 finds 20 passages, the model chooses 3; ``extract``: it says which sentences of
    each support the known answer; ``answer``: it answers from these alone; ``validate``: the pair
-   stays if that answer agrees with the known one. The other queries keep the passage they came with
-   (*given*).
+   stays if that answer agrees with the known one. The others keep their own passage (*given*).
 3. ``relevance`` (lines 27-33): the model scores every pair from 1 to 5; low ones are dropped.
 
 Where the text is silent or contradicts itself, this is what is done here:
 
 - **A misprint.** Figure 4's "Passage Reranking Prompt" and Figure 5's "Validate Answer Prompt" are
-  word for word the same, and compare two answers: that is validating. So the reranking prompt is
-  the one that is missing. Ours follows Appendix B.1: one list of candidates, the best 3 chosen.
-- The order in which candidates are shown is not said. Here it is that of a hash, so that the place
-  in the list tells nothing of the place in the search.
+  word for word the same, and validate an answer: the reranking prompt is missing. Ours follows
+  Appendix B.1: one list of candidates, the best 3 chosen.
+- The order of the candidates is not said. Here it is that of a hash, which tells nothing.
 - No threshold is printed. The medical prompt gives 0 or 1, so 1 stays. The others were chosen
   before any reply was read; ``thresholds`` counts what others would have kept.
-- Line 5 scores "q/d" one by one, the prompt shows a question with its answer. As the prompt: both
-  go together, and a passage that goes leaves the corpus too.
+- Line 5 scores query and passage one by one, the prompt shows both. As the prompt; a passage that
+  goes leaves the corpus too.
 - Line 21 validates an answer against the document, Figure 5 and Appendix B.1 against a reference
   answer. As Figure 5: an answer that was made of a document agrees with it anyway.
-- Figure 5 answers from "one or more" documents, lines 19-21 have one answer for each document. As
-  the algorithm.
-- Figure 4 asks for copied passages, and twice speaks of an "explanation" that it does not name as a
-  key. Here sentences are numbered and the reply holds numbers: nothing can be misquoted, and no
-  words of a document stand in a recording.
-- A document without evidence, or with too little to answer, is not validated, but dropped.
+- Figure 5 answers from "one or more" documents, lines 19-21 from each. As the algorithm.
+- Figure 4 asks for copied passages, and twice for an "explanation" without a key. Here sentences
+  are numbered and the reply holds numbers: nothing can be misquoted or stand in a recording.
+- A document without evidence, or with too little to answer, is dropped.
 - The algorithm keeps every document that validates. The published MedExam and DuBaike have one a
   query, and the text does not say which. Here all stay.
-- Replies and explanations are in English, and reasons come before the score that follows from them.
+- Replies are in English, and reasons come before the score that follows from them.
 - A reply that is no JSON is asked for once more, then its pair is dropped as "no usable reply".
 """
 

@@ -418,7 +418,7 @@ def follow(trained: Trained, values: pd.DataFrame, ranks: pd.DataFrame) -> dict[
         "slhyde_claims": slhyde_claims(values),
         "slhyde_cases": case_rows(queries, of["base"], of["tuned"], written),
         "slhyde_case_counts": case_counts(of["base"], of["tuned"]),
-        "slhyde_ranks": chosen_ranks(read_texts("passages")),
+        "slhyde_ranks": chosen_ranks(),
     }
 
 

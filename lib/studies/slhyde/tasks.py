@@ -7,10 +7,9 @@ S2ORC, so it may have seen these abstracts**: its numbers on SciFact are no zero
 trained model can lose what it knew. BioASQ: the 618 yes/no questions among the 21,231 snippets that
 experts gave for any question; those given for this question are relevant.
 
-**The unlabelled corpus**: the paper draws 10,000 documents from a medical encyclopedia. Here it is
-MedQuAD, the answers of NIH institutes to questions on health, without their questions. Two
-benchmarks of this project are made of MedQuAD: no passage on a disease of ddx-real or ddx-fresh is
-read, searched or learnt from.
+**The unlabelled corpus** is MedQuAD, the answers of NIH institutes to questions on health, without
+their questions (the paper draws 10,000 documents from a medical encyclopedia). Two benchmarks of
+this project are made of MedQuAD: no passage on a disease of theirs is used.
 
 **The retrievers** are MiniLM with LoRA adapters that learnt from queries that SmolLM2 wrote.
 They are compared with the same training on shuffled pairs, on MedQuAD's own questions (what labels
@@ -67,8 +66,8 @@ HELD_OUT = "nli-head/held_out.txt"
 class Task:
     """A retrieval task: what to search with, where, and what is relevant.
 
-    ``queries`` maps a query id to its text, ``qrels`` a query id to its judged passages with their
-    score, 0 for not relevant. ValueError for a query without a passage that scores above 0.
+    ``queries`` has texts by query id, ``qrels`` the judged passages of a query id with their score,
+    0 for not relevant. ValueError for a query without a passage that scores above 0.
     """
 
     name: str
@@ -329,13 +328,14 @@ def read_texts(name: str) -> list[dict[str, Any]]:
     return list(read_jsonl(path))
 
 
-def chosen_ranks(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def chosen_ranks() -> pd.DataFrame:
     """At which rank a document is found by its query and by each passage written for it.
 
-    ``rows`` are those of ``data/selflearn/passages.jsonl.gz``. Columns: searched_with, mrr, first
-    (the share at rank 1), not_found (beyond 1,000), n. The last row is the chosen passage. It was
-    selected as the best of three, so it cannot be compared fairly with a single passage.
+    Columns: searched_with, mrr, first (the share at rank 1), not_found (beyond 1,000), n. The last
+    row is the chosen passage. It was selected as the best of three, so it cannot be compared fairly
+    with a single passage.
     """
+    rows = read_texts("passages")
     ranks = pd.DataFrame({"the query alone": [row["query_rank"] for row in rows]})
     for i in range(PASSAGES):
         ranks[f"query and passage {i + 1}"] = [row["ranks"][i] for row in rows]
