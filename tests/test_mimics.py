@@ -68,19 +68,6 @@ def test_three_groups_are_the_sum_over_tables_no_likelier():
     assert fisher_p(counts) == pytest.approx(wanted, rel=1e-9)
 
 
-@given(COUNTS)
-def test_the_exact_interval_is_that_of_clopper_and_pearson(count):
-    hits, n = count
-    row = exact_share(hits, n)
-    if not n:
-        assert np.isnan([row["value"], row["low"], row["high"]]).all() and row["n"] == 0
-        return
-    low = stats.beta.ppf(0.025, hits, n - hits + 1) if hits else 0
-    high = stats.beta.ppf(0.975, hits + 1, n - hits) if hits < n else 1
-    assert (row["low"], row["high"]) == (pytest.approx(low), pytest.approx(high))
-    assert row["value"] == hits / n
-
-
 def test_what_the_papers_own_table_shows_by_exact_test():
     """METHODS A11: intervals 30-93, 23-59 and 9-76 %, Excellent against Poor p = 0.35."""
     paper = reported("table4_mimic_quality").pivot(
@@ -108,30 +95,24 @@ def test_a_clear_difference_has_a_sign_and_an_empty_tier_no_test():
     assert tier_tests({}, {})["p"].isna().all()
 
 
-def test_kappa_is_chance_corrected_and_needs_two_grades():
+def test_kappa_needs_two_grades():
     a = pd.Series(dict(enumerate(["Excellent"] * 6 + ["Good"] * 3 + ["", "Poor"])))
     b = pd.Series(dict(enumerate(["Excellent"] * 5 + ["Good"] * 4 + ["Good", ""])))
     got = agreement(a, b)
     seen, chance = 8 / 9, (6 * 5 + 3 * 4) / 81
     assert got["n"] == 9 and got["agree"] == pytest.approx(seen)
     assert got["kappa"] == pytest.approx((seen - chance) / (1 - chance))
-    assert got["low"] < got["kappa"] < got["high"] <= 1
-    same = agreement(a[:3], a[:3])
-    assert same["agree"] == 1 and np.isnan(same["kappa"])
-    assert agreement(a, b[:0])["n"] == 0
+    assert np.isnan(agreement(a[:3], a[:3])["kappa"]) and agreement(a, b[:0])["n"] == 0
     always = agreement(a, pd.Series("Excellent", a.index))
     assert (always["n"], always["kappa"]) == (10, 0) and np.isnan(always["low"])
 
 
-def test_rank_correlation_is_spearmans_and_its_interval_covers():
+def test_rank_correlation_has_an_interval_that_covers():
     rng = np.random.default_rng(1)
-    x = rng.normal(size=60)
-    y = x + rng.normal(size=60)
-    got = rank_correlation([*x, np.nan, 1.0], [*y, 1.0, None])
-    assert got["n"] == 60 and got["rho"] == pytest.approx(stats.spearmanr(x, y)[0])
     rows = [rank_correlation(rng.normal(size=30), rng.normal(size=30)) for _ in range(200)]
     # They are independent: 0 lies in about 95 % of the intervals.
     assert 180 <= sum(row["low"] < 0 < row["high"] for row in rows) <= 199
+    assert rank_correlation([1, 2, 4, 3, np.nan], [1, 2, 3, 4, 5])["n"] == 4
     assert np.isnan(rank_correlation([1, 1, 1, 1, 1], range(5))["rho"])
     assert np.isnan(rank_correlation([1, 2, 3], [1, 2, 3])["rho"])
 
@@ -173,15 +154,12 @@ class Known:
 def lab(places, questions, texts, lam=0.4, k=3):
     """A made-up experiment: questions with (H+, H-) on the plane, and no reader."""
     retriever = Retriever(DenseIndex([unit(PLANE)], IDS), Known(places))
-    retriever._known |= {
-        (side, t): unit(v)[0] for t, v in places.items() for side in ("query", "article")
-    }
-    made = [
-        Expansion(written_pair(q.text, a, b, SearchSpec(lam=1.0)), {"H_plus": a, "H_minus": b})
-        if a
-        else Expansion(None)
-        for q, (a, b) in zip(questions, texts, strict=True)
-    ]
+    for side in ("query", "article"):
+        retriever._known |= {(side, text): unit(place)[0] for text, place in places.items()}
+    made = []
+    for question, (plus, minus) in zip(questions, texts, strict=True):
+        request = written_pair(question.text, plus, minus, SearchSpec(lam=1.0)) if plus else None
+        made.append(Expansion(request, {"H_plus": plus, "H_minus": minus}))
     return SimpleNamespace(
         profile=SimpleNamespace(name="mini"),
         sets={"mine": questions},
