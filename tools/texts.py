@@ -38,7 +38,7 @@ from lib.studies.real.expansions import (
     writers_of,
 )
 from lib.studies.slhyde import building_study as building
-from lib.studies.slhyde.building import Pair, finish, medical, search_in
+from lib.studies.slhyde.building import Pair, finish, search_in, take_step
 from lib.studies.slhyde.tasks import CORPUS, unlabelled
 from tools.annotation import Pending, give_texts, pending, record_texts, recorded
 from tools.judging import find_words, gets_control, wrong_option
@@ -118,11 +118,11 @@ def building_asks(llm: ChatModel) -> Iterator[Ask]:
     search = search_in(passages)
     pairs = [Pair(query, query.source) for query in queries]
     for step, planted in building.planted(queries).items():
-        yield lambda model, s=step, p=planted: building.JUDGING[s](p, model)
-    yield lambda model: medical(pairs, model)
+        yield lambda model, s=step, p=planted: take_step(s, p, model)
+    yield lambda model: take_step("medical", pairs, model)
     judged: list[Pair] = []
     with suppress(RecordingMiss):
-        judged = medical(pairs, llm)
+        judged = take_step("medical", pairs, llm)
     gone = [pair for pair in judged if pair.dropped]
     for pair in judged:
         if not pair.dropped:

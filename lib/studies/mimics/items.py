@@ -9,7 +9,7 @@ retrieved excerpt whether it names the target (as we read it), and whether the a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,12 +23,14 @@ from lib.datasets import Question
 from lib.llm.chat import ChatModel, JsonReply, ask_json, in_parallel
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
-from lib.methods.base import Expansion, question_alone
+from lib.methods.base import Expansion, Request, question_alone
 from lib.methods.chr import written_pair
 from lib.parse import YES_NO, named_option
 from lib.profiles import load_profile
 from lib.query_spec import Hypotheses, SearchSpec
+from lib.run import RetrievalFailure
 from lib.search.contrast import cosine
+from lib.search.merge import Hits
 from lib.stats import class_of
 from lib.studies.main_tables.experiment import Experiment, open_experiment
 
@@ -37,14 +39,12 @@ TIERS = ("Excellent", "Good", "Poor")
 
 _AT = ("hplus", "chosen", "one")
 """H+ only, the reader's lambda and lambda = 1: how columns of ``items`` end."""
-_EMPTY = {
-    **dict.fromkeys(("dataset", "qid", "plus_option", "minus_option"), str),
-    **dict.fromkeys(("exam", *(f"collapsed_{at}" for at in _AT)), bool),
-    **dict.fromkeys(("plus_right", "minus_right"), object),
-    **dict.fromkeys(("c", "copied", "shared", "near_standard"), float),
-    **dict.fromkeys((f"{what}_{at}" for what in ("near", "p", "kept") for at in _AT), float),
-}
-"""The columns of a table of items without rows."""
+
+_COLUMNS = (
+    *("dataset", "qid", "exam", "plus_option", "plus_right", "minus_option", "minus_right"),
+    *("c", "copied", "shared", "near_standard", *(f"near_{at}" for at in _AT)),
+    *(f"{what}_{at}" for at in _AT for what in ("p", "kept", "collapsed")),
+)
 
 _COPIED_WORDS = 3
 """Words in a row that count as copied from one hypothesis into the other."""
@@ -57,14 +57,19 @@ def expanded(experiment: Experiment, arm: str) -> list[tuple[str, Question, Expa
     """
     found = []
     for dataset in experiment.sets:
-        questions = experiment.questions(arm, dataset)
         try:
             expansions = experiment.expansions(arm, dataset)
         except RecordingMiss:
             continue
-        pairs = zip(questions, expansions, strict=True)
-        found += [(dataset, question, made) for question, made in pairs if made.request]
+        for question, made in zip(experiment.questions(arm, dataset), expansions, strict=True):
+            if made.request:
+                found.append((dataset, question, made))
     return found
+
+
+def _ids(hits: Hits | RetrievalFailure) -> list[str]:
+    """The passages that a search found, best first; none where the query could not be ranked."""
+    return [] if isinstance(hits, RetrievalFailure) else hits.ids[0].tolist()
 
 
 def collapses(shared: float, kept: float) -> bool:
@@ -89,17 +94,19 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
     """
     rows = []
     for dataset, question, expansion in expanded(experiment, "chr"):
-        option_texts = {option.lower() for option in question.options.values()}
-        row = {"dataset": dataset, "qid": question.qid, "exam": not option_texts <= YES_NO}
+        options = {option.lower() for option in question.options.values()}
+        row = {"dataset": dataset, "qid": question.qid, "exam": not options <= YES_NO}
         for side in ("plus", "minus"):
             letter = named_option(expansion.trace[f"H_{side}"], question.options)
             row[f"{side}_option"] = letter
             row[f"{side}_right"] = letter == question.answer if letter else None
         relevant = targets.get(question.qid)
         rows.append(row | _measured(experiment, question, expansion.request, relevant))
-    if not rows:
-        return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _EMPTY.items()})
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    if rows:
+        return table
+    yes_or_no = ["exam", *(f"collapsed_{at}" for at in _AT)]
+    return table.astype(float).astype(dict.fromkeys(yes_or_no, bool))
 
 
 def _measured(
@@ -109,34 +116,34 @@ def _measured(
     retriever, k = experiment.retriever, experiment.k
     (plus,), (minus,) = pair.of("target"), pair.of("mimic")
     asked = question_alone(question)
-    lambdas = dict(zip(_AT, (0.0, experiment.lam, 1.0), strict=True))
+    searches: dict[str, Hypotheses] = {
+        "standard": asked,
+        "minus": Hypotheses((replace(minus, role="target"),)),
+        "hplus": pair.by(lam=0.0),
+        "chosen": pair.by(lam=experiment.lam),
+        "one": pair.by(lam=1.0),
+    }
+    results = retriever.search_many(list(searches.values()), k)
+    top = {name: _ids(hits) for name, hits in zip(searches, results, strict=True)}
 
-    searches = {name: pair.by(lam=lam) for name, lam in lambdas.items()}
-    searches["minus"] = Hypotheses((replace(minus, role="target"),))
-    searches["standard"] = asked
-    results = retriever.search_many([*searches.values()], k)
-    top = {}
-    for name, hits in zip(searches, results, strict=True):
-        # A text in place of hits says why nothing could be ranked.
-        top[name] = [] if isinstance(hits, str) else hits.ids[0].tolist()
-    of_hplus = {name: len(set(top["hplus"]) & set(found)) / k for name, found in top.items()}
+    def shared_with_hplus(name: str) -> float:
+        return len(set(top["hplus"]) & set(top[name])) / k
 
     texts = (plus, minus, asked.texts[0])
-    known = retriever.vectors(texts)
-    h_plus, h_minus, q = (known[text.tower, text.text][None] for text in texts)
+    vectors = retriever.vectors(texts)
+    h_plus, h_minus, q = (vectors[text.tower, text.text][None] for text in texts)
     row = {
         "c": float(cosine(h_plus, h_minus)[0]),
         "copied": shared_ngrams(minus.text, [plus.text], _COPIED_WORDS),
-        "shared": of_hplus["minus"],
+        "shared": shared_with_hplus("minus"),
     }
-    for name in ("standard", *lambdas):
-        near = retriever.index.score(q, top[name]).mean() if top[name] else np.nan
-        row[f"near_{name}"] = float(near)
-    for name in lambdas:
-        hits = sum(pid in relevant for pid in top[name]) if relevant else np.nan
-        row[f"p_{name}"] = hits / k
-        row[f"kept_{name}"] = of_hplus[name]
-        row[f"collapsed_{name}"] = collapses(row["shared"], of_hplus[name])
+    for name in ("standard", *_AT):
+        scores = retriever.index.score(q, top[name]) if top[name] else np.array([np.nan])
+        row[f"near_{name}"] = float(scores.mean())
+    for at in _AT:
+        row[f"p_{at}"] = len(relevant.intersection(top[at])) / k if relevant else np.nan
+        row[f"kept_{at}"] = shared_with_hplus(at)
+        row[f"collapsed_{at}"] = collapses(row["shared"], row[f"kept_{at}"])
     return row
 
 
@@ -205,40 +212,47 @@ def bundled(lam: float, k: int) -> Experiment:
     return open_experiment(load_profile("mini", k=k), lam=lam)
 
 
-def _searches(experiment: Experiment, lambdas: Sequence[float]) -> Iterator[tuple]:
-    """(case, pair, question, lambda, request) of every search; lambda is missing for HyDE."""
-    by_chr, by_hyde = (
-        {q.qid: (q, made) for _, q, made in expanded(experiment, arm)} for arm in ("chr", "hyde")
-    )
+def _case_searches(
+    experiment: Experiment, lambdas: Sequence[float]
+) -> list[tuple[dict, Question, Request]]:
+    """Every search of the cases: its case, pair, qid and lambda; the question; the request."""
+    by_chr = {question.qid: (question, made) for _, question, made in expanded(experiment, "chr")}
+    by_hyde = {question.qid: made for _, question, made in expanded(experiment, "hyde")}
+    searches = []
     for case in read_cases():
         question, own = by_chr[case["qid"]]
-        yield case["case"], HYDE, question, np.nan, by_hyde[question.qid][1].request
+        row = {"case": case["case"], "pair": HYDE, "qid": question.qid, "lambda": np.nan}
+        searches.append((row, question, by_hyde[question.qid].request))
         for pair, texts in ((REBUILT, case), (OWN, own.trace)):
             written = written_pair(question.text, texts["H_plus"], texts["H_minus"], SearchSpec())
             for lam in lambdas:
-                yield case["case"], pair, question, lam, written.by(lam=lam)
+                row = row | {"pair": pair, "lambda": lam}
+                searches.append((row, question, written.by(lam=lam)))
+    return searches
 
 
 def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame:
     """Every passage that is in a top k of its case and pair, with its rank at all ``lambdas``.
 
-    case, pair, qid, lambda, rank, pid, class, passage (its title), right (what the evidence reader
-    takes from the top k; missing for yes/no questions, which it cannot answer).
+    case, pair, qid, lambda (missing for HyDE), rank, pid, class, passage (its title), right (what
+    the evidence reader takes from the top k; missing for yes/no questions, which it cannot answer).
     """
-    benchmark, retriever, rows = build(), experiment.retriever, []
+    retriever, benchmark = experiment.retriever, build()
     reader = next(reader for reader in experiment.readers if not reader.needs_llm)
-    searches = list(_searches(experiment, lambdas))
-    found = retriever.search_many([search[-1] for search in searches], len(retriever.index))
-    for (case, pair, q, lam, _), hits in zip(searches, found, strict=True):
-        ids = [] if isinstance(hits, str) else hits.ids[0].tolist()
-        passages = retriever.store.get_many(ids)
-        (answer,) = reader.answer_all([q], [passages[: experiment.k]])
-        right = answer.letter == q.answer if len(q.options) > 2 else None
-        for rank, p in enumerate(passages, 1):
-            kind = class_of(p.pid, benchmark.targets[q.qid], benchmark.mimics[q.qid])
-            rows.append((case, pair, q.qid, lam, rank, p.pid, kind, p.title, right))
-    names = ["case", "pair", "qid", "lambda", "rank", "pid", "class", "passage", "right"]
-    return crossing(pd.DataFrame(rows, columns=names), experiment.k)
+    searches = _case_searches(experiment, lambdas)
+    requests = [request for _, _, request in searches]
+    results = retriever.search_many(requests, len(retriever.index))
+    rows = []
+    for (row, question, _), hits in zip(searches, results, strict=True):
+        passages = retriever.store.get_many(_ids(hits))
+        (answer,) = reader.answer_all([question], [passages[: experiment.k]])
+        right = answer.letter == question.answer if len(question.options) > 2 else None
+        targets, mimics = benchmark.targets[question.qid], benchmark.mimics[question.qid]
+        for rank, passage in enumerate(passages, 1):
+            kind = class_of(passage.pid, targets, mimics)
+            found = {"rank": rank, "pid": passage.pid, "class": kind, "passage": passage.title}
+            rows.append(row | found | {"right": right})
+    return crossing(pd.DataFrame(rows), experiment.k)
 
 
 def crossing(ranks: pd.DataFrame, k: int, lambdas: Sequence[float] = ()) -> pd.DataFrame:
@@ -251,19 +265,12 @@ def crossing(ranks: pd.DataFrame, k: int, lambdas: Sequence[float] = ()) -> pd.D
 
 def printed() -> pd.DataFrame:
     """What the paper prints: case, source, pair, method, lambda, rank, class, right."""
-    rows = [
-        {
-            "case": case["case"],
-            "source": "the paper",
-            "pair": PAPER,
-            "method": method,
-            "rank": rank,
-            "lambda": {"hplus": 0.0, "chr": 1.0}.get(method),
-            "class": "target" if hit else "",
-            "right": case["printed_right"][method],
-        }
-        for case in read_cases()
-        for method, hits in case["printed"].items()
-        for rank, hit in enumerate(hits, 1)
-    ]
+    lambdas = {"hplus": 0.0, "chr": 1.0}
+    rows = []
+    for case in read_cases():
+        for method, hits in case["printed"].items():
+            row = {"case": case["case"], "source": "the paper", "pair": PAPER, "method": method}
+            row |= {"lambda": lambdas.get(method), "right": case["printed_right"][method]}
+            for rank, hit in enumerate(hits, 1):
+                rows.append(row | {"rank": rank, "class": "target" if hit else ""})
     return pd.DataFrame(rows)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
-from math import comb, prod, sqrt
 
 import numpy as np
 import pandas as pd
@@ -19,7 +17,7 @@ from lib.studies.mimics.items import CASES, TIERS, printed
 PHYSICIAN = "the paper's physician"
 _BOTH = "both agree"
 _ARMS = {"one": "chr", "chosen": CHOSEN, "hplus": "hplus"}
-"""The grid's arms, by suffix of the columns of ``items``."""
+"""The arms of the main tables, by suffix of the columns of ``items``."""
 _ACCURACY = "accuracy, "
 
 
@@ -75,44 +73,44 @@ def table4(outcomes: pd.DataFrame, grades: Mapping[str, pd.Series]) -> pd.DataFr
     ``verdict`` stand beside CHR's accuracy; the paper's own rows come first.
     """
     paper = reported("table4_mimic_quality")
-    paper = paper.pivot(index="quality", columns="metric", values="value")
-    label = {"grader": PHYSICIAN, "measure": "accuracy", "method": "chr"}
+    paper = paper.pivot(index="quality", columns="metric", values="value").loc[list(TIERS)]
     rows = []
-    for tier in TIERS:
-        correct, n = int(paper.at[tier, "correct"]), int(paper.at[tier, "n"])
-        rows.append(label | {"tier": tier} | exact_share(correct, n))
-    by_measure = outcomes.groupby(["measure", "method"], sort=False)
-    for (grader, grade), (key, of_method) in product(grades.items(), by_measure):
-        measure, method = key
-        for tier in TIERS:
-            values = of_method.loc[of_method["qid"].map(grade) == tier, "value"]
-            row = {"grader": grader, "measure": measure, "method": method, "tier": tier}
-            if measure.startswith(_ACCURACY):
-                row |= exact_share(int(values.sum()), len(values))
-                if method == "chr":
-                    row["reported"] = paper.at[tier, "accuracy"] / 100
-            else:
-                row |= _mean(values)
-            half_width = (row["high"] - row["low"]) / 2
-            row["verdict"] = verdict(row["value"], half_width, row.get("reported"), False)
-            rows.append(row)
-    columns = [*label, "tier", "n", "hits", "value", "low", "high", "reported", "verdict"]
-    return pd.DataFrame(rows, columns=columns)
+    for tier, count in paper.astype({"correct": int, "n": int}).iterrows():
+        row = {"grader": PHYSICIAN, "measure": "accuracy", "method": "chr", "tier": tier}
+        rows.append(row | exact_share(int(count["correct"]), int(count["n"])))
+    for grader, grade in grades.items():
+        for (measure, method), group in outcomes.groupby(["measure", "method"], sort=False):
+            tier_of = group["qid"].map(grade)
+            for tier in TIERS:
+                values = group.loc[tier_of == tier, "value"]
+                row = {"grader": grader, "measure": measure, "method": method, "tier": tier}
+                if not measure.startswith(_ACCURACY):
+                    row |= _mean(values)
+                else:
+                    row |= exact_share(int(values.sum()), len(values))
+                    if method == "chr":
+                        row["reported"] = paper.at[tier, "accuracy"] / 100
+                half_width = (row["high"] - row["low"]) / 2
+                row["verdict"] = verdict(row["value"], half_width, row.get("reported"), False)
+                rows.append(row)
+    columns = ["grader", "measure", "method", "tier", "n", "hits", "value", "low", "high"]
+    return pd.DataFrame(rows, columns=[*columns, "reported", "verdict"])
 
 
 def exact_share(hits: int, n: int) -> dict[str, float]:
     """n, hits, value (their share), low, high: Clopper and Pearson's 95 %; missing for n = 0."""
     from scipy.stats import binomtest
 
-    low, high = binomtest(hits, n).proportion_ci() if n else (np.nan, np.nan)
-    return {"n": n, "hits": hits, "value": hits / n if n else np.nan, "low": low, "high": high}
+    if n == 0:
+        return {"n": 0, "hits": hits, "value": np.nan, "low": np.nan, "high": np.nan}
+    low, high = binomtest(hits, n).proportion_ci()
+    return {"n": n, "hits": hits, "value": hits / n, "low": low, "high": high}
 
 
 def _mean(values: pd.Series) -> dict[str, float]:
     """n, value, low, high; no interval for fewer than ten values."""
-    if len(values) < 10:
-        value, low, high = values.mean(), np.nan, np.nan
-    else:
+    value, low, high = values.mean(), np.nan, np.nan
+    if len(values) >= 10:
         value, low, high = mean_interval(values)
     return {"n": len(values), "value": value, "low": low, "high": high}
 
@@ -126,36 +124,32 @@ def tier_claims(table: pd.DataFrame) -> pd.DataFrame:
     names = ["grader", "measure", "method"]
     parts = []
     accuracy = table[table["measure"].str.startswith("accuracy")]
-    for label, rows in accuracy.groupby(names, sort=False):
-        counts = rows.set_index("tier")[["hits", "n"]].astype(int)
-        tests = tier_tests(counts["hits"].to_dict(), counts["n"].to_dict())
-        parts.append(tests.assign(**dict(zip(names, label, strict=True))))
-    found = pd.concat(parts, ignore_index=True)
-    found.loc[found["grader"] != PHYSICIAN, ["p", "p_holm"]] = np.nan
-    return found[[*names, *found.columns.drop(names)]]
+    for (grader, measure, method), rows in accuracy.groupby(names, sort=False):
+        of_tier = rows.set_index("tier")
+        tests = tier_tests(of_tier["hits"], of_tier["n"])
+        if grader != PHYSICIAN:
+            tests[["p", "p_holm"]] = np.nan
+        tests.insert(0, "grader", grader)
+        tests.insert(1, "measure", measure)
+        tests.insert(2, "method", method)
+        parts.append(tests)
+    return pd.concat(parts, ignore_index=True)
 
 
 def tier_tests(hits: Mapping[str, int], n: Mapping[str, int]) -> pd.DataFrame:
-    """Any difference, then each pair: test, difference, low, high, p, p_holm, least, n.
+    """Any difference, then each pair: test, difference, low, high, p, p_holm, mde, n.
 
-    Holm is over the three pairs, ``low`` and ``high`` are Newcombe's interval, ``least`` is the
-    smallest difference that n would have shown with 80 % power (2.8 standard errors). A pair with
-    an empty tier is NOT RUN.
+    ``hits`` of ``n`` by tier. Holm is over the three pairs; for the rest see ``two_shares``. A pair
+    with an empty tier is NOT RUN.
     """
-    from statsmodels.stats.proportion import confint_proportions_2indep
-
-    h = [hits.get(tier, 0) for tier in TIERS]
-    m = [n.get(tier, 0) for tier in TIERS]
-    rows = [{"test": "any difference", "p": freeman_halton(h, m), "n": sum(m)}]
-    for a, b in ((0, 1), (1, 2), (0, 2)):
-        row = {"test": f"{TIERS[a]} > {TIERS[b]}", "n": m[a] + m[b]}
-        if m[a] and m[b]:
-            low, high = confint_proportions_2indep(h[a], m[a], h[b], m[b], method="newcomb")
-            share = (h[a] + h[b]) / row["n"]
-            error = sqrt(share * (1 - share) * (1 / m[a] + 1 / m[b]))
-            row |= {"difference": h[a] / m[a] - h[b] / m[b], "low": low, "high": high}
-            row |= {"p": freeman_halton([h[a], h[b]], [m[a], m[b]]), "mde": 2.8 * error}
-        rows.append(row)
+    counts = [(int(hits.get(tier, 0)), int(n.get(tier, 0))) for tier in TIERS]
+    first, second, third = counts
+    rows = [
+        {"test": "any difference", "p": fisher_p(counts), "n": first[1] + second[1] + third[1]},
+        {"test": "Excellent > Good"} | two_shares(*first, *second),
+        {"test": "Good > Poor"} | two_shares(*second, *third),
+        {"test": "Excellent > Poor"} | two_shares(*first, *third),
+    ]
     columns = ["test", "difference", "low", "high", "p", "p_holm", "mde", "n"]
     table = pd.DataFrame(rows, columns=columns)
     table["p_holm"] = table["p"]
@@ -165,29 +159,49 @@ def tier_tests(hits: Mapping[str, int], n: Mapping[str, int]) -> pd.DataFrame:
     return table
 
 
-def freeman_halton(hits: Sequence[int], n: Sequence[int]) -> float:
-    """Fisher's exact test over any number of groups, ``hits`` of ``n`` each; two-sided p.
+def two_shares(hits_a: int, n_a: int, hits_b: int, n_b: int) -> dict[str, float]:
+    """The difference of two shares: n, difference, low, high, p, mde; n alone where one is empty.
 
-    The probability, in whole numbers, of all tables with these margins that are no likelier than
-    the one seen. NaN with fewer than two groups that have any question.
+    ``low`` and ``high`` are Newcombe's interval, p is Fisher's, ``mde`` is the smallest difference
+    that n would have shown with 80 % power (2.8 standard errors).
     """
-    groups = [(h, m) for h, m in zip(hits, n, strict=True) if m]
-    if len(groups) < 2:
+    from statsmodels.stats.proportion import confint_proportions_2indep
+
+    n = n_a + n_b
+    if not n_a or not n_b:
+        return {"n": n}
+    low, high = confint_proportions_2indep(hits_a, n_a, hits_b, n_b, method="newcomb")
+    share = (hits_a + hits_b) / n
+    return {
+        "n": n,
+        "difference": hits_a / n_a - hits_b / n_b,
+        "low": low,
+        "high": high,
+        "p": fisher_p([(hits_a, n_a), (hits_b, n_b)]),
+        "mde": 2.8 * np.sqrt(share * (1 - share) * (1 / n_a + 1 / n_b)),
+    }
+
+
+def fisher_p(counts: Sequence[tuple[int, int]]) -> float:
+    """Fisher's exact test over any number of groups, each (hits, n); two-sided p.
+
+    The probability of all tables with these margins that are no likelier than the one seen (Freeman
+    and Halton, 1951). NaN with fewer than two groups that have any question.
+    """
+    from scipy.stats import multivariate_hypergeom
+
+    seen = [hits for hits, n in counts if n]
+    sizes = [n for _, n in counts if n]
+    if len(sizes) < 2:
         return np.nan
-    sizes = [m for _, m in groups]
-
-    def weight(table: Sequence[int]) -> int:
-        return prod(comb(m, x) for m, x in zip(sizes, table, strict=True))
-
-    seen = weight([h for h, _ in groups])
-    total, unlikely = 0, 0
-    for first in product(*(range(m + 1) for m in sizes[:-1])):
-        last = sum(h for h, _ in groups) - sum(first)  # the margins leave it no choice
-        if 0 <= last <= sizes[-1]:
-            this = weight([*first, last])
-            total += this
-            unlikely += this if this <= seen else 0
-    return unlikely / total
+    first = np.indices([n + 1 for n in sizes[:-1]]).reshape(len(sizes) - 1, -1)
+    last = sum(seen) - first.sum(axis=0)  # the margins leave it no choice
+    tables = np.vstack([first, last]).T[(last >= 0) & (last <= sizes[-1])]
+    chances = multivariate_hypergeom(m=sizes, n=sum(seen))
+    likelihoods = chances.pmf(tables)
+    # A little more than its own, so that tables which are as likely are counted.
+    as_unlikely = likelihoods <= chances.pmf(seen) * (1 + 1e-7)
+    return float(likelihoods[as_unlikely].sum())
 
 
 def agreement(a: pd.Series, b: pd.Series) -> dict[str, float]:
@@ -201,11 +215,13 @@ def agreement(a: pd.Series, b: pd.Series) -> dict[str, float]:
     a, b = a.align(b, join="inner")
     both = a.isin(TIERS) & b.isin(TIERS)
     a, b = a[both], b[both]
-    out = {"n": len(a), "agree": float((a == b).mean())}
+    row = {"n": len(a), "agree": float((a == b).mean())}
     if min(a.nunique(), b.nunique()) < 2:
-        return out | {"kappa": 0.0 if len({*a, *b}) > 1 else np.nan, "low": np.nan, "high": np.nan}
-    found = cohens_kappa([[((a == x) & (b == y)).sum() for y in TIERS] for x in TIERS])
-    return out | {"kappa": found.kappa, "low": found.kappa_low, "high": min(found.kappa_upp, 1.0)}
+        kappa = 0.0 if len({*a, *b}) > 1 else np.nan
+        return row | {"kappa": kappa, "low": np.nan, "high": np.nan}
+    counts = pd.crosstab(a, b).reindex(index=TIERS, columns=TIERS, fill_value=0)
+    found = cohens_kappa(counts.to_numpy())
+    return row | {"kappa": found.kappa, "low": found.kappa_low, "high": min(found.kappa_upp, 1.0)}
 
 
 # proxies and collapse -----------------------------------------------------------------------------
@@ -221,30 +237,29 @@ def proxies(
     """
     if outcomes.empty:
         return pd.DataFrame(columns=["outcome", "proxy"])
-    qids = items["qid"]
     points = {"Excellent": 2, "Good": 1, "Poor": 0}
     # Two people's grades where there are any, else the judge's.
     people = [grader for grader in ("first", "second") if grader in grades] or [*grades][-1:]
-    tiers = pd.concat([qids.map(grades[grader]).map(points) for grader in people], axis=1)
+    tiers = pd.concat([items["qid"].map(grades[one]).map(points) for one in people], axis=1)
     wanted = {"tier": tiers.mean(axis=1, skipna=False)}
 
     wide = outcomes.pivot(index="qid", columns=["measure", "method"], values="value")
-    measures = list(dict.fromkeys(outcomes["measure"]))
+    measures = outcomes["measure"].unique()
     # P@k is the last measure, and the first reader's answers are the first; they may be the same.
-    for measure in dict.fromkeys((measures[-1], measures[0])):
+    for measure in dict.fromkeys([measures[-1], measures[0]]):
+        name = measure.partition(",")[0]
         for method, lam in ((CHOSEN, "given λ"), ("chr", "λ = 1")):
             gain = wide[measure, method] - wide[measure, "hplus"]
-            wanted[f"Δ {measure.partition(',')[0]}, {lam}"] = qids.map(gain)
+            wanted[f"Δ {name}, {lam}"] = items["qid"].map(gain)
 
     tried = {column: items[column] for column in ("c", "shared", "copied")}
-    for side, sign in (("plus", "+"), ("minus", "−")):
-        names_one = items[f"{side}_option"] != ""
-        tried[f"H{sign} names an option"] = names_one.where(items["exam"])
-    rows = [
-        {"outcome": outcome, "proxy": proxy} | rank_correlation(values, outcome_values)
-        for outcome, outcome_values in wanted.items()
-        for proxy, values in tried.items()
-    ]
+    tried["H+ names an option"] = (items["plus_option"] != "").where(items["exam"])
+    tried["H− names an option"] = (items["minus_option"] != "").where(items["exam"])
+    rows = []
+    for outcome, of_outcome in wanted.items():
+        for proxy, of_proxy in tried.items():
+            row = {"outcome": outcome, "proxy": proxy}
+            rows.append(row | rank_correlation(of_proxy, of_outcome))
     return pd.DataFrame(rows)
 
 
@@ -258,10 +273,12 @@ def rank_correlation(x: Sequence, y: Sequence) -> dict[str, float]:
     both = pd.DataFrame({"x": x, "y": y}).dropna().astype(float)
     n = len(both)
     if n < 4 or (both.nunique() < 2).any():
-        return dict.fromkeys(("rho", "low", "high"), np.nan) | {"n": n}
+        return {"rho": np.nan, "low": np.nan, "high": np.nan, "n": n}
     rho = float(spearmanr(both["x"], both["y"]).statistic)
-    ends = np.arctanh(rho) + np.array([-1.96, 1.96]) * np.sqrt((1 + rho**2 / 2) / (n - 3))
-    return {"rho": rho, "low": np.tanh(ends[0]), "high": np.tanh(ends[1]), "n": n}
+    reach = 1.96 * np.sqrt((1 + rho**2 / 2) / (n - 3))
+    low = np.tanh(np.arctanh(rho) - reach)
+    high = np.tanh(np.arctanh(rho) + reach)
+    return {"rho": rho, "low": low, "high": high, "n": n}
 
 
 def collapse(items: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
@@ -274,21 +291,22 @@ def collapse(items: pd.DataFrame, outcomes: pd.DataFrame) -> pd.DataFrame:
     alike = items["c"] > items["c"].quantile(0.9)
     far_from_question = items["near_standard"].quantile(0.1)
     first_reader = outcomes[outcomes["measure"].isin(outcomes["measure"].head(1))]
-    for suffix in ("chosen", "one"):
-        of_method = first_reader[first_reader["method"] == _ARMS[suffix]]
-        answer = items["qid"].map(of_method.set_index("qid")["value"])
-        lost = items[f"kept_{suffix}"] < 0.5
-        far = items[f"near_{suffix}"] < far_from_question
+    for at in ("chosen", "one"):
+        answers = first_reader[first_reader["method"] == _ARMS[at]].set_index("qid")["value"]
+        answer = items["qid"].map(answers)
+        lost = items[f"kept_{at}"] < 0.5
+        far = items[f"near_{at}"] < far_from_question
         criteria = {
-            "shared > 1/2, kept < 1/2": items[f"collapsed_{suffix}"],
+            "shared > 1/2, kept < 1/2": items[f"collapsed_{at}"],
             "shared > 1/4, kept < 1/2": (items["shared"] > 0.25) & lost,
             "kept < 1/2, whatever is shared": lost,
             "c in the top tenth, far from the question": alike & far,
         }
         for criterion, is_hit in criteria.items():
-            row = {"criterion": criterion, "method": _ARMS[suffix]}
-            row |= {"items": len(items), "hits": int(is_hit.sum())}
-            for kind, of_kind in (("wrong", is_hit[answer == 0]), ("right", is_hit[answer == 1])):
+            row = {"criterion": criterion, "method": _ARMS[at], "items": len(items)}
+            row["hits"] = int(is_hit.sum())
+            for kind, outcome in (("wrong", 0), ("right", 1)):
+                of_kind = is_hit[answer == outcome]
                 share = exact_share(int(of_kind.sum()), len(of_kind))
                 row |= {f"{kind}_{name}": share[name] for name in ("n", "value", "low", "high")}
             rows.append(row)

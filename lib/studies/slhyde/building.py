@@ -1,45 +1,41 @@
 """How CMIRB makes a retrieval set of queries and passages with a language model: its Algorithm 1.
 
-Each step is a function from pairs to pairs; every reply of the model can be recorded, so a run that
-was stopped goes on. Source: Li et al., AutoMIR, arXiv:2410.20050, Appendix B.1, Algorithm 1 and the
-six prompts of Figures 4 and 5, which stand in ``building_prompts`` in our own words.
+Every reply of the model can be recorded, so a run that was stopped goes on. Source: Li et al.,
+AutoMIR, arXiv:2410.20050, Appendix B.1, Algorithm 1 and the six prompts of Figures 4 and 5, which
+stand in ``building_prompts`` in our own words.
 
 1. ``medical`` (lines 3-9): drop a query and the passage that it came with if they are not medical.
 2. For queries that are to be *matched* (MedExam and DuBaike of the ten sets), lines 10-26:
    ``rank``: BM25 finds 20 passages, the model chooses 3; ``extract``: it says which sentences of
    each support the known answer; ``answer``: it answers from these alone; ``validate``: the pair
-   stays if that answer agrees with the known one. The other queries keep the passage they came with
-   (*given*).
+   stays if that answer agrees with the known one. The others keep their own passage (*given*).
 3. ``relevance`` (lines 27-33): the model scores every pair from 1 to 5; low ones are dropped.
 
 Where the text is silent or contradicts itself, this is what is done here:
 
 - **A misprint.** Figure 4's "Passage Reranking Prompt" and Figure 5's "Validate Answer Prompt" are
-  word for word the same, and compare two answers: that is validating. So the reranking prompt is
-  the one that is missing. Ours follows Appendix B.1: one list of candidates, the best 3 chosen.
-- The order in which candidates are shown is not said. Here it is that of a hash, so that the place
-  in the list tells nothing of the place in the search.
+  word for word the same, and validate an answer: the reranking prompt is missing. Ours follows
+  Appendix B.1: one list of candidates, the best 3 chosen.
+- The order of the candidates is not said. Here it is that of a hash, which tells nothing.
 - No threshold is printed. The medical prompt gives 0 or 1, so 1 stays. The others were chosen
   before any reply was read; ``thresholds`` counts what others would have kept.
-- Line 5 scores "q/d" one by one, the prompt shows a question with its answer. As the prompt: both
-  go together, and a passage that goes leaves the corpus too.
+- Line 5 scores query and passage one by one, the prompt shows both. As the prompt; a passage that
+  goes leaves the corpus too.
 - Line 21 validates an answer against the document, Figure 5 and Appendix B.1 against a reference
   answer. As Figure 5: an answer that was made of a document agrees with it anyway.
-- Figure 5 answers from "one or more" documents, lines 19-21 have one answer for each document. As
-  the algorithm.
-- Figure 4 asks for copied passages, and twice speaks of an "explanation" that it does not name as a
-  key. Here sentences are numbered and the reply holds numbers: nothing can be misquoted, and no
-  words of a document stand in a recording.
-- A document without evidence, or with too little to answer, is not validated, but dropped.
+- Figure 5 answers from "one or more" documents, lines 19-21 from each. As the algorithm.
+- Figure 4 asks for copied passages, and twice for an "explanation" without a key. Here sentences
+  are numbered and the reply holds numbers: nothing can be misquoted or stand in a recording.
+- A document without evidence, or with too little to answer, is dropped.
 - The algorithm keeps every document that validates. The published MedExam and DuBaike have one a
   query, and the text does not say which. Here all stay.
-- Replies and explanations are in English, and reasons come before the score that follows from them.
+- Replies are in English, and reasons come before the score that follows from them.
 - A reply that is no JSON is asked for once more, then its pair is dropped as "no usable reply".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -57,17 +53,16 @@ from lib.studies.contradiction.nli import sentences
 from lib.studies.slhyde.tasks import Task
 
 PROMPTS = Path(__file__).parent / "building_prompts"
-
-STEPS = ("medical", "rank", "extract", "answer", "validate", "relevance")
-"""In their order; each has a prompt of its name."""
-
-_MATCHING = STEPS[1:5]
+"""A prompt for each of ``STEPS``, by its name."""
 
 CANDIDATES, CHOSEN = 20, 3
 """Passages found by BM25, and how many of them the model chooses (both Appendix B.1)."""
 
 LEAST_SIMILARITY, LEAST_QUALITY = 0.7, 4
 """From which similarity (0 to 1) an answer is validated, and quality (1 to 5) a pair stays."""
+
+NO_REPLY = "no usable reply"
+NOT_MEDICAL = "not medical"
 
 Search = Callable[[str, int], list[Passage]]
 """The passages that a search by words finds for a text, best first, at most so many."""
@@ -91,14 +86,15 @@ class Query:
 class Pair:
     """A query and a passage on their way into the set.
 
-    ``place``: the passage's place in the model's ranking, from 1, 0 where nothing was ranked;
-    ``evidence``: sentences; ``written``: the answer made of them; ``similarity`` and ``quality``:
-    scores, None where nothing was scored. ``step`` is where the pair was dropped and ``dropped``
-    why, both empty while it is in.
+    ``candidates``: what BM25 finds, until the model ranks it; ``place``: the passage's place in the
+    model's ranking, from 1, 0 where nothing was ranked; ``evidence``: sentences; ``written``: the
+    answer made of them; ``similarity`` and ``quality``: scores, None where nothing was scored.
+    ``step`` is where the pair was dropped and ``dropped`` why, both empty while it is in.
     """
 
     query: Query
     passage: Passage
+    candidates: tuple[Passage, ...] = ()
     place: int = 0
     evidence: tuple[str, ...] = ()
     written: str = ""
@@ -108,11 +104,156 @@ class Pair:
     dropped: str = ""
 
 
-NO_REPLY = "no usable reply"
-NOT_MEDICAL = "not medical"
+# the steps ----------------------------------------------------------------------------------------
+
+
+class _NoReply(Exception):
+    """The model's reply is unusable, even after a second call."""
+
+
+def _ask(llm: ChatModel, step: str, replies: dict[str, dict], **values: str) -> dict[str, Any]:
+    """The model's reply to a step's prompt: a JSON object with just the keys of ``replies``."""
+    schema = {
+        "type": "object",
+        "properties": replies,
+        "required": list(replies),
+        "additionalProperties": False,
+    }
+    messages = load_prompt(step, PROMPTS).messages(**values)
+    reply = ask_json(llm, messages, schema, max_tokens=512)
+    if reply.cut or reply.value is None:
+        raise _NoReply
+    return reply.value
+
+
+_TEXT = {"type": "string"}
+
+
+def _numbers_to(last: int) -> dict[str, Any]:
+    """The schema of a JSON list of different numbers from 1 to ``last``."""
+    number = {"type": "integer", "minimum": 1, "maximum": last}
+    return {"type": "array", "items": number, "uniqueItems": True}
+
+
+def _numbered(texts: Sequence[str]) -> list[str]:
+    return [f"[{number}] {text}" for number, text in enumerate(texts, 1)]
+
+
+def medical(pair: Pair, llm: ChatModel) -> list[Pair]:
+    """Step 1: a query and the passage it came with stay if the model calls them medical."""
+    replies = {"reason": _TEXT, "label": {"enum": [0, 1]}}
+    values = {"question": pair.query.text, "answer": pair.passage.text}
+    reply = _ask(llm, "medical", replies, **values)
+    return [pair if reply["label"] else replace(pair, dropped=NOT_MEDICAL)]
+
+
+def rank(pair: Pair, llm: ChatModel) -> list[Pair]:
+    """Step 2, lines 14 and 15: a query to be matched gets the passages that the model chooses.
+
+    Its one pair becomes as many as were chosen, the best first.
+    """
+    if not pair.candidates:
+        return [replace(pair, dropped="no candidates")]
+
+    def shown_place(passage: Passage) -> str:
+        return sha256_bytes(f"shown {pair.query.qid} {passage.pid}".encode())
+
+    shown = sorted(pair.candidates, key=shown_place)
+    wanted = min(CHOSEN, len(shown))
+    ranking = _numbers_to(len(shown)) | {"minItems": wanted, "maxItems": wanted}
+    listed = "\n\n".join(_numbered([shown_text(passage) for passage in shown]))
+    values = {"question": pair.query.text, "passages": listed, "wanted": str(wanted)}
+    chosen = _ask(llm, "rank", {"ranking": ranking}, **values)["ranking"]
+    return [
+        Pair(pair.query, shown[int(number) - 1], place=place)
+        for place, number in enumerate(chosen, 1)
+    ]
+
+
+def extract(pair: Pair, llm: ChatModel) -> list[Pair]:
+    """Line 17: the sentences of a chosen passage that support the known answer."""
+    parts = sentences(pair.passage.text)
+    document = "\n".join([pair.passage.title, *_numbered(parts)]).strip()
+    values = {"question": pair.query.text, "answer": pair.query.answer, "document": document}
+    reply = _ask(llm, "extract", {"sentences": _numbers_to(len(parts))}, **values)
+    in_order = sorted(int(number) for number in reply["sentences"])
+    evidence = tuple(parts[number - 1] for number in in_order)
+    return [replace(pair, evidence=evidence, dropped="" if evidence else "no evidence")]
+
+
+def answer(pair: Pair, llm: ChatModel) -> list[Pair]:
+    """Line 19: an answer from the evidence of one passage alone.
+
+    The model is shown the passage's title above its sentences, which seldom name their subject.
+    """
+    replies = {"reason": _TEXT, "enough": {"type": "boolean"}, "answer": _TEXT}
+    evidence = "\n".join([pair.passage.title, *pair.evidence]).strip()
+    reply = _ask(llm, "answer", replies, question=pair.query.text, evidence=evidence)
+    if not reply["enough"]:
+        return [replace(pair, dropped="too little evidence")]
+    return [replace(pair, written=reply["answer"])]
+
+
+def validate(pair: Pair, llm: ChatModel) -> list[Pair]:
+    """Lines 20 to 24: a pair stays if the answer made of its passage agrees with the known one."""
+    replies = {"reason": _TEXT, "similarity": {"type": "number", "minimum": 0, "maximum": 1}}
+    values = {"reference": pair.query.answer, "answer": pair.written}
+    reply = _ask(llm, "validate", replies, question=pair.query.text, **values)
+    similarity = float(reply["similarity"])
+    dropped = "another answer" if similarity < LEAST_SIMILARITY else ""
+    return [replace(pair, similarity=similarity, dropped=dropped)]
+
+
+def relevance(pair: Pair, llm: ChatModel) -> list[Pair]:
+    """Step 3: a pair stays if the model's score of it is high enough."""
+    replies = {"reason": _TEXT, "quality": {"type": "integer", "minimum": 1, "maximum": 5}}
+    values = {"query": pair.query.text, "passage": shown_text(pair.passage)}
+    quality = int(_ask(llm, "relevance", replies, **values)["quality"])
+    dropped = "low quality" if quality < LEAST_QUALITY else ""
+    return [replace(pair, quality=quality, dropped=dropped)]
+
+
+STEPS: dict[str, Callable[[Pair, ChatModel], list[Pair]]] = {
+    "medical": medical,
+    "rank": rank,
+    "extract": extract,
+    "answer": answer,
+    "validate": validate,
+    "relevance": relevance,
+}
+"""Every step by name, in their order: what becomes of one pair."""
+
+_MATCHING = ("rank", "extract", "answer", "validate")
+"""Steps that "given" queries leave out."""
 
 
 # the whole ----------------------------------------------------------------------------------------
+
+
+def take_step(step: str, pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
+    """What becomes of every pair; one that was dropped, or whose route leaves this step out, stays.
+
+    All are asked for before the first RecordingMiss is raised, so that a step's requests are known
+    together.
+    """
+    made: list[Pair] = []
+    missed: RecordingMiss | None = None
+    for pair in pairs:
+        if pair.dropped or (pair.query.route == "given" and step in _MATCHING):
+            made.append(pair)
+            continue
+        try:
+            with tag(method=step, qid=pair.query.qid):
+                after = STEPS[step](pair, llm)
+        except _NoReply:
+            after = [replace(pair, dropped=NO_REPLY)]
+        except RecordingMiss as miss:
+            missed = missed or miss
+            continue
+        made += [replace(pair, step=step) if pair.dropped else pair for pair in after]
+    if missed is not None:
+        raise missed
+    return made
 
 
 def build(queries: Sequence[Query], llm: ChatModel, search: Search) -> list[Pair]:
@@ -120,35 +261,26 @@ def build(queries: Sequence[Query], llm: ChatModel, search: Search) -> list[Pair
 
     Raises RecordingMiss where a reply is not recorded.
     """
-    return finish(medical([Pair(query, query.source) for query in queries], llm), llm, search)
+    pairs = [Pair(query, query.source) for query in queries]
+    return finish(take_step("medical", pairs, llm), llm, search)
 
 
 def finish(pairs: Sequence[Pair], llm: ChatModel, search: Search) -> list[Pair]:
-    """What comes after ``medical``; what that dropped is searched no more."""
-    pairs = rank(pairs, llm, search)
-    pairs = extract(pairs, llm)
-    pairs = answer(pairs, llm)
-    pairs = validate(pairs, llm)
-    return relevance(pairs, llm)
-
-
-def task_of(name: str, pairs: Sequence[Pair], passages: Sequence[Passage]) -> Task:
-    """The set in the form of CMIRB's: queries that kept a passage, and the corpus.
-
-    The corpus is all ``passages`` but those that were not medical.
-    """
+    """What comes after the medical step; passages that it dropped are candidates no more."""
     gone = _not_medical(pairs)
-    corpus = [passage for passage in passages if passage.pid not in gone]
-    queries: dict[str, str] = {}
-    qrels: dict[str, dict[str, int]] = {}
+    made = []
     for pair in pairs:
-        if not pair.dropped:
-            queries[pair.query.qid] = pair.query.text
-            qrels.setdefault(pair.query.qid, {})[pair.passage.pid] = 1
-    return Task(name, queries, corpus, qrels)
+        if pair.query.route == "matched" and not pair.dropped:
+            found = search(pair.query.text, CANDIDATES + len(gone))
+            left = [passage for passage in found if passage.pid not in gone]
+            pair = replace(pair, candidates=tuple(left[:CANDIDATES]))
+        made.append(pair)
+    for step in list(STEPS)[1:]:
+        made = take_step(step, made, llm)
+    return made
 
 
-def _not_medical(pairs: Iterable[Pair]) -> set[str]:
+def _not_medical(pairs: Sequence[Pair]) -> set[str]:
     """The ids of the passages that left the corpus; a broken reply says nothing of its passage."""
     return {pair.passage.pid for pair in pairs if pair.dropped == NOT_MEDICAL}
 
@@ -165,165 +297,20 @@ def search_in(passages: Sequence[Passage]) -> Search:
     return search
 
 
-# the steps ----------------------------------------------------------------------------------------
+def task_of(name: str, pairs: Sequence[Pair], passages: Sequence[Passage]) -> Task:
+    """The set in the form of CMIRB's: queries that kept a passage, and the corpus.
 
-_TEXT = {"type": "string"}
-
-
-def medical(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
-    """Step 1: a query and the passage it came with stay if the model calls them medical."""
-
-    def judge(pair: Pair) -> list[Pair]:
-        schema = _schema(reason=_TEXT, label={"enum": [0, 1]})
-        reply = _ask(llm, "medical", schema, question=pair.query.text, answer=pair.passage.text)
-        return [pair if reply["label"] else replace(pair, dropped=NOT_MEDICAL)]
-
-    return _each("medical", pairs, judge)
-
-
-def rank(pairs: Sequence[Pair], llm: ChatModel, search: Search) -> list[Pair]:
-    """Step 2, lines 14 and 15: a query to be matched gets the passages that the model chooses.
-
-    Its one pair becomes as many as were chosen, the best first.
+    The corpus is all ``passages`` but those that were not medical.
     """
     gone = _not_medical(pairs)
-
-    def shown_place(pair: Pair, passage: Passage) -> str:
-        return sha256_bytes(f"shown {pair.query.qid} {passage.pid}".encode())
-
-    def choose(pair: Pair) -> list[Pair]:
-        found = search(pair.query.text, CANDIDATES + len(gone))
-        found = [passage for passage in found if passage.pid not in gone][:CANDIDATES]
-        if not found:
-            return [replace(pair, dropped="no candidates")]
-        shown = sorted(found, key=lambda passage: shown_place(pair, passage))
-        wanted = min(CHOSEN, len(shown))
-        number = {"type": "integer", "minimum": 1, "maximum": len(shown)}
-        schema = _schema(ranking=_list_of(number, minItems=wanted, maxItems=wanted))
-        listed = "\n\n".join(f"[{i}] {shown_text(p)}" for i, p in enumerate(shown, 1))
-        values = {"question": pair.query.text, "passages": listed, "wanted": str(wanted)}
-        chosen = _ask(llm, "rank", schema, **values)["ranking"]
-        return [
-            Pair(pair.query, shown[int(number) - 1], place)
-            for place, number in enumerate(chosen, 1)
-        ]
-
-    return _each("rank", pairs, choose)
-
-
-def extract(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
-    """Line 17: the sentences of a chosen passage that support the known answer."""
-
-    def find(pair: Pair) -> list[Pair]:
-        numbered = sentences(pair.passage.text)
-        number = {"type": "integer", "minimum": 1, "maximum": len(numbered)}
-        lines = [f"[{i}] {sentence}" for i, sentence in enumerate(numbered, 1)]
-        document = "\n".join([pair.passage.title, *lines]).strip()
-        values = {"question": pair.query.text, "answer": pair.query.answer, "document": document}
-        reply = _ask(llm, "extract", _schema(sentences=_list_of(number)), **values)
-        in_order = sorted(int(number) for number in reply["sentences"])
-        evidence = tuple(numbered[number - 1] for number in in_order)
-        return [replace(pair, evidence=evidence, dropped="" if evidence else "no evidence")]
-
-    return _each("extract", pairs, find)
-
-
-def answer(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
-    """Line 19: an answer from the evidence of one passage alone.
-
-    The model is shown the passage's title above its sentences, which seldom name their subject.
-    """
-
-    def write(pair: Pair) -> list[Pair]:
-        schema = _schema(reason=_TEXT, enough={"type": "boolean"}, answer=_TEXT)
-        evidence = "\n".join([pair.passage.title, *pair.evidence]).strip()
-        reply = _ask(llm, "answer", schema, question=pair.query.text, evidence=evidence)
-        if not reply["enough"]:
-            return [replace(pair, dropped="too little evidence")]
-        return [replace(pair, written=reply["answer"])]
-
-    return _each("answer", pairs, write)
-
-
-def validate(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
-    """Lines 20 to 24: a pair stays if the answer made of its passage agrees with the known one."""
-    schema = _schema(reason=_TEXT, similarity={"type": "number", "minimum": 0, "maximum": 1})
-
-    def compare(pair: Pair) -> list[Pair]:
-        values = {"reference": pair.query.answer, "answer": pair.written}
-        reply = _ask(llm, "validate", schema, question=pair.query.text, **values)
-        similarity = float(reply["similarity"])
-        dropped = "another answer" if similarity < LEAST_SIMILARITY else ""
-        return [replace(pair, similarity=similarity, dropped=dropped)]
-
-    return _each("validate", pairs, compare)
-
-
-def relevance(pairs: Sequence[Pair], llm: ChatModel) -> list[Pair]:
-    """Step 3: a pair stays if the model's score of it is high enough."""
-    schema = _schema(reason=_TEXT, quality={"type": "integer", "minimum": 1, "maximum": 5})
-
-    def score(pair: Pair) -> list[Pair]:
-        values = {"query": pair.query.text, "passage": shown_text(pair.passage)}
-        quality = int(_ask(llm, "relevance", schema, **values)["quality"])
-        dropped = "low quality" if quality < LEAST_QUALITY else ""
-        return [replace(pair, quality=quality, dropped=dropped)]
-
-    return _each("relevance", pairs, score)
-
-
-class _NoReply(Exception):
-    """The model's reply is unusable, even after a second call."""
-
-
-def _each(step: str, pairs: Sequence[Pair], do: Callable[[Pair], list[Pair]]) -> list[Pair]:
-    """What becomes of every pair; one that was dropped, or whose route leaves this step out, stays.
-
-    All are asked for before the first RecordingMiss is raised, so that a step's requests are known
-    together.
-    """
-    made: list[Pair] = []
-    missed: RecordingMiss | None = None
+    corpus = [passage for passage in passages if passage.pid not in gone]
+    queries: dict[str, str] = {}
+    qrels: dict[str, dict[str, int]] = {}
     for pair in pairs:
-        if pair.dropped or (pair.query.route == "given" and step in _MATCHING):
-            made.append(pair)
-            continue
-        try:
-            with tag(method=step, qid=pair.query.qid):
-                after = do(pair)
-        except _NoReply:
-            after = [replace(pair, dropped=NO_REPLY)]
-        except RecordingMiss as miss:
-            missed = missed or miss
-            continue
-        made += [replace(pair, step=step) if pair.dropped else pair for pair in after]
-    if missed is not None:
-        raise missed
-    return made
-
-
-def _ask(llm: ChatModel, step: str, schema: dict, **values: str) -> dict[str, Any]:
-    """The model's reply to a step's prompt."""
-    messages = load_prompt(step, PROMPTS).messages(**values)
-    reply = ask_json(llm, messages, schema, max_tokens=512)
-    if reply.cut or reply.value is None:
-        raise _NoReply
-    return reply.value
-
-
-def _schema(**properties: dict) -> dict:
-    """A JSON object with just these keys."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _list_of(items: dict, **limits: int) -> dict:
-    """A JSON list of different items."""
-    return {"type": "array", "items": items, "uniqueItems": True} | limits
+        if not pair.dropped:
+            queries[pair.query.qid] = pair.query.text
+            qrels.setdefault(pair.query.qid, {})[pair.passage.pid] = 1
+    return Task(name, queries, corpus, qrels)
 
 
 # counting -----------------------------------------------------------------------------------------

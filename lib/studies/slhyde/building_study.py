@@ -26,7 +26,6 @@ from lib.llm.chat import ChatModel
 from lib.llm.recorder import Recorder
 from lib.profiles import Profile
 from lib.run import Retriever
-from lib.stats import long_values
 from lib.studies.real.expansions import WRITER
 from lib.studies.slhyde.building import (
     NO_REPLY,
@@ -35,20 +34,17 @@ from lib.studies.slhyde.building import (
     Query,
     build,
     counts,
-    medical,
-    relevance,
     search_in,
+    take_step,
     task_of,
     thresholds,
-    validate,
 )
 from lib.studies.slhyde.tasks import (
     BASE,
     CORPUS,
     DOCUMENTS,
     Task,
-    bm25_run,
-    measure_task,
+    bm25_values,
     query_arm,
     sample,
     task_values,
@@ -100,19 +96,13 @@ def planted(queries: Sequence[Query]) -> dict[str, list[Pair]]:
         query = Query(text.pid, row["question"], text, row["answer"], "given")
         everyday.append(Pair(query, text))
     given = [query for query in queries if query.route == "given"]
-    couples = list(zip(given, given[1:], strict=False))[:PLANTED]
-    return {
-        "medical": everyday[:PLANTED],
+    answers, sources = [], []
+    for query, other in zip(given[:PLANTED], given[1:], strict=False):
         # On the route that goes through this step, with another's answer.
-        "validate": [
-            Pair(replace(query, route="matched"), query.source, written=other.answer)
-            for query, other in couples
-        ],
-        "relevance": [Pair(query, other.source) for query, other in couples],
-    }
-
-
-JUDGING = {"medical": medical, "validate": validate, "relevance": relevance}
+        matched = replace(query, route="matched")
+        answers.append(Pair(matched, query.source, written=other.answer))
+        sources.append(Pair(query, other.source))
+    return {"medical": everyday[:PLANTED], "validate": answers, "relevance": sources}
 
 
 def caught(queries: Sequence[Query], llm: ChatModel) -> pd.DataFrame:
@@ -122,10 +112,9 @@ def caught(queries: Sequence[Query], llm: ChatModel) -> pd.DataFrame:
     """
     rows = []
     for step, pairs in planted(queries).items():
-        made = JUDGING[step](pairs, llm)
-        unusable = sum(pair.dropped == NO_REPLY for pair in made)
-        dropped = sum(bool(pair.dropped) for pair in made) - unusable
-        rows.append((step, len(made), dropped, unusable))
+        why = [pair.dropped for pair in take_step(step, pairs, llm) if pair.dropped]
+        unusable = why.count(NO_REPLY)
+        rows.append((step, len(pairs), len(why) - unusable, unusable))
     return pd.DataFrame(rows, columns=["step", "planted", "dropped", "unusable"])
 
 
@@ -138,11 +127,19 @@ def pair_rows(pairs: Sequence[Pair]) -> pd.DataFrame:
     """
     rows = []
     for pair in pairs:
-        own = pair.passage.meta["doc"] == pair.query.qid
-        row = {"qid": pair.query.qid, "route": pair.query.route, "pid": pair.passage.pid}
-        row |= {"own": own, "place": pair.place or None, "evidence": len(pair.evidence) or None}
-        row |= {"similarity": pair.similarity, "quality": pair.quality}
-        rows.append(row | {"step": pair.step, "dropped": pair.dropped})
+        row = {
+            "qid": pair.query.qid,
+            "route": pair.query.route,
+            "pid": pair.passage.pid,
+            "own": pair.passage.meta["doc"] == pair.query.qid,
+            "place": pair.place or None,
+            "evidence": len(pair.evidence) or None,
+            "similarity": pair.similarity,
+            "quality": pair.quality,
+            "step": pair.step,
+            "dropped": pair.dropped,
+        }
+        rows.append(row)
     whole = {"place": "Int64", "evidence": "Int64", "quality": "Int64"}
     return pd.DataFrame(rows).astype(whole | {"similarity": float})
 
@@ -168,13 +165,18 @@ def load(profile: Profile) -> Built:
     return Built(profile, queries, pairs, task_of(NAME, pairs, passages), llm)
 
 
-def base_retriever(built: Built) -> Retriever:
-    """The task's passages by the base encoder, out of the vectors of the whole corpus."""
+def outcomes(built: Built) -> pd.DataFrame:
+    """What the base encoder and BM25 find in the set; see ``measured``.
+
+    The vectors are those of the whole corpus.
+    """
     encoder, profile = load_encoder(BASE, precision="float32"), built.profile
     store = corpus_store((CORPUS,))
     index = build_index(store, encoder, backend=profile.backend, dtype=profile.vectors)
     kept = {passage.pid for passage in built.task.corpus}
-    return Retriever(index.subset([pid in kept for pid in index.ids.tolist()]), encoder)
+    inside = index.subset([pid in kept for pid in index.ids.tolist()])
+    routes = {query.qid: query.route for query in built.queries}
+    return measured(built.task, routes, Retriever(inside, encoder))
 
 
 def measured(task: Task, routes: Mapping[str, str], retriever: Retriever) -> pd.DataFrame:
@@ -183,19 +185,13 @@ def measured(task: Task, routes: Mapping[str, str], retriever: Retriever) -> pd.
     The dataset is the set's name, and that with a route for the queries of one. BM25 also found
     the candidates of the matched queries, so it has an advantage there.
     """
-    by_words = long_values("BM25", measure_task(bm25_run(task), task.qrels))
-    values = pd.concat([task_values(task, retriever, [query_arm(BASE, task)]), by_words])
+    by_vectors = task_values(task, retriever, [query_arm(BASE, task)])
+    values = pd.concat([by_vectors, bm25_values(task, "BM25")])
     parts = [values.assign(dataset=task.name)]
     for route in ("given", "matched"):
         group = values[values["qid"].map(routes) == route]
         parts.append(group.assign(dataset=f"{task.name}, {route}"))
     return pd.concat(parts, ignore_index=True)[["dataset", "arm", "qid", "metric", "value"]]
-
-
-def outcomes(built: Built) -> pd.DataFrame:
-    """What is found in the set, query by query."""
-    routes = {query.qid: query.route for query in built.queries}
-    return measured(built.task, routes, base_retriever(built))
 
 
 def follow(built: Built, values: pd.DataFrame) -> dict[str, pd.DataFrame]:

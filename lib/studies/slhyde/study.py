@@ -16,7 +16,6 @@ the same seed of the other, not with the mean of three.
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,8 +35,8 @@ from lib.model_files import ADAPTERS, CARD, WEIGHTS, cards
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.query_spec import Hypotheses, Text
-from lib.run import RetrievalFailure, Retriever
-from lib.stats import Pair, claims, class_of, long_values
+from lib.run import Retriever
+from lib.stats import Pair, claims, class_of
 from lib.studies.real.expansions import KINDS, writers_of
 from lib.studies.real.study import recorded
 from lib.studies.slhyde.tasks import (
@@ -49,17 +48,16 @@ from lib.studies.slhyde.tasks import (
     TRAININGS,
     Task,
     bioasq_questions,
-    bm25_run,
+    bm25_values,
     chosen_ranks,
     folds,
-    measure_task,
     open_task,
     query_alone,
     query_arm,
     read_texts,
     task_values,
 )
-from lib.study import Arm, Study, declared_pairs, means_table, primary_tests
+from lib.study import Arm, Study, declared_pairs, means_table, primary_tests, search_arm
 
 SEEDS = {
     "slhyde": ("slhyde-query", "slhyde-query-1", "slhyde-query-2"),
@@ -121,34 +119,32 @@ def arms_of(
 
     def with_passages(use: str, writer: str, count: int = 1) -> Arm:
         def request(qid: str, draw: int) -> Request | None:
-            passages = written[writer].get(qid)
-            return (
-                None if passages is None else request_of(use, task.queries[qid], passages[:count])
-            )
+            if qid not in written[writer]:
+                return None
+            return request_of(use, task.queries[qid], written[writer][qid][:count])
 
-        return Arm(f"{retriever}, {use}, {writer}" + (f" x {count}" if count > 1 else ""), request)
+        several = f" x {count}" if count > 1 else ""
+        return Arm(f"{retriever}, {use}, {writer}{several}", request)
 
     def contrast(lam: str) -> Arm:
-        return Arm(
-            f"{retriever}, contrast@{lam}, capable",
-            lambda qid, draw: hypotheses[qid].by(lam=float(lam)),
-        )
+        name = f"{retriever}, contrast@{lam}, capable"
+        return Arm(name, lambda qid, draw: hypotheses[qid].by(lam=float(lam)))
 
-    alone = query_arm(retriever, task)
+    arms = [query_arm(retriever, task)]
     if retriever != BASE and retriever not in SEEDS["slhyde"]:
-        return [alone, *(with_passages("mean", writer) for writer in GENERATED)]
-    arms = [alone]
+        return arms + [with_passages("mean", writer) for writer in GENERATED]
     if "capable" in written:
-        arms += [with_passages("mean", "capable", 2), *map(contrast, LAMBDAS)]
+        arms.append(with_passages("mean", "capable", 2))
+        arms += [contrast(lam) for lam in LAMBDAS]
     return arms + [with_passages(use, writer) for writer in written for use in USES]
 
 
 def generated_passages(task: str) -> dict[str, dict[str, list[str]]]:
     """What the small generator wrote for the queries of a task, before and after its tuning:
     passages by writer ("base", "tuned") and query id."""
-    found: dict[str, dict[str, list[str]]] = {writer: defaultdict(list) for writer in GENERATED}
+    found: dict[str, dict[str, list[str]]] = {writer: {} for writer in GENERATED}
     for row in read_texts(f"hyde-{task}"):
-        found[row["writer"]][row["qid"]].append(row["passage"])
+        found[row["writer"]].setdefault(row["qid"], []).append(row["passage"])
     return found
 
 
@@ -195,7 +191,7 @@ def outcomes(trained: Trained) -> pd.DataFrame:
                 qid: [text.text for text in request.of("passage")]
                 for qid, request in capable_texts("hyde").items()
             }
-        parts = [long_values(BM25, measure_task(bm25_run(task), task.qrels))]
+        parts = [bm25_values(task, BM25)]
         for retriever in (BASE, *TRAININGS):
             print(f"{name}: {retriever}", file=sys.stderr, flush=True)
             arms = arms_of(retriever, task, written, hypotheses)
@@ -238,12 +234,15 @@ def first_ranks(
     task: Task, retriever: Retriever, passages: Mapping[str, Sequence[str]]
 ) -> pd.Series:
     """The rank from 1 of the first relevant passage, by query id; ``DEEP`` + 1 if not found."""
-    requests = [request_of("mean", task.queries[qid], texts) for qid, texts in passages.items()]
+
+    def request(qid: str, draw: int) -> Request:
+        return request_of("mean", task.queries[qid], passages[qid])
+
+    (found,) = search_arm(Arm("mean", request), passages, retriever, DEEP)
     ranks = {}
-    for qid, hits in zip(passages, retriever.search_many(requests, DEEP), strict=True):
-        ids = [] if isinstance(hits, RetrievalFailure) else hits.ids[0].tolist()
-        relevant = (rank for rank, pid in enumerate(ids, 1) if task.qrels[qid].get(pid, 0) > 0)
-        ranks[qid] = next(relevant, DEEP + 1)
+    for qid in passages:
+        relevant = [task.qrels[qid].get(pid, 0) > 0 for pid in found.get(qid, [])]
+        ranks[qid] = relevant.index(True) + 1 if True in relevant else DEEP + 1
     return pd.Series(ranks, name="rank", dtype=int)
 
 
@@ -271,14 +270,14 @@ def slhyde_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
     parts = [part.assign(dataset=name) for name, part in parts_of(values).items()]
     table = means_table(pd.concat(parts), setup)
     means = table.set_index(["dataset", "method", "metric"])["value"]
-    spreads = []
+    seeds, spreads = [], []
     for row in table.itertuples():
         retriever, comma, rest = row.method.partition(",")
-        seeds = [f"{seed}{comma}{rest}" for seed in SEEDS.get(retriever, ())]
-        of_seeds = [means[row.dataset, seed, row.metric] for seed in seeds]
+        names = SEEDS.get(retriever, ())
+        of_seeds = [means[row.dataset, f"{name}{comma}{rest}", row.metric] for name in names]
+        seeds.append(max(1, len(names)))
         spreads.append(np.std(of_seeds, ddof=1) if of_seeds else np.nan)
-    seeds = table["method"].str.partition(",")[0].map(dict.fromkeys(SEEDS, 3))
-    return table.assign(seeds=seeds.fillna(1).astype(int), spread=spreads)
+    return table.assign(seeds=seeds, spread=spreads)
 
 
 def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
@@ -286,33 +285,26 @@ def slhyde_claims(values: pd.DataFrame) -> pd.DataFrame:
 
     A pair is measured on the queries that both arms have. What was declared for a set is primary,
     with Holm's correction over all that were declared, on the whole set alone; its verdict is VOID
-    where the control is COLLAPSED. Others have no p. LookupError where a declared arm is missing.
+    where the control is COLLAPSED. LookupError where a declared arm is missing.
     """
     tables = []
     for dataset, part in parts_of(values).items():
         declared = declared_pairs(dataset, {})
-        named = {(pair.arm, pair.baseline, pair.metric) for pair in declared}
-        measured = set(part["arm"])
+        primary = {(pair.arm, pair.baseline, pair.metric) for pair in declared}
+        arms = set(part["arm"])
         others = [
             pair
             for pair in exploratory_pairs()
-            if {pair.arm, pair.baseline} <= measured
-            and (pair.arm, pair.baseline, pair.metric) not in named
+            if {pair.arm, pair.baseline} <= arms
+            and (pair.arm, pair.baseline, pair.metric) not in primary
         ]
-        tables.append(_voided(claims(part, [*declared, *others]), part).assign(dataset=dataset))
-    table = pd.concat(tables, ignore_index=True)
-    table.insert(0, "dataset", table.pop("dataset"))
-    return table
-
-
-def _voided(table: pd.DataFrame, part: pd.DataFrame) -> pd.DataFrame:
-    """Tests as they are stored: VOID against a broken control, no p where nothing was declared."""
-    base = part[part["arm"] == BASE].groupby("metric")["value"].mean()
-    declared = table["status"] == "primary"
-    broken = table["value_baseline"] < COLLAPSED * table["metric"].map(base)
-    table["verdict"] = table["verdict"].mask(declared & broken, "VOID")
-    table["p"] = table["p"].where(declared)
-    return table
+        table = claims(part, [*declared, *others])
+        base = part[part["arm"] == BASE].groupby("metric")["value"].mean()
+        collapsed = table["value_baseline"] < COLLAPSED * table["metric"].map(base)
+        table["verdict"] = table["verdict"].mask(collapsed & (table["status"] == "primary"), "VOID")
+        table.insert(0, "dataset", dataset)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
 def exploratory_pairs() -> list[Pair]:
@@ -351,14 +343,17 @@ def case_rows(
     table = pd.DataFrame({"rank_before": before, "rank_after": after}).sort_index()
     reciprocal = (1 / table).where(table <= DEEP, 0.0)
     gain = reciprocal["rank_after"] - reciprocal["rank_before"]
-    still = before[before == after].sort_index().sort_values(kind="stable")
-    qids = (gain.idxmax(), *still.index[:1], gain.idxmin())
-    cases = CASES if len(still) else (CASES[0], CASES[2])
+    still = table[table["rank_before"] == table["rank_after"]]
+    still = still.sort_values("rank_before", kind="stable").index
+    greatest, unchanged, least = CASES
+    shown = {greatest: gain.idxmax()}
+    if len(still):
+        shown[unchanged] = still[0]
+    shown[least] = gain.idxmin()
     rows = []
-    for case, qid in zip(cases, qids, strict=True):
+    for case, qid in shown.items():
         row = {"case": case, "qid": qid, "query": queries[qid], **table.loc[qid]}
-        passages = {who: " ".join(written[who].get(qid, ())) for who in GENERATED}
-        rows.append(row | passages)
+        rows.append(row | {who: " ".join(written[who].get(qid, ())) for who in GENERATED})
     return pd.DataFrame(rows)
 
 
@@ -423,7 +418,7 @@ def follow(trained: Trained, values: pd.DataFrame, ranks: pd.DataFrame) -> dict[
         "slhyde_claims": slhyde_claims(values),
         "slhyde_cases": case_rows(queries, of["base"], of["tuned"], written),
         "slhyde_case_counts": case_counts(of["base"], of["tuned"]),
-        "slhyde_ranks": chosen_ranks(read_texts("passages")),
+        "slhyde_ranks": chosen_ranks(),
     }
 
 

@@ -7,10 +7,9 @@ S2ORC, so it may have seen these abstracts**: its numbers on SciFact are no zero
 trained model can lose what it knew. BioASQ: the 618 yes/no questions among the 21,231 snippets that
 experts gave for any question; those given for this question are relevant.
 
-**The unlabelled corpus**: the paper draws 10,000 documents from a medical encyclopedia. Here it is
-MedQuAD, the answers of NIH institutes to questions on health, without their questions. Two
-benchmarks of this project are made of MedQuAD: no passage on a disease of ddx-real or ddx-fresh is
-read, searched or learnt from.
+**The unlabelled corpus** is MedQuAD, the answers of NIH institutes to questions on health, without
+their questions (the paper draws 10,000 documents from a medical encyclopedia). Two benchmarks of
+this project are made of MedQuAD: no passage on a disease of theirs is used.
 
 **The retrievers** are MiniLM with LoRA adapters that learnt from queries that SmolLM2 wrote.
 They are compared with the same training on shuffled pairs, on MedQuAD's own questions (what labels
@@ -29,7 +28,6 @@ import ast
 import io
 import re
 import tokenize
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -68,8 +66,8 @@ HELD_OUT = "nli-head/held_out.txt"
 class Task:
     """A retrieval task: what to search with, where, and what is relevant.
 
-    ``queries`` maps a query id to its text, ``qrels`` a query id to its judged passages with their
-    score, 0 for not relevant. ValueError for a query without a passage that scores above 0.
+    ``queries`` has texts by query id, ``qrels`` the judged passages of a query id with their score,
+    0 for not relevant. ValueError for a query without a passage that scores above 0.
     """
 
     name: str
@@ -104,10 +102,10 @@ def scifact() -> Task:
 def folds() -> dict[str, str]:
     """By a claim's id, on which side of ``data/nli-head/held_out.txt`` it is: "held out" or "the
     others". Claims that share an abstract are on one side; nothing here was trained on either."""
-    listed = re.findall(r"^\d+$", (paths.DATA / HELD_OUT).read_text(encoding="utf-8"), re.MULTILINE)
-    held_out = set(listed)
-    claims = _table("scifact-claims")["id"].unique()
-    return {claim: "held out" if claim in held_out else "the others" for claim in claims}
+    text = (paths.DATA / HELD_OUT).read_text(encoding="utf-8")
+    held_out = re.findall(r"^\d+$", text, re.MULTILINE)
+    claims = _table("scifact-claims")["id"]
+    return {claim: "held out" if claim in held_out else "the others" for claim in claims.unique()}
 
 
 def bioasq_questions() -> list[Question]:
@@ -180,17 +178,17 @@ def task_values(task: Task, retriever: Retriever, arms: Sequence[Arm]) -> pd.Dat
     return pd.concat(parts, ignore_index=True)
 
 
-def bm25_run(task: Task, cut: Callable[[str], list[str]] = str.split) -> dict[str, list[str]]:
-    """The ``DEPTH`` best passages of each query by BM25 over the words of ``cut``, best first.
+def bm25_values(task: Task, arm: str, cut: Callable[[str], list[str]] = str.split) -> pd.DataFrame:
+    """``arm, qid, metric, value`` of BM25 over the words of ``cut``; title and text are one.
 
-    Title and text are one. The words are handed to ``lib.search.bm25`` with spaces between, where
-    they stay what they are, less the English stop words. A passage that shares no word with a query
-    is not in its list.
+    The words are handed to ``lib.search.bm25`` with spaces between, where they stay what they are,
+    less the English stop words. A passage that shares no word with a query is never found.
     """
     texts = [" ".join(cut(f"{passage.title} {passage.text}")) for passage in task.corpus]
     index = BM25Index.build(texts, [passage.pid for passage in task.corpus])
     hits = index.search([" ".join(cut(query)) for query in task.queries.values()], DEPTH)
-    return {qid: hits[i].ids[0].tolist() for i, qid in enumerate(task.queries)}
+    found = {qid: hits[i].ids[0].tolist() for i, qid in enumerate(task.queries)}
+    return long_values(arm, measure_task(found, task.qrels))
 
 
 def measure_task(
@@ -208,10 +206,10 @@ def measure_task(
     names = {nDCG @ 10: "ndcg_at_10", R @ 100: "recall_at_100"}
     # Scores are minus the rank: the measures must not re-break ties that the index has broken.
     scored = {qid: {pid: -rank for rank, pid in enumerate(run.get(qid, ()))} for qid in qrels}
-    rows = {qid: dict.fromkeys(MEASURES, 0.0) for qid in qrels}
+    table = pd.DataFrame(0.0, index=pd.Index(list(qrels), name="qid"), columns=list(MEASURES))
     for row in ir.iter_calc(list(names), {q: dict(s) for q, s in qrels.items()}, scored):
-        rows[row.query_id][names[row.measure]] = row.value
-    return pd.DataFrame.from_dict(rows, orient="index", columns=list(MEASURES)).rename_axis("qid")
+        table.at[row.query_id, names[row.measure]] = row.value
+    return table
 
 
 # the corpus ---------------------------------------------------------------------------------------
@@ -225,41 +223,33 @@ LEAST_WORDS = 40
 """A shorter passage says too little to be asked about."""
 
 
-@dataclass(frozen=True)
-class Tested:
-    """The diseases that benchmarks test: their concepts (UMLS CUIs), names and passages.
-
-    A name is the words that ``lib.benchmarks.base.name_words`` makes of it.
-    """
-
-    cuis: frozenset[str]
-    names: frozenset[tuple[str, ...]]
-    pids: frozenset[str]
-
-    def covers(self, passage: Passage) -> bool:
-        """Whether a passage is one of theirs, or on one by any concept, title or synonym."""
-        meta = passage.meta
-        if passage.pid in self.pids or self.cuis & set(meta["cuis"]):
-            return True
-        titles = (meta["focus"], *meta["synonyms"])
-        return any(name_words(title) in self.names for title in titles)
-
-
 @cache
-def tested_diseases() -> Tested:
-    """The diseases of ddx-real and ddx-fresh, dev and test, with every mimic: mimics are diseases
-    of the same sets, and question ids are CUIs."""
-    cuis: set[str] = set()
+def tested_diseases() -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
+    """The diseases of ddx-real and ddx-fresh, dev and test, and their mimics.
+
+    Their ids (UMLS concepts, which are question ids, and passage ids), and their names, as
+    ``lib.benchmarks.base.name_words`` makes them. Mimics are diseases of the same sets.
+    """
+    ids: set[str] = set()
     names: set[tuple[str, ...]] = set()
-    pids: set[str] = set()
     # Which diseases there are does not depend on the encoder, only which is near to which.
     for benchmark in (ddx_real.build(HashEncoder()), ddx_real.build_fresh(HashEncoder())):
-        cuis.update(benchmark.qids)
+        ids.update(benchmark.qids)
+        for passages in (benchmark.targets, benchmark.excluded):
+            ids.update(*passages.values())
         for of_disease in benchmark.names.values():
             names.update(name_words(name) for name in of_disease)
-        for passages in (benchmark.targets, benchmark.excluded):
-            pids.update(*passages.values())
-    return Tested(frozenset(cuis), frozenset(names - {()}), frozenset(pids))
+    return frozenset(ids), frozenset(names - {()})
+
+
+def is_tested(passage: Passage) -> bool:
+    """Whether a passage is on a disease that a benchmark tests, by its id, or any of its concepts,
+    titles and synonyms."""
+    ids, names = tested_diseases()
+    meta = passage.meta
+    if not ids.isdisjoint([passage.pid, *meta["cuis"]]):
+        return True
+    return any(name_words(title) in names for title in (meta["focus"], *meta["synonyms"]))
 
 
 def unlabelled(passages: Iterable[Passage] | None = None) -> list[Passage]:
@@ -269,15 +259,7 @@ def unlabelled(passages: Iterable[Passage] | None = None) -> list[Passage]:
     come from it.
     """
     passages = load_passages(CORPUS) if passages is None else passages
-    return [passage for passage in passages if not tested_diseases().covers(passage)]
-
-
-def check_no_leak(passages: Iterable[Passage]) -> None:
-    """ValueError that names the first passage on a disease that a benchmark tests."""
-    for passage in passages:
-        if tested_diseases().covers(passage):
-            title = passage.meta["focus"]
-            raise ValueError(f"{passage.pid} ({title}) is on a disease that a benchmark tests")
+    return [passage for passage in passages if not is_tested(passage)]
 
 
 def sample(passages: Iterable[Passage], n: int = DOCUMENTS) -> list[Passage]:
@@ -289,13 +271,13 @@ def sample(passages: Iterable[Passage], n: int = DOCUMENTS) -> list[Passage]:
     def order(passage: Passage) -> str:
         return sha256_bytes(f"selflearn {passage.pid}".encode())
 
-    pages: dict[tuple[str, str], list[Passage]] = defaultdict(list)
-    for passage in passages:
-        if len(passage.text.split()) >= LEAST_WORDS:
-            pages[passage.meta["subset"], passage.meta["document"]].append(passage)
-    if len(pages) < n:
-        raise ValueError(f"{len(pages)} pages have a passage of {LEAST_WORDS} words, wanted {n}")
-    return sorted((min(page, key=order) for page in pages.values()), key=order)[:n]
+    firsts: dict[tuple[str, str], Passage] = {}
+    long = [passage for passage in passages if len(passage.text.split()) >= LEAST_WORDS]
+    for passage in sorted(long, key=order):
+        firsts.setdefault((passage.meta["subset"], passage.meta["document"]), passage)
+    if len(firsts) < n:
+        raise ValueError(f"{len(firsts)} pages have a passage of {LEAST_WORDS} words, wanted {n}")
+    return list(firsts.values())[:n]
 
 
 # what was trained and written ---------------------------------------------------------------------
@@ -346,13 +328,14 @@ def read_texts(name: str) -> list[dict[str, Any]]:
     return list(read_jsonl(path))
 
 
-def chosen_ranks(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def chosen_ranks() -> pd.DataFrame:
     """At which rank a document is found by its query and by each passage written for it.
 
-    ``rows`` are those of ``data/selflearn/passages.jsonl.gz``. Columns: searched_with, mrr, first
-    (the share at rank 1), not_found (beyond 1,000), n. The last row is the chosen passage. It was
-    selected as the best of three, so it cannot be compared fairly with a single passage.
+    Columns: searched_with, mrr, first (the share at rank 1), not_found (beyond 1,000), n. The last
+    row is the chosen passage. It was selected as the best of three, so it cannot be compared fairly
+    with a single passage.
     """
+    rows = read_texts("passages")
     ranks = pd.DataFrame({"the query alone": [row["query_rank"] for row in rows]})
     for i in range(PASSAGES):
         ranks[f"query and passage {i + 1}"] = [row["ranks"][i] for row in rows]
@@ -372,8 +355,12 @@ def written_rows(count: int) -> pd.DataFrame:
     for row in read_texts("passages")[: check_count("shown_rows", count, least=0)]:
         for i, text in enumerate(row["passages"]):
             words = text.split()
-            start = " ".join(words[:20]) + (" …" if len(words) > 20 else "")
-            found = {"query": row["query"], "passage": start, "rank": row["ranks"][i]}
-            found |= {"rank_of_query": row["query_rank"]}
-            rows.append(found | {"chosen": "chosen" if i == row["chosen"] else ""})
+            shown = {
+                "query": row["query"],
+                "passage": " ".join(words[:20]) + (" …" if len(words) > 20 else ""),
+                "rank": row["ranks"][i],
+                "rank_of_query": row["query_rank"],
+                "chosen": "chosen" if i == row["chosen"] else "",
+            }
+            rows.append(shown)
     return pd.DataFrame(rows)
