@@ -18,7 +18,7 @@ from lib.query_spec import SearchSpec
 from lib.stats import Pair, claims
 from lib.studies.contradiction.cnt import Scorer, strangers
 from lib.studies.contradiction.evidence import DIRECTIONS
-from lib.studies.contradiction.labelled import SETS, is_held_out, judged_pairs, numbered
+from lib.studies.contradiction.labelled import SETS, is_held_out, judged_couples, numbered
 from lib.studies.contradiction.nli import score_pairs
 from lib.studies.contradiction.pools import Pools
 from lib.studies.lambda_sweep.arms import H_PLUS, OpenBenchmark
@@ -128,7 +128,7 @@ def _statements(pools: Pools) -> pd.DataFrame:
 
 def _judged(pools: Pools) -> pd.DataFrame:
     texts = pools.texts
-    pairs = judged_pairs(texts, ("mini", "query", "near"))
+    pairs = judged_couples(texts, ("mini", "query", "near"))
     pairs = pairs[pairs["stance"].isin(["agree", "disagree"])]
     couples = [(texts[a], texts[b]) for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     values = [score.value for score in pools.score(couples)]

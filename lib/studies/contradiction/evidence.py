@@ -41,6 +41,9 @@ HEADINGS = {
 DIRECTIONS = {"1": "increased", "-1": "decreased", "0": "no difference"}
 """What the intervention did to the outcome, by Evidence Inference's Label Code."""
 
+PERIODS = ("<2000", "2000-2005", "2005-2010", "2010-2015", "2015-2020", "2020-2025")
+"""The paper's periods; the first year belongs to a period, the last to the next one."""
+
 _ARTICLES = "evidence-inference-articles"
 _MINI = DATA / "evidence-mini"
 _OPEN = (
@@ -75,6 +78,11 @@ class Need:
     heading: int
     question: str
     answer: str
+
+
+def period_of(year: int) -> str:
+    """The period of a year (``PERIODS``)."""
+    return PERIODS[min(max((year - 1995) // 5, 0), len(PERIODS) - 1)]
 
 
 def files_of(name: str) -> list[str]:

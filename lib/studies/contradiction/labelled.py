@@ -32,7 +32,7 @@ import pandas as pd
 from lib.base.downloads import fetch
 from lib.base.files import read_jsonl, sha256_bytes
 from lib.base.paths import DATA
-from lib.data.judgments import read_findings, read_pair_judgments, verdicts
+from lib.data.judgments import read_findings, read_pair_judgments
 from lib.stats import auroc, auroc_interval
 from lib.studies.contradiction.nli import Backend, score_pairs, sentences
 
@@ -283,34 +283,57 @@ def _evidence_mini() -> list[LabelledPair]:
     ]
 
 
-def judged_pairs(texts: Mapping[str, str], groups: Sequence[str]) -> pd.DataFrame:
-    """Every judged couple of ``texts`` (by id) in these groups of pools, once, sorted by ids.
+PAIR = ["pool", "a", "b"]
+"""What a judged pair is known by."""
 
-    Columns: pool, a, b, value (1 where both passes say that they disagree, else 0), same, stance,
-    reason and the numbers of the two sentences that carry it, as the first pass gave them (from 1;
-    0 where it gave none).
+
+PASSES = ("first", "second", "single")
+
+
+def judged_pairs(rows: Iterable[Mapping] | None = None) -> pd.DataFrame:
+    """Every pair of texts that a judge read, in the order of ``rows`` (default: the committed ones;
+    see ``lib.data.judgments``), and what its passes say.
+
+    Columns: pool, group (the first part of the pool's name), a, b, ``control`` (is it one whose
+    label is known?); first, second, single: what each pass says ("other" for texts on two
+    questions, else the stance; missing where it did not judge the pair). What the first and second
+    pass say together: ``same``, True where all that saw the pair say so; ``stance``, empty where
+    not same, "unclear" where they differ; ``disagree_any``, True where either says that the texts
+    disagree. Of the first pass ``reason`` and the numbers of the two sentences that carry it (from
+    1; 0 where it gave none), of the second ``reason_again``.
     """
-    rows = read_pair_judgments()
-    first = {(r["pool"], r["a"], r["b"]): r for r in rows if r["judge"] == "first"}
-    found: dict[tuple[str, str], dict] = {}
-    for (pool, a, b), verdict in sorted(verdicts(rows).items()):
-        if pool.partition("/")[0] not in groups or not {a, b} <= texts.keys():
-            continue
-        row = first[pool, a, b]
-        disagree = verdict.stance == "disagree"
-        found[a, b] = {
-            "pool": pool,
-            "a": a,
-            "b": b,
-            "value": float(disagree),
-            "same": verdict.same,
-            "stance": verdict.stance,
-            "reason": row["reason"] if disagree else "",
-            "sentence_a": row["sentence_a"],
-            "sentence_b": row["sentence_b"],
-        }
-    columns = ["pool", "a", "b", "value", "same", "stance", "reason", "sentence_a", "sentence_b"]
-    return pd.DataFrame([row for _, row in sorted(found.items())], columns=columns)
+    table = pd.DataFrame(read_pair_judgments() if rows is None else rows).dropna(subset="same")
+    table["said"] = table["stance"].where(table["same"].astype(bool), "other")
+    by_pair = table.set_index(PAIR)
+    of_pass = {judge: by_pair[by_pair["judge"] == judge] for judge in PASSES}
+    read = by_pair["judge"].isin(PASSES[:2])
+    pairs = pd.DataFrame(index=by_pair.index[read].unique())
+    for judge in PASSES:
+        pairs[judge] = of_pass[judge]["said"]
+    one = pairs["first"].fillna(pairs["second"])
+    two = pairs["second"].fillna(pairs["first"])
+    pairs["same"] = one.ne("other") & two.ne("other")
+    pairs["stance"] = one.where(one == two, "unclear").where(pairs["same"], "")
+    pairs["disagree_any"] = one.eq("disagree") | two.eq("disagree")
+    for column in ("reason", "sentence_a", "sentence_b"):
+        pairs[column] = of_pass["first"][column]
+    pairs["reason_again"] = of_pass["second"]["reason"]
+    pairs = pairs.reset_index()
+    pairs["group"] = pairs["pool"].str.partition("/")[0]
+    planted = (pairs["a"] + pairs["b"]).str.contains("plant:")
+    return pairs.assign(control=planted | (pairs["group"] == "scifact"))
+
+
+def judged_couples(texts: Mapping[str, str], groups: Sequence[str]) -> pd.DataFrame:
+    """The ``judged_pairs`` of ``texts`` (by id) in these groups, each once, sorted by ids, with
+    ``value``: 1 where both passes say that the two disagree, else 0. Only then has it a reason."""
+    pairs = judged_pairs()
+    known = pairs["a"].isin(texts.keys()) & pairs["b"].isin(texts.keys())
+    pairs = pairs[known & pairs["group"].isin(groups)].sort_values(["a", "b", "pool"])
+    pairs = pairs.drop_duplicates(["a", "b"], keep="last", ignore_index=True)
+    disagree = pairs["stance"] == "disagree"
+    pairs = pairs.assign(value=disagree.astype(float), reason=pairs["reason"].where(disagree, ""))
+    return pairs[["pool", "a", "b", "value", "stance", "reason", "sentence_a", "sentence_b"]]
 
 
 def with_sentences(pairs: pd.DataFrame, texts: Mapping[str, str]) -> pd.DataFrame:
@@ -330,7 +353,7 @@ def _judged() -> list[LabelledPair]:
     evidence-mini disagree or agree, by topic."""
     texts = {row["id"]: row["text"] for row in read_jsonl(DATA / "evidence-mini/abstracts.jsonl")}
     labels = {"disagree": "contradiction", "agree": "entailment"}
-    pairs = judged_pairs(texts, ("mini",))
+    pairs = judged_couples(texts, ("mini",))
     pairs = with_sentences(pairs[pairs["stance"].isin(labels)], texts)
     return [
         LabelledPair(pair.sentence_a, pair.sentence_b, labels[pair.stance], pair.pool)

@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.data.judgments import read_pair_judgments
 from lib.embed import Encoder
 from lib.report import nine_digits
 from lib.search.vectors import encode_small
 from lib.studies.contradiction import near
 from lib.studies.contradiction.cnt import PairScore, Scorer, document_cnt
 from lib.studies.contradiction.evidence import Evidence, Need, load_evidence, load_needs
-from lib.studies.contradiction.labelled import judged_pairs
+from lib.studies.contradiction.labelled import judged_couples, judged_pairs
 from lib.studies.contradiction.pubmed import evidence_for
 
 CONDITIONS = ("most_similar", "most_contradictory", "least_contradictory")
@@ -326,7 +325,7 @@ def with_judged(modelled: Pools, encoder: Encoder, ranking: Mapping[str, Any]) -
     it is; a couple on two topics of a medicine is on two questions and has the value 0. Of ``open``
     the pools are those of the 60 judged queries, each with the seven abstracts that were judged.
     """
-    judged = judged_pairs(modelled.texts, ("mini", "query")).drop(columns="pool")
+    judged = judged_couples(modelled.texts, ("mini", "query")).drop(columns="pool")
     ids_of = _judged_queries(modelled)
     if all(abstract.topic for abstract in modelled.evidence.values()):
         pools = modelled.ranked.groupby("qid", sort=False)["id"]
@@ -335,8 +334,8 @@ def with_judged(modelled: Pools, encoder: Encoder, ranking: Mapping[str, Any]) -
     pairs = pd.DataFrame(couples, columns=["a", "b"]).merge(judged, "left", on=["a", "b"])
     if pairs["value"].notna().sum() == 0:
         return {"modelled": modelled}
-    pairs = pairs.assign(value=pairs["value"].fillna(0.0), same=pairs["same"].eq(True))
-    pairs = pairs.fillna({"stance": "", "reason": "", "sentence_a": 0, "sentence_b": 0})
+    unread = {"value": 0.0, "stance": "", "reason": "", "sentence_a": 0, "sentence_b": 0}
+    pairs = pairs.fillna(unread)
     needs = {qid: modelled.needs[qid] for qid in ids_of}
     opened = _ranked(replace(modelled, needs=needs, pairs=pairs), ids_of, encoder, ranking)
     return {"judged": opened, "modelled": modelled}
@@ -344,9 +343,11 @@ def with_judged(modelled: Pools, encoder: Encoder, ranking: Mapping[str, Any]) -
 
 def _judged_queries(pools: Pools) -> dict[str, list[str]]:
     """The pools of ``open`` that were judged, by question id, ids in order; of others none."""
-    ids_of = defaultdict(set)
-    for row in read_pair_judgments():
-        group, _, qid = row["pool"].partition("/")
-        if group == "query" and qid in pools.needs and "plant:" not in row["a"] + row["b"]:
-            ids_of[qid].update((row["a"], row["b"]))
-    return {qid: sorted(ids & pools.evidence.keys()) for qid, ids in ids_of.items()}
+    pairs = judged_pairs()
+    pairs = pairs[(pairs["group"] == "query") & ~pairs["control"]]
+    ids_of = {}
+    for pool, own in pairs.groupby("pool", sort=False):
+        qid = pool.removeprefix("query/")
+        if qid in pools.needs:
+            ids_of[qid] = sorted({*own["a"], *own["b"]} & pools.evidence.keys())
+    return ids_of

@@ -23,7 +23,7 @@ from lib.profiles import Profile
 from lib.report import nine_digits
 from lib.studies.contradiction import answers, checks, labelled
 from lib.studies.contradiction.cnt import Scorer
-from lib.studies.contradiction.evidence import files_of
+from lib.studies.contradiction.evidence import PERIODS, files_of, period_of
 from lib.studies.contradiction.labelled import with_sentences
 from lib.studies.contradiction.near import recall
 from lib.studies.contradiction.nli import load_backend
@@ -32,9 +32,6 @@ from lib.study import Study
 
 BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
 """The paper's bins of CNT and of S."""
-
-PERIODS = ("<2000", "2000-2005", "2005-2010", "2010-2015", "2015-2020", "2020-2025")
-"""The paper's periods; the first year belongs to a period, the last to the next one."""
 
 CODE = "lib.studies.contradiction"
 
@@ -158,8 +155,8 @@ def beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def documents(pools: Pools) -> pd.DataFrame:
     """Unique documents: id, year, period, score and cnt (means over its pools), cnt_bin."""
     table = pools.ranked.groupby("id", as_index=False)[["year", "score", "cnt"]].mean()
-    last_years = [0, *range(1999, 2020, 5), 9999]
-    table["period"] = pd.cut(table["year"], last_years, labels=PERIODS)
+    periods = [period_of(year) for year in table["year"]]
+    table["period"] = pd.Categorical(periods, PERIODS, ordered=True)
     return table.assign(cnt_bin=_binned(table["cnt"]))
 
 
