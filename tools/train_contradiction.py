@@ -28,7 +28,6 @@ from lib.base.files import atomic_write, sha256_bytes
 from lib.embed import Encoder, load_encoder
 from lib.model_files import ADAPTERS
 from lib.search.vectors import encode_small
-from lib.studies.contradiction.head import CUES, HEAD, FeatureBackend, any_of, features
 from lib.studies.contradiction.labelled import (
     NEAREST,
     WORDINGS,
@@ -44,7 +43,16 @@ from lib.studies.contradiction.labelled import (
     stated,
     statements,
 )
-from lib.studies.contradiction.nli import ALONE, AgreementBackend, reads_one_text
+from lib.studies.contradiction.nli import (
+    ALONE,
+    CUES,
+    HEAD,
+    AgreementBackend,
+    FeatureBackend,
+    any_of,
+    features,
+    reads_one_text,
+)
 from tools.training import Plan, fit, fit_logistic, write_card, write_npz
 
 LABELS = ("contradiction", "entailment", "neutral")
