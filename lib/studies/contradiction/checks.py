@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from lib.query_spec import SearchSpec
-from lib.stats import Pair, claims
+from lib.stats import Pair, claims, resampled_sums
 from lib.studies.contradiction.cnt import Scorer, strangers
 from lib.studies.contradiction.evidence import DIRECTIONS
-from lib.studies.contradiction.labelled import SETS, is_held_out, judged_couples, numbered
+from lib.studies.contradiction.labelled import SETS, is_held_out, judged_couples
 from lib.studies.contradiction.nli import score_pairs
 from lib.studies.contradiction.pools import Pools
 from lib.studies.lambda_sweep.arms import H_PLUS, OpenBenchmark
@@ -58,8 +58,8 @@ def _pairs(
     check: str, values: Sequence[float], positive: Sequence[bool], groups: Sequence[str]
 ) -> pd.DataFrame:
     """Rows of ``check_values``: 1 or 0 for ``positive``."""
-    group = np.asarray(numbered(groups), int)
-    columns = {"check": check, "group": group, "positive": np.asarray(positive, int)}
+    number = pd.factorize(np.asarray(groups, str), sort=True)[0]
+    columns = {"check": check, "group": number, "positive": np.asarray(positive, int)}
     return pd.DataFrame(columns | {"value": np.asarray(values, float)})
 
 
@@ -165,12 +165,8 @@ def auroc_row(
     """
     values, positive = np.asarray(values, float), np.asarray(positive, bool)
     names, group_of = np.unique(np.asarray(groups), return_inverse=True)
-    row = {
-        "check": check,
-        "positives": int(positive.sum()),
-        "negatives": int((~positive).sum()),
-        "groups": len(names),
-    }
+    row = {"check": check, "positives": int(positive.sum())}
+    row |= {"negatives": int((~positive).sum()), "groups": len(names)}
     measured = ("mean_positive", "mean_negative", "auroc", "low", "high")
     if positive.all() or not positive.any():
         return row | dict.fromkeys(measured, np.nan)
@@ -179,14 +175,12 @@ def auroc_row(
     # A couple counts as often as both its groups were drawn. Summed by couples of groups first, a
     # draw is two small products of matrices instead of a pass over all couples.
     member = np.eye(len(names))[group_of]
-    wins_of_groups = member[positive].T @ wins @ member[~positive]
-    shares = np.full(len(names), 1 / len(names))
-    times_drawn = np.random.default_rng(0).multinomial(len(names), shares, 2000)
-    won = ((times_drawn @ wins_of_groups) * times_drawn).sum(axis=1)
-    couples = (times_drawn @ member[positive].sum(axis=0)) * (
-        times_drawn @ member[~positive].sum(axis=0)
-    )
-    low, high = np.percentile(won[couples > 0] / couples[couples > 0], [2.5, 97.5])
+    times_drawn = resampled_sums(np.eye(len(names)))
+    won = times_drawn @ (member[positive].T @ wins @ member[~positive])
+    one, other = (times_drawn @ member[kind].sum(axis=0) for kind in (positive, ~positive))
+    couples = one * other
+    drawn = (won * times_drawn).sum(axis=1)[couples > 0] / couples[couples > 0]
+    low, high = np.percentile(drawn, [2.5, 97.5])
     means = (values[positive].mean(), values[~positive].mean())
     return row | dict(zip(measured, (*means, wins.mean(), low, high), strict=True))
 

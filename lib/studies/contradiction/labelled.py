@@ -55,12 +55,6 @@ class LabelledPair(NamedTuple):
     group: str
 
 
-def numbered(groups: Sequence[str]) -> list[int]:
-    """Groups as numbers from 0, in the order of their names."""
-    number = {name: i for i, name in enumerate(sorted(set(groups)))}
-    return [number[name] for name in groups]
-
-
 # SciFact ------------------------------------------------------------------------------------------
 
 
@@ -428,7 +422,7 @@ def quality_values(backends: Iterable[Backend], sets: Sequence[str] = tuple(SETS
         pairs = SETS[name]()
         own = {
             "set": name,
-            "group": numbered([pair.group for pair in pairs]),
+            "group": pd.factorize(np.array([pair.group for pair in pairs]), sort=True)[0],
             "label": [pair.label for pair in pairs],
         }
         texts = [(pair.a, pair.b) for pair in pairs]

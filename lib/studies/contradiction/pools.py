@@ -23,7 +23,6 @@ import pandas as pd
 from lib.embed import Encoder
 from lib.report import nine_digits
 from lib.search.vectors import encode_small
-from lib.studies.contradiction import near
 from lib.studies.contradiction.cnt import PairScore, Scorer, document_cnt
 from lib.studies.contradiction.evidence import Evidence, Need, load_evidence, load_needs
 from lib.studies.contradiction.labelled import judged_couples, judged_pairs
@@ -166,6 +165,54 @@ def conditions(ranked: pd.DataFrame, cnt: Mapping[str, float], k: int = 5) -> di
     return dict(zip(CONDITIONS + MATCHED, chosen, strict=True))
 
 
+# the nearest abstracts ----------------------------------------------------------------------------
+
+INDEXES = ("exact", "hnsw")
+"""``hnsw`` is the paper's: faiss's HNSW with M = 16 and efConstruction = 200."""
+
+_M, _CONSTRUCTION, _SEARCH = 16, 200, 64
+
+
+def nearest(
+    vectors: np.ndarray, queries: np.ndarray, n: int, index: str = "exact", search: int = _SEARCH
+) -> np.ndarray:
+    """Rows of the ``n`` unit ``vectors`` nearest to each query by cosine, best first: (queries, n).
+
+    Exact search breaks ties by row. ``hnsw`` looks at ``search`` candidates (efSearch, which the
+    paper does not state) and may miss some; the graph is built by one thread, so it is the same
+    every time. ValueError for another index.
+    """
+    if index not in INDEXES:
+        raise ValueError(f"no index {index!r}; there are: {', '.join(INDEXES)}")
+    if index == "exact":
+        return np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :n]
+    import faiss
+
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        graph = faiss.IndexHNSWFlat(vectors.shape[1], _M, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = _CONSTRUCTION
+        graph.hnsw.efSearch = max(search, n)
+        graph.add(np.ascontiguousarray(vectors, dtype=np.float32))
+        return graph.search(np.ascontiguousarray(queries, dtype=np.float32), n)[1]
+    finally:
+        faiss.omp_set_num_threads(threads)
+
+
+def recall(
+    vectors: np.ndarray, queries: np.ndarray, n: int = 10, searches: Sequence[int] = (10, 16, 64)
+) -> pd.DataFrame:
+    """What ``hnsw`` finds of the exact ``n`` nearest: index, search, recall, worst (of a query)."""
+    wanted = nearest(vectors, queries, n)
+    rows = [("exact", 0, 1.0, 1.0)]
+    for search in searches:
+        found = nearest(vectors, queries, n, "hnsw", search)
+        shares = [len(set(a) & set(b)) / n for a, b in zip(wanted, found, strict=True)]
+        rows.append(("hnsw", search, float(np.mean(shares)), min(shares)))
+    return pd.DataFrame(rows, columns=["index", "search", "recall", "worst"])
+
+
 # pools --------------------------------------------------------------------------------------------
 
 _DIGITS = ("value", "top_1", "top_3", "threshold")
@@ -227,20 +274,14 @@ def open_pools(
         raise ValueError(f"{name}: no abstract was found for any of {len(needs)} questions")
     print(f"{name}: {len(pools):,} of {len(needs):,} questions have abstracts", file=sys.stderr)
     by_id = {abstract.id: abstract for abstract in evidence}
-    pairs = kept(lambda: score_couples(_couples(pools.values()), by_id, score))
+    # Every two abstracts that share a pool, once, in the order of the pools.
+    couples = dict.fromkeys(couple for ids in pools.values() for couple in combinations(ids, 2))
+    pairs = kept(lambda: score_couples(list(couples), by_id, score))
     pairs = pairs.astype(dict.fromkeys(_DIGITS, float))
     score = replace(score, threshold=float(pairs["threshold"].iloc[0]) if len(pairs) else 0.0)
     pairs = pairs.drop(columns="threshold")
     unranked = Pools(by_id, {need.qid: need for need in needs}, pd.DataFrame(), pairs, score)
     return _ranked(unranked, pools, encoder, ranking)
-
-
-def _couples(pools: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
-    """Every two ids that share a pool, once, in the order of the pools."""
-    found: dict[tuple[str, str], None] = {}  # a set that keeps its order
-    for ids in pools:
-        found |= dict.fromkeys(combinations(ids, 2))
-    return list(found)
 
 
 def _candidates(
@@ -259,7 +300,7 @@ def _candidates(
     else:
         by_id = {abstract.id: abstract for abstract in evidence}
         asked = {need.qid: need for need in needs}
-        for rows in near.nearest(*vectors_of(asked, by_id, encoder), 10):
+        for rows in nearest(*vectors_of(asked, by_id, encoder), 10):
             yield [evidence[i] for i in rows]
 
 

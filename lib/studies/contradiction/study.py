@@ -25,9 +25,8 @@ from lib.studies.contradiction import answers, checks, labelled
 from lib.studies.contradiction.cnt import Scorer
 from lib.studies.contradiction.evidence import PERIODS, files_of, period_of
 from lib.studies.contradiction.labelled import with_sentences
-from lib.studies.contradiction.near import recall
 from lib.studies.contradiction.nli import load_backend
-from lib.studies.contradiction.pools import Pools, open_pools, vectors_of, with_judged
+from lib.studies.contradiction.pools import Pools, open_pools, recall, vectors_of, with_judged
 from lib.study import Study
 
 BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
@@ -155,7 +154,7 @@ def beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def documents(pools: Pools) -> pd.DataFrame:
     """Unique documents: id, year, period, score and cnt (means over its pools), cnt_bin."""
     table = pools.ranked.groupby("id", as_index=False)[["year", "score", "cnt"]].mean()
-    periods = [period_of(year) for year in table["year"]]
+    periods = [period_of(int(year)) for year in table["year"]]
     table["period"] = pd.Categorical(periods, PERIODS, ordered=True)
     return table.assign(cnt_bin=_binned(table["cnt"]))
 
