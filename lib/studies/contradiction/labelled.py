@@ -327,7 +327,8 @@ def judged_couples(texts: Mapping[str, str], groups: Sequence[str]) -> pd.DataFr
     pairs = pairs.drop_duplicates(["a", "b"], keep="last", ignore_index=True)
     disagree = pairs["stance"] == "disagree"
     pairs = pairs.assign(value=disagree.astype(float), reason=pairs["reason"].where(disagree, ""))
-    return pairs[["pool", "a", "b", "value", "stance", "reason", "sentence_a", "sentence_b"]]
+    first = ["pool", "a", "b", "value", "same", "stance"]
+    return pairs[[*first, "reason", "sentence_a", "sentence_b"]]
 
 
 def with_sentences(pairs: pd.DataFrame, texts: Mapping[str, str]) -> pd.DataFrame:

@@ -376,7 +376,7 @@ def with_judged(modelled: Pools, encoder: Encoder, ranking: Mapping[str, Any]) -
     if pairs["value"].notna().sum() == 0:
         return {"modelled": modelled}
     unread = {"value": 0.0, "stance": "", "reason": "", "sentence_a": 0, "sentence_b": 0}
-    pairs = pairs.fillna(unread)
+    pairs = pairs.assign(same=pairs["same"].eq(True)).fillna(unread)
     needs = {qid: modelled.needs[qid] for qid in ids_of}
     opened = _ranked(replace(modelled, needs=needs, pairs=pairs), ids_of, encoder, ranking)
     return {"judged": opened, "modelled": modelled}
