@@ -206,7 +206,9 @@ def test_every_check_compares_the_couples_it_says(lab, monkeypatch):
         len(sides) - opposite,
     ]
     couples = lab.pairs[["a", "b"]].to_numpy().tolist()
-    null = [(lab.texts[a], lab.texts[b]) for a, b in strangers(couples, lab.texts, lab.pools())]
+    null = [
+        (lab.texts[a], lab.texts[b]) for a, b in strangers(couples, lab.texts, lab.ids_of.values())
+    ]
     for name in ("length", "length, as many compared"):
         assert table.loc[name, "positives"] == table.loc[name, "negatives"] == len(lab.pairs)
         assert table.loc[name, "mean_positive"] == pytest.approx(lab.pairs["value"].mean())

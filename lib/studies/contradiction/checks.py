@@ -76,10 +76,11 @@ def _sample(pools: Pools) -> pd.DataFrame:
 
 def _lengths(pools: Pools) -> list[pd.DataFrame]:
     """Pairs of one pool against length-matched pairs across pools, compared in both ways."""
-    if len({frozenset(pool) for pool in pools.pools()}) < 2:  # one medicine alone has no strangers
-        return []
+    together = list(pools.ids_of.values())
+    if len(set(map(frozenset, together))) < 2:
+        return []  # one medicine alone has no strangers
     pairs, texts = _sample(pools), pools.texts
-    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, pools.pools())
+    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, together)
     null_texts = [(texts[a], texts[b]) for a, b in couples]
     group_of = [pools.evidence[i].medicine or i for i in pairs["a"]]
     is_real = np.repeat([True, False], len(pairs))

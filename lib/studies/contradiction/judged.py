@@ -15,7 +15,7 @@ always one of ``labelled.judged_pairs``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -329,7 +329,7 @@ def arms_table(values: pd.DataFrame) -> pd.DataFrame:
     return table[["arm", "measure", "value", "n", "difference", "low", "high", "mde"]]
 
 
-def filtered(pids: Sequence[str], qid: str, clashing: Collection[tuple]) -> list[str]:
+def filtered(pids: Sequence[str], qid: str, clashing: Container[tuple]) -> list[str]:
     """A ranked list without the passages that disagree with a kept passage of higher rank.
 
     ``clashing`` has (pool, a, b) of the pairs that disagree. The paper recommends to filter
@@ -352,24 +352,24 @@ def filter_values(
 ) -> pd.DataFrame:
     """``SUPPORT`` of each arm's top five, and, as "<arm> | <rule>", of what is left of it after the
     filter by each of ``RULES``, with ``removed``, how many it takes: arm, qid, metric, value."""
-    disagree = {"both passes": pairs["stance"] == "disagree", "any pass": pairs["disagree_any"]}
+    by_pair = pairs.set_index(PAIR)
     clashing = {
-        rule: set(pairs.loc[which, PAIR].itertuples(index=False, name=None))
-        for rule, which in disagree.items()
+        "": by_pair.index[:0],
+        "both passes": by_pair.index[by_pair["stance"] == "disagree"],
+        "any pass": by_pair.index[by_pair["disagree_any"]],
     }
     by_qid = {question.qid: question for question in questions}
     rows = []
     for arm in ARMS:
         own = runs[(runs["arm"] == arm) & (runs["rank"] <= 5)].sort_values("rank")
         for qid, pids in own.groupby("qid")["pid"].agg(list).items():
-            outcome = exam_outcome(by_qid[qid], pids, known)
-            rows += [(arm, qid, metric, outcome[metric]) for metric in SUPPORT]
-            for rule in RULES:
-                stays = filtered(pids, qid, clashing[rule])
+            for rule, couples in clashing.items():
+                stays = filtered(pids, qid, couples)
                 outcome = exam_outcome(by_qid[qid], stays, known)
-                after = {metric: outcome[metric] for metric in SUPPORT}
-                after["removed"] = len(pids) - len(stays)
-                rows += [(f"{arm} | {rule}", qid, *row) for row in after.items()]
+                name = f"{arm} | {rule}" if rule else arm
+                rows += [(name, qid, metric, outcome[metric]) for metric in SUPPORT]
+                if rule:
+                    rows.append((name, qid, "removed", len(pids) - len(stays)))
     return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
 
 

@@ -239,9 +239,10 @@ class Pools:
         """The abstracts' texts by id."""
         return {i: abstract.text for i, abstract in self.evidence.items()}
 
-    def pools(self) -> list[set[str]]:
-        """The ids of each question's abstracts."""
-        return [set(ids) for _, ids in self.ranked.groupby("qid", sort=False)["id"]]
+    @property
+    def ids_of(self) -> dict[str, list[str]]:
+        """The ids of each question's abstracts, best first, by question id."""
+        return self.ranked.groupby("qid", sort=False)["id"].agg(list).to_dict()
 
 
 def open_pools(
@@ -280,8 +281,8 @@ def open_pools(
     pairs = pairs.astype(dict.fromkeys(_DIGITS, float))
     score = replace(score, threshold=float(pairs["threshold"].iloc[0]) if len(pairs) else 0.0)
     pairs = pairs.drop(columns="threshold")
-    unranked = Pools(by_id, {need.qid: need for need in needs}, pd.DataFrame(), pairs, score)
-    return _ranked(unranked, pools, encoder, ranking)
+    opened = Pools(by_id, {need.qid: need for need in needs}, pd.DataFrame(), pairs, score)
+    return replace(opened, ranked=reranked(opened, encoder, pools, **ranking))
 
 
 def _candidates(
@@ -331,27 +332,22 @@ def score_couples(
     return nine_digits(table.sort_values(["a", "b"], ignore_index=True), _DIGITS)
 
 
-def _ranked(
-    pools: Pools, ids_of: Mapping[str, Sequence[str]], encoder: Encoder, ranking: Mapping
-) -> Pools:
-    """``pools`` with ``ranked`` of these ids by question, CNT by its ``pairs``."""
+def reranked(
+    pools: Pools,
+    encoder: Encoder,
+    ids_of: Mapping[str, Sequence[str]] | None = None,
+    **ranking: Any,
+) -> pd.DataFrame:
+    """What ``Pools.ranked`` is with ``ranking``, the settings of ``rank``, of the abstracts in
+    ``ids_of`` (default: those of ``pools``)."""
     value = pools.pairs.set_index(["a", "b"])["value"].to_dict()
-    rows = []
-    for qid, ids in ids_of.items():
-        rows += [(qid, i, cnt) for i, cnt in document_cnt(value, ids).items()]
-    with_cnt = replace(pools, ranked=pd.DataFrame(rows, columns=["qid", "id", "cnt"]))
-    return replace(with_cnt, ranked=reranked(with_cnt, encoder, **ranking))
-
-
-def reranked(pools: Pools, encoder: Encoder, **ranking: Any) -> pd.DataFrame:
-    """``pools.ranked`` under other settings of ``rank``; pools and CNT stay as they are."""
     parts = []
-    for qid, pool in pools.ranked.groupby("qid", sort=False):
-        abstracts = {i: pools.evidence[i] for i in pool["id"]}
+    for qid, ids in (ids_of or pools.ids_of).items():
+        abstracts = {i: pools.evidence[i] for i in ids}
         vectors, (query,) = vectors_of({qid: pools.needs[qid]}, abstracts, encoder)
         years = [abstract.year for abstract in abstracts.values()]
         table = rank(query, vectors, list(abstracts), years, **ranking)
-        parts.append(table.assign(qid=qid).merge(pool[["id", "cnt"]], on="id"))
+        parts.append(table.assign(qid=qid, cnt=table["id"].map(document_cnt(value, ids))))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -369,8 +365,7 @@ def with_judged(modelled: Pools, encoder: Encoder, ranking: Mapping[str, Any]) -
     judged = judged_couples(modelled.texts, ("mini", "query")).drop(columns="pool")
     ids_of = _judged_queries(modelled)
     if all(abstract.topic for abstract in modelled.evidence.values()):
-        pools = modelled.ranked.groupby("qid", sort=False)["id"]
-        ids_of = {qid: sorted(ids) for qid, ids in pools}
+        ids_of = {qid: sorted(ids) for qid, ids in modelled.ids_of.items()}
     couples = sorted({couple for ids in ids_of.values() for couple in combinations(ids, 2)})
     pairs = pd.DataFrame(couples, columns=["a", "b"]).merge(judged, "left", on=["a", "b"])
     if pairs["value"].notna().sum() == 0:
@@ -378,8 +373,9 @@ def with_judged(modelled: Pools, encoder: Encoder, ranking: Mapping[str, Any]) -
     unread = {"value": 0.0, "stance": "", "reason": "", "sentence_a": 0, "sentence_b": 0}
     pairs = pairs.assign(same=pairs["same"].eq(True)).fillna(unread)
     needs = {qid: modelled.needs[qid] for qid in ids_of}
-    opened = _ranked(replace(modelled, needs=needs, pairs=pairs), ids_of, encoder, ranking)
-    return {"judged": opened, "modelled": modelled}
+    opened = replace(modelled, needs=needs, pairs=pairs)
+    ranked = reranked(opened, encoder, ids_of, **ranking)
+    return {"judged": replace(opened, ranked=ranked), "modelled": modelled}
 
 
 def _judged_queries(pools: Pools) -> dict[str, list[str]]:

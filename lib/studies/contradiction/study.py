@@ -237,8 +237,7 @@ def timeline(pools: Pools, qid: str = "", top: int = 3) -> tuple[str, pd.DataFra
     most_first = pools.pairs.sort_values(["value", "a", "b"], ascending=[False, True, True])
     if not qid:
         most = {most_first["a"].iloc[0], most_first["b"].iloc[0]}
-        ids_of = pools.ranked.groupby("qid", sort=False)["id"].agg(set)
-        qid = next(name for name, ids in ids_of.items() if most <= ids)
+        qid = next(name for name, ids in pools.ids_of.items() if most <= set(ids))
     nodes = pools.ranked.loc[pools.ranked["qid"] == qid, ["id", "year", "cnt"]]
     abstracts = [pools.evidence[i] for i in nodes["id"]]
     sides = [abstract.meta.get("stance", abstract.source) for abstract in abstracts]
