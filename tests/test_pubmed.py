@@ -1,4 +1,4 @@
-"""PubMed and iCite: the queries, and a client that a local server lies to, cuts off and slows down.
+"""PubMed and iCite: the queries, and a client that a server lies to, cuts off and keeps waiting.
 
 Every reply here is written for the test; NCBI itself is never asked.
 """
@@ -6,10 +6,11 @@ Every reply here is written for the test; NCBI itself is never asked.
 from __future__ import annotations
 
 import json
-import threading
 import time
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.client import IncompleteRead, RemoteDisconnected
+from io import BytesIO
+from unittest.mock import Mock
+from urllib.error import HTTPError
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -39,17 +40,15 @@ def article_set(*articles: str, head: str = "") -> str:
     return f'<?xml version="1.0" ?>{head}<PubmedArticleSet>{"".join(articles)}</PubmedArticleSet>'
 
 
-class NCBI(ThreadingHTTPServer):
-    """esearch, efetch and iCite over ``articles`` {pmid: (xml, year)}; plays ``steps`` first.
+class NCBI:
+    """Stands in for urlopen: esearch, efetch and iCite over ``articles`` {pmid: (xml, year)}.
 
-    ``finds`` maps a search's term to its PMIDs (default: all). Steps: "ok", a status, "drop" (no
-    answer), "cut" (fewer bytes than promised), "slow", or a text to send instead of the reply.
+    It plays ``steps`` first: "ok", a status, "drop" (no answer), "cut" (fewer bytes than promised),
+    "slow" (no answer in time), or a text to send instead of the reply. ``finds`` maps a search's
+    term to its PMIDs (default: all).
     """
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
         self.articles: dict[str, tuple[str, int]] = {}
         self.finds: dict[str, list[str]] = {}
         self.cited: dict[str, int | None] = {}
@@ -80,54 +79,34 @@ class NCBI(ThreadingHTTPServer):
         result = {"count": str(len(ids)), "idlist": ids[: pubmed.LIMIT]}
         return json.dumps({"esearchresult": result | self.extra})
 
-
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        self.answer(urlsplit(self.path).query)
-
-    def do_POST(self):
-        self.answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
-
-    def answer(self, query: str):
-        server, params = self.server, dict(parse_qsl(query))
-        kind = urlsplit(self.path).path.rsplit("/", 1)[1].removesuffix(".fcgi")
-        server.asked.append((kind, params, self.path))
-        step = server.steps.pop(0) if server.steps else "ok"
-        if step == "drop":
-            return
-        if step == "slow":
-            time.sleep(0.6)
-        body = server.reply(kind, params) if step in ("ok", "cut", "slow") else step
+    def __call__(self, request, timeout):
+        url = urlsplit(request.full_url)
+        kind = url.path.rsplit("/", 1)[1].removesuffix(".fcgi")
+        params = dict(parse_qsl((request.data or b"").decode() or url.query))
+        self.asked.append((kind, params, request.full_url))
+        step = self.steps.pop(0) if self.steps else "ok"
+        if step in ("drop", "slow"):
+            raise {"drop": RemoteDisconnected, "slow": TimeoutError}[step](step)
         if step.isdigit():
-            body = json.dumps({"error": "planned" + server.padding, "key": params.get("api_key")})
-        data = body.encode()
-        self.send_response(int(step) if step.isdigit() else 200)
-        self.send_header("Content-Length", str(len(data)))
-        if step == "429":
-            self.send_header("Retry-After", "7")
-        self.end_headers()
-        with suppress(OSError):  # the client gave up
-            self.wfile.write(data[: len(data) // 2 if step == "cut" else len(data)])
+            headers = {"Retry-After": "7"} if step == "429" else {}
+            told = {"error": "planned" + self.padding, "key": params.get("api_key")}
+            body = BytesIO(json.dumps(told).encode())
+            raise HTTPError(request.full_url, int(step), "planned", headers, body)
+        body = BytesIO((self.reply(kind, params) if step in ("ok", "cut") else step).encode())
+        if step == "cut":
+            body.read = Mock(side_effect=IncompleteRead(b"half"))
+        return body
 
 
 @pytest.fixture
 def ncbi(monkeypatch, tmp_path):
-    running = NCBI()
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    server = NCBI()
     monkeypatch.setenv("NCBI_EMAIL", "reader@example.org")
     monkeypatch.setenv("CHR_CACHE", str(tmp_path))
     monkeypatch.delenv("NCBI_API_KEY", raising=False)
-    for name, value in (("TIMEOUT_S", 10), ("WAIT_S", 100)):
-        monkeypatch.setattr(pubmed, name, value)
-    for name, path in (("EUTILS", "eutils"), ("ICITE", "api")):
-        monkeypatch.setattr(pubmed, name, f"http://127.0.0.1:{running.server_port}/{path}")
-    threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
-    yield running
-    running.shutdown()
-    running.server_close()
+    monkeypatch.setattr(pubmed, "urlopen", server)
+    monkeypatch.setattr(pubmed, "WAIT_S", 100)
+    return server
 
 
 @pytest.fixture(autouse=True)
@@ -231,8 +210,7 @@ def test_too_many_records_are_found_by_halves_of_the_years_once_each(held):
         patch.setenv("NCBI_EMAIL", "x")
         patch.setattr(pubmed, "LIMIT", 4)
         patch.setattr(pubmed, "BATCH", 3)
-        server = NCBI.__new__(NCBI)
-        server.articles, server.finds, server.extra = {}, {}, {}
+        server = NCBI()
         server.hold(held)
         client = PubMed()
         client._ask = lambda kind, asked, parse: (parse(server.reply(kind, asked)), "2025-01-01")
@@ -269,9 +247,8 @@ def test_a_fault_is_asked_again_and_leaves_no_trace(ncbi, slept, kind, fault):
     assert [p for p in slept if p >= 7] == [100, 200]  # WAIT_S, and its double
 
 
-def test_a_server_may_say_how_long_to_wait_and_must_answer_in_time(ncbi, slept, monkeypatch):
+def test_a_server_may_say_how_long_to_wait(ncbi, slept, monkeypatch):
     monkeypatch.setattr(pubmed, "WAIT_S", 1)
-    monkeypatch.setattr(pubmed, "TIMEOUT_S", 0.2)
     ncbi.steps = ["429", "slow"]
     assert list(PubMed().records("x")) == [] and 7 in slept and len(ncbi.asked) == 3
 
