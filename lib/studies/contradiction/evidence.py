@@ -101,8 +101,11 @@ def load_evidence(name: str) -> list[Evidence]:
 
     ValueError for another name. (What ``tga:`` finds in PubMed: ``pubmed.evidence_for``.)
     """
+    abstracts = []
     if name == "evidence-mini":
-        abstracts = list(_mini())
+        for row in read_jsonl(_MINI / "abstracts.jsonl"):
+            meta = {key: row.pop(key) for key in ("stance", "retells")}
+            abstracts.append(Evidence(**row, source=name, meta=meta))
     elif name in ("open", "labels"):
         abstracts = [*_pubmedqa(), *_evidence_inference()]
     else:
@@ -174,12 +177,6 @@ def readable(items: Mapping[str, Any], reader: Callable, what: str) -> list[tupl
 
 
 # abstracts ----------------------------------------------------------------------------------------
-
-
-def _mini() -> Iterator[Evidence]:
-    for row in read_jsonl(_MINI / "abstracts.jsonl"):
-        meta = {key: row.pop(key) for key in ("stance", "retells")}
-        yield Evidence(**row, source="evidence-mini", meta=meta)
 
 
 def _pubmedqa() -> Iterator[Evidence]:

@@ -115,13 +115,6 @@ def drawn_by_period(evidence: Sequence[Evidence]) -> list[str]:
 # is the judge an instrument? ----------------------------------------------------------------------
 
 
-def pair_quality(pairs: pd.DataFrame, plants: pd.DataFrame) -> pd.DataFrame:
-    """All that tells whether the judge is an instrument: check, label, value, low, high, n."""
-    agreement = [pass_agreement(pairs), pass_agreement(pairs, "single")]
-    known = [planted_pairs(pairs, plants), known_pairs(pairs, plants), stances(pairs)]
-    return pd.concat([*agreement, *known], ignore_index=True)
-
-
 def pass_agreement(pairs: pd.DataFrame, other: str = "second") -> pd.DataFrame:
     """Kappa and raw agreement of the first pass with another on *same*, *agree* and *disagree*.
 
@@ -473,8 +466,15 @@ def _files_of_real(profile: Profile) -> set[str]:
 
 def _follow(c: Readings) -> dict[str, pd.DataFrame]:
     plants = pd.DataFrame(read_jsonl(PLANTS))
+    quality = [
+        pass_agreement(c.pairs),
+        pass_agreement(c.pairs, "single"),
+        planted_pairs(c.pairs, plants),
+        known_pairs(c.pairs, plants),
+        stances(c.pairs),
+    ]
     made = {
-        "contradiction_judge": pair_quality(c.pairs, plants),
+        "contradiction_judge": pd.concat(quality, ignore_index=True),
         "contradiction_judged": shares(c.pairs),
         "contradiction_reasons": reasons(c.pairs),
     }

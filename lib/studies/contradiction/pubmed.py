@@ -290,8 +290,9 @@ def gather(client: PubMed, need: Need, queries: Iterable[Query]) -> list[Evidenc
     found: dict[str, Evidence] = {}
     for query in queries:
         for record in client.records(query.term):
+            whole_words = [rf"(?<!\w){re.escape(word)}(?!\w)" for word in query.together]
             lines = [record.title, *sentences(record.text)]
-            if query.together and not any(_has_all(line, query.together) for line in lines):
+            if not any(all(re.search(w, line, re.I) for w in whole_words) for line in lines):
                 client.counts["not in one sentence"] += 1
                 continue
             pmid = record.meta["pmid"]
@@ -304,11 +305,6 @@ def gather(client: PubMed, need: Need, queries: Iterable[Query]) -> list[Evidenc
         known = {"citations": count, "medicine": need.medicine, "topic": need.qid, "meta": meta}
         with_citations.append(replace(found[pmid], **known))
     return with_citations
-
-
-def _has_all(line: str, words: Iterable[str]) -> bool:
-    """Whether each of the words stands in the line as a whole word, in any case."""
-    return all(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line, re.I) for word in words)
 
 
 # replies ------------------------------------------------------------------------------------------
