@@ -337,17 +337,13 @@ def test_the_harder_half_has_no_neutral(monkeypatch, tmp_path):
 
 
 def test_bundled_sets_are_what_readers_and_the_judge_agree_on():
-    pairs = SETS["evidence-mini pairs"]()
-    rows = {row["pid"]: row for row in read_jsonl(MINI / "labels.jsonl")}
-    agreed = [row for row in rows.values() if row["first"] == row["second"]]
+    pairs, judged = SETS["evidence-mini pairs"](), SETS["judged"]()
+    rows = list(read_jsonl(MINI / "labels.jsonl"))
+    agreed = [row for row in rows if row["first"] == row["second"]]
     assert len(pairs) == len(agreed) > 190 and len({x.group for x in pairs}) == 12
-    judged = SETS["judged"]()
     texts = " ".join(" ".join(row["text"].split()) for row in read_jsonl(MINI / "abstracts.jsonl"))
     assert {pair.label for pair in judged} == {"contradiction", "entailment"} and len(judged) > 250
     assert all(pair.a in texts and pair.b in texts for pair in judged[:40])
-
-
-def test_every_set_says_which_files_it_reads():
     known = load_registry()
     assert set(FILES) == set(SETS)
     for name in (f for files in FILES.values() for f in files):

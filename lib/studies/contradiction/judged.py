@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -437,31 +438,31 @@ class Readings:
     data: Sequence[str]
 
 
+def load(profile: Profile, evidence: str, encoder: Encoder) -> Readings:
+    """The judge's labels, which are bundled, beside the abstracts of ``evidence``."""
+    abstracts = files_of(evidence) if evidence in _GROUPS else []
+    data = sorted({*_labels(), *files_of("evidence-mini"), *abstracts})
+    return Readings(judged_pairs(), evidence, profile, encoder, data)
+
+
+def _labels() -> list[str]:
+    return [path.relative_to(DATA).as_posix() for path in (judgments.PAIR_JUDGMENTS, PLANTS)]
+
+
 def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str, pd.DataFrame]:
     """What the judge says, by name; every table has the column ``contradiction``, "judged".
 
     ``contradiction_judge`` (is the judge an instrument?), ``contradiction_judged`` (how much
     contradiction there is), ``contradiction_reasons`` (why); for evidence-mini and open
     ``contradiction_periods``; and where a profile makes the real sample, ``contradiction_arms`` and
-    ``contradiction_filter``. Labels are bundled, so every profile can make them; only periods of
-    real abstracts need the open data.
+    ``contradiction_filter``.
     """
-    labels = {path.relative_to(DATA).as_posix() for path in (judgments.PAIR_JUDGMENTS, PLANTS)}
-    abstracts = {*files_of("evidence-mini"), *(files_of(evidence) if evidence in _GROUPS else ())}
-    pairs = judged_pairs()
-    readings = Readings(pairs, evidence, profile, encoder, sorted(labels | abstracts))
-    tables = make(READINGS if evidence in _GROUPS else _WITHOUT_PERIODS, profile, readings)
-    if makes_real(profile):
-        files = sorted(labels | _files_of_real(profile))
-        tables |= make(REAL, profile, Readings(pairs, evidence, profile, encoder, files))
-    return tables
-
-
-def _files_of_real(profile: Profile) -> set[str]:
-    recordings = {path.relative_to(DATA).as_posix() for path in RECORDINGS.glob("real-*.jsonl.gz")}
-    sets = {name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")}
-    labels = judgments.JUDGMENTS.relative_to(DATA).as_posix()
-    return recordings | sets | {labels, *files_of_corpora(profile.corpora)}
+    readings = load(profile, evidence, encoder)
+    study = READINGS
+    if evidence not in _GROUPS:
+        study = replace(study, tables=study.tables[:-1])
+    tables = make(study, profile, readings)
+    return tables | (make(REAL, profile, readings) if makes_real(profile) else {})
 
 
 def _follow(c: Readings) -> dict[str, pd.DataFrame]:
@@ -507,10 +508,18 @@ def _follow_real(_: Readings, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+def _origin_of_real(c: Readings) -> dict[str, Any]:
+    recordings = [path.relative_to(DATA).as_posix() for path in RECORDINGS.glob("real-*.jsonl.gz")]
+    sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
+    passages = [judgments.JUDGMENTS.relative_to(DATA).as_posix()]
+    data = {*_labels(), *passages, *recordings, *sets, *files_of_corpora(c.profile.corpora)}
+    return {"data": sorted(data), "encoder": c.encoder.fingerprint, "limit": None}
+
+
 READINGS = Study(
     name="contradiction, readings",
     code=CODE,
-    load=judged_tables,
+    load=load,
     values={},
     tables=(
         "contradiction_judge",
@@ -521,16 +530,15 @@ READINGS = Study(
     follow=_follow,
     origin=lambda _: {"limit": None},
 )
-_WITHOUT_PERIODS = replace(READINGS, tables=READINGS.tables[:-1])
 
 REAL = Study(
     name="contradiction, judged",
     code=CODE,
-    load=judged_tables,
+    load=load,
     values={"values_contradiction_arms": _contrast_values},
     tables=("contradiction_arms", "contradiction_filter"),
     follow=_follow_real,
-    origin=lambda c: {"encoder": c.encoder.fingerprint, "limit": None},
+    origin=_origin_of_real,
 )
 
 

@@ -58,17 +58,6 @@ class LabelledPair(NamedTuple):
 # SciFact ------------------------------------------------------------------------------------------
 
 
-def scifact(held_out: bool) -> list[LabelledPair]:
-    """SciFact's pairs held out from training (``data/nli-head/held_out.txt``), or the others.
-
-    Pairs of one group share a claim or an abstract, directly or by way of other pairs; a group is
-    on one side only, so no claim and no abstract is on both.
-    """
-    listed = (DATA / "nli-head" / "held_out.txt").read_text(encoding="utf-8")
-    held_out_claims = set(_numbers(listed))
-    return [pair for claim, pair in _scifact() if (claim in held_out_claims) == held_out]
-
-
 @cache
 def cited_abstracts() -> tuple[tuple[Any, str, list[str]], ...]:
     """(a claim's row, an abstract's id, its sentences): the abstracts with evidence on the claim,
@@ -82,9 +71,12 @@ def cited_abstracts() -> tuple[tuple[Any, str, list[str]], ...]:
     return tuple(found)
 
 
-@cache
-def _scifact() -> tuple[tuple[str, LabelledPair], ...]:
-    """Every pair with the id of its claim."""
+def scifact(held_out: bool) -> list[LabelledPair]:
+    """SciFact's pairs held out from training (``data/nli-head/held_out.txt``), or the others.
+
+    Pairs of one group share a claim or an abstract, directly or by way of other pairs; a group is
+    on one side only, so no claim and no abstract is on both.
+    """
     from scipy.cluster.hierarchy import DisjointSet
 
     groups = DisjointSet()  # claims and abstracts, joined where a claim cites an abstract
@@ -93,18 +85,18 @@ def _scifact() -> tuple[tuple[str, LabelledPair], ...]:
         for doc in _numbers(f"{claim.cited_doc_ids} {claim.evidence_doc_id}"):
             groups.add(doc)
             groups.merge(claim.claim, doc)
+    listed = (DATA / "nli-head" / "held_out.txt").read_text(encoding="utf-8")
+    held_out_claims = set(_numbers(listed))
     nearest = pd.read_csv(NEAREST, dtype=str).set_index(["claim", "doc"])["sentence"]
     pairs = []
     for claim, doc, parts in cited_abstracts():
-        if claim.evidence_doc_id:
-            numbers = _numbers(claim.evidence_sentences)
-        else:
-            numbers = _numbers(nearest.loc[claim.id, doc])
-        text = " ".join(parts[int(number)] for number in numbers)
+        if (claim.id in held_out_claims) != held_out:
+            continue
+        chosen = claim.evidence_sentences if claim.evidence_doc_id else nearest[claim.id, doc]
+        text = " ".join(parts[int(number)] for number in _numbers(chosen))
         group = min(groups.subset(claim.claim))
-        pair = LabelledPair(claim.claim, text, _LABELS[claim.evidence_label], group)
-        pairs.append((claim.id, pair))
-    return tuple(pairs)
+        pairs.append(LabelledPair(claim.claim, text, _LABELS[claim.evidence_label], group))
+    return pairs
 
 
 def _table(name: str) -> pd.DataFrame:

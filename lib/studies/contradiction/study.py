@@ -146,9 +146,8 @@ def with_answers(collection: Collection) -> Collection:
 def beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Tables of one form, one below the other; the column ``contradiction`` says which is which
     (judged or modelled)."""
-    parts = [table.assign(contradiction=name) for name, table in tables.items()]
-    table = pd.concat(parts, ignore_index=True)
-    return table[["contradiction", *table.columns.drop("contradiction")]]
+    table = pd.concat(tables, names=["contradiction"])
+    return table.reset_index("contradiction").reset_index(drop=True)
 
 
 def documents(pools: Pools) -> pd.DataFrame:
