@@ -23,7 +23,8 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,39 +116,6 @@ def _sentences(printed: str) -> list[str]:
 
 # findings of trials, and statements of them -------------------------------------------------------
 
-_SAYS = {
-    "up": (
-        "{one} significantly increased {outcome} compared with {other}.",
-        "{Outcome} was higher with {one} than with {other}.",
-        "Compared with {other}, {one} led to more {outcome}.",
-        "{Outcome} rose under {one} relative to {other}.",
-        "There was greater {outcome} in the {one} group than in the {other} group.",
-        "{one} raised {outcome} more than {other} did.",
-    ),
-    "down": (
-        "{one} significantly decreased {outcome} compared with {other}.",
-        "{Outcome} was lower with {one} than with {other}.",
-        "Compared with {other}, {one} led to less {outcome}.",
-        "{Outcome} fell under {one} relative to {other}.",
-        "There was smaller {outcome} in the {one} group than in the {other} group.",
-        "{one} reduced {outcome} more than {other} did.",
-    ),
-    "neither": (
-        "{one} and {other} did not differ in {outcome}.",
-        "There was no significant difference in {outcome} between {one} and {other}.",
-        "{Outcome} was similar with {one} and with {other}.",
-        "{one} had no effect on {outcome} compared with {other}.",
-        "{one} did not change {outcome} relative to {other}.",
-    ),
-    "not up": (
-        "{one} did not increase {outcome} compared with {other}.",
-        "{Outcome} was not higher with {one} than with {other}.",
-    ),
-    "not down": (
-        "{one} did not reduce {outcome} compared with {other}.",
-        "{Outcome} was not lower with {one} than with {other}.",
-    ),
-}
 _TRUE_OF = {"up": {1}, "down": {-1}, "neither": {0}, "not up": {-1, 0}, "not down": {0, 1}}
 
 
@@ -178,11 +146,11 @@ class Wording(NamedTuple):
 
 
 WORDINGS = tuple(
-    Wording(template, says, swapped)
-    for says, templates in _SAYS.items()
-    for template, swapped in product(templates, (False, True))
+    Wording(row.template, row.says, swapped)
+    for row in pd.read_csv(Path(__file__).with_name("statements.csv")).itertuples()
+    for swapped in (False, True)
 )
-"""Every template with the arms in either order."""
+"""Every template of ``statements.csv`` with the arms in either order."""
 
 
 def findings(held_out: bool) -> list[Finding]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from http.client import HTTPException
+from pathlib import Path
 from time import sleep
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -60,16 +61,9 @@ _DATES = ("PubDate/Year", "PubDate/MedlineDate", "ArticleDate/Year")
 
 # queries ------------------------------------------------------------------------------------------
 
-_MAKERS = re.compile(  # as they stand in the names of medicines; not "GH", which is a hormone too
-    r"\b(?:abbvie|accord|alphapharm|amgen|amneal|apo|apotex|arrow|aspen|astellas|astrazeneca|"
-    r"aurobindo|bayer|biocon|boehringer ingelheim|bristol[- ]myers squibb|chemmart|cipla|"
-    r"dr\.? ?reddy['’]?s|(?:eli )?lilly|fresenius(?: kabi)?|generic health|genrx|gilead|"
-    r"glaxosmithkline|glenmark|gsk|hospira|intas|janssen(?:[- ]cilag)?|lundbeck|lupin|"
-    r"merck(?: sharp (?:&|and) dohme)?|msd|mylan|novartis|novo nordisk|organon|pfizer|pharmacor|"
-    r"ranbaxy|roche|sandoz|sanofi(?:[- ]aventis)?|servier|sun pharma|takeda|terry white|teva|"
-    r"torrent|viatris|wockhardt|zydus)\b[\s-]*",
-    re.IGNORECASE,
-)
+# As they stand in the names of medicines, a pattern a line; not "GH", which is a hormone too.
+_NAMES = Path(__file__).with_name("makers.txt").read_text(encoding="utf-8").splitlines()
+_MAKERS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b[\s-]*", re.IGNORECASE)
 _DOSE = re.compile(
     r"\b\d+(?:[.,]\d+)*\s*(?:mg|mcg|[µμ]g|micrograms?|g|ml|iu|units?)\b"
     r"(?:\s*/\s*(?:\d+(?:[.,]\d+)*\s*)?(?:mg|ml|g|hours?|dose)\b)?|\b\d+(?:[.,]\d+)*\s*%",
