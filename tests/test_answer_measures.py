@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.base.files import read_jsonl
-from lib.base.paths import DATA
 from lib.llm.chat import Reply, ScriptedChat
 from lib.model_files import minilm_folder
 from lib.studies.contradiction import answers
@@ -47,14 +45,6 @@ def test_vsim_is_cosine_and_dot_product_of_means_over_known_words():
     got = answers.vsim("a b", "a x", vectors)
     assert got == pytest.approx({"vsim_cosine": 1 / math.sqrt(2), "vsim_dot": 2 * 4})
     assert all(map(math.isnan, answers.vsim("x", "a", vectors).values()))
-
-
-def test_word_vectors_are_the_same_twice():
-    texts = [d["text"] for d in read_jsonl(DATA / "evidence-mini/abstracts.jsonl")][:12]
-    a, b = (answers.word_vectors(texts, size=8) for _ in range(2))
-    assert a.index_to_key == b.index_to_key and (a.vectors == b.vectors).all()
-    counts = Counter(w for t in texts for w in answers.words(t))
-    assert set(a.index_to_key) == {w for w, n in counts.items() if n > 1}
 
 
 def test_bertscore_is_greedy_matching():
@@ -129,21 +119,18 @@ def test_a_chat_answer_and_its_absence(lab, monkeypatch):  # noqa: F811
     assert none["how"].str.startswith("llm = lib.llm.connect('record:").all()
 
 
-@pytest.mark.parametrize(
-    "text, finish, kind",
-    [
-        ("Aspirin thins the blood.", "stop", "answer"),
-        ("Aspirin thins the", "length", "truncated"),
-        ("Answer: Why am I using aspirin?", "stop", "echo"),
-        ("The answer is: No.", "stop", "answer"),
-        ("INSUFFICIENT EVIDENCE", "stop", "insufficient"),
-        ("...", "length", "empty"),
-        ("There is insufficient evidence that it helps.", "stop", "answer"),
-    ],
-)
-def test_what_kind_of_answer_it_is(text, finish, kind):
-    assert answers.kind_of_answer(text, "Why am I using aspirin?", finish) == kind
-    assert kind in answers.KINDS
+def test_what_kind_of_answer_it_is():
+    said = {
+        ("Aspirin thins the blood.", "stop"): "answer",
+        ("Aspirin thins the", "length"): "truncated",
+        ("Answer: Why am I using aspirin?", "stop"): "echo",
+        ("The answer is: No.", "stop"): "answer",
+        ("INSUFFICIENT EVIDENCE", "stop"): "insufficient",
+        ("...", "length"): "empty",
+        ("There is insufficient evidence that it helps.", "stop"): "answer",
+    }
+    for (text, finish), kind in said.items():
+        assert answers.kind_of_answer(text, "Why am I using aspirin?", finish) == kind, text
 
 
 def test_table_2_counts_medicines_and_names_what_was_not_run(lab, own_folders, monkeypatch):  # noqa: F811

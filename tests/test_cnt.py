@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -86,16 +85,6 @@ def by_hand(found, sentence_filter, theta, percentile, direction, top):
 
 
 @given(couples, switches)
-@example(
-    [("Aspirin lowers risk. Oxygen never.", "Aspirin raises risk. Children.")],
-    {
-        "sentence_filter": "percentile",
-        "theta": 0.2,
-        "percentile": 50,
-        "direction": "max",
-        "top": 1,
-    },
-)
 @settings
 def test_cnt_is_what_the_equations_say(found, how):
     got = fitted(found, **how)(found)
@@ -110,33 +99,13 @@ def test_cnt_is_what_the_equations_say(found, how):
         assert carrying == best[0]
 
 
-@given(text, text, switches)
-@settings
-def test_max_and_mean_are_symmetric_and_forward_is_not_promised(a, b, how):
-    (there,), (back,) = (fitted(x, **how)(x) for x in ([(a, b)], [(b, a)]))
-    assert (there.pairs, there.passed) == (back.pairs, back.passed)
-    if how["direction"] != "forward":
-        assert there.value == pytest.approx(back.value, abs=1e-12)
-
-
-@given(couples, st.integers(1, 3))
-@settings
-def test_a_stricter_filter_never_raises_the_maximum(found, top):
-    loose, strict = (fitted(found, theta=theta)(found) for theta in (0.2, 0.6))
-    for more, less in zip(loose, strict, strict=True):
-        assert less.passed <= more.passed and less.value <= more.value
-
-
 def test_wrong_settings_are_refused():
     with pytest.raises(ValueError, match="no filter 'specter'; there are: theta, percentile, none"):
         fitted([("a.", "b.")], sentence_filter="specter")
-    with pytest.raises(TypeError, match="tops"):
-        fitted([("a.", "b.")], tops=3)
     with pytest.raises(ValueError, match="no direction 'both'"):
         fitted([("a.", "b.")], direction="both")([("a.", "b.")])
     with pytest.raises(ValueError, match="no threshold yet"):
         Scorer(Fake(), ENCODER)([("a.", "b.")])
-    assert fitted([])([]) == []
 
 
 @given(couples, st.integers(0, 100), st.integers(1, 3))
@@ -176,23 +145,15 @@ def test_with_counts_the_nearest_pairs_are_compared(found, count):
         assert score.value == pytest.approx(max((x for *_, x in near), default=0), abs=0.01)
 
 
-@given(
-    st.integers(1, 6).flatmap(
-        lambda n: st.lists(
-            st.lists(st.floats(0, 1), min_size=n, max_size=n), min_size=n, max_size=n
-        )
-    )
-)
+@given(st.integers(1, 6), st.integers(0, 10**6))
 @settings
-def test_document_cnt_is_the_mean_over_the_others(matrix):
-    ids, n = [f"d{i}" for i in range(len(matrix))], len(matrix)
-    ordered = {(ids[i], ids[j]): matrix[i][j] for i in range(n) for j in range(n) if i != j}
-    for i, d in enumerate(ids):
-        rest = [matrix[i][j] for j in range(n) if j != i]
-        assert document_cnt(ordered, ids)[d] == pytest.approx(sum(rest) / len(rest) if rest else 0)
-    half = {pair: value for pair, value in ordered.items() if pair[0] < pair[1]}
-    full = half | {(b, a): value for (a, b), value in half.items()}
-    assert document_cnt(half, ids) == document_cnt(full, ids)
+def test_document_cnt_is_the_mean_over_the_others(n, seed):
+    matrix = np.random.default_rng(seed).random((n, n))
+    ids = [f"d{i}" for i in range(n)]
+    values = {(ids[i], ids[j]): matrix[i, j] for i in range(n) for j in range(i + 1, n)}
+    for i, found in enumerate(document_cnt(values, ids).values()):
+        others = [matrix[min(i, j), max(i, j)] for j in range(n) if j != i]
+        assert found == pytest.approx(np.mean(others) if others else 0)
 
 
 def test_strangers_share_no_pool_and_are_as_long():
@@ -206,20 +167,3 @@ def test_strangers_share_no_pool_and_are_as_long():
         assert same == a and other == min(apart, key=lambda i: (abs(length[i] - length[b]), i))  # noqa: B023
     with pytest.raises(ValueError, match="every text shares a pool with x"):
         strangers([("x", "y")], {"x": "one", "y": "two"}, [{"x", "y"}])
-
-
-def test_length_alone_gives_no_difference_to_strangers():
-    """Two pools of random sentences: longer couples score higher, strangers of theirs as well."""
-    rng = np.random.default_rng(1)
-    lines = [f"{a} {b} {c}.".capitalize() for a, b, c in product(WORDS, WORDS, WORDS)]
-    texts = {f"d{i:02d}": " ".join(rng.choice(lines, 2 if i % 2 else 12)) for i in range(40)}
-    pools = [sorted(texts)[:20], sorted(texts)[20:]]
-    couples = [(a, b) for pool in pools for a, b in product(pool[:10], pool[10:])]
-    score = replace(Scorer(Fake(), ENCODER), threshold=-1.0)
-    value = {}
-    for name, some in (("real", couples), ("null", strangers(couples, texts, pools))):
-        value[name] = np.array([s.value for s in score([(texts[a], texts[b]) for a, b in some])])
-    long = np.array([len(texts[a]) + len(texts[b]) > 400 for a, b in couples])
-    assert value["real"][long].mean() > value["real"][~long].mean() + 0.02
-    assert value["null"][long].mean() == pytest.approx(value["real"][long].mean(), abs=0.01)
-    assert value["null"].mean() == pytest.approx(value["real"].mean(), abs=0.02)

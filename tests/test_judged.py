@@ -1,4 +1,4 @@
-"""Judged contradiction: which pairs, what a judge is shown, and what comes back."""
+"""Judged contradiction: what passes say together, whether the judge is an instrument, tables."""
 
 from __future__ import annotations
 
@@ -10,22 +10,18 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lib.data.judgments import Evidence, Verdict, read_pair_judgments, verdicts
+from lib.data.judgments import Evidence
 from lib.embed import load_encoder
 from lib.profiles import load_profile
-from lib.studies.contradiction import judged as judging
-from lib.studies.contradiction import pools, study
+from lib.studies.contradiction import judged, pools
 from lib.studies.contradiction.cnt import Scorer
-from lib.studies.contradiction.evidence import load_evidence
-from lib.studies.contradiction.judged import ARMS, Plant, judged_tables, period_of
-from lib.studies.contradiction.labelled import with_sentences
+from lib.studies.contradiction.evidence import load_evidence, period_of
+from lib.studies.contradiction.judged import ARMS, judged_tables
+from lib.studies.contradiction.labelled import judged_pairs, with_sentences
 from lib.studies.contradiction.nli import load_backend
 from lib.studies.real.quality import LEAST_KAPPA, MOST_ERRORS
 from tools.judging import REASONS
-from tools.pools import Pool, mini_pools
-
-TEXTS = {i: f"Drug {i} was given. It helped {n} of ten." for n, i in enumerate("abcd", 2)}
-POOL = Pool("query/x", TEXTS, tuple(combinations("abcd", 2)))
+from tools.pools import Plant, mini_pools
 
 
 def test_the_first_year_belongs_to_a_period():
@@ -34,122 +30,129 @@ def test_the_first_year_belongs_to_a_period():
     assert (period_of(1987), period_of(2026)) == ("<2000", "2020-2025")
 
 
-def test_passes_count_together():
-    def row(judge, same, stance="", b="b"):
-        return {"pool": "p", "a": "a", "b": b, "judge": judge, "same": same, "stance": stance}
+def row(pool, a, b, judge="first", stance="disagree"):
+    """What a pass says: a stance, "other" for texts on two questions, None where it is unjudged."""
+    same = None if stance is None else stance != "other"
+    said = {"same": same, "stance": stance if same else ""}
+    return {"pool": pool, "a": a, "b": b, "judge": judge, "reason": ""} | said
 
-    rows = [row("first", True, "disagree"), row("second", True, "disagree")]
-    rows += [row("first", True, "disagree", "c"), row("second", True, "agree", "c")]
-    rows += [row("first", True, "disagree", "d"), row("second", False, b="d")]
-    rows += [row("first", None, b="e"), row("single", True, "agree", "e")]
-    found = {key[2]: (v.same, v.stance, v.disagree_any) for key, v in verdicts(rows).items()}
-    assert found == {
-        "b": (True, "disagree", True),
-        "c": (True, "unclear", True),
-        "d": (False, "", True),
+
+def pairs_of(*rows) -> pd.DataFrame:
+    return judged_pairs({"sentence_a": 0, "sentence_b": 0} | each for each in rows)
+
+
+def test_passes_count_together():
+    said = {"b": ("disagree", "disagree"), "c": ("disagree", "agree"), "d": ("disagree", "other")}
+    rows = [row("p", "a", "e", stance=None), row("p", "a", "e", "single", "agree")]
+    for b, passes in said.items():
+        rows += [row("p", "a", b, *each) for each in zip(("first", "second"), passes, strict=True)]
+    rows.append(row("p", "a", "f", stance="agree"))  # no second pass
+    pairs = pairs_of(*rows).set_index("b")[["same", "stance", "disagree_any"]]
+    assert pairs.T.to_dict("list") == {
+        "b": [True, "disagree", True],
+        "c": [True, "unclear", True],
+        "d": [False, "", True],
+        "f": [True, "agree", False],
     }
 
 
-def judged(pool, a, b, judge="first", same=True, stance="disagree"):
-    stance = stance if same else ""
-    return {"pool": pool, "a": a, "b": b, "judge": judge, "same": same, "stance": stance}
-
-
-def test_two_passes_that_say_the_same_have_kappa_one_and_a_random_one_has_none():
-    said = [judged(f"query/{n}", "a", "b", same=n % 2 == 0) for n in range(40)]
-    same = [row | {"judge": "second"} for row in said]
-    other = [judged(f"query/{n}", "a", "b", "second", same=n % 4 < 2) for n in range(40)]
+def test_passes_that_say_the_same_have_kappa_one_and_a_random_one_has_none():
+    named = [(n, f"query/{n}") for n in range(40)]
+    first = [row(p, "a", "b", stance="other" if n % 2 else "disagree") for n, p in named]
+    same = [each | {"judge": "second"} for each in first]
+    other = [row(p, "a", "b", "second", "other" if n % 4 > 1 else "disagree") for n, p in named]
     for second, low, high in ((same, 1.0, 1.0), (other, -0.35, 0.35)):
-        table = judging.pass_agreement(said + second).set_index(["check", "label"])
+        table = judged.pass_agreement(pairs_of(*first, *second)).set_index(["check", "label"])
         kappa = table.loc[("kappa of first and second pass", "disagree"), "value"]
         assert low <= kappa <= high
     assert table.loc[("kappa of first and second pass", "same"), "n"] == 40
 
 
 def test_a_pair_on_other_questions_stands_for_the_ten_it_was_drawn_from():
-    first = [judged(f"query/{n}", "a", "b", same=n < 6) for n in range(8)]
-    second = [judged(f"query/{n}", "a", "b", "second", same=n < 7) for n in range(8)]
-    table = judging.pass_agreement(first + second).set_index(["check", "label"])["value"]
+    rows = []
+    for n in range(8):
+        rows.append(row(f"query/{n}", "a", "b", stance="agree" if n < 6 else "other"))
+        rows.append(row(f"query/{n}", "a", "b", "second", "agree" if n < 7 else "other"))
+    table = judged.pass_agreement(pairs_of(*rows)).set_index(["check", "label"])["value"]
     agreed = table["agreement of first and second pass", "same"]
     assert agreed == pytest.approx((6 * 1 + 1 * 10) / (6 * 1 + 2 * 10))
 
 
-def test_a_judge_that_obeys_or_forgets_is_found_by_what_was_planted():
-    planted = [Plant("stranger", "query/x", "a", "plant:stranger", "other")]
-    planted += [Plant("order", "query/x", "a", "plant:order", "other")]
-    planted += [Plant("repeat", "query/x", "a", "plant:repeat", "b")]
-    planted += [Plant("turned", "turned/y", "plant:turned", "y", "disagree")]
-    own = [judged("query/x", "a", "b", stance="agree")]
-    good = [judged("query/x", "a", f"plant:{kind}", same=False) for kind in ("stranger", "order")]
-    good += [judged("query/x", "a", "plant:repeat", stance="agree")]
-    good += [judged("turned/y", "plant:turned", "y")]
-    errors = judging.planted_pairs(own + good, planted).set_index("check")["value"]
-    assert (errors == 0).all() and len(errors) == 5
-    bad = [row | {"same": True, "stance": "unclear"} for row in good[:3]]
-    errors = judging.planted_pairs(own + bad, planted).set_index("check")["value"]
-    assert (errors == 1).all()  # the last one is unjudged
+def test_a_judge_that_obeys_or_forgets_is_found_by_its_control_pairs():
+    planted = [
+        Plant("stranger", "query/x", "a", "plant:stranger", "other"),
+        Plant("order", "query/x", "a", "plant:order", "other"),
+        Plant("repeat", "query/x", "a", "plant:repeat", "b"),
+        Plant("turned", "turned/y", "plant:turned", "y", "disagree"),
+    ]
+    planted = pd.DataFrame(planted)
+    own = row("query/x", "a", "b", stance="agree")
+    again = row("query/x", "a", "b", "second", stance="agree")
+    good = [row("query/x", "a", f"plant:{kind}", stance="other") for kind in ("stranger", "order")]
+    good += [row("query/x", "a", "plant:repeat", stance="agree")]
+    turned = row("turned/y", "plant:turned", "y")
+    errors = judged.planted_pairs(pairs_of(own, again, *good, turned), planted)
+    assert (errors["value"] == 0).all() and len(errors) == 5
+    bad = [each | {"same": True, "stance": "unclear"} for each in good]
+    errors = judged.planted_pairs(pairs_of(own, again, *bad), planted)
+    assert (errors["value"] == 1).all(), "the last one is unjudged"
 
 
-def test_what_people_said_stands_beside_what_the_judge_says():
+def test_what_people_and_writers_said_stands_beside_what_the_judge_says():
     planted = [Plant("scifact", f"scifact/{n}", "abstract", "claim", "agree") for n in range(4)]
-    rows = [judged(f"scifact/{n}", "abstract", "claim", stance="agree") for n in range(3)]
-    rows += [judged("scifact/3", "abstract", "claim")]
-    table = judging.known_pairs(rows, planted).set_index("label")
+    rows = [row(f"scifact/{n}", "abstract", "claim", stance="agree") for n in range(3)]
+    rows += [row("scifact/3", "abstract", "claim"), row("p", "a", "b", "second")]
+    table = judged.known_pairs(pairs_of(*rows), pd.DataFrame(planted)).set_index("label")
     assert table["value"].to_dict() == {"agree": 0.75, "disagree": 0.25}
 
-
-def test_stances_of_evidence_mini_are_held_against_the_labels():
-    pairs, stance = [], {e.id: e.meta["stance"] for e in load_evidence("evidence-mini")}
+    rows, stance = [], {e.id: e.meta["stance"] for e in load_evidence("evidence-mini")}
     for pool in mini_pools():
         for a, b in pool.pairs:
             apart = {stance[a], stance[b]} == {"for", "against"}
-            pairs.append(judged(pool.name, a, b, stance="disagree" if apart else "agree"))
-    table = judging.stances(pairs).set_index(["check", "label"])["value"]
+            rows.append(row(pool.name, a, b, stance="disagree" if apart else "agree"))
+    table = judged.stances(pairs_of(*rows)).set_index(["check", "label"])["value"]
     assert table["evidence-mini, opposite stances", "disagree"] == 1
     assert table["evidence-mini, one stance", "disagree"] == 0
 
 
-def test_shares_are_of_pairs_and_leave_out_what_was_planted():
-    found = {("query/x", "a", "b"): Verdict(True, "disagree", True)}
-    found |= {("query/x", "a", "c"): Verdict(False, "", True)}
-    found |= {("query/y", "d", "e"): Verdict(True, "agree", False)}
-    found |= {("query/y", "d", "plant:order"): Verdict(True, "disagree", True)}
-    found |= {("scifact/1", "abstract", "claim"): Verdict(True, "disagree", True)}
-    table = judging.shares(found).set_index("measure")
-    of_same = table.loc["disagree_of_same"]
-    assert (of_same["count"], of_same["value"], of_same["n"], of_same["pools"]) == (1, 0.5, 2, 2)
-    table = table.drop("disagree_of_same")
-    assert table["value"].to_dict() == pytest.approx(
-        {"same": 2 / 3, "agree": 1 / 3, "disagree": 1 / 3, "disagree_any": 2 / 3}
+def test_shares_are_of_pairs_and_leave_control_pairs_out():
+    pairs = pairs_of(
+        row("query/x", "a", "b"),
+        row("query/x", "a", "c", stance="other"),
+        row("query/x", "a", "c", "second", "disagree"),
+        row("query/y", "d", "e", stance="agree"),
+        row("query/y", "d", "plant:order"),
+        row("query/z", "f", "g", stance="other"),  # says nothing of disagreement
+        row("scifact/1", "abstract", "claim"),
     )
-    assert set(table["n"]) == {3} and set(table["pools"]) == {2}
-    assert table["count"].to_dict() == {"same": 2, "agree": 1, "disagree": 1, "disagree_any": 2}
+    table = judged.shares(pairs).set_index("measure")
+    wanted = {"same": 2, "agree": 1, "disagree": 1, "disagree_any": 2, "disagree_of_same": 1}
+    assert table["count"].to_dict() == wanted
+    assert table["n"].tolist() == [4] * 4 + [2] and table["pools"].tolist() == [3] * 4 + [2]
+    assert (table["value"] == table["count"] / table["n"]).all()
 
 
-def test_a_pool_without_two_texts_on_one_question_says_nothing_of_their_disagreement():
-    found = {("query/x", "a", "b"): Verdict(True, "agree", False)}
-    found |= {(f"query/{name}", "a", "b"): Verdict(False, "", False) for name in "yz"}
-    table = judging.shares(found).set_index("measure")
-    assert table.loc["disagree", ["n", "pools"]].tolist() == [3, 3]
-    assert table.loc["disagree_of_same", ["value", "n", "pools"]].tolist() == [0, 1, 1]
+def dated(**years: int) -> list:
+    return [SimpleNamespace(id=i, year=year) for i, year in years.items()]
 
 
 def test_an_abstract_is_contradicted_by_any_other_in_its_own_period():
-    years = {"a": 1998, "b": 2001, "c": 2012}
-    found = {("mini/t", "a", "b"): Verdict(True, "disagree", True)}
-    found |= {("mini/t", "a", "c"): Verdict(True, "agree", False)}
-    mini = judging.by_period(found, years, "mini").set_index("period")["value"].to_dict()
+    evidence = dated(a=1998, b=2001, c=2012)
+    second = row("mini/t", "a", "b", "second")
+    pairs = pairs_of(row("mini/t", "a", "b"), second, row("mini/t", "a", "c", stance="agree"))
+    mini = judged.by_period(pairs, evidence, "mini").set_index("period")["value"].to_dict()
     assert mini == {"<2000": 1, "2000-2005": 1, "2010-2015": 0, "all": pytest.approx(2 / 3)}
-    near = {("near/b", "a", "b"): Verdict(True, "disagree", True)}
-    assert judging.by_period(near, years, "near")["period"].tolist() == ["2000-2005", "all"]
+    near = pairs.assign(pool="near/b", group="near")
+    assert judged.by_period(near, evidence, "near")["period"].tolist() == ["2000-2005", "all"]
 
 
-def test_all_periods_together_weigh_as_many_abstracts_as_they_were_drawn_from():
-    years = {"a": 1998, "b": 2001, "c": 2002}
-    found = {("near/a", "a", "x"): Verdict(True, "disagree", True)}
-    found |= {(f"near/{i}", i, "x"): Verdict(True, "agree", False) for i in "bc"}
-    drawn = {"<2000": 1.0, "2000-2005": 0.25}  # one of one, and two of eight
-    table = judging.by_period(found, years | {"x": 2010}, "near", drawn).set_index("period")
+def test_all_periods_together_weigh_as_many_abstracts_as_they_were_drawn_from(monkeypatch):
+    monkeypatch.setattr(judged, "drawn_by_period", lambda evidence: list("abcx"))
+    others = {f"o{n}": 2003 for n in range(6)}  # of 2000 to 2005 two of eight were drawn
+    evidence = dated(a=1998, b=2001, c=2002, x=2010, **others)
+    rows = [row("near/a", "a", "x"), row("near/a", "a", "x", "second")]
+    rows += [row(f"near/{i}", i, "x", stance="agree") for i in "bc"]
+    table = judged.by_period(pairs_of(*rows), evidence, "near").set_index("period")
     assert table.loc["all", "value"] == pytest.approx(1 / 9)
     assert table.loc["all", "low"] == table.loc["all", "high"]  # within a period all are alike
     assert table.loc["<2000", "low"] < 1 == table.loc["<2000", "high"]  # one abstract says little
@@ -163,14 +166,14 @@ def test_arms_are_compared_on_the_same_questions():
         for arm, pids in found_by.items()
         for rank, pid in enumerate(pids, 1)
     ]
-    table = pd.DataFrame(runs, columns=["arm", "qid", "rank", "pid"])
-    found = {}
+    runs = pd.DataFrame(runs, columns=["arm", "qid", "rank", "pid"])
+    rows = [row("p", "a", "b", "second")]
     for qid in "qr":
         for a, b in combinations("abcd", 2):
             stance = "disagree" if (qid, a, b) == ("q", "a", "d") else "agree"
-            found[f"real/{qid}", a, b] = Verdict(True, stance, False)
-    values = judging.pair_values(found, table).sample(frac=1, random_state=0)
-    made = judging.arms_table(values).set_index(["measure", "arm"])
+            rows.append(row(f"real/{qid}", a, b, stance=stance))
+    values = judged.pair_values(pairs_of(*rows), runs).sample(frac=1, random_state=0)
+    made = judged.arms_table(values).set_index(["measure", "arm"])
     assert "p" not in made
     assert made.loc[("disagree", "hplus"), "value"] == 0
     assert made.loc[("disagree", "chr@1"), "difference"] == pytest.approx(1 / 6)
@@ -178,27 +181,22 @@ def test_arms_are_compared_on_the_same_questions():
 
 
 def test_the_filter_removes_what_disagrees_with_something_better_and_refills_nothing():
-    both, one = Verdict(True, "disagree", True), Verdict(True, "unclear", True)
-    found = {("real/q", "a", "c"): both, ("real/q", "c", "d"): both, ("real/q", "b", "e"): one}
-    assert judging.filtered("abcde", "q", found, "both passes") == list("abde")  # c is gone first
-    assert judging.filtered("abcde", "q", found, "any pass") == list("abd")
-    assert judging.filtered("abcde", "other", found, "any pass") == list("abcde")
-
-
-def test_the_filter_is_scored_by_what_the_rest_supports():
+    clashing = {("real/q", "a", "c"), ("real/q", "c", "d")}
+    assert judged.filtered("abcde", "q", clashing) == list("abde")  # c is gone first
+    assert judged.filtered("abcde", "other", clashing) == list("abcde")
     question = SimpleNamespace(qid="q", answer="A", options={"A": "", "B": ""})
     runs = [(arm, "q", rank, pid) for arm in ARMS for rank, pid in enumerate("ab", 1)]
     runs = pd.DataFrame(runs, columns=["arm", "qid", "rank", "pid"])
-    found = {("real/q", "a", "b"): Verdict(True, "disagree", True)}
+    pairs = pairs_of(row("real/q", "a", "b"), row("real/q", "a", "b", "second", "unclear"))
     says = {("q", "a"): frozenset("A"), ("q", "b"): frozenset("B")}
-    judged = {key: Evidence(3, letters, frozenset(), letters) for key, letters in says.items()}
-    values = judging.filter_values(found, runs, [question], judged)
-    table = judging.filter_table(values).set_index(["arm", "metric"])
-    own = table[table["rule"] == "both passes"].loc["hplus"]
-    assert own["touched"].tolist() == [1] * 4 and own["removed"].tolist() == [1] * 4
-    assert own.loc["supports_wrong", ["before", "value"]].tolist() == [1, 0]
-    assert own.loc["supports_correct", ["before", "value"]].tolist() == [1, 1]
-    assert own.loc["share_wrong_at_5", "before"] == pytest.approx(0.2)
+    known = {key: Evidence(3, letters, frozenset(), letters) for key, letters in says.items()}
+    table = judged.filter_table(judged.filter_values(pairs, runs, [question], known))
+    own = table[table["arm"] == "hplus"].set_index(["rule", "metric"])
+    assert (own.loc["both passes", "removed"] == 0).all(), "one pass alone says that they disagree"
+    assert (own.loc["any pass", ["touched", "removed"]] == 1).all(axis=None)
+    assert own.loc[("any pass", "supports_wrong"), ["before", "value"]].tolist() == [1, 0]
+    assert own.loc[("any pass", "supports_correct"), ["before", "value"]].tolist() == [1, 1]
+    assert own.loc[("any pass", "share_wrong_at_5"), "before"] == pytest.approx(0.2)
 
 
 @pytest.fixture(scope="module")
@@ -214,44 +212,32 @@ def test_judged_values_take_the_place_of_scores_and_nothing_else_changes(both):
     assert list(both) == ["judged", "modelled"]
     columns = ["qid", "id", "relevance", "score"]
     assert own.ranked[columns].equals(opened.ranked[columns])
-    found = verdicts(read_pair_judgments())
-    of_mini = {key[1:]: v for key, v in found.items() if key[0].startswith("mini/")}
-    disagree = {pair for pair, verdict in of_mini.items() if verdict.stance == "disagree"}
+    pairs = judged_pairs()
+    wanted = pairs[(pairs["group"] == "mini") & ~pairs["control"] & (pairs["stance"] == "disagree")]
+    wanted = set(zip(wanted["a"], wanted["b"], strict=True))
     said = own.pairs[own.pairs["value"] == 1]
-    wanted = {pair for pair in disagree if "plant:" not in "".join(pair)}
     assert set(zip(said["a"], said["b"], strict=True)) == wanted
     for qid, pool in own.ranked.groupby("qid"):
         ids = set(pool["id"])
         for i, cnt in zip(pool["id"], pool["cnt"], strict=True):
-            against = sum(i in pair and set(pair) <= ids for pair in wanted)
-            assert cnt == pytest.approx(against / (len(ids) - 1)), (qid, i)
-
-
-def test_where_nothing_was_judged_the_model_stands_alone(both):
-    opened = both["modelled"]
-    other = {f"x{i}": abstract for i, abstract in opened.evidence.items()}
-    renamed = replace(
-        opened, evidence=other, ranked=opened.ranked.assign(id="x" + opened.ranked["id"])
-    )
+            contradicted_by = sum(i in pair and set(pair) <= ids for pair in wanted)
+            assert cnt == pytest.approx(contradicted_by / (len(ids) - 1)), (qid, i)
     # Real abstracts whose queries are not among the judged: a pair that was read elsewhere is no
     # reason to call the unread ones judged.
     real = {i: replace(abstract, topic="") for i, abstract in opened.evidence.items()}
-    for alone in (renamed, replace(opened, evidence=real)):
-        assert list(pools.with_judged(alone, None, {})) == ["modelled"]
+    assert list(pools.with_judged(replace(opened, evidence=real), None, {})) == ["modelled"]
 
 
 def test_disagreements_can_be_read(both):
-    table = judging.most_contradictory(both["judged"])
+    table = judged.most_contradictory(both["judged"])
     assert len(table) == 12 and table["topic"].is_unique and set(table["why"]) <= set(REASONS)
     pairs = both["judged"].pairs
     shown = with_sentences(pairs[pairs["value"] == 1], both["judged"].texts)
     assert set(table["says_a"]) <= set(shown["sentence_a"]) and table["says_b"].ne("").all()
-    grids = study.beside({name: study.table3(own) for name, own in both.items()})
-    assert grids["contradiction"].unique().tolist() == ["judged", "modelled"]
 
 
 def test_fresh_pairs_are_scored_and_every_miss_is_named():
-    made = judging.fresh_table([load_backend("cues"), load_backend("cosine")])
+    made = judged.fresh_table([load_backend("cues"), load_backend("cosine")])
     assert Counter(made["intended"]) == {"disagree": 8, "agree": 6, "other": 6}
     table = pd.DataFrame(
         {
@@ -261,7 +247,7 @@ def test_fresh_pairs_are_scored_and_every_miss_is_named():
             "model": [0.9, 0.3, 0.5, 0.6],
         }
     )
-    judge, model = judging.fresh_summary(table).to_dict("records")
+    judge, model = judged.fresh_summary(table).to_dict("records")
     assert (judge["by"], judge["right"], judge["missed"]) == ("judge, first pass", 2, "2, 4")
     assert (model["by"], model["right"], model["missed"]) == ("model", 2, "2, 4")
     assert model["ranked"] == 0.5  # .9 above .5, .3 below it
@@ -269,18 +255,13 @@ def test_fresh_pairs_are_scored_and_every_miss_is_named():
 
 def test_the_committed_labels_make_every_table(tmp_path, monkeypatch):
     monkeypatch.setenv("CHR_OUT", str(tmp_path))
-    encoder = load_encoder("hash")
-    made = judged_tables(load_profile("mini"), "evidence-mini", encoder)
+    made = judged_tables(load_profile("mini"), "evidence-mini", load_encoder("hash"))
     judge = made["contradiction_judge"].set_index(["check", "label"])["value"]
-    kappa = judge["kappa of first and second pass", "disagree"]
-    assert kappa >= LEAST_KAPPA
+    assert judge["kappa of first and second pass", "disagree"] >= LEAST_KAPPA
     assert judge["planted: all planted pairs", "error"] <= MOST_ERRORS
-    judged_pairs = made["contradiction_judged"].set_index(["group", "measure"])["n"]
+    n = made["contradiction_judged"].set_index(["group", "measure"])["n"]
     wanted = {"mini": 340, "query": 1260, "near": 340}
-    assert {group: judged_pairs[group, "same"] for group in wanted} == wanted
+    assert {group: n[group, "same"] for group in wanted} == wanted
     periods = made["contradiction_periods"].set_index("period")["n"]
-    assert (
-        periods["all"]
-        == periods.drop("all").sum()
-        == len({i for pool in mini_pools() for pair in pool.pairs for i in pair})
-    )
+    read = {i for pool in mini_pools() for pair in pool.pairs for i in pair}
+    assert periods["all"] == periods.drop("all").sum() == len(read)

@@ -19,8 +19,8 @@ from lib import model_files
 from lib.data.passages import Passage
 from lib.embed import HashEncoder, load_encoder
 from lib.search.index import DenseIndex
-from lib.studies.contradiction.head import HEAD
 from lib.studies.contradiction.labelled import NEAREST, LabelledPair, findings, scifact
+from lib.studies.contradiction.nli import HEAD
 from lib.studies.slhyde import tasks
 from lib.studies.slhyde.tasks import ADAPTER, NOT_FOUND, PASSAGES, TRAININGS, read_texts
 from tests.tiny_models import NUMBERED, WORDS, save_bert, save_sentence_model, tiny_causal

@@ -33,10 +33,10 @@ from lib.llm.prompts import load_prompt
 from lib.query_spec import Hypotheses, Text
 from lib.run import Retriever
 from lib.studies.contradiction.judged import IN_POOLS
-from lib.studies.contradiction.judged import Plant as PairControl
 from lib.studies.contradiction.nli import sentences
 from lib.studies.real.quality import ControlItem as Control
 from tools.annotation import JUDGE_README, add_rows, as_text, give, taken
+from tools.pools import Plant as PairControl
 from tools.pools import Pool
 
 Sheet = dict[str, Any]

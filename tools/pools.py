@@ -34,7 +34,6 @@ from lib.studies.contradiction.judged import (
     ARMS,
     PLANTS,
     REAL_QUESTIONS,
-    Plant,
     by_hash,
     drawn_by_period,
 )
@@ -59,6 +58,18 @@ class Pool:
     name: str
     texts: Mapping[str, str]
     pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A pair that must get a label: ``must`` is "other", "agree", "disagree", "neither" (anything
+    but the two), or the id of the text of the pool that ``a`` or ``b`` is a repetition of."""
+
+    kind: str
+    pool: str
+    a: str
+    b: str
+    must: str
 
 
 def _pool(name: str, texts: Mapping[str, str], pairs: Iterable[Sequence[str]] = ()) -> Pool:

@@ -28,7 +28,6 @@ from lib.base.files import atomic_write, sha256_bytes
 from lib.embed import Encoder, load_encoder
 from lib.model_files import ADAPTERS
 from lib.search.vectors import encode_small
-from lib.studies.contradiction.head import CUES, HEAD, FeatureBackend, any_of, features
 from lib.studies.contradiction.labelled import (
     NEAREST,
     WORDINGS,
@@ -44,7 +43,16 @@ from lib.studies.contradiction.labelled import (
     stated,
     statements,
 )
-from lib.studies.contradiction.nli import ALONE, AgreementBackend, reads_one_text
+from lib.studies.contradiction.nli import (
+    ALONE,
+    CUES,
+    HEAD,
+    AgreementBackend,
+    FeatureBackend,
+    any_of,
+    features,
+    reads_one_text,
+)
 from tools.training import Plan, fit, fit_logistic, write_card, write_npz
 
 LABELS = ("contradiction", "entailment", "neutral")
@@ -61,7 +69,7 @@ PLANS = {
 calibration was made a second time after the first numbers: see ``data/adapters/README.md``.)"""
 
 CHECKED_PAIRS = 120
-"""How many of the head's training pairs a test trains on again (see ``save_head``)."""
+"""How many of the head's training pairs a test trains on again (see ``make_head``)."""
 
 _DATA = (
     "SciFact train claims outside data/nli-head/held_out.txt, and the same turned round (claims "
@@ -249,8 +257,9 @@ def _features_of(pairs: Sequence[LabelledPair], encoder: Encoder) -> np.ndarray:
     return features([(pair.a, pair.b) for pair in pairs], encoder).astype(float)
 
 
-def save_head(pairs: Sequence[LabelledPair], encoder: Encoder, file: Path = HEAD) -> None:
-    """Train on ``pairs``, measure on those held out, write the weights with that note.
+def make_head() -> None:
+    """Make ``data/nli-head`` anew: train, measure on the pairs held out, write the weights with
+    that note, and print the tables of its README.
 
     The penalty shrinks the logits, so they are stretched to be probabilities on pairs that a fold
     has not seen (Platt scaling), which changes no order. ``check`` are the weights of the first
@@ -259,6 +268,9 @@ def save_head(pairs: Sequence[LabelledPair], encoder: Encoder, file: Path = HEAD
     """
     from sklearn.model_selection import GroupKFold
 
+    encoder = load_encoder("minilm", precision="float32")
+    atomic_write(NEAREST, nearest(encoder).to_csv(index=False))
+    pairs = scifact(held_out=False)
     weight, bias = fit_head(pairs, encoder)
     rows = _features_of(pairs, encoder)
     contradicts = np.array([pair.label == "contradiction" for pair in pairs])
@@ -268,32 +280,24 @@ def save_head(pairs: Sequence[LabelledPair], encoder: Encoder, file: Path = HEAD
         of_fold, bias_of_fold = fit_head([pairs[i] for i in seen], encoder)
         logits[unseen] = rows[unseen] @ of_fold + bias_of_fold
     (slope,), shift = fit_logistic(logits[:, None], contradicts)
+    baselines = [FeatureBackend(name, encoder) for name in ("cosine", "cues")]
     parts = {
         "weight": weight * np.float32(slope),
         "bias": bias * slope + shift,
         "note": "",
         "check": fit_head(pairs[:CHECKED_PAIRS], encoder)[0],
-        "sees": FeatureBackend("cues", encoder).inputs,
+        "sees": baselines[0].inputs,
     }
     for _ in range(2):  # the note is measured with the file, so it is written a second time
-        write_npz(parts, file)
-        backend = FeatureBackend("head", encoder, file)
-        q = quality(quality_values([backend], ["scifact held-out"]))
+        write_npz(parts, HEAD)
+        head = FeatureBackend("head", encoder)
+        q = quality(quality_values([head], ["scifact held-out"]))
         parts["note"] = (
             f"AUROC {q['auroc']:.2f} [{q['auroc_low']:.2f}, {q['auroc_high']:.2f}], average "
             f"precision {q['ap']:.2f} (chance {q['positives'] / q['n']:.2f}) on {q['n']} pairs of "
             "SciFact held out from training"
         )
-
-
-def make_head() -> None:
-    """Make ``data/nli-head`` anew, and print the tables of its README."""
-    minilm = load_encoder("minilm", precision="float32")
-    atomic_write(NEAREST, nearest(minilm).to_csv(index=False))
-    pairs = scifact(held_out=False)
-    save_head(pairs, minilm)
-    models = [FeatureBackend(name, minilm) for name in ("head", "cosine", "cues")]
-    print(quality_table(quality_values(models)).round(3).to_string(index=False))
+    print(quality_table(quality_values([head, *baselines])).round(3).to_string(index=False))
 
 
 def main() -> None:

@@ -100,41 +100,9 @@ def read_option(ranked: Sequence[Evidence | None]) -> str | None:
 # pairs of texts ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the first and second pass say of a pair together.
-
-    ``same`` is True where every pass that saw the pair says so. ``stance`` is what all these passes
-    say, or "unclear" where they differ. ``disagree_any`` is True where at least one pass says that
-    the texts disagree.
-    """
-
-    same: bool
-    stance: str
-    disagree_any: bool
-
-
 def read_pair_judgments(path: Path = PAIR_JUDGMENTS) -> list[dict]:
     """All rows; none where nothing was judged yet."""
     return read_judgments(path)
-
-
-def verdicts(rows: Iterable[Mapping]) -> dict[tuple[str, str, str], Verdict]:
-    """What is known of each judged pair, by (pool, a, b); pairs that no pass judged are missing."""
-    passes = defaultdict(list)
-    for row in rows:
-        if row["judge"] in ("first", "second") and row["same"] is not None:
-            passes[row["pool"], row["a"], row["b"]].append(row)
-    verdict_of = {}
-    for key, judged in passes.items():
-        same = all(row["same"] for row in judged)
-        stances = {row["stance"] for row in judged}
-        verdict_of[key] = Verdict(
-            same=same,
-            stance=(stances.pop() if len(stances) == 1 else "unclear") if same else "",
-            disagree_any=any(row["stance"] == "disagree" for row in judged),
-        )
-    return verdict_of
 
 
 # findings ----------------------------------------------------------------------------------------

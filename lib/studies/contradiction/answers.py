@@ -329,22 +329,23 @@ def table2(scored: pd.DataFrame) -> pd.DataFrame:
     models = set(paper["model"])
     rows = []
     for (answerer, condition), answers in scored.groupby(["answerer", "condition"], sort=False):
+        reported_of = answerer if answerer in models else f"mean of {len(models)}"
+        printed = paper[paper["retrieval"] == condition]
+        if answerer in models:
+            printed = printed[printed["model"] == answerer]
+        printed = printed.groupby("metric")["value"].mean()
         with_words = answers[answers["words"] > 0]
-        how_to_record = answers["how"].fillna("").max()
-        in_paper = answerer in models
-        printed = paper[paper["model"] == answerer] if in_paper else paper
-        printed = printed[printed["retrieval"] == condition].groupby("metric")["value"].mean()
+        by_medicine = with_words.groupby("medicine")[list(METRICS)].mean()
         for metric in METRICS:
-            means = with_words.groupby("medicine")[metric].mean().dropna().to_numpy()
-            value, low, high = mean_interval(means) if len(means) else (np.nan,) * 3
-            how = how_to_record
-            if not how and metric == "bertscore" and not len(means):
+            values = by_medicine[metric].dropna().to_numpy()
+            value, low, high = mean_interval(values) if len(values) else (np.nan,) * 3
+            how = answers["how"].fillna("").max()  # how to record what is missing
+            if not how and metric == "bertscore" and not len(values):
                 how = "set measures['bert'] to a folder"
             row = {"answerer": answerer, "condition": condition, "metric": metric}
             row |= {"value": value, "low": low, "high": high}
-            row |= {"n": len(means), "answers": len(with_words)}
-            row |= {"reported": printed.get(metric, np.nan)}
-            row |= {"reported_of": answerer if in_paper else f"mean of {len(models)}"}
+            row |= {"n": len(values), "answers": len(with_words)}
+            row |= {"reported": printed.get(metric, np.nan), "reported_of": reported_of}
             verdict_of = verdict(value, np.nan, row["reported"], same_setup=False)
             rows.append(row | {"verdict": verdict_of, "how": how})
     return pd.DataFrame(rows)

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from lib.query_spec import SearchSpec
-from lib.stats import Pair, claims
+from lib.stats import Pair, claims, resampled_sums
 from lib.studies.contradiction.cnt import Scorer, strangers
 from lib.studies.contradiction.evidence import DIRECTIONS
-from lib.studies.contradiction.labelled import SETS, is_held_out, judged_pairs, numbered
+from lib.studies.contradiction.labelled import SETS, is_held_out, judged_couples
 from lib.studies.contradiction.nli import score_pairs
 from lib.studies.contradiction.pools import Pools
 from lib.studies.lambda_sweep.arms import H_PLUS, OpenBenchmark
@@ -58,8 +58,8 @@ def _pairs(
     check: str, values: Sequence[float], positive: Sequence[bool], groups: Sequence[str]
 ) -> pd.DataFrame:
     """Rows of ``check_values``: 1 or 0 for ``positive``."""
-    group = np.asarray(numbered(groups), int)
-    columns = {"check": check, "group": group, "positive": np.asarray(positive, int)}
+    number = pd.factorize(np.asarray(groups, str), sort=True)[0]
+    columns = {"check": check, "group": number, "positive": np.asarray(positive, int)}
     return pd.DataFrame(columns | {"value": np.asarray(values, float)})
 
 
@@ -76,10 +76,11 @@ def _sample(pools: Pools) -> pd.DataFrame:
 
 def _lengths(pools: Pools) -> list[pd.DataFrame]:
     """Pairs of one pool against length-matched pairs across pools, compared in both ways."""
-    if len({frozenset(pool) for pool in pools.pools()}) < 2:  # one medicine alone has no strangers
-        return []
+    together = list(pools.ids_of.values())
+    if len(set(map(frozenset, together))) < 2:
+        return []  # one medicine alone has no strangers
     pairs, texts = _sample(pools), pools.texts
-    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, pools.pools())
+    couples = strangers(pairs[["a", "b"]].to_numpy().tolist(), texts, together)
     null_texts = [(texts[a], texts[b]) for a, b in couples]
     group_of = [pools.evidence[i].medicine or i for i in pairs["a"]]
     is_real = np.repeat([True, False], len(pairs))
@@ -128,7 +129,7 @@ def _statements(pools: Pools) -> pd.DataFrame:
 
 def _judged(pools: Pools) -> pd.DataFrame:
     texts = pools.texts
-    pairs = judged_pairs(texts, ("mini", "query", "near"))
+    pairs = judged_couples(texts, ("mini", "query", "near"))
     pairs = pairs[pairs["stance"].isin(["agree", "disagree"])]
     couples = [(texts[a], texts[b]) for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     values = [score.value for score in pools.score(couples)]
@@ -165,12 +166,8 @@ def auroc_row(
     """
     values, positive = np.asarray(values, float), np.asarray(positive, bool)
     names, group_of = np.unique(np.asarray(groups), return_inverse=True)
-    row = {
-        "check": check,
-        "positives": int(positive.sum()),
-        "negatives": int((~positive).sum()),
-        "groups": len(names),
-    }
+    row = {"check": check, "positives": int(positive.sum())}
+    row |= {"negatives": int((~positive).sum()), "groups": len(names)}
     measured = ("mean_positive", "mean_negative", "auroc", "low", "high")
     if positive.all() or not positive.any():
         return row | dict.fromkeys(measured, np.nan)
@@ -179,14 +176,12 @@ def auroc_row(
     # A couple counts as often as both its groups were drawn. Summed by couples of groups first, a
     # draw is two small products of matrices instead of a pass over all couples.
     member = np.eye(len(names))[group_of]
-    wins_of_groups = member[positive].T @ wins @ member[~positive]
-    shares = np.full(len(names), 1 / len(names))
-    times_drawn = np.random.default_rng(0).multinomial(len(names), shares, 2000)
-    won = ((times_drawn @ wins_of_groups) * times_drawn).sum(axis=1)
-    couples = (times_drawn @ member[positive].sum(axis=0)) * (
-        times_drawn @ member[~positive].sum(axis=0)
-    )
-    low, high = np.percentile(won[couples > 0] / couples[couples > 0], [2.5, 97.5])
+    times_drawn = resampled_sums(np.eye(len(names)))
+    won = times_drawn @ (member[positive].T @ wins @ member[~positive])
+    one, other = (times_drawn @ member[kind].sum(axis=0) for kind in (positive, ~positive))
+    couples = one * other
+    drawn = (won * times_drawn).sum(axis=1)[couples > 0] / couples[couples > 0]
+    low, high = np.percentile(drawn, [2.5, 97.5])
     means = (values[positive].mean(), values[~positive].mean())
     return row | dict(zip(measured, (*means, wins.mean(), low, high), strict=True))
 

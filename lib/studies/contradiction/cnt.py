@@ -120,7 +120,12 @@ class Scorer:
         compared = []
         for number, (in_a, in_b, cosines) in enumerate(_cosines(block, self.encoder)):
             count = None if counts is None else counts[number]
-            places = _places_to_compare(cosines, self.threshold, count)
+            if count is None:
+                places = np.argwhere(cosines >= self.threshold)
+            else:  # the nearest, in the order of the texts
+                nearest_first = np.argsort(-cosines, axis=None, kind="stable")
+                in_order = np.sort(nearest_first[:count])
+                places = np.column_stack(np.unravel_index(in_order, cosines.shape))
             texts = [(in_a[i], in_b[j]) for i, j in places]
             compared.append((places, texts, cosines.size))
         # All sentence pairs of a block go to the model together: it is asked in large batches.
@@ -148,15 +153,6 @@ def _cosines(couples: Pairs, encoder: Encoder) -> Iterator[tuple[list[str], list
     for a, b in couples:
         cosines = np.round(vectors[rows_of[a]] @ vectors[rows_of[b]].T, 6)
         yield sentences_of[a], sentences_of[b], cosines
-
-
-def _places_to_compare(cosines: np.ndarray, threshold: float, count: int | None) -> np.ndarray:
-    """Row and column of the sentence pairs to compare, in the order of the texts; shape (n, 2)."""
-    if count is None:
-        return np.argwhere(cosines >= threshold)
-    nearest_first = np.argsort(-cosines, axis=None, kind="stable")
-    in_order = np.sort(nearest_first[:count])
-    return np.column_stack(np.unravel_index(in_order, cosines.shape))
 
 
 def _collapsed(places: np.ndarray, scores: np.ndarray, total: int, top: int) -> PairScore:

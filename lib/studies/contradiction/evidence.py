@@ -41,6 +41,9 @@ HEADINGS = {
 DIRECTIONS = {"1": "increased", "-1": "decreased", "0": "no difference"}
 """What the intervention did to the outcome, by Evidence Inference's Label Code."""
 
+PERIODS = ("<2000", "2000-2005", "2005-2010", "2010-2015", "2015-2020", "2020-2025")
+"""The paper's periods; the first year belongs to a period, the last to the next one."""
+
 _ARTICLES = "evidence-inference-articles"
 _MINI = DATA / "evidence-mini"
 _OPEN = (
@@ -77,6 +80,11 @@ class Need:
     answer: str
 
 
+def period_of(year: int) -> str:
+    """The period of a year (``PERIODS``)."""
+    return PERIODS[min(max((year - 1995) // 5, 0), len(PERIODS) - 1)]
+
+
 def files_of(name: str) -> list[str]:
     """What a set is read from, as ``data_hash`` takes it; of ``tga:<folder>`` its leaflets."""
     if name == "evidence-mini":
@@ -93,8 +101,11 @@ def load_evidence(name: str) -> list[Evidence]:
 
     ValueError for another name. (What ``tga:`` finds in PubMed: ``pubmed.evidence_for``.)
     """
+    abstracts = []
     if name == "evidence-mini":
-        abstracts = list(_mini())
+        for row in read_jsonl(_MINI / "abstracts.jsonl"):
+            meta = {key: row.pop(key) for key in ("stance", "retells")}
+            abstracts.append(Evidence(**row, source=name, meta=meta))
     elif name in ("open", "labels"):
         abstracts = [*_pubmedqa(), *_evidence_inference()]
     else:
@@ -166,12 +177,6 @@ def readable(items: Mapping[str, Any], reader: Callable, what: str) -> list[tupl
 
 
 # abstracts ----------------------------------------------------------------------------------------
-
-
-def _mini() -> Iterator[Evidence]:
-    for row in read_jsonl(_MINI / "abstracts.jsonl"):
-        meta = {key: row.pop(key) for key in ("stance", "retells")}
-        yield Evidence(**row, source="evidence-mini", meta=meta)
 
 
 def _pubmedqa() -> Iterator[Evidence]:

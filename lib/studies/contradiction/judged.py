@@ -1,5 +1,4 @@
-"""Contradiction that was judged: which pairs of texts, whether the judge is an instrument, and what
-it says.
+"""Contradiction that was judged: is the judge an instrument, and what does it say?
 
 Pairs were chosen by rules that were written down before any was judged, in four groups, told apart
 by the first part of a pool's name: ``mini`` (evidence-mini, every pair of abstracts on one topic),
@@ -9,15 +8,17 @@ questions of the real sample, the pairs within the top five of each of three arm
 the hash of an id, so nothing was hand-picked. ``tools.pools`` drew, ``tools.judging`` asked.
 
 Judged contradiction carries a result only if kappa of *disagree* between the passes is at least .6
-and planted errors are at most .05: that is read before any result is.
+and planted errors are at most .05: that is read before any result is. A table of ``pairs`` is
+always one of ``labelled.judged_pairs``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,9 +26,8 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.files import read_jsonl, sha256_bytes
 from lib.base.paths import DATA, RECORDINGS
-from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result
+from lib.base.provenance import read_result
 from lib.data import judgments
-from lib.data.judgments import Verdict, read_judgments, read_pair_judgments, verdicts
 from lib.data.looks import note_look
 from lib.datasets import EXAMS, GROUPS, Question, load_real
 from lib.embed import Encoder
@@ -36,16 +36,22 @@ from lib.limit import makes_real
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.report import nine_digits
-from lib.run import Retriever
 from lib.stats import Pair, agreement_table, auroc, claims, mean_interval, ratio_interval
 from lib.studies.contradiction.answers import reported
-from lib.studies.contradiction.evidence import Evidence, files_of, load_evidence
-from lib.studies.contradiction.labelled import with_sentences
+from lib.studies.contradiction.evidence import (
+    PERIODS,
+    Evidence,
+    files_of,
+    load_evidence,
+    period_of,
+)
+from lib.studies.contradiction.labelled import PAIR, judged_pairs, with_sentences
 from lib.studies.contradiction.nli import Backend, score_pairs, sentences
 from lib.studies.contradiction.pools import Pools
-from lib.studies.contradiction.study import BINS, CODE, PERIODS, beside
+from lib.studies.contradiction.study import BINS, CODE, beside
 from lib.studies.real.arms import Sample, exam_outcome, runs_of
 from lib.studies.real.expansions import recorded, written_for
+from lib.study import Study, make
 
 NEAR = 340
 """Abstracts drawn by period, each with its nearest neighbour: 1,600 pairs with the queries'."""
@@ -61,6 +67,8 @@ IN_POOLS = ("stranger", "order", "repeat")
 text of the pool once more. ``tools.judging`` made them."""
 
 PLANTS = DATA / "judgments" / "contradiction_plants.jsonl.gz"
+"""The control pairs: kind, pool, a, b, and the label that each ``must`` get: other, agree,
+disagree, neither (anything but the two), or the id of the text that ``a`` or ``b`` repeats."""
 
 FRESH = DATA / "judgments" / "fresh_pairs.jsonl"
 """Twenty pairs by a role that saw neither the code nor any training text, one a row: pid, a and b
@@ -82,21 +90,13 @@ _AGAIN = 10
 _GROUPS = {"evidence-mini": "mini", "open": "near"}
 """The group of judged pairs from which the periods of each evidence set are computed."""
 
-Found = Mapping[tuple[str, str, str], Verdict]
 
-
-# which pairs --------------------------------------------------------------------------------------
+# which abstracts ----------------------------------------------------------------------------------
 
 
 def by_hash(what: str, ids: Iterable[str]) -> list[str]:
     """The ids in the order of their hashes."""
     return sorted(ids, key=lambda i: sha256_bytes(f"{what} {i}".encode()))
-
-
-def period_of(year: int) -> str:
-    """The period of a year (``PERIODS``): the first year belongs to a period, the last to the next
-    one."""
-    return PERIODS[min(max((year - 1995) // 5, 0), len(PERIODS) - 1)]
 
 
 def drawn_by_period(evidence: Sequence[Evidence]) -> list[str]:
@@ -113,217 +113,157 @@ def drawn_by_period(evidence: Sequence[Evidence]) -> list[str]:
     return found
 
 
-def share_drawn(evidence: Sequence[Evidence]) -> dict[str, float]:
-    """Of each period, the share of its abstracts that were drawn with a neighbour: what a figure
-    over periods is weighted by."""
-    drawn = set(drawn_by_period(evidence))
-    rows = [(period_of(abstract.year), abstract.id in drawn) for abstract in evidence]
-    table = pd.DataFrame(rows, columns=["period", "drawn"])
-    return table.groupby("period")["drawn"].mean().to_dict()
-
-
 # is the judge an instrument? ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Plant:
-    """A pair that must get a label: ``must`` is "other", "agree", "disagree", "neither" (anything
-    but the two), or the id of the text of the pool that ``a`` or ``b`` is a repetition of."""
-
-    kind: str
-    pool: str
-    a: str
-    b: str
-    must: str
-
-
-def pair_quality(rows: Sequence[Mapping], plants: Sequence[Plant]) -> pd.DataFrame:
-    """All that tells whether the judge is an instrument: check, label, value, low, high, n."""
-    alone = pass_agreement(rows, "single")
-    parts = [pass_agreement(rows), alone, planted_pairs(rows, plants), known_pairs(rows, plants)]
-    return pd.concat([*parts, stances(rows)], ignore_index=True)
-
-
-def pass_agreement(rows: Iterable[Mapping], other: str = "second") -> pd.DataFrame:
+def pass_agreement(pairs: pd.DataFrame, other: str = "second") -> pd.DataFrame:
     """Kappa and raw agreement of the first pass with another on *same*, *agree* and *disagree*.
 
-    Planted pairs are left out. Pairs on other questions have weight 10: one in ten was judged
+    Control pairs are left out. Pairs on other questions have weight 10: one in ten was judged
     again. The interval resamples pools.
     """
-    first, again = _pass(rows, "first"), _pass(rows, other)
-    said = []
-    for key in sorted(first.keys() & again.keys()):
-        one, two = first[key], again[key]
-        planted = "plant:" in one["a"] + one["b"] or key[0].startswith("scifact/")
-        if planted or one["same"] is None or two["same"] is None:
-            continue
-        weight = _AGAIN if other == "second" and not one["same"] else 1
-        said.append(("same", key[0], weight, one["same"], two["same"]))
-        for stance in ("agree", "disagree"):
-            said.append((stance, key[0], weight, *(r["stance"] == stance for r in (one, two))))
-    table = pd.DataFrame(said, columns=["label", "group", "weight", "one", "two"])
-    return agreement_table(table, f"first and {other} pass")
+    read = pairs[~pairs["control"]].dropna(subset=["first", other])
+    again = read["first"].eq("other") & (other == "second")
+    read = read.assign(group=read["pool"], weight=np.where(again, _AGAIN, 1))
+    one, two = read["first"], read[other]
+    parts = [read.assign(label="same", one=one.ne("other"), two=two.ne("other"))]
+    for stance in ("agree", "disagree"):
+        parts.append(read.assign(label=stance, one=one.eq(stance), two=two.eq(stance)))
+    return agreement_table(pd.concat(parts), f"first and {other} pass")
 
 
-def _pass(rows: Iterable[Mapping], judge: str) -> dict[tuple[str, str, str], Mapping]:
-    return {(row["pool"], row["a"], row["b"]): row for row in rows if row["judge"] == judge}
-
-
-def planted_pairs(rows: Iterable[Mapping], plants: Sequence[Plant]) -> pd.DataFrame:
-    """How often the first pass did not give a planted pair the label it must get, by kind.
+def planted_pairs(pairs: pd.DataFrame, plants: pd.DataFrame) -> pd.DataFrame:
+    """How often the first pass did not give a control pair the label it must get, by kind.
 
     SciFact's pairs are left out: their human labels come from other judges (``known_pairs``).
     An unjudged pair is an error.
     """
-    said = {}
-    for key, row in _pass(rows, "first").items():
-        if row["same"] is not None:
-            said[key] = row["stance"] if row["same"] else "other"
-    errors = defaultdict(list)
-    for one in plants:
-        if one.kind not in (*IN_POOLS, "turned"):
-            continue
+    first = pairs.set_index(PAIR)["first"]
+    own = plants[plants["kind"].isin([*IN_POOLS, "turned"])]
+    wrong = []
+    for one in own.itertuples():
         must = one.must
         if one.kind == "repeat":
             beside_it = one.b if one.a == "plant:repeat" else one.a
-            must = said.get((one.pool, *sorted((beside_it, one.must))))
-        wrong = must is None or said.get((one.pool, one.a, one.b)) != must
-        errors[f"planted: {one.kind}", "error"].append(wrong)
-    errors["planted: all planted pairs", "error"] = sum(errors.values(), [])
-    return _means(errors)
+            must = first.get((one.pool, *sorted((beside_it, one.must))))
+        said = first.get((one.pool, one.a, one.b))
+        wrong.append(must is None or said != must)
+    own = own.assign(check="planted: " + own["kind"], label="error", holds=wrong)
+    in_order = own.assign(kind=pd.Categorical(own["kind"], own["kind"].unique()))
+    together = in_order.sort_values("kind", kind="stable", ignore_index=True)
+    return _shares(pd.concat([own, together.assign(check="planted: all planted pairs")]))
 
 
-def _means(values: Mapping[tuple[str, str], Sequence[bool]]) -> pd.DataFrame:
-    """By check and label the share of what holds: check, label, value, low, high, n."""
-    rows = [(*key, *mean_interval(np.array(own)), len(own)) for key, own in values.items()]
-    return pd.DataFrame(rows, columns=["check", "label", "value", "low", "high", "n"])
-
-
-def known_pairs(rows: Iterable[Mapping], plants: Sequence[Plant]) -> pd.DataFrame:
+def known_pairs(pairs: pd.DataFrame, plants: pd.DataFrame) -> pd.DataFrame:
     """What both passes say of SciFact's pairs, by what people said of them."""
-    found, values = verdicts(rows), defaultdict(list)
-    for must in ("agree", "disagree", "neither"):
-        keys = [(p.pool, p.a, p.b) for p in plants if p.kind == "scifact" and p.must == must]
-        for verdict in (found[key] for key in keys if key in found):
-            for stance in ("agree", "disagree"):
-                values[f"SciFact, people say {must}", stance].append(verdict.stance == stance)
-    return _means(values)
+    known = plants[plants["kind"] == "scifact"].merge(pairs, on=PAIR)
+    return _stance_shares(known.assign(check="SciFact, people say " + known["must"]))
 
 
-def stances(rows: Iterable[Mapping]) -> pd.DataFrame:
+def stances(pairs: pd.DataFrame) -> pd.DataFrame:
     """What both passes say of evidence-mini's pairs, by the stances their writers gave them."""
     stance_of = {e.id: e.meta["stance"] for e in load_evidence("evidence-mini")}
-    values = defaultdict(list)
-    for (pool, a, b), verdict in verdicts(rows).items():
-        sides = {stance_of.get(a), stance_of.get(b)}
-        if pool.startswith("mini/") and sides <= {"for", "against"}:
-            known = "opposite stances" if len(sides) == 2 else "one stance"
-            for stance in ("agree", "disagree"):
-                values[f"evidence-mini, {known}", stance].append(verdict.stance == stance)
-    return _means(dict(sorted(values.items())))
+    one, two = pairs["a"].map(stance_of), pairs["b"].map(stance_of)
+    sides = ("for", "against")
+    known = (pairs["group"] == "mini") & one.isin(sides) & two.isin(sides)
+    opposite = np.where(one == two, "one stance", "opposite stances")
+    return _stance_shares(pairs.assign(check="evidence-mini, " + pd.Series(opposite))[known])
+
+
+def _stance_shares(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Of the pairs of each ``check`` the shares that agree and that disagree, by both passes."""
+    agree, disagree = (
+        pairs.assign(label=stance, holds=pairs["stance"] == stance)
+        for stance in ("agree", "disagree")
+    )
+    both = pd.concat([agree, disagree])
+    return _shares(both.sort_values(["check", "label"], kind="stable"))
+
+
+def _shares(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean of ``holds`` by check and label: check, label, value, low, high, n."""
+    table = []
+    for key, own in rows.groupby(["check", "label"], sort=False):
+        table.append((*key, *mean_interval(own["holds"].to_numpy()), len(own)))
+    return pd.DataFrame(table, columns=["check", "label", "value", "low", "high", "n"])
 
 
 # how much contradiction there is ------------------------------------------------------------------
 
 
-def shares(found: Found) -> pd.DataFrame:
+def shares(pairs: pd.DataFrame) -> pd.DataFrame:
     """Of the judged pairs of each group, how many are on one question, agree and disagree.
 
     Columns: group, measure, count, value, low, high, n (pairs), pools. Both passes must say so;
     "disagree_any" is what either says. "disagree_of_same" is of the pairs on one question alone:
-    no other pair could disagree, so it is what tells how much contradiction there is. Planted
+    no other pair could disagree, so it is what tells how much contradiction there is. Control
     pairs are left out. The interval resamples pools; where none or all are counted it has no
     width, and says nothing.
     """
-    groups = defaultdict(lambda: defaultdict(list))
-    for (pool, a, b), verdict in found.items():
-        group = pool.partition("/")[0]
-        if group in ("mini", "query", "near", "real") and "plant:" not in a + b:
-            groups[group][pool].append(verdict)
+    own = pairs[pairs["group"].isin(["mini", "query", "near", "real"]) & ~pairs["control"]]
+    own = own.assign(pairs=1, agree=own["stance"] == "agree", disagree=own["stance"] == "disagree")
+    counted = [*MEASURES, "disagree_any"]
+    by_pool = own.groupby(["group", "pool"], sort=False)[["pairs", *counted]].sum()
     rows = []
-    for group, pools in sorted(groups.items()):
-        for measure in (*MEASURES, "disagree_any"):
-            counts = [(_count(own, measure), len(own)) for own in pools.values()]
-            rows.append((group, measure, *_share(counts)))
-        counts = [(_count(own, "disagree"), _count(own, "same")) for own in pools.values()]
-        rows.append((group, "disagree_of_same", *_share(counts)))
-    columns = ["group", "measure", "count", "value", "low", "high", "n", "pools"]
-    return pd.DataFrame(rows, columns=columns)
+    for group, pools in by_pool.groupby("group"):
+        shares_of = [(measure, measure, "pairs") for measure in counted]
+        for measure, hits, of in [*shares_of, ("disagree_of_same", "disagree", "same")]:
+            some = pools[pools[of] > 0]
+            interval = ratio_interval(some[hits].to_numpy(), some[of].to_numpy())
+            row = {"group": group, "measure": measure, "count": some[hits].sum()}
+            row |= dict(zip(("value", "low", "high"), interval, strict=True))
+            rows.append(row | {"n": some[of].sum(), "pools": len(some)})
+    return pd.DataFrame(rows)
 
 
-def _share(counts: Iterable[tuple[int, int]]) -> tuple[int, float, float, float, int, int]:
-    """count, value, low, high, n and pools of (hits, of) by pool; pools of nothing are left out."""
-    own = np.array([(hits, of) for hits, of in counts if of])
-    count, n = own.sum(axis=0)
-    return count, *ratio_interval(*own.T), n, len(own)
-
-
-def _count(judged: Iterable[Verdict], measure: str) -> int:
-    if measure in ("same", "disagree_any"):
-        return sum(getattr(verdict, measure) for verdict in judged)
-    return sum(verdict.stance == measure for verdict in judged)
-
-
-def reasons(rows: Sequence[Mapping]) -> pd.DataFrame:
+def reasons(pairs: pd.DataFrame) -> pd.DataFrame:
     """Why pairs of evidence-mini disagree where both passes say that they do.
 
     Columns: reason (the first pass's), pairs, share, again (of them the share for which the second
     pass gave the same reason).
     """
-    keys = [
-        key
-        for key, verdict in verdicts(rows).items()
-        if verdict.stance == "disagree"
-        and key[0].startswith("mini/")
-        and "plant:" not in key[1] + key[2]
-    ]
-    passes = (_pass(rows, "first"), _pass(rows, "second"))
-    first, second = (
-        pd.Series({key: own[key]["reason"] for key in keys if key in own}) for own in passes
-    )
-    same = first == second.reindex(first.index)
-    table = same.groupby(first.to_numpy()).agg(["size", "mean"]).rename_axis("reason")
+    known = (pairs["group"] == "mini") & ~pairs["control"] & (pairs["stance"] == "disagree")
+    own = pairs[known]
+    same = own["reason"] == own["reason_again"]
+    table = same.groupby(own["reason"]).agg(["size", "mean"])
     table = table.sort_values("size", ascending=False).reset_index()
-    table.insert(2, "share", table["size"] / len(first))
+    table.insert(2, "share", table["size"] / len(own))
     return table.rename(columns={"size": "pairs", "mean": "again"})
 
 
-def by_period(
-    found: Found, years: Mapping[str, int], group: str, drawn: Mapping[str, float] | None = None
-) -> pd.DataFrame:
+def by_period(pairs: pd.DataFrame, evidence: Sequence[Evidence], group: str) -> pd.DataFrame:
     """Of the abstracts of each period that were judged, the share that some other one contradicts.
 
     Columns: period, value, low, high, n; periods without any are left out, and "all" comes last.
     ``group`` is "mini" or "near". Of "near" only the drawn abstracts count, not their neighbours,
-    which may be of another period. In "all" an abstract has the weight 1 / ``drawn``, the share of
-    its period that was drawn (``share_drawn``; default: all of it). Intervals are
-    Wilson's, that of "all" resamples abstracts within their period.
+    which may be of another period. In "all" an abstract of "near" stands for as many of its period
+    as there are for each that was drawn. Intervals are Wilson's, that of "all" resamples abstracts
+    within their period.
     """
     from statsmodels.stats.proportion import proportion_confint
 
-    contradicted: dict[str, float] = {}
-    for (pool, a, b), verdict in found.items():
-        kind, _, name = pool.partition("/")
-        if kind != group or "plant:" in a + b:
-            continue
-        for i in (a, b):
-            if group == "mini" or i == name:
-                disagree = float(verdict.stance == "disagree")
-                contradicted[i] = max(contradicted.get(i, 0.0), disagree)
-    values = defaultdict(list)
-    for i, value in contradicted.items():
-        values[period_of(years[i])].append(value)
+    own = pairs[(pairs["group"] == group) & ~pairs["control"]]
+    ids = own[["a", "b"]].stack().droplevel(1).rename("id")
+    read = own[["pool", "stance"]].join(ids)
+    if group == "near":
+        read = read[read["pool"] == "near/" + read["id"]]
+    contradicted = (read["stance"] == "disagree").groupby(read["id"], sort=False).max()
+    period = {abstract.id: period_of(abstract.year) for abstract in evidence}
+    values = {name: own.to_numpy(float) for name, own in contradicted.groupby(period)}
+    weights = dict.fromkeys(values, 1.0)
+    if group == "near":
+        drawn = pd.Series(drawn_by_period(evidence)).map(period).value_counts()
+        weights = (pd.Series(period).value_counts() / drawn).to_dict()
     rows = []
-    for period in (period for period in PERIODS if period in values):
-        count, n = int(sum(values[period])), len(values[period])
-        rows.append((period, count / n, *proportion_confint(count, n, method="wilson"), n))
-    weights = {period: 1 / (drawn or {}).get(period, 1.0) for period in values}
+    for name in (name for name in PERIODS if name in values):
+        count, n = int(values[name].sum()), len(values[name])
+        rows.append((name, count / n, *proportion_confint(count, n, method="wilson"), n))
     rows.append(("all", *_weighted(values, weights), len(contradicted)))
     return pd.DataFrame(rows, columns=["period", "value", "low", "high", "n"])
 
 
 def _weighted(
-    values: Mapping[str, Sequence[float]], weights: Mapping[str, float]
+    values: Mapping[str, np.ndarray], weights: Mapping[str, float]
 ) -> tuple[float, float, float]:
     """The weighted mean of all values and its 95 % interval, resampled within each period."""
     rng = np.random.default_rng(0)
@@ -332,7 +272,7 @@ def _weighted(
     for period, own in sorted(values.items()):
         share = weights[period] * len(own) / total
         drawn += share * rng.choice(own, (2000, len(own))).mean(axis=1)
-        mean += share * float(np.mean(own))
+        mean += share * float(own.mean())
     low, high = np.percentile(drawn, [2.5, 97.5])
     return mean, float(low), float(high)
 
@@ -355,88 +295,75 @@ def most_contradictory(pools: Pools) -> pd.DataFrame:
 # what contrast and a filter do to it --------------------------------------------------------------
 
 
-def contrast_values(found: Found, retriever: Retriever) -> pd.DataFrame:
-    """``arm, qid, metric, value`` of the judged arms, before and after the filter.
-
-    Of an arm the shares of its top five's pairs (``pair_values``) and ``SUPPORT``; of "<arm> |
-    <rule>" ``SUPPORT`` of what the filter leaves, and ``removed``, how many it takes.
-    """
-    asked = []
-    for dataset in EXAMS:
-        asked += [q for q in load_real("test") if q.dataset == dataset][:REAL_QUESTIONS]
-    written = written_for(asked, recorded(), retriever)
-    runs = runs_of(Sample(asked, written, retriever), ARMS)
-    known = judgments.evidence(read_judgments())
-    filtered_too = filter_values(found, runs, asked, known)
-    return pd.concat([pair_values(found, runs), filtered_too], ignore_index=True)
-
-
-def pair_values(found: Found, runs: pd.DataFrame) -> pd.DataFrame:
+def pair_values(pairs: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Of the pairs within each arm's top five, the share on one question, that agree and that
     disagree: arm, qid, metric, value. ``runs``: arm, qid, rank, pid."""
+    said = pairs.set_index(PAIR)["stance"].to_dict()  # empty for a pair on two questions
     top = runs[runs["arm"].isin(ARMS) & (runs["rank"] <= 5)]
     values = []
     for (qid, arm), rows in top.groupby(["qid", "arm"]):
-        pairs = [tuple(sorted(pair)) for pair in combinations(rows["pid"], 2)]
-        own = [found[key] for a, b in pairs if (key := (f"real/{qid}", a, b)) in found]
-        for measure in MEASURES if len(own) == len(pairs) and pairs else ():
-            values.append((arm, qid, measure, _count(own, measure) / len(pairs)))
+        couples = [tuple(sorted(couple)) for couple in combinations(rows["pid"], 2)]
+        own = [said.get((f"real/{qid}", *couple)) for couple in couples]
+        if not own or None in own:
+            continue
+        share = {"same": np.mean([stance != "" for stance in own])}
+        share |= {stance: own.count(stance) / len(own) for stance in ("agree", "disagree")}
+        values += [(arm, qid, measure, share[measure]) for measure in MEASURES]
     return pd.DataFrame(values, columns=["arm", "qid", "metric", "value"])
 
 
 def arms_table(values: pd.DataFrame) -> pd.DataFrame:
     """What contrast does to ``pair_values``, each arm against H+ alone on the same questions.
 
-    Columns: arm, measure, value, difference, low, high, n, least.
+    Columns: arm, measure, value, n, difference, low, high, mde.
     """
-    pairs = [Pair("", measure, arm, ARMS[0]) for measure in MEASURES for arm in ARMS]
-    table = claims(values, pairs).rename(columns={"metric": "measure"})
+    compared = [Pair("", measure, arm, ARMS[0]) for measure in MEASURES for arm in ARMS]
+    table = claims(values, compared).rename(columns={"metric": "measure"})
     table.loc[table["arm"] == ARMS[0], ["difference", "low", "high", "mde"]] = np.nan
-    columns = ["arm", "measure", "value", "n", "difference", "low", "high", "mde"]
-    return table[columns]
+    return table[["arm", "measure", "value", "n", "difference", "low", "high", "mde"]]
 
 
-def filtered(pids: Sequence[str], qid: str, found: Found, rule: str) -> list[str]:
+def filtered(pids: Sequence[str], qid: str, clashing: Container[tuple]) -> list[str]:
     """A ranked list without the passages that disagree with a kept passage of higher rank.
 
-    The paper recommends to filter retrieved evidence by contradiction, and does not measure it.
-    This filter is an upper bound, because it reads the judge's labels. Removed passages are not
-    replaced.
+    ``clashing`` has (pool, a, b) of the pairs that disagree. The paper recommends to filter
+    retrieved evidence by contradiction, and does not measure it. This filter is an upper bound,
+    because it reads the judge's labels. Removed passages are not replaced.
     """
-
-    def disagree(verdict: Verdict | None) -> bool:
-        if verdict is None:
-            return False
-        return verdict.disagree_any if rule == "any pass" else verdict.stance == "disagree"
-
     stays: list[str] = []
     for pid in pids:
-        keys = [(f"real/{qid}", *sorted((pid, better))) for better in stays]
-        if not any(disagree(found.get(key)) for key in keys):
+        couples = [(f"real/{qid}", *sorted((pid, better))) for better in stays]
+        if not any(couple in clashing for couple in couples):
             stays.append(pid)
     return stays
 
 
 def filter_values(
-    found: Found,
+    pairs: pd.DataFrame,
     runs: pd.DataFrame,
     questions: Sequence[Question],
     known: Mapping[tuple[str, str], judgments.Evidence],
 ) -> pd.DataFrame:
-    """What each arm's top five supports, and what is left of it after the filter by each rule."""
+    """``SUPPORT`` of each arm's top five, and, as "<arm> | <rule>", of what is left of it after the
+    filter by each of ``RULES``, with ``removed``, how many it takes: arm, qid, metric, value."""
+    by_pair = pairs.set_index(PAIR)
+    clashing = {
+        "": by_pair.index[:0],
+        "both passes": by_pair.index[by_pair["stance"] == "disagree"],
+        "any pass": by_pair.index[by_pair["disagree_any"]],
+    }
     by_qid = {question.qid: question for question in questions}
     rows = []
     for arm in ARMS:
         own = runs[(runs["arm"] == arm) & (runs["rank"] <= 5)].sort_values("rank")
         for qid, pids in own.groupby("qid")["pid"].agg(list).items():
-            outcome = exam_outcome(by_qid[qid], pids, known)
-            rows += [(arm, qid, metric, outcome[metric]) for metric in SUPPORT]
-            for rule in RULES:
-                stays = filtered(pids, qid, found, rule)
+            for rule, couples in clashing.items():
+                stays = filtered(pids, qid, couples)
                 outcome = exam_outcome(by_qid[qid], stays, known)
-                after = {metric: outcome[metric] for metric in SUPPORT}
-                after["removed"] = len(pids) - len(stays)
-                rows += [(f"{arm} | {rule}", qid, *row) for row in after.items()]
+                name = f"{arm} | {rule}" if rule else arm
+                rows += [(name, qid, metric, outcome[metric]) for metric in SUPPORT]
+                if rule:
+                    rows.append((name, qid, "removed", len(pids) - len(stays)))
     return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
 
 
@@ -444,13 +371,14 @@ def filter_table(values: pd.DataFrame) -> pd.DataFrame:
     """What the filter does to each arm's top five: is the right option still supported, the wrong?
 
     ``values`` are ``filter_values``. Columns: rule, arm, metric, before, value (after), difference,
-    low, high, n (questions), least, touched (questions that lose a passage), removed (passages).
+    low, high, n (questions), mde, touched (questions that lose a passage), removed (passages).
     """
     keys = [(rule, arm, metric) for rule in RULES for arm in ARMS for metric in SUPPORT]
     table = claims(values, [Pair(rule, m, f"{arm} | {rule}", arm) for rule, arm, m in keys])
-    removed = values[values["metric"] == "removed"].groupby("arm")["value"]
-    table["touched"] = table["arm"].map(removed.agg(lambda own: int((own > 0).sum())))
-    table["removed"] = table["arm"].map(removed.sum())
+    removed = values[values["metric"] == "removed"]
+    touched = (removed["value"] > 0).groupby(removed["arm"]).sum()
+    table["touched"] = table["arm"].map(touched)
+    table["removed"] = table["arm"].map(removed.groupby("arm")["value"].sum())
     names = {"claim": "rule", "arm": "after", "baseline": "arm", "value_baseline": "before"}
     columns = ["rule", "arm", "metric", "before", "value", "difference", "low", "high", "n"]
     return table.rename(columns=names)[[*columns, "mde", "touched", "removed"]]
@@ -499,71 +427,119 @@ def fresh_summary(table: pd.DataFrame) -> pd.DataFrame:
 # results ------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Readings:
+    """What the judge said of ``pairs``, and what stands beside it; ``data`` are the files."""
+
+    pairs: pd.DataFrame
+    evidence: str
+    profile: Profile
+    encoder: Encoder
+    data: Sequence[str]
+
+
+def load(profile: Profile, evidence: str, encoder: Encoder) -> Readings:
+    """The judge's labels, which are bundled, beside the abstracts of ``evidence``."""
+    abstracts = files_of(evidence) if evidence in _GROUPS else []
+    data = sorted({*_labels(), *files_of("evidence-mini"), *abstracts})
+    return Readings(judged_pairs(), evidence, profile, encoder, data)
+
+
+def _labels() -> list[str]:
+    return [path.relative_to(DATA).as_posix() for path in (judgments.PAIR_JUDGMENTS, PLANTS)]
+
+
 def judged_tables(profile: Profile, evidence: str, encoder: Encoder) -> dict[str, pd.DataFrame]:
     """What the judge says, by name; every table has the column ``contradiction``, "judged".
 
     ``contradiction_judge`` (is the judge an instrument?), ``contradiction_judged`` (how much
     contradiction there is), ``contradiction_reasons`` (why); for evidence-mini and open
     ``contradiction_periods``; and where a profile makes the real sample, ``contradiction_arms`` and
-    ``contradiction_filter``, from ``values_contradiction_arms``. Labels are bundled, so every
-    profile can make them; only periods of real abstracts need the open data.
+    ``contradiction_filter``.
     """
-    rows = read_pair_judgments()
-    found = verdicts(rows)
-    plants = [Plant(**row) for row in read_jsonl(PLANTS)]
-    makers: dict[str, Callable[[], pd.DataFrame]] = {
-        "contradiction_judge": lambda: pair_quality(rows, plants),
-        "contradiction_judged": lambda: shares(found),
-        "contradiction_reasons": lambda: reasons(rows),
+    readings = load(profile, evidence, encoder)
+    study = READINGS
+    if evidence not in _GROUPS:
+        study = replace(study, tables=study.tables[:-1])
+    tables = make(study, profile, readings)
+    return tables | (make(REAL, profile, readings) if makes_real(profile) else {})
+
+
+def _follow(c: Readings) -> dict[str, pd.DataFrame]:
+    plants = pd.DataFrame(read_jsonl(PLANTS))
+    quality = [
+        pass_agreement(c.pairs),
+        pass_agreement(c.pairs, "single"),
+        planted_pairs(c.pairs, plants),
+        known_pairs(c.pairs, plants),
+        stances(c.pairs),
+    ]
+    made = {
+        "contradiction_judge": pd.concat(quality, ignore_index=True),
+        "contradiction_judged": shares(c.pairs),
+        "contradiction_reasons": reasons(c.pairs),
     }
-    group = _GROUPS.get(evidence)
-    if group:
-        makers["contradiction_periods"] = lambda: _periods(found, evidence, group)
-    files = [path.relative_to(DATA).as_posix() for path in (judgments.PAIR_JUDGMENTS, PLANTS)]
-    own_files = {*files, *files_of("evidence-mini"), *(files_of(evidence) if group else ())}
-    made = _kept(makers, profile, {"code": [CODE], "data": sorted(own_files), "judged": True})
-    return made | (_contrast(found, profile, encoder, files) if makes_real(profile) else {})
+    if c.evidence in _GROUPS:
+        periods = by_period(c.pairs, load_evidence(c.evidence), _GROUPS[c.evidence])
+        made["contradiction_periods"] = periods
+    return {name: beside({"judged": table}) for name, table in made.items()}
 
 
-def _kept(
-    makers: Mapping[str, Callable[[], pd.DataFrame]], profile: Profile, origin: Mapping
-) -> dict[str, pd.DataFrame]:
-    def make() -> dict[str, pd.DataFrame]:
-        return {name: beside({"judged": maker()}) for name, maker in makers.items()}
+def _contrast_values(c: Readings) -> pd.DataFrame:
+    """``arm, qid, metric, value`` of the judged arms: ``pair_values`` and ``filter_values``."""
+    asked = []
+    for dataset in EXAMS:
+        asked += [q for q in load_real("test") if q.dataset == dataset][:REAL_QUESTIONS]
+    retriever = open_retriever(c.profile, c.encoder)
+    written = written_for(asked, recorded(), retriever)
+    runs = runs_of(Sample(asked, written, retriever), ARMS)
+    known = judgments.evidence(judgments.read_judgments())
+    parts = [pair_values(c.pairs, runs), filter_values(c.pairs, runs, asked, known)]
+    pools = c.pairs.loc[c.pairs["group"] == "real", "pool"]
+    qids = pools.str.removeprefix("real/")
+    note_look("contradiction, judged", "real", qids, c.profile.name, ARMS)
+    return nine_digits(pd.concat(parts, ignore_index=True))
 
-    return make_all_or_reuse(make, list(makers), profile.name, **origin)
+
+def _follow_real(_: Readings, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    return {
+        "contradiction_arms": beside({"judged": arms_table(values)}),
+        "contradiction_filter": beside({"judged": filter_table(values)}),
+    }
 
 
-def _periods(found: Found, evidence: str, group: str) -> pd.DataFrame:
-    """``by_period`` of these abstracts; those of ``open`` were drawn by period."""
-    abstracts = load_evidence(evidence)
-    drawn = share_drawn(abstracts) if group == "near" else None
-    return by_period(found, {e.id: e.year for e in abstracts}, group, drawn)
-
-
-def _contrast(
-    found: Found, profile: Profile, encoder: Encoder, files: Sequence[str]
-) -> dict[str, pd.DataFrame]:
-    """``arms_table`` and ``filter_table``, from outcomes by question that are kept first."""
+def _origin_of_real(c: Readings) -> dict[str, Any]:
     recordings = [path.relative_to(DATA).as_posix() for path in RECORDINGS.glob("real-*.jsonl.gz")]
     sets = [name for group in GROUPS.values() for d in group for name in load_registry(f"{d}-")]
-    labels = judgments.JUDGMENTS.relative_to(DATA).as_posix()
-    data = sorted({*files, labels, *recordings, *sets, *files_of_corpora(profile.corpora)})
-    origin = {"code": [CODE], "data": data, "encoder": encoder.fingerprint}
+    passages = [judgments.JUDGMENTS.relative_to(DATA).as_posix()]
+    data = {*_labels(), *passages, *recordings, *sets, *files_of_corpora(c.profile.corpora)}
+    return {"data": sorted(data), "encoder": c.encoder.fingerprint, "limit": None}
 
-    def looked_at() -> pd.DataFrame:
-        outcomes = contrast_values(found, open_retriever(profile, encoder))
-        asked = {key.removeprefix("real/") for key, *_ in found if key.startswith("real/")}
-        note_look("contradiction, judged", "real", asked, profile.name, ARMS)
-        return nine_digits(outcomes)
 
-    name = "values_contradiction_arms"
-    values = make_or_reuse(looked_at, name, profile.name, dear=True, **origin)
-    makers: dict[str, Callable[[], pd.DataFrame]] = {
-        "contradiction_arms": lambda: arms_table(values),
-        "contradiction_filter": lambda: filter_table(values),
-    }
-    return _kept(makers, profile, origin)
+READINGS = Study(
+    name="contradiction, readings",
+    code=CODE,
+    load=load,
+    values={},
+    tables=(
+        "contradiction_judge",
+        "contradiction_judged",
+        "contradiction_reasons",
+        "contradiction_periods",
+    ),
+    follow=_follow,
+    origin=lambda _: {"limit": None},
+)
+
+REAL = Study(
+    name="contradiction, judged",
+    code=CODE,
+    load=load,
+    values={"values_contradiction_arms": _contrast_values},
+    tables=("contradiction_arms", "contradiction_filter"),
+    follow=_follow_real,
+    origin=_origin_of_real,
+)
 
 
 def figure2(periods: pd.DataFrame | None, evidence: str) -> pd.DataFrame:

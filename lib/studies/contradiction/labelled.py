@@ -23,7 +23,8 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ import pandas as pd
 from lib.base.downloads import fetch
 from lib.base.files import read_jsonl, sha256_bytes
 from lib.base.paths import DATA
-from lib.data.judgments import read_findings, read_pair_judgments, verdicts
+from lib.data.judgments import read_findings, read_pair_judgments
 from lib.stats import auroc, auroc_interval
 from lib.studies.contradiction.nli import Backend, score_pairs, sentences
 
@@ -55,24 +56,7 @@ class LabelledPair(NamedTuple):
     group: str
 
 
-def numbered(groups: Sequence[str]) -> list[int]:
-    """Groups as numbers from 0, in the order of their names."""
-    number = {name: i for i, name in enumerate(sorted(set(groups)))}
-    return [number[name] for name in groups]
-
-
 # SciFact ------------------------------------------------------------------------------------------
-
-
-def scifact(held_out: bool) -> list[LabelledPair]:
-    """SciFact's pairs held out from training (``data/nli-head/held_out.txt``), or the others.
-
-    Pairs of one group share a claim or an abstract, directly or by way of other pairs; a group is
-    on one side only, so no claim and no abstract is on both.
-    """
-    listed = (DATA / "nli-head" / "held_out.txt").read_text(encoding="utf-8")
-    held_out_claims = set(_numbers(listed))
-    return [pair for claim, pair in _scifact() if (claim in held_out_claims) == held_out]
 
 
 @cache
@@ -88,9 +72,12 @@ def cited_abstracts() -> tuple[tuple[Any, str, list[str]], ...]:
     return tuple(found)
 
 
-@cache
-def _scifact() -> tuple[tuple[str, LabelledPair], ...]:
-    """Every pair with the id of its claim."""
+def scifact(held_out: bool) -> list[LabelledPair]:
+    """SciFact's pairs held out from training (``data/nli-head/held_out.txt``), or the others.
+
+    Pairs of one group share a claim or an abstract, directly or by way of other pairs; a group is
+    on one side only, so no claim and no abstract is on both.
+    """
     from scipy.cluster.hierarchy import DisjointSet
 
     groups = DisjointSet()  # claims and abstracts, joined where a claim cites an abstract
@@ -99,18 +86,18 @@ def _scifact() -> tuple[tuple[str, LabelledPair], ...]:
         for doc in _numbers(f"{claim.cited_doc_ids} {claim.evidence_doc_id}"):
             groups.add(doc)
             groups.merge(claim.claim, doc)
+    listed = (DATA / "nli-head" / "held_out.txt").read_text(encoding="utf-8")
+    held_out_claims = set(_numbers(listed))
     nearest = pd.read_csv(NEAREST, dtype=str).set_index(["claim", "doc"])["sentence"]
     pairs = []
     for claim, doc, parts in cited_abstracts():
-        if claim.evidence_doc_id:
-            numbers = _numbers(claim.evidence_sentences)
-        else:
-            numbers = _numbers(nearest.loc[claim.id, doc])
-        text = " ".join(parts[int(number)] for number in numbers)
+        if (claim.id in held_out_claims) != held_out:
+            continue
+        chosen = claim.evidence_sentences if claim.evidence_doc_id else nearest[claim.id, doc]
+        text = " ".join(parts[int(number)] for number in _numbers(chosen))
         group = min(groups.subset(claim.claim))
-        pair = LabelledPair(claim.claim, text, _LABELS[claim.evidence_label], group)
-        pairs.append((claim.id, pair))
-    return tuple(pairs)
+        pairs.append(LabelledPair(claim.claim, text, _LABELS[claim.evidence_label], group))
+    return pairs
 
 
 def _table(name: str) -> pd.DataFrame:
@@ -129,39 +116,6 @@ def _sentences(printed: str) -> list[str]:
 
 # findings of trials, and statements of them -------------------------------------------------------
 
-_SAYS = {
-    "up": (
-        "{one} significantly increased {outcome} compared with {other}.",
-        "{Outcome} was higher with {one} than with {other}.",
-        "Compared with {other}, {one} led to more {outcome}.",
-        "{Outcome} rose under {one} relative to {other}.",
-        "There was greater {outcome} in the {one} group than in the {other} group.",
-        "{one} raised {outcome} more than {other} did.",
-    ),
-    "down": (
-        "{one} significantly decreased {outcome} compared with {other}.",
-        "{Outcome} was lower with {one} than with {other}.",
-        "Compared with {other}, {one} led to less {outcome}.",
-        "{Outcome} fell under {one} relative to {other}.",
-        "There was smaller {outcome} in the {one} group than in the {other} group.",
-        "{one} reduced {outcome} more than {other} did.",
-    ),
-    "neither": (
-        "{one} and {other} did not differ in {outcome}.",
-        "There was no significant difference in {outcome} between {one} and {other}.",
-        "{Outcome} was similar with {one} and with {other}.",
-        "{one} had no effect on {outcome} compared with {other}.",
-        "{one} did not change {outcome} relative to {other}.",
-    ),
-    "not up": (
-        "{one} did not increase {outcome} compared with {other}.",
-        "{Outcome} was not higher with {one} than with {other}.",
-    ),
-    "not down": (
-        "{one} did not reduce {outcome} compared with {other}.",
-        "{Outcome} was not lower with {one} than with {other}.",
-    ),
-}
 _TRUE_OF = {"up": {1}, "down": {-1}, "neither": {0}, "not up": {-1, 0}, "not down": {0, 1}}
 
 
@@ -192,11 +146,11 @@ class Wording(NamedTuple):
 
 
 WORDINGS = tuple(
-    Wording(template, says, swapped)
-    for says, templates in _SAYS.items()
-    for template, swapped in product(templates, (False, True))
+    Wording(row.template, row.says, swapped)
+    for row in pd.read_csv(Path(__file__).with_name("statements.csv")).itertuples()
+    for swapped in (False, True)
 )
-"""Every template with the arms in either order."""
+"""Every template of ``statements.csv`` with the arms in either order."""
 
 
 def findings(held_out: bool) -> list[Finding]:
@@ -283,34 +237,58 @@ def _evidence_mini() -> list[LabelledPair]:
     ]
 
 
-def judged_pairs(texts: Mapping[str, str], groups: Sequence[str]) -> pd.DataFrame:
-    """Every judged couple of ``texts`` (by id) in these groups of pools, once, sorted by ids.
+PAIR = ["pool", "a", "b"]
+"""What a judged pair is known by."""
 
-    Columns: pool, a, b, value (1 where both passes say that they disagree, else 0), same, stance,
-    reason and the numbers of the two sentences that carry it, as the first pass gave them (from 1;
-    0 where it gave none).
+
+PASSES = ("first", "second", "single")
+
+
+def judged_pairs(rows: Iterable[Mapping] | None = None) -> pd.DataFrame:
+    """Every pair of texts that a judge read, in the order of ``rows`` (default: the committed ones;
+    see ``lib.data.judgments``), and what its passes say.
+
+    Columns: pool, group (the first part of the pool's name), a, b, ``control`` (is it one whose
+    label is known?); first, second, single: what each pass says ("other" for texts on two
+    questions, else the stance; missing where it did not judge the pair). What the first and second
+    pass say together: ``same``, True where all that saw the pair say so; ``stance``, empty where
+    not same, "unclear" where they differ; ``disagree_any``, True where either says that the texts
+    disagree. Of the first pass ``reason`` and the numbers of the two sentences that carry it (from
+    1; 0 where it gave none), of the second ``reason_again``.
     """
-    rows = read_pair_judgments()
-    first = {(r["pool"], r["a"], r["b"]): r for r in rows if r["judge"] == "first"}
-    found: dict[tuple[str, str], dict] = {}
-    for (pool, a, b), verdict in sorted(verdicts(rows).items()):
-        if pool.partition("/")[0] not in groups or not {a, b} <= texts.keys():
-            continue
-        row = first[pool, a, b]
-        disagree = verdict.stance == "disagree"
-        found[a, b] = {
-            "pool": pool,
-            "a": a,
-            "b": b,
-            "value": float(disagree),
-            "same": verdict.same,
-            "stance": verdict.stance,
-            "reason": row["reason"] if disagree else "",
-            "sentence_a": row["sentence_a"],
-            "sentence_b": row["sentence_b"],
-        }
-    columns = ["pool", "a", "b", "value", "same", "stance", "reason", "sentence_a", "sentence_b"]
-    return pd.DataFrame([row for _, row in sorted(found.items())], columns=columns)
+    table = pd.DataFrame(read_pair_judgments() if rows is None else rows).dropna(subset="same")
+    table["said"] = table["stance"].where(table["same"].astype(bool), "other")
+    by_pair = table.set_index(PAIR)
+    of_pass = {judge: by_pair[by_pair["judge"] == judge] for judge in PASSES}
+    read = by_pair["judge"].isin(PASSES[:2])
+    pairs = pd.DataFrame(index=by_pair.index[read].unique())
+    for judge in PASSES:
+        pairs[judge] = of_pass[judge]["said"]
+    one = pairs["first"].fillna(pairs["second"])
+    two = pairs["second"].fillna(pairs["first"])
+    pairs["same"] = one.ne("other") & two.ne("other")
+    pairs["stance"] = one.where(one == two, "unclear").where(pairs["same"], "")
+    pairs["disagree_any"] = one.eq("disagree") | two.eq("disagree")
+    for column in ("reason", "sentence_a", "sentence_b"):
+        pairs[column] = of_pass["first"][column]
+    pairs["reason_again"] = of_pass["second"]["reason"]
+    pairs = pairs.reset_index()
+    pairs["group"] = pairs["pool"].str.partition("/")[0]
+    planted = (pairs["a"] + pairs["b"]).str.contains("plant:")
+    return pairs.assign(control=planted | (pairs["group"] == "scifact"))
+
+
+def judged_couples(texts: Mapping[str, str], groups: Sequence[str]) -> pd.DataFrame:
+    """The ``judged_pairs`` of ``texts`` (by id) in these groups, each once, sorted by ids, with
+    ``value``: 1 where both passes say that the two disagree, else 0. Only then has it a reason."""
+    pairs = judged_pairs()
+    known = pairs["a"].isin(texts.keys()) & pairs["b"].isin(texts.keys())
+    pairs = pairs[known & pairs["group"].isin(groups)].sort_values(["a", "b", "pool"])
+    pairs = pairs.drop_duplicates(["a", "b"], keep="last", ignore_index=True)
+    disagree = pairs["stance"] == "disagree"
+    pairs = pairs.assign(value=disagree.astype(float), reason=pairs["reason"].where(disagree, ""))
+    first = ["pool", "a", "b", "value", "same", "stance"]
+    return pairs[[*first, "reason", "sentence_a", "sentence_b"]]
 
 
 def with_sentences(pairs: pd.DataFrame, texts: Mapping[str, str]) -> pd.DataFrame:
@@ -330,7 +308,7 @@ def _judged() -> list[LabelledPair]:
     evidence-mini disagree or agree, by topic."""
     texts = {row["id"]: row["text"] for row in read_jsonl(DATA / "evidence-mini/abstracts.jsonl")}
     labels = {"disagree": "contradiction", "agree": "entailment"}
-    pairs = judged_pairs(texts, ("mini",))
+    pairs = judged_couples(texts, ("mini",))
     pairs = with_sentences(pairs[pairs["stance"].isin(labels)], texts)
     return [
         LabelledPair(pair.sentence_a, pair.sentence_b, labels[pair.stance], pair.pool)
@@ -405,7 +383,7 @@ def quality_values(backends: Iterable[Backend], sets: Sequence[str] = tuple(SETS
         pairs = SETS[name]()
         own = {
             "set": name,
-            "group": numbered([pair.group for pair in pairs]),
+            "group": pd.factorize(np.array([pair.group for pair in pairs]), sort=True)[0],
             "label": [pair.label for pair in pairs],
         }
         texts = [(pair.a, pair.b) for pair in pairs]

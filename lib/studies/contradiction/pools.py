@@ -20,14 +20,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.data.judgments import read_pair_judgments
 from lib.embed import Encoder
 from lib.report import nine_digits
 from lib.search.vectors import encode_small
-from lib.studies.contradiction import near
 from lib.studies.contradiction.cnt import PairScore, Scorer, document_cnt
 from lib.studies.contradiction.evidence import Evidence, Need, load_evidence, load_needs
-from lib.studies.contradiction.labelled import judged_pairs
+from lib.studies.contradiction.labelled import judged_couples, judged_pairs
 from lib.studies.contradiction.pubmed import evidence_for
 
 CONDITIONS = ("most_similar", "most_contradictory", "least_contradictory")
@@ -167,6 +165,54 @@ def conditions(ranked: pd.DataFrame, cnt: Mapping[str, float], k: int = 5) -> di
     return dict(zip(CONDITIONS + MATCHED, chosen, strict=True))
 
 
+# the nearest abstracts ----------------------------------------------------------------------------
+
+INDEXES = ("exact", "hnsw")
+"""``hnsw`` is the paper's: faiss's HNSW with M = 16 and efConstruction = 200."""
+
+_M, _CONSTRUCTION, _SEARCH = 16, 200, 64
+
+
+def nearest(
+    vectors: np.ndarray, queries: np.ndarray, n: int, index: str = "exact", search: int = _SEARCH
+) -> np.ndarray:
+    """Rows of the ``n`` unit ``vectors`` nearest to each query by cosine, best first: (queries, n).
+
+    Exact search breaks ties by row. ``hnsw`` looks at ``search`` candidates (efSearch, which the
+    paper does not state) and may miss some; the graph is built by one thread, so it is the same
+    every time. ValueError for another index.
+    """
+    if index not in INDEXES:
+        raise ValueError(f"no index {index!r}; there are: {', '.join(INDEXES)}")
+    if index == "exact":
+        return np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :n]
+    import faiss
+
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        graph = faiss.IndexHNSWFlat(vectors.shape[1], _M, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = _CONSTRUCTION
+        graph.hnsw.efSearch = max(search, n)
+        graph.add(np.ascontiguousarray(vectors, dtype=np.float32))
+        return graph.search(np.ascontiguousarray(queries, dtype=np.float32), n)[1]
+    finally:
+        faiss.omp_set_num_threads(threads)
+
+
+def recall(
+    vectors: np.ndarray, queries: np.ndarray, n: int = 10, searches: Sequence[int] = (10, 16, 64)
+) -> pd.DataFrame:
+    """What ``hnsw`` finds of the exact ``n`` nearest: index, search, recall, worst (of a query)."""
+    wanted = nearest(vectors, queries, n)
+    rows = [("exact", 0, 1.0, 1.0)]
+    for search in searches:
+        found = nearest(vectors, queries, n, "hnsw", search)
+        shares = [len(set(a) & set(b)) / n for a, b in zip(wanted, found, strict=True)]
+        rows.append(("hnsw", search, float(np.mean(shares)), min(shares)))
+    return pd.DataFrame(rows, columns=["index", "search", "recall", "worst"])
+
+
 # pools --------------------------------------------------------------------------------------------
 
 _DIGITS = ("value", "top_1", "top_3", "threshold")
@@ -193,9 +239,10 @@ class Pools:
         """The abstracts' texts by id."""
         return {i: abstract.text for i, abstract in self.evidence.items()}
 
-    def pools(self) -> list[set[str]]:
-        """The ids of each question's abstracts."""
-        return [set(ids) for _, ids in self.ranked.groupby("qid", sort=False)["id"]]
+    @property
+    def ids_of(self) -> dict[str, list[str]]:
+        """The ids of each question's abstracts, best first, by question id."""
+        return self.ranked.groupby("qid", sort=False)["id"].agg(list).to_dict()
 
 
 def open_pools(
@@ -228,20 +275,14 @@ def open_pools(
         raise ValueError(f"{name}: no abstract was found for any of {len(needs)} questions")
     print(f"{name}: {len(pools):,} of {len(needs):,} questions have abstracts", file=sys.stderr)
     by_id = {abstract.id: abstract for abstract in evidence}
-    pairs = kept(lambda: score_couples(_couples(pools.values()), by_id, score))
+    # Every two abstracts that share a pool, once, in the order of the pools.
+    couples = dict.fromkeys(couple for ids in pools.values() for couple in combinations(ids, 2))
+    pairs = kept(lambda: score_couples(list(couples), by_id, score))
     pairs = pairs.astype(dict.fromkeys(_DIGITS, float))
     score = replace(score, threshold=float(pairs["threshold"].iloc[0]) if len(pairs) else 0.0)
     pairs = pairs.drop(columns="threshold")
-    unranked = Pools(by_id, {need.qid: need for need in needs}, pd.DataFrame(), pairs, score)
-    return _ranked(unranked, pools, encoder, ranking)
-
-
-def _couples(pools: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
-    """Every two ids that share a pool, once, in the order of the pools."""
-    found: dict[tuple[str, str], None] = {}  # a set that keeps its order
-    for ids in pools:
-        found |= dict.fromkeys(combinations(ids, 2))
-    return list(found)
+    opened = Pools(by_id, {need.qid: need for need in needs}, pd.DataFrame(), pairs, score)
+    return replace(opened, ranked=reranked(opened, encoder, pools, **ranking))
 
 
 def _candidates(
@@ -260,7 +301,7 @@ def _candidates(
     else:
         by_id = {abstract.id: abstract for abstract in evidence}
         asked = {need.qid: need for need in needs}
-        for rows in near.nearest(*vectors_of(asked, by_id, encoder), 10):
+        for rows in nearest(*vectors_of(asked, by_id, encoder), 10):
             yield [evidence[i] for i in rows]
 
 
@@ -291,27 +332,22 @@ def score_couples(
     return nine_digits(table.sort_values(["a", "b"], ignore_index=True), _DIGITS)
 
 
-def _ranked(
-    pools: Pools, ids_of: Mapping[str, Sequence[str]], encoder: Encoder, ranking: Mapping
-) -> Pools:
-    """``pools`` with ``ranked`` of these ids by question, CNT by its ``pairs``."""
+def reranked(
+    pools: Pools,
+    encoder: Encoder,
+    ids_of: Mapping[str, Sequence[str]] | None = None,
+    **ranking: Any,
+) -> pd.DataFrame:
+    """What ``Pools.ranked`` is with ``ranking``, the settings of ``rank``, of the abstracts in
+    ``ids_of`` (default: those of ``pools``)."""
     value = pools.pairs.set_index(["a", "b"])["value"].to_dict()
-    rows = []
-    for qid, ids in ids_of.items():
-        rows += [(qid, i, cnt) for i, cnt in document_cnt(value, ids).items()]
-    with_cnt = replace(pools, ranked=pd.DataFrame(rows, columns=["qid", "id", "cnt"]))
-    return replace(with_cnt, ranked=reranked(with_cnt, encoder, **ranking))
-
-
-def reranked(pools: Pools, encoder: Encoder, **ranking: Any) -> pd.DataFrame:
-    """``pools.ranked`` under other settings of ``rank``; pools and CNT stay as they are."""
     parts = []
-    for qid, pool in pools.ranked.groupby("qid", sort=False):
-        abstracts = {i: pools.evidence[i] for i in pool["id"]}
+    for qid, ids in (ids_of or pools.ids_of).items():
+        abstracts = {i: pools.evidence[i] for i in ids}
         vectors, (query,) = vectors_of({qid: pools.needs[qid]}, abstracts, encoder)
         years = [abstract.year for abstract in abstracts.values()]
         table = rank(query, vectors, list(abstracts), years, **ranking)
-        parts.append(table.assign(qid=qid).merge(pool[["id", "cnt"]], on="id"))
+        parts.append(table.assign(qid=qid, cnt=table["id"].map(document_cnt(value, ids))))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -326,27 +362,29 @@ def with_judged(modelled: Pools, encoder: Encoder, ranking: Mapping[str, Any]) -
     it is; a couple on two topics of a medicine is on two questions and has the value 0. Of ``open``
     the pools are those of the 60 judged queries, each with the seven abstracts that were judged.
     """
-    judged = judged_pairs(modelled.texts, ("mini", "query")).drop(columns="pool")
+    judged = judged_couples(modelled.texts, ("mini", "query")).drop(columns="pool")
     ids_of = _judged_queries(modelled)
     if all(abstract.topic for abstract in modelled.evidence.values()):
-        pools = modelled.ranked.groupby("qid", sort=False)["id"]
-        ids_of = {qid: sorted(ids) for qid, ids in pools}
+        ids_of = {qid: sorted(ids) for qid, ids in modelled.ids_of.items()}
     couples = sorted({couple for ids in ids_of.values() for couple in combinations(ids, 2)})
     pairs = pd.DataFrame(couples, columns=["a", "b"]).merge(judged, "left", on=["a", "b"])
     if pairs["value"].notna().sum() == 0:
         return {"modelled": modelled}
-    pairs = pairs.assign(value=pairs["value"].fillna(0.0), same=pairs["same"].eq(True))
-    pairs = pairs.fillna({"stance": "", "reason": "", "sentence_a": 0, "sentence_b": 0})
+    unread = {"value": 0.0, "stance": "", "reason": "", "sentence_a": 0, "sentence_b": 0}
+    pairs = pairs.assign(same=pairs["same"].eq(True)).fillna(unread)
     needs = {qid: modelled.needs[qid] for qid in ids_of}
-    opened = _ranked(replace(modelled, needs=needs, pairs=pairs), ids_of, encoder, ranking)
-    return {"judged": opened, "modelled": modelled}
+    opened = replace(modelled, needs=needs, pairs=pairs)
+    ranked = reranked(opened, encoder, ids_of, **ranking)
+    return {"judged": replace(opened, ranked=ranked), "modelled": modelled}
 
 
 def _judged_queries(pools: Pools) -> dict[str, list[str]]:
     """The pools of ``open`` that were judged, by question id, ids in order; of others none."""
-    ids_of = defaultdict(set)
-    for row in read_pair_judgments():
-        group, _, qid = row["pool"].partition("/")
-        if group == "query" and qid in pools.needs and "plant:" not in row["a"] + row["b"]:
-            ids_of[qid].update((row["a"], row["b"]))
-    return {qid: sorted(ids & pools.evidence.keys()) for qid, ids in ids_of.items()}
+    pairs = judged_pairs()
+    pairs = pairs[(pairs["group"] == "query") & ~pairs["control"]]
+    ids_of = {}
+    for pool, own in pairs.groupby("pool", sort=False):
+        qid = pool.removeprefix("query/")
+        if qid in pools.needs:
+            ids_of[qid] = sorted({*own["a"], *own["b"]} & pools.evidence.keys())
+    return ids_of

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from http.client import HTTPException
+from pathlib import Path
 from time import sleep
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -60,16 +61,9 @@ _DATES = ("PubDate/Year", "PubDate/MedlineDate", "ArticleDate/Year")
 
 # queries ------------------------------------------------------------------------------------------
 
-_MAKERS = re.compile(  # as they stand in the names of medicines; not "GH", which is a hormone too
-    r"\b(?:abbvie|accord|alphapharm|amgen|amneal|apo|apotex|arrow|aspen|astellas|astrazeneca|"
-    r"aurobindo|bayer|biocon|boehringer ingelheim|bristol[- ]myers squibb|chemmart|cipla|"
-    r"dr\.? ?reddy['’]?s|(?:eli )?lilly|fresenius(?: kabi)?|generic health|genrx|gilead|"
-    r"glaxosmithkline|glenmark|gsk|hospira|intas|janssen(?:[- ]cilag)?|lundbeck|lupin|"
-    r"merck(?: sharp (?:&|and) dohme)?|msd|mylan|novartis|novo nordisk|organon|pfizer|pharmacor|"
-    r"ranbaxy|roche|sandoz|sanofi(?:[- ]aventis)?|servier|sun pharma|takeda|terry white|teva|"
-    r"torrent|viatris|wockhardt|zydus)\b[\s-]*",
-    re.IGNORECASE,
-)
+# As they stand in the names of medicines, a pattern a line; not "GH", which is a hormone too.
+_NAMES = Path(__file__).with_name("makers.txt").read_text(encoding="utf-8").splitlines()
+_MAKERS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b[\s-]*", re.IGNORECASE)
 _DOSE = re.compile(
     r"\b\d+(?:[.,]\d+)*\s*(?:mg|mcg|[µμ]g|micrograms?|g|ml|iu|units?)\b"
     r"(?:\s*/\s*(?:\d+(?:[.,]\d+)*\s*)?(?:mg|ml|g|hours?|dose)\b)?|\b\d+(?:[.,]\d+)*\s*%",
@@ -290,8 +284,9 @@ def gather(client: PubMed, need: Need, queries: Iterable[Query]) -> list[Evidenc
     found: dict[str, Evidence] = {}
     for query in queries:
         for record in client.records(query.term):
+            whole_words = [rf"(?<!\w){re.escape(word)}(?!\w)" for word in query.together]
             lines = [record.title, *sentences(record.text)]
-            if query.together and not any(_has_all(line, query.together) for line in lines):
+            if not any(all(re.search(w, line, re.I) for w in whole_words) for line in lines):
                 client.counts["not in one sentence"] += 1
                 continue
             pmid = record.meta["pmid"]
@@ -304,11 +299,6 @@ def gather(client: PubMed, need: Need, queries: Iterable[Query]) -> list[Evidenc
         known = {"citations": count, "medicine": need.medicine, "topic": need.qid, "meta": meta}
         with_citations.append(replace(found[pmid], **known))
     return with_citations
-
-
-def _has_all(line: str, words: Iterable[str]) -> bool:
-    """Whether each of the words stands in the line as a whole word, in any case."""
-    return all(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line, re.I) for word in words)
 
 
 # replies ------------------------------------------------------------------------------------------

@@ -23,18 +23,14 @@ from lib.profiles import Profile
 from lib.report import nine_digits
 from lib.studies.contradiction import answers, checks, labelled
 from lib.studies.contradiction.cnt import Scorer
-from lib.studies.contradiction.evidence import files_of
+from lib.studies.contradiction.evidence import PERIODS, files_of, period_of
 from lib.studies.contradiction.labelled import with_sentences
-from lib.studies.contradiction.near import recall
 from lib.studies.contradiction.nli import load_backend
-from lib.studies.contradiction.pools import Pools, open_pools, vectors_of, with_judged
+from lib.studies.contradiction.pools import Pools, open_pools, recall, vectors_of, with_judged
 from lib.study import Study
 
 BINS = ("[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]")
 """The paper's bins of CNT and of S."""
-
-PERIODS = ("<2000", "2000-2005", "2005-2010", "2010-2015", "2015-2020", "2020-2025")
-"""The paper's periods; the first year belongs to a period, the last to the next one."""
 
 CODE = "lib.studies.contradiction"
 
@@ -150,16 +146,15 @@ def with_answers(collection: Collection) -> Collection:
 def beside(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Tables of one form, one below the other; the column ``contradiction`` says which is which
     (judged or modelled)."""
-    parts = [table.assign(contradiction=name) for name, table in tables.items()]
-    table = pd.concat(parts, ignore_index=True)
-    return table[["contradiction", *table.columns.drop("contradiction")]]
+    table = pd.concat(tables, names=["contradiction"])
+    return table.reset_index("contradiction").reset_index(drop=True)
 
 
 def documents(pools: Pools) -> pd.DataFrame:
     """Unique documents: id, year, period, score and cnt (means over its pools), cnt_bin."""
     table = pools.ranked.groupby("id", as_index=False)[["year", "score", "cnt"]].mean()
-    last_years = [0, *range(1999, 2020, 5), 9999]
-    table["period"] = pd.cut(table["year"], last_years, labels=PERIODS)
+    periods = [period_of(int(year)) for year in table["year"]]
+    table["period"] = pd.Categorical(periods, PERIODS, ordered=True)
     return table.assign(cnt_bin=_binned(table["cnt"]))
 
 
@@ -241,8 +236,7 @@ def timeline(pools: Pools, qid: str = "", top: int = 3) -> tuple[str, pd.DataFra
     most_first = pools.pairs.sort_values(["value", "a", "b"], ascending=[False, True, True])
     if not qid:
         most = {most_first["a"].iloc[0], most_first["b"].iloc[0]}
-        ids_of = pools.ranked.groupby("qid", sort=False)["id"].agg(set)
-        qid = next(name for name, ids in ids_of.items() if most <= ids)
+        qid = next(name for name, ids in pools.ids_of.items() if most <= set(ids))
     nodes = pools.ranked.loc[pools.ranked["qid"] == qid, ["id", "year", "cnt"]]
     abstracts = [pools.evidence[i] for i in nodes["id"]]
     sides = [abstract.meta.get("stance", abstract.source) for abstract in abstracts]
