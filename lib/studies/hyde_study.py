@@ -19,6 +19,7 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.files import sha256_bytes
 from lib.base.paths import DATA
+from lib.data.looks import Look
 from lib.datasets import Question, load_real
 from lib.embed import load_encoder
 from lib.index_build import files_of
@@ -304,6 +305,12 @@ def follow(lesson: Lesson, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+def looks(lesson: Lesson, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The labels of every arm's passages."""
+    values = made["hyde_lesson_values"]
+    return [Look("bioasq", values["qid"], values["arm"])]
+
+
 STUDY = Study(
     name="hyde lesson",
     code="lib.studies.hyde_study",
@@ -311,6 +318,6 @@ STUDY = Study(
     values={"hyde_lesson_values": search_and_measure(arms, outcomes, DEPTH)},
     tables=("hyde_lesson", "hyde_lesson_claims", "hyde_lesson_gap"),
     follow=follow,
-    test_sets=("bioasq",),
+    looks=looks,
     origin=lambda _: {"k": DEPTH},
 )

@@ -28,7 +28,7 @@ from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result
 from lib.data import judgments
 from lib.data.judgments import Verdict, read_judgments, read_pair_judgments, verdicts
-from lib.data.looks import note_look
+from lib.data.looks import Look, note_look
 from lib.datasets import EXAMS, GROUPS, Question, load_real
 from lib.embed import Encoder
 from lib.index_build import files_of as files_of_corpora
@@ -554,7 +554,7 @@ def _contrast(
     def looked_at() -> pd.DataFrame:
         outcomes = contrast_values(found, open_retriever(profile, encoder))
         asked = {key.removeprefix("real/") for key, *_ in found if key.startswith("real/")}
-        note_look("contradiction, judged", "real", asked, profile.name, ARMS)
+        note_look("contradiction, judged", profile.name, Look("real", asked, ARMS))
         return nine_digits(outcomes)
 
     name = "values_contradiction_arms"

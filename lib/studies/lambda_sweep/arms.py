@@ -97,6 +97,13 @@ def is_control(spec: SearchSpec) -> bool:
 
 
 @dataclass(frozen=True)
+class SearchArm(Arm):
+    """An arm that is a way to search with a question's hypotheses; a rule's has no ``spec``."""
+
+    spec: SearchSpec | None = None
+
+
+@dataclass(frozen=True)
 class OpenBenchmark:
     """A benchmark, the retriever it is searched with, and every question's hypotheses by id."""
 
@@ -122,7 +129,7 @@ class OpenBenchmark:
         """c of the dev questions, in the order of their ids."""
         return np.array([self.cosines[qid] for qid in sorted(self.benchmark.dev)])
 
-    def arm(self, spec: SearchSpec, rule: Rule | None = None) -> Arm:
+    def arm(self, spec: SearchSpec, rule: Rule | None = None) -> SearchArm:
         """The search by ``spec``; with a ``rule`` each question gets its own lambda from its c."""
 
         def request(qid: str, draw: int) -> Hypotheses:
@@ -132,7 +139,7 @@ class OpenBenchmark:
             return replace(self.hypotheses[qid], spec=own)
 
         draws = DRAWS if rule is None and is_control(spec) else 1
-        return Arm(name_of(spec, rule), request, draws, None if rule else spec)
+        return SearchArm(name_of(spec, rule), request, draws, None if rule else spec)
 
 
 _FINE = ("one mimic", "question added", "maximum of several")
@@ -169,7 +176,7 @@ def steps(spec: SearchSpec, lambdas: Sequence[float]) -> list[SearchSpec]:
     return [replace(spec, lam=float(lam)) for lam in lambdas]
 
 
-def candidates(bench: OpenBenchmark, lambdas: Sequence[float]) -> dict[str, list[Arm]]:
+def candidates(bench: OpenBenchmark, lambdas: Sequence[float]) -> dict[str, list[SearchArm]]:
     """The arms that dev chooses among, by form: every form with its own parameters.
 
     In each list smaller lambdas come first, so that the first of equals has the smallest.
@@ -204,7 +211,7 @@ def candidates(bench: OpenBenchmark, lambdas: Sequence[float]) -> dict[str, list
     return found
 
 
-def rules(bench: OpenBenchmark, dev_cosines: np.ndarray) -> dict[str, list[Arm]]:
+def rules(bench: OpenBenchmark, dev_cosines: np.ndarray) -> dict[str, list[SearchArm]]:
     """The rules that turn c into a lambda for each question, with the parameters dev may choose.
 
     In each list the weaker contrast comes first, so that the first of equals is the weakest.
@@ -222,14 +229,14 @@ def rules(bench: OpenBenchmark, dev_cosines: np.ndarray) -> dict[str, list[Arm]]
     return {name: [bench.arm(H_PLUS, rule) for rule in group] for name, group in made.items()}
 
 
-def without_mimic(bench: OpenBenchmark, arm: Arm) -> Arm:
+def without_mimic(bench: OpenBenchmark, arm: SearchArm) -> SearchArm:
     """The same form at lambda 0: what it finds by itself, before any contrast."""
     return bench.arm(replace(arm.spec, lam=0.0) if arm.spec else H_PLUS)
 
 
 def arms_on_test(
-    bench: OpenBenchmark, lambdas: Sequence[float], dev: Mapping[str, Arm]
-) -> dict[str, Arm]:
+    bench: OpenBenchmark, lambdas: Sequence[float], dev: Mapping[str, SearchArm]
+) -> dict[str, SearchArm]:
     """Every arm that is measured on test questions, by name.
 
     The question alone, random passages, every family at every lambda, and what dev chose for each
@@ -245,7 +252,7 @@ def arms_on_test(
     arms = [bench.arm(spec) for spec in specs]
     for arm in dev.values():
         arms += [arm, without_mimic(bench, arm)]
-    named: dict[str, Arm] = {}
+    named: dict[str, SearchArm] = {}
     for arm in arms:
         other = named.setdefault(arm.name, arm)
         if arm.spec and other.spec and at_zero(arm.spec) != at_zero(other.spec):
@@ -258,7 +265,7 @@ def arms_on_test(
 _P = "p_at_5"
 
 
-def chosen_arms(dev: Mapping[str, Arm]) -> dict[str, str]:
+def chosen_arms(dev: Mapping[str, SearchArm]) -> dict[str, str]:
     """What dev chose, as ``lib.study.declared_pairs`` takes it: the arm of each form, and its
     lambda under "<form>:lambda" (a rule has none)."""
     chosen = {form: arm.name for form, arm in dev.items()}
@@ -266,7 +273,7 @@ def chosen_arms(dev: Mapping[str, Arm]) -> dict[str, str]:
 
 
 def exploratory_pairs(
-    bench: OpenBenchmark, measured: Collection[str], dev: Mapping[str, Arm]
+    bench: OpenBenchmark, measured: Collection[str], dev: Mapping[str, SearchArm]
 ) -> list[Pair]:
     """Every comparison that a reader of the study asks for, of arms that were ``measured``.
 

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from lib.benchmarks.base import Benchmark
+from lib.data.looks import Look
 from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.methods import standard
@@ -27,9 +28,9 @@ from lib.query_spec import SearchSpec
 from lib.readers import EvidenceReader
 from lib.run import Retriever, execute, expand_all
 from lib.stats import long_values, mean_interval, measure
-from lib.studies.lambda_sweep.arms import H_PLUS, RANDOM, OpenBenchmark
+from lib.studies.lambda_sweep.arms import H_PLUS, RANDOM, OpenBenchmark, SearchArm
 from lib.studies.lambda_sweep.study import CODE, Benchmarks, dev_choice, exchanged
-from lib.study import Arm, Found, Study, make, search_arm
+from lib.study import Found, Study, make, search_arm
 
 OPTIONS = ("near", "random")
 """How the four wrong options are drawn: the diseases described most like it, or any others."""
@@ -60,7 +61,7 @@ class Diseases:
     bench: OpenBenchmark
     named: Benchmark
     lambdas: Sequence[float]
-    best: Sequence[Arm] = ()
+    best: Sequence[SearchArm] = ()
 
     @property
     def retriever(self) -> Retriever:
@@ -236,7 +237,7 @@ def read_benchmark(benchmarks: Benchmarks, name: str) -> dict[str, pd.DataFrame]
 
 
 def reading_results(
-    bench: OpenBenchmark, profile: Profile, dev: Mapping[str, Arm], named: Benchmark
+    bench: OpenBenchmark, profile: Profile, dev: Mapping[str, SearchArm], named: Benchmark
 ) -> dict[str, pd.DataFrame]:
     """``values`` and ``table`` of a benchmark's reading, kept as ``values_<benchmark>_reading`` and
     ``<benchmark>_reading_table``.
@@ -252,6 +253,11 @@ def reading_results(
     best = [dev[form] for form in ("maximum of several", "question added") if form in dev]
     diseases = Diseases(bench, named, lambdas, best)
     settings = {"k": bench.k, "lambdas": lambdas, "chosen": [arm.name for arm in best]}
+
+    def looks(_: Diseases, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+        values = made[f"values_{stem}_reading"]
+        return [Look(name, values["qid"], values["arm"])]
+
     study = Study(
         name="reading",
         code=CODE[0],
@@ -259,7 +265,7 @@ def reading_results(
         values={f"values_{stem}_reading": read_arms},
         tables=(f"{stem}_reading_table",),
         follow=lambda _, values: {f"{stem}_reading_table": reading_table(values)},
-        test_sets=(name,),
+        looks=looks,
         origin=lambda _: settings | {"code": [*CODE, *bench.benchmark.code]},
     )
     return dict(zip(("values", "table"), make(study, profile, diseases).values(), strict=True))

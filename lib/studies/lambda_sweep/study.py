@@ -18,7 +18,7 @@ from lib.base.parameters import check_lam, check_number, refuse_unknown
 from lib.base.provenance import code_hash, data_hash
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
-from lib.data.looks import note_look
+from lib.data.looks import Look
 from lib.embed import Encoder
 from lib.limit import limited
 from lib.open_retriever import retriever_for
@@ -40,6 +40,7 @@ from lib.studies.lambda_sweep.arms import (
     QUESTION,
     RANDOM,
     OpenBenchmark,
+    SearchArm,
     arms_on_test,
     candidates,
     chosen_arms,
@@ -169,13 +170,13 @@ class Sweep:
         """The files behind it."""
         return self.benchmark.files
 
-    def tried(self) -> dict[str, list[Arm]]:
+    def tried(self) -> dict[str, list[SearchArm]]:
         """Every arm that dev may choose, by form and rule; without dev questions no rules."""
         tried = candidates(self.bench, self.profile.lambdas)
         return tried | (rules(self.bench, self.dev_cosines) if len(self.dev_cosines) else {})
 
 
-def dev_choice(sweep: Sweep, values: pd.DataFrame) -> dict[str, Arm]:
+def dev_choice(sweep: Sweep, values: pd.DataFrame) -> dict[str, SearchArm]:
     """The arm that dev chose for each form, given all outcomes; none without dev questions."""
     tried = sweep.tried()
     if sweep.benchmark.dev:
@@ -185,8 +186,8 @@ def dev_choice(sweep: Sweep, values: pd.DataFrame) -> dict[str, Arm]:
 
 
 def choose(
-    values: pd.DataFrame, tried: Mapping[str, Sequence[Arm]], dev: Iterable[str]
-) -> dict[str, Arm]:
+    values: pd.DataFrame, tried: Mapping[str, Sequence[SearchArm]], dev: Iterable[str]
+) -> dict[str, SearchArm]:
     """For each form the arm with the best mean on the dev questions, the first of equals.
 
     Values count as the stored table has them, with 3 decimals, so that whoever chooses from the
@@ -231,8 +232,6 @@ def values_table(sweep: Sweep) -> pd.DataFrame:
     dev_values = _outcomes(sweep, on_dev.values() if benchmark.dev else (), "dev")
     arms = arms_on_test(sweep.bench, sweep.profile.lambdas, dev_choice(sweep, dev_values))
     tested = _outcomes(sweep, arms.values(), "test")
-    declared = benchmark.name in primary_tests()
-    note_look("lambda", benchmark.name, benchmark.test, sweep.profile.name, arms, declared)
     return tested if dev_values.empty else pd.concat([dev_values, tested], ignore_index=True)
 
 
@@ -268,6 +267,13 @@ def follow(sweep: Sweep, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
         claims(tested, pairs),
     )
     return dict(zip(names_of(benchmark.name)[1:], tables, strict=True))
+
+
+def looks(sweep: Sweep, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The labels of the benchmark's test questions."""
+    name = sweep.benchmark.name
+    arms = made[names_of(name)[0]]["arm"]
+    return [Look(name, sweep.benchmark.test, arms, declared=name in primary_tests())]
 
 
 def names_of(benchmark: str) -> tuple[str, ...]:
@@ -317,6 +323,7 @@ class Benchmarks:
                 values={outcomes: values_table},
                 tables=tables,
                 follow=follow,
+                looks=looks,
                 origin=settings,
             )
             sweep = self.sweep(name)
@@ -347,7 +354,9 @@ def question_table(bench: OpenBenchmark) -> pd.DataFrame:
     return table
 
 
-def choice_table(values: pd.DataFrame, dev: Mapping[str, Arm], qids: Iterable[str]) -> pd.DataFrame:
+def choice_table(
+    values: pd.DataFrame, dev: Mapping[str, SearchArm], qids: Iterable[str]
+) -> pd.DataFrame:
     """What dev chose: form, arm, lambda (missing for rules), the dev mean it was chosen for, n."""
     qids = set(qids)
     mine = values[(values["metric"] == CHOICE) & values["qid"].isin(qids)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
@@ -131,18 +131,12 @@ Judged = Mapping[tuple[str, str], Evidence]
 @dataclass(frozen=True)
 class Sample:
     """Questions with what was written about each, ``expansions.written_for``, and where they are
-    searched.
-
-    ``chosen`` is the lambda that dev chose for each group of sets, ``verdicts`` whether the judge
-    passes the quality gate, so that judged evidence may have verdicts.
-    """
+    searched."""
 
     questions: Sequence[Question]
     written: Mapping[str, Mapping[str, Expansion]]
     retriever: Retriever
     data: Sequence[str] = ()
-    chosen: Mapping[str, float] = field(default_factory=dict)
-    verdicts: bool = False
 
     @cached_property
     def judged(self) -> Judged:
@@ -206,7 +200,7 @@ class Group:
 
             drawn = spec is not None and (is_control(spec) or spec.form == "random")
             if base:
-                made.append(Arm(name, request, draws if drawn else 1, spec))
+                made.append(Arm(name, request, draws if drawn else 1))
         return made
 
 

@@ -7,9 +7,8 @@ stable the choice is: the share of resampled dev sets in which each lambda would
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result
 from lib.data.judgments import HELPFUL, JUDGMENTS, Evidence
+from lib.data.looks import Look
 from lib.datasets import EXAMS, GROUPS, Split, asks_for_the_exception, load_real
 from lib.embed import load_encoder
 from lib.index_build import files_of
@@ -29,6 +29,7 @@ from lib.report import pivot
 from lib.run import Retriever
 from lib.search.contrast import rotation
 from lib.stats import Pair, claims, ratio_interval, resampled_sums
+from lib.studies.real import TABLES
 from lib.studies.real.arms import (
     EXAM_DRAWS,
     LAMBDAS,
@@ -54,6 +55,8 @@ from lib.studies.real.expansions import (
 from lib.studies.real.quality import judge_quality, passes_quality_gate
 from lib.study import Study, declared_pairs, make, means, primary_tests
 
+CODE = "lib.studies.real"
+
 
 def open_sample(split: Split, profile: Profile, retriever: Retriever | None = None) -> Sample:
     """One half of the sample with the recorded texts, searched in the profile's passages."""
@@ -68,17 +71,29 @@ def open_sample(split: Split, profile: Profile, retriever: Retriever | None = No
     return Sample(questions, written_for(questions, recorded(), retriever), retriever, data)
 
 
-def make_tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """All tables of the real sample by name, but the second encoder's."""
+@dataclass(frozen=True)
+class Halves:
+    """Both halves of the sample: the study's collection."""
+
+    dev: Sample
+    test: Sample
+    profile: Profile
+
+    @property
+    def retriever(self) -> Retriever:
+        """What both are searched in."""
+        return self.dev.retriever
+
+    @property
+    def data(self) -> Sequence[str]:
+        """The files behind both."""
+        return self.dev.data
+
+
+def load(profile: Profile) -> Halves:
+    """Both halves, searched in the profile's passages."""
     dev = open_sample("dev", profile)
-    tables = make(QUALITY, profile, dev) | make(DEV, profile, dev)
-    quality = tables["judge_quality"]
-    test = replace(
-        open_sample("test", profile, dev.retriever),
-        chosen=choices(tables["real_dev_lambda"]),
-        verdicts=passes_quality_gate(quality[quality["split"] == "test"]),
-    )
-    return tables | make(TEST, profile, test)
+    return Halves(dev, open_sample("test", profile, dev.retriever), profile)
 
 
 # dev ----------------------------------------------------------------------------------------------
@@ -89,27 +104,13 @@ CHOSEN_BY = {"exams": "share_correct_at_5", "bioasq": "p_at_5"}
 _RESAMPLES = 2000
 
 
-def dev_values(sample: Sample) -> pd.DataFrame:
+def dev_values(halves: Halves) -> pd.DataFrame:
     """Every outcome of every arm on dev."""
-    values = outcomes(sample, dict.fromkeys(GROUPS, searches()))
+    values = outcomes(halves.dev, dict.fromkeys(GROUPS, searches()))
     # On BioASQ nothing has to be judged, so the controls at the chosen lambda are measured too.
     chosen = choices(lambda_table(values))["bioasq"]
     more = {k: search for k, search in searches(chosen).items() if k not in searches()}
-    return pd.concat([values, outcomes(sample, {"bioasq": more})], ignore_index=True)
-
-
-def dev_tables(sample: Sample, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The lambda that dev chooses, how stable the choice is, the smallest difference each test can
-    detect, and the mean of every arm. Nothing is tested on dev."""
-    table = lambda_table(values)
-    asked = load_real("test")
-    n = {group: sum(q.dataset in sets for q in asked) for group, sets in GROUPS.items()}
-    mean = values.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
-    return {
-        "real_dev_lambda": table,
-        "real_least": least_differences(values, choices(table), n),
-        "real_dev": mean.reset_index().rename(columns={"mean": "value", "size": "n"}),
-    }
+    return pd.concat([values, outcomes(halves.dev, {"bioasq": more})], ignore_index=True)
 
 
 def lambda_table(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
@@ -177,31 +178,56 @@ def least_differences(
 # test ---------------------------------------------------------------------------------------------
 
 
-def test_values(sample: Sample) -> pd.DataFrame:
-    """Every outcome of every arm, and those of rows without retrieval."""
-    wanted = {group: searches(lam) for group, lam in sample.chosen.items()}
+def test_values(halves: Halves) -> pd.DataFrame:
+    """Every outcome of every arm, and those of rows without retrieval.
+
+    The controls are measured at the lambda that dev chose: its outcomes are on file by now.
+    """
+    sample = halves.test
+    on_dev, _ = read_result("values_real_dev", halves.profile.name)
+    wanted = {group: searches(lam) for group, lam in choices(lambda_table(on_dev)).items()}
     wanted["bioasq"] |= added_searches()
     read = options_read(sample.written["hypotheses"], recorded())
     parts = [outcomes(sample, wanted), headroom(sample.questions, sample.judged)]
     return pd.concat([*parts, own_answers(sample.questions, read)], ignore_index=True)
 
 
-def test_tables(sample: Sample, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The tables of the test half by name (see ``lib.studies.real.TABLES``)."""
-    searched = values[~values["arm"].isin([POOL, OWN_ANSWER, MAJORITY])]
+def follow(halves: Halves, on_dev: pd.DataFrame, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The tables of both halves by name. Nothing is tested on dev."""
+    sample, store = halves.test, halves.retriever.store
+    quality = {half: judge_quality(half, store) for half in ("dev", "test")}
+    of_lambda = lambda_table(on_dev)
+    chosen = choices(of_lambda)
+    mean = on_dev.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
+    searched = _searched(values)
     table, hypotheses = arm_table(values), sample.written["hypotheses"]
     cases = case_table(sample, searched)
     return {
+        "judge_quality": pd.concat(
+            [checks.assign(split=half) for half, checks in quality.items()], ignore_index=True
+        ),
+        "real_dev_lambda": of_lambda,
+        "real_least": least_differences(
+            on_dev,
+            chosen,
+            {group: len(asked.questions) for group, asked in sample.groups.items()},
+        ),
+        "real_dev": mean.reset_index().rename(columns={"mean": "value", "size": "n"}),
         "real_arms": table,
         "real_purity": purity_table(searched),
-        "real_lambda": lambda_rows(table, sample.chosen),
-        "claims_real": claims_table(searched, sample.chosen, sample.verdicts),
+        "real_lambda": lambda_rows(table, chosen),
+        "claims_real": claims_table(searched, chosen, passes_quality_gate(quality["test"])),
         "real_where": subgroup_table(searched, about_questions(sample)),
         "real_cases": cases,
         "real_case_texts": case_texts(cases, hypotheses),
         "real_case_counts": case_counts(searched),
         "real_texts": texts_table(sample.questions, sample.written),
     }
+
+
+def _searched(values: pd.DataFrame) -> pd.DataFrame:
+    """The outcomes of arms that retrieve."""
+    return values[~values["arm"].isin([POOL, OWN_ANSWER, MAJORITY])]
 
 
 def arm_table(values: pd.DataFrame) -> pd.DataFrame:
@@ -481,16 +507,16 @@ def case_texts(cases: pd.DataFrame, hypotheses: Mapping[str, Expansion]) -> pd.D
 # a second encoder ---------------------------------------------------------------------------------
 
 
-def encoder_values(samples: Mapping[str, Sample]) -> pd.DataFrame:
+def encoder_values(samples: Mapping[str, Sample], lam: float) -> pd.DataFrame:
     """Every outcome of every arm on the samples of several encoders, by ``encoder``.
 
-    Lambda is what dev chose with the profile's own encoder: nothing is tuned anew. CSQE and ThinkQE
+    ``lam`` is what dev chose with the own encoder: nothing is tuned anew. CSQE and ThinkQE
     are left out: their requests hold what the profile's own encoder found, and nobody wrote for
     what another one finds.
     """
     parts = []
     for name, sample in samples.items():
-        values = outcomes(sample, {"bioasq": searches(sample.chosen["bioasq"])})
+        values = outcomes(sample, {"bioasq": searches(lam)})
         parts.append(values.assign(encoder=name))
     return pd.concat(parts, ignore_index=True)
 
@@ -516,70 +542,43 @@ def measure_encoder(profile: Profile, encoder: str) -> dict[str, pd.DataFrame]:
     On BioASQ the experts' passages are the labels, so nothing has to be judged. Kept as
     ``real_<encoder>`` and ``values_real_<encoder>``; ``make figures PROFILE=open ENCODER=mpnet``.
     """
-    chosen = choices(read_result("real_dev_lambda", profile.name)[0])
+    lam = choices(read_result("real_dev_lambda", profile.name)[0])["bioasq"]
     samples = {}
     for name in (profile.encoder, encoder):
         retriever = open_retriever(replace(profile, limit=0), load_encoder(name), ("bioasq",))
-        samples[name] = replace(open_sample("test", profile, retriever), chosen=chosen)
+        samples[name] = open_sample("test", profile, retriever)
     outcome, table = f"values_real_{encoder}", f"real_{encoder}"
+
+    def looks(_: Sample, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+        return [Look("bioasq", made[outcome]["qid"], made[outcome]["arm"])]
+
     study = Study(
         name=f"real, {encoder}",
         code=CODE,
         load=lambda _: samples[encoder],
-        values={outcome: lambda _: encoder_values(samples)},
+        values={outcome: lambda _: encoder_values(samples, lam)},
         tables=(table,),
         follow=lambda _, values: {table: encoder_table(values)},
-        test_sets=("bioasq",),
+        looks=looks,
     )
     return make(study, profile, samples[encoder])
 
 
-# the studies --------------------------------------------------------------------------------------
-
-CODE = "lib.studies.real"
+# the study ----------------------------------------------------------------------------------------
 
 
-def quality_table(sample: Sample) -> dict[str, pd.DataFrame]:
-    """Whether the judge of either half is an instrument, by ``split``."""
-    store = sample.retriever.store
-    halves = [judge_quality(half, store).assign(split=half) for half in ("dev", "test")]
-    return {"judge_quality": pd.concat(halves, ignore_index=True)}
+def looks(_: Halves, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The labels of the test half."""
+    values = _searched(made["values_real"])
+    return [Look("real", values["qid"], values["arm"], declared=True)]
 
 
-QUALITY = Study(
-    name="real quality",
-    code=CODE,
-    load=partial(open_sample, "dev"),
-    values={},
-    tables=("judge_quality",),
-    follow=quality_table,
-)
-
-DEV = Study(
-    name="real dev",
-    code=CODE,
-    load=partial(open_sample, "dev"),
-    values={"values_real_dev": dev_values},
-    tables=("real_dev_lambda", "real_least", "real_dev"),
-    follow=dev_tables,
-)
-
-TEST = Study(
+STUDY = Study(
     name="real",
     code=CODE,
-    load=partial(open_sample, "test"),
-    values={"values_real": test_values},
-    tables=(
-        "real_arms",
-        "real_purity",
-        "real_lambda",
-        "claims_real",
-        "real_where",
-        "real_cases",
-        "real_case_texts",
-        "real_case_counts",
-        "real_texts",
-    ),
-    follow=test_tables,
-    test_sets=("real",),
+    load=load,
+    values={"values_real_dev": dev_values, "values_real": test_values},
+    tables=TABLES,
+    follow=follow,
+    looks=looks,
 )
