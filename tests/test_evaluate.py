@@ -6,7 +6,6 @@ import itertools
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from lib.stats import (
     auroc_interval,
     ceiling,
     class_of,
-    compare,
     holm,
     mean_interval,
     measure,
@@ -90,10 +88,6 @@ def test_the_order_given_is_the_order_measured():
         assert table.loc["q", "mrr"] == pytest.approx(1 / (order.index("a") + 1))
 
 
-def test_classes():
-    assert [class_of(pid, "ab", "bc") for pid in "abcd"] == list(CLASSES)
-
-
 @given(st.dictionaries(st.text(max_size=3), some, min_size=1), st.integers(1, 6))
 @settings(deadline=None)
 def test_the_ceiling_is_what_a_perfect_ranking_scores(targets, k):
@@ -123,11 +117,6 @@ def test_the_interval_is_the_bootstraps():
     want = np.percentile(means, [2.5, 97.5])
     assert mean_interval(values)[1:] == pytest.approx(want, abs=0.01)
     assert mean_interval(values, seed=1) != mean_interval(values, seed=2)
-
-
-def test_no_question_has_no_mean():
-    with pytest.raises(ValueError, match="no questions"):
-        mean_interval(np.array([]))
 
 
 # paired tests ------------------------------------------------------------------------------------
@@ -207,19 +196,6 @@ def test_a_summary_is_the_means_with_contamination_both_ways():
     assert set(METRICS) < set(row)
     nothing = measure({}, targets, mimics)
     assert math.isnan(summary(nothing)["contamination_ratio"])
-
-
-def test_methods_are_compared_in_the_order_given():
-    targets = {"q": frozenset("ab")}
-    tables = {
-        name: measure({"q": list(ranked)}, targets, {}, 2)
-        for name, ranked in (("worse", "xa"), ("better", "ab"))
-    }
-    table = compare(tables, 2, ceiling(targets, 2))
-    assert table["method"].tolist() == ["worse", "better"]
-    assert table["p_at_5"].tolist() == [0.5, 1.0]
-    assert (table["ceiling"] == 1.0).all() and (table["k"] == 2).all() and (table["n"] == 1).all()
-    assert isinstance(table, pd.DataFrame) and not table.isna().any(axis=None)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=30))

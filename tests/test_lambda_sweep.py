@@ -25,25 +25,21 @@ from lib.studies.lambda_sweep.arms import (
     OpenBenchmark,
     arms_on_test,
     at_zero,
-    candidates,
     chosen_arms,
     families,
     family_of,
     is_control,
     name_of,
-    rules,
 )
 from lib.studies.lambda_sweep.qa_eval import read_benchmark
 from lib.studies.lambda_sweep.study import (
     Benchmarks,
     Sweep,
-    corruption_table,
     exchanged,
     hypotheses_of,
     measured,
     open_benchmark,
 )
-from lib.studies.main_tables.experiment import open_experiment
 from lib.study import Study, declared_pairs, make, primary_tests, search_arm
 from tests.made_study import DEV, QIDS, N, made, relabelled, unit, vectors_of
 
@@ -142,23 +138,6 @@ def test_a_name_is_made_of_the_specification_and_stays():
     assert [name_of(spec) for spec in NAMES.values()] == list(NAMES)
     # Which draw a control is on is no part of its name.
     assert [name_of(replace(spec, draw=3)) for spec in NAMES.values()] == list(NAMES)
-
-
-def test_every_candidate_has_a_name_of_its_own_and_weaker_contrast_comes_first(bench):
-    names = {}
-    for form, arms in candidates(bench, (1.0, 0.0, 0.4)).items():
-        lams = [arm.spec.lam for arm in arms]
-        assert lams == sorted(lams), form
-        for arm in arms:
-            assert names.setdefault(arm.name, at_zero(arm.spec)) == at_zero(arm.spec)
-    ruled = [arm for arms in rules(bench, bench.dev_cosines).values() for arm in arms]
-    assert len({arm.name for arm in ruled} | names.keys()) == len(ruled) + len(names) > 90
-    assert all(candidates(bench, (0.3, 0.5)).values())  # no even tenth: all are tried
-    strongest = {arm.name: arm.request("q01", 0).spec.lam for arm in ruled}
-    for form, arms in rules(bench, bench.dev_cosines).items():
-        if form in ("fixed", "L2", "L3"):  # of one parameter
-            lams = [strongest[arm.name] for arm in arms]
-            assert lams == sorted(lams), form
 
 
 ALIKE_AT_ZERO = [
@@ -516,20 +495,6 @@ def test_what_a_set_lacks_is_said():
         hypotheses_of(unmimicked)
 
 
-def test_the_grid_and_the_study_give_one_number_under_one_name(own_folders):
-    """The controls of CHR at lambda = 1 on ddx-mini, drawn and measured in both."""
-    profile = load_profile("mini", lambdas=(1.0,), encoder="hash", answerers=())
-    lab = open_experiment(profile)
-    arms_of = {f"chr{how}": f"chr{how}@1" for how in ("", "+rotation", "+stranger")}
-    runs = pd.concat(lab.run_of(arm, d) for d in lab.sets for arm in arms_of)
-    quality = lab.quality(runs, *lab.relevance()).groupby("method")[list(METRICS)].mean()
-    values = Benchmarks(profile, lab.retriever.encoder).results("ddx-mini")["curves"]
-    curves = values[values["subset"] == "all"].drop_duplicates("arm").set_index("arm")
-    for method, arm in arms_of.items():
-        want = curves.loc[arm, list(METRICS)].astype(float).to_dict()
-        assert quality.loc[method].to_dict() == pytest.approx(want, abs=1.1e-3), method
-
-
 # wrong hypotheses --------------------------------------------------------------------------------
 
 
@@ -549,22 +514,6 @@ def test_shares_of_exchanged_pairs_are_nested_and_search_with_the_mimic(bench):
         assert after.of("target")[0].text == before.of("mimic")[0].text
         assert after.of("mimic")[0].text == before.of("target")[0].text
         assert after.of("mimic", "stranger") == before.of("mimic", "stranger")
-
-
-def test_the_table_of_exchanges_is_a_mean_over_who_is_wrong(bench):
-    table = corruption_table(bench, LAMBDAS, shares=(0, 0.4), draws=3).set_index(
-        ["wrong", "lambda"]
-    )
-    assert (table["n"] == N - DEV).all()
-    for lam in LAMBDAS:
-        each = []
-        for wrong in (bench, *(exchanged(bench, 0.4, seed) for seed in range(3))):
-            each.append(
-                measured(wrong, wrong.arm(SearchSpec(lam=lam)), bench.benchmark.test).mean()
-            )
-        assert table.loc[(0, lam), "p_at_5"] == pytest.approx(each[0]["p_at_5"])
-        mean = np.mean([one["p_at_5"] for one in each[1:]])
-        assert table.loc[(0.4, lam), "p_at_5"] == pytest.approx(mean) and mean < each[0]["p_at_5"]
 
 
 # what notebooks show -----------------------------------------------------------------------------

@@ -10,8 +10,6 @@ import pytest
 
 from lib.datasets import Question
 from lib.embed import HashEncoder
-from lib.plots import caption
-from lib.plots.figures import wrong_rows
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.search.merge import merge_rrf
@@ -20,15 +18,12 @@ from lib.studies.hyde_study import (
     ARMS,
     DEPTH,
     NEAR,
-    SHARES,
     STUDY,
     Lesson,
     closeness,
     gain_by_kind,
     lesson_claims,
-    lesson_table,
     mixed_name,
-    read_kinds,
     strangers_of,
     with_mixed,
 )
@@ -151,21 +146,3 @@ def test_a_larger_gain_on_one_kind_is_found():
     found = gain_by_kind(values, kinds)
     assert found["difference"] == pytest.approx(0.2) and found["low"] == pytest.approx(0.2)
     assert found["n"] == 200
-
-
-def test_the_figure_has_every_arm_at_every_share_and_its_title_reads_them_off(lesson):
-    rows = wrong_rows(lesson_table(*lesson))
-    assert len(rows) == 3 * len(ARMS) * (len(SHARES) + 1)
-    assert set(rows["share"]) == {0, *SHARES}
-    means = with_mixed(lesson[1])
-    wanted = (means["arm"] == mixed_name("fusion", 0.4)) & (means["metric"] == "p_at_5")
-    want = means[wanted]["value"].mean()
-    at_40 = rows[(rows["share"] == 0.4) & (rows["study"] == "all questions")]
-    assert at_40.set_index("family").loc["fusion", "value"] == pytest.approx(want)
-
-    assert f"a P@5 of {want:.2f}, a passage" in caption("wrong_passages", rows)
-
-
-def test_the_kinds_were_read_twice_and_alike():
-    kinds = read_kinds()
-    assert len(kinds) == 603 and set(kinds.values()) == {"lookup", "reasoning"}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from lib.base import provenance
 from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
 from lib.parse import named_option
-from lib.profiles import load_profile
 from lib.query_spec import DRAWS, SearchSpec
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
@@ -23,7 +20,7 @@ from lib.search.index import DenseIndex
 from lib.stats import measure
 from lib.studies.lambda_sweep import qa_eval
 from lib.studies.lambda_sweep.qa_eval import OPTIONS, Diseases, asked, read_arms, reading_table
-from lib.studies.lambda_sweep.study import exchanged, open_benchmark
+from lib.studies.lambda_sweep.study import open_benchmark
 from lib.study import search_arm
 
 N, DEV = 15, 5
@@ -203,17 +200,6 @@ def test_what_may_not_be_found_is_read_by_nobody(diseases):
         )
 
 
-def test_exchanged_hypotheses_are_read_too(diseases, values):
-    question, rights = asked(diseases, "near")[2], []
-    for seed in range(qa_eval.EXCHANGES):
-        wrong = replace(diseases, bench=exchanged(diseases.bench, 0.4, seed))
-        (found,) = drawn(wrong, SearchSpec(lam=0.4), [question.qid])
-        passages = diseases.retriever.store.get_many(found[question.qid])
-        rights.append(is_right(question, passages))
-    right = outcome(values, "chr@0.4+exchanged0.4", "right_near")
-    assert right[question.qid] == pytest.approx(np.mean(rights))
-
-
 # accuracy ----------------------------------------------------------------------------------------
 
 
@@ -232,32 +218,3 @@ def test_accuracy_is_split_by_whether_a_target_was_found(values):
         assert (row["n_found"], row["n_not_found"]) == (there.sum(), (~there).sum())
         for part, name in ((there, "accuracy_found"), (~there, "accuracy_not_found")):
             assert row[name] == pytest.approx(right[part].mean(), nan_ok=True)
-
-
-def test_the_tables_are_kept_under_their_names(diseases, own_folders, monkeypatch):
-    monkeypatch.setattr(qa_eval, "SHARES", ())
-    bench = diseases.bench
-    dev = {
-        "one mimic": bench.arm(SearchSpec(lam=0.2)),
-        "question added": bench.arm(SearchSpec(lam=0.4, question_weight=1.0)),
-    }
-    found = qa_eval.reading_results(bench, load_profile("mini"), dev, diseases.named)
-    table, settings = provenance.read_result("made_diseases_reading_table", "mini")
-    assert settings["lambdas"] == [0.2, 0.4, 1.0] and settings["chosen"] == ["chr+question1@0.4"]
-    pd.testing.assert_frame_equal(table, found["table"])
-    assert {"chr@0.2", "chr+rotation@0.2", "chr+question1@0.4", "hplus"} <= set(table["arm"])
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"names": {}}, "no names for C00, C01, C02"),
-        ({"several": ()}, "no several mimics"),
-        ({"several": (("unknown",),) * N}, "a mimic of C00 is no other one's H"),
-        ({"names": dict.fromkeys(QIDS, ("Gout",))}, "too few diseases for 5 options"),
-    ],
-)
-def test_a_set_that_cannot_be_read_says_why(diseases, change, why):
-    lacking = replace(diseases, named=replace(diseases.named, **change))
-    with pytest.raises(ValueError, match=re.escape(f"made-diseases cannot be read: {why}")):
-        asked(lacking, "near")

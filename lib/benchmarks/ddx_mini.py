@@ -50,7 +50,9 @@ def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
     """
     questions = read("questions", folder)
     hypotheses = {row["qid"]: row for row in read("hypotheses", folder)}
-    judged = _judged_passages(folder)
+    judged: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in read("qrels", folder):
+        judged[row["qid"], row["class"]].add(row["pid"])
     qids = tuple(question["qid"] for question in questions)
     return Benchmark(
         name="ddx-mini",
@@ -71,11 +73,3 @@ def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
         code=("lib.benchmarks.ddx_mini",),
         counts={"passages": len(read("passages", folder)), "questions": len(qids)},
     )
-
-
-def _judged_passages(folder: Path) -> dict[tuple[str, str], set[str]]:
-    """Ids of the passages by question and class; the empty set where there is none."""
-    judged: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for row in read("qrels", folder):
-        judged[row["qid"], row["class"]].add(row["pid"])
-    return judged

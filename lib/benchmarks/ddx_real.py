@@ -222,13 +222,8 @@ def apart_from_mimics(benchmark: Benchmark) -> Benchmark:
 
     So no hypothesis of a question, H+ or any H-, has the text of a passage that it can find.
     """
-    disease_of = dict(zip(benchmark.h_plus, benchmark.qids, strict=True))
     excluded = {}
-    for i, qid in enumerate(benchmark.qids):
-        mimics = [texts[i] for texts in benchmark.h_minus.values()]
-        if benchmark.several:
-            mimics += benchmark.several[i]
-        behind = {qid, *(disease_of[text] for text in mimics)}
+    for qid, behind in benchmark.shown.items():
         excluded[qid] = frozenset().union(*(benchmark.excluded[other] for other in behind))
     return replace(benchmark, excluded=excluded)
 

@@ -23,7 +23,6 @@ from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.methods import standard
 from lib.parse import named_option
-from lib.profiles import Profile
 from lib.query_spec import SearchSpec
 from lib.readers import EvidenceReader
 from lib.run import Retriever, execute, expand_all
@@ -78,8 +77,9 @@ def asked(diseases: Diseases, options: str, number: int = 5) -> list[Question]:
     """The test diseases as questions, in order: ``number`` names, letters drawn by id."""
     b, named = diseases.bench.benchmark, diseases.named
     _check_readable(named, number)
-    texts = zip(named.qids, named.h_plus, strict=True)
-    name_of = {text: named.names[qid][0] for qid, text in texts}
+    name_of = {
+        text: named.names[qid][0] for text, qid in zip(named.h_plus, named.qids, strict=True)
+    }
     everyone = sorted({b.names[qid][0] for qid in b.qids})
     questions = []
     for i, qid in enumerate(b.qids):
@@ -106,10 +106,6 @@ def _check_readable(b: Benchmark, number: int) -> None:
         raise ValueError(f"{b.name} cannot be read: no names for {', '.join(unnamed[:3])}")
     if not b.several:
         raise ValueError(f"{b.name} cannot be read: no several mimics, the near options")
-    described = set(b.h_plus)
-    for qid, mimics in zip(b.qids, b.several, strict=True):
-        if not described.issuperset(mimics):
-            raise ValueError(f"{b.name} cannot be read: a mimic of {qid} is no other one's H+")
     if len({names[0] for names in b.names.values()}) <= number:
         raise ValueError(f"{b.name} cannot be read: too few diseases for {number} options")
 
@@ -229,23 +225,15 @@ def _by_found(table: pd.DataFrame, right: pd.Series) -> dict[str, float]:
 
 
 def read_benchmark(benchmarks: Benchmarks, name: str) -> dict[str, pd.DataFrame]:
-    """What the reader makes of a benchmark's diseases, at the lambdas that its dev chose."""
+    """What the reader makes of a benchmark's diseases, at the lambdas that its dev chose.
+
+    ``values_<benchmark>_reading`` and ``<benchmark>_reading_table`` by name. ValueError where dev
+    chose no lambda.
+    """
+    bench = benchmarks.study(name)
     # Options have names, also where the texts have none.
     named = benchmarks.study(name.removesuffix("-blind")).benchmark
     dev = dev_choice(benchmarks.sweep(name), benchmarks.results(name)["values"])
-    return reading_results(benchmarks.study(name), benchmarks.profile, dev, named)
-
-
-def reading_results(
-    bench: OpenBenchmark, profile: Profile, dev: Mapping[str, SearchArm], named: Benchmark
-) -> dict[str, pd.DataFrame]:
-    """``values`` and ``table`` of a benchmark's reading, kept as ``values_<benchmark>_reading`` and
-    ``<benchmark>_reading_table``.
-
-    ``dev`` says what dev chose for each form; ValueError where it chose no lambda. ``named`` as
-    ``Diseases`` has it.
-    """
-    name = bench.benchmark.name
     if "one mimic" not in dev:
         raise ValueError(f"{name} cannot be read: no dev questions chose a lambda")
     stem = name.replace("-", "_")
@@ -268,4 +256,4 @@ def reading_results(
         looks=looks,
         origin=lambda _: settings | {"code": [*CODE, *bench.benchmark.code]},
     )
-    return dict(zip(("values", "table"), make(study, profile, diseases).values(), strict=True))
+    return make(study, benchmarks.profile, diseases)

@@ -25,7 +25,6 @@ from lib.methods.base import Expansion
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.query_spec import SearchSpec
-from lib.report import pivot
 from lib.run import Retriever
 from lib.search.contrast import rotation
 from lib.stats import Pair, claims, ratio_interval, resampled_sums
@@ -159,20 +158,16 @@ def least_differences(
     from scipy.stats import norm
 
     pairs = real_pairs(chosen)
-    wide = pivot(values, ["metric", "qid"], "arm")
     strict = norm.ppf(1 - 0.025 / len(pairs)) + norm.ppf(0.8)
-    rows = []
-    for pair in pairs:
-        if not {pair.arm, pair.baseline} <= set(wide.columns):
-            continue
-        both = wide.loc[pair.metric, [pair.arm, pair.baseline]].dropna()
-        sd = (both[pair.arm] - both[pair.baseline]).std(ddof=1)
-        size = n["bioasq" if pair.metric == "p_at_5" else "exams"]
-        error = sd / np.sqrt(size)
-        row = {"claim": pair.claim, "metric": pair.metric, "arm": pair.arm}
-        row |= {"baseline": pair.baseline, "dev_n": len(both), "test_n": size, "dev_sd": sd}
-        rows.append(row | {"mde": 2.8 * error, "mde_holm": strict * error})
-    return pd.DataFrame(rows)
+    on_dev = set(values["arm"])
+    table = claims(values, [pair for pair in pairs if {pair.arm, pair.baseline} <= on_dev])
+    table = table.rename(columns={"n": "dev_n"})
+    table["test_n"] = np.where(table["metric"] == "p_at_5", n["bioasq"], n["exams"])
+    table["dev_sd"] = table["mde"] * np.sqrt(table["dev_n"]) / 2.8
+    error = table["dev_sd"] / np.sqrt(table["test_n"])
+    table = table.assign(mde=2.8 * error, mde_holm=strict * error)
+    shown = ["claim", "metric", "arm", "baseline", "dev_n", "test_n", "dev_sd", "mde", "mde_holm"]
+    return table[shown]
 
 
 # test ---------------------------------------------------------------------------------------------
@@ -342,17 +337,13 @@ def exploratory_pairs(arms: Mapping[str, Collection[str]]) -> list[Pair]:
     return pairs
 
 
-def _excludes(values: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+def _excludes(values: pd.DataFrame, table: pd.DataFrame) -> pd.Series:
     margin = primary_tests()["real"]["margin"]
-    excludes = []
-    for row in table.itertuples():
-        if row.metric != "supports_wrong" or row.status != "primary":
-            excludes.append("")
-            continue
-        pair = Pair("", "supports_correct", row.arm, row.baseline)
-        low = claims(values, [pair])["low"].iloc[0]
-        fewer = row.verdict == "SUPPORTED"
-        excludes.append("yes" if fewer and low > -margin else "no")
+    excludes = pd.Series("", index=table.index)
+    asked = table[(table["metric"] == "supports_wrong") & (table["status"] == "primary")]
+    pairs = [Pair("", "supports_correct", row.arm, row.baseline) for row in asked.itertuples()]
+    keeps = claims(values, pairs)["low"].to_numpy() > -margin
+    excludes[asked.index] = np.where(keeps & (asked["verdict"] == "SUPPORTED"), "yes", "no")
     return excludes
 
 
@@ -412,31 +403,15 @@ def subgroup_table(values: pd.DataFrame, about: pd.DataFrame) -> pd.DataFrame:
 
 # single questions, by a rule that was written down before anything was judged -------------------
 
-CASES: Mapping[str, tuple[tuple[str, str, float], ...]] = {
-    "contrast finds the right option": (
-        ("hplus", "supports_correct", 0),
-        ("chr@1", "supports_correct", 1),
-    ),
-    "contrast loses the right option": (
-        ("hplus", "supports_correct", 1),
-        ("chr@1", "supports_correct", 0),
-    ),
-    "contrast rules a wrong option out": (
-        ("hplus", "supports_wrong", 1),
-        ("chr@1", "supports_wrong", 0),
-    ),
-    "contrast brings a wrong option in": (
-        ("hplus", "supports_wrong", 0),
-        ("chr@1", "supports_wrong", 1),
-    ),
-    "HyDE has it, contrast has not": (
-        ("hyde", "supports_correct", 1),
-        ("chr@1", "supports_correct", 0),
-    ),
+CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "contrast finds the right option": ("supports_correct", {"hplus": 0, "chr@1": 1}),
+    "contrast loses the right option": ("supports_correct", {"hplus": 1, "chr@1": 0}),
+    "contrast rules a wrong option out": ("supports_wrong", {"hplus": 1, "chr@1": 0}),
+    "contrast brings a wrong option in": ("supports_wrong", {"hplus": 0, "chr@1": 1}),
+    "HyDE has it, contrast has not": ("supports_correct", {"hyde": 1, "chr@1": 0}),
 }
-"""What must be true of a question to be a case of the kind: arm, metric, value. The last one is the
-kind of the paper's Table 5."""
-
+"""What must be true of a question to be a case of the kind: a metric, and its value by arm. The
+last one is the kind of the paper's Table 5."""
 
 SHOWN = ("hplus", "chr@0.4", "chr@1", "hyde")
 """The arms whose passages are shown of a single question."""
@@ -449,8 +424,8 @@ def fitting(values: pd.DataFrame) -> pd.DataFrame:
     )
     wide = values[kept].pivot(index=["dataset", "qid"], columns=["arm", "metric"], values="value")
     fits = pd.DataFrame(True, index=wide.index, columns=list(CASES))
-    for kind, wanted in CASES.items():
-        for arm, metric, value in wanted:
+    for kind, (metric, wanted) in CASES.items():
+        for arm, value in wanted.items():
             fits[kind] &= wide[arm, metric] == value
     return fits
 
