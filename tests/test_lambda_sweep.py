@@ -25,6 +25,7 @@ from lib.studies.lambda_sweep.arms import (
     OpenBenchmark,
     arms_on_test,
     at_zero,
+    candidates,
     chosen_arms,
     families,
     family_of,
@@ -34,13 +35,12 @@ from lib.studies.lambda_sweep.arms import (
 from lib.studies.lambda_sweep.qa_eval import read_benchmark
 from lib.studies.lambda_sweep.study import (
     Benchmarks,
-    Sweep,
     exchanged,
     hypotheses_of,
     measured,
     open_benchmark,
 )
-from lib.study import Study, declared_pairs, make, primary_tests, search_arm
+from lib.study import declared_pairs, make, primary_tests, search_arm
 from tests.made_study import DEV, QIDS, N, made, relabelled, unit, vectors_of
 
 LAMBDAS = (0.0, 0.4, 1.0)
@@ -55,23 +55,9 @@ def found_by(bench: OpenBenchmark, spec: SearchSpec, qids, depth: int = 10) -> d
     return search_arm(replace(bench.arm(spec), draws=1), qids, bench.retriever, depth)[0]
 
 
-def sweep_of(bench: OpenBenchmark) -> Sweep:
-    return Sweep(bench, profile_of(), bench.dev_cosines)
-
-
 def made_results(bench: OpenBenchmark) -> dict:
     """Every table of a benchmark, as stored."""
-    outcomes, *tables = sweep.names_of(bench.benchmark.name)
-    study = Study(
-        "lambda",
-        sweep.CODE[0],
-        sweep_of,
-        {outcomes: sweep.values_table},
-        tables,
-        sweep.follow,
-        origin=sweep.settings,
-    )
-    found = make(study, profile_of(), sweep_of(bench))
+    found = make(sweep.study_of(bench), profile_of(), bench)
     kinds = ("values", "questions", "choices", "curves", "claims")
     return dict(zip(kinds, found.values(), strict=True))
 
@@ -88,7 +74,7 @@ def here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bench(here) -> OpenBenchmark:
-    return made(here)
+    return replace(made(here), lambdas=LAMBDAS)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +149,7 @@ def test_at_lambda_0_every_form_is_h_plus_alone_by_name_and_by_what_it_finds(ben
 def test_two_searches_may_not_share_a_name(bench):
     chosen = {"one mimic": bench.arm(SearchSpec(form="max", lam=0.4))}  # of the nearest alone
     with pytest.raises(ValueError, match="two searches have the name max@0.4"):
-        arms_on_test(bench, LAMBDAS, chosen)
+        arms_on_test(bench, chosen)
 
 
 def test_a_rule_gives_each_question_its_own_lambda(bench):
@@ -259,9 +245,9 @@ def test_nothing_of_the_test_questions_enters_a_choice(bench, own_folders, monke
 
     def chosen(changed: OpenBenchmark, name: str) -> dict[str, str]:
         renamed = replace(changed, benchmark=replace(changed.benchmark, name=name))
-        values = sweep.values_table(sweep_of(renamed))
+        values = sweep.values_table(renamed)
         assert set(values["qid"]) == bench.benchmark.dev and set(values["metric"]) == {"p_at_5"}
-        return {f: arm.name for f, arm in sweep.dev_choice(sweep_of(changed), values).items()}
+        return {f: arm.name for f, arm in sweep.dev_choice(changed, values).items()}
 
     first = chosen(bench, "first")
     assert chosen(relabelled(bench, bench.benchmark.test), "second") == first
@@ -278,7 +264,7 @@ def test_an_outcome_is_what_the_arm_finds_on_every_question_of_its_half(bench, r
     tested, on_dev = (stored[stored["qid"].isin(half)] for half in (b.test, b.dev))
     assert (tested.groupby("arm")["qid"].nunique() == N - DEV).all()
     assert set(tested["metric"]) == {*METRICS, "unranked"} and set(on_dev["metric"]) == {"p_at_5"}
-    tried = [arm.name for arms in sweep_of(bench).tried().values() for arm in arms]
+    tried = [arm.name for arms in candidates(bench).values() for arm in arms]
     assert set(on_dev["arm"]) == set(tried)
     # What dev chose is measured on test, with both controls at its lambda.
     choices = results["choices"].set_index("form")
@@ -308,9 +294,9 @@ def test_a_killed_run_measures_no_arm_again(bench, own_folders, monkeypatch):
 
     monkeypatch.setattr(sweep, "measured", killed)
     with pytest.raises(KeyboardInterrupt):
-        sweep.values_table(sweep_of(bench))
+        sweep.values_table(bench)
     first, seen[:] = list(seen), [None] * 5
-    values = sweep.values_table(sweep_of(bench))
+    values = sweep.values_table(bench)
     assert not set(first[:4]) & set(seen) and first[4] in seen
     assert not values.duplicated(["arm", "qid", "metric"]).any()
 
@@ -349,7 +335,7 @@ def test_curves_follow_from_the_outcomes_on_every_subset(bench, results, stored)
 def test_choices_and_claims_follow_from_the_outcomes(bench, results, stored):
     b, choices = bench.benchmark, results["choices"].set_index("form")
     means = stored[stored["qid"].isin(b.dev)].groupby("arm")["value"].mean().round(9)
-    for form, tried in sweep_of(bench).tried().items():
+    for form, tried in candidates(bench).items():
         names = [arm.name for arm in tried]
         best = means[names].max()
         assert choices.loc[form, "arm"] == next(name for name in names if means[name] == best)
@@ -383,7 +369,7 @@ def test_every_declared_arm_is_measured_whatever_dev_chooses(bench):
     lambdas = load_profile("open").lambdas
     for lam in lambdas:
         dev = dev_at(bench, lam)
-        arms = arms_on_test(bench, lambdas, dev)
+        arms = arms_on_test(replace(bench, lambdas=lambdas), dev)
         for name in primary_tests().keys() & benchmark_makers().keys():
             for pair in declared_pairs(name, chosen_arms(dev)):
                 assert pair.primary and {pair.arm, pair.baseline} <= set(arms), pair

@@ -233,7 +233,7 @@ def read_benchmark(benchmarks: Benchmarks, name: str) -> dict[str, pd.DataFrame]
     bench = benchmarks.study(name)
     # Options have names, also where the texts have none.
     named = benchmarks.study(name.removesuffix("-blind")).benchmark
-    dev = dev_choice(benchmarks.sweep(name), benchmarks.results(name)["values"])
+    dev = dev_choice(benchmarks.tuned(name), benchmarks.results(name)["values"])
     if "one mimic" not in dev:
         raise ValueError(f"{name} cannot be read: no dev questions chose a lambda")
     stem = name.replace("-", "_")
