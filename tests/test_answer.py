@@ -157,13 +157,6 @@ def test_the_evidence_reader_keeps_to_its_formula(options, asked, texts, rng):
     assert answer.letter == min(x for x, value in support.items() if value > best - 1e-5)
 
 
-def test_what_the_question_alone_has_in_common_with_a_passage_supports_no_option(own_folders):
-    question = Question("q", "gout", {"A": "colchicine", "B": "sepsis"}, "A", "mine")
-    near, far = (Passage(t, "", t, "mine", {}) for t in ("gout colchicine", "sepsis"))
-    (answer,) = EvidenceReader(HashEncoder()).answer_all([question], [[near, far]])
-    assert answer.letter == "B", "it brings the question further towards a passage than A does"
-
-
 def test_the_evidence_reader_breaks_ties_by_letter_and_has_no_opinion_without_passages(own_folders):
     twins = replace(QUESTION, options={"C": "colchicine", "B": "Colchicine", "A": "sepsis bed"})
     reader = EvidenceReader(Towers())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -259,19 +258,3 @@ def test_one_institute_describes_the_others_are_targets_and_the_rest_is_counted(
     assert counts["copied_left_out"] == counts["in_ddx_real_left_out"] == 1
     assert counts["median_targets"] == 4
     assert sum(n for name, n in counts.items() if name.startswith("h_plus_from_")) == 9
-
-
-def test_what_h_plus_and_any_mimic_were_taken_from_may_not_be_found(fresh_of):
-    b = fresh_of()
-    disease_of = dict(zip(b.h_plus, b.qids, strict=True))
-    institute = {}  # each disease's passages of the institute that describes it
-    for cui, text in zip(b.qids, b.h_plus, strict=True):
-        subset = next(s for s in (GARD, PLUS, NINDS) if text == sentence(cui, s))
-        pids = {p.pid for p in corpus() if p.meta["cuis"] == [cui]}
-        institute[cui] = {pid for pid in pids if f":{subset}/" in pid}
-    for i, cui in enumerate(b.qids):
-        shown = {disease_of[texts[i]] for texts in b.h_minus.values()}
-        shown |= {cui, *(disease_of[text] for text in b.several[i])}
-        assert b.excluded[cui] == set().union(*(institute[other] for other in shown))
-    plain = replace(b, excluded={cui: frozenset(pids) for cui, pids in institute.items()})
-    assert ddx_real.apart_from_mimics(plain) == b

@@ -72,15 +72,6 @@ def test_every_metric_is_its_definition(asked, k):
         assert topical == pytest.approx(table.loc[qid, "p_at_5"])
 
 
-def test_a_question_that_retrieved_nothing_scores_zero_everywhere():
-    targets = {"here": frozenset("a"), "empty": frozenset("a"), "missing": frozenset("a")}
-    table = measure({"here": ["a"], "empty": []}, targets, {})
-    assert (table.loc[["empty", "missing"]] == 0).all(axis=None)
-    assert table.loc["here", "p_at_5"] == 0.2 and len(table) == 3
-    assert (measure({}, targets, {}) == 0).all(axis=None)
-    assert "stranger" not in measure({"stranger": ["a"]}, targets, {}).index
-
-
 def test_the_order_given_is_the_order_measured():
     """The metrics library breaks ties by id; equal scores must never reach it."""
     for order in itertools.permutations("abc"):
@@ -142,17 +133,6 @@ def test_the_p_value_is_the_share_of_sign_flips_as_large(difference):
     ]
     want = np.mean(np.array(flips) >= abs(difference.mean()) - 1e-12)
     assert paired(difference, np.zeros(len(difference)))["p"] == pytest.approx(want)
-
-
-def test_swapping_the_methods_swaps_the_signs_and_nothing_else():
-    rng = np.random.default_rng(5)
-    for n in (8, 40):
-        a, b = rng.integers(0, 6, n) / 5, rng.integers(0, 6, n) / 5
-        here, there = paired(a, b), paired(b, a)
-        assert here["difference"] == -there["difference"]
-        assert (here["low"], here["high"]) == pytest.approx((-there["high"], -there["low"]))
-        assert here["p"] == pytest.approx(there["p"], abs=0.02)
-        assert here["mde"] == there["mde"]
 
 
 def test_the_least_difference_would_have_been_seen_four_times_of_five():

@@ -32,15 +32,9 @@ from lib.studies.real.arms import (
     read_option,
     searches,
 )
-from lib.studies.real.expansions import (
-    complete_stem,
-    read_hypothesis,
-)
 from lib.studies.real.study import (
     CASES,
-    COMPARED,
     SHOWN,
-    SUBGROUP_METRICS,
     case_counts,
     case_table,
     case_texts,
@@ -49,7 +43,6 @@ from lib.studies.real.study import (
     lambda_table,
     purity_table,
     real_pairs,
-    subgroup_table,
 )
 from lib.study import primary_tests
 from tools.own_writer import SHOWN as WRITERS_ARMS
@@ -283,21 +276,6 @@ def by_question(hits: dict[str, dict[str, float]], metric: str) -> list:
     return [("medqa", arm, q, metric, v) for arm, own in hits.items() for q, v in own.items()]
 
 
-def test_a_difference_that_lies_in_one_part_is_found_there_alone():
-    qids = [f"medqa-{i}" for i in range(20)]
-    arms = dict.fromkeys({arm for pair in COMPARED for arm in pair}, dict.fromkeys(qids, 1.0))
-    # Contrast at 1 loses the last ten questions, whose H+ is wrong, and no other.
-    arms["chr@1"] = {qid: float(i < 10) for i, qid in enumerate(qids)}
-    rows = [row for metric in SUBGROUP_METRICS for row in by_question(arms, metric)]
-    about = pd.DataFrame({"h_plus": ["right"] * 10 + ["wrong"] * 10, "set": "medqa"}, index=qids)
-    table = subgroup_table(pd.DataFrame(rows, columns=COLUMNS), about)
-    shown = table[(table["arm"] == "chr@1") & (table["metric"] == "supports_correct")].set_index(
-        "level"
-    )
-    assert shown["difference"].to_dict() == {"right": 0.0, "wrong": -1.0, "medqa": -0.5}
-    assert shown["n"].to_dict() == {"right": 10, "wrong": 10, "medqa": 20}
-
-
 def test_a_case_is_the_first_question_that_fits_its_kind_and_every_kind_is_counted(small):
     """Of four questions contrast finds the right option on m1 and m2; m2 comes first."""
     hits = {
@@ -328,19 +306,6 @@ def test_a_case_is_the_first_question_that_fits_its_kind_and_every_kind_is_count
 
 
 # what was written, and what is asked about it ----------------------------------------------------
-
-STEM = " ".join(f"word{i}" for i in range(40)) + "?"
-LONG = Question(
-    "medqa-0", STEM, {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}, "A", "medqa"
-)
-
-
-def test_probes_show_what_they_may_and_read_a_letter_or_none():
-    rules = [{"match": text, "text": text} for text in ("word20", "sepsis", "word19")]
-    assert complete_stem(LONG, ScriptedChat(rules)) == "word19"  # half of it, and no option
-    for reply, letter in (("B", "B"), (" b. ", "B"), ("none", ""), ("E", ""), ("B or C", "")):
-        llm = ScriptedChat([{"match": "", "text": reply}])
-        assert read_hypothesis(LONG, "It is a sprain.", llm) == letter
 
 
 # another writer ----------------------------------------------------------------------------------
