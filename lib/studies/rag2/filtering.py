@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lib.data.judgments import HELPFUL, Evidence, evidence, read_judgments
-from lib.datasets import EXAMS, GROUPS, Question, load_real
+from lib.datasets import EXAMS, Question, load_real
 from lib.methods.base import Request
 from lib.methods.postprocess import shown
 from lib.query_spec import Hypotheses, SearchSpec, Text
@@ -22,8 +22,7 @@ from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure,
 from lib.studies.rag2.filters import FILTERS, KEEPS, cached_scores, lines_of
 from lib.studies.rag2.heldout_eval import separation
 from lib.studies.rag2.retrieval import Collection, rationale_in, without_verdicts
-from lib.studies.real.arms import exam_outcome, runs_of
-from lib.studies.slhyde.study import arms_of
+from lib.studies.real.arms import Sample, exam_outcome, runs_of
 from lib.study import Arm, means, means_table, search_arm
 
 ARMS = ("question", "rationale", "hplus", "chr@0.4", "chr@1")
@@ -101,9 +100,7 @@ def filter_outcomes(collection: Collection) -> pd.DataFrame:
     model was asked about (``HELPFUL``) are rows of the dataset "helpful".
     """
     questions = load_real("test")
-    wanted = [arm for arm in arms_of() if arm.name in ARMS]
-    arms = dict.fromkeys(GROUPS, wanted)
-    runs = runs_of(questions, collection.written, arms, collection.retriever)
+    runs = runs_of(Sample(questions, collection.written, collection.retriever), ARMS)
     lists = candidates_of(questions, runs, evidence(read_judgments()), collection.gold)
     ranks = lists.pivot(index=["qid", "pid"], columns="arm", values="rank").reset_index()
     pairs = lists[["dataset", "qid", "pid", *_TRUTHS]].drop_duplicates(["qid", "pid"])
