@@ -28,8 +28,8 @@ from lib.readers import EvidenceReader
 from lib.run import Retriever, execute, expand_all
 from lib.stats import long_values, mean_interval, measure
 from lib.studies.lambda_sweep.arms import H_PLUS, RANDOM, OpenBenchmark, SearchArm
-from lib.studies.lambda_sweep.study import CODE, Benchmarks, dev_choice, exchanged
-from lib.study import Found, Study, make, search_arm
+from lib.studies.lambda_sweep.study import CODE, EXCHANGES, Benchmarks, dev_choice, exchanged
+from lib.study import Found, Study, make, mean_of_draws, search_arm
 
 OPTIONS = ("near", "random")
 """How the four wrong options are drawn: the diseases described most like it, or any others."""
@@ -43,9 +43,6 @@ METHODS_READ = {
 
 SHARES = (0.2, 0.4)
 """How many of the hypothesis pairs are exchanged, to see what good hypotheses are worth."""
-
-EXCHANGES = 5
-"""Random choices of whose hypotheses are exchanged."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,10 @@ class Diseases:
         return self.bench.data
 
 
-def asked(diseases: Diseases, options: str, number: int = 5) -> list[Question]:
-    """The test diseases as questions, in order: ``number`` names, letters drawn by id."""
+def asked(diseases: Diseases, options: str) -> list[Question]:
+    """The test diseases as questions, in order: five names, letters drawn by id."""
     b, named = diseases.bench.benchmark, diseases.named
-    _check_readable(named, number)
+    _check_readable(named)
     name_of = {
         text: named.names[qid][0] for text, qid in zip(named.h_plus, named.qids, strict=True)
     }
@@ -89,25 +86,25 @@ def asked(diseases: Diseases, options: str, number: int = 5) -> list[Question]:
         if options == "near":
             wrong = [name_of[text] for text in named.several[i]]
         else:
-            wrong = random.Random(f"options {qid}").sample(everyone, number + 1)
+            wrong = random.Random(f"options {qid}").sample(everyone, 6)
         others = [name for name in dict.fromkeys(wrong) if name != right]
-        shown = [right, *others[: number - 1]]
+        shown = [right, *others[:4]]
         random.Random(qid).shuffle(shown)
-        letters = dict(zip("ABCDEFGH", shown, strict=False))
+        letters = dict(zip("ABCDE", shown, strict=False))
         (answer,) = (letter for letter, name in letters.items() if name == right)
         text = f"Which condition is this? {_struck(b.h_plus[i], right)}"
         questions.append(Question(qid, text, letters, answer, b.name))
     return questions
 
 
-def _check_readable(b: Benchmark, number: int) -> None:
+def _check_readable(b: Benchmark) -> None:
     """ValueError where the benchmark lacks what makes its diseases questions with options."""
     if unnamed := [qid for qid in b.qids if not b.names.get(qid)]:
         raise ValueError(f"{b.name} cannot be read: no names for {', '.join(unnamed[:3])}")
     if not b.several:
         raise ValueError(f"{b.name} cannot be read: no several mimics, the near options")
-    if len({names[0] for names in b.names.values()}) <= number:
-        raise ValueError(f"{b.name} cannot be read: too few diseases for {number} options")
+    if len({names[0] for names in b.names.values()}) < 6:
+        raise ValueError(f"{b.name} cannot be read: too few diseases for five options")
 
 
 def _struck(text: str, name: str) -> str:
@@ -149,8 +146,7 @@ def read_arms(diseases: Diseases) -> pd.DataFrame:
     for name, draws in _searched(diseases, questions["near"]):
         if name == "random":
             parts.append(long_values("hplus_as_passage", right(alone)))
-        tables = [outcomes(found) for found in draws]
-        parts.append(long_values(name, sum(tables) / len(tables)))
+        parts.append(long_values(name, mean_of_draws(draws, outcomes)))
     # The option that H+ names, by its words alone; one that names none or two is wrong.
     naming = {
         f"right_{kind}": [float(named_option(h_plus[q.qid], q.options) == q.answer) for q in group]

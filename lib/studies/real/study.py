@@ -112,7 +112,7 @@ def dev_values(halves: Halves) -> pd.DataFrame:
     return pd.concat([values, outcomes(halves.dev, {"bioasq": more})], ignore_index=True)
 
 
-def lambda_table(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+def lambda_table(values: pd.DataFrame) -> pd.DataFrame:
     """The dev mean at each lambda, and the share of resamples in which it would be chosen.
 
     ``values`` are dev's outcomes. Columns: group, metric, lambda, value, chosen_in (share of
@@ -125,7 +125,7 @@ def lambda_table(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
         table = wide[["hplus" if lam == 0 else f"chr@{lam:g}" for lam in LAMBDAS]].sort_index()
         n = len(table)
         # Rounded, so that equal means are equal: the first of them is the smallest lambda.
-        drawn = np.round(resampled_sums(table.to_numpy(), _RESAMPLES, seed) / n, 12)
+        drawn = np.round(resampled_sums(table.to_numpy(), _RESAMPLES) / n, 12)
         shares = np.bincount(drawn.argmax(axis=1), minlength=len(LAMBDAS)) / _RESAMPLES
         value = table.mean()
         best = value.round(12).to_numpy().argmax()
