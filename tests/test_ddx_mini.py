@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from lib.base import paths
 from lib.base.files import sha256_file
-from lib.benchmarks import ddx_mini, load_benchmark
+from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import shared_ngrams
 from lib.benchmarks.ddx_mini import FILES, known_errors, read
 from lib.datasets import load_questions
@@ -67,16 +63,6 @@ def test_the_readme_counts_what_there_is():
 
 
 # the set as it is read ---------------------------------------------------------------------------
-
-
-def test_known_errors_are_marked_and_nothing_else_of_the_set_changes(tmp_path):
-    copy = Path(shutil.copytree(paths.DDX_MINI, tmp_path / "set"))
-    first = read("known_errors")[0]
-    (copy / "known_errors.jsonl").write_text(json.dumps(first) + "\n", encoding="utf-8")
-    assert known_errors(copy) == {first["qid"]} < known_errors()
-    fewer = ddx_mini.build(folder=copy)
-    assert fewer.errata == {first["qid"]}
-    assert replace(fewer, errata=known_errors()) == ddx_mini.build()
 
 
 def test_as_a_benchmark_every_list_is_that_of_its_question():

@@ -9,7 +9,6 @@ wrong is a mean over ``DRAWS`` other questions. So no random choice of questions
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -98,9 +97,8 @@ def load(profile: Profile) -> Lesson:
 
 def read_kinds() -> dict[str, str]:
     """ "lookup" or "reasoning" by question id, where both readers say the same."""
-    with open(DATA / KINDS_FILE, encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    return {row["qid"]: row["first"] for row in rows if row["first"] == row["second"]}
+    table = pd.read_csv(DATA / KINDS_FILE, dtype=str).set_index("qid")
+    return table.loc[table["first"] == table["second"], "first"].to_dict()
 
 
 # what is searched with ----------------------------------------------------------------------------

@@ -57,11 +57,8 @@ from lib.study import Study, declared_pairs, make, means, primary_tests
 CODE = "lib.studies.real"
 
 
-def open_sample(split: Split, profile: Profile, retriever: Retriever | None = None) -> Sample:
-    """One half of the sample with the recorded texts, searched in the profile's passages."""
-    if retriever is None:
-        encoder = load_encoder(profile.encoder, **profile.encoder_options)
-        retriever = open_retriever(profile, encoder)
+def open_sample(split: Split, profile: Profile, retriever: Retriever) -> Sample:
+    """One half of the sample with the recorded texts."""
     questions = load_real(split)
     recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
     ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS, HELPFUL)]
@@ -91,8 +88,10 @@ class Halves:
 
 def load(profile: Profile) -> Halves:
     """Both halves, searched in the profile's passages."""
-    dev = open_sample("dev", profile)
-    return Halves(dev, open_sample("test", profile, dev.retriever), profile)
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    retriever = open_retriever(profile, encoder)
+    dev = open_sample("dev", profile, retriever)
+    return Halves(dev, open_sample("test", profile, retriever), profile)
 
 
 # dev ----------------------------------------------------------------------------------------------
