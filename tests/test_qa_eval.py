@@ -12,7 +12,6 @@ from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
-from lib.parse import named_option
 from lib.query_spec import DRAWS, SearchSpec
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
@@ -160,19 +159,6 @@ def test_an_arm_is_read_as_its_definition_says_and_a_control_as_the_mean_of_its_
     for metric, of in (("p_at_5", "p_at_5"), ("found", "hit_at_5")):
         mean = sum(table[of] for table in tables) / len(tables)
         assert outcome(values, name, metric)[mean.index].tolist() == pytest.approx(mean.tolist())
-
-
-def test_what_needs_no_retrieval_stands_beside(diseases, values):
-    for options in OPTIONS:
-        named = outcome(values, "named_option", f"right_{options}")
-        assert (named == 1).all()  # every H+ here names its disease: what makes it no instrument
-        for question in asked(diseases, options):
-            text = H_PLUS[QIDS.index(question.qid)]
-            want = is_right(question, [Passage("x", "", text, "", {})])
-            assert outcome(values, "hplus_as_passage", f"right_{options}")[question.qid] == want
-            assert named_option(text, question.options) == question.answer
-    for arm in ("hplus_as_passage", "named_option"):
-        assert set(values[values["arm"] == arm]["metric"]) == {"right_near", "right_random"}
 
 
 def test_what_may_not_be_found_is_read_by_nobody(diseases):

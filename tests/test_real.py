@@ -40,6 +40,7 @@ from lib.studies.real.study import (
     case_texts,
     choices,
     claims_table,
+    fitting,
     lambda_table,
     purity_table,
     real_pairs,
@@ -289,14 +290,15 @@ def test_a_case_is_the_first_question_that_fits_its_kind_and_every_kind_is_count
         columns=COLUMNS,
     )
     kind = "contrast finds the right option"
-    counts = case_counts(values).set_index("kind")["questions"]
+    fits = fitting(values)
+    counts = case_counts(fits).set_index("kind")["questions"]
     assert counts.to_dict() == dict.fromkeys(CASES, 0) | {kind: 2}
     asked = [small.by_qid[qid] for qid in ("m0", "m2", "m1", "m3")]  # as the hashes have them
     sample = Sample(asked, small.written, small.retriever)
     (arm,) = [arm for arm in small.groups["exams"].arms(searches()) if arm.name == "chr@1"]
     (hit,) = small.retriever.search_many([arm.request("m2", 0)], 10)
     sample.__dict__["judged"] = {("m2", hit.ids[0][1]): Evidence(3, frozenset("AB"))}
-    table = case_table(sample, values)
+    table = case_table(sample, fits)
     assert set(table["kind"]) == {kind} and set(table["qid"]) == {"m2"}
     assert table["rank"].max() == 5 and set(table["arm"]) == {"hplus", "chr@0.4", "chr@1"}
     says = table[(table["says"] != "") & (table["arm"] == "chr@1")]

@@ -189,23 +189,19 @@ def test_values(halves: Halves) -> pd.DataFrame:
 def follow(halves: Halves, on_dev: pd.DataFrame, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The tables of both halves by name. Nothing is tested on dev."""
     sample, store = halves.test, halves.retriever.store
-    quality = {half: judge_quality(half, store) for half in ("dev", "test")}
+    quality = {half: judge_quality(half, store).assign(split=half) for half in ("dev", "test")}
+    n = {group: len(part.questions) for group, part in sample.groups.items()}
     of_lambda = lambda_table(on_dev)
     chosen = choices(of_lambda)
     mean = on_dev.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
     searched = _searched(values)
     table, hypotheses = arm_table(values), sample.written["hypotheses"]
-    cases = case_table(sample, searched)
+    fits = fitting(searched)
+    cases = case_table(sample, fits)
     return {
-        "judge_quality": pd.concat(
-            [checks.assign(split=half) for half, checks in quality.items()], ignore_index=True
-        ),
+        "judge_quality": pd.concat(quality.values(), ignore_index=True),
         "real_dev_lambda": of_lambda,
-        "real_least": least_differences(
-            on_dev,
-            chosen,
-            {group: len(asked.questions) for group, asked in sample.groups.items()},
-        ),
+        "real_least": least_differences(on_dev, chosen, n),
         "real_dev": mean.reset_index().rename(columns={"mean": "value", "size": "n"}),
         "real_arms": table,
         "real_purity": purity_table(searched),
@@ -214,7 +210,7 @@ def follow(halves: Halves, on_dev: pd.DataFrame, values: pd.DataFrame) -> dict[s
         "real_where": subgroup_table(searched, about_questions(sample)),
         "real_cases": cases,
         "real_case_texts": case_texts(cases, hypotheses),
-        "real_case_counts": case_counts(searched),
+        "real_case_counts": case_counts(fits),
         "real_texts": texts_table(sample.questions, sample.written),
     }
 
@@ -418,10 +414,9 @@ SHOWN = ("hplus", "chr@0.4", "chr@1", "hyde")
 
 def fitting(values: pd.DataFrame) -> pd.DataFrame:
     """Which exam questions are of which kind: index dataset and qid, a column of bool a kind."""
-    kept = values["dataset"].isin(EXAMS) & values["metric"].isin(
-        ["supports_correct", "supports_wrong"]
-    )
-    wide = values[kept].pivot(index=["dataset", "qid"], columns=["arm", "metric"], values="value")
+    of_exams = values[values["dataset"].isin(EXAMS)]
+    supports = of_exams[of_exams["metric"].isin(["supports_correct", "supports_wrong"])]
+    wide = supports.pivot(index=["dataset", "qid"], columns=["arm", "metric"], values="value")
     fits = pd.DataFrame(True, index=wide.index, columns=list(CASES))
     for kind, (metric, wanted) in CASES.items():
         for arm, value in wanted.items():
@@ -429,45 +424,43 @@ def fitting(values: pd.DataFrame) -> pd.DataFrame:
     return fits
 
 
-def case_counts(values: pd.DataFrame) -> pd.DataFrame:
+def case_counts(fits: pd.DataFrame) -> pd.DataFrame:
     """How many questions are of each kind: kind, dataset, questions, n."""
-    counts = fitting(values).groupby(level="dataset").agg(["sum", "size"])
+    counts = fits.groupby(level="dataset").agg(["sum", "size"])
     rows = [(kind, d, *counts.loc[d, kind]) for kind in CASES for d in counts.index]
     return pd.DataFrame(rows, columns=["kind", "dataset", "questions", "n"])
 
 
-def case_table(sample: Sample, values: pd.DataFrame) -> pd.DataFrame:
+def case_table(sample: Sample, fits: pd.DataFrame) -> pd.DataFrame:
     """What ``SHOWN`` found for the case of each kind and set, by rank, with its labels.
 
     The case is the set's first question in the order of the hashed ids, so it is not hand-picked.
     Columns: kind, dataset, qid, arm, rank, pid, on_topic, says: "right", "wrong", "both" or
     "". A kind that has no question has no case.
     """
-    fits, cases = fitting(values), []
+    cases = []
     for kind in CASES:
+        fit = set(fits.index[fits[kind]])
         for dataset in EXAMS:
             # ``questions`` come in the order of the hashes.
-            asked = [q for q in sample.questions if q.dataset == dataset]
-            found = [q.qid for q in asked if fits[kind].get((dataset, q.qid), False)]
+            found = [q.qid for q in sample.questions if (dataset, q.qid) in fit]
             cases += [(kind, dataset, qid) for qid in found[:1]]
-    runs = runs_of(sample, SHOWN, {qid for *_, qid in cases})
+    table = pd.DataFrame(cases, columns=["kind", "dataset", "qid"])
+    runs = runs_of(sample, SHOWN, set(table["qid"])).drop(columns="dataset")
     runs = runs[runs["rank"] <= TOP].sort_values(["arm", "rank"])
-    rows = []
-    for case in cases:
-        for row in runs[runs["qid"] == case[2]].itertuples():
-            label = sample.judged.get((row.qid, row.pid))
-            topic = None if label is None else label.on_topic
-            says = "" if label is None else _says(label, sample.by_qid[row.qid].answer)
-            rows.append((*case, row.arm, row.rank, row.pid, topic, says))
-    columns = ["kind", "dataset", "qid", "arm", "rank", "pid", "on_topic", "says"]
-    return pd.DataFrame(rows, columns=columns)
+    table = table.merge(runs, on="qid")
+    labels = [sample.judged.get(key) for key in zip(table["qid"], table["pid"], strict=True)]
+    answers = [sample.by_qid[qid].answer for qid in table["qid"]]
+    table["on_topic"] = [label and label.on_topic for label in labels]
+    table["says"] = [_says(*pair) for pair in zip(labels, answers, strict=True)]
+    return table
 
 
-def _says(label: Evidence, answer: str) -> str:
-    right, wrong = answer in label.supports, bool(label.supports - {answer})
-    if right and wrong:
+def _says(label: Evidence | None, answer: str) -> str:
+    supports = label.supports if label else frozenset()
+    if supports > {answer}:
         return "both"
-    return "right" if right else "wrong" if wrong else ""
+    return "right" if answer in supports else "wrong" if supports else ""
 
 
 def case_texts(cases: pd.DataFrame, hypotheses: Mapping[str, Expansion]) -> pd.DataFrame:
@@ -479,20 +472,6 @@ def case_texts(cases: pd.DataFrame, hypotheses: Mapping[str, Expansion]) -> pd.D
 
 
 # a second encoder ---------------------------------------------------------------------------------
-
-
-def encoder_values(samples: Mapping[str, Sample], lam: float) -> pd.DataFrame:
-    """Every outcome of every arm on the samples of several encoders, by ``encoder``.
-
-    ``lam`` is what dev chose with the own encoder: nothing is tuned anew. CSQE and ThinkQE
-    are left out: their requests hold what the profile's own encoder found, and nobody wrote for
-    what another one finds.
-    """
-    parts = []
-    for name, sample in samples.items():
-        values = outcomes(sample, {"bioasq": searches(lam)})
-        parts.append(values.assign(encoder=name))
-    return pd.concat(parts, ignore_index=True)
 
 
 def encoder_table(values: pd.DataFrame) -> pd.DataFrame:
@@ -513,15 +492,23 @@ def encoder_table(values: pd.DataFrame) -> pd.DataFrame:
 def measure_encoder(profile: Profile, encoder: str) -> dict[str, pd.DataFrame]:
     """Does the finding depend on the encoder? The same arms on BioASQ's own snippets, per encoder.
 
-    On BioASQ the experts' passages are the labels, so nothing has to be judged. Kept as
+    On BioASQ the experts' passages are the labels, so nothing has to be judged. Lambda is what dev
+    chose with the profile's own encoder: nothing is tuned anew. CSQE and ThinkQE are left out:
+    their requests hold what that encoder found, and nobody wrote for what another finds. Kept as
     ``real_<encoder>`` and ``values_real_<encoder>``; ``make figures PROFILE=open ENCODER=mpnet``.
     """
-    lam = choices(read_result("real_dev_lambda", profile.name)[0])["bioasq"]
+    outcome, table = f"values_real_{encoder}", f"real_{encoder}"
+    wanted = {
+        "bioasq": searches(choices(read_result("real_dev_lambda", profile.name)[0])["bioasq"])
+    }
     samples = {}
     for name in (profile.encoder, encoder):
         retriever = open_retriever(replace(profile, limit=0), load_encoder(name), ("bioasq",))
         samples[name] = open_sample("test", profile, retriever)
-    outcome, table = f"values_real_{encoder}", f"real_{encoder}"
+
+    def by_encoder(_: Sample) -> pd.DataFrame:
+        parts = [outcomes(one, wanted).assign(encoder=name) for name, one in samples.items()]
+        return pd.concat(parts, ignore_index=True)
 
     def looks(_: Sample, made: Mapping[str, pd.DataFrame]) -> list[Look]:
         return [Look("bioasq", made[outcome]["qid"], made[outcome]["arm"])]
@@ -530,7 +517,7 @@ def measure_encoder(profile: Profile, encoder: str) -> dict[str, pd.DataFrame]:
         name=f"real, {encoder}",
         code=CODE,
         load=lambda _: samples[encoder],
-        values={outcome: lambda _: encoder_values(samples, lam)},
+        values={outcome: by_encoder},
         tables=(table,),
         follow=lambda _, values: {table: encoder_table(values)},
         looks=looks,
