@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -27,9 +26,6 @@ from lib.readers import (
     answer_messages,
 )
 from lib.search.index import DenseIndex
-
-connecting = import_module("lib.llm.connect")
-"""The module: ``lib.llm`` gives its function under the same name."""
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "D": "febuxostat", "C": "rest in bed"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
