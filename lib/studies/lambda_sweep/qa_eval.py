@@ -73,7 +73,6 @@ class Diseases:
 def asked(diseases: Diseases, options: str) -> list[Question]:
     """The test diseases as questions, in order: five names, letters drawn by id."""
     b, named = diseases.bench.benchmark, diseases.named
-    _check_readable(named)
     name_of = {
         text: named.names[qid][0] for text, qid in zip(named.h_plus, named.qids, strict=True)
     }
@@ -95,16 +94,6 @@ def asked(diseases: Diseases, options: str) -> list[Question]:
         text = f"Which condition is this? {_struck(b.h_plus[i], right)}"
         questions.append(Question(qid, text, letters, answer, b.name))
     return questions
-
-
-def _check_readable(b: Benchmark) -> None:
-    """ValueError where the benchmark lacks what makes its diseases questions with options."""
-    if unnamed := [qid for qid in b.qids if not b.names.get(qid)]:
-        raise ValueError(f"{b.name} cannot be read: no names for {', '.join(unnamed[:3])}")
-    if not b.several:
-        raise ValueError(f"{b.name} cannot be read: no several mimics, the near options")
-    if len({names[0] for names in b.names.values()}) < 6:
-        raise ValueError(f"{b.name} cannot be read: too few diseases for five options")
 
 
 def _struck(text: str, name: str) -> str:
