@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import pandas as pd
+
     from lib.profiles import Profile
 
 
@@ -22,6 +24,20 @@ def further() -> dict[str, ModuleType]:
             if hasattr(module, "STUDY") and hasattr(module, "draw"):
                 found[file.name] = module
     return found
+
+
+def tables(name: str, profile: Profile) -> dict[str, pd.DataFrame]:
+    """``lib.study.run`` of a package's ``study.STUDY``.
+
+    It is only imported by a profile that makes its tables: ``TABLES`` of the package are committed.
+    """
+    from lib.limit import makes_real
+    from lib.study import read_committed, run
+
+    package = f"{__name__}.{name}"
+    if not makes_real(profile):
+        return read_committed(import_module(package).TABLES, profile, name)
+    return run(import_module(f"{package}.study").STUDY, profile)
 
 
 def show(name: str, module: ModuleType, profile: Profile) -> None:
