@@ -7,7 +7,7 @@ mimic), *mimic*, *neither*. Contamination alone flatters a method that leaves th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -291,23 +291,22 @@ def agreement_table(said: pd.DataFrame, between: str) -> pd.DataFrame:
     interval resamples groups.
     """
     made = []
-    for label, own in said.groupby("label", sort=True):
-        counts = _two_by_two(own)
-        for name, measure in (("kappa", _kappa), ("agreement", _agreement)):
+    for label, rows in said.groupby("label", sort=True):
+        one, two = rows["one"].to_numpy(bool), rows["two"].to_numpy(bool)
+        cells = np.stack([one & two, one & ~two, ~one & two, ~one & ~two], axis=1)
+        weighted = pd.DataFrame(cells * rows["weight"].to_numpy()[:, None])
+        counts = weighted.groupby(rows["group"].to_numpy()).sum().to_numpy(float)
+        drawn = resampled_sums(counts, 1000)
+        for name, measured in (("kappa", _kappa), ("agreement", _agreement)):
+            low, high = np.percentile([measured(c) for c in drawn if c.sum()], [2.5, 97.5])
             row = {"check": f"{name} of {between}", "label": label}
-            made.append(row | _with_interval(counts, measure) | {"n": len(own)})
+            row |= {"value": measured(counts.sum(axis=0)), "low": low, "high": high}
+            made.append(row | {"n": len(rows)})
     return pd.DataFrame(made)
 
 
-def _two_by_two(said: pd.DataFrame) -> np.ndarray:
-    """The 2 x 2 table of each group, shape (groups, 4): both, first, second, neither."""
-    one, two = said["one"].to_numpy(bool), said["two"].to_numpy(bool)
-    cells = np.stack([one & two, one & ~two, ~one & two, ~one & ~two], axis=1)
-    weighted = pd.DataFrame(cells * said["weight"].to_numpy()[:, None])
-    return weighted.groupby(said["group"].to_numpy()).sum().to_numpy(float)
-
-
 def _kappa(table: np.ndarray) -> float:
+    """Cohen's kappa of a 2 x 2 table (4,): yes of both, of the first, of the second, of neither."""
     both, first, second, neither = table / table.sum()
     yes = (both + first) * (both + second)
     chance = yes + (1 - both - first) * (1 - both - second)
@@ -316,13 +315,6 @@ def _kappa(table: np.ndarray) -> float:
 
 def _agreement(table: np.ndarray) -> float:
     return float((table[0] + table[3]) / table.sum())
-
-
-def _with_interval(counts: np.ndarray, measure: Callable, seed: int = 0) -> dict[str, float]:
-    drawn = resampled_sums(counts, 1000, seed)
-    values = [measure(table) for table in drawn if table.sum()]
-    low, high = np.percentile(values, [2.5, 97.5])
-    return {"value": measure(counts.sum(axis=0)), "low": float(low), "high": float(high)}
 
 
 # one long table of outcomes, one function that tests ----------------------------------------------

@@ -11,19 +11,20 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from lib.base.paths import DATA
 from lib.base.provenance import make_all_or_reuse, make_or_reuse, read_result
-from lib.data.looks import note_look
+from lib.data.looks import Look, note_look
 from lib.limit import makes_real, not_run
-from lib.methods.base import Request
-from lib.profiles import Profile
-from lib.query_spec import SearchSpec
-from lib.run import RetrievalFailure, Retriever
 from lib.stats import Pair, long_values, mean_interval
+
+if TYPE_CHECKING:
+    from lib.methods.base import Request
+    from lib.profiles import Profile
+    from lib.run import Retriever
 
 MADE_BY = "open"
 """The profile whose committed results stand for those that another profile does not make."""
@@ -43,12 +44,12 @@ class Arm:
     name: str
     request: Callable[[str, int], Request | None]
     draws: int = 1
-    spec: SearchSpec | None = None
-    """How hypotheses are searched, where that is what the arms of a study differ in."""
 
 
 def search_arm(arm: Arm, qids: Iterable[str], retriever: Retriever, depth: int) -> list[Found]:
     """What an arm finds, ``depth`` passages a question, by draw. All draws are one search."""
+    from lib.run import RetrievalFailure
+
     asked = [
         (draw, qid, request)
         for draw in range(arm.draws)
@@ -83,29 +84,13 @@ def means(
     return pd.DataFrame(rows)
 
 
-COLUMNS = (
-    "dataset",
-    "answerer",
-    "method",
-    "metric",
-    "value",
-    "low",
-    "high",
-    "n",
-    "setup",
-    "options_visible",
-    "reported",
-    "verdict",
-)
-"""First columns of every stored table of means, empty where one does not apply; a table's own come
-after."""
-
-
 def means_table(values: pd.DataFrame, setup: str) -> pd.DataFrame:
-    """``means`` in ``COLUMNS``, an arm being a method; nothing printed stands beside them."""
+    """``means`` as Table 1 of the paper has them: an arm is a method, and nothing printed stands
+    beside it."""
     table = means(values).rename(columns={"arm": "method"})
-    table = table.assign(answerer="", setup=setup, options_visible=False)
-    return table.assign(reported=float("nan"), verdict="")[list(COLUMNS)]
+    table.insert(1, "answerer", "")
+    table = table.assign(setup=setup, options_visible=False)
+    return table.assign(reported=float("nan"), verdict="")
 
 
 # what was declared --------------------------------------------------------------------------------
@@ -185,17 +170,11 @@ class Study:
     """The results that follow from the outcomes."""
     follow: Callable[..., Mapping[str, pd.DataFrame]]
     """``follow(collection, *values)`` gives all ``tables`` by name."""
-    test_sets: Sequence[str] = ()
-    """Test sets whose labels the first of ``values`` uses; the ledger of looks gets a row."""
+    looks: Callable[[Any, Mapping[str, pd.DataFrame]], Iterable[Look]] | None = None
+    """``looks(collection, results)``: the test questions whose labels this opened. Each look gets a
+    row in the ledger when the tables are made."""
     origin: Callable[[Any], Mapping[str, Any]] | None = None
     """Further settings that the results depend on, from the collection; None leaves one out."""
-    draw: Callable[[Mapping[str, pd.DataFrame]], tuple[Any, pd.DataFrame]] | None = None
-    """For a study that no notebook shows: makes its figure from its results, and the rows drawn."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every result of the study, the outcomes first."""
-        return (*self.values, *self.tables)
 
 
 def search_and_measure(
@@ -220,39 +199,48 @@ def search_and_measure(
     return outcomes
 
 
-def run(study: Study, profile: Profile) -> dict[str, pd.DataFrame]:
-    """All results of a study by name, kept for the profile; what is stored and holds is reused.
+def run(studies: Study | Sequence[Study], profile: Profile) -> dict[str, pd.DataFrame]:
+    """The tables of one study, or of several that share a collection, by name.
 
-    A profile that does not ask the whole real sample reads those committed for ``MADE_BY``.
+    They are kept for the profile; what is stored and holds is reused. A profile that does not ask
+    the whole real sample reads those committed for ``MADE_BY``.
     """
+    studies = [studies] if isinstance(studies, Study) else studies
+    names = [name for study in studies for name in study.tables]
     if not makes_real(profile):
-        if "real" in profile.questions:
-            print(not_run(profile, study.name))
-        return {name: read_result(name, MADE_BY, committed=True)[0] for name in study.names}
-    return make(study, profile, study.load(profile))
+        return read_committed(names, profile, studies[0].name)
+    collection = studies[0].load(profile)
+    made: dict[str, pd.DataFrame] = {}
+    for study in studies:
+        made |= make(study, profile, collection)
+    return {name: made[name] for name in names}
+
+
+def read_committed(names: Iterable[str], profile: Profile, what: str) -> dict[str, pd.DataFrame]:
+    """Tables that are committed for ``MADE_BY``, by name; ``what`` is then said to be NOT RUN where
+    the profile asks only a part of the real sample."""
+    if "real" in profile.questions:
+        print(not_run(profile, what))
+    return {name: read_result(name, MADE_BY, committed=True)[0] for name in names}
 
 
 def make(study: Study, profile: Profile, collection: Any) -> dict[str, pd.DataFrame]:
-    """As ``run``, under any profile, on a collection that is open."""
+    """A study's outcomes and tables by name, under any profile, on a collection that is open."""
     origin = {"code": [study.code], "data": collection.data, "limit": profile.limit}
     if hasattr(collection, "retriever"):
         origin["encoder"] = collection.retriever.encoder.fingerprint
     origin |= study.origin(collection) if study.origin else {}
     origin = {name: setting for name, setting in origin.items() if setting is not None}
 
-    def looked_at(name: str) -> pd.DataFrame:
-        values = study.values[name](collection)
-        if study.test_sets and name == next(iter(study.values)):
-            declared = bool(primary_tests().keys() & set(study.test_sets))
-            sets = " and ".join(study.test_sets)
-            note_look(study.name, sets, values["qid"], profile.name, values["arm"], declared)
-        return values
+    values = {}
+    for name, outcomes in study.values.items():
+        measured = partial(outcomes, collection)
+        values[name] = make_or_reuse(measured, name, profile.name, dear=True, **origin)
 
-    values = {
-        name: make_or_reuse(partial(looked_at, name), name, profile.name, dear=True, **origin)
-        for name in study.values
-    }
-    rest = make_all_or_reuse(
-        lambda: study.follow(collection, *values.values()), study.tables, profile.name, **origin
-    )
-    return values | rest
+    def tables() -> Mapping[str, pd.DataFrame]:
+        made = study.follow(collection, *values.values())
+        for look in study.looks(collection, values | made) if study.looks else ():
+            note_look(study.name, profile.name, look)
+        return made
+
+    return values | make_all_or_reuse(tables, study.tables, profile.name, **origin)

@@ -96,5 +96,4 @@ STUDY = Study(
     values={"values_swap": search_and_measure(arms, outcomes, depth=5)},
     tables=("swap",),
     follow=follow,
-    draw=draw,
 )

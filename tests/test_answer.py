@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import RecordingMiss
-from lib.profiles import load_profile
 from lib.readers import (
     CHARACTERS_PER_TOKEN,
     ChatReader,
@@ -26,12 +24,8 @@ from lib.readers import (
     EvidenceReader,
     JudgedReader,
     answer_messages,
-    load_reader,
 )
 from lib.search.index import DenseIndex
-
-connecting = import_module("lib.llm.connect")
-"""The module: ``lib.llm`` gives its function under the same name."""
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "D": "febuxostat", "C": "rest in bed"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
@@ -157,13 +151,6 @@ def test_the_evidence_reader_keeps_to_its_formula(options, asked, texts, rng):
     assert answer.letter == min(x for x, value in support.items() if value > best - 1e-5)
 
 
-def test_what_the_question_alone_has_in_common_with_a_passage_supports_no_option(own_folders):
-    question = Question("q", "gout", {"A": "colchicine", "B": "sepsis"}, "A", "mine")
-    near, far = (Passage(t, "", t, "mine", {}) for t in ("gout colchicine", "sepsis"))
-    (answer,) = EvidenceReader(HashEncoder()).answer_all([question], [[near, far]])
-    assert answer.letter == "B", "it brings the question further towards a passage than A does"
-
-
 def test_the_evidence_reader_breaks_ties_by_letter_and_has_no_opinion_without_passages(own_folders):
     twins = replace(QUESTION, options={"C": "colchicine", "B": "Colchicine", "A": "sepsis bed"})
     reader = EvidenceReader(Towers())
@@ -287,26 +274,6 @@ def test_the_choice_reader_takes_the_likeliest_letter_or_abstains(scores, letter
 
 
 # load_reader -------------------------------------------------------------------------------------
-
-
-def test_a_profiles_answerers_are_read_with_their_settings(monkeypatch, own_folders):
-    monkeypatch.setattr(connecting, "connect", lambda spec: spec)
-    kinds = {
-        "evidence": EvidenceReader,
-        "judged": JudgedReader,
-        "chat": ChatReader,
-        "choice": ChoiceReader,
-    }
-    for name in ("mini", "open", "paper"):
-        for spec in load_profile(name).answerers:
-            reader = load_reader(spec, "the encoder")
-            assert type(reader) is kinds[spec["kind"]]
-            set_to = {k: v for k, v in spec.items() if k not in ("kind", "sample")}
-            assert {k: getattr(reader, k) for k in set_to} == set_to
-            assert getattr(reader, "encoder", "the encoder") == "the encoder"
-    spec = {"kind": "chat", "name": "x", "llm": "replay:data/r.jsonl"}
-    assert load_reader(spec, None, live=True).llm == "record:data/r.jsonl=small"
-    assert load_reader(spec, None).llm == "replay:data/r.jsonl"
 
 
 # judged passages ---------------------------------------------------------------------------------

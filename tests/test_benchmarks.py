@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -259,55 +258,3 @@ def test_one_institute_describes_the_others_are_targets_and_the_rest_is_counted(
     assert counts["copied_left_out"] == counts["in_ddx_real_left_out"] == 1
     assert counts["median_targets"] == 4
     assert sum(n for name, n in counts.items() if name.startswith("h_plus_from_")) == 9
-
-
-def test_a_description_that_is_copied_or_a_form_gives_the_turn_to_another(fresh_of):
-    copied = passage("X", GARD, COPY, "x")
-    original = passage("X", PLUS, "A text of its own that nobody has ever had.", "x")
-    form = passage("Y", GARD, "A form that somebody filled in.", "y", kind="symptoms")
-    plain = passage("Y", PLUS, "Plain words about it.", "y")
-    copy = passage("X", PLUS, COPY, "x", kind="treatment")
-    b = fresh_of(copied, original, copy, form, plain)
-    on_x = {copied.pid, original.pid, copy.pid}
-    assert "X" in b.qids and b.excluded["X"] & on_x == {original.pid, copy.pid}
-    assert b.h_plus[b.qids.index("X")] == original.text and b.targets["X"] == {copied.pid}
-    assert b.h_plus[b.qids.index("Y")] == plain.text and b.targets["Y"] == {form.pid}
-
-
-def test_doubtful_are_those_whose_targets_have_another_name(fresh_of):
-    b = fresh_of(
-        passage("D", GARD, sentence("D", GARD), "Loin pain hematuria"),
-        passage("D", PLUS, sentence("D", PLUS), "Hematuria"),
-        passage("E", GARD, sentence("E", GARD), "Injuries", ["Harm"]),
-        passage("E", PLUS, sentence("E", PLUS), "harm", ["x"]),
-    )
-    assert b.doubtful == {"D"} and b.counts["doubtful"] == 1
-
-
-def test_what_h_plus_and_any_mimic_were_taken_from_may_not_be_found(fresh_of):
-    b = fresh_of()
-    disease_of = dict(zip(b.h_plus, b.qids, strict=True))
-    institute = {}  # each disease's passages of the institute that describes it
-    for cui, text in zip(b.qids, b.h_plus, strict=True):
-        subset = next(s for s in (GARD, PLUS, NINDS) if text == sentence(cui, s))
-        pids = {p.pid for p in corpus() if p.meta["cuis"] == [cui]}
-        institute[cui] = {pid for pid in pids if f":{subset}/" in pid}
-    for i, cui in enumerate(b.qids):
-        shown = {disease_of[texts[i]] for texts in b.h_minus.values()}
-        shown |= {cui, *(disease_of[text] for text in b.several[i])}
-        assert b.excluded[cui] == set().union(*(institute[other] for other in shown))
-    plain = replace(b, excluded={cui: frozenset(pids) for cui, pids in institute.items()})
-    assert ddx_real.apart_from_mimics(plain) == b
-
-
-def test_a_description_is_whole_words_of_one_answer():
-    def described(*texts: str, characters: int = 700, kind: str = "information"):
-        meta = {"question_type": kind, "doc": "d1", "focus": "Gout"}
-        return ddx_real.description([SimpleNamespace(text=t, meta=meta) for t in texts], characters)
-
-    assert described("Gout is an arthritis.") == ("Gout is an arthritis.", "Gout")
-    assert described("Gout is", "an arthritis.")[0] == "Gout is an arthritis."
-    assert described("Gout is an arthritis.", characters=13)[0] == "Gout is an"
-    assert described("Gout is.", kind="treatment") is None
-    forms = [passage("X", GARD, "It hurts.", "x", kind="symptoms"), passage("X", GARD, "Is.", "x")]
-    assert ddx_real.description(forms)[0] == "Is."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,24 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from lib.stats import (
-    METRICS,
     Pair,
     claims,
     holm,
-    long_values,
     mcnemar_p,
-    mean_interval,
-    measure,
     paired,
 )
-
-
-def sign_flip(difference: np.ndarray) -> float:
-    """The share of all sign flips whose mean is as large."""
-    every = itertools.product((1, -1), repeat=len(difference))
-    flips = np.array([abs(np.mean(difference * np.array(signs))) for signs in every])
-    return float(np.mean(flips >= abs(difference.mean()) - 1e-12))
-
 
 # paired tests ------------------------------------------------------------------------------------
 
@@ -48,11 +34,6 @@ def test_of_right_and_wrong_it_is_mcnemars_test(pairs):
     assert found["difference"] == pytest.approx((wins - losses) / len(pairs))
 
 
-def test_mcnemar_by_hand():
-    assert mcnemar_p(9, 1) == mcnemar_p(1, 9) == pytest.approx(2 * (1 + 10) / 2**10)
-    assert mcnemar_p(0, 0) == 1.0
-
-
 def test_means_of_draws_are_tested_exactly_whatever_the_seed():
     """Resampling gave a Holm p of .049 where the exact one is .046."""
     rng = np.random.default_rng(6)
@@ -64,33 +45,7 @@ def test_means_of_draws_are_tested_exactly_whatever_the_seed():
     assert found == pytest.approx(np.mean(sums >= abs((arm - control).sum()) - 1e-9), abs=0.015)
 
 
-def test_outcomes_of_many_values_are_resampled():
-    rng = np.random.default_rng(5)
-    a, b = rng.random(40), rng.random(40) + 0.1
-    assert len({paired(a, b, seed=seed, resamples=99)["p"] for seed in range(5)}) > 1
-
-
-@given(st.lists(st.sampled_from([-0.4, -0.2, 0.0, 0.2, 0.6, 0.8]), min_size=1, max_size=9))
-@settings(max_examples=40, deadline=None)
-def test_shares_are_tested_by_every_flip_of_their_signs(values):
-    difference = np.array(values)
-    found = paired(0.5 + difference, np.full(len(values), 0.5))
-    assert found["p"] == pytest.approx(sign_flip(difference))
-    mean, low, high = mean_interval(difference)
-    assert (found["difference"], found["low"], found["high"]) == pytest.approx((mean, low, high))
-
-
 # the long table ----------------------------------------------------------------------------------
-
-
-def test_long_values_have_a_row_a_metric_and_hold_the_same():
-    targets = {"q1": frozenset("ab"), "q2": frozenset("c")}
-    table = measure({"q1": list("abxvw"), "q2": list("ycvwz")}, targets, {})
-    long = long_values("chr@1", table)
-    assert list(long.columns) == ["arm", "qid", "metric", "value"]
-    assert len(long) == 2 * len(METRICS) and set(long["arm"]) == {"chr@1"}
-    back = long.pivot(index="qid", columns="metric", values="value")[list(METRICS)]
-    pd.testing.assert_frame_equal(back, table, check_names=False)
 
 
 # claims ------------------------------------------------------------------------------------------

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-from dataclasses import replace
-from pathlib import Path
-
-import pandas as pd
 import pytest
 
 from lib.base import paths
 from lib.base.files import sha256_file
-from lib.benchmarks import ddx_mini, load_benchmark
-from lib.benchmarks.base import shared_ngrams
+from lib.benchmarks import load_benchmark
 from lib.benchmarks.ddx_mini import FILES, known_errors, read
 from lib.datasets import load_questions
-from lib.embed import load_encoder
 from lib.expansion import hypotheses
-from lib.index_build import build_index, corpus_store
 from lib.llm.chat import REFERENCE
 from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
 from lib.query_spec import DRAWS, with_random_mimics
-from lib.run import Retriever
-from lib.studies.lambda_sweep.study import hypotheses_of, open_benchmark
+from lib.studies.lambda_sweep.study import hypotheses_of
 from tools.reference import record_reference
 
-README = (paths.DDX_MINI / "README.md").read_text(encoding="utf-8")
 QUESTIONS = {q["qid"]: q for q in read("questions")}
 
 # the set as it is --------------------------------------------------------------------------------
@@ -51,32 +39,7 @@ def test_a_known_error_is_one_and_says_why():
         assert row["meant"] == topic != row["describes"] and row["describes"] and row["why"]
 
 
-def test_the_readme_counts_what_there_is():
-    for name in (*FILES, "freeze", "errata", "known_errors"):
-        (rows,) = re.findall(rf"^\| `{name}\.jsonl` \| (\d+) \|", README, re.MULTILINE)
-        assert int(rows) == len(read(name)), name
-    numbers = re.search(
-        r"(\d+) of the (\d+) questions \((\d+) of the (\d+) test questions, "
-        r"(\d+) of the (\d+) dev questions\)",
-        README,
-    )
-    b, counted = load_benchmark("ddx-mini"), []
-    for qids in (b.qids, b.test, b.dev):
-        counted += [len(known_errors() & set(qids)), len(qids)]
-    assert [int(number) for number in numbers.groups()] == counted
-
-
 # the set as it is read ---------------------------------------------------------------------------
-
-
-def test_known_errors_are_marked_and_nothing_else_of_the_set_changes(tmp_path):
-    copy = Path(shutil.copytree(paths.DDX_MINI, tmp_path / "set"))
-    first = read("known_errors")[0]
-    (copy / "known_errors.jsonl").write_text(json.dumps(first) + "\n", encoding="utf-8")
-    assert known_errors(copy) == {first["qid"]} < known_errors()
-    fewer = ddx_mini.build(folder=copy)
-    assert fewer.errata == {first["qid"]}
-    assert replace(fewer, errata=known_errors()) == ddx_mini.build()
 
 
 def test_as_a_benchmark_every_list_is_that_of_its_question():
@@ -129,27 +92,3 @@ def test_replayed_without_a_model_every_question_gets_its_own_hypotheses():
         assert reply.model == REFERENCE
         assert (reply.prompt_tokens, reply.output_tokens, reply.latency_s) == (None, None, None)
     assert (table["error"] == "").all() and not table["repaired"].any()
-
-
-def test_the_set_lies_within_what_real_sets_show():
-    """Medians of the best cos(H+, target passage), cos(H+, H-) and the words that H+ copies."""
-    encoder, store = load_encoder("minilm"), corpus_store(["ddx-mini"])
-    index, b = build_index(store, encoder, progress=False), load_benchmark("ddx-mini")
-    study = open_benchmark(b, Retriever(index, encoder, store))
-    h_plus = study.retriever.vectors([study.hypotheses[qid].of("target")[0] for qid in b.qids])
-    best, copied = [], []
-    for qid, text in zip(b.qids, b.h_plus, strict=True):
-        pids = sorted(b.targets[qid])
-        best.append(study.retriever.index.score(h_plus["article", text][None], pids).max())
-        copied.append(shared_ngrams(text, [p.text for p in store.get_many(pids)]))
-    medians = pd.Series(
-        {
-            "cos(H+, gold)": pd.Series(best).median(),
-            "cos(H+, H-)": pd.Series(study.cosines).median(),
-            "copied 8-grams": pd.Series(copied).median(),
-        }
-    )
-    real = pd.read_csv(paths.DDX_MINI / "ranges.csv", index_col="statistic")
-    assert set(real.index) == set(medians.index)
-    for name, low, high in real[["low", "high"]].itertuples():
-        assert low <= medians[name] <= high, name

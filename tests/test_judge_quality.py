@@ -6,11 +6,9 @@ import pandas as pd
 import pytest
 
 from lib.datasets import Question
-from lib.studies.real import quality
 from lib.studies.real.quality import (
     agreement,
     control_errors,
-    helpful_passages,
     known_truth,
     passes_quality_gate,
 )
@@ -56,36 +54,6 @@ def test_kappa_is_that_of_all_items_although_silent_ones_are_sampled():
     assert found == pytest.approx(expected, abs=0.02)
 
 
-def test_right_and_wrong_options_have_a_kappa_and_a_share_confirmed_of_their_own():
-    """The first pass gives A, which is right, and B; the second keeps every A and half of the B."""
-    rows = []
-    for i, qid in enumerate(QUESTIONS):
-        for pid in ("p0", "p1", "p2"):
-            said = {"p0": "A", "p1": "B"}.get(pid, "")
-            again = "" if said == "B" and i % 2 else said
-            rows.append(row(qid, pid, "first", said, 3))
-            rows.append(row(qid, pid, "second", again, 3))
-    table = agreement(rows, QUESTIONS).set_index(["check", "label"])["value"]
-    kappa, confirmed = (
-        table["kappa of first and second pass"],
-        table["confirmed by the second pass"],
-    )
-    assert kappa["supports right"] == 1 and 0.5 < kappa["supports wrong"] < kappa["supports"] < 1
-    assert confirmed["supports right"] == 1 and confirmed["supports wrong"] == 0.5
-    assert confirmed["supports"] == 0.75
-
-
-def test_whether_labels_are_complete_is_asked_of_what_experts_gave_and_of_the_rest(
-    tmp_path, monkeypatch
-):
-    rows = ["q,a,1", "q,b,1", "q,c,0", "q,d,0", "q,e,0"]
-    (tmp_path / "helpful.csv").write_text("\n".join(["qid,pid,helpful", *rows]))
-    monkeypatch.setattr(quality, "HELPFUL", tmp_path / "helpful.csv")
-    table = helpful_passages({"q": frozenset("ac")}).set_index("check")
-    assert table.loc["bioasq: experts' passages", ["value", "n"]].tolist() == [0.5, 2]
-    assert table.loc["bioasq: other passages", "value"] == pytest.approx(1 / 3)
-
-
 def made_items():
     pool = {f"p{i}": f"text {i}" for i in range(9)}
     made = []
@@ -116,12 +84,6 @@ def test_a_fault_shows_in_its_own_kind_of_control_item(kind):
         assert table.pop(f"planted: {kind}") == 1
         assert 0 < table.pop("planted: all planted items") < 1
     assert table.eq(0).all()
-
-
-def test_an_unjudged_control_item_is_an_error():
-    items = made_items()
-    rows = [one | {"on_topic": None} for one in labels_of(items)]
-    assert control_errors(rows, items)["value"].eq(1).all()
 
 
 def test_known_truth_tells_sensitivity_and_specificity():

@@ -12,7 +12,7 @@ import pytest
 import lib.study
 from lib import benchmarks
 from lib.base import paths, provenance
-from lib.benchmarks import benchmark_makers, ddx_mini, load_benchmark
+from lib.benchmarks import benchmark_makers, ddx_mini
 from lib.embed import HashEncoder
 from lib.profiles import Profile, load_profile
 from lib.query_spec import DRAWS, SearchSpec
@@ -31,21 +31,16 @@ from lib.studies.lambda_sweep.arms import (
     family_of,
     is_control,
     name_of,
-    rules,
 )
 from lib.studies.lambda_sweep.qa_eval import read_benchmark
 from lib.studies.lambda_sweep.study import (
     Benchmarks,
-    Sweep,
-    corruption_table,
     exchanged,
-    hypotheses_of,
     measured,
     open_benchmark,
 )
-from lib.studies.main_tables.experiment import open_experiment
-from lib.study import Study, declared_pairs, make, primary_tests, search_arm
-from tests.made_study import DEV, QIDS, N, made, relabelled, unit, vectors_of
+from lib.study import declared_pairs, make, primary_tests, search_arm
+from tests.made_study import DEV, QIDS, N, made, relabelled, vectors_of
 
 LAMBDAS = (0.0, 0.4, 1.0)
 
@@ -59,23 +54,9 @@ def found_by(bench: OpenBenchmark, spec: SearchSpec, qids, depth: int = 10) -> d
     return search_arm(replace(bench.arm(spec), draws=1), qids, bench.retriever, depth)[0]
 
 
-def sweep_of(bench: OpenBenchmark) -> Sweep:
-    return Sweep(bench, profile_of(), bench.dev_cosines)
-
-
 def made_results(bench: OpenBenchmark) -> dict:
     """Every table of a benchmark, as stored."""
-    outcomes, *tables = sweep.names_of(bench.benchmark.name)
-    study = Study(
-        "lambda",
-        sweep.CODE[0],
-        sweep_of,
-        {outcomes: sweep.values_table},
-        tables,
-        sweep.follow,
-        origin=sweep.settings,
-    )
-    found = make(study, profile_of(), sweep_of(bench))
+    found = make(sweep.study_of(bench), profile_of(), bench)
     kinds = ("values", "questions", "choices", "curves", "claims")
     return dict(zip(kinds, found.values(), strict=True))
 
@@ -92,7 +73,7 @@ def here(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bench(here) -> OpenBenchmark:
-    return made(here)
+    return replace(made(here), lambdas=LAMBDAS)
 
 
 @pytest.fixture(scope="module")
@@ -144,23 +125,6 @@ def test_a_name_is_made_of_the_specification_and_stays():
     assert [name_of(replace(spec, draw=3)) for spec in NAMES.values()] == list(NAMES)
 
 
-def test_every_candidate_has_a_name_of_its_own_and_weaker_contrast_comes_first(bench):
-    names = {}
-    for form, arms in candidates(bench, (1.0, 0.0, 0.4)).items():
-        lams = [arm.spec.lam for arm in arms]
-        assert lams == sorted(lams), form
-        for arm in arms:
-            assert names.setdefault(arm.name, at_zero(arm.spec)) == at_zero(arm.spec)
-    ruled = [arm for arms in rules(bench, bench.dev_cosines).values() for arm in arms]
-    assert len({arm.name for arm in ruled} | names.keys()) == len(ruled) + len(names) > 90
-    assert all(candidates(bench, (0.3, 0.5)).values())  # no even tenth: all are tried
-    strongest = {arm.name: arm.request("q01", 0).spec.lam for arm in ruled}
-    for form, arms in rules(bench, bench.dev_cosines).items():
-        if form in ("fixed", "L2", "L3"):  # of one parameter
-            lams = [strongest[arm.name] for arm in arms]
-            assert lams == sorted(lams), form
-
-
 ALIKE_AT_ZERO = [
     SearchSpec(form="mean", mimic="several"),
     SearchSpec(form="max", mimic="several"),
@@ -184,7 +148,7 @@ def test_at_lambda_0_every_form_is_h_plus_alone_by_name_and_by_what_it_finds(ben
 def test_two_searches_may_not_share_a_name(bench):
     chosen = {"one mimic": bench.arm(SearchSpec(form="max", lam=0.4))}  # of the nearest alone
     with pytest.raises(ValueError, match="two searches have the name max@0.4"):
-        arms_on_test(bench, LAMBDAS, chosen)
+        arms_on_test(bench, chosen)
 
 
 def test_a_rule_gives_each_question_its_own_lambda(bench):
@@ -280,9 +244,9 @@ def test_nothing_of_the_test_questions_enters_a_choice(bench, own_folders, monke
 
     def chosen(changed: OpenBenchmark, name: str) -> dict[str, str]:
         renamed = replace(changed, benchmark=replace(changed.benchmark, name=name))
-        values = sweep.values_table(sweep_of(renamed))
+        values = sweep.values_table(renamed)
         assert set(values["qid"]) == bench.benchmark.dev and set(values["metric"]) == {"p_at_5"}
-        return {f: arm.name for f, arm in sweep.dev_choice(sweep_of(changed), values).items()}
+        return {f: arm.name for f, arm in sweep.dev_choice(changed, values).items()}
 
     first = chosen(bench, "first")
     assert chosen(relabelled(bench, bench.benchmark.test), "second") == first
@@ -299,7 +263,7 @@ def test_an_outcome_is_what_the_arm_finds_on_every_question_of_its_half(bench, r
     tested, on_dev = (stored[stored["qid"].isin(half)] for half in (b.test, b.dev))
     assert (tested.groupby("arm")["qid"].nunique() == N - DEV).all()
     assert set(tested["metric"]) == {*METRICS, "unranked"} and set(on_dev["metric"]) == {"p_at_5"}
-    tried = [arm.name for arms in sweep_of(bench).tried().values() for arm in arms]
+    tried = [arm.name for arms in candidates(bench).values() for arm in arms]
     assert set(on_dev["arm"]) == set(tried)
     # What dev chose is measured on test, with both controls at its lambda.
     choices = results["choices"].set_index("form")
@@ -329,9 +293,9 @@ def test_a_killed_run_measures_no_arm_again(bench, own_folders, monkeypatch):
 
     monkeypatch.setattr(sweep, "measured", killed)
     with pytest.raises(KeyboardInterrupt):
-        sweep.values_table(sweep_of(bench))
+        sweep.values_table(bench)
     first, seen[:] = list(seen), [None] * 5
-    values = sweep.values_table(sweep_of(bench))
+    values = sweep.values_table(bench)
     assert not set(first[:4]) & set(seen) and first[4] in seen
     assert not values.duplicated(["arm", "qid", "metric"]).any()
 
@@ -367,27 +331,6 @@ def test_curves_follow_from_the_outcomes_on_every_subset(bench, results, stored)
     assert set(marks.index[marks["split"] == "dev"]) == b.dev
 
 
-def test_choices_and_claims_follow_from_the_outcomes(bench, results, stored):
-    b, choices = bench.benchmark, results["choices"].set_index("form")
-    means = stored[stored["qid"].isin(b.dev)].groupby("arm")["value"].mean().round(9)
-    for form, tried in sweep_of(bench).tried().items():
-        names = [arm.name for arm in tried]
-        best = means[names].max()
-        assert choices.loc[form, "arm"] == next(name for name in names if means[name] == best)
-        assert choices.loc[form, "dev_p_at_5"] == pytest.approx(best, abs=5.1e-4)
-    assert (choices["n"] == DEV).all() and np.isnan(choices.loc["L2", "lambda"])
-    tested = stored[stored["qid"].isin(b.test)]
-    wide = tested.pivot(index="qid", columns=["arm", "metric"], values="value")
-    shown = results["claims"]
-    assert len(shown) > 20 and not shown.duplicated(["arm", "baseline", "metric"]).any()
-    for row in shown.to_dict("records"):
-        one, other = wide[row["arm"], row["metric"]], wide[row["baseline"], row["metric"]]
-        assert row["difference"] == pytest.approx((one - other).mean(), abs=5.1e-4)
-        assert row["n"] == N - DEV
-    # Nothing was declared for this set: an interval, and no verdict on anything.
-    assert set(shown["status"]) == {"exploratory"} and shown["verdict"].isna().all()
-
-
 # what was declared -------------------------------------------------------------------------------
 
 
@@ -404,7 +347,7 @@ def test_every_declared_arm_is_measured_whatever_dev_chooses(bench):
     lambdas = load_profile("open").lambdas
     for lam in lambdas:
         dev = dev_at(bench, lam)
-        arms = arms_on_test(bench, lambdas, dev)
+        arms = arms_on_test(replace(bench, lambdas=lambdas), dev)
         for name in primary_tests().keys() & benchmark_makers().keys():
             for pair in declared_pairs(name, chosen_arms(dev)):
                 assert pair.primary and {pair.arm, pair.baseline} <= set(arms), pair
@@ -507,29 +450,6 @@ def test_without_dev_questions_nothing_is_chosen_unless_on_another_set(newcomer)
     assert set(known["choices"]["arm"]) <= set(found["values"]["arm"])
 
 
-def test_what_a_set_lacks_is_said():
-    with pytest.raises(ValueError, match="no benchmark 'medqa'; there are: ddx-mini"):
-        load_benchmark("medqa")
-    bare = a_small_set()
-    unmimicked = replace(bare, h_minus={"middle": bare.h_minus["nearest"]})
-    with pytest.raises(ValueError, match="newcomer: h_minus has no 'nearest'"):
-        hypotheses_of(unmimicked)
-
-
-def test_the_grid_and_the_study_give_one_number_under_one_name(own_folders):
-    """The controls of CHR at lambda = 1 on ddx-mini, drawn and measured in both."""
-    profile = load_profile("mini", lambdas=(1.0,), encoder="hash", answerers=())
-    lab = open_experiment(profile)
-    arms_of = {f"chr{how}": f"chr{how}@1" for how in ("", "+rotation", "+stranger")}
-    runs = pd.concat(lab.run_of(arm, d) for d in lab.sets for arm in arms_of)
-    quality = lab.quality(runs, *lab.relevance()).groupby("method")[list(METRICS)].mean()
-    values = Benchmarks(profile, lab.retriever.encoder).results("ddx-mini")["curves"]
-    curves = values[values["subset"] == "all"].drop_duplicates("arm").set_index("arm")
-    for method, arm in arms_of.items():
-        want = curves.loc[arm, list(METRICS)].astype(float).to_dict()
-        assert quality.loc[method].to_dict() == pytest.approx(want, abs=1.1e-3), method
-
-
 # wrong hypotheses --------------------------------------------------------------------------------
 
 
@@ -551,22 +471,6 @@ def test_shares_of_exchanged_pairs_are_nested_and_search_with_the_mimic(bench):
         assert after.of("mimic", "stranger") == before.of("mimic", "stranger")
 
 
-def test_the_table_of_exchanges_is_a_mean_over_who_is_wrong(bench):
-    table = corruption_table(bench, LAMBDAS, shares=(0, 0.4), draws=3).set_index(
-        ["wrong", "lambda"]
-    )
-    assert (table["n"] == N - DEV).all()
-    for lam in LAMBDAS:
-        each = []
-        for wrong in (bench, *(exchanged(bench, 0.4, seed) for seed in range(3))):
-            each.append(
-                measured(wrong, wrong.arm(SearchSpec(lam=lam)), bench.benchmark.test).mean()
-            )
-        assert table.loc[(0, lam), "p_at_5"] == pytest.approx(each[0]["p_at_5"])
-        mean = np.mean([one["p_at_5"] for one in each[1:]])
-        assert table.loc[(0.4, lam), "p_at_5"] == pytest.approx(mean) and mean < each[0]["p_at_5"]
-
-
 # what notebooks show -----------------------------------------------------------------------------
 
 
@@ -585,19 +489,3 @@ def test_the_spectrum_counts_every_passage_of_every_top_k(bench):
                 want = measure(found, {qid: b.targets[qid]}, b.mimics, this.k).iloc[0]
                 for name in ("target", "both", "mimic", "neither"):
                     assert row[name] == round(this.k * want[f"{name}_at_5"])
-
-
-def test_one_question_is_shown_as_it_is_retrieved_and_how_far_its_query_turns(bench):
-    b, qid = bench.benchmark, QIDS[4]
-    table = sweep.top_table(bench, qid, [0.0, 0.4])
-    for lam in (0.0, 0.4):
-        found = found_by(bench, SearchSpec(lam=lam), [qid], 5)
-        assert table[table["lambda"] == lam]["pid"].tolist() == found[qid]
-    for pid, name in zip(table["pid"], table["class"], strict=True):
-        on = pid in b.targets[qid], pid in b.mimics[qid]
-        assert name == {(1, 0): "target", (1, 1): "both", (0, 1): "mimic", (0, 0): "neither"}[on]
-    pairs = sweep.pair_table(bench, 0.4)
-    plus, minus = vectors_of(bench, b.h_plus), vectors_of(bench, b.h_minus["nearest"])
-    turned_by = np.degrees(np.arccos(np.sum(unit(plus - 0.4 * minus) * plus, axis=1)))
-    assert pairs["turn at 0.4"].to_numpy() == pytest.approx(turned_by, abs=0.05)
-    assert pairs["c"].to_numpy() == pytest.approx(np.sum(plus * minus, axis=1), abs=1e-5)

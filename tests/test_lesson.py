@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from lib.datasets import Question
@@ -13,7 +12,6 @@ from lib.embed import HashEncoder
 from lib.run import Retriever
 from lib.search.index import DenseIndex
 from lib.search.merge import merge_rrf
-from lib.stats import long_values
 from lib.studies.hyde_study import (
     ARMS,
     DEPTH,
@@ -21,10 +19,8 @@ from lib.studies.hyde_study import (
     STUDY,
     Lesson,
     closeness,
-    gain_by_kind,
     lesson_claims,
     mixed_name,
-    read_kinds,
     strangers_of,
     with_mixed,
 )
@@ -136,19 +132,3 @@ def test_claims_are_differences_of_means_without_a_verdict(lesson):
     assert gap["difference"] == pytest.approx(by_text["passage"] - by_text["question"])
     counts = table.groupby("kind")["n"].first()
     assert counts["lookup"] + counts["reasoning"] == counts["all"]
-
-
-def test_a_larger_gain_on_one_kind_is_found():
-    qids = [f"q{i:03d}" for i in range(200)]
-    kinds = {qid: ("lookup" if i < 100 else "reasoning") for i, qid in enumerate(qids)}
-    plain = pd.DataFrame({"p_at_5": 0.4, "hit_at_5": 1.0}, index=qids)
-    better = plain.assign(p_at_5=[0.4 if kinds[qid] == "lookup" else 0.6 for qid in qids])
-    values = pd.concat([long_values("question", plain), long_values("passage", better)])
-    found = gain_by_kind(values, kinds)
-    assert found["difference"] == pytest.approx(0.2) and found["low"] == pytest.approx(0.2)
-    assert found["n"] == 200
-
-
-def test_the_kinds_were_read_twice_and_alike():
-    kinds = read_kinds()
-    assert len(kinds) == 603 and set(kinds.values()) == {"lookup", "reasoning"}

@@ -8,7 +8,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from lib import index_build, notebooks, study
+from lib import index_build, notebooks, studies, study
 from lib.base import paths
 from lib.base.files import Unfinished
 from lib.benchmarks import ddx_mini, load_benchmark
@@ -19,8 +19,6 @@ from lib.open_retriever import store_of
 from lib.profiles import load_profile
 from lib.studies.lambda_sweep.study import open_benchmark
 from lib.studies.rag2 import results as rag2_results
-from lib.studies.real import real_tables
-from lib.studies.slhyde import study as slhyde
 from tests.made_study import made
 
 ENCODER = HashEncoder()
@@ -85,11 +83,9 @@ def test_studies_of_whole_samples_show_what_is_committed_and_say_so(monkeypatch,
         read.append((profile, committed))
         return pd.DataFrame(), {}
 
-    monkeypatch.setattr(rag2_results, "read_result", read_result)
     monkeypatch.setattr(study, "read_result", read_result)
-    monkeypatch.setattr("lib.studies.real.read_result", read_result)
     few_of_open = load_profile("open", limit=5)
-    for show in (rag2_results.rag2_tables, partial(study.run, slhyde.STUDY), real_tables):
+    for show in (partial(study.run, rag2_results.STUDIES), partial(studies.tables, "real")):
         show(few_of_open)
         said = capsys.readouterr().out
         assert "NOT RUN with LIMIT=5" in said and "the same command without LIMIT" in said

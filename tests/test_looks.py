@@ -9,8 +9,12 @@ import shutil
 import pytest
 
 from lib.base import paths
+from lib.base.provenance import read_result
 from lib.benchmarks import benchmark_makers
-from lib.data.looks import note_look, read_looks
+from lib.data.looks import Look, look_key, note_look, read_looks
+from lib.studies import hyde_study
+from lib.studies.rag2 import results as rag2
+from lib.studies.real import study as real
 from lib.study import errata, primary_tests
 
 OPENERS = ("gold_passages", "read_judgments", "load_benchmark", "open_task")
@@ -67,24 +71,35 @@ def ledger(tmp_path, monkeypatch):
 
 def test_a_look_is_noted_once_and_another_arm_or_question_is_another(ledger, tmp_path, monkeypatch):
     before = len(ledger())
-    for _ in range(2):
-        note_look("mine", "bioasq", ["b", "a", "a"], "open", ["hplus", "chr@1"], declared=True)
-        note_look("mine", "bioasq", ["a", "b"], "open", ["chr@1", "hplus"], declared=True)
+    for qids, arms in ((["b", "a", "a"], ["hplus", "chr@1"]), (["a", "b"], ["chr@1", "hplus"])):
+        note_look("mine", "open", Look("bioasq", qids, arms, declared=True))
     added = ledger().iloc[before:]
     assert len(added) == 1
     row = added.iloc[0]
     assert (row["study"], row["test_set"], row["questions"]) == ("mine", "bioasq", "2")
     assert row["look"] == before + 1 and row["entered"] == "by the code"
     assert row["declared_beforehand"].startswith("yes")
-    note_look("mine", "bioasq", ["a", "b"], "open", ["chr@1"])
-    note_look("mine", "bioasq", ["a"], "open", ["chr@1"])
+    note_look("mine", "open", Look("bioasq", ["a", "b"], ["chr@1"]))
+    note_look("mine", "open", Look("bioasq", ["a"], ["chr@1"]))
     assert len(ledger()) == before + 3
     # Only a committed result is a look.
-    note_look("mine", "bioasq", ["c"], "open-5", ["hplus"])
-    note_look("mine", "bioasq", ["c"], "paper", ["hplus"])
+    another = Look("bioasq", ["c"], ["hplus"])
+    note_look("mine", "open-5", another)
+    note_look("mine", "paper", another)
     monkeypatch.setenv("CHR_OUT", str(tmp_path / "elsewhere"))
-    note_look("mine", "bioasq", ["c"], "open", ["hplus"])
+    note_look("mine", "open", another)
     assert len(ledger()) == before + 3
+
+
+@pytest.mark.parametrize(
+    "study", [hyde_study.STUDY, real.STUDY, *rag2.STUDIES], ids=lambda s: s.name
+)
+def test_a_study_that_is_made_again_adds_no_row(study):
+    """What it looks at, by its committed results, is a look that the ledger has."""
+    names = [*study.values, *study.tables]
+    made = {name: read_result(name, "open", committed=True)[0] for name in names}
+    for look in study.looks(None, made) if study.looks else ():
+        assert look_key(study.name, look) in set(read_looks()["hash"])
 
 
 # what was declared --------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from lib.studies.main_tables.experiment import (
     Experiment,
     open_experiment,
 )
-from lib.study import COLUMNS
+from lib.studies.main_tables.tables import COLUMNS
 from tests.fault_server import FaultServer
 
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]

@@ -19,7 +19,7 @@ from lib.plots import caption, figures, labels, style
 from lib.plots.captions import moved
 from lib.plots.labels import COLOURS, GREY, in_order, in_order_of_arms
 from lib.stats import CLASSES
-from lib.studies.lambda_sweep.arms import OpenBenchmark, arms_on_test, candidates, rules
+from lib.studies.lambda_sweep.arms import OpenBenchmark, arms_on_test, candidates
 from lib.studies.main_tables.accuracy import PAPER_NAMES
 from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 from tests.drawn import dots, levels, panel_titles_of, texts, title_of
@@ -55,10 +55,10 @@ def test_no_colour_has_two_meanings_in_a_family():
 def test_every_arm_and_row_has_words_of_its_own():
     benchmark = load_benchmark("ddx-mini")
     benchmark = replace(benchmark, several=tuple((text,) for text in benchmark.h_plus))
-    bench = OpenBenchmark(benchmark, None, {})
-    tried = candidates(bench, (0.0, 0.4, 1.0)) | rules(bench, np.linspace(0, 1, 5))
-    arms = {arm.name: arm for group in tried.values() for arm in group}
-    arms |= arms_on_test(bench, (0.0, 0.4, 1.0), {})
+    bench = OpenBenchmark(benchmark, None, {}, lambdas=(0.0, 0.4, 1.0))
+    bench.__dict__["cosines"] = dict.fromkeys(benchmark.qids, 0.5)
+    arms = {arm.name: arm for group in candidates(bench).values() for arm in group}
+    arms |= arms_on_test(bench, {})
     named = {name: plots.label_of(name) for name in arms}
     # A key would be read as words if nobody had words for it.
     assert not [label for label in named.values() if re.search(r"[@+_](?!,| )", label[2:])]

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from lib.base import provenance
 from lib.benchmarks.base import Benchmark
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
-from lib.parse import named_option
-from lib.profiles import load_profile
 from lib.query_spec import DRAWS, SearchSpec
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 from lib.stats import measure
 from lib.studies.lambda_sweep import qa_eval
-from lib.studies.lambda_sweep.qa_eval import OPTIONS, Diseases, asked, read_arms, reading_table
-from lib.studies.lambda_sweep.study import exchanged, open_benchmark
+from lib.studies.lambda_sweep.qa_eval import OPTIONS, Diseases, asked, read_arms
+from lib.studies.lambda_sweep.study import open_benchmark
 from lib.study import search_arm
 
 N, DEV = 15, 5
@@ -112,15 +108,6 @@ def test_every_test_disease_is_asked_for_among_five_names_by_its_description(dis
     assert options == "near" or len({frozenset(q.options.values()) for q in questions}) == N - DEV
 
 
-def test_every_form_of_a_word_of_the_name_is_struck_and_short_words_stay(diseases):
-    b = diseases.bench.benchmark
-    h_plus = [*H_PLUS[:-1], "Gouty GOUT, a gout of the knee or knees; it hurts."]
-    several = [[h_plus[H_PLUS.index(t)] for t in texts] for texts in b.several]
-    names = {**b.names, QIDS[-1]: ("Gout of the knees",)}
-    gout = changed(diseases, names=names, h_plus=tuple(h_plus), several=tuple(several))
-    assert asked(gout, "near")[-1].text == STEM + "… …, a … of the knee or …; it hurts."
-
-
 # who reads what ----------------------------------------------------------------------------------
 
 
@@ -174,19 +161,6 @@ def test_an_arm_is_read_as_its_definition_says_and_a_control_as_the_mean_of_its_
         assert outcome(values, name, metric)[mean.index].tolist() == pytest.approx(mean.tolist())
 
 
-def test_what_needs_no_retrieval_stands_beside(diseases, values):
-    for options in OPTIONS:
-        named = outcome(values, "named_option", f"right_{options}")
-        assert (named == 1).all()  # every H+ here names its disease: what makes it no instrument
-        for question in asked(diseases, options):
-            text = H_PLUS[QIDS.index(question.qid)]
-            want = is_right(question, [Passage("x", "", text, "", {})])
-            assert outcome(values, "hplus_as_passage", f"right_{options}")[question.qid] == want
-            assert named_option(text, question.options) == question.answer
-    for arm in ("hplus_as_passage", "named_option"):
-        assert set(values[values["arm"] == arm]["metric"]) == {"right_near", "right_random"}
-
-
 def test_what_may_not_be_found_is_read_by_nobody(diseases):
     """The passage that H+ is taken from is the likest to the question, and is left out."""
     free = changed(diseases, excluded={})
@@ -203,61 +177,4 @@ def test_what_may_not_be_found_is_read_by_nobody(diseases):
         )
 
 
-def test_exchanged_hypotheses_are_read_too(diseases, values):
-    question, rights = asked(diseases, "near")[2], []
-    for seed in range(qa_eval.EXCHANGES):
-        wrong = replace(diseases, bench=exchanged(diseases.bench, 0.4, seed))
-        (found,) = drawn(wrong, SearchSpec(lam=0.4), [question.qid])
-        passages = diseases.retriever.store.get_many(found[question.qid])
-        rights.append(is_right(question, passages))
-    right = outcome(values, "chr@0.4+exchanged0.4", "right_near")
-    assert right[question.qid] == pytest.approx(np.mean(rights))
-
-
 # accuracy ----------------------------------------------------------------------------------------
-
-
-def test_accuracy_is_split_by_whether_a_target_was_found(values):
-    table = reading_table(values)
-    assert len(table) == 2 * values["arm"].nunique()
-    for row in table.to_dict("records"):
-        right = outcome(values, row["arm"], f"right_{row['options']}")
-        assert row["accuracy"] == pytest.approx(right.mean()) and row["n"] == len(right) == N - DEV
-        assert row["low"] <= row["accuracy"] <= row["high"]
-        found = outcome(values, row["arm"], "found")
-        if found.empty:
-            assert np.isnan(row["p_at_5"]) and np.isnan(row["n_found"])
-            continue
-        there = found[right.index] >= 0.5
-        assert (row["n_found"], row["n_not_found"]) == (there.sum(), (~there).sum())
-        for part, name in ((there, "accuracy_found"), (~there, "accuracy_not_found")):
-            assert row[name] == pytest.approx(right[part].mean(), nan_ok=True)
-
-
-def test_the_tables_are_kept_under_their_names(diseases, own_folders, monkeypatch):
-    monkeypatch.setattr(qa_eval, "SHARES", ())
-    bench = diseases.bench
-    dev = {
-        "one mimic": bench.arm(SearchSpec(lam=0.2)),
-        "question added": bench.arm(SearchSpec(lam=0.4, question_weight=1.0)),
-    }
-    found = qa_eval.reading_results(bench, load_profile("mini"), dev, diseases.named)
-    table, settings = provenance.read_result("made_diseases_reading_table", "mini")
-    assert settings["lambdas"] == [0.2, 0.4, 1.0] and settings["chosen"] == ["chr+question1@0.4"]
-    pd.testing.assert_frame_equal(table, found["table"])
-    assert {"chr@0.2", "chr+rotation@0.2", "chr+question1@0.4", "hplus"} <= set(table["arm"])
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"names": {}}, "no names for C00, C01, C02"),
-        ({"several": ()}, "no several mimics"),
-        ({"several": (("unknown",),) * N}, "a mimic of C00 is no other one's H"),
-        ({"names": dict.fromkeys(QIDS, ("Gout",))}, "too few diseases for 5 options"),
-    ],
-)
-def test_a_set_that_cannot_be_read_says_why(diseases, change, why):
-    lacking = replace(diseases, named=replace(diseases.named, **change))
-    with pytest.raises(ValueError, match=re.escape(f"made-diseases cannot be read: {why}")):
-        asked(lacking, "near")

@@ -28,41 +28,26 @@ from lib.studies.real.arms import (
     added_searches,
     bioasq_outcomes,
     exam_outcome,
-    headroom,
     outcomes,
-    own_answers,
     read_option,
     searches,
 )
-from lib.studies.real.expansions import (
-    complete_stem,
-    is_known_by_heart,
-    read_hypothesis,
-    texts_table,
-)
 from lib.studies.real.study import (
     CASES,
-    COMPARED,
     SHOWN,
-    SUBGROUP_METRICS,
-    arm_table,
     case_counts,
     case_table,
     case_texts,
     choices,
     claims_table,
-    encoder_table,
-    lambda_rows,
+    fitting,
     lambda_table,
-    least_differences,
     purity_table,
     real_pairs,
-    subgroup_table,
 )
 from lib.study import primary_tests
 from tools.own_writer import SHOWN as WRITERS_ARMS
 from tools.own_writer import ask_again, beside_the_recorded, written_by
-from tools.texts import as_run
 
 COLUMNS = ["dataset", "arm", "qid", "metric", "value"]
 QUESTION = Question("q", "Why?", {x: x for x in "ABCD"}, "B", "medqa")
@@ -125,19 +110,6 @@ def test_snippets_alone_are_the_list_without_what_no_expert_was_shown():
     targets = {"b": frozenset({"bioasq:1", "bioasq:3", "bioasq:9"})}
     found = bioasq_outcomes({"b": pids}, targets).loc["b"]
     assert found["p_at_5"] == pytest.approx(0.2) and found[JUDGED_P] == pytest.approx(2 / 3)
-
-
-def test_rows_without_retrieval_are_what_the_pool_and_h_plus_say():
-    labels = judged(a=Evidence(3, frozenset("B"))) | {
-        ("q", "plant:counterfactual:q"): Evidence(3, frozenset("C"))
-    }
-    found = headroom([QUESTION], labels).set_index("metric")["value"]
-    assert found.to_dict() == {"supports_correct": 1.0, "supports_wrong": 0.0}
-    asked = [QUESTION, *(Question(f"q{i}", "", QUESTION.options, "A", "medqa") for i in range(2))]
-    table = own_answers(asked, {"q": "B", "q0": "", "q1": "C"})
-    wide = table.pivot(index="qid", columns="arm", values="value")
-    assert wide["what H+ says"].to_dict() == {"q": 1, "q0": 0, "q1": 0}
-    assert wide["majority"].to_dict() == {"q": 0, "q0": 1, "q1": 1}
 
 
 @pytest.fixture(scope="module")
@@ -228,22 +200,6 @@ def test_a_test_at_lambda_0_is_void_and_every_declared_arm_is_searched():
     assert not searches(0.2).keys() & added_searches().keys()  # nobody judged those
 
 
-def test_the_least_difference_is_that_of_the_spread_at_the_size_of_the_test():
-    values = dev_values({}, {}).replace({"metric": {"share_correct_at_5": "supports_correct"}})
-    supports_wrong = values[values["dataset"] != "bioasq"].assign(metric="supports_wrong")
-    values = pd.concat([values, supports_wrong], ignore_index=True)
-    values["value"] = np.random.default_rng(0).integers(0, 2, len(values)).astype(float)
-    chosen = {"exams": 0.4, "bioasq": 0.2}
-    few = least_differences(values, chosen, {"exams": 300, "bioasq": 618})
-    many = least_differences(values, chosen, {"exams": 1200, "bioasq": 2472})
-    assert np.allclose(few["mde"], 2 * many["mde"]) and (few["mde_holm"] > few["mde"]).all()
-    row = few[(few["arm"] == "chr@1") & (few["metric"] == "supports_correct")].iloc[0]
-    hits = values[values["metric"] == "supports_correct"]
-    exams = hits.pivot(index="qid", columns="arm", values="value")
-    sd = (exams["chr@1"] - exams["hplus"]).std(ddof=1)
-    assert row["mde"] == pytest.approx(2.8 * sd / np.sqrt(300)) and row["dev_n"] == 20
-
-
 # tables ------------------------------------------------------------------------------------------
 
 ARMS = ("hplus", "chr@1", "chr+rotation@1", "hyde-options", "hplus+hplus-stem", "question")
@@ -295,27 +251,13 @@ def test_a_fall_in_misled_is_exclusion_only_where_no_right_support_is_lost(
     assert (table["status"] == "exploratory").sum() > 5
 
 
-def test_both_exam_sets_are_shown_together_and_apart_and_curves_are_described():
-    table = arm_table(values_of(lambda arm, metric, i: i < 10))
-    sizes = table.groupby("dataset")["n"].first().to_dict()
-    assert sizes == {"exams": 80, "medqa": 40, "mmlu": 40}
-    assert table["value"].to_list() == pytest.approx([0.25] * len(table))
-    rows = lambda_rows(table, {"exams": 0.0, "bioasq": 0.2})
-    shown = rows[(rows["dataset"] == "exams") & (rows["metric"] == "supports_wrong")]
-    assert set(zip(shown["form"], shown["mimic"], shown["lambda"], strict=True)) == {
-        ("one mimic", "own", 0.0),
-        ("one mimic", "own", 1.0),
-        ("one mimic", "matched rotation", 1.0),
-    }
-
-
 def test_purity_is_of_the_passages_that_speak_not_of_the_places():
     """Contrast loses nine of ten passages for either side: fewer mislead, and purity stays."""
 
     def outcome(arm, metric, i):
         if arm == "question":
             return 0
-        return (arm != "chr@1" or i % 10 == 0) * (0.8 if "right" in metric else 0.2)
+        return (arm != "chr@1" or i % 10 == 0) * (0.8 if "correct" in metric else 0.2)
 
     metrics = ("share_correct_at_5", "share_wrong_at_5")
     found = purity_table(values_of(outcome, metrics)).set_index("arm")
@@ -328,42 +270,11 @@ def test_purity_is_of_the_passages_that_speak_not_of_the_places():
     assert purity_table(thirds)["right"].to_list() == pytest.approx([80 * 2 / 3] * len(ARMS))
 
 
-def test_an_encoders_table_holds_means_and_paired_differences_from_h_plus():
-    rows = [
-        ("bioasq", arm, f"q{i}", "p_at_5", value * (i % 2), encoder)
-        for encoder, at_one in (("a", 0.4), ("b", 0.8))
-        for arm, value in (("hplus", 0.8), ("chr@1", at_one))
-        for i in range(10)
-    ]
-    table = encoder_table(pd.DataFrame(rows, columns=[*COLUMNS, "encoder"]))
-    table = table.set_index(["encoder", "arm"])
-    assert table["value"].to_list() == pytest.approx([0.2, 0.4, 0.4, 0.4])
-    row = table.loc[("a", "chr@1")]
-    assert row["difference_low"] < row["difference"] < row["difference_high"]
-    assert row["difference"] == pytest.approx(-0.2)
-    assert pd.isna(table.loc[("a", "hplus"), "difference"])
-
-
 # subgroups and single questions ------------------------------------------------------------------
 
 
 def by_question(hits: dict[str, dict[str, float]], metric: str) -> list:
     return [("medqa", arm, q, metric, v) for arm, own in hits.items() for q, v in own.items()]
-
-
-def test_a_difference_that_lies_in_one_part_is_found_there_alone():
-    qids = [f"medqa-{i}" for i in range(20)]
-    arms = dict.fromkeys({arm for pair in COMPARED for arm in pair}, dict.fromkeys(qids, 1.0))
-    # Contrast at 1 loses the last ten questions, whose H+ is wrong, and no other.
-    arms["chr@1"] = {qid: float(i < 10) for i, qid in enumerate(qids)}
-    rows = [row for metric in SUBGROUP_METRICS for row in by_question(arms, metric)]
-    about = pd.DataFrame({"h_plus": ["right"] * 10 + ["wrong"] * 10, "set": "medqa"}, index=qids)
-    table = subgroup_table(pd.DataFrame(rows, columns=COLUMNS), about)
-    shown = table[(table["arm"] == "chr@1") & (table["metric"] == "supports_correct")].set_index(
-        "level"
-    )
-    assert shown["difference"].to_dict() == {"right": 0.0, "wrong": -1.0, "medqa": -0.5}
-    assert shown["n"].to_dict() == {"right": 10, "wrong": 10, "medqa": 20}
 
 
 def test_a_case_is_the_first_question_that_fits_its_kind_and_every_kind_is_counted(small):
@@ -379,14 +290,15 @@ def test_a_case_is_the_first_question_that_fits_its_kind_and_every_kind_is_count
         columns=COLUMNS,
     )
     kind = "contrast finds the right option"
-    counts = case_counts(values).set_index("kind")["questions"]
+    fits = fitting(values)
+    counts = case_counts(fits).set_index("kind")["questions"]
     assert counts.to_dict() == dict.fromkeys(CASES, 0) | {kind: 2}
     asked = [small.by_qid[qid] for qid in ("m0", "m2", "m1", "m3")]  # as the hashes have them
     sample = Sample(asked, small.written, small.retriever)
     (arm,) = [arm for arm in small.groups["exams"].arms(searches()) if arm.name == "chr@1"]
     (hit,) = small.retriever.search_many([arm.request("m2", 0)], 10)
     sample.__dict__["judged"] = {("m2", hit.ids[0][1]): Evidence(3, frozenset("AB"))}
-    table = case_table(sample, values)
+    table = case_table(sample, fits)
     assert set(table["kind"]) == {kind} and set(table["qid"]) == {"m2"}
     assert table["rank"].max() == 5 and set(table["arm"]) == {"hplus", "chr@0.4", "chr@1"}
     says = table[(table["says"] != "") & (table["arm"] == "chr@1")]
@@ -396,46 +308,6 @@ def test_a_case_is_the_first_question_that_fits_its_kind_and_every_kind_is_count
 
 
 # what was written, and what is asked about it ----------------------------------------------------
-
-STEM = " ".join(f"word{i}" for i in range(40)) + "?"
-LONG = Question(
-    "medqa-0", STEM, {"A": "gout", "B": "sprain", "C": "sepsis", "D": "burn"}, "A", "medqa"
-)
-
-
-def test_texts_are_counted_by_length_repeats_validity_and_copied_words():
-    text = "one two three four five six seven eight nine"
-    asked = [Question(f"q{i}", text, {}, "", "mmlu") for i in range(2)]
-    pair = {"H_plus": "gout hurts", "H_minus": "gout hurts", "replies": []}
-    written = {
-        "hypotheses": {"q0": Expansion(Hypotheses(()), pair), "q1": Expansion(None, {})},
-        "hyde": {"q0": Expansion(Hypotheses(()), {"passages": [text]})},
-        "differential": {"q0": Expansion(Hypotheses(()), pair | {"mimics": ["a", "b c"]})},
-        "csqe": {},
-    }
-    table = texts_table(asked, written).set_index("kind")
-    assert list(table.index) == ["hypotheses", "hyde", "differential"]
-    row = table.loc["hypotheses"]
-    assert (row["questions"], row["texts"], row["invalid"], row["repeated"]) == (2, 2, 1, 2)
-    assert row["words"] == 2 and row["copied"] == 0 and table.loc["hyde", "copied"] == 1
-    assert (table.loc["differential", "texts"], table.loc["differential", "longest"]) == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("words", "known"),
-    [(range(20, 40), True), (range(25, 33), True), (range(25, 32), False), (range(20), False)],
-)
-def test_known_by_heart_is_eight_words_in_a_row_of_the_half_not_shown(words, known):
-    run = as_run(LONG, " ".join(f"WORD{i}," for i in words))
-    assert is_known_by_heart(run) is known
-
-
-def test_probes_show_what_they_may_and_read_a_letter_or_none():
-    rules = [{"match": text, "text": text} for text in ("word20", "sepsis", "word19")]
-    assert complete_stem(LONG, ScriptedChat(rules)) == "word19"  # half of it, and no option
-    for reply, letter in (("B", "B"), (" b. ", "B"), ("none", ""), ("E", ""), ("B or C", "")):
-        llm = ScriptedChat([{"match": "", "text": reply}])
-        assert read_hypothesis(LONG, "It is a sprain.", llm) == letter
 
 
 # another writer ----------------------------------------------------------------------------------

@@ -72,6 +72,25 @@ class Benchmark:
         """The questions results are reported on."""
         return tuple(q for q in self.qids if q not in self.dev)
 
+    @property
+    def shown(self) -> dict[str, list[str]]:
+        """By question the questions whose H+ is among its texts: itself, then its mimics' own.
+
+        ValueError where a mimic is no other question's H+.
+        """
+        qid_of = dict(zip(self.h_plus, self.qids, strict=True))
+        shown = {}
+        for i, qid in enumerate(self.qids):
+            mimics = [column[i] for column in self.h_minus.values()]
+            if self.several:
+                mimics += self.several[i]
+            for text in mimics:
+                if text not in qid_of:
+                    why = f"{self.name}: a mimic of {qid} is no other question's H+"
+                    raise ValueError(f"{why}: {text[:60]!r}")
+            shown[qid] = list(dict.fromkeys([qid, *(qid_of[text] for text in mimics)]))
+        return shown
+
 
 def shared_ngrams(text: str, others: Sequence[str], n: int = 8) -> float:
     """Share of the text's n-word sequences that stand in any of ``others``; 0 for short texts.

@@ -19,7 +19,6 @@ Beside them, written later:
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 
 from lib.base import paths
 from lib.base.files import read_jsonl
@@ -29,28 +28,30 @@ FILES = ("passages", "questions", "hypotheses", "expansions", "qrels")
 """What was frozen before the first retrieval run."""
 
 
-def read(name: str, folder: Path = paths.DDX_MINI) -> list[dict]:
+def read(name: str) -> list[dict]:
     """Rows of one file of the set; ``name`` is without its ending."""
-    return list(read_jsonl(Path(folder) / f"{name}.jsonl"))
+    return list(read_jsonl(paths.DDX_MINI / f"{name}.jsonl"))
 
 
-def known_errors(folder: Path = paths.DDX_MINI) -> frozenset[str]:
+def known_errors() -> frozenset[str]:
     """Ids of the questions with a hypothesis on another topic than the one the qrels judge.
 
     They stay in the set, as it was frozen; a result is shown with and without them.
     """
-    return frozenset(row["qid"] for row in read("known_errors", folder))
+    return frozenset(row["qid"] for row in read("known_errors"))
 
 
-def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
+def build(encoder=None) -> Benchmark:
     """The set as a benchmark, with the mimics that were written for it.
 
     ``encoder`` is taken as every benchmark's maker takes one, and not used: the mimics are written,
     not searched for.
     """
-    questions = read("questions", folder)
-    hypotheses = {row["qid"]: row for row in read("hypotheses", folder)}
-    judged = _judged_passages(folder)
+    questions = read("questions")
+    hypotheses = {row["qid"]: row for row in read("hypotheses")}
+    judged: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in read("qrels"):
+        judged[row["qid"], row["class"]].add(row["pid"])
     qids = tuple(question["qid"] for question in questions)
     return Benchmark(
         name="ddx-mini",
@@ -67,15 +68,7 @@ def build(encoder=None, folder: Path = paths.DDX_MINI) -> Benchmark:
         mimics={qid: frozenset(judged[qid, "mimic"] | judged[qid, "both"]) for qid in qids},
         dev=frozenset(question["qid"] for question in questions if question["split"] == "dev"),
         topics={q["qid"]: frozenset((q["target"], q["mimic"])) for q in questions},
-        errata=known_errors(folder),
+        errata=known_errors(),
         code=("lib.benchmarks.ddx_mini",),
-        counts={"passages": len(read("passages", folder)), "questions": len(qids)},
+        counts={"passages": len(read("passages")), "questions": len(qids)},
     )
-
-
-def _judged_passages(folder: Path) -> dict[tuple[str, str], set[str]]:
-    """Ids of the passages by question and class; the empty set where there is none."""
-    judged: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for row in read("qrels", folder):
-        judged[row["qid"], row["class"]].add(row["pid"])
-    return judged

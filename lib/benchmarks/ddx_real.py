@@ -148,9 +148,7 @@ def names_of(name: str, institutes: Institutes) -> tuple[str, ...]:
 
 
 def description(
-    passages: Iterable[Passage],
-    characters: int = CHARACTERS,
-    kinds: Sequence[str] = DESCRIBES,
+    passages: Iterable[Passage], kinds: Sequence[str] = DESCRIBES
 ) -> tuple[str, str] | None:
     """(first characters of the describing answer, disease name), or None without one.
 
@@ -161,8 +159,8 @@ def description(
         if of_kind := [p for p in passages if p.meta["question_type"] == kind]:
             first = of_kind[0].meta
             text = " ".join(p.text for p in of_kind if p.meta["doc"] == first["doc"])
-            if len(text) > characters:
-                text = text[:characters].rsplit(" ", 1)[0]
+            if len(text) > CHARACTERS:
+                text = text[:CHARACTERS].rsplit(" ", 1)[0]
             return text, first["focus"]
     return None
 
@@ -222,13 +220,8 @@ def apart_from_mimics(benchmark: Benchmark) -> Benchmark:
 
     So no hypothesis of a question, H+ or any H-, has the text of a passage that it can find.
     """
-    disease_of = dict(zip(benchmark.h_plus, benchmark.qids, strict=True))
     excluded = {}
-    for i, qid in enumerate(benchmark.qids):
-        mimics = [texts[i] for texts in benchmark.h_minus.values()]
-        if benchmark.several:
-            mimics += benchmark.several[i]
-        behind = {qid, *(disease_of[text] for text in mimics)}
+    for qid, behind in benchmark.shown.items():
         excluded[qid] = frozenset().union(*(benchmark.excluded[other] for other in behind))
     return replace(benchmark, excluded=excluded)
 

@@ -120,33 +120,15 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
 
 def _names_to_strike(benchmark: Benchmark) -> dict[str, list[str]]:
     """For each question the names of its disease and of the diseases its mimics describe."""
-    shown = _diseases_shown(benchmark)
+    if missing := [qid for qid in benchmark.qids if not benchmark.names.get(qid)]:
+        raise ValueError(f"{benchmark.name}: no names for {', '.join(missing[:5])}")
     names_of = {}
     for qid, text in zip(benchmark.qids, benchmark.h_plus, strict=True):
         names_of[qid] = (*benchmark.names[qid], *_introduced(text, benchmark.names[qid]))
-    return {
-        qid: list(dict.fromkeys(name for other in shown[qid] for name in names_of[other]))
-        for qid in benchmark.qids
-    }
-
-
-def _diseases_shown(benchmark: Benchmark) -> dict[str, list[str]]:
-    """For each question its own qid, then the qids of the diseases its mimics describe."""
-    if missing := [qid for qid in benchmark.qids if not benchmark.names.get(qid)]:
-        raise ValueError(f"{benchmark.name}: no names for {', '.join(missing[:5])}")
-    disease_of = dict(zip(benchmark.h_plus, benchmark.qids, strict=True))
-    shown = {}
-    for i, qid in enumerate(benchmark.qids):
-        texts = [column[i] for column in benchmark.h_minus.values()]
-        if benchmark.several:
-            texts += benchmark.several[i]
-        if unknown := [text for text in texts if text not in disease_of]:
-            raise ValueError(
-                f"{benchmark.name}: a mimic of {qid} is no other question's H+, so its names are "
-                f"not known: {unknown[0][:60]!r}"
-            )
-        shown[qid] = list(dict.fromkeys([qid, *(disease_of[text] for text in texts)]))
-    return shown
+    to_strike = {}
+    for qid, shown in benchmark.shown.items():
+        to_strike[qid] = list(dict.fromkeys(name for other in shown for name in names_of[other]))
+    return to_strike
 
 
 @cache

@@ -7,6 +7,7 @@ questions. Looks from before were written by hand; ``entered`` says which, and w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pandas as pd
@@ -24,24 +25,34 @@ def read_looks() -> pd.DataFrame:
     return table.astype({"look": int})
 
 
-def note_look(
-    study: str,
-    test_set: str,
-    qids: Iterable[str],
-    profile: str,
-    arms: Iterable[str],
-    declared: bool = False,
-) -> None:
-    """Add a row to the ledger, unless it has this look: the same study, questions and arms.
+@dataclass(frozen=True)
+class Look:
+    """The test questions of a set whose labels were opened, and the ``arms`` measured on them.
 
-    ``qids`` are the test questions whose labels were opened, ``arms`` what was measured on them,
-    ``declared`` whether tests of it were declared beforehand. Nothing is added where the result is
-    not one of those committed: under ``CHR_OUT``, with a limit, or by a profile of your own.
+    ``declared`` says whether tests of it were declared beforehand.
+    """
+
+    test_set: str
+    qids: Iterable[str]
+    arms: Iterable[str]
+    declared: bool = False
+
+
+def look_key(study: str, look: Look) -> str:
+    """The same study, questions and arms have the same key, whatever their order."""
+    what = [study, look.test_set, sorted(set(look.qids)), sorted(set(look.arms))]
+    return sha256_bytes(canonical_json(what).encode())[:16]
+
+
+def note_look(study: str, profile: str, look: Look) -> None:
+    """Add a row to the ledger, unless it has this look (``look_key``).
+
+    Nothing is added where the result is not one of those committed: under ``CHR_OUT``, with a
+    limit, or by a profile of your own.
     """
     if profile not in _COMMITTED or paths.results(profile) != paths.committed(profile):
         return
-    opened, measured = sorted(set(qids)), sorted(set(arms))
-    key = sha256_bytes(canonical_json([study, test_set, opened, measured]).encode())[:16]
+    key = look_key(study, look)
     with locked(paths.cache("locks") / "looks"):
         looks = read_looks()
         if key in set(looks["hash"]):
@@ -50,10 +61,10 @@ def note_look(
             "look": len(looks) + 1,
             "date": datetime.now(UTC).date().isoformat(),
             "study": study,
-            "test_set": test_set,
-            "questions": str(len(opened)),
-            "what_was_looked_at": f"{len(measured)} arms or measures",
-            "declared_beforehand": "yes: data/primary_tests.toml" if declared else "no",
+            "test_set": look.test_set,
+            "questions": str(len(set(look.qids))),
+            "what_was_looked_at": f"{len(set(look.arms))} arms or measures",
+            "declared_beforehand": "yes: data/primary_tests.toml" if look.declared else "no",
             "what_followed": "nothing yet",
             "entered": "by the code",
             "profile": profile,

@@ -13,7 +13,7 @@ from lib.base import paths
 from lib.base.provenance import code_hash, data_hash, read_result
 from lib.benchmarks import load_benchmark
 from lib.data.judgments import JUDGMENTS, Evidence, evidence, read_judgments
-from lib.data.looks import note_look
+from lib.data.looks import Look, note_look
 from lib.datasets import GROUPS, Question, load_questions, load_real
 from lib.embed import Encoder, load_encoder
 from lib.explorer.make import QuestionSet, check_rows, make_explored, write_rows
@@ -148,7 +148,8 @@ def make_rows() -> Explored:
     if any(count["differ"] for count in counts.values()):
         raise ValueError(f"the rows do not give lib/'s order: {counts}")
     for each in sets:
-        note_look("explorer", each.about["name"], each.hypotheses, "open", each.about["means"])
+        look = Look(each.about["name"], each.hypotheses, each.about["means"])
+        note_look("explorer", "open", look)
     files = {*files_of(profile.corpora), *files_of(("ddx-mini",)), f"judgments/{JUDGMENTS.name}"}
     files |= {f"recordings/real-{kind}.jsonl.gz" for kind in ("hypotheses", "differential")}
     settings = {

@@ -7,26 +7,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    import pandas as pd
+
     from lib.profiles import Profile
-    from lib.study import Study
 
 
-def further() -> dict[str, Study]:
-    """The studies that draw a figure of their own, by their module: ``STUDY`` in a file beside this
-    one. ``make figures`` and ``make verify`` run them after the notebooks."""
+def further() -> dict[str, ModuleType]:
+    """The studies that no notebook shows, by name: files beside this one with a ``STUDY`` and a
+    ``draw``. ``make figures`` and ``make verify`` run them after the notebooks."""
     found = {}
-    for module in pkgutil.iter_modules(__path__):
-        if not module.ispkg:
-            study = getattr(import_module(f"{__name__}.{module.name}"), "STUDY", None)
-            if study is not None and study.draw is not None:
-                found[module.name] = study
+    for file in pkgutil.iter_modules(__path__):
+        if not file.ispkg:
+            module = import_module(f"{__name__}.{file.name}")
+            if hasattr(module, "STUDY") and hasattr(module, "draw"):
+                found[file.name] = module
     return found
 
 
-def show(name: str, study: Study, profile: Profile) -> None:
-    """Make a study of ``further`` under any profile, and save its figure under ``name``."""
+def tables(name: str, profile: Profile) -> dict[str, pd.DataFrame]:
+    """``lib.study.run`` of a package's ``study.STUDY``.
+
+    It is only imported by a profile that makes its tables: ``TABLES`` of the package are committed.
+    """
+    from lib.limit import makes_real
+    from lib.study import read_committed, run
+
+    package = f"{__name__}.{name}"
+    if not makes_real(profile):
+        return read_committed(import_module(package).TABLES, profile, name)
+    return run(import_module(f"{package}.study").STUDY, profile)
+
+
+def show(name: str, module: ModuleType, profile: Profile) -> None:
+    """Make a study of ``further`` under any profile, and save under ``name`` the figure that
+    ``draw(results)`` gives with the rows drawn."""
     from lib.plots.style import save
     from lib.study import make
 
-    figure, rows = study.draw(make(study, profile, study.load(profile)))  # type: ignore[misc]
+    study = module.STUDY
+    figure, rows = module.draw(make(study, profile, study.load(profile)))
     save(figure, name, profile.name, rows)

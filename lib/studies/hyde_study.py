@@ -9,7 +9,6 @@ wrong is a mean over ``DRAWS`` other questions. So no random choice of questions
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ import pandas as pd
 from lib.base.downloads import load_registry
 from lib.base.files import sha256_bytes
 from lib.base.paths import DATA
+from lib.data.looks import Look
 from lib.datasets import Question, load_real
 from lib.embed import load_encoder
 from lib.index_build import files_of
@@ -97,9 +97,8 @@ def load(profile: Profile) -> Lesson:
 
 def read_kinds() -> dict[str, str]:
     """ "lookup" or "reasoning" by question id, where both readers say the same."""
-    with open(DATA / KINDS_FILE, encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    return {row["qid"]: row["first"] for row in rows if row["first"] == row["second"]}
+    table = pd.read_csv(DATA / KINDS_FILE, dtype=str).set_index("qid")
+    return table.loc[table["first"] == table["second"], "first"].to_dict()
 
 
 # what is searched with ----------------------------------------------------------------------------
@@ -304,6 +303,12 @@ def follow(lesson: Lesson, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+def looks(lesson: Lesson, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The labels of every arm's passages."""
+    values = made["hyde_lesson_values"]
+    return [Look("bioasq", values["qid"], values["arm"])]
+
+
 STUDY = Study(
     name="hyde lesson",
     code="lib.studies.hyde_study",
@@ -311,6 +316,6 @@ STUDY = Study(
     values={"hyde_lesson_values": search_and_measure(arms, outcomes, DEPTH)},
     tables=("hyde_lesson", "hyde_lesson_claims", "hyde_lesson_gap"),
     follow=follow,
-    test_sets=("bioasq",),
+    looks=looks,
     origin=lambda _: {"k": DEPTH},
 )

@@ -28,7 +28,7 @@ from lib.base.files import read_jsonl, sha256_bytes
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result
 from lib.data import judgments
-from lib.data.looks import note_look
+from lib.data.looks import Look
 from lib.datasets import EXAMS, GROUPS, Question, load_real
 from lib.embed import Encoder
 from lib.index_build import files_of as files_of_corpora
@@ -495,9 +495,6 @@ def _contrast_values(c: Readings) -> pd.DataFrame:
     runs = runs_of(Sample(asked, written, retriever), ARMS)
     known = judgments.evidence(judgments.read_judgments())
     parts = [pair_values(c.pairs, runs), filter_values(c.pairs, runs, asked, known)]
-    pools = c.pairs.loc[c.pairs["group"] == "real", "pool"]
-    qids = pools.str.removeprefix("real/")
-    note_look("contradiction, judged", "real", qids, c.profile.name, ARMS)
     return nine_digits(pd.concat(parts, ignore_index=True))
 
 
@@ -506,6 +503,11 @@ def _follow_real(_: Readings, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "contradiction_arms": beside({"judged": arms_table(values)}),
         "contradiction_filter": beside({"judged": filter_table(values)}),
     }
+
+
+def _looks(c: Readings, _: Mapping[str, pd.DataFrame]) -> list[Look]:
+    pools = c.pairs.loc[c.pairs["group"] == "real", "pool"]
+    return [Look("real", pools.str.removeprefix("real/"), ARMS)]
 
 
 def _origin_of_real(c: Readings) -> dict[str, Any]:
@@ -538,6 +540,7 @@ REAL = Study(
     values={"values_contradiction_arms": _contrast_values},
     tables=("contradiction_arms", "contradiction_filter"),
     follow=_follow_real,
+    looks=_looks,
     origin=_origin_of_real,
 )
 

@@ -7,7 +7,7 @@ An arm's name is a key in every table, made from its search specification alone:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -97,13 +97,27 @@ def is_control(spec: SearchSpec) -> bool:
 
 
 @dataclass(frozen=True)
+class SearchArm(Arm):
+    """An arm that is a way to search with a question's hypotheses; a rule's has no ``spec``."""
+
+    spec: SearchSpec | None = None
+
+
+@dataclass(frozen=True)
 class OpenBenchmark:
-    """A benchmark, the retriever it is searched with, and every question's hypotheses by id."""
+    """A benchmark, the retriever it is searched with, and every question's hypotheses by id.
+
+    It is measured at ``lambdas``. Where it has no dev questions, those of ``tuned_on`` choose, and
+    ``chosen`` names the arm that they chose for each form.
+    """
 
     benchmark: Benchmark
     retriever: Retriever
     hypotheses: Mapping[str, Hypotheses]
     k: int = 5
+    lambdas: Sequence[float] = ()
+    tuned_on: OpenBenchmark | None = None
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def data(self) -> Sequence[str]:
@@ -119,10 +133,11 @@ class OpenBenchmark:
 
     @property
     def dev_cosines(self) -> np.ndarray:
-        """c of the dev questions, in the order of their ids."""
-        return np.array([self.cosines[qid] for qid in sorted(self.benchmark.dev)])
+        """c of the dev questions that choose, in the order of their ids."""
+        bench = self.tuned_on or self
+        return np.array([bench.cosines[qid] for qid in sorted(bench.benchmark.dev)])
 
-    def arm(self, spec: SearchSpec, rule: Rule | None = None) -> Arm:
+    def arm(self, spec: SearchSpec, rule: Rule | None = None) -> SearchArm:
         """The search by ``spec``; with a ``rule`` each question gets its own lambda from its c."""
 
         def request(qid: str, draw: int) -> Hypotheses:
@@ -132,7 +147,7 @@ class OpenBenchmark:
             return replace(self.hypotheses[qid], spec=own)
 
         draws = DRAWS if rule is None and is_control(spec) else 1
-        return Arm(name_of(spec, rule), request, draws, None if rule else spec)
+        return SearchArm(name_of(spec, rule), request, draws, None if rule else spec)
 
 
 _FINE = ("one mimic", "question added", "maximum of several")
@@ -169,12 +184,13 @@ def steps(spec: SearchSpec, lambdas: Sequence[float]) -> list[SearchSpec]:
     return [replace(spec, lam=float(lam)) for lam in lambdas]
 
 
-def candidates(bench: OpenBenchmark, lambdas: Sequence[float]) -> dict[str, list[Arm]]:
+def candidates(bench: OpenBenchmark) -> dict[str, list[SearchArm]]:
     """The arms that dev chooses among, by form: every form with its own parameters.
 
-    In each list smaller lambdas come first, so that the first of equals has the smallest.
+    In each list smaller lambdas come first, so that the first of equals has the smallest. Without
+    dev questions there are no rules.
     """
-    fine = sorted(lambdas)
+    fine = sorted(bench.lambdas)
     # Forms with a parameter of their own, and those that score every passage, take coarser steps.
     coarse = [lam for lam in fine if lam <= 1 and round(10 * lam) % 2 == 0] or fine
     forms: dict[str, list[SearchSpec]] = {
@@ -201,10 +217,10 @@ def candidates(bench: OpenBenchmark, lambdas: Sequence[float]) -> dict[str, list
     for form, specs in forms.items():
         tried = fine if form in _FINE else coarse
         found[form] = [bench.arm(replace(s, lam=float(lam))) for lam in tried for s in specs]
-    return found
+    return found | (rules(bench) if len(bench.dev_cosines) else {})
 
 
-def rules(bench: OpenBenchmark, dev_cosines: np.ndarray) -> dict[str, list[Arm]]:
+def rules(bench: OpenBenchmark) -> dict[str, list[SearchArm]]:
     """The rules that turn c into a lambda for each question, with the parameters dev may choose.
 
     In each list the weaker contrast comes first, so that the first of equals is the weakest.
@@ -212,6 +228,7 @@ def rules(bench: OpenBenchmark, dev_cosines: np.ndarray) -> dict[str, list[Arm]]
     grid = (0.4, 0.6, 0.8, 1.0)
     # The larger gamma is, and the nearer rho is to 1, the smaller is lambda.
     gammas, rhos = (2.0, 1.0, 0.5), (0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.5)
+    dev_cosines = bench.dev_cosines
     made: Mapping[str, list[Rule]] = {
         "fixed": [fixed(x) for x in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)],
         "L1": [attenuated(m, g, dev_cosines) for m in grid for g in gammas],
@@ -222,14 +239,12 @@ def rules(bench: OpenBenchmark, dev_cosines: np.ndarray) -> dict[str, list[Arm]]
     return {name: [bench.arm(H_PLUS, rule) for rule in group] for name, group in made.items()}
 
 
-def without_mimic(bench: OpenBenchmark, arm: Arm) -> Arm:
+def without_mimic(bench: OpenBenchmark, arm: SearchArm) -> SearchArm:
     """The same form at lambda 0: what it finds by itself, before any contrast."""
     return bench.arm(replace(arm.spec, lam=0.0) if arm.spec else H_PLUS)
 
 
-def arms_on_test(
-    bench: OpenBenchmark, lambdas: Sequence[float], dev: Mapping[str, Arm]
-) -> dict[str, Arm]:
+def arms_on_test(bench: OpenBenchmark, dev: Mapping[str, SearchArm]) -> dict[str, SearchArm]:
     """Every arm that is measured on test questions, by name.
 
     The question alone, random passages, every family at every lambda, and what dev chose for each
@@ -238,14 +253,14 @@ def arms_on_test(
     """
     specs = [QUESTION, RANDOM]
     for family in families(bench.benchmark):
-        specs += steps(family, lambdas)
+        specs += steps(family, bench.lambdas)
     if "one mimic" in dev:
         lam = dev["one mimic"].spec.lam
         specs += [SearchSpec(lam=lam, rotation=True), SearchSpec(lam=lam, mimic="stranger")]
     arms = [bench.arm(spec) for spec in specs]
     for arm in dev.values():
         arms += [arm, without_mimic(bench, arm)]
-    named: dict[str, Arm] = {}
+    named: dict[str, SearchArm] = {}
     for arm in arms:
         other = named.setdefault(arm.name, arm)
         if arm.spec and other.spec and at_zero(arm.spec) != at_zero(other.spec):
@@ -258,7 +273,7 @@ def arms_on_test(
 _P = "p_at_5"
 
 
-def chosen_arms(dev: Mapping[str, Arm]) -> dict[str, str]:
+def chosen_arms(dev: Mapping[str, SearchArm]) -> dict[str, str]:
     """What dev chose, as ``lib.study.declared_pairs`` takes it: the arm of each form, and its
     lambda under "<form>:lambda" (a rule has none)."""
     chosen = {form: arm.name for form, arm in dev.items()}
@@ -266,7 +281,7 @@ def chosen_arms(dev: Mapping[str, Arm]) -> dict[str, str]:
 
 
 def exploratory_pairs(
-    bench: OpenBenchmark, measured: Collection[str], dev: Mapping[str, Arm]
+    bench: OpenBenchmark, measured: Collection[str], dev: Mapping[str, SearchArm]
 ) -> list[Pair]:
     """Every comparison that a reader of the study asks for, of arms that were ``measured``.
 

@@ -18,18 +18,18 @@ import numpy as np
 import pandas as pd
 
 from lib.benchmarks.base import Benchmark
+from lib.data.looks import Look
 from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.methods import standard
 from lib.parse import named_option
-from lib.profiles import Profile
 from lib.query_spec import SearchSpec
 from lib.readers import EvidenceReader
 from lib.run import Retriever, execute, expand_all
 from lib.stats import long_values, mean_interval, measure
-from lib.studies.lambda_sweep.arms import H_PLUS, RANDOM, OpenBenchmark
-from lib.studies.lambda_sweep.study import CODE, Benchmarks, dev_choice, exchanged
-from lib.study import Arm, Found, Study, make, search_arm
+from lib.studies.lambda_sweep.arms import H_PLUS, RANDOM, OpenBenchmark, SearchArm
+from lib.studies.lambda_sweep.study import CODE, EXCHANGES, Benchmarks, dev_choice, exchanged
+from lib.study import Found, Study, make, mean_of_draws, search_arm
 
 OPTIONS = ("near", "random")
 """How the four wrong options are drawn: the diseases described most like it, or any others."""
@@ -44,9 +44,6 @@ METHODS_READ = {
 SHARES = (0.2, 0.4)
 """How many of the hypothesis pairs are exchanged, to see what good hypotheses are worth."""
 
-EXCHANGES = 5
-"""Random choices of whose hypotheses are exchanged."""
-
 
 @dataclass(frozen=True)
 class Diseases:
@@ -60,7 +57,7 @@ class Diseases:
     bench: OpenBenchmark
     named: Benchmark
     lambdas: Sequence[float]
-    best: Sequence[Arm] = ()
+    best: Sequence[SearchArm] = ()
 
     @property
     def retriever(self) -> Retriever:
@@ -73,12 +70,12 @@ class Diseases:
         return self.bench.data
 
 
-def asked(diseases: Diseases, options: str, number: int = 5) -> list[Question]:
-    """The test diseases as questions, in order: ``number`` names, letters drawn by id."""
+def asked(diseases: Diseases, options: str) -> list[Question]:
+    """The test diseases as questions, in order: five names, letters drawn by id."""
     b, named = diseases.bench.benchmark, diseases.named
-    _check_readable(named, number)
-    texts = zip(named.qids, named.h_plus, strict=True)
-    name_of = {text: named.names[qid][0] for qid, text in texts}
+    name_of = {
+        text: named.names[qid][0] for text, qid in zip(named.h_plus, named.qids, strict=True)
+    }
     everyone = sorted({b.names[qid][0] for qid in b.qids})
     questions = []
     for i, qid in enumerate(b.qids):
@@ -88,29 +85,15 @@ def asked(diseases: Diseases, options: str, number: int = 5) -> list[Question]:
         if options == "near":
             wrong = [name_of[text] for text in named.several[i]]
         else:
-            wrong = random.Random(f"options {qid}").sample(everyone, number + 1)
+            wrong = random.Random(f"options {qid}").sample(everyone, 6)
         others = [name for name in dict.fromkeys(wrong) if name != right]
-        shown = [right, *others[: number - 1]]
+        shown = [right, *others[:4]]
         random.Random(qid).shuffle(shown)
-        letters = dict(zip("ABCDEFGH", shown, strict=False))
+        letters = dict(zip("ABCDE", shown, strict=False))
         (answer,) = (letter for letter, name in letters.items() if name == right)
         text = f"Which condition is this? {_struck(b.h_plus[i], right)}"
         questions.append(Question(qid, text, letters, answer, b.name))
     return questions
-
-
-def _check_readable(b: Benchmark, number: int) -> None:
-    """ValueError where the benchmark lacks what makes its diseases questions with options."""
-    if unnamed := [qid for qid in b.qids if not b.names.get(qid)]:
-        raise ValueError(f"{b.name} cannot be read: no names for {', '.join(unnamed[:3])}")
-    if not b.several:
-        raise ValueError(f"{b.name} cannot be read: no several mimics, the near options")
-    described = set(b.h_plus)
-    for qid, mimics in zip(b.qids, b.several, strict=True):
-        if not described.issuperset(mimics):
-            raise ValueError(f"{b.name} cannot be read: a mimic of {qid} is no other one's H+")
-    if len({names[0] for names in b.names.values()}) <= number:
-        raise ValueError(f"{b.name} cannot be read: too few diseases for {number} options")
 
 
 def _struck(text: str, name: str) -> str:
@@ -152,8 +135,7 @@ def read_arms(diseases: Diseases) -> pd.DataFrame:
     for name, draws in _searched(diseases, questions["near"]):
         if name == "random":
             parts.append(long_values("hplus_as_passage", right(alone)))
-        tables = [outcomes(found) for found in draws]
-        parts.append(long_values(name, sum(tables) / len(tables)))
+        parts.append(long_values(name, mean_of_draws(draws, outcomes)))
     # The option that H+ names, by its words alone; one that names none or two is wrong.
     naming = {
         f"right_{kind}": [float(named_option(h_plus[q.qid], q.options) == q.answer) for q in group]
@@ -228,23 +210,15 @@ def _by_found(table: pd.DataFrame, right: pd.Series) -> dict[str, float]:
 
 
 def read_benchmark(benchmarks: Benchmarks, name: str) -> dict[str, pd.DataFrame]:
-    """What the reader makes of a benchmark's diseases, at the lambdas that its dev chose."""
+    """What the reader makes of a benchmark's diseases, at the lambdas that its dev chose.
+
+    ``values_<benchmark>_reading`` and ``<benchmark>_reading_table`` by name. ValueError where dev
+    chose no lambda.
+    """
+    bench = benchmarks.study(name)
     # Options have names, also where the texts have none.
     named = benchmarks.study(name.removesuffix("-blind")).benchmark
-    dev = dev_choice(benchmarks.sweep(name), benchmarks.results(name)["values"])
-    return reading_results(benchmarks.study(name), benchmarks.profile, dev, named)
-
-
-def reading_results(
-    bench: OpenBenchmark, profile: Profile, dev: Mapping[str, Arm], named: Benchmark
-) -> dict[str, pd.DataFrame]:
-    """``values`` and ``table`` of a benchmark's reading, kept as ``values_<benchmark>_reading`` and
-    ``<benchmark>_reading_table``.
-
-    ``dev`` says what dev chose for each form; ValueError where it chose no lambda. ``named`` as
-    ``Diseases`` has it.
-    """
-    name = bench.benchmark.name
+    dev = dev_choice(benchmarks.tuned(name), benchmarks.results(name)["values"])
     if "one mimic" not in dev:
         raise ValueError(f"{name} cannot be read: no dev questions chose a lambda")
     stem = name.replace("-", "_")
@@ -252,6 +226,11 @@ def reading_results(
     best = [dev[form] for form in ("maximum of several", "question added") if form in dev]
     diseases = Diseases(bench, named, lambdas, best)
     settings = {"k": bench.k, "lambdas": lambdas, "chosen": [arm.name for arm in best]}
+
+    def looks(_: Diseases, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+        values = made[f"values_{stem}_reading"]
+        return [Look(name, values["qid"], values["arm"])]
+
     study = Study(
         name="reading",
         code=CODE[0],
@@ -259,7 +238,7 @@ def reading_results(
         values={f"values_{stem}_reading": read_arms},
         tables=(f"{stem}_reading_table",),
         follow=lambda _, values: {f"{stem}_reading_table": reading_table(values)},
-        test_sets=(name,),
+        looks=looks,
         origin=lambda _: settings | {"code": [*CODE, *bench.benchmark.code]},
     )
-    return dict(zip(("values", "table"), make(study, profile, diseases).values(), strict=True))
+    return make(study, benchmarks.profile, diseases)

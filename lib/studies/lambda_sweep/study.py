@@ -18,7 +18,7 @@ from lib.base.parameters import check_lam, check_number, refuse_unknown
 from lib.base.provenance import code_hash, data_hash
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
-from lib.data.looks import note_look
+from lib.data.looks import Look
 from lib.embed import Encoder
 from lib.limit import limited
 from lib.open_retriever import retriever_for
@@ -40,6 +40,7 @@ from lib.studies.lambda_sweep.arms import (
     QUESTION,
     RANDOM,
     OpenBenchmark,
+    SearchArm,
     arms_on_test,
     candidates,
     chosen_arms,
@@ -47,7 +48,6 @@ from lib.studies.lambda_sweep.arms import (
     families,
     family_of,
     name_of,
-    rules,
     steps,
 )
 from lib.study import (
@@ -74,12 +74,8 @@ DEPTH = 10
 
 
 def hypotheses_of(benchmark: Benchmark) -> dict[str, Hypotheses]:
-    """Every question's texts, by id: the question, H+, and H- of every kind there is.
-
-    Raises ValueError where the benchmark has no nearest mimic: plain contrast is with that one.
-    """
-    if "nearest" not in benchmark.h_minus:
-        raise ValueError(f"{benchmark.name}: h_minus has no 'nearest', the mimic of plain contrast")
+    """Every question's texts, by id: the question, H+, and H- of every kind there is; "nearest" is
+    the mimic of plain contrast."""
     found = {}
     for i, qid in enumerate(benchmark.qids):
         texts = [
@@ -103,7 +99,11 @@ def hypotheses_of(benchmark: Benchmark) -> dict[str, Hypotheses]:
 
 
 def open_benchmark(
-    benchmark: Benchmark, retriever: Retriever, k: int = 5, limit: int = 0
+    benchmark: Benchmark,
+    retriever: Retriever,
+    k: int = 5,
+    limit: int = 0,
+    lambdas: Sequence[float] = (),
 ) -> OpenBenchmark:
     """The benchmark on the retriever's index.
 
@@ -117,7 +117,7 @@ def open_benchmark(
         drawn |= with_random_mimics({qid: written[qid] for qid in part})
     asked = limited(benchmark, limit)
     hubs = retriever.with_hub_queries(written[qid] for qid in asked.qids)
-    return OpenBenchmark(asked, hubs, drawn, k)
+    return OpenBenchmark(asked, hubs, drawn, k, lambdas)
 
 
 def measured(
@@ -141,52 +141,18 @@ def measured(
 # the study ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What is measured on a benchmark under a profile: the study's collection.
-
-    A benchmark without dev questions has its parameters chosen on another: ``dev_cosines`` are c of
-    those questions, and ``chosen`` the name of the arm that they chose for each form.
-    """
-
-    bench: OpenBenchmark
-    profile: Profile
-    dev_cosines: np.ndarray
-    chosen: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def benchmark(self) -> Benchmark:
-        """The questions and what is relevant."""
-        return self.bench.benchmark
-
-    @property
-    def retriever(self) -> Retriever:
-        """What is searched."""
-        return self.bench.retriever
-
-    @property
-    def data(self) -> Sequence[str]:
-        """The files behind it."""
-        return self.benchmark.files
-
-    def tried(self) -> dict[str, list[Arm]]:
-        """Every arm that dev may choose, by form and rule; without dev questions no rules."""
-        tried = candidates(self.bench, self.profile.lambdas)
-        return tried | (rules(self.bench, self.dev_cosines) if len(self.dev_cosines) else {})
-
-
-def dev_choice(sweep: Sweep, values: pd.DataFrame) -> dict[str, Arm]:
+def dev_choice(bench: OpenBenchmark, values: pd.DataFrame) -> dict[str, SearchArm]:
     """The arm that dev chose for each form, given all outcomes; none without dev questions."""
-    tried = sweep.tried()
-    if sweep.benchmark.dev:
-        return choose(values, tried, sweep.benchmark.dev)
+    tried = candidates(bench)
+    if bench.benchmark.dev:
+        return choose(values, tried, bench.benchmark.dev)
     named = {form: {arm.name: arm for arm in arms} for form, arms in tried.items()}
-    return {form: named[form][name] for form, name in sweep.chosen.items()}
+    return {form: named[form][name] for form, name in bench.chosen.items()}
 
 
 def choose(
-    values: pd.DataFrame, tried: Mapping[str, Sequence[Arm]], dev: Iterable[str]
-) -> dict[str, Arm]:
+    values: pd.DataFrame, tried: Mapping[str, Sequence[SearchArm]], dev: Iterable[str]
+) -> dict[str, SearchArm]:
     """For each form the arm with the best mean on the dev questions, the first of equals.
 
     Values count as the stored table has them, with 3 decimals, so that whoever chooses from the
@@ -197,77 +163,83 @@ def choose(
     return {form: max(arms, key=lambda arm: means[arm.name]) for form, arms in tried.items()}
 
 
-def settings(sweep: Sweep) -> dict:
+def settings(bench: OpenBenchmark) -> dict:
     """What every result depends on, beside data files, encoder and limit."""
     return {
-        "k": sweep.bench.k,
-        "lambdas": list(sweep.profile.lambdas),
-        "counts": dict(sweep.benchmark.counts),
-        "chosen": dict(sweep.chosen),
-        "code": [*CODE, *sweep.benchmark.code],
+        "k": bench.k,
+        "lambdas": list(bench.lambdas),
+        "counts": dict(bench.benchmark.counts),
+        "chosen": dict(bench.chosen),
+        "code": [*CODE, *bench.benchmark.code],
     }
 
 
-def unfinished(sweep: Sweep) -> Unfinished:
+def unfinished(bench: OpenBenchmark) -> Unfinished:
     """The arms that a run measured before it was stopped."""
-    behind = settings(sweep)
+    behind = settings(bench)
     return Unfinished(
-        f"lambda study: {sweep.profile.name} {sweep.benchmark.name}",
+        f"lambda study: {bench.benchmark.name}",
         **behind,
-        encoder=sweep.retriever.encoder.fingerprint,
-        limit=sweep.profile.limit,
-        made_by=[code_hash(behind["code"]), data_hash(sweep.data)],
+        encoder=bench.retriever.encoder.fingerprint,
+        asked=list(bench.benchmark.qids),
+        made_by=[code_hash(behind["code"]), data_hash(bench.data)],
     )
 
 
-def values_table(sweep: Sweep) -> pd.DataFrame:
+def values_table(bench: OpenBenchmark) -> pd.DataFrame:
     """``arm, qid, metric, value``: what every arm scores on every question it is measured on.
 
     On dev questions the metric that chooses alone, for every arm that could be chosen; on test
     questions all metrics.
     """
-    benchmark = sweep.benchmark
-    on_dev = {arm.name: arm for arms in sweep.tried().values() for arm in arms}
-    dev_values = _outcomes(sweep, on_dev.values() if benchmark.dev else (), "dev")
-    arms = arms_on_test(sweep.bench, sweep.profile.lambdas, dev_choice(sweep, dev_values))
-    tested = _outcomes(sweep, arms.values(), "test")
-    declared = benchmark.name in primary_tests()
-    note_look("lambda", benchmark.name, benchmark.test, sweep.profile.name, arms, declared)
+    on_dev = {}
+    if bench.benchmark.dev:
+        on_dev = {arm.name: arm for arms in candidates(bench).values() for arm in arms}
+    dev_values = _outcomes(bench, on_dev.values(), "dev")
+    arms = arms_on_test(bench, dev_choice(bench, dev_values))
+    tested = _outcomes(bench, arms.values(), "test")
     return tested if dev_values.empty else pd.concat([dev_values, tested], ignore_index=True)
 
 
-def _outcomes(sweep: Sweep, arms: Iterable[Arm], half: str) -> pd.DataFrame:
+def _outcomes(bench: OpenBenchmark, arms: Iterable[Arm], half: str) -> pd.DataFrame:
     """What these arms score on one half of the questions; an arm that is done is kept at once."""
     from tqdm import tqdm
 
-    done, parts = unfinished(sweep), []
-    qids, metrics = sweep.benchmark.test, [*METRICS, "unranked"]
+    done, parts = unfinished(bench), []
+    qids, metrics = bench.benchmark.test, [*METRICS, "unranked"]
     if half == "dev":
-        qids, metrics = sorted(sweep.benchmark.dev), [CHOICE]
-    for arm in tqdm(list(arms), f"{sweep.benchmark.name}, {half}", disable=None):
+        qids, metrics = sorted(bench.benchmark.dev), [CHOICE]
+    for arm in tqdm(list(arms), f"{bench.benchmark.name}, {half}", disable=None):
 
         def rows(arm: Arm = arm) -> list[list]:
-            table = measured(sweep.bench, arm, qids)[metrics]
+            table = measured(bench, arm, qids)[metrics]
             return long_values(arm.name, table).to_numpy().tolist()
 
         parts += done.piece(f"{half} {arm.name}", rows)
     return pd.DataFrame(parts, columns=["arm", "qid", "metric", "value"])
 
 
-def follow(sweep: Sweep, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def follow(bench: OpenBenchmark, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Questions, choices, curves and claims, by name of the result."""
-    bench, benchmark = sweep.bench, sweep.benchmark
-    dev, questions = dev_choice(sweep, values), question_table(bench)
+    benchmark = bench.benchmark
+    dev, questions = dev_choice(bench, values), question_table(bench)
     tested = values[values["qid"].isin(set(benchmark.test))]
     pairs = declared_pairs(benchmark.name, chosen_arms(dev))
     pairs += exploratory_pairs(bench, set(tested["arm"]), dev)
     tables = (
         questions,
         choice_table(values, dev, benchmark.dev),
-        curves(values, questions, benchmark, sweep.profile.lambdas),
+        curves(values, questions, bench),
         claims(tested, pairs),
     )
     return dict(zip(names_of(benchmark.name)[1:], tables, strict=True))
+
+
+def looks(bench: OpenBenchmark, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The labels of the benchmark's test questions."""
+    name = bench.benchmark.name
+    arms = made[names_of(name)[0]]["arm"]
+    return [Look(name, bench.benchmark.test, arms, declared=name in primary_tests())]
 
 
 def names_of(benchmark: str) -> tuple[str, ...]:
@@ -291,40 +263,45 @@ class Benchmarks:
         if name not in self._opened:
             benchmark = load_benchmark(name, self.encoder)
             retriever = retriever_for(benchmark, self.profile, self.encoder)
-            k, limit = self.profile.k, self.profile.limit
-            self._opened[name] = open_benchmark(benchmark, retriever, k, limit)
+            p = self.profile
+            self._opened[name] = open_benchmark(benchmark, retriever, p.k, p.limit, p.lambdas)
         return self._opened[name]
 
-    def sweep(self, name: str) -> Sweep:
-        """The benchmark with what its dev questions, or another's, choose by."""
+    def tuned(self, name: str) -> OpenBenchmark:
+        """The benchmark with what another one's dev questions chose, where it has none itself."""
         bench = self.study(name)
         other = bench.benchmark.chosen_on
         if not other:
-            return Sweep(bench, self.profile, bench.dev_cosines)
+            return bench
         choices = self.results(other)["choices"]
         chosen = dict(zip(choices["form"], choices["arm"], strict=True))
-        return Sweep(bench, self.profile, self.study(other).dev_cosines, chosen)
+        return replace(bench, tuned_on=self.study(other), chosen=chosen)
 
     def results(self, name: str) -> dict[str, pd.DataFrame]:
         """All tables of a benchmark: ``values``, ``questions``, ``choices``, ``curves`` and
         ``claims``. What is stored and holds is reused."""
         if name not in self._results:
-            outcomes, *tables = names_of(name)
-            sweep_study = Study(
-                name="lambda",
-                code=CODE[0],
-                load=lambda _: self.sweep(name),
-                values={outcomes: values_table},
-                tables=tables,
-                follow=follow,
-                origin=settings,
-            )
-            sweep = self.sweep(name)
-            made = make(sweep_study, self.profile, sweep)
-            unfinished(sweep).end()
+            bench = self.tuned(name)
+            made = make(study_of(bench), self.profile, bench)
+            unfinished(bench).end()
             kinds = ("values", "questions", "choices", "curves", "claims")
             self._results[name] = dict(zip(kinds, made.values(), strict=True))
         return self._results[name]
+
+
+def study_of(bench: OpenBenchmark) -> Study:
+    """The lambda study of a benchmark, its collection."""
+    outcomes, *tables = names_of(bench.benchmark.name)
+    return Study(
+        name="lambda",
+        code=CODE[0],
+        load=lambda _: bench,
+        values={outcomes: values_table},
+        tables=tables,
+        follow=follow,
+        looks=looks,
+        origin=settings,
+    )
 
 
 # tables -------------------------------------------------------------------------------------------
@@ -347,7 +324,9 @@ def question_table(bench: OpenBenchmark) -> pd.DataFrame:
     return table
 
 
-def choice_table(values: pd.DataFrame, dev: Mapping[str, Arm], qids: Iterable[str]) -> pd.DataFrame:
+def choice_table(
+    values: pd.DataFrame, dev: Mapping[str, SearchArm], qids: Iterable[str]
+) -> pd.DataFrame:
     """What dev chose: form, arm, lambda (missing for rules), the dev mean it was chosen for, n."""
     qids = set(qids)
     mine = values[(values["metric"] == CHOICE) & values["qid"].isin(qids)]
@@ -375,9 +354,7 @@ _SUBSETS = {
 """Parts of the test questions by the mark in ``question_table`` and what it must be."""
 
 
-def curves(
-    values: pd.DataFrame, questions: pd.DataFrame, benchmark: Benchmark, lambdas: Sequence[float]
-) -> pd.DataFrame:
+def curves(values: pd.DataFrame, questions: pd.DataFrame, bench: OpenBenchmark) -> pd.DataFrame:
     """Every curve over lambda on the test questions: a row for each family, subset and lambda.
 
     Columns: family, subset, lambda, arm, then means as ``lib.stats.summary`` gives them,
@@ -388,12 +365,12 @@ def curves(
     tested = questions[questions["split"] == "test"]
     everyone = set(tested["qid"])
     points = [(spec.form, "all", spec, everyone) for spec in (QUESTION, RANDOM)]
-    for family in families(benchmark):
-        points += [(family_of(family), "all", s, everyone) for s in steps(family, lambdas)]
+    for family in families(bench.benchmark):
+        points += [(family_of(family), "all", s, everyone) for s in steps(family, bench.lambdas)]
     for subset, (mark, wanted) in _SUBSETS.items():
         kept = set(tested.loc[tested[mark] == wanted, "qid"])
         if kept and kept != everyone:
-            points += [("chr", subset, spec, kept) for spec in steps(SearchSpec(), lambdas)]
+            points += [("chr", subset, spec, kept) for spec in steps(SearchSpec(), bench.lambdas)]
     wide = values[values["qid"].isin(everyone)].pivot(
         index=["arm", "qid"], columns="metric", values="value"
     )
@@ -430,20 +407,19 @@ def exchanged(bench: OpenBenchmark, share: float, seed: int) -> OpenBenchmark:
     return replace(bench, hypotheses=turned)
 
 
-def corruption_table(
-    bench: OpenBenchmark,
-    lambdas: Sequence[float],
-    shares: Sequence[float] = (0, 0.1, 0.2, 0.3, 0.4),
-    draws: int = 5,
-) -> pd.DataFrame:
+EXCHANGES = 5
+"""Random choices of whose hypotheses are exchanged."""
+
+
+def corruption_table(bench: OpenBenchmark, lambdas: Sequence[float]) -> pd.DataFrame:
     """P@k on the test questions over the share of exchanged pairs, one row per share and lambda.
 
-    Columns ``wrong, lambda, p_at_5, low, high, mimic_at_5, n``; values are means over ``draws``
-    random choices of the exchanged questions, intervals are over questions.
+    Columns ``wrong, lambda, p_at_5, low, high, mimic_at_5, n``; values are means over
+    ``EXCHANGES``, intervals are over questions.
     """
     tested, rows = bench.benchmark.test, []
-    for share in shares:
-        wrong = [exchanged(bench, share, seed) for seed in range(draws if share else 1)]
+    for share in (0, 0.1, 0.2, 0.3, 0.4):
+        wrong = [exchanged(bench, share, seed) for seed in range(EXCHANGES if share else 1)]
         for lam in lambdas:
             tables = [measured(one, one.arm(SearchSpec(lam=lam)), tested) for one in wrong]
             each = sum(tables) / len(tables)

@@ -26,7 +26,7 @@ from lib.base.provenance import make_or_reuse, write_result
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
 from lib.corpora import load_passages
-from lib.data.looks import note_look
+from lib.data.looks import Look, note_look
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import GROUPS, Question, question_sets, sampled
@@ -378,7 +378,8 @@ class Experiment:
         )
         answers = self.save(_joined(found, ANSWER_COLUMNS), "answers")
         for dataset, group in answers.groupby("dataset", sort=False):
-            note_look("answers", dataset, group["qid"], self.profile.name, group["method"])
+            look = Look(dataset, group["qid"], group["method"])
+            note_look("answers", self.profile.name, look)
         return answers
 
     def expanded(self) -> pd.DataFrame:

@@ -20,7 +20,6 @@ from lib.stats import mean_interval
 from lib.studies.main_tables import accuracy
 from lib.studies.main_tables.accuracy import overlap_table, whole_benchmarks
 from lib.studies.main_tables.experiment import CHOSEN, NAMED, Experiment, ids_by_question
-from lib.study import COLUMNS
 
 _OVERLAPS = ("count", "fraction", "jaccard", "zero", "rbo")
 _SECONDS = "latency_s"
@@ -371,6 +370,23 @@ def long_form(
             part[name] = table[column].astype(float) if column in table else np.nan
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
+
+
+COLUMNS = (
+    "dataset",
+    "answerer",
+    "method",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "n",
+    "setup",
+    "options_visible",
+    "reported",
+    "verdict",
+)
+"""First columns of a long table, empty where one does not apply; a table's own come after."""
 
 
 def save_long(

@@ -10,14 +10,12 @@ import pandas as pd
 
 from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
-from lib.base.provenance import read_result
 from lib.benchmarks import ddx_mini
 from lib.data.judgments import HELPFUL, JUDGMENTS
-from lib.data.looks import note_look
+from lib.data.looks import Look
 from lib.datasets import GROUPS, load_real
 from lib.embed import load_encoder
 from lib.index_build import files_of
-from lib.limit import makes_real, not_run
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.report import nine_digits
@@ -25,25 +23,7 @@ from lib.studies.rag2 import filtering, heldout_eval, long_answers, retrieval, w
 from lib.studies.rag2.filters import FILTERS, HEADS, RERANKERS, card_file, head_file
 from lib.studies.rag2.labels import FOLDER as LABELS
 from lib.studies.rag2.retrieval import Collection
-from lib.study import MADE_BY, Study, make
-
-
-def rag2_tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """The tables of all ``STUDIES`` by name, kept as results of the profile.
-
-    A profile that asks the whole real sample makes them, from shipped adapters, labels and
-    recordings. Any other reads those that are committed for ``MADE_BY``.
-    """
-    names = [name for study in STUDIES for name in study.tables]
-    if makes_real(profile):
-        collection = open_collection(profile)
-        made: dict[str, pd.DataFrame] = {}
-        for study in STUDIES:
-            made |= make(study, profile, collection)
-        return {name: made[name] for name in names}
-    if "real" in profile.questions:
-        print(not_run(profile, "RAG2"))
-    return {name: read_result(name, MADE_BY, committed=True)[0] for name in names}
+from lib.study import Study
 
 
 def open_collection(profile: Profile) -> Collection:
@@ -75,17 +55,14 @@ def _of_strategies(collection: Collection) -> dict[str, list[str]]:
 # the studies --------------------------------------------------------------------------------------
 
 
-def _noting(group: str, test_sets: tuple[str, ...], follow: Callable) -> Callable:
-    """``follow``, with a row in the ledger of looks: its first table has the arms."""
+def _looks(table: str, *test_sets: str) -> Callable[..., list[Look]]:
+    """The look at all questions of these sets that gave a ``table`` of means."""
 
-    def tables(collection: Collection, *values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        made = follow(collection, *values)
+    def looks(collection: Collection, made: Mapping[str, pd.DataFrame]) -> list[Look]:
         qids = [q.qid for q in load_real("test") if q.dataset in test_sets]
-        arms = next(iter(made.values()))["method"]
-        note_look(f"rag2, {group}", " and ".join(test_sets), qids, collection.profile.name, arms)
-        return made
+        return [Look(" and ".join(test_sets), qids, made[table]["method"])]
 
-    return tables
+    return looks
 
 
 def _stored(measured: Callable[[Collection], pd.DataFrame]) -> Callable:
@@ -109,7 +86,8 @@ STUDIES = (
         "strategies",
         {"values_rag2_strategies": retrieval.strategy_outcomes},
         ("rag2_strategies", "rag2_strategies_claims"),
-        _noting("strategies", ("bioasq",), retrieval.strategy_tables),
+        retrieval.strategy_tables,
+        looks=_looks("rag2_strategies", "bioasq"),
         origin=_of_strategies,
     ),
     _study(
@@ -127,7 +105,8 @@ STUDIES = (
             "rag2_by_k",
             "rag2_top_1",
         ),
-        _noting("filters", ("medqa", "mmlu", "bioasq"), filtering.filter_tables),
+        filtering.filter_tables,
+        looks=_looks("rag2_filters", "medqa", "mmlu", "bioasq"),
     ),
     _study(
         "held out",
@@ -145,7 +124,8 @@ STUDIES = (
         "writers",
         {"values_rag2_writers": writers.writer_outcomes},
         ("rag2_writers", "rag2_writers_claims"),
-        _noting("writers", ("bioasq",), writers.writer_tables),
+        writers.writer_tables,
+        looks=_looks("rag2_writers", "bioasq"),
     ),
     _study(
         "long answers",

@@ -130,24 +130,38 @@ Judged = Mapping[tuple[str, str], Evidence]
 
 @dataclass(frozen=True)
 class Sample:
-    """Questions with what was written about each, ``expansions.written_for``, and where they are
-    searched.
-
-    ``chosen`` is the lambda that dev chose for each group of sets, ``verdicts`` whether the judge
-    passes the quality gate, so that judged evidence may have verdicts.
-    """
+    """Questions with what was written about each (``expansions.written_for``), where they are
+    searched, and what judges said of passages: a collection of arms."""
 
     questions: Sequence[Question]
     written: Mapping[str, Mapping[str, Expansion]]
     retriever: Retriever
     data: Sequence[str] = ()
-    chosen: Mapping[str, float] = field(default_factory=dict)
-    verdicts: bool = False
+    judged: Judged = field(default_factory=lambda: evidence(read_judgments()))
 
     @cached_property
-    def judged(self) -> Judged:
-        """What judges said of passages for exam questions."""
-        return evidence(read_judgments())
+    def by_qid(self) -> dict[str, Question]:
+        """The questions by id."""
+        return {question.qid: question for question in self.questions}
+
+    @property
+    def qids(self) -> list[str]:
+        """The questions' ids."""
+        return list(self.by_qid)
+
+    @cached_property
+    def groups(self) -> dict[str, Sample]:
+        """The exams' part and BioASQ's. Random mimics are drawn within a part."""
+        found = {}
+        for name, sets in GROUPS.items():
+            asked = [question for question in self.questions if question.dataset in sets]
+            found[name] = replace(self, questions=asked)
+        return found
+
+    @property
+    def of_exams(self) -> bool:
+        """Whether this is the exams' part, where passages are judged."""
+        return all(question.dataset in EXAMS for question in self.questions)
 
     @cached_property
     def experts(self) -> dict[str, frozenset[str]]:
@@ -155,46 +169,13 @@ class Sample:
         return gold_passages(self.retriever.store)
 
     @cached_property
-    def by_qid(self) -> dict[str, Question]:
-        """The questions by id."""
-        return {question.qid: question for question in self.questions}
-
-    @cached_property
-    def groups(self) -> dict[str, Group]:
-        """The questions of the exams and of BioASQ."""
-        found = {}
-        for name, sets in GROUPS.items():
-            asked = [question for question in self.questions if question.dataset in sets]
-            found[name] = Group(self, name, asked)
-        return found
-
-
-@dataclass(frozen=True)
-class Group:
-    """The questions of a sample among which random mimics are drawn: a collection of arms."""
-
-    sample: Sample
-    name: str
-    questions: Sequence[Question]
-
-    @property
-    def qids(self) -> list[str]:
-        """The questions' ids."""
-        return [question.qid for question in self.questions]
-
-    @property
-    def retriever(self) -> Retriever:
-        """What is searched."""
-        return self.sample.retriever
-
-    @cached_property
     def bases(self) -> dict[str, dict[str, Request]]:
         """What each arm's texts are."""
-        return bases_of(self.questions, self.sample.written)
+        return bases_of(self.questions, self.written)
 
     def arms(self, wanted: Mapping[str, Search]) -> list[Arm]:
-        """These arms; one for which nothing was written here is left out."""
-        draws = EXAM_DRAWS if self.name == "exams" else DRAWS
+        """These arms of a part; one for which nothing was written here is left out."""
+        draws = EXAM_DRAWS if self.of_exams else DRAWS
         made = []
         for name, (of, spec) in wanted.items():
             base = self.bases.get(of, {})
@@ -206,7 +187,7 @@ class Group:
 
             drawn = spec is not None and (is_control(spec) or spec.form == "random")
             if base:
-                made.append(Arm(name, request, draws if drawn else 1, spec))
+                made.append(Arm(name, request, draws if drawn else 1))
         return made
 
 
@@ -294,10 +275,10 @@ def outcomes(sample: Sample, wanted: Mapping[str, Mapping[str, Search]]) -> pd.D
     """
     parts = [pd.DataFrame(columns=["arm", "qid", "metric", "value"])]
     for name, chosen in wanted.items():
-        arms = sample.groups[name].arms(chosen)
-        if arms:
-            measured = search_and_measure(lambda _, arms=arms: arms, _measured, DEPTH)
-            parts.append(measured(sample.groups[name]))
+        part = sample.groups[name]
+        if part.arms(chosen):
+            measured = search_and_measure(lambda p, names=chosen: p.arms(names), _measured, DEPTH)
+            parts.append(measured(part))
     values = pd.concat(parts[1:] or parts, ignore_index=True)
     values["dataset"] = [sample.by_qid[qid].dataset for qid in values["qid"]]
     places = {name: i for i, name in enumerate((*EXAM_METRICS, *BIOASQ_METRICS, JUDGED_P))}
@@ -307,11 +288,10 @@ def outcomes(sample: Sample, wanted: Mapping[str, Mapping[str, Search]]) -> pd.D
     return values[OUTCOME_COLUMNS]
 
 
-def _measured(group: Group, found: Found) -> pd.DataFrame:
-    if group.name == "bioasq":
-        return bioasq_outcomes(found, {qid: group.sample.experts[qid] for qid in found})
-    asked, judged = group.sample.by_qid, group.sample.judged
-    rows = {qid: exam_outcome(asked[qid], pids, judged) for qid, pids in found.items()}
+def _measured(part: Sample, found: Found) -> pd.DataFrame:
+    if not part.of_exams:
+        return bioasq_outcomes(found, {qid: part.experts[qid] for qid in found})
+    rows = {qid: exam_outcome(part.by_qid[qid], pids, part.judged) for qid, pids in found.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(EXAM_METRICS))
 
 
@@ -361,17 +341,15 @@ def headroom(questions: Sequence[Question], judged: Judged) -> pd.DataFrame:
 
     Outcomes (``OUTCOME_COLUMNS``) under the arm ``POOL``: what no ranking can exceed.
     """
-    letters: dict[str, set[str]] = {q.qid: set() for q in questions if q.dataset in EXAMS}
+    letters: dict[str, set[str]] = defaultdict(set)
     for (qid, pid), label in judged.items():
-        if qid in letters and not pid.startswith("plant:"):
+        if not pid.startswith("plant:"):
             letters[qid] |= label.supports
     rows = []
-    for question in questions:
-        if question.dataset in EXAMS:
-            row = (question.dataset, POOL, question.qid)
-            supported = letters[question.qid]
-            rows.append((*row, "supports_correct", float(question.answer in supported)))
-            rows.append((*row, "supports_wrong", float(bool(supported - {question.answer}))))
+    for question in (q for q in questions if q.dataset in EXAMS):
+        row, supported = (question.dataset, POOL, question.qid), letters[question.qid]
+        rows.append((*row, "supports_correct", float(question.answer in supported)))
+        rows.append((*row, "supports_wrong", float(bool(supported - {question.answer}))))
     return pd.DataFrame(rows, columns=OUTCOME_COLUMNS)
 
 

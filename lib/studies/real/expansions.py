@@ -205,11 +205,6 @@ def complete_stem(question: Question, llm: ChatModel) -> str:
     return reply.text
 
 
-def is_known_by_heart(run: str) -> bool:
-    """Whether ``_RUN`` words in a row or more were the question's (``tools.texts.as_run``)."""
-    return int(run) >= _RUN
-
-
 def halves(question: Question) -> tuple[str, str]:
     """The two halves of a question's text by its words; the second empty if it is too short."""
     places = [match.start() for match in re.finditer(r"\S+", question.text)]
@@ -246,5 +241,6 @@ def options_read(written: Mapping[str, Expansion], llm: ChatModel) -> dict[str, 
 
 
 def known_by_heart(written: Mapping[str, Expansion], llm: ChatModel) -> dict[str, bool]:
-    """Whether the writer knows each question by heart; those too short to tell are missing."""
-    return {qid: is_known_by_heart(ask(llm)) for qid, ask in probe_calls("memory", written)}
+    """Whether the writer knows each question by heart: the recording says how many words in a row
+    were the question's (``tools.texts.as_run``). Those too short to tell are missing."""
+    return {qid: int(ask(llm)) >= _RUN for qid, ask in probe_calls("memory", written)}

@@ -71,16 +71,16 @@ def agreement(
         if one["on_topic"] is None or two["on_topic"] is None or key[1].startswith("plant:"):
             continue
         silent = not (one["supports"] or one["contradicts"])
-        weight = _AGAIN if silent and other == "second" else 1
-        pairs.append(("on_topic", key[0], weight, *(r["on_topic"] >= ON_TOPIC for r in (one, two))))
+        item = (key[0], _AGAIN if silent and other == "second" else 1)
+        pairs.append(("on_topic", *item, one["on_topic"] >= ON_TOPIC, two["on_topic"] >= ON_TOPIC))
         question = questions[key[0]]
         for letter in sorted(question.options):
             side = "supports right" if letter == question.answer else "supports wrong"
-            for label in ("supports", "contradicts"):
-                labels = (letter in one[label], letter in two[label])
-                pairs.append((label, key[0], weight, *labels))
-                if label == "supports":
-                    pairs.append((side, key[0], weight, *labels))
+            supports = (letter in one["supports"], letter in two["supports"])
+            contradicts = (letter in one["contradicts"], letter in two["contradicts"])
+            pairs.append(("supports", *item, *supports))
+            pairs.append((side, *item, *supports))
+            pairs.append(("contradicts", *item, *contradicts))
     labels = pd.DataFrame(pairs, columns=["label", "group", "weight", "one", "two"])
     confirmed = labels[labels["one"]].assign(
         check=f"confirmed by the {other} pass", value=labels["two"]

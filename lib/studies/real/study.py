@@ -7,9 +7,8 @@ stable the choice is: the share of resampled dev sets in which each lambda would
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from lib.base.downloads import load_registry
 from lib.base.paths import DATA, RECORDINGS
 from lib.base.provenance import read_result
 from lib.data.judgments import HELPFUL, JUDGMENTS, Evidence
+from lib.data.looks import Look
 from lib.datasets import EXAMS, GROUPS, Split, asks_for_the_exception, load_real
 from lib.embed import load_encoder
 from lib.index_build import files_of
@@ -25,10 +25,10 @@ from lib.methods.base import Expansion
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
 from lib.query_spec import SearchSpec
-from lib.report import pivot
 from lib.run import Retriever
 from lib.search.contrast import rotation
 from lib.stats import Pair, claims, ratio_interval, resampled_sums
+from lib.studies.real import TABLES
 from lib.studies.real.arms import (
     EXAM_DRAWS,
     LAMBDAS,
@@ -54,12 +54,11 @@ from lib.studies.real.expansions import (
 from lib.studies.real.quality import judge_quality, passes_quality_gate
 from lib.study import Study, declared_pairs, make, means, primary_tests
 
+CODE = "lib.studies.real"
 
-def open_sample(split: Split, profile: Profile, retriever: Retriever | None = None) -> Sample:
-    """One half of the sample with the recorded texts, searched in the profile's passages."""
-    if retriever is None:
-        encoder = load_encoder(profile.encoder, **profile.encoder_options)
-        retriever = open_retriever(profile, encoder)
+
+def open_sample(split: Split, profile: Profile, retriever: Retriever) -> Sample:
+    """One half of the sample with the recorded texts."""
     questions = load_real(split)
     recordings = sorted(RECORDINGS.glob("real-*.jsonl.gz"))
     ours = [path.relative_to(DATA).as_posix() for path in (*recordings, JUDGMENTS, HELPFUL)]
@@ -68,17 +67,31 @@ def open_sample(split: Split, profile: Profile, retriever: Retriever | None = No
     return Sample(questions, written_for(questions, recorded(), retriever), retriever, data)
 
 
-def make_tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """All tables of the real sample by name, but the second encoder's."""
-    dev = open_sample("dev", profile)
-    tables = make(QUALITY, profile, dev) | make(DEV, profile, dev)
-    quality = tables["judge_quality"]
-    test = replace(
-        open_sample("test", profile, dev.retriever),
-        chosen=choices(tables["real_dev_lambda"]),
-        verdicts=passes_quality_gate(quality[quality["split"] == "test"]),
-    )
-    return tables | make(TEST, profile, test)
+@dataclass(frozen=True)
+class Halves:
+    """Both halves of the sample: the study's collection."""
+
+    dev: Sample
+    test: Sample
+    profile: Profile
+
+    @property
+    def retriever(self) -> Retriever:
+        """What both are searched in."""
+        return self.dev.retriever
+
+    @property
+    def data(self) -> Sequence[str]:
+        """The files behind both."""
+        return self.dev.data
+
+
+def load(profile: Profile) -> Halves:
+    """Both halves, searched in the profile's passages."""
+    encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    retriever = open_retriever(profile, encoder)
+    dev = open_sample("dev", profile, retriever)
+    return Halves(dev, open_sample("test", profile, retriever), profile)
 
 
 # dev ----------------------------------------------------------------------------------------------
@@ -89,30 +102,16 @@ CHOSEN_BY = {"exams": "share_correct_at_5", "bioasq": "p_at_5"}
 _RESAMPLES = 2000
 
 
-def dev_values(sample: Sample) -> pd.DataFrame:
+def dev_values(halves: Halves) -> pd.DataFrame:
     """Every outcome of every arm on dev."""
-    values = outcomes(sample, dict.fromkeys(GROUPS, searches()))
+    values = outcomes(halves.dev, dict.fromkeys(GROUPS, searches()))
     # On BioASQ nothing has to be judged, so the controls at the chosen lambda are measured too.
     chosen = choices(lambda_table(values))["bioasq"]
     more = {k: search for k, search in searches(chosen).items() if k not in searches()}
-    return pd.concat([values, outcomes(sample, {"bioasq": more})], ignore_index=True)
+    return pd.concat([values, outcomes(halves.dev, {"bioasq": more})], ignore_index=True)
 
 
-def dev_tables(sample: Sample, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The lambda that dev chooses, how stable the choice is, the smallest difference each test can
-    detect, and the mean of every arm. Nothing is tested on dev."""
-    table = lambda_table(values)
-    asked = load_real("test")
-    n = {group: sum(q.dataset in sets for q in asked) for group, sets in GROUPS.items()}
-    mean = values.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
-    return {
-        "real_dev_lambda": table,
-        "real_least": least_differences(values, choices(table), n),
-        "real_dev": mean.reset_index().rename(columns={"mean": "value", "size": "n"}),
-    }
-
-
-def lambda_table(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
+def lambda_table(values: pd.DataFrame) -> pd.DataFrame:
     """The dev mean at each lambda, and the share of resamples in which it would be chosen.
 
     ``values`` are dev's outcomes. Columns: group, metric, lambda, value, chosen_in (share of
@@ -125,7 +124,7 @@ def lambda_table(values: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
         table = wide[["hplus" if lam == 0 else f"chr@{lam:g}" for lam in LAMBDAS]].sort_index()
         n = len(table)
         # Rounded, so that equal means are equal: the first of them is the smallest lambda.
-        drawn = np.round(resampled_sums(table.to_numpy(), _RESAMPLES, seed) / n, 12)
+        drawn = np.round(resampled_sums(table.to_numpy(), _RESAMPLES) / n, 12)
         shares = np.bincount(drawn.argmax(axis=1), minlength=len(LAMBDAS)) / _RESAMPLES
         value = table.mean()
         best = value.round(12).to_numpy().argmax()
@@ -158,50 +157,67 @@ def least_differences(
     from scipy.stats import norm
 
     pairs = real_pairs(chosen)
-    wide = pivot(values, ["metric", "qid"], "arm")
     strict = norm.ppf(1 - 0.025 / len(pairs)) + norm.ppf(0.8)
-    rows = []
-    for pair in pairs:
-        if not {pair.arm, pair.baseline} <= set(wide.columns):
-            continue
-        both = wide.loc[pair.metric, [pair.arm, pair.baseline]].dropna()
-        sd = (both[pair.arm] - both[pair.baseline]).std(ddof=1)
-        size = n["bioasq" if pair.metric == "p_at_5" else "exams"]
-        error = sd / np.sqrt(size)
-        row = {"claim": pair.claim, "metric": pair.metric, "arm": pair.arm}
-        row |= {"baseline": pair.baseline, "dev_n": len(both), "test_n": size, "dev_sd": sd}
-        rows.append(row | {"mde": 2.8 * error, "mde_holm": strict * error})
-    return pd.DataFrame(rows)
+    on_dev = set(values["arm"])
+    table = claims(values, [pair for pair in pairs if {pair.arm, pair.baseline} <= on_dev])
+    table = table.rename(columns={"n": "dev_n"})
+    table["test_n"] = np.where(table["metric"] == "p_at_5", n["bioasq"], n["exams"])
+    table["dev_sd"] = table["mde"] * np.sqrt(table["dev_n"]) / 2.8
+    error = table["dev_sd"] / np.sqrt(table["test_n"])
+    table = table.assign(mde=2.8 * error, mde_holm=strict * error)
+    shown = ["claim", "metric", "arm", "baseline", "dev_n", "test_n", "dev_sd", "mde", "mde_holm"]
+    return table[shown]
 
 
 # test ---------------------------------------------------------------------------------------------
 
 
-def test_values(sample: Sample) -> pd.DataFrame:
-    """Every outcome of every arm, and those of rows without retrieval."""
-    wanted = {group: searches(lam) for group, lam in sample.chosen.items()}
+def test_values(halves: Halves) -> pd.DataFrame:
+    """Every outcome of every arm, and those of rows without retrieval.
+
+    The controls are measured at the lambda that dev chose: its outcomes are on file by now.
+    """
+    sample = halves.test
+    on_dev, _ = read_result("values_real_dev", halves.profile.name)
+    wanted = {group: searches(lam) for group, lam in choices(lambda_table(on_dev)).items()}
     wanted["bioasq"] |= added_searches()
     read = options_read(sample.written["hypotheses"], recorded())
     parts = [outcomes(sample, wanted), headroom(sample.questions, sample.judged)]
     return pd.concat([*parts, own_answers(sample.questions, read)], ignore_index=True)
 
 
-def test_tables(sample: Sample, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The tables of the test half by name (see ``lib.studies.real.TABLES``)."""
-    searched = values[~values["arm"].isin([POOL, OWN_ANSWER, MAJORITY])]
+def follow(halves: Halves, on_dev: pd.DataFrame, values: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The tables of both halves by name. Nothing is tested on dev."""
+    sample, store = halves.test, halves.retriever.store
+    quality = {half: judge_quality(half, store).assign(split=half) for half in ("dev", "test")}
+    n = {group: len(part.questions) for group, part in sample.groups.items()}
+    of_lambda = lambda_table(on_dev)
+    chosen = choices(of_lambda)
+    mean = on_dev.groupby(["dataset", "arm", "metric"])["value"].agg(["mean", "size"])
+    searched = _searched(values)
     table, hypotheses = arm_table(values), sample.written["hypotheses"]
-    cases = case_table(sample, searched)
+    fits = fitting(searched)
+    cases = case_table(sample, fits)
     return {
+        "judge_quality": pd.concat(quality.values(), ignore_index=True),
+        "real_dev_lambda": of_lambda,
+        "real_least": least_differences(on_dev, chosen, n),
+        "real_dev": mean.reset_index().rename(columns={"mean": "value", "size": "n"}),
         "real_arms": table,
         "real_purity": purity_table(searched),
-        "real_lambda": lambda_rows(table, sample.chosen),
-        "claims_real": claims_table(searched, sample.chosen, sample.verdicts),
+        "real_lambda": lambda_rows(table, chosen),
+        "claims_real": claims_table(searched, chosen, passes_quality_gate(quality["test"])),
         "real_where": subgroup_table(searched, about_questions(sample)),
         "real_cases": cases,
         "real_case_texts": case_texts(cases, hypotheses),
-        "real_case_counts": case_counts(searched),
+        "real_case_counts": case_counts(fits),
         "real_texts": texts_table(sample.questions, sample.written),
     }
+
+
+def _searched(values: pd.DataFrame) -> pd.DataFrame:
+    """The outcomes of arms that retrieve."""
+    return values[~values["arm"].isin([POOL, OWN_ANSWER, MAJORITY])]
 
 
 def arm_table(values: pd.DataFrame) -> pd.DataFrame:
@@ -316,17 +332,13 @@ def exploratory_pairs(arms: Mapping[str, Collection[str]]) -> list[Pair]:
     return pairs
 
 
-def _excludes(values: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+def _excludes(values: pd.DataFrame, table: pd.DataFrame) -> pd.Series:
     margin = primary_tests()["real"]["margin"]
-    excludes = []
-    for row in table.itertuples():
-        if row.metric != "supports_wrong" or row.status != "primary":
-            excludes.append("")
-            continue
-        pair = Pair("", "supports_correct", row.arm, row.baseline)
-        low = claims(values, [pair])["low"].iloc[0]
-        fewer = row.verdict == "SUPPORTED"
-        excludes.append("yes" if fewer and low > -margin else "no")
+    excludes = pd.Series("", index=table.index)
+    asked = table[(table["metric"] == "supports_wrong") & (table["status"] == "primary")]
+    pairs = [Pair("", "supports_correct", row.arm, row.baseline) for row in asked.itertuples()]
+    keeps = claims(values, pairs)["low"].to_numpy() > -margin
+    excludes[asked.index] = np.where(keeps & (asked["verdict"] == "SUPPORTED"), "yes", "no")
     return excludes
 
 
@@ -386,31 +398,15 @@ def subgroup_table(values: pd.DataFrame, about: pd.DataFrame) -> pd.DataFrame:
 
 # single questions, by a rule that was written down before anything was judged -------------------
 
-CASES: Mapping[str, tuple[tuple[str, str, float], ...]] = {
-    "contrast finds the right option": (
-        ("hplus", "supports_correct", 0),
-        ("chr@1", "supports_correct", 1),
-    ),
-    "contrast loses the right option": (
-        ("hplus", "supports_correct", 1),
-        ("chr@1", "supports_correct", 0),
-    ),
-    "contrast rules a wrong option out": (
-        ("hplus", "supports_wrong", 1),
-        ("chr@1", "supports_wrong", 0),
-    ),
-    "contrast brings a wrong option in": (
-        ("hplus", "supports_wrong", 0),
-        ("chr@1", "supports_wrong", 1),
-    ),
-    "HyDE has it, contrast has not": (
-        ("hyde", "supports_correct", 1),
-        ("chr@1", "supports_correct", 0),
-    ),
+CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "contrast finds the right option": ("supports_correct", {"hplus": 0, "chr@1": 1}),
+    "contrast loses the right option": ("supports_correct", {"hplus": 1, "chr@1": 0}),
+    "contrast rules a wrong option out": ("supports_wrong", {"hplus": 1, "chr@1": 0}),
+    "contrast brings a wrong option in": ("supports_wrong", {"hplus": 0, "chr@1": 1}),
+    "HyDE has it, contrast has not": ("supports_correct", {"hyde": 1, "chr@1": 0}),
 }
-"""What must be true of a question to be a case of the kind: arm, metric, value. The last one is the
-kind of the paper's Table 5."""
-
+"""What must be true of a question to be a case of the kind: a metric, and its value by arm. The
+last one is the kind of the paper's Table 5."""
 
 SHOWN = ("hplus", "chr@0.4", "chr@1", "hyde")
 """The arms whose passages are shown of a single question."""
@@ -418,56 +414,53 @@ SHOWN = ("hplus", "chr@0.4", "chr@1", "hyde")
 
 def fitting(values: pd.DataFrame) -> pd.DataFrame:
     """Which exam questions are of which kind: index dataset and qid, a column of bool a kind."""
-    kept = values["dataset"].isin(EXAMS) & values["metric"].isin(
-        ["supports_correct", "supports_wrong"]
-    )
-    wide = values[kept].pivot(index=["dataset", "qid"], columns=["arm", "metric"], values="value")
+    of_exams = values[values["dataset"].isin(EXAMS)]
+    supports = of_exams[of_exams["metric"].isin(["supports_correct", "supports_wrong"])]
+    wide = supports.pivot(index=["dataset", "qid"], columns=["arm", "metric"], values="value")
     fits = pd.DataFrame(True, index=wide.index, columns=list(CASES))
-    for kind, wanted in CASES.items():
-        for arm, metric, value in wanted:
+    for kind, (metric, wanted) in CASES.items():
+        for arm, value in wanted.items():
             fits[kind] &= wide[arm, metric] == value
     return fits
 
 
-def case_counts(values: pd.DataFrame) -> pd.DataFrame:
+def case_counts(fits: pd.DataFrame) -> pd.DataFrame:
     """How many questions are of each kind: kind, dataset, questions, n."""
-    counts = fitting(values).groupby(level="dataset").agg(["sum", "size"])
+    counts = fits.groupby(level="dataset").agg(["sum", "size"])
     rows = [(kind, d, *counts.loc[d, kind]) for kind in CASES for d in counts.index]
     return pd.DataFrame(rows, columns=["kind", "dataset", "questions", "n"])
 
 
-def case_table(sample: Sample, values: pd.DataFrame) -> pd.DataFrame:
+def case_table(sample: Sample, fits: pd.DataFrame) -> pd.DataFrame:
     """What ``SHOWN`` found for the case of each kind and set, by rank, with its labels.
 
     The case is the set's first question in the order of the hashed ids, so it is not hand-picked.
     Columns: kind, dataset, qid, arm, rank, pid, on_topic, says: "right", "wrong", "both" or
     "". A kind that has no question has no case.
     """
-    fits, cases = fitting(values), []
+    cases = []
     for kind in CASES:
+        fit = set(fits.index[fits[kind]])
         for dataset in EXAMS:
             # ``questions`` come in the order of the hashes.
-            asked = [q for q in sample.questions if q.dataset == dataset]
-            found = [q.qid for q in asked if fits[kind].get((dataset, q.qid), False)]
+            found = [q.qid for q in sample.questions if (dataset, q.qid) in fit]
             cases += [(kind, dataset, qid) for qid in found[:1]]
-    runs = runs_of(sample, SHOWN, {qid for *_, qid in cases})
+    table = pd.DataFrame(cases, columns=["kind", "dataset", "qid"])
+    runs = runs_of(sample, SHOWN, set(table["qid"])).drop(columns="dataset")
     runs = runs[runs["rank"] <= TOP].sort_values(["arm", "rank"])
-    rows = []
-    for case in cases:
-        for row in runs[runs["qid"] == case[2]].itertuples():
-            label = sample.judged.get((row.qid, row.pid))
-            topic = None if label is None else label.on_topic
-            says = "" if label is None else _says(label, sample.by_qid[row.qid].answer)
-            rows.append((*case, row.arm, row.rank, row.pid, topic, says))
-    columns = ["kind", "dataset", "qid", "arm", "rank", "pid", "on_topic", "says"]
-    return pd.DataFrame(rows, columns=columns)
+    table = table.merge(runs, on="qid")
+    labels = [sample.judged.get(key) for key in zip(table["qid"], table["pid"], strict=True)]
+    answers = [sample.by_qid[qid].answer for qid in table["qid"]]
+    table["on_topic"] = [label and label.on_topic for label in labels]
+    table["says"] = [_says(*pair) for pair in zip(labels, answers, strict=True)]
+    return table
 
 
-def _says(label: Evidence, answer: str) -> str:
-    right, wrong = answer in label.supports, bool(label.supports - {answer})
-    if right and wrong:
+def _says(label: Evidence | None, answer: str) -> str:
+    supports = label.supports if label else frozenset()
+    if supports > {answer}:
         return "both"
-    return "right" if right else "wrong" if wrong else ""
+    return "right" if answer in supports else "wrong" if supports else ""
 
 
 def case_texts(cases: pd.DataFrame, hypotheses: Mapping[str, Expansion]) -> pd.DataFrame:
@@ -479,20 +472,6 @@ def case_texts(cases: pd.DataFrame, hypotheses: Mapping[str, Expansion]) -> pd.D
 
 
 # a second encoder ---------------------------------------------------------------------------------
-
-
-def encoder_values(samples: Mapping[str, Sample]) -> pd.DataFrame:
-    """Every outcome of every arm on the samples of several encoders, by ``encoder``.
-
-    Lambda is what dev chose with the profile's own encoder: nothing is tuned anew. CSQE and ThinkQE
-    are left out: their requests hold what the profile's own encoder found, and nobody wrote for
-    what another one finds.
-    """
-    parts = []
-    for name, sample in samples.items():
-        values = outcomes(sample, {"bioasq": searches(sample.chosen["bioasq"])})
-        parts.append(values.assign(encoder=name))
-    return pd.concat(parts, ignore_index=True)
 
 
 def encoder_table(values: pd.DataFrame) -> pd.DataFrame:
@@ -513,73 +492,54 @@ def encoder_table(values: pd.DataFrame) -> pd.DataFrame:
 def measure_encoder(profile: Profile, encoder: str) -> dict[str, pd.DataFrame]:
     """Does the finding depend on the encoder? The same arms on BioASQ's own snippets, per encoder.
 
-    On BioASQ the experts' passages are the labels, so nothing has to be judged. Kept as
+    On BioASQ the experts' passages are the labels, so nothing has to be judged. Lambda is what dev
+    chose with the profile's own encoder: nothing is tuned anew. CSQE and ThinkQE are left out:
+    their requests hold what that encoder found, and nobody wrote for what another finds. Kept as
     ``real_<encoder>`` and ``values_real_<encoder>``; ``make figures PROFILE=open ENCODER=mpnet``.
     """
-    chosen = choices(read_result("real_dev_lambda", profile.name)[0])
+    outcome, table = f"values_real_{encoder}", f"real_{encoder}"
+    wanted = {
+        "bioasq": searches(choices(read_result("real_dev_lambda", profile.name)[0])["bioasq"])
+    }
     samples = {}
     for name in (profile.encoder, encoder):
         retriever = open_retriever(replace(profile, limit=0), load_encoder(name), ("bioasq",))
-        samples[name] = replace(open_sample("test", profile, retriever), chosen=chosen)
-    outcome, table = f"values_real_{encoder}", f"real_{encoder}"
+        samples[name] = open_sample("test", profile, retriever)
+
+    def by_encoder(_: Sample) -> pd.DataFrame:
+        parts = [outcomes(one, wanted).assign(encoder=name) for name, one in samples.items()]
+        return pd.concat(parts, ignore_index=True)
+
+    def looks(_: Sample, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+        return [Look("bioasq", made[outcome]["qid"], made[outcome]["arm"])]
+
     study = Study(
         name=f"real, {encoder}",
         code=CODE,
         load=lambda _: samples[encoder],
-        values={outcome: lambda _: encoder_values(samples)},
+        values={outcome: by_encoder},
         tables=(table,),
         follow=lambda _, values: {table: encoder_table(values)},
-        test_sets=("bioasq",),
+        looks=looks,
     )
     return make(study, profile, samples[encoder])
 
 
-# the studies --------------------------------------------------------------------------------------
-
-CODE = "lib.studies.real"
+# the study ----------------------------------------------------------------------------------------
 
 
-def quality_table(sample: Sample) -> dict[str, pd.DataFrame]:
-    """Whether the judge of either half is an instrument, by ``split``."""
-    store = sample.retriever.store
-    halves = [judge_quality(half, store).assign(split=half) for half in ("dev", "test")]
-    return {"judge_quality": pd.concat(halves, ignore_index=True)}
+def looks(_: Halves, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The labels of the test half."""
+    values = _searched(made["values_real"])
+    return [Look("real", values["qid"], values["arm"], declared=True)]
 
 
-QUALITY = Study(
-    name="real quality",
-    code=CODE,
-    load=partial(open_sample, "dev"),
-    values={},
-    tables=("judge_quality",),
-    follow=quality_table,
-)
-
-DEV = Study(
-    name="real dev",
-    code=CODE,
-    load=partial(open_sample, "dev"),
-    values={"values_real_dev": dev_values},
-    tables=("real_dev_lambda", "real_least", "real_dev"),
-    follow=dev_tables,
-)
-
-TEST = Study(
+STUDY = Study(
     name="real",
     code=CODE,
-    load=partial(open_sample, "test"),
-    values={"values_real": test_values},
-    tables=(
-        "real_arms",
-        "real_purity",
-        "real_lambda",
-        "claims_real",
-        "real_where",
-        "real_cases",
-        "real_case_texts",
-        "real_case_counts",
-        "real_texts",
-    ),
-    follow=test_tables,
-    test_sets=("real",),
+    load=load,
+    values={"values_real_dev": dev_values, "values_real": test_values},
+    tables=TABLES,
+    follow=follow,
+    looks=looks,
 )

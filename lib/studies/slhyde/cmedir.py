@@ -21,7 +21,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ import pandas as pd
 
 from lib.base.downloads import DownloadError, fetch
 from lib.base.files import sha256_bytes
-from lib.data.looks import note_look
+from lib.data.looks import Look
 from lib.data.passages import Passage
 from lib.embed import Item, Tower
 from lib.profiles import Profile, load_profile
@@ -189,12 +189,16 @@ def follow(chinese: Chinese) -> dict[str, pd.DataFrame]:
     encoder = E5Encoder()  # first, so that nothing is searched in vain
     task, profile = load_cmedir(fetch(NAME)), chinese.profile
     values = cmedir_values(task, encoder, profile)
-    note_look("slhyde, Chinese", "cmedir", values["qid"], profile.name, values["arm"])
     setup = f"{profile.name}, {len(task.corpus)} titles; the encoder in 4 bits by {PACKAGE}"
     return {
         "slhyde_cmedir": means_table(values, setup),
         "slhyde_cmedir_claims": cmedir_claims(values),
     }
+
+
+def looks(chinese: Chinese, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The labels of the whole task."""
+    return [Look("cmedir", load_cmedir(fetch(NAME)).qrels, made["slhyde_cmedir"]["method"])]
 
 
 STUDY = Study(
@@ -204,6 +208,7 @@ STUDY = Study(
     values={},
     tables=("slhyde_cmedir", "slhyde_cmedir_claims"),
     follow=follow,
+    looks=looks,
     origin=lambda _: {"encoder": _FINGERPRINT, "limit": None},
 )
 

@@ -26,7 +26,7 @@ import pandas as pd
 
 from lib.base.parameters import one_of
 from lib.benchmarks import load_benchmark
-from lib.data.looks import note_look
+from lib.data.looks import Look
 from lib.datasets import load_questions
 from lib.embed import load_encoder
 from lib.llm.chat import tag
@@ -197,8 +197,6 @@ def outcomes(trained: Trained) -> pd.DataFrame:
             arms = arms_of(retriever, task, written, hypotheses)
             parts.append(task_values(task, trained.open(retriever, task), arms))
         table = over_seeds(pd.concat(parts, ignore_index=True))
-        declared = name in primary_tests()
-        note_look("slhyde", name, table["qid"], trained.profile.name, table["arm"], declared)
         tables.append(table.assign(dataset=name))
     return pd.concat(tables, ignore_index=True)[["dataset", "arm", "qid", "metric", "value"]]
 
@@ -422,6 +420,14 @@ def follow(trained: Trained, values: pd.DataFrame, ranks: pd.DataFrame) -> dict[
     }
 
 
+def looks(trained: Trained, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The labels of every task's documents."""
+    return [
+        Look(task, values["qid"], values["arm"], declared=task in primary_tests())
+        for task, values in made["slhyde_values"].groupby("dataset", sort=False)
+    ]
+
+
 def _settings(trained: Trained) -> dict[str, Any]:
     return {"encoder": load_encoder(BASE, precision="float32").fingerprint, "limit": None}
 
@@ -433,6 +439,7 @@ STUDY = Study(
     values={"slhyde_values": outcomes, "values_slhyde_cases": case_ranks},
     tables=("slhyde_table", "slhyde_claims", "slhyde_cases", "slhyde_case_counts", "slhyde_ranks"),
     follow=follow,
+    looks=looks,
     origin=_settings,
 )
 
