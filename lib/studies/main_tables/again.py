@@ -23,9 +23,9 @@ def expand_again(experiment: Experiment) -> pd.DataFrame:
     for name in experiment.asking if may_ask(experiment.llm) else ():
         failed = []
         for dataset in experiment.sets:
+            requests = experiment.requests(name, dataset)
             questions = experiment.questions(name, dataset)
-            pairs = zip(questions, experiment.expansions(name, dataset), strict=True)
-            failed += [question for question, made in pairs if made.request is None]
+            failed += [question for question in questions if requests[question.qid] is None]
         with experiment.llm.again() as once_more:  # type: ignore[attr-defined]
             made = experiment.expand(name, failed, once_more)
         rows.append((f"expand: {name}", len(failed), sum(one.request is None for one in made)))
