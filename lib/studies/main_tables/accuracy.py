@@ -297,8 +297,9 @@ def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:
     """Table 3, per question: ``COSTS`` of what a model generated, beside the paper's.
 
     ``expanded`` are the grid's rows. As in the paper the means are over the exam questions; over
-    all where there are none. ``dataset`` names the sets. Reference text has no cost: its rows hold
-    calls and rounds alone, and one question that was not measured leaves its method without a mean.
+    all where there are none. ``dataset`` names the sets, ``asked`` counts their questions.
+    Reference text has no cost: its rows hold calls and rounds alone, and one question that was not
+    measured leaves its method without a mean.
     ``token_reduction`` is HyDE's output tokens divided by the method's. All but ``failed`` have the
     ends of their 95 % interval (``calls_low``, ...). The seconds are those of the machine that
     generated, and of as many requests at a time as it was asked.
@@ -318,11 +319,12 @@ def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:
         row = {"dataset": ", ".join(table["dataset"].unique()), "method": method}
         row |= dict(zip(measured, np.concatenate([*intervals.values()]), strict=True))
         row |= {"n": len(table), "failed": (table["error"].fillna("") != "").sum()}
+        row["asked"] = table["dataset"].value_counts().to_dict()
         name = PAPER_NAMES.get(method)
         for ours, theirs in PRINTED_COSTS.items():
             row[f"reported_{ours}"] = printed[theirs].get(name, np.nan)
         rows.append(row)
-    names = [*measured, "n", "failed", *(f"reported_{cost}" for cost in PRINTED_COSTS)]
+    names = [*measured, "n", "failed", "asked", *(f"reported_{cost}" for cost in PRINTED_COSTS)]
     return pd.DataFrame(rows, columns=["dataset", "method", *names])
 
 

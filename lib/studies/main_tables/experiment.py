@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
+from itertools import product
 
 import pandas as pd
 
@@ -64,15 +65,14 @@ DEPTH = 10
 """Passages kept per question, or k if that is more: readers see the first k, measures ten."""
 
 RUN_COLUMNS = ["dataset", "method", "qid", "rank", "pid", "score"]
-_COSTS = ["calls", "prompt_tokens", "output_tokens", "latency_s"]
-EXPANDED_COLUMNS = ["dataset", "method", "qid", "error", "cut", *_COSTS]
-EXPANDED_COLUMNS += ["retrieval_rounds", "H_plus", "H_minus"]
-_ANSWER = ["letter", "rule", "mirage", "documents_cut"]
-ANSWER_COLUMNS = ["qid", "gold", *_ANSWER, "dataset", "method", "reader"]
+EXPANDED_COLUMNS = ["dataset", "method", "qid", "error", "retrieval_rounds"]
+EXPANDED_COLUMNS += ["calls", "prompt_tokens", "output_tokens", "latency_s"]
+_ANSWER = ["qid", "letter", "rule", "mirage", "documents_cut"]
+ANSWER_COLUMNS = ["qid", "gold", *_ANSWER[1:], "dataset", "method", "reader"]
 
 _CODE = ["lib.studies.main_tables.experiment", "lib.readers", "lib.parse"]
 """What makes a cell, beside its method."""
-_TEXT_COLUMNS = ("qid", "pid", "letter", "error", "H_plus", "H_minus")
+_TEXT_COLUMNS = ("qid", "pid", "letter")
 
 Judged = Mapping[str, frozenset[str]]
 """Passage ids by question id."""
@@ -240,28 +240,6 @@ class Experiment:
         run = self.run_of(arm, dataset)
         return {} if run is None else ids_by_question(run)
 
-    def expanded_of(self, arm: str, dataset: str) -> pd.DataFrame | None:
-        """``EXPANDED_COLUMNS``: what an expansion said and cost, a row a question; None if NOT RUN.
-
-        Costs are missing where they were not measured, as for reference text. The last search is
-        one of the ``retrieval_rounds``. H_plus and H_minus are empty for other methods.
-        """
-
-        def make() -> pd.DataFrame:
-            rows = []
-            questions, expansions = self.questions(arm, dataset), self.expansions(arm, dataset)
-            for question, expansion in zip(questions, expansions, strict=True):
-                trace = expansion.trace
-                row = {"dataset": dataset, "method": arm, "qid": question.qid}
-                row |= {"error": trace.get("error", ""), "cut": int(trace.get("cut", 0))}
-                row |= _cost(trace.get("replies", ()))
-                last_search = float(expansion.request is not None)
-                row["retrieval_rounds"] = trace.get("searches", 0) + last_search
-                rows.append(row | {side: trace.get(side, "") for side in ("H_plus", "H_minus")})
-            return pd.DataFrame(rows, columns=EXPANDED_COLUMNS)
-
-        return self._cell(make, arm, dataset, "expanded")
-
     def answers_of(self, arm: str, dataset: str, reader: Reader) -> pd.DataFrame | None:
         """``ANSWER_COLUMNS``: a reader's answers, a row a question; None if NOT RUN.
 
@@ -277,11 +255,10 @@ class Experiment:
             return reader.answer_all(questions, self.contexts(arm, dataset, questions))
 
         def make() -> pd.DataFrame:
-            rows = [[getattr(answer, column) for column in _ANSWER] for answer in answered()]
-            table = pd.DataFrame(rows, columns=_ANSWER)
-            table.insert(0, "qid", [question.qid for question in questions])
-            table.insert(1, "gold", [question.answer for question in questions])
-            return table.assign(dataset=dataset, method=arm, reader=reader.name)
+            table = pd.DataFrame([vars(answer) for answer in answered()], columns=_ANSWER)
+            table["gold"] = [question.answer for question in questions]
+            table = table.assign(dataset=dataset, method=arm, reader=reader.name)
+            return table[ANSWER_COLUMNS]
 
         recorded = answered if may_ask(getattr(reader, "llm", None)) else tuple
         return self._cell(make, arm, dataset, reader.name, recorded, n=n, reader=_settings(reader))
@@ -380,27 +357,38 @@ class Experiment:
 
     def runs(self, name: str = "runs") -> pd.DataFrame:
         """What every arm that searches retrieved, for every question (see ``run_of``)."""
-        found = (self.run_of(arm, d) for d in self.sets for arm in self.searched)
+        found = (self.run_of(arm, dataset) for dataset, arm in product(self.sets, self.searched))
         return self.save(_joined(found, RUN_COLUMNS), name)
 
     def answers(self) -> pd.DataFrame:
         """What every reader answered from every arm (see ``answers_of``)."""
-        found = (
-            self.answers_of(arm, dataset, reader)
-            for reader in self.readers
-            for dataset in self.sets
-            for arm in self.arms
-        )
+        cells = product(self.readers, self.sets, self.arms)
+        found = (self.answers_of(arm, dataset, reader) for reader, dataset, arm in cells)
         answers = self.save(_joined(found, ANSWER_COLUMNS), "answers")
         for dataset, group in answers.groupby("dataset", sort=False):
             note_look("answers", dataset, group["qid"], self.profile.name, group["method"])
         return answers
 
     def expanded(self) -> pd.DataFrame:
-        """What every method's expansions said and cost (see ``expanded_of``)."""
-        written = [n for n, m in self.methods.items() if m.needs_llm and n != CHOSEN]
-        found = (self.expanded_of(method, d) for d in self.sets for method in written)
-        table = _joined(found, EXPANDED_COLUMNS)
+        """``EXPANDED_COLUMNS``: what a question's expansion cost, by method and set.
+
+        Costs are missing where they were not measured, as for reference text. The last search is
+        one of the ``retrieval_rounds``. A method that is NOT RUN has no rows.
+        """
+        rows = []
+        written = [name for name, m in self.methods.items() if m.needs_llm and name != CHOSEN]
+        for dataset, name in product(self.sets, written):
+            try:
+                expansions = self.expansions(name, dataset)
+            except RecordingMiss:
+                continue
+            for question, made in zip(self.questions(name, dataset), expansions, strict=True):
+                row = {"dataset": dataset, "method": name, "qid": question.qid}
+                row["error"] = made.trace.get("error", "")
+                last_search = float(made.request is not None)
+                row["retrieval_rounds"] = made.trace.get("searches", 0) + last_search
+                rows.append(row | _cost(made.trace.get("replies", ())))
+        table = pd.DataFrame(rows, columns=EXPANDED_COLUMNS)
         failed = int((table["error"] != "").sum())
         if failed and may_ask(self.llm):
             print(
@@ -499,7 +487,7 @@ def _random_passages(question: Question) -> Expansion:
 def _cost(replies: Sequence[Reply]) -> dict[str, float]:
     """Requests, tokens and seconds of one expansion; NaN where one reply was not measured."""
     cost = {"calls": float(sum(reply.choice == 0 for reply in replies))}
-    for name in _COSTS[1:]:
+    for name in ("prompt_tokens", "output_tokens", "latency_s"):
         of_replies = [getattr(reply, name) for reply in replies]
         cost[name] = float("nan") if None in of_replies else float(sum(of_replies))
     return cost

@@ -171,22 +171,17 @@ def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
 
 def table3(experiment: Experiment) -> pd.DataFrame:
     """What the expansions that a model generated cost a question, beside the paper's."""
-    expanded = experiment.expanded()
-    table = accuracy.cost_table(expanded)
-    asked = []
-    for row in table.itertuples():
-        n = expanded.loc[expanded["method"] == row.method, "dataset"].value_counts()
-        asked.append({dataset: int(n[dataset]) for dataset in row.dataset.split(", ")})
+    table = accuracy.cost_table(experiment.expanded())
     counted = [cost for cost in accuracy.MEASURED if cost != _SECONDS]
     ends = [f"{name}_{end}" for name in accuracy.MEASURED for end in ("low", "high")]
     # A machine's seconds are no two times the same: in a file of their own, which is not compared.
     seconds = [_SECONDS, f"{_SECONDS}_low", f"{_SECONDS}_high"]
     printed = {cost: f"reported_{cost}" for cost in accuracy.PRINTED_COSTS}
-    costs = table.drop(columns=seconds).assign(asked=asked)
-    save_long(experiment, long_form(costs, [*counted, "failed"], printed), "table3")
+    costs = long_form(table.drop(columns=seconds), [*counted, "failed"], printed)
+    save_long(experiment, costs, "table3")
     of_machine = long_form(table[["dataset", "method", "n", *seconds]], [_SECONDS])
     save_long(experiment, of_machine, "table3_seconds")
-    return table.drop(columns=ends)
+    return table.drop(columns=[*ends, "asked"])
 
 
 def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
