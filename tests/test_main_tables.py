@@ -19,7 +19,7 @@ from lib.base import paths, provenance
 from lib.benchmarks import ddx_mini
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.datasets import Question, load_questions, sampled
+from lib.datasets import Question, load_questions
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import Recorder
@@ -119,8 +119,8 @@ def make(own_folders):
     store = PassageStore.build(own_folders / "store.sqlite", passages)
     index = DenseIndex([encoder.encode(TEXTS, "article")], IDS)
 
-    def opened(questions=SET, k: int = 3, asked: int = 0, **changes) -> Experiment:
-        profile = replace(load_profile("mini"), name="test", k=k, asked=asked)
+    def opened(questions=SET, k: int = 3, **changes) -> Experiment:
+        profile = replace(load_profile("mini"), name="test", k=k)
         methods = methods_of(profile)
         settings = {
             "profile": profile,
@@ -291,22 +291,6 @@ def test_answers_are_made_anew_for_another_model_setting_or_kind_of_reader(make)
             assert reader.llm.asked.total() == wanted
 
 
-def test_what_asks_an_llm_is_run_on_a_sample_and_the_rest_on_every_question(make):
-    lab = make(asked=2, samples={"two": 2})
-    few = {q.qid for q in sampled(SET, 2)}
-    for arm in ARMS:
-        written = "chr" in arm or arm == "hypotheses_as_context"
-        written |= getattr(METHODS.get(arm), "needs_llm", False)
-        wanted = few if written else {q.qid for q in SET}
-        assert {q.qid for q in lab.questions(arm, "mine")} == wanted, arm
-        if arm not in NO_RETRIEVAL:
-            assert set(lab.run_of(arm, "mine")["qid"]) == wanted
-    two = EvidenceReader(HashEncoder(dim=64), "two")
-    assert set(lab.answers_of("standard", "mine", two)["qid"]) == few
-    assert set(lab.answers_of("standard", "mine", lab.readers[0])["qid"]) == {q.qid for q in SET}
-    assert set(lab.expanded()["qid"]) == few
-
-
 # not run, failed, nothing found ------------------------------------------------------------------
 
 
@@ -428,7 +412,7 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(make):
 def test_the_plan_is_what_a_model_is_really_asked(make):
     llm = Says()
     readers = [ChatReader(llm, "chat", max_tokens=9), ChoiceReader(llm, "choice")]
-    lab = make(llm=llm, readers=readers, samples={"choice": 3})
+    lab = make(llm=llm, readers=readers)
     plan = lab.plan().set_index("who")
     lab.expanded()
     asked = {f"expand: {m}": n for m, n in llm.asked.items() if m != "hplus"}
@@ -491,7 +475,7 @@ def whole(tmp_path_factory):
         patch.setenv("CHR_CACHE", str(folder / "cache"))
         patch.setenv("CHR_OUT", str(folder / "out"))
         patch.setattr(provenance, "code_hash", lambda roots: "the same")
-        chat = {"kind": "chat", "name": "chat", "max_tokens": 64, "sample": 2}
+        chat = {"kind": "chat", "name": "chat", "max_tokens": 64}
         chat["llm"] = f"replay:{folder / 'chat.jsonl'}"
         answerers = ({"kind": "evidence", "name": "evidence reader"}, chat)
         profile = load_profile("mini", encoder="hash", sample=3, answerers=answerers)

@@ -117,7 +117,6 @@ def prepare(folder: Path, mirror: Path | None, *, sample: int = 1) -> Rehearsal:
         "questions": paper.questions if mirror else ["ddx-mini"],
         "benchmarks": ["ddx-mini"],
         "sample": sample,
-        "asked": sample,
         "lambdas": [0.0, 0.4, 1.0],
         "methods": SHORT,
         "llm": recorded(paper.llm),

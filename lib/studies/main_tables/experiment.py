@@ -30,7 +30,7 @@ from lib.corpora import load_passages
 from lib.data.looks import note_look
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.datasets import GROUPS, Question, question_sets, sampled
+from lib.datasets import GROUPS, Question, question_sets
 from lib.embed import load_encoder
 from lib.limit import LABELLED_IN
 from lib.llm.chat import REFERENCE, ChatModel, Reply
@@ -88,8 +88,6 @@ class Experiment:
     llm: ChatModel | None
     methods: Mapping[str, Method]
     readers: Sequence[Reader] = ()
-    samples: Mapping[str, int] = field(default_factory=dict)
-    """Questions of a set that a reader reads, by its name; where it is missing, all."""
     lam: float = 0.4
     behind: Mapping[str, object] = field(default_factory=dict)
     data: Sequence[str] = ()
@@ -131,14 +129,6 @@ class Experiment:
 
     # what an arm searches with -------------------------------------------------------------------
 
-    def questions(self, arm: str, dataset: str, n: int = 0) -> Sequence[Question]:
-        """The questions of a set that an arm is run on, at most ``n`` (0 = all).
-
-        Those that a model writes for are a sample where the profile says how many are ``asked``.
-        """
-        limits = [n, self.profile.asked if self._is_written(arm) else 0]
-        return sampled(self.sets[dataset], min(filter(None, limits), default=0))
-
     def _is_written(self, arm: str) -> bool:
         """Whether an LLM writes an arm's texts."""
         method = self.method_of(arm)
@@ -149,13 +139,12 @@ class Experiment:
         if arm == HYPOTHESES:
             arm = "chr"
         if (arm, dataset) not in self._expanded:
-            questions = self.questions(arm, dataset)
             if arm == RANDOM:
-                made = [_random_passages(question) for question in questions]
+                made = [_random_passages(question) for question in self.sets[dataset]]
             elif arm in CONTROLS:
                 made = self._controlled(arm, dataset)
             else:
-                made = self.expand(arm, questions, self.llm)
+                made = self.expand(arm, self.sets[dataset], self.llm)
             self._expanded[arm, dataset] = made
         return self._expanded[arm, dataset]
 
@@ -168,7 +157,7 @@ class Experiment:
 
     def requests(self, arm: str, dataset: str) -> dict[str, Request | None]:
         """What the arm searches with by question id, None where its expansion failed."""
-        pairs = zip(self.questions(arm, dataset), self.expansions(arm, dataset), strict=True)
+        pairs = zip(self.sets[dataset], self.expansions(arm, dataset), strict=True)
         return {question.qid: expansion.request for question, expansion in pairs}
 
     def _controlled(self, control: str, dataset: str) -> list[Expansion]:
@@ -226,7 +215,7 @@ class Experiment:
         """
 
         def make() -> pd.DataFrame:
-            questions, expansions = self.questions(arm, dataset), self.expansions(arm, dataset)
+            questions, expansions = self.sets[dataset], self.expansions(arm, dataset)
             found, _ = execute(arm, questions, expansions, self.retriever, self.depth)
             none = sorted({q.qid for q in questions}.difference(found["qid"]))
             empty = {"method": arm, "qid": none, "rank": 0, "pid": "", "score": 0.0}
@@ -247,8 +236,7 @@ class Experiment:
         """
         if arm == "closed_book" and not reader.needs_llm:
             return None
-        n = self.samples.get(reader.name, 0)
-        questions = self.questions(arm, dataset, n)
+        questions = self.sets[dataset]
 
         @cache
         def answered() -> list[Answer]:
@@ -261,14 +249,14 @@ class Experiment:
             return table[ANSWER_COLUMNS]
 
         recorded = answered if may_ask(getattr(reader, "llm", None)) else tuple
-        return self._cell(make, arm, dataset, reader.name, recorded, n=n, reader=_settings(reader))
+        return self._cell(make, arm, dataset, reader.name, recorded, reader=_settings(reader))
 
     def contexts(self, arm: str, dataset: str, questions: Sequence[Question]) -> list[list]:
         """The k passages that each of the questions is answered from, best first."""
         if arm == "closed_book":
             return [[] for _ in questions]
         if arm == HYPOTHESES:
-            pairs = zip(self.questions(arm, dataset), self.expansions(arm, dataset), strict=True)
+            pairs = zip(self.sets[dataset], self.expansions(arm, dataset), strict=True)
             read = {question.qid: _hypotheses_as_passages(made) for question, made in pairs}
             return [read[question.qid] for question in questions]
         run = self.run_of(arm, dataset)
@@ -300,7 +288,7 @@ class Experiment:
             "arm": arm,
             "llm": getattr(self.llm, "name", ""),
             "method": _settings(method) if method else "",
-            "questions": content_of(q for name in sets for q in self.questions(arm, name)),
+            "questions": content_of(q for name in sets for q in self.sets[name]),
         }
         try:
             replies = [reply for answer in answers() for reply in answer.replies]
@@ -332,16 +320,14 @@ class Experiment:
         Calls that are recorded already cost nothing; the cap is calls times ``max_tokens``. Broken
         JSON is asked for once more, which is not counted.
         """
+        n = sum(map(len, self.sets.values()))
         rows = []
         for name, budget in self.asking.items():
-            texts = budget.texts * sum(len(self.questions(name, d)) for d in self.sets)
-            rows.append((f"expand: {name}", texts, texts * budget.max_tokens))
-        for reader in self.readers:
-            if reader.needs_llm:
-                n = self.samples.get(reader.name, 0)
-                calls = sum(len(self.questions(arm, d, n)) for arm in self.arms for d in self.sets)
-                length = 1 if reader.style == "letter" else reader.max_tokens
-                rows.append((f"answer: {reader.name}", calls, calls * length))
+            rows.append((f"expand: {name}", n * budget.texts, n * budget.texts * budget.max_tokens))
+        for reader in (reader for reader in self.readers if reader.needs_llm):
+            calls = n * len(self.arms)
+            length = 1 if reader.style == "letter" else reader.max_tokens
+            rows.append((f"answer: {reader.name}", calls, calls * length))
         return pd.DataFrame(rows, columns=["who", "generations", "output_tokens_at_most"])
 
     @property
@@ -382,7 +368,7 @@ class Experiment:
                 expansions = self.expansions(name, dataset)
             except RecordingMiss:
                 continue
-            for question, made in zip(self.questions(name, dataset), expansions, strict=True):
+            for question, made in zip(self.sets[dataset], expansions, strict=True):
                 row = {"dataset": dataset, "method": name, "qid": question.qid}
                 row["error"] = made.trace.get("error", "")
                 last_search = float(made.request is not None)
@@ -533,7 +519,6 @@ def open_experiment(
             reader.workers = profile.workers
         elif isinstance(reader, EvidenceReader):
             reader.use_vectors_of(retriever.index)
-    pairs = zip(readers, profile.answerers, strict=True)
     sets = question_sets(profile.questions, profile.per_set)
     asked = [file for name in sets for file in load_registry(f"{name}-")]
     if "ddx-mini" in profile.questions:
@@ -552,7 +537,6 @@ def open_experiment(
         connect(_small(profile.llm) if live else profile.llm),
         methods,
         readers,
-        {reader.name: spec.get("sample", 0) for reader, spec in pairs},
         lam,
         behind,
         [*index_build.files_of(profile.corpora), *asked],

@@ -62,18 +62,12 @@ def _answers_without_reader(experiment: Experiment) -> list[pd.DataFrame]:
         read = experiment.answers_of(HYPOTHESES, dataset, _reader_without_llm(experiment))
         if read is None:
             continue
-        by_reader = dict(zip(read["qid"], read["letter"], strict=True))
-        letters = {}
-        written = zip(
-            experiment.questions("chr", dataset), experiment.expansions("chr", dataset), strict=True
-        )
-        for question, expansion in written:
+        letters = []
+        written = zip(questions, experiment.expansions("chr", dataset), read["letter"], strict=True)
+        for question, expansion, by_reader in written:
             h_plus = expansion.trace.get("H_plus", "")
-            letters[question.qid] = named_option(h_plus, question.options)
-            if h_plus and not letters[question.qid]:
-                letters[question.qid] = by_reader.get(question.qid, "")
-        named = answers[answers["qid"].isin(letters)]
-        tables.append(named.assign(method=NAMED, letter=named["qid"].map(letters)))
+            letters.append(named_option(h_plus, question.options) or (h_plus and by_reader))
+        tables.append(answers.assign(method=NAMED, letter=letters))
     return [table.assign(reader="no reader", mirage=table["letter"]) for table in tables]
 
 
@@ -139,15 +133,13 @@ def _by_outcome(experiment: Experiment, answers: pd.DataFrame, other: str) -> li
         groups[f"{before} {_COMBINED}".strip()] = three
     tables = []
     for name, datasets in groups.items():
-        both = []
-        found: list[Found] = []
-        for method in ("chr", other):
-            both.append(pd.concat([right[dataset, method] for dataset in datasets]))
-            runs = [experiment.found(method, dataset) for dataset in datasets]
-            found.append({qid: pids for run in runs for qid, pids in run.items()})
-        # A reader may have answered only a sample of the questions.
-        answered = {qid: found[0][qid] for qid in both[0].index}
-        table = overlap_table(answered, found[1], experiment.k, (both[0], both[1]))
+        found: dict[str, Found] = {"chr": {}, other: {}}
+        for method, dataset in product(found, datasets):
+            found[method] |= experiment.found(method, dataset)
+        both = [pd.concat([right[dataset, method] for dataset in datasets]) for method in found]
+        # In the order of the answers, by which the intervals resample.
+        ours = {qid: found["chr"][qid] for qid in both[0].index}
+        table = overlap_table(ours, found[other], experiment.k, (both[0], both[1]))
         table["asked"] = [{d: len(right[d, "chr"]) for d in datasets}] * len(table)
         reader = answers["reader"].iloc[0]
         tables.append(table.assign(dataset=name, method=other, reader=reader))
@@ -223,13 +215,9 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
             (found,) = experiment.search(method, dataset, at_lambda, experiment.k)
         except RecordingMiss:
             continue
-        judged = {q: found.get(q, []) for q in experiment.requests(method, dataset)}
-        shares = [
-            sum(pid in targets[qid] for pid in pids) / experiment.k
-            for qid, pids in judged.items()
-            if targets.get(qid)
-        ]
-        right = _answered_right(experiment, method, dataset, reader, found)
+        judged = [q.qid for q in experiment.sets[dataset] if targets.get(q.qid)]
+        shares = [len(targets[q].intersection(found.get(q, []))) / experiment.k for q in judged]
+        right = _answered_right(experiment, dataset, reader, found)
         for metric, answerer, values in (("accuracy", reader.name, right), ("P@k", "", shares)):
             if values:
                 interval = mean_interval(values)
@@ -249,11 +237,11 @@ def _at_lambda(lam: float, request: Request, draw: int) -> Request:
 
 
 def _answered_right(
-    experiment: Experiment, method: str, dataset: str, reader: Reader, found: Found
+    experiment: Experiment, dataset: str, reader: Reader, found: Found
 ) -> list[bool]:
     """Whether a reader answers each question right from the passages found for it; empty where it
     cannot read them."""
-    store, questions = experiment.retriever.store, experiment.questions(method, dataset)
+    store, questions = experiment.retriever.store, experiment.sets[dataset]
     contexts = [store.get_many(found.get(question.qid, [])) for question in questions]
     try:
         answers = reader.answer_all(questions, contexts)

@@ -57,7 +57,7 @@ def expanded(experiment: Experiment, arm: str) -> list[tuple[str, Question, Expa
     """
     found = []
     for dataset in experiment.sets:
-        questions = experiment.questions(arm, dataset)
+        questions = experiment.sets[dataset]
         try:
             expansions = experiment.expansions(arm, dataset)
         except RecordingMiss:
