@@ -129,11 +129,6 @@ class Experiment:
 
     # what an arm searches with -------------------------------------------------------------------
 
-    def _is_written(self, arm: str) -> bool:
-        """Whether an LLM writes an arm's texts."""
-        method = self.method_of(arm)
-        return method is not None and method.needs_llm
-
     def expansions(self, arm: str, dataset: str) -> list[Expansion]:
         """What the arm searches with, for each of its questions. RecordingMiss if NOT RUN."""
         if arm == HYPOTHESES:
@@ -292,8 +287,9 @@ class Experiment:
         }
         try:
             replies = [reply for answer in answers() for reply in answer.replies]
-            if may_ask(self.llm) and self._is_written(arm):
-                for expansion in (e for name in sets for e in self.expansions(arm, name)):
+            if may_ask(self.llm) and method is not None and method.needs_llm:
+                writer = arm if arm in self.methods else "chr"
+                for expansion in (e for name in sets for e in self.expansions(writer, name)):
                     replies += expansion.trace.get("replies", ())
             if replies:
                 settings["replies"] = content_of(replies)
