@@ -168,16 +168,6 @@ def test_the_stand_in_corpus_is_ddx_mini_in_the_files_of_medcorp(here):
 
 # what the paper profile needed -------------------------------------------------------------------
 
-
-def test_a_profile_of_ones_own_changes_what_it_names_and_keeps_the_rest(tmp_path):
-    (tmp_path / "mine.toml").write_text('base = "paper"\nworkers = 7\n')
-    mine, paper = load_profile(str(tmp_path / "mine.toml")), load_profile("paper")
-    assert mine == replace(paper, name="mine", workers=7)
-    assert load_profile(str(tmp_path / "mine.toml"), limit=9).name == "mine-9"
-    with pytest.raises(ValueError, match="there are: mini, open, paper"):
-        load_profile(str(tmp_path / "yours.toml"))
-
-
 JUDGED = Benchmark(
     name="judged",
     title="",
