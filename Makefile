@@ -106,7 +106,7 @@ train: $(READY)  ## train the shipped adapters anew (needs the data; three hours
 	@$(if $(BASE),,$(PY) -m tools.train_filters)
 	@$(if $(BASE),,$(PY) -m tools.slhyde_retriever)
 
-rehearsal: $(READY)  ## the paper profile end to end in small, killed twice; ledger against the server's log (half an hour)
+rehearsal: $(READY)  ## the paper profile end to end in small; ledger against the server's log (half an hour)
 	@$(PY) -m tests.rehearsal.run
 
 verify: $(READY)  ## make the committed tables anew and compare by value (PROFILE=open: minutes; STUDY=real DEAR=1)

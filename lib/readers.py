@@ -303,7 +303,7 @@ def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reade
     """
     from lib.llm.connect import connect
 
-    settings = {name: value for name, value in spec.items() if name not in ("kind", "sample")}
+    settings = {name: value for name, value in spec.items() if name != "kind"}
     if spec["kind"] == "evidence":
         settings["encoder"] = encoder
     if "llm" in settings:

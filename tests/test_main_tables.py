@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,21 +19,19 @@ from lib.base import paths, provenance
 from lib.benchmarks import ddx_mini
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
-from lib.datasets import Question, load_questions, sampled
+from lib.datasets import Question, load_questions
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import Recorder
 from lib.methods import METHODS, Budget, Expansion, Hypotheses, Sparse, Text
 from lib.methods.base import question_alone
 from lib.methods.chr import CHR
-from lib.plots import figures
 from lib.profiles import load_profile, methods_of
 from lib.query_spec import DRAWS
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
-from lib.run import Retriever, execute
+from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from lib.stats import Pair, claims, long_values
 from lib.studies.main_tables import accuracy, again, tables
 from lib.studies.main_tables.experiment import (
     CHOSEN,
@@ -46,7 +45,6 @@ from lib.studies.main_tables.experiment import (
     open_experiment,
 )
 from lib.studies.main_tables.tables import COLUMNS
-from tests.fault_server import FaultServer
 
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
 IDS = [f"{i:03d}" for i in range(30)]
@@ -97,13 +95,6 @@ class Says(ChatModel):
         return [Reply(said, "stop", self.tokens, self.tokens, 0.1, self.name, i) for i in range(n)]
 
 
-class Silent(Says):
-    """A model that must not be asked."""
-
-    def _say(self, messages, n, options):
-        raise AssertionError("an LLM was asked")
-
-
 class Counted(HashEncoder):
     """The hash encoder, which counts how often it is asked."""
 
@@ -128,8 +119,8 @@ def make(own_folders):
     store = PassageStore.build(own_folders / "store.sqlite", passages)
     index = DenseIndex([encoder.encode(TEXTS, "article")], IDS)
 
-    def opened(questions=SET, k: int = 3, asked: int = 0, **changes) -> Experiment:
-        profile = replace(load_profile("mini"), name="test", k=k, asked=asked)
+    def opened(questions=SET, k: int = 3, **changes) -> Experiment:
+        profile = replace(load_profile("mini"), name="test", k=k)
         methods = methods_of(profile)
         settings = {
             "profile": profile,
@@ -155,14 +146,6 @@ def readers_of(llm) -> list:
 # cells -------------------------------------------------------------------------------------------
 
 
-def found(arm: str, question: Question) -> int:
-    """How many passages a search gives: BM25 only those that share a word with the question."""
-    if arm != "bm25":
-        return DEPTH
-    words = set(re.findall(r"\w+", question.text.lower())) - {"in"}
-    return min(DEPTH, sum(bool(words & set(re.findall(r"\w+", t.lower()))) for t in TEXTS))
-
-
 def test_every_arm_gives_runs_contexts_and_answers(make):
     lab = make()
     assert set(lab.arms) == set(ARMS)
@@ -171,16 +154,17 @@ def test_every_arm_gives_runs_contexts_and_answers(make):
         if arm == "closed_book":
             assert contexts == [[]] * len(SET)
         elif arm == "hypotheses_as_context":
-            texts = [[passage.text for passage in context] for context in contexts]
-            assert texts[1] == ["gout of case 1", "sepsis of part 1, not case 1"]
+            texts = [passage.text for passage in contexts[1]]
+            assert texts == ["gout of case 1", "sepsis of part 1, not case 1"]
         else:
             run = lab.run_of(arm, "mine")
             assert list(run.columns) == RUN_COLUMNS and set(run["method"]) == {arm}
             for question, context in zip(SET, contexts, strict=True):
-                own = run[run["qid"] == question.qid]
-                assert list(own["rank"]) == list(range(1, found(arm, question) + 1)), arm
-                assert own["pid"].is_unique and own["score"].is_monotonic_decreasing, arm
-                assert [p.pid for p in context] == list(own["pid"])[:3], arm
+                rows = run[run["qid"] == question.qid]
+                assert list(rows["rank"]) == list(range(1, len(rows) + 1)), arm
+                assert len(rows) == DEPTH or arm == "bm25"  # only what shares a word with it
+                assert rows["pid"].is_unique and rows["score"].is_monotonic_decreasing, arm
+                assert [p.pid for p in context] == list(rows["pid"])[:3], arm
                 assert all(p.text == TEXTS[int(p.pid)] for p in context)
         for reader in readers_of(Says()):
             answers = lab.answers_of(arm, "mine", reader)
@@ -189,35 +173,15 @@ def test_every_arm_gives_runs_contexts_and_answers(make):
                 continue
             assert list(answers["qid"]) == [q.qid for q in SET]
             assert list(answers["gold"]) == [q.answer for q in SET]
-            again_ = reader.answer_all(SET, contexts)
-            assert list(answers["letter"]) == [answer.letter for answer in again_], arm
+            read = reader.answer_all(SET, contexts)
+            assert list(answers["letter"]) == [answer.letter for answer in read], arm
     assert lab.missing == {}
 
 
-def test_a_larger_k_is_read_whole_and_random_passages_are_the_questions_own(make):
+def test_a_larger_k_is_read_whole(make):
     lab = make(k=DEPTH + 4)
     for arm in ("standard", RANDOM):
-        assert {len(c) for c in lab.contexts(arm, "mine", SET)} == {DEPTH + 4}
-    assert {len(c) for c in make(k=99).contexts(RANDOM, "mine", SET)} == {len(TEXTS)}
-    one = lab.run_of(RANDOM, "mine")[["qid", "rank", "pid"]]
-    two = make(k=DEPTH + 4, sets={"mine": SET[::-1]}).run_of(RANDOM, "mine")[one.columns]
-    assert one.equals(two.sort_values(["qid", "rank"], ignore_index=True))
-    assert len(set(one.groupby("qid")["pid"].agg(tuple))) == len(SET)
-
-
-def cells_of(lab: Experiment, llm) -> list[pd.DataFrame]:
-    arms = ("standard", "chr", "csqe", "chr+rotation")
-    made = [lab.run_of(arm, "mine") for arm in arms] + [lab.expanded_of("chr", "mine")]
-    return made + [lab.answers_of("chr", "mine", reader) for reader in readers_of(llm)]
-
-
-def test_a_second_run_reads_its_cells_and_asks_nobody(make):
-    lab = make()
-    first = cells_of(lab, Says())
-    again_ = make(llm=Silent())
-    for a, b in zip(first, cells_of(again_, Silent()), strict=True):
-        pd.testing.assert_frame_equal(a, b)
-    assert again_.retriever.encoder.calls == 0 < lab.retriever.encoder.calls
+        assert {len(context) for context in lab.contexts(arm, "mine", SET)} == {DEPTH + 4}
 
 
 def test_a_killed_run_goes_on_where_it_was(make):
@@ -236,37 +200,33 @@ def test_a_killed_run_goes_on_where_it_was(make):
     assert rest.asked.total() == len(ARMS) * len(SET) - 18 == len(answers) - 18
 
 
-def recorded_cells(make, llm: Says, file) -> tuple[list[pd.DataFrame], int]:
-    """Cells whose texts and answers are recorded in ``file``, and how often ``llm`` was asked."""
-    before = llm.asked.total()
+def recorded_cells(make, llm: Says, file) -> list[pd.DataFrame]:
+    """Cells whose texts and answers are recorded in ``file``."""
     with Recorder(llm, file) as recorder:
         lab = make(llm=recorder)
         arms = ("chr", "hyde", "csqe", "chr+rotation")
-        made = [lab.expanded_of(arm, "mine") for arm in arms[:2]]
-        made += [lab.run_of(arm, "mine") for arm in arms]
+        made = [lab.run_of(arm, "mine") for arm in arms]
         for arm in (*arms, *NO_RETRIEVAL):
-            made += [lab.answers_of(arm, "mine", reader) for reader in readers_of(recorder)[:2]]
-    return [table for table in made if table is not None], llm.asked.total() - before
+            made += [lab.answers_of(arm, "mine", reader) for reader in readers_of(recorder)[1:]]
+    return made
 
 
 def test_cells_follow_what_is_recorded_and_not_the_name_of_the_model(make, tmp_path):
     file = tmp_path / "live.jsonl"
-    first, asked = recorded_cells(make, Says(), file)
+    first, again_ = Says(), Says()
+    made = recorded_cells(make, first, file)
     with Recorder(Says(), file) as recorder:
         recorder.generate([{"role": "user", "content": "case 1, and something else"}])
         lab = make(llm=recorder)
         lab.run_of("chr", "mine")
         assert lab.retriever.encoder.calls == 0, "what was added belongs to no other cell"
-    again_, asked_again = recorded_cells(make, Says(), file)
-    assert asked > 0 == asked_again, "what is recorded is not asked again"
+    kept = recorded_cells(make, again_, file)
+    assert first.asked and not again_.asked, "what is recorded is not asked again"
     file.unlink()
-    changed, _ = recorded_cells(make, Says(word="lupus"), file)
-    assert "lupus" in changed[0]["H_plus"][0] and not first[2].equals(changed[2])
-    file.unlink()
-    back, _ = recorded_cells(make, Says(), file)
-    for a, b, c in zip(first, again_, back, strict=True):
+    changed = recorded_cells(make, Says(word="lupus"), file)
+    assert not made[0].equals(changed[0])
+    for a, b in zip(made, kept, strict=True):
         pd.testing.assert_frame_equal(a, b)
-        pd.testing.assert_frame_equal(a, c)
 
 
 @dataclass(frozen=True)
@@ -295,10 +255,8 @@ class Mine:
 
 CHANGES = {
     "k": {"k": 2},
-    "a setting": {"methods": {"mine": Mine(weight=0.7)}},
-    "a setting that is a tuple": {"methods": {"mine": Mine(words=("gout", "sepsis"))}},
+    "a setting": {"methods": {"mine": Mine(words=("gout", "sepsis"))}},
     "how many questions": {"questions": SET[:5]},
-    "a question's text": {"questions": [replace(SET[0], text="What, case 0?"), *SET[1:]]},
     "its options": {"questions": [replace(SET[0], options={"A": "x", "B": "y"}), *SET[1:]]},
     "its answer": {"questions": [replace(SET[0], answer="B"), *SET[1:]]},
     "what is behind": {"behind": {"encoder": "another"}},
@@ -324,37 +282,13 @@ def test_answers_are_made_anew_for_another_model_setting_or_kind_of_reader(make)
         name = "other"
 
     lab = make()
-    readers = [
-        ChatReader(Says(), "r"),
-        ChatReader(Other(), "r"),
-        ChatReader(Says(), "r", max_tokens=9),
-        ChoiceReader(Says(), "r"),
-    ]
+    readers = [ChatReader(Says(), "r"), ChatReader(Other(), "r")]
+    readers += [ChatReader(Says(), "r", max_tokens=9), ChoiceReader(Says(), "r")]
     for reader in readers:
         for wanted in (len(SET), 0):
             reader.llm.asked.clear()
             lab.answers_of("standard", "mine", reader)
             assert reader.llm.asked.total() == wanted
-    for dim in (64, 64, 32):
-        encoder = Counted(dim=dim)
-        lab.answers_of("standard", "mine", EvidenceReader(encoder))
-    assert encoder.calls > 0
-
-
-def test_what_asks_an_llm_is_run_on_a_sample_and_the_rest_on_every_question(make):
-    lab = make(asked=2, samples={"two": 2})
-    few = {q.qid for q in sampled(SET, 2)}
-    for arm in ARMS:
-        written = "chr" in arm or arm == "hypotheses_as_context"
-        written |= getattr(METHODS.get(arm), "needs_llm", False)
-        wanted = few if written else {q.qid for q in SET}
-        assert {q.qid for q in lab.questions(arm, "mine")} == wanted, arm
-        if arm not in NO_RETRIEVAL:
-            assert set(lab.run_of(arm, "mine")["qid"]) == wanted
-    two = EvidenceReader(HashEncoder(dim=64), "two")
-    assert set(lab.answers_of("standard", "mine", two)["qid"]) == few
-    assert set(lab.answers_of("standard", "mine", lab.readers[0])["qid"]) == {q.qid for q in SET}
-    assert set(lab.expanded_of("chr", "mine")["qid"]) == few
 
 
 # not run, failed, nothing found ------------------------------------------------------------------
@@ -399,8 +333,9 @@ def test_what_fails_or_finds_nothing_has_a_row_of_rank_0_and_an_empty_context(ma
     assert list(run["qid"]) == [q.qid for q in SET]
     assert set(run["rank"]) == {0} and set(run["pid"]) == {""}
     assert lab.contexts("unheard", "mine", SET) == [[]] * len(SET)
-    expanded = lab.expanded_of("unheard", "mine")
-    assert list(expanded["error"]) == ["", "nothing was said"] * 3
+    errors = lab.expanded().set_index("method")["error"]
+    assert list(errors["unheard"]) == ["", "nothing was said"] * 3
+    assert (errors["chr"] != "").sum() == 2
     for arm in ("chr", "chr+stranger"):
         run = lab.run_of(arm, "mine")
         assert list(run[run["rank"] == 0]["qid"]) == ["0002", "0004"]
@@ -408,22 +343,18 @@ def test_what_fails_or_finds_nothing_has_a_row_of_rank_0_and_an_empty_context(ma
     for arm, n in (("chr", 3), ("hypotheses_as_context", 2)):
         contexts = lab.contexts(arm, "mine", SET)
         assert [len(context) for context in contexts] == [n, n, 0, n, 0, n]
-    assert (lab.expanded_of("chr", "mine")["error"] != "").sum() == 2
 
 
 @pytest.mark.parametrize("tokens", [7, None])
 def test_expansions_are_costed_by_what_was_measured_and_never_as_0(tokens, make):
-    lab = make(llm=Says(tokens))
-    for arm, calls, replies in (("standard", 0, 0), ("chr", 1, 1), ("hyde", 1, 3)):
-        table = lab.expanded_of(arm, "mine")
-        assert set(table["calls"]) == {calls} and list(table["qid"]) == [q.qid for q in SET]
-        for column in ("prompt_tokens", "output_tokens"):
-            if replies and tokens is None:
-                assert table[column].isna().all()
-            else:
-                assert set(table[column]) == {replies * (tokens or 0)}
-    assert list(lab.expanded_of("chr", "mine")["H_plus"]) == [f"gout of case {i}" for i in range(6)]
-    assert set(lab.expanded_of("hyde", "mine")["H_minus"]) == {""}
+    costs = make(llm=Says(tokens)).expanded().set_index("method")
+    for method, replies in (("chr", 1), ("hyde", 3)):
+        table = costs.loc[method]
+        assert set(table["calls"]) == {1} and list(table["qid"]) == [q.qid for q in SET]
+        if tokens is None:
+            assert table[["prompt_tokens", "output_tokens"]].isna().all(axis=None)
+        else:
+            assert set(table["output_tokens"]) == {7 * replies}
 
 
 # controls ----------------------------------------------------------------------------------------
@@ -433,18 +364,19 @@ def test_random_mimics_come_from_all_sets_and_never_from_the_question_itself(mak
     sets = {"one": SET[:2], "two": SET[2:]}
     lab = make(sets=sets)
     mimics = {f"sepsis of part {i}, not case {i}" for i in range(6)}
-    for name, questions in sets.items():
-        for question, made in zip(questions, lab.controlled("chr+stranger", name), strict=True):
-            own = f"sepsis of part {int(question.qid)}, not case {int(question.qid)}"
-            drawn = {text.text for text in made.request.of("mimic", "stranger")}
-            assert drawn == mimics - {own} and made.request.spec.mimic == "stranger"
-            assert made.trace["H_minus"] == own == made.request.of("mimic")[0].text
-    own = {arm: lab.run_of(arm, "one") for arm in ("chr", *CONTROLS)}
+    for name in sets:
+        for qid, request in lab.requests("chr+stranger", name).items():
+            own = f"sepsis of part {int(qid)}, not case {int(qid)}"
+            drawn = {text.text for text in request.of("mimic", "stranger")}
+            assert drawn == mimics - {own} and request.spec.mimic == "stranger"
+            assert own == request.of("mimic")[0].text
+    before = {arm: lab.run_of(arm, "one") for arm in ("chr", *CONTROLS)}
     fewer = make(sets=sets | {"two": SET[2:3]})
     for arm in CONTROLS:
         fewer.run_of(arm, "one")
     assert fewer.llm.asked.total() == 3, "a control is made anew when any set changes"
-    assert make(sets=sets, llm=Silent()).run_of("chr", "one").equals(own["chr"])
+    kept = make(sets=sets)
+    assert kept.run_of("chr", "one").equals(before["chr"]) and not kept.llm.asked
 
 
 def test_a_question_alone_has_no_control_and_that_is_not_run(make):
@@ -462,16 +394,16 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(make):
     table = lab.quality(lab.runs(), targets, {}).set_index("method")
     values = provenance.read_result("values_retrieval", "test")[0]
     for arm in CONTROLS:
-        each = []
+        requests = lab.requests(arm, "mine")
+        shares = np.zeros((DRAWS, len(SET)))
         for draw in range(DRAWS):
-            made = lab.controlled(arm, "mine", draw)
-            run, _ = execute(arm, SET, made, lab.retriever, 10)
-            found = {q: list(rows["pid"])[:3] for q, rows in run.groupby("qid")}
-            each.append([len(targets[q] & set(found[q])) / 3 for q in targets])
-        mean = np.mean(each, axis=0)
-        assert table.loc[arm, "p_at_5"] == pytest.approx(mean.mean())
-        own = values[(values["arm"] == arm) & (values["metric"] == "p_at_5")].set_index("qid")
-        assert own["value"].reindex(list(targets)).tolist() == pytest.approx(mean, abs=6e-4)
+            for i, q in enumerate(SET):
+                found = lab.retriever.search(requests[q.qid].by(draw=draw), 3)
+                shares[draw, i] = len(targets[q.qid] & {pid for pid, _ in found}) / 3
+        assert table.loc[arm, "p_at_5"] == pytest.approx(shares.mean())
+        rows = values[(values["arm"] == arm) & (values["metric"] == "p_at_5")].set_index("qid")
+        measured = rows["value"].reindex(list(targets)).tolist()
+        assert measured == pytest.approx(shares.mean(axis=0), abs=6e-4)
 
 
 # what a run asks for -----------------------------------------------------------------------------
@@ -480,7 +412,7 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(make):
 def test_the_plan_is_what_a_model_is_really_asked(make):
     llm = Says()
     readers = [ChatReader(llm, "chat", max_tokens=9), ChoiceReader(llm, "choice")]
-    lab = make(llm=llm, readers=readers, samples={"choice": 3})
+    lab = make(llm=llm, readers=readers)
     plan = lab.plan().set_index("who")
     lab.expanded()
     asked = {f"expand: {m}": n for m, n in llm.asked.items() if m != "hplus"}
@@ -493,25 +425,6 @@ def test_the_plan_is_what_a_model_is_really_asked(make):
     assert asked == plan["generations"].to_dict() and lab.not_run().empty
     most = (plan["output_tokens_at_most"] / plan["generations"]).to_dict()
     assert (most["answer: chat"], most["answer: choice"], most["expand: chr"]) == (9, 1, 512)
-
-
-def test_a_readers_own_server_writes_whatever_the_base_has_recorded(own_folders):
-    pair = json.dumps({"H_plus": "Gout is urate.", "H_minus": "Sepsis is an infection."})
-    file = own_folders / "mine.toml"
-    with FaultServer(text=pair) as server:
-        file.write_text(
-            f'base = "mini"\nencoder = "hash"\nsample = 3\nskip = ["csqe", "thinkqe"]\n'
-            f'llm = "record:{own_folders}/mine.jsonl=openai:org/mine@{server.url}"\n'
-        )
-        profile = load_profile(str(file))
-        lab = open_experiment(profile)
-        table = lab.expanded()
-    assert "texts by org/mine" in profile.title and lab.llm.name == "org/mine"
-    own = table[table["method"] == "chr"]
-    assert own.groupby("dataset")["qid"].nunique().tolist() == [3, 3, 3]
-    assert set(own["H_plus"]) == {"Gout is urate."}
-    asked = [body for body in server.bodies if "H_plus" in json.dumps(body["messages"])]
-    assert len(asked) == 9, "one request for CHR and H+ alone"
 
 
 def test_what_failed_is_asked_for_again_by_a_command_and_nothing_else_is(make, tmp_path, capsys):
@@ -553,31 +466,16 @@ UNRECORDED = {"csqe", "thinkqe"}
 """Under the hash encoder they are shown other passages than the recorded requests hold."""
 
 
-@dataclass
-class Whole:
-    """Three ddx-mini questions a style, the hash encoder, two readers; the second heard only the
-    closed book. All tables, made once."""
-
-    lab: Experiment
-    runs: pd.DataFrame
-    answers: pd.DataFrame
-    quality: pd.DataFrame
-    table1: pd.DataFrame
-    table2: pd.DataFrame
-    table3: pd.DataFrame
-    figure5: pd.DataFrame
-    claims: pd.DataFrame
-    stored: list[tuple]
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
+    """Three ddx-mini questions a style, the hash encoder, two readers; the second heard only the
+    closed book. All tables, made once."""
     folder = tmp_path_factory.mktemp("experiment")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHR_CACHE", str(folder / "cache"))
         patch.setenv("CHR_OUT", str(folder / "out"))
         patch.setattr(provenance, "code_hash", lambda roots: "the same")
-        chat = {"kind": "chat", "name": "chat", "max_tokens": 64, "sample": 2}
+        chat = {"kind": "chat", "name": "chat", "max_tokens": 64}
         chat["llm"] = f"replay:{folder / 'chat.jsonl'}"
         answerers = ({"kind": "evidence", "name": "evidence reader"}, chat)
         profile = load_profile("mini", encoder="hash", sample=3, answerers=answerers)
@@ -586,21 +484,17 @@ def whole(tmp_path_factory):
             ChatReader(recorder, "chat", max_tokens=64).answer_all(asked, [[] for _ in asked])
         lab = open_experiment(profile)
         runs, answers, (targets, mimics) = lab.runs(), lab.answers(), lab.relevance()
-        made = Whole(
-            lab,
-            runs,
-            answers,
-            lab.quality(runs, targets, mimics),
-            tables.table1(lab, answers),
-            tables.table2(lab, answers),
-            tables.table3(lab),
-            tables.figure5(lab, (0.0, 0.4, 1.0), targets),
-            tables.claims(lab, answers),
-            [],
+        yield SimpleNamespace(
+            lab=lab,
+            runs=runs,
+            answers=answers,
+            quality=lab.quality(runs, targets, mimics),
+            table1=tables.table1(lab, answers),
+            table2=tables.table2(lab, answers),
+            table3=tables.table3(lab),
+            figure5=tables.figure5(lab, (0.0, 0.4, 1.0), targets),
+            claims=tables.claims(lab, answers),
         )
-        for name in ("table1", "table2", "table3", "figure5"):
-            made.stored.append((name, *provenance.read_result(name, "mini")))
-        yield made
 
 
 def accuracy_of(table: pd.DataFrame, method: str, answerer: str) -> dict[str, float]:
@@ -626,18 +520,16 @@ def test_what_is_not_recorded_is_not_run_named_and_never_filled_in(whole):
     assert "record:chat.jsonl=openai:says" in rows.loc[("standard", "chat"), "how"]
 
 
-def test_every_stored_table_has_the_same_columns_and_what_it_depends_on(whole):
-    for name, stored, settings in whole.stored:
+def test_stored_tables_say_how_they_were_made_and_who_saw_the_options(whole):
+    for name in ("table1", "table2", "table3", "figure5"):
+        stored, settings = provenance.read_result(name, "mini")
         assert tuple(stored)[: len(COLUMNS)] == COLUMNS
         assert set(stored["setup"]) == {"mini, hash, reference text, k = 5"}
         assert (stored["verdict"].notna() == stored["reported"].notna()).all(), name
         inside = stored.dropna(subset=["low"])
-        assert len(inside) == 0 or inside["value"].between(inside["low"], inside["high"]).all()
+        assert inside["value"].between(inside["low"], inside["high"]).all()
         assert (settings["k"], settings["lam"]) == (5, 0.4)
         assert settings["encoder"].startswith("hash|") and "reference.jsonl" in str(settings)
-
-
-def test_who_saw_the_options_is_said_of_every_arm_that_somebody_wrote_for(whole):
     seen = whole.table1.groupby("method")["options_visible"].agg(lambda x: set(x.dropna()))
     for arm in ("chr", CHOSEN, "hplus", "chr+rotation", NAMED, "hypotheses_as_context"):
         assert seen[arm] == {True}, arm
@@ -645,8 +537,10 @@ def test_who_saw_the_options_is_said_of_every_arm_that_somebody_wrote_for(whole)
         assert seen[arm] == {False}, arm
     for arm in ("closed_book", RANDOM, "majority"):
         assert seen[arm] == set(), arm
-    baseline = whole.claims.set_index("baseline")["options_visible_baseline"]
-    assert set(baseline[baseline].index) == {"hplus"}
+    costs = whole.table3.set_index("method")
+    assert set(costs["calls"].drop("hyde")) == {1}  # hyde has three samples
+    assert costs[["prompt_tokens", "output_tokens"]].isna().all(axis=None)
+    assert costs.loc["chr", "reported_output_tokens"] == 303
 
 
 def test_table_1_is_what_anyone_counts_in_the_answers(whole):
@@ -670,7 +564,7 @@ def test_figure_5_begins_at_h_plus_and_its_lambda_1_is_chr(whole):
         assert set(at["n"]) == {3}
 
 
-def top(whole: Whole, method: str, qid: str) -> set[str]:
+def top(whole, method: str, qid: str) -> set[str]:
     own = whole.runs[(whole.runs["method"] == method) & (whole.runs["qid"] == qid)]
     return set(own[own["rank"].between(1, 5)]["pid"])
 
@@ -679,29 +573,19 @@ def test_table_2_is_what_anyone_counts_in_the_runs(whole):
     everything = whole.table2[whole.table2["reader"] == ""].set_index(["dataset", "method"])
     by_outcome = whole.table2[whole.table2["reader"] == "evidence reader"]
     by_outcome = by_outcome.set_index(["dataset", "outcome"])
-    right = whole.answers[whole.answers["reader"] == "evidence reader"]
-    right = (right["letter"] == right["gold"]).groupby([right["method"], right["qid"]]).first()
-    kinds = dict(
-        zip(
-            ((True, True), (True, False), (False, True), (False, False)),
-            accuracy.OUTCOMES[1:],
-            strict=True,
-        )
-    )
+    answers = whole.answers[whole.answers["reader"] == "evidence reader"]
+    answers = answers.assign(right=answers["letter"] == answers["gold"])
+    right = answers.set_index(["method", "qid"])["right"].to_dict()
     for dataset, questions in whole.lab.sets.items():
         for method in ("standard", "hyde", CHOSEN, RANDOM, "chr+rotation"):
             shared = [len(top(whole, "chr", q.qid) & top(whole, method, q.qid)) for q in questions]
             row = everything.loc[(dataset, method)]
             assert row["count"] == pytest.approx(np.mean(shared)) and row["n"] == 3
             assert row["zero"] == pytest.approx(np.mean([s == 0 for s in shared]))
-        shared = {kind: [] for kind in kinds.values()}
-        for q in questions:
-            kind = kinds[bool(right["chr", q.qid]), bool(right["hyde", q.qid])]
-            shared[kind].append(len(top(whole, "chr", q.qid) & top(whole, "hyde", q.qid)))
-        for kind, counts in shared.items():
-            assert by_outcome.loc[(dataset, kind), "n"] == len(counts)
-            if counts:
-                assert by_outcome.loc[(dataset, kind), "count"] == pytest.approx(np.mean(counts))
+        both = [(right["chr", q.qid], right["hyde", q.qid]) for q in questions]
+        kinds = ((True, True), (True, False), (False, True), (False, False))
+        for outcome, kind in zip(accuracy.OUTCOMES[1:], kinds, strict=True):
+            assert by_outcome.loc[(dataset, outcome), "n"] == both.count(kind)
     together = by_outcome.loc["ddx-mini combined"]
     assert together["n"].to_dict() == by_outcome["n"].groupby(level=1).sum().div(2).to_dict()
 
@@ -719,15 +603,6 @@ def test_the_noise_floor_is_hyde_from_disjoint_samples(whole):
             found = [whole.lab.retriever.search(request, 5) for request in (first, second)]
             shared.append(len({p for p, _ in found[0]} & {p for p, _ in found[1]}))
         assert floor.loc[dataset, "count"] == pytest.approx(np.mean(shared))
-
-
-def test_reference_text_has_calls_and_no_tokens(whole):
-    table = whole.table3.set_index("method")
-    assert set(table.index) == {"hyde", "query2doc", "fusion", "hplus", "chr"}
-    assert set(table["calls"].drop("hyde")) == {1}  # hyde has three samples
-    assert set(table["n"]) == {6} and set(table["failed"]) == {0}
-    assert table[["prompt_tokens", "output_tokens"]].isna().all(axis=None)
-    assert table.loc["chr", "reported_output_tokens"] == 303
 
 
 # tables on made-up models ------------------------------------------------------------------------
@@ -755,31 +630,15 @@ def test_the_expanders_own_answer_is_the_option_that_h_plus_names(make):
     assert own["unparsed"] == pytest.approx(1 / 6)
 
 
-def test_a_profile_without_a_reader_of_its_own_still_has_every_row(make):
-    """As where all readers are LLMs; P@k is of those questions whose relevance is known."""
-    llm = Says()
-    lab = make(llm=llm, methods={"chr": METHODS["chr"]}, readers=[ChatReader(llm, "chat")])
-    table = tables.table1(lab, lab.answers())
-    assert accuracy_of(table, NAMED, "no reader") == {"mine": 0.5}
-    five = tables.figure5(lab, (0.0, 1.0), {"0000": frozenset({"001"}), "0001": frozenset()})
-    assert five.set_index(["metric", "lambda"])["n"].to_dict() == {
-        ("accuracy, evidence reader", 0.0): 6,
-        ("accuracy, evidence reader", 1.0): 6,
-        ("P@k", 0.0): 1,
-        ("P@k", 1.0): 1,
-    }
-
-
 def test_a_run_of_the_papers_setup_is_judged_and_any_other_is_shown(make, monkeypatch):
     """Three small sets stand for the benchmark; everything else is what the paper ran."""
     expander, llama = Says(), Says()
     expander.name, llama.name = "Qwen/Qwen2.5-72B-Instruct", "meta-llama/Meta-Llama-3-8B-Instruct"
     sizes = {"mmlu": 4, "medqa": 5, "bioasq": 6}
-    sets = {d: [replace(q, qid=f"{d}-{q.qid}") for q in cases(n)] for d, n in sizes.items()}
     for name, n in sizes.items():
         monkeypatch.setitem(accuracy.SIZES, name, n)
     lab = make(
-        sets=sets,
+        sets={d: [replace(q, qid=f"{d}-{q.qid}") for q in cases(n)] for d, n in sizes.items()},
         k=5,
         llm=expander,
         methods={name: METHODS[name] for name in ("standard", "hyde", "chr")},
@@ -788,28 +647,20 @@ def test_a_run_of_the_papers_setup_is_judged_and_any_other_is_shown(make, monkey
     corpora = ("pubmed", "textbooks", "wikipedia", "statpearls")
     paper = replace(lab.profile, corpora=corpora, encoder="medcpt", methods={})
     answers = lab.answers()
-    judged = {}
-    for encoder in ("medcpt", "minilm"):
+    judged = {"MATCH", "CLOSE", "OFF"}
+    for encoder, verdicts in (("medcpt", judged), ("minilm", {"DIFFERENT SETUP"})):
         lab.profile = replace(paper, encoder=encoder)
         tables.table1(lab, answers), tables.table2(lab, answers), tables.table3(lab)
-        judged[encoder] = [
-            table[table["reported"].notna()]
-            for table in (provenance.read_result(f"table{n}", "test")[0] for n in (1, 2, 3))
-        ]
-    verdicts = {"MATCH", "CLOSE", "OFF"}
-    one, two, three = judged["medcpt"]
-    own = one[one["answerer"] == "Llama-3-8B-Instruct"]
-    assert set(own["dataset"]) == {*sizes, "average"} and set(own["verdict"]) <= verdicts
-    other = one[one["answerer"] != "Llama-3-8B-Instruct"]
-    assert set(other["verdict"]) == {"DIFFERENT SETUP"}
-    own = two[two["answerer"] == "Llama-3-8B-Instruct"]
-    assert set(own["dataset"]) == {*sizes, "combined"}
-    assert set(own["verdict"]) <= verdicts | {"NOT RUN"}  # of no case there is no overlap
-    assert set(three["dataset"]) == {"mmlu, medqa"} and set(three["verdict"]) <= verdicts
-    one_call = three[(three["method"] == "chr") & (three["metric"] == "calls")]
-    assert one_call["verdict"].tolist() == ["MATCH"]
-    for table in judged["minilm"]:
-        assert set(table["verdict"]) <= {"DIFFERENT SETUP", "NOT RUN"} and len(table)
+        one, two, three = (provenance.read_result(f"table{n}", "test")[0] for n in (1, 2, 3))
+        one, two, three = (table[table["reported"].notna()] for table in (one, two, three))
+        by_llama = one["answerer"] == "Llama-3-8B-Instruct"
+        assert set(one[by_llama]["dataset"]) == {*sizes, "average"}
+        assert set(one[by_llama]["verdict"]) <= verdicts
+        assert set(one[~by_llama]["verdict"]) == {"DIFFERENT SETUP"}
+        rest = two[two["answerer"] == "Llama-3-8B-Instruct"]
+        assert set(rest["dataset"]) == {*sizes, "combined"}
+        assert set(rest["verdict"]) <= verdicts | {"NOT RUN"}  # of no case there is no overlap
+        assert set(three["dataset"]) == {"mmlu, medqa"} and set(three["verdict"]) <= verdicts
 
 
 # newcomers ---------------------------------------------------------------------------------------
@@ -837,10 +688,9 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(make, monk
     claimed = tables.claims(lab, answers)
     assert {"mine", "hplus"} <= set(claimed["baseline"]) and "chr" not in set(claimed["baseline"])
     assert set(claimed["arm"]) == {"chr", "milder"}
-    cost = tables.table3(lab)
-    own = cost.set_index("method").loc["mine"]
-    assert (own["calls"], own["retrieval_rounds"], own["output_tokens"]) == (1, 2, 5)
-    assert own["latency_s"] == pytest.approx(0.1) and pd.isna(own["reported_calls"])
+    cost = tables.table3(lab).set_index("method").loc["mine"]
+    assert (cost["calls"], cost["retrieval_rounds"], cost["output_tokens"]) == (1, 2, 5)
+    assert cost["latency_s"] == pytest.approx(0.1) and pd.isna(cost["reported_calls"])
     assert lab.plan().set_index("who").loc["expand: mine"].tolist() == [6, 6 * 77]
     assert not lab.visible["mine"] and lab.visible["chr+pool4"]
     five = tables.figure5(lab, (0.0, 0.7), {})
@@ -848,84 +698,23 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(make, monk
     at = five[(five["method"] == "milder") & (five["lambda"] == 0.7)]["value"].item()
     right = accuracy_of(table1, "milder", "evidence reader")
     assert right == {"mine": pytest.approx(at)}
-    cost = cost.assign(value=cost["method"].map(quality.set_index("method")["p_at_5"]))
-    figure = figures.plot_cost(cost, "output_tokens", "tokens", "P@3", "")
-    assert "mine" in {text.get_text() for text in figure.axes[0].texts}
-
-
-def test_a_profile_sets_and_skips_a_newcomer_like_any_other(make, monkeypatch):
-    monkeypatch.setitem(METHODS, "mine", Mine())
-    profile = load_profile("mini", methods={"mine": {"max_tokens": 5}})
-    assert methods_of(profile)["mine"] == Mine(max_tokens=5)
-    assert "mine" not in methods_of(replace(profile, skip=("mine",)))
-    lab = make(methods={"standard": METHODS["standard"]}, llm=None)  # a grid needs no chr
-    assert len(lab.run_of("standard", "mine")) == DEPTH * len(SET)
 
 
 # the script of docs/reproduce.md -----------------------------------------------------------------
 
 
-def published_script() -> str:
+def test_the_published_script_recomputes_means_and_verdicts_from_committed_values():
     """The one in docs/reproduce.md: a recomputation of its own, which must not use what made it."""
     text = (paths.ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```python\n(.*?)```", text, re.S)
     assert "lib" not in re.findall(r"^\s*(?:from|import) (\w+)", script, re.M)
-    return script
-
-
-def test_the_scripts_p_is_that_of_all_signs():
-    functions = {}
-    exec(published_script().partition("for path in")[0], functions)
-    rng = np.random.default_rng(3)
-    signs = 1 - 2 * (np.arange(2**9)[:, None] >> np.arange(9) & 1)
-    for choices in ([-1, 0, 1, 1], np.arange(-3, 6) / 5, rng.integers(-40, 60, 9) / 100, [0.0]):
-        d = rng.choice(choices, 9)
-        sums = np.round(signs @ np.abs(d), 9)
-        wanted = np.mean(np.abs(sums) >= np.round(abs(d.sum()), 9))
-        assert functions["p_value"](d) == pytest.approx(wanted)
-
-
-def test_the_published_script_recomputes_means_and_verdicts_from_committed_values(tmp_path):
-    folder = tmp_path / "data" / "results" / "mini"
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"hit_at_5": rng.random(40) < 0.9, "p_at_5": rng.integers(3, 6, 40) / 5})
-    more = table.rename_axis("qid").rename(index="q{}".format).astype(float)
-    less = more.assign(p_at_5=(more["p_at_5"] - 0.6).clip(0), hit_at_5=0.0)
-    values = pd.concat([long_values("chr@1", more), long_values("hplus", less)])
-    pairs = [
-        Pair("finds more", "p_at_5", "chr@1", "hplus", primary=True),
-        Pair("hits more", "hit_at_5", "chr@1", "hplus"),
-    ]
-    tested = claims(values, pairs)
-    assert list(tested["verdict"]) == ["SUPPORTED", ""]
-    for name in ("one", "two"):
-        tested.to_csv(folder / f"claims_{name}.csv", index=False, float_format="%.3f")
-        tested["verdict"] = ["AGAINST", ""]  # the second file says what is not so
-    values.to_csv(folder / "values_one.csv", index=False)
-    values.to_csv(folder / "values_two.csv.xz", index=False)
-    script = [sys.executable, "-I", "-c", published_script()]  # without lib on its path
-    run = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=True)
-    lines = run.stdout.splitlines()
-    assert "data/results/mini/claims_one.csv True True" in lines
-    assert "data/results/mini/claims_two.csv True False" in lines
-    printed = [line.split() for line in lines]
-    means = [float(line[-1]) for line in printed if len(line) > 1 and line[-2] == "p_at_5"]
-    for arm in (more, less):
-        assert any(abs(mean - arm["p_at_5"].mean()) < 6e-4 for mean in means)
+    command = [sys.executable, "-I", "-c", script]  # without lib on its path
+    run = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=True)
+    tested = [line for line in run.stdout.splitlines() if "/claims_" in line]
+    assert len(tested) > 3 and all(line.endswith(" True True") for line in tested)
 
 
 # what ddx-mini's README says ----------------------------------------------------------------------
-
-
-def test_every_reading_is_in_the_reference_recording_word_for_word():
-    rows = ddx_mini.read("readings")
-    path = paths.RECORDINGS / "reference.jsonl"
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    said = {line["key"]: line["reply"]["text"] for line in lines}
-    assert len({row["key"] for row in rows}) == len(rows) == 480
-    for row in rows:
-        assert said.get(row["key"]) == row["text"], (row["method"], row["qid"])
 
 
 def test_the_readme_states_the_sweep_and_the_grades_as_they_are():

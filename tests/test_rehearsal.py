@@ -1,4 +1,4 @@
-"""The paper profile at full length, small: killed, resumed, its tables drawn, all tokens told.
+"""The paper profile at full length, small: its tables drawn, all tokens counted twice.
 
 Notebook 09, which asks no LLM in a rehearsal, runs only in ``make rehearsal``.
 """
@@ -9,18 +9,14 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from lib import cost as needs
+from lib import notebooks, plots
 from lib.base import paths
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
@@ -30,50 +26,32 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
 from lib.open_retriever import retriever_for
-from lib.plots import plot_differences
 from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
 from lib.run import Retriever
 from lib.studies.main_tables import experiment
 from tests.rehearsal import run as rehearsal
-from tests.rehearsal.served import COUNTS, compare
 from tests.rehearsal.server import Generated, LogServer, limits
+from tests.student import only_the_table
 from tools import measure_needs
 
 LETTERS = re.compile(r"\w{1,5}|[^\w\s]")
 """A token of the scripted engine: up to five letters, or a sign."""
 SAMPLE = 3
-TABLES_OF_09 = ("table1", "table2", "table3")
+OF_09 = {"nli_quality", "contradiction_heatmap", *(f"contradiction_table{i}" for i in (1, 2, 3))}
+OF_06 = {"runs_generated", "retrieval_generated"}
+"""Tables of a generator beside the reference text: here all texts are generated."""
 
 
 class Scripted:
-    """Writes what kind of reply is asked for, each prompt its own, and counts by its own rule.
-
-    The two requests after each of ``kills`` take half a second, so that they are in flight by then;
-    those that are asked all at once take longer, so that a busy machine has sent them by then.
-    """
-
-    def __init__(self, kills: Sequence[int] = ()):
-        self.asked, self.lock = 0, threading.Lock()
-        self.held = {kill + more for kill in kills for more in (1, 2)}
-        self.mine = threading.local()
+    """Writes what kind of reply is asked for, each prompt its own, and counts by its own rule."""
 
     def count(self, messages: list[dict]) -> int:
-        """Asked once a request, by the thread that generates its samples."""
-        with self.lock:
-            self.asked += 1
-            self.mine.held = self.asked in self.held
-        return self.tokens(messages)
-
-    def tokens(self, messages: list[dict]) -> int:
         return sum(4 + len(LETTERS.findall(m["content"])) for m in messages)
 
     def generate(self, body: dict) -> Generated:
         all_at_once = body["max_tokens"] == 1
-        if all_at_once:
-            time.sleep(0.8)  # less than ``kill_rehearsal`` waits for what is under way
-        else:
-            time.sleep(0.5 if self.mine.held else 0.03)
+        time.sleep(0.8 if all_at_once else 0.01)  # a busy machine has sent all of them by then
         asked = json.dumps([body["messages"], body.get("seed", 0)])
         mark = hashlib.sha256(asked.encode()).hexdigest()
         text = f"A passage on the {mark[:4]} of kidney pain and heart fever."
@@ -82,8 +60,7 @@ class Scripted:
             text = json.dumps(hypotheses)
         elif "answer_choice" in asked:
             text = json.dumps({"answer_choice": "ABCD"[int(mark[0], 16) % 4]})
-        tokens = len(LETTERS.findall(text))
-        return Generated(text, "stop", self.tokens(body["messages"]), tokens)
+        return Generated(text, "stop", self.count(body["messages"]), len(LETTERS.findall(text)))
 
 
 @pytest.fixture(scope="module")
@@ -95,96 +72,95 @@ def here(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rehearsal")
     (folder / "cache").mkdir()
     (folder / "cache" / "vectors").symlink_to(paths.cache("vectors"))
-    return rehearsal.prepare(folder, None, sample=SAMPLE)
-
-
-@pytest.fixture
-def inside(here, monkeypatch):
-    """This process told what the rehearsal's are told, but for the server."""
-    for name, value in here.environment("http://127.0.0.1:9/v1").items():
-        monkeypatch.setenv(name, value)
-    return here
+    made = rehearsal.prepare(folder, None, sample=SAMPLE)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in made.environment("http://127.0.0.1:9/v1").items():
+            patch.setenv(name, value)
+        patch.chdir(paths.ROOT / "notebooks")
+        yield made
 
 
 @pytest.fixture(scope="module")
 def performed(here):
-    """(what the child told, the log): a whole run, killed at two seeded places and resumed."""
-    kills = [62, 96]  # each the first of three that are asked at once: two are under way
+    """A whole run, with its experiment opened once more at the end."""
+    import matplotlib
+
+    matplotlib.use("agg")
     profile = load_profile(str(here.profile))
-    with LogServer(Scripted(kills=kills), here.log, *limits(profile)) as server:
-        script = Path(__file__).with_name("kill_rehearsal.py")
-        run = subprocess.run(
-            [sys.executable, script, here.folder, server.url, *map(str, kills)],
-            env=os.environ | {"PYTHONPATH": str(paths.ROOT)},
-            capture_output=True,
-            text=True,
-        )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout), pd.read_json(here.log, lines=True)
+    every_set = experiment.question_sets
+
+    def one_of_three(names, n):  # of ddx-mini's sets: a third of the cells
+        return dict(list(every_set(names, n).items())[: 1 if n else 3])
+
+    with (
+        LogServer(Scripted(), here.log, *limits(profile)) as server,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("CHR_LLM_URL", server.url)
+        patch.setattr(experiment, "question_sets", one_of_three)
+        patch.setattr(plots, "save", only_the_table)
+        rehearsal.at_once(profile)
+        for name in notebooks.ORDER:
+            if name != "09_contradictions":
+                run_cells(name)
+        yield experiment.open_experiment(profile)
 
 
-def test_killed_twice_and_resumed_every_other_table_is_drawn(performed, here):
-    told, _ = performed
-    assert (told["hit"], told["not_run"]) == (2, 0)
-    of_09 = {"nli_quality", *(f"contradiction_{x}" for x in ("heatmap", *TABLES_OF_09))}
-    # The texts of its Table 1 are generated: 06 has no others of its own.
-    of_06 = {"runs_generated", "retrieval_generated"}
-    assert set(told["undrawn"]) == of_09 | of_06
+def run_cells(name: str) -> None:
+    """The code cells of one notebook, in order, in a namespace of their own."""
+    import matplotlib.pyplot as plt
+
+    scope: dict = {}
+    for cell in json.loads((paths.ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), name, "exec"), scope)
+            if "parameters" in cell["metadata"].get("tags", []):
+                scope["profile"] = os.environ["CHR_PROFILE"]
+    plt.close("all")
+
+
+def test_every_other_table_is_drawn_and_nothing_is_asked_twice(performed, here):
     profile = load_profile(str(here.profile))
-    answers = pd.read_csv(here.folder / "out" / "results" / profile.name / "answers.csv")
-    chat = [s["name"] for s in profile.answerers if s["kind"] == "chat"]
-    assert len(chat) == 3 and {"hyde", "query2doc", "csqe", "thinkqe", "chr"} <= set(told["arms"])
-    read = answers.groupby(["reader", "method"])["qid"].size()
-    assert {(r, m): n for (r, m), n in read.items() if r in chat} == {
-        (r, m): SAMPLE for r in chat for m in told["arms"]
-    }
-    assert (answers.loc[answers["reader"].isin(chat), "documents_cut"] > 0).any()
+    assert set(rehearsal.undrawn(profile)) == OF_09 | OF_06
+    log = pd.read_json(here.log, lines=True)
+    assert not log["request"].duplicated().any()
+    answers = performed.answers()
+    chat = {s["name"] for s in profile.answerers if s["kind"] == "chat"}
+    assert len(chat) == 3 and {"hyde", "query2doc", "csqe", "thinkqe", "chr"} <= set(performed.arms)
+    of_models = answers[answers["reader"].isin(chat)]
+    read = of_models.groupby(["reader", "method"])["qid"].size()
+    assert set(read) == {SAMPLE} and len(read) == 3 * len(performed.arms)
+    assert (of_models["documents_cut"] > 0).any() and performed.not_run().empty
+    assert len(pd.read_json(here.log, lines=True)) == len(log)
 
 
 def test_the_ledger_is_what_the_server_served_by_its_own_count(performed, here):
-    _, log = performed
-    table = compare(here.recording, here.log)
+    log, table = pd.read_json(here.log, lines=True), rehearsal.compare(here)
     profile = load_profile(str(here.profile))
     specs = [profile.llm, *(s["llm"] for s in profile.answerers if "llm" in s)]
     assert set(table["model"]) == {spec.rpartition("openai:")[2] for spec in specs}
-    assert table["equal"].all() and (table[COUNTS] > 0).all(axis=None)
-    kept = log.drop_duplicates("request", keep="last")
+    assert table["equal"].all() and (table[rehearsal.COUNTS] > 0).all(axis=None)
     assert (log["status"] == 200).all()
     for count in ("prompt_tokens", "output_tokens"):
-        assert table[count].sum() == kept[count].sum()
+        assert table[count].sum() == log[count].sum()
     # What a model is sent is what it can read, and as many are in flight as the profile says.
     windows, no_system = limits(profile)
     assert no_system == {"google/gemma-2-9b-it"} and len(windows) == 3
     for model, window in windows.items():
-        own = log[log["model"] == model]
-        assert (own["system"] == (model not in no_system)).all() and len(own)
-        assert (own["prompt_tokens"] + own["max_tokens"] <= window).all()
+        sent = log[log["model"] == model]
+        assert (sent["system"] == (model not in no_system)).all() and len(sent)
+        assert (sent["prompt_tokens"] + sent["max_tokens"] <= window).all()
     assert 32 <= log["in_flight"].max() <= load_profile("paper").workers
-
-
-def test_nothing_is_answered_twice_but_what_was_in_flight_at_a_kill(performed, here):
-    """Lost is what the server had answered and the disk did not have when the client was dead."""
-    told, log = performed
-    lost = [k["served"] - k["recorded"] for k in told["seen"]]
-    again = log[log["request"].duplicated(keep="last")]
-    assert 0 < lost[0] < lost[1] == len(again)
-    assert lost[0] <= SAMPLE and lost[1] - lost[0] <= SAMPLE, "no cell asks more at once"
-    for row in again.itertuples():
-        assert any(row.start <= k["at"] and k["at"] - row.end < 5 for k in told["seen"])
 
 
 # the stand-ins -----------------------------------------------------------------------------------
 
 
-def test_the_stand_in_corpus_is_ddx_mini_in_the_files_of_medcorp(inside):
+def test_the_stand_in_corpus_is_ddx_mini_in_the_files_of_medcorp(here):
     found = {source: list(load_passages(source)) for source in SOURCES}
-    assert {source: len(some) for source, some in found.items()} == {
-        "pubmed": 339,
-        "textbooks": 88,
-        "wikipedia": 68,
-        "statpearls": 129,
-    }
-    texts = [p.text for some in found.values() for p in some]
+    sizes = {"pubmed": 339, "textbooks": 88, "wikipedia": 68, "statpearls": 129}
+    assert {source: len(passages) for source, passages in found.items()} == sizes
+    texts = [p.text for passages in found.values() for p in passages]
     assert sorted(texts) == sorted(p.text for p in load_passages("ddx-mini"))
     assert all(p.meta["pmids"] for p in found["pubmed"]) and not found["textbooks"][0].meta
     assert all(" -- " in p.title for p in found["statpearls"])
@@ -192,28 +168,17 @@ def test_the_stand_in_corpus_is_ddx_mini_in_the_files_of_medcorp(inside):
 
 # what the paper profile needed -------------------------------------------------------------------
 
-
-def test_a_profile_of_ones_own_changes_what_it_names_and_keeps_the_rest(tmp_path):
-    (tmp_path / "mine.toml").write_text('base = "paper"\nworkers = 7\n')
-    mine, paper = load_profile(str(tmp_path / "mine.toml")), load_profile("paper")
-    assert mine == replace(paper, name="mine", workers=7)
-    assert load_profile(str(tmp_path / "mine.toml"), limit=9).name == "mine-9"
-    with pytest.raises(ValueError, match="there are: mini, open, paper"):
-        load_profile(str(tmp_path / "yours.toml"))
-
-
-def judged() -> Benchmark:
-    return Benchmark(
-        name="judged",
-        title="",
-        corpora=("bioasq",),
-        qids=("q1", "q2"),
-        questions=("a", "b"),
-        h_plus=("a", "b"),
-        h_minus={"nearest": ("b", "a")},
-        targets={"q1": frozenset({"bioasq:1", "bioasq:2"}), "q2": frozenset({"bioasq:3"})},
-        mimics={"q1": frozenset({"bioasq:3"}), "q2": frozenset({"bioasq:1"})},
-    )
+JUDGED = Benchmark(
+    name="judged",
+    title="",
+    corpora=("bioasq",),
+    qids=("q1", "q2"),
+    questions=("a", "b"),
+    h_plus=("a", "b"),
+    h_minus={"nearest": ("b", "a")},
+    targets={"q1": frozenset({"bioasq:1", "bioasq:2"}), "q2": frozenset({"bioasq:3"})},
+    mimics={"q1": frozenset({"bioasq:3"}), "q2": frozenset({"bioasq:1"})},
+)
 
 
 def test_judgments_reach_another_corpus_by_pubmed_id(tmp_path, monkeypatch):
@@ -225,36 +190,30 @@ def test_judgments_reach_another_corpus_by_pubmed_id(tmp_path, monkeypatch):
     known = passages("bioasq", ("1", ["11"]), ("2", ["12", "13"]), ("3", ["14"]), ("4", ["15"]))
     medcorp = passages("pubmed", ("a", ["11"]), ("b", ["13"]), ("c", ["13"]), ("d", ["15"]))
     medcorp += [Passage("wikipedia:1", "", "x", "wikipedia", {})]
-    monkeypatch.setattr(experiment, "load_benchmark", lambda name, encoder: judged())
+    monkeypatch.setattr(experiment, "load_benchmark", lambda name, encoder: JUDGED)
     monkeypatch.setattr(experiment, "load_passages", lambda name: known)
     store = PassageStore.build(tmp_path / "store.sqlite", medcorp)
-    retriever = Retriever(None, None, store)
-    lab = experiment.Experiment(load_profile("paper"), {}, retriever, None, {})
+    lab = experiment.Experiment(load_profile("paper"), {}, Retriever(None, None, store), None, {})
     targets, mimics = lab.relevance()
     assert targets == {"q1": {"pubmed:a", "pubmed:b", "pubmed:c"}, "q2": set()}
     assert mimics == {"q1": set(), "q2": {"pubmed:a"}}
-    assert replace(lab, profile=load_profile("open")).relevance()[0] == judged().targets
+    assert replace(lab, profile=load_profile("open")).relevance()[0] == JUDGED.targets
 
 
-def test_a_benchmark_is_searched_where_its_passages_are(own_folders, monkeypatch):
-    encoder = HashEncoder(dim=32)
+def test_a_benchmark_is_searched_where_its_passages_are(own_folders):
     known = load_benchmark("ddx-mini")
     for corpora in (("ddx-mini",), ("pubmed",)):
         profile = replace(load_profile("mini"), corpora=corpora)
-        found = retriever_for(known, profile, encoder)
+        found = retriever_for(known, profile, HashEncoder(dim=32))
         assert len(found.store) == len(found.index) == 624
         assert known.targets["medqa-01"] <= set(found.index.ids)
 
 
 def test_what_nothing_is_known_about_is_said_and_not_drawn_as_zero():
-    import matplotlib.pyplot as plt
-
     columns = ["dataset", "method", "answerer", "metric", "value", "n", "label", "difference"]
     nothing = pd.DataFrame(columns=columns)
-    drawn = (plot_methods(nothing, "P@5", "", 0.4), plot_differences(nothing, "P@5"))
-    for figure in drawn:
+    for figure in (plot_methods(nothing, "P@5", "", 0.4), plots.plot_differences(nothing, "P@5")):
         assert figure.texts[0].get_text() == "P@5: NOT MEASURED" and not figure.axes
-        plt.close(figure)
 
 
 def test_passages_are_measured_at_their_length():
@@ -274,6 +233,5 @@ def test_the_page_states_what_is_printed_and_counted():
     answers = told[told.index.str.startswith("answer")]
     assert (answers["requests"] == 2980 * arms).all() and len(answers) == 3
     spent = needs.hours(load_profile("paper"))
-    assert (spent["hours"] < spent["at_most"]).all() and (
-        spent["weights_gb"] < 80 * spent["gpus"]
-    ).all()
+    assert (spent["hours"] < spent["at_most"]).all()
+    assert (spent["weights_gb"] < 80 * spent["gpus"]).all()

@@ -103,7 +103,7 @@ def _check_answerer(settings: Mapping[str, Any]) -> None:
     # The encoder and the number of workers are the profile's, for all of its answerers.
     own = [f.name for f in fields(READERS[kind]) if f.init and not f.name.startswith("_")]
     own = [name for name in own if name not in ("encoder", "needs_llm", "workers")]
-    refuse_unknown(f"the {kind} answerer has no setting", settings, ["kind", "sample", *own])
+    refuse_unknown(f"the {kind} answerer has no setting", settings, ["kind", *own])
     values = {name: value for name, value in settings.items() if name in own and name != "llm"}
     _check_values(f"the {kind} answerer", READERS[kind], values)
 
@@ -149,8 +149,6 @@ class Profile:
     """Names for ``load_questions``."""
     sample: Annotated[int, _counted("sample", 0)]
     """Questions per set; 0 = all."""
-    asked: Annotated[int, _counted("asked", 0)]
-    """Questions per set that an LLM is asked about; 0 = all of them."""
     corpora: tuple[str, ...]
     """Names for ``load_passages``, in index order."""
     limit: Annotated[int, BeforeValidator(check_limit)]
@@ -172,7 +170,7 @@ class Profile:
     workers: Annotated[int, _counted("workers", 1)]
     """Requests to an LLM server in flight at once."""
     answerers: tuple[dict, ...]
-    """Who answers: settings for ``lib.readers.load_reader``, and ``sample`` questions per set."""
+    """Who answers: settings for ``lib.readers.load_reader``."""
     judge: str
     """Who grades mimics: a ``connect`` spec."""
     generated: dict

@@ -2,34 +2,33 @@
 
 The same notebooks, methods, answerers and client as at the scale of the paper. For the models'
 servers stands one that serves the bundled SmolLM2 under their names and keeps its own log, for
-MedCorp and MedCPT stand ``tests.rehearsal.stand_ins``. The run is killed twice and resumed; then
-every table is drawn, and the ledger stands beside the server's log. No number of it says anything
-about medicine. The rehearsal may be stopped, or killed, at any time: it goes on where it was.
+MedCorp and MedCPT stand ``tests.rehearsal.stand_ins``. Every table is drawn, and the ledger stands
+beside the server's log. No number of it says anything about medicine. The rehearsal may be stopped,
+or killed, at any time: started again, it goes on where it was.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen
 
+import pandas as pd
+
 from lib import notebooks
 from lib.base import paths
-from lib.base.files import atomic_write, read_manifest
+from lib.base.files import atomic_write, read_jsonl, read_manifest
 from lib.cost import recorded
 from lib.llm.chat import in_parallel
 from lib.llm.connect import connect
 from lib.profiles import Profile, load_profile
+from lib.studies.main_tables.experiment import open_experiment
 from tests.rehearsal import stand_ins
-from tests.rehearsal.served import compare, served
 
 TABLES = (
     "passages",
@@ -70,9 +69,18 @@ class Rehearsal:
     """Where things are: the profile, every generation, and the log that the server keeps."""
 
     folder: Path
-    profile: Path
-    recording: Path
-    log: Path
+
+    @property
+    def profile(self) -> Path:
+        return self.folder / "rehearsal.toml"
+
+    @property
+    def recording(self) -> Path:
+        return self.folder / "recording.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "served.jsonl"
 
     def environment(self, url: str) -> dict[str, str]:
         """What its processes are told: all that is written goes to the folder."""
@@ -87,8 +95,7 @@ def prepare(folder: Path, mirror: Path | None, *, sample: int = 1) -> Rehearsal:
     With a ``mirror`` of the open data ``sample`` questions of each of the paper's sets are asked,
     and BioASQ snippets join the corpus; else ddx-mini's questions, and the title says so.
     """
-    files = [folder / f for f in ("rehearsal.toml", "recording.jsonl", "served.jsonl")]
-    here, paper = Rehearsal(folder, *files), load_profile("paper")
+    here, paper = Rehearsal(folder), load_profile("paper")
     (folder / "mirror").mkdir(parents=True, exist_ok=True)
     for entry in mirror.iterdir() if mirror else ():
         link = folder / "mirror" / entry.name
@@ -110,7 +117,6 @@ def prepare(folder: Path, mirror: Path | None, *, sample: int = 1) -> Rehearsal:
         "questions": paper.questions if mirror else ["ddx-mini"],
         "benchmarks": ["ddx-mini"],
         "sample": sample,
-        "asked": sample,
         "lambdas": [0.0, 0.4, 1.0],
         "methods": SHORT,
         "llm": recorded(paper.llm),
@@ -143,95 +149,59 @@ def at_once(profile: Profile, n: int = 40) -> None:
     in_parallel(ask, range(n), workers=profile.workers)
 
 
-def perform() -> None:
-    """A run: what it will cost, then the notebooks in order, as ``make figures`` has them."""
-    from lib.studies.main_tables.experiment import open_experiment
-
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    name, out = os.environ["CHR_PROFILE"], Path(os.environ["CHR_OUT"])
-    notebooks.prepare(name, {})
-    print(open_experiment(load_profile(name)).plan().to_string(index=False), flush=True)
-    at_once(load_profile(name))
-    for book in notebooks.ORDER:
-        notebooks.run(book, out / "notebooks" / f"{book}.ipynb", {"profile": name})
-
-
-def _end_with_parent() -> None:
-    sys.stdin.read()  # ends when whoever holds the other end does, killed or not
-    os.killpg(0, signal.SIGKILL)
-
-
-def interrupted(start: Callable[[], Popen], log: Path, at: Sequence[int]) -> int:
-    """Run, kill when the log has so many lines, run again, ...; how many kills hit a run at work.
-
-    ``start`` starts a process that leads a group of its own, which dies as a whole. The last run is
-    left in peace. RuntimeError when one fails by itself.
-    """
-    hit = 0
-    for wanted in (*at, None):
-        if wanted is not None and _lines(log) >= wanted:
-            continue  # a rehearsal that was stopped came so far
-        run = start()
-        while run.poll() is None:
-            if wanted is not None and _lines(log) >= wanted:
-                os.killpg(run.pid, signal.SIGKILL)
-                hit += 1
-                break
-            time.sleep(0.02)
-        if run.wait() > 0:
-            raise RuntimeError("the run failed: see above. Once mended, make rehearsal goes on")
-        if run.poll() == 0:
-            break
-    return hit
-
-
 def undrawn(profile: Profile) -> list[str]:
     """Result tables of a whole run that are missing, or not what their manifests say."""
-    stems = [name.replace("-", "_") for name in profile.benchmarks]
-    studies = [f"{stem}_lambda" for stem in stems]
-    studies += [f"{kind}_{stem}" for stem in stems for kind in ("values", "choices", "claims")]
+    names = list(TABLES)
+    for stem in (name.replace("-", "_") for name in profile.benchmarks):
+        names += [f"{stem}_lambda", f"values_{stem}", f"choices_{stem}", f"claims_{stem}"]
     folder = paths.results(profile.name)
-
-    def is_whole(table: str) -> bool:
-        path = folder / f"{table}.csv"
-        return any(read_manifest(p) for p in (path, path.with_suffix(".csv.xz")))
-
-    return [table for table in (*TABLES, *studies) if not is_whole(table)]
-
-
-def _lines(log: Path) -> int:
-    return log.read_bytes().count(b"\n") if log.exists() else 0
+    return [
+        name
+        for name in names
+        if not any(read_manifest(folder / f"{name}.{kind}") for kind in ("csv", "csv.xz"))
+    ]
 
 
-def _report(here: Rehearsal, kills: int, seconds: float) -> bool:
-    profile = load_profile(str(here.profile))
-    beside, log = compare(here.recording, here.log), served(here.log)
-    missing, again = undrawn(profile), int((~log["kept"]).sum())
-    print("\nThe ledger:\n" + recorded(here.recording).round(1).to_string(index=False))
-    print("\nThe ledger beside the server's own log:\n" + beside.to_string(index=False))
-    print(
-        f"\n{kills} kills, {seconds:.0f} s; {len(log)} requests answered, {again} of them again "
-        f"after a kill; at most {log['in_flight'].max()} in flight"
-    )
-    print(f"tables: {paths.shown(paths.results(profile.name))}; not drawn: {missing or 'none'}")
-    return bool(beside["equal"].all()) and not missing
+COUNTS = ["calls", "prompt_tokens", "output_tokens"]
 
 
-def main(seed: int = 0) -> int:
+def compare(here: Rehearsal) -> pd.DataFrame:
+    """Per model: calls and tokens as recorded, as the server's log has them; are they ``equal``?
+
+    Of a request that was answered more than once the last reply counts: where the client was killed
+    while it waited, the first never came to the disk.
+    """
+    ours = recorded(here.recording).groupby("model")[COUNTS].sum()
+    log = pd.DataFrame([row for row in read_jsonl(here.log) if row["status"] == 200])
+    kept = log.drop_duplicates("request", keep="last").assign(calls=1)
+    theirs = kept.groupby("model")[COUNTS].sum().add_prefix("served_")
+    table = ours.join(theirs, how="outer").fillna(0).astype(int)
+    table["equal"] = (table[COUNTS].to_numpy() == table[theirs.columns].to_numpy()).all(axis=1)
+    return table.reset_index()
+
+
+def main() -> int:
     """``make rehearsal``; 0 when every table is drawn and the ledger is what the server served."""
     mirror, started = os.environ.get("CHR_MIRROR"), time.monotonic()
     here = prepare(paths.ROOT / "build" / "rehearsal", Path(mirror) if mirror else None)
-    python, files = [sys.executable, "-m"], [str(here.profile), str(here.log)]
-    with Popen(
-        [*python, "tests.rehearsal.server", *files], stdin=PIPE, stdout=PIPE, text=True
-    ) as server:
+    command = [sys.executable, "-m", "tests.rehearsal.server", str(here.profile), str(here.log)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as server:
         os.environ |= here.environment(server.stdout.readline().strip())
-        at = sorted(random.Random(seed).sample(range(45, 150), 2))
-        run = [*python, "tests.rehearsal.run", "perform"]
-        kills = interrupted(lambda: Popen(run, stdin=PIPE, start_new_session=True), here.log, at)
+        name = str(here.profile)
+        profile = load_profile(name)
+        notebooks.prepare(name, {})
+        print(open_experiment(profile).plan().to_string(index=False), flush=True)
+        at_once(profile)
+        for book in notebooks.ORDER:
+            out = here.folder / "out" / "notebooks" / f"{book}.ipynb"
+            notebooks.run(book, out, {"profile": name})
         server.stdin.close()
-    return not _report(here, kills, time.monotonic() - started)
+    beside, missing = compare(here), undrawn(profile)
+    print("\nThe ledger:\n" + recorded(here.recording).round(1).to_string(index=False))
+    print("\nThe ledger beside the server's own log:\n" + beside.to_string(index=False))
+    print(f"\n{time.monotonic() - started:.0f} s; tables not drawn: {missing or 'none'}")
+    return int(bool(missing) or not beside["equal"].all())
 
 
 if __name__ == "__main__":
-    sys.exit(perform() if sys.argv[1:] == ["perform"] else main())
+    sys.exit(main())

@@ -16,27 +16,18 @@ import time
 from collections.abc import Container, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from lib.base.files import canonical_json, sha256_bytes
 from lib.llm.chat import sample_seed
 from tools.measure_needs import Generated, SmallEngine
 
 
-class Engine(Protocol):
-    """What writes the replies."""
-
-    def count(self, messages: list[dict]) -> int:
-        """Tokens of a prompt, chat template included."""
-        ...
-
-    def generate(self, body: dict) -> Generated:
-        """One reply to a request without ``n``."""
-        ...
-
-
 class LogServer(ThreadingHTTPServer):
     """``engine`` behind /v1/chat/completions; a line a request in ``log`` (JSON Lines).
+
+    An engine has ``count(messages)``, the tokens of a prompt with its chat template, and
+    ``generate(body)``, one reply to a request without ``n``.
 
     A line: ``request`` (sha256 of what was sent), ``model``, ``status``, ``prompt_tokens``,
     ``output_tokens``, ``in_flight`` (with this one), ``start`` and ``end`` (seconds). ``windows``
@@ -48,7 +39,7 @@ class LogServer(ThreadingHTTPServer):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Any,
         log: Path,
         windows: Mapping[str, int] | None = None,
         no_system: Container[str] = (),

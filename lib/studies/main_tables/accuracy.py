@@ -26,6 +26,8 @@ PAPER_NAMES: dict[str, str] = {
 
 COSTS = ("calls", "retrieval_rounds", "prompt_tokens", "output_tokens", "latency_s")
 """Of a question's expansion: LLM requests, searches, tokens, seconds of waiting for replies."""
+MEASURED = (*COSTS, "token_reduction")
+"""What a table of costs has an interval of."""
 PRINTED_COSTS = {
     "calls": "llm_calls",
     "output_tokens": "output_tokens",
@@ -120,59 +122,59 @@ def accuracy_table(
     and ``asked``, the number of questions by set.
     """
     rows = []
-    right: dict[tuple, dict[str, np.ndarray]] = {}
-    for (dataset, *who), of_cell in answers.groupby(["dataset", "reader", "method"], sort=False):
-        metrics = _metrics(of_cell)
-        for metric, parts in metrics.items():
-            rows.append(_row(dataset, who, metric, _share(parts), sum(map(len, parts))))
-        right.setdefault(tuple(who), {})[dataset] = metrics["accuracy"][0]
+    for (dataset, reader, method), cell in answers.groupby(
+        ["dataset", "reader", "method"], sort=False
+    ):
+        row = {"dataset": dataset, "answerer": reader, "method": method}
+        row["asked"] = {dataset: len(cell)}
+        for metric, parts in _metrics(cell).items():
+            n = sum(map(len, parts))
+            rows.append(row | {"metric": metric} | _share(parts) | {"n": n})
         if chance is not None:
-            guessed = mean_interval(_or_guess(of_cell, chance[dataset]))
-            rows.append(_row(dataset, who, "accuracy_or_guess", guessed, len(of_cell)))
-    for who, by_set in right.items():
+            guessed = mean_interval(_or_guess(cell, chance[dataset]))
+            interval = dict(zip(("value", "low", "high"), guessed, strict=True))
+            rows.append(row | {"metric": "accuracy_or_guess"} | interval | {"n": len(cell)})
+    for (reader, method), cells in answers.groupby(["reader", "method"], sort=False):
+        by_set = dict(iter(cells.groupby("dataset", sort=False)))
         for before, three in whole_benchmarks(by_set).items():
-            share = _share([by_set[name] for name in three])
+            parts = [_is_right(by_set[name]) for name in three]
             asked = {name: len(by_set[name]) for name in three}
-            row = _row(f"{before} {AVERAGE}".strip(), who, AVERAGE, share, sum(asked.values()))
-            rows.append(row | {"asked": asked})
-    return pd.DataFrame(rows)
+            row = {"dataset": f"{before} {AVERAGE}".strip(), "answerer": reader, "method": method}
+            row |= {"asked": asked, "metric": AVERAGE}
+            rows.append(row | _share(parts) | {"n": sum(asked.values())})
+    table = pd.DataFrame(rows)
+    table["reported"] = [_printed(row) for row in table.itertuples()]
+    return table
 
 
-def _row(
-    dataset: str, who: Sequence[str], metric: str, interval: Sequence[float], n: int
-) -> dict[str, object]:
-    """A row of Table 1; what the paper prints stands beside its own metrics alone."""
-    reader, method = who
-    row = {"dataset": dataset, "answerer": reader, "method": method, "metric": metric}
-    row |= dict(zip(("value", "low", "high"), interval, strict=True)) | {"n": n}
-    is_printed = metric in ("accuracy", AVERAGE)
-    printed = _printed(method, dataset, reader) if is_printed else np.nan
-    return row | {"reported": printed, "asked": {dataset: n}}
-
-
-def _printed(method: str, dataset: str, reader: str) -> float:
-    """What Table 1 prints, as a share: for its own answerer, or the mean of its three."""
+def _printed(row) -> float:
+    """What Table 1 prints, as a share: for its own answerer, or the mean of its three; NaN where it
+    prints nothing."""
+    if row.metric not in ("accuracy", AVERAGE):
+        return np.nan
     rows = reported("table1_accuracy")
-    column = {**SETS, AVERAGE: "Avg."}.get(dataset.split()[-1])
+    column = {**SETS, AVERAGE: "Avg."}.get(row.dataset.split()[-1])
     # The paper's Table 1 calls its row "HyDE (H+ only)"; elsewhere HyDE is eight texts.
-    name = PAPER_NAMES.get("hyde" if method == "hplus" else method)
+    name = PAPER_NAMES.get("hyde" if row.method == "hplus" else row.method)
     rows = rows[(rows["method"] == name) & (rows["dataset"] == column)]
-    of_reader = rows[rows["generator"] == reader]
+    of_reader = rows[rows["generator"] == row.answerer]
     return (of_reader if len(of_reader) else rows)["value"].mean() / 100
+
+
+def _is_right(answers: pd.DataFrame) -> np.ndarray:
+    return (answers["letter"] == answers["gold"]).to_numpy()
 
 
 def _or_guess(answers: pd.DataFrame, chance: float) -> np.ndarray:
     """1 where an answer is right, 0 where it is wrong, ``chance`` where none can be read."""
-    letter = answers["letter"].fillna("")
-    right = (letter == answers["gold"]).astype(float)
-    return right.mask(letter == "", chance).to_numpy()
+    unread = answers["letter"].fillna("") == ""
+    return np.where(unread, chance, _is_right(answers).astype(float))
 
 
 def _metrics(answers: pd.DataFrame) -> dict[str, list[np.ndarray]]:
     """A metric's hits by its name, a bool a question; for balanced accuracy, by right letter."""
-    gold = answers["gold"].to_numpy()
+    gold, right = answers["gold"].to_numpy(), _is_right(answers)
     letter = answers["letter"].fillna("").to_numpy()
-    right = letter == gold
     parsed = letter != ""
     hits = {
         "accuracy": [right],
@@ -186,20 +188,24 @@ def _metrics(answers: pd.DataFrame) -> dict[str, list[np.ndarray]]:
     return hits
 
 
-def _share(parts: Sequence[np.ndarray]) -> tuple[float, float, float]:
-    """The mean of the parts' shares, with its interval."""
+def _share(parts: Sequence[np.ndarray]) -> dict[str, float]:
+    """The mean of the parts' shares, ``value``, and its interval, ``low`` and ``high``."""
     from statsmodels.stats.proportion import proportion_confint
 
     if not all(map(len, parts)):
-        return np.nan, np.nan, np.nan
+        return dict.fromkeys(("value", "low", "high"), np.nan)
     shares = np.array([np.mean(hits) for hits in parts])
     low, high = proportion_confint(
         [hits.sum() for hits in parts], [len(hits) for hits in parts], method="wilson"
     )
+    value = float(shares.mean())
     down = float(np.linalg.norm(shares - low)) / len(parts)
     up = float(np.linalg.norm(shares - high)) / len(parts)
-    value = float(shares.mean())
-    return value, max(value - down, 0.0), min(value + up, 1.0)
+    return {"value": value, "low": max(value - down, 0.0), "high": min(value + up, 1.0)}
+
+
+_CLAIMS = ["dataset", "answerer", "claim", "metric", "arm", "baseline", "value", "value_baseline"]
+_CLAIMS += ["difference", "low", "high", "p", "n", "mde", "status", "p_holm", "verdict"]
 
 
 def claims(answers: pd.DataFrame, contrasts: Sequence[str] = ("chr",)) -> pd.DataFrame:
@@ -208,29 +214,20 @@ def claims(answers: pd.DataFrame, contrasts: Sequence[str] = ("chr",)) -> pd.Dat
     A pair is there where both were answered from. Columns: dataset, answerer, then those of
     ``lib.stats.claims``. All are exploratory: these questions have been looked at before.
     """
-    right = (answers["letter"] == answers["gold"]).astype(float)
-    values = answers.assign(arm=answers["method"], metric="right", value=right)
+    values = answers.assign(arm=answers["method"], metric="right", value=_is_right(answers) * 1.0)
     parts = []
-    for (dataset, reader), own in values.groupby(["dataset", "reader"], sort=False):
-        measured = set(own["arm"])
+    for (dataset, reader), group in values.groupby(["dataset", "reader"], sort=False):
+        measured = set(group["arm"])
+        others = [method for method in METHODS if method in measured and method not in contrasts]
         pairs = [
             Pair(f"{arm} > {method}", "right", arm, method)
             for arm in contrasts
-            for method in METHODS
-            if method not in contrasts and {arm, method} <= measured
+            if arm in measured
+            for method in others
         ]
-        tested = stats.claims(own, pairs)
-        if len(tested):
-            tested.insert(0, "answerer", reader)
-            tested.insert(0, "dataset", dataset)
-            parts.append(tested)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_CLAIMS.split())
-
-
-_CLAIMS = """
-dataset answerer claim metric arm against value value_against difference low high p n least
-status p_holm verdict
-"""
+        parts.append(stats.claims(group, pairs).assign(dataset=dataset, answerer=reader))
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return table.reindex(columns=_CLAIMS)
 
 
 # overlap: Table 2 ---------------------------------------------------------------------------------
@@ -283,19 +280,19 @@ def overlap_table(
     row "all" is there. An outcome without questions has n = 0.
     """
     table = pd.DataFrame({q: overlap(first[q], second.get(q, ()), k) for q in first}).T
-    masks = {"all": pd.Series(True, index=table.index)}
+    groups = {"all": table}
     if right is not None:
-        a, b = (of_run.reindex(table.index).astype("boolean") for of_run in right)
-        masks |= dict(zip(OUTCOMES[1:], (a & b, a & ~b, ~a & b, ~a & ~b), strict=True))
-    rows = []
-    for outcome, mask in masks.items():
         # A question that one run did not answer is in no outcome but "all".
-        questions = table[mask.fillna(False).astype(bool)]
-        row = {"outcome": outcome, "n": len(questions)} | questions.mean().to_dict()
-        if len(questions):
-            for measure in questions:
-                _, low, high = mean_interval(questions[measure])
-                row |= {f"{measure}_low": low, f"{measure}_high": high}
+        both = pd.DataFrame({"first": right[0], "second": right[1]}).dropna()
+        both = both.reindex(table.index.intersection(both.index)).astype(bool)
+        a, b = both["first"], both["second"]
+        for outcome, mask in zip(OUTCOMES[1:], (a & b, a & ~b, ~a & b, ~a & ~b), strict=True):
+            groups[outcome] = table.loc[both.index[mask]]
+    rows = []
+    for outcome, group in groups.items():
+        row = {"outcome": outcome, "n": len(group)} | group.mean().to_dict()
+        for measure in group if len(group) else ():
+            _, row[f"{measure}_low"], row[f"{measure}_high"] = mean_interval(group[measure])
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -307,8 +304,9 @@ def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:
     """Table 3, per question: ``COSTS`` of what a model generated, beside the paper's.
 
     ``expanded`` are the grid's rows. As in the paper the means are over the exam questions; over
-    all where there are none. ``dataset`` names the sets. Reference text has no cost: its rows hold
-    calls and rounds alone, and one question that was not measured leaves its method without a mean.
+    all where there are none. ``dataset`` names the sets, ``asked`` counts their questions.
+    Reference text has no cost: its rows hold calls and rounds alone, and one question that was not
+    measured leaves its method without a mean.
     ``token_reduction`` is HyDE's output tokens divided by the method's. All but ``failed`` have the
     ends of their 95 % interval (``calls_low``, ...). The seconds are those of the machine that
     generated, and of as many requests at a time as it was asked.
@@ -316,36 +314,39 @@ def cost_table(expanded: pd.DataFrame) -> pd.DataFrame:
     is_exam = expanded["dataset"].str.split().str[-1].isin(EXAMS)
     of_exams = expanded[is_exam] if is_exam.any() else expanded
     by_method = dict(iter(of_exams.groupby("method", sort=False)))
-    tokens = {m: t.set_index(["dataset", "qid"])["output_tokens"] for m, t in by_method.items()}
+    printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
+    measured = [f"{cost}{end}" for cost in MEASURED for end in ("", "_low", "_high")]
     rows = []
     for method, table in by_method.items():
-        row = {"dataset": ", ".join(table["dataset"].unique()), "method": method}
+        intervals = {}
         for cost in COSTS:
             values = table[cost].to_numpy(dtype=float)
-            row |= _named(cost, mean_interval(values) if not np.isnan(values).any() else None)
-        row |= _named("token_reduction", _reduction(tokens.get("hyde"), tokens[method]))
-        rows.append(row | {"n": len(table), "failed": (table["error"].fillna("") != "").sum()})
-    measured = [name for cost in (*COSTS, "token_reduction") for name in _named(cost, None)]
-    table = pd.DataFrame(rows, columns=["dataset", "method", *measured, "n", "failed"])
-    printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
-    names = table["method"].map(PAPER_NAMES)
-    for ours, theirs in PRINTED_COSTS.items():
-        table[f"reported_{ours}"] = printed[theirs].reindex(names).to_numpy()
-    return table
+            intervals[cost] = mean_interval(values) if not np.isnan(values).any() else _NOTHING
+        intervals["token_reduction"] = _reduction(by_method.get("hyde"), table)
+        row = {"dataset": ", ".join(table["dataset"].unique()), "method": method}
+        row |= dict(zip(measured, np.concatenate([*intervals.values()]), strict=True))
+        row |= {"n": len(table), "failed": (table["error"].fillna("") != "").sum()}
+        row["asked"] = table["dataset"].value_counts().to_dict()
+        name = PAPER_NAMES.get(method)
+        for ours, theirs in PRINTED_COSTS.items():
+            row[f"reported_{ours}"] = printed[theirs].get(name, np.nan)
+        rows.append(row)
+    names = [*measured, "n", "failed", "asked", *(f"reported_{cost}" for cost in PRINTED_COSTS)]
+    return pd.DataFrame(rows, columns=["dataset", "method", *names])
 
 
-def _named(name: str, interval: Sequence[float] | None) -> dict[str, float]:
-    """A mean and the ends of its interval as columns; NaN for a mean that there is not."""
-    values = interval or (np.nan, np.nan, np.nan)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
+_NOTHING = (np.nan, np.nan, np.nan)
+"""The mean and interval of what was not measured."""
 
 
-def _reduction(hyde: pd.Series | None, method: pd.Series) -> Sequence[float] | None:
+def _reduction(hyde: pd.DataFrame | None, method: pd.DataFrame) -> Sequence[float]:
     """HyDE's mean tokens over the method's, with its 95 % bootstrap interval over the questions
-    of both; None where either was not measured on one of them, or wrote nothing."""
+    of both; ``_NOTHING`` where either was not measured on one of them, or wrote nothing."""
     if hyde is None:
-        return None
-    both = pd.DataFrame({"hyde": hyde, "method": method}).dropna()
-    if len(both) < max(len(hyde), len(method)) or not both["method"].sum():
-        return None
-    return ratio_interval(both["hyde"].to_numpy(), both["method"].to_numpy())
+        return _NOTHING
+    keys = ["dataset", "qid"]
+    both = hyde[[*keys, "output_tokens"]].merge(method[[*keys, "output_tokens"]], on=keys).dropna()
+    tokens = both["output_tokens_x"].to_numpy(), both["output_tokens_y"].to_numpy()
+    if len(both) < max(len(hyde), len(method)) or not tokens[1].sum():
+        return _NOTHING
+    return ratio_interval(*tokens)

@@ -23,9 +23,8 @@ def expand_again(experiment: Experiment) -> pd.DataFrame:
     for name in experiment.asking if may_ask(experiment.llm) else ():
         failed = []
         for dataset in experiment.sets:
-            questions = experiment.questions(name, dataset)
-            pairs = zip(questions, experiment.expansions(name, dataset), strict=True)
-            failed += [question for question, made in pairs if made.request is None]
+            requests = experiment.requests(name, dataset)
+            failed += [q for q in experiment.sets[dataset] if requests[q.qid] is None]
         with experiment.llm.again() as once_more:  # type: ignore[attr-defined]
             made = experiment.expand(name, failed, once_more)
         rows.append((f"expand: {name}", len(failed), sum(one.request is None for one in made)))
@@ -45,7 +44,7 @@ def answer_again(experiment: Experiment) -> pd.DataFrame:
                 if table is None:
                     continue
                 qids = set(table["qid"][table["letter"] == ""])
-                asked = [q for q in experiment.questions(arm, dataset) if q.qid in qids]
+                asked = [q for q in experiment.sets[dataset] if q.qid in qids]
                 contexts = experiment.contexts(arm, dataset, asked)
                 answers += replace(reader, llm=once_more).answer_all(asked, contexts)
         left = sum(not answer.letter for answer in answers)

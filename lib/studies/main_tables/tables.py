@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pandas as pd
 
-from lib.datasets import Question
 from lib.llm.recorder import RecordingMiss
-from lib.methods.base import Expansion
+from lib.methods.base import Request
 from lib.parse import named_option
 from lib.query_spec import Hypotheses
 from lib.readers import EvidenceReader, Reader
 from lib.report import reported, verdict
-from lib.run import execute
 from lib.stats import mean_interval
 from lib.studies.main_tables import accuracy
-from lib.studies.main_tables.accuracy import overlap_table, whole_benchmarks
-from lib.studies.main_tables.experiment import CHOSEN, NAMED, Experiment, ids_by_question
+from lib.studies.main_tables.accuracy import overlap_table, same_setup, whole_benchmarks
+from lib.studies.main_tables.experiment import CHOSEN, HYPOTHESES, NAMED, Experiment
+from lib.study import Found
 
 _OVERLAPS = ("count", "fraction", "jaccard", "zero", "rbo")
 _SECONDS = "latency_s"
@@ -40,60 +40,35 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
     everything = pd.concat([answers, *_answers_without_reader(experiment)], ignore_index=True)
     chance = {
-        dataset: float(np.mean([1 / len(question.options) for question in asked]))
-        for dataset, asked in experiment.sets.items()
+        dataset: float(np.mean([1 / len(question.options) for question in questions]))
+        for dataset, questions in experiment.sets.items()
     }
     table = accuracy.accuracy_table(everything, chance)
-    stored = save_long(
-        experiment,
-        table,
-        "table1",
-        lambda row: experiment.is_papers(row.method, row.asked, row.answerer),
-    )
-    return stored.drop(columns="setup")
+    return save_long(experiment, table, "table1").drop(columns="setup")
 
 
 def _answers_without_reader(experiment: Experiment) -> list[pd.DataFrame]:
     """Answers without a reader: for each set the commonest letter, then the option that H+ names.
 
-    A reader without an LLM answers from H+ and H- where H+ names no option. A set whose hypotheses
-    nobody recorded has the majority's answers only.
+    Where H+ names no option, or several, a reader without an LLM answers from H+ and H-. An
+    expander that failed has no answer. A set whose hypotheses nobody recorded has the majority's
+    answers only.
     """
     tables = []
     for dataset, questions in experiment.sets.items():
         rows = [(dataset, question.qid, question.answer) for question in questions]
         answers = pd.DataFrame(rows, columns=["dataset", "qid", "gold"])
-        commonest = answers["gold"].mode()[0]
-        tables.append(answers.assign(method="majority", letter=commonest, mirage=commonest))
-        reader = _reader_without_llm(experiment)
-        read = experiment.answers_of("hypotheses_as_context", dataset, reader)
-        if read is not None:
-            asked = experiment.questions("chr", dataset)
-            by_reader = dict(zip(read["qid"], read["letter"], strict=True))
-            letters = named_letters(asked, experiment.expansions("chr", dataset), by_reader)
-            answers = answers[answers["qid"].isin(letters)]
-            named = answers["qid"].map(letters)
-            tables.append(answers.assign(method=NAMED, letter=named, mirage=named))
-    return [table.assign(reader="no reader", rule="", documents_cut=0) for table in tables]
-
-
-def named_letters(
-    questions: Sequence[Question],
-    expansions: Sequence[Expansion],
-    by_reader: Mapping[str, str],
-) -> dict[str, str]:
-    """By question id, the letter whose option alone stands in H+; else the reader's letter.
-
-    Yes and no are answers only where H+ begins with them. An expander that failed has no answer.
-    """
-    letters = {}
-    for question, expansion in zip(questions, expansions, strict=True):
-        h_plus = expansion.trace.get("H_plus", "")
-        letter = named_option(h_plus, question.options)
-        if h_plus and not letter:
-            letter = by_reader.get(question.qid, "")
-        letters[question.qid] = letter
-    return letters
+        tables.append(answers.assign(method="majority", letter=answers["gold"].mode()[0]))
+        read = experiment.answers_of(HYPOTHESES, dataset, _reader_without_llm(experiment))
+        if read is None:
+            continue
+        letters = []
+        written = zip(questions, experiment.expansions("chr", dataset), read["letter"], strict=True)
+        for question, expansion, by_reader in written:
+            h_plus = expansion.trace.get("H_plus", "")
+            letters.append(named_option(h_plus, question.options) or (h_plus and by_reader))
+        tables.append(answers.assign(method=NAMED, letter=letters))
+    return [table.assign(reader="no reader", mirage=table["letter"]) for table in tables]
 
 
 def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
@@ -120,100 +95,55 @@ def table2(experiment: Experiment, answers: pd.DataFrame, other: str = "hyde") -
     three sets of the paper, also of these together: ``combined``.
     """
     parts = []
-    k = experiment.k
     for dataset in experiment.sets:
-        ours = _passage_ids(experiment, "chr", dataset)
-        for arm in experiment.searched:
-            theirs = _passage_ids(experiment, arm, dataset)
-            if arm != "chr" and ours and theirs:
-                table = overlap_table(ours, theirs, k)
-                parts.append(table.assign(dataset=dataset, method=arm, reader=""))
-        odd, even = _runs_of_half_the_samples(experiment, other, dataset)
-        if odd:
-            table = overlap_table(odd, even, k)
-            parts.append(table.assign(dataset=dataset, method="noise floor", reader=""))
+        ours = experiment.found("chr", dataset)
+        runs = {arm: experiment.found(arm, dataset) for arm in experiment.searched if arm != "chr"}
+        compared = {arm: (ours, theirs) for arm, theirs in runs.items() if ours and theirs}
+        if runs.get(other):
+            halves = experiment.search(other, dataset, _every_second, experiment.k, draws=2)
+            both = sorted(halves[0].keys() & halves[1].keys())
+            if both:
+                compared["noise floor"] = tuple({qid: half[qid] for qid in both} for half in halves)
+        for name, (first, second) in compared.items():
+            table = overlap_table(first, second, experiment.k)
+            parts.append(table.assign(dataset=dataset, method=name, reader=""))
     for reader in experiment.readers:
-        parts += _by_outcome(experiment, answers, reader, other)
+        parts += _by_outcome(experiment, answers[answers["reader"] == reader.name], other)
     columns = ["outcome", "n", *_OVERLAPS, "dataset", "method", "reader", "asked"]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
-    both = ("chr", other)
-    save_long(
-        experiment,
-        _beside_the_papers(table),
-        "table2",
-        lambda row: all(experiment.is_papers(m, row.asked, row.answerer) for m in both),
-    )
+    save_long(experiment, _beside_the_papers(table), "table2", beside=["chr"])
     return table.drop(columns="asked", errors="ignore")
 
 
-def _by_outcome(
-    experiment: Experiment, answers: pd.DataFrame, reader: Reader, other: str
-) -> list[pd.DataFrame]:
+def _every_second(request: Request, start: int) -> Hypotheses | None:
+    """A request with every second of its sampled passages; None without one."""
+    sampled = [text for text in request.texts if text.role == "passage"][start::2]
+    others = [text for text in request.texts if text.role != "passage"]
+    return Hypotheses((*others, *sampled)) if sampled else None
+
+
+def _by_outcome(experiment: Experiment, answers: pd.DataFrame, other: str) -> list[pd.DataFrame]:
     """Overlap of CHR and ``other`` by what a reader had right: of each set that it answered from
     both, then of the paper's three together."""
-    rows = answers[answers["reader"] == reader.name]
-    is_right = (rows["letter"] == rows["gold"]).set_axis(rows["qid"])
-    right = {}
-    for dataset in experiment.sets:
-        of_set = (rows["dataset"] == dataset).to_numpy()
-        of_both = [is_right[of_set & (rows["method"] == m).to_numpy()] for m in ("chr", other)]
-        if all(map(len, of_both)):
-            right[dataset] = of_both
-    groups = {dataset: [dataset] for dataset in right}
-    for before, three in whole_benchmarks(right).items():
+    rows = answers.assign(right=answers["letter"] == answers["gold"]).set_index("qid")
+    right = dict(iter(rows.groupby(["dataset", "method"])["right"]))
+    sets = [name for name in experiment.sets if {(name, "chr"), (name, other)} <= right.keys()]
+    groups = {dataset: [dataset] for dataset in sets}
+    for before, three in whole_benchmarks(sets).items():
         groups[f"{before} {_COMBINED}".strip()] = three
     tables = []
     for name, datasets in groups.items():
-        both_right = tuple(pd.concat([right[d][i] for d in datasets]) for i in (0, 1))
-        ours, theirs = {}, {}
-        for dataset in datasets:
-            ours |= _passage_ids(experiment, "chr", dataset)
-            theirs |= _passage_ids(experiment, other, dataset)
-        # A reader may have answered only a sample of the questions.
-        answered = {qid: ours[qid] for qid in both_right[0].index}
-        table = overlap_table(answered, theirs, experiment.k, both_right)
-        asked = {dataset: len(right[dataset][0]) for dataset in datasets}
-        labels = {"dataset": name, "method": other, "reader": reader.name}
-        tables.append(table.assign(**labels, asked=[asked] * len(table)))
+        found: dict[str, Found] = {"chr": {}, other: {}}
+        for method, dataset in product(found, datasets):
+            found[method] |= experiment.found(method, dataset)
+        both = [pd.concat([right[dataset, method] for dataset in datasets]) for method in found]
+        # In the order of the answers, by which the intervals resample.
+        ours = {qid: found["chr"][qid] for qid in both[0].index}
+        table = overlap_table(ours, found[other], experiment.k, (both[0], both[1]))
+        table["asked"] = [{d: len(right[d, "chr"]) for d in datasets}] * len(table)
+        reader = answers["reader"].iloc[0]
+        tables.append(table.assign(dataset=name, method=other, reader=reader))
     return tables
-
-
-def _passage_ids(experiment: Experiment, arm: str, dataset: str) -> dict[str, list[str]]:
-    """What an arm found, best first, by question id; empty if it is NOT RUN."""
-    run = experiment.run_of(arm, dataset)
-    return {} if run is None else ids_by_question(run)
-
-
-def _runs_of_half_the_samples(
-    experiment: Experiment, method: str, dataset: str
-) -> list[dict[str, list[str]]]:
-    """What a method that samples finds with its odd and with its even samples, for the questions
-    that have both; empty if there are none."""
-    found: list[dict[str, list[str]]] = [{}, {}]
-    if method in experiment.methods and experiment.run_of(method, dataset) is not None:
-        expansions = experiment.expansions(method, dataset)
-        halves = [[_every_second(e, start) for e in expansions] for start in (0, 1)]
-        found = [_found_by(experiment, method, dataset, half) for half in halves]
-    in_both = sorted(found[0].keys() & found[1].keys())
-    return [{qid: half[qid] for qid in in_both} for half in found]
-
-
-def _every_second(expansion: Expansion, start: int) -> Expansion:
-    """An expansion with every second of its sampled passages; without one it has no request."""
-    texts = expansion.request.texts if expansion.request else ()
-    sampled = [text for text in texts if text.role == "passage"][start::2]
-    others = [text for text in texts if text.role != "passage"]
-    return Expansion(Hypotheses((*others, *sampled)) if sampled else None)
-
-
-def _found_by(
-    experiment: Experiment, method: str, dataset: str, expansions: Sequence[Expansion]
-) -> dict[str, list[str]]:
-    """The top k of a method's questions, searched with these expansions: ids by question id."""
-    questions = experiment.questions(method, dataset)
-    return ids_by_question(
-        execute(method, questions, expansions, experiment.retriever, experiment.k)[0]
-    )
 
 
 def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
@@ -222,10 +152,9 @@ def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
     is_printed = (table["method"] == "hyde") & (table["outcome"] == "only the first right")
     paper = reported("table2_overlap").pivot(index="dataset", columns="metric", values="value")
     names = table["dataset"].str.split().str[-1].map(_PRINTED_SETS)
+    table["printed_count"] = names.map(paper["mean_overlap"]).where(is_printed)
     # The paper's zero is in per cent, ours is a share.
-    for metric, column, unit in (("count", "mean_overlap", 1), ("zero", "zero_overlap", 100)):
-        of_set = names.map(paper[column] / unit)
-        table[f"printed_{metric}"] = of_set.where(is_printed)
+    table["printed_zero"] = names.map(paper["zero_overlap"] / 100).where(is_printed)
     return long_form(table, _OVERLAPS, {"count": "printed_count", "zero": "printed_zero"})
 
 
@@ -234,33 +163,24 @@ def _beside_the_papers(table: pd.DataFrame) -> pd.DataFrame:
 
 def table3(experiment: Experiment) -> pd.DataFrame:
     """What the expansions that a model generated cost a question, beside the paper's."""
-    expanded = experiment.expanded()
-    table = accuracy.cost_table(expanded)
-    asked = []
-    for row in table.itertuples():
-        n = expanded.loc[expanded["method"] == row.method, "dataset"].value_counts()
-        asked.append({dataset: int(n[dataset]) for dataset in row.dataset.split(", ")})
-    printed = {cost: f"reported_{cost}" for cost in accuracy.PRINTED_COSTS}
-    counted = [*(cost for cost in accuracy.COSTS if cost != _SECONDS), "token_reduction"]
-    seconds = [_SECONDS, f"{_SECONDS}_low", f"{_SECONDS}_high"]
-    save_long(
-        experiment,
-        long_form(table.drop(columns=seconds).assign(asked=asked), [*counted, "failed"], printed),
-        "table3",
-        lambda row: experiment.is_papers(row.method, row.asked),
-    )
+    table = accuracy.cost_table(experiment.expanded())
+    counted = [cost for cost in accuracy.MEASURED if cost != _SECONDS]
+    ends = [f"{name}_{end}" for name in accuracy.MEASURED for end in ("low", "high")]
     # A machine's seconds are no two times the same: in a file of their own, which is not compared.
-    of_machine = table[["dataset", "method", "n", *seconds]]
-    save_long(experiment, long_form(of_machine, [_SECONDS]), "table3_seconds")
-    ends = [f"{name}_{end}" for name in (*counted, _SECONDS) for end in ("low", "high")]
-    return table.drop(columns=ends)
+    seconds = [_SECONDS, f"{_SECONDS}_low", f"{_SECONDS}_high"]
+    printed = {cost: f"reported_{cost}" for cost in accuracy.PRINTED_COSTS}
+    costs = long_form(table.drop(columns=seconds), [*counted, "failed"], printed)
+    save_long(experiment, costs, "table3")
+    of_machine = long_form(table[["dataset", "method", "n", *seconds]], [_SECONDS])
+    save_long(experiment, of_machine, "table3_seconds")
+    return table.drop(columns=[*ends, "asked"])
 
 
 def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
     """method, value, value_n: accuracy of the reader without an LLM, over all question sets."""
     reader = _reader_without_llm(experiment)
     pairs = product(experiment.methods, experiment.sets)
-    found = (experiment.answers_of(method, dataset, reader) for method, dataset in pairs)
+    found = [experiment.answers_of(method, dataset, reader) for method, dataset in pairs]
     tables = [table for table in found if table is not None]
     if not tables:
         return pd.DataFrame(columns=["method", "value", "value_n"])
@@ -290,53 +210,38 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
     reader = _reader_without_llm(experiment)
     rows = []
     for dataset, method, lam in product(experiment.sets, _contrasts(experiment), lambdas):
+        at_lambda = partial(_at_lambda, lam)
         try:
-            found = _found_at(experiment, method, dataset, lam)
+            (found,) = experiment.search(method, dataset, at_lambda, experiment.k)
         except RecordingMiss:
             continue
-        questions = experiment.questions(method, dataset)
-        outcomes = {
-            f"accuracy, {reader.name}": _answered_right(experiment, questions, reader, found),
-            "P@k": [
-                sum(pid in targets[q.qid] for pid in found.get(q.qid, [])) / experiment.k
-                for q in questions
-                if targets.get(q.qid)
-            ],
-        }
-        series = dataset if method == "chr" else f"{dataset}, {method}"
-        for metric, values in outcomes.items():
+        judged = [q.qid for q in experiment.sets[dataset] if targets.get(q.qid)]
+        shares = [len(targets[q].intersection(found.get(q, []))) / experiment.k for q in judged]
+        right = _answered_right(experiment, dataset, reader, found)
+        for metric, answerer, values in (("accuracy", reader.name, right), ("P@k", "", shares)):
             if values:
                 interval = mean_interval(values)
-                rows.append((series, dataset, method, metric, lam, *interval, len(values)))
-    columns = ["series", "dataset", "method", "metric", "lambda", "value", "low", "high", "n"]
+                rows.append((dataset, method, metric, lam, *interval, len(values), answerer))
+    columns = ["dataset", "method", "metric", "lambda", "value", "low", "high", "n", "answerer"]
     table = pd.DataFrame(rows, columns=columns)
-    is_accuracy = table["metric"] != "P@k"
-    long = table.drop(columns="series").assign(answerer="")
-    long.loc[is_accuracy, ["metric", "answerer"]] = ["accuracy", reader.name]
-    save_long(experiment, long, "figure5")
-    return table.drop(columns="dataset")
+    save_long(experiment, table, "figure5")
+    of_reader = table["metric"] + ", " + table["answerer"]
+    table["metric"] = of_reader.where(table["answerer"] != "", table["metric"])
+    named = table["dataset"] + ", " + table["method"]
+    table.insert(0, "series", table["dataset"].where(table["method"] == "chr", named))
+    return table.drop(columns=["dataset", "answerer"])
 
 
-def _found_at(
-    experiment: Experiment, method: str, dataset: str, lam: float
-) -> dict[str, list[str]]:
-    """A method's passages at another lambda: ids, best first, by question id."""
-    expansions = [
-        expansion if expansion.request is None else Expansion(expansion.request.by(lam=lam))
-        for expansion in experiment.expansions(method, dataset)
-    ]
-    return _found_by(experiment, method, dataset, expansions)
+def _at_lambda(lam: float, request: Request, draw: int) -> Request:
+    return request.by(lam=lam)
 
 
 def _answered_right(
-    experiment: Experiment,
-    questions: Sequence[Question],
-    reader: Reader,
-    found: Mapping[str, list[str]],
+    experiment: Experiment, dataset: str, reader: Reader, found: Found
 ) -> list[bool]:
     """Whether a reader answers each question right from the passages found for it; empty where it
     cannot read them."""
-    store = experiment.retriever.store
+    store, questions = experiment.retriever.store, experiment.sets[dataset]
     contexts = [store.get_many(found.get(question.qid, [])) for question in questions]
     try:
         answers = reader.answer_all(questions, contexts)
@@ -358,10 +263,9 @@ def long_form(
     the column that ``printed`` names for the metric; each is missing where there is none.
     """
     printed = printed or {}
-    spread_out = {*printed.values()}
-    for metric in metrics:
-        spread_out |= {metric, f"{metric}_low", f"{metric}_high"}
-    repeated = table[[column for column in table if column not in spread_out]]
+    spread_out = [*metrics, *printed.values()]
+    spread_out += [f"{metric}_{end}" for metric in metrics for end in ("low", "high")]
+    repeated = table.drop(columns=spread_out, errors="ignore")
     parts = []
     for metric in metrics:
         part = repeated.assign(metric=metric, value=table[metric].astype(float))
@@ -390,18 +294,16 @@ COLUMNS = (
 
 
 def save_long(
-    experiment: Experiment,
-    table: pd.DataFrame,
-    name: str,
-    is_papers: Callable[..., bool] = lambda row: False,
+    experiment: Experiment, table: pd.DataFrame, name: str, beside: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Keep a long table as ``name`` with all of ``COLUMNS``, and a verdict where a number is
     printed; returns it.
 
-    ``is_papers`` says of a row whether it comes from the paper's setup (by its ``asked``, which is
-    not kept). ``setup`` says what made it: profile, encoder, who wrote the expansions, k.
+    A verdict needs the paper's setup (``accuracy.same_setup``) of the row's method and of those
+    ``beside`` it; ``asked``, which is not kept, says how many questions of each set a row is of.
+    ``setup`` says what made the table: profile, encoder, who wrote the expansions, k.
     """
-    encoder, llm = experiment.retriever.encoder.name, experiment.llm.name
+    encoder, llm = experiment.retriever.encoder.name, experiment.llm.name  # type: ignore[union-attr]
     setup = f"{experiment.profile.name}, {encoder}, {llm}, k = {experiment.k}"
     empty = {"answerer": "", "low": np.nan, "high": np.nan, "reported": np.nan}
     table = table.assign(
@@ -409,11 +311,25 @@ def save_long(
         options_visible=table["method"].map(experiment.visible),
         **{column: value for column, value in empty.items() if column not in table},
     )
-    table["verdict"] = [
-        ""
-        if pd.isna(row.reported)
-        else verdict(row.value, (row.high - row.low) / 2, row.reported, is_papers(row))
-        for row in table.itertuples()
-    ]
+    models = {reader.name: reader.llm.name for reader in experiment.readers if reader.needs_llm}  # type: ignore[attr-defined]
+    verdicts = []
+    for row in table.itertuples():
+        if pd.isna(row.reported):
+            verdicts.append("")
+            continue
+        is_papers = all(
+            same_setup(
+                experiment.profile,
+                row.asked,
+                expander=llm,
+                method=method,
+                answerer=row.answerer or None,
+                answered_by=models.get(row.answerer, ""),
+            )
+            for method in (row.method, *beside)
+        )
+        half_width = (row.high - row.low) / 2
+        verdicts.append(verdict(row.value, half_width, row.reported, is_papers))
+    table["verdict"] = verdicts
     further = [column for column in table if column not in (*COLUMNS, "asked")]
     return experiment.save(table[[*COLUMNS, *further]], name)

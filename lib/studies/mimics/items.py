@@ -61,7 +61,7 @@ def expanded(experiment: Experiment, arm: str) -> list[tuple[str, Question, Expa
             expansions = experiment.expansions(arm, dataset)
         except RecordingMiss:
             continue
-        for question, made in zip(experiment.questions(arm, dataset), expansions, strict=True):
+        for question, made in zip(experiment.sets[dataset], expansions, strict=True):
             if made.request:
                 found.append((dataset, question, made))
     return found

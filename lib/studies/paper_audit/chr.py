@@ -8,7 +8,6 @@ counts *cases*, questions that CHR has right and HyDE wrong, and does not say wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import comb
@@ -27,6 +26,7 @@ from lib.studies.paper_audit.printed import (
     compare_all,
     exactly,
     first_is_higher,
+    formulas,
     holds_for_all,
     judge,
     lines_of,
@@ -298,42 +298,31 @@ def _combined(tables: Tables) -> Iterator[Finding]:
     yield from compare_all("chr.table2.combined", pairs, spec=".3f")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The least and the most cases that Table 1 allows, whatever the methods' answers were."""
-
-    least: int
-    most: int
-
-
-def case_limits(tables: Tables, generator: str, dataset: str) -> Limits:
-    """How many cases one generator can have.
-
-    At least CHR's right answers less HyDE's; at most what CHR has right, or HyDE wrong.
-    """
+def case_limits(tables: Tables, generator: str, dataset: str) -> tuple[int, int]:
+    """The least and the most cases that Table 1 allows a generator, whatever was answered: CHR's
+    right answers less HyDE's, and what CHR has right, or HyDE wrong."""
     n = question_count(tables, dataset)
     fewest_more, _ = extra_right(tables, generator, "HyDE", dataset)
     ours = _right(tables, generator, "CHR", dataset)
     theirs = _right(tables, generator, "HyDE", dataset)
-    return Limits(max(0, fewest_more), min(ours[-1], n - theirs[0]))
+    return max(0, fewest_more), min(ours[-1], n - theirs[0])
 
 
-def _limits_by_reading(tables: Tables, dataset: str) -> dict[str, Limits]:
-    """What Table 1 allows if the generators' cases are pooled in one way or another, or are those
-    of one generator alone."""
+def _limits_by_reading(tables: Tables, dataset: str) -> dict[str, tuple[int, int]]:
+    """The least and the most cases that Table 1 allows if the generators' are pooled in one way or
+    another, or are those of one generator alone."""
     alone = {generator: case_limits(tables, generator, dataset) for generator in GENERATORS}
     n = question_count(tables, dataset)
-    each = alone.values()
-    least = sum(limits.least for limits in each)
-    most = sum(limits.most for limits in each)
+    fewest, highest = ([ends[i] for ends in alone.values()] for i in (0, 1))
+    least, most = sum(fewest), sum(highest)
     return {
-        "sum": Limits(least, most),
-        "union": Limits(max(limits.least for limits in each), min(n, most)),
+        "sum": (least, most),
+        "union": (max(fewest), min(n, most)),
         # With u questions that are cases for two or three generators, the sum of the cases is at
         # most n + 2u (so u is at least half of what the sum is above n), and at least 2u.
-        "two": Limits(max(0, -((n - least) // 2)), min(n, most // 2)),
+        "two": (max(0, -((n - least) // 2)), min(n, most // 2)),
         # With u that are cases for all three, the sum is at most 2n + u.
-        "all": Limits(max(0, least - 2 * n), min(limits.most for limits in each)),
+        "all": (max(0, least - 2 * n), min(highest)),
     } | alone
 
 
@@ -344,12 +333,12 @@ def pool(tables: Tables) -> Iterator[Finding]:
     sums = " + ".join(f"{printed[name]}" for name in limits) + f" = {printed['Combined']}"
     for reading in limits["BioASQ"]:
         allowed = {name: by_reading[reading] for name, by_reading in limits.items()}
-        too_few, too_many, shown = [], [], []
-        for name, within in allowed.items():
-            too_few += [name] * (printed[name].middle < within.least)
-            too_many += [name] * (printed[name].middle > within.most)
-            shown.append(f"{name} {within.least} to {within.most}, {printed[name]} printed")
-        misfits = [name for name in allowed if name in too_few + too_many]
+        too_many, misfits, shown = False, [], []
+        for name, (least, most) in allowed.items():
+            n = printed[name].middle
+            too_many = too_many or n > most
+            misfits += [] if least <= n <= most else [name]
+            shown.append(f"{name} {least} to {most}, {printed[name]} printed")
         fits = f"does not fit {', '.join(misfits)}" if misfits else "fits Table 1"
         values = {"printed": sums, "recomputed": fits, "allowed": "; ".join(shown)}
         if reading in GENERATORS:
@@ -372,7 +361,7 @@ def _implied_p(tables: Tables) -> Iterator[Finding]:
         losses, fits = {}, True
         for name, dataset in TABLE1_NAMES.items():
             losses[name] = wins[name] - extra_right(tables, generator, "HyDE", dataset)[1]
-            most = case_limits(tables, generator, dataset).most
+            _, most = case_limits(tables, generator, dataset)
             fits = fits and losses[name] >= 0 and wins[name] <= most
         if not fits:
             continue
@@ -418,9 +407,8 @@ def _cost(tables: Tables) -> Iterator[Finding]:
     """Do the reductions follow from the token counts, and is CHR the cheapest?"""
     table = "chr_table3_cost"
     tokens = tables.numbers(table, "method", metric="output_tokens")
-    reductions = tables.numbers(table, "method", metric="token_reduction_vs_hyde", kind="exact")
-    pairs = {name: (printed, tokens["HyDE"] / tokens[name]) for name, printed in reductions.items()}
-    yield from compare_all("chr.table3.reductions", pairs)
+    reductions = formulas(tables, "chr.table3.reductions")
+    yield from compare_all("chr.table3.reductions", reductions)
 
     ours = tokens["CHR"]
     others = [name for name in reductions if name != "CHR"]
@@ -442,13 +430,7 @@ def _mimic_quality(tables: Tables) -> Iterator[Finding]:
         tier: tables.numbers(table, "metric", quality=tier)
         for tier in ("Excellent", "Good", "Poor")
     }
-    sampled, excluded, rated = (
-        tables.number(table, quality=group) for group in ("sampled", "excluded", "evaluated")
-    )
-    pairs = {t: (row["accuracy"], row["correct"] / row["n"] * 100) for t, row in tiers.items()}
-    pairs["rated"] = rated, exactly(sum(row["n"].middle for row in tiers.values()))
-    pairs["sampled less excluded"] = rated, sampled - excluded
-    yield from compare_all("chr.table4.sums", pairs)
+    yield from compare_all("chr.table4.sums", formulas(tables, "chr.table4.sums"))
 
     counts = {t: (int(row["correct"].middle), int(row["n"].middle)) for t, row in tiers.items()}
     extremes = [counts["Excellent"], counts["Poor"]]
@@ -461,6 +443,7 @@ def _mimic_quality(tables: Tables) -> Iterator[Finding]:
     yield Finding("chr.table4.trend", judge(True, strained=p > 0.05), values)
 
     generators = tables.text_number("chr.generators")
+    sampled = tables.number(table, quality="sampled")
     each, over = divmod(int(sampled.middle), int(generators.middle))
     values = {"sampled": sampled, "generators": generators, "each": each, "over": over}
     yield Finding("chr.table4.equal", judge(True, strained=over > 0), values)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from itertools import permutations
+from itertools import permutations, product
 
 from lib.studies.paper_audit.printed import (
     CONSISTENT,
@@ -20,6 +21,7 @@ from lib.studies.paper_audit.printed import (
     compare_all,
     exactly,
     first_is_higher,
+    formulas,
     holds_for_all,
     judge,
     lines_of,
@@ -35,13 +37,10 @@ _IN_MILLIONS = {"million": Fraction(1), "thousand": Fraction(1, 1000), "count": 
 """Table A1 prints parts in several units, and totals in millions (sizes are all in GB)."""
 
 
-def _gain(tables: Tables, model: str, dataset: str, over: str = "no retrieval") -> Range:
-    """Points that RAG² gains over another row of Table 2."""
-    ours, other = (
-        tables.number("rag2_table2", model=model, method=method, dataset=dataset)
-        for method in ("RAG2", over)
-    )
-    return ours - other
+def _gain(tables: Tables, model: str, dataset: str) -> Range:
+    """Points that RAG² gains over no retrieval in Table 2."""
+    line = tables.numbers("rag2_table2", "method", model=model, dataset=dataset)
+    return line["RAG2"] - line["no retrieval"]
 
 
 def _rag2_averages(tables: Tables) -> Iterator[Finding]:
@@ -52,24 +51,7 @@ def _rag2_averages(tables: Tables) -> Iterator[Finding]:
 
 def _rag2_gains(tables: Tables) -> Iterator[Finding]:
     """Are the gains that the text quotes those of the tables?"""
-    said = tables.text_number
-    pairs = {
-        f"{model}, average": (said(f"rag2.gain.{model}"), _gain(tables, model, "Average"))
-        for model in _MODELS
-    }
-    for model in (_LLAMA, _MEERKAT):
-        gain = _gain(tables, model, "MMLU-Med")
-        pairs[f"{model}, MMLU-Med"] = said(f"rag2.mmlu.{model}"), gain
-    over_medrag = _gain(tables, _LLAMA, "Average", over="MedRAG")
-    pairs["over MedRAG, Llama"] = said("rag2.medrag"), over_medrag
-    for dataset in ("MedQA", "MedMCQA"):
-        ours, other = (
-            tables.number("rag2_table3", filter=name, dataset=dataset)
-            for name in ("Rationale-guided Filtering", "Adaptive-RAG")
-        )
-        name = f"filter over Adaptive-RAG, {dataset}"
-        pairs[name] = said(f"rag2.filter.{dataset}"), ours - other
-    yield from compare_all("rag2.text.gains", pairs, spec=".1f")
+    yield from compare_all("rag2.text.gains", formulas(tables, "rag2.text.gains"), spec=".1f")
 
 
 def _order_of_gains(tables: Tables) -> Iterator[Finding]:
@@ -80,13 +62,12 @@ def _order_of_gains(tables: Tables) -> Iterator[Finding]:
     models = (_GPT, _LLAMA, _MEERKAT)
     printed = [tables.text_number(f"rag2.order.{model}") for model in models]
     gains = [_gain(tables, model, "Average") for model in models]
-    fitting = [
-        order
-        for order in permutations(gains)
-        if all(said.may_equal(gain) for said, gain in zip(printed, order, strict=True))
-    ]
-    verdict = MISPRINT if fitting else IMPOSSIBLE
-    if tuple(gains) in fitting:
+
+    def fits(order: Iterable[Range]) -> bool:
+        return all(said.may_equal(gain) for said, gain in zip(printed, order, strict=True))
+
+    verdict = MISPRINT if any(map(fits, permutations(gains))) else IMPOSSIBLE
+    if fits(gains):
         verdict = CONSISTENT
     lines = [
         f"{model}: {said} said, {gain:.1f} in Table 2"
@@ -102,16 +83,13 @@ def _order_of_gains(tables: Tables) -> Iterator[Finding]:
 
 def _every_gain(tables: Tables) -> Iterator[Finding]:
     """Does every model gain on every data set, and are the best gains those of Figure 3?"""
-    cases, pairs = {}, {}
-    for model in _MODELS:
-        for dataset in ("MedQA", "MedMCQA", "MMLU-Med"):
-            gain = _gain(tables, model, dataset)
-            cases[f"{model}, {dataset}"] = f"{gain:+.1f}", gain.high >= 0
-            if model != _GPT and dataset != "MMLU-Med":
-                printed = tables.text_number(f"rag2.figure3.{model}.{dataset}")
-                pairs[f"{model}, {dataset}"] = printed, gain
+    cases = {}
+    for model, dataset in product(_MODELS, ("MedQA", "MedMCQA", "MMLU-Med")):
+        gain = _gain(tables, model, dataset)
+        cases[f"{model}, {dataset}"] = f"{gain:+.1f}", gain.high >= 0
     yield holds_for_all("rag2.text.every", cases, IN_TENSION)
-    yield from compare_all("rag2.figure3", pairs, spec=".1f", otherwise=IN_TENSION)
+    in_figure = formulas(tables, "rag2.figure3")
+    yield from compare_all("rag2.figure3", in_figure, spec=".1f", otherwise=IN_TENSION)
 
 
 def _balanced(tables: Tables) -> Iterator[Finding]:
@@ -205,10 +183,7 @@ def _improvements(tables: Tables) -> Iterator[Finding]:
             printed = tables.number(f"slhyde_table{n}", **cell)
             old, new = (lines[f"{row[group]}, {name}"][row[column]] for name in ("HyDE", "SL-HyDE"))
             pairs[f"Table {n}, {row[group]}, {row[column]}"] = printed, relative_change(old, new)
-    average = tables.numbers("slhyde_table2", "model", part=_WITH_HYPOTHESES, dataset="Average")
-    for model in ("HyDE", "BGE(large)"):
-        again = relative_change(average[model], average["SL-HyDE"])
-        pairs[f"text, over {model}"] = tables.text_number(f"slhyde.gain.{model}"), again
+    pairs |= formulas(tables, "slhyde.improvements")
     yield from compare_all("slhyde.improvements", pairs)
 
 
@@ -319,9 +294,12 @@ def _means(tables: Tables, metric: str) -> tuple[Range, Range]:
     return similar, contradictory
 
 
-def _documents(tables: Tables, name: str, **keys: str) -> int:
-    """How many documents a table has, in all or where its columns have some values."""
-    return sum(int(row["value"]) for row in tables.rows(name, **keys))
+def _documents(tables: Tables, name: str) -> Counter[str]:
+    """How many documents a table has, by bin of CNT."""
+    documents: Counter[str] = Counter()
+    for row in tables.rows(name):
+        documents[row["cnt_bin"]] += int(row["value"])
+    return documents
 
 
 def documents_per_query(tables: Tables) -> Iterator[Finding]:
@@ -339,9 +317,7 @@ def documents_per_query(tables: Tables) -> Iterator[Finding]:
     least_mean = selected.middle / most_queries
     # Table 3 and Figure 2 count fewer documents than were selected; the mean may count theirs.
     in_table, in_figure = (
-        least_mean
-        * sum(int(row["value"]) for row in tables.rows(name))
-        / count["unique_pmids"].middle
+        least_mean * _documents(tables, name).total() / count["unique_pmids"].middle
         for name in (_FREQUENCIES, _HEATMAP)
     )
     possible = printed.low <= pool and min(in_table, in_figure) <= printed.high
@@ -414,11 +390,10 @@ def _falls_of_models(tables: Tables) -> Iterator[Finding]:
     TENSION if one does, but GPT-OSS changes least by another measure of Table 2: the sentence may
     mean that one. IMPOSSIBLE if it changes least by none.
     """
-    falls = _falls(tables, "rouge1")
-    quoted = {model: tables.text_number(f"contra.drop.{model}") for model in (_MIXTRAL, _OSS)}
-    pairs = {model: (printed, falls[model]) for model, printed in quoted.items()}
-    yield from compare_all("contra.drop.models", pairs, spec=".1f")
+    quoted = formulas(tables, "contra.drop.models")
+    yield from compare_all("contra.drop.models", quoted, spec=".1f")
 
+    falls = _falls(tables, "rouge1")
     metrics = tables.values(_SCORES, "metric")
     first_by = [metric for metric in metrics if _changes_least(tables, _OSS, metric)]
     note = f"{_OSS} {falls[_OSS]:.1f} %"
@@ -436,7 +411,7 @@ def _falls_of_models(tables: Tables) -> Iterator[Finding]:
         if model != _OSS
     }
     otherwise = judge(bool(first_by), strained=True)
-    yield holds_for_all("contra.most_stable", cases, otherwise, note, f"{quoted[_OSS]} %")
+    yield holds_for_all("contra.most_stable", cases, otherwise, note, f"{quoted[_OSS][0]} %")
 
 
 def _changes_least(tables: Tables, model: str, metric: str) -> bool:
@@ -486,16 +461,10 @@ def _other_conditions(tables: Tables) -> Iterator[Finding]:
 
 def _totals(tables: Tables) -> Iterator[Finding]:
     """Do Table 3 and Figure 2 count the same documents, and are these all there are?"""
-    in_table, in_figure = (
-        [
-            _documents(tables, name, cnt_bin=cnt_bin)
-            for cnt_bin in tables.values(_FREQUENCIES, "cnt_bin")
-        ]
-        for name in (_FREQUENCIES, _HEATMAP)
-    )
-    fewer = [ours - theirs for ours, theirs in zip(in_table, in_figure, strict=True)]
-    documents = sum(in_table)
-    values = {"table": documents, "figure": sum(in_figure), "fewer": sum(fewer)}
+    in_table, in_figure = (_documents(tables, name) for name in (_FREQUENCIES, _HEATMAP))
+    fewer = [n - in_figure[cnt_bin] for cnt_bin, n in in_table.items()]
+    documents = in_table.total()
+    values = {"table": documents, "figure": in_figure.total(), "fewer": sum(fewer)}
     values |= {"by_row": ", ".join(map(str, fewer))}
     verdict = judge(min(fewer) >= 0, strained=sum(fewer) != 0)
     yield Finding("contra.figure2.total", verdict, values)
@@ -525,10 +494,9 @@ def _shares_over_time(tables: Tables) -> Iterator[Finding]:
     low, high = {}, {}
     for period in tables.values(_HEATMAP, "year_bin"):
         numbers = tables.numbers(_HEATMAP, "cnt_bin", year_bin=period)
-        documents = {cnt_bin: number.middle for cnt_bin, number in numbers.items()}
-        percent = Fraction(100) / sum(documents.values())
-        low[period] = percent * (documents["[0,0.2)"] + documents["[0.2,0.4)"])
-        high[period] = percent * (documents["[0.6,0.8)"] + documents["[0.8,1]"])
+        percent = Fraction(100) / total(list(numbers.values())).middle
+        low[period] = percent * (numbers["[0,0.2)"].middle + numbers["[0.2,0.4)"].middle)
+        high[period] = percent * (numbers["[0.6,0.8)"].middle + numbers["[0.8,1]"].middle)
     first, *later = high
     values = {"low": float(low[first]), "high": float(high[first])}
     values |= {"middle": float(100 - low[first] - high[first])}

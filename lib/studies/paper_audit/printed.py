@@ -6,7 +6,8 @@ for granted.
 
 The words of a row stand in ``audit_texts.csv``: where, claim, assumption, and for what is printed,
 recomputed and worked out a sentence with places for a check's values. Numbers that a paper prints
-in its text, and in no table, stand in ``claims.csv``.
+in its text, and in no table, stand in ``claims.csv``. A printed number that follows from others by
+one formula is a row of ``audit_formulas.csv``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -173,6 +174,14 @@ class Tables:
         """A number of the papers' texts, by its id in ``claims.csv``."""
         return self.number("claims", id=id)
 
+    def cell(self, reference: str) -> Range:
+        """The number that is meant by "rag2_table3: filter=Adaptive-RAG & dataset=MedQA", or by an
+        id of ``claims.csv``."""
+        name, _, keys = reference.partition(": ")
+        if not keys:
+            return self.text_number(name)
+        return self.number(name, **dict(key.split("=", 1) for key in keys.split(" & ")))
+
     def changed(self, name: str, value: str, **keys: str) -> Tables:
         """The same tables but for one number: what would the audit say?"""
         self.number(name, **keys)  # refuses keys that fit no row, or several
@@ -311,6 +320,26 @@ def compare_all(
             f"{again.span('.3f')}, and {printed} stands for {printed.span('.3f')}",
         }
         yield Finding(id, CONSISTENT if agrees[name] else otherwise, values, name)
+
+
+FORMULAS: dict[str, Callable[..., Range]] = {
+    "sum": lambda *parts: total(parts),
+    "difference": lambda one, other: one - other,
+    "quotient": lambda one, other: one / other,
+    "percentage": lambda part, whole: part / whole * 100,
+    "relative change": relative_change,
+    "relative fall": lambda old, new: relative_change(old, new) * -1,
+}
+"""What a printed number is said to be of its ``cells``, in ``audit_formulas.csv``."""
+
+
+def formulas(tables: Tables, id: str) -> dict[str, tuple[Range, Range]]:
+    """By name, the printed numbers of one text, and what they are by their formulas."""
+    pairs = {}
+    for row in tables.rows("audit_formulas", id=id):
+        cells = [tables.cell(reference) for reference in row["cells"].split(" ; ")]
+        pairs[row["name"]] = tables.cell(row["printed"]), FORMULAS[row["formula"]](*cells)
+    return pairs
 
 
 def lines_of(
