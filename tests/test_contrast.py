@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 from lib.search import adaptive, contrast, scoring, whitening
 from lib.search.index import DenseIndex
 from lib.search.scoring import (
-    LinearForms,
     hubness,
     log_sum_exp,
     search_certified,
@@ -123,7 +122,8 @@ def test_the_margin_rule_is_the_minimum_of_two_forms():
     plus, minus = DOCS @ H.T, DOCS @ MIMICS[:, 0].T
     lam = np.linspace(0, 2, 9)
     for margin in (0.0, 0.3, -0.2):
-        vectors, offsets = contrast.margin_forms(H, MIMICS[:, 0], lam, margin)
+        vectors = contrast.margin_forms(H, MIMICS[:, 0], lam)
+        offsets = contrast.margin_offsets(lam, margin)
         found = (vectors @ DOCS.T + offsets[..., None]).min(axis=1).T
         want = plus - lam * np.maximum(0, minus - plus + margin)
         assert np.allclose(found, want, atol=1e-6)
@@ -132,26 +132,25 @@ def test_the_margin_rule_is_the_minimum_of_two_forms():
 @given(st.integers(0, 10**6), st.floats(0, 2), st.integers(1, 5))
 @settings(max_examples=40)
 def test_certified_candidates_give_what_scoring_every_passage_gives(seed, lam, k):
-    """Forms have offsets and differ in number from question to question."""
     docs, h, mimics = some(seed, 90, 6), some(seed + 1, 4, 6), some(seed + 2, 4, 3, 6)
-    offsets = np.array([0.3, 0.5, 0.1])
+    offsets = np.array([[0.3, 0.5, 0.1], [0.0, 0.0, 0.0], [0.1, 0.0, 0.9], [-0.2, 0.2, 0.0]])
     vectors = contrast.max_mimic_forms(h, mimics, lam)
-    forms = [LinearForms(v[: i % 3 + 1], offsets[: i % 3 + 1]) for i, v in enumerate(vectors)]
-    index, shallow = index_of(docs), search_certified(index_of(docs), forms, k, candidates=k)
+    index = index_of(docs)
+    shallow = search_certified(index, vectors, offsets, k, candidates=k)
     for whole in (scoring.WHOLE, 10):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scoring, "WHOLE", whole)
-            found = search_forms(index, forms, k)
+            found = search_forms(index, vectors, offsets, k)
         assert found.rows.tolist() == shallow.rows.tolist()
-        for i, form in enumerate(forms):
-            want = (docs @ form.vectors.T + form.offsets).min(axis=1)
+        for i in range(4):
+            want = (docs @ vectors[i].T + offsets[i]).min(axis=1)
             assert found.rows[i].tolist() == ranked(want, k)
 
 
 def test_log_sum_exp_goes_from_the_maximum_to_the_mean_of_mimics():
     vectors = np.concatenate([H[:, None], MIMICS], axis=1)
     forms = contrast.max_mimic_forms(H, MIMICS, 0.8)
-    maximum = search_forms(INDEX, [LinearForms(v, np.zeros(4)) for v in forms], 80)
+    maximum = search_forms(INDEX, forms, np.zeros((9, 4)), 80)
     mean = INDEX.search(contrast.shifted_query(H, MIMICS.mean(axis=1), 0.8), 80)
     for tau, want in ((1e-9, maximum), (1e9, mean)):
         hits = search_scored(INDEX, vectors, log_sum_exp(0.8, tau), 80)
