@@ -29,7 +29,7 @@ from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.search import contrast, scoring, whitening
 from lib.search.bm25 import BM25Index, contrast_terms
 from lib.search.index import DenseIndex, Hits
-from lib.search.merge import merge_balanced, merge_rrf, merge_scores
+from lib.search.merge import merge_balanced, merge_rrf
 from lib.search.vectors import encode_small
 
 RUN_COLUMNS = ("method", "qid", "rank", "pid", "score")
@@ -344,11 +344,9 @@ def _merged(
     for part in parts:
         if isinstance(part, RetrievalFailure):
             return part
-    if request.how == "rrf":
-        return merge_rrf(parts, k, request.rrf_k)
     if request.how == "balanced":
         return merge_balanced(parts, k)
-    return merge_scores(parts, k)
+    return merge_rrf(parts, k, request.rrf_k)
 
 
 def _group(request: Request) -> tuple:

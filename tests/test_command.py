@@ -11,9 +11,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from http.client import BadStatusLine
-from ssl import SSLCertVerificationError
-from urllib.error import HTTPError, URLError
 
 import nbformat
 import pytest
@@ -166,23 +163,6 @@ def test_ctrl_c_ends_within_seconds_without_a_traceback(code, marker, times, own
     assert times > 1 or b"the same command goes on from here" in said
 
 
-def test_a_program_of_the_readers_own_is_left_as_it_is():
-    """A worker of the tests, for one, is started with ``python -c`` and catches its output."""
-    for own in ("sys.stdout = io.StringIO()", "sys.argv[0] = 'mine.py'"):
-        code = (
-            f"import io, sys; {own}; before = sys.stdout, sys.excepthook\n"
-            "import lib; assert before == (sys.stdout, sys.excepthook)"
-        )
-        done = ended("-c", code, env=os.environ | {"CHR_MIROR": "x"})
-        assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_reader_of_the_output_that_leaves_is_no_error():
-    command = f"{sys.executable} -c 'import lib; [print(i, flush=True) for i in range(99999)]'"
-    done = subprocess.run(f"{command} | head -1", shell=True, cwd=paths.ROOT, capture_output=True)
-    assert (done.stdout, done.stderr) == (b"0\n", b"")
-
-
 # notebooks ---------------------------------------------------------------------------------------
 
 CELLS = {
@@ -249,18 +229,3 @@ def test_a_profile_that_needs_the_hub_says_at_once_that_it_gives_no_answer(
     monkeypatch.delenv("NCBI_EMAIL", raising=False)
     with pytest.raises(PubMedError, match="set NCBI_EMAIL"):
         notebooks._check_outside(replace(profile, evidence={"name": "tga:data/leaflets"}))
-
-
-def test_a_server_that_says_anything_has_answered(monkeypatch):
-    """Who signed for it is another question: the hub's own client may know more authorities."""
-    for said in (
-        HTTPError("", 500, "busy", {}, None),
-        BadStatusLine("SSH-2.0"),
-        URLError(SSLCertVerificationError("self-signed certificate")),
-    ):
-
-        def asked(*_, error=said, **__):
-            raise error
-
-        monkeypatch.setattr(downloads, "urlopen", asked)
-        downloads.check_answers("https://hub.invalid")

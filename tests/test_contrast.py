@@ -18,7 +18,7 @@ from lib.search.scoring import (
     search_scored,
     search_with_penalty,
 )
-from lib.search.whitening import centred, lda_query, moments, transformed, whitened
+from lib.search.whitening import centred, lda_query, moments, whitened
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -147,19 +147,6 @@ def test_certified_candidates_give_what_scoring_every_passage_gives(seed, lam, k
             assert found.rows[i].tolist() == ranked(want, k)
 
 
-def test_log_sum_exp_goes_from_the_maximum_to_the_mean_of_mimics():
-    vectors = np.concatenate([H[:, None], MIMICS], axis=1)
-    forms = contrast.max_mimic_forms(H, MIMICS, 0.8)
-    maximum = search_forms(INDEX, forms, np.zeros((9, 4)), 80)
-    mean = INDEX.search(contrast.shifted_query(H, MIMICS.mean(axis=1), 0.8), 80)
-    for tau, want in ((1e-9, maximum), (1e9, mean)):
-        hits = search_scored(INDEX, vectors, log_sum_exp(0.8, tau), 80)
-        # Rounding to 1e-5 may fall on either side, so scores agree to one step of it.
-        for i in range(9):
-            order, wanted = np.argsort(hits.rows[i]), np.argsort(want.rows[i])
-            assert np.allclose(hits.scores[i][order], want.scores[i][wanted], atol=1.2e-5)
-
-
 def test_a_penalty_is_needed_for_every_passage_that_can_be_found():
     penalty = hubness(INDEX, H, 4)
     assert np.isnan(penalty[~INDEX.kept]).all() and np.isfinite(penalty[INDEX.kept]).all()
@@ -168,18 +155,6 @@ def test_a_penalty_is_needed_for_every_passage_that_can_be_found():
     for wrong in (penalty, penalty[:-1]):
         with pytest.raises(ValueError, match="one finite number for each of 80 rows"):
             search_with_penalty(index_of(DOCS), H, wrong, 1.0, 3)
-
-
-def test_ties_in_any_score_break_by_passage_id(monkeypatch):
-    monkeypatch.setattr(scoring, "BLOCK", 7)
-    docs = np.repeat(some(0, 4, 6), 5, axis=0)
-    ids = [f"p{i:02d}" for i in np.random.default_rng(1).permutation(20)]
-    index, h = DenseIndex([docs], ids), docs[:1]
-    for hits in (
-        search_scored(index, np.stack([h, h], axis=1), log_sum_exp(0.5, 0.1), 5),
-        search_with_penalty(index, h, np.full(20, 0.1), 1.0, 5),
-    ):
-        assert hits.ids[0].tolist() == sorted(ids[:5])
 
 
 def test_what_cannot_be_scored_is_refused():
@@ -223,14 +198,6 @@ def shrunk(rho: float, vectors: np.ndarray = NARROW) -> np.ndarray:
     """numpy's covariance, shrunk towards a multiple of the identity."""
     covariance = np.cov(vectors.astype(float).T, bias=True)
     return (1 - rho) * covariance + rho * np.trace(covariance) / 6 * np.eye(6)
-
-
-def test_a_space_keeps_ids_subset_backend_and_devices():
-    keep = np.arange(90) % 10 != 0
-    index = index_of(NARROW, backend="torch", devices=("cpu", "cpu")).subset(keep)
-    moved = transformed(index, whitened(OF, 0.05))
-    assert (moved.backend, moved.devices) == ("torch", ["cpu", "cpu"])
-    assert (moved.ids == index.ids).all() and (moved.kept == keep).all()
 
 
 def test_moments_are_numpys_over_the_passages_that_can_be_found(monkeypatch):
@@ -303,14 +270,3 @@ def test_attenuation_falls_from_lambda_max_to_zero_as_the_pair_merges():
     # F(c) is the share of dev questions at or below c.
     few = adaptive.attenuated(1.0, 1.0, np.array([0.2, 0.4, 0.6, 0.8]))
     assert few(np.array([0.1, 0.4, 0.5, 0.8])) == pytest.approx([1.0, 0.5, 0.5, 0.0])
-
-
-def test_a_label_does_not_tell_processors_apart():
-    """Cosines differ in the last digits from machine to machine; labels are keys of tables."""
-    dev = np.linspace(0.2, 0.8, 61)
-    for shift in (1e-6, -1e-6):
-        rule = adaptive.attenuated_linear(1.0, 0.5, dev + shift)
-        assert rule.label == "L1 linear (lambda_max=1, gamma=0.5, c0=0.5)"
-        assert rule(dev) != pytest.approx(adaptive.attenuated_linear(1.0, 0.5, dev)(dev), abs=1e-9)
-    assert adaptive.fixed(1.0)(np.array([0.1, 0.9])).tolist() == [1.0, 1.0]
-    assert adaptive.drift_budget(1.0, 0.8).label == "L3 drift budget (lambda_max=1, rho=0.8)"

@@ -10,13 +10,10 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from threading import Timer
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lib.base import files, paths
 from lib.base.files import CheckedRows
@@ -36,18 +33,6 @@ def test_killed_at_any_moment_a_file_is_old_or_new_never_half(fault, tmp_path):
         assert files.read_manifest(folder / name)["settings"] == {"version": 7}
     left = [path for path in folder.rglob(".*") if path.is_file()]
     assert left and all(files.read_manifest(path) is None for path in left)
-
-
-def test_old_temporary_files_of_the_same_file_are_swept(tmp_path):
-    others = (".rows.lock", ".rows.json.lock", ".other.abcd1234.json", ".rows.json.abcd1234.txt")
-    for name in (*others, ".rows.json.abcd1234.json"):
-        (tmp_path / name).touch()
-    files.atomic_write(tmp_path / "rows.json", "its writer may live: young ones stay")
-    assert len(list(tmp_path.iterdir())) == 6
-    for path in tmp_path.iterdir():
-        os.utime(path, (time.time() - 100_000,) * 2)
-    files.atomic_write(tmp_path / "rows.json", "whole")
-    assert {p.name for p in tmp_path.iterdir()} == {"rows.json", *others}
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
@@ -102,20 +87,6 @@ def test_a_full_disk_is_said_with_the_file_and_what_to_do(what, own_folders):
 
 # JSON Lines --------------------------------------------------------------------------------------
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=4,
-)
-
-
-@given(st.dictionaries(st.text(), values, max_size=4))
-@settings(max_examples=40)
-def test_canonical_json_does_not_depend_on_the_order_of_keys(value):
-    text = files.canonical_json(value)
-    assert text == files.canonical_json(dict(reversed(value.items())))
-    assert json.loads(text) == value
-
 
 def test_json_lines_come_back_as_they_were(tmp_path):
     lines = [{"qid": "café", "n": 1}, {"a": ["\u2028", None]}]
@@ -147,35 +118,6 @@ def test_a_line_that_cannot_be_read_is_named_with_its_number(name, tmp_path):
         assert next(found) == {"a": 1}
         with pytest.raises(ValueError, match=rf"{re.escape(name)}, line 3: {says}"):
             next(found)
-
-
-KNOWN_BY = {
-    "ddx-mini/passages.jsonl": ("pid",),
-    "ddx-mini/questions.jsonl": ("qid",),
-    "ddx-mini/hypotheses.jsonl": ("qid",),
-    "ddx-mini/expansions.jsonl": ("qid",),
-    "ddx-mini/qrels.jsonl": ("qid", "pid"),
-    "ddx-mini/mimic_grades.jsonl": ("qid",),
-    "ddx-mini/known_errors.jsonl": ("qid", "part"),
-    "ddx-mini/readings.jsonl": ("key",),
-    "evidence-mini/questions.jsonl": ("qid",),
-    "evidence-mini/abstracts.jsonl": ("id",),
-    "evidence-mini/labels.jsonl": ("pid",),
-    "evidence-mini/pairs.jsonl": ("pid",),
-    "judgments/real.jsonl.gz": ("qid", "pid", "judge"),
-    "judgments/contradiction.jsonl.gz": ("pool", "a", "b", "judge"),
-    "judgments/plants.jsonl.gz": ("qid", "item"),
-    "judgments/fresh_pairs.jsonl": ("pid",),
-    "mimic_cases.jsonl": ("case",),
-}
-"""The fields that tell the rows of each bundled file apart."""
-
-
-def test_no_row_of_a_bundled_file_stands_twice():
-    """A second label of a passage made it target and mimic; of two gold letters the last was it."""
-    for name, fields in KNOWN_BY.items():
-        keys = [[row[field] for field in fields] for row in files.read_jsonl(paths.DATA / name)]
-        assert len(set(map(repr, keys))) == len(keys) > 1, name
 
 
 # manifests ---------------------------------------------------------------------------------------
@@ -317,12 +259,3 @@ def test_outputs_move_with_the_environment_and_committed_results_do_not(own_fold
         monkeypatch.setenv("CHR_OUT", str(own_folders / name))
         with pytest.raises(OSError, match=f"name another folder.*{own_folders}/{name}"):
             paths.results("mini")
-
-
-def test_make_hands_on_a_place_with_spaces():
-    rule = 'probe: ; @printf "%s|%s" "$$CHR_OUT" "$$CHR_MIRROR"'
-    for place in ("my folder/with spaces", "/tmp/my folder"):
-        command = ["make", "-s", f"--eval={rule}", "probe", f"CHR_OUT={place}", f"MIRROR={place}"]
-        made = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
-        out, mirror = made.stdout.split("|")
-        assert paths.ROOT / out == paths.ROOT / mirror == paths.ROOT / place

@@ -6,11 +6,9 @@ import asyncio
 import html
 import json
 import math
-import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from itertools import product
@@ -262,38 +260,11 @@ def test_a_refused_field_is_left_out_once_and_for_all_with_a_note(field, status,
     assert field not in asked and asked.get("max_completion_tokens", asked.get("max_tokens")) == 512
 
 
-def test_several_are_left_out_and_what_is_left_has_all_its_tries():
-    fields = ("max_tokens", "seed", "temperature", "top_p", "stop")
-    with FaultServer(refuse=fields) as server:
-        (reply,) = chat(server).generate(ASK, stop="END")
-    assert reply.note.count(";") == len(fields) - 1 and len(server.bodies) == len(fields) + 1
-    answers = iter([(400, "seed is not supported"), (503, "busy"), completion("fine")])
-    with FaultServer(answer=lambda _: next(answers)) as server:
-        assert chat(server, max_retries=1).generate(ASK)[0].text == "fine"
-
-
 def test_a_value_that_is_too_large_is_an_error_and_not_left_out():
     said = {"error": {"message": "max_tokens is too large: 512. It supports at most 100 tokens."}}
     with FaultServer(answer=lambda b: (400, said)) as s, pytest.raises(LLMError, match="at most"):
         chat(s).generate(ASK)
     assert len(s.bodies) == 1
-
-
-def test_requests_that_are_refused_at_one_time_are_all_asked_again():
-    """Eight workers send their first request before any of them knows what is refused."""
-    together = threading.Barrier(8)
-
-    def answer(body):
-        if "max_tokens" not in body:
-            return completion("fine")
-        together.wait(5)
-        return 400, "max_tokens is not supported"
-
-    with FaultServer(answer=answer) as server:
-        model = chat(server)
-        replies = in_parallel(lambda _: model.generate(ASK, schema=SCHEMA)[0], range(8))
-    assert {reply.note for reply in replies} == {"max_completion_tokens in place of max_tokens"}
-    assert all("response_format" in body for body in server.bodies)
 
 
 # choices -----------------------------------------------------------------------------------------
@@ -319,16 +290,11 @@ def test_choices_are_weighed_by_the_first_token_and_nothing_is_generated():
 
 
 FIRST_TOKENS = {
-    ("The", "Based"): "",
     ("Answer", "**"): "",
     ("\u2581B", "\u2581A"): "B",
-    ("\u0120B", "\u0120A"): "B",
     ("(B", "(A"): "B",
-    ("**B", "A"): "B",
-    ("\nB", "A"): "B",
     ("The", "B", "A"): "B",
     ("<think>", "B", "A"): "",
-    ("<unused94>", "B", "A"): "",
     ("Bacteria", "A"): "A",
 }
 
@@ -455,14 +421,6 @@ def test_a_wait_that_is_longer_than_the_deadline_is_refused_at_once(fault, capsy
         fault.came(said=caught.value)
 
 
-@pytest.mark.parametrize("wait", ["nan", "-5", "soon", "Thu, 01 Jan 1970 00:00:00 GMT"])
-def test_a_wait_that_says_nothing_is_a_back_off(wait, capsys):
-    """A date in the past is what a clock that went backwards makes of any."""
-    with FaultServer(f"429 after {wait}") as server:
-        assert chat(server).generate(ASK)[0].text == "fine"
-    assert re.search(r": waiting: 0\.[345] s before try 2", capsys.readouterr().err)
-
-
 ASKING = """
 import sys
 from lib.llm.chat import in_parallel
@@ -490,7 +448,7 @@ def test_ctrl_c_ends_at_once_and_what_was_answered_is_kept(step, tmp_path):
             time.sleep(0.02)
         asking.send_signal(signal.SIGINT)
         try:
-            said = asking.communicate(timeout=5)[1]
+            said = asking.communicate(timeout=20)[1]
         finally:
             asking.kill()
         assert "stopped; what is finished is kept" in said and "Task" not in said
@@ -558,23 +516,6 @@ def test_as_many_requests_are_in_flight_as_there_are_workers_each_with_the_calle
         assert in_parallel(one, range(5), workers=5) == [(i, "q7") for i in range(5)]
     assert current_tag() == {"method": "", "qid": ""}
     assert in_parallel(one, []) == [] and capsys.readouterr().err == ""
-
-
-def test_in_parallel_after_an_error_finishes_what_runs_and_starts_nothing():
-    started, ended, both = [], [], threading.Barrier(2)
-
-    def one(i: int):
-        started.append(i)
-        if i < 2:
-            both.wait(timeout=10)
-        if i == 0:
-            raise LookupError("first")
-        time.sleep(0.2)
-        ended.append(i)
-
-    with pytest.raises(LookupError, match="first"):
-        in_parallel(one, range(50), workers=2)
-    assert sorted(ended) == sorted(started)[1:] and 2 <= len(started) < 25
 
 
 def test_the_ledger_adds_up_by_method_and_model_and_never_guesses():
@@ -649,26 +590,3 @@ def test_the_bundled_model_is_held_to_a_schema_weighs_letters_and_says_its_limit
     assert sum(math.exp(score) for score in scores.values()) < 1
     with pytest.raises(LLMError, match="8192.*shorten the prompt"):
         small.generate([{"role": "user", "content": "word " * 8192}])
-
-
-STORY = """
-from lib.llm.connect import connect
-llm = connect("small")
-ask = [{"role": "user", "content": "Tell a long story."}]
-print(llm.generate(ask, max_tokens=3)[0].output_tokens, flush=True)
-llm.generate(ask, max_tokens=8000, temperature=1.0)
-"""
-
-
-def test_the_bundled_model_is_quiet_and_ctrl_c_ends_it_in_the_middle_of_a_reply():
-    """It runs in this process, which ends only when nobody waits for the reply any more."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    asking = subprocess.Popen([sys.executable, "-c", STORY], cwd=ROOT, **pipes)
-    assert asking.stdout.readline() == "3\n"
-    time.sleep(0.3)
-    asking.send_signal(signal.SIGINT)
-    try:
-        (said,) = asking.communicate(timeout=10)[1].splitlines()
-    finally:
-        asking.kill()
-    assert said.startswith("stopped; what is finished is kept")

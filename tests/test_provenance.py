@@ -186,19 +186,6 @@ def test_moving_and_splitting_files_leaves_the_hash(project):
     assert made == [1]
 
 
-# data --------------------------------------------------------------------------------------------
-
-
-def test_data_are_the_bytes_of_own_files_and_the_registered_hash_of_downloads(project):
-    both = ["own.jsonl", "medqa-test"]
-    before = data_hash(both)
-    assert before == data_hash(reversed(both)) != data_hash(["medqa-test"])
-    (project / "data" / "own.jsonl").write_text('{"a": 2}\n')
-    assert data_hash(both) != before
-    with pytest.raises(FileNotFoundError):
-        data_hash(["nowhere.jsonl"])
-
-
 # results -----------------------------------------------------------------------------------------
 
 TABLE = pd.DataFrame(
@@ -247,16 +234,6 @@ def test_any_text_comes_back_as_it_was(project, texts):
     save(table=table)
     again = read_result("curve", "mini")[0]
     assert again.fillna("").to_dict("list") == table.to_dict("list")
-
-
-def test_an_infinite_number_is_no_result(project):
-    """A test over such values gave p = 0."""
-    before = save().read_bytes()
-    table = pd.DataFrame({"arm": ["a", "b"], "value": [float("nan"), float("-inf")]})
-    with pytest.raises(ValueError, match="curve: the column value has an infinite .* in row 1"):
-        save(table=table)
-    assert (paths.results("mini") / "curve.csv").read_bytes() == before
-    save(table=table.head(1))
 
 
 CHANGES = {

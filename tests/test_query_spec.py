@@ -313,17 +313,6 @@ def test_requests_of_one_batch_equal_each_alone(retriever, asked, k):
         assert np.array_equal(hits.scores, alone.scores)
 
 
-def test_without_any_mimic_written_what_there_is_is_searched_with(retriever):
-    """HyDE beside CHR in one batch: lambda has nothing to subtract there."""
-    plain = Hypotheses((Text("word1 word2", 1.0, "article", "passage"),))
-    for form in CONTRASTS:
-        spec = SearchSpec(form, lam=0.7)
-        whole = replace(ASKED["q0"], spec=spec)
-        hits = retriever.search_many([replace(plain, spec=spec), whole], 5)
-        assert hits[0].ids[0].tolist() == found(retriever, plain, 5)
-        assert hits[1].ids[0].tolist() == expected(whole, 5)
-
-
 # what has no direction, or is not there -----------------------------------------------------------
 
 
@@ -450,16 +439,3 @@ def test_a_random_mimic_says_nothing_of_the_questions_own_and_shares_no_topic(
     order = list(population)
     rng.shuffle(order)
     assert with_random_mimics({q: population[q] for q in order}, draws, seed) == drawn
-
-
-def test_another_seed_or_question_is_another_draw_and_few_questions_give_few():
-    alone = {qid: written(qid) for qid in ASKED}
-    drawn = [strangers(with_random_mimics(alone, 3, seed)["q0"]) for seed in range(6)]
-    assert len({tuple(x) for x in drawn}) > 1
-    assert drawn[0] == strangers(with_random_mimics(alone, 3)["q0"])
-    assert len(strangers(with_random_mimics(alone)["q0"])) == 13  # all others, of 14
-    few = with_random_mimics({q: alone[q] for q in ("q0", "q1", "q2")})
-    assert [len(strangers(h)) for h in few.values()] == [2, 2, 2]
-    # Three of the same twelve, but not the same three for every question.
-    common = {qid: pair(f"target {qid}", f"mimic {i % 12}") for i, qid in enumerate(alone)}
-    assert len({tuple(strangers(h)) for h in with_random_mimics(common, 3).values()}) > 5

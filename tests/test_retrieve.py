@@ -127,11 +127,8 @@ def brute(request, k: int) -> list[tuple[str, float]]:
             total = Counter()
             for part in request.requests:
                 ranked = brute(part, request.depth or 2 * k)
-                for rank, (pid, score) in enumerate(ranked, 1):
-                    if request.how == "rrf":
-                        total[pid] += 1 / (request.rrf_k + rank)
-                    else:
-                        total[pid] = max(score, total.get(pid, score))
+                for rank, (pid, _) in enumerate(ranked, 1):
+                    total[pid] += 1 / (request.rrf_k + rank)
             order = sorted(total, key=lambda pid: (-round(total[pid], 12), pid))
             return [(pid, total[pid]) for pid in order[:k]]
 
@@ -158,7 +155,6 @@ REQUESTS = {
     "sparse, nothing found": Sparse("unheard of"),
     "rrf": Fusion((dense((PLUS, 1.0)), Sparse("word1 word9"), dense((THIRD, 1.0)))),
     "rrf, shallow": Fusion((dense((PLUS, 1.0)), Sparse("word1")), rrf_k=1, depth=3),
-    "score": Fusion((dense((PLUS, 1.0)), dense((THIRD, 0.5), (MINUS, -0.2))), "score"),
     "one source": replace(dense((PLUS, 1.0)), sources=("small",)),
     "two sources": replace(contrasted(PLUS, MINUS, lam=0.7), sources=("small", "middle")),
     "words of one source": Sparse("word1 word2 word8", ("middle",)),
@@ -193,17 +189,6 @@ def test_what_cannot_be_searched_says_why(retriever):
         Retriever(retriever.index, PLAIN).search_many([Sparse("word1")], 3)
     with pytest.raises(ValueError, match="'guidelines'; there are: large, middle, small"):
         retriever.search_many([replace(dense((PLUS, 1.0)), sources=("small", "guidelines"))], 3)
-
-
-def test_each_text_is_encoded_once_however_often_it_is_asked_for(own_folders, retriever):
-    encoder = Counting()
-    mine = Retriever(retriever.index, encoder, retriever.store, retriever.bm25)
-    mine.search_many([*REQUESTS.values(), *REQUESTS.values()], 5)
-    assert set(encoder.seen.values()) == {1}
-    wanted = {("article", PLUS), ("query", PLUS), ("article", MINUS), ("article", ("word9", PLUS))}
-    assert wanted <= set(encoder.seen) and ("query", MINUS) not in encoder.seen
-    mine.search_many(list(REQUESTS.values()), 9)
-    assert set(encoder.seen.values()) == {1}  # and the next time it comes from the cache
 
 
 # runs --------------------------------------------------------------------------------------------
@@ -242,23 +227,6 @@ def test_a_run_has_one_row_per_question_and_rank(retriever):
 
 
 TWINS = dense((PLUS, 1.0), (PLUS, -1.0))
-DEGENERATE = {
-    "weights that cancel": TWINS,
-    "H+ = H-": contrasted(PLUS, PLUS, lam=1.0),
-    "in a pool": contrasted(PLUS, PLUS, lam=1.0, pool=9),
-    "nearly": dense((PLUS, 1.0), (PLUS, -0.9995)),
-    "in a fusion": Fusion((dense((PLUS, 1.0)), TWINS)),
-}
-
-
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_a_query_without_direction_has_no_rows_and_an_error(retriever, name):
-    given_ = Given((DEGENERATE[name], REQUESTS["contrast"]))
-    run, traces = run_retrieval(given_, ask(2), retriever, k=3)
-    assert run["qid"].tolist() == ["1"] * 3
-    assert "zero or tiny" in traces["0"]["error"] and "error" not in traces["1"]
-    alone, _ = run_retrieval(Given((DEGENERATE[name],)), ask(1), retriever, k=3)
-    assert alone.empty and tuple(alone.columns) == RUN_COLUMNS
 
 
 EMPTY = (
@@ -293,39 +261,6 @@ def test_a_method_that_gives_nothing_or_has_a_name_that_is_taken_is_named(fault)
     with pytest.raises(ValueError, match="two methods are called 'chr'"):
         register(Given((), name="chr"))
     fault.came(tries=2, said=error.value)
-
-
-def test_hypotheses_of_a_run_know_whose_they_are(retriever):
-    """Random passages are drawn by the question, strangers by its topics."""
-    asked = [replace(q, target="gout", mimic=m) for q, m in zip(ask(2), ("", "lupus"), strict=True)]
-    made = expand_all(Given((REQUESTS["contrast"], REQUESTS["sparse"])), asked)
-    assert made[0].request == replace(REQUESTS["contrast"], qid="0", topics=frozenset({"gout"}))
-    assert made[1].request == REQUESTS["sparse"]
-    made = expand_all(Given((REQUESTS["contrast"],) * 2), asked)
-    assert made[1].request.topics == {"gout", "lupus"}
-
-
-def test_cosines_are_those_of_each_pair_and_missing_without_one(retriever):
-    asked = [REQUESTS["contrast"], REQUESTS["one text"], contrasted(PLUS, THIRD)]
-    found = retriever.cosines(asked)
-    assert found[0] == pytest.approx(embedded(PLUS) @ embedded(MINUS))
-    assert found[2] == pytest.approx(embedded(PLUS) @ embedded(THIRD))
-    assert np.isnan(found[1])
-
-
-def test_the_index_of_words_is_built_when_it_is_first_searched(retriever):
-    built = []
-
-    def build() -> BM25Index:
-        built.append(1)
-        return retriever.bm25
-
-    mine = Retriever(retriever.index, retriever.encoder, bm25=build)
-    mine.search_many([REQUESTS["contrast"]], 3)
-    assert not built
-    for _ in range(2):
-        (hits,) = mine.search_many([Sparse("word1")], 3)
-    assert built == [1] and hits.ids[0].tolist() == [p for p, _ in brute(Sparse("word1"), 3)]
 
 
 # after the search --------------------------------------------------------------------------------
@@ -389,38 +324,6 @@ def test_a_filter_keeps_what_is_at_the_threshold_and_says_where_it_keeps_nothing
     assert found["pid"].tolist() == [shortest] and "error" not in traces["q"]
 
 
-def test_a_filter_looks_at_the_k_passages_that_are_wanted_and_nothing_takes_their_place(retriever):
-    (deep, _) = run_retrieval(Then((Rerank(shorter_is_better),), depth=8), [ASKED], retriever, k=8)
-    text_of = dict(zip(IDS, TEXTS, strict=True))
-    lengths = [len(text_of[pid]) for pid in deep["pid"]]
-    longer_is_kept = Filter(lambda pairs: -shorter_is_better(pairs), float(lengths[2]))
-    steps = (Rerank(shorter_is_better), longer_is_kept)
-    found, traces = run_retrieval(Then(steps, depth=8), [ASKED], retriever, k=4)
-    reranked, filtered = traces["q"]["after"]
-    assert len(reranked["given"]) == len(reranked["left"]) == 8
-    assert filtered["given"] == deep["pid"].tolist()[:4] and filtered["pairs"] == 4
-    # All that were cut off would have stayed: they are longer.
-    want = [pid for pid in filtered["given"] if len(text_of[pid]) >= lengths[2]]
-    assert found["pid"].tolist() == want and 1 <= len(want) < 4
-    assert set(lengths[4:]) and min(lengths[4:]) >= lengths[2]
-
-
-def test_steps_follow_each_other_and_see_the_question_with_its_options_or_another_query(retriever):
-    seen = []
-
-    def read(pairs):
-        seen.append({query for query, _ in pairs})
-        return np.zeros(len(pairs))
-
-    steps = (Rerank(read), Rerank(read, query="why so"), Filter(read, threshold=0.0))
-    found, traces = run_retrieval(Then(steps, 6), [ASKED], retriever, k=2)
-    assert seen == [{PLUS}, {"why so"}, {f"{PLUS}\nA. word1\nB. word9"}]
-    records = traces["q"]["after"]
-    assert [record["pairs"] for record in records] == [6, 6, 2]
-    assert records[0]["left"] == records[1]["given"] == sorted(records[0]["given"])
-    assert found["pid"].tolist() == sorted(records[0]["given"])[:2]
-
-
 def test_a_step_that_makes_a_passage_up_or_repeats_one_is_refused(retriever):
     class Repeats:
         name = "repeats"
@@ -456,25 +359,6 @@ def two_corpora(tmp_path, own_folders) -> PassageStore:
         )
     ]
     return PassageStore.build(tmp_path / "two.sqlite", passages)
-
-
-def test_a_corpus_is_stored_once_and_what_is_added_leaves_the_vectors_of_the_others(
-    two_corpora, tmp_path, capsys
-):
-    index_build.build_index(two_corpora, PLAIN, progress=False)
-    more = [Passage("openstax:1", "", "a new text", "openstax", {}), *two_corpora]
-    encoder = Counting()
-    store = PassageStore.build(tmp_path / "more.sqlite", more)
-    index_build.build_index(store, encoder, progress=False)
-    assert {text for _, (_, text) in encoder.seen} == {"a new text"}
-    store = index_build.corpus_store(["ddx-mini"])
-    assert "reading ddx-mini" in capsys.readouterr().err
-    assert index_build.corpus_store(["ddx-mini"]).path == store.path
-    assert capsys.readouterr().err == ""
-    table = index_build.corpus_table(store).set_index("corpus")
-    lengths = {name: [len(p.text) for p in store if p.source == name] for name in table.index}
-    assert table["passages"].to_dict() == {name: len(own) for name, own in lengths.items()}
-    assert table["mean_chars"].to_dict() == {n: round(np.mean(own)) for n, own in lengths.items()}
 
 
 def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(two_corpora):

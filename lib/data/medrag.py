@@ -61,17 +61,15 @@ def estimate(source: str) -> Estimate:
     )
 
 
-def load_medrag(source: str, folder: Path | None = None) -> Iterator[Passage]:
+def load_medrag(source: str) -> Iterator[Passage]:
     """Passages of "pubmed", "textbooks", "wikipedia" or "statpearls", file by file, streaming.
 
-    ``folder`` is a local copy: ``chunk/*.jsonl`` as on the hub, or StatPearls' archive. Without it
-    ``<CHR_MIRROR>/medrag/<source>`` is read when CHR_MIRROR is set; otherwise files are downloaded
-    one by one as they are needed, from the hub or from NCBI. Records without a text are left out;
-    how many is printed.
+    Where CHR_MIRROR is set, ``<CHR_MIRROR>/medrag/<source>`` is read: ``chunk/*.jsonl`` as on the
+    hub, or StatPearls' archive. Otherwise files are downloaded one by one as they are needed, from
+    the hub or from NCBI. Records without a text are left out; how many is printed.
     """
     mirror = mirror_folder()
-    if folder is None and mirror:
-        folder = mirror / "medrag" / source
+    folder = mirror / "medrag" / source if mirror else None
     if source == "statpearls":
         archive = folder / STATPEARLS.rsplit("/", 1)[1] if folder else _download_statpearls()
         yield from _statpearls(archive)
@@ -134,7 +132,7 @@ def _checked(row: dict, field: str) -> str:
 def _chunk_files(source: str, folder: Path | None) -> Iterator[Path]:
     """The JSON Lines files of a source, sorted: local ones, or downloaded one after the other."""
     if folder is not None:
-        paths = sorted(Path(folder).glob("chunk/*.jsonl"))
+        paths = sorted(folder.glob("chunk/*.jsonl"))
         if not paths:
             raise DownloadError(
                 f"{source}: no chunk/*.jsonl in {folder}; put a copy of MedRAG/{source} there, "
