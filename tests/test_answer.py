@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import RecordingMiss
-from lib.profiles import load_profile
 from lib.readers import (
     CHARACTERS_PER_TOKEN,
     ChatReader,
@@ -26,11 +24,7 @@ from lib.readers import (
     EvidenceReader,
     JudgedReader,
     answer_messages,
-    load_reader,
 )
-
-connecting = import_module("lib.llm.connect")
-"""The module: ``lib.llm`` gives its function under the same name."""
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "D": "febuxostat", "C": "rest in bed"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
@@ -252,29 +246,6 @@ def test_the_choice_reader_takes_the_likeliest_letter_or_abstains(scores, letter
     assert (answer.letter, answer.mirage, answer.rule) == (letter, letter or "A", rule)
     assert llm.options[0]["choices"] == ["A", "B", "C", "D"]
     assert "nothing else" in llm.asked[0][0]["content"]
-
-
-# load_reader -------------------------------------------------------------------------------------
-
-
-def test_a_profiles_answerers_are_read_with_their_settings(monkeypatch, own_folders):
-    monkeypatch.setattr(connecting, "connect", lambda spec: spec)
-    kinds = {
-        "evidence": EvidenceReader,
-        "judged": JudgedReader,
-        "chat": ChatReader,
-        "choice": ChoiceReader,
-    }
-    for name in ("mini", "open", "paper"):
-        for spec in load_profile(name).answerers:
-            reader = load_reader(spec, "the encoder")
-            assert type(reader) is kinds[spec["kind"]]
-            set_to = {k: v for k, v in spec.items() if k not in ("kind", "sample")}
-            assert {k: getattr(reader, k) for k in set_to} == set_to
-            assert getattr(reader, "encoder", "the encoder") == "the encoder"
-    spec = {"kind": "chat", "name": "x", "llm": "replay:data/r.jsonl"}
-    assert load_reader(spec, None, live=True).llm == "record:data/r.jsonl=small"
-    assert load_reader(spec, None).llm == "replay:data/r.jsonl"
 
 
 # judged passages ---------------------------------------------------------------------------------

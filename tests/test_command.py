@@ -63,21 +63,6 @@ def test_what_is_known_to_go_wrong_is_one_line_with_the_next_step(what, tmp_path
     assert last.startswith("error: ") and re.search(said, last), last
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        "raise ValueError('in a program of the reader')",
-        "from lib.base.parameters import check_count as c; c('k')",
-        "import numpy; numpy.zeros(2) + numpy.zeros(3)",
-        "import lib.nosuch",
-        "assert False",
-    ],
-)
-def test_a_mistake_of_the_program_shows_where_it_is(mistake):
-    done = ended("-c", f"import lib; {mistake}")
-    assert done.returncode == 1 and "Traceback" in done.stderr
-
-
 @pytest.mark.fault("waiting", "A package is missing", "make setup")
 def test_a_package_that_is_missing_is_installed_by_make_setup():
     done = ended("-c", "import lib, nosuch.part")

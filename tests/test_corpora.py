@@ -22,7 +22,6 @@ from lib.data.medrag import cut_statpearls, read_records
 from lib.data.openstax import read_book
 from lib.data.passages import CORPORA, Passage, parse_xml, tidy
 from lib.data.store import PassageStore
-from lib.index_build import corpus_store
 
 
 @pytest.fixture(scope="module")
@@ -211,12 +210,6 @@ def test_medrag_folder_is_read_file_by_file_in_order_without_empty_records(
     assert [p.pid for p in load_passages("textbooks", limit=3)] == wanted[:3]
     with pytest.raises(DownloadError, match="MedRAG/wikipedia"):
         next(load_passages("wikipedia"))
-
-
-def test_of_a_limited_corpus_what_is_to_be_kept_stays(own_folders):
-    few = set(corpus_store(["ddx-mini"], 7).ids())
-    out = next(p.pid for p in corpus_store(["ddx-mini"]) if p.pid not in few)
-    assert set(corpus_store(["ddx-mini"], 7, lambda: {out}, kept=out).ids()) == few | {out}
 
 
 LONG = "A long paragraph about the disease. " * 8  # 288 characters

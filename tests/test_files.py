@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -47,42 +46,6 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path)
         files.atomic_write(path, fails)
     assert path.read_text() == "old" and list(path.parent.iterdir()) == [path]
     assert files.atomic_write(path, b"new").read_bytes() == b"new"
-
-
-FULL = """
-from pathlib import Path
-import pandas as pd
-from lib.base import paths, provenance
-from lib.data.passages import Passage
-from lib.data.store import PassageStore
-from lib.embed import HashEncoder
-from lib.search.vectors import encode_cached
-texts = [f"text {i}" * 99 for i in range(300)]
-"""
-WRITES = {
-    "a result": "provenance.write_result(pd.DataFrame({'qid': texts}), 'x', 't', code=[], data=[])",
-    "vectors": "encode_cached(texts, HashEncoder(99), 'article')",
-    "passages": (
-        "many = [Passage(t, '', t, '', {}) for t in texts]\n"
-        "PassageStore.build(paths.cache('passages') / 'x.sqlite', many)"
-    ),
-}
-
-
-@pytest.mark.parametrize("what", WRITES)
-def test_a_full_disk_is_said_with_the_file_and_what_to_do(what, own_folders):
-    """A file of more than 50,000 bytes cannot be written, as on a disk with no more room."""
-
-    def nearly_full():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-
-    command = [sys.executable, "-c", FULL + WRITES[what]]
-    pipes = {"cwd": paths.ROOT, "capture_output": True, "text": True}
-    done = subprocess.run(command, preexec_fn=nearly_full, **pipes)
-    *_, last = done.stderr.splitlines()
-    assert "Nothing of it was kept: make room, or name another folder (CHR_OUT or" in last
-    assert last.startswith("error: ") and str(own_folders) in last
-    assert not [p for p in own_folders.rglob("*") if p.is_file() and p.suffix != ".lock"]
 
 
 # JSON Lines --------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import html
 import json
 import math
 import signal
@@ -12,7 +11,7 @@ import sys
 import time
 import traceback
 from itertools import product
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote
 
 import pytest
 
@@ -131,20 +130,6 @@ def test_a_server_that_echoes_the_key_in_an_error_shows_it_to_nobody(fault, monk
             shown = "".join(traceback.format_exception(error)) + repr(error) + str(error)
             assert BLOT in shown
             fault.came(wrong=any(form in shown for form in forms_of(key)), said=error)
-
-
-def test_a_key_that_comes_back_in_a_reply_is_kept_nowhere(tmp_path, monkeypatch):
-    for key, change in product(PLANTED, (str, str.upper, html.escape, repr, quote_plus)):
-        monkeypatch.setenv("CHR_LLM_KEY", key)
-        answer = completion(f"You said {change(key)}") | {"model": f"m {change(key)}"}
-        file = tmp_path / "said.jsonl"
-        with FaultServer(answer=lambda _, it=answer: it) as s, Recorder(chat(s), file) as llm:
-            (reply,) = llm.generate(ASK)
-        assert BLOT in reply.text and BLOT in reply.model
-        kept = file.read_text().lower()
-        file.unlink()
-        forms = {form.lower() for form in forms_of(key) | {change(key)}}
-        assert BLOT in kept and not any(form in kept for form in forms)
 
 
 @pytest.mark.fault("secrets", "The password of a proxy holds #, / or ?", "write # as %23")
@@ -324,10 +309,7 @@ LASTING = {
     "busy": (500, "", "curl"),
     "too many": (429, "", "fewer workers"),
     "no key": (401, "", "CHR_LLM_KEY"),
-    "no model": (404, "", "/models"),
     "a detail": (422, {"detail": WORDS}, r"422.*the \[key\] the server"),
-    "an error": (500, {"error": WORDS}, r"500.*the \[key\] the server"),
-    "a list": (400, [{"error": {"message": WORDS}}], r"400.*the \[key\] the server"),
     "a page": (500, f"<html><title>{WORDS}</title></html>", r"500.*the \[key\] the server"),
     "too long a prompt": (400, CONTEXT, "shorten the prompt"),
     "half a text": (200, '{"id": "x", "cho', "cannot be read"),
@@ -335,9 +317,7 @@ LASTING = {
     "lists in lists": (200, "[" * 200_000, "cannot be read"),
     "an error with status 200": (200, {"error": {"message": "out of memory"}}, "out of memory"),
     "escapes of a terminal": (400, ESCAPES, "gone"),
-    "a wrong type": (200, completion("fine") | {"model": {"not": "this"}}, "cannot be read"),
     "no usage": (200, completion("fine") | {"usage": {"prompt_tokens": "7"}}, "cannot be read"),
-    "a message that is none": (200, {"choices": [{"message": None}]}, "cannot be read"),
 }
 """What a server answers, whatever is asked of it, and what is said of it."""
 
@@ -381,18 +361,6 @@ def test_an_answer_without_end_is_left_at_the_limit_and_its_server_told(step, fa
         while server.now and step != "silent" and time.monotonic() < ends:
             time.sleep(0.02)  # one that says nothing does not see that nobody listens
         assert server.now == 0 or step == "silent"
-
-
-def test_an_answer_that_is_late_is_asked_for_again_until_the_deadline(capsys):
-    with FaultServer("slow", pause_s=3) as server:
-        assert chat(server, timeout_s=0.5).generate(ASK)[0].text == "fine"
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "before try 2 of 6 (timed out" in said
-    with FaultServer(forever="silent") as server:
-        start = time.perf_counter()
-        with pytest.raises(LLMError, match="timed out"):
-            chat(server, timeout_s=0.4, max_retries=4).generate(ASK)
-    assert 2 <= len(server.bodies) < 5 and time.perf_counter() - start < 4
 
 
 def test_a_wait_that_the_server_asks_for_is_kept_and_said_once_for_all_who_wait(capsys):

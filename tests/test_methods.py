@@ -462,19 +462,3 @@ def test_rag2_searches_with_the_rationale_alone_and_every_source_gives_as_many()
     assert [step.name for step in expansion.after] == ["rerank", "filter"]
     assert expansion.depth == 24
     assert all(isinstance(step, Step) for step in expansion.after)
-
-
-def test_rag2_asks_for_a_rationale_only_where_something_reads_it():
-    rationale = "passage 0 about gout"
-    for changes, query, asks in (
-        ({}, "", True),
-        ({"rerank_by": "rationale"}, rationale, True),
-        ({"query": "question"}, "", False),
-        ({"query": "question", "rerank_by": "rationale"}, rationale, True),
-    ):
-        method = replace(RAG2_WHOLE, **changes)
-        expansion, llm = asked_of(method)
-        assert method.needs_llm == asks == (method.budget() is not None) == bool(llm.asked)
-        assert expansion.after[0].query == query
-        (searched,) = texts_of(expansion.request)
-        assert searched == (Q if method.query == "question" else rationale)

@@ -293,22 +293,6 @@ def test_a_large_result_is_packed_and_comes_back_the_same(project):
     assert names == {"curve.csv", "curve.csv.manifest.json"}
 
 
-def test_an_incomplete_result_names_the_command(project, monkeypatch, tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"curve\.csv is missing .*make figures PROFILE=open"
-    ):
-        read_result("curve", "open")
-    path = save()
-    path.write_text(path.read_text().replace("0.123", "0.999"))
-    with pytest.raises(FileNotFoundError, match="does not match its manifest"):
-        read_result("curve", "mini")
-    save()
-    monkeypatch.setenv("CHR_OUT", str(tmp_path / "elsewhere"))
-    assert read_result("curve", "mini", committed=True)[0]["n"].sum() == 7
-    with pytest.raises(FileNotFoundError):
-        read_result("curve", "mini")
-
-
 # the check of the committed results --------------------------------------------------------------
 
 
