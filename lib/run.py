@@ -40,6 +40,7 @@ RetrievalFailure = str
 
 NO_DIRECTION = "zero or tiny query: H+ and H- are (nearly) the same text"
 _FUSED_DEPTH = 100
+_HUB_NEIGHBOURS = 10
 
 
 @dataclass
@@ -129,7 +130,7 @@ class Retriever:
             raise ValueError("this retriever has no passages: pass store= (see lib.corpus_index)")
         return self.store
 
-    def _hubs(self, spec: SearchSpec, neighbours: int = 10) -> np.ndarray:
+    def _hubs(self, spec: SearchSpec) -> np.ndarray:
         """Hubness: how near each passage is to its nearest H+ of all questions, (rows,).
 
         Cosines are taken in the specification's space; made once for each space.
@@ -142,7 +143,7 @@ class Retriever:
         def hubness() -> np.ndarray:
             index, to_space = self.space_of(spec)
             plus = to_space(self._embedded(self.hub_queries))
-            return scoring.hubness(index, plus, min(neighbours, len(plus)))
+            return scoring.hubness(index, plus, min(_HUB_NEIGHBOURS, len(plus)))
 
         return self._once(("hubs", *_space_key(spec)), hubness)
 
@@ -414,14 +415,14 @@ def _written(h: Hypotheses, embedded: Callable) -> np.ndarray:
     if not texts:
         raise LookupError("no text to search with")
     weights = np.array([t.weight for t in texts], np.float32)
-    plus = np.sum(weights[:, None] * embedded(texts), axis=0, dtype=np.float32)
-    vectors = plus[None]
+    weighted = weights[:, None] * embedded(texts)
+    vectors = np.sum(weighted, axis=0, dtype=np.float32)[None]
     mimics = () if spec.form == "csls" else _subtracted(h)
     if mimics:
         minus = embedded(mimics)
         if spec.rotation:
             minus = _rotated(h, embedded, minus)
-        vectors = _contrasted(spec, plus, minus)
+        vectors = _contrasted(spec, vectors, minus)
     question = h.of("question")[:1]
     if spec.question_weight and question:
         added = np.float32(spec.question_weight) * embedded(question)
@@ -452,19 +453,19 @@ def _rotated(h: Hypotheses, embedded: Callable, minus: np.ndarray) -> np.ndarray
 
 
 def _contrasted(spec: SearchSpec, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
-    """h+ (d,) and mimics (m, d) under a form, as vectors (m', d) for ``Retriever._ranked``."""
+    """h+ (1, d) and mimics (m, d) under a form, as vectors (m', d) for ``Retriever._ranked``."""
     if spec.form == "max":
-        return contrast.max_mimic_forms(plus[None], minus[None], spec.lam)[0]
+        return contrast.shifted_query(plus, minus, spec.lam)
     if spec.form == "margin":
-        return contrast.margin_forms(plus[None], minus[:1], spec.lam)[0]
+        return contrast.margin_forms(plus, minus[:1], spec.lam)[0]
     if spec.form == "softmax":
-        return np.concatenate([plus[None], minus])
+        return np.concatenate([plus, minus])
     mean = minus.mean(axis=0, keepdims=True)
     if spec.form == "lda":
-        if np.linalg.norm(plus - mean[0]) < contrast.TINY:
+        if np.linalg.norm(plus - mean) < contrast.TINY:
             raise LookupError(NO_DIRECTION)
-        return np.concatenate([plus[None], mean])
-    return contrast.shifted_query(plus[None], mean, spec.lam)
+        return np.concatenate([plus, mean])
+    return contrast.shifted_query(plus, mean, spec.lam)
 
 
 def _terms(h: Hypotheses) -> dict[str, float]:

@@ -178,12 +178,6 @@ def test_moving_and_splitting_files_leaves_the_hash(project):
     (project / "lib" / "moved" / "values.py").write_text(text[:start])
     (project / "lib" / "moved" / "running.py").write_text("import json\n\n" + text[start:])
     assert code_hash(["lib.moved"]) == one
-    made = []
-    for own in (["lib.first"], ["lib.moved"]):
-        make_or_reuse(
-            lambda: made.append(1) or TABLE, "curve", "mini", code=own, data=["own.jsonl"]
-        )
-    assert made == [1]
 
 
 # results -----------------------------------------------------------------------------------------

@@ -27,10 +27,10 @@ def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def shifted_query(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
     """h+ - lambda h- (CHR eq. 2), shape (n, d), *not* re-normalised: length changes no ranking.
 
-    Both may have further axes before the last, as ``max_mimic_forms`` uses it.
+    One h+ (1, d) with m mimics (m, d) gives the m forms of S = cos(d, H+) - lambda max_j cos(d,
+    H_j-): the least of them judges a passage by the mimic nearest to it.
     """
-    one_per_question = (-1,) + (1,) * (h_plus.ndim - 1)
-    lam = np.reshape(np.asarray(lam, np.float32), one_per_question)
+    lam = np.reshape(np.asarray(lam, np.float32), (-1, 1))
     return h_plus - lam * h_minus
 
 
@@ -104,15 +104,6 @@ def spectrum(
             return with_length or segments
         lam = end
         inside[leaving] = entering
-
-
-def max_mimic_forms(h_plus: np.ndarray, mimics: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
-    """S = cos(d, H+) - lambda max_j cos(d, H_j-): the least of CHR's scores with each mimic.
-
-    ``mimics`` (n, m, d) holds m mimics per question. The forms, (n, m, d), are one shifted query
-    for each; a passage is judged by the mimic nearest to it.
-    """
-    return shifted_query(h_plus[:, None], mimics, lam)
 
 
 def margin_forms(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
