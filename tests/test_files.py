@@ -16,22 +16,8 @@ import pytest
 
 from lib.base import files, paths
 from lib.base.files import CheckedRows
-from tests.killed import NAMES, killed
 
 # atomic writes -----------------------------------------------------------------------------------
-
-
-@pytest.mark.fault("numbers", "A writer of files with manifests is killed")
-def test_killed_at_any_moment_a_file_is_old_or_new_never_half(fault, tmp_path):
-    folder, fresh = tmp_path / "killed", tmp_path / "fresh"
-    told = killed("write", folder, 12)
-    fault.came(tries=told["hit"], wrong=told["wrong"], said="nothing: the next run goes on")
-    killed("write", fresh, 0)
-    for name in NAMES:
-        assert files.sha256_file(folder / name) == files.sha256_file(fresh / name)
-        assert files.read_manifest(folder / name)["settings"] == {"version": 7}
-    left = [path for path in folder.rglob(".*") if path.is_file()]
-    assert left and all(files.read_manifest(path) is None for path in left)
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
