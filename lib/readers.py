@@ -301,7 +301,7 @@ def load_reader(spec: Mapping, encoder: Encoder, *, live: bool = False) -> Reade
 
     ``live`` lets the bundled small model answer what its recording lacks, instead of replaying it.
     """
-    from lib.llm import connect
+    from lib.llm.connect import connect
 
     settings = {name: value for name, value in spec.items() if name not in ("kind", "sample")}
     if spec["kind"] == "evidence":

@@ -20,8 +20,8 @@ from lib.datasets import load_questions
 from lib.embed import load_encoder
 from lib.expansion import hypotheses
 from lib.index_build import build_index, corpus_store
-from lib.llm import connect
 from lib.llm.chat import REFERENCE
+from lib.llm.connect import connect
 from lib.methods import METHODS
 from lib.profiles import load_profile
 from lib.query_spec import DRAWS, with_random_mimics

@@ -18,7 +18,6 @@ import pytest
 from lib.base.command import BLOT
 from lib.base.paths import ROOT
 from lib.datasets import Question
-from lib.llm import connect
 from lib.llm.chat import (
     REFERENCE,
     ChatModel,
@@ -32,6 +31,7 @@ from lib.llm.chat import (
     sample_seed,
     tag,
 )
+from lib.llm.connect import connect
 from lib.llm.openai_chat import OpenAIChat, server_address
 from lib.llm.recorder import Recorder
 from lib.readers import ChoiceReader
@@ -392,7 +392,7 @@ def test_a_wait_that_is_longer_than_the_deadline_is_refused_at_once(fault, capsy
 ASKING = """
 import sys
 from lib.llm.chat import in_parallel
-from lib.llm import connect
+from lib.llm.connect import connect
 
 def one(i):
     return llm.generate([{"role": "user", "content": f"question {i}"}])

@@ -11,8 +11,8 @@ import pytest
 
 from lib.base.files import read_jsonl, read_manifest
 from lib.base.paths import RECORDINGS
-from lib.llm import connect
 from lib.llm.chat import Reply, ledger, sample_seed
+from lib.llm.connect import connect
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import LONG, Recorder, RecordingMiss, recording_key
 from tests.fault_server import FaultServer

@@ -26,7 +26,7 @@ from lib.base.provenance import write_result
 from lib.explorer import own
 from lib.explorer.widget import explore
 from lib.llm.chat import ledger
-from lib.llm import connect
+from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.pages.readable import show, show_texts
 from lib.embed import HashEncoder

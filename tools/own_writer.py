@@ -19,8 +19,8 @@ import pandas as pd
 from lib.base.paths import RECORDINGS
 from lib.datasets import EXAMS, GROUPS, Question, load_real
 from lib.embed import load_encoder
-from lib.llm import connect
 from lib.llm.chat import ChatModel
+from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
 from lib.open_retriever import open_retriever

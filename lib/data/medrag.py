@@ -61,15 +61,17 @@ def estimate(source: str) -> Estimate:
     )
 
 
-def load_medrag(source: str) -> Iterator[Passage]:
+def load_medrag(source: str, folder: Path | None = None) -> Iterator[Passage]:
     """Passages of "pubmed", "textbooks", "wikipedia" or "statpearls", file by file, streaming.
 
-    Where CHR_MIRROR is set, ``<CHR_MIRROR>/medrag/<source>`` is read: ``chunk/*.jsonl`` as on the
-    hub, or StatPearls' archive. Otherwise files are downloaded one by one as they are needed, from
-    the hub or from NCBI. Records without a text are left out; how many is printed.
+    ``folder`` is a local copy: ``chunk/*.jsonl`` as on the hub, or StatPearls' archive. Without it
+    ``<CHR_MIRROR>/medrag/<source>`` is read when CHR_MIRROR is set; otherwise files are downloaded
+    one by one as they are needed, from the hub or from NCBI. Records without a text are left out;
+    how many is printed.
     """
     mirror = mirror_folder()
-    folder = mirror / "medrag" / source if mirror else None
+    if folder is None and mirror:
+        folder = mirror / "medrag" / source
     if source == "statpearls":
         archive = folder / STATPEARLS.rsplit("/", 1)[1] if folder else _download_statpearls()
         yield from _statpearls(archive)
@@ -132,7 +134,7 @@ def _checked(row: dict, field: str) -> str:
 def _chunk_files(source: str, folder: Path | None) -> Iterator[Path]:
     """The JSON Lines files of a source, sorted: local ones, or downloaded one after the other."""
     if folder is not None:
-        paths = sorted(folder.glob("chunk/*.jsonl"))
+        paths = sorted(Path(folder).glob("chunk/*.jsonl"))
         if not paths:
             raise DownloadError(
                 f"{source}: no chunk/*.jsonl in {folder}; put a copy of MedRAG/{source} there, "

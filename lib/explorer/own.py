@@ -26,7 +26,7 @@ from lib.datasets import Question
 from lib.embed import Encoder
 from lib.explorer.make import EXCERPT, QuestionSet, make_explored, shown_passage
 from lib.explorer.rows import LAM_MAX, SEVERAL, Explored, Mimic, Place, breakpoints
-from lib.llm import connect
+from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
 from lib.methods.chr import CHR

@@ -312,7 +312,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _by_another_writer(named: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """``settings`` that name an ``llm``, with the title and ``generated`` that go with it."""
-    from lib.llm import writer_of
+    from lib.llm.connect import writer_of
 
     title = f"{named}, texts by {writer_of(str(settings['llm']))}"
     return {"title": title, "generated": {}} | settings

@@ -25,8 +25,8 @@ from lib import notebooks
 from lib.base import paths
 from lib.base.files import atomic_write, read_manifest
 from lib.cost.ledger import recorded
-from lib.llm import connect
 from lib.llm.chat import in_parallel
+from lib.llm.connect import connect
 from lib.profiles import Profile, load_profile
 from tests.rehearsal import stand_ins
 from tests.rehearsal.served import compare, served

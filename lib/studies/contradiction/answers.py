@@ -23,8 +23,8 @@ import pandas as pd
 
 from lib.base.paths import REPORTED
 from lib.embed import Encoder
-from lib.llm import connect
 from lib.llm.chat import in_parallel
+from lib.llm.connect import connect
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
 from lib.report import verdict

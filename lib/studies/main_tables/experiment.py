@@ -32,8 +32,8 @@ from lib.data.store import PassageStore
 from lib.datasets import GROUPS, Question, question_sets, sampled
 from lib.embed import load_encoder
 from lib.limit import LABELLED_IN
-from lib.llm import connect
 from lib.llm.chat import REFERENCE, ChatModel, Reply
+from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss, may_ask
 from lib.methods.base import Budget, Expansion, Method
 from lib.open_retriever import open_retriever
