@@ -493,3 +493,14 @@ def test_a_random_mimic_says_nothing_of_the_questions_own_and_shares_no_topic(
     order = list(population)
     rng.shuffle(order)
     assert with_random_mimics({q: population[q] for q in order}, draws, seed) == drawn
+
+
+def test_another_seed_is_another_draw_and_few_questions_give_few():
+    alone = {qid: written(qid) for qid in ASKED}
+    drawn = [strangers(with_random_mimics(alone, 3, seed)["q0"]) for seed in range(6)]
+    assert len({tuple(x) for x in drawn}) > 1
+    few = with_random_mimics({q: alone[q] for q in ("q0", "q1", "q2")})
+    assert [len(strangers(h)) for h in few.values()] == [2, 2, 2]
+    # Three of the same twelve, but not the same three for every question.
+    common = {qid: pair(f"target {qid}", f"mimic {i % 12}") for i, qid in enumerate(alone)}
+    assert len({tuple(strangers(h)) for h in with_random_mimics(common, 3).values()}) > 5
