@@ -10,7 +10,7 @@ import itertools
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +29,7 @@ from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.search import contrast, scoring, whitening
 from lib.search.bm25 import BM25Index, contrast_terms
 from lib.search.index import DenseIndex, Hits
-from lib.search.merge import merge_balanced, merge_rrf, merge_scores
+from lib.search.merge import merge_balanced, merge_rrf
 from lib.search.vectors import encode_small
 
 RUN_COLUMNS = ("method", "qid", "rank", "pid", "score")
@@ -40,6 +40,7 @@ RetrievalFailure = str
 
 NO_DIRECTION = "zero or tiny query: H+ and H- are (nearly) the same text"
 _FUSED_DEPTH = 100
+_HUB_NEIGHBOURS = 10
 
 
 @dataclass
@@ -75,17 +76,21 @@ class Retriever:
                     rows = encode_small(ordered, self.encoder, tower)
                     keys = [(tower, text) for text in ordered]
                     self._known |= dict(zip(keys, rows, strict=True))
-            return dict(self._known)
+        return self._known
+
+    def _embedded(self, texts: Sequence[Text]) -> np.ndarray:
+        """The unit vectors of these texts, (n, d)."""
+        known = self.vectors(texts)
+        return np.stack([known[text.tower, text.text] for text in texts])
 
     def cosines(self, hypotheses: Sequence[Hypotheses]) -> np.ndarray:
         """c = cos(h+, h-) of each question's own pair, shape (n,); NaN where one is missing."""
-        known = self.vectors(t for h in hypotheses for t in h.texts)
         pairs = [(h.of("target")[:1], h.of("mimic")[:1]) for h in hypotheses]
+        self.vectors(text for target, mimic in pairs for text in (*target, *mimic))
         found = np.full(len(pairs), np.nan)
         for i, (target, mimic) in enumerate(pairs):
             if target and mimic:
-                plus, minus = _vector(target[0], known), _vector(mimic[0], known)
-                found[i] = contrast.cosine(plus[None], minus[None])[0]
+                found[i] = contrast.cosine(self._embedded(target), self._embedded(mimic))[0]
         return found
 
     def with_hub_queries(self, hypotheses: Iterable[Hypotheses]) -> Retriever:
@@ -95,13 +100,11 @@ class Retriever:
 
     def subset(self, index: DenseIndex) -> Retriever:
         """This retriever on a view of its index: only passages in the view can be found."""
-        return replace(
-            self,
-            index=index,
-            bm25=lambda: self._lexical_index().subset(index.kept),
-            _known={},
-            _spaces={},
-        )
+
+        def lexical() -> BM25Index:
+            return self._lexical_index().subset(index.kept)
+
+        return replace(self, index=index, bm25=lexical, _spaces={})
 
     def of_sources(self, sources: Sequence[str]) -> Retriever:
         """This retriever on the passages of some sources alone. Made once for each choice.
@@ -118,8 +121,7 @@ class Retriever:
                 raise ValueError(
                     f"no passage of the source {source!r}; there are: {', '.join(known)}"
                 )
-            part = self.subset(self.index.subset(np.isin(here, list(sources))))
-            return replace(part, _known=self._known)
+            return self.subset(self.index.subset(np.isin(here, list(sources))))
 
         return self._once(("sources", *sorted(sources)), view)
 
@@ -128,7 +130,7 @@ class Retriever:
             raise ValueError("this retriever has no passages: pass store= (see lib.corpus_index)")
         return self.store
 
-    def _hubs(self, spec: SearchSpec, neighbours: int = 10) -> np.ndarray:
+    def _hubs(self, spec: SearchSpec) -> np.ndarray:
         """Hubness: how near each passage is to its nearest H+ of all questions, (rows,).
 
         Cosines are taken in the specification's space; made once for each space.
@@ -139,17 +141,16 @@ class Retriever:
             )
 
         def hubness() -> np.ndarray:
-            known = self.vectors(self.hub_queries)
             index, to_space = self.space_of(spec)
-            plus = to_space(np.stack([_vector(target, known) for target in self.hub_queries]))
-            return scoring.hubness(index, plus, min(neighbours, len(plus)))
+            plus = to_space(self._embedded(self.hub_queries))
+            return scoring.hubness(index, plus, min(_HUB_NEIGHBOURS, len(plus)))
 
         return self._once(("hubs", *_space_key(spec)), hubness)
 
     def space_of(self, spec: SearchSpec) -> tuple[DenseIndex, Callable[[np.ndarray], np.ndarray]]:
         """The index in the specification's space, and the map of vectors to it. Made once."""
         if spec.space == "cosine":
-            return self.index, _as_it_is
+            return self.index, np.asarray
 
         def transformed() -> tuple[DenseIndex, Callable]:
             moments = self._moments(replace(spec, space="cosine"))
@@ -190,15 +191,13 @@ class Retriever:
         )
 
     def _search_many(self, requests: Sequence[Request], k: int) -> list[Hits | RetrievalFailure]:
-        groups: dict[object, list[int]] = defaultdict(list)
+        groups: dict[tuple, list[int]] = defaultdict(list)
         for i, request in enumerate(requests):
             groups[_group(request)].append(i)
         results: list[Hits | RetrievalFailure] = [NO_DIRECTION] * len(requests)
-        for members in groups.values():
-            alike = [requests[i] for i in members]
-            sources = _sources(alike[0])
+        for (*_, sources), members in groups.items():
             within = self.of_sources(sources) if sources else self
-            found = within._search_alike(alike, k)
+            found = within._search_alike([requests[i] for i in members], k)
             for i, hits in zip(members, found, strict=True):
                 results[i] = hits
         return results
@@ -242,13 +241,17 @@ class Retriever:
         if spec.form == "fused":
             parts = [(h.by(form="single"), h.by(form="lexical")) for h in asked]
             return self._fused([Fusion(pair, depth=_FUSED_DEPTH) for pair in parts], k)
-        known = self.vectors(t for h in asked for t in h.texts)
+        self.vectors(t for h in asked for t in h.texts)  # all in one go
         _, to_space = self.space_of(spec)
+
+        def embedded(texts: Sequence[Text]) -> np.ndarray:
+            return to_space(self._embedded(texts))
+
         results: list[Hits | RetrievalFailure] = [NO_DIRECTION] * len(asked)
         queries: dict[int, np.ndarray] = {}
         for i, h in enumerate(asked):
             try:
-                queries[i] = _vectors(h, known, to_space)
+                queries[i] = _vectors(h, embedded)
             except LookupError as missing:
                 results[i] = str(missing.args[0])
         if not queries:
@@ -296,9 +299,8 @@ class Retriever:
             return scoring.search_scored(index, vectors, scoring.log_sum_exp(lam, spec.tau), k)
         offsets = np.zeros(vectors.shape[:2])
         if spec.form == "margin":
-            offsets[:, 1] = -lam * spec.margin
-        pairs = zip(vectors, offsets, strict=True)
-        return scoring.search_forms(index, [scoring.LinearForms(v, b) for v, b in pairs], k)
+            offsets = contrast.margin_offsets(lam, spec.margin)
+        return scoring.search_forms(index, vectors, offsets, k)
 
     def _by_words(self, h: Hypotheses, k: int) -> Hits | RetrievalFailure:
         try:
@@ -311,8 +313,11 @@ class Retriever:
         """Fusions of one depth: all their parts are searched together, then merged one by one."""
         parts = [part for request in requests for part in request.requests]
         found = iter(self.search_many(parts, requests[0].depth or 2 * k))
-        lists = [list(itertools.islice(found, len(request.requests))) for request in requests]
-        return [_merged(*pair, k) for pair in zip(requests, lists, strict=True)]
+        merged = []
+        for request in requests:
+            lists = list(itertools.islice(found, len(request.requests)))
+            merged.append(_merged(request, lists, k))
+        return merged
 
     def _random(self, h: Hypotheses, k: int) -> Hits:
         """Any k passages that may be found, drawn by the question's id and the draw."""
@@ -340,39 +345,26 @@ def _merged(
     for part in parts:
         if isinstance(part, RetrievalFailure):
             return part
-    if request.how == "rrf":
-        return merge_rrf(parts, k, request.rrf_k)
-    return (merge_balanced if request.how == "balanced" else merge_scores)(parts, k)
+    if request.how == "balanced":
+        return merge_balanced(parts, k)
+    return merge_rrf(parts, k, request.rrf_k)
 
 
-def _sources(request: Request) -> tuple[str, ...]:
-    """The sources that a request names; a fusion's parts have their own."""
-    return () if isinstance(request, Fusion) else tuple(sorted(set(request.sources)))
-
-
-def _group(request: Request) -> object:
-    """What requests must share to be searched together."""
-    if isinstance(request, Hypotheses):
-        # Vectors are stacked: requests need equally many mimics; either all or none have mimics.
-        mimics = len(_chosen_mimics(request)) if request.spec.searches_many else 0
-        alike = replace(request.spec, lam=0.0, draw=0, question_weight=0.0)
-        shape = (alike, mimics, bool(request.of("mimic")), bool(request.spec.lam))
-        return shape, _sources(request)
-    if isinstance(request, Fusion):
-        return Fusion, request.depth
-    return Sparse, _sources(request)
+def _group(request: Request) -> tuple:
+    """What requests must share to be searched together; the sources that they name come last."""
+    if isinstance(request, Fusion):  # its parts have sources of their own
+        return Fusion, request.depth, ()
+    sources = tuple(sorted(set(request.sources)))
+    if isinstance(request, Sparse):
+        return Sparse, sources
+    # Vectors are stacked: requests need equally many mimics; either all or none have mimics.
+    mimics = len(_chosen_mimics(request)) if request.spec.searches_many else 0
+    alike = replace(request.spec, lam=0.0, draw=0, question_weight=0.0)
+    return alike, mimics, bool(request.of("mimic")), bool(request.spec.lam), sources
 
 
 def _space_key(spec: SearchSpec) -> tuple[str, float]:
     return spec.space, spec.shrink if spec.space == "whitened" else 0.0
-
-
-def _as_it_is(vectors: np.ndarray) -> np.ndarray:
-    return vectors
-
-
-def _vector(text: Text, known: Mapping) -> np.ndarray:
-    return known[text.tower, text.text]
 
 
 def _chosen_mimics(h: Hypotheses) -> tuple[Text, ...]:
@@ -396,60 +388,55 @@ def _subtracted(h: Hypotheses) -> tuple[Text, ...]:
     return mimics
 
 
-def _vectors(h: Hypotheses, known: Mapping, to_space: Callable) -> np.ndarray:
+def _vectors(h: Hypotheses, embedded: Callable) -> np.ndarray:
     """The vectors (m, d) of one question under its specification, for ``Retriever._ranked``.
 
-    With a pool, the vector that chooses the pool comes first. LookupError where a text is missing
-    or nothing is left to search with.
+    ``embedded`` gives texts' vectors in the specification's space. With a pool, the vector that
+    chooses the pool comes first. LookupError where a text is missing or nothing is left to search
+    with.
     """
-
-    def embedded(texts: Sequence[Text]) -> np.ndarray:
-        return to_space(np.stack([_vector(text, known) for text in texts]))
-
-    spec = h.spec
-    question = h.of("question")[:1]
-    if spec.form == "question":
-        if not question:
-            raise LookupError("no question among the texts to search with")
+    if h.spec.form != "question":
+        vectors = _written(h, embedded)
+    elif question := h.of("question")[:1]:
         vectors = embedded(question)
     else:
-        vectors = _written_sum(h, embedded)[None]
-        mimics = () if spec.form == "csls" else _subtracted(h)
-        if mimics:
-            minus = embedded(mimics)
-            if spec.rotation:
-                minus = _rotated(h, embedded, minus)
-            vectors = _contrasted(spec, vectors[0], minus)
-        if spec.question_weight and question:
-            vectors = _with_question(spec, vectors, embedded(question))
-        if spec.form == "softmax" and mimics:
-            # If each mimic alone cancels H+, all of them together do too.
-            alone = contrast.shifted_query(vectors[:1], vectors[1:], spec.lam)
-            if contrast.is_degenerate(alone).all():
-                raise LookupError(NO_DIRECTION)
-    if spec.pool:
+        raise LookupError("no question among the texts to search with")
+    if h.spec.pool:
         target = h.of("target")[:1]
         chooses = embedded(target) if target else vectors[:1]
         vectors = np.concatenate([chooses, vectors])
     return vectors.astype(np.float32)
 
 
-def _with_question(spec: SearchSpec, vectors: np.ndarray, question: np.ndarray) -> np.ndarray:
-    """The question's vector (1, d) added to what is searched with, (m, d)."""
-    added = np.float32(spec.question_weight) * question
-    if spec.form == "softmax":
-        # The question is added to H+ only: the other vectors are the mimics themselves.
-        return np.concatenate([vectors[:1] + added, vectors[1:]])
-    return vectors + added
-
-
-def _written_sum(h: Hypotheses, embedded: Callable) -> np.ndarray:
-    """v = sum of weight times e(text) over all texts but mimics, shape (d,)."""
+def _written(h: Hypotheses, embedded: Callable) -> np.ndarray:
+    """All texts but mimics summed by their weights, mimics subtracted, the question added."""
+    spec = h.spec
     texts = [t for t in h.texts if t.role != "mimic" and t.weight]
     if not texts:
         raise LookupError("no text to search with")
     weights = np.array([t.weight for t in texts], np.float32)
-    return np.sum(weights[:, None] * embedded(texts), axis=0, dtype=np.float32)
+    weighted = weights[:, None] * embedded(texts)
+    vectors = np.sum(weighted, axis=0, dtype=np.float32)[None]
+    mimics = () if spec.form == "csls" else _subtracted(h)
+    if mimics:
+        minus = embedded(mimics)
+        if spec.rotation:
+            minus = _rotated(h, embedded, minus)
+        vectors = _contrasted(spec, vectors, minus)
+    question = h.of("question")[:1]
+    if spec.question_weight and question:
+        added = np.float32(spec.question_weight) * embedded(question)
+        if spec.form == "softmax":
+            # The question is added to H+ only: the other vectors are the mimics themselves.
+            vectors = np.concatenate([vectors[:1] + added, vectors[1:]])
+        else:
+            vectors = vectors + added
+    if spec.form == "softmax" and mimics:
+        # If each mimic alone cancels H+, all of them together do too.
+        alone = contrast.shifted_query(vectors[:1], vectors[1:], spec.lam)
+        if contrast.is_degenerate(alone).all():
+            raise LookupError(NO_DIRECTION)
+    return vectors
 
 
 def _rotated(h: Hypotheses, embedded: Callable, minus: np.ndarray) -> np.ndarray:
@@ -466,20 +453,19 @@ def _rotated(h: Hypotheses, embedded: Callable, minus: np.ndarray) -> np.ndarray
 
 
 def _contrasted(spec: SearchSpec, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
-    """h+ (d,) and mimics (m, d) under a form, as vectors (m', d) for ``Retriever._ranked``."""
+    """h+ (1, d) and mimics (m, d) under a form, as vectors (m', d) for ``Retriever._ranked``."""
     if spec.form == "max":
-        return contrast.max_mimic_forms(plus[None], minus[None], spec.lam)[0]
+        return contrast.shifted_query(plus, minus, spec.lam)
     if spec.form == "margin":
-        found, _ = contrast.margin_forms(plus[None], minus[:1], spec.lam, spec.margin)
-        return found[0]
+        return contrast.margin_forms(plus, minus[:1], spec.lam)[0]
     if spec.form == "softmax":
-        return np.concatenate([plus[None], minus])
+        return np.concatenate([plus, minus])
     mean = minus.mean(axis=0, keepdims=True)
     if spec.form == "lda":
-        if np.linalg.norm(plus - mean[0]) < contrast.TINY:
+        if np.linalg.norm(plus - mean) < contrast.TINY:
             raise LookupError(NO_DIRECTION)
-        return np.concatenate([plus[None], mean])
-    return contrast.shifted_query(plus[None], mean, spec.lam)
+        return np.concatenate([plus, mean])
+    return contrast.shifted_query(plus, mean, spec.lam)
 
 
 def _terms(h: Hypotheses) -> dict[str, float]:

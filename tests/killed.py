@@ -9,7 +9,6 @@ was wrong after them. ``interrupted`` is the same for Ctrl-C, once.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -26,54 +25,11 @@ from pathlib import Path
 import pooch  # noqa: F401  (imported once, before the forks)
 import tqdm.auto  # noqa: F401
 
-from lib.base import downloads, files, paths
+from lib.base import downloads, paths
 from lib.embed import HashEncoder
 from lib.llm.chat import Reply, in_parallel, sample_seed, tag
 from lib.llm.recorder import Recorder
 from lib.search.vectors import encode_cached
-
-# writing -----------------------------------------------------------------------------------------
-
-NAMES = ("curve.csv", "vectors.npy", "plain", "deep/run.jsonl")
-
-
-def body(name: str, version: int) -> bytes:
-    """What a file holds at one version: all versions have the same size, so only bytes can tell."""
-    return b"%09d\n" % version + random.Random(f"{name} {version}").randbytes(150_000)
-
-
-def write_all(folder: Path, version: int) -> None:
-    """Every file once, as bytes or by a function that writes piece by piece, with its manifest."""
-    for i, name in enumerate(NAMES):
-        data = body(name, version)
-
-        def by_pieces(temporary: Path, data: bytes = data) -> None:
-            with open(temporary, "wb") as stream:
-                for start in range(0, len(data), 10_000):
-                    stream.write(data[start : start + 10_000])
-                    stream.flush()
-
-        files.atomic_write(folder / name, (data, by_pieces)[i % 2])
-        files.write_manifest(folder / name, rows=1, settings={"version": version})
-
-
-def write(folder: Path, last: bool) -> None:
-    """All files again and again, or once."""
-    for version in [7] if last else itertools.count():
-        write_all(folder, version)
-
-
-def half_written(folder: Path) -> int:
-    """How many files are no version, or have a manifest of another one."""
-    wrong = 0
-    for path in (folder / name for name in NAMES):
-        if path.exists():
-            version = int(path.read_bytes()[:9])
-            manifest = files.read_manifest(path)
-            wrong += path.read_bytes() != body(str(path.relative_to(folder)), version)
-            wrong += manifest is not None and manifest["settings"]["version"] != version
-    return wrong
-
 
 # recording ---------------------------------------------------------------------------------------
 
@@ -128,10 +84,20 @@ class SlowHash(HashEncoder):
         return super().encode(items, tower, progress)
 
 
+FOUR_ROWS = 128 + 4 * 32 * 4
+"""Bytes of a shard: the head of a .npy file, and four vectors of 32 float32."""
+
+
 def embed(folder: Path, last: bool) -> None:
     """Texts into shards of four."""
     encoder = SlowHash(0 if last else 0.0005)
     encode_cached(TEXTS, encoder, "article", cache_dir=folder, shard_rows=4, progress=False)
+
+
+def half_written(folder: Path) -> int:
+    """How many shards that stand under their own name are not whole."""
+    sizes = {path.stat().st_size for path in folder.glob("[!.]*.npy")}
+    return len(sizes - {FOUR_ROWS})
 
 
 # downloading -------------------------------------------------------------------------------------
@@ -157,15 +123,9 @@ def half_downloaded(folder: Path) -> int:
 # killing -----------------------------------------------------------------------------------------
 
 
-def nothing(folder: Path) -> int:
-    """What is left is compared at the end alone."""
-    return 0
-
-
 WORK: dict[str, tuple[Callable[[Path, bool], None], Callable[[Path], int]]] = {
-    "write": (write, half_written),
     "record": (record, torn),
-    "embed": (embed, nothing),
+    "embed": (embed, half_written),
     "download": (download, half_downloaded),
 }
 """What is done, and how what a kill left is looked at."""

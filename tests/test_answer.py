@@ -25,7 +25,6 @@ from lib.readers import (
     JudgedReader,
     answer_messages,
 )
-from lib.search.index import DenseIndex
 
 OPTIONS = {"B": "colchicine", "A": "allopurinol", "D": "febuxostat", "C": "rest in bed"}
 QUESTION = Question("q1", "What stops an attack of gout?", OPTIONS, "B", "mine")
@@ -166,43 +165,12 @@ def test_the_evidence_reader_breaks_ties_by_letter_and_has_no_opinion_without_pa
     assert all(len(text.split()) < 200 and QUESTION.text in text for text in texts)
 
 
-def test_a_reader_that_knows_an_index_takes_its_vectors_and_answers_the_same(own_folders):
-    alone, knows = EvidenceReader(Towers()), EvidenceReader(Towers())
-    vectors = Towers().encode([(p.title, p.text) for p in PASSAGES], "article")
-    knows.use_vectors_of(DenseIndex([vectors[::-1].copy()], [p.pid for p in PASSAGES][::-1]))
-    stranger = Passage("H_plus", "", "colchicine for gout", "hypothesis", {})
-    contexts = [[*PASSAGES, stranger], PASSAGES[:1]]
-    assert knows.answer_all([QUESTION] * 2, contexts) == alone.answer_all([QUESTION] * 2, contexts)
-    articles = [item for tower, item in knows.encoder.seen if tower == "article"]
-    assert articles == [("", stranger.text)]
-
-
 # the prompt --------------------------------------------------------------------------------------
 
 
 def messages_of(context, question=QUESTION, **how):
     how = {"context_tokens": 4096, "max_tokens": 512} | how
     return answer_messages(question, context, **how)
-
-
-@pytest.mark.parametrize("style", ["answer", "letter"])
-def test_documents_come_first_numbered_from_0_then_question_then_options_sorted(style):
-    (system, user), cut = messages_of(PASSAGES[:2], style=style)
-    parts = [
-        "Document [0] (Title: Title 0) Rest in bed does nothing.\n"
-        "Document [1] (Title: Title 1) Colchicine stops an attack of gout.\n",
-        QUESTION.text,
-        "A. allopurinol\nB. colchicine\nC. rest in bed\nD. febuxostat\n",
-    ]
-    at = [user["content"].index(part) for part in parts]
-    assert at == sorted(at) and cut == 0
-    assert (system["role"], user["role"]) == ("system", "user")
-    assert ("answer_choice" in system["content"]) == (style == "answer")
-    closed, cut = messages_of([], style=style)
-    content = " ".join(message["content"] for message in closed)
-    assert "ocument" not in content and QUESTION.text in content and not cut
-    (folded,), _ = messages_of(PASSAGES[:2], style=style, system_role=False)
-    assert folded == {"role": "user", "content": f"{system['content']}\n\n{user['content']}"}
 
 
 @given(
@@ -271,9 +239,6 @@ def test_the_choice_reader_takes_the_likeliest_letter_or_abstains(scores, letter
     assert (answer.letter, answer.mirage, answer.rule) == (letter, letter or "A", rule)
     assert llm.options[0]["choices"] == ["A", "B", "C", "D"]
     assert "nothing else" in llm.asked[0][0]["content"]
-
-
-# load_reader -------------------------------------------------------------------------------------
 
 
 # judged passages ---------------------------------------------------------------------------------

@@ -63,13 +63,6 @@ def test_what_is_known_to_go_wrong_is_one_line_with_the_next_step(what, tmp_path
     assert last.startswith("error: ") and re.search(said, last), last
 
 
-def test_a_mistake_of_the_program_shows_where_it_is():
-    mistake = "from lib.base.parameters import check_count as c; c('k')"
-    for code in ("raise ValueError('in a program of the reader')", mistake, "import lib.nosuch"):
-        done = ended("-c", f"import lib; {code}")
-        assert done.returncode == 1 and "Traceback" in done.stderr
-
-
 @pytest.mark.fault("waiting", "A package is missing", "make setup")
 def test_a_package_that_is_missing_is_installed_by_make_setup():
     done = ended("-c", "import lib, nosuch.part")
@@ -153,12 +146,6 @@ def test_ctrl_c_ends_within_seconds_without_a_traceback(code, marker, times, own
     assert time.monotonic() - stopped < 10  # two where nothing else runs
     assert child.returncode in (130, -signal.SIGINT) and b"Traceback" not in said, said.decode()
     assert times > 1 or b"the same command goes on from here" in said
-
-
-def test_a_reader_of_the_output_that_leaves_is_no_error():
-    command = f"{sys.executable} -c 'import lib; [print(i, flush=True) for i in range(99999)]'"
-    done = subprocess.run(f"{command} | head -1", shell=True, cwd=paths.ROOT, capture_output=True)
-    assert (done.stdout, done.stderr) == (b"0\n", b"")
 
 
 # notebooks ---------------------------------------------------------------------------------------

@@ -12,14 +12,13 @@ import subprocess
 import sys
 import tarfile
 import time
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from lib.base import downloads
-from lib.base.downloads import DownloadError, fetch, load_registry, members
+from lib.base.downloads import DownloadError, fetch, members
 from lib.base.paths import ROOT
 from tests.fault_server import FaultServer
 from tests.killed import killed
@@ -134,15 +133,6 @@ def test_file_is_downloaded_once_and_not_hashed_again(registry, server, monkeypa
     assert server.asked == ["/file.bin"]
 
 
-def test_damaged_file_in_the_cache_is_replaced(registry, server):
-    path = fetch("file")
-    age(path)  # looked at again, found whole, and noted with its new age
-    assert fetch("file") == path and server.asked == ["/file.bin"]
-    path.write_bytes(FILE[:-1] + b"?")
-    assert fetch("file").read_bytes() == FILE
-    assert server.asked == ["/file.bin"] * 2
-
-
 @pytest.mark.fault("supply", "A download has other bytes than registered")
 def test_wrong_bytes_are_refused_and_named(registry, server, own_folders, fault):
     server.pages["/file.bin"] = b"something else"
@@ -191,17 +181,6 @@ def test_mirror_is_read_verified_and_left_alone(registry, server, own_folders, m
     assert fetch("file") == folder / "a" / "file.bin"
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
     assert server.asked == []
-
-
-def test_mirror_without_the_file_or_with_another_one(registry, own_folders, monkeypatch):
-    folder = mirror_of(own_folders, monkeypatch)
-    with pytest.raises(DownloadError, match=r"a/file\.bin is missing.*unset CHR_MIRROR.*run: make"):
-        fetch("file")
-    mirror_of(own_folders, monkeypatch, file=b"wrong")
-    with pytest.raises(DownloadError) as error:
-        fetch("file")
-    assert sha(b"wrong") in str(error.value) and sha(FILE) in str(error.value)
-    assert (folder / "a" / "file.bin").read_bytes() == b"wrong"
 
 
 # folders of files --------------------------------------------------------------------------------
@@ -288,26 +267,6 @@ def test_the_member_of_a_zip_is_taken_out_checked_and_kept(server, own_folders, 
 
 
 # the real registry -------------------------------------------------------------------------------
-
-
-def test_registry_is_complete_and_says_nothing_of_a_machine():
-    registry = load_registry()
-    rows = tomllib.loads(downloads.REGISTRY.read_text("utf-8"))["download"]
-    assert len({item.path for item in registry.values()}) == len(registry) == len(rows)
-    for item in registry.values():
-        assert re.fullmatch("[0-9a-f]{64}", item.sha256) and item.bytes > 0
-        assert item.url.startswith(("https://raw.githubusercontent.com/", "https://github.com/"))
-        assert not item.archive or item.archive.startswith("https://github.com/")
-        assert item.licence and item.citation
-        for place in (item.path, item.folder or "-", item.name):
-            assert not place.startswith("/") and not {"", ".", ".."} & set(place.split("/")), place
-        if item.form == "folder-archive":
-            assert item.commit in item.archive and item.commit in item.url
-            assert re.fullmatch("[0-9a-f]{64}", item.members_sha256) and item.select
-            assert item.members > 0 and item.members_bytes > 0
-        else:
-            assert item.form in ("original", "record-subset", "zip-member")
-            assert item.form == "zip-member" or not (item.archive or item.select)
 
 
 def make_data(mirror: Path) -> subprocess.CompletedProcess:

@@ -6,48 +6,18 @@ import gzip
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from threading import Timer
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lib.base import files, paths
 from lib.base.files import CheckedRows
-from tests.killed import NAMES, killed
 
 # atomic writes -----------------------------------------------------------------------------------
-
-
-@pytest.mark.fault("numbers", "A writer of files with manifests is killed")
-def test_killed_at_any_moment_a_file_is_old_or_new_never_half(fault, tmp_path):
-    folder, fresh = tmp_path / "killed", tmp_path / "fresh"
-    told = killed("write", folder, 12)
-    fault.came(tries=told["hit"], wrong=told["wrong"], said="nothing: the next run goes on")
-    killed("write", fresh, 0)
-    for name in NAMES:
-        assert files.sha256_file(folder / name) == files.sha256_file(fresh / name)
-        assert files.read_manifest(folder / name)["settings"] == {"version": 7}
-    left = [path for path in folder.rglob(".*") if path.is_file()]
-    assert left and all(files.read_manifest(path) is None for path in left)
-
-
-def test_old_temporary_files_of_the_same_file_are_swept(tmp_path):
-    others = (".rows.lock", ".rows.json.lock", ".other.abcd1234.json", ".rows.json.abcd1234.txt")
-    for name in (*others, ".rows.json.abcd1234.json"):
-        (tmp_path / name).touch()
-    files.atomic_write(tmp_path / "rows.json", "its writer may live: young ones stay")
-    assert len(list(tmp_path.iterdir())) == 6
-    for path in tmp_path.iterdir():
-        os.utime(path, (time.time() - 100_000,) * 2)
-    files.atomic_write(tmp_path / "rows.json", "whole")
-    assert {p.name for p in tmp_path.iterdir()} == {"rows.json", *others}
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
@@ -64,57 +34,7 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path)
     assert files.atomic_write(path, b"new").read_bytes() == b"new"
 
 
-FULL = """
-from pathlib import Path
-import pandas as pd
-from lib.base import paths, provenance
-from lib.data.passages import Passage
-from lib.data.store import PassageStore
-from lib.embed import HashEncoder
-from lib.search.vectors import encode_cached
-texts = [f"text {i}" * 99 for i in range(300)]
-"""
-WRITES = {
-    "a result": "provenance.write_result(pd.DataFrame({'qid': texts}), 'x', 't', code=[], data=[])",
-    "vectors": "encode_cached(texts, HashEncoder(99), 'article')",
-    "passages": (
-        "many = [Passage(t, '', t, '', {}) for t in texts]\n"
-        "PassageStore.build(paths.cache('passages') / 'x.sqlite', many)"
-    ),
-}
-
-
-@pytest.mark.parametrize("what", WRITES)
-def test_a_full_disk_is_said_with_the_file_and_what_to_do(what, own_folders):
-    """A file of more than 50,000 bytes cannot be written, as on a disk with no more room."""
-
-    def nearly_full():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-
-    command = [sys.executable, "-c", FULL + WRITES[what]]
-    pipes = {"cwd": paths.ROOT, "capture_output": True, "text": True}
-    done = subprocess.run(command, preexec_fn=nearly_full, **pipes)
-    *_, last = done.stderr.splitlines()
-    assert "Nothing of it was kept: make room, or name another folder (CHR_OUT or" in last
-    assert last.startswith("error: ") and str(own_folders) in last
-    assert not [p for p in own_folders.rglob("*") if p.is_file() and p.suffix != ".lock"]
-
-
 # JSON Lines --------------------------------------------------------------------------------------
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=4,
-)
-
-
-@given(st.dictionaries(st.text(), values, max_size=4))
-@settings(max_examples=40)
-def test_canonical_json_does_not_depend_on_the_order_of_keys(value):
-    text = files.canonical_json(value)
-    assert text == files.canonical_json(dict(reversed(value.items())))
-    assert json.loads(text) == value
 
 
 def test_json_lines_come_back_as_they_were(tmp_path):
@@ -147,35 +67,6 @@ def test_a_line_that_cannot_be_read_is_named_with_its_number(name, tmp_path):
         assert next(found) == {"a": 1}
         with pytest.raises(ValueError, match=rf"{re.escape(name)}, line 3: {says}"):
             next(found)
-
-
-KNOWN_BY = {
-    "ddx-mini/passages.jsonl": ("pid",),
-    "ddx-mini/questions.jsonl": ("qid",),
-    "ddx-mini/hypotheses.jsonl": ("qid",),
-    "ddx-mini/expansions.jsonl": ("qid",),
-    "ddx-mini/qrels.jsonl": ("qid", "pid"),
-    "ddx-mini/mimic_grades.jsonl": ("qid",),
-    "ddx-mini/known_errors.jsonl": ("qid", "part"),
-    "ddx-mini/readings.jsonl": ("key",),
-    "evidence-mini/questions.jsonl": ("qid",),
-    "evidence-mini/abstracts.jsonl": ("id",),
-    "evidence-mini/labels.jsonl": ("pid",),
-    "evidence-mini/pairs.jsonl": ("pid",),
-    "judgments/real.jsonl.gz": ("qid", "pid", "judge"),
-    "judgments/contradiction.jsonl.gz": ("pool", "a", "b", "judge"),
-    "judgments/plants.jsonl.gz": ("qid", "item"),
-    "judgments/fresh_pairs.jsonl": ("pid",),
-    "mimic_cases.jsonl": ("case",),
-}
-"""The fields that tell the rows of each bundled file apart."""
-
-
-def test_no_row_of_a_bundled_file_stands_twice():
-    """A second label of a passage made it target and mimic; of two gold letters the last was it."""
-    for name, fields in KNOWN_BY.items():
-        keys = [[row[field] for field in fields] for row in files.read_jsonl(paths.DATA / name)]
-        assert len(set(map(repr, keys))) == len(keys) > 1, name
 
 
 # manifests ---------------------------------------------------------------------------------------
@@ -317,12 +208,3 @@ def test_outputs_move_with_the_environment_and_committed_results_do_not(own_fold
         monkeypatch.setenv("CHR_OUT", str(own_folders / name))
         with pytest.raises(OSError, match=f"name another folder.*{own_folders}/{name}"):
             paths.results("mini")
-
-
-def test_make_hands_on_a_place_with_spaces():
-    rule = 'probe: ; @printf "%s|%s" "$$CHR_OUT" "$$CHR_MIRROR"'
-    for place in ("my folder/with spaces", "/tmp/my folder"):
-        command = ["make", "-s", f"--eval={rule}", "probe", f"CHR_OUT={place}", f"MIRROR={place}"]
-        made = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
-        out, mirror = made.stdout.split("|")
-        assert paths.ROOT / out == paths.ROOT / mirror == paths.ROOT / place

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lib.embed import HashEncoder
 from lib.search.bm25 import BM25Index, words
 from lib.search.index import DenseIndex, PassageIndex, top_rows
-from lib.search.merge import Hits, merge_balanced, merge_rrf, merge_scores
+from lib.search.merge import Hits, merge_balanced, merge_rrf
 
 DENSE = {
     "faiss": {"backend": "faiss"},
@@ -166,18 +166,6 @@ def test_what_cannot_be_searched_is_refused():
         BM25Index.build(["fever", "pain", "dose"], ["p1", "p2", "p1"])
 
 
-def test_score_takes_rows_or_ids_in_any_order():
-    shards, ids = np.split(normal((30, 8), 5), [4, 4, 20]), shuffled_ids(30)
-    queries = normal((3, 8), 6)
-    index = DenseIndex(shards, ids)
-    rows = np.array([29, 0, 4, 4, 19, 20])
-    wanted = queries.astype(np.float64) @ np.concatenate(shards)[rows].T.astype(np.float64)
-    assert np.allclose(index.score(queries, rows), wanted, atol=1e-12)
-    assert np.allclose(index.score(queries, [ids[row] for row in rows]), wanted, atol=1e-12)
-    with pytest.raises(KeyError, match="p99"):
-        index.score(queries, ["p99"])
-
-
 @given(
     st.integers(1, 40),
     st.integers(1, 12),
@@ -274,34 +262,22 @@ def found(merged: Hits, query: int = 0) -> str:
     return " ".join(merged[query].ids[0])
 
 
-def test_stacked_hits_are_padded_and_single_ones_are_not():
-    long = Hits(np.array([[2.0, 1.0]], "float32"), np.array([[7, 3]]), np.array([["b", "ab"]]))
-    none = Hits(np.empty((1, 0), "float32"), np.empty((1, 0), "int64"), np.empty((1, 0), str))
-    both = Hits.stack([long, none])
-    assert both.ids.tolist() == [["b", "ab"], ["", ""]]
-    assert both.rows.tolist() == [[7, 3], [-1, -1]] and both.scores[1].tolist() == [-np.inf] * 2
-    assert both[0].ids.tolist() == [["b", "ab"]] and both[1].ids.shape == (1, 0)
-
-
 PUBMED, BOOKS = listed("c:0.9 a:0.8 d:0.1", "x:0.5"), listed("b:0.8 a:0.7 e:0.2", "")
 
 
-def test_merges_by_score_by_reciprocal_rank_and_in_turns():
-    merged = merge_scores([PUBMED, BOOKS], 4)  # a passage counts once with its best score
-    assert (found(merged), found(merged, 1)) == ("c a b e", "x") and (merged.rows == -1).all()
-    assert merged.scores[0].tolist() == pytest.approx([0.9, 0.8, 0.8, 0.2])
+def test_merges_by_reciprocal_rank_and_in_turns():
     merged = merge_rrf([PUBMED, BOOKS], 5)
     assert found(merged) == "a b c d e"  # a: 2/62; b and c: 1/61; d and e: 1/63; ties by id
     assert merged.scores[0].tolist() == pytest.approx([2 / 62, 1 / 61, 1 / 61, 1 / 63, 1 / 63])
     assert merge_rrf([PUBMED, BOOKS], 1, rrf_k=0).scores[0, 0] == pytest.approx(1.0)
     merged = merge_balanced([PUBMED, BOOKS], 5)
-    assert (found(merged), found(merged, 1)) == ("c b a d e", "x")
+    assert (found(merged), found(merged, 1)) == ("c b a d e", "x") and (merged.rows == -1).all()
+    assert merged.scores[0].tolist() == [-2, -3, -4, -6, -7]  # its best turn counts
     assert found(merge_balanced([BOOKS, PUBMED], 2)) == "b c"
-    assert (np.diff(merged.scores[0]) < 0).all()
 
 
 def test_every_merge_keeps_queries_apart_and_padding_is_no_result():
-    for merge in (merge_scores, merge_rrf, merge_balanced):
+    for merge in (merge_rrf, merge_balanced):
         assert found(merge([PUBMED], 2)) == "c a"
         merged = merge([PUBMED, BOOKS], 5)
         assert merged.ids.shape == (2, 5) and merged.ids[1].tolist() == ["x", "", "", "", ""]

@@ -14,30 +14,12 @@ from lib.datasets import Question
 from lib.llm import prompts
 from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import Prompt, load_prompt
-from lib.llm.replies import checked, quoted
 from lib.methods import METHODS
 from lib.methods.rag2 import RAG2
 from lib.studies.real.expansions import KINDS as REAL_KINDS
 
 FOLDER = Path(prompts.__file__).parent
 NAMES = sorted(p.stem for p in FOLDER.glob("*.txt"))
-
-
-def test_every_placeholder_is_filled_and_other_braces_stay():
-    asked = Prompt(
-        "ask", "", "About {topic}.", 'Q: {question}, {question}! Reply {"a": 1, "b": {}}.'
-    )
-    assert asked.messages(topic="gout", question="Why?") == [
-        {"role": "system", "content": "About gout."},
-        {"role": "user", "content": 'Q: Why?, Why?! Reply {"a": 1, "b": {}}.'},
-    ]
-
-
-def test_missing_unused_and_unknown_placeholders_are_refused():
-    asked = Prompt("ask", "our own", "You answer about {t}.", 'Is {q} {x}? Reply {"a": {}}.')
-    for names in ("", "tq", "tqxy", "Tqx"):
-        with pytest.raises(ValueError, match=r"prompt ask takes \['q', 't', 'x'\], not"):
-            asked.messages(**dict.fromkeys(names, "text"))
 
 
 @given(st.text(), st.text())
@@ -92,16 +74,6 @@ def test_every_prompt_of_a_method_is_asked_by_one_of_its_settings(monkeypatch):
     assert asked == {name for name in NAMES if name.split("_")[0] in owners}
 
 
-def test_the_demonstration_of_csqe_quotes_its_own_passages_as_the_reader_wants_it():
-    question, reply = load_prompt("csqe_extract").examples
-    spans = quoted(reply)
-    assert len(spans) == 3 and all(span in question for span in spans)
-    asked = re.search("Question: (.*)", question)[1]
-    passages = re.findall(r"^\[\d\] (.*)", question, re.MULTILINE)
-    assert len(passages) == 4
-    assert checked(spans, asked, passages) == [(span, True) for span in spans]
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """A folder of its own in place of the project's prompts."""
@@ -131,9 +103,3 @@ def test_a_demonstration_comes_before_the_question(folder):
         ("assistant", "a [user]"),
         ("user", "B?"),
     ]
-
-
-def test_an_unknown_name_says_which_there_are():
-    known = ", ".join(NAMES)
-    with pytest.raises(ValueError, match=f"no prompt named 'hyde'; there are: {known}"):
-        load_prompt("hyde")

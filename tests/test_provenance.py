@@ -178,25 +178,6 @@ def test_moving_and_splitting_files_leaves_the_hash(project):
     (project / "lib" / "moved" / "values.py").write_text(text[:start])
     (project / "lib" / "moved" / "running.py").write_text("import json\n\n" + text[start:])
     assert code_hash(["lib.moved"]) == one
-    made = []
-    for own in (["lib.first"], ["lib.moved"]):
-        make_or_reuse(
-            lambda: made.append(1) or TABLE, "curve", "mini", code=own, data=["own.jsonl"]
-        )
-    assert made == [1]
-
-
-# data --------------------------------------------------------------------------------------------
-
-
-def test_data_are_the_bytes_of_own_files_and_the_registered_hash_of_downloads(project):
-    both = ["own.jsonl", "medqa-test"]
-    before = data_hash(both)
-    assert before == data_hash(reversed(both)) != data_hash(["medqa-test"])
-    (project / "data" / "own.jsonl").write_text('{"a": 2}\n')
-    assert data_hash(both) != before
-    with pytest.raises(FileNotFoundError):
-        data_hash(["nowhere.jsonl"])
 
 
 # results -----------------------------------------------------------------------------------------
@@ -247,16 +228,6 @@ def test_any_text_comes_back_as_it_was(project, texts):
     save(table=table)
     again = read_result("curve", "mini")[0]
     assert again.fillna("").to_dict("list") == table.to_dict("list")
-
-
-def test_an_infinite_number_is_no_result(project):
-    """A test over such values gave p = 0."""
-    before = save().read_bytes()
-    table = pd.DataFrame({"arm": ["a", "b"], "value": [float("nan"), float("-inf")]})
-    with pytest.raises(ValueError, match="curve: the column value has an infinite .* in row 1"):
-        save(table=table)
-    assert (paths.results("mini") / "curve.csv").read_bytes() == before
-    save(table=table.head(1))
 
 
 CHANGES = {
@@ -314,22 +285,6 @@ def test_a_large_result_is_packed_and_comes_back_the_same(project):
     save()  # crosses the size: no other self is left beside it
     names = {p.name for p in paths.results("mini").iterdir()}
     assert names == {"curve.csv", "curve.csv.manifest.json"}
-
-
-def test_an_incomplete_result_names_the_command(project, monkeypatch, tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"curve\.csv is missing .*make figures PROFILE=open"
-    ):
-        read_result("curve", "open")
-    path = save()
-    path.write_text(path.read_text().replace("0.123", "0.999"))
-    with pytest.raises(FileNotFoundError, match="does not match its manifest"):
-        read_result("curve", "mini")
-    save()
-    monkeypatch.setenv("CHR_OUT", str(tmp_path / "elsewhere"))
-    assert read_result("curve", "mini", committed=True)[0]["n"].sum() == 7
-    with pytest.raises(FileNotFoundError):
-        read_result("curve", "mini")
 
 
 # the check of the committed results --------------------------------------------------------------

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 
 from lib.base.files import read_jsonl, read_manifest
 from lib.base.paths import RECORDINGS
-from lib.llm.chat import REFERENCE, Reply, ScriptedChat, in_parallel, ledger, sample_seed
+from lib.llm.chat import Reply, ledger, sample_seed
 from lib.llm.connect import connect
 from lib.llm.openai_chat import OpenAIChat
 from lib.llm.recorder import LONG, Recorder, RecordingMiss, recording_key
@@ -134,39 +131,7 @@ def test_a_miss_names_method_question_and_the_command_that_records_it(file):
     assert sorted(p.name for p in file.parent.glob("*.jsonl")) == ["r.jsonl", "r.times.jsonl"]
 
 
-def test_a_file_with_several_models_wants_a_name(file):
-    record(file, 1)
-    record(file, 1, ScriptedChat([{"match": "", "text": "b"}]))
-    with pytest.raises(ValueError, match="echo.*reference text.*name="):
-        Recorder(None, file, "replay")
-    assert Recorder(None, file, "replay", name=REFERENCE).generate(ASK)[0].text == "b"
-
-
-def test_several_packed_files_of_one_pattern_are_one_recording(file, tmp_path):
-    said = record(file, 2)
-    for i, line in enumerate(file.read_bytes().splitlines(keepends=True)):
-        (tmp_path / f"packed-{i}.jsonl.gz").write_bytes(gzip.compress(line))
-    both = Recorder(None, tmp_path / "packed-*.jsonl.gz", "replay")
-    assert [both.generate(ASK, seed=seed)[0].text for seed in range(2)] == said
-    with pytest.raises(FileNotFoundError, match="none-"):
-        Recorder(None, tmp_path / "none-*.jsonl", "replay")
-
-
 # several at once ---------------------------------------------------------------------------------
-
-
-def test_two_threads_that_miss_the_same_get_the_same_text(file):
-    both = threading.Barrier(2)
-
-    class Meeting(Counting):
-        def generate(self, messages, **options):
-            both.wait(timeout=10)
-            return super().generate(messages, **options)
-
-    model = Meeting()
-    with Recorder(model, file) as llm:
-        first, second = in_parallel(lambda _: llm.generate(ASK)[0], range(2), workers=2)
-    assert len(model.asked) == 2 and first == second and len(lines(file)) == 1
 
 
 def test_two_recorders_on_one_file_lose_nothing_and_give_what_was_written_first(file):
@@ -183,15 +148,6 @@ def test_two_recorders_on_one_file_lose_nothing_and_give_what_was_written_first(
 
 
 # kills and damage --------------------------------------------------------------------------------
-
-
-def test_a_reply_is_on_the_disk_before_it_is_given(file, monkeypatch):
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda _: synced.append(file.exists() and file.read_text()))
-    llm = Recorder(Counting(), file)
-    reply = llm.generate(ASK)[0]
-    assert json.dumps(reply.text) in synced[-1]
-    llm.close()
 
 
 @pytest.mark.fault("numbers", "A run that records is killed, and at times its file is cut")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.base.paths import RECORDINGS
 from lib.datasets import Question
 from lib.llm import replies as quotes
 from lib.llm.chat import ChatModel, Reply, ask_json
@@ -136,15 +133,6 @@ def test_a_method_searches_with_the_passage_alone(method):
         assert made.request is None and made.trace["error"]
 
 
-def test_a_prompted_thinker_that_is_cut_before_it_closes_has_written_nothing():
-    """Its prompt asks for the marks: without them it never came to its passage."""
-    prompted = ThinkQE(rounds=1, samples=1, thinking="prompted")
-    cut = ("length",)
-    assert searched(prompted, Says("Let me see", reasons=cut)) == []
-    assert searched(prompted, Says("<think>so</think> Gout.", reasons=cut)) == ["Gout."]
-    assert searched(prompted, Says("Gout.")) == ["Gout."]
-
-
 DRAFTS = [
     '<think>\nThe form is {"H_plus": "...", "H_minus": "..."}. First',
     '<think>Draft {"H_plus": "wrong", "H_minus": "draft"}, no.</think> I cannot do this.',
@@ -187,18 +175,6 @@ def test_thinking_is_recorded_beside_the_text_also_where_an_older_recording_mixe
         path.write_text(json.dumps(line) + "\n")
         (reply,) = Recorder(None, path, "replay").generate(ASK)
         assert (reply.text, reply.thinking) == ("Gout.", "Sepsis?")
-
-
-def test_no_committed_reply_is_another_one_for_it():
-    replies = 0
-    for file in [*RECORDINGS.glob("*.jsonl"), *RECORDINGS.glob("*.jsonl.gz")]:
-        opened = gzip.open if file.suffix == ".gz" else open
-        with opened(file, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                if reply := json.loads(line).get("reply"):
-                    replies += 1
-                    assert part(reply["text"]) == ("", reply["text"])
-    assert replies > 10_000
 
 
 # JSON --------------------------------------------------------------------------------------------
@@ -265,13 +241,6 @@ def test_no_text_raises(text):
     assert all(isinstance(found, dict) for found in read_objects(text))
 
 
-def test_deep_or_endless_openings_neither_raise_nor_hang():
-    start = time.perf_counter()
-    for opening in ("{", '{"a":', '{"', "{'", '{"a":[', '{"a":"b",'):
-        assert all(isinstance(found, dict) for found in read_objects(opening * 2_000))
-    assert time.perf_counter() - start < 60
-
-
 READ = [
     ('Think: {"a": "1"}. Final: {"a": "2"}', {"a": "2"}),
     ('{"a": "the "old" name", "b": "x"}', {"a": 'the "old" name', "b": "x"}),
@@ -329,18 +298,6 @@ def test_a_good_reply_needs_one_call_and_options_are_passed_on():
     ((messages, options),) = llm.asked
     assert messages == ASK
     assert (options["schema"], options["seed"], options["max_tokens"]) == (HYPOTHESES, 3, 9)
-
-
-def test_the_object_that_fits_is_taken_without_a_second_call():
-    for text in (
-        f"Sure: {GOOD}",
-        GOOD[:-2],
-        GOOD[:-1] + ', "why": 3}',
-        '{"x": {}} ' + GOOD + ' {"x": 1}',
-    ):
-        reply = ask_json(Says(text), ASK, HYPOTHESES)
-        assert reply.value["H_plus"] == "Gout." and set(reply.value) == set(VALUE)
-        assert not reply.repaired
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
-"""Every kind of request against brute force, runs and traces, and the index behind them."""
+"""Runs and traces, the steps after a search, and the index behind it."""
 
 from __future__ import annotations
 
-import math
 import random
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,203 +13,72 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
 from lib.embed import HashEncoder
-from lib.methods import Expansion, Fusion, Hypotheses, SearchSpec, Sparse, Text
+from lib.methods import Expansion, Fusion, Hypotheses, Sparse, Text
 from lib.methods.base import Taken, register
 from lib.methods.postprocess import Filter, Rerank
-from lib.run import RUN_COLUMNS, Retriever, expand_all
+from lib.run import RUN_COLUMNS, Retriever, execute, expand_all
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
-from tests.retrieved import run_retrieval
 
-WORDS = [f"word{i}" for i in range(25)]
 RNG = random.Random(1)
-TEXTS = [" ".join(RNG.choices(WORDS, k=RNG.randint(6, 14))) for _ in range(50)]
-IDS = [f"p{i:02d}" for i in random.Random(2).sample(range(50), 50)]
+TEXTS = [" ".join(f"word{RNG.randrange(25)}" for _ in range(RNG.randint(6, 14))) for _ in range(50)]
+IDS = [f"p{i:02d}" for i in RNG.sample(range(50), 50)]
+TEXT_OF = dict(zip(IDS, TEXTS, strict=True))
+ENCODER = HashEncoder(dim=64)
 
 
-class Counting(HashEncoder):
-    """The hash encoder with two different towers, which keeps what it was given to encode."""
-
-    def __init__(self):
-        super().__init__(dim=64)
-        self.seen = Counter()
-
-    def encode(self, items, tower="query", progress=True):
-        self.seen.update((tower, item) for item in items)
-        rows = super().encode(items, tower, progress)
-        return np.roll(rows, 1, axis=1) if tower == "query" else rows
-
-
-def source_of(pid: str) -> str:
-    """Three sources of different sizes."""
-    return "large" if int(pid[1:]) % 5 else ("small" if int(pid[1:]) % 2 else "middle")
-
-
-PLAIN = HashEncoder(dim=64)
-DOCS = PLAIN.encode(TEXTS, "article").astype(np.float64)
-
-
-@pytest.fixture(scope="module")
-def retriever(tmp_path_factory) -> Retriever:
-    folder = tmp_path_factory.mktemp("retriever")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CHR_CACHE", str(folder))
-        index = DenseIndex([PLAIN.encode(TEXTS[:20]), PLAIN.encode(TEXTS[20:])], IDS)
-        passages = [
-            Passage(i, "", t, source_of(i), {}) for i, t in sorted(zip(IDS, TEXTS, strict=True))
-        ]
-        store = PassageStore.build(folder / "store.sqlite", passages)
-        yield Retriever(index, Counting(), store, BM25Index.build(TEXTS, IDS))
-
-
-# brute force -------------------------------------------------------------------------------------
-
-
-def embedded(text, tower: str = "article") -> np.ndarray:
-    text = text if isinstance(text, str) else text[1]  # a (title, text) pair of the article tower
-    row = PLAIN.encode([text])[0].astype(np.float64)
-    return np.roll(row, 1) if tower == "query" else row
-
-
-def dense_scores(request: Hypotheses, lam: float | None = None) -> np.ndarray:
-    """w_1 cos(d, text_1) + w_2 cos(d, text_2) + ..., one cosine at a time; a mimic's w is -lambda.
-
-    The other forms of a way have tests of their own.
-    """
-    lam = request.spec.lam if lam is None else lam
-    weights = [-lam if t.role == "mimic" else t.weight for t in request.texts]
-    cosines = [DOCS @ embedded(t.text, t.tower) for t in request.texts]
-    return sum(w * c for w, c in zip(weights, cosines, strict=True))
-
-
-def bm25_scores(query: str) -> np.ndarray:
-    """Lucene's BM25 with k1 = 0.9 and b = 0.4, word by word."""
-    bags = [Counter(text.split()) for text in TEXTS]
-    mean = np.mean([b.total() for b in bags])
-    scores = np.zeros(len(bags))
-    for word in query.split():
-        df = sum(word in b for b in bags)
-        idf = math.log(1 + (len(bags) - df + 0.5) / (df + 0.5))
-        norm = [b[word] + 0.9 * (0.6 + 0.4 * b.total() / mean) for b in bags]
-        scores += [idf * b[word] / n for b, n in zip(bags, norm, strict=True)]
-    return scores
-
-
-def best(scores: np.ndarray, k: int, among=None, sources=()) -> list[tuple[str, float]]:
-    """Rounded to 1e-5, the best k rows, ties by passage id."""
-    rows = range(len(IDS)) if among is None else among
-    rows = [i for i in rows if not sources or source_of(IDS[i]) in sources]
-    order = sorted(rows, key=lambda i: (-round(float(scores[i]), 5), IDS[i]))
-    return [(IDS[i], float(scores[i])) for i in order[:k]]
-
-
-def brute(request, k: int) -> list[tuple[str, float]]:
-    match request:
-        case Hypotheses(spec=SearchSpec(pool=0)):
-            return best(dense_scores(request), k, sources=request.sources)
-        case Hypotheses():
-            pool = best(dense_scores(request, 0.0), request.spec.pool)
-            return best(dense_scores(request), k, [IDS.index(pid) for pid, _ in pool])
-        case Sparse():
-            scores = bm25_scores(request.text)
-            return best(scores, k, np.flatnonzero(scores > 0), request.sources)
-        case Fusion(how="balanced"):
-            lists = [brute(part, request.depth or 2 * k) for part in request.requests]
-            points = {}
-            for turn in range(max(map(len, lists))):
-                for number, ranked in enumerate(lists):
-                    if turn < len(ranked):
-                        points.setdefault(ranked[turn][0], -((turn + 1) * len(lists) + number))
-            return list(points.items())[:k]
-        case Fusion():
-            total = Counter()
-            for part in request.requests:
-                ranked = brute(part, request.depth or 2 * k)
-                for rank, (pid, score) in enumerate(ranked, 1):
-                    if request.how == "rrf":
-                        total[pid] += 1 / (request.rrf_k + rank)
-                    else:
-                        total[pid] = max(score, total.get(pid, score))
-            order = sorted(total, key=lambda pid: (-round(total[pid], 12), pid))
-            return [(pid, total[pid]) for pid in order[:k]]
+@pytest.fixture
+def retriever(own_folders) -> Retriever:
+    passages = [Passage(pid, "", text, "books", {}) for pid, text in TEXT_OF.items()]
+    store = PassageStore.build(own_folders / "store.sqlite", passages)
+    index = DenseIndex([ENCODER.encode(TEXTS)], IDS)
+    return Retriever(index, ENCODER, store, BM25Index.build(TEXTS, IDS))
 
 
 def dense(*parts: tuple[str, float]) -> Hypotheses:
     return Hypotheses(tuple(Text(text, weight) for text, weight in parts))
 
 
-def contrasted(target: str, mimic: str, **spec) -> Hypotheses:
-    return Hypotheses((Text(target, role="target"), Text(mimic, role="mimic")), SearchSpec(**spec))
+PLUS = "word1 word2 word3"
+TWINS = dense((PLUS, 1.0), (PLUS, -1.0))
 
 
-PLUS, MINUS, THIRD = "word1 word2 word3", "word3 word4 word5", "word6 word7"
-REQUESTS = {
-    "one text": dense((PLUS, 1.0)),
-    "contrast": contrasted(PLUS, MINUS, lam=0.7),
-    "contrast by weights": dense((PLUS, 1.0), (MINUS, -0.7)),
-    "mean of three": dense((PLUS, 1.0), (MINUS, 1.0), (THIRD, 1.0)),
-    "query tower": Hypotheses((Text(PLUS, 1.0, "query"), Text(THIRD, 0.4, "article"))),
-    "titles are not read": Hypotheses((Text(("word9", PLUS)),)),
-    "pool": contrasted(PLUS, MINUS, lam=1.0, pool=12),
-    "whole pool": contrasted(PLUS, MINUS, lam=1.0, pool=500),
-    "sparse": Sparse("word1 word2 word2 word8"),
-    "sparse, nothing found": Sparse("unheard of"),
-    "rrf": Fusion((dense((PLUS, 1.0)), Sparse("word1 word9"), dense((THIRD, 1.0)))),
-    "rrf, shallow": Fusion((dense((PLUS, 1.0)), Sparse("word1")), rrf_k=1, depth=3),
-    "score": Fusion((dense((PLUS, 1.0)), dense((THIRD, 0.5), (MINUS, -0.2))), "score"),
-    "one source": replace(dense((PLUS, 1.0)), sources=("small",)),
-    "two sources": replace(contrasted(PLUS, MINUS, lam=0.7), sources=("small", "middle")),
-    "words of one source": Sparse("word1 word2 word8", ("middle",)),
-    "balanced": Fusion(
-        tuple(replace(dense((PLUS, 1.0)), sources=(s,)) for s in ("large", "small", "middle")),
-        "balanced",
-        depth=3,
-    ),
-    "fusion of fusions": Fusion(
-        (Fusion((dense((PLUS, 1.0)), Sparse("word3"))), contrasted(MINUS, THIRD, lam=0.5, pool=9)),
-    ),
-}
-
-
-@pytest.mark.parametrize("k", [1, 7])
-def test_every_kind_of_request_is_its_brute_force(retriever, k):
-    found = retriever.search_many(list(REQUESTS.values()), k)
-    assert len(found) == len(REQUESTS)
-    for (name, request), hits in zip(REQUESTS.items(), found, strict=True):
-        want = brute(request, k)
-        assert hits.ids[0].tolist() == [pid for pid, _ in want], name
-        assert hits.scores[0].tolist() == pytest.approx([s for _, s in want], abs=2e-5), name
-        alone = retriever.search_many([request], k)[0]
-        assert alone.ids.tolist() == hits.ids.tolist(), name
-    assert len(brute(REQUESTS["sparse, nothing found"], k)) == 0
+def ask(n: int) -> list[Question]:
+    return [Question(str(i), f"word{i}", {}, "", "mine") for i in range(n)]
 
 
 def test_what_cannot_be_searched_says_why(retriever):
     with pytest.raises(ValueError, match="zero or tiny query"):
         retriever.search(TWINS, 3)
     with pytest.raises(ValueError, match=r"no BM25 index: build one with BM25Index\.build"):
-        Retriever(retriever.index, PLAIN).search_many([Sparse("word1")], 3)
-    with pytest.raises(ValueError, match="'guidelines'; there are: large, middle, small"):
-        retriever.search_many([replace(dense((PLUS, 1.0)), sources=("small", "guidelines"))], 3)
-
-
-def test_each_text_is_encoded_once_however_often_it_is_asked_for(own_folders, retriever):
-    encoder = Counting()
-    mine = Retriever(retriever.index, encoder, retriever.store, retriever.bm25)
-    mine.search_many([*REQUESTS.values(), *REQUESTS.values()], 5)
-    assert set(encoder.seen.values()) == {1}
-    wanted = {("article", PLUS), ("query", PLUS), ("article", MINUS), ("article", ("word9", PLUS))}
-    assert wanted <= set(encoder.seen) and ("query", MINUS) not in encoder.seen
-    mine.search_many(list(REQUESTS.values()), 9)
-    assert set(encoder.seen.values()) == {1}  # and the next time it comes from the cache
+        Retriever(retriever.index, ENCODER).search_many([Sparse("word1")], 3)
+    with pytest.raises(ValueError, match="'guidelines'; there are: books"):
+        retriever.search_many([replace(dense((PLUS, 1.0)), sources=("books", "guidelines"))], 3)
 
 
 # runs --------------------------------------------------------------------------------------------
 
 
+def test_a_run_has_one_row_per_question_and_rank_and_failures_have_none(retriever):
+    requests = [Sparse("word1 word2 word8"), dense((PLUS, 1.0)), TWINS, Sparse("unheard of"), None]
+    made = [Expansion(request, {"seen": i}) for i, request in enumerate(requests)]
+    run, traces = execute("mine", ask(5), made, retriever, k=4)
+    assert tuple(run.columns) == RUN_COLUMNS and set(run["method"]) == {"mine"}
+    assert set(run["qid"]) == {"0", "1"}
+    for qid, request in zip("01", requests, strict=False):
+        rows = run[run["qid"] == qid]
+        (hits,) = retriever.search_many([request], 4)
+        assert rows["rank"].tolist() == [1, 2, 3, 4]
+        assert rows["pid"].tolist() == hits.ids[0].tolist()
+        assert rows["score"].tolist() == hits.scores[0].tolist()
+    assert [traces[qid]["seen"] for qid in "01234"] == [0, 1, 2, 3, 4]
+    assert "zero or tiny" in traces["2"]["error"]
+    assert traces["3"]["error"] == "no passage was found"
+
+
 @dataclass(frozen=True)
 class Given:
-    """A method that answers with requests made beforehand."""
+    """A method that answers with what was made beforehand."""
 
     requests: tuple
     name: str = "given"
@@ -221,44 +88,9 @@ class Given:
     def budget(self) -> None:
         return None
 
-    def expand(self, question, llm, search) -> Expansion:
+    def expand(self, question, llm, search) -> Expansion | None:
         request = self.requests[int(question.qid)]
-        return Expansion(request, {"seen": question.qid} | ({} if request else {"error": "broken"}))
-
-
-def ask(n: int) -> list[Question]:
-    return [Question(str(i), f"word{i}", {}, "", "mine") for i in range(n)]
-
-
-def test_a_run_has_one_row_per_question_and_rank(retriever):
-    given_ = Given((REQUESTS["sparse"], REQUESTS["contrast"], REQUESTS["rrf"]))
-    run, traces = run_retrieval(given_, ask(3), retriever, k=4)
-    assert tuple(run.columns) == RUN_COLUMNS and (run["method"] == "given").all()
-    for qid, request in zip("012", given_.requests, strict=True):
-        rows = run[run["qid"] == qid]
-        assert rows["rank"].tolist() == [1, 2, 3, 4]
-        assert rows["pid"].tolist() == [pid for pid, _ in brute(request, 4)]
-    assert traces == {q: {"seen": q, "searches": 0} for q in "012"}
-
-
-TWINS = dense((PLUS, 1.0), (PLUS, -1.0))
-DEGENERATE = {
-    "weights that cancel": TWINS,
-    "H+ = H-": contrasted(PLUS, PLUS, lam=1.0),
-    "in a pool": contrasted(PLUS, PLUS, lam=1.0, pool=9),
-    "nearly": dense((PLUS, 1.0), (PLUS, -0.9995)),
-    "in a fusion": Fusion((dense((PLUS, 1.0)), TWINS)),
-}
-
-
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_a_query_without_direction_has_no_rows_and_an_error(retriever, name):
-    given_ = Given((DEGENERATE[name], REQUESTS["contrast"]))
-    run, traces = run_retrieval(given_, ask(2), retriever, k=3)
-    assert run["qid"].tolist() == ["1"] * 3
-    assert "zero or tiny" in traces["0"]["error"] and "error" not in traces["1"]
-    alone, _ = run_retrieval(Given((DEGENERATE[name],)), ask(1), retriever, k=3)
-    assert alone.empty and tuple(alone.columns) == RUN_COLUMNS
+        return Expansion(request) if request else None
 
 
 EMPTY = (
@@ -273,8 +105,9 @@ EMPTY = (
     "numbers", "An own method gives nothing or an empty text, or has a name that is taken"
 )
 def test_an_empty_text_is_a_failure_and_never_ranked(retriever, fault):
-    run, traces = run_retrieval(Given((*EMPTY, REQUESTS["sparse"])), ask(5), retriever, k=3)
-    assert ["empty" in traces[qid].get("error", "") for qid in "01234"] == [True] * 4 + [False]
+    made = expand_all(Given((*EMPTY, Sparse("word1"))), ask(5))
+    assert [bool(it.request) for it in made] == [False] * 4 + [True]
+    run, traces = execute("given", ask(5), made, retriever, k=3)
     ranked = len(set(run["qid"]) & set("0123"))
     fault.came(tries=4, lost="4" not in set(run["qid"]), wrong=ranked, said=traces["0"]["error"])
 
@@ -283,53 +116,14 @@ def test_an_empty_text_is_a_failure_and_never_ranked(retriever, fault):
     "numbers", "An own method gives nothing or an empty text, or has a name that is taken"
 )
 def test_a_method_that_gives_nothing_or_has_a_name_that_is_taken_is_named(fault):
-    @dataclass(frozen=True)
-    class Silent(Given):
-        def expand(self, question, llm, search):
-            return None
-
     with pytest.raises(TypeError, match="method silent, question 0: expand gave None") as error:
-        expand_all(Silent((), "silent"), ask(1))
+        expand_all(Given((None,), "silent"), ask(1))
     with pytest.raises(ValueError, match="two methods are called 'chr'"):
         register(Given((), name="chr"))
     fault.came(tries=2, said=error.value)
 
 
-def test_hypotheses_of_a_run_know_whose_they_are(retriever):
-    """Random passages are drawn by the question, strangers by its topics."""
-    asked = [replace(q, target="gout", mimic=m) for q, m in zip(ask(2), ("", "lupus"), strict=True)]
-    made = expand_all(Given((REQUESTS["contrast"], REQUESTS["sparse"])), asked)
-    assert made[0].request == replace(REQUESTS["contrast"], qid="0", topics=frozenset({"gout"}))
-    assert made[1].request == REQUESTS["sparse"]
-    made = expand_all(Given((REQUESTS["contrast"],) * 2), asked)
-    assert made[1].request.topics == {"gout", "lupus"}
-
-
-def test_cosines_are_those_of_each_pair_and_missing_without_one(retriever):
-    asked = [REQUESTS["contrast"], REQUESTS["one text"], contrasted(PLUS, THIRD)]
-    found = retriever.cosines(asked)
-    assert found[0] == pytest.approx(embedded(PLUS) @ embedded(MINUS))
-    assert found[2] == pytest.approx(embedded(PLUS) @ embedded(THIRD))
-    assert np.isnan(found[1])
-
-
-def test_the_index_of_words_is_built_when_it_is_first_searched(retriever):
-    built = []
-
-    def build() -> BM25Index:
-        built.append(1)
-        return retriever.bm25
-
-    mine = Retriever(retriever.index, retriever.encoder, bm25=build)
-    mine.search_many([REQUESTS["contrast"]], 3)
-    assert not built
-    for _ in range(2):
-        (hits,) = mine.search_many([Sparse("word1")], 3)
-    assert built == [1] and hits.ids[0].tolist() == [p for p, _ in brute(Sparse("word1"), 3)]
-
-
 # after the search --------------------------------------------------------------------------------
-
 
 ASKED = Question("q", PLUS, {"A": "word1", "B": "word9"}, "A", "mine")
 
@@ -338,162 +132,85 @@ def shorter_is_better(pairs) -> np.ndarray:
     return np.array([-float(len(text)) for _, text in pairs])
 
 
-@dataclass(frozen=True)
-class Then:
-    """A method that searches with the question and then takes some steps."""
-
-    after: tuple
-    depth: int = 0
-    name: str = "then"
-    needs_llm: bool = False
-    options_visible: bool = False
-
-    def budget(self):
-        return None
-
-    def expand(self, question, llm, search) -> Expansion:
-        return Expansion(dense((question.text, 1.0)), {}, self.after, self.depth)
+def taken(retriever: Retriever, *steps, depth: int = 0, k: int = 3):
+    """The rows of one question whose list goes through some steps, and its trace."""
+    made = [Expansion(dense((ASKED.text, 1.0)), {}, steps, depth)]
+    run, traces = execute("mine", [ASKED], made, retriever, k)
+    return run, traces["q"]
 
 
 @pytest.mark.parametrize("depth", [0, 5, 20])
 def test_a_reranker_orders_the_deeper_list_and_the_best_k_of_it_are_left(retriever, depth):
-    steps = (Rerank(shorter_is_better),)
-    found, traces = run_retrieval(Then(steps, depth), [ASKED], retriever, k=3)
-    text_of = dict(zip(IDS, TEXTS, strict=True))
-    searched = dict(brute(dense((PLUS, 1.0)), max(depth, 3)))
-    want = sorted(searched, key=lambda pid: (len(text_of[pid]), pid))[:3]
+    found, trace = taken(retriever, Rerank(shorter_is_better), depth=depth)
+    searched, _ = taken(retriever, k=max(depth, 3))
+    score_of = dict(zip(searched["pid"], searched["score"], strict=True))
+    want = sorted(score_of, key=lambda pid: (len(TEXT_OF[pid]), pid))[:3]
     assert found["pid"].tolist() == want
-    assert found["score"].tolist() == pytest.approx([searched[pid] for pid in want], abs=2e-5)
-    (record,) = traces["q"]["after"]
+    assert found["score"].tolist() == [score_of[pid] for pid in want]
+    (record,) = trace["after"]
     assert record["step"] == "rerank"
     assert record["pairs"] == len(record["given"]) == max(depth, 3)
 
 
 def test_a_filter_keeps_what_is_at_the_threshold_and_says_where_it_keeps_nothing(retriever):
-    plain, _ = run_retrieval(Then(()), [ASKED], retriever, k=8)
-    text_of = dict(zip(IDS, TEXTS, strict=True))
-    threshold = -float(sorted(len(text_of[pid]) for pid in plain["pid"])[3])
-    step = Filter(shorter_is_better, threshold)
-    found, traces = run_retrieval(Then((step,)), [ASKED], retriever, k=8)
-    want = [pid for pid in plain["pid"] if -len(text_of[pid]) >= threshold]
+    plain, _ = taken(retriever, k=8)
+    threshold = -float(sorted(len(TEXT_OF[pid]) for pid in plain["pid"])[3])
+    found, trace = taken(retriever, Filter(shorter_is_better, threshold), k=8)
+    want = [pid for pid in plain["pid"] if -len(TEXT_OF[pid]) >= threshold]
     assert 4 <= len(want) < 8 and found["pid"].tolist() == want
     assert found["rank"].tolist() == list(range(1, len(want) + 1))
-    assert traces["q"]["after"][0]["emptied"] is False
+    assert trace["after"][0]["emptied"] is False
+    # It is given the k passages that a reader would get, not the deeper list.
+    _, trace = taken(retriever, Filter(shorter_is_better, threshold), depth=8, k=4)
+    assert trace["after"][0]["given"] == plain["pid"].tolist()[:4]
     nothing = Filter(shorter_is_better, threshold=1.0)
-    found, traces = run_retrieval(Then((nothing,)), [ASKED], retriever, k=4)
-    assert found.empty and traces["q"]["after"][0]["emptied"] is True
-    assert traces["q"]["error"] == "every passage was filtered out"
-    best = replace(nothing, if_none="best")
-    found, traces = run_retrieval(Then((best,)), [ASKED], retriever, k=4)
-    shortest = min(plain["pid"][:4], key=lambda pid: len(text_of[pid]))
-    assert found["pid"].tolist() == [shortest] and "error" not in traces["q"]
-
-
-def test_a_filter_looks_at_the_k_passages_that_are_wanted_and_nothing_takes_their_place(retriever):
-    (deep, _) = run_retrieval(Then((Rerank(shorter_is_better),), depth=8), [ASKED], retriever, k=8)
-    text_of = dict(zip(IDS, TEXTS, strict=True))
-    lengths = [len(text_of[pid]) for pid in deep["pid"]]
-    longer_is_kept = Filter(lambda pairs: -shorter_is_better(pairs), float(lengths[2]))
-    steps = (Rerank(shorter_is_better), longer_is_kept)
-    found, traces = run_retrieval(Then(steps, depth=8), [ASKED], retriever, k=4)
-    reranked, filtered = traces["q"]["after"]
-    assert len(reranked["given"]) == len(reranked["left"]) == 8
-    assert filtered["given"] == deep["pid"].tolist()[:4] and filtered["pairs"] == 4
-    # All that were cut off would have stayed: they are longer.
-    want = [pid for pid in filtered["given"] if len(text_of[pid]) >= lengths[2]]
-    assert found["pid"].tolist() == want and 1 <= len(want) < 4
-    assert set(lengths[4:]) and min(lengths[4:]) >= lengths[2]
-
-
-def test_steps_follow_each_other_and_see_the_question_with_its_options_or_another_query(retriever):
-    seen = []
-
-    def read(pairs):
-        seen.append({query for query, _ in pairs})
-        return np.zeros(len(pairs))
-
-    steps = (Rerank(read), Rerank(read, query="why so"), Filter(read, threshold=0.0))
-    found, traces = run_retrieval(Then(steps, 6), [ASKED], retriever, k=2)
-    assert seen == [{PLUS}, {"why so"}, {f"{PLUS}\nA. word1\nB. word9"}]
-    records = traces["q"]["after"]
-    assert [record["pairs"] for record in records] == [6, 6, 2]
-    assert records[0]["left"] == records[1]["given"] == sorted(records[0]["given"])
-    assert found["pid"].tolist() == sorted(records[0]["given"])[:2]
+    found, trace = taken(retriever, nothing, k=4)
+    assert found.empty and trace["after"][0]["emptied"] is True
+    assert trace["error"] == "every passage was filtered out"
+    found, trace = taken(retriever, replace(nothing, if_none="best"), k=4)
+    shortest = min(plain["pid"][:4], key=lambda pid: len(TEXT_OF[pid]))
+    assert found["pid"].tolist() == [shortest] and "error" not in trace
 
 
 def test_a_step_that_makes_a_passage_up_or_repeats_one_is_refused(retriever):
-    class Repeats:
-        name = "repeats"
+    class Own:
+        name = "own step"
+
+        def __init__(self, change):
+            self.change = change
 
         def __call__(self, question, hits):
-            return Taken([hits[0], hits[0]])
+            return Taken(self.change(hits))
 
-    class MakesUp:
-        name = "makes up"
-
-        def __call__(self, question, hits):
-            return Taken([("p99", "a passage of my own")])
-
-    for step in (Repeats(), MakesUp()):
-        with pytest.raises(ValueError, match=step.name):
-            run_retrieval(Then((step,)), [ASKED], retriever, k=2)
+    for change in (lambda hits: [hits[0], hits[0]], lambda hits: [("p99", "a passage of my own")]):
+        with pytest.raises(ValueError, match="own step"):
+            taken(retriever, Own(change))
 
 
 # from corpora to an index ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def two_corpora(tmp_path, own_folders) -> PassageStore:
-    passages = [
-        Passage(pid, "title", f"text of {pid}", source, {})
-        for pid, source in (
-            ("medquad:3_GHR_QA/a-1", "medquad"),
-            ("medquad:3_GHR_QA/a-2#0", "medquad"),
-            ("medquad:30_OTHER/a-1", "medquad"),
-            ("bioasq:000001", "bioasq"),
-            ("pubmedqa:7", "pubmedqa"),
-            ("GOUT-1", "handbook"),
-        )
-    ]
-    return PassageStore.build(tmp_path / "two.sqlite", passages)
-
-
-def test_a_corpus_is_stored_once_and_what_is_added_leaves_the_vectors_of_the_others(
-    two_corpora, tmp_path, capsys
-):
-    index_build.build_index(two_corpora, PLAIN, progress=False)
-    more = [Passage("openstax:1", "", "a new text", "openstax", {}), *two_corpora]
-    encoder = Counting()
-    store = PassageStore.build(tmp_path / "more.sqlite", more)
-    index_build.build_index(store, encoder, progress=False)
-    assert {text for _, (_, text) in encoder.seen} == {"a new text"}
-    store = index_build.corpus_store(["ddx-mini"])
-    assert "reading ddx-mini" in capsys.readouterr().err
-    assert index_build.corpus_store(["ddx-mini"]).path == store.path
-    assert capsys.readouterr().err == ""
-    table = index_build.corpus_table(store).set_index("corpus")
-    lengths = {name: [len(p.text) for p in store if p.source == name] for name in table.index}
-    assert table["passages"].to_dict() == {name: len(own) for name, own in lengths.items()}
-    assert table["mean_chars"].to_dict() == {n: round(np.mean(own)) for n, own in lengths.items()}
-
-
-def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(two_corpora):
-    index = index_build.build_index(two_corpora, PLAIN, progress=False)
-    assert index.ids.tolist() == two_corpora.ids()
-    vectors = PLAIN.encode([p.text for p in two_corpora])
-    assert np.array_equal(index.vectors(np.arange(6)), vectors)
+def test_an_index_is_the_store_and_views_leave_out_corpora_or_subsets(own_folders):
+    source_of = {
+        "medquad:3_GHR_QA/a-1": "medquad",
+        "medquad:3_GHR_QA/a-2#0": "medquad",
+        "medquad:30_OTHER/a-1": "medquad",
+        "bioasq:000001": "bioasq",
+        "GOUT-1": "handbook",
+    }
+    passages = [Passage(pid, "", f"text of {pid}", of, {}) for pid, of in source_of.items()]
+    store = PassageStore.build(own_folders / "store.sqlite", passages)
+    index = index_build.build_index(store, ENCODER, progress=False)
+    vectors = ENCODER.encode([p.text for p in store])
+    assert index.ids.tolist() == store.ids()
+    assert np.array_equal(index.vectors(np.arange(5)), vectors)
 
     def kept(view) -> set[str]:
-        hits = view.search(vectors[:1], 9)
-        assert set(hits.ids[0].tolist()) == set(view.ids[view.kept].tolist())
-        return set(hits.ids[0].tolist())
+        return set(view.search(vectors[:1], 9).ids[0].tolist())
 
-    everything = set(two_corpora.ids())
+    others = {"medquad:30_OTHER/a-1", "bioasq:000001", "GOUT-1"}
     assert kept(index_build.only(index, ["bioasq"])) == {"bioasq:000001", "GOUT-1"}
-    assert kept(index_build.without(index, [])) == everything
-    assert kept(index_build.without(index, ["medquad:3_GHR_QA"])) == everything - {
-        "medquad:3_GHR_QA/a-1",
-        "medquad:3_GHR_QA/a-2#0",
-    }
+    assert kept(index_build.without(index, [])) == set(source_of)
+    assert kept(index_build.without(index, ["medquad:3_GHR_QA"])) == others
     both = index_build.without(index_build.only(index, ["medquad"]), ["medquad:3_GHR_QA"])
     assert kept(both) == {"medquad:30_OTHER/a-1", "GOUT-1"}

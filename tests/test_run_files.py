@@ -128,19 +128,6 @@ def test_scores_of_a_few_passages_need_no_index(retriever, store):
         without.search(asked, 1)
 
 
-def test_what_differs_between_two_records_is_said(retriever, tmp_path):
-    recorded(retriever, tmp_path / "a.csv.xz", REQUESTS[:2])
-    first = run_files.RunFile.read(tmp_path / "a.csv.xz")
-    assert first.differences(run_files.RunFile.read(tmp_path / "a.csv.xz")) == ""
-    recorded(retriever, tmp_path / "b.csv.xz", REQUESTS[:1])
-    assert "1 fewer" in first.differences(run_files.RunFile.read(tmp_path / "b.csv.xz"))
-    changed = run_files.RunFile.read(tmp_path / "a.csv.xz")
-    tag = next(iter(changed.found))
-    qid, hits = changed.found[tag]
-    changed.found[tag] = (qid, hits.__class__(hits.scores, hits.rows, hits.ids[:, ::-1]))
-    assert tag in first.differences(changed)
-
-
 def test_random_passages_need_neither_an_index_nor_a_file(retriever, store, tmp_path):
     drawn = [CONTRAST.by(form="random", draw=draw) for draw in range(3)]
     recorded(retriever, tmp_path / "a.csv.xz", [CONTRAST])

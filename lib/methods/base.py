@@ -35,11 +35,11 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Fusion:
-    """Several requests merged by reciprocal rank (``rrf``), by raw score (``score``), or in turns:
-    the first of each, the second of each, ... (``balanced``)."""
+    """Several requests merged by reciprocal rank (``rrf``), or in turns: the first of each, the
+    second of each, ... (``balanced``)."""
 
     requests: tuple[Request, ...]
-    how: Literal["rrf", "score", "balanced"] = "rrf"
+    how: Literal["rrf", "balanced"] = "rrf"
     rrf_k: int = 60
     depth: int = 0
     """How deep each list goes; 0 means twice the k asked for."""

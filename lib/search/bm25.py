@@ -15,6 +15,8 @@ import numpy as np
 
 from lib.search.index import Hits, PassageIndex, top_rows
 
+_PRIOR = 0.5
+
 
 class BM25Index(PassageIndex):
     """Lucene's BM25 over lower-cased words, English stop words removed, no stemming.
@@ -100,27 +102,22 @@ def _tokenized(texts: Sequence[str], return_ids: bool):
     )
 
 
-def contrast_terms(
-    target: str, mimic: str, lam: float = 1.0, *, smoothing: float = 0.5
-) -> dict[str, float]:
+def contrast_terms(target: str, mimic: str, lam: float = 1.0) -> dict[str, float]:
     """The words of H+ (as BM25 reads them), weighted by y+ max(0, 1 + lambda delta).
 
     Words whose weight is 0 are left out.
 
-    delta is the log-odds of the word in H+ against H-, with a Dirichlet prior of ``smoothing`` for
-    each of the V words of both texts (Monroe, Colaresi & Quinn 2008, *Fightin' Words*, their
-    log-odds ratio, with a uniform prior):
+    delta is the log-odds of the word in H+ against H-, with a Dirichlet prior of a = 0.5 for each
+    of the V words of both texts (Monroe, Colaresi & Quinn 2008, *Fightin' Words*, their log-odds
+    ratio, with a uniform prior):
 
         delta = log (y+ + a) / (n+ + aV - y+ - a)  -  log (y- + a) / (n- + aV - y- - a)
 
     y counts the word and n all words of a text. A word as frequent in one as in the other keeps its
     count, one that H- lacks gains, one that H- uses more loses, down to 0; lambda < 0 reverses it.
     At lambda = 0, and where H- has no words, these are the word counts of H+: BM25's own query. The
-    prior makes a short H- weak evidence: words hardly gain or lose by its shortness. Raises
-    ValueError for a smoothing that is not positive.
+    prior makes a short H- weak evidence: words hardly gain or lose by its shortness.
     """
-    if not 0 < smoothing < math.inf:
-        raise ValueError(f"smoothing is {smoothing}: it must be positive and finite")
     plus, minus = Counter(words(target)), Counter(words(mimic))
     vocabulary = len(plus | minus)
     # If both texts have only one distinct word, its odds are not defined.
@@ -128,8 +125,8 @@ def contrast_terms(
         return {word: float(count) for word, count in plus.items()}
 
     def log_odds(count: int, total: int) -> float:
-        all_other_words = total - count + smoothing * (vocabulary - 1)
-        return math.log((count + smoothing) / all_other_words)
+        all_other_words = total - count + _PRIOR * (vocabulary - 1)
+        return math.log((count + _PRIOR) / all_other_words)
 
     weights = {}
     for word, count in plus.items():

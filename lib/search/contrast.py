@@ -27,10 +27,10 @@ def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def shifted_query(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
     """h+ - lambda h- (CHR eq. 2), shape (n, d), *not* re-normalised: length changes no ranking.
 
-    Both may have further axes before the last, as ``max_mimic_forms`` uses it.
+    One h+ (1, d) with m mimics (m, d) gives the m forms of S = cos(d, H+) - lambda max_j cos(d,
+    H_j-): the least of them judges a passage by the mimic nearest to it.
     """
-    one_per_question = (-1,) + (1,) * (h_plus.ndim - 1)
-    lam = np.reshape(np.asarray(lam, np.float32), one_per_question)
+    lam = np.reshape(np.asarray(lam, np.float32), (-1, 1))
     return h_plus - lam * h_minus
 
 
@@ -106,34 +106,27 @@ def spectrum(
         inside[leaving] = entering
 
 
-def max_mimic_forms(h_plus: np.ndarray, mimics: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
-    """S = cos(d, H+) - lambda max_j cos(d, H_j-): the least of CHR's scores with each mimic.
-
-    ``mimics`` (n, m, d) holds m mimics per question. The forms, (n, m, d), are one shifted query
-    for each; a passage is judged by the mimic nearest to it.
-    """
-    return shifted_query(h_plus[:, None], mimics, lam)
-
-
-def margin_forms(
-    h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray, margin: float = 0.0
-) -> tuple[np.ndarray, np.ndarray]:
+def margin_forms(h_plus: np.ndarray, h_minus: np.ndarray, lam: float | np.ndarray) -> np.ndarray:
     """Rule L4: S = cos(d, H+) - lambda max(0, cos(d, H-) - cos(d, H+) + margin).
 
     Only passages closer to the mimic than to the target lose score (or nearly so, with a margin
     above 0). S is the lower of h+ . d and ((1 + lambda) h+ - lambda h-) . d - lambda margin, so the
     whole corpus can be searched exactly, no first list of candidates is needed. Returns the two
-    forms (n, 2, d) and their offsets (n, 2). Raises ValueError for a lambda below 0, which would
-    make S the higher of the two.
+    forms (n, 2, d); ``margin_offsets`` has their constants. Raises ValueError for a lambda below 0,
+    which would make S the higher of the two.
     """
     lam = np.reshape(np.asarray(lam, np.float64), (-1, 1))
     if (lam < 0).any():
         raise ValueError(f"lambda is {lam.min()}: the margin rule needs lambda >= 0")
     contrasted = (1 + lam) * h_plus - lam * h_minus
-    forms = np.stack([h_plus, contrasted.astype(np.float32)], axis=1)
-    offsets = np.zeros(forms.shape[:2])
-    offsets[:, 1:] = -lam * margin
-    return forms, offsets
+    return np.stack([h_plus, contrasted.astype(np.float32)], axis=1)
+
+
+def margin_offsets(lam: np.ndarray, margin: float) -> np.ndarray:
+    """The constants (n, 2) of the two forms of ``margin_forms``: 0 and -lambda margin."""
+    offsets = np.zeros((len(lam), 2))
+    offsets[:, 1] = -lam * margin
+    return offsets
 
 
 def hardest_tenth(c: np.ndarray) -> np.ndarray:

@@ -57,20 +57,12 @@ class Hits:
         )
 
 
-def merge_scores(parts: Sequence[Hits], k: int) -> Hits:
-    """The k best by raw score; a passage in several lists keeps its best score.
-
-    Only for scores on one scale: shards or sources searched with one encoder.
-    """
-    return _merged(parts, k, lambda rank, score: score, max)
-
-
 def merge_rrf(parts: Sequence[Hits], k: int, rrf_k: int = 60) -> Hits:
     """Reciprocal rank fusion: score = sum over lists of 1 / (rrf_k + rank), ranks from 1.
 
     Cormack et al. 2009, with their constant 60 as MedRAG uses it.
     """
-    return _merged(parts, k, lambda rank, score: 1 / (rrf_k + rank), sum)
+    return _merged(parts, k, lambda rank, source: 1 / (rrf_k + rank), sum)
 
 
 def merge_balanced(parts: Sequence[Hits], k: int) -> Hits:
@@ -79,29 +71,23 @@ def merge_balanced(parts: Sequence[Hits], k: int) -> Hits:
     RAG2's balanced retrieval: with k = m x len(parts) and disjoint sources each gives its best m; a
     source that runs out leaves its turns to the others. Scores are minus the turn, so they fall.
     """
-    # The number of its list in place of each score: a turn depends on rank and list alone.
-    numbered = [
-        Hits(np.full(part.scores.shape, i, np.float32), part.rows, part.ids)
-        for i, part in enumerate(parts)
-    ]
-    return _merged(numbered, k, lambda rank, source: -(rank * len(parts) + source), max)
+    return _merged(parts, k, lambda rank, source: -(rank * len(parts) + source), max)
 
 
 def _merged(parts: Sequence[Hits], k: int, points: Callable, joined: Callable) -> Hits:
     """The k passages of each query that have the best merged score.
 
-    A passage gets ``points(rank, score)`` from every list it is in, ranks from 1; ``joined`` makes
-    one score of them, such as their maximum or sum.
+    A passage gets ``points(rank, source)`` from every list it is in, ranks from 1 and lists from 0;
+    ``joined`` makes one score of them, such as their maximum or sum.
     """
     if k < 1 or not parts or len({len(p) for p in parts}) != 1:
         raise ValueError(f"cannot merge lists of {[len(p) for p in parts]} queries to k = {k}")
     merged = []
     for lists_of_query in zip(*parts, strict=True):
         points_of = defaultdict(list)
-        for hits in lists_of_query:
-            results = zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True)
-            for rank, (pid, score) in enumerate(results, 1):
-                points_of[pid].append(points(rank, score))
+        for source, hits in enumerate(lists_of_query):
+            for rank, pid in enumerate(hits.ids[0].tolist(), 1):
+                points_of[pid].append(points(rank, source))
         # Twelve digits: the order in which equal terms were added must not decide.
         score_of = {pid: round(joined(given), 12) for pid, given in points_of.items()}
         best = sorted(score_of, key=lambda pid: (-score_of[pid], pid))[:k]

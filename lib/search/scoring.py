@@ -9,7 +9,6 @@ are long enough to prove that nothing is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,14 +25,6 @@ PRODUCTS = 2**24
 
 Combine = Callable[[np.ndarray], np.ndarray]
 """Inner products (n, m, b) of n questions' m vectors with b passages to scores (n, b)."""
-
-
-@dataclass(frozen=True)
-class LinearForms:
-    """S(d) = min_j (v_j . d + b_j) for one question: ``vectors`` (m, d), ``offsets`` (m,)."""
-
-    vectors: np.ndarray
-    offsets: np.ndarray
 
 
 def search_scored(index: DenseIndex, vectors: np.ndarray, combine: Combine, k: int) -> Hits:
@@ -56,18 +47,15 @@ def search_scored(index: DenseIndex, vectors: np.ndarray, combine: Combine, k: i
     return _best_of_blocks(index, scores, n * m, k)
 
 
-def search_forms(index: DenseIndex, forms: Sequence[LinearForms], k: int) -> Hits:
-    """Exact top k of a minimum of linear forms, one per question.
+def search_forms(index: DenseIndex, vectors: np.ndarray, offsets: np.ndarray, k: int) -> Hits:
+    """Exact top k of S(d) = min_j (v_j . d + b_j), ``vectors`` (n, m, d) and ``offsets`` (n, m).
 
     Every passage is scored; beyond ``WHOLE`` passages certified candidate sets are cheaper
     (``search_certified``), and as exact.
     """
     if len(index) > WHOLE:
-        return search_certified(index, forms, k)
-    width = max(len(form.vectors) for form in forms)
-    padded = [_padded(form, width) for form in forms]
-    vectors = np.stack([form.vectors for form in padded])
-    offsets = np.stack([form.offsets for form in padded])[:, :, None]
+        return search_certified(index, vectors, offsets, k)
+    offsets = offsets[:, :, None]
 
     def least(products: np.ndarray) -> np.ndarray:
         return (products + offsets).min(axis=1)
@@ -76,32 +64,31 @@ def search_forms(index: DenseIndex, forms: Sequence[LinearForms], k: int) -> Hit
 
 
 def search_certified(
-    index: DenseIndex, forms: Sequence[LinearForms], k: int, candidates: int = 100
+    index: DenseIndex, vectors: np.ndarray, offsets: np.ndarray, k: int, candidates: int = 100
 ) -> Hits:
-    """Exact top k of a minimum of linear forms, one per question, from certified candidates.
+    """As ``search_forms``, from candidates that are certified to miss nothing.
 
     Each form is searched for its ``candidates`` best. A passage in none of a question's lists
     scores at most the least of their last scores, so once the k-th candidate is above that, nothing
     is missing; else that question is searched four times as deep.
     """
-    best: list[Hits | None] = [None] * len(forms)
-    todo = list(range(len(forms)))
+    n, m, dim = vectors.shape
+    best: list[Hits | None] = [None] * n
+    todo = list(range(n))
     depth = min(max(candidates, k), len(index))
     while todo:
-        # One search for the forms of all questions: each question has some rows of the hits.
-        hits = index.search(np.concatenate([forms[i].vectors for i in todo]), depth)
-        end = 0
+        # One search for the forms of all questions: each question has m rows of the hits.
+        hits = index.search(vectors[todo].reshape(len(todo) * m, dim), depth)
+        rows_of_each = hits.rows.reshape(len(todo), m * depth)
+        last_scores = hits.scores[:, -1].reshape(len(todo), m) + offsets[todo]
+        # The most an unseen passage can score; the margin keeps rounding of scores (1e-5)
+        # from certifying a tie.
+        most_unseen = last_scores.min(axis=1) + 2e-5
         unsure = []
-        for i in todo:
-            form = forms[i]
-            start, end = end, end + len(form.vectors)
-            rows = np.unique(hits.rows[start:end])
-            exact = (index.score(form.vectors, rows) + form.offsets[:, None]).min(axis=0)
+        for i, rows, unseen in zip(todo, rows_of_each, most_unseen, strict=True):
+            rows = np.unique(rows)
+            exact = (index.score(vectors[i], rows) + offsets[i][:, None]).min(axis=0)
             best[i] = top_rows(exact[None], rows, index, min(k, len(rows)))
-            # The most an unseen passage can score; the margin keeps rounding of scores (1e-5)
-            # from certifying a tie.
-            last_scores = hits.scores[start:end, -1] + form.offsets
-            unseen = float(last_scores.min()) + 2e-5
             if best[i].scores[0, -1] <= unseen and depth < len(index):
                 unsure.append(i)
         todo = unsure
@@ -205,13 +192,6 @@ def rerank_pool(
         scores = index.score(query[i : i + 1], rows)
         parts.append(top_rows(scores, rows, index, k))
     return Hits.stack(parts)
-
-
-def _padded(form: LinearForms, width: int) -> LinearForms:
-    """The same score with ``width`` forms: the first is repeated, which changes no minimum."""
-    order = np.zeros(width, dtype=int)
-    order[: len(form.vectors)] = np.arange(len(form.vectors))
-    return LinearForms(form.vectors[order], form.offsets[order])
 
 
 def _blocks(index: DenseIndex, vectors: int) -> list[np.ndarray]:
