@@ -5,23 +5,29 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lib import corpora
+from lib import corpora, index_build
+from lib.base import downloads
 from lib.base.downloads import DownloadError
-from lib.base.files import StaleInput, read_manifest
+from lib.base.files import StaleInput, read_manifest, sha256_bytes
 from lib.base.provenance import data_hash
 from lib.corpora import cut, load_passages
-from lib.data.medrag import cut_statpearls, read_records
+from lib.data import medrag
+from lib.data.medrag import cut_statpearls, estimate, load_medrag, read_records
 from lib.data.openstax import read_book
 from lib.data.passages import CORPORA, Passage, parse_xml, tidy
 from lib.data.store import PassageStore
+from lib.index_build import corpus_store
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +60,12 @@ def test_cutting_loses_and_invents_nothing(text):
     assert all(piece == " ".join(piece.split()) for piece in pieces)
     if len(tidy(text)) <= 1000:
         assert pieces == [tidy(text)]
+
+
+def test_cuts_are_between_sentences():
+    sentences = [f"Sentence number {i} says something of no weight at all." for i in range(60)]
+    pieces = cut("  ".join(sentences))
+    assert len(pieces) > 2 and all(p.startswith("Sentence") and p.endswith(".") for p in pieces)
 
 
 def test_tidy_decodes_drops_markup_and_collapses_white_space():
@@ -176,6 +188,15 @@ def records(*rows: dict) -> bytes:
 GOOD = {"id": "1", "title": "t", "content": "x"}
 
 
+def test_medrag_records():
+    abstract = {"id": "p1_0", "title": "On it", "content": "It is.", "PMID": 21}
+    lines = records(abstract, GOOD).splitlines()
+    assert list(read_records("pubmed", lines, "a.jsonl")) == [
+        Passage("pubmed:p1_0", "On it", "It is.", "pubmed", {"pmids": ["21"]}),
+        Passage("pubmed:1", "t", "x", "pubmed", {}),
+    ]
+
+
 def test_what_is_not_a_record_is_refused_by_name():
     for line, message in (
         (b"version https://git-lfs.github.com/spec/v1\n", r"a\.jsonl is a Git LFS.*git lfs pull"),
@@ -204,12 +225,54 @@ def test_medrag_folder_is_read_file_by_file_in_order_without_empty_records(
         rows = [GOOD | {"id": f"{name}_{i}"} for i in range(2)]
         (chunk / f"{name}.jsonl").write_bytes(records(*rows, GOOD | {"content": " \n"}))
     wanted = ["textbooks:a_0", "textbooks:a_1", "textbooks:b_0", "textbooks:b_1"]
-    monkeypatch.setenv("CHR_MIRROR", str(tmp_path))
-    assert [p.pid for p in load_passages("textbooks")] == wanted
+    assert [p.pid for p in load_medrag("textbooks", chunk.parent)] == wanted
     assert "textbooks: left out, for want of a text: 2 records" in capsys.readouterr().err
+    monkeypatch.setenv("CHR_MIRROR", str(tmp_path))
     assert [p.pid for p in load_passages("textbooks", limit=3)] == wanted[:3]
     with pytest.raises(DownloadError, match="MedRAG/wikipedia"):
         next(load_passages("wikipedia"))
+
+
+def test_a_local_copy_that_is_changed_in_place_is_read_again(own_folders, monkeypatch):
+    chunk = chunk_of(own_folders)
+    monkeypatch.setenv("CHR_MIRROR", str(own_folders))
+
+    def stored(text: str) -> PassageStore:
+        (chunk / "a.jsonl").write_bytes(records(GOOD | {"content": text}))
+        return corpus_store(["textbooks"])
+
+    first, second = stored("Gout is urate."), stored("Gout is sugar.")
+    assert [p.text for p in second] == ["Gout is sugar."]
+    assert first.content != second.content == PassageStore.open(second.path).content
+    reads = []
+    monkeypatch.setattr(index_build, "load_passages", lambda *given: reads.append(given))
+    assert corpus_store(["textbooks"]).content == second.content and not reads
+
+
+def test_of_a_limited_corpus_what_is_to_be_kept_stays(own_folders):
+    few = set(corpus_store(["ddx-mini"], 7).ids())
+    out = next(p.pid for p in corpus_store(["ddx-mini"]) if p.pid not in few)
+    assert set(corpus_store(["ddx-mini"], 7, lambda: {out}, kept=out).ids()) == few | {out}
+
+
+def test_medrag_from_the_hub_one_file_at_a_time(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_bytes(records(GOOD | {"id": name}))
+    download = create_autospec(
+        huggingface_hub.hf_hub_download, side_effect=lambda filename, **_: tmp_path / filename[6:]
+    )
+    listing = create_autospec(
+        huggingface_hub.HfApi.list_repo_files,
+        return_value=["README.md", "chunk/b.jsonl", "chunk/a.jsonl"],
+    )
+    monkeypatch.delenv("CHR_MIRROR", raising=False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", listing)
+    passages = load_medrag("textbooks")
+    assert next(passages).pid == "textbooks:a" and download.call_count == 1
+    assert [p.pid for p in passages] == ["textbooks:b"]
 
 
 LONG = "A long paragraph about the disease. " * 8  # 288 characters
@@ -236,19 +299,44 @@ def test_statpearls_are_cut_by_the_rule_of_medrag():
     assert [p.pid for p in found] == [f"statpearls:article-1_{i}" for i in range(8)]
 
 
-def test_statpearls_archive(tmp_path, monkeypatch):
-    monkeypatch.setenv("CHR_MIRROR", str(tmp_path))
-    place = tmp_path / "medrag" / "statpearls"
-    place.mkdir(parents=True)
-    with tarfile.open(place / "statpearls_NBK430685.tar.gz", "w:gz") as tar:
+def test_a_short_paragraph_starts_a_passage_when_the_one_before_is_full():
+    # MedRAG adds the two lengths without the space between, so a passage may reach 1,000.
+    body = "".join(f"<p>{'w' * n}</p>" for n in (850, 149, 1, 900, 100, 300))
+    data = f"<x><title>T</title><sec><title>S</title>{body}</sec></x>".encode()
+    assert [len(p.text) for p in cut_statpearls("a", data)] == [1000, 1, 900, 100, 300]
+
+
+def test_statpearls_archive(tmp_path):
+    with tarfile.open(tmp_path / "statpearls_NBK430685.tar.gz", "w:gz") as tar:
         for name, data in (("a/article-1.nxml", NXML.encode()), ("a/figure.jpg", b"jpg")):
             entry = tarfile.TarInfo(f"statpearls_NBK430685/{name}")
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
-    assert len(list(load_passages("statpearls"))) == 8
-    (place / "statpearls_NBK430685.tar.gz").write_bytes(gzip.compress(b"no tar"))
+    assert len(list(load_medrag("statpearls", tmp_path))) == 8
+    (tmp_path / "statpearls_NBK430685.tar.gz").write_bytes(gzip.compress(b"no tar"))
     with pytest.raises(DownloadError, match="make data PROFILE=paper"):
-        list(load_passages("statpearls"))
+        list(load_medrag("statpearls", tmp_path))
+
+
+def test_statpearls_download_is_kept_with_its_date_and_hash(own_folders, monkeypatch):
+    calls = []
+
+    def download(url, path, known_hash):
+        calls.append(url)
+        path.write_bytes(b"archive")
+
+    monkeypatch.setattr(medrag, "download", download)
+    path = medrag._download_statpearls()
+    assert medrag._download_statpearls() == path and len(calls) == 1
+    manifest = read_manifest(path)
+    assert manifest["sha256"] == sha256_bytes(b"archive")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", manifest["settings"]["date"])
+
+
+def test_estimates_follow_from_rows_and_fit_the_hub():
+    pubmed, books = estimate("pubmed"), estimate("textbooks")
+    assert (pubmed.rows, pubmed.float32_gb, pubmed.float16_gb) == (23_900_000, 73.42, 36.71)
+    assert 0.19 < books.download_gb < 0.23, "the hub says 212 MB"
 
 
 # passages ----------------------------------------------------------------------------------------
@@ -321,7 +409,24 @@ def test_a_store_whose_building_stops_leaves_nothing(tmp_path):
         PassageStore.open(tmp_path / "p.sqlite")
 
 
+def test_several_threads_read_one_store(tmp_path):
+    passages = some(400)
+    store = PassageStore.build(tmp_path / "p?#%.sqlite", passages)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda p: store.get(p.pid), passages))
+    assert found == passages
+
+
 # real files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.mirror
+def test_reading_streams(mirror, cached, monkeypatch):
+    opened = []
+    real = downloads.members
+    monkeypatch.setattr(corpora, "members", lambda name: opened.append(name) or real(name))
+    assert len(list(load_passages("medquad", limit=3))) == 3
+    assert opened == ["medquad-1_CancerGov_QA"]
 
 
 DOCUMENTS = {
@@ -353,3 +458,41 @@ def test_every_corpus_keeps_the_contract(source, mirror, everything):
             assert p.pid.startswith(f"{source}:") and p.source == source
         assert len(p.text) > 0 and (source == "bioasq" or len(p.text) <= 1000)
         assert p.text == " ".join(p.text.split())
+
+
+@pytest.mark.mirror
+def test_real_bioasq_keeps_every_document_and_question_of_a_snippet(mirror, everything):
+    raw: dict[str, tuple[set, set]] = {}
+    of_text: dict[str, list[tuple[set, set]]] = {}
+    for path in (mirror / "mirage/rawdata/bioasq").glob("*/*.json"):
+        for question in json.loads(path.read_text())["questions"]:
+            for s in question["snippets"]:
+                pmids, qids = raw.setdefault(s["text"], (set(), set()))
+                pmids.add(s["document"].rsplit("/", 1)[1])
+                qids.add(question["id"])
+    whole = [p for p in everything["bioasq"] if "#" not in p.pid]
+    assert len(raw) == len(whole) == 21_231
+    for text, meta in raw.items():
+        of_text.setdefault(tidy(text), []).append(meta)
+    for p in whole:
+        assert (set(p.meta["pmids"]), set(p.meta["qids"])) in of_text[p.text] and p.title == ""
+
+
+@pytest.mark.mirror
+def test_real_pubmedqa_has_years_and_hides_conclusions(mirror, everything):
+    documents = {p.meta["doc"]: p for p in everything["pubmedqa"]}
+    years = [p.meta["year"] for p in documents.values() if p.meta["year"]]
+    assert (len(years), min(years), max(years)) == (942, 1989, 2017)
+    texts: dict[str, str] = {}
+    for p in everything["pubmedqa"]:
+        texts[p.meta["doc"]] = texts.get(p.meta["doc"], "") + " " + p.text
+    assert not any(p.meta["conclusion"] in texts[doc] for doc, p in documents.items())
+
+
+@pytest.mark.mirror
+def test_real_textbooks_read_as_prose(mirror, everything):
+    noise = re.compile(r"</?[a-z]+>|\(\s*\)|&[a-z]+;|By the end of this section, you should|\xa0")
+    assert not [p.pid for p in everything["openstax"] if noise.search(p.text)]
+    assert len({p.meta["book"] for p in everything["openstax"]}) == 5
+    short = [p for p in everything["openstax"] if len(p.text) < 50]
+    assert len(short) < 0.005 * len(everything["openstax"])

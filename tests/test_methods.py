@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
@@ -22,12 +23,14 @@ from lib.llm.chat import (
     REFERENCE,
     Reply,
     ScriptedChat,
+    current_tag,
+    sample_seed,
     tag,
     without_thinking,
 )
 from lib.llm.prompts import load_prompt
-from lib.llm.replies import is_in
-from lib.methods import METHODS, Expansion, Fusion, Hypotheses, Method, SearchSpec, Sparse
+from lib.llm.replies import checked, is_in, quoted
+from lib.methods import METHODS, Expansion, Fusion, Hypotheses, Method, SearchSpec, Sparse, Text
 from lib.methods.base import Step
 from lib.methods.differential import Differential
 from lib.methods.rag2 import RAG2
@@ -227,6 +230,43 @@ def test_a_budget_is_what_is_really_asked_and_a_trace_has_every_reply(name):
         assert all(len(line.split()) <= budget.words + 1 for line in lines)  # its number
 
 
+@pytest.mark.parametrize("name", ASKING)
+def test_every_call_has_a_seed_of_its_own_and_says_what_it_is_for(name):
+    seen = []
+
+    class Given:
+        search = staticmethod(no_search)
+
+    class Tagged(Script):
+        def generate(self, messages, **options):
+            seen.append((current_tag()["method"], current_tag()["qid"]))
+            return super().generate(messages, **options)
+
+    method = EVERY[name]
+    asked = [replace(QUESTION, qid=f"q{i}") for i in range(20)]
+    expand_all(method, asked, Tagged(), Given(), workers=4)
+    calls = len(method.budget().prompts)
+    assert Counter(seen) == {(method.name, q.qid): calls for q in asked}
+
+    def seeds(seed: int) -> list[int]:
+        llm = asked_of(replace(method, seed=seed))[1]
+        return [sample_seed(o["seed"], i) for o in llm.options for i in range(o["n"])]
+
+    assert seeds(7)[0] == 7 == method.seed + 7 and seeds(8) == [seed + 1 for seed in seeds(7)]
+    # Two calls with other prompts may share one: only the differential's do.
+    assert len(set(seeds(7))) == len(seeds(7)) or method.name == "differential"
+
+
+def test_a_setting_that_does_not_exist_is_refused():
+    for name, field, value in (
+        ("query2doc", "shots", 3),
+        ("csqe", "mode", "single"),
+        ("thinkqe", "thinking", "on"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: {field} is one of .*, not {value!r}"):
+            replace(METHODS[name], **{field: value})
+
+
 # CHR and its control -----------------------------------------------------------------------------
 
 
@@ -251,6 +291,16 @@ def check_ranking(run, vector: np.ndarray) -> None:
     scores = dict(zip(IDS, Towers().encode(TEXTS, "article") @ vector, strict=True))
     assert run["score"].tolist() == pytest.approx([scores[pid] for pid in run["pid"]], abs=1e-5)
     assert run["score"].tolist() == pytest.approx(sorted(scores.values())[::-1], abs=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"lam": 0.4}, {"question_weight": 0.7}, {"lam": -0.5}])
+def test_chr_finds_what_its_equation_says(settings, retriever):
+    method = replace(METHODS["chr"], **settings)
+    said = json.dumps({"H_plus": "gout toe number 3", "H_minus": "sepsis number 4"})
+    run, _ = run_retrieval(method, [QUESTION], retriever, Script(said), k=12)
+    plus, minus = Towers().encode(["gout toe number 3", "sepsis number 4"], "article")
+    (asked,) = Towers().encode([QUESTION.text], "query")
+    check_ranking(run, plus - method.lam * minus + method.question_weight * asked)
 
 
 def test_a_differential_pays_for_the_nearest_of_several_mimics():
@@ -287,15 +337,25 @@ EXTRACT = 'No [2] helps, but [1] says "Gout is of the toe." and “sepsis is "no
 SPANS = 'Gout is of the toe. sepsis is "not" gout'
 BOTH = json.dumps({"passage": " A gout attack. ", "sentences": ["One toe.", Q, " ", "Two toes."]})
 THOUGHT = ["<think>a</think>one gout", "b</think> two toes", "", "three", "<think>four", "five"]
+QUOTING = ["a toe", "gout b", f'"made up" "{TEXTS[3]}!"', EXTRACT]
 VECTORS = [
     ("hyde", {"samples": 3}, ["a toe", "", "gout b"], (1, Q), ["a toe", "gout b"]),
     ("query2doc", {}, ["a toe\n"], (1, (Q, "a toe")), []),
+    ("query2doc", {"dense": "pair_article"}, ["a toe"], (0, Q), [(Q, "a toe")]),
+    ("query2doc", {"dense": "mean"}, ["a toe"], (1, Q), ["a toe"]),
     (
         "csqe",
         {},
         ["a toe", "gout b", EXTRACT, '"passage 3"'],
         (2, Q),
         ["a toe", "gout b", SPANS, "passage 3"],
+    ),
+    (
+        "csqe",
+        {"verify_extracts": True, "depth": 12},
+        QUOTING,
+        (2, Q),
+        ["a toe", "gout b", f"{TEXTS[3]}!"],
     ),
     ("csqe", {"mode": "single_call"}, [BOTH], (1, Q), ["A gout attack.", "One toe. Two toes."]),
     ("thinkqe", {}, list("abcdef"), (2, Q), list("abcdef")),
@@ -325,6 +385,76 @@ def test_a_method_searches_with_the_vector_its_paper_describes(
     check_ranking(run, vector)
     if name == "hyde":
         assert traces["q1"]["empty"] == 1 and traces["q1"]["passages"] == ["a toe", "gout b"]
+
+
+def test_query2doc_for_bm25_is_the_question_five_times_and_the_passage():
+    sparse = replace(METHODS["query2doc"], sparse=True)
+    request = sparse.expand(QUESTION, Script("a toe"), no_search).request
+    assert request == Sparse(f"{Q} {Q} {Q} {Q} {Q} a toe")
+
+
+def test_fusion_is_two_rankings_twice_as_deep_merged_by_reciprocal_rank(retriever):
+    run, traces = run_retrieval(METHODS["fusion"], [QUESTION], retriever, Script("a toe"), k=3)
+    encoder, total = Towers(), Counter()
+    for text, tower in ((Q, "query"), ("a toe", "article")):
+        scores = encoder.encode(TEXTS, "article") @ encoder.encode([text], tower)[0]
+        order = sorted(range(12), key=lambda i: (-round(float(scores[i]), 5), IDS[i]))
+        for rank, i in enumerate(order[:6], 1):
+            total[IDS[i]] += 1 / (60 + rank)
+    best = sorted(total, key=lambda pid: (-round(total[pid], 12), pid))[:3]
+    assert run["pid"].tolist() == best and traces["q1"]["passages"] == ["a toe"]
+    assert run["score"].tolist() == pytest.approx([total[pid] for pid in best])
+    (options,) = asked_of(METHODS["fusion"])[1].options
+    assert (options["n"], options["max_tokens"]) == (1, 300)
+
+
+def test_csqe_asks_two_prompts_and_the_second_shows_the_first_words_of_the_first_documents():
+    searched = []
+
+    def search(request, k):
+        searched.append((request, k))
+        return [(f"d{i}", f"text{i} " + "word " * 300) for i in range(k)]
+
+    llm = Script("p1", "p2", "none", '"x"')
+    trace = METHODS["csqe"].expand(QUESTION, llm, search).trace
+    shown = [text for _, text in trace["documents"]]
+    assert [len(text.split()) for text in shown] == [128] * 10
+    for i, text in enumerate(shown, 1):
+        assert f"[{i}] {text}" in llm.asked[1][-1]["content"]
+        assert text not in llm.asked[0][-1]["content"]
+    assert (trace["passages"], trace["extracts"]) == (["p1", "p2"], ["", "x"])
+    assert (trace["empty_passages"], trace["empty_extracts"], trace["found_share"]) == (0, 1, 0.0)
+    replace(METHODS["csqe"], first_stage="bm25", depth=4).expand(QUESTION, Script(), search)
+    assert searched == [(Hypotheses((Text(Q, 1.0, "query", "question"),)), 10), (Sparse(Q), 4)]
+
+
+def test_a_single_call_that_stays_broken_fails_and_one_repaired_is_flagged():
+    single = replace(METHODS["csqe"], mode="single_call")
+    failed = single.expand(QUESTION, Script('{"passage": "a"}', '{"sentences": []}'), no_search)
+    assert failed.request is None and failed.trace["error"] and len(failed.trace["replies"]) == 2
+    mended = single.expand(QUESTION, Script("sorry", BOTH), no_search)
+    roles = [t.role for t in mended.request.texts]
+    assert mended.trace["repaired"] and roles == ["question", "passage", "extract"]
+    bare = single.expand(QUESTION, Script('{"passage": "a", "sentences": []}'), no_search)
+    assert [t.role for t in bare.request.texts] == ["question", "passage"]
+
+
+def test_spans_are_what_stands_between_double_quotes():
+    for reply, spans in (
+        ('[1] "One." "Two."\n[3] "Three."', ["One.", "Two.", "Three."]),
+        ("[1] “One.” and “ Two. ”", ["One.", "Two."]),
+        ('"straight" and “curly”', ["straight", "curly"]),
+        ('“the "best" drug”', ['the "best" drug']),
+        ("“the “best” drug” “b”", ["the “best” drug", "b"]),
+        ('"forgotten\n[2] "Two."', ["Two."]),
+        ("It's 'single', the patient's.", []),
+        ('"" “”', []),
+    ):
+        assert quoted(reply) == spans
+    # Copies of the question and empty spans are dropped.
+    for copy in (Q, Q.lower(), Q.rstrip("?"), f" {Q.replace(' ', '  ')} ", "...", ""):
+        assert checked([copy, "a toe", copy], Q, ["A toe."]) == [("a toe", True)]
+    assert checked([f"{Q} Colchicine."], Q, []) == [(f"{Q} Colchicine.", False)]
 
 
 @given(
@@ -371,10 +501,41 @@ def test_the_redundancy_filter_shows_what_was_not_at_the_top_before(top, ranking
     assert shown == filtered(rankings, top) and shown[0] == rankings[0][:top]
 
 
+def test_what_was_cut_while_still_thinking_is_no_text():
+    for thinking in ("prompted", "none"):
+        method = replace(METHODS["thinkqe"], thinking=thinking)
+        request = method.expand(QUESTION, Script(end="length"), no_search).request
+        assert (request is None) == (thinking == "prompted")
+
+
+def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
+    said = ["gout a", "toe b", "", "", "sepsis c", "gout d"]
+    searched = []
+
+    def search(request, k):
+        searched.append([(t.role, t.weight, t.text) for t in request.texts])
+        return retriever.search(request, k)
+
+    llm = Script(*said)
+    expansion = METHODS["thinkqe"].expand(QUESTION, llm, search)
+    first = [("question", 0.25, Q), ("expansion", 0.375, "gout a"), ("expansion", 0.375, "toe b")]
+    assert searched == [[("question", 1.0, Q)], first, first]
+    assert [t.text for t in expansion.request.texts] == [Q, "gout a", "toe b", "sepsis c", "gout d"]
+    trace = expansion.trace
+    assert trace["empty"] == 2
+    assert [r["texts"] for r in trace["rounds"]] == [said[:2], said[2:4], said[4:]]
+    for messages, round_ in zip(llm.asked, trace["rounds"], strict=True):
+        listed = [f"[{i}] {text}" for i, (_, text) in enumerate(round_["shown"], 1)]
+        assert "\n".join(listed) in messages[-1]["content"]
+    shown = [pid for round_ in trace["rounds"][:2] for pid, _ in round_["shown"]]
+    assert len(set(shown)) == 10  # the second search was the third: what came again is not shown
+
+
 # a method of your own ----------------------------------------------------------------------------
 
 MINE = '''
 from dataclasses import dataclass
+from typing import ClassVar
 from lib.methods.base import Expansion, Fusion, register
 from lib.query_spec import Hypotheses, Text
 
@@ -385,6 +546,7 @@ class Echo:
     depth: int = 0
     needs_llm: bool = False
     options_visible: bool = False
+    paper_name: ClassVar[str] = "The echo"
 
     def expand(self, question, llm, search):
         """Read the first result."""
@@ -408,7 +570,7 @@ def test_a_new_file_in_the_folder_is_a_method_everywhere(retriever, tmp_path, mo
     try:
         methods.load_methods()
         assert list(METHODS) == [*before, "echo"] and isinstance(METHODS["echo"], Method)
-        assert label_of("echo") == "echo", "until labels.csv has a row for it"
+        assert label_of("echo") == "The echo"
         mine = methods_of(load_profile("mini"), echo={"depth": 5})["echo"]
     finally:
         del METHODS["echo"], sys.modules["lib.methods.echo"]
@@ -460,3 +622,28 @@ def test_rag2_searches_with_the_rationale_alone_and_every_source_gives_as_many()
     assert [step.name for step in expansion.after] == ["rerank", "filter"]
     assert expansion.depth == 24
     assert all(isinstance(step, Step) for step in expansion.after)
+
+
+def test_rag2_asks_for_a_rationale_only_where_something_reads_it():
+    rationale = "passage 0 about gout"
+    for changes, query, asks in (
+        ({}, "", True),
+        ({"rerank_by": "rationale"}, rationale, True),
+        ({"query": "question"}, "", False),
+        ({"query": "question", "rerank_by": "rationale"}, rationale, True),
+    ):
+        method = replace(RAG2_WHOLE, **changes)
+        expansion, llm = asked_of(method)
+        assert method.needs_llm == asks == (method.budget() is not None) == bool(llm.asked)
+        assert expansion.after[0].query == query
+        (searched,) = texts_of(expansion.request)
+        assert searched == (Q if method.query == "question" else rationale)
+
+
+def test_rag2_ends_with_what_its_steps_leave(retriever):
+    run, traces = run_retrieval(RAG2_WHOLE, [QUESTION], retriever, Script(), k=3)
+    rerank, kept = traces["q1"]["after"]
+    assert (rerank["pairs"], kept["pairs"]) == (12, 3)
+    lengths = [len(TEXTS[IDS.index(pid)]) for pid in run["pid"]]
+    assert lengths == sorted(lengths)
+    assert max(lengths) <= 45

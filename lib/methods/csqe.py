@@ -12,7 +12,7 @@ from lib.llm.chat import ask_json, sample_seed
 from lib.llm.prompts import load_prompt
 from lib.llm.replies import checked, quoted, with_words
 from lib.methods import base
-from lib.methods.base import Budget, Expansion, Search
+from lib.methods.base import Budget, Expansion, Search, Sparse
 from lib.query_spec import Hypotheses, Text
 
 _TEXT = {"type": "string"}
@@ -31,14 +31,16 @@ class CSQE:
 
     Defaults are the original's; the weighted mean stands for its BM25 text. Empty parts are dropped
     and counted; with none left the expansion fails. ``single_call`` asks once for both (n = 1), as
-    CHR's Table 3 counts it. The trace has the share of quotes that the documents really have.
+    CHR's Table 3 counts it; ``verify_extracts`` drops quotes that ``is_in`` does not find.
     """
 
     name: str = "csqe"
     mode: Literal["original", "single_call"] = "original"
     samples: int = 2
+    first_stage: Literal["dense", "bm25"] = "dense"
     depth: int = 10
     words: int = 128
+    verify_extracts: bool = False
     tower: Tower = "article"
     temperature: float = 1.0
     max_tokens: int = 1024
@@ -65,7 +67,7 @@ class CSQE:
         texts = dict(documents).values()
         # For each reply: its quotes, and whether the documents really have them.
         spans = [checked(of_reply, question.text, texts) for of_reply in quotes]
-        extracts = [" ".join(span for span, _ in of_reply) for of_reply in spans]
+        extracts = [self._extract(of_reply) for of_reply in spans]
         verified = [is_quote for of_reply in spans for _, is_quote in of_reply]
         trace |= {
             "documents": documents,
@@ -90,8 +92,13 @@ class CSQE:
 
     def first_results(self, question: Question, search: Search) -> list[base.Hit]:
         """The documents that the extraction prompt shows: the first words of the first results."""
-        found = search(base.question_alone(question), self.depth)
-        return base.first_words(found, self.words)
+        by_words = self.first_stage == "bm25"
+        first = Sparse(question.text) if by_words else base.question_alone(question)
+        return base.first_words(search(first, self.depth), self.words)
+
+    def _extract(self, spans: list[tuple[str, bool]]) -> str:
+        """The quotes of one reply as one text, without invented ones if extracts are verified."""
+        return " ".join(span for span, ok in spans if ok or not self.verify_extracts)
 
     def _ask(self, llm, question: str, shown: list[base.Hit]) -> tuple[list, list, dict]:
         """Passages, quoted spans and trace: of two prompts, or of one JSON object."""

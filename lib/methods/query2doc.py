@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from lib.datasets import Question
 from lib.llm.prompts import load_prompt
 from lib.methods import base
-from lib.methods.base import Budget, Expansion, Search
+from lib.methods.base import Budget, Expansion, Search, Sparse
 from lib.query_spec import Hypotheses, Text
 
 
@@ -17,12 +17,18 @@ class Query2Doc:
     """One sampled pseudo-document, read together with the question.
 
     Defaults are the original's (four examples, temperature 1, 128 tokens); CHR's Table 3 counts
-    512. The two become one vector as a (question, document) pair on the query tower, where the
-    question survives a cut.
+    512. ``dense`` says how the two become one vector: a (question, document) pair on the query
+    tower, where the question survives a cut, the same pair on the article tower (encoders that know
+    no pairs take the question for a title there, and do not read it), or the ``mean`` of each on
+    its own tower. ``sparse`` is the original for BM25: the question ``repeats`` times, then the
+    document.
     """
 
     name: str = "query2doc"
     shots: Literal[0, 4] = 4
+    dense: Literal["pair_query", "pair_article", "mean"] = "pair_query"
+    sparse: bool = False
+    repeats: int = 5
     temperature: float = 1.0
     max_tokens: int = 128
     seed: int = 0
@@ -44,8 +50,18 @@ class Query2Doc:
         passages, trace = base.passages_of(replies)
         if not passages:
             return Expansion(None, trace | {"error": "the sampled passage was empty"})
-        pair = Text((question.text, passages[0]), 1.0, "query", "question and passage")
-        return Expansion(Hypotheses((pair,)), trace)
+        if self.sparse:
+            repeated = [question.text] * self.repeats
+            return Expansion(Sparse(" ".join([*repeated, *passages])), trace)
+        if self.dense == "mean":
+            texts = [
+                Text(question.text, 1.0, "query", "question"),
+                Text(passages[0], 1.0, "article", "passage"),
+            ]
+        else:
+            pair = (question.text, passages[0])
+            texts = [Text(pair, 1.0, self.dense.removeprefix("pair_"), "question and passage")]
+        return Expansion(Hypotheses(tuple(texts)), trace)
 
 
 base.register(Query2Doc())
