@@ -72,12 +72,13 @@ def with_labels(table: pd.DataFrame) -> pd.DataFrame:
     ``method``, whichever the table has. ValueError if it has none of them.
     """
     if {"arm", "baseline"} <= set(table.columns):
-        labels = table["arm"].map(label_of) + " against " + table["baseline"].map(label_of)
+        pairs = zip(table["arm"], table["baseline"], strict=True)
+        labels = [f"{label_of(arm)} against {label_of(other)}" for arm, other in pairs]
     else:
         keys = [column for column in ("arm", "family", "method") if column in table]
         if not keys:
             raise ValueError("nothing to call the rows by: no column arm, family or method")
-        labels = table[keys[0]].map(label_of)
+        labels = [label_of(key) for key in table[keys[0]]]
     labelled = table.drop(columns="label", errors="ignore")
     labelled.insert(0, "label", labels)
     return labelled
@@ -96,7 +97,9 @@ def colour_of(key: str, place: int = 0) -> str:
     An arm has the colour of its family, whatever its lambda.
     """
     own = COLOURS.get(key.partition("@")[0])
-    return own or SETS.get(key.lower().split()[-1], _OTHER_COLOURS[place % len(_OTHER_COLOURS)])
+    return own or SETS.get(
+        key.lower().rpartition(" ")[2], _OTHER_COLOURS[place % len(_OTHER_COLOURS)]
+    )
 
 
 def in_order(names: Iterable[str]) -> list[str]:
