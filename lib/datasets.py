@@ -60,6 +60,12 @@ class Question:
     mimic: str = ""
     split: str = ""
     check: str = ""
+    also_right: tuple[str, ...] = ()
+    """Further letters that count as right, where a question has several right answers."""
+
+    def is_right(self, letter: str) -> bool:
+        """Whether this letter is a right answer."""
+        return letter == self.answer or letter in self.also_right
 
 
 _Reader = Callable[[], Iterable[Question]]
