@@ -85,6 +85,45 @@ class PassageStore:
         return file
 
 
+class PassagesInMemory:
+    """Passages that are written nowhere, by the same names as a ``PassageStore``."""
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        self._by_pid = {passage.pid: passage for passage in passages}
+        hashed = sha256()
+        for passage in self:
+            hashed.update(canonical_json(_fields(passage)).encode())
+        self.content = hashed.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._by_pid)
+
+    def __iter__(self) -> Iterator[Passage]:
+        return iter(self._by_pid.values())
+
+    def ids(self) -> list[str]:
+        """All passage ids in their order."""
+        return list(self._by_pid)
+
+    def sources(self) -> list[str]:
+        """The source of every passage in their order."""
+        return [passage.source for passage in self]
+
+    def get(self, pid: str) -> Passage:
+        """One passage by id; KeyError when it is not here."""
+        return self._by_pid[pid]
+
+    def get_many(self, pids: Sequence[str]) -> list[Passage]:
+        """Passages by id, in the order asked; KeyError names the first unknown id."""
+        return [self._by_pid[pid] for pid in pids]
+
+
+def _fields(passage: Passage) -> tuple[str, str, str, str, str]:
+    """What is stored, and hashed, of a passage."""
+    meta = json.dumps(passage.meta, ensure_ascii=False)
+    return (passage.pid, passage.title, passage.text, passage.source, meta)
+
+
 def _passage(fields: Sequence) -> Passage:
     """A passage from one selected row."""
     pid, title, text, source, meta = fields
@@ -100,8 +139,8 @@ def _write(path: Path, passages: Iterable[Passage]) -> str:
     content = sha256()
 
     def rows() -> Iterator[tuple]:
-        for i, p in enumerate(passages):
-            fields = (p.pid, p.title, p.text, p.source, json.dumps(p.meta, ensure_ascii=False))
+        for i, passage in enumerate(passages):
+            fields = _fields(passage)
             content.update(canonical_json(fields).encode())
             yield (i, *fields)
 

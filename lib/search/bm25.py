@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from lib.base.files import atomic_write
 from lib.search.index import Hits, PassageIndex, top_rows
 
 _PRIOR = 0.5
+_CONTENT = "content"
+"""The file that says of which passages a kept index is."""
 
 
 class BM25Index(PassageIndex):
@@ -29,14 +33,38 @@ class BM25Index(PassageIndex):
     _column_of: dict[str, int]
 
     @classmethod
-    def build(cls, texts: Sequence[str], ids: Sequence[str]) -> Self:
-        """Index passages (title and text as one string); k1 and b are Pyserini's."""
+    def build(
+        cls, texts: Sequence[str], ids: Sequence[str], keep: Path | None = None, content: str = ""
+    ) -> Self:
+        """Index passages (title and text as one string); k1 and b are Pyserini's.
+
+        ``keep`` is a folder in which bm25s saves the index, for ``open`` with the same ``content``.
+        """
         import bm25s
+
+        model = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
+        model.index(_tokenized(texts, return_ids=True), show_progress=False)
+        if keep is not None:
+            (keep / _CONTENT).unlink(missing_ok=True)
+            model.save(keep, show_progress=False)
+            atomic_write(keep / _CONTENT, content)
+        return cls._of(model, ids)
+
+    @classmethod
+    def open(cls, folder: Path, ids: Sequence[str], content: str) -> Self | None:
+        """The index that ``build`` kept for this content; None where there is none."""
+        import bm25s
+
+        written = folder / _CONTENT  # the last file that is written, so the others are whole
+        if not written.exists() or written.read_text(encoding="utf-8") != content:
+            return None
+        return cls._of(bm25s.BM25.load(folder), ids)
+
+    @classmethod
+    def _of(cls, model: Any, ids: Sequence[str]) -> Self:
         from scipy.sparse import csc_array
 
         index = cls(ids)
-        model = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
-        model.index(_tokenized(texts, return_ids=True), show_progress=False)
         # bm25s scores every word in every passage beforehand: a column a word, a row a passage.
         matrix = model.scores
         n_columns = len(matrix["indptr"]) - 1

@@ -1,0 +1,188 @@
+"""A corpus of your own: read from any form, searched, saved under a name, opened by it again.
+
+A corpus that was read is in memory, and nothing of it is copied. A saved one is a folder: the
+passages (``passages.sqlite``), the vectors of each encoder that it was searched with (``vectors``)
+and the index of words (``bm25``). Opening it encodes nothing, and the folder may be moved.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from lib.base import paths
+from lib.base.files import locked, read_manifest
+from lib.data.passages import Passage
+from lib.data.store import PassagesInMemory, PassageStore
+from lib.embed import Encoder
+from lib.forms import Report, existing, stream_passages
+from lib.query_spec import Hypotheses, SearchSpec, Text
+from lib.run import Retriever
+from lib.search.bm25 import BM25Index
+from lib.search.index import DenseIndex
+from lib.search.vectors import encode_cached
+
+_PASSAGES = "passages.sqlite"
+_SHARD = 4096  # passages of one file of vectors: what is added later makes new files only
+
+
+class Corpus:
+    """Passages and what is needed to search them; from ``read`` or ``open``.
+
+    ``store`` has the passages; ``folder`` is where they are saved, None while they are not.
+    """
+
+    def __init__(
+        self, name: str, store: PassagesInMemory | PassageStore, folder: Path | None = None
+    ) -> None:
+        self.name, self.store, self.folder = name, store, folder
+        self._vector_files: set[Path] = set()
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __repr__(self) -> str:
+        return f"Corpus({self.name!r}, {len(self):,} passages)"
+
+    @classmethod
+    def read(cls, path: str | Path) -> Corpus:
+        """The passages at a path, in any form that ``lib.forms`` knows, into memory.
+
+        What was read, left out and passed over is printed. ValueError lists everything that is
+        wrong in the files, and where there is no text.
+        """
+        report = Report(existing(path))
+        name = report.path.resolve().name.partition(".")[0]
+        return cls(name, PassagesInMemory(_told(report)))
+
+    @classmethod
+    def open(cls, name: str | Path) -> Corpus:
+        """A saved corpus, by its name or folder; ValueError where there is none."""
+        folder = corpus_folder(name)
+        if read_manifest(folder / _PASSAGES, verify=False) is None:
+            there = sorted(path.parent.name for path in _home().glob(f"*/{_PASSAGES}"))
+            raise ValueError(
+                f"no corpus {str(name)!r} in {folder.parent}; there are: "
+                f"{', '.join(there) or 'none'}. Next: Corpus.read(path).save(name)"
+            )
+        return cls(folder.name, PassageStore.open(folder / _PASSAGES), folder)
+
+    def save(self, name: str | Path, *, replace: bool = False) -> Corpus:
+        """The corpus in a folder of its own: ``data/own/<name>``, or a path with a slash.
+
+        Vectors that were made so far go with it. ValueError where another corpus has the name,
+        unless ``replace`` is said.
+        """
+        folder = corpus_folder(name)
+        manifest = read_manifest(folder / _PASSAGES, verify=False)
+        if manifest and manifest["settings"]["content"] != self.store.content and not replace:
+            raise ValueError(
+                f"{folder} holds another corpus. Next: another name, "
+                f"Corpus.open({str(name)!r}).add(path), or replace=True"
+            )
+        (folder / "vectors").mkdir(parents=True, exist_ok=True)
+        for file in self._vector_files:
+            if file.parent != folder / "vectors":
+                for part in file.parent.glob(f"{file.name}*"):
+                    shutil.copy(part, folder / "vectors")
+        if not manifest or manifest["settings"]["content"] != self.store.content:
+            PassageStore.build(folder / _PASSAGES, self.store)
+        return Corpus.open(folder)
+
+    def add(self, path: str | Path) -> Corpus:
+        """The corpus with further passages, read as in ``read``; a saved one is saved so.
+
+        Vectors of what was there stay. ValueError for an id that is there already; then nothing
+        changes.
+        """
+        known = set(self.store.ids())
+        report = Report(existing(path))
+
+        def further() -> Iterator[Passage]:
+            for passage in _told(report):
+                if passage.pid in known:
+                    report.faults.append(f"{report.path.name}: the id {passage.pid!r} is there")
+                yield passage
+            report.check()
+
+        if self.folder is None:
+            return Corpus(self.name, PassagesInMemory(chain(self.store, list(further()))))
+        with locked(self.folder / _PASSAGES):
+            PassageStore.build(self.folder / _PASSAGES, chain(self.store, further()))
+        return Corpus.open(self.folder)
+
+    def retriever(
+        self,
+        encoder: Encoder,
+        *,
+        backend: str = "faiss",
+        devices: Sequence[str] = (),
+        dtype: str = "float32",
+        progress: bool = True,
+    ) -> Retriever:
+        """Search by meaning and by words. Only passages without stored vectors are encoded.
+
+        How many passages are longer than the encoder reads is printed. BM25 is built when it is
+        first searched, and kept with a saved corpus.
+        """
+        items = [(passage.title, passage.text) for passage in self.store]
+        if cut := sum(tokens > 0 for tokens in encoder.unread(items)):
+            print(
+                f"{self.name}: {encoder.name} reads only the beginning of {cut:,} of "
+                f"{len(items):,} passages; their ends are never found",
+                file=sys.stderr,
+            )
+        shards = encode_cached(
+            items,
+            encoder,
+            "article",
+            cache_dir=self.folder / "vectors" if self.folder else None,
+            shard_rows=_SHARD,
+            dtype=dtype,
+            label=self.name,
+            progress=progress,
+        )
+        self._vector_files |= {Path(shard.filename) for shard in shards}
+        index = DenseIndex(shards, self.store.ids(), backend=backend, devices=devices)
+        return Retriever(index, encoder, self.store, self._words)
+
+    def _words(self) -> BM25Index:
+        """The index of words: opened where it is kept, else built."""
+        ids, content = self.store.ids(), self.store.content
+        folder = self.folder / "bm25" if self.folder else None
+        kept = BM25Index.open(folder, ids, content) if folder else None
+        if kept is not None:
+            return kept
+        texts = [f"{passage.title} {passage.text}" for passage in self.store]
+        return BM25Index.build(texts, ids, keep=folder, content=content)
+
+
+def contrast(h_plus: str, h_minus: str = "", lam: float = 1.0) -> Hypotheses:
+    """The search with h+ - lam h-, for ``Retriever.search``; without ``h_minus`` with h+ alone."""
+    mimic = (Text(h_minus, role="mimic"),) if h_minus else ()
+    return Hypotheses((Text(h_plus, role="target"), *mimic), SearchSpec(lam=lam if mimic else 0.0))
+
+
+def corpus_folder(name: str | Path) -> Path:
+    """Where a corpus of that name is saved; a name with a slash is a path of its own."""
+    path = Path(name).expanduser()
+    if len(path.parts) > 1 or isinstance(name, Path):
+        return path
+    if not path.name or path.name.startswith("."):
+        raise ValueError(f"{str(name)!r} is no name for a corpus")
+    return _home() / path
+
+
+def _home() -> Path:
+    return paths.DATA / "own"
+
+
+def _told(report: Report) -> Iterator[Passage]:
+    """The passages of a report's path; at the end a line that says what was read."""
+    yield from stream_passages(report)
+    if not report.read:
+        raise ValueError(f"{report} has no text; see lib.forms for the forms there are")
+    print(report, file=sys.stderr)
