@@ -20,8 +20,8 @@ from matplotlib.text import Text
 from lib.base.files import StaleInput, read_manifest
 from lib.base.provenance import read_result
 from lib.data.passages import Passage
+from lib.data.store import PassagesInMemory
 from lib.embed import load_encoder
-from lib.explorer import own
 from lib.explorer import rows as rows_module
 from lib.explorer.make import CHECKED, EXCERPT, QuestionSet, check_rows, make_explored
 from lib.explorer.page import LIMIT, PAGE, kept_records, page
@@ -87,7 +87,7 @@ def made(seed: int, passages: int = 40):
         Written(names[5], 1.0, "article", "mimic", "several"),
     )
     hypotheses = Hypotheses(texts, qid="q", excluded=frozenset({"p03"}))
-    store = own.FolderPassages({pid: Passage(pid, "", "", "", {}) for pid in index.ids.tolist()})
+    store = PassagesInMemory(Passage(pid, "", "", "", {}) for pid in index.ids.tolist())
     return Retriever(index, Words(vectors, seed), store), hypotheses
 
 

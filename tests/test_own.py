@@ -12,10 +12,12 @@ import pytest
 
 from lib.benchmarks.ddx_mini import read
 from lib.corpora import cut
+from lib.corpus import Corpus
 from lib.embed import HashEncoder, load_encoder
 from lib.explorer import own
 from lib.explorer.rows import CHOICES, DEPTH, Place, spec_of
 from lib.explorer.widget import explore
+from lib.forms import read_passages
 from lib.llm.chat import LLMError
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
@@ -54,7 +56,7 @@ def save(folder: Path, texts: dict[str, str | bytes]) -> None:
 def searched(folder: Path, texts: dict[str, str | bytes], encoder=None):
     """A search in a folder with these files."""
     save(folder, texts)
-    return own.folder_retriever(folder, encoder or HashEncoder(), progress=False)
+    return Corpus.read(folder).retriever(encoder or HashEncoder(), progress=False)
 
 
 # the question ------------------------------------------------------------------------------------
@@ -191,18 +193,19 @@ def test_a_folder_is_cut_as_all_documents_are(notes):
         "Ärger/ß 日本.md": "# C#\n\nÜber den Nerven.",
         "bom.txt": b"\xef\xbb\xbfBegins with a mark.",
     }
-    passed_over = {".hidden.md": "Hidden.", ".git/x.md": "Hidden too.", "b.pdf": b"\xff\xfe\0"}
+    passed_over = {".hidden.md": "Hidden.", ".git/x.md": "Hidden too.", "b.png": b"\xff\xfe\0"}
     passed_over |= {"empty.txt": "", "rule.md": "---\n\n***", "z.txt": texts["deep/er/a.TXT"]}
     save(notes, texts | passed_over)
     (notes / "round").symlink_to(notes, target_is_directory=True)
     os.mkfifo(notes / "pipe.txt")  # it would be waited for
-    store = own.read_folder(notes)
+    store, report = read_passages(notes)
     wanted = {}
     for name, text in texts.items():
         pieces = cut(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
         for i, piece in enumerate(pieces):
             wanted[f"{name}#{i}" if len(pieces) > 1 else name] = piece
     assert {p.pid: p.text for p in store} == wanted and len(store) == len(wanted)
+    assert (report.empty, report.repeated, report.passed_over) == (2, 1, ["b.png"])
     titles = {p.pid.partition("#")[0]: p.title for p in store}
     named = {"b.md": "The *second* nerve", "deep/er/a.TXT": "a", "deep/c.md": "c"}
     assert titles == named | {"Ärger/ß 日本.md": "C#", "bom.txt": "bom"}
@@ -212,28 +215,10 @@ def test_passages_that_the_encoder_does_not_read_whole_are_counted_and_said(note
     values = "K 4.1 mmol/L (3.5-5.1); Na 139 mmol/L (136-145); Cl 103; ALT 23 U/L; AST 19 U/L. "
     texts = {"lab.txt": values * 20, "short.md": "# Gout\n\nUrate in the toe."}
     found = searched(notes, texts, load_encoder("minilm"))
-    table = own.folder_table(found).set_index("file")
+    table = own.files_table(found).set_index("file")
     assert table.loc["short.md", "cut"] == 0 < table.loc["lab.txt", "cut"]
     said = f"minilm reads only the beginning of {table['cut'].sum()} of {len(found.store)} passages"
     assert said in capsys.readouterr().err
-
-
-def test_a_folder_or_file_that_cannot_be_read_is_named_with_what_to_do(notes, monkeypatch):
-    save(notes, {"a.txt": "A word."})
-    for wrong in (5, "no such folder", notes / "a.txt"):
-        with pytest.raises(ValueError, match="no such folder.*Next"):
-            own.read_folder(wrong)
-    for content, says in (
-        ("für".encode("latin1"), "UTF-8.*Next.*iconv"),
-        ("words".encode("utf-16-le"), "zero bytes"),
-    ):
-        save(notes, {"in/bad one.txt": content})
-        with pytest.raises(ValueError, match=f"in/bad one.txt.*{says}"):
-            own.read_folder(notes)
-    save(notes, {"in/bad one.txt": LONG})
-    monkeypatch.setattr(own, "MOST_PASSAGES", 3)
-    with pytest.raises(ValueError, match="more than 3 passages.*bad one.txt.*Next"):
-        own.read_folder(notes)
 
 
 def test_a_question_is_asked_of_a_folder_and_nothing_of_it_is_copied(notes, own_folders):
@@ -274,7 +259,7 @@ def test_nothing_that_a_reader_has_is_markup(text, notes):
     seen = explore(mine)
     seen.move(mimic="random", lam=1.5)
     tables = [
-        own.folder_table(home),
+        own.files_table(home),
         own.top_table(mine, home, [0.0, 1.0], 2),
         own.stretches(mine, home, watched, 2),
         own.controls(mine, home, watched, 1.0, 2),

@@ -23,6 +23,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib.base.provenance import write_result
+from lib.corpus import Corpus
 from lib.explorer import own
 from lib.explorer.widget import explore
 from lib.llm.chat import ledger
@@ -38,7 +39,7 @@ print(h_plus)
     """
 Path("notes").mkdir()
 Path("notes/a.md").write_text(f"# {h_plus}\\n\\n{h_minus}")
-home = own.folder_retriever("notes", HashEncoder())
+home = Corpus.read("notes").retriever(HashEncoder())
 explore(own.own_question(question, h_plus, h_minus, home))
 """,
     """

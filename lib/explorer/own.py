@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 
@@ -19,35 +17,23 @@ import pandas as pd
 from lib.base.files import sha256_bytes
 from lib.base.paths import RECORDINGS
 from lib.benchmarks import ddx_mini
-from lib.corpora import cut
 from lib.data.passages import Passage
 from lib.datasets import Question
-from lib.embed import Encoder
 from lib.explorer.make import EXCERPT, QuestionSet, make_explored, shown_passage
 from lib.explorer.rows import LAM_MAX, Explored, Mimic, Place
+from lib.forms import OWN
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
 from lib.methods.chr import CHR
 from lib.query_spec import Hypotheses, Text
 from lib.run import RetrievalFailure, Retriever, expand_all
-from lib.search.index import DenseIndex
-from lib.search.vectors import encode_cached
-
-OWN = "own"
-"""The name of the set, of its one question, and of the source of a folder's passages."""
 
 NONE = "none of these"
 """The column of passages about none of the names that are watched."""
 
 MOST_SEARCHED = 2_000_000
 """Passages of the largest corpus: all of its vectors are held in memory at once."""
-
-MOST_PASSAGES = 20_000
-"""Passages of the largest folder: a quarter of an hour on two cores."""
-
-SUFFIXES = (".txt", ".md")
-"""Files of a folder that are read, in capitals too."""
 
 _LIVE = RECORDINGS / "live" / "own-question.jsonl"
 
@@ -302,120 +288,12 @@ def write_hypotheses(
     return made.trace["H_plus"], made.trace["H_minus"]
 
 
-# your own folder ---------------------------------------------------------------------------------
+# your own passages -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FolderPassages:
-    """The passages of a folder, by id, in memory: what a search asks of a ``PassageStore``."""
-
-    by_pid: Mapping[str, Passage]
-
-    def __len__(self) -> int:
-        return len(self.by_pid)
-
-    def __iter__(self) -> Iterator[Passage]:
-        return iter(self.by_pid.values())
-
-    def get_many(self, pids: Sequence[str]) -> list[Passage]:
-        """Passages by id, in the order asked; KeyError names the first unknown id."""
-        return [self.by_pid[pid] for pid in pids]
-
-
-def read_folder(folder: str | Path) -> FolderPassages:
-    """The text of every .txt and .md file in a folder and below, cut as all documents here are.
-
-    A passage's id is the path of its file, from the folder on, with ``#0``, ``#1``, ... where the
-    file is longer than a passage. Its title is the first heading of a Markdown file, or the file's
-    name. Hidden files and folders, whatever has another ending, links to folders, and files without
-    a word are passed over; of equal passages the first is kept, in the order of the files. Raises
-    ValueError for a folder that is none, for a file that cannot be read as UTF-8, and for a folder
-    with too much text or none.
-    """
-    if not isinstance(folder, (str, Path)) or not Path(folder).expanduser().is_dir():
-        raise ValueError(
-            f"folder is {folder!r}: no such folder, seen from {Path.cwd()}. Next: give its "
-            "whole path, such as folder = '~/notes'"
-        )
-    home = Path(folder).expanduser()
-    by_text: dict[str, Passage] = {}
-    for name in _text_files(home):
-        for passage in _passages_of(home / name, name):
-            by_text.setdefault(passage.text, passage)
-        if len(by_text) > MOST_PASSAGES:
-            raise ValueError(
-                f"{home} has more than {MOST_PASSAGES:,} passages ({name!r} was read last). Next: "
-                "give a folder inside it"
-            )
-    if not by_text:
-        raise ValueError(
-            f"no text in {home}: it has no file that ends with {' or '.join(SUFFIXES)} and has "
-            "words (hidden ones do not count). Next: save what you want searched as such files"
-        )
-    return FolderPassages({passage.pid: passage for passage in by_text.values()})
-
-
-def _text_files(home: Path) -> list[str]:
-    """Files to be read, by their paths from the folder on, in order."""
-    names = []
-    for file in home.rglob("*"):
-        name = file.relative_to(home)
-        hidden = any(part.startswith(".") for part in name.parts)
-        if file.suffix.lower() in SUFFIXES and file.is_file() and not hidden:
-            names.append(name.as_posix())
-    return sorted(names)
-
-
-def _passages_of(file: Path, name: str) -> Iterator[Passage]:
-    """The passages of one file, cut as ``lib.corpora`` cuts; pieces without a word left out.
-
-    ``name`` is its path from the folder on.
-    """
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-        if "\0" in text:  # UTF-16, or no text at all
-            raise ValueError("it holds zero bytes")
-    except ValueError as error:
-        raise ValueError(
-            f"{name!r} is not UTF-8 text ({error}). Next: save it again as UTF-8 (iconv -f latin1 "
-            "-t utf-8 OLD > NEW), or move it out of the folder"
-        ) from error
-    # The first heading of a Markdown text: "# Title", or "# Title #".
-    heading = re.search(r"^\s*#{1,6} +(\S.*?)(?: +#+)?\s*$", text, re.MULTILINE)
-    is_headed = heading and file.suffix.lower() == ".md"
-    title = heading[1] if is_headed else file.stem
-    pieces = cut(text)
-    for i, piece in enumerate(pieces):
-        pid = name if len(pieces) == 1 else f"{name}#{i}"
-        if any(letter.isalnum() for letter in piece):
-            yield Passage(pid, title, piece, OWN, {"doc": name})
-
-
-def folder_retriever(folder: str | Path, encoder: Encoder, progress: bool = True) -> Retriever:
-    """A search in your own folder (see ``read_folder``).
-
-    Nothing of it is copied: texts stay in memory, and the vectors, which the cache keeps by a hash
-    of the texts, are made once for as long as no file changes. How many passages are longer than
-    the encoder reads is said.
-    """
-    store = read_folder(folder)
-    items = [(passage.title, passage.text) for passage in store]
-    name = Path(folder).expanduser().resolve().name
-    shards = encode_cached(items, encoder, "article", label=name, progress=progress)
-    retriever = Retriever(DenseIndex(shards, [passage.pid for passage in store]), encoder, store)
-    if too_long := folder_table(retriever)["cut"].sum():
-        print(
-            f"{name}: {encoder.name} reads only the beginning of {too_long} of {len(store)} "
-            "passages; their ends are never found (column cut). Next: cut those files into shorter "
-            "ones",
-            file=sys.stderr,
-        )
-    return retriever
-
-
-def folder_table(retriever: Retriever) -> pd.DataFrame:
-    """What was read of a folder, a row a file with new text: file, title, passages, and cut:
-    passages of which the encoder reads only the beginning."""
+def files_table(retriever: Retriever) -> pd.DataFrame:
+    """What was read of passages of your own (``lib.corpus``), a row a file and title: file, title,
+    passages, and cut: passages of which the encoder reads only the beginning."""
     passages = list(retriever.store)
     unread = retriever.encoder.unread([(passage.title, passage.text) for passage in passages])
     rows = {
