@@ -448,7 +448,11 @@ def _places_from(rows: Iterable[Mapping[str, Any]]) -> int | None:
         places = [_place(one) for one in (answer if isinstance(answer, list) else [answer])]
         if 0 in places:
             bases.add(0)
-        if (options := _first(row, OPTIONS)) and len(options) in places:
+        try:
+            n_options = len(_options(row))
+        except ValueError:
+            continue  # told with its line when the question is read
+        if n_options and n_options in places:
             bases.add(1)
     return bases.pop() if len(bases) == 1 else None
 

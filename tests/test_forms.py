@@ -187,6 +187,9 @@ def test_places_count_from_what_the_file_shows_and_are_refused_where_it_shows_no
         letters(1, 2)
     with pytest.raises(ValueError, match="none of the options"):
         letters(0, 4)
+    table = tmp_path / "q.csv"
+    table.write_text("id,question,A,B,answer\n1,Which?,gout,sepsis,2\n2,Which?,gout,sepsis,1\n")
+    assert [question.answer for question in read_questions(table)[0]] == ["B", "A"]
 
 
 def test_several_right_answers_and_answers_without_options(tmp_path):
