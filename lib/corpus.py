@@ -18,7 +18,7 @@ from lib.base.files import locked, read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassagesInMemory, PassageStore
 from lib.embed import Encoder
-from lib.forms import Report, existing, stream_passages
+from lib.forms import Report, existing, read_passages, stream_passages
 from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
@@ -54,9 +54,9 @@ class Corpus:
         What was read, left out and passed over is printed. ValueError lists everything that is
         wrong in the files, and where there is no text.
         """
-        report = Report(existing(path))
-        name = report.path.resolve().name.partition(".")[0]
-        return cls(name, PassagesInMemory(_told(report)))
+        passages, report = read_passages(path)
+        print(report, file=sys.stderr)
+        return cls(report.path.resolve().name.partition(".")[0], PassagesInMemory(passages))
 
     @classmethod
     def open(cls, name: str | Path) -> Corpus:
@@ -102,11 +102,12 @@ class Corpus:
         report = Report(existing(path))
 
         def further() -> Iterator[Passage]:
-            for passage in _told(report):
+            for passage in stream_passages(report):
                 if passage.pid in known:
                     report.faults.append(f"{report.path.name}: the id {passage.pid!r} is there")
                 yield passage
             report.check()
+            print(report, file=sys.stderr)
 
         if self.folder is None:
             return Corpus(self.name, PassagesInMemory(chain(self.store, list(further()))))
@@ -178,11 +179,3 @@ def corpus_folder(name: str | Path) -> Path:
 
 def _home() -> Path:
     return paths.DATA / "own"
-
-
-def _told(report: Report) -> Iterator[Passage]:
-    """The passages of a report's path; at the end a line that says what was read."""
-    yield from stream_passages(report)
-    if not report.read:
-        raise ValueError(f"{report} has no text; see lib.forms for the forms there are")
-    print(report, file=sys.stderr)

@@ -166,7 +166,7 @@ def paired(
     p is from the sign-flip permutation test: exact where outcomes take few values (right or
     wrong, shares of five, means of some draws), else by scipy's resampling. NaN where
     the difference is not to be ``tested``.
-    ``least`` is the smallest mean difference this n would have shown at 5 % with 80 % power
+    ``mde`` is the smallest mean difference this n would have shown at 5 % with 80 % power
     (2.8 standard errors).
     """
     difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
@@ -346,8 +346,8 @@ def long_values(arm: str, table: pd.DataFrame) -> pd.DataFrame:
 def claims(values: pd.DataFrame, pairs: Iterable[Pair]) -> pd.DataFrame:
     """Every pair as one paired test over the questions that both arms have, a row each.
 
-    ``values`` has columns ``arm, qid, metric, value``. Columns: claim, metric, arm, against,
-    value, value_against, difference, low, high, p, n, least, status, p_holm, verdict. Holm is over
+    ``values`` has columns ``arm, qid, metric, value``. Columns: claim, metric, arm, baseline,
+    value, value_baseline, difference, low, high, p, n, mde, status, p_holm, verdict. Holm is over
     the primary pairs; exploratory ones have an interval, and neither p nor a verdict. The order of
     the rows does not matter. Raises LookupError for an arm and metric that nobody measured,
     ValueError for a question that one arm has twice.

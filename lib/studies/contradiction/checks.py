@@ -238,8 +238,8 @@ def _scored(tall: pd.DataFrame, store: Any, score: Scorer) -> pd.DataFrame:
 def mimics_table(values: pd.DataFrame, name: str, lam: float) -> pd.DataFrame:
     """``mimic_values`` as paired differences with intervals; none was declared.
 
-    Columns: benchmark (``name``), measure, arm, against, value and passed of both, difference, low,
-    high, n, least.
+    Columns: benchmark (``name``), measure, arm, baseline, value and passed of both, difference,
+    low, high, n, mde.
     """
     pairs = [
         Pair("", measure, f"chr@{at:g}", baseline)

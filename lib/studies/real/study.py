@@ -383,8 +383,8 @@ def about_questions(sample: Sample) -> pd.DataFrame:
 
 
 def subgroup_table(values: pd.DataFrame, about: pd.DataFrame) -> pd.DataFrame:
-    """``COMPARED`` on every subgroup of the questions: metric, arm, against, part, level, value,
-    value_against, difference, low, high, n. All of it is exploratory."""
+    """``COMPARED`` on every subgroup of the questions: metric, arm, baseline, part, level,
+    value, value_baseline, difference, low, high, n. All of it is exploratory."""
     pairs = [Pair("", metric, *pair) for metric in SUBGROUP_METRICS for pair in COMPARED]
     made = []
     for part in about.columns:
