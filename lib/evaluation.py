@@ -18,11 +18,12 @@ import pandas as pd
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
 from lib.base.parameters import check_lam
 from lib.datasets import Question
+from lib.expansion import execute, expand_all
 from lib.forms import Qrels, read_trec_run, write_qrels, write_trec_run
 from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.methods import METHODS, Method
-from lib.run import Retriever, execute, expand_all
+from lib.run import Retriever
 from lib.stats import mean_interval, paired
 
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "none")

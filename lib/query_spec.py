@@ -155,6 +155,34 @@ class Hypotheses:
         return replace(self, spec=replace(self.spec, **changes))
 
 
+@dataclass(frozen=True)
+class Sparse:
+    """A text for BM25. ``sources``: searched in these alone (default: in all)."""
+
+    text: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Several requests merged by reciprocal rank (``rrf``), or in turns: the first of each, the
+    second of each, ... (``balanced``)."""
+
+    requests: tuple[Request, ...]
+    how: Literal["rrf", "balanced"] = "rrf"
+    rrf_k: int = 60
+    depth: int = 0
+    """How deep each list goes; 0 means twice the k asked for."""
+
+
+Request = Hypotheses | Sparse | Fusion
+"""What can be searched with; ``lib.run.Retriever.search_many`` is the one place that does."""
+
+
+Hit = tuple[str, str]
+"""(passage id, text)."""
+
+
 def with_random_mimics(
     population: Mapping[str, Hypotheses], draws: int = DRAWS, seed: int = 0
 ) -> dict[str, Hypotheses]:

@@ -24,8 +24,7 @@ import pandas as pd
 from lib.base import files, paths
 from lib.data.store import PassageStore
 from lib.embed import Encoder
-from lib.methods.base import Fusion, Request, Sparse
-from lib.query_spec import Hypotheses
+from lib.query_spec import Fusion, Hypotheses, Request, Sparse
 from lib.search.index import DenseIndex, PassageIndex
 from lib.search.merge import Hits
 from lib.search.vectors import encode_small

@@ -22,8 +22,8 @@ from lib.limit import makes_real, not_run
 from lib.stats import Pair, long_values, mean_interval
 
 if TYPE_CHECKING:
-    from lib.methods.base import Request
     from lib.profiles import Profile
+    from lib.query_spec import Request
     from lib.run import Retriever
 
 MADE_BY = "open"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lib.run import Retriever, execute, expand_all
+from lib.expansion import execute, expand_all
+from lib.run import Retriever
 
 
 def run_retrieval(

@@ -10,8 +10,7 @@ import pytest
 from lib.base import paths
 from lib.corpus import Corpus
 from lib.embed import HashEncoder
-from lib.methods.base import Sparse
-from lib.query_spec import Hypotheses, Text
+from lib.query_spec import Hypotheses, Sparse, Text
 
 TEXTS = [f"word{i} word{i // 7} fever" for i in range(60)]
 

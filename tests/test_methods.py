@@ -18,7 +18,7 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
 from lib.embed import HashEncoder
-from lib.expansion import hypotheses, validity
+from lib.expansion import expand_all, hypotheses, validity
 from lib.llm.chat import (
     REFERENCE,
     Reply,
@@ -36,7 +36,7 @@ from lib.methods.differential import Differential
 from lib.methods.rag2 import RAG2
 from lib.plots.labels import label_of
 from lib.profiles import load_profile, methods_of
-from lib.run import Retriever, expand_all
+from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 from tests.retrieved import run_retrieval
@@ -535,8 +535,8 @@ def test_thinkqe_searches_four_times_with_all_it_has_written(retriever):
 
 MINE = '''
 from dataclasses import dataclass
-from lib.methods.base import Expansion, Fusion, register
-from lib.query_spec import Hypotheses, Text
+from lib.methods.base import Expansion, register
+from lib.query_spec import Fusion, Hypotheses, Text
 
 @dataclass(frozen=True)
 class Echo:

@@ -23,8 +23,7 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
 from lib.methods import Fusion, Hypotheses, SearchSpec, Sparse, Text
-from lib.methods.base import Request
-from lib.query_spec import DRAWS, Form, Space, with_random_mimics
+from lib.query_spec import DRAWS, Form, Request, Space, with_random_mimics
 from lib.run import Retriever
 from lib.search import scoring, whitening
 from lib.search.bm25 import BM25Index

@@ -13,10 +13,11 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
 from lib.embed import HashEncoder
+from lib.expansion import execute, expand_all
 from lib.methods import Expansion, Fusion, Hypotheses, Sparse, Text
 from lib.methods.base import Taken, register
 from lib.methods.postprocess import Filter, Rerank
-from lib.run import RUN_COLUMNS, Retriever, execute, expand_all
+from lib.run import RUN_COLUMNS, Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex
 

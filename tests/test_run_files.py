@@ -10,8 +10,7 @@ from lib.base.files import read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
-from lib.methods.base import Fusion, Sparse
-from lib.query_spec import Hypotheses, SearchSpec, Text
+from lib.query_spec import Fusion, Hypotheses, SearchSpec, Sparse, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
 from lib.search.index import DenseIndex

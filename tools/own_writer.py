@@ -19,13 +19,14 @@ import pandas as pd
 from lib.base.paths import RECORDINGS
 from lib.datasets import EXAMS, GROUPS, Question, load_real
 from lib.embed import load_encoder
+from lib.expansion import expand_all
 from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.methods.base import Expansion
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
-from lib.run import Retriever, expand_all
+from lib.run import Retriever
 from lib.studies.real.arms import (
     BIOASQ_METRICS,
     JUDGED_P,

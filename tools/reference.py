@@ -17,11 +17,11 @@ from lib.base.files import atomic_write, canonical_json, read_jsonl, row_digest
 from lib.base.paths import RECORDINGS
 from lib.benchmarks.ddx_mini import read
 from lib.datasets import load_questions
+from lib.expansion import expand_all
 from lib.llm.chat import REFERENCE, Reply, ScriptedChat
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import Recorder, as_recorded
 from lib.profiles import load_profile, methods_of
-from lib.run import expand_all
 
 WITHOUT_DOCUMENTS = ("hyde", "query2doc", "fusion", "chr")
 

@@ -19,6 +19,7 @@ from lib.base.paths import RECORDINGS
 from lib.benchmarks import ddx_mini
 from lib.data.passages import Passage
 from lib.datasets import Question
+from lib.expansion import expand_all
 from lib.explorer.make import EXCERPT, QuestionSet, make_explored, shown_passage
 from lib.explorer.rows import LAM_MAX, Explored, Mimic, Place
 from lib.forms import OWN
@@ -27,7 +28,7 @@ from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
 from lib.methods.chr import CHR
 from lib.query_spec import Hypotheses, Text
-from lib.run import RetrievalFailure, Retriever, expand_all
+from lib.run import RetrievalFailure, Retriever
 
 NONE = "none of these"
 """The column of passages about none of the names that are watched."""

@@ -6,8 +6,8 @@ Whatever a file of this folder registers is in ``METHODS``, and so in every tabl
 from importlib import import_module
 from pkgutil import iter_modules
 
-from lib.methods.base import METHODS, Budget, Expansion, Fusion, Method, Search, Sparse
-from lib.query_spec import Hypotheses, SearchSpec, Text
+from lib.methods.base import METHODS, Budget, Expansion, Method, Search
+from lib.query_spec import Fusion, Hypotheses, SearchSpec, Sparse, Text
 
 SHIPPED = (
     "standard",

@@ -1,8 +1,7 @@
 """One interface for every method: ``expand(question, llm, search) -> Expansion(request, trace)``.
 
-A method only says *what to search with*, and what becomes of the list after the search; ``lib.run``
-is the one place that embeds, searches, merges and takes these steps. A request is one of three
-kinds: hypotheses with their search specification, a text for BM25, or a fusion of requests.
+A method only says *what to search with*, and what becomes of the list after the search. ``lib.run``
+is the one place that embeds, searches and merges; ``lib.expansion`` takes the steps after it.
 The functions below are what several methods share.
 """
 
@@ -22,35 +21,7 @@ from typing import (
 
 from lib.datasets import Question
 from lib.llm.chat import Reply
-from lib.query_spec import Hypotheses, Text
-
-
-@dataclass(frozen=True)
-class Sparse:
-    """A text for BM25. ``sources``: searched in these alone (default: in all)."""
-
-    text: str
-    sources: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Fusion:
-    """Several requests merged by reciprocal rank (``rrf``), or in turns: the first of each, the
-    second of each, ... (``balanced``)."""
-
-    requests: tuple[Request, ...]
-    how: Literal["rrf", "balanced"] = "rrf"
-    rrf_k: int = 60
-    depth: int = 0
-    """How deep each list goes; 0 means twice the k asked for."""
-
-
-Request = Hypotheses | Sparse | Fusion
-"""What can be searched with; ``lib.run.Retriever.search_many`` is the one place that does."""
-
-
-Hit = tuple[str, str]
-"""(passage id, text)."""
+from lib.query_spec import Hit, Hypotheses, Request, Text
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from lib.llm.chat import ask_json, sample_seed
 from lib.llm.prompts import load_prompt
 from lib.llm.replies import checked, quoted, with_words
 from lib.methods import base
-from lib.methods.base import Budget, Expansion, Search, Sparse
-from lib.query_spec import Hypotheses, Text
+from lib.methods.base import Budget, Expansion, Search
+from lib.query_spec import Hypotheses, Sparse, Text
 
 _TEXT = {"type": "string"}
 KEY_SENTENCES = {

@@ -8,8 +8,8 @@ from lib.datasets import Question
 from lib.embed import Tower
 from lib.llm.prompts import load_prompt
 from lib.methods import base
-from lib.methods.base import Budget, Expansion, Fusion, Search
-from lib.query_spec import Hypotheses, Text
+from lib.methods.base import Budget, Expansion, Search
+from lib.query_spec import Fusion, Hypotheses, Text
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lib.datasets import Question
-from lib.methods.base import Hit, Taken, check_choices, stem
+from lib.methods.base import Taken, check_choices, stem
+from lib.query_spec import Hit
 
 Scorer = Callable[[Sequence[tuple[str, str]]], np.ndarray]
 """scores(pairs) -> float (n,): how well each (query, passage text) fits, higher is better."""

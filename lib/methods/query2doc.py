@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 from lib.datasets import Question
 from lib.llm.prompts import load_prompt
 from lib.methods import base
-from lib.methods.base import Budget, Expansion, Search, Sparse
-from lib.query_spec import Hypotheses, Text
+from lib.methods.base import Budget, Expansion, Search
+from lib.query_spec import Hypotheses, Sparse, Text
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from lib.llm.prompts import load_prompt
 from lib.methods.base import (
     Budget,
     Expansion,
-    Fusion,
     Search,
     Step,
     check_choices,
@@ -21,7 +20,7 @@ from lib.methods.base import (
     stem,
 )
 from lib.methods.postprocess import Filter, Rerank, Scorer
-from lib.query_spec import Hypotheses, Text
+from lib.query_spec import Fusion, Hypotheses, Text
 
 
 @dataclass(frozen=True)

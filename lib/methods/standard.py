@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lib.datasets import Question
-from lib.methods.base import Expansion, Fusion, Search, Sparse, register, stem
-from lib.query_spec import Hypotheses, Text
+from lib.methods.base import Expansion, Search, register, stem
+from lib.query_spec import Fusion, Hypotheses, Sparse, Text
 
 
 @dataclass(frozen=True)

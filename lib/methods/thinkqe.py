@@ -10,8 +10,8 @@ from lib.embed import Tower
 from lib.llm.chat import Reply, sample_seed
 from lib.llm.prompts import load_prompt
 from lib.methods import base
-from lib.methods.base import Budget, Expansion, Hit, Search
-from lib.query_spec import Hypotheses, Text
+from lib.methods.base import Budget, Expansion, Search
+from lib.query_spec import Hit, Hypotheses, Text
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from lib.data.looks import Look
 from lib.datasets import Question, load_real
 from lib.embed import load_encoder
 from lib.index_build import files_of
-from lib.methods.base import Fusion, Request, question_alone
+from lib.methods.base import question_alone
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
-from lib.query_spec import Hypotheses, Text
+from lib.query_spec import Fusion, Hypotheses, Request, Text
 from lib.run import Retriever
 from lib.stats import Pair, claims, measure
 from lib.studies.real.arms import gold_passages

@@ -21,11 +21,12 @@ from lib.benchmarks.base import Benchmark
 from lib.data.looks import Look
 from lib.data.passages import Passage
 from lib.datasets import Question
+from lib.expansion import execute, expand_all
 from lib.methods import standard
 from lib.parse import named_option
 from lib.query_spec import SearchSpec
 from lib.readers import EvidenceReader
-from lib.run import Retriever, execute, expand_all
+from lib.run import Retriever
 from lib.stats import long_values, mean_interval, measure
 from lib.studies.lambda_sweep.arms import H_PLUS, RANDOM, OpenBenchmark, SearchArm
 from lib.studies.lambda_sweep.study import CODE, EXCHANGES, Benchmarks, dev_choice, exchanged

@@ -32,16 +32,17 @@ from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import GROUPS, Question, question_sets
 from lib.embed import load_encoder
+from lib.expansion import execute, expand_all
 from lib.limit import LABELLED_IN
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss, may_ask
-from lib.methods.base import Budget, Expansion, Method, Request
+from lib.methods.base import Budget, Expansion, Method
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile, methods_of
-from lib.query_spec import DRAWS, Hypotheses, SearchSpec, Text, with_random_mimics
+from lib.query_spec import DRAWS, Hypotheses, Request, SearchSpec, Text, with_random_mimics
 from lib.readers import Answer, EvidenceReader, Reader, load_reader
-from lib.run import Retriever, execute, expand_all
+from lib.run import Retriever
 from lib.stats import METRICS, long_values, measure, summary
 from lib.study import Arm, Found, mean_of_draws, search_arm
 

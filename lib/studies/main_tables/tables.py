@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lib.llm.recorder import RecordingMiss
-from lib.methods.base import Request
 from lib.parse import named_option
-from lib.query_spec import Hypotheses
+from lib.query_spec import Hypotheses, Request
 from lib.readers import EvidenceReader, Reader
 from lib.report import reported, verdict
 from lib.stats import mean_interval

@@ -23,11 +23,11 @@ from lib.datasets import Question
 from lib.llm.chat import ChatModel, JsonReply, ask_json, in_parallel
 from lib.llm.prompts import load_prompt
 from lib.llm.recorder import RecordingMiss
-from lib.methods.base import Expansion, Request, question_alone
+from lib.methods.base import Expansion, question_alone
 from lib.methods.chr import written_pair
 from lib.parse import YES_NO, named_option
 from lib.profiles import load_profile
-from lib.query_spec import Hypotheses, SearchSpec
+from lib.query_spec import Hypotheses, Request, SearchSpec
 from lib.run import RetrievalFailure
 from lib.search.contrast import cosine
 from lib.search.merge import Hits

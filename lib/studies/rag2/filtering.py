@@ -16,9 +16,8 @@ import pandas as pd
 
 from lib.data.judgments import HELPFUL
 from lib.datasets import EXAMS
-from lib.methods.base import Request
 from lib.methods.postprocess import shown
-from lib.query_spec import Hypotheses, SearchSpec, Text
+from lib.query_spec import Hypotheses, Request, SearchSpec, Text
 from lib.stats import Pair, auroc, auroc_interval, claims, long_values, measure, ratio_interval
 from lib.studies.rag2.filters import FILTERS, KEEPS, lines_of
 from lib.studies.rag2.heldout_eval import separations

@@ -34,14 +34,16 @@ from lib.base.files import sha256_bytes
 from lib.data.passages import OPEN_CORPUS, Passage
 from lib.data.store import PassageStore
 from lib.datasets import Question
+from lib.expansion import execute
 from lib.llm.chat import ChatModel, Message, tag
 from lib.llm.prompts import load_prompt
 from lib.llm.small_model import NAME
-from lib.methods.base import Fusion, Request, first_words, numbered
+from lib.methods.base import first_words, numbered
 from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.model_files import minilm_folder, quiet
-from lib.run import Retriever, execute
+from lib.query_spec import Fusion, Request
+from lib.run import Retriever
 from lib.stats import Pair, auroc, auroc_interval, claims, mean_interval
 from lib.studies.rag2.filters import RERANKERS, Filter, card_of, load_rerankers, threshold_key
 from lib.studies.rag2.retrieval import DEPTH, Collection, without_verdicts

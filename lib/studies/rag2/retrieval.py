@@ -22,12 +22,13 @@ from lib.base.parameters import check_number, one_of
 from lib.base.paths import DATA
 from lib.benchmarks import ddx_mini, load_benchmark
 from lib.datasets import Question, load_questions, load_real
+from lib.expansion import execute
 from lib.methods.base import Expansion, stem
 from lib.methods.postprocess import Scorer
 from lib.methods.rag2 import RAG2
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
-from lib.run import Retriever, execute
+from lib.run import Retriever
 from lib.stats import Pair, claims, class_of, long_values, measure
 from lib.studies.rag2.filters import (
     FILTERS,

@@ -27,8 +27,8 @@ from lib.datasets import Question, in_full, load_real
 from lib.llm.chat import ChatModel, Message, Reply, tag
 from lib.llm.recorder import Recorder, RecordingMiss
 from lib.llm.small_model import NAME
-from lib.methods.base import Request, question_alone
-from lib.query_spec import Hypotheses, Text
+from lib.methods.base import question_alone
+from lib.query_spec import Hypotheses, Request, Text
 from lib.run import Retriever
 from lib.stats import Pair, claims, long_values, measure
 from lib.studies.hyde_study import DRAWS, strangers_of

@@ -18,8 +18,17 @@ import pandas as pd
 from lib.data.judgments import Evidence, evidence, read_judgments, read_option
 from lib.data.store import PassageStore
 from lib.datasets import EXAMS, GROUPS, Question
-from lib.methods.base import Expansion, Fusion, Request, Sparse, question_alone
-from lib.query_spec import DRAWS, Hypotheses, SearchSpec, Text, with_random_mimics
+from lib.methods.base import Expansion, question_alone
+from lib.query_spec import (
+    DRAWS,
+    Fusion,
+    Hypotheses,
+    Request,
+    SearchSpec,
+    Sparse,
+    Text,
+    with_random_mimics,
+)
 from lib.run import Retriever
 from lib.stats import measure
 from lib.studies.lambda_sweep.arms import is_control, name_of

@@ -30,11 +30,10 @@ from lib.data.looks import Look
 from lib.datasets import load_questions
 from lib.embed import load_encoder
 from lib.llm.chat import tag
-from lib.methods.base import Fusion, Request
 from lib.model_files import ADAPTERS, CARD, WEIGHTS, cards
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile
-from lib.query_spec import Hypotheses, Text
+from lib.query_spec import Fusion, Hypotheses, Request, Text
 from lib.run import Retriever
 from lib.stats import Pair, claims, class_of
 from lib.studies.real.expansions import KINDS, writers_of
