@@ -7,6 +7,7 @@ shows in ``FOLDER/shown/<notebook>.txt``.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -60,6 +61,7 @@ def main() -> None:
                 done = shell.run_cell(source)
             done.raise_error()
             shown += put_out.stdout + "".join(str(output.data) for output in put_out.outputs)
+        gc.freeze()  # a reset looks through all that it is not told to leave alone
         shell.reset(new_session=True)
         if shown:
             atomic_write(folder / "shown" / f"{name}.txt", shown)

@@ -8,7 +8,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from lib import index_build, notebooks, studies, study
+from lib import index_build, notebooks, plots, studies, study
 from lib.base import paths
 from lib.base.files import Unfinished
 from lib.benchmarks import ddx_mini, load_benchmark
@@ -20,6 +20,7 @@ from lib.profiles import load_profile
 from lib.studies.lambda_sweep.study import open_benchmark
 from lib.studies.rag2 import results as rag2_results
 from tests.made_study import made
+from tests.student import only_the_table
 
 ENCODER = HashEncoder()
 
@@ -111,8 +112,16 @@ def test_pieces_are_made_once_and_belong_to_their_settings(own_folders):
 # the notebooks -----------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def in_notebooks(monkeypatch, tmp_path):
+    """Notebooks write to a folder of the test's own, and of a figure its table alone."""
+    monkeypatch.setenv("CHR_OUT", str(tmp_path))
+    monkeypatch.chdir(paths.ROOT / "notebooks")
+    monkeypatch.setattr(plots, "save", only_the_table)
+
+
 def executed(name: str, **parameters) -> str:
-    """All code of a notebook with other parameters, in this process; what it printed last."""
+    """All code of a notebook with other parameters, in this process; the title of its profile."""
     path = paths.ROOT / "notebooks" / f"{notebooks.NOTEBOOKS[int(name)]}.ipynb"
     cells = [c for c in nbformat.read(path, 4).cells if c.cell_type == "code"]
     names: dict = {}
@@ -126,19 +135,17 @@ def executed(name: str, **parameters) -> str:
 GRID = ("02", "03", "04", "05", "06", "07")
 
 
-def test_every_notebook_of_the_grid_ends_on_two_of_the_bundled_questions(monkeypatch, tmp_path):
-    monkeypatch.setenv("CHR_OUT", str(tmp_path))
-    monkeypatch.chdir(paths.ROOT / "notebooks")
+def test_every_notebook_of_the_grid_ends_on_two_of_the_bundled_questions(in_notebooks):
     for name in GRID:
         assert "LIMIT=2" in executed(name, profile="mini", limit=2)
 
 
-def test_questions_that_nobody_recorded_are_not_run_and_no_traceback(monkeypatch, tmp_path, capsys):
+def test_questions_that_nobody_recorded_are_not_run(
+    in_notebooks, tmp_path, capsys
+):
     """As a profile of your own on new questions, before a model was asked."""
     own = tmp_path / "mine.toml"
     own.write_text('base = "mini"\nllm = "replay:data/recordings/contradiction.jsonl"\n')
-    monkeypatch.setenv("CHR_OUT", str(tmp_path))
-    monkeypatch.chdir(paths.ROOT / "notebooks")
     for name in GRID:
         executed(name, profile=str(own), limit=1)
     said = capsys.readouterr().out
@@ -146,9 +153,7 @@ def test_questions_that_nobody_recorded_are_not_run_and_no_traceback(monkeypatch
 
 
 @pytest.mark.mirror
-def test_every_notebook_that_asks_real_questions_ends(mirror, monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("CHR_OUT", str(tmp_path))
-    monkeypatch.chdir(paths.ROOT / "notebooks")
+def test_every_notebook_that_asks_real_questions_ends(mirror, in_notebooks, capsys):
     for name in (*GRID, "10", "13"):
         assert "LIMIT=1" in executed(name, profile="open", limit=1)
     executed("04", profile="open", limit=1, k=9)  # not all that is found is judged

@@ -156,7 +156,7 @@ def test_every_model_of_pairs_keeps_the_contract(
     pairs.append(pairs[0])
     together = scores(pairs)
     assert together.shape == (10,) and together.dtype == float and np.isfinite(together).all()
-    assert together[0] == together[9] and len(set(together.round(9))) > 1
+    assert np.isclose(together[0], together[9], atol=1e-5) and len(set(together.round(5))) > 1
     assert scores([]).shape == (0,)
     monkeypatch.setenv("CHR_CACHE", str(tmp_path / "second"))
     assert np.allclose(together, [scores([pair])[0] for pair in pairs], atol=1e-5)

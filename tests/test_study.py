@@ -94,8 +94,9 @@ def test_outcomes_are_measured_once_and_tables_follow_from_what_is_on_file(colle
     assert calls == ["measured", "followed"] * 2
 
 
-def test_a_study_of_ones_own_is_one_file(own_folders, tmp_path, monkeypatch, capsys):
+def test_a_study_of_ones_own_is_one_file(tmp_path, monkeypatch, capsys):
     """It is found, verified by name, and has a figure; until it is committed, verify says so."""
+    monkeypatch.setenv("CHR_CACHE", str(paths.cache()))  # the passages' vectors are the project's
     file = paths.ROOT / "tests" / "example_study.py"
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 120
     shutil.copy(file, tmp_path / "example_study.py")

@@ -6,6 +6,7 @@ in for them. Mimics of real questions are neighbours by the cosine of unit vecto
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,6 +93,9 @@ class Benchmark:
         return shown
 
 
+_NOT_IN_WORDS = re.compile(r"[\W_]")
+
+
 def shared_ngrams(text: str, others: Sequence[str], n: int = 8) -> float:
     """Share of the text's n-word sequences that stand in any of ``others``; 0 for short texts.
 
@@ -104,8 +108,7 @@ def shared_ngrams(text: str, others: Sequence[str], n: int = 8) -> float:
 
 def ngrams(text: str, n: int = 8) -> set[tuple[str, ...]]:
     """The n-word sequences of a text, lower case, punctuation dropped; none in a shorter text."""
-    letters = [c.lower() if c.isalnum() else " " for c in text]
-    words = "".join(letters).split()
+    words = _NOT_IN_WORDS.sub(" ", text).lower().split()
     return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)}
 
 
@@ -117,7 +120,7 @@ def name_words(text: str) -> tuple[str, ...]:
     """
     letters = unicodedata.normalize("NFKD", text.lower())
     bare = "".join(c for c in letters if not unicodedata.combining(c))
-    words = "".join(c if c.isalnum() else " " for c in bare).split()
+    words = _NOT_IN_WORDS.sub(" ", bare).split()
     return tuple(_singular(word) for word in words if word != "s")
 
 

@@ -110,12 +110,18 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
     patterns += [re.compile(_whole(noun) + _BRACKET) for noun in _proper_nouns(text, names)]
     struck = 0
     # Again until nothing is found: what falls inside a name may leave a shorter name behind.
-    while spans := _merged(m.span() for p in patterns for m in p.finditer(_unaccented(text))):  # type: ignore[attr-defined]
+    while spans := _places(text, patterns):
         struck += len(spans)
         for start, end in reversed(spans):
             text = f"{text[:start]}{STRUCK}{text[end:]}"
     text = re.sub(rf"{STRUCK}(?:[\s/–-]*{STRUCK})+", STRUCK, text)
     return text, struck
+
+
+def _places(text: str, patterns: Iterable[re.Pattern]) -> list[tuple[int, int]]:
+    """Where a pattern stands in the text, from left to right; places that overlap are one."""
+    unaccented = _unaccented(text)
+    return _merged(match.span() for pattern in patterns for match in pattern.finditer(unaccented))
 
 
 def _names_to_strike(benchmark: Benchmark) -> dict[str, list[str]]:
@@ -248,4 +254,6 @@ def _tokens(text: str) -> list[str]:
 
 def _unaccented(text: str) -> str:
     """The text without accents, character by character: places in it are places in the text."""
+    if text.isascii():
+        return text
     return "".join(unicodedata.normalize("NFKD", c)[0] if c.isalpha() else c for c in text)
