@@ -1,8 +1,9 @@
 """An evaluation of your own in one call: methods, a grid of lambdas, measures, tests, kept runs.
 
 ``evaluate`` searches every method for every question, measures each ranked list with ir-measures
-and compares every arm with a baseline, question by question. With a folder, each arm's run is kept
-in TREC's form: a run that was stopped goes on with the first arm that is not there.
+where judgments are given, has a reader answer from it where one is given, and compares every arm
+with a baseline, question by question. With a folder, each arm's run is kept in TREC's form: a run
+that was stopped goes on with the first arm that is not there.
 """
 
 from __future__ import annotations
@@ -19,10 +20,18 @@ from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_b
 from lib.base.parameters import check_lam
 from lib.datasets import Question
 from lib.expansion import execute, expand_all
-from lib.forms import Qrels, read_trec_run, write_qrels, write_trec_run
+from lib.forms import (
+    Qrels,
+    read_qrels,
+    read_questions,
+    read_trec_run,
+    write_qrels,
+    write_trec_run,
+)
 from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.methods import METHODS, Method
+from lib.readers import Reader
 from lib.run import Retriever
 from lib.stats import mean_interval, paired
 
@@ -46,12 +55,14 @@ class Evaluation:
 
 def evaluate(
     retriever: Retriever,
-    questions: Sequence[Question],
-    qrels: Qrels,
+    questions: Sequence[Question] | str | Path,
+    qrels: Qrels | str | Path | None = None,
     *,
     methods: Iterable[str | Method] = ("standard", "bm25"),
     lambdas: Sequence[float] = (),
     measures: Sequence[str] = ("P@5", "R@10", "nDCG@10", "RR"),
+    reader: Reader | None = None,
+    k: int = 5,
     baseline: str = "",
     correction: str = "holm",
     llm: ChatModel | str | None = None,
@@ -61,11 +72,15 @@ def evaluate(
 ) -> Evaluation:
     """Search, measure and compare; see ``Evaluation`` for what comes back.
 
+    ``questions`` and ``qrels`` are files that ``lib.forms`` reads, or what it gave. With ``qrels``
+    the ``measures`` (names of ir-measures) are taken over the questions that have a judgment; the
+    number of the others is printed. With a ``reader`` (``lib.readers``) "accuracy" is the share of
+    all questions that it answers rightly from the first ``k`` passages.
+
     A method that has a lambda gives one arm for each of ``lambdas``, called "<method>@<lambda>";
     without lambdas its own. ``baseline`` is an arm (default: the first). ``llm`` writes what
     methods ask for: a model, or a spec for ``lib.llm.connect``; what it says is kept in ``folder``.
-    ``measures`` are names of ir-measures. A question that retrieved nothing scores 0 and is counted
-    in ``failed``; questions without a judgment are left out, and their number is printed.
+    A question that retrieved nothing scores 0 and is counted in ``failed``.
 
     The table's columns: arm, metric, n, value, low, high (95 % bootstrap over questions), baseline,
     difference, difference_low, difference_high, p (paired sign-flip test) and p_corrected, over all
@@ -78,32 +93,64 @@ def evaluate(
     if correction not in CORRECTIONS:
         raise ValueError(f"no correction {correction!r}; there are: {', '.join(CORRECTIONS)}")
     parsed = _measures(measures)
-    asked = [question for question in questions if qrels.get(question.qid)]
-    if not asked:
-        raise ValueError("no question has a judgment: the ids of questions and qrels share none")
-    if progress and len(asked) < len(questions):
-        left = len(questions) - len(asked)
+    questions, qrels = _read(questions, qrels)
+    judged = [question for question in questions if qrels.get(question.qid)]
+    _check_asked(questions, judged, reader)
+    if progress and qrels and len(judged) < len(questions):
+        left = len(questions) - len(judged)
         print(f"{left:,} of {len(questions):,} questions have no judgment", file=sys.stderr)
+    asked = questions if reader else judged
     home = Path(folder).expanduser() if folder else None
-    if home:
+    if home and qrels:
         write_qrels(home / "qrels.txt", qrels)
     if isinstance(llm, str):
         at = f"record:{(home / 'replies.jsonl').resolve()}=" if home and ":" in llm else ""
         llm = connect(f"{at}{llm}" if not llm.startswith(("record:", "replay:")) else llm)
 
-    runs, failed = {}, {}
+    runs, failed, values = {}, {}, []
     for number, (arm, method) in enumerate(arms.items(), 1):
         if progress:
             print(f"[{number} of {len(arms)}] {arm}", file=sys.stderr, flush=True)
         runs[arm], failed[arm] = _searched(arm, method, asked, retriever, llm, depth, home)
-    values = pd.concat(
-        [_measured(arm, run, asked, qrels, parsed) for arm, run in runs.items()],
-        ignore_index=True,
-    )
-    table = _compared(values, list(arms), [str(m) for m in parsed], baseline, correction)
+        if judged:
+            values.append(_measured(arm, runs[arm], judged, qrels, parsed))
+        if reader:
+            values.append(_answered(arm, runs[arm], asked, retriever, reader, k))
+    outcomes = pd.concat(values, ignore_index=True)
+    table = _compared(outcomes, list(arms), baseline, correction)
     if home:
         atomic_write(home / "table.csv", table.to_csv(index=False))
-    return Evaluation(table, values, pd.concat(runs.values(), ignore_index=True), failed)
+    return Evaluation(table, outcomes, pd.concat(runs.values(), ignore_index=True), failed)
+
+
+def _read(
+    questions: Sequence[Question] | str | Path, qrels: Qrels | str | Path | None
+) -> tuple[Sequence[Question], Qrels]:
+    """Questions and judgments, from their files where paths are given."""
+    if isinstance(questions, str | Path):
+        questions, report = read_questions(questions)
+        print(report, file=sys.stderr)
+    if isinstance(qrels, str | Path):
+        qrels, report = read_qrels(qrels)
+        print(report, file=sys.stderr)
+    return questions, qrels or {}
+
+
+def _check_asked(
+    questions: Sequence[Question], judged: Sequence[Question], reader: Reader | None
+) -> None:
+    """ValueError where there is nothing to count, or a question that no reader can answer."""
+    if reader is None and not judged:
+        raise ValueError(
+            "no question has a judgment. Next: qrels whose ids are those of the questions, or "
+            "reader=, which answers questions that have options"
+        )
+    without = [q.qid for q in questions if not (q.options and q.answer)]
+    if reader and without:
+        raise ValueError(
+            f"accuracy needs options and an answer; {len(without)} of {len(questions)} questions "
+            f"lack them, first {without[0]!r}"
+        )
 
 
 def _arms(methods: Iterable[str | Method], lambdas: Sequence[float]) -> dict[str, Method]:
@@ -196,22 +243,39 @@ def _measured(
     return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
 
 
+def _answered(
+    arm: str,
+    run: pd.DataFrame,
+    questions: Sequence[Question],
+    retriever: Retriever,
+    reader: Reader,
+    k: int,
+) -> pd.DataFrame:
+    """``arm, qid, metric, value``: 1 where the reader answers rightly from the first k passages."""
+    first = run[run["rank"] <= k]
+    found = {qid: group["pid"].tolist() for qid, group in first.groupby("qid")}
+    contexts = [retriever.store.get_many(found.get(question.qid, [])) for question in questions]
+    answers = reader.answer_all(questions, contexts)
+    rows = [
+        (arm, question.qid, "accuracy", float(question.is_right(answer.letter)))
+        for question, answer in zip(questions, answers, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["arm", "qid", "metric", "value"])
+
+
 def _compared(
-    values: pd.DataFrame,
-    arms: Sequence[str],
-    metrics: Sequence[str],
-    baseline: str,
-    correction: str,
+    values: pd.DataFrame, arms: Sequence[str], baseline: str, correction: str
 ) -> pd.DataFrame:
     """Means with intervals, and every arm against the baseline (see ``evaluate``)."""
     from statsmodels.stats.multitest import multipletests
 
-    wide = values.pivot(index="qid", columns=["metric", "arm"], values="value")
     rows = []
-    for metric in metrics:
-        other = wide[metric, baseline].to_numpy()
+    for metric in values["metric"].unique():
+        of_metric = values[values["metric"] == metric]
+        wide = of_metric.pivot(index="qid", columns="arm", values="value")
+        other = wide[baseline].to_numpy()
         for arm in arms:
-            own = wide[metric, arm].to_numpy()
+            own = wide[arm].to_numpy()
             value, low, high = mean_interval(own)
             row = {"arm": arm, "metric": metric, "n": len(own)}
             row |= {"value": value, "low": low, "high": high}

@@ -397,9 +397,7 @@ def _without_names(file: Path) -> bool:
 def _question(row: Mapping[str, Any], base: int | None, dataset: str) -> Question:
     """One record as a question; ValueError for options or an answer that cannot be read."""
     options = _options(row)
-    answer = _first(row, ANSWERS)
-    answers = answer if isinstance(answer, list) else [answer]
-    answers = [one for one in answers if one is not None and one == one]
+    answers = _answers(row, options)
     if not options and answers and all(str(one).lower() in _YES_NO for one in answers):
         options = dict(zip("ABC", _YES_NO, strict=True))
     letters: list[str] = []
@@ -414,6 +412,18 @@ def _question(row: Mapping[str, Any], base: int | None, dataset: str) -> Questio
         dataset=str(row.get("dataset") or dataset),
         ideal_answer="" if options or not answers else str(answers[0]),
     )
+
+
+def _answers(row: Mapping[str, Any], options: Mapping[str, str]) -> list:
+    """What a record gives as its answers: a list, one value, or letters in one cell ("B; C")."""
+    answer = _first(row, ANSWERS)
+    if isinstance(answer, str) and options and answer not in options.values():
+        if answer.startswith("["):
+            answer = json.loads(answer)
+        elif re.fullmatch(r"[A-Za-z](\s*[;,|]\s*[A-Za-z])+", answer.strip()):
+            answer = re.findall("[A-Za-z]", answer)
+    answers = answer if isinstance(answer, list) else [answer]
+    return [one for one in answers if one is not None and one == one]
 
 
 def _options(row: Mapping[str, Any]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import ir_measures
 import pytest
@@ -15,6 +16,7 @@ from lib.methods import METHODS
 from lib.methods.base import Expansion
 from lib.methods.chr import written_pair
 from lib.query_spec import SearchSpec
+from lib.readers import EvidenceReader
 
 TOPICS = ["gout", "sepsis", "stroke", "asthma", "lupus", "measles", "mumps", "rabies"]
 
@@ -111,6 +113,44 @@ def test_every_lambda_is_an_arm_and_a_stopped_run_goes_on_where_it_was(own, tmp_
     assert p5["topic@0.4"] >= p5["topic@0"]
     again = evaluate(*own, methods=[method], lambdas=lambdas, folder=kept, progress=False)
     assert again.table.equals(done.table) and Topic.calls == 24
+
+
+def test_a_reader_answers_from_what_each_arm_found_and_any_right_answer_counts(own, tmp_path):
+    rows = ["id,question,A,B,C,answer"]
+    for n, topic in enumerate(TOPICS):
+        rows.append(
+            f"a{n},{topic} sign1?,nothing,{topic} fever,{topic} fever,{'B' if n else 'B;C'}"
+        )
+    (tmp_path / "asked.csv").write_text("\n".join(rows) + "\n")
+
+    class Third(EvidenceReader):
+        def answer_all(self, questions, contexts):
+            assert all(len(context) == 3 for context in contexts)
+            return [replace(a, letter="C") for a in super().answer_all(questions, contexts)]
+
+    retriever, asked = own[0], str(tmp_path / "asked.csv")
+    done = evaluate(retriever, asked, reader=Third(retriever.encoder), k=3, progress=False)
+    assert done.table["value"].tolist() == [1 / 8] * 2  # C is right of the first question alone
+    reader = EvidenceReader(retriever.encoder)
+    done = evaluate(retriever, asked, reader=reader, k=3, progress=False)
+    questions, _ = read_questions(asked)
+    for arm, run in done.runs.groupby("method"):
+        found = run[run["rank"] <= 3].groupby("qid")["pid"].apply(list)
+        contexts = [retriever.store.get_many(found[q.qid]) for q in questions]
+        letters = [answer.letter for answer in reader.answer_all(questions, contexts)]
+        want = (
+            sum(
+                letter in {q.answer, *q.also_right}
+                for letter, q in zip(letters, questions, strict=True)
+            )
+            / 8
+        )
+        assert done.table.set_index("arm").loc[arm, "value"] == pytest.approx(want) and want > 0.5
+    qrels = {f"a{n}": {f"{t}-0": 1} for n, t in enumerate(TOPICS[:4])}
+    both = evaluate(retriever, asked, qrels, reader=reader, k=3, measures=["RR"], progress=False)
+    assert both.table.groupby("metric")["n"].first().to_dict() == {"RR": 4, "accuracy": 8}
+    with pytest.raises(ValueError, match="8 of 8 questions lack them, first 'q0'"):
+        evaluate(*own, reader=reader)
 
 
 def test_what_fails_counts_as_nothing_found(own):

@@ -140,9 +140,7 @@ def test_every_notebook_of_the_grid_ends_on_two_of_the_bundled_questions(in_note
         assert "LIMIT=2" in executed(name, profile="mini", limit=2)
 
 
-def test_questions_that_nobody_recorded_are_not_run(
-    in_notebooks, tmp_path, capsys
-):
+def test_questions_that_nobody_recorded_are_not_run(in_notebooks, tmp_path, capsys):
     """As a profile of your own on new questions, before a model was asked."""
     own = tmp_path / "mine.toml"
     own.write_text('base = "mini"\nllm = "replay:data/recordings/contradiction.jsonl"\n')
