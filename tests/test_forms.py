@@ -203,7 +203,10 @@ def test_several_right_answers_and_answers_without_options(tmp_path):
     assert [several.is_right(letter) for letter in "ABC"] == [True, False, True]
     assert not free.options and free.ideal_answer == "gout"
     (tmp_path / "q.csv").write_text(
-        'id,question,A,B,C,answer\n1,?,x,y,z,A; C\n2,?,x,y,z,"[""B"", ""z""]"\n3,?,"A, B",y,z,"A, B"\n'
+        "id,question,A,B,C,answer\n"
+        "1,?,x,y,z,A; C\n"
+        '2,?,x,y,z,"[""B"", ""z""]"\n'
+        '3,?,"A, B",y,z,"A, B"\n'
     )
     first, second, text = read_questions(tmp_path / "q.csv")[0]
     assert [(q.answer, *q.also_right) for q in (first, second, text)] == [
