@@ -561,17 +561,17 @@ def read_qrels(path: str | Path) -> tuple[Qrels, Report]:
     return qrels, report
 
 
-def write_qrels(path: Path, qrels: Qrels) -> Path:
+def write_qrels(path: str | Path, qrels: Qrels) -> Path:
     """Judgments in TREC's form: question, 0, passage, relevance."""
     lines = [
         f"{qid} 0 {pid} {relevance}\n"
         for qid, judged in qrels.items()
         for pid, relevance in judged.items()
     ]
-    return atomic_write(path, "".join(lines))
+    return atomic_write(Path(path), "".join(lines))
 
 
-def write_trec_run(path: Path, run: pd.DataFrame) -> Path:
+def write_trec_run(path: str | Path, run: pd.DataFrame) -> Path:
     """A run in TREC's form: question, Q0, passage, rank, score, method.
 
     ``run`` has the columns of ``lib.run.RUN_COLUMNS``. Programs that read runs sort by score and
@@ -588,7 +588,7 @@ def write_trec_run(path: Path, run: pd.DataFrame) -> Path:
             before = min(np.float32(row.score), np.nextafter(before, np.float32(-np.inf)))
             tag = re.sub(r"\s+", "_", method)
             lines.append(f"{qid} Q0 {row.pid} {row.rank} {before:.9g} {tag}\n")
-    return atomic_write(path, "".join(lines))
+    return atomic_write(Path(path), "".join(lines))
 
 
 def read_trec_run(path: str | Path) -> pd.DataFrame:

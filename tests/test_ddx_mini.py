@@ -10,6 +10,7 @@ from lib.benchmarks import load_benchmark
 from lib.benchmarks.ddx_mini import FILES, known_errors, read
 from lib.datasets import load_questions
 from lib.expansion import hypotheses
+from lib.forms import read_qrels
 from lib.llm.chat import REFERENCE
 from lib.llm.connect import connect
 from lib.methods import METHODS
@@ -29,6 +30,12 @@ def test_a_file_is_as_frozen_or_as_last_corrected(name):
     ``errata.jsonl`` says what was corrected and what the hash became."""
     rows = [row for row in [*read("freeze"), *read("errata")] if row["file"] == f"{name}.jsonl"]
     assert rows[-1]["sha256"] == sha256_file(paths.DDX_MINI / f"{name}.jsonl")
+
+
+def test_the_judgments_for_other_programs_are_the_same():
+    judged, _ = read_qrels(paths.DDX_MINI / "qrels.txt")
+    rows = {(qid, pid): relevance for qid, of in judged.items() for pid, relevance in of.items()}
+    assert rows == {(r["qid"], r["pid"]): int(r["class"] != "mimic") for r in read("qrels")}
 
 
 def test_a_known_error_is_one_and_says_why():

@@ -253,7 +253,7 @@ def test_everything_that_is_wrong_with_questions_is_listed_at_once(tmp_path):
 
 def test_judgments_of_trec_and_beir_are_the_same_and_faults_have_their_line(tmp_path):
     want = {"q": {"a": 2, "b": 0}}
-    trec = write_qrels(tmp_path / "qrels.txt", want)
+    trec = write_qrels(str(tmp_path / "qrels.txt"), want)
     (tmp_path / "beir" / "qrels").mkdir(parents=True)
     beir = "query-id\tcorpus-id\tscore\nq\ta\t2\nq\tb\t0\n"
     (tmp_path / "beir" / "qrels" / "test.tsv").write_text(beir)
