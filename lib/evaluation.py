@@ -17,12 +17,14 @@ import pandas as pd
 
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
 from lib.base.parameters import check_lam
+from lib.base.provenance import code_hash
 from lib.datasets import Question
 from lib.expansion import execute, expand_all
 from lib.forms import Qrels, read_trec_run, write_qrels, write_trec_run
 from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.methods import METHODS, Method
+from lib.methods.base import check_method, code_of, has_lambda
 from lib.run import Retriever
 from lib.stats import mean_interval, paired
 
@@ -114,9 +116,10 @@ def _arms(methods: Iterable[str | Method], lambdas: Sequence[float]) -> dict[str
             if named not in METHODS:
                 raise ValueError(f"no method {named!r}; there are: {', '.join(METHODS)}")
             named = METHODS[named]
-        # H+ alone is a method with a lambda, which is always 0.
-        has_lambda = hasattr(named, "lam") and named.name != "hplus"
-        if not (has_lambda and lambdas):
+        check_method(named)
+        if named.name in {method.name for method in arms.values()}:
+            raise ValueError(f"two methods are called {named.name!r}: give one another name")
+        if not (has_lambda(named) and lambdas):
             arms[named.name] = named
             continue
         for lam in lambdas:
@@ -151,6 +154,7 @@ def _searched(
     """The run of one arm, kept in ``home`` and read from there while nothing behind it changed."""
     settings = {
         "method": type(method).__qualname__,
+        "code": code_hash(code_of(method)),
         "settings": {name: repr(value) for name, value in asdict(method).items()},
         "questions": sha256_bytes(canonical_json([asdict(q) for q in questions]).encode()),
         "passages": retriever.store.content,
