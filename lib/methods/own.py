@@ -60,8 +60,9 @@ def load_method(place: str) -> Method:
     try:
         method = made()
         check_method(method)
-    except (TypeError, ValueError) as error:
-        # A TypeError: a setting has no default.
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}. Next: give every setting a default") from error
+    except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return method
 

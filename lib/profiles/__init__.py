@@ -56,7 +56,11 @@ def _counted(name: str, least: int) -> BeforeValidator:
 
 def registry(methods: Mapping[str, Any]) -> dict[str, Any]:
     """``lib.methods.METHODS``, and after them the methods of a profile that are in files of their
-    own, each called by its key. ValueError for one that is called like another."""
+    own, each called by its key.
+
+    ValueError for one that is called like another, or like another row of the tables. Capitals do
+    not count: not every file system tells them apart.
+    """
     from lib.methods import METHODS
     from lib.methods.own import load_method
 
@@ -66,10 +70,18 @@ def registry(methods: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name in METHODS:
             raise ValueError(
-                f"{settings['file']}: another method is called {name!r}. Next: give yours another "
-                "name"
+                f"{shown(Path(settings['file']))}: another method is called {name!r}. Next: give "
+                "yours another name"
             )
         found[name] = replace(load_method(settings["file"]), name=name)
+    taken = {row.casefold(): row for row in ROWS}
+    for name in found:
+        if other := taken.get(name.casefold()):
+            raise ValueError(
+                f"a method is called {name!r}, but {other!r} is a row of the tables already: "
+                "give yours another name"
+            )
+        taken[name.casefold()] = name
     return found
 
 
@@ -316,7 +328,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _by_name(methods: Any, folder: Path) -> Any:
     """``methods`` as a table by name, in which every ``file`` has its whole path.
 
-    What is neither a table nor a list is left to the check of types. ValueError for two of a name.
+    ValueError for two of a name, and for what is neither a table nor a list.
     """
     from lib.methods.own import file_of, load_method
 
@@ -329,7 +341,10 @@ def _by_name(methods: Any, folder: Path) -> Any:
             found[name] = {"file": place}
         return found
     if not isinstance(methods, dict):
-        return methods
+        raise ValueError(
+            f'methods is a list of files, ["mine.py:Mine"], or a table of settings by method, not '
+            f"{methods!r}"
+        )
     return {
         name: said | {"file": file_of(said["file"], folder)}
         if isinstance(said, dict) and "file" in said
@@ -382,21 +397,12 @@ def methods_of(profile: Profile, **settings) -> dict:
     """``lib.methods.METHODS`` with the profile's settings, and ``settings`` = {method: {...}}.
 
     The profile's own methods (``registry``) follow. H+ alone is CHR as it is set here, at lambda 0.
-    Raises ValueError for a method or a setting that there is not, and for a method that is called
-    like another row of the tables. Capitals do not count: not every file system tells them apart.
+    Raises ValueError for a method or a setting that there is not.
     """
     from lib.methods.chr import HPlus
 
     known = registry(profile.methods)
     check_methods(settings, known)
-    taken = {row.casefold(): row for row in ROWS}
-    for name in known:
-        if other := taken.get(name.casefold()):
-            raise ValueError(
-                f"a method is called {name!r}, but {other!r} is a row of the tables already: "
-                "give yours another name"
-            )
-        taken[name.casefold()] = name
     found = {}
     for name, method in known.items():
         changes = profile.methods.get(name, {}) | settings.get(name, {})
