@@ -25,6 +25,7 @@ from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.methods import METHODS, Method
 from lib.methods.base import check_method, code_of, has_lambda
+from lib.methods.own import file_of, load_method
 from lib.run import Retriever
 from lib.stats import mean_interval, paired
 
@@ -63,9 +64,11 @@ def evaluate(
 ) -> Evaluation:
     """Search, measure and compare; see ``Evaluation`` for what comes back.
 
-    A method that has a lambda gives one arm for each of ``lambdas``, called "<method>@<lambda>";
-    without lambdas its own. ``baseline`` is an arm (default: the first). ``llm`` writes what
-    methods ask for: a model, or a spec for ``lib.llm.connect``; what it says is kept in ``folder``.
+    A method is one of ``lib.methods.METHODS`` by name, one of your own, or the file and class of
+    one, "mine.py:Mine". One that has a lambda gives one arm for each of ``lambdas``, called
+    "<method>@<lambda>"; without lambdas its own. ``baseline`` is an arm (default: the first).
+    ``llm`` writes what methods ask for: a model, or a spec for ``lib.llm.connect``; what it says is
+    kept in ``folder``.
     ``measures`` are names of ir-measures. A question that retrieved nothing scores 0 and is counted
     in ``failed``; questions without a judgment are left out, and their number is printed.
 
@@ -112,7 +115,9 @@ def _arms(methods: Iterable[str | Method], lambdas: Sequence[float]) -> dict[str
     """The arms by name, a method with a lambda at each of the lambdas."""
     arms: dict[str, Method] = {}
     for named in methods:
-        if isinstance(named, str):
+        if isinstance(named, str) and ".py:" in named:
+            named = load_method(file_of(named, Path.cwd()))
+        elif isinstance(named, str):
             if named not in METHODS:
                 raise ValueError(f"no method {named!r}; there are: {', '.join(METHODS)}")
             named = METHODS[named]

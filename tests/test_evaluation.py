@@ -7,6 +7,7 @@ import json
 import ir_measures
 import pytest
 
+from lib.base import paths
 from lib.corpus import Corpus
 from lib.embed import HashEncoder
 from lib.evaluation import evaluate
@@ -15,6 +16,7 @@ from lib.methods import METHODS
 from lib.methods.base import Expansion
 from lib.methods.chr import written_pair
 from lib.query_spec import SearchSpec
+from tests.rocchio import Rocchio
 
 TOPICS = ["gout", "sepsis", "stroke", "asthma", "lupus", "measles", "mumps", "rabies"]
 
@@ -113,6 +115,23 @@ def test_every_lambda_is_an_arm_and_a_stopped_run_goes_on_where_it_was(own, tmp_
     assert again.table.equals(done.table) and Topic.calls == 24
 
 
+def test_an_own_method_is_taken_from_its_file_and_made_anew_when_its_text_changes(own, tmp_path):
+    text = (paths.ROOT / "tests" / "rocchio.py").read_text(encoding="utf-8")
+    file, kept = tmp_path / "mine.py", tmp_path / "kept"
+
+    def made(text: str):
+        file.write_text(text)
+        asked = {"methods": ["standard", f"{file}:Rocchio"], "folder": kept, "progress": False}
+        done = evaluate(*own, **asked)
+        return done.runs, (kept / "runs" / "rocchio.run").stat().st_mtime_ns
+
+    (first, written), (again, same) = made(text), made(text)
+    assert written == same and again["pid"].tolist() == first["pid"].tolist()
+    assert set(first["method"]) == {"standard", "rocchio"}
+    other, later = made(text.replace("weight=self.beta", "weight=-self.beta"))
+    assert later > written and other["pid"].tolist() != first["pid"].tolist()
+
+
 def test_what_fails_counts_as_nothing_found(own):
     class Failing(type(METHODS["standard"])):
         def expand(self, question, llm, search):
@@ -132,6 +151,9 @@ def test_what_fails_counts_as_nothing_found(own):
     [
         ({"methods": ["nosuch"]}, "no method 'nosuch'"),
         ({"methods": []}, "no method to evaluate"),
+        ({"methods": [Rocchio]}, r"a class: give a method of it, Rocchio\(\)"),
+        ({"methods": [Rocchio(), Rocchio(depth=9)]}, "two methods are called 'rocchio'"),
+        ({"methods": ["nosuch.py:Mine"]}, "no file nosuch.py"),
         ({"measures": ["precision"]}, "no measure 'precision'"),
         ({"baseline": "chr"}, "no arm 'chr'"),
         ({"correction": "guess"}, "no correction 'guess'"),

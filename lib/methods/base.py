@@ -151,8 +151,11 @@ def _place_of(method: Method) -> tuple[str, str]:
 
 def check_method(method: object) -> None:
     """ValueError, naming all that it lacks, for what is no ``Method``."""
+    if isinstance(method, type):
+        name = method.__name__
+        raise ValueError(f"{name} is a class: give a method of it, {name}()")
     kind = type(method).__name__
-    if not is_dataclass(method) or isinstance(method, type):
+    if not is_dataclass(method):
         raise ValueError(f"{kind} is no method: write @dataclass(frozen=True) above its class")
     has = {one.name for one in fields(method)}
     lacks = [
