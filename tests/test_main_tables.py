@@ -59,6 +59,8 @@ from lib.studies.main_tables.experiment import (
 from lib.studies.main_tables.tables import COLUMNS
 from tests.rocchio import Rocchio
 
+pytestmark = pytest.mark.usefixtures("shipped_methods")
+
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
 IDS = [f"{i:03d}" for i in range(30)]
 """Ids of questions and passages that look like numbers, as MedQA's and PubMed's do."""
@@ -116,15 +118,6 @@ class Counted(HashEncoder):
     def encode(self, items, tower="query", progress=True):
         self.calls += 1
         return super().encode(items, tower, progress)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def the_papers_methods():
-    """What is said here of the paper's tables holds whatever else is registered."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in set(METHODS) - set(SHIPPED):
-            patch.delitem(METHODS, name)
-        yield
 
 
 CODE_HASH = provenance.code_hash
