@@ -37,6 +37,7 @@ from lib.limit import LABELLED_IN
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss, may_ask
+from lib.methods import SHIPPED
 from lib.methods.base import Budget, Expansion, Method, code_of
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile, methods_of
@@ -110,6 +111,11 @@ class Experiment:
     def searched(self) -> list[str]:
         """Every arm that retrieves: the methods, the controls of contrast, random passages."""
         return [*self.methods, *CONTROLS, RANDOM]
+
+    @property
+    def own(self) -> list[str]:
+        """The methods that a reader has added."""
+        return [name for name in self.methods if name not in (*SHIPPED, CHOSEN)]
 
     @property
     def arms(self) -> list[str]:
