@@ -76,14 +76,19 @@ def tokens(p: Profile) -> pd.DataFrame:
     """who, model, requests, prompt_tokens, output_tokens, at_most: totals of a whole run.
 
     A text is as long as Table 3 says (tokens by calls), an answer as the bundled model's in JSON,
-    neither longer than its cap; ``at_most`` fills every cap. Prompts are in SmolLM2's tokens.
+    neither longer than its cap; ``at_most`` fills every cap. Prompts are in SmolLM2's tokens; one
+    that nobody has counted, of a method of your own, is taken to be as long as the longest.
     """
     measured = _measured()
     printed = reported("table3_cost").pivot(index="method", columns="metric", values="value")
     text = (printed["output_tokens"] / printed["llm_calls"]).to_dict()
+    asked = _asked_once(methods_of(p))
+    prompts = {prompt for budget in asked.values() for prompt, _ in budget.prompts}
+    longest = max(measured[prompt] for prompt in prompts & measured.keys())
+    lengths = dict.fromkeys(prompts, longest) | measured
     rows = [
-        (f"expand: {name}", p.llm, *_expansion(budget, text, measured))
-        for name, budget in _asked_once(methods_of(p)).items()
+        (f"expand: {name}", p.llm, *_expansion(budget, text, lengths))
+        for name, budget in asked.items()
     ]
     answer = _answer(p, text["CHR"], measured)
     rows += [(f"answer: {s['name']}", s["llm"], *answer) for s in p.answerers if "llm" in s]
@@ -108,8 +113,7 @@ def _asked_once(methods: Mapping[str, Method]) -> dict[str, Budget]:
 def _expansion(budget: Budget, text: Mapping[str, float], measured: Mapping[str, float]) -> tuple:
     """Of one question: requests, prompt tokens, output tokens, and these at most.
 
-    KeyError for a prompt that nobody has counted. A method whose length the paper does not print
-    is costed at its cap.
+    A method whose length the paper does not print is costed at its cap.
     """
     document = min(PASSAGE, budget.words * measured["tokens a word"])
     read = sum(measured[prompt] + shown * document for prompt, shown in budget.prompts)

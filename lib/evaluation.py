@@ -18,6 +18,7 @@ import pandas as pd
 
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
 from lib.base.parameters import check_lam
+from lib.base.provenance import code_hash
 from lib.datasets import Question
 from lib.expansion import execute, expand_all
 from lib.forms import (
@@ -31,6 +32,8 @@ from lib.forms import (
 from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.methods import METHODS, Method
+from lib.methods.base import check_method, code_of, has_lambda
+from lib.methods.own import file_of, load_method
 from lib.readers import Reader
 from lib.run import Retriever
 from lib.stats import mean_interval, paired
@@ -77,10 +80,11 @@ def evaluate(
     number of the others is printed. With a ``reader`` (``lib.readers``) "accuracy" is the share of
     all questions that it answers rightly from the first ``k`` passages.
 
-    A method that has a lambda gives one arm for each of ``lambdas``, called "<method>@<lambda>";
-    without lambdas its own. ``baseline`` is an arm (default: the first). ``llm`` writes what
-    methods ask for: a model, or a spec for ``lib.llm.connect``; what it says is kept in ``folder``.
-    A question that retrieved nothing scores 0 and is counted in ``failed``.
+    A method is one of ``lib.methods.METHODS`` by name, one of your own, or the file and class of
+    one, "mine.py:Mine". One that has a lambda gives one arm for each of ``lambdas``, called
+    "<method>@<lambda>"; without lambdas its own. ``baseline`` is an arm (default: the first).
+    ``llm`` writes what methods ask for: a model, or a spec for ``lib.llm.connect``; what it says is
+    kept in ``folder``. A question that retrieved nothing scores 0 and is counted in ``failed``.
 
     The table's columns: arm, metric, n, value, low, high (95 % bootstrap over questions), baseline,
     difference, difference_low, difference_high, p (paired sign-flip test) and p_corrected, over all
@@ -157,13 +161,16 @@ def _arms(methods: Iterable[str | Method], lambdas: Sequence[float]) -> dict[str
     """The arms by name, a method with a lambda at each of the lambdas."""
     arms: dict[str, Method] = {}
     for named in methods:
-        if isinstance(named, str):
+        if isinstance(named, str) and ".py:" in named:
+            named = load_method(file_of(named, Path.cwd()))
+        elif isinstance(named, str):
             if named not in METHODS:
                 raise ValueError(f"no method {named!r}; there are: {', '.join(METHODS)}")
             named = METHODS[named]
-        # H+ alone is a method with a lambda, which is always 0.
-        has_lambda = hasattr(named, "lam") and named.name != "hplus"
-        if not (has_lambda and lambdas):
+        check_method(named)
+        if named.name in {method.name for method in arms.values()}:
+            raise ValueError(f"two methods are called {named.name!r}: give one another name")
+        if not (has_lambda(named) and lambdas):
             arms[named.name] = named
             continue
         for lam in lambdas:
@@ -198,6 +205,7 @@ def _searched(
     """The run of one arm, kept in ``home`` and read from there while nothing behind it changed."""
     settings = {
         "method": type(method).__qualname__,
+        "code": code_hash(code_of(method)),
         "settings": {name: repr(value) for name, value in asdict(method).items()},
         "questions": sha256_bytes(canonical_json([asdict(q) for q in questions]).encode()),
         "passages": retriever.store.content,

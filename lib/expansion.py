@@ -74,9 +74,14 @@ def _has_empty_text(request: Request) -> bool:
     """Whether any text that is to be searched with says nothing."""
     if isinstance(request, Fusion):
         return any(_has_empty_text(part) for part in request.requests)
-    texts = [request.text] if isinstance(request, Sparse) else [t.text for t in request.texts]
+    texts = [request.text] if isinstance(request, Sparse) else _said(request)
     # An article is a title and a text.
     return not all("".join(text).strip() for text in texts)
+
+
+def _said(request: Hypotheses) -> list[str | tuple[str, str]]:
+    """The texts of a request that name no passage."""
+    return [text.text for text in request.texts if not text.pid]
 
 
 def _no_search(request: Request, k: int) -> list[tuple[str, str]]:

@@ -44,17 +44,33 @@ _MANY = ("mean", "max", "softmax", "lda")
 class Text:
     """One text of a question's hypotheses.
 
-    ``text`` may be a (title, text) or (question, text) pair. ``tower`` says which side of a
-    two-tower encoder reads it: a hypothesis reads like a passage, so it goes to the article tower.
-    ``role`` is "question", "target" (H+), "mimic" (H-), "passage" or another name for traces.
-    ``kind`` tells mimics apart: "" is the question's own, "stranger" a random mimic (another's).
+    ``text`` may be a (title, text) or (question, text) pair. ``pid`` names a passage of the index
+    instead, whose stored vector is then used: ``Text(pid="p1", weight=0.5)`` encodes nothing.
+    ``tower`` says which side of a two-tower encoder reads it: a hypothesis reads like a passage, so
+    it goes to the article tower. ``role`` is "question", "target" (H+), "mimic" (H-), "passage" or
+    another name for traces. ``kind`` tells mimics apart: "" is the question's own, "stranger" a
+    random mimic (another's).
     """
 
-    text: str | tuple[str, str]
+    text: str | tuple[str, str] = ""
     weight: float = 1.0
     tower: Tower = "article"
     role: str = ""
     kind: str = ""
+    pid: str = ""
+
+    def __post_init__(self) -> None:
+        if self.pid and (self.text or self.tower != "article"):
+            raise ValueError(
+                f"Text(pid={self.pid!r}) is searched with by the passage's stored vector: give it "
+                "no text, and no other tower"
+            )
+
+    def __repr__(self) -> str:
+        """Its fields; of ``text`` and ``pid`` the one that it has."""
+        left_out = "text" if self.pid else "pid"
+        said = (f"{name}={value!r}" for name, value in vars(self).items() if name != left_out)
+        return f"Text({', '.join(said)})"
 
 
 @dataclass(frozen=True)
@@ -215,4 +231,4 @@ def with_random_mimics(
 
 
 def _plain(text: Text) -> str:
-    return str(text.text).strip().lower()
+    return text.pid or str(text.text).strip().lower()

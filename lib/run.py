@@ -10,7 +10,7 @@ import itertools
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,9 +60,9 @@ class Retriever:
     def vectors(self, texts: Iterable[Text]) -> dict[tuple, np.ndarray]:
         """Unit vectors of these texts, and of all before, by (tower, text).
 
-        Each text is encoded once in the retriever's life.
+        Each text is encoded once in the retriever's life; what names a passage is not encoded.
         """
-        wanted = {(t.tower, t.text) for t in texts}
+        wanted = {(t.tower, t.text) for t in texts if not t.pid}
         with self._lock:  # methods that read first results search from several threads
             for tower in ("query", "article"):
                 new = {text for side, text in wanted - self._known.keys() if side == tower}
@@ -74,9 +74,16 @@ class Retriever:
         return self._known
 
     def _embedded(self, texts: Sequence[Text]) -> np.ndarray:
-        """The unit vectors of these texts, (n, d)."""
+        """The unit vectors of these texts, (n, d). ValueError for a passage that is not here."""
         known = self.vectors(texts)
-        return np.stack([known[text.tower, text.text] for text in texts])
+        pids = list(dict.fromkeys(text.pid for text in texts if text.pid))
+        if not pids:
+            return np.stack([known[text.tower, text.text] for text in texts])
+        stored = self.index.vectors(self.index.rows_of(pids))
+        # As float16 a vector is not quite of length 1.
+        stored = stored / np.linalg.norm(stored, axis=1, keepdims=True)
+        of_pid = dict(zip(pids, stored, strict=True))
+        return np.stack([of_pid[t.pid] if t.pid else known[t.tower, t.text] for t in texts])
 
     def cosines(self, hypotheses: Sequence[Hypotheses]) -> np.ndarray:
         """c = cos(h+, h-) of each question's own pair, shape (n,); NaN where one is missing."""
@@ -298,8 +305,10 @@ class Retriever:
         return scoring.search_forms(index, vectors, offsets, k)
 
     def _by_words(self, h: Hypotheses, k: int) -> Hits | RetrievalFailure:
+        pids = [text.pid for text in h.texts if text.pid]
+        words = dict(self.texts_of(pids)) if pids else {}
         try:
-            weights = _terms(h)
+            weights = _terms(h, words)
         except LookupError as missing:
             return str(missing.args[0])
         return self._lexical_index().search_weighted([weights], k)[0]
@@ -463,10 +472,11 @@ def _contrasted(spec: SearchSpec, plus: np.ndarray, minus: np.ndarray) -> np.nda
     return contrast.shifted_query(plus, mean, spec.lam)
 
 
-def _terms(h: Hypotheses) -> dict[str, float]:
-    """Words of H+ with their weights; of the question where there is no H+."""
-    target = [str(t.text) for t in h.texts if t.role != "mimic" and t.weight]
-    mimics = " ".join(str(t.text) for t in _subtracted(h))
+def _terms(h: Hypotheses, words: Mapping[str, str]) -> dict[str, float]:
+    """Words of H+ with their weights; of the question where there is no H+. ``words`` are the texts
+    of passages that are named."""
+    target = [str(words.get(t.pid, t.text)) for t in h.texts if t.role != "mimic" and t.weight]
+    mimics = " ".join(str(words.get(t.pid, t.text)) for t in _subtracted(h))
     return contrast_terms(" ".join(target), mimics, h.spec.lam)
 
 

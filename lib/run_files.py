@@ -200,6 +200,9 @@ def _plain(request: Request) -> object:
     if isinstance(request, Sparse):
         return [request.text, request.sources]
     texts = [asdict(text) for text in request.texts]
+    for fields in texts:
+        if not fields["pid"]:
+            del fields["pid"]  # tags of requests that name no passage are older than the field
     return [texts, asdict(request.spec), sorted(request.excluded), request.sources]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import ir_measures
 import pytest
 
+from lib.base import paths
 from lib.corpus import Corpus
 from lib.embed import HashEncoder
 from lib.evaluation import evaluate
@@ -17,6 +18,7 @@ from lib.methods.base import Expansion
 from lib.methods.chr import written_pair
 from lib.query_spec import SearchSpec
 from lib.readers import EvidenceReader
+from tests.rocchio import Rocchio
 
 TOPICS = ["gout", "sepsis", "stroke", "asthma", "lupus", "measles", "mumps", "rabies"]
 
@@ -153,6 +155,23 @@ def test_a_reader_answers_from_what_each_arm_found_and_any_right_answer_counts(o
         evaluate(*own, reader=reader)
 
 
+def test_an_own_method_is_taken_from_its_file_and_made_anew_when_its_text_changes(own, tmp_path):
+    text = (paths.ROOT / "tests" / "rocchio.py").read_text(encoding="utf-8")
+    file, kept = tmp_path / "mine.py", tmp_path / "kept"
+
+    def made(text: str):
+        file.write_text(text)
+        asked = {"methods": ["standard", f"{file}:Rocchio"], "folder": kept, "progress": False}
+        done = evaluate(*own, **asked)
+        return done.runs, (kept / "runs" / "rocchio.run").stat().st_mtime_ns
+
+    (first, written), (again, same) = made(text), made(text)
+    assert written == same and again["pid"].tolist() == first["pid"].tolist()
+    assert set(first["method"]) == {"standard", "rocchio"}
+    other, later = made(text.replace("weight=self.beta", "weight=-self.beta"))
+    assert later > written and other["pid"].tolist() != first["pid"].tolist()
+
+
 def test_what_fails_counts_as_nothing_found(own):
     class Failing(type(METHODS["standard"])):
         def expand(self, question, llm, search):
@@ -172,6 +191,9 @@ def test_what_fails_counts_as_nothing_found(own):
     [
         ({"methods": ["nosuch"]}, "no method 'nosuch'"),
         ({"methods": []}, "no method to evaluate"),
+        ({"methods": [Rocchio]}, r"a class: give a method of it, Rocchio\(\)"),
+        ({"methods": [Rocchio(), Rocchio(depth=9)]}, "two methods are called 'rocchio'"),
+        ({"methods": ["nosuch.py:Mine"]}, "no file nosuch.py"),
         ({"measures": ["precision"]}, "no measure 'precision'"),
         ({"baseline": "chr"}, "no arm 'chr'"),
         ({"correction": "guess"}, "no correction 'guess'"),

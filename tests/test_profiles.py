@@ -15,6 +15,7 @@ import pytest
 from lib import profiles
 from lib.base import paths
 from lib.base.parameters import LARGEST_LAM, check_k, check_lam, check_limit, one_of
+from lib.base.provenance import code_hash
 from lib.benchmarks import benchmark_makers
 from lib.data.passages import CORPORA
 from lib.embed import HashEncoder
@@ -200,6 +201,111 @@ def test_h_plus_alone_is_chr_as_it_is_configured_at_lambda_0():
         assert found["hplus"].lam == 0
     with pytest.raises(ValueError, match="hyde has no setting 'sample'"):
         methods_of(mini, hyde={"sample": 2})
+
+
+# a method of one's own ---------------------------------------------------------------------------
+
+ROCCHIO = paths.ROOT / "tests" / "rocchio.py"
+
+
+def test_a_profile_takes_methods_from_files_beside_it_or_in_the_project(own, tmp_path, monkeypatch):
+    """As a list each is called as its class says; in a table by its key, with settings."""
+    base = load_profile("mini")
+    (tmp_path / "beside.py").write_text(ROCCHIO.read_text(encoding="utf-8"))
+    for named in ("beside.py:Rocchio", "tests/rocchio.py:Rocchio", f"{ROCCHIO}:Rocchio"):
+        mine = load_profile(own(f'base = "mini"\nmethods = ["{named}"]\n'))
+        found = methods_of(mine)
+        assert list(found) == [*methods_of(base), "rocchio"]
+        assert found["hyde"].samples == base.methods["hyde"]["samples"], "settings are the base's"
+        assert methods_of(mine, rocchio={"depth": 9})["rocchio"].depth == 9
+        # What a model really writes is measured for it too.
+        assert "rocchio" in methods_of(replace(mine, **mine.generated, generated={}))
+    text = """
+base = "mini"
+skip = ["second"]
+[methods.hyde]
+samples = 2
+[methods.first]
+file = "beside.py:Rocchio"
+depth = 3
+[methods.second]
+file = "beside.py:Rocchio"
+"""
+    found = methods_of(load_profile(own(text)))
+    assert (found["first"].name, found["first"].depth, found["hyde"].samples) == ("first", 3, 2)
+    assert "second" not in found and "rocchio" not in found
+    monkeypatch.chdir(tmp_path)
+    added = load_profile("mini", methods=["beside.py:Rocchio"])
+    assert methods_of(added)["hyde"] == methods_of(base)["hyde"] and "rocchio" in methods_of(added)
+    assert "rocchio" not in METHODS and list(methods_of(base)) == list(METHODS), "its alone"
+
+
+def test_a_file_that_registers_its_method_or_changes_is_taken_as_it_stands(own, tmp_path):
+    file = tmp_path / "mine.py"
+    text = ROCCHIO.read_text(encoding="utf-8").replace("depth: int = 5", "depth: int = 1")
+    file.write_text(f"{text}\n\nfrom lib.methods import register\n\nregister(Rocchio())\n")
+    profile = load_profile(own('base = "mini"\nmethods = ["mine.py:Rocchio"]\n'))
+    first = methods_of(profile)["rocchio"]
+    before = code_hash([type(first).__module__])
+    file.write_text(text.replace("depth: int = 1", "depth: int = 2"))
+    second = methods_of(profile)["rocchio"]
+    assert (first.depth, second.depth) == (1, 2) and "rocchio" not in METHODS
+    # Results of the one are not results of the other; those of the first are still the first's.
+    assert before == code_hash([type(first).__module__]) != code_hash([type(second).__module__])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.py", "mine.toml"]
+
+
+NO_METHOD = "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Mine:\n    "
+OWN_REFUSED = {
+    "no file": ("", 'methods = ["other.py:Mine"]', ["no file other.py"]),
+    "no class": ("a = 1", 'methods = ["mine.py:Mine"]', ["mine.py:Mine", "no class Mine"]),
+    "no class named": ("", 'methods = ["mine.py"]', ["'mine.py'", '"file.py:Class"']),
+    "a choice of methods": ("", 'methods = ["hyde"]', ["'hyde'", "skip"]),
+    "a text": ("", 'methods = "mine.py:Mine"', ["methods", "mine.py:Mine"]),
+    "an import": ("import nothing_here", 'methods = ["mine.py:Mine"]', ["mine.py", "nothing_here"]),
+    "no Python": ("class Mine(", 'methods = ["mine.py:Mine"]', ["mine.py", "SyntaxError"]),
+    "no dataclass": ("class Mine: pass", 'methods = ["mine.py:Mine"]', ["mine.py", "@dataclass"]),
+    "fields": (
+        f"{NO_METHOD}name: str = 'mine'",
+        'methods = ["mine.py:Mine"]',
+        ["mine.py", "needs_llm", "options_visible", "budget()", "expand()", "lib/methods/base.py"],
+    ),
+    "no default": (f"{NO_METHOD}name: str", 'methods = ["mine.py:Mine"]', ["mine.py", "'name'"]),
+    "a name that is taken": (
+        ROCCHIO.read_text(encoding="utf-8").replace('"rocchio"', '"hyde"'),
+        'methods = ["mine.py:Rocchio"]',
+        ["mine.py:Rocchio", "'hyde'", "another name"],
+    ),
+    "two of a name": (
+        ROCCHIO.read_text(encoding="utf-8"),
+        'methods = ["mine.py:Rocchio", "tests/rocchio.py:Rocchio"]',
+        ["two methods", "'rocchio'"],
+    ),
+    "a row's name": (
+        ROCCHIO.read_text(encoding="utf-8"),
+        '[methods.random]\nfile = "mine.py:Rocchio"',
+        ["'random'", "row", "another name"],
+    ),
+    "a setting of its own": (
+        ROCCHIO.read_text(encoding="utf-8"),
+        '[methods.rocchio]\nfile = "mine.py:Rocchio"\ndeep = 3',
+        ["rocchio has no setting 'deep'", "depth"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OWN_REFUSED)
+def test_an_own_method_that_cannot_be_one_is_refused_in_a_line_that_names_its_file(
+    case, own, tmp_path
+):
+    python, toml, says = OWN_REFUSED[case]
+    (tmp_path / "mine.py").write_text(python)
+    with pytest.raises(ValueError) as refused:
+        load_profile(own(f'base = "mini"\n{toml}\n'))
+    message = str(refused.value)
+    assert "\n" not in message and "profile mine" in message
+    for part in says:
+        assert part in message
 
 
 # parameters --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from lib.datasets import Question
 from lib.llm import prompts
 from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import Prompt, load_prompt
-from lib.methods import METHODS
+from lib.methods import METHODS, SHIPPED
 from lib.methods.rag2 import RAG2
 from lib.studies.real.expansions import KINDS as REAL_KINDS
 
@@ -49,7 +49,7 @@ def check_prompt(prompt: Prompt, name: str) -> None:
 
 
 SETTINGS = [
-    *(m for m in METHODS.values() if m.needs_llm),
+    *(METHODS[name] for name in SHIPPED if METHODS[name].needs_llm),
     replace(METHODS["query2doc"], shots=0),
     replace(METHODS["csqe"], mode="single_call"),
     replace(METHODS["thinkqe"], thinking="prompted"),

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import pytest
@@ -25,6 +25,8 @@ from lib.data.medrag import SOURCES
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.embed import HashEncoder
+from lib.methods import METHODS, Budget
+from lib.methods.hyde import HyDE
 from lib.open_retriever import retriever_for
 from lib.plots.figures import plot_methods
 from lib.profiles import load_profile
@@ -222,7 +224,29 @@ def test_passages_are_measured_at_their_length():
     assert min(found.values()) > 0 and len(found) == 3
 
 
-def test_the_page_states_what_is_printed_and_counted():
+@dataclass(frozen=True)
+class Mine(HyDE):
+    """A method of a reader's own, with a prompt of its own."""
+
+    name: str = "mine"
+
+    def budget(self) -> Budget:
+        return Budget((("a prompt of mine", 0),), texts=1, max_tokens=100)
+
+
+def test_a_prompt_that_nobody_has_counted_is_costed_as_the_longest(monkeypatch):
+    before = needs.tokens(load_profile("paper")).set_index("who")
+    monkeypatch.setitem(METHODS, "mine", Mine())
+    told = needs.tokens(load_profile("paper")).set_index("who")
+    others = before[before.index.str.startswith("expand")]
+    pd.testing.assert_frame_equal(told.loc[others.index], others)
+    row = told.loc["expand: mine"]
+    assert (row["requests"], row["at_most"]) == (2980, 298_000)
+    once = others[others["requests"] == 2980]
+    assert row["prompt_tokens"] >= once["prompt_tokens"].max()
+
+
+def test_the_page_states_what_is_printed_and_counted(shipped_methods):
     page, told = needs.page(), needs.tokens(load_profile("paper")).set_index("who")
     assert "2,980" in page and "54,227,000" in page and "{" not in page.replace("${", "")
     assert told.loc["expand: hyde", "requests"] == 2980

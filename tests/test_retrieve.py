@@ -14,7 +14,7 @@ from lib.data.store import PassageStore
 from lib.datasets import Question
 from lib.embed import HashEncoder
 from lib.expansion import execute, expand_all
-from lib.methods import Expansion, Fusion, Hypotheses, Sparse, Text
+from lib.methods import Expansion, Fusion, Hypotheses, SearchSpec, Sparse, Text
 from lib.methods.base import Taken, register
 from lib.methods.postprocess import Filter, Rerank
 from lib.run import RUN_COLUMNS, Retriever
@@ -122,6 +122,79 @@ def test_a_method_that_gives_nothing_or_has_a_name_that_is_taken_is_named(fault)
     with pytest.raises(ValueError, match="two methods are called 'chr'"):
         register(Given((), name="chr"))
     fault.came(tries=2, said=error.value)
+
+
+# passages by their id ----------------------------------------------------------------------------
+
+
+class Towers(HashEncoder):
+    """The hash encoder with two different towers, which counts the texts that it reads."""
+
+    read = 0
+
+    def encode(self, items, tower="query", progress=True):
+        self.read += len(items)
+        rows = super().encode(items, tower, progress)
+        return np.roll(rows, 1, axis=1) if tower == "query" else rows
+
+
+@pytest.fixture(params=["float32", "float16"])
+def titled(own_folders, request) -> tuple[Retriever, dict[str, tuple[str, str]], str]:
+    """A retriever of passages with titles, the (title, text) of each, and how they are stored."""
+    pair_of = {pid: (f"word{i} of title", text) for i, (pid, text) in enumerate(TEXT_OF.items())}
+    passages = [
+        Passage(pid, *pair, "books" if pid < "p25" else "notes", {})
+        for pid, pair in pair_of.items()
+    ]
+    store = PassageStore.build(own_folders / "titled.sqlite", passages)
+    encoder = Towers(dim=64)
+    index = index_build.build_index(store, encoder, dtype=request.param, progress=False)
+    words = BM25Index.build([" ".join(pair) for pair in pair_of.values()], list(pair_of))
+    return Retriever(index, encoder, store, words), pair_of, request.param
+
+
+def scores_of(retriever: Retriever, h: Hypotheses, k: int = 50) -> dict[str, float]:
+    (hits,) = retriever.search_many([h], k)
+    return dict(zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True))
+
+
+def test_a_passage_that_is_named_is_searched_with_as_its_encoded_text_would_be(titled):
+    retriever, pair_of, stored = titled
+    asked = Text("word3 word4", 30.0, "query", "question")
+    scores_of(retriever, Hypotheses((asked,)))
+    for pid, other in (("p07", "p31"), ("p40", "p02")):
+        weights = {pid: 100.0, other: -40.0}
+        named = Hypotheses((asked, *(Text(pid=p, weight=w) for p, w in weights.items())))
+        before = retriever.encoder.read
+        found = scores_of(retriever, named)
+        assert retriever.encoder.read == before, "nothing is encoded"
+        said = Hypotheses((asked, *(Text(pair_of[p], w) for p, w in weights.items())))
+        # Of a weight of 100, 1e-4 is 1e-6; half as many bits are good for a thousandth.
+        exact = 1e-4 if stored == "float32" else 0.2
+        assert found == pytest.approx(scores_of(retriever, said), abs=exact)
+        # Also as a mimic, in another space, and from a view that cannot find it.
+        for spec in (SearchSpec(lam=0.4), SearchSpec(lam=0.4, space="whitened")):
+            both = [Text(pid=pid, role="target"), Text(pid=other, role="mimic")]
+            pair = [Text(pair_of[pid], role="target"), Text(pair_of[other], role="mimic")]
+            for sources in ((), ("notes",)):
+                one, two = (Hypotheses(tuple(ts), spec, sources=sources) for ts in (both, pair))
+                near = 3e-5 if stored == "float32" else 5e-3
+                want = scores_of(retriever, two)
+                assert scores_of(retriever, one) == pytest.approx(want, abs=near)
+
+
+def test_a_passage_that_is_named_has_words_too_and_one_that_is_not_there_is_named(titled):
+    retriever, pair_of, _ = titled
+    spec = SearchSpec(form="lexical", lam=0.4)
+    by_id = (Text(pid="p07", role="target"), Text(pid="p31", role="mimic"))
+    said = (Text(pair_of["p07"][1], role="target"), Text(pair_of["p31"][1], role="mimic"))
+    found = scores_of(retriever, Hypotheses(by_id, spec))
+    assert found and found == scores_of(retriever, Hypotheses(said, spec))
+    with pytest.raises(ValueError, match="no passage 'p99' in this index of 50"):
+        retriever.search(Hypotheses((Text("word1"), Text(pid="p99"))), 3)
+    for more in ({"text": "word1"}, {"tower": "query"}):
+        with pytest.raises(ValueError, match="'p07'.* no text, and no other tower"):
+            Text(pid="p07", **more)
 
 
 # after the search --------------------------------------------------------------------------------

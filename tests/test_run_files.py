@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
@@ -131,3 +133,23 @@ def test_random_passages_need_neither_an_index_nor_a_file(retriever, store, tmp_
     drawn = [CONTRAST.by(form="random", draw=draw) for draw in range(3)]
     recorded(retriever, tmp_path / "a.csv.xz", [CONTRAST])
     assert replayed(store, tmp_path / "a.csv.xz", drawn) == lists(retriever.search_many(drawn, 5))
+
+
+def test_a_request_that_names_a_passage_is_recorded_and_older_keys_stay(retriever, store, tmp_path):
+    named = Hypotheses((Text("gout", 1.0, "query", "question"), Text(pid="p04", weight=0.5)))
+    other = Hypotheses((named.texts[0], Text(pid="p05", weight=0.5)))
+    path = tmp_path / "a.csv.xz"
+    found = recorded(retriever, path, [named, other])
+    assert [ids for ids, _ in replayed(store, path, [named, other])] == [ids for ids, _ in found]
+    with pytest.raises(run_files.NeedsIndex):
+        replayed(store, path, [Hypotheses((named.texts[0], Text(pid="p06", weight=0.5)))])
+    # As committed runs have them: a field that a text does not use is not part of its key.
+    texts = (
+        Text("passage e on gout", role="target"),
+        Text(("a title", "passage b"), 0.5, "article", "mimic", "stranger"),
+    )
+    request = Hypotheses(texts, SearchSpec(lam=0.4), qid="q")
+    assert run_files._tag(request, 5, "here") == "single own lam=0.4 949dd324f99f2ddb"
+    index = DenseIndex([HashEncoder(dim=8).encode(["a", "b"], "article")], ["p1", "p2"])
+    encoder = SimpleNamespace(fingerprint="an encoder")
+    assert run_files.place_of(index, encoder, texts).startswith("df329b284b7237db")

@@ -117,13 +117,19 @@ _AT_START = {path: path.read_bytes() for path in paths.ROOT.glob("lib/**/*.py")}
 def _own_text(module: str) -> str:
     """The text of a loaded module outside the project: its file's hash, or a notebook's cells.
 
-    With neither, no text can tell two runs apart, so a result holds no longer than its process.
+    A loader that keeps the ``content`` it read is asked for it: the file may have changed since.
+    A cell that is run again counts once. With neither file nor cells, no text can tell two runs
+    apart, so a result holds no longer than its process.
     """
     loaded = sys.modules.get(module)
+    content = getattr(getattr(loaded, "__loader__", None), "content", None)
+    if content is not None:
+        return files.sha256_bytes(content)
     file = getattr(loaded, "__file__", None)
     if file:
         return files.sha256_file(Path(file))
-    return "\n".join(getattr(loaded, "In", [f"{os.getpid()} {_STARTED}"]))
+    cells = getattr(loaded, "In", [f"{os.getpid()} {_STARTED}"])
+    return "\n".join(dict.fromkeys(cells))
 
 
 _STARTED = time.time_ns()

@@ -6,7 +6,7 @@ Whatever a file of this folder registers is in ``METHODS``, and so in every tabl
 from importlib import import_module
 from pkgutil import iter_modules
 
-from lib.methods.base import METHODS, Budget, Expansion, Method, Search
+from lib.methods.base import METHODS, Budget, Expansion, Method, Search, register
 from lib.query_spec import Fusion, Hypotheses, SearchSpec, Sparse, Text
 
 SHIPPED = (

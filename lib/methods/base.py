@@ -2,13 +2,34 @@
 
 A method only says *what to search with*, and what becomes of the list after the search. ``lib.run``
 is the one place that embeds, searches and merges; ``lib.expansion`` takes the steps after it.
+
+A method is a frozen dataclass whose fields are its settings, each with a default (``Method``):
+
+``name``
+    its key in every table: a text that no other method or row has.
+``needs_llm``, ``options_visible``
+    whether it asks a language model, and whether its texts are written seeing the options.
+``lam``
+    only where a mimic is subtracted: it is swept in Figure 5, and compared in the claims.
+``budget()``
+    what one question asks of a language model at most (``Budget``); None where it asks nothing.
+``expand(question, llm, search)``
+    the request. ``llm`` is a ``lib.llm.chat.ChatModel`` or None; ``search(request, k)`` gives the
+    first k passages as (id, text). A passage that was found is searched with by its stored vector:
+    ``Text(pid=pid)``. What it asked goes into the trace under ``replies``: costs are counted there.
+
+It is one file, or one cell of a notebook, and joins the others in one of four ways: a file in this
+folder that ends in ``register(Mine())``; ``register(Mine())`` in a cell; ``evaluate(methods=[
+Mine()])``; or a profile that names its file, wherever that is: ``methods = ["mine.py:Mine"]``, or
+with settings, ``[methods.mine]``, ``file = "mine.py:Mine"``. ``tests/rocchio.py`` is an example.
+
 The functions below are what several methods share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import (
     Literal,
     Protocol,
@@ -114,12 +135,47 @@ METHODS: dict[str, Method] = {}
 def register(method: Method) -> None:
     """Add a method, with its default settings, to every table; its own file in this folder does so.
 
-    ValueError where another method has its name: one would replace the other.
+    A class that is defined again, such as in a cell that is run once more, replaces itself.
+    ValueError for what is no method, and where another method has its name.
     """
+    check_method(method)
     other = METHODS.get(method.name)
-    if other is not None and type(other).__qualname__ != type(method).__qualname__:
+    if other is not None and _place_of(other) != _place_of(method):
         raise ValueError(f"two methods are called {method.name!r}: give yours another name")
     METHODS[method.name] = method
+
+
+def _place_of(method: Method) -> tuple[str, str]:
+    return type(method).__module__, type(method).__qualname__
+
+
+def check_method(method: object) -> None:
+    """ValueError, naming all that it lacks, for what is no ``Method``."""
+    if isinstance(method, type):
+        name = method.__name__
+        raise ValueError(f"{name} is a class: give a method of it, {name}()")
+    kind = type(method).__name__
+    if not is_dataclass(method):
+        raise ValueError(f"{kind} is no method: write @dataclass(frozen=True) above its class")
+    has = {one.name for one in fields(method)}
+    lacks = [
+        f"field {name}" for name in ("name", "needs_llm", "options_visible") if name not in has
+    ]
+    lacks += [f"{name}()" for name in ("budget", "expand") if not hasattr(method, name)]
+    if lacks:
+        raise ValueError(
+            f"{kind} is no method: it has no {', no '.join(lacks)}. Next: see lib/methods/base.py"
+        )
+
+
+def has_lambda(method: Method) -> bool:
+    """Whether lambda is a setting of the method. H+ alone has lambda 0, always."""
+    return any(one.name == "lam" for one in fields(method)) and method.name != "hplus"  # type: ignore[arg-type]
+
+
+def code_of(method: Method) -> list[str]:
+    """The modules that a method's class and its base classes are written in, by name."""
+    return sorted({base.__module__ for base in type(method).__mro__} - {"builtins", "typing"})
 
 
 class Sampling(TypedDict):

@@ -17,6 +17,7 @@ from lib.plots.labels import (
     in_order,
     in_order_of_arms,
     label_of,
+    method_colours,
     method_label,
 )
 from lib.plots.primitives import JUDGED, P_AT_5, draw_line, plot_curves, plot_dots, plot_heatmap
@@ -62,7 +63,7 @@ def method_rows(rows: pd.DataFrame, lam: float) -> pd.DataFrame:
     methods = in_order_of_arms(rows["method"])
     names = {method: method_label(method, lam) for method in methods}
     return rows.assign(
-        colour=rows["method"].map(COLOURS).fillna(GREY),
+        colour=rows["method"].map(method_colours(methods)),
         panel=pd.Categorical(rows["dataset"], in_order(rows["dataset"])),
         row=pd.Categorical(rows["method"].map(names), list(names.values())),
     )
@@ -88,13 +89,14 @@ def plot_cost(table: pd.DataFrame, x: str, xlabel: str, ylabel: str, title: str,
     costs = np.sort(points[x].round(6).unique())
     places = np.log(costs) if log else costs
     gaps = np.diff(places, prepend=-np.inf, append=np.inf)
+    colours = method_colours(table["method"])
     for cost, left, right in zip(costs, gaps[:-1], gaps[1:], strict=True):
         # The name stands away from the nearer neighbour; of equal costs one above the other.
         side, align = (-8, "right") if right < left else (8, "left")
         same = points[points[x].round(6) == cost]
         for row, height in zip(same.itertuples(), spread(same["value"], 0.07), strict=True):
-            colour = COLOURS.get(row.method, GREY)
-            axis.plot(cost, row.value, "o", ms=7, color=colour, mec="black", mew=0.5)
+            looks = {"ms": 7, "color": colours[row.method], "mec": "black", "mew": 0.5}
+            axis.plot(cost, row.value, "o", **looks)
             note(axis, cost, height, label_of(row.method), (side, 0), ha=align, va="center")
     axis.margins(x=0.25)
     counts = f"; {ylabel}: {count_label(points['value_n'])}" if "value_n" in points else ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
 
 import pandas as pd
@@ -100,6 +101,19 @@ def colour_of(key: str, place: int = 0) -> str:
     return own or SETS.get(
         key.lower().rpartition(" ")[2], _OTHER_COLOURS[place % len(_OTHER_COLOURS)]
     )
+
+
+def method_colours(methods: Iterable[str]) -> dict[str, str]:
+    """A colour for each row of the main tables, by key.
+
+    A row of labels.csv without a colour is grey. What has no row there, such as a method of your
+    own, has a colour that no row has.
+    """
+    known = {row["key"] for row in LABELS}
+    methods = list(dict.fromkeys(methods))
+    others = [name for name in methods if name not in known]
+    own = dict(zip(others, cycle(_OTHER_COLOURS), strict=False))
+    return {name: COLOURS.get(name, GREY) for name in methods} | own
 
 
 def in_order(names: Iterable[str]) -> list[str]:

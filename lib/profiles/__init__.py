@@ -54,11 +54,40 @@ def _counted(name: str, least: int) -> BeforeValidator:
     return BeforeValidator(lambda value: check_count(name, value, least))
 
 
-def check_methods(methods: Mapping[str, Any]) -> None:
-    """ValueError for a method that is not registered, or a setting that a method does not have."""
-    from lib.methods import METHODS
+def registry(methods: Mapping[str, Any]) -> dict[str, Any]:
+    """``lib.methods.METHODS``, and after them the methods of a profile that are in files of their
+    own, each called by its key.
 
-    refuse_unknown("no method", methods, tuple(METHODS))
+    ValueError for one that is called like another, or like another row of the tables. Capitals do
+    not count: not every file system tells them apart.
+    """
+    from lib.methods import METHODS
+    from lib.methods.own import load_method
+
+    found = dict(METHODS)
+    for name, settings in methods.items():
+        if "file" not in settings:
+            continue
+        if name in METHODS:
+            raise ValueError(
+                f"{shown(Path(settings['file']))}: another method is called {name!r}. Next: give "
+                "yours another name"
+            )
+        found[name] = replace(load_method(settings["file"]), name=name)
+    taken = {row.casefold(): row for row in ROWS}
+    for name in found:
+        if other := taken.get(name.casefold()):
+            raise ValueError(
+                f"a method is called {name!r}, but {other!r} is a row of the tables already: "
+                "give yours another name"
+            )
+        taken[name.casefold()] = name
+    return found
+
+
+def check_methods(methods: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """ValueError for a method that is not ``known``, or a setting that a method does not have."""
+    refuse_unknown("no method", methods, tuple(known))
     if methods.get("hplus"):
         raise ValueError("H+ alone is CHR's own H+. Next: set methods.chr, for both")
     if "lam" in methods.get("chr", ()):
@@ -66,11 +95,16 @@ def check_methods(methods: Mapping[str, Any]) -> None:
             "the row chr is at the paper's lambda, 1. Next: set lam in the notebooks, for the row "
             "chr_given"
         )
-    for name, settings in methods.items():
+    for name, given in methods.items():
+        settings = _without_file(given)
         # What it is called and whether it needs an LLM is the method's own, not a reader's.
-        own = [f.name for f in fields(METHODS[name]) if f.name not in ("name", "needs_llm")]
+        own = [f.name for f in fields(known[name]) if f.name not in ("name", "needs_llm")]
         refuse_unknown(f"{name} has no setting", settings, own)
-        _check_values(name, type(METHODS[name]), settings)
+        _check_values(name, type(known[name]), settings)
+
+
+def _without_file(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "file"}
 
 
 def _check_values(where: str, settled: type, settings: Mapping[str, Any]) -> None:
@@ -110,12 +144,11 @@ def _check_answerer(settings: Mapping[str, Any]) -> None:
 
 def check_names(profile: Profile) -> None:
     """ValueError for a method, a kind of answerer or a setting of theirs that there is not."""
-    from lib.methods import METHODS
-
-    refuse_unknown("skip names no method", profile.skip, tuple(METHODS))
+    known = registry(profile.methods)
+    refuse_unknown("skip names no method", profile.skip, tuple(known))
     if "chr" in profile.skip:
         raise ValueError("skip: chr cannot be skipped: every table compares with it")
-    check_methods(profile.methods)
+    check_methods(profile.methods, known)
     for answerer in profile.answerers:
         _check_answerer(answerer)
     if profile.generated:
@@ -164,7 +197,8 @@ class Profile:
     vectors: str
     """Stored as float32 or float16."""
     methods: dict[str, dict]
-    """Settings of retrieval methods that differ from their defaults, by method."""
+    """Settings of retrieval methods that differ from their defaults, by method; ``file`` names the
+    file and class of a method of one's own. Or a list of these: see ``load_profile``."""
     skip: tuple[str, ...]
     """Retrieval methods that are not run."""
     workers: Annotated[int, _counted("workers", 1)]
@@ -215,11 +249,15 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     """The profile of that name (default: ``CHR_PROFILE``, else mini), with fields replaced.
 
     A name that ends in ``.toml`` is a file, from the project's root. What it leaves out is taken
-    from its ``base``: tables are merged, at any depth; a list replaces the base's list. With an
-    ``llm`` of its own it has neither the base's ``generated``, which another model wrote, nor its
-    title. Overrides that are None are ignored, so a notebook can pass its parameters as they are,
-    and what it leaves None is the profile's own. A limit becomes part of the name, and so of where
-    results go. Raises ValueError, in one line, naming what is unknown and what there is.
+    from its ``base``: tables are merged, at any depth; a list replaces the base's list.
+    ``methods`` is a table of settings by method, in which ``file = "mine.py:Mine"`` adds a method
+    of your own under that key; or a list of such files, whose methods are added under the names
+    that their classes give them. A file is looked for beside the profile's (of an override: in the
+    working folder), then in the root. With an ``llm`` of its own a profile has neither the base's
+    ``generated``, which another model wrote, nor its title. Overrides that are None are ignored, so
+    a notebook can pass its parameters as they are, and what it leaves None is the profile's own. A
+    limit becomes part of the name, and so of where results go. Raises ValueError, in one line,
+    naming what is unknown and what there is.
     """
     name = name or os.environ.get("CHR_PROFILE") or "mini"
     path = ROOT / name if name.endswith(".toml") else _FOLDER / f"{name}.toml"
@@ -229,6 +267,9 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     settings = {"name": path.stem} | _settings(path)
     given = {field: value for field, value in overrides.items() if value is not None}
     refuse_unknown("a profile has no field", given, FIELDS)
+    if "methods" in given:
+        own, adds = _by_name(given["methods"], Path.cwd()), isinstance(given["methods"], list)
+        given["methods"] = _merged(settings["methods"], own) if adds else own
     if "llm" in given:
         settings |= _by_another_writer(path.stem, given["llm"])
     if check_limit(given.get("limit")):
@@ -236,7 +277,7 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
         settings["name"] = f"{path.stem}-{given['limit']}"
         settings["title"] += f" (a quick look: LIMIT={given['limit']})"
     try:
-        profile = Profile(**settings | given)
+        profile = Profile(**_with_own_methods(settings | given))
     except ValidationError as error:
         raise ValueError(f"profile {path.stem}: {first_error(error)}") from None
     # The built-in ones name what there is (a test says so), and need not load it for that.
@@ -251,6 +292,12 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
 def _settings(path: Path) -> dict[str, Any]:
     """Every field but the name: from the file, or from its base where the file lacks it."""
     settings = _read(path)
+    for table in (settings, settings.get("generated")):
+        if isinstance(table, dict) and "methods" in table:
+            try:
+                table["methods"] = _by_name(table["methods"], path.parent)
+            except ValueError as error:
+                raise ValueError(f"profile {path.stem}: {error}") from None
     if not path.resolve().is_relative_to(_FOLDER.resolve()):
         _check_own_name(path)
     base = settings.pop("base", None)
@@ -276,6 +323,45 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{shown(path)} is not UTF-8 ({error}); save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{shown(path)} is not TOML: {error}") from None
+
+
+def _by_name(methods: Any, folder: Path) -> Any:
+    """``methods`` as a table by name, in which every ``file`` has its whole path.
+
+    ValueError for two of a name, and for what is neither a table nor a list.
+    """
+    from lib.methods.own import file_of, load_method
+
+    if isinstance(methods, list):
+        found: dict[str, dict] = {}
+        for place in (file_of(named, folder) for named in methods):
+            name = load_method(place).name
+            if name in found:
+                raise ValueError(f"two methods are called {name!r}: give one another name")
+            found[name] = {"file": place}
+        return found
+    if not isinstance(methods, dict):
+        raise ValueError(
+            f'methods is a list of files, ["mine.py:Mine"], or a table of settings by method, not '
+            f"{methods!r}"
+        )
+    return {
+        name: said | {"file": file_of(said["file"], folder)}
+        if isinstance(said, dict) and "file" in said
+        else said
+        for name, said in methods.items()
+    }
+
+
+def _with_own_methods(settings: dict[str, Any]) -> dict[str, Any]:
+    """A profile's fields, in which what a model really writes has the same methods of one's own."""
+    generated, methods = settings["generated"], settings["methods"]
+    if not (isinstance(methods, dict) and isinstance(generated, dict) and "methods" in generated):
+        return settings
+    own = {
+        name: said for name, said in methods.items() if isinstance(said, dict) and "file" in said
+    }
+    return settings | {"generated": generated | {"methods": _merged(own, generated["methods"])}}
 
 
 def _by_another_writer(named: str, llm: object) -> dict[str, Any]:
@@ -310,26 +396,17 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 def methods_of(profile: Profile, **settings) -> dict:
     """``lib.methods.METHODS`` with the profile's settings, and ``settings`` = {method: {...}}.
 
-    H+ alone is CHR as it is set here, at lambda 0. Raises ValueError for a method or a setting that
-    there is not, and for a method that is called like another row of the tables. Capitals do not
-    count: not every file system tells them apart.
+    The profile's own methods (``registry``) follow. H+ alone is CHR as it is set here, at lambda 0.
+    Raises ValueError for a method or a setting that there is not.
     """
-    from lib.methods import METHODS
     from lib.methods.chr import HPlus
 
-    check_methods(settings)
-    taken = {row.casefold(): row for row in ROWS}
-    for name in METHODS:
-        if other := taken.get(name.casefold()):
-            raise ValueError(
-                f"a method is called {name!r}, but {other!r} is a row of the tables already: "
-                "give yours another name"
-            )
-        taken[name.casefold()] = name
+    known = registry(profile.methods)
+    check_methods(settings, known)
     found = {}
-    for name, method in METHODS.items():
+    for name, method in known.items():
         changes = profile.methods.get(name, {}) | settings.get(name, {})
-        found[name] = replace(method, **changes)
+        found[name] = replace(method, **_without_file(changes))
     found["hplus"] = HPlus.of(found["chr"])
     return {name: method for name, method in found.items() if name not in profile.skip}
 

@@ -47,6 +47,13 @@ class PassageIndex:
     def _row_of(self) -> dict[str, int]:
         return {pid: row for row, pid in enumerate(self.ids.tolist())}
 
+    def rows_of(self, pids: Sequence[str]) -> np.ndarray:
+        """The rows (m,) of some passages. ValueError that names one that is not here."""
+        for pid in pids:
+            if pid not in self._row_of:
+                raise ValueError(f"no passage {pid!r} in this index of {len(self.ids):,}")
+        return np.array([self._row_of[pid] for pid in pids], dtype=np.int64)
+
     def __len__(self) -> int:
         """How many passages can be found: all, or those a subset keeps."""
         return int(self.kept.sum())

@@ -208,8 +208,12 @@ _CLAIMS = ["dataset", "answerer", "claim", "metric", "arm", "baseline", "value",
 _CLAIMS += ["difference", "low", "high", "p", "n", "mde", "status", "p_holm", "verdict"]
 
 
-def claims(answers: pd.DataFrame, contrasts: Sequence[str] = ("chr",)) -> pd.DataFrame:
-    """Each method of contrast against every other method, by question set and answerer.
+def claims(
+    answers: pd.DataFrame,
+    contrasts: Sequence[str] = ("chr",),
+    methods: Iterable[str] = tuple(METHODS),
+) -> pd.DataFrame:
+    """Each method of contrast against every other of ``methods``, by question set and answerer.
 
     A pair is there where both were answered from. Columns: dataset, answerer, then those of
     ``lib.stats.claims``. All are exploratory: these questions have been looked at before.
@@ -218,7 +222,7 @@ def claims(answers: pd.DataFrame, contrasts: Sequence[str] = ("chr",)) -> pd.Dat
     parts = []
     for (dataset, reader), group in values.groupby(["dataset", "reader"], sort=False):
         measured = set(group["arm"])
-        others = [method for method in METHODS if method in measured and method not in contrasts]
+        others = [name for name in methods if name in measured and name not in contrasts]
         pairs = [
             Pair(f"{arm} > {method}", "right", arm, method)
             for arm in contrasts

@@ -37,7 +37,8 @@ from lib.limit import LABELLED_IN
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.connect import connect
 from lib.llm.recorder import RecordingMiss, may_ask
-from lib.methods.base import Budget, Expansion, Method
+from lib.methods import SHIPPED
+from lib.methods.base import Budget, Expansion, Method, code_of
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile, methods_of
 from lib.query_spec import DRAWS, Hypotheses, Request, SearchSpec, Text, with_random_mimics
@@ -112,6 +113,11 @@ class Experiment:
         return [*self.methods, *CONTROLS, RANDOM]
 
     @property
+    def own(self) -> list[str]:
+        """The methods that a reader has added."""
+        return [name for name in self.methods if name not in (*SHIPPED, CHOSEN)]
+
+    @property
     def arms(self) -> list[str]:
         """Every row of Table 1: also what is answered without retrieval."""
         return [*self.searched, *NO_RETRIEVAL]
@@ -148,8 +154,12 @@ class Experiment:
         self, name: str, questions: Sequence[Question], llm: ChatModel | None
     ) -> list[Expansion]:
         """A method's expansions of some questions, written by ``llm``."""
-        workers = self.profile.workers
-        return expand_all(self.methods[name], questions, llm, self.retriever, workers=workers)
+        return self._expand(self.methods[name], questions, llm)
+
+    def _expand(
+        self, method: Method, questions: Sequence[Question], llm: ChatModel | None
+    ) -> list[Expansion]:
+        return expand_all(method, questions, llm, self.retriever, workers=self.profile.workers)
 
     def requests(self, arm: str, dataset: str) -> dict[str, Request | None]:
         """What the arm searches with by question id, None where its expansion failed."""
@@ -201,6 +211,13 @@ class Experiment:
             return None if before is None else changed(before, draw)
 
         return search_arm(Arm(arm, request, draws), requests, self.retriever, depth)
+
+    def found_at(self, lam: float, name: str, dataset: str) -> Found:
+        """The first k passages that a method finds when its lambda is ``lam``, by question id."""
+        questions, method = self.sets[dataset], replace(self.methods[name], lam=lam)
+        made = self._expand(method, questions, self.llm)
+        run, _ = execute(name, questions, made, self.retriever, self.k)
+        return ids_by_question(run)
 
     # cells ---------------------------------------------------------------------------------------
 
@@ -273,7 +290,7 @@ class Experiment:
     ) -> pd.DataFrame | None:
         """A cell from its file or made; it depends on the replies of what ``answers`` gives."""
         method = self.method_of(arm)
-        code = [*_CODE, type(method).__module__] if method else _CODE
+        code = [*_CODE, *code_of(method)] if method else _CODE
         author = getattr(self.llm, "name", REFERENCE)
         # Random mimics come from all sets.
         sets = list(self.sets) if arm in CONTROLS else [dataset]
@@ -437,7 +454,9 @@ class Experiment:
             table = table.assign(options_visible=table["method"].map(self.visible))
         asked = content_of(question for questions in self.sets.values() for question in questions)
         settings = {**self.behind, "k": self.k, "lam": self.lam, "questions": asked}
-        code = ["lib.studies.main_tables"]
+        modules = {module for method in self.methods.values() for module in code_of(method)}
+        own = sorted(module for module in modules if not module.startswith("lib."))
+        code = ["lib.studies.main_tables", *own]
         write_result(table, name, self.profile.name, code=code, data=self.data, **settings)
         return table
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from lib.llm.recorder import RecordingMiss
+from lib.methods.base import has_lambda
 from lib.parse import named_option
 from lib.query_spec import Hypotheses, Request
 from lib.readers import EvidenceReader, Reader
@@ -71,17 +71,19 @@ def _answers_without_reader(experiment: Experiment) -> list[pd.DataFrame]:
 
 
 def claims(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
-    """CHR > each other method, as paired tests (see ``accuracy.claims``)."""
-    table = accuracy.claims(answers, _contrasts(experiment))
+    """CHR, and every other method with a lambda, > each method without one, as paired tests (see
+    ``accuracy.claims``)."""
+    methods = [name for name in experiment.methods if name != CHOSEN]
+    table = accuracy.claims(answers, _contrasts(experiment), methods)
     table["options_visible"] = table["arm"].map(experiment.visible)
     table["options_visible_baseline"] = table["baseline"].map(experiment.visible)
     return experiment.save(table, "claims")
 
 
 def _contrasts(experiment: Experiment) -> list[str]:
-    """The methods that subtract a mimic: those with a lambda of their own, the paper's for CHR."""
+    """The methods that subtract a mimic: those that have a lambda, which for CHR is the paper's."""
     methods = experiment.methods.items()
-    return [name for name, m in methods if getattr(m, "lam", 0) and name != CHOSEN]
+    return [name for name, method in methods if has_lambda(method) and name != CHOSEN]
 
 
 # Table 2 ------------------------------------------------------------------------------------------
@@ -209,9 +211,8 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
     reader = _reader_without_llm(experiment)
     rows = []
     for dataset, method, lam in product(experiment.sets, _contrasts(experiment), lambdas):
-        at_lambda = partial(_at_lambda, lam)
         try:
-            (found,) = experiment.search(method, dataset, at_lambda, experiment.k)
+            found = experiment.found_at(lam, method, dataset)
         except RecordingMiss:
             continue
         judged = [q.qid for q in experiment.sets[dataset] if targets.get(q.qid)]
@@ -229,10 +230,6 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
     named = table["dataset"] + ", " + table["method"]
     table.insert(0, "series", table["dataset"].where(table["method"] == "chr", named))
     return table.drop(columns=["dataset", "answerer"])
-
-
-def _at_lambda(lam: float, request: Request, draw: int) -> Request:
-    return request.by(lam=lam)
 
 
 def _answered_right(
