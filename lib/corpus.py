@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from lib.base import paths
 from lib.base.files import locked, read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassagesInMemory, PassageStore
-from lib.embed import Encoder
+from lib.embed import Encoder, say_once, unread_line
 from lib.forms import Report, existing, read_passages, stream_passages
 from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import Retriever
@@ -40,6 +41,7 @@ class Corpus:
     ) -> None:
         self.name, self.store, self.folder = name, store, folder
         self._vector_files: set[Path] = set()
+        self._told: set[str] = set()  # fingerprints of encoders
 
     def __len__(self) -> int:
         return len(self.store)
@@ -48,15 +50,26 @@ class Corpus:
         return f"Corpus({self.name!r}, {len(self):,} passages)"
 
     @classmethod
-    def read(cls, path: str | Path) -> Corpus:
+    def read(
+        cls, path: str | Path, *, encoder: Encoder | None = None, cut: int = 0, overlap: int = 0
+    ) -> Corpus:
         """The passages at a path, in any form that ``lib.forms`` knows, into memory.
 
-        What was read, left out and passed over is printed. ValueError lists everything that is
-        wrong in the files, and where there is no text.
+        What was read, left out and passed over is printed, and with an encoder how much of the
+        passages it leaves unread. With ``cut``, those that have more tokens for the encoder are cut
+        (see ``cut_passages``). ValueError lists everything that is wrong in the files, and where
+        there is no text.
         """
         passages, report = read_passages(path)
         print(report, file=sys.stderr)
-        return cls(report.path.resolve().name.partition(".")[0], PassagesInMemory(passages))
+        if cut:
+            passages = list(cut_passages(passages, encoder, cut, overlap))
+            pieces = sum("whole" in passage.meta for passage in passages)
+            print(f"{pieces:,} of {len(passages):,} passages are pieces", file=sys.stderr)
+        corpus = cls(report.path.resolve().name.partition(".")[0], PassagesInMemory(passages))
+        if encoder:
+            corpus._say_unread(encoder)
+        return corpus
 
     @classmethod
     def open(cls, name: str | Path) -> Corpus:
@@ -92,8 +105,10 @@ class Corpus:
             PassageStore.build(folder / _PASSAGES, self.store)
         return Corpus.open(folder)
 
-    def add(self, path: str | Path) -> Corpus:
-        """The corpus with further passages, read as in ``read``; a saved one is saved so.
+    def add(
+        self, path: str | Path, *, encoder: Encoder | None = None, cut: int = 0, overlap: int = 0
+    ) -> Corpus:
+        """The corpus with further passages, read and cut as in ``read``; a saved one is saved so.
 
         Vectors of what was there stay. ValueError for an id that is there already; then nothing
         changes.
@@ -102,7 +117,10 @@ class Corpus:
         report = Report(existing(path))
 
         def further() -> Iterator[Passage]:
-            for passage in stream_passages(report):
+            passages: Iterable[Passage] = stream_passages(report)
+            if cut:
+                passages = cut_passages(passages, encoder, cut, overlap)
+            for passage in passages:
                 if passage.pid in known:
                     report.faults.append(f"{report.path.name}: the id {passage.pid!r} is there")
                 yield passage
@@ -126,16 +144,11 @@ class Corpus:
     ) -> Retriever:
         """Search by meaning and by words. Only passages without stored vectors are encoded.
 
-        How many passages are longer than the encoder reads is printed. BM25 is built when it is
-        first searched, and kept with a saved corpus.
+        What the encoder is, and how much of the passages it leaves unread, is printed. BM25 is
+        built when it is first searched, and kept with a saved corpus.
         """
+        self._say_unread(encoder)
         items = [(passage.title, passage.text) for passage in self.store]
-        if cut := sum(tokens > 0 for tokens in encoder.unread(items)):
-            print(
-                f"{self.name}: {encoder.name} reads only the beginning of {cut:,} of "
-                f"{len(items):,} passages; their ends are never found",
-                file=sys.stderr,
-            )
         shards = encode_cached(
             items,
             encoder,
@@ -150,6 +163,18 @@ class Corpus:
         index = DenseIndex(shards, self.store.ids(), backend=backend, devices=devices)
         return Retriever(index, encoder, self.store, self._words)
 
+    def _say_unread(self, encoder: Encoder) -> None:
+        """Print what the encoder is, once, and once a corpus how much of it is not read."""
+        say_once(encoder.describe())
+        if encoder.fingerprint in self._told:
+            return
+        self._told.add(encoder.fingerprint)
+        items = [(passage.title, passage.text) for passage in self.store]
+        told = unread_line(self.name, encoder, items)
+        if "only the beginning" in told and hasattr(encoder, "pieces"):
+            told += ". Next: Corpus.read(path, encoder=..., cut=256, overlap=32)"
+        print(told, file=sys.stderr)
+
     def _words(self) -> BM25Index:
         """The index of words: opened where it is kept, else built."""
         ids, content = self.store.ids(), self.store.content
@@ -159,6 +184,39 @@ class Corpus:
             return kept
         texts = [f"{passage.title} {passage.text}" for passage in self.store]
         return BM25Index.build(texts, ids, keep=folder, content=content)
+
+
+def cut_passages(
+    passages: Iterable[Passage], encoder: Encoder | None, tokens: int, overlap: int = 0
+) -> Iterator[Passage]:
+    """The passages, each longer than ``tokens`` in pieces that are not, as the encoder counts.
+
+    The pieces of "id" are "id#1", "id#2", ... with its title, its meta and, in ``meta["whole"]``,
+    its id, by which judgments may know it. Each begins with up to ``overlap`` tokens of the one
+    before it, and every character is in one. ValueError for an encoder without tokens, more tokens
+    than it reads, or a piece whose id another passage has.
+    """
+    pieces_of = getattr(encoder, "pieces", None)
+    if pieces_of is None:
+        who = encoder.name if encoder else "no encoder"
+        raise ValueError(
+            f"{who} counts tokens to cut by. Next: encoder=load_encoder('minilm'), or st:<model>"
+        )
+    if overlap < 0:
+        raise ValueError(f"an overlap of {overlap} tokens is none")
+    ids, cut = set(), set()
+    for passage in passages:
+        pieces = pieces_of((passage.title, passage.text), tokens, overlap)
+        if len(pieces) == 1:
+            ids.add(passage.pid)
+            yield passage
+            continue
+        for number, piece in enumerate(pieces, 1):
+            pid = f"{passage.pid}#{number}"
+            cut.add(pid)
+            yield replace(passage, pid=pid, text=piece, meta={**passage.meta, "whole": passage.pid})
+    if both := sorted(ids & cut):
+        raise ValueError(f"{both[0]!r} is the id of a piece and of another passage")
 
 
 def contrast(h_plus: str, h_minus: str = "", lam: float = 1.0) -> Hypotheses:

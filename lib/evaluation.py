@@ -84,7 +84,9 @@ def evaluate(
     one, "mine.py:Mine". One that has a lambda gives one arm for each of ``lambdas``, called
     "<method>@<lambda>"; without lambdas its own. ``baseline`` is an arm (default: the first).
     ``llm`` writes what methods ask for: a model, or a spec for ``lib.llm.connect``; what it says is
-    kept in ``folder``. A question that retrieved nothing scores 0 and is counted in ``failed``.
+    kept in ``folder``. A question that retrieved nothing scores 0 and is counted in ``failed``. Of
+    a corpus that was cut (``lib.corpus.cut_passages``), a piece counts as the passage it is of,
+    once, where passages are judged whole; the runs name the pieces.
 
     The table's columns: arm, metric, n, value, low, high (95 % bootstrap over questions), baseline,
     difference, difference_low, difference_high, p (paired sign-flip test) and p_corrected, over all
@@ -117,7 +119,8 @@ def evaluate(
             print(f"[{number} of {len(arms)}] {arm}", file=sys.stderr, flush=True)
         runs[arm], failed[arm] = _searched(arm, method, asked, retriever, llm, depth, home)
         if judged:
-            values.append(_measured(arm, runs[arm], judged, qrels, parsed))
+            whole = _as_judged(runs[arm], qrels, retriever)
+            values.append(_measured(arm, whole, judged, qrels, parsed))
         if reader:
             values.append(_answered(arm, runs[arm], asked, retriever, reader, k))
     outcomes = pd.concat(values, ignore_index=True)
@@ -225,6 +228,16 @@ def _searched(
         write_trec_run(file, run)
         write_manifest(file, rows=len(run), settings=settings | {"failed": failed})
     return run, failed
+
+
+def _as_judged(run: pd.DataFrame, qrels: Qrels, retriever: Retriever) -> pd.DataFrame:
+    """The run with wholes in place of those pieces that nobody judged, each at its best rank."""
+    judged = set().union(*qrels.values())
+    unjudged = [pid for pid in run["pid"].unique() if pid not in judged]
+    passages = retriever.store.get_many(unjudged)
+    whole_of = {p.pid: p.meta["whole"] for p in passages if "whole" in p.meta}
+    pids = [whole_of.get(pid, pid) for pid in run["pid"]]
+    return run.assign(pid=pids).sort_values("rank").drop_duplicates(["qid", "pid"])
 
 
 def _measured(

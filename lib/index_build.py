@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, groupby, islice
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lib.base import paths
@@ -19,6 +19,7 @@ from lib.data.medrag import SOURCES
 from lib.data.passages import CORPORA, Passage
 from lib.data.store import PassageStore
 from lib.datasets import few
+from lib.embed import unread_summary
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
@@ -34,7 +35,7 @@ READERS = (
 _BLOCK = 16 * 4096  # passages in memory at a time: a whole number of shards
 
 MOST_COUNTED = 1_000_000
-"""Passages whose tokens are counted for ``corpus_table``: a few minutes. MedCorp's take hours."""
+"""Passages of a store whose tokens are counted: a few minutes. MedCorp's take hours."""
 
 _COUNTED = 1000  # passages whose tokens are counted at a time
 
@@ -103,21 +104,31 @@ def corpus_table(store: PassageStore, encoder=None) -> pd.DataFrame:
     )
     table = table.round(0).astype(int)
     if encoder is not None:
-        cut = _cut(store, encoder) if len(rows) <= MOST_COUNTED else {}
-        table["cut"] = [cut.get(corpus) for corpus in table.index]
+        table["cut"] = unread_table(store, encoder)["cut"]
     table = table.reset_index()
     table["licence"] = [CORPORA[c].licence if c in CORPORA else "" for c in table["corpus"]]
     return table
 
 
-def _cut(store: PassageStore, encoder) -> Counter[str]:
-    """How many passages of each corpus are longer than the encoder reads."""
-    cut = Counter(dict.fromkeys(store.sources(), 0))
-    passages = iter(store)
+def unread_table(store: PassageStore, encoder) -> pd.DataFrame:
+    """How much of each corpus the encoder does not read, a row a corpus: see ``unread_summary``.
+
+    Columns: cut, share, median, most. All are missing where there are more than ``MOST_COUNTED``
+    passages, or where the encoder does not know.
+    """
+    unread: dict[str, list[np.ndarray]] = {source: [] for source in store.sources()}
+    passages = iter(store if len(store) <= MOST_COUNTED else [])
     while block := list(islice(passages, _COUNTED)):
-        unread = encoder.unread([(passage.title, passage.text) for passage in block])
-        cut.update(p.source for p, tokens in zip(block, unread, strict=True) if tokens)
-    return cut
+        tokens = encoder.unread([(passage.title, passage.text) for passage in block])
+        sources = np.array([passage.source for passage in block])
+        for source in dict.fromkeys(sources.tolist()):
+            unread[source].append(tokens[sources == source])
+    unknown = np.array([-1])
+    rows = {
+        source: unread_summary(np.concatenate(counted) if counted else unknown)
+        for source, counted in unread.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def build_index(
@@ -129,7 +140,9 @@ def build_index(
     dtype: str = "float32",
     progress: bool = True,
 ) -> DenseIndex:
-    """Encode what is not yet in the cache (size and time are printed first) and open the index.
+    """Encode what is not yet in the cache and open the index.
+
+    Size, time and how much of the passages is not read are printed first.
 
     Shards never span two corpora, so that a change in one leaves the vectors of the others. The
     ``torch`` backend searches on ``devices``, or else where the encoder runs.
@@ -139,7 +152,13 @@ def build_index(
         label = corpus or "ddx-mini"
         while block := [(p.title, p.text) for p in islice(passages, _BLOCK)]:
             shards += encode_cached(
-                block, encoder, "article", label=label, dtype=dtype, progress=progress
+                block,
+                encoder,
+                "article",
+                label=label,
+                dtype=dtype,
+                progress=progress,
+                count_unread=len(store) <= MOST_COUNTED,
             )
     if backend == "torch" and not devices:
         devices = getattr(encoder, "devices", ())

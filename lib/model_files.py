@@ -9,6 +9,8 @@ its weights. ``tools.training`` makes them; here they are read.
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 import sys
 import tomllib
 import warnings
@@ -16,6 +18,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from logging import LogRecord
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,6 +36,10 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 MPNET_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 _MPNET_PARTS = 5
 
+_WEIGHTS = re.compile(r"(model|pytorch_model).*\.(safetensors|bin)")
+_POINTER = b"version https://git-lfs"
+_LOADER = "transformers.modeling_utils"
+"""The logger that says which weights were not found."""
 _FILES = ["*.safetensors", "*.bin", "*.json", "*.txt", "*.model"]
 _LINEAR = "_linear_pointwise"
 """The operator that torch's own compiler puts in place of a linear layer on a CPU."""
@@ -100,8 +107,9 @@ def _unpack(parts: list[Path], folder: Path) -> None:
 
 def model_folder(source: str | Path) -> Path:
     """A local folder as it is; a hub name as its snapshot, downloaded when it is not cached."""
-    if Path(source).is_dir():
-        return Path(source).resolve()
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder.resolve()
     from huggingface_hub import snapshot_download
 
     other_formats = ["onnx/*", "openvino/*"]  # the same weights again, of no use here
@@ -124,12 +132,111 @@ def base_folder(name: str) -> Path:
 
 
 def digest(folder: Path) -> str:
-    """One short hash over weights, configuration and vocabulary, each with its name."""
-    files = sorted({path for pattern in _FILES for path in folder.rglob(pattern)})
-    if "config.json" not in [path.name for path in files]:
-        raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
+    """One short hash over weights, configuration and vocabulary, each with its name.
+
+    Refuses a folder as ``check_files`` does.
+    """
+    check_files(folder)
+    files = _files(folder)
     listing = [f"{path.name} {sha256_file(path)}\n" for path in files]
     return sha256_bytes("".join(listing).encode())[:16]
+
+
+def check_files(folder: Path) -> None:
+    """Refuse a folder that no vector should be made from, by name and before its weights are read.
+
+    FileNotFoundError for one without a model, or without weights that it needs; ValueError for a
+    Git LFS pointer in place of a file, and for a model that needs code of its own: nothing that a
+    model brings is run here.
+    """
+    files = _files(folder)
+    for path in files:
+        with path.open("rb") as stream:
+            if stream.read(len(_POINTER)) == _POINTER:
+                raise ValueError(f"{path} is a Git LFS pointer, not the file; run: git lfs pull")
+    names = {path.name for path in files}
+    if not names & {"config.json", "modules.json"}:
+        raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
+    wanted = {"model.safetensors"} if not any(map(_WEIGHTS.fullmatch, names)) else set()
+    for path in files:
+        if path.name.endswith(".index.json"):
+            wanted |= set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+    if missing := sorted(wanted - names):
+        raise FileNotFoundError(
+            f"{folder} has no {missing[0]}, so it has no weights. Next: copy the model's whole "
+            "folder"
+        )
+    if code := _own_code(files):
+        raise ValueError(
+            f"{folder} needs code of its own ({code}), and nothing that a model brings is run "
+            "here. Next: another model, or serve it and load_encoder('openai:<model>@<address>')"
+        )
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a model that change its vectors."""
+    return sorted({path for pattern in _FILES for path in folder.rglob(pattern)})
+
+
+def _own_code(files: Sequence[Path]) -> str:
+    """The code that a model's settings name and that it would have to bring; empty for none."""
+    for path in files:
+        if path.name in ("config.json", "tokenizer_config.json"):
+            said = json.loads(path.read_text(encoding="utf-8"))
+            named = said.get("auto_map") or {} if isinstance(said, dict) else {}
+            for part in ("AutoModel", "AutoConfig", "AutoTokenizer"):
+                if part in named:
+                    return f"{path.name} names it under auto_map: {part}"
+        elif path.name == "modules.json":
+            for module in json.loads(path.read_text(encoding="utf-8")):
+                if not module["type"].startswith("sentence_transformers."):
+                    return f"modules.json names {module['type']}"
+    return ""
+
+
+@contextmanager
+def load_warnings() -> Iterator[list[str]]:
+    """What transformers warns of while weights are loaded: listed, not printed."""
+    from transformers.utils import logging
+
+    logger, before, told = logging.get_logger(_LOADER), logging.get_verbosity(), []
+
+    def listed(record: LogRecord) -> bool:
+        told.append(record.getMessage())
+        return False
+
+    logging.set_verbosity_warning()
+    logger.addFilter(listed)
+    try:
+        yield told
+    finally:
+        logger.removeFilter(listed)
+        logging.set_verbosity(before)
+
+
+def check_weights(model: Any, folder: Path) -> None:
+    """ValueError for a model of which some weights are not in the folder.
+
+    transformers gives them random values, with a warning: a vector would mean nothing. The layer
+    for classification ("pooler") may be missing where vectors are pooled from those of the tokens.
+    """
+    from transformers import PreTrainedModel
+
+    pooled = any(hasattr(part, "pooling_mode") for part in model.modules())
+    listing = folder / "modules.json"
+    first = json.loads(listing.read_text(encoding="utf-8"))[0]["path"] if listing.exists() else ""
+    for net in [part for part in model[0].children() if isinstance(part, PreTrainedModel)]:
+        loaded: Any = type(net).from_pretrained(
+            folder / first, output_loading_info=True, local_files_only=True
+        )
+        missing = loaded[1]["missing_keys"]
+        new = sorted(key for key in missing if not (pooled and "pooler." in key))
+        if new:
+            raise ValueError(
+                f"{folder}: {len(new)} of its weights are missing and would be random numbers, "
+                f"first {new[0]}. Next: copy the model's whole folder again; a model that was "
+                "never trained for vectors has to be trained first"
+            )
 
 
 def quiet() -> None:

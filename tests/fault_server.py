@@ -1,4 +1,4 @@
-"""A chat server on this machine that fails as it is told, for the tests of whatever asks one.
+"""A server on this machine that fails as it is told, for the tests of whatever asks one.
 
 with FaultServer("429", "500") as server:      # then "ok" for ever
     OpenAIChat("m", server.url).generate(...)
@@ -29,6 +29,15 @@ def completion(*texts, reason: str = "stop", **message) -> dict:
     return about | {"choices": choices, "usage": usage}
 
 
+def embedded(texts: list[str], vector: Callable[[str], list[float]]) -> dict:
+    """An answer of OpenAI's endpoint for embeddings, the last text's vector first."""
+    data = [
+        {"object": "embedding", "index": i, "embedding": vector(text)}
+        for i, text in enumerate(texts)
+    ]
+    return {"object": "list", "model": "served-name", "data": data[::-1]}
+
+
 class FaultServer(ThreadingHTTPServer):
     """Takes one step a request, then answers ``text``; ``refuse`` names fields that get a 400.
 
@@ -36,7 +45,8 @@ class FaultServer(ThreadingHTTPServer):
     ``pages`` are what it gives by path to who fetches one; ``asked`` their paths in order.
     Asked for log-probabilities it gives ``likely``, {token: log-probability}, likeliest first;
     without any it gives none, like a server that does not know of them. With ``together`` no
-    request is answered before so many are there.
+    request is answered before so many are there. Asked for embeddings it gives each text's
+    ``vector``.
 
     Steps: "ok", a status ("500"), "429 after 120" (Retry-After), "cut" (finish_reason "length"),
     "slow" (after ``pause_s``), "truncated" (fewer bytes than promised), "drop" (no answer), "drip"
@@ -60,12 +70,13 @@ class FaultServer(ThreadingHTTPServer):
         pause_s: float = 0.05,
         together: int = 0,
         likely: dict[str, float] | None = None,
+        vector: Callable[[str], list[float]] | None = None,
         pages: dict[str, bytes | tuple] | None = None,
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.steps, self.answer, self.text, self.forever = list(steps), answer, text, forever
         self.refuse, self.several, self.pause_s, self.likely = refuse, several, pause_s, likely
-        self.pages = pages or {}
+        self.pages, self.vector = pages or {}, vector
         self.closed = threading.Event()
         self.bodies: list[dict] = []
         self.headers: list[dict] = []
@@ -153,8 +164,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send(200, self.reply(step, body), short=20 if step == "truncated" else 0)
 
     def reply(self, step: str, body: dict) -> dict:
-        """The completion that was asked for."""
+        """The completion, or the vectors, that were asked for."""
         server = self.server
+        if server.vector:
+            return embedded(body["input"], server.vector)
         text = server.text(body) if callable(server.text) else server.text
         count = body.get("n", 1) if server.several else 1
         answer = completion(*[text] * count, reason="length" if step == "cut" else "stop")

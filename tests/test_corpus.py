@@ -9,7 +9,7 @@ import pytest
 
 from lib.base import paths
 from lib.corpus import Corpus
-from lib.embed import HashEncoder
+from lib.embed import HashEncoder, load_encoder
 from lib.query_spec import Hypotheses, Sparse, Text
 
 TEXTS = [f"word{i} word{i // 7} fever" for i in range(60)]
@@ -97,3 +97,80 @@ def test_ids_of_any_form_make_no_more_files_of_vectors_than_there_are_shards(tmp
     corpus.retriever(HashEncoder())
     (shard,) = (corpus.folder / "vectors").glob("*.npy")
     assert np.load(shard).shape == (60, HashEncoder().dim)
+
+
+# passages longer than the window ------------------------------------------------------------------
+
+FACT = "Zanzibarine calms the hippocampus within a minute."
+LONG = " ".join(f"Sentence {i} is about the {i % 7}th cranial nerve." for i in range(40))
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return load_encoder("minilm", device="cpu")
+
+
+def test_what_stands_at_the_end_of_a_long_passage_is_found_once_it_is_cut(tmp_path, minilm, capsys):
+    texts = [f"{LONG} {FACT}", LONG, "A short note about urate."]
+    file = jsonl(tmp_path / "c.jsonl", texts)
+    asked = Hypotheses((Text(FACT, tower="query"),))
+    whole = Corpus.read(file, encoder=minilm)
+    said = capsys.readouterr().err
+    assert "minilm reads only the beginning of 2 of 3 passages (66.7%)" in said
+    assert "at most" in said and "cut=256" in said
+    cut = Corpus.read(file, encoder=minilm, cut=128, overlap=16)
+    said = capsys.readouterr().err
+    assert f"minilm reads all {len(cut)} passages whole" in said
+    (hits,) = cut.retriever(minilm, progress=False).search_many([asked], 1)
+    assert capsys.readouterr().err == "", "it was said before"
+    best = cut.store.get(hits.ids[0][0])
+    assert FACT in best.text and best.pid.startswith("d:0#") and best.meta["whole"] == "d:0"
+    (plain,) = whole.retriever(minilm, progress=False).search_many([asked], 1)
+    assert plain.scores[0][0] < hits.scores[0][0] - 0.3
+    kept = [passage.pid for passage in cut.store if "#" not in passage.pid]
+    assert kept == ["d:2"] and len({passage.pid for passage in cut.store}) == len(cut)
+
+
+def test_pieces_keep_their_title_and_are_saved_and_added_to(tmp_path, minilm):
+    rows = [{"id": "a", "title": "Nerves", "text": LONG}, {"id": "b", "text": "Urate."}]
+    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    corpus = Corpus.read(tmp_path / "c.jsonl", encoder=minilm, cut=200).save("mine")
+    assert "".join(p.text for p in corpus.store if p.pid != "b") == LONG
+    pids = [passage.pid for passage in corpus.store]
+    assert pids == [*(f"a#{i}" for i in range(1, len(pids))), "b"]
+    assert {p.title for p in corpus.store} == {"Nerves", ""}
+    more = corpus.add(jsonl(tmp_path / "m.jsonl", [LONG]), encoder=minilm, cut=200)
+    assert len(more) > len(pids) + 1 and more.store.get("d:0#1").meta["whole"] == "d:0"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"cut": 256}, "no encoder counts tokens.*encoder=load_encoder"),
+        ({"cut": 256, "encoder": HashEncoder()}, "hash counts tokens|hash"),
+        ({"cut": 257, "encoder": "minilm"}, "reads 256 tokens, not 257"),
+        ({"cut": 128, "overlap": -1, "encoder": "minilm"}, "overlap of -1"),
+    ],
+)
+def test_a_cut_that_cannot_be_made_is_refused(options, says, tmp_path, minilm):
+    file = jsonl(tmp_path / "c.jsonl", [LONG])
+    if options.get("encoder") == "minilm":
+        options = options | {"encoder": minilm}
+    with pytest.raises(ValueError, match=says):
+        Corpus.read(file, **options)
+
+
+def test_a_piece_never_takes_the_id_of_another_passage(tmp_path, minilm):
+    rows = [{"id": "a", "contents": LONG}, {"id": "a#2", "contents": "Urate."}]
+    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ValueError, match="'a#2' is the id of a piece"):
+        Corpus.read(tmp_path / "c.jsonl", encoder=minilm, cut=128)
+
+
+def test_an_encoder_that_does_not_know_what_it_reads_says_so(tmp_path, capsys):
+    class Unknowing(HashEncoder):
+        def unread(self, items, tower="article"):
+            return np.full(len(items), -1)
+
+    Corpus.read(jsonl(tmp_path / "c.jsonl", TEXTS), encoder=Unknowing())
+    assert "does not say how much it reads" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 import signal
 import socket
@@ -16,9 +18,11 @@ from hypothesis import strategies as st
 from lib import embed
 from lib.base.files import read_manifest, sha256_file
 from lib.embed import HashEncoder, load_encoder
+from lib.llm.chat import LLMError
 from lib.model_files import minilm_folder
 from lib.search.rerank import PairScorer
 from lib.search.vectors import encode_cached, encode_small
+from tests.fault_server import FaultServer, embedded
 from tests.killed import TEXTS as MANY
 from tests.killed import interrupted, killed
 from tests.tiny_models import save_bert, save_sentence_model
@@ -60,6 +64,13 @@ FINGERPRINTS = {
     "st": "st|<files>|own pooling|512 tokens|unit|float32",
     "hash": "hash|crc32 of words and word pairs|256|unit length",
 }
+DESCRIBED = {
+    "minilm": "minilm: 384 dimensions, vectors of length 1; mean pooling, reads 256 tokens",
+    "medcpt": "medcpt: 32 dimensions, vectors of length 1; query tower query: cls pooling, reads "
+    "512 tokens; article tower article: cls pooling, reads 512 tokens",
+    "st": "32 dimensions, vectors of length 1; mean pooling, reads 512 tokens",
+    "hash": "hash: 256 dimensions, vectors of length 1; counts words, reads any length",
+}
 """Byte for byte: caches of vectors are found by them."""
 
 
@@ -85,6 +96,7 @@ def test_every_encoder_gives_unit_rows_in_order_and_is_known_by_its_fingerprint(
         wanted = FINGERPRINTS[encoder.name.split(":")[0]]
         assert print_ == wanted.replace("<files>", print_.split("|")[1])
         assert print_ in encoder.fingerprint
+    assert encoder.describe().endswith(DESCRIBED[encoder.name.split(":")[0]])
     assert capfd.readouterr() == ("", "")  # quiet means nothing on any stream
 
 
@@ -179,6 +191,59 @@ def test_prompts_of_a_model_are_used_per_tower_and_its_folder_is_no_fingerprint(
     assert a.fingerprint == b.fingerprint and str(tmp_path) not in a.fingerprint
 
 
+def test_prompts_that_are_given_replace_the_models_and_alone_change_a_fingerprint(towers, tmp_path):
+    folder = sentence_model(tmp_path / "own", towers, "sign of ")
+    own = load_encoder(f"st:{folder}", device="cpu")
+    given = load_encoder(f"st:{folder}", device="cpu", query_prompt="", passage_prompt="test the ")
+    query = given.encode(["sign of fever"], "query", progress=False)
+    assert np.allclose(query, own.encode(["fever"], "query", progress=False), atol=1e-6)
+    article = given.encode([("a title", "fever")], "article", progress=False)
+    assert np.allclose(article, own.encode(["test the fever"], "article", False), atol=1e-6)
+    assert given.fingerprints == {
+        tower: f"{own.fingerprints[tower]}|prompt {prompt!r}"
+        for tower, prompt in (("query", ""), ("article", "test the "))
+    }
+    half = load_encoder(f"st:{folder}", device="cpu", query_prompt="a ")
+    assert half.fingerprints["article"] == own.fingerprints["article"]
+    assert "article prompt 'test the '" in given.describe() and "query" not in given.describe()
+    long = "fever " * 510  # with [CLS] and [SEP] it just fits
+    assert own.unread([long]).tolist() == [0] and given.unread([long]).tolist() == [2]
+    assert own.unread([long], "query").tolist() == [2]
+    with pytest.raises(ValueError, match="no prompts"):
+        medcpt(towers, query_prompt="query: ")
+
+
+def test_two_towers_from_outside_read_queries_and_passages_and_have_one_dimension(towers, tmp_path):
+    one, other = (
+        save_sentence_model(tmp_path / bert.name, bert, {"query": "", "document": ""})
+        for bert in towers
+    )
+    both = load_encoder(f"st:{one}", article=other, device="cpu")
+    for tower, folder in (("query", one), ("article", other)):
+        alone = load_encoder(f"st:{folder}", device="cpu")
+        rows = both.encode(TEXTS, tower, progress=False)
+        assert np.allclose(rows, alone.encode(TEXTS, tower, progress=False), atol=1e-6)
+        assert both.fingerprints[tower] == alone.fingerprints[tower]
+    assert "query tower query: mean" in both.describe() and "article tower" in both.describe()
+    wide = save_bert(tmp_path / "wide", seed=3, size=64)
+    with pytest.raises(ValueError, match="32 and 64 dimensions.*trained together"):
+        load_encoder(f"st:{one}", article=wide, device="cpu").encode(["fever"], "article")
+
+
+def test_a_static_model_of_sentence_transformers_is_an_encoder_like_any_other(tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import StaticEmbedding
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(save_bert(tmp_path / "bert", seed=1))
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=16)])
+    model.save(str(tmp_path / "static"))
+    encoder = load_encoder(f"st:{tmp_path / 'static'}", device="cpu")
+    rows = encoder.encode(TEXTS, "article", progress=False)
+    assert rows.shape == (len(TEXTS), 16) and not encoder.unread(TEXTS).any()
+    assert "reads any length" in encoder.describe()
+
+
 @pytest.mark.parametrize("left", ["nothing", "its settings", "an empty vocabulary"])
 def test_a_tokenizer_that_knows_no_word_is_refused(left, towers, tmp_path):
     folder = sentence_model(tmp_path / "copy", towers)
@@ -190,6 +255,267 @@ def test_a_tokenizer_that_knows_no_word_is_refused(left, towers, tmp_path):
         (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
     with pytest.raises(ValueError, match="copy: its tokenizer knows no word.*whole folder"):
         load_encoder(f"st:{folder}", device="cpu")
+
+
+def _weights(folder: Path, change) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+
+def _settings(folder: Path, name: str, change) -> None:
+    file = folder / name
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+
+
+BROKEN = {
+    "no weights": (
+        lambda f: (f / "model.safetensors").unlink(),
+        "no model.safetensors.*whole folder",
+    ),
+    "a part of the weights": (
+        lambda f: (f / "model.safetensors.index.json").write_text(
+            '{"weight_map": {"a": "model-00002-of-00002.safetensors"}}'
+        ),
+        "no model-00002-of-00002.safetensors.*whole folder",
+    ),
+    "half a file": (
+        lambda f: (f / "model.safetensors").write_bytes(
+            (f / "model.safetensors").read_bytes()[:5000]
+        ),
+        "cannot be opened.*whole folder again",
+    ),
+    "a pointer": (
+        lambda f: (f / "model.safetensors").write_text(
+            "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+        ),
+        "model.safetensors is a Git LFS pointer.*git lfs pull",
+    ),
+    "a layer that is new": (
+        lambda f: _weights(f, lambda w: {k: v for k, v in w.items() if "layer.1." not in k}),
+        "16 of its weights are missing and would be random.*encoder.layer.1.*whole folder again",
+    ),
+    "other names of weights": (
+        lambda f: _weights(f, lambda w: {f"x.{k}": v for k, v in w.items()}),
+        "weights are missing and would be random",
+    ),
+    "other sizes": (
+        lambda f: _settings(f, "config.json", lambda c: c | {"intermediate_size": 48}),
+        "other sizes than its config.json",
+    ),
+    "code in the model": (
+        lambda f: _settings(
+            f, "config.json", lambda c: c | {"auto_map": {"AutoModel": "code.Model"}}
+        ),
+        "needs code of its own.*AutoModel.*openai:",
+    ),
+    "code in a module": (
+        lambda f: _settings(
+            f, "modules.json", lambda m: [*m, {"idx": 9, "path": "", "type": "custom_st.Head"}]
+        ),
+        "needs code of its own.*custom_st.Head.*openai:",
+    ),
+    "no settings": (lambda f: (f / "config.json").unlink(), "cannot be opened.*whole folder"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_folder_that_would_give_vectors_without_meaning_is_refused(how, towers, tmp_path, capfd):
+    folder = sentence_model(tmp_path / "copy", towers)
+    breaks, says = BROKEN[how]
+    breaks(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=f"(?s)copy.*{says}"):
+        load_encoder(f"st:{folder}", device="cpu").encode(["gout", "sepsis"], progress=False)
+    assert "MISSING" not in "".join(capfd.readouterr())  # transformers' table is not shown
+
+
+def test_a_layer_for_classification_may_be_missing_where_it_is_not_read(towers, tmp_path, capfd):
+    folder = sentence_model(tmp_path / "copy", towers)
+    whole = load_encoder(f"st:{folder}", device="cpu").encode(TEXTS, progress=False)
+    _weights(folder, lambda w: {k: v for k, v in w.items() if "pooler." not in k})
+    without = load_encoder(f"st:{folder}", device="cpu").encode(TEXTS, progress=False)
+    assert np.allclose(whole, without, atol=1e-6)
+    assert capfd.readouterr() == ("", "")
+
+
+# passages longer than the window -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cutters(towers, tmp_path_factory):
+    """Encoders that add nothing but marks, a prompt that may join a word, and a title."""
+    folder = sentence_model(tmp_path_factory.mktemp("cutter") / "model", towers)
+    plain = load_encoder(f"st:{folder}", device="cpu")
+    prompted = load_encoder(f"st:{folder}", device="cpu", passage_prompt="sign of")
+    return plain, prompted, medcpt(towers)
+
+
+WORDS = st.sampled_from(
+    ["fever", "kidneys", "x9", "the", "Ärger", "日本", "𝛼", "e\u0301", "qqqqqqqq"]
+)
+GAPS = st.sampled_from([" ", "\n\n", ". ", "", "\t", ", "])
+
+
+@given(
+    text=st.lists(st.tuples(WORDS, GAPS), max_size=120).map(lambda p: "".join(sum(p, ()))),
+    tokens=st.integers(16, 60),
+    which=st.integers(0, 2),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_character_is_in_one_piece_and_no_piece_is_longer_than_asked(
+    cutters, text, tokens, which
+):
+    encoder, title = cutters[which], "sign of a fever"
+    pieces = encoder.pieces((title, text), tokens)
+    assert "".join(pieces) == text
+    if len(pieces) > 1:
+        short = load_as_short(encoder, tokens)
+        assert not short.unread([(title, piece) for piece in pieces]).any()
+        assert short.unread([(title, text)]).all()
+
+
+def load_as_short(encoder, tokens: int):
+    """The same encoder, reading only so many tokens."""
+    folder = encoder._folder_and_tokens["article"][0]
+    if encoder.pairs:
+        return medcpt((folder, folder), query_tokens=tokens, article_tokens=tokens)
+    prompt = encoder._given_prompts["article"]
+    return load_encoder(f"st:{folder}", device="cpu", passage_prompt=prompt, max_tokens=tokens)
+
+
+@given(count=st.integers(60, 200), tokens=st.integers(24, 64), overlap=st.integers(0, 16))
+@settings(max_examples=40, deadline=None)
+def test_pieces_overlap_by_as_many_tokens_as_are_asked_for(cutters, count, tokens, overlap):
+    plain, *_ = cutters
+    # Every word is one token, and words are told apart by the letters before them.
+    words = [f"{'abcdefghij'[i % 10]} {'abcdefghij'[i // 10 % 10]}" for i in range(count)]
+    text = " ".join(words) + " kidney"
+    pieces = plain.pieces(("", text), tokens, overlap)
+    end = len(pieces[0].split())
+    for before, piece in zip(pieces, pieces[1:], strict=False):
+        shared = overlap
+        assert before.split()[len(before.split()) - shared :] == piece.split()[:shared]
+        assert len(piece.split()) <= tokens - 2
+        end += len(piece.split()) - shared
+    assert end == len(text.split())
+
+
+def test_what_cannot_be_cut_so_is_refused(cutters):
+    plain, _, pairs = cutters
+    long = "fever " * 600
+    for encoder, tokens, overlap, says in (
+        (plain, 513, 0, "reads 512 tokens, not 513"),
+        (plain, 0, 0, "reads 512 tokens, not 0"),
+        (plain, 30, 28, "too few.*less overlap"),
+        (pairs, 6, 0, "too few.*more tokens"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            encoder.pieces(("sign of a fever", long), tokens, overlap)
+    assert plain.pieces(("", "fever"), 30) == ["fever"]
+
+
+def test_letters_of_several_tokens_are_counted_as_unread(minilm):
+    text = "한국 " * 60  # each syllable is read as two or three tokens
+    (tokens,) = [len(ids) for ids in minilm._model("article").tokenizer([text])["input_ids"]]
+    assert tokens > 256 > len(text) - 3, "or it would be counted anyway"
+    assert minilm.unread([text])[0] > 0
+
+
+# a server ----------------------------------------------------------------------------------------
+
+
+def vector(text: str) -> list[float]:
+    """A direction of a text, not of length 1."""
+    return [float(code) for code in text.encode()[:4].ljust(4)]
+
+
+def served(server: FaultServer, **options):
+    options = {"timeout_s": 5, "dim": 4, **options}
+    return load_encoder(f"openai:some/m@{server.url}", **options)
+
+
+def test_a_server_embeds_in_batches_in_order_each_text_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHR_LLM_KEY", "sk-planted-0123456789")
+    with FaultServer(vector=vector) as server:
+        encoder = load_encoder(f"openai:some/m@{server.url}", batch_size=2, passage_prompt="p: ")
+        assert server.bodies[0]["input"] == ["gout", "sepsis"] and encoder.dim == 4
+        items = [("title", "acute"), ("", "fever"), ("", "acute"), ("", "pain")]
+        rows = encoder.encode(items, "article", progress=False)
+        assert [body["input"] for body in server.bodies[1:]] == [
+            ["p: acute", "p: fever"],
+            ["p: pain"],
+        ]
+        want = np.array([vector(f"p: {text}") for _, text in items], dtype=np.float32)
+        assert np.allclose(rows, want / np.linalg.norm(want, axis=1, keepdims=True))
+        assert server.headers[0]["authorization"] == "Bearer sk-planted-0123456789"
+        kept = encode_cached(items, encoder, "article", cache_dir=tmp_path, progress=False)
+        encode_small(["a query"], encoder, "query", cache_dir=tmp_path)
+        asked = len(server.bodies)
+        again = served(server, passage_prompt="p: ")
+        for _ in range(2):
+            found = encode_cached(items, again, "article", cache_dir=tmp_path, progress=False)
+            assert np.array_equal(found, kept) and len(server.bodies) == asked
+        address = server.url
+    made_by = f"openai|some/m|{address}|4 dimensions|unit"
+    assert again.fingerprints == {"query": made_by, "article": f"{made_by}|prompt 'p: '"}
+    assert encoder.encode([], "query").shape == (0, 4)
+    assert encoder.unread(items).tolist() == [-1] * 4
+    shown = encoder.describe()
+    assert address in shown and "4 dimensions" in shown and "not known" in shown
+    everything = shown + encoder.fingerprint + repr(vars(encoder))
+    everything += "".join(file.read_bytes().decode("latin1") for file in tmp_path.iterdir())
+    assert "sk-planted" not in everything
+
+
+def test_a_server_that_is_busy_or_breaks_off_is_asked_again(capsys):
+    with FaultServer("429", "500", "drop", vector=vector) as server:
+        rows = served(server).encode(["fever"], progress=False)
+    assert rows.shape == (1, 4) and len(server.bodies) == 4
+    assert "before try 4 of 6" in capsys.readouterr().err
+
+
+def _entries(change):
+    """An answer whose list of vectors is changed."""
+    return lambda body: (lambda said: said | {"data": change(said["data"])})(
+        embedded(body["input"], vector)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda data: data[:1], "1 vectors for 2 texts"),
+        (lambda data: [*data, data[0]], "3 vectors for 2 texts"),
+        (lambda data: [entry | {"index": 0} for entry in data], "2 vectors for 2 texts"),
+        (lambda data: [entry | {"embedding": [1.0] * 5} for entry in data], "5 dim.*not 4"),
+        (lambda data: [data[0] | {"embedding": [1.0]}, data[1]], "cannot be used"),
+        (lambda data: [data[0] | {"embedding": [0.0] * 4}, data[1]], "zero or not finite"),
+        (lambda data: [data[0] | {"embedding": [math.nan] * 4}, data[1]], "zero or not finite"),
+        (lambda data: [data[0] | {"embedding": "AAAA"}, data[1]], "cannot be used"),
+        (lambda data: ["no entry"], "cannot be used"),
+    ],
+)
+def test_what_is_no_answer_of_vectors_is_refused_and_never_stored(change, says, tmp_path):
+    with FaultServer(answer=_entries(change)) as server:
+        encoder = served(server, max_retries=0)
+        with pytest.raises((ValueError, LLMError), match=f"some/m at {server.url}.*{says}"):
+            encode_cached(["fever", "pain"], encoder, "query", cache_dir=tmp_path, progress=False)
+    assert not list(tmp_path.glob("*.npy"))
+
+
+def test_a_server_is_refused_that_knows_no_word_or_has_no_address(monkeypatch):
+    monkeypatch.delenv("CHR_LLM_URL", raising=False)
+    same = pytest.raises(ValueError, match="gives gout and sepsis the same vector")
+    with FaultServer(vector=lambda text: [1.0, 2.0]) as server, same:
+        load_encoder(f"openai:m@{server.url}")
+    for spec in ("openai:", "openai:m", f"openai:@{server.url}"):
+        with pytest.raises(ValueError, match="openai:<model>@<address>"):
+            load_encoder(spec)
+    with FaultServer(forever="echo 401") as server, pytest.raises(LLMError, match="CHR_LLM_KEY"):
+        load_encoder(f"openai:m@{server.url}")
+    monkeypatch.setenv("CHR_LLM_URL", f"{server.url}/embeddings")
+    assert load_encoder("openai:m", dim=3).fingerprint == f"openai|m|{server.url}|3 dimensions|unit"
 
 
 def test_names_that_are_none_are_refused_and_an_unreachable_hub_is_named(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 from lib.base import paths
 from lib.corpus import Corpus
-from lib.embed import HashEncoder
+from lib.embed import HashEncoder, load_encoder
 from lib.evaluation import evaluate
 from lib.forms import read_qrels, read_questions, write_qrels
 from lib.methods import METHODS
@@ -206,3 +206,21 @@ def test_what_is_unknown_is_refused_before_anything_is_searched(own, wrong, says
     retriever, questions, _ = own
     with pytest.raises(ValueError, match="no question has a judgment"):
         evaluate(retriever, questions, {"other": {"x": 1}})
+
+
+def test_pieces_of_a_passage_that_was_judged_whole_count_as_it_once(own, tmp_path):
+    _, questions, _ = own
+    long = " ".join(f"gout sign{i} of the {i % 7}th toe." for i in range(60))
+    rows = [{"id": "long", "contents": long}, {"id": "short", "contents": "gout"}]
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    minilm = load_encoder("minilm")
+    corpus = Corpus.read(tmp_path / "long.jsonl", encoder=minilm, cut=64)
+    retriever = corpus.retriever(minilm, progress=False)
+    options = {"methods": ["bm25"], "measures": ["RR", "P@5"], "progress": False}
+    done = evaluate(retriever, questions[:1], {"q0": {"long": 1}}, **options)
+    pieces = [pid for pid in done.runs["pid"] if pid.startswith("long#")]
+    assert len(pieces) > 2 and done.runs["pid"].iloc[0] in pieces
+    assert done.table["value"].tolist() == [1.0, 0.2]
+    # Judgments of pieces hold for pieces.
+    second = {"q0": {done.runs["pid"].iloc[1]: 1}}
+    assert evaluate(retriever, questions[:1], second, **options).table["value"].iloc[0] == 0.5

@@ -54,15 +54,15 @@ def test_the_ten_examples_run_as_printed(folder, capsys):
     assert len(EXAMPLES) == 10
     names: dict = {}
     for example in EXAMPLES:
-        assert len(example.splitlines()) <= 5, example
+        assert len(list(filter(None, example.splitlines()))) <= 5, example
         exec(example, names)
     found = {pid for pid, _ in names["retriever"].search(names["contrast"]("gout"), 3)}
     assert found <= {f"gout{i}" for i in range(8)}
     assert len(names["corpus"]) == 25 and len(names["whole"]) == 1 < len(names["pieces"])
     assert "query: " in names["mine"].describe()
     assert set(names["answered"].table["metric"]) == {"accuracy"}
-    assert list(names["swept"].table["arm"].unique()) == ["hplus", "chr@0.4", "chr@1"]
+    assert list(names["swept"].table["arm"].unique()) == ["chr@0", "chr@0.4", "chr@1"]
     assert list(names["compared"].table["arm"].unique()) == ["standard", "rocchio"]
     kept = {file.name for file in (folder / "kept" / "runs").glob("*.run")}
-    assert kept == {"standard.run", "bm25.run", "hplus.run", "chr@0.4.run", "chr@1.run"}
+    assert kept == {f"{arm}.run" for arm in ("standard", "bm25", "chr@0", "chr@0.4", "chr@1")}
     assert "gout" in capsys.readouterr().out

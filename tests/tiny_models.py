@@ -22,7 +22,7 @@ WORDS = [
 ]
 
 
-def save_bert(folder: Path, seed: int, positions: int = 512) -> Path:
+def save_bert(folder: Path, seed: int, positions: int = 512, size: int = 32) -> Path:
     """A two-layer BERT with a WordPiece tokenizer, saved as the hub would store it."""
     import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -35,7 +35,7 @@ def save_bert(folder: Path, seed: int, positions: int = 512) -> Path:
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
+        hidden_size=size,
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=64,

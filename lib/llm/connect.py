@@ -32,13 +32,19 @@ def connect(spec: str | None = None) -> ChatModel:
         # A user and password in an address are not repeated.
         shown = re.sub(r"//.*@", "//...@", spec)
         raise ValueError(f"no LLM spec {shown!r}; see: help(lib.llm.connect)")
-    model, url = _MODEL_AT.fullmatch(rest).groups()
-    if "://" in model or re.search(r".@[\w.-]+(:\d+|/)", model):
-        raise ValueError("an address in an LLM spec begins with http:// or https://")
-    model, url = model or os.getenv("CHR_LLM_MODEL"), url or os.getenv("CHR_LLM_URL")
+    model, url = model_at(rest)
+    model = model or os.getenv("CHR_LLM_MODEL", "")
     if not (model and url):
         raise LLMError("no LLM: export CHR_LLM_URL=... CHR_LLM_MODEL=..., or connect('small')")
     return OpenAIChat(model, url)
+
+
+def model_at(rest: str) -> tuple[str, str]:
+    """Model and address of what follows "openai:"; the address is else CHR_LLM_URL, or empty."""
+    model, url = _MODEL_AT.fullmatch(rest).groups()
+    if "://" in model or re.search(r".@[\w.-]+(:\d+|/)", model):
+        raise ValueError("an address in an LLM spec begins with http:// or https://")
+    return model, url or os.getenv("CHR_LLM_URL", "")
 
 
 def writer_of(spec: str) -> str:

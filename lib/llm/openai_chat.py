@@ -1,4 +1,4 @@
-"""The one client: a model behind any OpenAI-compatible server, asked by the ``openai`` package.
+"""The one client: models behind any OpenAI-compatible server, asked by the ``openai`` package.
 
 Requests run on one event loop in a thread of its own, because a notebook already runs a loop. The
 calling thread waits for the reply; Ctrl-C ends the wait and the request.
@@ -15,7 +15,7 @@ import re
 import ssl
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -139,7 +139,7 @@ def server_address(given: str) -> str:
     Blanks and the path of an endpoint are taken off; a server without any path has /v1. ValueError
     for what is no address, and for a user, password or key in it.
     """
-    url = re.sub(r"/(?:chat/)?completions/?\Z", "", given.strip()).rstrip("/")
+    url = re.sub(r"/(?:(?:chat/)?completions|embeddings)/?\Z", "", given.strip()).rstrip("/")
     if "@" in url or "?" in url:
         raise ValueError("no user, password or key in the base URL: export CHR_LLM_KEY=... instead")
     if not re.fullmatch(r"https?://[^\s/]+(/[^\s]*)?", url, re.IGNORECASE):
@@ -176,7 +176,7 @@ def _certificates() -> ssl.SSLContext | bool:
     return ssl.create_default_context(cafile=file or None, capath=folder or None)
 
 
-class OpenAIChat(ChatModel):
+class OpenAIServer:
     """A model behind an OpenAI-compatible server; its key comes from CHR_LLM_KEY and nowhere else.
 
     Where a server repeats the key in an error or a reply, it is masked. A redirect is not followed:
@@ -187,11 +187,10 @@ class OpenAIChat(ChatModel):
     after a back-off or as long as Retry-After says; each wait is reported on stderr. A request and
     its waits take at most ``timeout_s`` times the number of tries, then raise LLMError; a wait that
     would end later raises it at once.
-
-    A server that refuses ``n`` > 1 is asked n times with the seeds of ``sample_seed``. One that
-    refuses a schema, a setting or a system turn is asked without it from then on, and the replies'
-    notes say so.
     """
+
+    _answers_in = ""
+    """The field of an answer that holds what was asked for."""
 
     def __init__(self, model: str, base_url: str, *, timeout_s: float = 300, max_retries: int = 5):
         import openai
@@ -224,17 +223,21 @@ class OpenAIChat(ChatModel):
         self._client.organization = self._client.project = None
         self._client._custom_headers = {}
 
-    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
-        choices = options.pop("choices", ())
-        if choices:
-            replies = self._likelihoods(messages, choices)
-        else:
-            replies = self._samples(messages, n, options)
+    async def _request(self, request: dict) -> Any:
+        """The server's raw response to one request at the endpoint of its kind."""
+        raise NotImplementedError
+
+    def _refused(self, failure: _Failure, sent: dict, is_last_try: bool) -> str | None:
+        """The field of a request to leave out in the next, None where that would not help."""
+        return None
+
+    def _wait_for(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        """The result of what runs on the requests' loop; Ctrl-C ends it."""
         closed = Event()
 
-        async def whole() -> list[Reply]:
+        async def whole() -> Any:
             try:
-                return await replies
+                return await answer
             finally:
                 closed.set()
 
@@ -243,6 +246,117 @@ class OpenAIChat(ChatModel):
         finally:
             # After Ctrl-C: a server in this process ends only once its request is closed.
             closed.wait(_CLOSING_S)
+
+    async def _ask(self, request: dict) -> tuple[dict, float, str]:
+        """The server's answer, the seconds that all tries and waits took, and a note.
+
+        The note names what had to be left out of the request. Later requests leave it out from the
+        start.
+        """
+        start, tried = time.monotonic(), 0
+        left_out = [field for field in self._left_out if _holds(request, field)]
+        while True:
+            tried += 1
+            sent = _without(request, left_out)
+            left_s = self.deadline_s - (time.monotonic() - start)
+            answer = await self._try(sent, min(self.timeout_s, max(left_s, 0.1)))
+            spent = time.monotonic() - start
+            if isinstance(answer, dict):
+                self._left_out += [field for field in left_out if field not in self._left_out]
+                return answer, spent, "; ".join(filter(None, map(_NOTES.get, left_out)))
+            if field := self._refused(answer, sent, tried == self.tries):
+                left_out.append(field)
+                tried = 0
+            else:
+                await self._wait(answer, tried, spent)
+
+    async def _try(self, request: dict, seconds: float) -> dict | _Failure:
+        """One request, its answer whole within so many seconds, or why there is none."""
+        import openai
+
+        # What openai raises is dropped here: in a traceback it would show what the server said,
+        # and so the key.
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._request(request)
+            answer = json.loads(response.content)
+            if answer.get("error") or not answer[self._answers_in]:
+                return _Failure(f"no {self._answers_in}: {response.text}", may_pass=True)
+            return answer
+        except TimeoutError:
+            return _Failure(f"timed out, no whole answer in {seconds:.3g} s", may_pass=True)
+        except openai.APIConnectionError as error:
+            return _Failure(f"Connection error ({error.__cause__})", may_pass=True)
+        except openai.APIStatusError as error:
+            return _status_failure(error)
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+            return _Failure(f"the answer cannot be read ({error!r})", may_pass=True)
+
+    async def _wait(self, failure: _Failure, tried: int, spent: float) -> None:
+        """Wait before another try, and say so; LLMError where none is left or none would help."""
+        if not failure.may_pass:
+            raise self._error(failure.problem, failure.status)
+        left_s = self.deadline_s - spent
+        seconds = failure.wait_s or min(8, 0.5 * 2 ** (tried - 1)) * random.uniform(0.75, 1)
+        if tried == self.tries or seconds >= left_s:
+            why = f"(try {tried} of {self.tries}, after {spent:.1f} s)"
+            if failure.wait_s and seconds >= left_s:
+                why = (
+                    f"; the server says wait: {seconds:,.0f} s, and {max(left_s, 0):,.0f} s are "
+                    f"left of {self.deadline_s:,.0f} s a request"
+                )
+            raise self._error(f"{failure.problem} {why}", failure.status)
+        # Print nothing if another request has already reported a wait that ends as late.
+        now = time.monotonic()
+        if now >= self._said_until or now + seconds > self._said_until + 1:
+            self._said_until = now + seconds
+            who = "the server says wait" if failure.wait_s else "waiting"
+            line = (
+                f"{self.name} at {self.base_url}: {who}: {seconds:.1f} s before try {tried + 1} of "
+                f"{self.tries} ({_plain(failure.problem)})"
+            )
+            print(redacted(line), file=sys.stderr, flush=True)
+        await asyncio.sleep(seconds)
+
+    def _error(self, problem: str, status: int | None = None) -> LLMError:
+        if status in (400, 413, 422) and re.search("context|too long|too large", problem):
+            advice = "shorten the prompt (fewer passages), or serve with a longer context"
+        elif status in (401, 403):
+            advice = "set the server's key: export CHR_LLM_KEY=..."
+        elif status == 429:
+            advice = "wait, or use fewer workers"
+        elif status and 300 <= status < 400:
+            advice = "if that is the right server: export CHR_LLM_URL=..., with its address"
+        else:
+            advice = f"see whether it is up and serves this model: curl {self.base_url}/models"
+            if "timed out" in problem:
+                advice = f"use fewer workers, or {advice}"
+        told = f"{self.name} at {self.base_url}: {_plain(problem)}. Next: {advice}"
+        return LLMError(redacted(told), status)
+
+
+class OpenAIChat(OpenAIServer, ChatModel):
+    """A chat model behind a server (see ``OpenAIServer``).
+
+    A server that refuses ``n`` > 1 is asked n times with the seeds of ``sample_seed``. One that
+    refuses a schema, a setting or a system turn is asked without it from then on, and the replies'
+    notes say so.
+    """
+
+    _answers_in = "choices"
+
+    def _say(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
+        choices = options.pop("choices", ())
+        if choices:
+            return self._wait_for(self._likelihoods(messages, choices))
+        return self._wait_for(self._samples(messages, n, options))
+
+    async def _request(self, request: dict) -> Any:
+        chats = self._client.chat.completions.with_raw_response
+        return await chats.create(model=self.name, **request)
+
+    def _refused(self, failure: _Failure, sent: dict, is_last_try: bool) -> str | None:
+        return _refused_field(failure, sent, is_last_try)
 
     async def _samples(self, messages: list[Message], n: int, options: dict) -> list[Reply]:
         schema, seed, stop = (options.pop(name) for name in ("schema", "seed", "stop"))
@@ -288,78 +402,6 @@ class OpenAIChat(ChatModel):
         (reply, *_) = self._read(answer, seconds, note)
         return [replace(reply, text=canonical_json(kept))]
 
-    async def _ask(self, request: dict) -> tuple[dict, float, str]:
-        """The server's answer, the seconds that all tries and waits took, and a note.
-
-        The note names what had to be left out of the request. Later requests leave it out from the
-        start.
-        """
-        start, tried = time.monotonic(), 0
-        left_out = [field for field in self._left_out if _holds(request, field)]
-        while True:
-            tried += 1
-            sent = _without(request, left_out)
-            left_s = self.deadline_s - (time.monotonic() - start)
-            answer = await self._try(sent, min(self.timeout_s, max(left_s, 0.1)))
-            spent = time.monotonic() - start
-            if isinstance(answer, dict):
-                self._left_out += [field for field in left_out if field not in self._left_out]
-                return answer, spent, "; ".join(filter(None, map(_NOTES.get, left_out)))
-            if field := _refused_field(answer, sent, tried == self.tries):
-                left_out.append(field)
-                tried = 0
-            else:
-                await self._wait(answer, tried, spent)
-
-    async def _try(self, request: dict, seconds: float) -> dict | _Failure:
-        """One request, its answer whole within so many seconds, or why there is none."""
-        import openai
-
-        # What openai raises is dropped here: in a traceback it would show what the server said,
-        # and so the key.
-        chats = self._client.chat.completions.with_raw_response
-        try:
-            async with asyncio.timeout(seconds):
-                response = await chats.create(model=self.name, **request)
-            answer = json.loads(response.content)
-            if answer.get("error") or not answer["choices"]:
-                return _Failure(f"no choices: {response.text}", may_pass=True)
-            return answer
-        except TimeoutError:
-            return _Failure(f"timed out, no whole answer in {seconds:.3g} s", may_pass=True)
-        except openai.APIConnectionError as error:
-            return _Failure(f"Connection error ({error.__cause__})", may_pass=True)
-        except openai.APIStatusError as error:
-            return _status_failure(error)
-        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            return _Failure(f"the answer cannot be read ({error!r})", may_pass=True)
-
-    async def _wait(self, failure: _Failure, tried: int, spent: float) -> None:
-        """Wait before another try, and say so; LLMError where none is left or none would help."""
-        if not failure.may_pass:
-            raise self._error(failure.problem, failure.status)
-        left_s = self.deadline_s - spent
-        seconds = failure.wait_s or min(8, 0.5 * 2 ** (tried - 1)) * random.uniform(0.75, 1)
-        if tried == self.tries or seconds >= left_s:
-            why = f"(try {tried} of {self.tries}, after {spent:.1f} s)"
-            if failure.wait_s and seconds >= left_s:
-                why = (
-                    f"; the server says wait: {seconds:,.0f} s, and {max(left_s, 0):,.0f} s are "
-                    f"left of {self.deadline_s:,.0f} s a request"
-                )
-            raise self._error(f"{failure.problem} {why}", failure.status)
-        # Print nothing if another request has already reported a wait that ends as late.
-        now = time.monotonic()
-        if now >= self._said_until or now + seconds > self._said_until + 1:
-            self._said_until = now + seconds
-            who = "the server says wait" if failure.wait_s else "waiting"
-            line = (
-                f"{self.name} at {self.base_url}: {who}: {seconds:.1f} s before try {tried + 1} of "
-                f"{self.tries} ({_plain(failure.problem)})"
-            )
-            print(redacted(line), file=sys.stderr, flush=True)
-        await asyncio.sleep(seconds)
-
     def _read(self, answer: dict, seconds: float, note: str) -> list[Reply]:
         """The replies of an answer; LLMError where a field is not what it should be."""
         replies = []
@@ -378,22 +420,6 @@ class OpenAIChat(ChatModel):
         except (AttributeError, LookupError, TypeError) as error:
             raise self._error(f"the answer cannot be read ({error!r})") from None
         return replies
-
-    def _error(self, problem: str, status: int | None = None) -> LLMError:
-        if status in (400, 413, 422) and re.search("context|too long|too large", problem):
-            advice = "shorten the prompt (fewer passages), or serve with a longer context"
-        elif status in (401, 403):
-            advice = "set the server's key: export CHR_LLM_KEY=..."
-        elif status == 429:
-            advice = "wait, or use fewer workers"
-        elif status and 300 <= status < 400:
-            advice = "if that is the right server: export CHR_LLM_URL=..., with its address"
-        else:
-            advice = f"see whether it is up and serves this model: curl {self.base_url}/models"
-            if "timed out" in problem:
-                advice = f"use fewer workers, or {advice}"
-        told = f"{self.name} at {self.base_url}: {_plain(problem)}. Next: {advice}"
-        return LLMError(redacted(told), status)
 
 
 # what a server says ------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from lib.base.files import (
     sha256_bytes,
     write_manifest,
 )
-from lib.embed import Encoder, Item, Tower
+from lib.embed import Encoder, Item, Tower, say_once, unread_line
 
 _CHUNK = 512  # rows between two movements of the progress bar
 
@@ -38,11 +38,13 @@ def encode_cached(
     dtype: str = "float32",
     label: str = "texts",
     progress: bool = True,
+    count_unread: bool = False,
 ) -> list[np.memmap]:
     """Memory-mapped shards, each (at most shard_rows, dim), stored as float32 or float16.
 
     ``items`` is sliced, never copied as a whole. How many shards are missing and their size is
-    printed before encoding, and a bar says how long it will take, unless ``progress`` is False.
+    printed before encoding, with what the encoder is and, for ``count_unread``, how much of the
+    texts it leaves unread; a bar says how long it will take. Nothing if ``progress`` is False.
     """
     from tqdm.auto import tqdm
 
@@ -62,6 +64,10 @@ def encode_cached(
         gigabytes = total * encoder.dim * np.dtype(dtype).itemsize / 1e9
         what = f"{label}: {len(missing)} of {len(files)} shards missing"
         print(f"{what}, {total:,} texts, {gigabytes:.3f} GB", file=sys.stderr, flush=True)
+        say_once(encoder.describe())
+        if count_unread:
+            asked = [items[row] for rows in missing.values() for row in rows]
+            print(unread_line(label, encoder, asked), file=sys.stderr, flush=True)
     with tqdm(total=total, desc=label, unit="text", disable=not (progress and missing)) as bar:
         for file, rows in missing.items():
             parts = []
