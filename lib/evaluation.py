@@ -99,7 +99,7 @@ def evaluate(
     if correction not in CORRECTIONS:
         raise ValueError(f"no correction {correction!r}; there are: {', '.join(CORRECTIONS)}")
     parsed = _measures(measures)
-    questions, qrels = _read(questions, qrels)
+    questions, qrels = _read(questions, qrels, progress)
     judged = [question for question in questions if qrels.get(question.qid)]
     _check_asked(questions, judged, reader)
     if progress and qrels and len(judged) < len(questions):
@@ -131,15 +131,18 @@ def evaluate(
 
 
 def _read(
-    questions: Sequence[Question] | str | Path, qrels: Qrels | str | Path | None
+    questions: Sequence[Question] | str | Path, qrels: Qrels | str | Path | None, progress: bool
 ) -> tuple[Sequence[Question], Qrels]:
     """Questions and judgments, from their files where paths are given."""
+    reports = []
     if isinstance(questions, str | Path):
         questions, report = read_questions(questions)
-        print(report, file=sys.stderr)
+        reports.append(report)
     if isinstance(qrels, str | Path):
         qrels, report = read_qrels(qrels)
-        print(report, file=sys.stderr)
+        reports.append(report)
+    if progress:
+        print(*reports, sep="\n", file=sys.stderr)
     return questions, qrels or {}
 
 
