@@ -31,13 +31,14 @@ from lib.model_files import (
     minilm_folder,
     model_folder,
     mpnet_folder,
+    other_passage_prompt,
     pack_linear_layers,
     quiet,
     read_card,
 )
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from semantic_text_splitter import TextSplitter
 
 Tower = Literal["query", "article"]
 Item = str | tuple[str, str]
@@ -199,13 +200,13 @@ class ModelEncoder:
         self._adapter = adapter
         self.name = f"{name}+{adapter.name}" if adapter else name
         self.pairs = cls_pairs
-        self._given_prompts = {"query": query_prompt, "article": passage_prompt}
         if cls_pairs and (query_prompt, passage_prompt) != (None, None):
             raise ValueError(f"{name} reads pairs and has no prompts")
         self.batch_size = batch_size or (256 if on_gpu else 8)
         self._lock = threading.Lock()
         # By folder and token limit: towers that share both share one model.
         self._opened: dict[tuple[Path, int | None], Any] = {}
+        self._splitters: dict[tuple[int, int], TextSplitter] = {}
 
         if not isinstance(max_tokens, tuple):
             max_tokens = (max_tokens, max_tokens)
@@ -216,6 +217,9 @@ class ModelEncoder:
             "query": (query_folder, max_tokens[0]),
             "article": (article_folder, max_tokens[1]),
         }
+        if passage_prompt is None and not cls_pairs:
+            passage_prompt = other_passage_prompt(article_folder)
+        self._given_prompts = {"query": query_prompt, "article": passage_prompt}
         self.fingerprints = self._fingerprints()
         self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
 
@@ -286,7 +290,7 @@ class ModelEncoder:
 
     def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
         """See Encoder."""
-        window = self._window(tower)
+        window = self.window(tower)
         return np.maximum(self._tokens(items, tower, window) - window, 0).astype(int)
 
     def describe(self) -> str:
@@ -296,7 +300,7 @@ class ModelEncoder:
             towers.setdefault(self._folder_and_tokens[tower], []).append(tower)
         told = []
         for folder_and_tokens, (tower, *others) in towers.items():
-            window = self._window(tower)
+            window = self.window(tower)
             reads = "any length" if window == math.inf else f"{window} tokens"
             which = "" if others else f"{tower} tower {folder_and_tokens[0].name}: "
             told.append(f"{which}{_pooling(self._model(tower))}, reads {reads}")
@@ -312,20 +316,15 @@ class ModelEncoder:
         ``overlap`` tokens of the one before it; every character is in a piece. ValueError for more
         tokens than are read, or so few that no piece fits.
         """
-        from semantic_text_splitter import TextSplitter
-
-        if not 0 < tokens <= self._window("article"):
-            raise ValueError(f"{self.name} reads {self._window('article')} tokens, not {tokens}")
+        if not 0 < tokens <= self.window("article"):
+            raise ValueError(f"{self.name} reads {self.window('article')} tokens, not {tokens}")
         title, text = item
         if self._tokens([item], "article", tokens)[0] <= tokens:
             return [text]
         (added,) = self._tokens([(title, "")], "article", 0)
         # The end of a prompt and the start of a piece may be one word: then there is less room.
         for room in range(tokens - added, overlap, -1):
-            splitter = TextSplitter.from_huggingface_tokenizer(
-                self._counter, room, overlap, trim=False
-            )
-            pieces = splitter.chunks(text)
+            pieces = self._splitter(room, overlap).chunks(text)
             if max(self._tokens([(title, p) for p in pieces], "article", tokens)) <= tokens:
                 return pieces
         raise ValueError(
@@ -333,18 +332,22 @@ class ModelEncoder:
             "are not of the text. Next: more tokens, or less overlap"
         )
 
-    @cached_property
-    def _counter(self) -> Tokenizer:
-        """The article tower's tokenizer, reading texts of any length whole."""
+    def _splitter(self, room: int, overlap: int) -> TextSplitter:
+        """What cuts by the article tower's tokens, made once: it copies the whole vocabulary."""
+        from semantic_text_splitter import TextSplitter
         from tokenizers import Tokenizer
 
-        tokenizer = self._model("article").tokenizer
-        copy = Tokenizer.from_str(getattr(tokenizer, "backend_tokenizer", tokenizer).to_str())
-        copy.no_truncation()
-        copy.no_padding()
-        return copy
+        if (room, overlap) not in self._splitters:
+            own = self._model("article").tokenizer
+            tokenizer = Tokenizer.from_str(getattr(own, "backend_tokenizer", own).to_str())
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+            self._splitters[room, overlap] = TextSplitter.from_huggingface_tokenizer(
+                tokenizer, room, overlap, trim=False
+            )
+        return self._splitters[room, overlap]
 
-    def _window(self, tower: Tower) -> int | float:
+    def window(self, tower: Tower = "article") -> int | float:
         """Tokens that a tower reads; infinite where it has no limit."""
         limit = self._model(tower).max_seq_length
         return math.inf if limit is None else limit
@@ -352,9 +355,9 @@ class ModelEncoder:
     def _prompt(self, tower: Tower) -> str:
         """What is put before every text of a tower: as it was given, else as its model says."""
         given = self._given_prompts[tower]
-        names = ("query",) if tower == "query" else ("document", "passage", "corpus")
         own = self._model(tower).prompts
-        return next((own[name] for name in names if name in own), "") if given is None else given
+        name = "query" if tower == "query" else "document"
+        return own.get(name, "") if given is None else given
 
     def _tokens(self, items: Sequence[Item], tower: Tower, least: float) -> np.ndarray:
         """(n,): tokens of each item with all that is added to it; 0 where ``least`` are not reached
