@@ -38,7 +38,7 @@ from lib.model_files import (
 )
 
 if TYPE_CHECKING:
-    from semantic_text_splitter import TextSplitter
+    from tokenizers import Tokenizer
 
 Tower = Literal["query", "article"]
 Item = str | tuple[str, str]
@@ -206,7 +206,6 @@ class ModelEncoder:
         self._lock = threading.Lock()
         # By folder and token limit: towers that share both share one model.
         self._opened: dict[tuple[Path, int | None], Any] = {}
-        self._splitters: dict[tuple[int, int], TextSplitter] = {}
 
         if not isinstance(max_tokens, tuple):
             max_tokens = (max_tokens, max_tokens)
@@ -316,6 +315,8 @@ class ModelEncoder:
         ``overlap`` tokens of the one before it; every character is in a piece. ValueError for more
         tokens than are read, or so few that no piece fits.
         """
+        from semantic_text_splitter import TextSplitter
+
         if not 0 < tokens <= self.window("article"):
             raise ValueError(f"{self.name} reads {self.window('article')} tokens, not {tokens}")
         title, text = item
@@ -324,7 +325,8 @@ class ModelEncoder:
         (added,) = self._tokens([(title, "")], "article", 0)
         # The end of a prompt and the start of a piece may be one word: then there is less room.
         for room in range(tokens - added, overlap, -1):
-            pieces = self._splitter(room, overlap).chunks(text)
+            splitter = TextSplitter.from_callback(self._length, room, overlap, trim=False)
+            pieces = splitter.chunks(text)
             if max(self._tokens([(title, p) for p in pieces], "article", tokens)) <= tokens:
                 return pieces
         raise ValueError(
@@ -332,20 +334,20 @@ class ModelEncoder:
             "are not of the text. Next: more tokens, or less overlap"
         )
 
-    def _splitter(self, room: int, overlap: int) -> TextSplitter:
-        """What cuts by the article tower's tokens, made once: it copies the whole vocabulary."""
-        from semantic_text_splitter import TextSplitter
+    @cached_property
+    def _counter(self) -> Tokenizer:
+        """The article tower's tokenizer, reading texts of any length whole."""
         from tokenizers import Tokenizer
 
-        if (room, overlap) not in self._splitters:
-            own = self._model("article").tokenizer
-            tokenizer = Tokenizer.from_str(getattr(own, "backend_tokenizer", own).to_str())
-            tokenizer.no_truncation()
-            tokenizer.no_padding()
-            self._splitters[room, overlap] = TextSplitter.from_huggingface_tokenizer(
-                tokenizer, room, overlap, trim=False
-            )
-        return self._splitters[room, overlap]
+        own = self._model("article").tokenizer
+        tokenizer = Tokenizer.from_str(getattr(own, "backend_tokenizer", own).to_str())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+    def _length(self, text: str) -> int:
+        """Tokens of a text alone."""
+        return len(self._counter.encode(text, add_special_tokens=False))
 
     def window(self, tower: Tower = "article") -> int | float:
         """Tokens that a tower reads; infinite where it has no limit."""
