@@ -207,14 +207,14 @@ class ModelEncoder:
         # By folder and token limit: towers that share both share one model.
         self._opened: dict[tuple[Path, int | None], Any] = {}
 
-        if not isinstance(max_tokens, tuple):
-            max_tokens = (max_tokens, max_tokens)
+        query_tokens, article_tokens = (
+            max_tokens if isinstance(max_tokens, tuple) else (max_tokens, max_tokens)
+        )
         query_folder = model_folder(query)
-        one_model = not article or article == query
-        article_folder = query_folder if one_model else model_folder(article)
+        article_folder = model_folder(article) if article and article != query else query_folder
         self._folder_and_tokens: dict[Tower, tuple[Path, int | None]] = {
-            "query": (query_folder, max_tokens[0]),
-            "article": (article_folder, max_tokens[1]),
+            "query": (query_folder, query_tokens),
+            "article": (article_folder, article_tokens),
         }
         if passage_prompt is None and not cls_pairs:
             passage_prompt = other_passage_prompt(article_folder)
