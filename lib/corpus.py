@@ -171,8 +171,8 @@ class Corpus:
         self._told.add(encoder.fingerprint)
         items = [(passage.title, passage.text) for passage in self.store]
         told = unread_line(self.name, encoder, items)
-        if "only the beginning" in told and hasattr(encoder, "pieces"):
-            told += ". Next: Corpus.read(path, encoder=..., cut=256, overlap=32)"
+        if "only the beginning" in told and hasattr(encoder, "window"):
+            told += f". Next: Corpus.read(path, encoder=..., cut={encoder.window()}, overlap=32)"
         print(told, file=sys.stderr)
 
     def _words(self) -> BM25Index:

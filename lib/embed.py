@@ -31,6 +31,7 @@ from lib.model_files import (
     minilm_folder,
     model_folder,
     mpnet_folder,
+    other_passage_prompt,
     pack_linear_layers,
     quiet,
     read_card,
@@ -199,7 +200,6 @@ class ModelEncoder:
         self._adapter = adapter
         self.name = f"{name}+{adapter.name}" if adapter else name
         self.pairs = cls_pairs
-        self._given_prompts = {"query": query_prompt, "article": passage_prompt}
         if cls_pairs and (query_prompt, passage_prompt) != (None, None):
             raise ValueError(f"{name} reads pairs and has no prompts")
         self.batch_size = batch_size or (256 if on_gpu else 8)
@@ -207,15 +207,18 @@ class ModelEncoder:
         # By folder and token limit: towers that share both share one model.
         self._opened: dict[tuple[Path, int | None], Any] = {}
 
-        if not isinstance(max_tokens, tuple):
-            max_tokens = (max_tokens, max_tokens)
+        query_tokens, article_tokens = (
+            max_tokens if isinstance(max_tokens, tuple) else (max_tokens, max_tokens)
+        )
         query_folder = model_folder(query)
-        one_model = not article or article == query
-        article_folder = query_folder if one_model else model_folder(article)
+        article_folder = model_folder(article) if article and article != query else query_folder
         self._folder_and_tokens: dict[Tower, tuple[Path, int | None]] = {
-            "query": (query_folder, max_tokens[0]),
-            "article": (article_folder, max_tokens[1]),
+            "query": (query_folder, query_tokens),
+            "article": (article_folder, article_tokens),
         }
+        if passage_prompt is None and not cls_pairs:
+            passage_prompt = other_passage_prompt(article_folder)
+        self._given_prompts = {"query": query_prompt, "article": passage_prompt}
         self.fingerprints = self._fingerprints()
         self.fingerprint = " ".join(dict.fromkeys(self.fingerprints.values()))
 
@@ -286,7 +289,7 @@ class ModelEncoder:
 
     def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
         """See Encoder."""
-        window = self._window(tower)
+        window = self.window(tower)
         return np.maximum(self._tokens(items, tower, window) - window, 0).astype(int)
 
     def describe(self) -> str:
@@ -296,7 +299,7 @@ class ModelEncoder:
             towers.setdefault(self._folder_and_tokens[tower], []).append(tower)
         told = []
         for folder_and_tokens, (tower, *others) in towers.items():
-            window = self._window(tower)
+            window = self.window(tower)
             reads = "any length" if window == math.inf else f"{window} tokens"
             which = "" if others else f"{tower} tower {folder_and_tokens[0].name}: "
             told.append(f"{which}{_pooling(self._model(tower))}, reads {reads}")
@@ -314,17 +317,15 @@ class ModelEncoder:
         """
         from semantic_text_splitter import TextSplitter
 
-        if not 0 < tokens <= self._window("article"):
-            raise ValueError(f"{self.name} reads {self._window('article')} tokens, not {tokens}")
+        if not 0 < tokens <= self.window("article"):
+            raise ValueError(f"{self.name} reads {self.window('article')} tokens, not {tokens}")
         title, text = item
         if self._tokens([item], "article", tokens)[0] <= tokens:
             return [text]
         (added,) = self._tokens([(title, "")], "article", 0)
         # The end of a prompt and the start of a piece may be one word: then there is less room.
         for room in range(tokens - added, overlap, -1):
-            splitter = TextSplitter.from_huggingface_tokenizer(
-                self._counter, room, overlap, trim=False
-            )
+            splitter = TextSplitter.from_callback(self._length, room, overlap, trim=False)
             pieces = splitter.chunks(text)
             if max(self._tokens([(title, p) for p in pieces], "article", tokens)) <= tokens:
                 return pieces
@@ -338,13 +339,17 @@ class ModelEncoder:
         """The article tower's tokenizer, reading texts of any length whole."""
         from tokenizers import Tokenizer
 
-        tokenizer = self._model("article").tokenizer
-        copy = Tokenizer.from_str(getattr(tokenizer, "backend_tokenizer", tokenizer).to_str())
-        copy.no_truncation()
-        copy.no_padding()
-        return copy
+        own = self._model("article").tokenizer
+        tokenizer = Tokenizer.from_str(getattr(own, "backend_tokenizer", own).to_str())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
 
-    def _window(self, tower: Tower) -> int | float:
+    def _length(self, text: str) -> int:
+        """Tokens of a text alone."""
+        return len(self._counter.encode(text, add_special_tokens=False))
+
+    def window(self, tower: Tower = "article") -> int | float:
         """Tokens that a tower reads; infinite where it has no limit."""
         limit = self._model(tower).max_seq_length
         return math.inf if limit is None else limit
@@ -352,9 +357,9 @@ class ModelEncoder:
     def _prompt(self, tower: Tower) -> str:
         """What is put before every text of a tower: as it was given, else as its model says."""
         given = self._given_prompts[tower]
-        names = ("query",) if tower == "query" else ("document", "passage", "corpus")
         own = self._model(tower).prompts
-        return next((own[name] for name in names if name in own), "") if given is None else given
+        name = "query" if tower == "query" else "document"
+        return own.get(name, "") if given is None else given
 
     def _tokens(self, items: Sequence[Item], tower: Tower, least: float) -> np.ndarray:
         """(n,): tokens of each item with all that is added to it; 0 where ``least`` are not reached

@@ -142,6 +142,19 @@ def digest(folder: Path) -> str:
     return sha256_bytes("".join(listing).encode())[:16]
 
 
+def other_passage_prompt(folder: Path) -> str | None:
+    """The prompt for passages that a model's settings call otherwise than "document"; else None.
+
+    sentence-transformers 6.2 takes an empty text for a missing "document", and never "passage".
+    """
+    settings = folder / "config_sentence_transformers.json"
+    said = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
+    prompts = said.get("prompts") or {}
+    if prompts.get("document"):
+        return None
+    return prompts.get("passage") or prompts.get("corpus") or None
+
+
 def check_files(folder: Path) -> None:
     """Refuse a folder that no vector should be made from, by name and before its weights are read.
 

@@ -213,6 +213,22 @@ def test_prompts_that_are_given_replace_the_models_and_alone_change_a_fingerprin
         medcpt(towers, query_prompt="query: ")
 
 
+def test_a_prompt_that_a_model_defines_for_passages_is_used_under_any_of_its_names(
+    towers, tmp_path
+):
+    folder = sentence_model(tmp_path / "model", towers)
+    plain = load_encoder(f"st:{folder}", device="cpu")
+    want = plain.encode(["test the fever"], "article", progress=False)
+    for name in ("document", "passage", "corpus"):
+        prompts = {"query": "sign of ", name: "test the "}
+        _settings(
+            folder, "config_sentence_transformers.json", lambda c, p=prompts: c | {"prompts": p}
+        )
+        encoder = load_encoder(f"st:{folder}", device="cpu")
+        assert np.allclose(encoder.encode(["fever"], "article", False), want, atol=1e-6), name
+        assert "article prompt 'test the '" in encoder.describe()
+
+
 def test_two_towers_from_outside_read_queries_and_passages_and_have_one_dimension(towers, tmp_path):
     one, other = (
         save_sentence_model(tmp_path / bert.name, bert, {"query": "", "document": ""})

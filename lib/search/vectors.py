@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def encode_cached(
         print(f"{what}, {total:,} texts, {gigabytes:.3f} GB", file=sys.stderr, flush=True)
         say_once(encoder.describe())
         if count_unread:
-            asked = [items[row] for rows in missing.values() for row in rows]
+            asked = [items[row] for row in chain(*missing.values())]
             print(unread_line(label, encoder, asked), file=sys.stderr, flush=True)
     with tqdm(total=total, desc=label, unit="text", disable=not (progress and missing)) as bar:
         for file, rows in missing.items():
