@@ -317,6 +317,9 @@ class Unfinished:
             with suppress(ValueError, TypeError):  # torn, or empty
                 self._pieces |= [json.loads(line)]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._pieces
+
     def piece(self, name: str, make: Callable[[], Any]) -> Any:
         """What ``make()`` gives (anything that JSON can hold), made once for a name."""
         if name not in self._pieces:

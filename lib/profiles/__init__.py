@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -23,6 +23,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from lib.base.files import canonical_json, sha256_bytes
 from lib.base.parameters import (
     check_count,
     check_k,
@@ -31,7 +32,7 @@ from lib.base.parameters import (
     first_error,
     refuse_unknown,
 )
-from lib.base.paths import ROOT, shown
+from lib.base.paths import ROOT, outputs, say_once, shown
 
 _FOLDER = Path(__file__).parent
 
@@ -254,10 +255,12 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     of your own under that key; or a list of such files, whose methods are added under the names
     that their classes give them. A file is looked for beside the profile's (of an override: in the
     working folder), then in the root. With an ``llm`` of its own a profile has neither the base's
-    ``generated``, which another model wrote, nor its title. Overrides that are None are ignored, so
-    a notebook can pass its parameters as they are, and what it leaves None is the profile's own. A
-    limit becomes part of the name, and so of where results go. Raises ValueError, in one line,
-    naming what is unknown and what there is.
+    ``generated``, which another model wrote, nor its title.
+
+    Overrides that are None are ignored, so a notebook can pass its parameters as they are, and what
+    it leaves None is the profile's own. What differs from the profile's own becomes part of the
+    name, and so of where results go, which is printed: "mini-x1a2b3c4d", or "mini-50" for a limit.
+    Raises ValueError, in one line, naming what is unknown and what there is.
     """
     name = name or os.environ.get("CHR_PROFILE") or "mini"
     path = ROOT / name if name.endswith(".toml") else _FOLDER / f"{name}.toml"
@@ -270,16 +273,11 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     if "methods" in given:
         own, adds = _by_name(given["methods"], Path.cwd()), isinstance(given["methods"], list)
         given["methods"] = _merged(settings["methods"], own) if adds else own
-    if "llm" in given:
+    profile = _profile(settings)
+    if given.get("llm", profile.llm) != profile.llm:
         settings |= _by_another_writer(path.stem, given["llm"])
-    if check_limit(given.get("limit")):
-        # A quick look must not overwrite the results of the whole profile.
-        settings["name"] = f"{path.stem}-{given['limit']}"
-        settings["title"] += f" (a quick look: LIMIT={given['limit']})"
-    try:
-        profile = Profile(**_with_own_methods(settings | given))
-    except ValidationError as error:
-        raise ValueError(f"profile {path.stem}: {first_error(error)}") from None
+    if given:
+        profile = _under_its_own_name(profile, _profile(settings | given), given)
     # The built-in ones name what there is (a test says so), and need not load it for that.
     if path.parent != _FOLDER or given.keys() & {"methods", "skip", "answerers", "generated"}:
         try:
@@ -287,6 +285,33 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
         except ValueError as error:
             raise ValueError(f"profile {path.stem}: {error}") from None
     return profile
+
+
+def _profile(settings: dict[str, Any]) -> Profile:
+    try:
+        return Profile(**_with_own_methods(settings))
+    except ValidationError as error:
+        raise ValueError(f"profile {settings['name']}: {first_error(error)}") from None
+
+
+def _under_its_own_name(before: Profile, profile: Profile, given: Iterable[str]) -> Profile:
+    """The profile named after what an override changed, so that the results of the profile that it
+    was made of stay; where results go is printed. As it is where nothing was changed."""
+    changed = {f: v for f in given if (v := getattr(profile, f)) != getattr(before, f)}
+    limit = changed.pop("limit") if changed.get("limit") else 0
+    name, title = profile.name, profile.title
+    if changed:
+        name += f"-x{sha256_bytes(canonical_json(changed).encode())[:8]}"
+        said = [f"{f} = {v!r:.60}" for f, v in changed.items() if f not in ("llm", "title")]
+        title += f" (changed: {', '.join(said)})" if said else ""
+    if limit:
+        name += f"-{limit}"
+        title += f" (a quick look: LIMIT={limit})"
+    if name != before.name:
+        places = (it.relative_to(ROOT) if it.is_relative_to(ROOT) else it for it in outputs(name))
+        to_results, to_figures = places
+        say_once(f"{title}: results go to {to_results}, figures to {to_figures}")
+    return replace(profile, name=name, title=title)
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -377,8 +402,8 @@ def _check_own_name(path: Path) -> None:
     Capitals do not count: on some file systems they do not tell two folders apart.
     """
     name = path.stem.casefold()
-    # "scale" has results of no profile, "mini-50" those of a quick look.
-    if re.sub(r"-\d+$", "", name) in (*profile_names(), "scale"):
+    # "scale" has results of no profile, "mini-50" those of a quick look, "mini-x..." of overrides.
+    if re.sub(r"(-x[0-9a-f]{8})?(-\d+)?$", "", name) in (*profile_names(), "scale"):
         raise ValueError(
             f"{shown(path)}: its results would overwrite those of {name}; rename the file"
         )
