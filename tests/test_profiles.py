@@ -121,13 +121,14 @@ def test_a_notebook_that_is_played_with_overwrites_nothing_committed(tmp_path):
     cells = [nbformat.v4.new_code_cell(source) for source in ("lam = 0.4", PLAYED)]
     cells[0].metadata["tags"] = ["parameters"]
     book, out = tmp_path / "played.ipynb", tmp_path / "out.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), book)
+    kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), book)
     before = contents_of(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("CHR_OUT", raising=False)
         patch.setenv("CHR_PROFILE", "mini")
         patch.setenv("PYTHONPATH", str(tmp_path))
-        how = {"progress_bar": False, "kernel_name": "python3", "cwd": str(tmp_path)}
+        how = {"progress_bar": False, "cwd": str(tmp_path)}
         papermill.execute_notebook(str(book), str(out), {"lam": 0.2}, **how)
     after = contents_of(tmp_path)
     assert before.items() <= after.items(), "a committed file was written"
