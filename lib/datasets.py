@@ -29,8 +29,8 @@ from lib.base.files import read_jsonl, sha256_bytes
 from lib.base.paths import DATA, DDX_MINI
 from lib.data.passages import tidy
 
-MOST_OPTIONS = 5
-"""Options of a question at most."""
+MOST_OPTIONS = len(string.ascii_uppercase)
+"""Options of a question at most: prompts and readers call each by a letter."""
 
 _tidy_lines = partial(tidy, keep_lines=True)
 """Cleaned text whose line breaks stay, as in the laboratory tables of exam questions."""
@@ -63,6 +63,11 @@ class Question:
     also_right: tuple[str, ...] = ()
     """Further letters that count as right, where a question has several right answers."""
 
+    @property
+    def right(self) -> str:
+        """All right letters, one after the other; empty without an answer."""
+        return "".join((self.answer, *self.also_right))
+
     def is_right(self, letter: str) -> bool:
         """Whether this letter is a right answer."""
         return letter == self.answer or letter in self.also_right
@@ -90,8 +95,8 @@ def question_set(name: str, size: int) -> Callable[[_Reader], _Reader]:
 def load_questions(name: str) -> list[Question]:
     """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa", "ddx-mini" or your own set.
 
-    Raises ValueError for another number of questions than declared, two of one id, more than five
-    options (prompts and readers know A to E alone), or an answer that is none of them.
+    Raises ValueError for another number of questions than declared, two of one id, more than
+    ``MOST_OPTIONS`` options, or an answer that is none of them.
     """
     if name not in _READERS:
         raise ValueError(f"no question set {name!r}; known: {', '.join(_READERS)}")
@@ -178,7 +183,9 @@ def _fetch_json(name: str) -> dict:
 
 def _lettered(texts: Iterable[str]) -> dict[str, str]:
     """Options under the letters A, B, ... in their order."""
-    letters = string.ascii_uppercase
+    texts = list(texts)
+    # One more than there are letters for is refused where its question is known.
+    letters = [*string.ascii_uppercase, *map(str, range(MOST_OPTIONS, len(texts)))]
     return {letter: _tidy_lines(text) for letter, text in zip(letters, texts, strict=False)}
 
 

@@ -402,13 +402,13 @@ def _question(row: Mapping[str, Any], base: int | None, dataset: str) -> Questio
         options = dict(zip("ABC", _YES_NO, strict=True))
     letters: list[str] = []
     if options:
-        letters = [_letter(one, options, base) for one in answers]
+        letters = list(dict.fromkeys(_letter(one, options, base) for one in answers))
     return Question(
         qid=_id(row),
         text=tidy(_text(row, QUESTIONS), keep_lines=True),
         options=options,
         answer=letters[0] if letters else "",
-        also_right=tuple(dict.fromkeys(letters[1:])),
+        also_right=tuple(letters[1:]),
         dataset=str(row.get("dataset") or dataset),
         ideal_answer="" if options or not answers else str(answers[0]),
     )
@@ -442,6 +442,8 @@ def _options(row: Mapping[str, Any]) -> dict[str, str]:
         options = dict(zip(string.ascii_uppercase, found, strict=False))
         if len(found) > len(options):
             raise ValueError(f"{len(found)} options, and there are 26 letters")
+    if len({letter.upper() for letter in options}) < len(options):
+        raise ValueError(f"one letter for two options: {', '.join(options)}")
     for letter, text in options.items():
         if not re.fullmatch("[A-Za-z]", letter):
             raise ValueError(f"the option {letter!r} has no letter for a name")

@@ -257,7 +257,7 @@ class Experiment:
 
         def make() -> pd.DataFrame:
             table = pd.DataFrame([vars(answer) for answer in answered()], columns=_ANSWER)
-            table["gold"] = [question.answer for question in questions]
+            table["gold"] = [question.right for question in questions]
             table = table.assign(dataset=dataset, method=arm, reader=reader.name)
             return table[ANSWER_COLUMNS]
 

@@ -39,7 +39,9 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
     everything = pd.concat([answers, *_answers_without_reader(experiment)], ignore_index=True)
     chance = {
-        dataset: float(np.mean([1 / len(question.options) for question in questions]))
+        dataset: float(
+            np.mean([len(question.right) / len(question.options) for question in questions])
+        )
         for dataset, questions in experiment.sets.items()
     }
     table = accuracy.accuracy_table(everything, chance)
@@ -55,9 +57,10 @@ def _answers_without_reader(experiment: Experiment) -> list[pd.DataFrame]:
     """
     tables = []
     for dataset, questions in experiment.sets.items():
-        rows = [(dataset, question.qid, question.answer) for question in questions]
+        rows = [(dataset, question.qid, question.right) for question in questions]
         answers = pd.DataFrame(rows, columns=["dataset", "qid", "gold"])
-        tables.append(answers.assign(method="majority", letter=answers["gold"].mode()[0]))
+        commonest = pd.Series(list("".join(answers["gold"]))).mode()[0]
+        tables.append(answers.assign(method="majority", letter=commonest))
         read = experiment.answers_of(HYPOTHESES, dataset, _reader_without_llm(experiment))
         if read is None:
             continue
@@ -126,7 +129,7 @@ def _every_second(request: Request, start: int) -> Hypotheses | None:
 def _by_outcome(experiment: Experiment, answers: pd.DataFrame, other: str) -> list[pd.DataFrame]:
     """Overlap of CHR and ``other`` by what a reader had right: of each set that it answered from
     both, then of the paper's three together."""
-    rows = answers.assign(right=answers["letter"] == answers["gold"]).set_index("qid")
+    rows = answers.assign(right=accuracy.is_right(answers)).set_index("qid")
     right = dict(iter(rows.groupby(["dataset", "method"])["right"]))
     sets = [name for name in experiment.sets if {(name, "chr"), (name, other)} <= right.keys()]
     groups = {dataset: [dataset] for dataset in sets}
@@ -186,8 +189,8 @@ def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
     if not tables:
         return pd.DataFrame(columns=["method", "value", "value_n"])
     answers = pd.concat(tables)
-    right = answers["letter"] == answers["gold"]
-    by_method = right.groupby(answers["method"], sort=False)
+    right = answers.assign(right=accuracy.is_right(answers))
+    by_method = right.groupby("method", sort=False)["right"]
     return by_method.agg(value="mean", value_n="size").reset_index()
 
 
@@ -244,7 +247,7 @@ def _answered_right(
     except RecordingMiss:
         return []
     pairs = zip(answers, questions, strict=True)
-    return [answer.letter == question.answer for answer, question in pairs]
+    return [question.is_right(answer.letter) for answer, question in pairs]
 
 
 # their stored form --------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
         for side in ("plus", "minus"):
             letter = named_option(expansion.trace[f"H_{side}"], question.options)
             row[f"{side}_option"] = letter
-            row[f"{side}_right"] = letter == question.answer if letter else None
+            row[f"{side}_right"] = question.is_right(letter) if letter else None
         relevant = targets.get(question.qid)
         rows.append(row | _measured(experiment, question, expansion.request, relevant))
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
@@ -246,7 +246,7 @@ def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame
     for (row, question, _), hits in zip(searches, results, strict=True):
         passages = retriever.store.get_many(_ids(hits))
         (answer,) = reader.answer_all([question], [passages[: experiment.k]])
-        right = answer.letter == question.answer if len(question.options) > 2 else None
+        right = question.is_right(answer.letter) if len(question.options) > 2 else None
         targets, mimics = benchmark.targets[question.qid], benchmark.mimics[question.qid]
         for rank, passage in enumerate(passages, 1):
             kind = class_of(passage.pid, targets, mimics)
