@@ -105,6 +105,12 @@ def committed(profile: str) -> Path:
     return DATA / "results" / profile
 
 
+def is_own(entry: str) -> bool:
+    """Whether an entry of a profile is the path of a file or folder of your own, and no name: it
+    has a slash or a suffix."""
+    return "/" in entry or "." in entry
+
+
 def shown(path: Path) -> str:
     """A path as a reader should see it: relative to the project when inside it, else its name."""
     path = Path(path)

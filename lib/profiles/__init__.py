@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -23,7 +23,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from lib.base.files import canonical_json, sha256_bytes
+from lib.base.files import canonical_json, sha256_bytes, sha256_of
 from lib.base.parameters import (
     check_count,
     check_k,
@@ -32,7 +32,7 @@ from lib.base.parameters import (
     first_error,
     refuse_unknown,
 )
-from lib.base.paths import ROOT, outputs, say_once, shown
+from lib.base.paths import ROOT, is_own, outputs, say_once, shown
 
 _FOLDER = Path(__file__).parent
 
@@ -180,11 +180,13 @@ class Profile:
     title: str
     """What tables and figures of this profile are headed with."""
     questions: tuple[str, ...]
-    """Names for ``load_questions``."""
+    """Names for ``load_questions``, or paths of your own files."""
     sample: Annotated[int, _counted("sample", 0)]
     """Questions per set; 0 = all."""
     corpora: tuple[str, ...]
-    """Names for ``load_passages``, in index order."""
+    """Names for ``load_passages``, in index order, or paths of your own files and folders."""
+    qrels: str
+    """A file of relevance judgments for questions of your own ("": none is known)."""
     limit: Annotated[int, BeforeValidator(check_limit)]
     """A quick look at so many questions of each set; 0 = all. See ``lib.limit``."""
     encoder: str
@@ -273,6 +275,7 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     if "methods" in given:
         own, adds = _by_name(given["methods"], Path.cwd()), isinstance(given["methods"], list)
         given["methods"] = _merged(settings["methods"], own) if adds else own
+    given = _with_whole_paths(given, Path.cwd())
     profile = _profile(settings)
     if given.get("llm", profile.llm) != profile.llm:
         settings |= _by_another_writer(path.stem, given["llm"])
@@ -301,7 +304,8 @@ def _under_its_own_name(before: Profile, profile: Profile, given: Iterable[str])
     limit = changed.pop("limit") if changed.get("limit") else 0
     name, title = profile.name, profile.title
     if changed:
-        name += f"-x{sha256_bytes(canonical_json(changed).encode())[:8]}"
+        by_content = changed | {f: _content(changed[f]) for f in _PATHS if f in changed}
+        name += f"-x{sha256_bytes(canonical_json(by_content).encode())[:8]}"
         said = [f"{f} = {v!r:.60}" for f, v in changed.items() if f not in ("llm", "title")]
         title += f" (changed: {', '.join(said)})" if said else ""
     if limit:
@@ -312,6 +316,12 @@ def _under_its_own_name(before: Profile, profile: Profile, given: Iterable[str])
         to_results, to_figures = places
         say_once(f"{title}: results go to {to_results}, figures to {to_figures}")
     return replace(profile, name=name, title=title)
+
+
+def _content(value: str | Sequence[str]) -> list[str]:
+    """Names as they are, and hashes of what own files hold."""
+    entries = [value] if isinstance(value, str) else value
+    return [sha256_of(Path(entry)) if is_own(entry) else entry for entry in entries]
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -325,6 +335,7 @@ def _settings(path: Path) -> dict[str, Any]:
                 raise ValueError(f"profile {path.stem}: {error}") from None
     if not path.resolve().is_relative_to(_FOLDER.resolve()):
         _check_own_name(path)
+    settings = _with_whole_paths(settings, path.parent)
     base = settings.pop("base", None)
     known = [field for field in FIELDS if field != "name"]
     refuse_unknown(f"{shown(path)}: a profile has no field", settings, ["base", *known])
@@ -339,6 +350,31 @@ def _settings(path: Path) -> dict[str, Any]:
             f'{shown(path)} does not say {", ".join(missing)}; begin it with: base = "mini"'
         )
     return settings
+
+
+_PATHS = ("questions", "corpora", "qrels")
+"""Fields that may name files of your own."""
+
+
+def _with_whole_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings with the whole paths of own files, which are given from ``folder`` or from the
+    project's root; ValueError for one that is in neither."""
+
+    def whole(entry: Any) -> Any:
+        if not isinstance(entry, str) or not is_own(entry):
+            return entry
+        tried = [home / Path(entry).expanduser() for home in (folder, ROOT)]
+        found = next((path for path in tried if path.exists()), None)
+        if found is None:
+            raise ValueError(f"there is no {entry}, seen from {folder} and from {ROOT}")
+        return str(found.resolve())
+
+    located = dict(settings)
+    for field in (field for field in _PATHS if field in settings):
+        value = settings[field]
+        is_list = isinstance(value, (list, tuple))
+        located[field] = tuple(map(whole, value)) if is_list else whole(value)
+    return located
 
 
 def _read(path: Path) -> dict[str, Any]:

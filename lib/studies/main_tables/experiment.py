@@ -12,7 +12,7 @@ them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from itertools import product
@@ -22,7 +22,7 @@ import pandas as pd
 from lib import index_build
 from lib.base.downloads import load_registry
 from lib.base.files import canonical_json, sha256_bytes, sha256_file
-from lib.base.paths import ROOT
+from lib.base.paths import ROOT, say_once
 from lib.base.provenance import make_or_reuse, write_result
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
@@ -33,6 +33,7 @@ from lib.data.store import PassageStore
 from lib.datasets import GROUPS, Question, question_sets
 from lib.embed import load_encoder
 from lib.expansion import execute, expand_all
+from lib.forms import read_qrels
 from lib.limit import LABELLED_IN
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.connect import connect
@@ -76,8 +77,8 @@ _CODE = ["lib.studies.main_tables.experiment", "lib.readers", "lib.parse"]
 """What makes a cell, beside its method."""
 _TEXT_COLUMNS = ("qid", "pid", "letter")
 
-Judged = Mapping[str, frozenset[str]]
-"""Passage ids by question id."""
+Judged = Mapping[str, Collection[str]]
+"""Passage ids by question id, or their grades by id."""
 
 
 @dataclass
@@ -106,6 +107,11 @@ class Experiment:
     def depth(self) -> int:
         """Passages that a search keeps."""
         return max(DEPTH, self.k)
+
+    @property
+    def answerable(self) -> dict[str, list[Question]]:
+        """The questions of each set that have options and an answer."""
+        return {name: [q for q in asked if q.right] for name, asked in self.sets.items()}
 
     @property
     def searched(self) -> list[str]:
@@ -245,11 +251,11 @@ class Experiment:
     def answers_of(self, arm: str, dataset: str, reader: Reader) -> pd.DataFrame | None:
         """``ANSWER_COLUMNS``: a reader's answers, a row a question; None if NOT RUN.
 
-        Readers without an LLM have no closed book.
+        Readers without an LLM have no closed book, and questions without an answer no row.
         """
-        if arm == "closed_book" and not reader.needs_llm:
+        questions = self.answerable[dataset]
+        if not questions or (arm == "closed_book" and not reader.needs_llm):
             return None
-        questions = self.sets[dataset]
 
         @cache
         def answered() -> list[Answer]:
@@ -429,10 +435,18 @@ class Experiment:
     def relevance(self) -> tuple[Judged, Judged]:
         """Passages on the target and on the mimic: ddx-mini's judgments, or BioASQ's gold snippets.
 
+        Questions of your own have the profile's ``qrels``: grades by passage id, no mimics.
+
         They name passages of their own corpus. In any other a passage counts when it is of the same
         PubMed document (MedRAG's records have PMIDs), which costs one pass through the store. Where
         there is no such passage nothing is known: a question without judged passages is left out.
         """
+        if self.profile.qrels:
+            judged, report = read_qrels(self.profile.qrels)
+            say_once(f"judgments: {report}")
+            return {
+                q: {p: gain for p, gain in of.items() if gain > 0} for q, of in judged.items()
+            }, {}
         for asked, name in LABELLED_IN.items():
             if asked in self.profile.questions:
                 known = load_benchmark(name, self.retriever.encoder)
@@ -543,7 +557,7 @@ def open_experiment(
     behind = {
         "encoder": encoder.fingerprint,
         "limit": profile.limit,
-        "corpora": list(profile.corpora),
+        "corpora": index_build.named(profile.corpora),
         "passages": retriever.store.content,
         "recordings": _recordings(profile),
     }

@@ -42,7 +42,8 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
         dataset: float(
             np.mean([len(question.right) / len(question.options) for question in questions])
         )
-        for dataset, questions in experiment.sets.items()
+        for dataset, questions in experiment.answerable.items()
+        if questions
     }
     table = accuracy.accuracy_table(everything, chance)
     return save_long(experiment, table, "table1").drop(columns="setup")
@@ -56,7 +57,8 @@ def _answers_without_reader(experiment: Experiment) -> list[pd.DataFrame]:
     answers only.
     """
     tables = []
-    for dataset, questions in experiment.sets.items():
+    answerable = {name: asked for name, asked in experiment.answerable.items() if asked}
+    for dataset, questions in answerable.items():
         rows = [(dataset, question.qid, question.right) for question in questions]
         answers = pd.DataFrame(rows, columns=["dataset", "qid", "gold"])
         commonest = pd.Series(list("".join(answers["gold"]))).mode()[0]
@@ -65,9 +67,10 @@ def _answers_without_reader(experiment: Experiment) -> list[pd.DataFrame]:
         if read is None:
             continue
         letters = []
-        written = zip(questions, experiment.expansions("chr", dataset), read["letter"], strict=True)
-        for question, expansion, by_reader in written:
-            h_plus = expansion.trace.get("H_plus", "")
+        asked = [question.qid for question in experiment.sets[dataset]]
+        made = dict(zip(asked, experiment.expansions("chr", dataset), strict=True))
+        for question, by_reader in zip(questions, read["letter"], strict=True):
+            h_plus = made[question.qid].trace.get("H_plus", "")
             letters.append(named_option(h_plus, question.options) or (h_plus and by_reader))
         tables.append(answers.assign(method=NAMED, letter=letters))
     return [table.assign(reader="no reader", mirage=table["letter"]) for table in tables]
@@ -219,7 +222,7 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
         except RecordingMiss:
             continue
         judged = [q.qid for q in experiment.sets[dataset] if targets.get(q.qid)]
-        shares = [len(targets[q].intersection(found.get(q, []))) / experiment.k for q in judged]
+        shares = [len({*targets[q]} & {*found.get(q, [])}) / experiment.k for q in judged]
         right = _answered_right(experiment, dataset, reader, found)
         for metric, answerer, values in (("accuracy", reader.name, right), ("P@k", "", shares)):
             if values:
@@ -240,7 +243,7 @@ def _answered_right(
 ) -> list[bool]:
     """Whether a reader answers each question right from the passages found for it; empty where it
     cannot read them."""
-    store, questions = experiment.retriever.store, experiment.sets[dataset]
+    store, questions = experiment.retriever.store, experiment.answerable[dataset]
     contexts = [store.get_many(found.get(question.qid, [])) for question in questions]
     try:
         answers = reader.answer_all(questions, contexts)

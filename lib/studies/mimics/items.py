@@ -9,7 +9,7 @@ retrieved excerpt whether it names the target (as we read it), and whether the a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -82,7 +82,7 @@ def collapses(shared: float, kept: float) -> bool:
     return shared > 0.5 and kept < 0.5
 
 
-def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.DataFrame:
+def items(experiment: Experiment, targets: Mapping[str, Collection[str]]) -> pd.DataFrame:
     """One row a question whose hypotheses could be read, by set and id.
 
     dataset, qid, exam (not a yes/no question), plus_option and minus_option (the letter of the only
@@ -110,7 +110,7 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
 
 
 def _measured(
-    experiment: Experiment, question: Question, pair: Hypotheses, relevant: frozenset | None
+    experiment: Experiment, question: Question, pair: Hypotheses, relevant: Collection[str] | None
 ) -> dict[str, float]:
     """The proxies of one question that come from its texts, vectors and searches."""
     retriever, k = experiment.retriever, experiment.k
@@ -141,7 +141,7 @@ def _measured(
         scores = retriever.index.score(q, top[name]) if top[name] else np.array([np.nan])
         row[f"near_{name}"] = float(scores.mean())
     for at in _AT:
-        row[f"p_{at}"] = len(relevant.intersection(top[at])) / k if relevant else np.nan
+        row[f"p_{at}"] = len({*relevant} & {*top[at]}) / k if relevant else np.nan
         row[f"kept_{at}"] = shared_with_hplus(at)
         row[f"collapsed_{at}"] = collapses(row["shared"], row[f"kept_{at}"])
     return row
