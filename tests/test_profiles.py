@@ -186,7 +186,8 @@ nli = "pubmedbert"
     assert mine.generated["methods"] == base.generated["methods"] | {"chr": {"max_tokens": 64}}
     assert mine.generated["sample"] == base.generated["sample"]
     assert mine.evidence == base.evidence | {"nli": "pubmedbert"}
-    named = {"corpora", "methods", "generated", "evidence", "name"}
+    named = {"corpora", "methods", "generated", "evidence", "name", "title"}
+    assert mine.title == "mine: as mini, but for corpora, methods, generated, evidence"
     for field, value in vars(base).items():
         if field not in named:
             assert getattr(mine, field) == value

@@ -252,12 +252,14 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     """The profile of that name (default: ``CHR_PROFILE``, else mini), with fields replaced.
 
     A name that ends in ``.toml`` is a file, from the project's root. What it leaves out is taken
-    from its ``base``: tables are merged, at any depth; a list replaces the base's list.
-    ``methods`` is a table of settings by method, in which ``file = "mine.py:Mine"`` adds a method
-    of your own under that key; or a list of such files, whose methods are added under the names
-    that their classes give them. A file is looked for beside the profile's (of an override: in the
-    working folder), then in the root. With an ``llm`` of its own a profile has neither the base's
-    ``generated``, which another model wrote, nor its title.
+    from its ``base``: tables are merged, at any depth; a list replaces the base's list. Its title,
+    where it gives none, says what it changes. With an ``llm`` of its own it has not the base's
+    ``generated``, which another model wrote.
+
+    Questions, corpora and qrels may be paths. ``methods`` is a table of settings by method, in
+    which ``file = "mine.py:Mine"`` adds a method of your own under that key; or a list of such
+    files, whose methods are added under the names that their classes give them. Files are looked
+    for beside the profile's (of an override: in the working folder), then in the root.
 
     Overrides that are None are ignored, so a notebook can pass its parameters as they are, and what
     it leaves None is the profile's own. What differs from the profile's own becomes part of the
@@ -306,7 +308,7 @@ def _under_its_own_name(before: Profile, profile: Profile, given: Iterable[str])
     if changed:
         by_content = changed | {f: _content(changed[f]) for f in _PATHS if f in changed}
         name += f"-x{sha256_bytes(canonical_json(by_content).encode())[:8]}"
-        said = [f"{f} = {v!r:.60}" for f, v in changed.items() if f not in ("llm", "title")]
+        said = [f"{f} = {_told(v)}" for f, v in changed.items() if f not in ("llm", "title")]
         title += f" (changed: {', '.join(said)})" if said else ""
     if limit:
         name += f"-{limit}"
@@ -316,6 +318,13 @@ def _under_its_own_name(before: Profile, profile: Profile, given: Iterable[str])
         to_results, to_figures = places
         say_once(f"{title}: results go to {to_results}, figures to {to_figures}")
     return replace(profile, name=name, title=title)
+
+
+def _told(value: Any) -> str:
+    """A value in a title: short, and own files by their names."""
+    if isinstance(value, tuple) and all(isinstance(entry, str) for entry in value):
+        return ", ".join(Path(entry).name if is_own(entry) else entry for entry in value)
+    return f"{value!r:.60}"
 
 
 def _content(value: str | Sequence[str]) -> list[str]:
@@ -342,8 +351,11 @@ def _settings(path: Path) -> dict[str, Any]:
     if base is not None:
         refuse_unknown(f"{shown(path)}: base names no built-in profile", [base], profile_names())
         behind = _settings(_FOLDER / f"{base}.toml")
+        behind["title"] = f"{path.stem}: as {base}"
         if "llm" in settings:
-            behind |= _by_another_writer(f"{path.stem}: as {base}", settings["llm"])
+            behind |= _by_another_writer(behind["title"], settings["llm"])
+        if others := [field for field in settings if field != "llm"]:
+            behind["title"] += f", but for {', '.join(others)}"
         settings = _merged(behind, settings)
     if missing := [field for field in known if field not in settings]:
         raise ValueError(
@@ -361,7 +373,7 @@ def _with_whole_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, An
     project's root; ValueError for one that is in neither."""
 
     def whole(entry: Any) -> Any:
-        if not isinstance(entry, str) or not is_own(entry):
+        if not isinstance(entry, Path) and not (isinstance(entry, str) and is_own(entry)):
             return entry
         tried = [home / Path(entry).expanduser() for home in (folder, ROOT)]
         found = next((path for path in tried if path.exists()), None)

@@ -142,7 +142,8 @@ def accuracy_table(
             row = {"dataset": f"{before} {AVERAGE}".strip(), "answerer": reader, "method": method}
             row |= {"asked": asked, "metric": AVERAGE}
             rows.append(row | _share(parts) | {"n": sum(asked.values())})
-    table = pd.DataFrame(rows)
+    columns = ["dataset", "answerer", "method", "asked", "metric", "value", "low", "high", "n"]
+    table = pd.DataFrame(rows, columns=columns)
     table["reported"] = [_printed(row) for row in table.itertuples()]
     return table
 

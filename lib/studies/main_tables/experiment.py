@@ -368,6 +368,12 @@ class Experiment:
 
     def answers(self) -> pd.DataFrame:
         """What every reader answered from every arm (see ``answers_of``)."""
+        for name, questions in self.answerable.items():
+            if len(questions) < (n := len(self.sets[name])):
+                say_once(
+                    f"{name}: NOT RUN with a reader, {n - len(questions)} of {n} questions, "
+                    "which have no options or no answer"
+                )
         cells = product(self.readers, self.sets, self.arms)
         found = (self.answers_of(arm, dataset, reader) for reader, dataset, arm in cells)
         answers = self.save(_joined(found, ANSWER_COLUMNS), "answers")
