@@ -48,8 +48,9 @@ def files_of(corpora: Sequence[str]) -> list[str]:
 
     None of your own: those count by what was read of them.
     """
-    named = [name for name in corpora if not paths.is_own(name)]
-    return [file for name in named for file in one_of("no corpus", name, CORPORA).files]
+    names = [name for name in corpora if not paths.is_own(name)]
+    what = "no corpus (a file of your own has a suffix, a folder a slash)"
+    return [file for name in names for file in one_of(what, name, CORPORA).files]
 
 
 def named(corpora: Sequence[str]) -> list[str]:

@@ -160,9 +160,18 @@ def test_a_profile_of_own_files_runs_is_measured_by_its_judgments_and_says_what_
     right = [letter in gold for letter, gold in zip(found["letter"], found["gold"], strict=True)]
     assert table.loc[("standard", "accuracy"), "value"] == pytest.approx(sum(right) / N)
     said = capsys.readouterr().err
-    assert "questions.jsonl: 10 read" in said and "qrels.txt: 48 read" in said
+    assert (
+        "questions.jsonl: 10 read" in said
+        and "qrels.txt: 48 read, of 10 of 10 questions; 0 of" in said
+    )
     manifest = manifest_path(paths.results("mine") / "runs.csv").read_text()
     assert str(mine.parent) not in manifest, "results hang on a path"
+    (mine.parent / "qrels.txt").write_text("other 0 doc:1 1\n")
+    with pytest.raises(ValueError, match="no judgment of a question .* other there and q0, q1"):
+        lab.relevance()
+    (mine.parent / "qrels.txt").write_text("q0 0 doc:0 2\nq0 0 gone 1\n")
+    assert lab.relevance()[0] == {"q0": {"doc:0": 2, "gone": 1}}
+    assert "1 of 2 relevant passages are not in the corpora" in capsys.readouterr().err
 
 
 def test_notebooks_run_on_own_files_with_options_and_without(mine, monkeypatch, capsys):

@@ -322,8 +322,9 @@ def _under_its_own_name(before: Profile, profile: Profile, given: Iterable[str])
 
 def _told(value: Any) -> str:
     """A value in a title: short, and own files by their names."""
-    if isinstance(value, tuple) and all(isinstance(entry, str) for entry in value):
-        return ", ".join(Path(entry).name if is_own(entry) else entry for entry in value)
+    entries = value if isinstance(value, tuple) else (value,)
+    if entries and all(isinstance(entry, str) for entry in entries):
+        return ", ".join(Path(entry).name if is_own(entry) else entry for entry in entries)
     return f"{value!r:.60}"
 
 

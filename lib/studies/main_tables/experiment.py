@@ -441,18 +441,15 @@ class Experiment:
     def relevance(self) -> tuple[Judged, Judged]:
         """Passages on the target and on the mimic: ddx-mini's judgments, or BioASQ's gold snippets.
 
-        Questions of your own have the profile's ``qrels``: grades by passage id, no mimics.
-
         They name passages of their own corpus. In any other a passage counts when it is of the same
         PubMed document (MedRAG's records have PMIDs), which costs one pass through the store. Where
         there is no such passage nothing is known: a question without judged passages is left out.
+        The profile's own ``qrels`` give targets and their grades, and no mimics.
         """
-        if self.profile.qrels:
-            judged, report = read_qrels(self.profile.qrels)
-            say_once(f"judgments: {report}")
-            return {
-                q: {p: gain for p, gain in of.items() if gain > 0} for q, of in judged.items()
-            }, {}
+        targets, mimics = self._known_relevance()
+        return {**targets, **self._own_relevance()}, mimics
+
+    def _known_relevance(self) -> tuple[Judged, Judged]:
         for asked, name in LABELLED_IN.items():
             if asked in self.profile.questions:
                 known = load_benchmark(name, self.retriever.encoder)
@@ -460,6 +457,31 @@ class Experiment:
                     return known.targets, known.mimics
                 return _by_document(known, self.retriever.store)
         return {}, {}
+
+    def _own_relevance(self) -> Judged:
+        """Grades above 0 of the profile's ``qrels``. ValueError where no question has one; how many
+        of their passages are not there is printed."""
+        if not self.profile.qrels:
+            return {}
+        judged, report = read_qrels(self.profile.qrels)
+        qids = {question.qid for asked in self.sets.values() for question in asked}
+        found = {
+            qid: {pid: grade for pid, grade in grades.items() if grade > 0}
+            for qid, grades in judged.items()
+            if qid in qids
+        }
+        if not found:
+            raise ValueError(
+                f"{report.path}: no judgment of a question that is asked: ids are "
+                f"{', '.join(list(judged)[:3])} there and {', '.join(sorted(qids)[:3])} here"
+            )
+        pids = {pid for grades in found.values() for pid in grades}
+        absent = len(pids.difference(self.retriever.store.ids()))
+        say_once(
+            f"judgments: {report}, of {len(found)} of {len(qids)} questions; "
+            f"{absent} of {len(pids)} relevant passages are not in the corpora"
+        )
+        return found
 
     def not_run(self) -> pd.DataFrame:
         """Cells without a recording: method, reader, the command that runs them, how many sets."""
