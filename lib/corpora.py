@@ -16,33 +16,39 @@ from xml.etree.ElementTree import Element
 
 from lib.base.downloads import fetch, members
 from lib.base.files import read_jsonl
-from lib.base.paths import DDX_MINI
+from lib.base.paths import DDX_MINI, is_own, say_once
 from lib.data.medrag import load_medrag
 from lib.data.openstax import read_book
-from lib.data.passages import CORPORA, PASSAGE_CHARS, Passage, parse_xml, tidy
+from lib.data.passages import CORPORA, Passage, cut, parse_xml, tidy
 from lib.datasets import load_bioasq_all
 
 
 def load_passages(source: str, limit: int | None = None) -> Iterator[Passage]:
     """Passages of a corpus in a fixed order, streaming; only the first ``limit`` if given.
 
-    ``source`` is a key of CORPORA; ask ``lib.data.medrag.estimate`` before reading MedCorp.
+    ``source`` is a key of CORPORA; ask ``lib.data.medrag.estimate`` before reading MedCorp. Or it
+    is a path (see ``lib.forms.read_passages``): what was read is then printed at the end.
     """
+    if is_own(source):
+        return islice(_own(source), limit)
     if source not in CORPORA:
-        raise ValueError(f"no corpus {source!r}; known: {', '.join(CORPORA)}")
+        raise ValueError(
+            f"no corpus {source!r}; known: {', '.join(CORPORA)}. A file of your own has a suffix, "
+            f"a folder a slash: {source}/"
+        )
     if source not in _READERS:
         return islice(load_medrag(source), limit)
     return islice(_passages(source), limit)
 
 
-def cut(text: str) -> list[str]:
-    """The pieces of a text, each of at most 1,000 characters, cut between sentences if possible."""
-    from semantic_text_splitter import TextSplitter
+def _own(path: str) -> Iterator[Passage]:
+    """Passages of your own. Nothing of them depends on what their file is called."""
+    from lib.forms import Report, existing, stream_passages
 
-    text = tidy(text)
-    if len(text) <= PASSAGE_CHARS:
-        return [text]
-    return TextSplitter(PASSAGE_CHARS).chunks(text)
+    report = Report(existing(path))
+    for passage in stream_passages(report):
+        yield replace(passage, meta={"doc": passage.pid.partition("#")[0]})
+    say_once(f"passages: {report}")
 
 
 def _passages(source: str) -> Iterator[Passage]:

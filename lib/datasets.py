@@ -19,53 +19,23 @@ import json
 import random
 import re
 import string
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from lib.base.downloads import fetch, load_registry
 from lib.base.files import read_jsonl, sha256_bytes
-from lib.base.paths import DATA, DDX_MINI
+from lib.base.paths import DATA, DDX_MINI, is_own, say_once
 from lib.data.passages import tidy
+from lib.data.questions import Question
 
-MOST_OPTIONS = 5
-"""Options of a question at most."""
+MOST_OPTIONS = len(string.ascii_uppercase)
+"""Options of a question at most: prompts and readers call each by a letter."""
 
 _tidy_lines = partial(tidy, keep_lines=True)
 """Cleaned text whose line breaks stay, as in the laboratory tables of exam questions."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """One question; ``options`` maps letters to texts and ``answer`` is the right letter.
-
-    What experts found relevant (BioASQ, PubMedQA): documents ``gold_pmids``, pieces of abstracts
-    ``gold_snippets``, and beside each piece the document it is from, ``snippet_pmids``. The last
-    four are ddx-mini's: the right topic, its mimic, dev or test, and the book to check in.
-    """
-
-    qid: str
-    text: str
-    options: dict[str, str]
-    answer: str
-    dataset: str
-    subset: str = ""
-    gold_pmids: tuple[str, ...] = ()
-    gold_snippets: tuple[str, ...] = ()
-    snippet_pmids: tuple[str, ...] = ()
-    ideal_answer: str = ""
-    question_type: str = ""
-    target: str = ""
-    mimic: str = ""
-    split: str = ""
-    check: str = ""
-    also_right: tuple[str, ...] = ()
-    """Further letters that count as right, where a question has several right answers."""
-
-    def is_right(self, letter: str) -> bool:
-        """Whether this letter is a right answer."""
-        return letter == self.answer or letter in self.also_right
 
 
 _Reader = Callable[[], Iterable[Question]]
@@ -88,13 +58,23 @@ def question_set(name: str, size: int) -> Callable[[_Reader], _Reader]:
 
 
 def load_questions(name: str) -> list[Question]:
-    """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa", "ddx-mini" or your own set.
+    """Questions of "mmlu", "medqa", "bioasq", "medmcqa", "pubmedqa", "ddx-mini", a set that is
+    declared, or a path (see ``lib.forms.read_questions``), of which is printed what was read.
 
-    Raises ValueError for another number of questions than declared, two of one id, more than five
-    options (prompts and readers know A to E alone), or an answer that is none of them.
+    Raises ValueError for another number of questions than declared, two of one id, more than
+    ``MOST_OPTIONS`` options, or an answer that is none of them.
     """
+    if is_own(name):
+        from lib.forms import read_questions
+
+        own, report = read_questions(name)
+        say_once(f"questions: {report}")
+        return own
     if name not in _READERS:
-        raise ValueError(f"no question set {name!r}; known: {', '.join(_READERS)}")
+        raise ValueError(
+            f"no question set {name!r}; known: {', '.join(_READERS)}. A file of your own has a "
+            f"suffix, a folder a slash: {name}/"
+        )
     questions = list(_READERS[name]())
     if len(questions) != SIZES[name]:
         raise ValueError(f"{name}: found {len(questions)} questions, expected {SIZES[name]}")
@@ -178,7 +158,9 @@ def _fetch_json(name: str) -> dict:
 
 def _lettered(texts: Iterable[str]) -> dict[str, str]:
     """Options under the letters A, B, ... in their order."""
-    letters = string.ascii_uppercase
+    texts = list(texts)
+    # One more than there are letters for is refused where its question is known.
+    letters = [*string.ascii_uppercase, *map(str, range(MOST_OPTIONS, len(texts)))]
     return {letter: _tidy_lines(text) for letter, text in zip(letters, texts, strict=False)}
 
 
@@ -327,6 +309,8 @@ def question_sets(names: Sequence[str], n: int = 0) -> dict[str, list[Question]]
 
     ddx-mini gives one set for each of its three styles; its dev questions are left out. "real"
     gives one for each set that it is drawn from, of the questions that every text is written for.
+    Questions of your own are the set that their field ``dataset`` says, or "own"; ValueError where
+    one id stands twice in a set.
     """
     sets: dict[str, list[Question]] = {}
     for name in names:
@@ -335,10 +319,14 @@ def question_sets(names: Sequence[str], n: int = 0) -> dict[str, list[Question]]
             label = name
             if name == "ddx-mini":
                 label = f"{name} {question.subset}"
-            elif name == "real":
+            elif name == "real" or is_own(name):
                 label = question.dataset
             if question.split != "dev":
                 sets.setdefault(label, []).append(question)
+    for label, questions in sets.items():
+        (qid, times), *_ = Counter(question.qid for question in questions).most_common(1)
+        if times > 1:
+            raise ValueError(f"{label}: the id {qid!r} stands {times} times in its files")
     return {label: sampled(questions, n) for label, questions in sets.items()}
 
 

@@ -159,16 +159,17 @@ def postprocess(
 def hypotheses(method: Method, questions: Sequence[Question], llm: ChatModel) -> pd.DataFrame:
     """One row per question: qid, H_plus, H_minus, repaired, cut, error, names_answer, replies.
 
-    ``names_answer``: H+ has the right option's text as whole words. It is missing for yes/no
-    questions, whose options are no names. A failed question has empty hypotheses and its error.
+    ``names_answer``: H+ has a right option's text as whole words. It is missing for yes/no
+    questions, whose options are no names, and without options. A failed question has empty
+    hypotheses and its error.
     """
     rows = []
     for question, expansion in zip(questions, expand_all(method, questions, llm), strict=True):
         row = {"qid": question.qid, "H_plus": "", "H_minus": ""} | expansion.trace
-        right_option = question.options[question.answer]
+        right = [question.options[letter] for letter in question.right]
         row["names_answer"] = None
-        if right_option.lower() not in YES_NO:
-            row["names_answer"] = names_option(row["H_plus"], right_option)
+        if any(option.lower() not in YES_NO for option in right):
+            row["names_answer"] = any(names_option(row["H_plus"], option) for option in right)
         rows.append(row)
     return pd.DataFrame(rows)
 

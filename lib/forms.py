@@ -27,8 +27,8 @@ import numpy as np
 import pandas as pd
 
 from lib.base.files import atomic_write
-from lib.data.passages import Passage, parse_xml, tidy
-from lib.datasets import Question
+from lib.data.passages import Passage, cut, parse_xml, tidy
+from lib.data.questions import Question
 
 IDS = ("pid", "qid", "id", "_id", "docid", "doc_id", "question_id", "query-id")
 TEXTS = ("content", "contents", "text", "passage", "body", "abstract")
@@ -208,20 +208,15 @@ def read_passages(path: str | Path) -> tuple[list[Passage], Report]:
     ValueError that lists everything that is wrong, or where there is no text at all.
     """
     report = Report(existing(path))
-    passages = list(stream_passages(report))
-    if not passages:
-        raise ValueError(
-            f"{report.path} has no text. Next: a file or folder of {', '.join(RECORDS[:3])}, "
-            f"{', '.join((*TABLES, *DOCUMENTS))}"
-        )
-    return passages, report
+    return list(stream_passages(report)), report
 
 
 def stream_passages(report: Report) -> Iterator[Passage]:
     """The passages of ``report.path`` one by one, for a corpus that does not fit into memory.
 
     ``report`` is filled on the way. After the last passage everything that was wrong is raised, as
-    one ValueError: a store or an index that is being written from them is then not kept.
+    one ValueError, or that there is no text at all: a store or an index that is being written from
+    them is then not kept.
     """
     where_of: dict[str, str] = {}
     documents: set[str] = set()
@@ -243,6 +238,11 @@ def stream_passages(report: Report) -> Iterator[Passage]:
                     documents.add(passage.text)
                 yield passage
     report.check()
+    if not report.read:
+        raise ValueError(
+            f"{report.path} has no text. Next: a file or folder of {', '.join(RECORDS[:3])}, "
+            f"{', '.join((*TABLES, *DOCUMENTS))}"
+        )
 
 
 def existing(path: str | Path) -> Path:
@@ -299,8 +299,6 @@ def _title_and_text(contents: str) -> tuple[str, str]:
 
 def _document_passages(file: Path, report: Report) -> Iterator[tuple[str, Passage]]:
     """A document cut into passages; its path in the folder is the id of the whole."""
-    from lib.corpora import cut
-
     home = report.path if report.path.is_dir() else report.path.parent
     name = file.relative_to(home).as_posix()
     try:
@@ -402,13 +400,13 @@ def _question(row: Mapping[str, Any], base: int | None, dataset: str) -> Questio
         options = dict(zip("ABC", _YES_NO, strict=True))
     letters: list[str] = []
     if options:
-        letters = [_letter(one, options, base) for one in answers]
+        letters = list(dict.fromkeys(_letter(one, options, base) for one in answers))
     return Question(
         qid=_id(row),
         text=tidy(_text(row, QUESTIONS), keep_lines=True),
         options=options,
         answer=letters[0] if letters else "",
-        also_right=tuple(dict.fromkeys(letters[1:])),
+        also_right=tuple(letters[1:]),
         dataset=str(row.get("dataset") or dataset),
         ideal_answer="" if options or not answers else str(answers[0]),
     )
@@ -442,6 +440,8 @@ def _options(row: Mapping[str, Any]) -> dict[str, str]:
         options = dict(zip(string.ascii_uppercase, found, strict=False))
         if len(found) > len(options):
             raise ValueError(f"{len(found)} options, and there are 26 letters")
+    if len({letter.upper() for letter in options}) < len(options):
+        raise ValueError(f"one letter for two options: {', '.join(options)}")
     for letter, text in options.items():
         if not re.fullmatch("[A-Za-z]", letter):
             raise ValueError(f"the option {letter!r} has no letter for a name")

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from lib.base import paths
-from lib.base.files import canonical_json, read_manifest, sha256_bytes
+from lib.base.files import canonical_json, read_manifest, sha256_bytes, sha256_of
+from lib.base.parameters import one_of
 from lib.base.provenance import code_hash, data_hash
 from lib.corpora import load_passages
 from lib.data import medrag
@@ -20,6 +21,7 @@ from lib.data.passages import CORPORA, Passage
 from lib.data.store import PassageStore
 from lib.datasets import few
 from lib.embed import unread_summary
+from lib.forms import OWN, existing
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
@@ -28,6 +30,7 @@ READERS = (
     "lib.data.medrag",
     "lib.data.openstax",
     "lib.data.passages",
+    "lib.data.questions",
     "lib.datasets",
 )
 """The modules that make passages of files; where one changes, the files are read again."""
@@ -41,8 +44,18 @@ _COUNTED = 1000  # passages whose tokens are counted at a time
 
 
 def files_of(corpora: Sequence[str]) -> list[str]:
-    """Names of all files behind the corpora, as ``lib.base.provenance.data_hash`` takes them."""
-    return [file for name in corpora for file in CORPORA[name].files]
+    """Names of all files behind the corpora, as ``lib.base.provenance.data_hash`` takes them.
+
+    None of your own: those count by what was read of them.
+    """
+    names = [name for name in corpora if not paths.is_own(name)]
+    what = "no corpus (a file of your own has a suffix, a folder a slash)"
+    return [file for name in names for file in one_of(what, name, CORPORA).files]
+
+
+def named(corpora: Sequence[str]) -> list[str]:
+    """The corpora by name, whatever the files of your own are called."""
+    return [OWN if paths.is_own(name) else name for name in corpora]
 
 
 def corpus_store(
@@ -56,10 +69,12 @@ def corpus_store(
     ``limit`` takes so many passages of each corpus by the hash of their ids (0 = all), and those
     whose ids ``keep()`` gives. ``keep`` is called only when the store is built; ``behind`` are the
     settings that its answer depends on. Files of a local copy of MedCorp count as unchanged while
-    their sizes and times of change are.
+    their sizes and times of change are; your own count by their content, wherever they stand.
     """
+    if own := [sha256_of(existing(name)) for name in corpora if paths.is_own(name)]:
+        behind |= {"own": own, "forms": code_hash(["lib.forms"], core=())}
     settings = {
-        "corpora": list(corpora),
+        "corpora": named(corpora),
         "limit": limit,
         "data": data_hash(files_of(corpora)),
         "local": [medrag.local_files(name) for name in corpora],
@@ -69,7 +84,7 @@ def corpus_store(
     key = sha256_bytes(canonical_json(settings).encode())[:16]
     path = paths.cache("passages") / f"{key}.sqlite"
     if read_manifest(path, verify=False) is None:
-        print(f"reading {', '.join(corpora)} ...", file=sys.stderr)
+        print(f"reading {', '.join(map(paths.shown, corpora))} ...", file=sys.stderr)
         kept = keep() if limit else frozenset()
         passages = chain.from_iterable(_passages(name, limit, kept) for name in corpora)
         return PassageStore.build(path, passages, settings)
@@ -166,8 +181,11 @@ def build_index(
 
 
 def _corpus_of(passage: Passage) -> str:
-    """The corpus that a pid begins with: "medquad:CDC/1" is of "medquad"; "" for ddx-mini's."""
+    """The corpus that a pid begins with: "medquad:CDC/1" is of "medquad"; "" for ddx-mini's. Ids of
+    your own say nothing."""
     corpus, colon, _ = passage.pid.partition(":")
+    if passage.source == OWN:
+        return OWN
     return corpus if colon else ""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from lib.base import paths
 from lib.base.files import atomic_write, sha256_file
 
-FOLDER = paths.ROOT / "build" / "lab"
+FOLDER = paths.LAB
 
 FIRST = "/lab/tree/notebooks/00_start_here.ipynb"
 COMMAND = (sys.executable, "-m", "jupyter", "lab", f"--LabApp.default_url={FIRST}")

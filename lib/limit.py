@@ -57,6 +57,7 @@ def labelled(profile: Profile, encoder: Encoder) -> frozenset[str]:
     from lib.benchmarks import load_benchmark
     from lib.data.judgments import read_judgments
     from lib.datasets import question_sets
+    from lib.forms import read_qrels
 
     asked = {
         question.qid
@@ -65,6 +66,8 @@ def labelled(profile: Profile, encoder: Encoder) -> frozenset[str]:
     }
     names = [*profile.benchmarks, *(LABELLED_IN.get(name, "") for name in profile.questions)]
     pids = {row["pid"] for row in read_judgments() if row["qid"] in asked}
+    judged = read_qrels(profile.qrels)[0] if profile.qrels else {}
+    pids |= {pid for qid in asked for pid in judged.get(qid, ())}
     # A name-blind benchmark has the labels of the one that it was made from.
     for name in sorted({name.removesuffix("-blind") for name in names if name}):
         benchmark = load_benchmark(name, encoder)

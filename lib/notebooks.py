@@ -35,6 +35,7 @@ def run(name: str, output: Path, parameters: dict) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     # The kernel does not inherit sys.path: `import lib` works from any folder this way.
     os.environ["PYTHONPATH"] = str(paths.ROOT)
+    os.environ.setdefault("CHR_OUT", "")  # the committed folders: nobody plays
     try:
         papermill.execute_notebook(
             str(_FOLDER / f"{name}.ipynb"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from lib import limit, run_files
-from lib.base.paths import DATA, JUDGMENTS
+from lib.base.files import sha256_of
+from lib.base.paths import DATA, JUDGMENTS, is_own
 from lib.base.provenance import code_hash, data_hash
 from lib.benchmarks.base import Benchmark
 from lib.data.store import PassageStore
 from lib.embed import Encoder
-from lib.index_build import build_index, corpus_store, only, without
+from lib.index_build import build_index, corpus_store, named, only, without
 from lib.profiles import Profile
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
@@ -28,7 +30,8 @@ def store_of(profile: Profile, encoder: Encoder, corpora: Sequence[str] = ()) ->
         corpora,
         limit.PASSAGES * profile.limit,
         lambda: limit.labelled(profile, encoder),
-        questions=[*profile.questions, profile.per_set],
+        questions=[*named(profile.questions), profile.per_set],
+        asked=[sha256_of(Path(it)) for it in (*profile.questions, profile.qrels) if is_own(it)],
         benchmarks=list(profile.benchmarks),
         encoder=encoder.fingerprint,
         labels=data_hash([JUDGMENTS.relative_to(DATA).as_posix()]),
@@ -59,9 +62,9 @@ def open_retriever(profile: Profile, encoder: Encoder, corpora: Sequence[str] = 
 def retriever_for(benchmark: Benchmark, profile: Profile, encoder: Encoder) -> Retriever:
     """The passages that the benchmark is searched in, without those that it leaves out.
 
-    A profile whose corpora do not hold the benchmark's passages (MedCorp has no BioASQ snippets)
-    gets a store and an index of the benchmark's own corpora.
+    A profile whose corpora do not hold the benchmark's passages (MedCorp has no BioASQ snippets),
+    or hold passages of your own too, gets a store and an index of the benchmark's own corpora.
     """
-    here = set(benchmark.corpora) <= set(profile.corpora)
+    here = set(benchmark.corpora) <= set(profile.corpora) and not any(map(is_own, profile.corpora))
     whole = open_retriever(profile, encoder, () if here else benchmark.corpora)
     return whole.subset(without(only(whole.index, benchmark.corpora), benchmark.excluded_sources))

@@ -7,7 +7,7 @@ mimic), *mimic*, *neither*. Contamination alone flatters a method that leaves th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,21 +32,21 @@ add up to 1 (less where fewer than five came back); p_at_5 = target + both."""
 
 def measure(
     retrieved: Mapping[str, Sequence[str]],
-    targets: Mapping[str, frozenset[str]],
+    targets: Mapping[str, Collection[str]],
     mimics: Mapping[str, frozenset[str]],
     k: int = 5,
 ) -> pd.DataFrame:
     """One row per question of ``targets`` (index qid), columns ``METRICS``, values in [0, 1].
 
     ``retrieved[qid]`` lists passage ids, best first; a question that is missing there scores 0.
-    P@k, hit@k, nDCG@10, reciprocal rank and recall@10 come from ir-measures (gains 0/1); with
-    another ``k`` the "5" of the column names is that k.
+    P@k, hit@k, nDCG@10, reciprocal rank and recall@10 come from ir-measures (gains 0/1, or those of
+    targets that map ids to grades); with another ``k`` the "5" of the column names is that k.
     """
     import ir_measures as ir
     from ir_measures import RR, P, R, Success, nDCG
 
     names = dict(zip((P @ k, Success @ k, nDCG @ 10, RR, R @ 10), METRICS, strict=False))
-    qrels = {q: dict.fromkeys(sorted(pids), 1) for q, pids in targets.items() if pids}
+    qrels = {q: _gains(pids) for q, pids in targets.items() if pids}
     # Scores are minus the rank: the measures must not re-break ties that the index has broken.
     run = {q: {p: -i for i, p in enumerate(pids)} for q, pids in retrieved.items() if q in qrels}
     rows = {q: dict.fromkeys(METRICS, 0.0) for q in targets}
@@ -56,6 +56,10 @@ def measure(
         for pid in list(retrieved.get(qid, ()))[:k]:
             row[f"{class_of(pid, targets[qid], mimics.get(qid, ()))}_at_5"] += 1 / k
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(METRICS)).rename_axis("qid")
+
+
+def _gains(targets: Collection[str]) -> Mapping[str, int]:
+    return targets if isinstance(targets, Mapping) else dict.fromkeys(sorted(targets), 1)
 
 
 def ceiling(targets: Mapping[str, frozenset[str]], k: int = 5) -> float:

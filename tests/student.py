@@ -1,8 +1,9 @@
 """A student's copy of the notebooks: a parameter is changed in its cell, and all is run.
 
 Run as ``python -m tests.student FOLDER NAME=VALUE``, such as ``lam=0.35``. Figures are not drawn;
-the tables that they would be drawn from stand in ``FOLDER/figures/mini``, and all that a notebook
-shows in ``FOLDER/shown/<notebook>.txt``.
+the tables that they would be drawn from stand in ``FOLDER/figures/mini``, or in the folder of the
+profile's other name where ``k`` was changed, and all that a notebook shows in
+``FOLDER/shown/<notebook>.txt``.
 """
 
 from __future__ import annotations

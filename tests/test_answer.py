@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 from collections import Counter
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from lib import readers
 from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.embed import HashEncoder
+from lib.forms import read_questions
 from lib.llm.chat import ChatModel, Reply, current_tag
 from lib.llm.recorder import RecordingMiss
 from lib.readers import (
@@ -267,3 +269,50 @@ def test_the_judged_reader_takes_the_option_with_most_support_by_rank(monkeypatc
     assert (equal.letter, none.letter, equal.rule) == ("", "", "abstains")
     with pytest.raises(RecordingMiss, match="50% of these passages .*Next: judge them"):
         reader.answer_all([QUESTION], [PASSAGES[1:3]])
+
+
+# questions of one's own, from the file to a right answer ------------------------------------------
+
+LETTERS = {"seven": "ABCDEFG", "all": string.ascii_uppercase, "small": "vwxyz"}
+
+
+@pytest.mark.parametrize("letters", LETTERS.values(), ids=LETTERS)
+def test_any_number_of_options_under_any_letters_is_read_asked_and_answered(letters, own_folders):
+    options = {letter: f"disease number {i}" for i, letter in enumerate(letters)}
+    row = {"id": "q", "question": "Which?", "options": options, "answer": [letters[-1], letters[1]]}
+    (own_folders / "mine.jsonl").write_text(json.dumps(row))
+    (question,), _ = read_questions(own_folders / "mine.jsonl")
+    for said in letters:
+        replies = {
+            ChatReader: json.dumps({"answer_choice": said.upper()}),
+            ChoiceReader: json.dumps({x: float(x == said) for x in letters}),
+        }
+        for kind, reply in replies.items():
+            llm = Script(lambda _, reply=reply: reply)
+            (answer,) = kind(llm, "it").answer_all([question], [PASSAGES])
+            asked = llm.asked[0][-1]["content"]
+            assert all(f"{letter}. {option}" in asked for letter, option in options.items())
+            assert answer.letter == said
+            assert question.is_right(answer.letter) == (said in (letters[-1], letters[1]))
+    by_evidence = EvidenceReader(HashEncoder(dim=64))
+    text = Passage("p", "", f"Which? {options[letters[-1]]}", "mine", {})
+    assert question.is_right(by_evidence.answer_all([question], [[text]])[0].letter)
+
+
+def test_yes_no_and_maybe_are_options_by_themselves(tmp_path):
+    rows = [{"id": x, "question": "Is it?", "answer": x} for x in ("yes", "no", "maybe")]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    questions, _ = read_questions(tmp_path / "mine.jsonl")
+    for question in questions:
+        reply = f"Maybe not. The answer is {question.qid}."
+        (answer,) = ChatReader(Script(reply), "it").answer_all([question], [[]])
+        assert question.is_right(answer.letter) and len(question.options) == 3
+
+
+def test_more_options_than_letters_and_two_under_one_letter_are_refused_by_name(tmp_path):
+    tries = {"27 options": ["x"] * 27, "one letter for two options: a, A": {"a": "x", "A": "y"}}
+    for says, options in tries.items():
+        row = {"id": "q", "question": "Which?", "options": options, "answer": "x"}
+        (tmp_path / "mine.jsonl").write_text(json.dumps(row))
+        with pytest.raises(ValueError, match=rf"mine.jsonl:1: {says}"):
+            read_questions(tmp_path / "mine.jsonl")

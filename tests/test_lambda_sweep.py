@@ -84,7 +84,7 @@ def results(bench) -> dict:
 @pytest.fixture(scope="module")
 def stored(results) -> pd.DataFrame:
     """The one table of outcomes, read from its file."""
-    return provenance.read_result("values_made_up", "mini")[0]
+    return provenance.read_result("values_made_up", profile_of().name)[0]
 
 
 def means_of(stored: pd.DataFrame, arm: str, qids) -> pd.Series:
@@ -282,22 +282,35 @@ def test_an_outcome_is_what_the_arm_finds_on_every_question_of_its_half(bench, r
             assert got == pytest.approx(want[metric].to_numpy(), abs=5.1e-4)
 
 
-def test_a_killed_run_measures_no_arm_again(bench, own_folders, monkeypatch):
-    real, seen = sweep.measured, []
+def test_after_ctrl_c_the_same_command_searches_only_what_is_left_and_says_so(
+    bench, own_folders, monkeypatch, capsys
+):
+    """The whole study is stopped twice, in a half each; every arm is searched once."""
+    real, searched = sweep.measured, []
 
-    def killed(bench, arm, qids):
-        seen.append((arm.name, len(qids)))
-        if len(seen) == 5:
-            raise KeyboardInterrupt
-        return real(bench, arm, qids)
+    def run(stop_at: int) -> None:
+        def measured(bench, arm, qids):
+            searched.append((arm.name, len(qids)))
+            if len(searched) == stop_at:
+                searched.pop()
+                raise KeyboardInterrupt
+            return real(bench, arm, qids)
 
-    monkeypatch.setattr(sweep, "measured", killed)
-    with pytest.raises(KeyboardInterrupt):
-        sweep.values_table(bench)
-    first, seen[:] = list(seen), [None] * 5
-    values = sweep.values_table(bench)
-    assert not set(first[:4]) & set(seen) and first[4] in seen
-    assert not values.duplicated(["arm", "qid", "metric"]).any()
+        monkeypatch.setattr(sweep, "measured", measured)
+        opened = replace(bench)  # as another process opens it
+        benchmarks = Benchmarks(profile_of(), HashEncoder(), _opened={"made up": opened})
+        benchmarks.results("made up")
+
+    n_dev = len({arm.name for arms in candidates(bench).values() for arm in arms})
+    for stop_at in (5, n_dev + 4):
+        with pytest.raises(KeyboardInterrupt):
+            run(stop_at)
+    run(0)
+    said = capsys.readouterr().err
+    assert f"made-up, dev: 4 of {n_dev} arms were kept" in said and "made-up, test: 3 of" in said
+    assert len(searched) == len(set(searched)) > n_dev + 4
+    values = provenance.read_result("values_made_up", profile_of().name)[0]
+    assert {arm for arm, _ in searched} == set(values["arm"])
 
 
 def test_curves_follow_from_the_outcomes_on_every_subset(bench, results, stored):
@@ -426,8 +439,9 @@ def test_a_question_set_and_a_control_are_each_one_thing_more_in_every_table(new
     for module in ("study", "arms"):
         target = f"lib.studies.lambda_sweep.{module}.families"
         monkeypatch.setattr(target, lambda b: [*whole(b), control])
-    found, b = newcomer(a_small_set).results("newcomer"), a_small_set()
-    assert {path.name for path in paths.results("mini").glob("*.csv*")} >= {
+    study, b = newcomer(a_small_set), a_small_set()
+    found = study.results("newcomer")
+    assert {path.name for path in paths.results(study.profile.name).glob("*.csv*")} >= {
         f"{name}.csv" for name in sweep.names_of("newcomer")
     }
     assert set(found["values"]["qid"]) == set(found["questions"]["qid"]) == set(b.qids)

@@ -537,10 +537,11 @@ def test_what_is_not_recorded_is_not_run_named_and_never_filled_in(whole):
 
 
 def test_stored_tables_say_how_they_were_made_and_who_saw_the_options(whole):
+    profile = whole.lab.profile.name
     for name in ("table1", "table2", "table3", "figure5"):
-        stored, settings = provenance.read_result(name, "mini")
+        stored, settings = provenance.read_result(name, profile)
         assert tuple(stored)[: len(COLUMNS)] == COLUMNS
-        assert set(stored["setup"]) == {"mini, hash, reference text, k = 5"}
+        assert set(stored["setup"]) == {f"{profile}, hash, reference text, k = 5"}
         assert (stored["verdict"].notna() == stored["reported"].notna()).all(), name
         inside = stored.dropna(subset=["low"])
         assert inside["value"].between(inside["low"], inside["high"]).all()

@@ -68,7 +68,84 @@ def test_the_environment_chooses_and_overrides_replace(monkeypatch):
     assert load_profile().name == "open" and load_profile("mini").name == "mini"
     p = load_profile("mini", k=7, lambdas=[0.0, 0.5], limit=None)  # None is the profile's own
     assert (p.k, p.lambdas, p.limit) == (7, (0.0, 0.5), 0)
+
+
+def test_an_override_gives_results_a_name_of_their_own_and_one_that_changes_nothing_does_not(
+    capsys, own_folders
+):
+    mini = load_profile("mini")
+    same = {"k": mini.k, "lambdas": list(mini.lambdas), "llm": mini.llm, "limit": 0}
+    assert load_profile("mini", **same) == mini and not capsys.readouterr().err
     assert load_profile("mini", limit=7).name == "mini-7"
+    p = load_profile("mini", k=7, lambdas=[0, 0.5])
+    assert re.fullmatch("mini-x[0-9a-f]{8}", p.name) and p.title.startswith(mini.title)
+    assert "(changed: k = 7, lambdas = (0.0, 0.5))" in p.title
+    assert load_profile("mini", lambdas=[0.0, 0.5], k=np.int64(7), limit=0).name == p.name
+    names = {load_profile("mini", **given).name for given in ({"k": 7}, {"k": 8}, {"sample": 7})}
+    assert len(names | {p.name, mini.name}) == 5
+    assert load_profile("mini", k=7, lambdas=[0, 0.5], limit=3).name == f"{p.name}-3"
+    assert paths.results(p.name) != paths.results("mini")
+    assert str(paths.results(p.name)) in capsys.readouterr().err
+
+
+PLAYED = """
+from types import SimpleNamespace
+
+import pandas as pd
+
+from lib import plots
+from lib.base.provenance import make_or_reuse, read_result
+from lib.profiles import load_profile
+
+figure = SimpleNamespace(findobj=lambda _: [], savefig=lambda file, **_: file.write_bytes(b"new"))
+before, origin = read_result("table1", "mini")
+assert len(before) > 100, "what is committed is read where nothing was made"
+row = pd.DataFrame({"x": [lam]})
+for name in (load_profile(None).name, load_profile(None, k=7).name):
+    made = make_or_reuse(lambda: row, "table1", name, code=[], data=[], lam=lam)
+    assert read_result("table1", name)[0]["x"].tolist() == [lam]
+    plots.save(figure, "00_overview", name, made)
+"""
+
+
+def test_a_notebook_that_is_played_with_overwrites_nothing_committed(tmp_path):
+    """Run by papermill in a copy of the project, with another lambda and another k."""
+    import nbformat
+    import papermill
+
+    for name in ("lib", "data/results", "figures"):
+        shutil.copytree(paths.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("cells"))
+    for part in paths.DATA.iterdir():
+        if part.name != "results":
+            (tmp_path / "data" / part.name).symlink_to(part)
+    cells = [nbformat.v4.new_code_cell(source) for source in ("lam = 0.4", PLAYED)]
+    cells[0].metadata["tags"] = ["parameters"]
+    book, out = tmp_path / "played.ipynb", tmp_path / "out.ipynb"
+    kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), book)
+    before = contents_of(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CHR_OUT", raising=False)
+        patch.setenv("CHR_PROFILE", "mini")
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        how = {"progress_bar": False, "cwd": str(tmp_path)}
+        papermill.execute_notebook(str(book), str(out), {"lam": 0.2}, **how)
+    after = contents_of(tmp_path)
+    assert before.items() <= after.items(), "a committed file was written"
+    other = load_profile("mini", k=7).name
+    said = out.read_text()
+    assert "figures go to build/lab" in said and f"figures to figures/{other}" in said
+    new = {str(path.parent.relative_to(tmp_path)) for path in after.keys() - before.keys()}
+    assert new == {
+        *("build/lab/results/mini", "build/lab/figures/mini"),
+        *(f"data/results/{other}", f"figures/{other}"),
+    }
+
+
+def contents_of(project: Path) -> dict[Path, bytes]:
+    """The bytes of every file of results and figures, by path."""
+    folders = (project / "data" / "results", project / "figures", project / "build")
+    return {path: path.read_bytes() for it in folders for path in it.rglob("*") if path.is_file()}
 
 
 # a profile of one's own --------------------------------------------------------------------------
@@ -109,7 +186,8 @@ nli = "pubmedbert"
     assert mine.generated["methods"] == base.generated["methods"] | {"chr": {"max_tokens": 64}}
     assert mine.generated["sample"] == base.generated["sample"]
     assert mine.evidence == base.evidence | {"nli": "pubmedbert"}
-    named = {"corpora", "methods", "generated", "evidence", "name"}
+    named = {"corpora", "methods", "generated", "evidence", "name", "title"}
+    assert mine.title == "mine: as mini, but for corpora, methods, generated, evidence"
     for field, value in vars(base).items():
         if field not in named:
             assert getattr(mine, field) == value

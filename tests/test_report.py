@@ -20,6 +20,7 @@ from lib.studies.main_tables.accuracy import (
     accuracy_table,
     claims,
     cost_table,
+    is_right,
     overlap,
     overlap_table,
     rbo,
@@ -117,6 +118,14 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     middle = (hits + z * z / 2) / (n + z * z)
     half = z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
     return middle - half, middle + half
+
+
+def test_any_of_several_right_letters_is_right_and_nothing_is_not():
+    answers = answers_of("AC-BA", "ABCAB").assign(gold=["AC", "AC", "AC", "AC", "B"])
+    assert is_right(answers).tolist() == [True, True, False, False, False]
+    table = accuracy_table(answers)
+    assert cell(table, "accuracy")["value"] == 2 / 5
+    assert cell(table, "accuracy_mirage")["value"] == 3 / 5  # it reads A where nothing can be read
 
 
 def test_accuracy_its_intervals_and_failures_by_hand():

@@ -48,6 +48,17 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def sha256_of(path: Path) -> str:
+    """Hex sha256 of what stands at a path: of a file's bytes, or of a folder's files with their
+    places in it; hidden ones do not count. What the path is called does not matter."""
+    if path.is_file():
+        return sha256_file(path)
+    inside = [file.relative_to(path) for file in sorted(path.rglob("*")) if file.is_file()]
+    seen = [place for place in inside if not any(part.startswith(".") for part in place.parts)]
+    hashes = [[place.as_posix(), sha256_file(path / place)] for place in seen]
+    return sha256_bytes(canonical_json(hashes).encode())
+
+
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces: equal values give equal text, so it can be hashed."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -316,6 +327,9 @@ class Unfinished:
         for line in self._path.read_bytes().splitlines():
             with suppress(ValueError, TypeError):  # torn, or empty
                 self._pieces |= [json.loads(line)]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._pieces
 
     def piece(self, name: str, make: Callable[[], Any]) -> Any:
         """What ``make()`` gives (anything that JSON can hold), made once for a name."""

@@ -4,11 +4,16 @@
 (used by tests and by the check that committed files are what the code makes). A third,
 ``CHR_MIRROR``, names a folder with the files that would be downloaded. A relative path is relative
 to the project's folder, wherever a notebook or a command runs.
+
+A notebook that no command of the project runs is played with: what it makes of a committed profile
+goes to ``build/lab``, unless ``CHR_OUT`` is set (to nothing: the committed folders).
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from functools import cache as once
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -18,6 +23,11 @@ DDX_MINI = DATA / "ddx-mini"
 REPORTED = DATA / "reported"
 RECORDINGS = DATA / "recordings"
 JUDGMENTS = DATA / "judgments" / "real.jsonl.gz"
+LAB = ROOT / "build" / "lab"
+"""Where playing writes, under the names that CHR_OUT gives."""
+
+COMMITTED = ("mini", "open")
+"""The profiles whose results are committed."""
 
 
 def _named(variable: str) -> Path | None:
@@ -46,26 +56,59 @@ def _made(folder: Path) -> Path:
     return folder
 
 
+def is_played(profile: str) -> bool:
+    """Whether results of this profile would be committed, and a notebook that is played with makes
+    them: one that somebody opened or ran by papermill, with no word of where to write."""
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    in_a_notebook = kernel is not None and kernel.IPKernelApp.initialized()
+    return in_a_notebook and profile in COMMITTED and "CHR_OUT" not in os.environ
+
+
 def _output(kind: str, default: Path, profile: str) -> Path:
-    """A profile's folder below ``default``, or below ``<CHR_OUT>/<kind>``; made if missing."""
+    """A profile's folder below ``default``, or below ``<CHR_OUT>/<kind>``; not made here."""
     moved = _named("CHR_OUT")
-    parent = moved / kind if moved else default
-    return _made(parent / profile)
+    if is_played(profile):
+        moved = LAB
+        say_once(
+            f"results and figures go to {shown(LAB)}: the committed ones stay as they are "
+            "(make figures writes those)"
+        )
+    return (moved / kind if moved else default) / profile
+
+
+@once
+def say_once(line: str) -> None:
+    """Print a line to stderr, once in a process."""
+    print(line, file=sys.stderr)
+
+
+def outputs(profile: str) -> tuple[Path, Path]:
+    """Where results and figures of a profile go, whether they are there or not."""
+    to_results = _output("results", DATA / "results", profile)
+    return to_results, _output("figures", ROOT / "figures", profile)
 
 
 def results(profile: str) -> Path:
-    """Folder of a profile's result files, ``data/results/<profile>`` unless ``CHR_OUT`` is set."""
-    return _output("results", DATA / "results", profile)
+    """Folder of a profile's result files, ``data/results/<profile>`` unless ``CHR_OUT`` is set;
+    made if missing."""
+    return _made(outputs(profile)[0])
 
 
 def figures(profile: str) -> Path:
-    """Folder of a profile's figures, ``figures/<profile>`` unless ``CHR_OUT`` is set."""
-    return _output("figures", ROOT / "figures", profile)
+    """Folder of a profile's figures, ``figures/<profile>`` unless ``CHR_OUT`` is set; made if
+    missing."""
+    return _made(outputs(profile)[1])
 
 
 def committed(profile: str) -> Path:
     """Folder of the results that are committed for a profile; never moved by ``CHR_OUT``."""
     return DATA / "results" / profile
+
+
+def is_own(entry: str) -> bool:
+    """Whether an entry of a profile is the path of a file or folder of your own, and no name: it
+    has a slash or a suffix."""
+    return "/" in entry or "." in entry
 
 
 def shown(path: Path) -> str:

@@ -273,7 +273,7 @@ def make_all_or_reuse(
     As ``make_or_reuse``. KeyError if ``make`` gives no table for one of ``names``.
     """
     wanted = _origin(profile, **origin)  # before ``make``: code or data may be edited meanwhile
-    found = {name: _stored(paths.results(profile), name) for name in names}
+    found = {name: _found(name, profile) for name in names}
     stored = {name: path for name, (path, manifest) in found.items() if _holds(manifest, wanted)}
     if len(stored) < len(names):
         made = make()
@@ -327,6 +327,15 @@ def _compared(settings: dict) -> dict:
     return {name: value for name, value in settings.items() if name not in _ASIDE}
 
 
+def _found(name: str, profile: str) -> tuple[Path, dict | None]:
+    """``_stored`` in the results of this run; where a notebook is played with and has not made it,
+    the committed one."""
+    path, manifest = _stored(paths.results(profile), name)
+    if manifest is None and paths.is_played(profile):
+        return _stored(paths.committed(profile), name)
+    return path, manifest
+
+
 def _stored(folder: Path, name: str) -> tuple[Path, dict | None]:
     """A result's file and manifest, whether it is packed or not; no manifest if incomplete."""
     plain = folder / f"{name}.csv"
@@ -352,7 +361,7 @@ def read_result(name: str, profile: str, *, committed: bool = False) -> tuple[pd
     FileNotFoundError, with the command that makes it, when it is missing or incomplete.
     """
     folder = paths.committed(profile) if committed else paths.results(profile)
-    path, manifest = _stored(folder, name)
+    path, manifest = _stored(folder, name) if committed else _found(name, profile)
     if manifest is None:
         raise FileNotFoundError(
             f"{paths.shown(folder / name)}.csv is missing or does not match its manifest; "

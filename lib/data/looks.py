@@ -15,9 +15,6 @@ import pandas as pd
 from lib.base import paths
 from lib.base.files import atomic_write, canonical_json, locked, sha256_bytes
 
-_COMMITTED = ("mini", "open")
-"""The profiles whose results are committed."""
-
 
 def read_looks() -> pd.DataFrame:
     """The ledger, a row a look, all text but the number ``look``, oldest first."""
@@ -50,7 +47,7 @@ def note_look(study: str, profile: str, look: Look) -> None:
     Nothing is added where the result is not one of those committed: under ``CHR_OUT``, with a
     limit, or by a profile of your own.
     """
-    if profile not in _COMMITTED or paths.results(profile) != paths.committed(profile):
+    if profile not in paths.COMMITTED or paths.results(profile) != paths.committed(profile):
         return
     key = look_key(study, look)
     with locked(paths.cache("locks") / "looks"):

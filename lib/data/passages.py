@@ -83,6 +83,16 @@ def tidy(text: str, keep_lines: bool = False) -> str:
     return "\n".join(" ".join(line.split()) for line in lines).strip()
 
 
+def cut(text: str) -> list[str]:
+    """The pieces of a text, each of at most 1,000 characters, cut between sentences if possible."""
+    from semantic_text_splitter import TextSplitter
+
+    text = tidy(text)
+    if len(text) <= PASSAGE_CHARS:
+        return [text]
+    return TextSplitter(PASSAGE_CHARS).chunks(text)
+
+
 def parse_xml(data: bytes, what: str) -> ElementTree.Element:
     """The root element of an XML file, tags without namespaces; ``what`` names it in errors.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -23,6 +23,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from lib.base.files import canonical_json, sha256_bytes, sha256_of
 from lib.base.parameters import (
     check_count,
     check_k,
@@ -31,7 +32,7 @@ from lib.base.parameters import (
     first_error,
     refuse_unknown,
 )
-from lib.base.paths import ROOT, shown
+from lib.base.paths import ROOT, is_own, outputs, say_once, shown
 
 _FOLDER = Path(__file__).parent
 
@@ -179,11 +180,13 @@ class Profile:
     title: str
     """What tables and figures of this profile are headed with."""
     questions: tuple[str, ...]
-    """Names for ``load_questions``."""
+    """Names for ``load_questions``, or paths of your own files."""
     sample: Annotated[int, _counted("sample", 0)]
     """Questions per set; 0 = all."""
     corpora: tuple[str, ...]
-    """Names for ``load_passages``, in index order."""
+    """Names for ``load_passages``, in index order, or paths of your own files and folders."""
+    qrels: str
+    """A file of relevance judgments for questions of your own ("": none is known)."""
     limit: Annotated[int, BeforeValidator(check_limit)]
     """A quick look at so many questions of each set; 0 = all. See ``lib.limit``."""
     encoder: str
@@ -249,15 +252,19 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     """The profile of that name (default: ``CHR_PROFILE``, else mini), with fields replaced.
 
     A name that ends in ``.toml`` is a file, from the project's root. What it leaves out is taken
-    from its ``base``: tables are merged, at any depth; a list replaces the base's list.
-    ``methods`` is a table of settings by method, in which ``file = "mine.py:Mine"`` adds a method
-    of your own under that key; or a list of such files, whose methods are added under the names
-    that their classes give them. A file is looked for beside the profile's (of an override: in the
-    working folder), then in the root. With an ``llm`` of its own a profile has neither the base's
-    ``generated``, which another model wrote, nor its title. Overrides that are None are ignored, so
-    a notebook can pass its parameters as they are, and what it leaves None is the profile's own. A
-    limit becomes part of the name, and so of where results go. Raises ValueError, in one line,
-    naming what is unknown and what there is.
+    from its ``base``: tables are merged, at any depth; a list replaces the base's list. Its title,
+    where it gives none, says what it changes. With an ``llm`` of its own it has not the base's
+    ``generated``, which another model wrote.
+
+    Questions, corpora and qrels may be paths. ``methods`` is a table of settings by method, in
+    which ``file = "mine.py:Mine"`` adds a method of your own under that key; or a list of such
+    files, whose methods are added under the names that their classes give them. Files are looked
+    for beside the profile's (of an override: in the working folder), then in the root.
+
+    Overrides that are None are ignored, so a notebook can pass its parameters as they are, and what
+    it leaves None is the profile's own. What differs from the profile's own becomes part of the
+    name, and so of where results go, which is printed: "mini-x1a2b3c4d", or "mini-50" for a limit.
+    Raises ValueError, in one line, naming what is unknown and what there is.
     """
     name = name or os.environ.get("CHR_PROFILE") or "mini"
     path = ROOT / name if name.endswith(".toml") else _FOLDER / f"{name}.toml"
@@ -270,16 +277,12 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
     if "methods" in given:
         own, adds = _by_name(given["methods"], Path.cwd()), isinstance(given["methods"], list)
         given["methods"] = _merged(settings["methods"], own) if adds else own
-    if "llm" in given:
+    given = _with_whole_paths(given, Path.cwd())
+    profile = _profile(settings)
+    if given.get("llm", profile.llm) != profile.llm:
         settings |= _by_another_writer(path.stem, given["llm"])
-    if check_limit(given.get("limit")):
-        # A quick look must not overwrite the results of the whole profile.
-        settings["name"] = f"{path.stem}-{given['limit']}"
-        settings["title"] += f" (a quick look: LIMIT={given['limit']})"
-    try:
-        profile = Profile(**_with_own_methods(settings | given))
-    except ValidationError as error:
-        raise ValueError(f"profile {path.stem}: {first_error(error)}") from None
+    if given:
+        profile = _under_its_own_name(profile, _profile(settings | given), given)
     # The built-in ones name what there is (a test says so), and need not load it for that.
     if path.parent != _FOLDER or given.keys() & {"methods", "skip", "answerers", "generated"}:
         try:
@@ -287,6 +290,48 @@ def load_profile(name: str | None = None, **overrides) -> Profile:
         except ValueError as error:
             raise ValueError(f"profile {path.stem}: {error}") from None
     return profile
+
+
+def _profile(settings: dict[str, Any]) -> Profile:
+    try:
+        return Profile(**_with_own_methods(settings))
+    except ValidationError as error:
+        raise ValueError(f"profile {settings['name']}: {first_error(error)}") from None
+
+
+def _under_its_own_name(before: Profile, profile: Profile, given: Iterable[str]) -> Profile:
+    """The profile named after what an override changed, so that the results of the profile that it
+    was made of stay; where results go is printed. As it is where nothing was changed."""
+    changed = {f: v for f in given if (v := getattr(profile, f)) != getattr(before, f)}
+    limit = changed.pop("limit") if changed.get("limit") else 0
+    name, title = profile.name, profile.title
+    if changed:
+        by_content = changed | {f: _content(changed[f]) for f in _PATHS if f in changed}
+        name += f"-x{sha256_bytes(canonical_json(by_content).encode())[:8]}"
+        said = [f"{f} = {_told(v)}" for f, v in changed.items() if f not in ("llm", "title")]
+        title += f" (changed: {', '.join(said)})" if said else ""
+    if limit:
+        name += f"-{limit}"
+        title += f" (a quick look: LIMIT={limit})"
+    if name != before.name:
+        places = (it.relative_to(ROOT) if it.is_relative_to(ROOT) else it for it in outputs(name))
+        to_results, to_figures = places
+        say_once(f"{title}: results go to {to_results}, figures to {to_figures}")
+    return replace(profile, name=name, title=title)
+
+
+def _told(value: Any) -> str:
+    """A value in a title: short, and own files by their names."""
+    entries = value if isinstance(value, tuple) else (value,)
+    if entries and all(isinstance(entry, str) for entry in entries):
+        return ", ".join(Path(entry).name if is_own(entry) else entry for entry in entries)
+    return f"{value!r:.60}"
+
+
+def _content(value: str | Sequence[str]) -> list[str]:
+    """Names as they are, and hashes of what own files hold."""
+    entries = [value] if isinstance(value, str) else value
+    return [sha256_of(Path(entry)) if is_own(entry) else entry for entry in entries]
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -300,20 +345,49 @@ def _settings(path: Path) -> dict[str, Any]:
                 raise ValueError(f"profile {path.stem}: {error}") from None
     if not path.resolve().is_relative_to(_FOLDER.resolve()):
         _check_own_name(path)
+    settings = _with_whole_paths(settings, path.parent)
     base = settings.pop("base", None)
     known = [field for field in FIELDS if field != "name"]
     refuse_unknown(f"{shown(path)}: a profile has no field", settings, ["base", *known])
     if base is not None:
         refuse_unknown(f"{shown(path)}: base names no built-in profile", [base], profile_names())
         behind = _settings(_FOLDER / f"{base}.toml")
+        behind["title"] = f"{path.stem}: as {base}"
         if "llm" in settings:
-            behind |= _by_another_writer(f"{path.stem}: as {base}", settings["llm"])
+            behind |= _by_another_writer(behind["title"], settings["llm"])
+        if others := [field for field in settings if field != "llm"]:
+            behind["title"] += f", but for {', '.join(others)}"
         settings = _merged(behind, settings)
     if missing := [field for field in known if field not in settings]:
         raise ValueError(
             f'{shown(path)} does not say {", ".join(missing)}; begin it with: base = "mini"'
         )
     return settings
+
+
+_PATHS = ("questions", "corpora", "qrels")
+"""Fields that may name files of your own."""
+
+
+def _with_whole_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings with the whole paths of own files, which are given from ``folder`` or from the
+    project's root; ValueError for one that is in neither."""
+
+    def whole(entry: Any) -> Any:
+        if not isinstance(entry, Path) and not (isinstance(entry, str) and is_own(entry)):
+            return entry
+        tried = [home / Path(entry).expanduser() for home in (folder, ROOT)]
+        found = next((path for path in tried if path.exists()), None)
+        if found is None:
+            raise ValueError(f"there is no {entry}, seen from {folder} and from {ROOT}")
+        return str(found.resolve())
+
+    located = dict(settings)
+    for field in (field for field in _PATHS if field in settings):
+        value = settings[field]
+        is_list = isinstance(value, (list, tuple))
+        located[field] = tuple(map(whole, value)) if is_list else whole(value)
+    return located
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -377,8 +451,8 @@ def _check_own_name(path: Path) -> None:
     Capitals do not count: on some file systems they do not tell two folders apart.
     """
     name = path.stem.casefold()
-    # "scale" has results of no profile, "mini-50" those of a quick look.
-    if re.sub(r"-\d+$", "", name) in (*profile_names(), "scale"):
+    # "scale" has results of no profile, "mini-50" those of a quick look, "mini-x..." of overrides.
+    if re.sub(r"(-x[0-9a-f]{8})?(-\d+)?$", "", name) in (*profile_names(), "scale"):
         raise ValueError(
             f"{shown(path)}: its results would overwrite those of {name}; rename the file"
         )

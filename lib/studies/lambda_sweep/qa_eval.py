@@ -121,7 +121,7 @@ def read_arms(diseases: Diseases) -> pd.DataFrame:
         for kind, group in questions.items():
             answers = reader.answer_all(group, [list(contexts.get(q.qid, [])) for q in group])
             pairs = zip(answers, group, strict=True)
-            columns[f"right_{kind}"] = [float(a.letter == q.answer) for a, q in pairs]
+            columns[f"right_{kind}"] = [float(q.is_right(a.letter)) for a, q in pairs]
         return pd.DataFrame(columns, index=list(b.test))
 
     def outcomes(found: Found) -> pd.DataFrame:
@@ -139,7 +139,7 @@ def read_arms(diseases: Diseases) -> pd.DataFrame:
         parts.append(long_values(name, mean_of_draws(draws, outcomes)))
     # The option that H+ names, by its words alone; one that names none or two is wrong.
     naming = {
-        f"right_{kind}": [float(named_option(h_plus[q.qid], q.options) == q.answer) for q in group]
+        f"right_{kind}": [float(q.is_right(named_option(h_plus[q.qid], q.options))) for q in group]
         for kind, group in questions.items()
     }
     parts.append(long_values("named_option", pd.DataFrame(naming, index=list(b.test))))

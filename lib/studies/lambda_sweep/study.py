@@ -6,6 +6,7 @@ of every arm; curves, choices and claims follow from it.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -202,20 +203,27 @@ def values_table(bench: OpenBenchmark) -> pd.DataFrame:
 
 
 def _outcomes(bench: OpenBenchmark, arms: Iterable[Arm], half: str) -> pd.DataFrame:
-    """What these arms score on one half of the questions; an arm that is done is kept at once."""
+    """What these arms score on one half of the questions; an arm that is done is kept at once, and
+    a run that was stopped says how many are."""
     from tqdm import tqdm
 
     done, parts = unfinished(bench), []
     qids, metrics = bench.benchmark.test, [*METRICS, "unranked"]
     if half == "dev":
         qids, metrics = sorted(bench.benchmark.dev), [CHOICE]
-    for arm in tqdm(list(arms), f"{bench.benchmark.name}, {half}", disable=None):
+    named = {f"{half} {arm.name}": arm for arm in arms}
+    what, kept = f"{bench.benchmark.name}, {half}", sum(name in done for name in named)
+    if kept:
+        print(f"{what}: {kept} of {len(named)} arms were kept, it goes on", file=sys.stderr)
+    with tqdm(total=len(named), initial=kept, desc=what, disable=None) as bar:
+        for name, arm in named.items():
 
-        def rows(arm: Arm = arm) -> list[list]:
-            table = measured(bench, arm, qids)[metrics]
-            return long_values(arm.name, table).to_numpy().tolist()
+            def rows(arm: Arm = arm) -> list[list]:
+                table = measured(bench, arm, qids)[metrics]
+                bar.update()
+                return long_values(arm.name, table).to_numpy().tolist()
 
-        parts += done.piece(f"{half} {arm.name}", rows)
+            parts += done.piece(name, rows)
     return pd.DataFrame(parts, columns=["arm", "qid", "metric", "value"])
 
 

@@ -137,12 +137,13 @@ def accuracy_table(
     for (reader, method), cells in answers.groupby(["reader", "method"], sort=False):
         by_set = dict(iter(cells.groupby("dataset", sort=False)))
         for before, three in whole_benchmarks(by_set).items():
-            parts = [_is_right(by_set[name]) for name in three]
+            parts = [is_right(by_set[name]) for name in three]
             asked = {name: len(by_set[name]) for name in three}
             row = {"dataset": f"{before} {AVERAGE}".strip(), "answerer": reader, "method": method}
             row |= {"asked": asked, "metric": AVERAGE}
             rows.append(row | _share(parts) | {"n": sum(asked.values())})
-    table = pd.DataFrame(rows)
+    columns = ["dataset", "answerer", "method", "asked", "metric", "value", "low", "high", "n"]
+    table = pd.DataFrame(rows, columns=columns)
     table["reported"] = [_printed(row) for row in table.itertuples()]
     return table
 
@@ -161,25 +162,27 @@ def _printed(row) -> float:
     return (of_reader if len(of_reader) else rows)["value"].mean() / 100
 
 
-def _is_right(answers: pd.DataFrame) -> np.ndarray:
-    return (answers["letter"] == answers["gold"]).to_numpy()
+def is_right(answers: pd.DataFrame, column: str = "letter") -> np.ndarray:
+    """Whether each answer is right, bool (n,): ``gold`` has all right letters, such as "AC"."""
+    pairs = zip(answers[column].fillna(""), answers["gold"], strict=True)
+    return np.array([bool(letter) and letter in gold for letter, gold in pairs], dtype=bool)
 
 
 def _or_guess(answers: pd.DataFrame, chance: float) -> np.ndarray:
     """1 where an answer is right, 0 where it is wrong, ``chance`` where none can be read."""
     unread = answers["letter"].fillna("") == ""
-    return np.where(unread, chance, _is_right(answers).astype(float))
+    return np.where(unread, chance, is_right(answers).astype(float))
 
 
 def _metrics(answers: pd.DataFrame) -> dict[str, list[np.ndarray]]:
     """A metric's hits by its name, a bool a question; for balanced accuracy, by right letter."""
-    gold, right = answers["gold"].to_numpy(), _is_right(answers)
+    gold, right = answers["gold"].to_numpy(), is_right(answers)
     letter = answers["letter"].fillna("").to_numpy()
     parsed = letter != ""
     hits = {
         "accuracy": [right],
         "accuracy_answered": [right[parsed]],
-        "accuracy_mirage": [answers["mirage"].to_numpy() == gold],
+        "accuracy_mirage": [is_right(answers, "mirage")],
         "unparsed": [~parsed],
     }
     if answers["dataset"].iloc[0].split()[-1] == "bioasq":
@@ -218,7 +221,7 @@ def claims(
     A pair is there where both were answered from. Columns: dataset, answerer, then those of
     ``lib.stats.claims``. All are exploratory: these questions have been looked at before.
     """
-    values = answers.assign(arm=answers["method"], metric="right", value=_is_right(answers) * 1.0)
+    values = answers.assign(arm=answers["method"], metric="right", value=is_right(answers) * 1.0)
     parts = []
     for (dataset, reader), group in values.groupby(["dataset", "reader"], sort=False):
         measured = set(group["arm"])

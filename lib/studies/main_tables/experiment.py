@@ -12,7 +12,7 @@ them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from itertools import product
@@ -22,7 +22,7 @@ import pandas as pd
 from lib import index_build
 from lib.base.downloads import load_registry
 from lib.base.files import canonical_json, sha256_bytes, sha256_file
-from lib.base.paths import ROOT
+from lib.base.paths import ROOT, say_once
 from lib.base.provenance import make_or_reuse, write_result
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
@@ -33,6 +33,7 @@ from lib.data.store import PassageStore
 from lib.datasets import GROUPS, Question, question_sets
 from lib.embed import load_encoder
 from lib.expansion import execute, expand_all
+from lib.forms import read_qrels
 from lib.limit import LABELLED_IN
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.connect import connect
@@ -76,8 +77,8 @@ _CODE = ["lib.studies.main_tables.experiment", "lib.readers", "lib.parse"]
 """What makes a cell, beside its method."""
 _TEXT_COLUMNS = ("qid", "pid", "letter")
 
-Judged = Mapping[str, frozenset[str]]
-"""Passage ids by question id."""
+Judged = Mapping[str, Collection[str]]
+"""Passage ids by question id, or their grades by id."""
 
 
 @dataclass
@@ -106,6 +107,11 @@ class Experiment:
     def depth(self) -> int:
         """Passages that a search keeps."""
         return max(DEPTH, self.k)
+
+    @property
+    def answerable(self) -> dict[str, list[Question]]:
+        """The questions of each set that have options and an answer."""
+        return {name: [q for q in asked if q.right] for name, asked in self.sets.items()}
 
     @property
     def searched(self) -> list[str]:
@@ -245,11 +251,11 @@ class Experiment:
     def answers_of(self, arm: str, dataset: str, reader: Reader) -> pd.DataFrame | None:
         """``ANSWER_COLUMNS``: a reader's answers, a row a question; None if NOT RUN.
 
-        Readers without an LLM have no closed book.
+        Readers without an LLM have no closed book, and questions without an answer no row.
         """
-        if arm == "closed_book" and not reader.needs_llm:
+        questions = self.answerable[dataset]
+        if not questions or (arm == "closed_book" and not reader.needs_llm):
             return None
-        questions = self.sets[dataset]
 
         @cache
         def answered() -> list[Answer]:
@@ -257,7 +263,7 @@ class Experiment:
 
         def make() -> pd.DataFrame:
             table = pd.DataFrame([vars(answer) for answer in answered()], columns=_ANSWER)
-            table["gold"] = [question.answer for question in questions]
+            table["gold"] = [question.right for question in questions]
             table = table.assign(dataset=dataset, method=arm, reader=reader.name)
             return table[ANSWER_COLUMNS]
 
@@ -362,6 +368,12 @@ class Experiment:
 
     def answers(self) -> pd.DataFrame:
         """What every reader answered from every arm (see ``answers_of``)."""
+        for name, questions in self.answerable.items():
+            if len(questions) < (n := len(self.sets[name])):
+                say_once(
+                    f"{name}: NOT RUN with a reader, {n - len(questions)} of {n} questions, "
+                    "which have no options or no answer"
+                )
         cells = product(self.readers, self.sets, self.arms)
         found = (self.answers_of(arm, dataset, reader) for reader, dataset, arm in cells)
         answers = self.save(_joined(found, ANSWER_COLUMNS), "answers")
@@ -432,7 +444,12 @@ class Experiment:
         They name passages of their own corpus. In any other a passage counts when it is of the same
         PubMed document (MedRAG's records have PMIDs), which costs one pass through the store. Where
         there is no such passage nothing is known: a question without judged passages is left out.
+        The profile's own ``qrels`` give targets and their grades, and no mimics.
         """
+        targets, mimics = self._known_relevance()
+        return {**targets, **self._own_relevance()}, mimics
+
+    def _known_relevance(self) -> tuple[Judged, Judged]:
         for asked, name in LABELLED_IN.items():
             if asked in self.profile.questions:
                 known = load_benchmark(name, self.retriever.encoder)
@@ -440,6 +457,31 @@ class Experiment:
                     return known.targets, known.mimics
                 return _by_document(known, self.retriever.store)
         return {}, {}
+
+    def _own_relevance(self) -> Judged:
+        """Grades above 0 of the profile's ``qrels``. ValueError where no question has one; how many
+        of their passages are not there is printed."""
+        if not self.profile.qrels:
+            return {}
+        judged, report = read_qrels(self.profile.qrels)
+        qids = {question.qid for asked in self.sets.values() for question in asked}
+        found = {
+            qid: {pid: grade for pid, grade in grades.items() if grade > 0}
+            for qid, grades in judged.items()
+            if qid in qids
+        }
+        if not found:
+            raise ValueError(
+                f"{report.path}: no judgment of a question that is asked: ids are "
+                f"{', '.join(list(judged)[:3])} there and {', '.join(sorted(qids)[:3])} here"
+            )
+        pids = {pid for grades in found.values() for pid in grades}
+        absent = len(pids.difference(self.retriever.store.ids()))
+        say_once(
+            f"judgments: {report}, of {len(found)} of {len(qids)} questions; "
+            f"{absent} of {len(pids)} relevant passages are not in the corpora"
+        )
+        return found
 
     def not_run(self) -> pd.DataFrame:
         """Cells without a recording: method, reader, the command that runs them, how many sets."""
@@ -543,7 +585,7 @@ def open_experiment(
     behind = {
         "encoder": encoder.fingerprint,
         "limit": profile.limit,
-        "corpora": list(profile.corpora),
+        "corpora": index_build.named(profile.corpora),
         "passages": retriever.store.content,
         "recordings": _recordings(profile),
     }

@@ -39,8 +39,11 @@ def table1(experiment: Experiment, answers: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of every arm with every reader, the majority's and the expander's own answer."""
     everything = pd.concat([answers, *_answers_without_reader(experiment)], ignore_index=True)
     chance = {
-        dataset: float(np.mean([1 / len(question.options) for question in questions]))
-        for dataset, questions in experiment.sets.items()
+        dataset: float(
+            np.mean([len(question.right) / len(question.options) for question in questions])
+        )
+        for dataset, questions in experiment.answerable.items()
+        if questions
     }
     table = accuracy.accuracy_table(everything, chance)
     return save_long(experiment, table, "table1").drop(columns="setup")
@@ -54,17 +57,20 @@ def _answers_without_reader(experiment: Experiment) -> list[pd.DataFrame]:
     answers only.
     """
     tables = []
-    for dataset, questions in experiment.sets.items():
-        rows = [(dataset, question.qid, question.answer) for question in questions]
+    answerable = {name: asked for name, asked in experiment.answerable.items() if asked}
+    for dataset, questions in answerable.items():
+        rows = [(dataset, question.qid, question.right) for question in questions]
         answers = pd.DataFrame(rows, columns=["dataset", "qid", "gold"])
-        tables.append(answers.assign(method="majority", letter=answers["gold"].mode()[0]))
+        commonest = pd.Series(list("".join(answers["gold"]))).mode()[0]
+        tables.append(answers.assign(method="majority", letter=commonest))
         read = experiment.answers_of(HYPOTHESES, dataset, _reader_without_llm(experiment))
         if read is None:
             continue
         letters = []
-        written = zip(questions, experiment.expansions("chr", dataset), read["letter"], strict=True)
-        for question, expansion, by_reader in written:
-            h_plus = expansion.trace.get("H_plus", "")
+        asked = [question.qid for question in experiment.sets[dataset]]
+        made = dict(zip(asked, experiment.expansions("chr", dataset), strict=True))
+        for question, by_reader in zip(questions, read["letter"], strict=True):
+            h_plus = made[question.qid].trace.get("H_plus", "")
             letters.append(named_option(h_plus, question.options) or (h_plus and by_reader))
         tables.append(answers.assign(method=NAMED, letter=letters))
     return [table.assign(reader="no reader", mirage=table["letter"]) for table in tables]
@@ -126,7 +132,7 @@ def _every_second(request: Request, start: int) -> Hypotheses | None:
 def _by_outcome(experiment: Experiment, answers: pd.DataFrame, other: str) -> list[pd.DataFrame]:
     """Overlap of CHR and ``other`` by what a reader had right: of each set that it answered from
     both, then of the paper's three together."""
-    rows = answers.assign(right=answers["letter"] == answers["gold"]).set_index("qid")
+    rows = answers.assign(right=accuracy.is_right(answers)).set_index("qid")
     right = dict(iter(rows.groupby(["dataset", "method"])["right"]))
     sets = [name for name in experiment.sets if {(name, "chr"), (name, other)} <= right.keys()]
     groups = {dataset: [dataset] for dataset in sets}
@@ -186,8 +192,8 @@ def accuracy_without_llm(experiment: Experiment) -> pd.DataFrame:
     if not tables:
         return pd.DataFrame(columns=["method", "value", "value_n"])
     answers = pd.concat(tables)
-    right = answers["letter"] == answers["gold"]
-    by_method = right.groupby(answers["method"], sort=False)
+    right = answers.assign(right=accuracy.is_right(answers))
+    by_method = right.groupby("method", sort=False)["right"]
     return by_method.agg(value="mean", value_n="size").reset_index()
 
 
@@ -216,7 +222,7 @@ def figure5(experiment: Experiment, lambdas: Sequence[float], targets: Mapping) 
         except RecordingMiss:
             continue
         judged = [q.qid for q in experiment.sets[dataset] if targets.get(q.qid)]
-        shares = [len(targets[q].intersection(found.get(q, []))) / experiment.k for q in judged]
+        shares = [len({*targets[q]} & {*found.get(q, [])}) / experiment.k for q in judged]
         right = _answered_right(experiment, dataset, reader, found)
         for metric, answerer, values in (("accuracy", reader.name, right), ("P@k", "", shares)):
             if values:
@@ -237,14 +243,14 @@ def _answered_right(
 ) -> list[bool]:
     """Whether a reader answers each question right from the passages found for it; empty where it
     cannot read them."""
-    store, questions = experiment.retriever.store, experiment.sets[dataset]
+    store, questions = experiment.retriever.store, experiment.answerable[dataset]
     contexts = [store.get_many(found.get(question.qid, [])) for question in questions]
     try:
         answers = reader.answer_all(questions, contexts)
     except RecordingMiss:
         return []
     pairs = zip(answers, questions, strict=True)
-    return [answer.letter == question.answer for answer, question in pairs]
+    return [question.is_right(answer.letter) for answer, question in pairs]
 
 
 # their stored form --------------------------------------------------------------------------------

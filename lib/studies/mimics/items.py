@@ -9,7 +9,7 @@ retrieved excerpt whether it names the target (as we read it), and whether the a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -82,7 +82,7 @@ def collapses(shared: float, kept: float) -> bool:
     return shared > 0.5 and kept < 0.5
 
 
-def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.DataFrame:
+def items(experiment: Experiment, targets: Mapping[str, Collection[str]]) -> pd.DataFrame:
     """One row a question whose hypotheses could be read, by set and id.
 
     dataset, qid, exam (not a yes/no question), plus_option and minus_option (the letter of the only
@@ -99,7 +99,7 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
         for side in ("plus", "minus"):
             letter = named_option(expansion.trace[f"H_{side}"], question.options)
             row[f"{side}_option"] = letter
-            row[f"{side}_right"] = letter == question.answer if letter else None
+            row[f"{side}_right"] = question.is_right(letter) if letter else None
         relevant = targets.get(question.qid)
         rows.append(row | _measured(experiment, question, expansion.request, relevant))
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
@@ -110,7 +110,7 @@ def items(experiment: Experiment, targets: Mapping[str, frozenset[str]]) -> pd.D
 
 
 def _measured(
-    experiment: Experiment, question: Question, pair: Hypotheses, relevant: frozenset | None
+    experiment: Experiment, question: Question, pair: Hypotheses, relevant: Collection[str] | None
 ) -> dict[str, float]:
     """The proxies of one question that come from its texts, vectors and searches."""
     retriever, k = experiment.retriever, experiment.k
@@ -141,7 +141,7 @@ def _measured(
         scores = retriever.index.score(q, top[name]) if top[name] else np.array([np.nan])
         row[f"near_{name}"] = float(scores.mean())
     for at in _AT:
-        row[f"p_{at}"] = len(relevant.intersection(top[at])) / k if relevant else np.nan
+        row[f"p_{at}"] = len({*relevant} & {*top[at]}) / k if relevant else np.nan
         row[f"kept_{at}"] = shared_with_hplus(at)
         row[f"collapsed_{at}"] = collapses(row["shared"], row[f"kept_{at}"])
     return row
@@ -246,7 +246,7 @@ def case_ranks(experiment: Experiment, lambdas: Sequence[float]) -> pd.DataFrame
     for (row, question, _), hits in zip(searches, results, strict=True):
         passages = retriever.store.get_many(_ids(hits))
         (answer,) = reader.answer_all([question], [passages[: experiment.k]])
-        right = answer.letter == question.answer if len(question.options) > 2 else None
+        right = question.is_right(answer.letter) if len(question.options) > 2 else None
         targets, mimics = benchmark.targets[question.qid], benchmark.mimics[question.qid]
         for rank, passage in enumerate(passages, 1):
             kind = class_of(passage.pid, targets, mimics)

@@ -11,6 +11,7 @@ from lib.base.provenance import write_result
 from lib.benchmarks.ddx_mini import read
 from lib.report import reported, verdict
 from lib.stats import holm, mean_interval
+from lib.studies.main_tables.accuracy import is_right
 from lib.studies.main_tables.experiment import CHOSEN, Experiment
 from lib.studies.mimics.items import CASES, TIERS, printed
 
@@ -54,7 +55,7 @@ def outcomes(items: pd.DataFrame, answers: pd.DataFrame, k: int) -> pd.DataFrame
     """
     exam = items.loc[items["exam"], "qid"]
     read = answers[answers["method"].isin(_ARMS.values()) & answers["qid"].isin(exam)]
-    right = read["letter"] == read["gold"]
+    right = is_right(read)
     parts = [read.assign(measure=_ACCURACY + read["reader"], value=right)]
     for suffix, method in _ARMS.items():
         precision = items[f"p_{suffix}"]

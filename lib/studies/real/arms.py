@@ -375,6 +375,6 @@ def own_answers(questions: Sequence[Question], read: Mapping[str, str]) -> pd.Da
         commonest = Counter(sorted(question.answer for question in group)).most_common(1)[0][0]
         for question in group:
             for arm, letter in ((OWN_ANSWER, read[question.qid]), (MAJORITY, commonest)):
-                right = float(letter == question.answer)
+                right = float(question.is_right(letter))
                 rows.append((dataset, arm, question.qid, "reads_right", right))
     return pd.DataFrame(rows, columns=OUTCOME_COLUMNS)

@@ -368,7 +368,7 @@ def about_questions(sample: Sample) -> pd.DataFrame:
     rows = []
     for question, c in zip(exams, cosines, strict=True):
         letter = options.get(question.qid, "")
-        right = "right" if letter == question.answer else "wrong"
+        right = "right" if question.is_right(letter) else "wrong"
         rows.append(
             {
                 "qid": question.qid,
