@@ -33,7 +33,7 @@ from lib.data.questions import Question
 IDS = ("pid", "qid", "id", "_id", "docid", "doc_id", "question_id", "query-id")
 TEXTS = ("content", "contents", "text", "passage", "body", "abstract")
 TITLES = ("title", "heading")
-QUESTIONS = ("question", "query", "text", "stem", "contents")
+QUESTIONS = ("question", "query", "text", "stem", "contents", "QUESTION")
 OPTIONS = ("options", "choices")
 ANSWERS = ("answer", "answer_idx", "golden_answers", "answers", "label", "final_decision")
 
@@ -158,9 +158,9 @@ def _of_mirage(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     """MIRAGE's ``benchmark.json`` (set → id → question), or one of its sets, as records."""
     rows = []
     for name, value in whole.items():
-        if isinstance(value, dict) and "question" in value:
+        if isinstance(value, dict) and any(field in value for field in QUESTIONS):
             rows.append({"id": name} | value)
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and all(isinstance(row, dict) for row in value.values()):
             of_set = [{"id": qid, "dataset": name} | row for qid, row in value.items()]
             rows.extend(of_set)
         else:

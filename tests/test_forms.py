@@ -221,13 +221,14 @@ TOPICS = {
     "old": "<top>\n<num> Number: 7\n<title> Fever for days\n<desc> More\n</top>\n",
     "tsv": "7\tFever for days\n",
     "mirage": json.dumps({"medqa": {"7": {"question": "Fever for days", "answer": "yes"}}}),
+    "pubmedqa": json.dumps({"7": {"QUESTION": "Fever for days", "final_decision": "yes"}}),
     "csv": "qid,question\n7,Fever for days\n",
 }
 
 
 @pytest.mark.parametrize("form", TOPICS)
 def test_topics_of_trec_mirage_and_tables_are_read(form, tmp_path):
-    ending = {"old": "txt", "mirage": "json"}.get(form, form)
+    ending = {"old": "txt", "mirage": "json", "pubmedqa": "json"}.get(form, form)
     file = tmp_path / f"topics.{ending}"
     file.write_text(TOPICS[form])
     (question,), _ = read_questions(file)
