@@ -16,6 +16,9 @@ from tests.faults import Fault
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests count the methods of the committed tables, whatever a reader has put beside them.
+os.environ["CHR_METHODS"] = "shipped"
+
 # No property holds or fails by the speed of the machine. Loaded before any test is decorated.
 settings.register_profile(
     "any speed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -50,18 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(begins, len(LONGEST_FIRST))
 
     items.sort(key=place)
-
-
-@pytest.fixture(scope="module")
-def shipped_methods() -> Iterator[None]:
-    """The methods of the committed tables alone, for tests that count them or name them all: what
-    is said of these holds whatever else lies in lib/methods."""
-    from lib.methods import METHODS, SHIPPED
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in set(METHODS) - set(SHIPPED):
-            patch.delitem(METHODS, name)
-        yield
 
 
 @pytest.fixture(scope="session")

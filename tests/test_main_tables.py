@@ -59,8 +59,6 @@ from lib.studies.main_tables.experiment import (
 from lib.studies.main_tables.tables import COLUMNS
 from tests.rocchio import Rocchio
 
-pytestmark = pytest.mark.usefixtures("shipped_methods")
-
 TEXTS = [f"passage {i} on {'gout' if i % 2 else 'sepsis'} and part number {i}" for i in range(30)]
 IDS = [f"{i:03d}" for i in range(30)]
 """Ids of questions and passages that look like numbers, as MedQA's and PubMed's do."""

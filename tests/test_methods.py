@@ -575,10 +575,20 @@ register(Echo())
 def test_a_new_file_in_the_folder_is_a_method_everywhere(retriever, tmp_path, monkeypatch):
     (tmp_path / "echo.py").write_text(MINE)
     before = list(METHODS)
+    assert before == list(SHIPPED), "tests count these alone"
+    monkeypatch.delenv("CHR_METHODS")
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     try:
         methods.load_methods()
         assert list(METHODS) == [*before, "echo"] and isinstance(METHODS["echo"], Method)
+        echo = METHODS["echo"]
+        monkeypatch.setenv("CHR_METHODS", "shipped")
+        methods.load_methods()
+        assert list(METHODS) == before
+        monkeypatch.setenv("CHR_METHODS", "mine")
+        with pytest.raises(ValueError, match="CHR_METHODS is 'mine'"):
+            methods.load_methods()
+        methods.register(echo)
         assert label_of("echo") == "echo", "until labels.csv has a row for it"
         mine = methods_of(load_profile("mini"), echo={"depth": 5})["echo"]
     finally:

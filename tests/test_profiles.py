@@ -24,8 +24,6 @@ from lib.profiles import ROWS, check_names, load_profile, methods_of, profile_na
 from lib.search.index import DenseIndex
 from lib.studies.main_tables.experiment import CHOSEN, CONTROLS, NAMED, NO_RETRIEVAL, RANDOM
 
-pytestmark = pytest.mark.usefixtures("shipped_methods")
-
 # the built-in profiles ---------------------------------------------------------------------------
 
 

@@ -246,7 +246,7 @@ def test_a_prompt_that_nobody_has_counted_is_costed_as_the_longest(monkeypatch):
     assert row["prompt_tokens"] >= once["prompt_tokens"].max()
 
 
-def test_the_page_states_what_is_printed_and_counted(shipped_methods):
+def test_the_page_states_what_is_printed_and_counted():
     page, told = needs.page(), needs.tokens(load_profile("paper")).set_index("who")
     assert "2,980" in page and "54,227,000" in page and "{" not in page.replace("${", "")
     assert told.loc["expand: hyde", "requests"] == 2980

@@ -41,7 +41,17 @@ _NEXT = {
 }
 _SETTINGS = {
     f"CHR_{name}"
-    for name in ("CACHE", "LLM_KEY", "LLM_MODEL", "LLM_URL", "MIRROR", "OUT", "PROFILE", "VERIFY")
+    for name in (
+        "CACHE",
+        "LLM_KEY",
+        "LLM_MODEL",
+        "LLM_URL",
+        "METHODS",
+        "MIRROR",
+        "OUT",
+        "PROFILE",
+        "VERIFY",
+    )
 }
 """Every CHR_ environment variable that the project reads."""
 
