@@ -46,7 +46,7 @@ def measure(
     from ir_measures import RR, P, R, Success, nDCG
 
     names = dict(zip((P @ k, Success @ k, nDCG @ 10, RR, R @ 10), METRICS, strict=False))
-    qrels = {q: _gains(pids) for q, pids in targets.items() if pids}
+    qrels = {q: gains(pids) for q, pids in targets.items() if pids}
     # Scores are minus the rank: the measures must not re-break ties that the index has broken.
     run = {q: {p: -i for i, p in enumerate(pids)} for q, pids in retrieved.items() if q in qrels}
     rows = {q: dict.fromkeys(METRICS, 0.0) for q in targets}
@@ -58,7 +58,8 @@ def measure(
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(METRICS)).rename_axis("qid")
 
 
-def _gains(targets: Collection[str]) -> Mapping[str, int]:
+def gains(targets: Collection[str]) -> Mapping[str, int]:
+    """What each relevant passage counts: its grade where targets have grades, else 1."""
     return targets if isinstance(targets, Mapping) else dict.fromkeys(sorted(targets), 1)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pytest
@@ -420,6 +421,21 @@ def test_a_controls_retrieval_is_the_mean_over_its_draws(make):
         rows = values[(values["arm"] == arm) & (values["metric"] == "p_at_5")].set_index("qid")
         measured = rows["value"].reindex(list(targets)).tolist()
         assert measured == pytest.approx(shares.mean(axis=0), abs=6e-4)
+
+
+def test_other_programs_read_the_runs_and_judgments_of_a_table(make):
+    lab = make()
+    targets = {q.qid: frozenset({"001", "003", "008"}) for q in SET}
+    table = lab.quality(lab.runs(), targets, {}).set_index("method")
+    folder = paths.results("test") / "trec" / "retrieval" / "mine"
+    qrels = list(ir_measures.read_trec_qrels(str(folder / "qrels.txt")))
+    assert {file.stem for file in folder.glob("*.run")} == set(table.index)
+    measure = ir_measures.P @ lab.k
+    for file in folder.glob("*.run"):
+        if file.stem not in CONTROLS:  # whose row is a mean over draws
+            run = list(ir_measures.read_trec_run(str(file)))
+            found = ir_measures.calc_aggregate([measure], qrels, run)[measure]
+            assert table.loc[file.stem, "p_at_5"] == pytest.approx(found, abs=6e-4)
 
 
 # what a run asks for -----------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from itertools import product
 import pandas as pd
 
 from lib import index_build
+from lib.base import paths
 from lib.base.downloads import load_registry
 from lib.base.files import canonical_json, sha256_bytes, sha256_file
-from lib.base.paths import ROOT, say_once
 from lib.base.provenance import make_or_reuse, write_result
 from lib.benchmarks import load_benchmark
 from lib.benchmarks.base import Benchmark
@@ -33,7 +33,7 @@ from lib.data.store import PassageStore
 from lib.datasets import GROUPS, Question, question_sets
 from lib.embed import load_encoder
 from lib.expansion import execute, expand_all
-from lib.forms import read_qrels
+from lib.forms import read_qrels, write_qrels, write_trec_run
 from lib.limit import LABELLED_IN
 from lib.llm.chat import REFERENCE, ChatModel, Reply
 from lib.llm.connect import connect
@@ -45,7 +45,7 @@ from lib.profiles import Profile, methods_of
 from lib.query_spec import DRAWS, Hypotheses, Request, SearchSpec, Text, with_random_mimics
 from lib.readers import Answer, EvidenceReader, Reader, load_reader
 from lib.run import Retriever
-from lib.stats import METRICS, long_values, measure, summary
+from lib.stats import METRICS, gains, long_values, measure, summary
 from lib.study import Arm, Found, mean_of_draws, search_arm
 
 CONTROLS: dict[str, dict] = {
@@ -370,7 +370,7 @@ class Experiment:
         """What every reader answered from every arm (see ``answers_of``)."""
         for name, questions in self.answerable.items():
             if len(questions) < (n := len(self.sets[name])):
-                say_once(
+                paths.say_once(
                     f"{name}: NOT RUN with a reader, {n - len(questions)} of {n} questions, "
                     "which have no options or no answer"
                 )
@@ -418,8 +418,10 @@ class Experiment:
 
         ``targets`` and ``mimics`` are sets of passage ids by question id; questions without any
         target are left out, so the table is empty where nothing is known. Of a control the outcome
-        of a question is the mean over all draws of random mimics.
+        of a question is the mean over all draws of random mimics. Beside the table stand runs and
+        judgments in TREC's form, for other programs: ``trec/<name>/<dataset>``.
         """
+        self._write_trec(runs, targets, name)
         rows, values = [], []
         for (dataset, arm), run in runs.groupby(["dataset", "method"], sort=False):
             draws = [ids_by_question(run)]
@@ -437,6 +439,14 @@ class Experiment:
             return self.save(pd.DataFrame(columns=columns), name)
         self.save(pd.concat(values, ignore_index=True), f"values_{name}")
         return self.save(pd.DataFrame(rows), name)
+
+    def _write_trec(self, runs: pd.DataFrame, targets: Mapping, name: str) -> None:
+        for dataset, of_set in runs.groupby("dataset", sort=False):
+            folder = paths.results(self.profile.name) / "trec" / name / str(dataset)
+            for method, run in of_set.groupby("method", sort=False):
+                write_trec_run(folder / f"{method}.run", run)
+            judged = {qid: gains(targets[qid]) for qid in of_set["qid"].unique() if qid in targets}
+            write_qrels(folder / "qrels.txt", judged)
 
     def relevance(self) -> tuple[Judged, Judged]:
         """Passages on the target and on the mimic: ddx-mini's judgments, or BioASQ's gold snippets.
@@ -477,7 +487,7 @@ class Experiment:
             )
         pids = {pid for grades in found.values() for pid in grades}
         absent = len(pids.difference(self.retriever.store.ids()))
-        say_once(
+        paths.say_once(
             f"judgments: {report}, of {len(found)} of {len(qids)} questions; "
             f"{absent} of {len(pids)} relevant passages are not in the corpora"
         )
@@ -605,7 +615,7 @@ def open_experiment(
 def _recordings(profile: Profile) -> dict[str, str]:
     """A hash of each file that is replayed; a spec may be a pattern that several files fit."""
     specs = [profile.llm, *(spec.get("llm", "") for spec in profile.answerers)]
-    patterns = [ROOT / spec.partition(":")[2] for spec in specs if spec.startswith("replay:")]
+    patterns = [paths.ROOT / spec.partition(":")[2] for spec in specs if spec.startswith("replay:")]
     files = [file for path in patterns for file in sorted(path.parent.glob(path.name))]
     return {file.name: sha256_file(file)[:16] for file in files}
 
