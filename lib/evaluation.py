@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,20 +41,27 @@ from lib.stats import mean_interval, paired
 
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "none")
 
+_SHOWN = ["arm", "metric", "n", "value", "low", "high", "difference", "p_corrected"]
+_LOOK: dict[str, Any] = {"index": False, "na_rep": "", "float_format": "{:.3f}".format}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """``table``: a row an arm and measure; ``values``: every outcome, arm, qid, metric, value;
     ``runs``: every ranked list, as ``lib.run.RUN_COLUMNS``; ``failed``: by arm and question, why
-    nothing was retrieved."""
+    nothing was retrieved. Shown in a notebook it is its table, without the columns that follow from
+    the others."""
 
     table: pd.DataFrame
     values: pd.DataFrame
     runs: pd.DataFrame
     failed: Mapping[str, Mapping[str, str]]
 
+    def __repr__(self) -> str:
+        return self.table[_SHOWN].to_string(**_LOOK)
+
     def _repr_html_(self) -> str:
-        return self.table.to_html(index=False, float_format="{:.3f}".format)
+        return self.table[_SHOWN].to_html(**_LOOK)
 
 
 def evaluate(

@@ -91,13 +91,12 @@ class RunFile:
         files.write_manifest(path, rows=len(table), settings=settings, content=content)
 
     def differences(self, other: RunFile) -> str:
-        """How another record of the same searches differs; "" if it does not."""
-        if self.found.keys() != other.found.keys():
-            new, gone = (
-                other.found.keys() - self.found.keys(),
-                self.found.keys() - other.found.keys(),
-            )
-            return f"{len(new)} searches more and {len(gone)} fewer than on file"
+        """How another record, which may hold further searches, differs; "" if it does not.
+
+        Searches behind outcomes that are committed question by question are not on file.
+        """
+        if gone := self.found.keys() - other.found.keys():
+            return f"{len(gone)} searches on file were not made"
         wrong = [tag for tag, (_, mine) in self.found.items() if _list(mine) != other.list_of(tag)]
         return f"{len(wrong)} searches found something else, such as {wrong[0]}" if wrong else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -89,6 +90,18 @@ def test_the_file_is_a_run_of_the_fields_columns_and_the_same_every_time(retriev
     assert read_manifest(tmp_path / "a.csv.xz")["rows"] == len(table) == 4 * 5 + 1
     by_tag = table[table["rank"] > 0].groupby("tag")
     assert (by_tag["rank"].agg(list).map(lambda ranks: ranks == [1, 2, 3, 4, 5])).all()
+
+
+def test_a_search_on_file_must_be_made_and_found_again_and_others_may_be_made_too(
+    retriever, tmp_path
+):
+    recorded(retriever, tmp_path / "some.csv.xz", REQUESTS[:3])
+    recorded(retriever, tmp_path / "all.csv.xz")
+    some, whole = map(run_files.RunFile.read, (tmp_path / "some.csv.xz", tmp_path / "all.csv.xz"))
+    assert some.differences(whole) == "" and whole.differences(some)
+    tag, (qid, hits) = next((t, kept) for t, kept in some.found.items() if len(kept[1].ids))
+    some.found[tag] = (qid, replace(hits, ids=hits.ids[:, ::-1]))
+    assert tag in some.differences(whole)
 
 
 CHANGES = {
