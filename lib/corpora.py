@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 
 from lib.base.downloads import fetch, members
 from lib.base.files import read_jsonl
-from lib.base.paths import DDX_MINI, is_own, say_once
+from lib.base.paths import DDX_MINI, existing, is_own, say_once
 from lib.data.medrag import load_medrag
 from lib.data.openstax import read_book
 from lib.data.passages import CORPORA, Passage, cut, parse_xml, tidy
@@ -43,7 +43,7 @@ def load_passages(source: str, limit: int | None = None) -> Iterator[Passage]:
 
 def _own(path: str) -> Iterator[Passage]:
     """Passages of your own. Nothing of them depends on what their file is called."""
-    from lib.forms import Report, existing, stream_passages
+    from lib.forms import Report, stream_passages
 
     report = Report(existing(path))
     for passage in stream_passages(report):

@@ -19,7 +19,7 @@ from lib.base.files import locked, read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassagesInMemory, PassageStore
 from lib.embed import Encoder, say_once, unread_line
-from lib.forms import Report, existing, read_passages, stream_passages
+from lib.forms import Report, read_passages, stream_passages
 from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import Retriever
 from lib.search.bm25 import BM25Index
@@ -114,7 +114,7 @@ class Corpus:
         changes.
         """
         known = set(self.store.ids())
-        report = Report(existing(path))
+        report = Report(paths.existing(path))
 
         def further() -> Iterator[Passage]:
             passages: Iterable[Passage] = stream_passages(report)

@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.files import atomic_write
+from lib.base.paths import OWN, existing
 from lib.data.passages import Passage, cut, parse_xml, tidy
 from lib.data.questions import Question
 
@@ -40,9 +41,6 @@ ANSWERS = ("answer", "answer_idx", "golden_answers", "answers", "label", "final_
 TABLES = (".csv", ".tsv", ".parquet")
 RECORDS = (".jsonl", ".jsonl.gz", ".json", *TABLES)
 DOCUMENTS = (".txt", ".md", ".pdf")
-
-OWN = "own"
-"""The source of every passage of your own."""
 
 _LISTED = 20
 """Faults that one error lists; further ones are counted."""
@@ -243,14 +241,6 @@ def stream_passages(report: Report) -> Iterator[Passage]:
             f"{report.path} has no text. Next: a file or folder of {', '.join(RECORDS[:3])}, "
             f"{', '.join((*TABLES, *DOCUMENTS))}"
         )
-
-
-def existing(path: str | Path) -> Path:
-    """The path, with ``~`` read; ValueError where there is nothing."""
-    found = Path(path).expanduser()
-    if not found.exists():
-        raise ValueError(f"there is no {path}, seen from {Path.cwd()}. Next: give its whole path")
-    return found
 
 
 def _passage_files(report: Report) -> list[Path]:

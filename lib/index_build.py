@@ -21,7 +21,6 @@ from lib.data.passages import CORPORA, Passage
 from lib.data.store import PassageStore
 from lib.datasets import few
 from lib.embed import unread_summary
-from lib.forms import OWN, existing
 from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
@@ -55,7 +54,7 @@ def files_of(corpora: Sequence[str]) -> list[str]:
 
 def named(corpora: Sequence[str]) -> list[str]:
     """The corpora by name, whatever the files of your own are called."""
-    return [OWN if paths.is_own(name) else name for name in corpora]
+    return [paths.OWN if paths.is_own(name) else name for name in corpora]
 
 
 def corpus_store(
@@ -71,7 +70,7 @@ def corpus_store(
     settings that its answer depends on. Files of a local copy of MedCorp count as unchanged while
     their sizes and times of change are; your own count by their content, wherever they stand.
     """
-    if own := [sha256_of(existing(name)) for name in corpora if paths.is_own(name)]:
+    if own := [sha256_of(paths.existing(name)) for name in corpora if paths.is_own(name)]:
         behind |= {"own": own, "forms": code_hash(["lib.forms"], core=())}
     settings = {
         "corpora": named(corpora),
@@ -184,8 +183,8 @@ def _corpus_of(passage: Passage) -> str:
     """The corpus that a pid begins with: "medquad:CDC/1" is of "medquad"; "" for ddx-mini's. Ids of
     your own say nothing."""
     corpus, colon, _ = passage.pid.partition(":")
-    if passage.source == OWN:
-        return OWN
+    if passage.source == paths.OWN:
+        return paths.OWN
     return corpus if colon else ""
 
 

@@ -105,6 +105,10 @@ def committed(profile: str) -> Path:
     return DATA / "results" / profile
 
 
+OWN = "own"
+"""The source of every passage of your own."""
+
+
 def is_own(entry: str) -> bool:
     """Whether an entry of a profile is the path of a file or folder of your own, and no name: it
     has a slash or a suffix."""
@@ -115,3 +119,11 @@ def shown(path: Path) -> str:
     """A path as a reader should see it: relative to the project when inside it, else its name."""
     path = Path(path)
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+
+
+def existing(path: str | Path) -> Path:
+    """The path, with ``~`` read; ValueError where there is nothing."""
+    found = Path(path).expanduser()
+    if not found.exists():
+        raise ValueError(f"there is no {path}, seen from {Path.cwd()}. Next: give its whole path")
+    return found

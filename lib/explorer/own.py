@@ -15,14 +15,13 @@ from textwrap import shorten
 import pandas as pd
 
 from lib.base.files import sha256_bytes
-from lib.base.paths import RECORDINGS
+from lib.base.paths import OWN, RECORDINGS
 from lib.benchmarks import ddx_mini
 from lib.data.passages import Passage
 from lib.datasets import Question
 from lib.expansion import expand_all
 from lib.explorer.make import EXCERPT, QuestionSet, make_explored, shown_passage
 from lib.explorer.rows import LAM_MAX, Explored, Mimic, Place
-from lib.forms import OWN
 from lib.llm.connect import connect
 from lib.llm.recorder import Recorder
 from lib.llm.small_model import NAME as BUNDLED
