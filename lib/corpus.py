@@ -18,7 +18,7 @@ from lib.base import paths
 from lib.base.files import locked, read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassagesInMemory, PassageStore
-from lib.embed import Encoder, say_once, unread_line
+from lib.embed import Encoder, unread_line
 from lib.forms import Report, read_passages, stream_passages
 from lib.query_spec import Hypotheses, SearchSpec, Text
 from lib.run import Retriever
@@ -165,7 +165,7 @@ class Corpus:
 
     def _say_unread(self, encoder: Encoder) -> None:
         """Print what the encoder is, once, and once a corpus how much of it is not read."""
-        say_once(encoder.describe())
+        paths.say_once(encoder.describe())
         if encoder.fingerprint in self._told:
             return
         self._told.add(encoder.fingerprint)

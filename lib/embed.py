@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -156,12 +155,6 @@ def unread_line(label: str, encoder: Encoder, items: Sequence[Item]) -> str:
         f"passages ({found['share']:.1%}); in the median {found['median']:,.0f} tokens of such a "
         f"one are not read and never found, at most {found['most']:,}"
     )
-
-
-@cache
-def say_once(line: str) -> None:
-    """Print a line about an encoder, on stderr; the same line is printed once in a process."""
-    print(line, file=sys.stderr)
 
 
 class ModelEncoder:

@@ -24,7 +24,8 @@ from lib.base.files import (
     sha256_bytes,
     write_manifest,
 )
-from lib.embed import Encoder, Item, Tower, say_once, unread_line
+from lib.base.paths import say_once
+from lib.embed import Encoder, Item, Tower, unread_line
 
 _CHUNK = 512  # rows between two movements of the progress bar
 
