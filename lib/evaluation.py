@@ -35,13 +35,15 @@ from lib.llm.connect import connect
 from lib.methods import METHODS, Method
 from lib.methods.base import check_method, code_of, has_lambda
 from lib.methods.own import file_of, load_method
+from lib.plots.labels import label_of
 from lib.readers import Reader
 from lib.run import Retriever
 from lib.stats import mean_interval, paired
 
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "none")
 
-_SHOWN = ["arm", "metric", "n", "value", "low", "high", "difference", "p_corrected"]
+_SHOWN = {name: name for name in ("arm", "metric", "n", "value", "low", "high", "difference")}
+_SHOWN["p_corrected"] = "p, corrected"
 _LOOK: dict[str, Any] = {"index": False, "na_rep": "", "float_format": "{:.3f}".format}
 
 
@@ -57,11 +59,15 @@ class Evaluation:
     runs: pd.DataFrame
     failed: Mapping[str, Mapping[str, str]]
 
+    def _shown(self) -> pd.DataFrame:
+        labelled = self.table.assign(arm=self.table["arm"].map(label_of))
+        return labelled[list(_SHOWN)].rename(columns=_SHOWN)
+
     def __repr__(self) -> str:
-        return self.table[_SHOWN].to_string(**_LOOK)
+        return self._shown().to_string(**_LOOK)
 
     def _repr_html_(self) -> str:
-        return self.table[_SHOWN].to_html(**_LOOK)
+        return self._shown().to_html(**_LOOK)
 
 
 def evaluate(

@@ -34,6 +34,7 @@ _COPIED = {
     "data/ddx-mini/README.md": "data/ddx-mini/README.md",
     "data/judgments/README.md": "data/judgments/README.md",
     "data/looks.csv": "data/looks.csv",
+    "tests/rocchio.py": "tests/rocchio.py",
     "data/primary_tests.toml": "data/primary_tests.toml",
 }
 """What is copied, from the project to the folder."""
@@ -71,7 +72,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, Path]]:
         for path in [top] if top.is_file() else sorted(top.rglob("*")):
             inside = path.relative_to(top)
             hidden = any(part.startswith(".") for part in inside.parts)
-            if path.is_file() and not hidden and path.suffix != ".py":  # how notebooks are checked
+            if path.is_file() and not hidden and path.name != "conftest.py":
                 yield path, folder / place / inside
 
 

@@ -122,8 +122,12 @@ def shown(path: Path) -> str:
 
 
 def existing(path: str | Path) -> Path:
-    """The path, with ``~`` read; ValueError where there is nothing."""
-    found = Path(path).expanduser()
-    if not found.exists():
-        raise ValueError(f"there is no {path}, seen from {Path.cwd()}. Next: give its whole path")
-    return found
+    """A file or folder, seen from here or from the project's root; ``~`` is read. ValueError where
+    there is none."""
+    from_here = Path(path).expanduser()
+    found = [place for place in (from_here, ROOT / from_here) if place.exists()]
+    if not found:
+        raise ValueError(
+            f"there is no {path}, seen from {Path.cwd()} and from {ROOT}. Next: give its whole path"
+        )
+    return found[0]

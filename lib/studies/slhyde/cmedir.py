@@ -135,6 +135,10 @@ class E5Encoder:
         self.fingerprint = _FINGERPRINT
         self.fingerprints = dict.fromkeys(("query", "article"), _FINGERPRINT)
 
+    def describe(self) -> str:
+        """See Encoder."""
+        return f"{ENCODER}: {self.dim} dimensions, vectors of length 1; prefixes of E5"
+
     def encode(
         self, items: Sequence[Item], tower: Tower = "query", progress: bool = True
     ) -> np.ndarray:
