@@ -1,9 +1,10 @@
 """The companion to Contrastive Hypothesis Retrieval: everything a notebook calls lives here.
 
-Ten names are enough for work of your own: ``from lib import Corpus, contrast, ...`` (README, *Your
-data*). Each is loaded from its module when it is first asked for; ``import lib`` itself imports,
-reads and configures nothing, but how a command ends (``python -m lib...``, ``python -c``; see
-``lib.base.command``). Whatever else you need, import the module that names it.
+Ten names are enough for work of your own: ``Corpus``, ``contrast``, ``evaluate``, ``explore``,
+``load_encoder``, ``connect``, ``own_question``, ``read_qrels``, ``read_questions`` and
+``write_hypotheses`` (docs/examples.md). Each is loaded from its module when it is first asked for.
+``import lib`` itself imports, reads and configures nothing, but how a command ends (``python -m
+lib...``, ``python -c``; see ``lib.base.command``). Whatever else you need, import its module.
 """
 
 import sys

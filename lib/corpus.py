@@ -7,15 +7,16 @@ and the index of words (``bm25``). Opening it encodes nothing, and the folder ma
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 from lib.base import paths
-from lib.base.files import locked, read_manifest
+from lib.base.files import atomic_write, locked, read_manifest
 from lib.data.passages import Passage
 from lib.data.store import PassagesInMemory, PassageStore
 from lib.embed import Encoder, unread_line
@@ -27,7 +28,8 @@ from lib.search.index import DenseIndex
 from lib.search.vectors import encode_cached
 
 _PASSAGES = "passages.sqlite"
-_SHARD = 4096  # passages of one file of vectors: what is added later makes new files only
+_ADDITIONS = "additions.json"
+_SHARD = 4096  # passages of one file of vectors
 
 
 class Corpus:
@@ -97,12 +99,15 @@ class Corpus:
                 f"Corpus.open({str(name)!r}).add(path), or replace=True"
             )
         (folder / "vectors").mkdir(parents=True, exist_ok=True)
-        for file in self._vector_files:
+        kept = (self.folder / "vectors").glob("*.npy") if self.folder else ()
+        for file in {*self._vector_files, *kept}:
             if file.parent != folder / "vectors":
                 for part in file.parent.glob(f"{file.name}*"):
                     shutil.copy(part, folder / "vectors")
         if not manifest or manifest["settings"]["content"] != self.store.content:
+            atomic_write(folder / _ADDITIONS, json.dumps(self._starts()))
             PassageStore.build(folder / _PASSAGES, self.store)
+        print(f"saved in {paths.shown(folder)}", file=sys.stderr)
         return Corpus.open(folder)
 
     def add(
@@ -130,6 +135,9 @@ class Corpus:
         if self.folder is None:
             return Corpus(self.name, PassagesInMemory(chain(self.store, list(further()))))
         with locked(self.folder / _PASSAGES):
+            # Written first: a start behind the last passage does not count.
+            starts = sorted({*self._starts(), len(self.store)})
+            atomic_write(self.folder / _ADDITIONS, json.dumps(starts))
             PassageStore.build(self.folder / _PASSAGES, chain(self.store, further()))
         return Corpus.open(self.folder)
 
@@ -149,22 +157,32 @@ class Corpus:
         """
         self._say_unread(encoder)
         items = [(passage.title, passage.text) for passage in self.store]
-        shards = encode_cached(
-            items,
-            encoder,
-            "article",
-            cache_dir=self.folder / "vectors" if self.folder else None,
-            shard_rows=_SHARD,
-            dtype=dtype,
-            label=self.name,
-            progress=progress,
-        )
+        shards = []
+        for start, end in pairwise([*self._starts(), len(items)]):
+            shards += encode_cached(
+                items[start:end],
+                encoder,
+                "article",
+                cache_dir=self.folder / "vectors" if self.folder else None,
+                shard_rows=_SHARD,
+                dtype=dtype,
+                label=self.name,
+                progress=progress,
+            )
         self._vector_files |= {Path(shard.filename) for shard in shards}
         index = DenseIndex(shards, self.store.ids(), backend=backend, devices=devices)
         return Retriever(index, encoder, self.store, self._words)
 
+    def _starts(self) -> list[int]:
+        """The row of the first passage, and of the first of each addition: an addition has files of
+        vectors of its own, so that those of what was there stay."""
+        if self.folder is None or not (file := self.folder / _ADDITIONS).exists():
+            return [0]
+        added = json.loads(file.read_text(encoding="utf-8"))
+        return [0, *(start for start in added if 0 < start < len(self.store))]
+
     def _say_unread(self, encoder: Encoder) -> None:
-        """Print what the encoder is, once, and once a corpus how much of it is not read."""
+        """Print what the encoder is, once, and once a corpus what of it is not read."""
         paths.say_once(encoder.describe())
         if encoder.fingerprint in self._told:
             return
@@ -174,6 +192,13 @@ class Corpus:
         if "only the beginning" in told and hasattr(encoder, "window"):
             told += f". Next: Corpus.read(path, encoder=..., cut={encoder.window()}, overlap=32)"
         print(told, file=sys.stderr)
+        with_title = sum(bool(title) for title, _ in items)
+        if with_title and not encoder.titles:
+            print(
+                f"{self.name}: {encoder.name} does not read the titles of {with_title:,} passages. "
+                "Next, if they matter: load_encoder(..., titles=True)",
+                file=sys.stderr,
+            )
 
     def _words(self) -> BM25Index:
         """The index of words: opened where it is kept, else built."""
@@ -228,7 +253,7 @@ def contrast(h_plus: str, h_minus: str = "", lam: float = 1.0) -> Hypotheses:
 def corpus_folder(name: str | Path) -> Path:
     """Where a corpus of that name is saved; a name with a slash is a path of its own."""
     path = Path(name).expanduser()
-    if len(path.parts) > 1 or isinstance(name, Path):
+    if "/" in str(name) or len(path.parts) > 1 or isinstance(name, Path):
         return path
     if not path.name or path.name.startswith("."):
         raise ValueError(f"{str(name)!r} is no name for a corpus")

@@ -1,8 +1,8 @@
 """Texts to unit vectors: one Encoder over MiniLM, MedCPT, sentence-transformers, servers, hashing.
 
 An item is a text or a pair. For the article tower a pair is (title, text), for the query tower
-(question, text), as Query2Doc makes it. MedCPT reads a pair as two segments; every other encoder
-reads the text alone without its title, and a query pair as one text.
+(question, text), as Query2Doc makes it. MedCPT reads a pair as two segments. Every other encoder
+reads a query pair as one text, and of an article the text alone, unless ``titles`` is asked for.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from lib.base.parameters import refuse_unknown
 from lib.model_files import (
     adapter_folder,
     check_base,
@@ -66,6 +67,9 @@ class Encoder(Protocol):
         """int (n,): tokens of each item that are not read, because it is too long; -1: unknown."""
         ...
 
+    titles: bool
+    """Whether the title of an article is read before its text."""
+
     def describe(self) -> str:
         """One line: name, dimension, pooling, window in tokens, normalisation, prompts, towers."""
         ...
@@ -89,7 +93,8 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     ``hash``: deterministic word hashing, for tests and demonstrations; option ``dim=256``.
 
     minilm, mpnet, st and openai take ``query_prompt`` and ``passage_prompt``, texts that are put
-    before every query and passage ("query: "), in place of those that a model's files define.
+    before every query and passage ("query: "), in place of those that a model's files define. All
+    but medcpt, which always does, take ``titles=True``: read "<title>. <text>", as BEIR has it.
 
     Models on this machine take ``device``, ``precision`` (float32, bfloat16, float16; by default
     float32 on a CPU, float16 on CUDA) and ``batch_size``; minilm, mpnet and st also ``max_tokens``.
@@ -103,6 +108,7 @@ def load_encoder(name: str, **options: Any) -> Encoder:
         return HashEncoder(**options)
     if name.startswith("openai:"):
         return _server_encoder(name.removeprefix("openai:"), **options)
+    refuse_unknown("an encoder has no option", options, _OPTIONS)
     name, _, adapter = name.partition("+")
     if adapter:
         options["adapter"] = adapter_folder(adapter)
@@ -117,12 +123,19 @@ def load_encoder(name: str, **options: Any) -> Encoder:
         article_tokens = options.pop("article_tokens", 512)
         tokens = (query_tokens, article_tokens)
         return ModelEncoder(name, query, article, max_tokens=tokens, cls_pairs=True, **options)
-    if name.startswith("st:"):
+    if name.startswith("st:") and name != "st:":
         return ModelEncoder(name, name.removeprefix("st:"), **options)
     raise ValueError(
         f"unknown encoder {name!r}: use minilm, mpnet, medcpt, st:<model>, "
         "openai:<model>@<address> or hash"
     )
+
+
+_OPTIONS = (
+    *("adapter", "article", "article_model", "article_tokens", "batch_size", "device"),
+    *("max_tokens", "passage_prompt", "precision", "query_model", "query_prompt", "query_tokens"),
+    "titles",
+)
 
 
 def unread_summary(unread: np.ndarray) -> dict[str, float]:
@@ -184,6 +197,7 @@ class ModelEncoder:
         adapter: Path | None = None,
         query_prompt: str | None = None,
         passage_prompt: str | None = None,
+        titles: bool = False,
     ):
         self.devices = [device] if isinstance(device, str) else list(device or _gpus() or ["cpu"])
         on_gpu = self.devices[0].startswith("cuda")
@@ -193,6 +207,7 @@ class ModelEncoder:
         self._adapter = adapter
         self.name = f"{name}+{adapter.name}" if adapter else name
         self.pairs = cls_pairs
+        self.titles = titles or cls_pairs
         if cls_pairs and (query_prompt, passage_prompt) != (None, None):
             raise ValueError(f"{name} reads pairs and has no prompts")
         self.batch_size = batch_size or (256 if on_gpu else 8)
@@ -233,6 +248,8 @@ class ModelEncoder:
                 parts.append(f"adapter {read_card(self._adapter)['sha256'][:16]}")
             if self._given_prompts[tower] is not None:
                 parts.append(f"prompt {self._given_prompts[tower]!r}")
+            if tower == "article" and self.titles and not self.pairs:
+                parts.append("titles")
             found[tower] = "|".join(parts)
         return found
 
@@ -370,7 +387,7 @@ class ModelEncoder:
     def _as_read(self, item: Item, tower: Tower) -> Item:
         """What the model is given for an item: one text, or for MedCPT a pair of segments."""
         if not self.pairs:
-            return _single(item, tower)
+            return _single(item, tower, self.titles)
         if isinstance(item, str):
             return ("", item) if tower == "article" else item
         if tower == "article":
@@ -401,9 +418,10 @@ class ModelEncoder:
 class HashEncoder:
     """Words and word pairs hashed into signed buckets (CRC-32): no model, the same everywhere."""
 
-    def __init__(self, dim: int = 256):
-        self.name, self.dim = "hash", dim
+    def __init__(self, dim: int = 256, titles: bool = False):
+        self.name, self.dim, self.titles = "hash", dim, titles
         self.fingerprint = f"hash|crc32 of words and word pairs|{dim}|unit length"
+        self.fingerprint += "|titles" if titles else ""
         self.fingerprints = dict.fromkeys(("query", "article"), self.fingerprint)
 
     def unread(self, items: Sequence[Item], tower: Tower = "article") -> np.ndarray:
@@ -420,7 +438,7 @@ class HashEncoder:
         """See Encoder. A text without a word has no direction: ValueError names the item."""
         vectors = np.zeros((len(items), self.dim), dtype=np.float32)
         for vector, item in zip(vectors, items, strict=True):
-            words = re.findall(r"\w+", _single(item, tower).lower())
+            words = re.findall(r"\w+", _single(item, tower, self.titles).lower())
             word_pairs = [" ".join(pair) for pair in pairwise(words)]
             for gram in words + word_pairs:
                 code = zlib.crc32(gram.encode())
@@ -432,9 +450,9 @@ class HashEncoder:
 class ServerEncoder:
     """An embedding model behind a server with OpenAI's endpoint (``lib.llm.openai_embeddings``).
 
-    Texts are sent as they are, titles left out, ``batch_size`` in a request. How long a text the
-    server reads is not known here. ``dim`` is checked in every answer; without it the server is
-    asked at once, with two texts that have to differ.
+    Texts are sent as they are, without titles unless asked for, ``batch_size`` in a request. How
+    long a text the server reads is not known here. ``dim`` is checked in every answer; without it
+    the server is asked at once, with two texts that have to differ.
     """
 
     def __init__(
@@ -448,16 +466,18 @@ class ServerEncoder:
         batch_size: int = 64,
         timeout_s: float = 300,
         max_retries: int = 5,
+        titles: bool = False,
     ):
         from lib.llm.openai_embeddings import OpenAIEmbeddings
 
-        self.name, self.batch_size = f"openai:{model}", batch_size
+        self.name, self.batch_size, self.titles = f"openai:{model}", batch_size, titles
         self._prompts: dict[Tower, str | None] = {"query": query_prompt, "article": passage_prompt}
         self._server = OpenAIEmbeddings(
             model, address, timeout_s=timeout_s, max_retries=max_retries
         )
         self.dim = dim or self._asked_for_dim()
         made_by = f"openai|{model}|{self._server.base_url}|{self.dim} dimensions|unit"
+        made_by += "|titles" if titles else ""
         self.fingerprints = {
             tower: made_by if prompt is None else f"{made_by}|prompt {prompt!r}"
             for tower, prompt in self._prompts.items()
@@ -479,7 +499,7 @@ class ServerEncoder:
     ) -> np.ndarray:
         """See Encoder. LLMError where the server fails; ValueError for another dimension."""
         prompt = self._prompts[tower] or ""
-        texts = [prompt + _single(item, tower) for item in items]
+        texts = [prompt + _single(item, tower, self.titles) for item in items]
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         asked, blocks = list(row_of), [np.zeros((0, self.dim), dtype=np.float32)]
         for start in range(0, len(asked), self.batch_size):
@@ -527,11 +547,14 @@ def _gpus() -> list[str]:
     return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
 
 
-def _single(item: Item, tower: Tower) -> str:
-    """An item as one text: an article without its title, a question and its text joined."""
+def _single(item: Item, tower: Tower, titles: bool) -> str:
+    """An item as one text: an article without its title or behind it, a question and its text."""
     if isinstance(item, str):
         return item
-    return item[1] if tower == "article" else " ".join(item)
+    title, text = item
+    if tower == "article":
+        return f"{title}. {text}" if titles and title else text
+    return f"{title} {text}"
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
@@ -574,6 +597,9 @@ def _open(folder: Path, max_tokens: int | None, cls: bool, device: str, precisio
     if max_tokens:
         if model.max_seq_length == math.inf:
             raise ValueError(f"{folder} reads texts of any length: leave max_tokens out")
+        places = getattr(model[0].model.config, "max_position_embeddings", math.inf)
+        if max_tokens > places:
+            raise ValueError(f"{folder} reads at most {places} tokens, not {max_tokens}")
         model.max_seq_length = max_tokens
     return model
 

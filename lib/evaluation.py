@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pandas as pd
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
 from lib.base.parameters import check_lam
 from lib.base.provenance import code_hash
+from lib.corpus import contrast
 from lib.datasets import Question
 from lib.expansion import execute, expand_all
 from lib.forms import (
@@ -33,7 +34,7 @@ from lib.forms import (
 from lib.llm.chat import ChatModel
 from lib.llm.connect import connect
 from lib.methods import METHODS, Method
-from lib.methods.base import check_method, code_of, has_lambda
+from lib.methods.base import Expansion, Search, check_method, code_of, has_lambda
 from lib.methods.own import file_of, load_method
 from lib.plots.labels import label_of
 from lib.readers import Reader
@@ -41,6 +42,32 @@ from lib.run import Retriever
 from lib.stats import mean_interval, paired
 
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "none")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A method that searches with H+ and H- of your own: ``pairs`` has both by question id.
+
+    h+ - lam h-, as CHR; at lambda 0, and where H- is empty, H+ alone. A question without a pair
+    fails, and is counted.
+    """
+
+    pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+    name: str = "written"
+    lam: float = 1.0
+    needs_llm: bool = False
+    options_visible: bool = True
+
+    def budget(self) -> None:
+        """Nobody is asked."""
+        return None
+
+    def expand(self, question: Question, llm: ChatModel | None, search: Search) -> Expansion:
+        """The search with the question's pair."""
+        if question.qid not in self.pairs:
+            return Expansion(None, {"error": "no H+ and H- are given for it"})
+        return Expansion(contrast(*self.pairs[question.qid], self.lam))
+
 
 _SHOWN = {name: name for name in ("arm", "metric", "n", "value", "low", "high", "difference")}
 _SHOWN["p_corrected"] = "p, corrected"
@@ -75,7 +102,7 @@ def evaluate(
     questions: Sequence[Question] | str | Path,
     qrels: Qrels | str | Path | None = None,
     *,
-    methods: Iterable[str | Method] = ("standard", "bm25"),
+    methods: str | Method | Iterable[str | Method] = ("standard", "bm25"),
     lambdas: Sequence[float] = (),
     measures: Sequence[str] = ("P@5", "R@10", "nDCG@10", "RR"),
     reader: Reader | None = None,
@@ -116,9 +143,8 @@ def evaluate(
     questions, qrels = _read(questions, qrels, progress)
     judged = [question for question in questions if qrels.get(question.qid)]
     _check_asked(questions, judged, reader)
-    if progress and qrels and len(judged) < len(questions):
-        left = len(questions) - len(judged)
-        print(f"{left:,} of {len(questions):,} questions have no judgment", file=sys.stderr)
+    if progress and qrels:
+        print(_of_judgments(questions, judged, qrels, retriever), end="", file=sys.stderr)
     asked = questions if reader else judged
     home = Path(folder).expanduser() if folder else None
     if home and qrels:
@@ -132,6 +158,10 @@ def evaluate(
         if progress:
             print(f"[{number} of {len(arms)}] {arm}", file=sys.stderr, flush=True)
         runs[arm], failed[arm] = _searched(arm, method, asked, retriever, llm, depth, home)
+        if failed[arm] and progress:
+            first, why = next(iter(failed[arm].items()))
+            count = f"{len(failed[arm]):,} of {len(asked):,} questions"
+            print(f"{arm}: {count} failed and count 0, first {first}: {why}", file=sys.stderr)
         if judged:
             whole = _as_judged(runs[arm], qrels, retriever)
             values.append(_measured(arm, whole, judged, qrels, parsed))
@@ -160,6 +190,21 @@ def _read(
     return questions, qrels or {}
 
 
+def _of_judgments(
+    questions: Sequence[Question], judged: Sequence[Question], qrels: Qrels, retriever: Retriever
+) -> str:
+    """What of questions, judgments and passages does not fit together, in lines; often nothing."""
+    known, there = {q.qid for q in questions}, set(retriever.store.ids())
+    relevant = {pid for q in judged for pid, grade in qrels[q.qid].items() if grade > 0}
+    whole = there | {str(pid).partition("#")[0] for pid in there}
+    counts = {
+        f"of {len(questions):,} questions have no judgment": len(questions) - len(judged),
+        f"of {len(qrels):,} judged questions are not asked": len(qrels.keys() - known),
+        f"of {len(relevant):,} relevant passages are not in the corpus": len(relevant - whole),
+    }
+    return "".join(f"{count:,} {what}\n" for what, count in counts.items() if count)
+
+
 def _check_asked(
     questions: Sequence[Question], judged: Sequence[Question], reader: Reader | None
 ) -> None:
@@ -177,15 +222,21 @@ def _check_asked(
         )
 
 
-def _arms(methods: Iterable[str | Method], lambdas: Sequence[float]) -> dict[str, Method]:
+def _arms(
+    methods: str | Method | Iterable[str | Method], lambdas: Sequence[float]
+) -> dict[str, Method]:
     """The arms by name, a method with a lambda at each of the lambdas."""
     arms: dict[str, Method] = {}
-    for named in methods:
+    one = isinstance(methods, str) or hasattr(methods, "expand")
+    for named in [methods] if one else methods:
         if isinstance(named, str) and ".py:" in named:
             named = load_method(file_of(named, Path.cwd()))
         elif isinstance(named, str):
             if named not in METHODS:
-                raise ValueError(f"no method {named!r}; there are: {', '.join(METHODS)}")
+                raise ValueError(
+                    f"no method {named!r}; there are: {', '.join(METHODS)}, and yours, by its file "
+                    "and class: mine.py:Mine"
+                )
             named = METHODS[named]
         check_method(named)
         if named.name in {method.name for method in arms.values()}:
@@ -226,7 +277,7 @@ def _searched(
     settings = {
         "method": type(method).__qualname__,
         "code": code_hash(code_of(method)),
-        "settings": {name: repr(value) for name, value in asdict(method).items()},
+        "settings": {name: _short(value) for name, value in asdict(method).items()},
         "questions": sha256_bytes(canonical_json([asdict(q) for q in questions]).encode()),
         "passages": retriever.store.content,
         "encoder": retriever.encoder.fingerprint,
@@ -240,11 +291,20 @@ def _searched(
             return read_trec_run(file), kept["settings"]["failed"]
     expansions = expand_all(method, questions, llm, retriever)
     run, traces = execute(arm, questions, expansions, retriever, depth)
-    failed = {qid: trace["error"] for qid, trace in traces.items() if trace.get("error")}
+    pairs = zip(questions, expansions, strict=True)
+    nothing = {q.qid: "the method gave no request" for q, made in pairs if made.request is None}
+    told = {qid: trace["error"] for qid, trace in traces.items() if trace.get("error")}
+    failed = nothing | told
     if file:
         write_trec_run(file, run)
         write_manifest(file, rows=len(run), settings=settings | {"failed": failed})
     return run, failed
+
+
+def _short(value: object) -> str:
+    """A setting as it is written down; of a long one its hash."""
+    written = repr(value)
+    return written if len(written) < 200 else sha256_bytes(written.encode())
 
 
 def _as_judged(run: pd.DataFrame, qrels: Qrels, retriever: Retriever) -> pd.DataFrame:

@@ -119,12 +119,24 @@ def _records(path: Path, report: Report) -> Iterator[Record]:
             rows = pd.read_parquet(path).to_dict("records")
             yield from ((f"{name}, row {i}", row) for i, row in enumerate(rows, 1))
         else:
-            text = io.StringIO(_decoded(path.read_bytes(), name), newline="")
-            rows = csv.DictReader(text, delimiter="\t" if name.endswith(".tsv") else ",")
-            yield from ((f"{name}:{rows.line_num}", row) for row in rows)
+            yield from _table_rows(path, report)
     except (ValueError, OSError, EOFError, csv.Error, RecursionError) as error:
         message = str(error)
         report.faults.append(message if message.startswith(name) else f"{name}: {message}")
+
+
+def _table_rows(path: Path, report: Report) -> Iterator[Record]:
+    """The rows of a CSV or TSV file; semicolons part the cells where its first line has them."""
+    text = _decoded(path.read_bytes(), path.name)
+    first = text.partition("\n")[0]
+    delimiter = max("\t" if path.suffix == ".tsv" else ",", ";", key=first.count)
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    for row in rows:
+        where = f"{path.name}:{rows.line_num}"
+        if None in row:
+            report.faults.append(f"{where}: more cells than the first line has names")
+        else:
+            yield where, row
 
 
 def _json_lines(path: Path, report: Report) -> Iterator[Record]:
@@ -376,10 +388,10 @@ def read_questions(path: str | Path, dataset: str = "own") -> tuple[list[Questio
 
 def _without_names(file: Path) -> bool:
     """Whether a file is "id <tab> text" from its first line on, with no line of names."""
-    with open(file, "rb") as stream:
-        first = stream.readline().split(b"\t")
-    names = {name.strip().decode("latin1") for name in first}
-    return file.suffix == ".tsv" and not names & {*QUESTIONS}
+    if file.suffix != ".tsv":
+        return False
+    first = _decoded(file.read_bytes(), file.name).partition("\n")[0]
+    return not {name.strip() for name in first.split("\t")} & {*QUESTIONS}
 
 
 def _question(row: Mapping[str, Any], base: int | None, dataset: str) -> Question:
@@ -534,7 +546,8 @@ def read_qrels(path: str | Path) -> tuple[Qrels, Report]:
     qrels: Qrels = {}
     for number, line in enumerate(_decoded(file.read_bytes(), file.name).splitlines(), 1):
         columns = line.split()
-        if not columns or (number == 1 and not columns[-1].lstrip("-").isdigit()):
+        numbers = [column for column in columns if column.lstrip("-").isdigit()]
+        if not columns or (number == 1 and not numbers):
             continue  # an empty line, or the names of the columns
         where = f"{file.name}:{number}"
         if len(columns) not in (3, 4) or not columns[-1].lstrip("-").isdigit():

@@ -59,18 +59,21 @@ def test_what_was_saved_is_opened_by_name_or_path_and_searched_without_encoding(
     assert (saved.folder / "bm25" / "content").exists()
 
 
-def test_added_passages_are_found_and_only_the_last_shard_is_encoded_anew(tmp_path, monkeypatch):
+def test_added_passages_are_found_and_they_alone_are_encoded(tmp_path, monkeypatch):
     monkeypatch.setattr("lib.corpus._SHARD", 25)
     corpus = Corpus.read(jsonl(tmp_path / "c.jsonl", TEXTS)).save("mine")
     found(corpus.retriever(Counting()))
     encoder = Counting()
     more = corpus.add(jsonl(tmp_path / "m.jsonl", ["word3 word9"], start=60))
     one, other = found(more.retriever(encoder))
-    assert one[0] == other[0] == "d:60" and encoder.encoded == 11 and len(more) == 61
+    assert one[0] == other[0] == "d:60" and encoder.encoded == 1 and len(more) == 61
     assert len(Corpus.open("mine")) == 61
     # Like a corpus that was read whole.
     whole = Corpus.read(jsonl(tmp_path / "w.jsonl", [*TEXTS, "word3 word9"]))
     assert found(whole.retriever(HashEncoder())) == [one, other]
+    moved, encoder = Corpus.open("mine").save(tmp_path / "moved"), Counting()
+    assert found(moved.add(jsonl(tmp_path / "n.jsonl", ["x"], start=61)).retriever(encoder))
+    assert encoder.encoded == 1
 
 
 def test_an_id_that_is_there_already_changes_nothing(tmp_path):

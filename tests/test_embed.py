@@ -749,3 +749,27 @@ def test_ctrl_c_ends_an_embedding_within_seconds_and_keeps_every_shard(fault, tm
         fault.came(lost=len(kept - whole), wrong=ended.seconds > 10, said=said)
         kept = whole
     assert len(kept) > 3, "some were made before"
+
+
+@pytest.mark.parametrize("name", ["minilm", "hash"])
+def test_titles_are_read_on_request_and_are_part_of_the_fingerprint(name):
+    alone, titled = load_encoder(name), load_encoder(name, titles=True)
+    item, plain = ("Gout", "Urate crystals."), ("", "Urate crystals.")
+    assert np.allclose(alone.encode([item], "article"), alone.encode([plain], "article"))
+    joined = alone.encode([("", "Gout. Urate crystals.")], "article")
+    assert np.allclose(titled.encode([item], "article"), joined, atol=1e-6)
+    assert np.allclose(titled.encode([plain], "article"), alone.encode([plain], "article"))
+    assert titled.fingerprint != alone.fingerprint and titled.titles and not alone.titles
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("minilm", {"query_promt": "x"}, "query_promt.*query_prompt"),
+        ("minilm", {"max_tokens": 1000}, "reads at most 512 tokens, not 1000"),
+        ("st:", {}, "unknown encoder 'st:'"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(name, options, says):
+    with pytest.raises(ValueError, match=says):
+        load_encoder(name, **options).encode(["gout"])

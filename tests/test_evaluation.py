@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import ir_measures
 import pytest
 
 from lib.base import paths
-from lib.corpus import Corpus
+from lib.corpus import Corpus, contrast
 from lib.embed import HashEncoder, load_encoder
-from lib.evaluation import evaluate
+from lib.evaluation import Written, evaluate
 from lib.forms import read_qrels, read_questions, write_qrels
 from lib.methods import METHODS
 from lib.methods.base import Expansion
@@ -224,3 +224,37 @@ def test_pieces_of_a_passage_that_was_judged_whole_count_as_it_once(own, tmp_pat
     # Judgments of pieces hold for pieces.
     second = {"q0": {done.runs["pid"].iloc[1]: 1}}
     assert evaluate(retriever, questions[:1], second, **options).table["value"].iloc[0] == 0.5
+
+
+def test_texts_of_ones_own_are_searched_with_and_what_lacks_them_is_counted(own, capsys):
+    retriever, questions, qrels = own
+    pairs = {f"q{n}": (t, TOPICS[(n + 1) % 8]) for n, t in enumerate(TOPICS)}
+    done = evaluate(*own, methods=Written(pairs), lambdas=[0, 1], measures=["P@5"])
+    for lam in (0, 1):
+        for question in questions:
+            found = [pid for pid, _ in retriever.search(contrast(*pairs[question.qid], lam), 5)]
+            of_arm = done.runs[done.runs["method"] == f"written@{lam}"]
+            run = of_arm[of_arm["qid"] == question.qid].sort_values("rank")
+            assert run["pid"].tolist()[:5] == found
+    capsys.readouterr()
+    del pairs["q3"]
+    less = evaluate(*own, methods=Written(pairs), measures=["P@5"])
+    assert less.failed["written"] == {"q3": "no H+ and H- are given for it"}
+    assert "1 of 8 questions failed and count 0, first q3" in capsys.readouterr().err
+
+
+def test_a_method_that_gives_no_request_has_failed_and_odd_judgments_are_counted(own, capsys):
+    @dataclass(frozen=True)
+    class Nothing(Written):
+        name: str = "nothing"
+
+        def expand(self, question, llm, search):
+            return Expansion(None)
+
+    retriever, questions, qrels = own
+    odd = qrels | {"q0": {"gone": 1}, "unasked": {"gout-0": 1}}
+    done = evaluate(retriever, questions, odd, methods=[Nothing()], measures=["P@5"])
+    assert len(done.failed["nothing"]) == 8 and (done.table["value"] == 0).all()
+    said = capsys.readouterr().err
+    assert "1 of 9 judged questions are not asked" in said
+    assert "1 of 36 relevant passages are not in the corpus" in said

@@ -296,3 +296,24 @@ def test_content_alone_counts_not_the_form(tmp_path: Path):
     other.write_text(PASSAGES["table.csv"])
     first, second = (read_passages(path)[0] for path in (one, other))
     assert [(p.pid, p.title, p.text) for p in first] == [(p.pid, p.title, p.text) for p in second]
+
+
+def test_a_table_may_be_utf_16_or_parted_by_semicolons(tmp_path):
+    rows = "id,question,A,B,answer\n1,Which drug?,colchicine,insulin,A\n"
+    for name, text, encoding in (
+        ("a.tsv", rows.replace(",", "\t"), "utf-16"),
+        ("b.csv", rows.replace(",", ";"), "utf-8"),
+        ("c.csv", rows, "utf-16"),
+    ):
+        (tmp_path / name).write_text(text, encoding=encoding)
+        (question,), _ = read_questions(tmp_path / name)
+        assert (question.qid, question.text, question.answer) == ("1", "Which drug?", "A")
+    (tmp_path / "d.csv").write_text("id,title,contents\n1,Gout,urate, crystals\n")
+    with pytest.raises(ValueError, match="d.csv:2: more cells than the first line has names"):
+        read_passages(tmp_path / "d.csv")
+
+
+def test_a_first_line_of_judgments_with_a_number_in_it_is_no_line_of_names(tmp_path):
+    (tmp_path / "q.txt").write_text("q1 0 g1\nq2 0 g2 1\n")
+    with pytest.raises(ValueError, match="q.txt:1: not question, passage and a whole number"):
+        read_qrels(tmp_path / "q.txt")

