@@ -159,8 +159,8 @@ def run_all(
     for name, one in studies.further().items():
         print(f"[{name}] a study of its own", file=sys.stderr, flush=True)
         studies.show(name, one, load_profile(profile, **parameters))
-    print(f"figures: {paths.shown(paths.figures(made))}")
-    print(f"tables:  {paths.shown(paths.results(made))}")
+    for what, place in (("figures", paths.figures(made)), ("tables", paths.results(made))):
+        print(f"{what}: {paths.shown(place) if place.is_relative_to(paths.ROOT) else place}")
 
 
 def _commit(executed: Path, target: Path) -> None:

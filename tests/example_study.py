@@ -91,7 +91,7 @@ def draw(tables: Mapping[str, pd.DataFrame]):
 
 STUDY = Study(
     name="what contrast takes",
-    code="lib.studies.example_study",
+    code=__name__,
     load=load,
     values={"values_swap": search_and_measure(arms, outcomes, depth=5)},
     tables=("swap",),

@@ -65,7 +65,8 @@ def commit(project) -> None:
 
 def test_a_table_that_comes_out_is_ok_and_one_that_does_not_is_named(project, study, capsys):
     notebook(project, WRITE)
-    assert run(project).different == ["made_up: made, but not committed"]
+    (told,) = run(project).different
+    assert told.startswith("made_up: made, but not committed") and "copy " in told
     commit(project)
     good = run(project)
     assert (good.different, list(good.same)) == ([], ["made_up"])
