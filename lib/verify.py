@@ -105,7 +105,8 @@ class Verified:
         if committed is None and name.startswith("runs"):
             return  # every passage of every question: on file as the study's runs
         if committed is None:
-            why = f"made, but not committed. If it is as you want it: copy {paths.shown(made)} to {paths.shown(folder)}"
+            why = "made, but not committed. If it is as you want it: "
+            why += f"copy {paths.shown(made)} to {paths.shown(folder)}"
             self.fail(shown, seconds, why)
             return
         where = differences(pd.read_csv(committed), pd.read_csv(made))
