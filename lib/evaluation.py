@@ -129,6 +129,9 @@ def evaluate(
     a corpus that was cut (``lib.corpus.cut_passages``), a piece counts as the passage it is of,
     once, where passages are judged whole; the runs name the pieces.
 
+    With a ``folder`` every run is kept there, and made anew when its method's file, the questions,
+    passages or the encoder change; not when only a file that the method imports does.
+
     The table's columns: arm, metric, n, value, low, high (95 % bootstrap over questions), baseline,
     difference, difference_low, difference_high, p (paired sign-flip test) and p_corrected, over all
     comparisons of the table. ValueError for what is unknown, before anything is searched.

@@ -330,7 +330,8 @@ def _read_pdf(file: Path) -> tuple[str, str]:
         text = "\n".join(page.extract_text() for page in reader.pages)
         title = (reader.metadata.title or "") if reader.metadata else ""
     except (PyPdfError, ValueError, KeyError, RecursionError) as error:
-        raise ValueError(f"a PDF that cannot be read ({error})") from error
+        next_step = "Next: take it out, or give its text as .txt"
+        raise ValueError(f"a PDF that cannot be read ({error}). {next_step}") from error
     return title, text
 
 
