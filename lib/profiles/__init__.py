@@ -404,6 +404,8 @@ def _by_name(methods: Any, folder: Path) -> Any:
 
     ValueError for two of a name, and for what is neither a table nor a list.
     """
+    if isinstance(methods, dict) and not any(map(_names_a_file, methods.values())):
+        return methods
     from lib.methods.own import file_of, load_method
 
     if isinstance(methods, list):
@@ -420,11 +422,14 @@ def _by_name(methods: Any, folder: Path) -> Any:
             f"{methods!r}"
         )
     return {
-        name: said | {"file": file_of(said["file"], folder)}
-        if isinstance(said, dict) and "file" in said
-        else said
+        name: said | {"file": file_of(said["file"], folder)} if _names_a_file(said) else said
         for name, said in methods.items()
     }
+
+
+def _names_a_file(settings: object) -> bool:
+    """Whether a method's settings say which file it is in."""
+    return isinstance(settings, dict) and "file" in settings
 
 
 def _with_own_methods(settings: dict[str, Any]) -> dict[str, Any]:
@@ -432,9 +437,7 @@ def _with_own_methods(settings: dict[str, Any]) -> dict[str, Any]:
     generated, methods = settings["generated"], settings["methods"]
     if not (isinstance(methods, dict) and isinstance(generated, dict) and "methods" in generated):
         return settings
-    own = {
-        name: said for name, said in methods.items() if isinstance(said, dict) and "file" in said
-    }
+    own = {name: said for name, said in methods.items() if _names_a_file(said)}
     return settings | {"generated": generated | {"methods": _merged(own, generated["methods"])}}
 
 
