@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 import pytest
+from IPython.core.pylabtools import retina_figure
 
 from lib import cost as needs
 from lib import notebooks, plots
@@ -215,7 +216,9 @@ def test_what_nothing_is_known_about_is_said_and_not_drawn_as_zero():
     columns = ["dataset", "method", "answerer", "metric", "value", "n", "label", "difference"]
     nothing = pd.DataFrame(columns=columns)
     for figure in (plot_methods(nothing, "P@5", "", 0.4), plots.plot_differences(nothing, "P@5")):
-        assert figure.texts[0].get_text() == "P@5: NOT MEASURED" and not figure.axes
+        assert figure.texts[0].get_text() == "P@5: NOT MEASURED"
+        assert not any(axes.has_data() or axes.axison for axes in figure.axes)
+        assert retina_figure(figure) is not None  # as a notebook shows it
 
 
 def test_passages_are_measured_at_their_length():

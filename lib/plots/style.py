@@ -87,8 +87,8 @@ def _sharp_and_small(figure) -> tuple[bytes, dict]:
 
 def nothing_drawn(what: str):
     """In place of a figure: that there is nothing to draw, which is not the same as zero."""
-    figure = pyplot().figure(figsize=(4, 1.4))
-    figure.add_axes((0, 0, 1, 1)).set_axis_off()  # a notebook shows no figure without axes
+    figure, axes = pyplot().subplots(figsize=(4, 1.4))
+    axes.set_axis_off()  # a notebook shows no figure without axes
     figure.text(0.5, 0.5, f"{what}: NOT MEASURED", ha="center", va="center")
     return figure
 
