@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -105,10 +106,11 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     tokenizer, with weights that are missing or Git LFS pointers, or in need of code of its own.
     """
     if name == "hash":
+        _check_options(HashEncoder, options)
         return HashEncoder(**options)
     if name.startswith("openai:"):
         return _server_encoder(name.removeprefix("openai:"), **options)
-    refuse_unknown("an encoder has no option", options, _OPTIONS)
+    _check_options(ModelEncoder, options, _MEDCPT if name == "medcpt" else ())
     name, _, adapter = name.partition("+")
     if adapter:
         options["adapter"] = adapter_folder(adapter)
@@ -131,11 +133,15 @@ def load_encoder(name: str, **options: Any) -> Encoder:
     )
 
 
-_OPTIONS = (
-    *("adapter", "article", "article_model", "article_tokens", "batch_size", "device"),
-    *("max_tokens", "passage_prompt", "precision", "query_model", "query_prompt", "query_tokens"),
-    "titles",
-)
+_MEDCPT = ("query_model", "article_model", "query_tokens", "article_tokens")
+_NO_OPTIONS = ("name", "query", "cls_pairs", "model", "address")
+"""What an encoder's class is given by its name."""
+
+
+def _check_options(encoder: type, options: Mapping[str, Any], more: Sequence[str] = ()) -> None:
+    """ValueError for an option that the encoder does not have, naming those that it has."""
+    own = [name for name in signature(encoder).parameters if name not in _NO_OPTIONS]
+    refuse_unknown("the encoder has no option", options, (*own, *more))
 
 
 def unread_summary(unread: np.ndarray) -> dict[str, float]:
@@ -535,6 +541,7 @@ def _server_encoder(rest: str, **options: Any) -> ServerEncoder:
             "no embedding server: write openai:<model>@<address>, such as "
             "openai:bge-m3@http://localhost:8000/v1"
         )
+    _check_options(ServerEncoder, options)
     return ServerEncoder(model, address, **options)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base.files import atomic_write, canonical_json, read_manifest, sha256_bytes, write_manifest
-from lib.base.parameters import check_lam
+from lib.base.parameters import check_lam, refuse_unknown
 from lib.base.provenance import code_hash
 from lib.corpus import contrast
 from lib.datasets import Question
@@ -138,10 +138,8 @@ def evaluate(
     """
     arms = _arms(methods, lambdas)
     baseline = baseline or next(iter(arms))
-    if baseline not in arms:
-        raise ValueError(f"no arm {baseline!r} to compare with; there are: {', '.join(arms)}")
-    if correction not in CORRECTIONS:
-        raise ValueError(f"no correction {correction!r}; there are: {', '.join(CORRECTIONS)}")
+    refuse_unknown("no arm", [baseline], tuple(arms))
+    refuse_unknown("no correction", [correction], CORRECTIONS)
     parsed = _measures(measures)
     questions, qrels = _read(questions, qrels, progress)
     judged = [question for question in questions if qrels.get(question.qid)]
@@ -152,19 +150,15 @@ def evaluate(
     home = Path(folder).expanduser() if folder else None
     if home and qrels:
         write_qrels(home / "qrels.txt", qrels)
-    if isinstance(llm, str):
-        at = f"record:{(home / 'replies.jsonl').resolve()}=" if home and ":" in llm else ""
-        llm = connect(f"{at}{llm}" if not llm.startswith(("record:", "replay:")) else llm)
+    llm = _connected(llm, home)
 
     runs, failed, values = {}, {}, []
     for number, (arm, method) in enumerate(arms.items(), 1):
         if progress:
             print(f"[{number} of {len(arms)}] {arm}", file=sys.stderr, flush=True)
         runs[arm], failed[arm] = _searched(arm, method, asked, retriever, llm, depth, home)
-        if failed[arm] and progress:
-            first, why = next(iter(failed[arm].items()))
-            count = f"{len(failed[arm]):,} of {len(asked):,} questions"
-            print(f"{arm}: {count} failed and count 0, first {first}: {why}", file=sys.stderr)
+        if progress:
+            print(_of_failures(arm, failed[arm], len(asked)), end="", file=sys.stderr)
         if judged:
             whole = _as_judged(runs[arm], qrels, retriever)
             values.append(_measured(arm, whole, judged, qrels, parsed))
@@ -188,9 +182,28 @@ def _read(
     if isinstance(qrels, str | Path):
         qrels, report = read_qrels(qrels)
         reports.append(report)
-    if progress:
-        print(*reports, sep="\n", file=sys.stderr)
+    for report in reports if progress else ():
+        print(report, file=sys.stderr)
     return questions, qrels or {}
+
+
+def _connected(llm: ChatModel | str | None, home: Path | None) -> ChatModel | None:
+    """The model that a spec names; what a server says is recorded in ``home``."""
+    if not isinstance(llm, str):
+        return llm
+    if home and llm.startswith("openai:"):
+        llm = f"record:{(home / 'replies.jsonl').resolve()}={llm}"
+    return connect(llm)
+
+
+def _of_failures(arm: str, failed: Mapping[str, str], asked: int) -> str:
+    """How many questions of an arm failed, and why the first did, in a line; empty for none."""
+    if not failed:
+        return ""
+    first, why = next(iter(failed.items()))
+    return (
+        f"{arm}: {len(failed):,} of {asked:,} questions failed and count 0, first {first}: {why}\n"
+    )
 
 
 def _of_judgments(
