@@ -104,8 +104,8 @@ def mask_names(benchmark: Benchmark) -> Benchmark:
 def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
     """The text with "…" where one of the names stood, and how many places were struck."""
     names = list(names)
-    lower = _unaccented(text).lower()
-    of_names = [_pattern(other) for name in names for other in _spellings(name)]
+    lower = unaccented(text).lower()
+    of_names = [name_pattern(other) for name in names for other in spellings(name)]
     patterns = [pattern for part, pattern in of_names if part in lower]
     patterns += [re.compile(_whole(noun) + _BRACKET) for noun in _proper_nouns(text, names)]
     struck = 0
@@ -120,7 +120,7 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
 
 def _places(text: str, patterns: Iterable[re.Pattern]) -> list[tuple[int, int]]:
     """Where a pattern stands in the text, from left to right; places that overlap are one."""
-    unaccented = _unaccented(text)
+    unaccented = unaccented(text)
     return _merged(match.span() for pattern in patterns for match in pattern.finditer(unaccented))
 
 
@@ -130,7 +130,7 @@ def _names_to_strike(benchmark: Benchmark) -> dict[str, list[str]]:
         raise ValueError(f"{benchmark.name}: no names for {', '.join(missing[:5])}")
     names_of = {}
     for qid, text in zip(benchmark.qids, benchmark.h_plus, strict=True):
-        names_of[qid] = (*benchmark.names[qid], *_introduced(text, benchmark.names[qid]))
+        names_of[qid] = (*benchmark.names[qid], *introduced(text, benchmark.names[qid]))
     to_strike = {}
     for qid, shown in benchmark.shown.items():
         to_strike[qid] = list(dict.fromkeys(name for other in shown for name in names_of[other]))
@@ -138,7 +138,7 @@ def _names_to_strike(benchmark: Benchmark) -> dict[str, list[str]]:
 
 
 @cache
-def _spellings(name: str) -> tuple[str, ...]:
+def spellings(name: str) -> tuple[str, ...]:
     """The name, and the names in it: around and in brackets, beside a slash or colon, inverted."""
     outside = re.sub(r"\([^()]*\)", " ", name)
     spellings = [name, outside, *re.findall(r"\(([^()]*)\)", name), *re.split(r"[/:]", outside)]
@@ -147,10 +147,10 @@ def _spellings(name: str) -> tuple[str, ...]:
     spellings = [other.strip() for other in spellings]
     # Of a part, one word alone is often no name: "(childhood)", "sensory/motor neuropathy".
     parts = [other for other in spellings[1:] if _is_abbreviation(other) or len(_tokens(other)) > 1]
-    return tuple(other for other in dict.fromkeys([name, *parts]) if _names_something(other))
+    return tuple(other for other in dict.fromkeys([name, *parts]) if names_something(other))
 
 
-def _names_something(name: str) -> bool:
+def names_something(name: str) -> bool:
     """Whether a name is struck at all: more than one letter, and not of generic words alone."""
     return len("".join(_tokens(name))) > 1 and not GENERIC.issuperset(name_words(name))
 
@@ -163,12 +163,12 @@ def _is_abbreviation(name: str) -> bool:
 
 
 @cache
-def _pattern(name: str) -> tuple[str, re.Pattern]:
-    """Where a name stands in an unaccented text, with a bracket that follows directly on it.
+def name_pattern(name: str, bracket: str = _BRACKET) -> tuple[str, re.Pattern]:
+    """Where a name stands in an unaccented text, with a ``bracket`` that follows directly on it.
 
     Before it, for speed: lower-case letters that every text with the name has.
     """
-    words = _tokens(_unaccented(name))
+    words = _tokens(unaccented(name))
     if _is_abbreviation(name):
         words[-1] = words[-1].removesuffix("s")  # "CMs" is the plural of "CM"
         body, flags = _BETWEEN.join(map(re.escape, words)) + "s?" + _POSSESSIVE, re.NOFLAG
@@ -178,7 +178,7 @@ def _pattern(name: str) -> tuple[str, re.Pattern]:
         body, flags = _BETWEEN.join(map(_any_number, words)), re.IGNORECASE
         longest = max(words, key=len).lower()
         part = longest[:-3] or longest  # singular and plural differ in three letters at most
-    pattern = re.compile(_NO_LETTER_BEFORE + body + _NO_LETTER_AFTER + _BRACKET, flags)
+    pattern = re.compile(_NO_LETTER_BEFORE + body + _NO_LETTER_AFTER + bracket, flags)
     return part, pattern
 
 
@@ -212,7 +212,7 @@ def _any_number(word: str) -> str:
 
 def _proper_nouns(text: str, names: Iterable[str]) -> list[str]:
     """Words of the names that the text writes with a capital in the middle of a sentence."""
-    inside = set(re.findall(r"(?<=[a-z,] )[A-Z][a-z]{3,}", _unaccented(text)))
+    inside = set(re.findall(r"(?<=[a-z,] )[A-Z][a-z]{3,}", unaccented(text)))
     inside = {word for word in inside if not GENERIC.issuperset(name_words(word))}
     if not inside:
         return []
@@ -222,14 +222,14 @@ def _proper_nouns(text: str, names: Iterable[str]) -> list[str]:
 
 @cache
 def _lower_words(name: str) -> frozenset[str]:
-    return frozenset(_tokens(_unaccented(name.lower())))
+    return frozenset(_tokens(unaccented(name.lower())))
 
 
-def _introduced(text: str, names: Iterable[str]) -> tuple[str, ...]:
+def introduced(text: str, names: Iterable[str]) -> tuple[str, ...]:
     """Abbreviations in the brackets that follow directly on a name: words with two capitals."""
     abbreviations = []
-    for spelling in (other for name in names for other in _spellings(name)):
-        for match in _pattern(spelling)[1].finditer(_unaccented(text)):
+    for spelling in (other for name in names for other in spellings(name)):
+        for match in name_pattern(spelling)[1].finditer(unaccented(text)):
             bracket = re.search(r"[(\[](.*)[)\]]$", match.group())
             inside = re.findall(r"[^\W_](?:[\w-]*[^\W_])?", bracket.group(1)) if bracket else ()
             abbreviations += [word for word in inside if sum(c.isupper() for c in word) > 1]
@@ -252,7 +252,7 @@ def _tokens(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text)
 
 
-def _unaccented(text: str) -> str:
+def unaccented(text: str) -> str:
     """The text without accents, character by character: places in it are places in the text."""
     if text.isascii():
         return text

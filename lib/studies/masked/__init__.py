@@ -1,0 +1,7 @@
+"""Accuracy: an answerer reads what is retrieved while the options' names are masked.
+
+The answerer cannot remember which option is right, since question, options and passages call it
+``Entity-K``: what it gets right beyond chance, a passage told it. ``sample`` draws questions that
+no study has used, ``mask`` hides names, ``answering`` asks, ``texts`` says what is written for each
+question, ``study`` compares.
+"""
