@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -48,8 +49,20 @@ label, nothing may be left out, and no other file may be read. Reply nothing but
 for. When all are written, end with the single word: done.
 """
 
-CHARACTERS = 150_000
+READER_README = """\
+INSTRUCTIONS. You play a language model that answers exam questions. The files {files} beside this \
+one hold independent requests. Read each in full and answer it as if it were the only one you had \
+been given, by reading it yourself: no script may choose an answer. Read no other file, search for \
+nothing. Write each reply, one line and nothing else, to the file of the same name that ends in \
+.reply (so q1.txt gives q1.reply), none left out. When all are written, end with the single word: \
+done.
+"""
+
+CHARACTERS = 220_000
 """Of a conversation's requests together, at most."""
+
+MOST = 60
+"""Texts asked for in one conversation, at most."""
 
 
 # out and back -------------------------------------------------------------------------------------
@@ -164,8 +177,9 @@ class Collector(ChatModel):
 
 
 def recorded(path: Path, name: str) -> Recorder | EmptyRecording:
-    """What is recorded at ``path`` of a writer called ``name``, to be replayed."""
-    return Recorder(None, path, "replay", name=name) if path.exists() else EmptyRecording(name)
+    """What is recorded at ``path``, perhaps a pattern, of a writer called ``name``, for replay."""
+    exists = any(path.parent.glob(path.name))
+    return Recorder(None, path, "replay", name=name) if exists else EmptyRecording(name)
 
 
 def pending(
@@ -183,17 +197,33 @@ def pending(
     return list(collector.asked.values())
 
 
-def give_texts(kind: str, requests: Sequence[Pending], folder: Path) -> list[str]:
-    """Give out requests for texts, samples apart; the names of the folders made."""
+def give_texts(
+    kind: str, requests: Sequence[Pending], folder: Path, readme: str = WRITER_README
+) -> list[str]:
+    """Give out requests for texts, samples apart; the names of the folders made.
+
+    What is asked about one question more than once stands in several conversations.
+    """
     made = []
     for sample in sorted({request.sample for request in requests}):
-        part = [
-            (as_text(request.messages), asdict(request))
-            for request in requests
-            if request.sample == sample
-        ]
-        made += give(kind, part, WRITER_README, folder)
+        for part in apart(request for request in requests if request.sample == sample):
+            asked = [(as_text(request.messages), asdict(request)) for request in part]
+            made += give(kind, asked, readme, folder, MOST)
     return made
+
+
+def apart(requests: Iterable[Pending]) -> list[list[Pending]]:
+    """Requests in groups, each with a question once at most; which of a question's stands in which
+    group is drawn by the hash of its key."""
+    groups: list[list[Pending]] = []
+    places: Counter[str] = Counter()
+    for request in sorted(requests, key=lambda one: sha256_bytes(one.key.encode())):
+        place = places[request.qid]
+        places[request.qid] += 1
+        if place == len(groups):
+            groups.append([])
+        groups[place].append(request)
+    return groups
 
 
 def record_texts(

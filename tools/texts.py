@@ -2,9 +2,9 @@
 
     python -m tools.texts give|take KIND FOLDER [--split test]
 
-KIND is a kind of text of the real sample (``lib.studies.real.expansions``), a probe
-(there too), "counterfactual" (passages for judges), "turned" (abstracts with
-their finding turned round) or "building" (Algorithm 1 of CMIRB). ``give`` gives out what no
+KIND is a kind of text of the real sample (``lib.studies.real.expansions``), a probe (there too),
+"counterfactual" (passages for judges), "turned" (abstracts with their finding turned round),
+"building" (Algorithm 1 of CMIRB) or "masked-..." (the fresh sample). ``give`` gives out what no
 recording has yet, ``take`` adds the replies to the recording: again and again, until nothing waits.
 """
 
@@ -28,6 +28,10 @@ from lib.llm.replies import QUOTED
 from lib.methods.base import Search
 from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
+from lib.studies.masked import texts as masked
+from lib.studies.masked.answering import answer
+from lib.studies.masked.sample import load_masked
+from lib.studies.masked.study import ANSWERS
 from lib.studies.real.expansions import (
     KINDS,
     PROBES,
@@ -40,13 +44,21 @@ from lib.studies.real.expansions import (
 from lib.studies.slhyde import building_study as building
 from lib.studies.slhyde.building import Pair, finish, search_in, take_step
 from lib.studies.slhyde.tasks import CORPUS, unlabelled
-from tools.annotation import Pending, give_texts, pending, record_texts, recorded
+from tools.annotation import (
+    READER_README,
+    WRITER_README,
+    Pending,
+    give_texts,
+    pending,
+    record_texts,
+    recorded,
+)
 from tools.judging import find_words, gets_control, wrong_option
 from tools.pools import TURNED, to_turn, turned
 from tools.slhyde_writer import runs_of
 
 AUTHOR = (
-    "a large language model, by this project's prompts, up to 25 requests in a conversation; not "
+    "a large language model, by this project's prompts, up to 60 requests in a conversation; not "
     "re-runnable from here"
 )
 """Who wrote, as every recorded text says."""
@@ -60,7 +72,8 @@ Ask = Callable[[ChatModel], object]
 def recording_of(kind: str) -> Path:
     """Where texts of a kind are recorded."""
     files = {"turned": TURNED, "building": building.BUILDING}
-    return files.get(kind, RECORDINGS / f"real-{kind}.jsonl.gz")
+    name = kind if kind.startswith("masked-") else f"real-{kind}"
+    return files.get(kind, RECORDINGS / f"{name}.jsonl.gz")
 
 
 # what is asked ------------------------------------------------------------------------------------
@@ -87,6 +100,31 @@ def asks_for(kind: str, split: Split, search: Search, llm: ChatModel) -> Iterato
             yield lambda model, i=i, text=text: turned(i, text, model)
     elif kind == "building":
         yield from building_asks(llm)
+    elif kind in MASKED:
+        yield from masked_asks(kind, split)
+
+
+MASKED = tuple(f"masked-{name}" for name in (*masked.KINDS, "hplus-reading", *ANSWERS))
+"""Kinds of the fresh sample: its texts, what a reader says H+ speaks for, and answers."""
+
+
+def masked_asks(kind: str, split: Split) -> Iterator[Ask]:
+    """What is asked about each question of the fresh sample. An answer needs what was written and
+    a search; the validation of the answerer needs neither."""
+    name = kind.removeprefix("masked-")
+    if name in masked.KINDS:
+        method = masked.KINDS[name]
+        for question in load_masked(split):
+            with tag(method=method.name, qid=question.qid):
+                yield lambda model, q=question: method.expand(q, model, masked.no_search)
+    elif name == "hplus-reading":
+        questions = load_masked(split)
+        for _, ask in masked.reading_calls(questions, masked.written_for(questions)):
+            yield ask
+    else:
+        for question, passages in ANSWERS[name](split):
+            with tag(method=name, qid=question.qid):
+                yield lambda model, q=question, found=passages: answer(q, found, model)
 
 
 def with_counterfactual(split: Split) -> list[Question]:
@@ -181,7 +219,7 @@ def kept_form(kind: str, split: Split, search: Search) -> Callable[[str, Pending
 
 def main(arguments: Iterable[str] | None = None) -> None:
     """Give requests out, or take replies."""
-    kinds = [*KINDS, *PROBES, "counterfactual", "turned", "building"]
+    kinds = [*KINDS, *PROBES, "counterfactual", "turned", "building", *MASKED]
     parser = argparse.ArgumentParser(prog="python -m tools.texts")
     parser.add_argument("do", choices=["give", "take"])
     parser.add_argument("kind", choices=kinds)
@@ -200,8 +238,10 @@ def main(arguments: Iterable[str] | None = None) -> None:
         basis = "hypotheses" if given.kind in PROBES else given.kind
         written = recorded(recording_of(basis), WRITER)
         asks = asks_for(given.kind, given.split, search, written)
-        requests = pending(asks, recorded(path, WRITER))
-        print(*give_texts(given.kind, requests, given.folder) or ["all is recorded"], sep="\n")
+        known = recorded(masked.FILES if given.kind in MASKED else path, WRITER)
+        readme = READER_README if given.kind.removeprefix("masked-") in ANSWERS else WRITER_README
+        made = give_texts(given.kind, pending(asks, known), given.folder, readme)
+        print(*made or ["all is recorded"], sep="\n")
     else:
         kept = kept_form(given.kind, given.split, search)
         new, waiting = record_texts(given.kind, given.folder, path, WRITER, AUTHOR, kept)

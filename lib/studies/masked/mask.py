@@ -32,7 +32,7 @@ CODES = tuple(f"Entity-{letter}" for letter in "KMRTVXZBDFGHJLNPQSWCAEIOUY")
 """Code names, in the order in which they are given out."""
 
 _TERM = re.compile(r"(?:^|[.;] )([^.:;()]{3,60}?) \(([^()]{2,60})\): ")
-"""A key term of OpenStax with what stands in brackets beside it: "renal calculus (kidney stone): "."""
+"""A key term of OpenStax with what is in brackets beside it: "renal calculus (kidney stone): "."""
 
 _UMBRELLAS = "4_MPlus_Health_Topics_QA"
 """Its "synonyms" are often other things: those of "Cholesterol" are HDL and hyperlipidemia."""
@@ -76,6 +76,10 @@ def read_names() -> dict[tuple[str, str], dict[str, list[str]]]:
     return {(row["dataset"], row["qid"]): row["names"] for row in read_jsonl(NAMES)}
 
 
+_LOOSE = re.compile(r"\s+(?=['’]s\b)")
+"""A possessive that lost its word: "Huntington 's disease"."""
+
+
 @dataclass(frozen=True)
 class Mask:
     """The code names of one question's options: ``letter_of`` each code, ``names`` by code."""
@@ -116,6 +120,7 @@ class Mask:
 
 def _replaced(text: str, places: Mapping[str, str]) -> str:
     """The text with each name's code in its place, the longest name first."""
+    text = _LOOSE.sub("", text)
     plain = unaccented(text)
     lower = plain.lower()
     found = []

@@ -5,9 +5,9 @@ name, in at least one passage of the open corpora and in at most one in a hundre
 sentence, no dose, and no word as common as "proteins". A question is drawn if all its options are
 entities, no study has used it, it shows no picture, and it does not ask for the exception.
 
-``data/masked/questions.csv`` is what ``draw`` gave: dataset, qid, split, wrong. ``split`` is "test",
-"dev", or "judged" for the questions of the real sample that fit the rule: on those, whose passages
-were judged before, the answerer is validated. ``wrong`` is the wrong option that one writer is told
+``data/masked/questions.csv`` is what ``draw`` gave: dataset, qid, split, wrong. ``split`` is
+"test", "dev", or "judged" for the questions of the real sample that fit the rule: on those, whose
+passages were judged before, the answerer is validated. ``wrong`` is the wrong option that one writer is told
 to hold for right.
 """
 
