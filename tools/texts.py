@@ -69,10 +69,13 @@ COPIED = 20
 Ask = Callable[[ChatModel], object]
 
 
-def recording_of(kind: str) -> Path:
-    """Where texts of a kind are recorded."""
+def recording_of(kind: str, split: Split = "test") -> Path:
+    """Where texts of a kind are recorded; those of the fresh sample's dev half have a file of their
+    own, so that its hash can stay."""
     files = {"turned": TURNED, "building": building.BUILDING}
-    name = kind if kind.startswith("masked-") else f"real-{kind}"
+    name = f"real-{kind}"
+    if kind in MASKED:
+        name = kind if split == "test" else kind.replace("masked-", "masked-dev-", 1)
     return files.get(kind, RECORDINGS / f"{name}.jsonl.gz")
 
 
@@ -233,7 +236,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
         encoder = load_encoder(profile.encoder, **profile.encoder_options)
         return open_retriever(profile, encoder).search(request, k)
 
-    path = recording_of(given.kind)
+    path = recording_of(given.kind, given.split)
     if given.do == "give":
         basis = "hypotheses" if given.kind in PROBES else given.kind
         written = recorded(recording_of(basis), WRITER)

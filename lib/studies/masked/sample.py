@@ -7,8 +7,8 @@ entities, no study has used it, it shows no picture, and it does not ask for the
 
 ``data/masked/questions.csv`` is what ``draw`` gave: dataset, qid, split, wrong. ``split`` is
 "test", "dev", or "judged" for the questions of the real sample that fit the rule: on those, whose
-passages were judged before, the answerer is validated. ``wrong`` is the wrong option that one writer is told
-to hold for right.
+passages were judged before, the answerer is validated. ``wrong`` is the wrong option that one
+writer is told to hold for right.
 """
 
 from __future__ import annotations

@@ -1,28 +1,56 @@
-"""The study of masked answers: dev chooses, the test half is read once."""
+"""The study of masked answers: the answerer is validated, dev chooses, the test half is read once.
+
+Every arm of a half is searched and measured by what its five passages name; those that the answerer
+read have accuracy too. ``masked-answers.jsonl.gz`` has what it said, request by request.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+import pandas as pd
+
+from lib.base.downloads import load_registry
+from lib.base.paths import DATA, JUDGMENTS
+from lib.data.judgments import shown_text
+from lib.data.looks import Look
 from lib.data.passages import Passage
-from lib.datasets import Question
+from lib.datasets import EXAMS, Question
 from lib.embed import load_encoder
+from lib.index_build import files_of
+from lib.llm.chat import ChatModel
+from lib.llm.recorder import RecordingMiss
 from lib.methods.base import Expansion
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile, load_profile
 from lib.run import Retriever
-from lib.studies.masked.arms import LAMBDAS, NOTHING, arms, bases_of
-from lib.studies.masked.instrument import items
-from lib.studies.masked.sample import Part, load_masked
-from lib.studies.masked.texts import written_for
-from lib.study import Found, search_arm
+from lib.stats import Pair, claims
+from lib.studies.masked.answering import answer, mask_of
+from lib.studies.masked.arms import LAMBDAS, NOTHING, PAPER, RECIPES, arms, bases_of
+from lib.studies.masked.instrument import (
+    instrument_table,
+    instrument_values,
+    is_instrument,
+    items,
+)
+from lib.studies.masked.mask import NAMES
+from lib.studies.masked.sample import SAMPLE, Part, load_masked
+from lib.studies.masked.texts import FILES, recorded, written_for
+from lib.study import Found, Study, declared_pairs, means, search_arm
 
 TOP = 5
 """Passages that the answerer reads."""
 
+CHOICES = DATA / "masked" / "choices.csv"
+"""What dev chose: name, value. Written before a text about a test question was."""
+
 DEV_LAMBDAS: Mapping[str, Sequence[float]] = {"described": LAMBDAS, "held": LAMBDAS}
+NOT_ON_DEV = (NOTHING, "random")
+"""Arms that choose nothing, and are not read on dev."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +63,17 @@ class Half:
     written: Mapping[str, Mapping[str, Expansion]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, part: Part, profile: Profile, at: Mapping[str, Sequence[float]]) -> Half:
-        """A half, searched in the profile's passages, contrast at the lambdas ``at``."""
-        encoder = load_encoder(profile.encoder, **profile.encoder_options)
+    def open(cls, part: Part, retriever: Retriever, at: Mapping[str, Sequence[float]]) -> Half:
+        """A half, with contrast at the lambdas ``at``, by who wrote the hypotheses."""
         questions = load_masked(part)
-        return cls(questions, open_retriever(profile, encoder), at, written_for(questions))
+        return cls(questions, retriever, at, written_for(questions))
 
     @cached_property
     def found(self) -> dict[str, Found]:
         """What each arm finds, by arm and question id."""
-        bases = bases_of(self.questions, self.written)
         qids = [question.qid for question in self.questions]
         every = {}
-        for arm in arms(bases, self.at):
+        for arm in arms(bases_of(self.questions, self.written), self.at):
             (every[arm.name],) = search_arm(arm, qids, self.retriever, TOP)
         return every
 
@@ -62,22 +88,244 @@ class Half:
                     yield arm, question, store.get_many(found[question.qid])
 
 
+def search_in(profile: Profile) -> Retriever:
+    """The profile's passages and encoder."""
+    return open_retriever(profile, load_encoder(profile.encoder, **profile.encoder_options))
+
+
 # what the answerer is asked -----------------------------------------------------------------------
 
 
-def validation(_: str) -> Iterator[tuple[Question, Sequence[Passage]]]:
+def validation(_: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
     """The requests that validate the answerer."""
-    profile = load_profile("open")
-    encoder = load_encoder(profile.encoder, **profile.encoder_options)
-    for item in items(open_retriever(profile, encoder).store):
+    for item in items(search_in(load_profile("open")).store):
         yield item.question, item.passages
 
 
 def readings(part: Part) -> Iterator[tuple[Question, Sequence[Passage]]]:
-    """What is read of a half."""
-    for _, question, passages in Half.open(part, load_profile("open"), DEV_LAMBDAS).shown():
-        yield question, passages
+    """What is read of a half: on test also what dev chose."""
+    retriever = search_in(load_profile("open"))
+    at = DEV_LAMBDAS if part == "dev" else test_lambdas()
+    read = set(test_arms()) if part == "test" else set()
+    for arm, question, passages in Half.open(part, retriever, at).shown():
+        if arm in read if part == "test" else arm not in NOT_ON_DEV:
+            yield question, passages
 
 
 ANSWERS: Mapping[str, Callable] = {"validation": validation, "answers": readings}
 """What the answerer is asked, by the name of its recording, ``masked-<name>.jsonl.gz``."""
+
+
+# what dev chooses ---------------------------------------------------------------------------------
+
+
+def choices() -> dict[str, str]:
+    """What dev chose, by the names that the declaration has in braces."""
+    table = pd.read_csv(CHOICES, dtype=str)
+    return dict(zip(table["name"], table["value"], strict=True))
+
+
+def choose(values: pd.DataFrame) -> pd.DataFrame:
+    """Dev's accuracy by candidate, and which of them is taken: choice, arm, picks (what the choice
+    is then called in an arm's name), value, n, chosen. Of equals the first."""
+    accuracy = values[values["metric"] == "accuracy"].groupby("arm")["value"].agg(["mean", "size"])
+    offered = {
+        "masked:lambda": {f"chr@{lam:g}": f"{lam:g}" for lam in LAMBDAS},
+        "held:lambda": {f"chr-held@{lam:g}": f"{lam:g}" for lam in LAMBDAS},
+        "recipe": {arm: arm for arm in RECIPES},
+    }
+    rows = []
+    for choice, candidates in offered.items():
+        means_of = accuracy["mean"].reindex(list(candidates)).round(12)
+        best = means_of.idxmax()  # the first of equals
+        for arm, picks in candidates.items():
+            row = {"choice": choice, "arm": arm, "picks": picks, "value": means_of[arm]}
+            rows.append(row | {"n": accuracy["size"][arm], "chosen": arm == best})
+    return pd.DataFrame(rows)
+
+
+def test_lambdas() -> dict[str, list[float]]:
+    """Where contrast is searched on test, by who wrote the hypotheses."""
+    chosen = choices()
+    at = {kind: sorted({*PAPER, float(chosen[f"{kind}:lambda"])}) for kind in ("masked", "held")}
+    return {"described": at["masked"], "held": at["held"], "named": list(PAPER)}
+
+
+def test_arms() -> list[str]:
+    """The arms that the answerer reads on test."""
+    chosen = choices()
+    read = [NOTHING, "random", "question", "hyde", chosen["recipe"], "chr+rotation@1"]
+    for kind, lams in test_lambdas().items():
+        suffix = "" if kind == "described" else f"-{kind}"
+        read += [f"hplus{suffix}", *(f"chr{suffix}@{lam:g}" for lam in lams)]
+    return list(dict.fromkeys(read))
+
+
+# outcomes -----------------------------------------------------------------------------------------
+
+
+def half_values(half: Half, llm: ChatModel) -> pd.DataFrame:
+    """Every outcome of a half: dataset, arm, qid, metric, value.
+
+    ``names_any``, ``names_right`` and ``names_wrong``: whether the five passages name any option,
+    the right one, a wrong one. Where the answerer was asked also ``answering.METRICS``.
+    """
+    rows = []
+    for arm, question, passages in half.shown():
+        values = named_in(question, passages)
+        with suppress(RecordingMiss):  # an arm that was not read
+            values |= answer(question, passages, llm).metrics(question)
+        key = (question.dataset, arm, question.qid)
+        rows += [(*key, metric, value) for metric, value in values.items()]
+    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
+
+
+def named_in(question: Question, passages: Sequence[Passage]) -> dict[str, float]:
+    """Whether the passages name any option, the right one, or a wrong one."""
+    mask = mask_of(question)
+    hidden = " ".join(mask.hide([question.text, *map(shown_text, passages)])[1:])
+    letters = {letter for code, letter in mask.letter_of.items() if code in hidden}
+    right = any(question.is_right(letter) for letter in letters)
+    wrong = any(not question.is_right(letter) for letter in letters)
+    return {"names_any": bool(letters), "names_right": right, "names_wrong": wrong}
+
+
+# the study ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Both halves: the study's collection."""
+
+    dev: Half
+    test: Half
+    profile: Profile
+
+    @property
+    def retriever(self) -> Retriever:
+        """What both are searched in."""
+        return self.dev.retriever
+
+    @property
+    def data(self) -> Sequence[str]:
+        """The files behind both."""
+        ours = [*sorted(FILES.parent.glob(FILES.name)), JUDGMENTS, SAMPLE, NAMES, CHOICES]
+        sets = [name for dataset in EXAMS for name in load_registry(f"{dataset}-")]
+        return [
+            *files_of(self.profile.corpora),
+            *sets,
+            *(path.relative_to(DATA).as_posix() for path in ours),
+        ]
+
+
+def load(profile: Profile) -> Fresh:
+    """Both halves, searched in the profile's passages."""
+    retriever = search_in(profile)
+    dev = Half.open("dev", retriever, DEV_LAMBDAS)
+    return Fresh(dev, Half.open("test", retriever, test_lambdas()), profile)
+
+
+def masked_pairs() -> list[Pair]:
+    """The declared tests, with what dev chose."""
+    return declared_pairs("masked", choices())
+
+
+def least_differences(values: pd.DataFrame, n: int) -> pd.DataFrame:
+    """The smallest difference that each primary test can show on ``n`` test questions with 80 %
+    power, from dev's spread: at 5 %, and at the strictest level of Holm's procedure."""
+    from scipy.stats import norm
+
+    pairs = masked_pairs()
+    strict = norm.ppf(1 - 0.025 / len(pairs)) + norm.ppf(0.8)
+    on_dev = set(values.loc[values["metric"] == "accuracy", "arm"])
+    table = claims(values, [pair for pair in pairs if {pair.arm, pair.baseline} <= on_dev])
+    sd = table["mde"] * np.sqrt(table["n"]) / 2.8
+    table = table.assign(dev_n=table["n"], test_n=n, dev_sd=sd)
+    table["mde"], table["mde_holm"] = 2.8 * sd / np.sqrt(n), strict * sd / np.sqrt(n)
+    return table[["claim", "arm", "baseline", "dev_n", "test_n", "dev_sd", "mde", "mde_holm"]]
+
+
+def exploratory_pairs(arms_read: Sequence[str]) -> list[Pair]:
+    """Every arm that was read against H+ alone and against the question, and the two requests."""
+    pairs = [
+        Pair(f"{arm} against {other}", metric, arm, other)
+        for metric in ("accuracy", "right")
+        for other in ("hplus", "question")
+        for arm in arms_read
+        if arm != other
+    ]
+    same = [("hplus-named", "hplus"), ("chr-named@0.4", "hplus-named")]
+    same += [("chr-named@1", "hplus-named"), ("chr-held@0.4", "hplus-held")]
+    known = {(pair.arm, pair.baseline) for pair in pairs}
+    pairs += [
+        Pair(f"{a} against {b}", "accuracy", a, b)
+        for a, b in same
+        if (a, b) not in known and {a, b} <= set(arms_read)
+    ]
+    return pairs
+
+
+def claims_table(values: pd.DataFrame, verdicts: bool) -> pd.DataFrame:
+    """Every declared test, then what is exploratory; no verdicts where the answerer is none."""
+    read = sorted(values.loc[values["metric"] == "accuracy", "arm"].unique())
+    declared = masked_pairs()
+    asked = {(pair.arm, pair.baseline) for pair in declared}
+    more = [
+        pair
+        for pair in exploratory_pairs(read)
+        if pair.metric != "accuracy" or (pair.arm, pair.baseline) not in asked
+    ]
+    table = claims(values, [*declared, *more])
+    return table if verdicts else table.assign(verdict="")
+
+
+def both_sets(values: pd.DataFrame) -> pd.DataFrame:
+    """Means of every arm and metric: dataset (each set, and "exams" for both), arm, metric, value,
+    low, high, n."""
+    both = values.assign(dataset="exams")
+    return means(pd.concat([values, both], ignore_index=True), sort=True)
+
+
+def follow(
+    fresh: Fresh, instrument: pd.DataFrame, on_dev: pd.DataFrame, values: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """The tables by name."""
+    validated = instrument_table(instrument)
+    return {
+        "masked_instrument": validated,
+        "masked_choices": choose(on_dev),
+        "masked_least": least_differences(on_dev, len(fresh.test.questions)),
+        "masked_dev": both_sets(on_dev),
+        "masked_arms": both_sets(values),
+        "claims_masked": claims_table(values, is_instrument(validated)),
+    }
+
+
+def looks(fresh: Fresh, made: Mapping[str, pd.DataFrame]) -> list[Look]:
+    """The keys of the test half."""
+    values = made["values_masked"]
+    return [Look("masked", values["qid"], values["arm"], declared=True)]
+
+
+STUDY = Study(
+    name="masked",
+    code="lib.studies.masked",
+    load=load,
+    values={
+        "values_masked_instrument": lambda fresh: instrument_values(
+            fresh.retriever.store, recorded()
+        ),
+        "values_masked_dev": lambda fresh: half_values(fresh.dev, recorded()),
+        "values_masked": lambda fresh: half_values(fresh.test, recorded()),
+    },
+    tables=(
+        "masked_instrument",
+        "masked_choices",
+        "masked_least",
+        "masked_dev",
+        "masked_arms",
+        "claims_masked",
+    ),
+    follow=follow,
+    looks=looks,
+)
