@@ -120,8 +120,8 @@ def strike(text: str, names: Iterable[str]) -> tuple[str, int]:
 
 def _places(text: str, patterns: Iterable[re.Pattern]) -> list[tuple[int, int]]:
     """Where a pattern stands in the text, from left to right; places that overlap are one."""
-    unaccented = unaccented(text)
-    return _merged(match.span() for pattern in patterns for match in pattern.finditer(unaccented))
+    plain = unaccented(text)
+    return _merged(match.span() for pattern in patterns for match in pattern.finditer(plain))
 
 
 def _names_to_strike(benchmark: Benchmark) -> dict[str, list[str]]:
