@@ -58,7 +58,7 @@ nothing. Write each reply, one line and nothing else, to the file of the same na
 done.
 """
 
-CHARACTERS = 220_000
+CHARACTERS = 330_000
 """Of a conversation's requests together, at most."""
 
 MOST = 60

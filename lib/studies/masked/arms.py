@@ -27,7 +27,8 @@ RECIPES = ("hplus+question1", "hyde", "rationale", "rrf+hplus", "several max@0.4
 NOTHING = "none"
 """The arm without passages."""
 
-_NO_TEXT_OF_OWN = ("question", "hyde", "rationale", "rrf+hplus", "bm25+hplus")
+AS_THEY_ARE = ("question", "hyde", "rationale", "rrf+hplus", "bm25+hplus")
+"""Bases that are searched with as they are, under their own names."""
 
 
 def bases_of(
@@ -83,7 +84,7 @@ def arms(
     bases: Mapping[str, Mapping[str, Request]], at: Mapping[str, Sequence[float]]
 ) -> list[Arm]:
     """Every arm that is searched, in one order; see ``specs``."""
-    made = [Arm(name, lambda qid, _, base=bases[name]: base.get(qid)) for name in _NO_TEXT_OF_OWN]
+    made = [Arm(name, lambda qid, _, base=bases[name]: base.get(qid)) for name in AS_THEY_ARE]
     for name, (base, spec) in specs(at).items():
 
         def request(qid: str, _: int, base=base, spec=spec) -> Request | None:

@@ -1,0 +1,262 @@
+"""The study of masked answers: what is hidden, what is asked, what is chosen, in which order."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.base.paths import DATA, ROOT
+from lib.data.passages import Passage
+from lib.data.questions import Question
+from lib.llm.chat import ScriptedChat
+from lib.studies.masked import answering, arms, sample, study
+from lib.studies.masked.mask import Mask, names_left, other_names, read_names
+from lib.studies.masked.texts import KINDS, Held
+from tools.annotation import Pending, apart
+from tools.fresh_sample import ORDER, hash_of, link
+
+QUESTION = Question(
+    qid="q1",
+    text="A child with cystic fibrosis has thick mucus. Which drug?",
+    options={"A": "Cystic fibrosis", "B": "Gout", "C": "a deletion.", "D": "Diabetes insipidus"},
+    answer="A",
+    dataset="made-up",
+)
+NAMES = {
+    "A": ["Cystic fibrosis", "mucoviscidosis", "shared name"],
+    "B": ["Gout", "shared name"],
+    "C": ["deletion"],
+    "D": ["Diabetes insipidus", "Diabetes"],
+}
+
+
+def masked(*texts: str) -> list[str]:
+    """The texts with A, B, C, D in place of the options' code names."""
+    mask = Mask.of(QUESTION, NAMES)
+    shown = mask.hide(texts)
+    for code, letter in mask.letter_of.items():
+        shown = [text.replace(code, letter) for text in shown]
+    return shown
+
+
+# what is hidden -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Cystic-fibrosis and GOUT.", "A and B."),
+        ("Two deletions; gout's pain", "Two C; B pain"),
+        ("Gout 's pain", "B pain"),
+        ("mucoviscidosis (thick mucus)", "A (thick mucus)"),
+        ("diabetes insipidus is no diabetes", "D is no D"),
+        ("a shared name tells nothing", "a … tells nothing"),
+        ("goutlike, undeleted", "goutlike, undeleted"),
+        ("cystic fibrosis (mucoviscidosis) hurts", "A hurts"),
+    ],
+)
+def test_every_form_of_a_name_becomes_its_code(text: str, shown: str):
+    assert masked(text) == [shown]
+
+
+def test_an_abbreviation_that_one_text_introduces_is_hidden_in_all():
+    assert masked("cystic fibrosis (CF) is rare", "In CF, mucus is thick") == [
+        "A is rare",
+        "In A, mucus is thick",
+    ]
+
+
+def test_an_options_own_words_are_its_own_even_if_they_are_anothers_synonym():
+    names = NAMES | {"B": ["Gout", "Cystic fibrosis"]}
+    mask = Mask.of(QUESTION, names)
+    code = next(code for code, letter in mask.letter_of.items() if letter == "A")
+    assert mask.hide(["cystic fibrosis"]) == [code]
+
+
+def test_codes_tell_nothing_of_the_right_letter():
+    questions = [
+        Question(f"q{i}", "?", dict.fromkeys("ABCD", "x"), "A", dataset="made-up")
+        for i in range(400)
+    ]
+    given = Counter(
+        code for q in questions for code, letter in Mask.of(q).letter_of.items() if letter == "A"
+    )
+    assert len(given) == 4 and max(given.values()) < 140  # 100 each by chance
+
+
+def test_other_names_come_from_documents_and_glossaries_and_not_from_umbrella_topics():
+    def page(focus: str, synonyms: list[str], subset: str) -> Passage:
+        about = {"focus": focus, "synonyms": synonyms, "subset": subset}
+        return Passage(focus, focus, "", "medquad", about)
+
+    terms = "renal calculus (kidney stone): a lump. tibia: a bone (of the leg)."
+    found = other_names(
+        [
+            page("Gout", ["podagra"], "5_NIDDK_QA"),
+            page("Cholesterol", ["HDL"], "4_MPlus_Health_Topics_QA"),
+            Passage("t", "Urine -- Key terms", terms, "openstax", {}),
+        ]
+    )
+    assert found[("gout",)] == {"podagra"}
+    assert found[("kidney", "stone")] == {"renal calculus"}
+    assert ("cholesterol",) not in found and ("tibia",) not in found
+
+
+# who is asked -------------------------------------------------------------------------------------
+
+
+def test_an_option_is_an_entity_by_its_words_and_how_often_it_stands_there():
+    common = [Passage(str(i), "", "pain", "x", {}) for i in range(300)]
+    rare = [
+        Passage("a", "", "Deletions of a gene", "x", {}),
+        Passage("b", "Gout", "24 hours", "x", {}),
+    ]
+    counts = sample.NameCounts([*common, *rare])
+    assert counts.of("deletion") == 1
+    assert sample.is_entity("A deletion.", counts) and sample.is_entity("gout", counts)
+    for option in ("24 hours", "pain", "unheard of", "disease", "one two three four five six"):
+        assert not sample.is_entity(option, counts), option
+
+
+def test_the_committed_sample_is_of_new_questions_only(mirror: Path):
+    from lib.datasets import asks_for_the_exception, load_real
+
+    used = {(q.dataset, q.qid) for half in ("dev", "test") for q in load_real(half)}
+    halves = {part: sample.load_masked(part) for part in ("test", "dev")}
+    assert [len(halves[part]) for part in ("test", "dev")] == [210, 60]
+    asked = [question for half in halves.values() for question in half]
+    assert len({q.text for q in asked}) == 270
+    held = sample.held_options(asked)
+    for question in asked:
+        assert (question.dataset, question.qid) not in used
+        assert not asks_for_the_exception(question)
+        assert held[question.qid] != question.answer
+    assert {(q.dataset, q.qid) for q in sample.load_masked("judged")} <= used
+
+
+def test_no_name_is_left_in_the_options_and_questions(mirror: Path):
+    for question in sample.load_masked("test"):
+        mask = answering.mask_of(question)
+        texts = [question.text, *question.options.values()]
+        assert (question.dataset, question.qid) in read_names()
+        hidden = " ".join(mask.hide(texts))
+        assert not names_left(mask, hidden), question.qid
+        assert set(mask.letter_of) <= {word.strip(".,;?()") for word in hidden.split()}
+
+
+# what is asked and answered -----------------------------------------------------------------------
+
+
+def test_the_same_five_passages_are_one_request_in_any_order():
+    passages = [Passage(f"p{i}", "", f"Gout is {i}", "x", {}) for i in range(5)]
+    asked = answering.request(QUESTION, passages)
+    assert asked == answering.request(QUESTION, passages[::-1])
+    assert "Gout" not in asked[-1]["content"] and "fibrosis" not in asked[-1]["content"]
+    assert "Passages:" not in answering.request(QUESTION, [])[-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "told", "read"),
+    [
+        ("{} told by 2, 5", True, True),
+        ("{} guessed", False, True),
+        ("**{}**: told by 1", True, True),
+        ("Passage 2 says so. {} told by 2.", True, True),
+        ("It may be Entity-M or {}.", False, False),
+        ("Entity-Q told by 1", False, False),
+        ("", False, False),
+    ],
+)
+def test_replies_are_read_or_count_as_a_guess(reply: str, told: bool, read: bool):
+    code = next(c for c, letter in answering.mask_of(QUESTION).letter_of.items() if letter == "A")
+    found = answering.read_reply(QUESTION, reply.format(code))
+    assert found == answering.Answer("A" if read else "", told)
+    values = found.metrics(QUESTION)
+    assert values["accuracy"] == (1.0 if told else 0.25)
+    assert values["right"] == float(read)
+
+
+def test_told_and_wrong_counts_nothing():
+    values = answering.Answer("B", told=True).metrics(QUESTION)
+    assert list(values.values()) == [0.0, 0.0, 1.0, 0.0, 1.0]
+
+
+def test_a_writer_who_holds_an_option_is_told_that_option(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lib.studies.masked.texts.held_options", lambda _: {"q1": "B"})
+    reply = json.dumps({"H_plus": "plus", "H_minus": "minus", "mimic_option": "A"})
+    model = ScriptedChat([{"match": "its answer is this option: Gout.", "text": reply}])
+    made = Held().expand(QUESTION, model, None)
+    assert made.trace["mimic_option"] == "A"
+    assert [text.text for text in made.request.of("target")] == ["plus"]
+
+
+def test_a_conversation_has_each_question_once():
+    requests = [
+        Pending(f"{qid}-{i}", (), {}, 0, "answers", qid)
+        for qid in "abcde"
+        for i in range(len(qid) + 3)
+    ]
+    groups = apart(requests)
+    assert sorted(r.key for group in groups for r in group) == sorted(r.key for r in requests)
+    assert all(max(Counter(r.qid for r in group).values()) == 1 for group in groups)
+
+
+# arms and choices ---------------------------------------------------------------------------------
+
+
+def test_arms_are_searched_as_their_names_say():
+    by_name = arms.specs({"described": (0.4, 1.0), "held": (1.0,)})
+    assert by_name["chr@1"][1].lam == 1 and by_name["hplus"][1].lam == 0
+    assert by_name["chr-held@1"] == ("held", by_name["chr@1"][1])
+    assert by_name["chr+rotation@1"][1].rotation
+    assert set(arms.RECIPES) <= {*by_name, *arms.AS_THEY_ARE}
+
+
+def test_dev_chooses_the_best_and_of_equals_the_first():
+    arms_read = [*(f"chr@{lam:g}" for lam in arms.LAMBDAS), *arms.RECIPES]
+    arms_read += [f"chr-held@{lam:g}" for lam in arms.LAMBDAS]
+    best = {"chr@0.4": 0.6, "chr@0.6": 0.6, "chr-held@1": 0.5, "rationale": 0.9}
+    values = pd.DataFrame(
+        [
+            ("medqa", arm, f"q{i}", "accuracy", best.get(arm, 0.3) + shift)
+            for arm in arms_read
+            for i, shift in enumerate((-0.1, 0.1))
+        ],
+        columns=["dataset", "arm", "qid", "metric", "value"],
+    )
+    table = study.choose(values)
+    chosen = table[table["chosen"]].set_index("choice")["picks"].to_dict()
+    assert chosen == {"masked:lambda": "0.4", "held:lambda": "1", "recipe": "rationale"}
+    assert np.allclose(table["value"].max(), 0.9)
+
+
+def test_every_kind_of_text_is_a_request_of_its_own():
+    prompts = [(method.prompt, method.options_visible) for method in KINDS.values()]
+    assert len(set(prompts)) == len(prompts) - 1  # the differential's H+ is "described"
+
+
+# the order ----------------------------------------------------------------------------------------
+
+
+def test_the_chain_of_steps_holds():
+    order = pd.read_csv(ORDER, dtype=str)
+    before = ""
+    for row in order.to_dict("records"):
+        files = [ROOT / name for name in row["files"].split()]
+        assert hash_of(files) == row["sha256"], f"{row['step']}: a file was changed afterwards"
+        before = link(before, row)
+        assert before == row["chain"]
+    assert list(order["date"]) == sorted(order["date"])
+
+
+def test_a_changed_step_breaks_the_chain(tmp_path: Path):
+    order = pd.read_csv(ORDER, dtype=str).to_dict("records")
+    assert link("", order[0] | {"date": "2026-01-01 00:00"}) != order[0]["chain"]
+    copy = tmp_path / "questions.csv"
+    copy.write_bytes((DATA / "masked" / "questions.csv").read_bytes() + b"medqa,1,test,A\n")
+    assert hash_of([copy]) != hash_of([DATA / "masked" / "questions.csv"])
