@@ -10,7 +10,7 @@ import ir_measures
 import pytest
 
 from lib.base import paths
-from lib.data.judgments import evidence, read_judgments
+from lib.data.judgments import evidence, read_judgments, read_pair_judgments
 from lib.trec import judged_sets, load_judged_set
 
 
@@ -80,6 +80,18 @@ def test_texts_of_a_bundled_set_are_those_that_were_judged():
         docs
     )
     assert all(queries.values()) and all(docs.values())
+
+
+def test_a_pair_has_what_every_pass_said_of_it_and_no_planted_one_is_listed():
+    judged = load_judged_set("contradiction")
+    said: dict[tuple, list[bool]] = {}
+    for row in read_pair_judgments():
+        if row["judge"] != "single" and row["same"] is not None:
+            said.setdefault((row["a"], row["b"]), []).append(row["stance"] == "disagree")
+    listed = {row[:2]: row.relevance for row in judged.qrels_iter("disagree.both")}
+    assert {pair: int(all(said[pair])) for pair in listed} == listed
+    assert not any(pid.startswith("plant:") for pair in listed for pid in pair)
+    assert sum(listed.values()) > 150
 
 
 @pytest.mark.mirror

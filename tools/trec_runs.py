@@ -280,18 +280,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.trec_runs", description=__doc__)
     parser.add_argument("sets", nargs="*", metavar="set", help="such as exams-test; default all")
     given = parser.parse_args()
-    for name in given.sets or [*JUDGED, *(set(FOUND) - set(JUDGED))]:
+    for name in given.sets or dict.fromkeys([*JUDGED, *FOUND]):
         if name in JUDGED:
             rows = [{"qid": q, "pid": p} | of for (q, p), of in sorted(JUDGED[name]().items())]
-            pack(f"{name}.qrels.csv.xz", pd.DataFrame(rows).astype("object").fillna("").map(_whole))
+            table = pd.DataFrame(rows).set_index(["qid", "pid"]).astype("Int64")
+            pack(f"{name}.qrels.csv.xz", table.sort_index(axis=1).reset_index())
         if name in FOUND:
             table = pd.DataFrame(FOUND[name](), columns=["arm", "draw", "qid", "pids"])
             order = ["qid", "arm", "draw"]
             pack(f"{name}.runs.csv.xz", table.sort_values(order, kind="stable"))
-
-
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) else value
 
 
 if __name__ == "__main__":
