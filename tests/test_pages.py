@@ -104,7 +104,7 @@ def test_writing_mends_the_blocks_of_every_page_and_leaves_the_prose(project, mo
     assert run(monkeypatch) == 0
     after = texts_of(project)
     mended = {page for page in after if after[page] != before[page]}
-    assert mended == {"README.md", "docs/results.md", "docs/audit.md"}
+    assert mended == {"README.md", "docs/results.md", "docs/audit.md", "docs/letter.md"}
     for page in after:
         assert weave._BLOCK.sub("", after[page]) == weave._BLOCK.sub("", before[page])
     assert weave.stale() == []
