@@ -70,20 +70,19 @@ def add_step(name: str, files: Iterable[Path]) -> None:
 
 
 def hash_of(files: Iterable[Path]) -> str:
-    """One hash over the contents of files; of the declarations only the blocks of this study."""
+    """One hash over the contents of files; of the declarations only the blocks that were declared
+    before dev, or, where ``#after-dev`` stands behind the name, those declared after it."""
     return sha256_bytes(b"".join(sha256_bytes(_content(path)).encode() for path in sorted(files)))
 
 
 def _content(path: Path) -> bytes:
-    if path.resolve() != DECLARATION:
+    if not path.name.startswith(DECLARATION.name):
         return path.read_bytes()
-    blocks = path.read_text(encoding="utf-8").split("\n[masked]\n")[1].split("\n\n[")
-    ours = [blocks[0]]
-    for block in blocks[1:]:
-        if not block.lstrip("[").startswith("masked"):
-            break
-        ours.append(block)
-    return "\n".join(ours).strip().encode()
+    whole = DECLARATION.read_text(encoding="utf-8").split("\n[masked]\n")[1]
+    before, after = whole.split("\n[masked-after-dev]\n")
+    if path.name.endswith("#after-dev"):
+        return after.strip().encode()
+    return "\n".join(before.split("\n\n[")).strip().encode()
 
 
 def link(before: str, row: dict) -> str:

@@ -30,6 +30,7 @@ from lib.open_retriever import open_retriever
 from lib.profiles import load_profile
 from lib.studies.masked import texts as masked
 from lib.studies.masked.answering import answer
+from lib.studies.masked.pubmedqa import load_pubmedqa
 from lib.studies.masked.sample import load_masked
 from lib.studies.masked.study import ANSWERS
 from lib.studies.real.expansions import (
@@ -107,7 +108,7 @@ def asks_for(kind: str, split: Split, search: Search, llm: ChatModel) -> Iterato
         yield from masked_asks(kind, split)
 
 
-MASKED = tuple(f"masked-{name}" for name in (*masked.KINDS, "hplus-reading", *ANSWERS))
+MASKED = tuple(f"masked-{name}" for name in (*masked.KINDS, "hplus-reading", "pubmedqa", *ANSWERS))
 """Kinds of the fresh sample: its texts, what a reader says H+ speaks for, and answers."""
 
 
@@ -115,9 +116,9 @@ def masked_asks(kind: str, split: Split) -> Iterator[Ask]:
     """What is asked about each question of the fresh sample. An answer needs what was written and
     a search; the validation of the answerer needs neither."""
     name = kind.removeprefix("masked-")
-    if name in masked.KINDS:
-        method = masked.KINDS[name]
-        for question in load_masked(split):
+    if name in (*masked.KINDS, "pubmedqa"):
+        method = masked.KINDS["described" if name == "pubmedqa" else name]
+        for question in load_pubmedqa() if name == "pubmedqa" else load_masked(split):
             with tag(method=method.name, qid=question.qid):
                 yield lambda model, q=question: method.expand(q, model, masked.no_search)
     elif name == "hplus-reading":

@@ -7,7 +7,7 @@ writer who is told to hold a wrong option for right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -84,12 +84,14 @@ def recorded() -> Recorder:
     return Recorder(None, FILES, "replay", name=WRITER)
 
 
-def written_for(questions: Sequence[Question]) -> dict[str, dict[str, Expansion]]:
+def written_for(
+    questions: Sequence[Question], kinds: Collection[str] = tuple(KINDS)
+) -> dict[str, dict[str, Expansion]]:
     """Expansions by kind and question id; a question whose text nobody recorded is missing."""
     llm = recorded()
-    found: dict[str, dict[str, Expansion]] = {}
-    for kind, method in KINDS.items():
-        found[kind] = {}
+    found: dict[str, dict[str, Expansion]] = {kind: {} for kind in KINDS}
+    for kind in kinds:
+        method = KINDS[kind]
         for question in questions:
             with tag(method=method.name, qid=question.qid):
                 try:
