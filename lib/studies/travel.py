@@ -55,13 +55,13 @@ from lib.study import MADE_BY, Arm, Found, Study, make, search_and_measure
 
 CODE = "lib.studies.travel"
 
-SHARED = 10_000
+SHARED = 5_000
 """The size of the corpus at which encoders, spaces and forms of H- are compared."""
 
 ENCODERS: Mapping[str, tuple[Callable[[], Encoder], Sequence[int]]] = {
-    "minilm": (lambda: load_encoder("minilm"), (5_000, SHARED, 20_000, 40_000, 0)),
-    "mpnet": (lambda: load_encoder("mpnet"), (5_000, SHARED)),
-    "e5": (E5Encoder, (5_000, SHARED)),
+    "minilm": (lambda: load_encoder("minilm"), (SHARED, 10_000, 20_000, 40_000, 0)),
+    "mpnet": (lambda: load_encoder("mpnet"), (SHARED,)),
+    "e5": (E5Encoder, (SHARED,)),
 }
 """What opens each encoder, and the sizes of the corpora that it is measured on; 0: all passages."""
 
