@@ -391,7 +391,10 @@ def travel_table(values: pd.DataFrame) -> pd.DataFrame:
         for band, qids in bands.items():
             about = setting | {"band": band}
             rows += [about | row for row in compared(wide.loc[qids], cosines[qids])]
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    # There lambda is another for each question, by its vectors' lengths.
+    table["turn"] = table["turn"].mask(table["space"] == INNER)
+    return table
 
 
 def quarters(cosines: pd.Series) -> dict[str, pd.Index]:
