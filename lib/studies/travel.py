@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from lib.base.downloads import load_registry
 from lib.base.files import sha256_bytes
 from lib.base.paths import RECORDINGS
 from lib.base.provenance import make_all_or_reuse, read_result
@@ -146,7 +147,9 @@ def ddx_fresh(store: PassageStore) -> Questions:
 
 
 SETS: Mapping[str, Callable[[PassageStore], Questions]] = {"bioasq": bioasq, "ddx-fresh": ddx_fresh}
-"""A further set is a function of the passages here. Its row in ``follow`` comes by itself."""
+"""A further set is a function of the passages here; its recording is added to ``RECORDED``."""
+
+RECORDED = ("recordings/real-hypotheses.jsonl.gz",)
 
 
 def in_form(questions: Questions, form: str) -> dict[str, Hypotheses]:
@@ -266,6 +269,22 @@ def of_length(index: DenseIndex, pids: Sequence[str], lengths: np.ndarray) -> De
     return DenseIndex([vectors], pids, backend=index.backend)
 
 
+def lengths_of(
+    store: PassageStore, pids: Sequence[str], written: Iterable[Hypotheses]
+) -> dict[str, pd.Series]:
+    """The lengths of passages by id, and of every H+ and H- by text."""
+    pairs = [(one.of("target")[0], one.of("mimic")[0]) for one in written]
+    texts = {
+        "passages": {passage.pid: passage.text for passage in store.get_many(pids)},
+        "H+": {str(plus.text): str(plus.text) for plus, _ in pairs},
+        "H-": {str(minus.text): str(minus.text) for _, minus in pairs},
+    }
+    return {
+        name: pd.Series(raw_lengths(list(by_key.values())), index=list(by_key))
+        for name, by_key in texts.items()
+    }
+
+
 def by_inner_product(
     index: DenseIndex, encoder: Encoder, store: PassageStore, sets: Mapping[str, Questions]
 ) -> tuple[list[pd.DataFrame], pd.DataFrame]:
@@ -275,33 +294,24 @@ def by_inner_product(
     pids = sorted(frozenset().union(*corpora.values()))
     hypotheses = {name: in_form(one, WRITTEN) for name, one in sets.items()}
     every = [one for of_set in hypotheses.values() for one in of_set.values()]
-    texts = {
-        "passages": [passage.text for passage in store.get_many(pids)],
-        "H+": sorted({str(one.of("target")[0].text) for one in every}),
-        "H-": sorted({str(one.of("mimic")[0].text) for one in every}),
-    }
-    lengths = {name: raw_lengths(several) for name, several in texts.items()}
-    of_text: dict[str, float] = {}
-    for name in ("H+", "H-"):
-        of_text |= dict(zip(texts[name], lengths[name].tolist(), strict=True))
-
-    long = of_length(index, pids, lengths["passages"])
+    lengths = lengths_of(store, pids, every)
+    long = of_length(index, pids, lengths["passages"][pids].to_numpy())
     # Other vectors of the same passages need another name: runs are filed by it.
     other = copy.copy(encoder)
     other.fingerprint = f"{encoder.fingerprint}|before its normalisation"
+    of_text = lengths["H+"].to_dict() | lengths["H-"].to_dict()
     parts = []
     for name, questions in sets.items():
         place = searched_in(long, other, corpora[name])
         setting = Setting(place, hypotheses[name], questions.targets, of_text)
         key = {"dataset": name, "encoder": "minilm", "space": INNER, "mimic": WRITTEN}
         parts.append(outcomes(setting, **key))
-    return parts, pd.DataFrame([_described(*found) for found in lengths.items()])
-
-
-def _described(name: str, lengths: np.ndarray) -> dict[str, object]:
-    low, high = np.percentile(lengths, [2.5, 97.5])
-    row: dict[str, object] = {"text": name, "mean": lengths.mean(), "sd": lengths.std()}
-    return row | {"low": low, "high": high, "n": len(lengths)}
+    rows = []
+    for name, found in lengths.items():
+        low, high = np.percentile(found, [2.5, 97.5])
+        row = {"text": name, "mean": found.mean(), "sd": found.std(), "low": low, "high": high}
+        rows.append(row | {"n": len(found)})
+    return parts, pd.DataFrame(rows)
 
 
 # measuring, the expensive part --------------------------------------------------------------------
@@ -343,7 +353,7 @@ def measured(profile: Profile, name: str, encoder: Encoder) -> dict[str, pd.Data
 def measure_encoder(profile: Profile, name: str) -> None:
     """Measure an encoder and keep its outcomes; what is kept and holds is not measured again."""
     results = [f"values_travel_{name}", *(["travel_lengths"] if name == "minilm" else [])]
-    data = [*files_of(profile.corpora), "recordings/real-hypotheses.jsonl.gz"]
+    data = [*files_of(profile.corpora), *load_registry("bioasq-"), *RECORDED]
     encoder = ENCODERS[name][0]()
     origin = {"code": [CODE], "data": data, "encoder": encoder.fingerprint}
     make_all_or_reuse(lambda: measured(profile, name, encoder), results, profile.name, **origin)
