@@ -6,7 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lib.base.provenance import differences, read_result
+from lib.data.looks import look_key, read_looks
 from lib.embed import HashEncoder
+from lib.profiles import load_profile
 from lib.query_spec import DRAWS, Hypotheses, SearchSpec, Text
 from lib.run import Retriever
 from lib.search.index import DenseIndex
@@ -153,3 +156,16 @@ def test_a_set_is_searched_by_every_arm_and_controls_are_means_of_their_draws():
     drawn = table.loc[table["arm"] == "chr+stranger@1", "value"]
     assert np.allclose(drawn * 5 * DRAWS, np.round(drawn * 5 * DRAWS))
     assert (table["size"] == 60).all()
+
+
+def test_the_committed_table_follows_from_what_is_kept_and_its_look_is_in_the_ledger():
+    kept = travel.load(load_profile("open"))
+    committed, _ = read_result("travel", "open", committed=True)
+    assert not differences(committed, travel.travel_table(kept.values))
+    # Every encoder was measured on every set, at the size at which they are compared.
+    shared = committed[committed["size"] == travel.SHARED]
+    assert set(zip(shared["dataset"], shared["encoder"], strict=True)) == {
+        (dataset, encoder) for dataset in travel.SETS for encoder in travel.ENCODERS
+    }
+    noted = set(read_looks()["hash"])
+    assert {look_key(travel.STUDY.name, look) for look in travel.looks(kept, {})} <= noted
