@@ -60,6 +60,10 @@ ELSEWHERE = {
     "slhyde_rates": "python -m tools.slhyde_retriever --rates",
     "slhyde_rates_disorder": "python -m tools.slhyde_retriever --rates",
     "real_mpnet": "make figures PROFILE=open ENCODER=mpnet",
+    "travel_lengths": "python -m lib.studies.travel minilm",
+    "values_travel_e5": "python -m lib.studies.travel e5",
+    "values_travel_minilm": "python -m lib.studies.travel minilm",
+    "values_travel_mpnet": "python -m lib.studies.travel mpnet",
 }
 """Committed tables that no notebook makes, and what makes them."""
 

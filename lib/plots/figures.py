@@ -19,6 +19,7 @@ from lib.plots.labels import (
     label_of,
     method_colours,
     method_label,
+    names_of,
 )
 from lib.plots.primitives import JUDGED, P_AT_5, draw_line, plot_curves, plot_dots, plot_heatmap
 from lib.plots.style import (
@@ -346,6 +347,62 @@ def plot_outcomes(rows: pd.DataFrame, lam: float, chosen: Mapping[str, float] | 
     ylabel = "share, or P@5" if precision else "share"
     title = caption("outcomes", rows)
     return plot_curves(rows, title, panel="panel", ylabel=ylabel, lam=lam, dev=dev)
+
+
+# does the loss travel? ----------------------------------------------------------------------------
+
+TRAVELLERS = {
+    "chr@1": ("o", COLOURS["chr"]),
+    "chr+rotation@1": ("s", GREY),
+    "chr+stranger@1": ("^", GREY),
+}
+"""What is drawn at lambda 1, with marker and colour: contrast, and its two controls in grey."""
+
+_SETTINGS = {
+    "mimic": ["as written", "first sentence", "name"],
+    "encoder": ["minilm", "mpnet", "e5"],
+    "space": ["cosine", "inner product"],
+}
+"""The values of each column of a setting, the reference's first: the order of the rows."""
+
+
+def travel_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of ``travel`` at lambda 1 over all questions, named by what is not the reference's.
+
+    Columns panel (the set), row, series, value (the difference to H+ alone), low, high, n, marker,
+    colour.
+    """
+    rows = table[(table["band"] == "all") & table["arm"].isin(TRAVELLERS)]
+    places = {key: rows[key].map(values.index) for key, values in _SETTINGS.items()}
+    order = pd.DataFrame(
+        places | {"size": rows["size"], "arm": rows["arm"].map(list(TRAVELLERS).index)}
+    )
+    rows = rows.loc[order.sort_values(list(order)).index]
+    names = [_setting_label(row) for _, row in rows.iterrows()]
+    looks = [TRAVELLERS[arm] for arm in rows["arm"]]
+    sets = {name: names_of("panel").get(name, name) for name in in_order(rows["dataset"])}
+    drawn = {"value": "difference", "low": "difference_low", "high": "difference_high", "n": "n"}
+    return pd.DataFrame(
+        {
+            "panel": pd.Categorical(rows["dataset"].map(sets), list(sets.values())),
+            "row": names,
+            "series": rows["arm"],
+            **{name: rows[column] for name, column in drawn.items()},
+            "marker": [marker for marker, _ in looks],
+            "colour": [colour for _, colour in looks],
+        }
+    ).reset_index(drop=True)
+
+
+def _setting_label(row: pd.Series) -> str:
+    """What a setting changes of the reference; of the reference and its like, the size."""
+    if row["mimic"] != _SETTINGS["mimic"][0]:
+        return f"H−: its {row['mimic']} alone"
+    if row["encoder"] != _SETTINGS["encoder"][0]:
+        return names_of("column").get(row["encoder"], row["encoder"])
+    if row["space"] != _SETTINGS["space"][0]:
+        return row["space"]
+    return f"{row['size']:,} passages"
 
 
 # contradiction ------------------------------------------------------------------------------------
