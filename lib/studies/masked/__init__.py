@@ -5,3 +5,16 @@ The answerer cannot remember which option is right, since question, options and 
 no study has used, ``mask`` hides names, ``answering`` asks, ``texts`` says what is written for each
 question, ``study`` compares.
 """
+
+TABLES = (
+    "masked_instrument",
+    "masked_choices",
+    "masked_least",
+    "masked_dev",
+    "masked_arms",
+    "claims_masked",
+    "masked_wrong",
+    "masked_hypotheses",
+    "masked_costs",
+)
+"""What the study makes, committed for ``open``."""

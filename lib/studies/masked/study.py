@@ -28,7 +28,8 @@ from lib.methods.base import Expansion
 from lib.open_retriever import open_retriever
 from lib.profiles import Profile, load_profile
 from lib.run import Retriever
-from lib.stats import Pair, claims
+from lib.stats import Pair, claims, mean_interval
+from lib.studies.masked import TABLES
 from lib.studies.masked.answering import answer, mask_of
 from lib.studies.masked.arms import LAMBDAS, NOTHING, PAPER, RECIPES, arms, bases_of
 from lib.studies.masked.instrument import (
@@ -225,9 +226,9 @@ def load(profile: Profile) -> Fresh:
     return Fresh(dev, Half.open("test", retriever, test_lambdas()), profile)
 
 
-def masked_pairs() -> list[Pair]:
-    """The declared tests, with what dev chose."""
-    return declared_pairs("masked", choices())
+def masked_pairs(block: str = "masked") -> list[Pair]:
+    """The declared tests of a block, with what dev chose."""
+    return declared_pairs(block, choices())
 
 
 def least_differences(values: pd.DataFrame, n: int) -> pd.DataFrame:
@@ -266,16 +267,19 @@ def exploratory_pairs(arms_read: Sequence[str]) -> list[Pair]:
 
 
 def claims_table(values: pd.DataFrame, verdicts: bool) -> pd.DataFrame:
-    """Every declared test, then what is exploratory; no verdicts where the answerer is none."""
+    """Every declared test, those declared after dev, then what is exploratory; no verdicts where
+    the answerer is no instrument."""
     read = sorted(values.loc[values["metric"] == "accuracy", "arm"].unique())
-    declared = masked_pairs()
-    asked = {(pair.arm, pair.baseline) for pair in declared}
+    families = [masked_pairs(), masked_pairs("masked-after-dev")]
+    asked = {(pair.arm, pair.baseline) for family in families for pair in family}
     more = [
         pair
         for pair in exploratory_pairs(read)
         if pair.metric != "accuracy" or (pair.arm, pair.baseline) not in asked
     ]
-    table = claims(values, [*declared, *more])
+    # Holm's correction is within a family.
+    parts = [claims(values, pairs) for pairs in (*families, more)]
+    table = pd.concat(parts, ignore_index=True)
     return table if verdicts else table.assign(verdict="")
 
 
@@ -284,6 +288,93 @@ def both_sets(values: pd.DataFrame) -> pd.DataFrame:
     low, high, n."""
     both = values.assign(dataset="exams")
     return means(pd.concat([values, both], ignore_index=True), sort=True)
+
+
+WRONG_SHARES = tuple(round(0.1 * step, 1) for step in range(11))
+"""Shares of questions whose H+ is wrong."""
+
+
+def wrong_table(values: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy if H+ were wrong in a share of the questions: arm, share, value, low, high, n.
+
+    Nothing is read anew: a question counts as its outcome with H+ as written, and as that with the
+    wrong H+, in these shares. For H+ alone, and contrast at each lambda that both have.
+    """
+    accuracy = values[values["metric"] == "accuracy"].pivot(
+        index="qid", columns="arm", values="value"
+    )
+    pairs = [
+        (arm, arm.replace("hplus", "hplus-held").replace("chr", "chr-held")) for arm in accuracy
+    ]
+    rows = []
+    for arm, held in pairs:
+        if held == arm or held not in accuracy:
+            continue
+        for share in WRONG_SHARES:
+            mixed = (1 - share) * accuracy[arm] + share * accuracy[held]
+            value, low, high = mean_interval(mixed.dropna().sort_index().to_numpy())
+            row = {"arm": arm, "share": share, "value": value, "low": low, "high": high}
+            rows.append(row | {"n": mixed.notna().sum()})
+    return pd.DataFrame(rows)
+
+
+def hypotheses_table(half: Half) -> pd.DataFrame:
+    """What the hypotheses are: kind, check, value, n.
+
+    ``names_right``, ``names_wrong``: H+ names the right option, a wrong one. ``mimic_right``: H-
+    names the right option; ``mimic_is_truth``: the writer who holds a wrong option says that its
+    mimic is the right one. ``words``: of H+ and H- together, mean.
+    """
+    rows = []
+    for kind in ("described", "named", "held"):
+        checked = []
+        for question in half.questions:
+            if question.qid not in half.written[kind]:
+                continue
+            trace, mask = half.written[kind][question.qid].trace, mask_of(question)
+            parts = mask.hide([question.text, trace["H_plus"], trace["H_minus"]])[1:]
+            said = [
+                {mask.letter_of[code] for code in mask.letter_of if code in one} for one in parts
+            ]
+            right = question.answer
+            row = {"names_right": right in said[0], "names_wrong": bool(said[0] - {right})}
+            row |= {"mimic_right": right in said[1]}
+            row |= {"words": len(f"{trace['H_plus']} {trace['H_minus']}".split())}
+            if "mimic_option" in trace:
+                row |= {"mimic_is_truth": trace["mimic_option"].strip(". ").upper() == right}
+            checked.append(row)
+        table = pd.DataFrame(checked).astype(float)
+        rows += [(kind, check, table[check].mean(), len(table)) for check in table]
+    return pd.DataFrame(rows, columns=["kind", "check", "value", "n"])
+
+
+COSTS: Mapping[str, tuple[int, Sequence[str]]] = {
+    "question": (0, ()),
+    "hyde": (1, ("hyde",)),
+    "hplus": (1, ("described",)),
+    "chr@0.4": (1, ("described",)),
+    "chr@1": (1, ("described",)),
+    "several max@0.4": (2, ("described", "differential")),
+}
+"""What a question costs: requests, and whose texts are written."""
+
+
+def cost_table(half: Half, values: pd.DataFrame) -> pd.DataFrame:
+    """Gain beside cost: arm, value (accuracy), low, high, n, requests and words a question."""
+    table = both_sets(values).query("dataset == 'exams' and metric == 'accuracy'")
+    table = table.set_index("arm")
+    rows = []
+    for arm, (requests, kinds) in COSTS.items():
+        written = [half.written[kind].values() for kind in kinds]
+        words = [sum(_words(one) for one in part) / max(len(part), 1) for part in written]
+        row = {"arm": arm} | table.loc[arm, ["value", "low", "high", "n"]].to_dict()
+        rows.append(row | {"requests": requests, "words": sum(words)})
+    return pd.DataFrame(rows)
+
+
+def _words(expansion: Expansion) -> int:
+    """Words of the replies to an expansion's last request."""
+    return len(expansion.trace["replies"][-1].text.split())
 
 
 def follow(
@@ -298,6 +389,9 @@ def follow(
         "masked_dev": both_sets(on_dev),
         "masked_arms": both_sets(values),
         "claims_masked": claims_table(values, is_instrument(validated)),
+        "masked_wrong": wrong_table(values),
+        "masked_hypotheses": hypotheses_table(fresh.test),
+        "masked_costs": cost_table(fresh.test, values),
     }
 
 
@@ -318,14 +412,7 @@ STUDY = Study(
         "values_masked_dev": lambda fresh: half_values(fresh.dev, recorded()),
         "values_masked": lambda fresh: half_values(fresh.test, recorded()),
     },
-    tables=(
-        "masked_instrument",
-        "masked_choices",
-        "masked_least",
-        "masked_dev",
-        "masked_arms",
-        "claims_masked",
-    ),
+    tables=TABLES,
     follow=follow,
     looks=looks,
 )
