@@ -16,6 +16,7 @@ from lib.llm.chat import ScriptedChat
 from lib.llm.prompts import Prompt, load_prompt
 from lib.methods import METHODS, SHIPPED
 from lib.methods.rag2 import RAG2
+from lib.studies.masked.texts import KINDS as MASKED_KINDS
 from lib.studies.real.expansions import KINDS as REAL_KINDS
 
 FOLDER = Path(prompts.__file__).parent
@@ -54,6 +55,7 @@ SETTINGS = [
     replace(METHODS["csqe"], mode="single_call"),
     replace(METHODS["thinkqe"], thinking="prompted"),
     *(kind.method for kind in REAL_KINDS.values()),
+    MASKED_KINDS["described"],
     RAG2(),
 ]
 
@@ -71,6 +73,8 @@ def test_every_prompt_of_a_method_is_asked_by_one_of_its_settings(monkeypatch):
         method.expand(Question("q", "Why?", {}, "", "mine"), llm, lambda request, k: [])
     owners = {name.split("_")[0] for name in asked}
     assert owners == {"chr", "csqe", "hyde", "query2doc", "thinkqe", "differential", "rationale"}
+    # A writer who holds an option is told which: tests/test_masked.py.
+    asked.add(MASKED_KINDS["held"].prompt)
     assert asked == {name for name in NAMES if name.split("_")[0] in owners}
 
 
