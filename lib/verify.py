@@ -46,6 +46,7 @@ STUDIES = {
     "slhyde": ("11_self_learning_hyde",),
     "audit": ("12_paper_audit",),
     "real": ("13_real_questions",),
+    "masked": ("15_masked_answers",),
 }
 """The notebooks whose cells make a study's tables, in their order."""
 

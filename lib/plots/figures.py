@@ -12,6 +12,7 @@ from lib.plots.captions import caption, nearest
 from lib.plots.labels import (
     COLOURS,
     GREY,
+    arms_in_order,
     colour_of,
     colours_of,
     in_order,
@@ -540,3 +541,29 @@ def plot_p_values(curves: pd.DataFrame, best: pd.DataFrame):
     note(axes[0], 69, 0.05, "p = 0.05", ha="right", va="bottom")
     headline(figure, caption("p_values", best))
     return figure
+
+
+# masked answers -----------------------------------------------------------------------------------
+
+_ALONE = ("none", "random", "question", "hyde", "hplus", "several max@0.4")
+"""Arms of the masked study that stand beside contrast."""
+
+
+def masked_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy of the arms that were read, as ``plot_dots`` has rows: hypotheses as written in one
+    panel, those of a writer who holds a wrong option in the other."""
+    read = table[(table["dataset"] == "exams") & (table["metric"] == "accuracy")]
+    held = read["arm"].str.contains("-held")
+    own = read["arm"].isin(_ALONE) | read["arm"].str.match(r"chr(\+rotation)?@")
+    panels = {"H+ as written": read[own], "H+ wrong": read[held]}
+    made = []
+    for panel, rows in panels.items():
+        plain = rows["arm"].str.replace("-held", "")
+        rows = arms_in_order(rows.assign(arm=plain))
+        made.append(rows.assign(panel=panel, row=rows["arm"].map(label_of)))
+    drawn = pd.concat(made, ignore_index=True)
+    order = list(dict.fromkeys(drawn["row"]))
+    drawn["row"] = pd.Categorical(drawn["row"], order)
+    drawn["panel"] = pd.Categorical(drawn["panel"], list(panels))
+    colour = drawn["arm"].str.partition("@")[0].map(COLOURS).fillna(GREY)
+    return drawn.assign(colour=colour)[["panel", "row", "value", "low", "high", "n", "colour"]]
