@@ -7,7 +7,6 @@ read have accuracy too. ``masked-answers.jsonl.gz`` has what it said, request by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -30,7 +29,7 @@ from lib.profiles import Profile, load_profile
 from lib.run import Retriever
 from lib.stats import Pair, claims, mean_interval
 from lib.studies.masked import TABLES
-from lib.studies.masked.answering import answer, mask_of
+from lib.studies.masked.answering import METRICS, answer, mask_of
 from lib.studies.masked.arms import LAMBDAS, NOTHING, PAPER, RECIPES, arms, bases_of
 from lib.studies.masked.instrument import (
     instrument_table,
@@ -169,16 +168,20 @@ def half_values(half: Half, llm: ChatModel) -> pd.DataFrame:
     """Every outcome of a half: dataset, arm, qid, metric, value.
 
     ``names_any``, ``names_right`` and ``names_wrong``: whether the five passages name any option,
-    the right one, a wrong one. Where the answerer was asked also ``answering.METRICS``.
+    the right one, a wrong one. Where the answerer read all of an arm also ``answering.METRICS``.
     """
     rows = []
+    unread = set()
     for arm, question, passages in half.shown():
         values = named_in(question, passages)
-        with suppress(RecordingMiss):  # an arm that was not read
+        try:
             values |= answer(question, passages, llm).metrics(question)
+        except RecordingMiss:
+            unread.add(arm)  # though another arm may have found the same for some question
         key = (question.dataset, arm, question.qid)
         rows += [(*key, metric, value) for metric, value in values.items()]
-    return pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
+    table = pd.DataFrame(rows, columns=["dataset", "arm", "qid", "metric", "value"])
+    return table[~(table["arm"].isin(unread) & table["metric"].isin(METRICS))]
 
 
 def named_in(question: Question, passages: Sequence[Passage]) -> dict[str, float]:
