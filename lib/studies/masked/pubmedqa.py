@@ -22,7 +22,7 @@ from lib.run import Retriever
 from lib.stats import claims, measure
 from lib.studies.masked.arms import arms, bases_of
 from lib.studies.masked.study import CHOICES, choices, search_in, test_lambdas
-from lib.studies.masked.texts import FILES, written_for
+from lib.studies.masked.texts import PUBMEDQA, written_for
 from lib.study import Found, Study, declared_pairs, means, search_and_measure
 
 ARMS = ("question", "hplus", "hplus+question1", "rrf+hplus", "bm25+hplus", "chr+rotation@1")
@@ -53,9 +53,8 @@ class Sources:
     @property
     def data(self) -> Sequence[str]:
         """The files behind it."""
-        ours = [*sorted(FILES.parent.glob(FILES.name)), CHOICES]
-        files = [path.relative_to(DATA).as_posix() for path in ours]
-        return [*files_of(self.profile.corpora), "pubmedqa-test", *files]
+        ours = [path.relative_to(DATA).as_posix() for path in (PUBMEDQA, CHOICES)]
+        return [*files_of(self.profile.corpora), "pubmedqa-test", *ours]
 
     def targets(self) -> dict[str, frozenset[str]]:
         """The passages of each question's abstract."""

@@ -39,7 +39,7 @@ from lib.studies.masked.instrument import (
 )
 from lib.studies.masked.mask import NAMES
 from lib.studies.masked.sample import SAMPLE, Part, load_masked
-from lib.studies.masked.texts import FILES, recorded, written_for
+from lib.studies.masked.texts import files, recorded, written_for
 from lib.study import Found, Study, declared_pairs, means, search_arm
 
 TOP = 5
@@ -213,7 +213,7 @@ class Fresh:
     @property
     def data(self) -> Sequence[str]:
         """The files behind both."""
-        ours = [*sorted(FILES.parent.glob(FILES.name)), JUDGMENTS, SAMPLE, NAMES, CHOICES]
+        ours = [*files(), JUDGMENTS, SAMPLE, NAMES, CHOICES]
         sets = [name for dataset in EXAMS for name in load_registry(f"{dataset}-")]
         return [
             *files_of(self.profile.corpora),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from lib.base.paths import RECORDINGS
 from lib.datasets import Question
@@ -77,6 +78,12 @@ KINDS: Mapping[str, Method] = {
 
 
 FILES = RECORDINGS / "masked-*.jsonl.gz"
+PUBMEDQA = RECORDINGS / "masked-pubmedqa.jsonl.gz"
+
+
+def files() -> list[Path]:
+    """The recordings behind the exam questions: all but PubMedQA's."""
+    return [path for path in sorted(RECORDINGS.glob(FILES.name)) if path != PUBMEDQA]
 
 
 def recorded() -> Recorder:
