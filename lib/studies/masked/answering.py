@@ -72,6 +72,12 @@ def answer(question: Question, passages: Sequence[Passage], llm: ChatModel) -> A
 
 def read_reply(question: Question, text: str) -> Answer:
     """The last answer that a reply gives; no letter where it gives none, or names no option."""
+    code, told = read_code(text)
+    letter = mask_of(question).letter_of.get(code, "")
+    return Answer(letter, bool(letter) and told)
+
+
+def read_code(text: str) -> tuple[str, bool]:
+    """The code name of a reply's last answer, "" where there is none, and whether it was told."""
     found = _REPLY.findall(text)
-    letter = mask_of(question).letter_of.get(found[-1][0], "") if found else ""
-    return Answer(letter, bool(letter) and found[-1][1].lower() == "told")
+    return (found[-1][0], found[-1][1].lower() == "told") if found else ("", False)

@@ -14,16 +14,18 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lib.base.files import sha256_bytes
+from lib.base.files import read_jsonl, sha256_bytes
+from lib.base.paths import DATA
 from lib.data.judgments import Evidence, evidence, read_judgments, shown_text
 from lib.data.passages import Passage
 from lib.data.store import PassageStore
 from lib.datasets import EXAMS, Question, load_real
 from lib.llm.chat import ChatModel
 from lib.stats import mean_interval
-from lib.studies.masked.answering import answer, mask_of, request
+from lib.studies.masked.answering import answer, mask_of, read_code, request
 from lib.studies.masked.mask import names_left
 from lib.studies.masked.sample import load_masked
+from lib.studies.masked.texts import ANSWERED
 from lib.study import primary_tests
 
 FIVE = 5
@@ -103,6 +105,26 @@ def instrument_values(store: PassageStore, llm: ChatModel) -> pd.DataFrame:
         values["names_left"] = float(len(names_left(mask_of(item.question), asked)))
         key = (item.condition, item.question.qid)
         rows += [(*key, metric, value) for metric, value in values.items()]
+    table = pd.DataFrame(rows, columns=["condition", "qid", "metric", "value"])
+    return pd.concat([table, again_values()], ignore_index=True)
+
+
+AGAIN = DATA / "masked" / "again.csv"
+"""What another role said to 120 requests of the test half, drawn by hash: key and reply."""
+
+
+def again_values() -> pd.DataFrame:
+    """Whether two readings of one request say the same, columns as ``instrument_values``, by key.
+
+    ``same_kind``: both told or both guessed. ``same_option``: the same option, where both told.
+    """
+    first = {row["key"]: row["reply"]["text"] for row in read_jsonl(ANSWERED)}
+    rows = []
+    for row in pd.read_csv(AGAIN, dtype=str).itertuples():
+        one, other = (read_code(text) for text in (first[row.key], row.reply))
+        rows.append(("read again", row.key, "same_kind", float(one[1] == other[1])))
+        if one[1] and other[1]:
+            rows.append(("read again", row.key, "same_option", float(one[0] == other[0])))
     return pd.DataFrame(rows, columns=["condition", "qid", "metric", "value"])
 
 

@@ -32,6 +32,7 @@ from lib.studies.masked import TABLES
 from lib.studies.masked.answering import METRICS, answer, mask_of
 from lib.studies.masked.arms import LAMBDAS, NOTHING, PAPER, RECIPES, arms, bases_of
 from lib.studies.masked.instrument import (
+    AGAIN,
     instrument_table,
     instrument_values,
     is_instrument,
@@ -213,7 +214,7 @@ class Fresh:
     @property
     def data(self) -> Sequence[str]:
         """The files behind both."""
-        ours = [*files(), JUDGMENTS, SAMPLE, NAMES, CHOICES]
+        ours = [*files(), JUDGMENTS, SAMPLE, NAMES, CHOICES, AGAIN]
         sets = [name for dataset in EXAMS for name in load_registry(f"{dataset}-")]
         return [
             *files_of(self.profile.corpora),

@@ -78,6 +78,7 @@ KINDS: Mapping[str, Method] = {
 
 
 FILES = RECORDINGS / "masked-*.jsonl.gz"
+ANSWERED = RECORDINGS / "masked-answers.jsonl.gz"
 PUBMEDQA = RECORDINGS / "masked-pubmedqa.jsonl.gz"
 
 
