@@ -192,7 +192,8 @@ def named_in(question: Question, passages: Sequence[Passage]) -> dict[str, float
     letters = {letter for code, letter in mask.letter_of.items() if code in hidden}
     right = any(question.is_right(letter) for letter in letters)
     wrong = any(not question.is_right(letter) for letter in letters)
-    return {"names_any": bool(letters), "names_right": right, "names_wrong": wrong}
+    found = {"names_any": bool(letters), "names_right": right, "names_wrong": wrong}
+    return {name: float(value) for name, value in found.items()}
 
 
 # the study ----------------------------------------------------------------------------------------
